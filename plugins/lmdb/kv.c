@@ -1,0 +1,269 @@
+/* kv.c: records inside an LMDB transaction.
+ *
+ *   heads   key -> expires (8, big-endian), length of the record (8), and the front of the record
+ *   bodies  key + chunk number (4, big-endian) -> the rest of a record, in chunks
+ *   index   expires (8, big-endian) + key -> nothing
+ *
+ * The front is the header and up to 1 KiB of envelope, of larger ones the stamp alone: so a lease on a large value
+ * rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one entry side by side, and
+ * a large value in one piece would find no room in a file full of small holes. */
+#include "lmdb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+  PREFIX = 16,
+  STAMP = 8,
+  CHUNK = 16 * 4096 - 16, /* 16 pages less LMDB's page header */
+  KEY_ROOM = CRL_LMDB_MAX_KEY + 8,
+  PAGE = 4096
+};
+
+static void put_be(uint8_t *at, uint64_t number, unsigned bytes) {
+  for (unsigned i = 0; i < bytes; i++) at[i] = (uint8_t)(number >> (8 * (bytes - 1 - i)));
+}
+
+static uint64_t take_be(const uint8_t *at, unsigned bytes) {
+  uint64_t number = 0;
+  for (unsigned i = 0; i < bytes; i++) number = number << 8 | at[i];
+  return number;
+}
+
+static MDB_val value_of(const void *data, size_t size) { return (MDB_val){.mv_size = size, .mv_data = (void *)(uintptr_t)data}; }
+
+static MDB_val index_key(uint8_t room[KEY_ROOM], int64_t expires, const void *key, size_t key_len) {
+  put_be(room, (uint64_t)expires, 8);
+  memcpy(room + 8, key, key_len);
+  return value_of(room, 8 + key_len);
+}
+
+static MDB_val chunk_key(uint8_t room[KEY_ROOM], const void *key, size_t key_len, size_t number) {
+  memcpy(room, key, key_len);
+  put_be(room + key_len, number, 4);
+  return value_of(room, key_len + 4);
+}
+
+static size_t chunks_of(const crl_lmdb_front *front) { return (front->len - front->kept + CHUNK - 1) / CHUNK; }
+
+/* How much of a record of this length stays in front. */
+static size_t kept_of(size_t len) { return len <= CORRAL_HEADER + CRL_LMDB_INLINE ? len : CORRAL_HEADER + STAMP; }
+
+static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
+  const uint8_t *at = value->mv_data;
+  uint64_t len;
+  if (value->mv_size < PREFIX || value->mv_size - PREFIX > sizeof front->bytes) return MDB_CORRUPTED;
+  memcpy(&len, at + 8, sizeof len);
+  front->expires = (int64_t)take_be(at, 8);
+  front->len = len;
+  front->kept = value->mv_size - PREFIX;
+  if (front->kept != kept_of(front->len)) return MDB_CORRUPTED;
+  memcpy(front->bytes, at + PREFIX, front->kept);
+  return 0;
+}
+
+/* Also those whose life is over. */
+static int find_any(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front) {
+  MDB_val k = value_of(key, key_len), value;
+  int rc = mdb_get(tx->txn, tx->env->heads, &k, &value);
+  return rc != 0 ? rc : front_parse(&value, front);
+}
+
+int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front) {
+  int rc = find_any(tx, key, key_len, front);
+  return rc == 0 && front->expires <= tx->now ? MDB_NOTFOUND : rc;
+}
+
+int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front, uint8_t **ret) {
+  uint8_t room[KEY_ROOM];
+  uint8_t *record = malloc(front->len);
+  if (record == NULL) return ENOMEM;
+  memcpy(record, front->bytes, front->kept);
+  size_t at = front->kept;
+  int rc = 0;
+  for (size_t i = 0; at < front->len && rc == 0; i++) {
+    MDB_val k = chunk_key(room, key, key_len, i), value;
+    rc = mdb_get(tx->txn, tx->env->bodies, &k, &value);
+    if (rc == 0 && (value.mv_size == 0 || value.mv_size > front->len - at)) rc = MDB_CORRUPTED;
+    if (rc != 0) break;
+    memcpy(record + at, value.mv_data, value.mv_size);
+    at += value.mv_size;
+  }
+  if (rc != 0) {
+    free(record);
+    return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
+  }
+  *ret = record;
+  return 0;
+}
+
+static int ignore_absent(int rc) { return rc == MDB_NOTFOUND ? 0 : rc; }
+
+static int remove_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, size_t from, size_t to) {
+  uint8_t room[KEY_ROOM];
+  int rc = 0;
+  for (size_t i = from; i < to && rc == 0; i++) {
+    MDB_val k = chunk_key(room, key, key_len, i);
+    rc = ignore_absent(mdb_del(tx->txn, tx->env->bodies, &k, NULL));
+  }
+  return rc;
+}
+
+static int index_remove(crl_lmdb_tx *tx, int64_t expires, const void *key, size_t key_len) {
+  uint8_t room[KEY_ROOM];
+  MDB_val k = index_key(room, expires, key, key_len);
+  return ignore_absent(mdb_del(tx->txn, tx->env->index, &k, NULL));
+}
+
+static int remove_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front) {
+  MDB_val k = value_of(key, key_len);
+  int rc = remove_chunks(tx, key, key_len, 0, chunks_of(front));
+  if (rc == 0) rc = index_remove(tx, front->expires, key, key_len);
+  if (rc == 0) rc = ignore_absent(mdb_del(tx->txn, tx->env->heads, &k, NULL));
+  return rc;
+}
+
+static int write_front(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front) {
+  uint8_t bytes[PREFIX + sizeof front->bytes], room[KEY_ROOM];
+  uint64_t len = front->len;
+  put_be(bytes, (uint64_t)front->expires, 8);
+  memcpy(bytes + 8, &len, sizeof len);
+  memcpy(bytes + PREFIX, front->bytes, front->kept);
+  MDB_val k = value_of(key, key_len), value = value_of(bytes, PREFIX + front->kept);
+  int rc = mdb_put(tx->txn, tx->env->heads, &k, &value, 0);
+  if (rc != 0) return rc;
+  MDB_val at = index_key(room, front->expires, key, key_len), nothing = value_of("", 0);
+  return mdb_put(tx->txn, tx->env->index, &at, &nothing, 0);
+}
+
+static int write_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *rest, size_t rest_len) {
+  uint8_t room[KEY_ROOM];
+  int rc = 0;
+  for (size_t i = 0; rest_len > 0 && rc == 0; i++) {
+    size_t size = rest_len < CHUNK ? rest_len : CHUNK;
+    MDB_val k = chunk_key(room, key, key_len, i), value = value_of(rest, size);
+    rc = mdb_put(tx->txn, tx->env->bodies, &k, &value, 0);
+    rest += size;
+    rest_len -= size;
+  }
+  return rc;
+}
+
+static int edit(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front, const corral_change *change) {
+  int rc = front->expires == change->expires ? 0 : index_remove(tx, front->expires, key, key_len);
+  memcpy(front->bytes, change->header, CORRAL_HEADER);
+  front->expires = change->expires;
+  return rc != 0 ? rc : write_front(tx, key, key_len, front);
+}
+
+static int replace(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const corral_change *change) {
+  crl_lmdb_front front;
+  front.expires = change->expires;
+  front.len = CORRAL_HEADER + change->body_len;
+  front.kept = kept_of(front.len);
+  size_t beside = front.kept - CORRAL_HEADER;
+  memcpy(front.bytes, change->header, CORRAL_HEADER);
+  if (beside > 0) memcpy(front.bytes + CORRAL_HEADER, change->body, beside);
+  int rc = 0;
+  if (old != NULL && old->expires != front.expires) rc = index_remove(tx, old->expires, key, key_len);
+  if (rc == 0 && old != NULL) rc = remove_chunks(tx, key, key_len, chunks_of(&front), chunks_of(old));
+  if (rc == 0) rc = write_front(tx, key, key_len, &front);
+  if (rc == 0 && front.len > front.kept) rc = write_chunks(tx, key, key_len, change->body + beside, front.len - front.kept);
+  return rc;
+}
+
+int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change) {
+  crl_lmdb_front old;
+  if (change->action == CORRAL_ACTION_KEEP) return 0;
+  int rc = find_any(tx, key, key_len, &old);
+  if (rc != 0 && rc != MDB_NOTFOUND) return rc;
+  int present = rc == 0;
+  if (change->action == CORRAL_ACTION_REPLACE) return replace(tx, key, key_len, present ? &old : NULL, change);
+  if (!present) return 0;
+  return change->action == CORRAL_ACTION_EDIT ? edit(tx, key, key_len, &old, change) : remove_record(tx, key, key_len, &old);
+}
+
+/* One row of the index, taken apart; the key is copied, for the map changes under it. */
+typedef struct row {
+  int64_t expires;
+  size_t key_len;
+  uint8_t key[CRL_LMDB_MAX_KEY];
+} row;
+
+static int row_parse(const MDB_val *at, row *r) {
+  if (at->mv_size <= 8 || at->mv_size > KEY_ROOM) return MDB_CORRUPTED;
+  r->expires = (int64_t)take_be(at->mv_data, 8);
+  r->key_len = at->mv_size - 8;
+  memcpy(r->key, (const uint8_t *)at->mv_data + 8, r->key_len);
+  return 0;
+}
+
+static int remove_row(crl_lmdb_tx *tx, const row *r, const crl_lmdb_front *front) {
+  if (front->expires == r->expires) return remove_record(tx, r->key, r->key_len, front);
+  return index_remove(tx, r->expires, r->key, r->key_len);
+}
+
+int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most) {
+  MDB_cursor *cursor;
+  int rc = mdb_cursor_open(tx->txn, tx->env->index, &cursor);
+  if (rc != 0) return rc;
+  while (most-- > 0 && rc == 0) {
+    MDB_val at, nothing;
+    crl_lmdb_front front;
+    row r;
+    rc = mdb_cursor_get(cursor, &at, &nothing, MDB_FIRST);
+    if (rc == 0) rc = row_parse(&at, &r);
+    if (rc != 0 || r.expires > tx->now) break;
+    rc = find_any(tx, r.key, r.key_len, &front);
+    if (rc == MDB_NOTFOUND) rc = index_remove(tx, r.expires, r.key, r.key_len);
+    else if (rc == 0) rc = remove_row(tx, &r, &front);
+  }
+  mdb_cursor_close(cursor);
+  return ignore_absent(rc);
+}
+
+static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
+  corral_header header;
+  return tx->env->host->header_read(front->bytes, front->kept, &header) == CORRAL_OK && header.state == CORRAL_LEASED &&
+         header.until > tx->now;
+}
+
+/* What a record takes: its own pages where it is large, else its share of one. */
+static size_t weight(const crl_lmdb_front *front) {
+  size_t rest = front->len - front->kept;
+  return PREFIX + front->kept + (rest + PAGE - 1) / PAGE * PAGE;
+}
+
+/* The next row at or behind `r` (which is then that row). */
+static int next_row(crl_lmdb_tx *tx, row *r) {
+  uint8_t room[KEY_ROOM + 1];
+  MDB_cursor *cursor;
+  int rc = mdb_cursor_open(tx->txn, tx->env->index, &cursor);
+  if (rc != 0) return rc;
+  /* The row itself may be there still, when it was spared: one zero byte more is the least key behind it. LMDB's keys
+   * end at 511, so an index key of 508 has room. */
+  MDB_val at = index_key(room, r->expires, r->key, r->key_len), nothing;
+  room[at.mv_size++] = 0;
+  rc = mdb_cursor_get(cursor, &at, &nothing, MDB_SET_RANGE);
+  if (rc == 0) rc = row_parse(&at, r);
+  mdb_cursor_close(cursor);
+  return rc;
+}
+
+int crl_lmdb_kv_evict(crl_lmdb_tx *tx, size_t bytes, const void *spare, size_t spare_len, int leased_too, size_t *gone) {
+  row r = {.expires = 0, .key_len = 0};
+  int rc = 0;
+  *gone = 0;
+  while (*gone < bytes && (rc = next_row(tx, &r)) == 0) {
+    crl_lmdb_front front;
+    if (r.key_len == spare_len && memcmp(r.key, spare, spare_len) == 0) continue;
+    rc = find_any(tx, r.key, r.key_len, &front);
+    if (rc == MDB_NOTFOUND) continue;
+    if (rc != 0) break;
+    if (!leased_too && is_leased(tx, &front)) continue;
+    rc = remove_row(tx, &r, &front);
+    if (rc != 0) break;
+    *gone += weight(&front);
+  }
+  return ignore_absent(rc);
+}

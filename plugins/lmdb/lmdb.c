@@ -1,0 +1,351 @@
+/* lmdb.c: the store of all processes of one host, in a file: `lmdb:PATH`.
+ *
+ * Any number of threads and processes; not on network file systems. A GET is a read transaction, which waits for nobody;
+ * the other verbs of a batch that follow each other share one write transaction. Writers of all processes take turns, by
+ * LMDB's own mutex, which knows no time limit: a process that is stopped (SIGSTOP, a debugger) in the middle of a write
+ * makes the others' writes wait past their deadline. One that is killed doesn't.
+ *
+ * A lease of a process that died counts as over at once (lease.c). Each write removes a few records whose life is
+ * over; when the map is full, those that would expire soonest go, but live leases last. Processes that name different
+ * sizes share the largest map, and each evicts by its own: name the same. */
+#include "lmdb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { SWEEP = 8, FEW = 16, IDLE_ROUNDS = 4, POLL_MAX_MS = 20 };
+
+static const int64_t SIZE_DEFAULT = INT64_C(256) << 20;
+static const int64_t SIZE_LEAST = INT64_C(1) << 20;
+static const int64_t SIZE_MOST = INT64_C(1) << 40;
+
+/* One corral's view. */
+typedef struct store {
+  const corral_host *host;
+  int64_t size;
+  char *path;
+  char label[]; /* "lmdb PATH" */
+} store;
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+/* LEASED, and the lease not over by time. */
+static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int64_t now, corral_header *header) {
+  return host->header_read(front->bytes, front->kept, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
+         header->until > now;
+}
+
+static void give(corral_op *op, uint8_t *record, size_t len) {
+  op->found = record;
+  op->found_len = len;
+  op->found_free = free;
+  op->found_owner = record;
+}
+
+static void take_back(corral_op *op) {
+  if (op->found != NULL) free(op->found_owner);
+  op->found = NULL;
+  op->found_len = 0;
+}
+
+/* decide looks at no more than header and stamp, and both are always in front. */
+static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
+  corral_change change;
+  uint8_t *record = NULL;
+  const corral_host *host = tx->env->host;
+  int code = crl_lmdb_kv_find(tx, op->key, op->key_len, front);
+  if (code == MDB_NOTFOUND) {
+    host->decide(op, NULL, 0, tx->now, &change);
+    return 0;
+  }
+  if (code == 0) code = crl_lmdb_kv_read(tx, op->key, op->key_len, front, &record);
+  if (code != 0) return code;
+  host->decide(op, front->bytes, front->kept, tx->now, &change);
+  if (op->status == CORRAL_OK) give(op, record, front->len);
+  else free(record);
+  return 0;
+}
+
+static void get(crl_lmdb_env *env, corral_op *op) {
+  const corral_host *host = env->host;
+  crl_lmdb_front front;
+  corral_header header;
+  crl_lmdb_tx tx = {.env = env, .now = host->boot_ms()};
+  int code = crl_lmdb_read_begin(env, &tx.txn);
+  if (code == 0) {
+    code = get_inside(&tx, op, &front);
+    crl_lmdb_read_end(env, tx.txn);
+  }
+  if (code != 0) {
+    op->status = crl_lmdb_fail(host, env->path, code, op->error);
+  } else if (op->found != NULL && shows_lease(host, &front, tx.now, &header) &&
+             !crl_lmdb_lease_alive(&env->leases, header.token)) {
+    op->until_ms = 0;
+  }
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+/* What a claim sees where the holder is dead: the record without its lease. */
+static void bury_dead(crl_lmdb_tx *tx, crl_lmdb_front *front) {
+  corral_header header;
+  const corral_host *host = tx->env->host;
+  if (!shows_lease(host, front, tx->now, &header) || crl_lmdb_lease_alive(&tx->env->leases, header.token)) return;
+  header.state = CORRAL_FREE;
+  header.until = header.since = 0;
+  header.cost_ms = 0;
+  memset(header.token, 0, sizeof header.token);
+  memset(header.note, 0, sizeof header.note);
+  host->header_write(&header, front->bytes);
+}
+
+/* The record as it stands after `change`. */
+static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front, const corral_change *change) {
+  int bare = op->same || change->action == CORRAL_ACTION_REPLACE;
+  uint8_t *record = NULL;
+  int code = 0;
+  if (bare) record = malloc(CORRAL_HEADER);
+  else code = crl_lmdb_kv_read(tx, op->key, op->key_len, front, &record);
+  if (code != 0) return code;
+  if (record == NULL) return ENOMEM;
+  if (change->action != CORRAL_ACTION_KEEP) memcpy(record, change->header, CORRAL_HEADER);
+  else if (bare) memcpy(record, front->bytes, CORRAL_HEADER);
+  give(op, record, bare ? CORRAL_HEADER : front->len);
+  return 0;
+}
+
+/* A quarter: the old value, the new one, and the pages that LMDB can't use again before the commit after next. */
+static int too_big(crl_lmdb_env *env, corral_op *op, const corral_change *change) {
+  size_t most = crl_lmdb_map_size(env) / 4;
+  if (change->action != CORRAL_ACTION_REPLACE || CORRAL_HEADER + change->body_len <= most) return 0;
+  op->status = env->host->fail(op->error, CORRAL_ETOOBIG,
+                               "%.100s: a record of %zu bytes: one may take a quarter of size=, %zu", env->path,
+                               CORRAL_HEADER + change->body_len, most);
+  return 1;
+}
+
+static int holds_now(const corral_op *op) {
+  return (op->verb == CORRAL_VERB_CLAIM || op->verb == CORRAL_VERB_EXTEND) && op->status == CORRAL_OK;
+}
+
+static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
+  crl_lmdb_env *env = tx->env;
+  crl_lmdb_front front;
+  corral_change change;
+  int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
+  if (code != 0 && code != MDB_NOTFOUND) return code;
+  int present = code == 0;
+  if (present && op->verb == CORRAL_VERB_CLAIM) bury_dead(tx, &front);
+  env->host->decide(op, present ? front.bytes : NULL, present ? front.kept : 0, tx->now, &change);
+  if (too_big(env, op, &change)) return 0;
+  if (holds_now(op)) {
+    /* Before the record shows the lease: until it is committed nobody looks for the byte. */
+    code = crl_lmdb_lease_take(&env->leases, op->token, tx->now + op->until_ms, tx->now, &took);
+    if (code != 0) return code == EAGAIN ? EIO : code;
+    *fresh = (uint8_t)took;
+  }
+  int found = op->verb == CORRAL_VERB_CLAIM && (op->status == CORRAL_OK || op->status == CORRAL_EBUSY);
+  code = found ? give_claimed(tx, op, &front, &change) : 0;
+  return code != 0 ? code : crl_lmdb_kv_apply(tx, op->key, op->key_len, &change);
+}
+
+static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t *fresh) {
+  for (size_t i = 0; i < count; i++) {
+    take_back(&ops[i]);
+    ops[i].status = CORRAL_EUNKNOWN;
+    if (fresh[i]) crl_lmdb_lease_drop(&env->leases, ops[i].token);
+  }
+}
+
+/* Leases that no record shows any more, or none of ours. */
+static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const corral_op *op = &ops[i];
+    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE;
+    int lost = op->status == CORRAL_ELOST && (ends || op->verb == CORRAL_VERB_EXTEND);
+    if (lost || (ends && op->status == CORRAL_OK)) crl_lmdb_lease_drop(&env->leases, op->token);
+  }
+}
+
+/* All of them in one transaction, or none. `fresh` has one byte for each. */
+static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *fresh) {
+  crl_lmdb_tx tx = {.env = env};
+  memset(fresh, 0, count);
+  int code = crl_lmdb_write_begin(env, &tx.txn);
+  if (code != 0) return code;
+  tx.now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
+  code = crl_lmdb_kv_sweep(&tx, SWEEP);
+  for (size_t i = 0; i < count && code == 0; i++) code = write_op(&tx, &ops[i], &fresh[i]);
+  int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
+  if (code == 0) code = ended;
+  if (code == 0) drop_ended(env, ops, count);
+  else undo(env, ops, count, fresh);
+  return code;
+}
+
+/* ---- a full map ------------------------------------------------------------------------------------------ */
+
+/* Pages freed by one commit can be used by the commit after the next; one that changes nothing doesn't count. */
+static int bump(crl_lmdb_tx *tx) {
+  MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t)"bump"};
+  MDB_val value = {.mv_size = sizeof tx->now, .mv_data = &tx->now};
+  return mdb_put(tx->txn, tx->env->meta, &key, &value, 0);
+}
+
+static int drop_all(crl_lmdb_tx *tx) {
+  int code = mdb_drop(tx->txn, tx->env->bodies, 0);
+  if (code == 0) code = mdb_drop(tx->txn, tx->env->heads, 0);
+  if (code == 0) code = mdb_drop(tx->txn, tx->env->index, 0);
+  return code;
+}
+
+/* want 0: all. */
+static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, int leased_too, size_t *gone) {
+  crl_lmdb_tx tx = {.env = env};
+  int code = crl_lmdb_write_begin(env, &tx.txn);
+  if (code != 0) return code;
+  tx.now = env->host->boot_ms();
+  *gone = 1;
+  code = want == 0 ? drop_all(&tx) : crl_lmdb_kv_evict(&tx, want, op->key, op->key_len, leased_too, gone);
+  if (code == 0) code = bump(&tx);
+  int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
+  return code != 0 ? code : ended;
+}
+
+/* Evicting writes pages too, and must not fail for want of them: less at a time then, and at last everything. */
+static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, int leased_too, size_t *gone) {
+  int code = evict_once(env, op, want, leased_too, gone);
+  if (code == MDB_MAP_FULL && want > 1) code = evict_once(env, op, 1, leased_too, gone);
+  if (code == MDB_MAP_FULL) code = evict_once(env, op, 0, 1, gone);
+  return code;
+}
+
+/* One operation, with as much evicted as it takes. */
+static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
+  size_t map = crl_lmdb_map_size(env), want = op->record_len + map / 256, gone = 0;
+  int leased_too = 0, idle = 0, code;
+  uint8_t fresh;
+  while ((code = write_ops(env, op, 1, &fresh)) == MDB_MAP_FULL) {
+    if (env->host->now_ms() >= deadline || idle == IDLE_ROUNDS) return MDB_MAP_FULL;
+    code = evict(env, op, want, leased_too, &gone);
+    if (code != 0) return code;
+    if (want < map / 4) want *= 2;
+    if (gone == 0 && leased_too) idle++;
+    if (gone == 0) leased_too = 1;
+  }
+  return code;
+}
+
+static void write_one_by_one(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
+  int dead;
+  (void)mdb_reader_check(env->env, &dead); /* a dead reader keeps pages from being used again */
+  for (size_t i = 0; i < count; i++) {
+    int code = write_with_room(env, &ops[i], deadline);
+    if (code != 0) ops[i].status = crl_lmdb_fail(env->host, env->path, code, ops[i].error);
+  }
+}
+
+static void write_run(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
+  uint8_t few[FEW], *fresh = count <= FEW ? few : malloc(count);
+  int code = fresh == NULL ? ENOMEM : write_ops(env, ops, count, fresh);
+  if (fresh != few) free(fresh);
+  if (code == 0) return;
+  if (code == MDB_MAP_FULL) {
+    write_one_by_one(env, ops, count, deadline);
+    return;
+  }
+  for (size_t i = 0; i < count; i++) ops[i].status = crl_lmdb_fail(env->host, env->path, code, ops[i].error);
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+static int key_fits(crl_lmdb_env *env, corral_op *op) {
+  if (op->key_len >= 1 && op->key_len <= CRL_LMDB_MAX_KEY) return 1;
+  op->status = env->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len, (int)CRL_LMDB_MAX_KEY);
+  return 0;
+}
+
+static size_t run_length(crl_lmdb_env *env, corral_op *ops, size_t count) {
+  size_t n = 1;
+  while (n < count && ops[n].verb != CORRAL_VERB_GET && key_fits(env, &ops[n])) n++;
+  return n;
+}
+
+static int lmdb_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  crl_lmdb_env *env = handle;
+  for (size_t i = 0, n; i < count; i += n) {
+    n = 1;
+    if (!key_fits(env, &ops[i])) continue;
+    if (ops[i].verb == CORRAL_VERB_GET) {
+      get(env, &ops[i]);
+    } else {
+      n = run_length(env, &ops[i], count - i);
+      write_run(env, &ops[i], n, deadline);
+    }
+  }
+  if (!atomic_load(&env->broken)) return CORRAL_OK;
+  return env->host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after", env->path);
+}
+
+static int lmdb_connect(void *store_, int64_t deadline, void **ret_handle, corral_error *error) {
+  store *st = store_;
+  crl_lmdb_env *env = NULL;
+  int status = crl_lmdb_env_take(st->host, st->path, st->size, deadline, &env, error);
+  if (status == CORRAL_OK) *ret_handle = env;
+  return status;
+}
+
+static void lmdb_disconnect(void *handle) { crl_lmdb_env_drop(handle); }
+
+static void lmdb_close(void *store_) { free(store_); }
+
+static int check_uri(const corral_host *host, const corral_uri *uri, int64_t *size, corral_error *error) {
+  const char *path = uri->path != NULL ? uri->path : "";
+  size_t len = strlen(path);
+  if (uri->hosts != NULL && uri->hosts[0] != '\0')
+    return host->fail(error, CORRAL_EURI, "%.100s: this store has no host: write lmdb:/path/of/a/file", uri->text);
+  if (len == 0 || path[len - 1] == '/')
+    return host->fail(error, CORRAL_EURI, "%.100s: the path of a file is missing: write lmdb:/path/of/a/file", uri->text);
+  int status = host->uri_check(uri, "size", error);
+  if (status != CORRAL_OK) return status;
+  return host->uri_number(uri, "size", "bytes", SIZE_LEAST, SIZE_MOST, size, error);
+}
+
+static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
+                     corral_error *error) {
+  static const char name[] = "lmdb ";
+  int64_t size = SIZE_DEFAULT;
+  int status = check_uri(host, uri, &size, error);
+  if (status != CORRAL_OK) return status;
+  size_t len = strlen(uri->path);
+  store *st = calloc(1, sizeof *st + sizeof name + len);
+  if (st == NULL) return CORRAL_ENOMEM;
+  st->host = host;
+  st->size = size / 65536 * 65536; /* whole pages, whatever their size */
+  memcpy(st->label, name, sizeof name - 1);
+  memcpy(st->label + sizeof name - 1, uri->path, len);
+  st->path = st->label + sizeof name - 1;
+  info->max_key = CRL_LMDB_MAX_KEY;
+  info->handles = 1;
+  info->poll_max_ms = POLL_MAX_MS;
+  info->name = st->label;
+  *ret_store = st;
+  return CORRAL_OK;
+}
+
+extern const corral_store crl_plugin_lmdb;
+const corral_store crl_plugin_lmdb = {
+    .size = sizeof(corral_store),
+    .abi = CORRAL_PLUGIN_ABI,
+    .threads = CORRAL_THREADS_PARALLEL,
+    .name = "lmdb",
+    .schemes = "lmdb",
+    .summary = "a file shared by all processes of this host; a killed leader is replaced at once",
+    .open = lmdb_open,
+    .close = lmdb_close,
+    .connect = lmdb_connect,
+    .disconnect = lmdb_disconnect,
+    .perform = lmdb_perform,
+};
+
+CORRAL_PLUGIN(crl_plugin_lmdb)

@@ -1,0 +1,103 @@
+/* lmdb.h: what the files of the LMDB store share. From below: lease.c (who is alive), env.c (the file, opened once per
+ * process), kv.c (records inside a transaction), lmdb.c (batches, URI, the table). */
+#ifndef CRL_LMDB_H
+#define CRL_LMDB_H
+
+#include <corral/plugin.h>
+
+#include <lmdb.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+enum { CRL_LMDB_MAX_KEY = 500, CRL_LMDB_IDLE_READERS = 4 };
+
+/* ---- lease.c --------------------------------------------------------------------------------------------- */
+
+typedef struct crl_lmdb_lease crl_lmdb_lease;
+enum { CRL_LMDB_LEASE_CHAINS = 256 };
+
+/* The bytes that this process has locked in PATH-lease, one for each lease that it holds. */
+typedef struct crl_lmdb_leases {
+  pthread_mutex_t lock;
+  int fd;
+  crl_lmdb_lease *chains[CRL_LMDB_LEASE_CHAINS];
+} crl_lmdb_leases;
+
+/* Owns fd from now on. */
+int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd);
+/* Closes fd, which drops all bytes. */
+void crl_lmdb_leases_free(crl_lmdb_leases *leases);
+/* Locks this token's byte until it is dropped, or needed no more: `until` has passed at some later take. Sets *fresh
+ * when the process didn't have it before. 0 or an errno. */
+int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now, int *fresh);
+void crl_lmdb_lease_drop(crl_lmdb_leases *leases, const uint8_t *token);
+/* Whether a live process, this one or another, holds this token's byte. */
+int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token);
+/* The gate: only who has it may open, close or replace the file. 0, EAGAIN, or another errno. */
+int crl_lmdb_gate_try(int fd);
+void crl_lmdb_gate_leave(int fd);
+
+/* ---- env.c ----------------------------------------------------------------------------------------------- */
+
+/* One open file; shared by all handles of this process. */
+typedef struct crl_lmdb_env {
+  const corral_host *host;
+  struct crl_lmdb_env *next;
+  char *path; /* resolved */
+  dev_t device;
+  ino_t inode;
+  pid_t pid;
+  size_t refs;
+  atomic_int broken; /* LMDB refuses to go on; to be opened anew */
+  MDB_env *env;
+  MDB_dbi heads, bodies, index, meta;
+  pthread_rwlock_t resize; /* every transaction is inside the read side; the map changes inside the write side */
+  pthread_mutex_t idle_lock;
+  MDB_txn *idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions */
+  size_t idle_count;
+  crl_lmdb_leases leases;
+} crl_lmdb_env;
+
+int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, int64_t deadline, crl_lmdb_env **ret,
+                      corral_error *error);
+void crl_lmdb_env_drop(crl_lmdb_env *env);
+/* The status of an LMDB code or errno, with a text that names the file and what to do. */
+int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_error *error);
+/* A transaction, or an LMDB code. Every one that began must end through crl_lmdb_read_end or crl_lmdb_write_end. */
+int crl_lmdb_read_begin(crl_lmdb_env *env, MDB_txn **ret);
+void crl_lmdb_read_end(crl_lmdb_env *env, MDB_txn *txn);
+int crl_lmdb_write_begin(crl_lmdb_env *env, MDB_txn **ret);
+int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
+size_t crl_lmdb_map_size(crl_lmdb_env *env);
+
+/* ---- kv.c: all return LMDB codes --------------------------------------------------------------------------- */
+
+typedef struct crl_lmdb_tx {
+  crl_lmdb_env *env;
+  MDB_txn *txn;
+  int64_t now;
+} crl_lmdb_tx;
+
+enum { CRL_LMDB_INLINE = 1024 };
+
+/* The front of a record: its header, and as much of the envelope as is kept beside it: all if that is little. */
+typedef struct crl_lmdb_front {
+  int64_t expires;
+  size_t len;       /* bytes of the whole record */
+  size_t kept;      /* bytes of it in `bytes` */
+  uint8_t bytes[CORRAL_HEADER + CRL_LMDB_INLINE];
+} crl_lmdb_front;
+
+/* MDB_NOTFOUND when there is none, or its life is over. */
+int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front);
+/* The whole record, to be freed; ENOMEM. */
+int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front, uint8_t **ret);
+int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change);
+/* Removes up to `most` records whose life is over. */
+int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most);
+/* Removes records, those first that expire soonest, until `bytes` are gone; never `spare`, and none with a live lease
+ * unless leased_too. *gone is how many bytes went. */
+int crl_lmdb_kv_evict(crl_lmdb_tx *tx, size_t bytes, const void *spare, size_t spare_len, int leased_too, size_t *gone);
+
+#endif

@@ -1,0 +1,99 @@
+/* cli.h: what the files of the corral command share.
+ *
+ * Data goes to stdout, talk to stderr as one line that begins with "corral: ". A subcommand is a function that gets its
+ * own argv (argv[0] is its name) and answers the exit status of the process. Functions that parse report what was
+ * wrong themselves and answer false.
+ */
+#ifndef CORRAL_CLI_H
+#define CORRAL_CLI_H
+
+#include <corral.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Exit statuses of corral itself; `run` passes the command's own through. As in env(1) and timeout(1). */
+enum cli_exit {
+  CLI_OK = 0,
+  CLI_MISS = 1,       /* get: not in the store */
+  CLI_DEADLINE = 124, /* --wait or --compute passed */
+  CLI_FAILED = 125,   /* corral itself failed, or was used wrongly */
+  CLI_NOEXEC = 126,   /* the command was found and can't be executed */
+  CLI_NOCOMMAND = 127, /* the command was not found */
+  CLI_SIGNAL = 128    /* plus the number of the signal that ended the command */
+};
+
+enum {
+  CLI_KEY_TEXT = 96,     /* room for cli_key_text */
+  CLI_DURATION_TEXT = 32 /* room for cli_duration_text */
+};
+
+/* The global options. */
+typedef struct cli_globals {
+  const char *store;
+  const char *name_space; /* NULL for none */
+  bool store_given;       /* --store or CORRAL_STORE, not the default */
+  bool json;
+  bool quiet;
+  bool verbose;
+} cli_globals;
+
+int cli_run(const cli_globals *cli, int argc, char **argv);
+int cli_get(const cli_globals *cli, int argc, char **argv);
+int cli_set(const cli_globals *cli, int argc, char **argv);
+int cli_invalidate(const cli_globals *cli, int argc, char **argv);
+int cli_expire(const cli_globals *cli, int argc, char **argv);
+int cli_inspect(const cli_globals *cli, int argc, char **argv);
+int cli_storm(const cli_globals *cli, int argc, char **argv);
+
+/* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known name. */
+const char *cli_help(const char *subcommand);
+
+/* ---- options ---- */
+
+/* The grammar of one command line. `shorts` begins with ":" (after an optional "+"). */
+typedef struct cli_grammar {
+  const char *name; /* the subcommand; NULL before it */
+  const char *shorts;
+  const struct option *longs;
+} cli_grammar;
+
+/* The next option as getopt_long answers it, -1 at the end, '?' after it has reported a wrong one. */
+int cli_option(const cli_grammar *grammar, int argc, char **argv);
+
+/* "500ms", "2s", "2m", "1h", "7d" or "0" into milliseconds within least..most. `what` names the option. */
+bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
+/* A whole number within least..most. */
+bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
+/* A decimal number within least..most. */
+bool cli_real(const char *what, const char *text, double least, double most, double *ret);
+/* Milliseconds as an option would be written ("90s"), or with a fraction where it has one ("1.25s"). */
+const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
+
+/* ---- talk ---- */
+
+void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* cli_say, then CLI_FAILED. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A key for people: what isn't printable ASCII as \xNN, long keys cut. */
+const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len);
+/* Says why a call on `key` failed; answers the exit status that stands for it. */
+int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
+/* A JSON string with its quotes. Bytes that are no valid UTF-8 become \u0080 to \u00ff, one by one. */
+void cli_json_string(FILE *f, const void *data, size_t size);
+
+/* ---- the rest ---- */
+
+/* Opens the corral of the global options, with events on stderr when verbose. Says what was wrong. */
+bool cli_open(const cli_globals *cli, corral **ret);
+/* All of `data`; false with errno set. */
+bool cli_write(int fd, const void *data, size_t size);
+/* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
+int cli_finish(int exit_status);
+/* Milliseconds and nanoseconds of the monotonic clock. */
+int64_t cli_now_ms(void);
+int64_t cli_now_ns(void);
+
+#endif

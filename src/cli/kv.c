@@ -1,0 +1,299 @@
+/* kv.c: corral get, set, invalidate, expire and inspect: one key, or several, of the store, by hand.
+ *
+ * None of them computes. `get` and `set` move raw bytes; `inspect` prints a table, or one JSON object with --json.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OPT_HELP = 256, OPT_TTL, OPT_STALE };
+
+enum { READ_STEP = 65536 };
+
+static const int64_t most_life_ms = 315360000000;
+static const size_t most_value = 536870912;
+
+static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
+
+/* Options of a subcommand that has none of its own; -1 to go on, else the exit status. */
+static int parse_plain(const char *name, int argc, char **argv, int least, int most) {
+  const cli_grammar grammar = {name, ":", no_options};
+  int got = cli_option(&grammar, argc, argv);
+  if (got == OPT_HELP) {
+    (void)fputs(cli_help(name), stdout);
+    return cli_finish(CLI_OK);
+  }
+  if (got != -1)
+    return CLI_FAILED;
+  int keys = argc - optind;
+  if (keys < least)
+    return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
+  if (keys > most)
+    return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name, argv[optind + most]);
+  return -1;
+}
+
+/* ---- get ------------------------------------------------------------------------------------------------- */
+
+static int get(corral *c, const char *key) {
+  corral_error error = {0};
+  corral_value *value = NULL;
+  int status = corral_get(c, key, strlen(key), CORRAL_POLICY(.error = &error), &value);
+  if (status != CORRAL_OK)
+    return cli_report(key, strlen(key), status, &error);
+  bool ok = cli_write(STDOUT_FILENO, corral_value_data(value), corral_value_size(value));
+  corral_value_unref(value);
+  return ok ? CLI_OK : cli_fail("standard output: %s", strerror(errno));
+}
+
+int cli_get(const cli_globals *cli, int argc, char **argv) {
+  int status = parse_plain("get", argc, argv, 1, 1);
+  corral *c = NULL;
+  if (status >= 0)
+    return status;
+  if (!cli_open(cli, &c))
+    return CLI_FAILED;
+  status = get(c, argv[optind]);
+  corral_close(c);
+  return status;
+}
+
+/* ---- set ------------------------------------------------------------------------------------------------- */
+
+/* All of stdin, to be freed by the caller; NULL after saying why. */
+static char *read_stdin(size_t *ret_size) {
+  char *data = NULL;
+  size_t size = 0;
+  size_t room = 0;
+  for (;;) {
+    if (room - size < READ_STEP) {
+      room = room * 2 + READ_STEP;
+      char *more = realloc(data, room);
+      if (more == NULL) {
+        cli_say("set: out of memory after %zu bytes of stdin", size);
+        break;
+      }
+      data = more;
+    }
+    ssize_t n = read(STDIN_FILENO, data + size, READ_STEP);
+    if (n == 0) {
+      *ret_size = size;
+      return data;
+    }
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0) {
+      cli_say("set: stdin: %s", strerror(errno));
+      break;
+    }
+    size += (size_t)n;
+    if (size > most_value) {
+      cli_say("set: stdin is larger than the largest value, %zu bytes", most_value);
+      break;
+    }
+  }
+  free(data);
+  return NULL;
+}
+
+static int set(const cli_globals *cli, const char *key, corral_policy *policy, const void *data, size_t size) {
+  corral *c = NULL;
+  if (!cli_open(cli, &c))
+    return CLI_FAILED;
+  corral_error error = {0};
+  policy->error = &error;
+  int status = corral_set(c, key, strlen(key), policy, data, size);
+  int exit_status = status == CORRAL_OK ? CLI_OK : cli_report(key, strlen(key), status, &error);
+  corral_close(c);
+  return exit_status;
+}
+
+/* -1 to go on, else the exit status. */
+static int parse_set(int argc, char **argv, int64_t *ttl, int64_t *stale) {
+  static const struct option longs[] = {
+      {"ttl", required_argument, NULL, OPT_TTL},
+      {"stale", required_argument, NULL, OPT_STALE},
+      {"help", no_argument, NULL, OPT_HELP},
+      {0},
+  };
+  const cli_grammar grammar = {"set", ":", longs};
+  for (;;) {
+    switch (cli_option(&grammar, argc, argv)) {
+    case -1:
+      return -1;
+    case OPT_TTL:
+      if (!cli_duration("set: --ttl", optarg, 1, most_life_ms, ttl))
+        return CLI_FAILED;
+      break;
+    case OPT_STALE:
+      if (!cli_duration("set: --stale", optarg, 0, most_life_ms, stale))
+        return CLI_FAILED;
+      break;
+    case OPT_HELP:
+      (void)fputs(cli_help("set"), stdout);
+      return cli_finish(CLI_OK);
+    default:
+      return CLI_FAILED;
+    }
+  }
+}
+
+int cli_set(const cli_globals *cli, int argc, char **argv) {
+  int64_t ttl = 0;
+  int64_t stale = 0;
+  int status = parse_set(argc, argv, &ttl, &stale);
+  if (status >= 0)
+    return status;
+  int words = argc - optind;
+  if (words < 1)
+    return cli_fail("set: no KEY given: corral set --help shows the usage");
+  if (words > 2)
+    return cli_fail("set: '%s' is one argument too many: accepted are KEY and one VALUE", argv[optind + 2]);
+  const char *key = argv[optind];
+  corral_policy *policy = CORRAL_POLICY(.ttl_ms = ttl, .swr_ms = stale, .sie_ms = stale);
+  if (words == 2 && strcmp(argv[optind + 1], "-") != 0)
+    return set(cli, key, policy, argv[optind + 1], strlen(argv[optind + 1]));
+  size_t size = 0;
+  char *data = read_stdin(&size);
+  if (data == NULL)
+    return CLI_FAILED;
+  status = set(cli, key, policy, data, size);
+  free(data);
+  return status;
+}
+
+/* ---- invalidate, expire ---------------------------------------------------------------------------------- */
+
+typedef int key_function(corral *c, const void *key, size_t key_len, corral_error *error);
+
+/* Goes on after a failure, so that one bad key doesn't keep the others. */
+static int each_key(const cli_globals *cli, const char *name, int argc, char **argv, key_function *call) {
+  int exit_status = parse_plain(name, argc, argv, 1, argc);
+  corral *c = NULL;
+  if (exit_status >= 0)
+    return exit_status;
+  if (!cli_open(cli, &c))
+    return CLI_FAILED;
+  exit_status = CLI_OK;
+  for (int i = optind; i < argc; i++) {
+    corral_error error = {0};
+    int status = call(c, argv[i], strlen(argv[i]), &error);
+    if (status != CORRAL_OK) {
+      (void)cli_report(argv[i], strlen(argv[i]), status, &error);
+      exit_status = CLI_FAILED;
+    }
+  }
+  corral_close(c);
+  return exit_status;
+}
+
+int cli_invalidate(const cli_globals *cli, int argc, char **argv) {
+  return each_key(cli, "invalidate", argc, argv, corral_invalidate);
+}
+
+int cli_expire(const cli_globals *cli, int argc, char **argv) { return each_key(cli, "expire", argc, argv, corral_expire); }
+
+/* ---- inspect --------------------------------------------------------------------------------------------- */
+
+static void json_pair(const char *name, const char *text) {
+  (void)printf(",\"%s\":", name);
+  cli_json_string(stdout, text, strlen(text));
+}
+
+static void json_number(const char *name, int64_t n) { (void)printf(",\"%s\":%lld", name, (long long)n); }
+
+static void inspect_json(const char *key, const corral_inspection *i) {
+  (void)printf("{\"key\":");
+  cli_json_string(stdout, key, strlen(key));
+  json_pair("state", i->state);
+  (void)printf(",\"size\":%llu,\"stored_size\":%llu", (unsigned long long)i->size, (unsigned long long)i->stored_size);
+  json_number("age_ms", i->age_ms);
+  json_number("ttl_ms", i->ttl_ms);
+  json_number("swr_ms", i->swr_ms);
+  json_number("sie_ms", i->sie_ms);
+  json_number("left_ms", i->left_ms);
+  json_number("cost_ms", i->cost_ms);
+  json_number("created_ms", i->created_ms);
+  json_pair("holder", i->holder);
+  json_number("lease_left_ms", i->lease_left_ms);
+  json_number("failures", i->failures);
+  json_number("failure_code", i->failure_code);
+  json_pair("failure", i->failure);
+  json_number("retry_left_ms", i->retry_left_ms);
+  (void)printf("}\n");
+}
+
+static void row(const char *name, const char *text) { (void)printf("%-10s %s\n", name, text); }
+
+static void row_ms(const char *name, int64_t ms) {
+  char text[CLI_DURATION_TEXT];
+  row(name, ms < 0 ? "unknown" : cli_duration_text(text, ms));
+}
+
+static void row_grace(const char *name, int64_t ms) {
+  if (ms > 0)
+    row_ms(name, ms);
+  else
+    row(name, "none");
+}
+
+static void inspect_value(const corral_inspection *i) {
+  char when[64] = "unknown";
+  time_t seconds = (time_t)(i->created_ms / 1000);
+  struct tm parts;
+  if (i->created_ms > 0 && localtime_r(&seconds, &parts) != NULL)
+    (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &parts);
+  (void)printf("%-10s %llu bytes (%llu as stored)\n", "size", (unsigned long long)i->size,
+               (unsigned long long)i->stored_size);
+  row("made", when);
+  row_ms("age", i->age_ms);
+  row_ms("ttl", i->ttl_ms);
+  row_grace("swr", i->swr_ms);
+  row_grace("sie", i->sie_ms);
+  row_ms("forgotten", i->left_ms);
+  row_ms("cost", i->cost_ms);
+}
+
+static void inspect_table(const char *key, const corral_inspection *i) {
+  char text[CLI_KEY_TEXT];
+  char left[CLI_DURATION_TEXT];
+  row("key", cli_key_text(text, key, strlen(key)));
+  row("state", i->state);
+  if (strcmp(i->state, "none") != 0)
+    inspect_value(i);
+  if (i->lease_left_ms > 0)
+    (void)printf("%-10s %s, %s left\n", "lease", i->holder[0] != '\0' ? i->holder : "somebody",
+                 cli_duration_text(left, i->lease_left_ms));
+  else
+    row("lease", "nobody rebuilds it");
+  if (i->retry_left_ms > 0)
+    (void)printf("%-10s %s (code %d, %lld in a row), remembered for %s\n", "failure", i->failure, (int)i->failure_code,
+                 (long long)i->failures, cli_duration_text(left, i->retry_left_ms));
+  else
+    row("failure", "none");
+}
+
+int cli_inspect(const cli_globals *cli, int argc, char **argv) {
+  int exit_status = parse_plain("inspect", argc, argv, 1, 1);
+  corral *c = NULL;
+  if (exit_status >= 0)
+    return exit_status;
+  if (!cli_open(cli, &c))
+    return CLI_FAILED;
+  const char *key = argv[optind];
+  corral_error error = {0};
+  corral_inspection inspection = {0};
+  int status = corral_inspect(c, key, strlen(key), &inspection, sizeof inspection, &error);
+  if (status != CORRAL_OK)
+    exit_status = cli_report(key, strlen(key), status, &error);
+  else if (cli->json)
+    inspect_json(key, &inspection);
+  else
+    inspect_table(key, &inspection);
+  corral_close(c);
+  return cli_finish(status == CORRAL_OK ? CLI_OK : exit_status);
+}

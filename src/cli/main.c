@@ -1,0 +1,159 @@
+/* main.c: the corral command: global options, their environment variables, and the way to a subcommand.
+ *
+ * An option beats its environment variable, which beats the default. A switch's variable is on when it is set to
+ * anything but the empty text and "0".
+ */
+#include "cli.h"
+
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const struct subcommand {
+  const char *name;
+  int (*main)(const cli_globals *cli, int argc, char **argv);
+} subcommands[] = {
+    {"run", cli_run},       {"get", cli_get},         {"set", cli_set},     {"invalidate", cli_invalidate},
+    {"expire", cli_expire}, {"inspect", cli_inspect}, {"storm", cli_storm},
+};
+
+enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
+
+enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON };
+
+static const struct option longs[] = {
+    {"store", required_argument, NULL, OPT_STORE},
+    {"namespace", required_argument, NULL, OPT_NAMESPACE},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"quiet", no_argument, NULL, 'q'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {0},
+};
+
+static bool env_switch(const char *name) {
+  const char *value = getenv(name);
+  return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
+static const char *env_text(const char *name) {
+  const char *value = getenv(name);
+  return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+/* Makes each missing folder of `path`, which is changed only while this runs. What can't be made is left for the
+ * store to report. */
+static void make_folders(char *path) {
+  char *slash = path;
+  while ((slash = strchr(slash + 1, '/')) != NULL) {
+    *slash = '\0';
+    (void)mkdir(path, 0700);
+    *slash = '/';
+  }
+  (void)mkdir(path, 0700);
+}
+
+/* The default store, and its folder. The text is static. */
+static const char *default_store(void) {
+  static char uri[PATH_ROOM];
+  const char *cache = env_text("XDG_CACHE_HOME");
+  const char *home = env_text("HOME");
+  if (cache == NULL && home == NULL)
+    return NULL;
+  int n = cache != NULL ? snprintf(uri, sizeof uri, "lmdb:%s/corral", cache)
+                        : snprintf(uri, sizeof uri, "lmdb:%s/.cache/corral", home);
+  if (n < 0 || (size_t)n + sizeof "/store" > sizeof uri)
+    return NULL;
+  make_folders(uri + strlen("lmdb:"));
+  memcpy(uri + n, "/store", sizeof "/store");
+  return uri;
+}
+
+static int unknown_subcommand(const char *name) {
+  char list[128];
+  size_t used = 0;
+  for (size_t i = 0; i < SUBCOMMANDS; i++) {
+    int n = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (name == NULL)
+    return cli_fail("no subcommand: accepted are %s", list);
+  return cli_fail("unknown subcommand '%s': accepted are %s", name, list);
+}
+
+static int print(const char *text) {
+  (void)fputs(text, stdout);
+  return cli_finish(CLI_OK);
+}
+
+/* The global options; -1 to go on, else the exit status. */
+static int parse(cli_globals *cli, int argc, char **argv) {
+  const cli_grammar grammar = {NULL, "+:qv", longs};
+  for (;;) {
+    switch (cli_option(&grammar, argc, argv)) {
+    case -1:
+      return -1;
+    case OPT_STORE:
+      cli->store = optarg;
+      break;
+    case OPT_NAMESPACE:
+      cli->name_space = optarg;
+      break;
+    case OPT_JSON:
+      cli->json = true;
+      break;
+    case 'q':
+      cli->quiet = true;
+      cli->verbose = false;
+      break;
+    case 'v':
+      cli->verbose = true;
+      cli->quiet = false;
+      break;
+    case OPT_HELP:
+      return print(cli_help(NULL));
+    case OPT_VERSION:
+      (void)printf("corral %s\n", corral_version());
+      return cli_finish(CLI_OK);
+    default:
+      return CLI_FAILED;
+    }
+  }
+}
+
+static int start(cli_globals *cli, const struct subcommand *sub, int argc, char **argv) {
+  bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+  if (help)
+    return print(cli_help(sub->name));
+  cli->store_given = cli->store != NULL;
+  if (!cli->store_given && sub->main != cli_storm)
+    cli->store = default_store();
+  if (cli->store == NULL && sub->main != cli_storm)
+    return cli_fail("no store: give --store, or set CORRAL_STORE, XDG_CACHE_HOME or HOME");
+  optind = 0;
+  return sub->main(cli, argc, argv);
+}
+
+int main(int argc, char **argv) {
+  (void)setlocale(LC_CTYPE, "");
+  (void)signal(SIGCHLD, SIG_DFL);
+  cli_globals cli = {
+      .store = env_text("CORRAL_STORE"),
+      .name_space = env_text("CORRAL_NAMESPACE"),
+      .json = env_switch("CORRAL_JSON"),
+      .quiet = env_switch("CORRAL_QUIET"),
+      .verbose = env_switch("CORRAL_VERBOSE"),
+  };
+  int status = parse(&cli, argc, argv);
+  if (status >= 0)
+    return status;
+  if (optind >= argc)
+    return unknown_subcommand(NULL);
+  for (size_t i = 0; i < SUBCOMMANDS; i++)
+    if (strcmp(subcommands[i].name, argv[optind]) == 0)
+      return start(&cli, &subcommands[i], argc - optind, argv + optind);
+  return unknown_subcommand(argv[optind]);
+}

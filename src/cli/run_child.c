@@ -1,0 +1,284 @@
+/* run_child.c: one run of a command; the contract is in run_child.h.
+ *
+ * SIGINT, SIGTERM, SIGHUP and SIGQUIT (those that aren't ignored) and SIGCHLD are blocked and read from a signalfd
+ * while the command runs. The command stays a zombie until the end, so that its process group's number can't be
+ * another group's when it is killed.
+ */
+#include "run_child.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TICK_MS = 50, MERCY_MS = 1000, CHUNK = 65536, PIPE_ROOM = 1 << 20 };
+
+/* A run under way. */
+typedef struct run {
+  run_child *child;
+  pid_t pid;
+  pid_t guard;
+  int guard_pipe; /* closed unread: kill the group; one byte: all is well */
+  int signals;
+  int stream[2];   /* -1 at its end */
+  bool exited;     /* a zombie by now */
+  bool killed;     /* SIGKILL was sent */
+  int64_t kill_at; /* when SIGKILL is due after SIGTERM; 0 when nothing was sent */
+  int64_t limit_at;
+  sigset_t old_mask;
+  sigset_t taken;
+} run;
+
+/* ---- files ----------------------------------------------------------------------------------------------- */
+
+static void close_fd(int *fd) {
+  if (*fd >= 0)
+    (void)close(*fd);
+  *fd = -1;
+}
+
+/* An unnamed file in TMPDIR, or in memory where no folder takes one. */
+static int open_spool(void) {
+  const char *folder = getenv("TMPDIR");
+  if (folder == NULL || folder[0] == '\0')
+    folder = "/tmp";
+  int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  return fd >= 0 ? fd : memfd_create("corral-run", MFD_CLOEXEC);
+}
+
+static bool open_spools(run_child *child) {
+  for (int i = 0; i < 2; i++) {
+    child->spool[i] = open_spool();
+    if (child->spool[i] < 0)
+      return false;
+  }
+  return true;
+}
+
+void run_child_close(run_child *child) {
+  for (int i = 0; i < 2; i++)
+    close_fd(&child->spool[i]);
+}
+
+/* ---- start ----------------------------------------------------------------------------------------------- */
+
+/* In the child: never returns. `report` takes errno when exec fails. */
+static void become(char *const argv[], int out, int err, int report, pid_t parent, const sigset_t *mask) {
+  (void)setpgid(0, 0);
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent)
+    _exit(CLI_FAILED);
+  int null = open("/dev/null", O_RDONLY);
+  if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0) {
+    if (null > STDERR_FILENO)
+      (void)close(null);
+    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+    (void)execvp(argv[0], argv);
+  }
+  int code = errno;
+  (void)!write(report, &code, sizeof code);
+  _exit(CLI_FAILED);
+}
+
+/* In the guard: never returns. Only async-signal-safe calls: the caller has threads. */
+static void guard(int control, pid_t group) {
+  sigset_t all;
+  (void)sigfillset(&all);
+  (void)sigprocmask(SIG_SETMASK, &all, NULL);
+  (void)setpgid(0, 0);
+  char byte;
+  ssize_t n;
+  do
+    n = read(control, &byte, 1);
+  while (n < 0 && errno == EINTR);
+  if (n != 1)
+    (void)kill(-group, SIGKILL);
+  _exit(0);
+}
+
+/* A run without a guard goes on: the command itself is still tied to the caller by the kernel. */
+static void start_guard(run *r) {
+  int control[2];
+  r->guard = -1;
+  r->guard_pipe = -1;
+  if (pipe2(control, O_CLOEXEC) != 0)
+    return;
+  r->guard = fork();
+  if (r->guard == 0) {
+    (void)close(control[1]);
+    guard(control[0], r->pid);
+  }
+  (void)close(control[0]);
+  r->guard_pipe = control[1];
+  if (r->guard < 0)
+    close_fd(&r->guard_pipe);
+}
+
+static void end_guard(run *r) {
+  if (r->guard < 0)
+    return;
+  (void)!write(r->guard_pipe, "", 1);
+  close_fd(&r->guard_pipe);
+  while (waitpid(r->guard, NULL, 0) < 0 && errno == EINTR)
+    continue;
+}
+
+static bool is_ignored(int signo) {
+  struct sigaction action;
+  return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+static bool take_signals(run *r) {
+  static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  (void)sigemptyset(&r->taken);
+  (void)sigaddset(&r->taken, SIGCHLD);
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+    if (!is_ignored(wanted[i]))
+      (void)sigaddset(&r->taken, wanted[i]);
+  (void)sigprocmask(SIG_BLOCK, &r->taken, &r->old_mask);
+  r->signals = signalfd(-1, &r->taken, SFD_CLOEXEC | SFD_NONBLOCK);
+  return r->signals >= 0;
+}
+
+/* Pipes 0 and 1 are the streams, 2 reports a failing exec. False with errno set, or with RUN_NOT_STARTED. */
+static bool start(run *r, char *const argv[]) {
+  int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+  pid_t parent = getpid();
+  int code = 0;
+  for (int i = 0; i < 3; i++)
+    if (pipe2(pipes[i], O_CLOEXEC) != 0)
+      code = errno;
+  if (code == 0)
+    r->pid = fork();
+  if (r->pid == 0 && code == 0)
+    become(argv, pipes[0][1], pipes[1][1], pipes[2][1], parent, &r->old_mask);
+  if (r->pid < 0 && code == 0)
+    code = errno;
+  for (int i = 0; i < 3; i++)
+    close_fd(&pipes[i][1]);
+  int exec_error = 0;
+  if (code == 0) {
+    (void)setpgid(r->pid, r->pid);
+    if (read(pipes[2][0], &exec_error, sizeof exec_error) == (ssize_t)sizeof exec_error) {
+      (void)waitpid(r->pid, NULL, 0);
+      r->child->how = RUN_NOT_STARTED;
+      r->child->number = exec_error;
+    }
+  }
+  close_fd(&pipes[2][0]);
+  for (int i = 0; i < 2; i++) {
+    r->stream[i] = pipes[i][0];
+    (void)fcntl(r->stream[i], F_SETPIPE_SZ, PIPE_ROOM);
+  }
+  errno = code;
+  return code == 0 && r->child->how == RUN_NOT;
+}
+
+/* ---- while it runs --------------------------------------------------------------------------------------- */
+
+/* Ends the group, for the first reason given; a second reason changes nothing. */
+static void stop(run *r, run_how why, int number, int signo) {
+  if (r->child->how == RUN_NOT) {
+    r->child->how = why;
+    r->child->number = number;
+  }
+  (void)kill(-r->pid, signo);
+  if (r->kill_at == 0 && why != RUN_INTERRUPTED)
+    r->kill_at = cli_now_ms() + MERCY_MS;
+}
+
+static void read_signals(run *r) {
+  struct signalfd_siginfo info;
+  while (read(r->signals, &info, sizeof info) == (ssize_t)sizeof info)
+    if (info.ssi_signo != SIGCHLD)
+      stop(r, RUN_INTERRUPTED, (int)info.ssi_signo, (int)info.ssi_signo);
+  siginfo_t state = {0};
+  if (!r->exited && waitid(P_PID, (id_t)r->pid, &state, WEXITED | WNOHANG | WNOWAIT) == 0)
+    r->exited = state.si_pid == r->pid;
+}
+
+static void read_stream(run *r, int i) {
+  static char chunk[CHUNK];
+  ssize_t n = read(r->stream[i], chunk, sizeof chunk);
+  if (n < 0 && errno == EINTR)
+    return;
+  if (n <= 0) {
+    close_fd(&r->stream[i]);
+    return;
+  }
+  if (r->child->how == RUN_BROKEN)
+    return;
+  if (cli_write(r->child->spool[i], chunk, (size_t)n))
+    r->child->size[i] += (uint64_t)n;
+  else
+    stop(r, RUN_BROKEN, errno, SIGTERM);
+}
+
+static void keep_time(run *r, bool (*should_stop)(void *arg), void *arg) {
+  int64_t now = cli_now_ms();
+  if (r->kill_at == 0 && now >= r->limit_at)
+    stop(r, RUN_LIMIT, 0, SIGTERM);
+  else if (r->kill_at == 0 && should_stop(arg))
+    stop(r, RUN_STOPPED, 0, SIGTERM);
+  else if (r->kill_at != 0 && now >= r->kill_at && !r->killed) {
+    (void)kill(-r->pid, SIGKILL);
+    r->killed = true;
+  }
+}
+
+/* Somebody who left the group may hold a stream open; after SIGKILL that is not waited for. */
+static bool ended(const run *r) {
+  bool drained = r->stream[0] < 0 && r->stream[1] < 0;
+  return r->exited && (drained || r->killed);
+}
+
+static void watch(run *r, bool (*should_stop)(void *arg), void *arg) {
+  while (!ended(r)) {
+    struct pollfd fds[3] = {{r->stream[0], POLLIN, 0}, {r->stream[1], POLLIN, 0}, {r->signals, POLLIN, 0}};
+    (void)poll(fds, 3, TICK_MS);
+    for (int i = 0; i < 2; i++)
+      if (fds[i].revents != 0)
+        read_stream(r, i);
+    read_signals(r);
+    keep_time(r, should_stop, arg);
+  }
+}
+
+static void reap(run *r) {
+  int status = 0;
+  while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
+    continue;
+  if (r->child->how != RUN_NOT)
+    return;
+  r->child->how = WIFSIGNALED(status) ? RUN_SIGNALLED : RUN_EXITED;
+  r->child->number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void run_child_do(run_child *child, char *const argv[], int64_t limit_ms, bool (*should_stop)(void *arg), void *arg) {
+  run r = {.child = child, .pid = -1, .guard = -1, .guard_pipe = -1, .signals = -1, .stream = {-1, -1}};
+  *child = (run_child){.how = RUN_NOT, .spool = {-1, -1}};
+  r.limit_at = cli_now_ms() + limit_ms;
+  bool ready = take_signals(&r) && open_spools(child);
+  if (ready && start(&r, argv)) {
+    start_guard(&r);
+    watch(&r, should_stop, arg);
+    end_guard(&r);
+    reap(&r);
+  } else if (child->how == RUN_NOT) {
+    child->how = RUN_BROKEN;
+    child->number = errno;
+  }
+  close_fd(&r.stream[0]);
+  close_fd(&r.stream[1]);
+  close_fd(&r.signals);
+  (void)sigprocmask(SIG_SETMASK, &r.old_mask, NULL);
+}

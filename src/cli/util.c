@@ -1,0 +1,281 @@
+/* util.c: options, messages, durations, JSON strings and the opening of a corral for the corral command.
+ *
+ * A message is built in a buffer and written at once, so that lines of several processes don't mix.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- talk ------------------------------------------------------------------------------------------------ */
+
+static void say(const char *format, va_list args) {
+  char line[1024] = "corral: ";
+  size_t head = strlen(line);
+  int n = vsnprintf(line + head, sizeof line - head - 1, format, args);
+  if (n < 0)
+    return;
+  size_t size = head + (size_t)n;
+  if (size > sizeof line - 2)
+    size = sizeof line - 2;
+  for (size_t i = 0; i < size; i++)
+    if ((unsigned char)line[i] < ' ')
+      line[i] = ' ';
+  line[size++] = '\n';
+  (void)cli_write(STDERR_FILENO, line, size);
+}
+
+void cli_say(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(format, args);
+  va_end(args);
+}
+
+int cli_fail(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(format, args);
+  va_end(args);
+  return CLI_FAILED;
+}
+
+const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len) {
+  static const char hex[] = "0123456789abcdef";
+  const unsigned char *bytes = key;
+  size_t used = 0;
+  for (size_t i = 0; i < key_len; i++) {
+    if (used + 4 + 4 > CLI_KEY_TEXT) {
+      memcpy(text + used, "...", 3);
+      used += 3;
+      break;
+    }
+    if (bytes[i] >= ' ' && bytes[i] < 0x7f) {
+      text[used++] = (char)bytes[i];
+      continue;
+    }
+    text[used++] = '\\';
+    text[used++] = 'x';
+    text[used++] = hex[bytes[i] >> 4];
+    text[used++] = hex[bytes[i] & 15];
+  }
+  text[used] = '\0';
+  return text;
+}
+
+int cli_report(const void *key, size_t key_len, int status, const corral_error *error) {
+  char text[CLI_KEY_TEXT];
+  const char *detail = error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
+  cli_say("%s: %s", cli_key_text(text, key, key_len), detail);
+  switch (status) {
+  case CORRAL_EDEADLINE:
+    return CLI_DEADLINE;
+  case CORRAL_EMISS:
+  case CORRAL_ENOTFOUND:
+    return CLI_MISS;
+  default:
+    return CLI_FAILED;
+  }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------ */
+
+/* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
+static size_t utf8_length(const unsigned char *at, size_t left) {
+  size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
+  if (at[0] >= 0xf0 && at[0] <= 0xf4)
+    n = 4;
+  if (n == 0 || n > left)
+    return 0;
+  for (size_t i = 1; i < n; i++)
+    if ((at[i] & 0xc0) != 0x80)
+      return 0;
+  bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
+             (at[0] == 0xf4 && at[1] > 0x8f);
+  return bad ? 0 : n;
+}
+
+void cli_json_string(FILE *f, const void *data, size_t size) {
+  const unsigned char *bytes = data;
+  (void)fputc('"', f);
+  for (size_t i = 0; i < size;) {
+    size_t n = utf8_length(bytes + i, size - i);
+    if (n == 0 || bytes[i] < ' ' || bytes[i] == 0x7f) {
+      (void)fprintf(f, "\\u%04x", bytes[i]);
+      n = 1;
+    } else {
+      if (bytes[i] == '"' || bytes[i] == '\\')
+        (void)fputc('\\', f);
+      (void)fwrite(bytes + i, 1, n, f);
+    }
+    i += n;
+  }
+  (void)fputc('"', f);
+}
+
+/* ---- options --------------------------------------------------------------------------------------------- */
+
+static void list_options(const cli_grammar *grammar, char *text, size_t size) {
+  size_t used = 0;
+  for (const struct option *o = grammar->longs; o->name != NULL && used < size; o++) {
+    int n = snprintf(text + used, size - used, "%s--%s", used > 0 ? ", " : "", o->name);
+    used += n > 0 ? (size_t)n : 0;
+  }
+}
+
+int cli_option(const cli_grammar *grammar, int argc, char **argv) {
+  opterr = 0;
+  int got = getopt_long(argc, argv, grammar->shorts, grammar->longs, NULL);
+  if (got != '?' && got != ':')
+    return got;
+  const char *sub = grammar->name != NULL ? grammar->name : "";
+  const char *colon = grammar->name != NULL ? ": " : "";
+  const char *word = argv[optind - 1];
+  if (got == ':') {
+    cli_say("%s%soption '%s' needs a value", sub, colon, word);
+    return '?';
+  }
+  char accepted[512];
+  list_options(grammar, accepted, sizeof accepted);
+  char letter[3] = {'-', (char)optopt, '\0'};
+  bool is_letter = optopt > ' ' && optopt < 0x7f && strncmp(word, "--", 2) != 0;
+  cli_say("%s%sunknown option '%s': accepted are %s", sub, colon, is_letter ? letter : word, accepted);
+  return '?';
+}
+
+static const struct unit {
+  const char *name;
+  int64_t ms;
+} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
+
+enum { UNITS = sizeof units / sizeof units[0] };
+
+static bool unit_ms(const char *name, int64_t *ret) {
+  for (size_t i = 0; i < UNITS; i++)
+    if (strcmp(units[i].name, name) == 0) {
+      *ret = units[i].ms;
+      return true;
+    }
+  return false;
+}
+
+/* Digits at the start of `text`; false when there are none or too many. */
+static bool digits(const char *text, char **end, int64_t *ret) {
+  if (text[0] < '0' || text[0] > '9')
+    return false;
+  errno = 0;
+  long long n = strtoll(text, end, 10);
+  *ret = n;
+  return errno == 0;
+}
+
+bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
+  char *end = NULL;
+  int64_t n = 0;
+  int64_t unit = 1;
+  int64_t ms = 0;
+  bool ok = digits(text, &end, &n) && (unit_ms(end, &unit) || (n == 0 && *end == '\0'));
+  if (!ok) {
+    cli_say("%s: '%s' is no duration: accepted is a whole number and ms, s, m, h or d, as in 500ms or 2m", what, text);
+    return false;
+  }
+  if (__builtin_mul_overflow(n, unit, &ms) || ms < least || ms > most) {
+    char low[CLI_DURATION_TEXT];
+    char high[CLI_DURATION_TEXT];
+    cli_say("%s: %s is out of range: accepted is %s to %s", what, text, cli_duration_text(low, least),
+            cli_duration_text(high, most));
+    return false;
+  }
+  *ret = ms;
+  return true;
+}
+
+bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
+  char *end = NULL;
+  int64_t n = 0;
+  if (!digits(text, &end, &n) || *end != '\0' || n < least || n > most) {
+    cli_say("%s: '%s' is not accepted: a whole number, %lld to %lld, is", what, text, (long long)least,
+            (long long)most);
+    return false;
+  }
+  *ret = n;
+  return true;
+}
+
+bool cli_real(const char *what, const char *text, double least, double most, double *ret) {
+  char *end = NULL;
+  errno = 0;
+  double x = strtod(text, &end);
+  if (end == text || *end != '\0' || errno != 0 || !(x >= least && x <= most)) {
+    cli_say("%s: '%s' is not accepted: a number, %g to %g, is", what, text, least, most);
+    return false;
+  }
+  *ret = x;
+  return true;
+}
+
+const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
+  const struct unit *best = &units[0];
+  for (size_t i = 0; i < UNITS; i++)
+    if (ms >= units[i].ms && (ms % units[i].ms == 0 || i == 1))
+      best = &units[i];
+  if (ms % best->ms == 0)
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld%s", (long long)(ms / best->ms), ms == 0 ? "" : best->name);
+  else
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld.%03lld%s", (long long)(ms / 1000), (long long)(ms % 1000), best->name);
+  return text;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------- */
+
+static void print_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  (void)arg;
+  char text[CLI_KEY_TEXT] = "";
+  if (key != NULL)
+    (void)cli_key_text(text, key, key_len);
+  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(event), corral_event_text(event), detail != NULL ? ": " : "",
+          detail != NULL ? detail : "", key != NULL ? " [" : "", text, key != NULL ? "]" : "");
+}
+
+bool cli_open(const cli_globals *cli, corral **ret) {
+  corral_error error = {0};
+  int status = corral_open(ret,
+                           CORRAL_OPTIONS(.store = cli->store, .name_space = cli->name_space,
+                                          .on_event = cli->verbose ? print_event : NULL),
+                           &error);
+  if (status != CORRAL_OK)
+    cli_say("--store %s: %s", cli->store, error.text[0] != '\0' ? error.text : corral_status_text(status));
+  return status == CORRAL_OK;
+}
+
+bool cli_write(int fd, const void *data, size_t size) {
+  const char *at = data;
+  while (size > 0) {
+    ssize_t n = write(fd, at, size);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return false;
+    at += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+int cli_finish(int exit_status) {
+  if (fflush(stdout) != 0 || ferror(stdout))
+    return cli_fail("standard output: %s", strerror(errno));
+  return exit_status;
+}
+
+int64_t cli_now_ns(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t cli_now_ms(void) { return cli_now_ns() / 1000000; }

@@ -1,0 +1,330 @@
+/* corral.c: the public functions: glue. */
+#include <corral/plugin.h>
+#include <stdlib.h>
+
+#include "drive.h"
+#include "env.h"
+#include "envelope.h"
+#include "fill.h"
+#include "record.h"
+#include "registry.h"
+#include "status.h"
+#include "uri.h"
+
+#define MAGIC UINT32_C(0xc0881a11)
+
+enum { KEY_MOST = 65536, SET_TRIES = 8 };
+
+struct corral {
+  uint32_t magic;
+  _Atomic unsigned home; /* crl_env_forks() + 1 at the first use; 0 unused */
+  crl_station station;
+  corral_compute *compute;
+  void *compute_arg;
+};
+
+/* ---- open, close ----------------------------------------------------------------------------------------- */
+
+static int open_store(corral *c, const corral_options *options, corral_error *error) {
+  crl_uri uri;
+  crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms,
+                           .breaker_failures = options->breaker_failures,
+                           .breaker_rest_ms = options->breaker_rest_ms, .events = &c->station.events};
+  pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
+                                  .handles = 2, .name = ""};
+  int status = crl_uri_parse(&uri, options->store, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
+  if (status == CORRAL_OK) status = pool.plugin->open(crl_registry_host(), &uri.view, &pool.store, &pool.info, error);
+  crl_uri_free(&uri);
+  if (status != CORRAL_OK) return status;
+  c->station.pool = crl_pool_new(&pool);
+  if (c->station.pool != NULL) return CORRAL_OK;
+  pool.plugin->close(pool.store);
+  return crl_status_plain(error, CORRAL_ENOMEM);
+}
+
+static int make_prefix(crl_station *station, const char *name_space) {
+  size_t len = name_space == NULL ? 0 : strlen(name_space);
+  station->prefix = crl_alloc(len + 2);
+  if (station->prefix == NULL) return CORRAL_ENOMEM;
+  if (len == 0) return CORRAL_OK;
+  memcpy(station->prefix, name_space, len);
+  station->prefix[len] = ':';
+  station->prefix_len = len + 1;
+  return CORRAL_OK;
+}
+
+static int make_station(corral *c, const corral_options *options, corral_error *error) {
+  crl_station *station = &c->station;
+  uint64_t seed;
+  if (crl_env_random(&seed, sizeof seed) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+  station->events.hook = options->on_event;
+  station->events.arg = options->event_arg;
+  station->max_value = (uint64_t)options->max_value;
+  station->op_ms = options->op_ms;
+  int status = open_store(c, options, error);
+  if (status != CORRAL_OK) return status;
+  station->herd = crl_herd_new(seed);
+  station->keeper = crl_keeper_new(station->pool, &station->events);
+  station->workers = crl_workers_new(options->workers);
+  if (station->herd == NULL || station->keeper == NULL || station->workers == NULL ||
+      make_prefix(station, options->name_space) != CORRAL_OK)
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  return CORRAL_OK;
+}
+
+int corral_open(corral **ret, const corral_options *user, corral_error *error) {
+  corral_options options;
+  corral_error unused;
+  corral_policy policy;
+  if (error == NULL) error = &unused;
+  if (ret == NULL || user == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_open: no %s", ret == NULL ? "ret" : "options");
+  int status = crl_policy_options(&options, user, error);
+  if (status == CORRAL_OK) status = crl_policy_resolve(&policy, options.policy, NULL, error);
+  if (status != CORRAL_OK) return status;
+  policy.error = NULL;
+  if (options.name_space != NULL && strlen(options.name_space) > 1024)
+    return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
+  corral *c = crl_alloc(sizeof *c);
+  if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  c->magic = MAGIC;
+  c->compute = options.compute;
+  c->compute_arg = options.compute_arg;
+  c->station.policy = policy;
+  crl_env_forks();
+  status = make_station(c, &options, error);
+  if (status != CORRAL_OK) {
+    corral_close(c);
+    return status;
+  }
+  *ret = c;
+  return CORRAL_OK;
+}
+
+/* In a child of the process that used it, threads and connections are the parent's: they are left alone. */
+static int is_home(const corral *c) {
+  unsigned home = atomic_load(&((corral *)(uintptr_t)c)->home);
+  return home == 0 || home == crl_env_forks() + 1;
+}
+
+void corral_close(corral *c) {
+  if (c == NULL || c->magic != MAGIC) return;
+  c->magic = 0;
+  crl_station *station = &c->station;
+  if (!is_home(c)) return;
+  if (station->workers != NULL) crl_workers_free(station->workers);
+  if (station->keeper != NULL) crl_keeper_free(station->keeper);
+  if (station->herd != NULL) crl_herd_free(station->herd);
+  if (station->pool != NULL) crl_pool_free(station->pool);
+  free(station->prefix);
+  free(c);
+}
+
+/* ---- every call's first steps ---------------------------------------------------------------------------- */
+
+static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
+  if (c == NULL || c->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+  if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", KEY_MOST);
+  if (key_len > KEY_MOST)
+    return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, KEY_MOST);
+  unsigned none = 0;
+  atomic_compare_exchange_strong(&c->home, &none, crl_env_forks() + 1);
+  if (!is_home(c)) return crl_status_plain(error, CORRAL_EFORKED);
+  return CORRAL_OK;
+}
+
+/* The user's error, when his struct is long enough to have one. */
+static corral_error *error_of(const corral_policy *policy) {
+  size_t end = offsetof(corral_policy, error) + sizeof(corral_error *);
+  return policy != NULL && policy->size >= end ? policy->error : NULL;
+}
+
+static int call_of(corral *c, const void *key, size_t key_len, const corral_policy *policy, crl_call *call) {
+  corral_error *error = error_of(policy);
+  int status = check(c, key, key_len, error);
+  if (status == CORRAL_OK) status = crl_policy_resolve(&call->policy, policy, &c->station.policy, error);
+  call->key = key;
+  call->key_len = key_len;
+  return status;
+}
+
+/* ---- ask ------------------------------------------------------------------------------------------------- */
+
+int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                          corral_compute *compute, void *arg, corral_value **ret) {
+  crl_call call = {.compute = compute, .arg = arg};
+  if (compute == NULL || ret == NULL)
+    return crl_status_fail(error_of(policy), CORRAL_EINVAL, "corral_get_or_compute: no %s", ret == NULL ? "ret" : "compute");
+  int status = call_of(c, key, key_len, policy, &call);
+  return status == CORRAL_OK ? crl_drive_call(&c->station, &call, ret) : status;
+}
+
+int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret) {
+  crl_call call = {0};
+  if (ret == NULL) return crl_status_fail(error_of(policy), CORRAL_EINVAL, "corral_get: no ret");
+  int status = call_of(c, key, key_len, policy, &call);
+  if (status != CORRAL_OK) return status;
+  call.compute = c->compute;
+  call.arg = c->compute_arg;
+  call.bound = c->compute != NULL;
+  return crl_drive_call(&c->station, &call, ret);
+}
+
+/* ---- single operations ----------------------------------------------------------------------------------- */
+
+static int say(const corral_op *op, corral_error *error) {
+  if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0') return crl_status_plain(error, op->status);
+  return crl_status_fail(error, op->status, "%s", op->error->text);
+}
+
+static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t key_len, corral_error *error) {
+  crl_key key;
+  corral_error detail = {0};
+  int status = check(c, user_key, key_len, error);
+  if (status == CORRAL_OK && crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK)
+    status = crl_status_plain(error, CORRAL_ENOMEM);
+  if (status != CORRAL_OK) return status;
+  corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
+  crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
+  /* After the store: a flight that begins between the two has seen the store as it is now. */
+  crl_herd_detach_key(c->station.herd, user_key, key_len);
+  crl_key_clean(&key);
+  return op.status == CORRAL_OK ? CORRAL_OK : say(&op, error);
+}
+
+int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error) {
+  return run_verb(c, CORRAL_VERB_INVALIDATE, key, key_len, error);
+}
+
+int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error) {
+  return run_verb(c, CORRAL_VERB_EXPIRE, key, key_len, error);
+}
+
+/* Void what is there, take the lease, fill: one batch. Somebody else's claim may come between. */
+static int set_record(corral *c, const crl_key *key, const corral_policy *policy, const corral_fill *fill, int64_t hard_ttl,
+                      corral_error *error) {
+  uint8_t token[CORRAL_TOKEN], note[CORRAL_HEADER];
+  corral_header header;
+  corral_error detail = {0};
+  int status = CORRAL_EBUSY;
+  memset(&header, 0, sizeof header);
+  crl_env_holder(header.note, sizeof header.note);
+  crl_record_write(&header, note);
+  if (crl_env_random(token, sizeof token) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+  for (int i = 0; i < SET_TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
+    corral_op op = {.key = key->stored, .key_len = key->stored_len, .token = token, .error = &detail};
+    corral_op ops[3] = {op, op, op};
+    ops[0].verb = CORRAL_VERB_INVALIDATE;
+    ops[1].verb = CORRAL_VERB_CLAIM;
+    ops[1].lease_ms = policy->lease_ms;
+    ops[1].record = note;
+    ops[1].record_len = sizeof note;
+    ops[2].verb = CORRAL_VERB_SETTLE;
+    ops[2].record = fill->record;
+    ops[2].record_len = crl_fill_record_size(fill);
+    ops[2].ttl_ms = hard_ttl;
+    crl_pool_perform(c->station.pool, ops, 3, crl_env_now_ms() + policy->wait_ms);
+    if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
+    status = ops[0].status != CORRAL_OK ? say(&ops[0], error) : ops[2].status != CORRAL_OK ? say(&ops[2], error) : CORRAL_OK;
+    if (status != CORRAL_OK && ops[1].status == CORRAL_OK) {
+      op.verb = CORRAL_VERB_RELEASE;
+      op.error = NULL;
+      crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
+    }
+  }
+  return status;
+}
+
+int corral_set(corral *c, const void *user_key, size_t key_len, const corral_policy *policy, const void *data,
+               size_t size) {
+  crl_call call = {0};
+  crl_key key;
+  corral_error *error = error_of(policy);
+  int64_t hard_ttl = 0;
+  uint64_t dice = 0;
+  int status = call_of(c, user_key, key_len, policy, &call);
+  if (status != CORRAL_OK) return status;
+  if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
+  if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  corral_fill fill = {.key = key.whole, .key_len = key.whole_len, .max_value = c->station.max_value};
+  crl_env_random(&dice, sizeof dice);
+  status = corral_fill_bytes(&fill, data, size);
+  if (status != CORRAL_OK) crl_status_plain(error, status);
+  if (status == CORRAL_OK) {
+    crl_fill_finish(&fill, &call.policy, 0, crl_env_wall_ms(), dice, &hard_ttl);
+    status = set_record(c, &key, &call.policy, &fill, hard_ttl, error);
+    crl_herd_detach_key(c->station.herd, user_key, key_len);
+  }
+  crl_fill_clean(&fill);
+  crl_key_clean(&key);
+  return status;
+}
+
+/* ---- look inside ----------------------------------------------------------------------------------------- */
+
+static void copy_note(char to[64], const char from[CORRAL_NOTE]) {
+  memcpy(to, from, CORRAL_NOTE);
+  to[CORRAL_NOTE - 1] = '\0';
+}
+
+static void inspect_header(const corral_header *header, const corral_op *op, corral_inspection *ret) {
+  ret->failures = header->failures;
+  if (header->state == CORRAL_LEASED && op->until_ms != 0) {
+    ret->lease_left_ms = op->until_ms;
+    copy_note(ret->holder, header->note);
+  } else if (header->state == CORRAL_VERDICT && op->until_ms != 0) {
+    ret->retry_left_ms = op->until_ms;
+    ret->failure_code = header->code;
+    copy_note(ret->failure, header->note);
+  }
+}
+
+static void inspect_envelope(const crl_envelope *envelope, const corral_header *header, const corral_op *op, corral_inspection *ret) {
+  crl_lives lives = crl_policy_judge(envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, crl_env_wall_ms());
+  ret->size = envelope->payload_len;
+  ret->age_ms = lives.age;
+  ret->ttl_ms = envelope->ttl_ms;
+  ret->swr_ms = envelope->swr_ms;
+  ret->sie_ms = envelope->sie_ms;
+  ret->left_ms = op->life_ms;
+  ret->cost_ms = (int64_t)(envelope->cost_us / 1000);
+  ret->created_ms = envelope->created_ms;
+  if (envelope->kind == CRL_KIND_NEGATIVE) ret->state = "negative";
+  else ret->state = lives.fresh > 0 ? "fresh" : lives.swr > 0 || lives.sie > 0 ? "stale" : "expired";
+}
+
+static int inspect_record(const crl_key *key, const corral_op *op, corral_inspection *ret, corral_error *error) {
+  corral_header header;
+  crl_envelope envelope;
+  if (crl_record_read(op->found, op->found_len, &header) != CORRAL_OK) return crl_status_plain(error, CORRAL_EFOREIGN);
+  ret->stored_size = op->found_len;
+  inspect_header(&header, op, ret);
+  int status = crl_envelope_read(op->found, op->found_len, key->whole, key->whole_len, &envelope);
+  if (status == CORRAL_OK && op->life_ms != 0) inspect_envelope(&envelope, &header, op, ret);
+  return status == CORRAL_ECORRUPT ? crl_status_plain(error, status) : CORRAL_OK;
+}
+
+int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspection *ret, size_t ret_size,
+                   corral_error *error) {
+  crl_key key;
+  corral_error detail = {0};
+  corral_inspection found = {.state = "none", .age_ms = -1, .left_ms = -1};
+  int status = check(c, user_key, key_len, error);
+  if (status != CORRAL_OK) return status;
+  if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_inspect: no ret");
+  if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
+  crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
+  if (op.status == CORRAL_OK) status = inspect_record(&key, &op, &found, error);
+  else if (op.status != CORRAL_EMISS) status = say(&op, error);
+  if (op.found_free != NULL) op.found_free(op.found_owner);
+  crl_key_clean(&key);
+  if (status == CORRAL_OK) memcpy(ret, &found, ret_size < sizeof found ? ret_size : sizeof found);
+  return status;
+}
+
+uint64_t corral_counter(const corral *c, corral_event event) {
+  if (c == NULL || (unsigned)event >= CORRAL_EVENT_COUNT) return 0;
+  return atomic_load_explicit(&((corral *)(uintptr_t)c)->station.events.count[event], memory_order_relaxed);
+}

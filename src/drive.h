@@ -1,0 +1,51 @@
+/* drive.h: performs what a flight asks for. The only caller of plugins and of compute. Decides nothing. */
+#ifndef CRL_DRIVE_H
+#define CRL_DRIVE_H
+
+#include "event.h"
+#include "herd.h"
+#include "keeper.h"
+#include "pool.h"
+#include "worker.h"
+
+/* What all flights of one corral share. */
+typedef struct crl_station {
+  crl_pool *pool;
+  crl_herd *herd;
+  crl_keeper *keeper;
+  crl_workers *workers;
+  crl_events events;
+  corral_policy policy;
+  uint64_t max_value;
+  int64_t op_ms;
+  char *prefix; /* "name_space:", or "" */
+  size_t prefix_len;
+} crl_station;
+
+/* One call. */
+typedef struct crl_call {
+  const void *key; /* the user's */
+  size_t key_len;
+  corral_policy policy; /* resolved; with the caller's error */
+  corral_compute *compute; /* NULL: only look */
+  void *arg;
+  int bound; /* compute may run on the workers */
+} crl_call;
+
+/* The key with its namespace, and as the store gets it: longer ones than it takes are hashed. */
+typedef struct crl_key {
+  uint8_t *whole;
+  size_t whole_len;
+  const uint8_t *stored; /* whole, or hashed */
+  size_t stored_len;
+  uint8_t hashed[48];
+} crl_key;
+
+/* CORRAL_ENOMEM; else crl_key_clean later. The struct must not be moved. */
+int crl_key_make(crl_key *key, const crl_station *station, const void *user_key, size_t user_key_len);
+void crl_key_clean(crl_key *key);
+
+/* The whole way of one call: status, and on CORRAL_OK *ret. */
+int crl_drive_call(crl_station *station, const crl_call *call, corral_value **ret);
+
+#endif

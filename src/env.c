@@ -1,0 +1,85 @@
+/* env.c: clock, sleep, randomness, pid. The only file of the core that asks the system for them. */
+#include "env.h"
+
+#include <corral.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t read_clock(clockid_t clock, int64_t per_second) {
+  struct timespec ts;
+  clock_gettime(clock, &ts);
+  return (int64_t)ts.tv_sec * per_second + (int64_t)ts.tv_nsec / (1000000000 / per_second);
+}
+
+int64_t crl_env_now_ms(void) { return read_clock(CLOCK_MONOTONIC, 1000); }
+int64_t crl_env_now_us(void) { return read_clock(CLOCK_MONOTONIC, 1000000); }
+int64_t crl_env_boot_ms(void) { return read_clock(CLOCK_BOOTTIME, 1000); }
+int64_t crl_env_wall_ms(void) { return read_clock(CLOCK_REALTIME, 1000); }
+
+static struct timespec as_timespec(int64_t ms) {
+  struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+  return ts;
+}
+
+int crl_env_random(void *buffer, size_t size) {
+  uint8_t *at = buffer;
+  while (size > 0) {
+    ssize_t n = getrandom(at, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return CORRAL_EIO;
+    at += n;
+    size -= (size_t)n;
+  }
+  return CORRAL_OK;
+}
+
+void crl_env_sleep_until(int64_t until) {
+  struct timespec ts = as_timespec(until);
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+}
+
+static _Atomic unsigned forks;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void in_child(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed); }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+unsigned crl_env_forks(void) {
+  pthread_once(&forks_once, watch_forks);
+  return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+void crl_env_holder(char *text, size_t size) {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) snprintf(name, sizeof name, "?");
+  snprintf(text, size, "%.48s/%ld", name, (long)getpid());
+}
+
+void crl_env_cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(cond, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until) {
+  struct timespec ts = as_timespec(until);
+  return pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
+}
+
+int crl_env_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *arg) {
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = pthread_create(thread, NULL, run, arg);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (error == 0) pthread_setname_np(*thread, name);
+  return error;
+}

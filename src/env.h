@@ -1,0 +1,32 @@
+/* env.h: clock, sleep, randomness, pid. The only file of the core that asks the system for them. */
+#ifndef CRL_ENV_H
+#define CRL_ENV_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Host monotonic clock, ms. */
+int64_t crl_env_now_ms(void);
+/* The same clock in microseconds, to measure costs. */
+int64_t crl_env_now_us(void);
+/* Shared by all processes of the host, also counts while it sleeps, ms. */
+int64_t crl_env_boot_ms(void);
+/* Wall clock, ms since 1970: for display only. */
+int64_t crl_env_wall_ms(void);
+/* Kernel randomness; CORRAL_OK or CORRAL_EIO. */
+int crl_env_random(void *buffer, size_t size);
+/* Returns at `until` (crl_env_now_ms) or, by a signal, earlier. */
+void crl_env_sleep_until(int64_t until);
+/* How often this process image has been forked since its first ancestor loaded the library. */
+unsigned crl_env_forks(void);
+/* "host/pid", cut to size, always terminated. */
+void crl_env_holder(char *text, size_t size);
+/* A condition variable that waits by the host monotonic clock. */
+void crl_env_cond_init(pthread_cond_t *cond);
+/* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are possible. */
+int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
+/* Starts a joinable thread with all signals blocked; 0 or an errno. */
+int crl_env_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *arg);
+
+#endif

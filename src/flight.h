@@ -1,0 +1,82 @@
+/* flight.h: one attempt to answer one key, from the first look to the last release, as a pure state machine.
+ *
+ * crl_flight_start and crl_flight_step return the next ask; the driver does it and tells what came of it, with the time. One ask
+ * is outstanding at a time. The flight does no I/O, reads no clock, allocates nothing and sees no value.
+ * ANSWER happens exactly once. A flight may go on after it, without its caller: that gives stale-while-revalidate.
+ * A WAIT may be cut short at any time. */
+#ifndef CRL_FLIGHT_H
+#define CRL_FLIGHT_H
+
+#include "policy.h"
+
+typedef enum crl_ask {
+  CRL_ASK_GET = 1, /* look into the store */
+  CRL_ASK_CLAIM,   /* try to take the lease, under the flight's one token */
+  CRL_ASK_WAIT,    /* until flight->until, or shorter */
+  CRL_ASK_COMPUTE, /* run the user's function, the lease kept alive if flight->leased */
+  CRL_ASK_SETTLE,  /* store what was computed, if the lease is still ours */
+  CRL_ASK_RELEASE, /* end the lease; with a verdict of flight->retry_ms if that is not 0 */
+  CRL_ASK_ANSWER,  /* give flight->answer to whoever wants the key in this process */
+  CRL_ASK_DONE
+} crl_ask;
+
+typedef enum crl_answer {
+  CRL_ANSWER_STORED = 1, /* the fresh value (or "no such thing") that the last look found */
+  CRL_ANSWER_STALE,      /* the stale value that a look found */
+  CRL_ANSWER_VERDICT,    /* the remembered failure that the last look found */
+  CRL_ANSWER_COMPUTED,   /* what compute gave; flight->kept tells what became of its fill */
+  CRL_ANSWER_FAILED,     /* compute's failure */
+  CRL_ANSWER_ERROR       /* flight->status */
+} crl_answer;
+
+/* What a look (GET or CLAIM) found, judged by crl_policy_judge; times left in ms. */
+typedef struct crl_look {
+  crl_lives lives;     /* all 0 when there is no payload */
+  int64_t lease_left;  /* of somebody's lease; 0 nobody's */
+  int64_t retry_left;  /* of a remembered failure; 0 none */
+  uint32_t failures;   /* in a row, up to now */
+} crl_look;
+
+typedef enum crl_made { CRL_MADE_VALUE = 1, CRL_MADE_UNKEPT, CRL_MADE_FAILURE } crl_made;
+
+typedef struct crl_told {
+  int64_t now;   /* ms, any monotonic clock, the same throughout */
+  int status;    /* GET, CLAIM, SETTLE, RELEASE: of the store's operation; GET: EMISS is a status like OK */
+  crl_look look; /* GET; CLAIM when OK or EBUSY */
+  crl_made made; /* COMPUTE: a value or "no such thing"; the same, not to be stored; or a failure */
+} crl_told;
+
+/* How the caller wants it. */
+typedef struct crl_flight_plan {
+  int64_t deadline;      /* by then the caller wants an answer */
+  uint64_t dice;         /* seed of the flight's own random numbers */
+  uint8_t can_compute;   /* else it only looks */
+  uint8_t background;    /* compute may run after the answer, without the caller */
+} crl_flight_plan;
+
+typedef struct crl_flight {
+  const corral_policy *policy;
+  crl_flight_plan plan;
+  uint64_t dice;
+  uint8_t ask;       /* the outstanding one */
+  uint8_t answered;
+  uint8_t leased;    /* the lease is ours, or may be */
+  uint8_t degraded;  /* computing without the store's election */
+  uint8_t last_look; /* the deadline has come: what this look finds is the end */
+  uint8_t refresh;   /* the answer was stale and nobody is at it: claim behind the answer */
+  uint8_t claim_unknown; /* claims whose reply was lost */
+  uint8_t answer;    /* crl_answer: for ANSWER, now or after the RELEASE */
+  uint8_t kept;      /* corral_kept: for COMPUTED */
+  uint8_t made;      /* crl_made, 0 before COMPUTE: what an owner that is still there gets instead of a stale answer */
+  int status;        /* for ERROR */
+  unsigned looks;    /* waits done */
+  uint32_t failures; /* in a row, before this flight */
+  int64_t until;     /* for WAIT */
+  int64_t retry_ms;  /* for RELEASE */
+  int64_t swr_until, sie_until; /* when the stale value that was found may no longer be served; 0 none was found */
+} crl_flight;
+
+crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy, const crl_flight_plan *plan);
+crl_ask crl_flight_step(crl_flight *flight, const crl_told *told);
+
+#endif

@@ -1,0 +1,145 @@
+/* keeper.c: one thread that keeps the leases of running computes alive, and ends those that take too long. */
+#include "keeper.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "env.h"
+#include "value.h"
+
+enum { BATCH = 64 };
+
+struct crl_keeper {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake; /* the thread: something is due earlier, or closing */
+  pthread_cond_t idle; /* droppers: a busy lease no longer is */
+  crl_pool *pool;
+  crl_events *events;
+  crl_kept_lease *leases;
+  pthread_t thread;
+  int64_t sleeps_until;
+  int started, closing;
+};
+
+crl_keeper *crl_keeper_new(crl_pool *pool, crl_events *events) {
+  crl_keeper *keeper = crl_alloc(sizeof *keeper);
+  if (keeper == NULL) return NULL;
+  pthread_mutex_init(&keeper->mutex, NULL);
+  crl_env_cond_init(&keeper->wake);
+  crl_env_cond_init(&keeper->idle);
+  keeper->pool = pool;
+  keeper->events = events;
+  return keeper;
+}
+
+static int64_t due_at(const crl_kept_lease *lease) {
+  if (lease->over) return INT64_MAX;
+  return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
+}
+
+/* Marks what is due as busy; returns how many, and in *next when the next one is. Under the mutex. */
+static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int64_t *next) {
+  size_t count = 0;
+  *next = INT64_MAX;
+  for (crl_kept_lease *lease = keeper->leases; lease != NULL; lease = lease->next) {
+    int64_t at = due_at(lease);
+    if (at <= now && count < BATCH) {
+      lease->busy = 1;
+      due[count++] = lease;
+    } else if (at < *next) {
+      *next = at;
+    }
+  }
+  return count;
+}
+
+static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now) {
+  corral_op ops[BATCH];
+  crl_kept_lease *of[BATCH];
+  size_t n = 0;
+  int64_t shortest = INT64_MAX;
+  for (size_t i = 0; i < count; i++) {
+    if (now >= due[i]->limit || due[i]->token == NULL) continue;
+    of[n] = due[i];
+    ops[n++] = (corral_op){.verb = CORRAL_VERB_EXTEND, .key = due[i]->key, .key_len = due[i]->key_len,
+                           .token = due[i]->token, .lease_ms = due[i]->lease_ms};
+    due[i]->next_at = now + due[i]->lease_ms / 3;
+    if (due[i]->lease_ms / 3 < shortest) shortest = due[i]->lease_ms / 3;
+  }
+  if (n == 0) return;
+  crl_pool_perform(keeper->pool, ops, n, now + shortest);
+  for (size_t i = 0; i < n; i++) {
+    if (ops[i].status == CORRAL_OK) {
+      crl_event_emit(keeper->events, CORRAL_EVENT_EXTEND, of[i]->key, of[i]->key_len, NULL);
+    } else if (ops[i].status == CORRAL_ELOST) {
+      of[i]->token = NULL;
+      of[i]->on_lost(of[i]);
+    }
+  }
+}
+
+static void attend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now) {
+  extend(keeper, due, count, now);
+  for (size_t i = 0; i < count; i++) {
+    if (now < due[i]->limit) continue;
+    due[i]->over = 1;
+    due[i]->on_limit(due[i]);
+  }
+}
+
+static void *keep(void *arg) {
+  crl_keeper *keeper = arg;
+  crl_kept_lease *due[BATCH];
+  pthread_mutex_lock(&keeper->mutex);
+  while (!keeper->closing) {
+    int64_t now = crl_env_now_ms(), next;
+    size_t count = collect(keeper, due, now, &next);
+    if (count == 0) {
+      keeper->sleeps_until = next;
+      if (next == INT64_MAX) pthread_cond_wait(&keeper->wake, &keeper->mutex);
+      else crl_env_cond_wait(&keeper->wake, &keeper->mutex, next);
+      continue;
+    }
+    keeper->sleeps_until = 0;
+    pthread_mutex_unlock(&keeper->mutex);
+    attend(keeper, due, count, now);
+    pthread_mutex_lock(&keeper->mutex);
+    for (size_t i = 0; i < count; i++) due[i]->busy = 0;
+    pthread_cond_broadcast(&keeper->idle);
+  }
+  pthread_mutex_unlock(&keeper->mutex);
+  return NULL;
+}
+
+void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since) {
+  lease->busy = lease->over = 0;
+  lease->next_at = since + lease->lease_ms / 3;
+  pthread_mutex_lock(&keeper->mutex);
+  lease->next = keeper->leases;
+  lease->link = &keeper->leases;
+  if (lease->next != NULL) lease->next->link = &lease->next;
+  keeper->leases = lease;
+  if (!keeper->started) keeper->started = crl_env_thread(&keeper->thread, "corral-keeper", keep, keeper) == 0;
+  else if (due_at(lease) < keeper->sleeps_until) pthread_cond_signal(&keeper->wake);
+  pthread_mutex_unlock(&keeper->mutex);
+}
+
+void crl_keeper_drop(crl_keeper *keeper, crl_kept_lease *lease) {
+  pthread_mutex_lock(&keeper->mutex);
+  while (lease->busy) pthread_cond_wait(&keeper->idle, &keeper->mutex);
+  *lease->link = lease->next;
+  if (lease->next != NULL) lease->next->link = lease->link;
+  pthread_mutex_unlock(&keeper->mutex);
+}
+
+void crl_keeper_free(crl_keeper *keeper) {
+  pthread_mutex_lock(&keeper->mutex);
+  keeper->closing = 1;
+  pthread_cond_signal(&keeper->wake);
+  pthread_mutex_unlock(&keeper->mutex);
+  if (keeper->started) pthread_join(keeper->thread, NULL);
+  pthread_cond_destroy(&keeper->wake);
+  pthread_cond_destroy(&keeper->idle);
+  pthread_mutex_destroy(&keeper->mutex);
+  free(keeper);
+}

@@ -1,0 +1,104 @@
+/* policy.c: options with their defaults, and every judgement on lives, pauses and retries. */
+#include "policy.h"
+
+#include "status.h"
+
+typedef struct row {
+  const char *name, *unit;
+  int64_t def, least, most;
+  size_t at;
+} row;
+
+static const row policy_rows[] = {
+#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most, offsetof(corral_policy, name)},
+    CORRAL_POLICY_MAP(ROW)
+#undef ROW
+};
+
+static const row option_rows[] = {
+#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most, offsetof(corral_options, name)},
+    CORRAL_OPTION_MAP(ROW)
+#undef ROW
+};
+
+/* Copies a sized struct of the user's over zeroes, as openat2(2) does: a shorter one lacks only what is zero, a longer
+ * one is of a newer header and must not use what isn't known here. */
+static int take_sized(void *ret, size_t ret_size, const void *user, size_t user_size, const char *what, corral_error *error) {
+  memset(ret, 0, ret_size);
+  if (user_size < sizeof(size_t))
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: its size is not set; use CORRAL_POLICY(...) or CORRAL_OPTIONS(...)", what);
+  for (size_t i = ret_size; i < user_size; i++)
+    if (((const char *)user)[i] != 0)
+      return crl_status_fail(error, CORRAL_EOPTION, "%s: it sets an option that corral %s does not know", what, CORRAL_VERSION);
+  memcpy(ret, user, user_size < ret_size ? user_size : ret_size);
+  return CORRAL_OK;
+}
+
+static int fill_rows(void *options, const void *base, const row *rows, size_t count, corral_error *error) {
+  for (size_t i = 0; i < count; i++) {
+    int64_t *field = (int64_t *)(void *)((char *)options + rows[i].at);
+    if (*field == 0) {
+      *field = base == NULL ? rows[i].def : *(const int64_t *)(const void *)((const char *)base + rows[i].at);
+    } else if (*field < rows[i].least || *field > rows[i].most) {
+      return crl_status_fail(error, CORRAL_EINVAL, "%s = %lld %s; accepted: %lld to %lld, or 0 for the default", rows[i].name,
+                             (long long)*field, rows[i].unit, (long long)rows[i].least, (long long)rows[i].most);
+    }
+  }
+  return CORRAL_OK;
+}
+
+int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base, corral_error *error) {
+  int status = CORRAL_OK;
+  memset(ret, 0, sizeof *ret);
+  if (user != NULL) status = take_sized(ret, sizeof *ret, user, user->size, "policy", error);
+  if (status == CORRAL_OK) status = fill_rows(ret, base, policy_rows, sizeof policy_rows / sizeof *policy_rows, error);
+  ret->size = sizeof *ret;
+  return status;
+}
+
+int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error) {
+  int status = take_sized(ret, sizeof *ret, user, user->size, "options", error);
+  if (status == CORRAL_OK) status = fill_rows(ret, NULL, option_rows, sizeof option_rows / sizeof *option_rows, error);
+  ret->size = sizeof *ret;
+  return status;
+}
+
+static int64_t at_least_zero(int64_t number) { return number > 0 ? number : 0; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {
+  return ttl_ms + larger(at_least_zero(swr_ms), at_least_zero(sie_ms));
+}
+
+crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t life_ms, int64_t wall_ms) {
+  crl_lives lives = {0, 0, 0, 0};
+  int64_t hard = crl_policy_hard_ttl(envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms);
+  lives.age = at_least_zero(life_ms < 0 ? wall_ms - envelope->created_ms : hard - life_ms);
+  if (!expired) lives.fresh = at_least_zero(envelope->ttl_ms - lives.age);
+  if (envelope->kind != CRL_KIND_VALUE) return lives;
+  if (envelope->swr_ms > 0) lives.swr = at_least_zero(envelope->ttl_ms + envelope->swr_ms - lives.age);
+  if (envelope->sie_ms > 0) lives.sie = at_least_zero(envelope->ttl_ms + envelope->sie_ms - lives.age);
+  return lives;
+}
+
+int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice) {
+  if (policy->jitter_pct <= 0) return ttl_ms;
+  int64_t span = ttl_ms / 100 * policy->jitter_pct + ttl_ms % 100 * policy->jitter_pct / 100;
+  return ttl_ms - (int64_t)(dice % ((uint64_t)span + 1));
+}
+
+int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uint64_t dice) {
+  int64_t cap = poll_ms;
+  for (unsigned i = 0; i < n && cap < poll_max_ms; i++) cap *= 2;
+  cap = smaller(cap, poll_max_ms);
+  return 1 + (int64_t)(dice % (uint64_t)cap);
+}
+
+int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice) {
+  int64_t pause = policy->retry_ms;
+  if (pause < 0) return 0;
+  for (uint32_t i = 1; i < failures && pause < policy->retry_max_ms; i++) pause *= 2;
+  pause = smaller(pause, larger(policy->retry_max_ms, policy->retry_ms));
+  return pause - (int64_t)(dice % ((uint64_t)pause / 2 + 1));
+}

@@ -1,0 +1,237 @@
+/* uri.c: takes a store URI apart (the generic syntax of RFC 3986, with a list of hosts). Pure. */
+#include "uri.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "status.h"
+
+static int bad(corral_error *error, const crl_uri *uri, const char *what) {
+  return crl_status_fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->view.text, what);
+}
+
+static int hex(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/* Percent-decodes in place; 0 when a sequence is wrong or gives a NUL. */
+static int decode(char *text) {
+  char *to = text;
+  for (const char *from = text; *from != '\0'; from++) {
+    if (*from != '%') {
+      *to++ = *from;
+      continue;
+    }
+    int high = hex(from[1]), low = high < 0 ? -1 : hex(from[2]);
+    if (low < 0 || high * 16 + low == 0) return 0;
+    *to++ = (char)(high * 16 + low);
+    from += 2;
+  }
+  *to = '\0';
+  return 1;
+}
+
+/* The text for messages: what stands between the first ':' of the user part and '@' is hidden. */
+static void hide_password(char *text) {
+  char *start = strstr(text, "://");
+  if (start == NULL) return;
+  start += 3;
+  char *end = start + strcspn(start, "/?");
+  char *at = NULL;
+  for (char *p = start; p < end; p++)
+    if (*p == '@') at = p;
+  char *colon = at == NULL ? NULL : memchr(start, ':', (size_t)(at - start));
+  if (colon == NULL) return;
+  memmove(colon + 4, at, strlen(at) + 1);
+  memcpy(colon + 1, "***", 3);
+}
+
+static int parse_scheme(crl_uri *uri, char *text, char **rest, corral_error *error) {
+  char *colon = strchr(text, ':');
+  if (colon == NULL || colon == text)
+    return bad(error, uri, "no scheme; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
+  for (char *p = text; p < colon; p++) {
+    if (!isalnum((unsigned char)*p) && strchr("+-.", *p) == NULL) return bad(error, uri, "the scheme has a character that is not a letter, digit, '+', '-' or '.'");
+    *p = (char)tolower((unsigned char)*p);
+  }
+  *colon = '\0';
+  uri->view.scheme = text;
+  *rest = colon + 1;
+  return CORRAL_OK;
+}
+
+static int parse_params(crl_uri *uri, char *query, corral_error *error) {
+  for (char *save = NULL, *pair = strtok_r(query, "&", &save); pair != NULL; pair = strtok_r(NULL, "&", &save)) {
+    char *equal = strchr(pair, '=');
+    if (equal == NULL || equal == pair) return bad(error, uri, "each parameter after '?' must be name=value");
+    if (uri->view.param_count == CRL_URI_PARAMS) return bad(error, uri, "more than 32 parameters");
+    *equal = '\0';
+    if (!decode(pair) || !decode(equal + 1)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+    if (crl_uri_get(&uri->view, pair) != NULL) return bad(error, uri, "a parameter is given twice");
+    uri->params[uri->view.param_count].name = pair;
+    uri->params[uri->view.param_count++].value = equal + 1;
+  }
+  return CORRAL_OK;
+}
+
+/* host, [v6], host:port; `host` is cut at its end. */
+static int parse_host(crl_uri *uri, char *host, corral_error *error) {
+  char *port = NULL;
+  if (*host == '[') {
+    char *close = strchr(host, ']');
+    if (close == NULL) return bad(error, uri, "'[' without ']'");
+    if (close[1] == ':') port = close + 2;
+    else if (close[1] != '\0') return bad(error, uri, "only ':port' may follow ']'");
+    *close = '\0';
+    host++;
+  } else if ((port = strchr(host, ':')) != NULL) {
+    *port++ = '\0';
+  }
+  if (port != NULL) {
+    char *end;
+    long number = strtol(port, &end, 10);
+    if (!isdigit((unsigned char)*port) || *end != '\0' || number < 1 || number > 65535)
+      return bad(error, uri, "the port must be a number from 1 to 65535");
+    uri->view.port = (int)number;
+  }
+  if (!decode(host)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+  uri->view.host = host;
+  return CORRAL_OK;
+}
+
+static int parse_user(crl_uri *uri, char *user, corral_error *error) {
+  char *colon = strchr(user, ':');
+  if (colon != NULL) {
+    *colon = '\0';
+    if (!decode(colon + 1)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+    uri->view.password = colon + 1;
+  }
+  if (!decode(user)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+  if (*user != '\0') uri->view.user = user;
+  return CORRAL_OK;
+}
+
+static int parse_authority(crl_uri *uri, char *authority, char *spare, corral_error *error) {
+  int status = CORRAL_OK;
+  char *at = strrchr(authority, '@');
+  char *hosts = authority;
+  if (at != NULL) {
+    *at = '\0';
+    hosts = at + 1;
+    status = parse_user(uri, authority, error);
+  }
+  uri->view.hosts = hosts;
+  memcpy(spare, hosts, strlen(hosts) + 1);
+  spare[strcspn(spare, ",")] = '\0';
+  return status == CORRAL_OK ? parse_host(uri, spare, error) : status;
+}
+
+/* `rest` is all behind the scheme's colon; `spare` has room for two of it. */
+static int parse_rest(crl_uri *uri, char *rest, char *spare, corral_error *error) {
+  int status = CORRAL_OK;
+  char *query = strchr(rest, '?');
+  if (query != NULL) {
+    *query = '\0';
+    status = parse_params(uri, query + 1, error);
+    if (status != CORRAL_OK) return status;
+  }
+  if (strncmp(rest, "//", 2) != 0) {
+    uri->view.path = rest;
+  } else {
+    char *authority = rest + 2;
+    size_t len = strcspn(authority, "/");
+    memcpy(spare, authority, len);
+    spare[len] = '\0';
+    uri->view.path = authority + len;
+    status = parse_authority(uri, spare, spare + len + 1, error);
+  }
+  if (status == CORRAL_OK && !decode(rest + (uri->view.path - rest)))
+    status = bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+  return status;
+}
+
+int crl_uri_parse(crl_uri *uri, const char *text, corral_error *error) {
+  char *rest;
+  memset(uri, 0, sizeof *uri);
+  if (text == NULL) return crl_status_fail(error, CORRAL_EURI, "no store URI; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
+  size_t len = strlen(text) + 1;
+  char *memory = malloc(4 * len + 8);
+  if (memory == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  uri->memory = memory;
+  memcpy(memory, text, len);          /* taken apart */
+  memcpy(memory + len, text, len);    /* for messages; may grow by "***" */
+  hide_password(memory + len);
+  uri->view.text = memory + len;
+  uri->view.host = uri->view.path = "";
+  uri->view.params = uri->params;
+  int status = parse_scheme(uri, memory, &rest, error);
+  if (status == CORRAL_OK) status = parse_rest(uri, rest, memory + 2 * len + 4, error);
+  if (status != CORRAL_OK) crl_uri_free(uri);
+  return status;
+}
+
+void crl_uri_free(crl_uri *uri) {
+  free(uri->memory);
+  uri->memory = NULL;
+}
+
+const char *crl_uri_get(const corral_uri *uri, const char *name) {
+  for (size_t i = 0; i < uri->param_count; i++)
+    if (strcmp(uri->params[i].name, name) == 0) return uri->params[i].value;
+  return NULL;
+}
+
+/* True when `name` is one of the words of `names`. */
+static int listed(const char *names, const char *name) {
+  size_t len = strlen(name);
+  for (const char *at = names; *at != '\0'; at += strspn(at, " ")) {
+    size_t word = strcspn(at, " ");
+    if (word == len && memcmp(at, name, len) == 0) return 1;
+    at += word;
+  }
+  return 0;
+}
+
+int crl_uri_check(const corral_uri *uri, const char *names, corral_error *error) {
+  for (size_t i = 0; i < uri->param_count; i++)
+    if (!listed(names, uri->params[i].name))
+      return crl_status_fail(error, CORRAL_EURI, "store URI '%.80s': unknown parameter '%.40s'; accepted: %.100s", uri->text,
+                             uri->params[i].name, *names == '\0' ? "none" : names);
+  return CORRAL_OK;
+}
+
+static const struct unit {
+  const char *family, *suffix;
+  int64_t times;
+} units[] = {
+    {"", "", 1},          {"ms", "ms", 1},       {"ms", "s", 1000},          {"ms", "m", 60000}, {"ms", "h", 3600000},
+    {"ms", "d", 86400000}, {"bytes", "", 1},      {"bytes", "k", 1024},       {"bytes", "m", 1 << 20},
+    {"bytes", "g", 1 << 30}, {"bytes", "t", INT64_C(1) << 40}};
+
+static int64_t unit_times(const char *family, const char *suffix) {
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (strcmp(units[i].family, family) == 0 && strcasecmp(units[i].suffix, suffix) == 0) return units[i].times;
+  return 0;
+}
+
+int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, int64_t least, int64_t most,
+                   int64_t *value, corral_error *error) {
+  const char *text = crl_uri_get(uri, name);
+  char *end;
+  if (text == NULL) return CORRAL_OK;
+  errno = 0;
+  long long number = strtoll(text, &end, 10);
+  int64_t times = unit_times(unit, end), product;
+  if (!isdigit((unsigned char)*text) || errno != 0 || times == 0 || __builtin_mul_overflow((int64_t)number, times, &product) || product < least || product > most)
+    return crl_status_fail(error, CORRAL_EURI, "store URI '%.80s': %s=%.30s; accepted: %lld to %lld%s", uri->text, name,
+                           text, (long long)least, (long long)most,
+                           strcmp(unit, "ms") == 0      ? "ms, with a unit: 500ms 2s 1m 1h 1d"
+                           : strcmp(unit, "bytes") == 0 ? " bytes, or with a unit: 64k 10m 2g 1t"
+                                                        : "");
+  *value = product;
+  return CORRAL_OK;
+}

@@ -1,0 +1,26 @@
+/* worker.h: a queue of jobs and the threads that do them, started when first needed. */
+#ifndef CRL_WORKER_H
+#define CRL_WORKER_H
+
+#include <stdint.h>
+
+typedef struct crl_workers crl_workers;
+
+/* A job lives in its owner's memory, and is the owner's again when `run` is called. */
+typedef struct crl_job {
+  struct crl_job *next;
+  void (*run)(struct crl_job *job);
+  void (*drop)(struct crl_job *job); /* called instead of run when the workers are closed before its turn */
+} crl_job;
+
+/* Starts no thread. NULL without memory. */
+crl_workers *crl_workers_new(int64_t most);
+/* Waits for the jobs that run, drops those that are queued, frees. */
+void crl_workers_free(crl_workers *workers);
+/* Queues a job; 0, or -1 when no thread can be had at all: then the job is still the caller's. */
+int crl_workers_submit(crl_workers *workers, crl_job *job);
+/* True on a thread of any crl_workers: its jobs do their computes inline, or few threads that wait for each other's would wait for
+ * ever. */
+int crl_worker_here(void);
+
+#endif
