@@ -59,6 +59,7 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   crl_station *station = &c->station;
   uint64_t seed;
   if (crl_env_random(&seed, sizeof seed) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+  atomic_init(&station->dice, seed);
   station->events.hook = options->on_event;
   station->events.arg = options->event_arg;
   station->max_value = (uint64_t)options->max_value;

@@ -103,7 +103,7 @@ static run *run_new(crl_station *station, const crl_call *call, int64_t deadline
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
   r->fill.max_value = station->max_value;
-  if (crl_env_random(&plan.dice, sizeof plan.dice) != CORRAL_OK) plan.dice = (uint64_t)crl_env_now_us();
+  plan.dice = atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
   r->ask = crl_flight_start(&r->flight, &r->policy, &plan);
   return r;
 }
@@ -299,9 +299,10 @@ static void do_compute(run *r, crl_told *told) {
   if (r->flight.degraded) emit(r, CORRAL_EVENT_DEGRADED, NULL);
   int64_t before = crl_env_now_us();
   run_compute(r);
+  int64_t cost = crl_env_now_us() - before;
   uint64_t dice = r->flight.dice;
   crl_env_random(&dice, sizeof dice);
-  told->made = crl_fill_finish(&r->fill, &r->policy, crl_env_now_us() - before, crl_env_wall_ms(), dice, &r->hard_ttl);
+  told->made = crl_fill_finish(&r->fill, &r->policy, cost, crl_env_wall_ms(), dice, &r->hard_ttl);
   if (told->made != CRL_MADE_FAILURE && (r->made = crl_fill_take(&r->fill)) == NULL) {
     corral_fill_fail(&r->fill, CORRAL_ENOMEM, "out of memory");
     told->made = CRL_MADE_FAILURE;
@@ -470,7 +471,7 @@ static void job_drop(crl_job *job) {
 
 /* ---- one call -------------------------------------------------------------------------------------------- */
 
-static int finish(crl_station *station, const crl_call *call, crl_outcome *outcome, corral_value **ret) {
+static int finish(const crl_call *call, crl_outcome *outcome, corral_value **ret) {
   int status = outcome->status;
   if (status == CORRAL_OK) {
     corral_value *value = crl_value_new(outcome->bytes, outcome->offset, outcome->size, outcome->how, outcome->age_ms, outcome->kept);
@@ -480,7 +481,6 @@ static int finish(crl_station *station, const crl_call *call, crl_outcome *outco
     *call->policy.error = outcome->error;
   }
   crl_bytes_unref(outcome->bytes);
-  (void)station;
   return status;
 }
 
@@ -564,5 +564,5 @@ int crl_drive_call(crl_station *station, const crl_call *call, corral_value **re
     }
     if (entry != NULL) crl_entry_unref(entry);
   }
-  return finish(station, call, &outcome, ret);
+  return finish(call, &outcome, ret);
 }

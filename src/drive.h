@@ -16,6 +16,7 @@ typedef struct crl_station {
   crl_workers *workers;
   crl_events events;
   corral_policy policy;
+  _Atomic uint64_t dice; /* seed of the next flight's own dice */
   uint64_t max_value;
   int64_t op_ms;
   char *prefix; /* "name_space:", or "" */

@@ -25,6 +25,7 @@ typedef struct request {
   size_t bytes;
   int64_t deadline;
   int alone;
+  int hurried; /* its caller has less time than op_ms: reaching that limit says nothing of the store */
   seat seat;
   void *handle; /* LEADS: the one that was handed over; NULL: open one */
   pthread_cond_t cond;
@@ -78,7 +79,6 @@ static int may_ask(crl_pool *pool, int *probe) {
 
 /* Tells which event became due, or CORRAL_EVENT_COUNT. */
 static corral_event note_outcome(crl_pool *pool, int worked, int probe, const corral_error *why) {
-  if (probe) pool->probing = 0;
   if (worked) {
     int was_down = pool->down;
     pool->failures = 0;
@@ -169,6 +169,7 @@ static void perform_shared(crl_pool *pool, corral_op *ops, size_t count, int64_t
     if (may_ask(pool, &probe)) {
       status = plugin->connect(pool->options.store, deadline, &pool->shared, &why);
       if (status != CORRAL_OK) pool->shared = NULL;
+      if (probe) pool->probing = 0;
       event = note_outcome(pool, status == CORRAL_OK, probe, &why);
     } else {
       why = pool->why;
@@ -268,7 +269,9 @@ static void serve(crl_pool *pool, request *own) {
   pthread_mutex_unlock(&pool->mutex);
   void *handle = perform_batch(pool, own, count, own->handle, &worked, &why);
   pthread_mutex_lock(&pool->mutex);
-  corral_event event = note_outcome(pool, worked, probe, &why);
+  corral_event event = CORRAL_EVENT_COUNT;
+  if (probe) pool->probing = 0;
+  if (worked || !own->hurried || crl_env_now_ms() < own->deadline) event = note_outcome(pool, worked, probe, &why);
   for (request *r = own->next, *next; r != NULL; r = next) {
     next = r->next;
     r->seat = SERVED;
@@ -347,7 +350,8 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
   own_limit += (int64_t)(own.bytes / 10000);
   own.deadline = deadline < own_limit ? deadline : own_limit;
   /* One with less time than others isn't made to wait for theirs. */
-  own.alone = own.bytes > ALONE_BYTES || own.deadline < own_limit || count > BATCH_OPS;
+  own.hurried = own.deadline < own_limit;
+  own.alone = own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
   if (pool->options.plugin->threads == CORRAL_THREADS_PARALLEL) perform_shared(pool, ops, count, own.deadline);
   else perform_pooled(pool, &own);
 }

@@ -170,12 +170,13 @@ static bool give_birth(storm *s, storm_mode mode, storm_slot *slot) {
   births++;
   atomic_store(&slot->computing, 0);
   atomic_store(&slot->ready, 0);
-  slot->pid = fork();
-  if (slot->pid == 0)
+  pid_t pid = fork();
+  if (pid == 0)
     storm_herd(s, mode, slot, births);
-  if (slot->pid < 0)
+  if (pid < 0)
     cli_say("storm: fork: %s", strerror(errno));
-  return slot->pid > 0;
+  slot->pid = pid;
+  return pid > 0;
 }
 
 /* False when a process of the herd ended that was not killed on purpose. */

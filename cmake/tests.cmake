@@ -1,0 +1,111 @@
+# Tests. Each tests/test_*.c is one cmocka program over a static core with both plugins built in, so that internals are
+# within reach. Labels: pure (no thread, clock or server: the inner loop), threads (also run under TSan), live (a real
+# Redis or LMDB, many processes), scripted (servers and commands that follow a script).
+find_package(Cmocka REQUIRED)
+
+# Tests that are not in this table are pure.
+set(CORRAL_TESTS_threads herd pool worker keeper memory corral api threads drive fault malloc)
+set(CORRAL_TESTS_live lmdb redis live storm conformance)
+set(CORRAL_TESTS_scripted scripted redis_scripted redis_errors)
+
+set(CORRAL_TIMEOUT_pure 30)
+set(CORRAL_TIMEOUT_threads 120)
+set(CORRAL_TIMEOUT_live 180)
+set(CORRAL_TIMEOUT_scripted 120)
+
+set(stores "")
+foreach(name lmdb redis)
+  string(TOUPPER ${name} upper)
+  if(CORRAL_${upper})
+    list(APPEND stores ${name})
+  endif()
+endforeach()
+add_library(corral_testable STATIC)
+corral_registry(corral_testable ${stores})
+corral_target(corral_testable)
+
+add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
+
+# corral_test(NAME LABEL SOURCE...)
+function(corral_test name label)
+  add_executable(test_${name} ${ARGN})
+  target_link_libraries(test_${name} PRIVATE corral_testable Cmocka::Cmocka Threads::Threads m)
+  target_include_directories(test_${name} PRIVATE src plugins tests)
+  target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN)
+  target_link_options(test_${name} PRIVATE ${CORRAL_TESTS_LINK_${name}})
+  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  corral_target(test_${name})
+  add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_tests_properties(${name} PROPERTIES
+    LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77
+    ENVIRONMENT "CORRAL_COMMAND=$<TARGET_FILE:corral_command>;CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+  if(label STREQUAL "pure")
+    add_dependencies(corral_pure_tests test_${name})
+  else()
+    add_dependencies(test_${name} corral_command)
+  endif()
+endfunction()
+
+# A test that is a script: corral_script(NAME LABEL TIMEOUT COMMAND...)
+function(corral_script name label timeout)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
+endfunction()
+
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+file(GLOB programs CONFIGURE_DEPENDS tests/test_*.c)
+file(GLOB support CONFIGURE_DEPENDS tests/support/*.c)
+if(support)
+  add_library(corral_test_support OBJECT ${support})
+  target_link_libraries(corral_test_support PRIVATE Cmocka::Cmocka Threads::Threads)
+  target_include_directories(corral_test_support PRIVATE src plugins tests)
+  target_compile_definitions(corral_test_support PRIVATE CORRAL_BUILTIN)
+  corral_target(corral_test_support)
+  set(support $<TARGET_OBJECTS:corral_test_support>)
+endif()
+foreach(program IN LISTS programs)
+  get_filename_component(name ${program} NAME_WE)
+  string(REPLACE "test_" "" name ${name})
+  set(label pure)
+  foreach(other threads live scripted)
+    if(name IN_LIST CORRAL_TESTS_${other})
+      set(label ${other})
+    endif()
+  endforeach()
+  corral_test(${name} ${label} ${program} ${support})
+endforeach()
+
+if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
+  corral_script(cli scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
+  set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
+endif()
+
+# Each public header compiles alone, as C11 and as C++17.
+include(CheckLanguage)
+check_language(CXX)
+foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h)
+  if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
+    continue()
+  endif()
+  set(flags -pedantic-errors -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only -I${CMAKE_SOURCE_DIR}/include)
+  corral_script(header_c11:${header} pure 30
+    ${CMAKE_C_COMPILER} -std=c11 ${flags} -x c ${CMAKE_SOURCE_DIR}/include/${header})
+  if(CMAKE_CXX_COMPILER)
+    corral_script(header_c++17:${header} pure 30
+      ${CMAKE_CXX_COMPILER} -std=c++17 ${flags} -x c++ ${CMAKE_SOURCE_DIR}/include/${header})
+  else()
+    corral_script(header_c++17:${header} pure 30 sh -c "echo 'SKIPPED: there is no C++ compiler'; exit 77")
+  endif()
+endforeach()
+
+# The gates of the house rules, over the sources and over what was built.
+corral_script(tidy pure 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy ${CMAKE_SOURCE_DIR})
+corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
+  $<TARGET_FILE:corral> $<TARGET_FILE:corral_testable> ${CMAKE_SOURCE_DIR})
+set_tests_properties(symbols PROPERTIES ENVIRONMENT "NM=${CMAKE_NM}")
+
+# What a user of the installed library meets.
+string(REPLACE ";" " " consumer_flags "${CORRAL_SANITIZE_FLAGS}")
+corral_script(install live 180 sh ${CMAKE_SOURCE_DIR}/tests/install_test.sh)
+set_tests_properties(install PROPERTIES ENVIRONMENT
+  "CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};BUILD=${CMAKE_BINARY_DIR};GENERATOR=${CMAKE_GENERATOR};CONSUMER_CFLAGS=${consumer_flags}")

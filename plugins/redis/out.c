@@ -1,0 +1,131 @@
+/* out.c: commands in RESP on their way to the server. Small words are copied into one buffer, large ones are sent from
+ * where they are. */
+#include <stdlib.h>
+
+#include "redis.h"
+
+enum { COPIED = 16384, KEPT = 1 << 20, AT_A_TIME = 64 };
+
+/* Room for `size` more bytes; NULL when there is no memory. */
+static char *room(crl_redis_out *out, size_t size) {
+  if (out->failed) return NULL;
+  if (out->room - out->used < size) {
+    size_t wanted = out->room * 2 > out->used + size ? out->room * 2 : out->used + size + 1024;
+    char *bytes = realloc(out->bytes, wanted);
+    if (bytes == NULL) {
+      out->failed = 1;
+      return NULL;
+    }
+    out->bytes = bytes;
+    out->room = wanted;
+  }
+  return out->bytes + out->used;
+}
+
+static void piece(crl_redis_out *out, const void *data, size_t from, size_t size) {
+  if (out->count == out->piece_room) {
+    size_t wanted = out->piece_room * 2 + 8;
+    crl_redis_piece *pieces = realloc(out->pieces, wanted * sizeof *pieces);
+    if (pieces == NULL) {
+      out->failed = 1;
+      return;
+    }
+    out->pieces = pieces;
+    out->piece_room = wanted;
+  }
+  out->pieces[out->count++] = (crl_redis_piece){.data = data, .from = from, .size = size};
+  out->total += size;
+}
+
+static void copy(crl_redis_out *out, const void *data, size_t size) {
+  if (size == 0) return;
+  char *at = room(out, size);
+  if (at == NULL) return;
+  memcpy(at, data, size);
+  if (out->count > 0 && out->pieces[out->count - 1].data == NULL) {
+    out->pieces[out->count - 1].size += size;
+    out->total += size;
+  } else {
+    piece(out, NULL, out->used, size);
+  }
+  out->used += size;
+}
+
+/* Writes `number` in decimal to the end of text[24]; returns where it begins. */
+static char *decimal(char text[24], int64_t number) {
+  uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+  char *at = text + 24;
+  do *--at = (char)('0' + rest % 10);
+  while ((rest /= 10) != 0);
+  if (number < 0) *--at = '-';
+  return at;
+}
+
+static void head(crl_redis_out *out, char kind, size_t number) {
+  char text[24], line[28];
+  char *at = decimal(text, (int64_t)number);
+  size_t size = (size_t)(text + sizeof text - at);
+  line[0] = kind;
+  memcpy(line + 1, at, size);
+  memcpy(line + 1 + size, "\r\n", 2);
+  copy(out, line, size + 3);
+}
+
+void crl_redis_out_command(crl_redis_out *out, size_t words) { head(out, '*', words); }
+
+void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size, const void *second,
+                          size_t second_size) {
+  head(out, '$', first_size + second_size);
+  copy(out, first, first_size);
+  if (second_size > COPIED) piece(out, second, 0, second_size);
+  else copy(out, second, second_size);
+  copy(out, "\r\n", 2);
+}
+
+void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size) {
+  crl_redis_out_joined(out, NULL, 0, data, size);
+}
+
+void crl_redis_out_text(crl_redis_out *out, const char *text) { crl_redis_out_word(out, text, strlen(text)); }
+
+void crl_redis_out_number(crl_redis_out *out, int64_t number) {
+  char text[24];
+  char *at = decimal(text, number);
+  crl_redis_out_word(out, at, (size_t)(text + sizeof text - at));
+}
+
+void crl_redis_out_reset(crl_redis_out *out) {
+  if (out->room > KEPT) {
+    free(out->bytes);
+    out->bytes = NULL;
+    out->room = 0;
+  }
+  out->used = out->count = out->total = 0;
+  out->failed = 0;
+}
+
+void crl_redis_out_free(crl_redis_out *out) {
+  free(out->bytes);
+  free(out->pieces);
+  memset(out, 0, sizeof *out);
+}
+
+int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent, corral_error *error) {
+  size_t at = 0, done = 0; /* the piece, and what of it is sent */
+  *sent = 0;
+  while (at < out->count) {
+    struct iovec pieces[AT_A_TIME];
+    size_t count = 0, wrote;
+    for (size_t i = at; i < out->count && count < AT_A_TIME; i++, count++) {
+      const crl_redis_piece *p = &out->pieces[i];
+      size_t skip = i == at ? done : 0;
+      const char *data = p->data != NULL ? p->data : out->bytes + p->from;
+      pieces[count] = (struct iovec){.iov_base = (void *)(uintptr_t)(data + skip), .iov_len = p->size - skip};
+    }
+    int status = crl_redis_wire_write(wire, pieces, count, deadline, &wrote, error);
+    if (status != CORRAL_OK) return status;
+    *sent += wrote;
+    for (done += wrote; at < out->count && done >= out->pieces[at].size; at++) done -= out->pieces[at].size;
+  }
+  return CORRAL_OK;
+}

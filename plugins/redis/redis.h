@@ -1,0 +1,185 @@
+/* redis.h: what the files of the Redis plugin share. Internal to plugins/redis.
+ *
+ *   redis.c    the table; the URI; connecting and the handshake
+ *   resolve.c  names to addresses, within a deadline
+ *   wire.c     a socket of our own: connect, write, read, each by an absolute deadline
+ *   tls.c      TLS over that socket; the only file that knows OpenSSL
+ *   out.c      commands in RESP, large values by reference
+ *   reply.c    replies by hiredis' reader; what an error reply means
+ *   scripts.c  the Lua texts
+ *   ops.c      a batch: format, exchange, judge
+ *
+ * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time.
+ */
+#ifndef CRL_REDIS_H
+#define CRL_REDIS_H
+
+#include <corral/plugin.h>
+#include <hiredis/hiredis.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+enum {
+  CRL_REDIS_AT_ONCE = 0,              /* as a deadline: take what is there, wait for nothing */
+  CRL_REDIS_LARGEST = 512 << 20,      /* proto-max-bulk-len, as Redis is delivered */
+  CRL_REDIS_STAGED = 4096,            /* larger records are staged: see ops.c */
+  CRL_REDIS_STAGED_MS = 10000,        /* how long a staged record waits for its script */
+  CRL_REDIS_LONGEST_ARRAY = 16,       /* no reply that is expected here has more elements */
+  CRL_REDIS_ADDRESSES = 8             /* addresses of one name that are tried */
+};
+
+/* ---- the store ------------------------------------------------------------------------------------------- */
+
+struct ssl_st;
+struct ssl_ctx_st;
+struct bio_method_st;
+
+typedef struct crl_redis_store {
+  const corral_host *host;
+  char name[160];        /* "redis 127.0.0.1:6379" */
+  char *server, *path;   /* one of them; path: of a unix socket */
+  int port;
+  char *user, *password; /* NULL: not given */
+  int64_t db;
+  char *client_name;
+  int tls, tls_verify;
+  char *tls_ca, *tls_cert, *tls_key; /* NULL: not given */
+  char *tls_name;        /* whom the certificate must name */
+  pthread_mutex_t mutex; /* the next two: made by the first connect */
+  struct ssl_ctx_st *tls_context;
+  struct bio_method_st *tls_method;
+} crl_redis_store;
+
+/* ---- resolve.c ------------------------------------------------------------------------------------------- */
+
+typedef struct crl_redis_address {
+  struct sockaddr_storage at;
+  socklen_t len;
+} crl_redis_address;
+
+/* The addresses of store->server, in the system's order. */
+int crl_redis_resolve(crl_redis_store *store, int64_t deadline, crl_redis_address *ret, size_t *ret_count,
+                      corral_error *error);
+
+/* ---- wire.c ---------------------------------------------------------------------------------------------- */
+
+typedef struct crl_redis_wire {
+  crl_redis_store *store;
+  int fd;             /* -1: none */
+  struct ssl_st *ssl; /* NULL: plain */
+} crl_redis_wire;
+
+/* Connects and, for rediss, does the TLS handshake. On failure the wire is closed. */
+int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline, corral_error *error);
+void crl_redis_wire_close(crl_redis_wire *wire);
+/* Writes some of these bytes; *wrote of them. */
+int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count, int64_t deadline,
+                         size_t *wrote, corral_error *error);
+/* Reads at least one byte. The server's end of the connection is CORRAL_EUNAVAILABLE. */
+int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline, size_t *got,
+                        corral_error *error);
+/* CORRAL_OK while the server is silent, as it must be between batches. CORRAL_EUNAVAILABLE: it closed the
+ * connection; CORRAL_EPROTOCOL: it sent something unasked. */
+int crl_redis_wire_silent(crl_redis_wire *wire, corral_error *error);
+
+/* ---- tls.c ----------------------------------------------------------------------------------------------- */
+
+/* Each returns bytes (handshake: 1), 0 at the end of the connection, or -1: then *want is what to poll for (POLLIN, POLLOUT),
+ * or 0 when it failed. */
+int crl_redis_tls_attach(crl_redis_wire *wire, corral_error *error);
+void crl_redis_tls_detach(crl_redis_wire *wire);
+int crl_redis_tls_handshake(crl_redis_wire *wire, short *want);
+ssize_t crl_redis_tls_read(crl_redis_wire *wire, void *buffer, size_t size, int peek, short *want);
+ssize_t crl_redis_tls_write(crl_redis_wire *wire, const void *data, size_t size, short *want);
+/* Why the last of them failed. */
+void crl_redis_tls_explain(crl_redis_wire *wire, char *text, size_t size);
+void crl_redis_tls_free(crl_redis_store *store);
+
+/* ---- out.c ----------------------------------------------------------------------------------------------- */
+
+/* Bytes on their way: an own buffer, and pieces of others' between its parts. */
+typedef struct crl_redis_piece {
+  const void *data; /* NULL: in the buffer, from `from` on */
+  size_t from, size;
+} crl_redis_piece;
+
+typedef struct crl_redis_out {
+  char *bytes;
+  size_t used, room;
+  crl_redis_piece *pieces;
+  size_t count, piece_room;
+  size_t total; /* bytes of all pieces */
+  int failed;   /* no memory: what was put since is missing */
+} crl_redis_out;
+
+/* The head of a command of `words` words; after it as many crl_redis_out_word. */
+void crl_redis_out_command(crl_redis_out *out, size_t words);
+void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size);
+void crl_redis_out_text(crl_redis_out *out, const char *text);
+void crl_redis_out_number(crl_redis_out *out, int64_t number);
+/* One word made of two; a large `second` is borrowed until the bytes are sent. */
+void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size, const void *second,
+                          size_t second_size);
+/* Empties it; a buffer that has become large is given back. */
+void crl_redis_out_reset(crl_redis_out *out);
+void crl_redis_out_free(crl_redis_out *out);
+/* Sends all; *sent counts the bytes also when it fails. */
+int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent, corral_error *error);
+
+/* ---- a handle -------------------------------------------------------------------------------------------- */
+
+typedef struct crl_redis_slot crl_redis_slot;
+
+typedef struct crl_redis_handle {
+  crl_redis_store *store;
+  crl_redis_wire wire;
+  crl_redis_out out;
+  redisReader *reader;
+  redisReplyObjectFunctions functions; /* hiredis' own, with a guarded createArray */
+  size_t fed;        /* bytes that went to the reader since its last reply */
+  int too_long;      /* the guard refused an array */
+  int clock_known;
+  int64_t ahead;     /* server time minus host->now_ms */
+  int unstaged;      /* this user may not write staging keys */
+  crl_redis_slot *slots;
+  size_t slot_room;
+  char in[65536];
+} crl_redis_handle;
+
+/* ---- reply.c --------------------------------------------------------------------------------------------- */
+
+int crl_redis_reader_open(crl_redis_handle *handle);
+/* The next reply, the caller's to free. CORRAL_EPROTOCOL for what isn't RESP; an error reply is CORRAL_OK. */
+int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret, corral_error *error);
+/* CORRAL_EPROTOCOL when bytes are left that nobody asked for. */
+int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error);
+/* True when `reply` is an error whose text begins with `word`. */
+int crl_redis_reply_is_error(const redisReply *reply, const char *word);
+/* The status of an error reply, with a text for the user; `otherwise` for errors that aren't in the table. */
+int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise, corral_error *error);
+/* Learns the server's clock: it said `now` between host times `before` and this moment. */
+void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before);
+
+/* ---- scripts.c ------------------------------------------------------------------------------------------- */
+
+typedef enum crl_redis_script_id {
+  CRL_REDIS_CLAIM, CRL_REDIS_SETTLE, CRL_REDIS_STAGE, CRL_REDIS_RELEASE, CRL_REDIS_EXTEND, CRL_REDIS_EXPIRE,
+  CRL_REDIS_INVALIDATE, CRL_REDIS_SCRIPTS
+} crl_redis_script_id;
+
+typedef struct crl_redis_script {
+  const char *sha1; /* of the text, in hex, as EVALSHA wants it */
+  const char *text;
+} crl_redis_script;
+
+const crl_redis_script *crl_redis_script_get(crl_redis_script_id id);
+
+/* ---- ops.c ----------------------------------------------------------------------------------------------- */
+
+int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+
+#endif

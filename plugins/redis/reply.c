@@ -1,0 +1,138 @@
+/* reply.c: replies by hiredis' reader, and what an error reply means to a user of corral. */
+#include <limits.h>
+
+#include "redis.h"
+
+enum { KEPT = 1 << 20 };
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
+/* hiredis makes room for as many elements as a reply announces, before it has seen one of them. */
+static void *create_array(const redisReadTask *task, element_count elements) {
+  crl_redis_handle *handle = task->privdata;
+  if (elements > CRL_REDIS_LONGEST_ARRAY) {
+    handle->too_long = 1;
+    return NULL;
+  }
+  redisReader *model = redisReaderCreate();
+  if (model == NULL) return NULL;
+  void *array = model->fn->createArray(task, elements);
+  redisReaderFree(model);
+  return array;
+}
+
+int crl_redis_reader_open(crl_redis_handle *handle) {
+  redisReader *reader = redisReaderCreate();
+  if (reader == NULL) return CORRAL_ENOMEM;
+  handle->functions = *reader->fn;
+  handle->functions.createArray = create_array;
+  reader->fn = &handle->functions;
+  reader->privdata = handle;
+  reader->maxbuf = KEPT; /* a larger buffer is given back once it is empty, not a smaller one each time */
+  handle->reader = reader;
+  return CORRAL_OK;
+}
+
+static int rubbish(crl_redis_handle *handle, const char *what, corral_error *error) {
+  return handle->store->host->fail(error, CORRAL_EPROTOCOL, "%s: the reply is not one of a Redis server: %.100s",
+                                   handle->store->name, what);
+}
+
+static int unreadable(crl_redis_handle *handle, corral_error *error) {
+  if (handle->too_long) return rubbish(handle, "an array longer than any that was asked for", error);
+  if (handle->reader->err == REDIS_ERR_OOM)
+    return handle->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a reply", handle->store->name);
+  return rubbish(handle, handle->reader->errstr, error);
+}
+
+int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret, corral_error *error) {
+  for (;;) {
+    void *reply = NULL;
+    size_t got;
+    if (redisReaderGetReply(handle->reader, &reply) != REDIS_OK) return unreadable(handle, error);
+    if (reply != NULL) {
+      handle->fed = 0;
+      *ret = reply;
+      return CORRAL_OK;
+    }
+    if (handle->fed > (size_t)CRL_REDIS_LARGEST + sizeof handle->in) return rubbish(handle, "longer than 512 MiB", error);
+    int status = crl_redis_wire_read(&handle->wire, handle->in, sizeof handle->in, deadline, &got, error);
+    if (status != CORRAL_OK) return status;
+    handle->fed += got;
+    if (redisReaderFeed(handle->reader, handle->in, got) != REDIS_OK) return unreadable(handle, error);
+  }
+}
+
+int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
+  if (handle->reader->pos >= handle->reader->len) return CORRAL_OK;
+  return rubbish(handle, "more replies than commands", error);
+}
+
+void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before) {
+  int64_t after = handle->store->host->now_ms();
+  handle->ahead = now - (before + (after - before) / 2);
+  handle->clock_known = 1;
+}
+
+/* ---- error replies --------------------------------------------------------------------------------------- */
+
+static const struct meaning {
+  const char *word; /* with which the text begins */
+  int status;
+  const char *advice;
+} meanings[] = {
+    {"WRONGPASS", CORRAL_EAUTH, "check user and password in the store URI"},
+    {"NOAUTH", CORRAL_EAUTH, "give user and password in the store URI: redis://user:password@host"},
+    {"NOPERM", CORRAL_EAUTH, "allow this user (ACL SETUSER) the commands and keys that corral needs"},
+    {"The user executing the script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"DENIED", CORRAL_EAUTH, "the server is in protected mode: set a password or bind it to its own host"},
+    {"LOADING", CORRAL_EUNAVAILABLE, "the server is still reading its data"},
+    {"MASTERDOWN", CORRAL_EUNAVAILABLE, "this replica has lost its primary: name the primary in the store URI"},
+    {"BUSY", CORRAL_EUNAVAILABLE, "a script of somebody else keeps the server busy"},
+    {"ERR max number of clients", CORRAL_EUNAVAILABLE, "raise maxclients on the server, or close connections"},
+    {"CLUSTERDOWN", CORRAL_EUNAVAILABLE, "the cluster is down"},
+    {"MOVED", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"ASK", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"TRYAGAIN", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"CROSSSLOT", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"READONLY", CORRAL_EREFUSED, "this server is a replica: name its primary in the store URI"},
+    {"OOM", CORRAL_EREFUSED, "the server is full: raise maxmemory or set maxmemory-policy allkeys-lru"},
+    {"MISCONF", CORRAL_EREFUSED, "the server can't save its data and has stopped writing: see its log"},
+    {"NOREPLICAS", CORRAL_EREFUSED, "the server has fewer replicas than min-replicas-to-write"},
+    {"WRONGTYPE", CORRAL_EFOREIGN, "the key is somebody else's: give corral a name space of its own"},
+    {"ERR Protocol error: invalid bulk length", CORRAL_ETOOBIG, "raise proto-max-bulk-len on the server"},
+    {"ERR Protocol error", CORRAL_EPROTOCOL, "is it a Redis server?"},
+    {"ERR unknown command", CORRAL_EUNSUPPORTED, "corral needs Redis 5 or later with all its commands"},
+};
+
+/* Redis 6 and older put "@user_script: 12: -" before some errors inside of scripts. */
+static const char *first_word(const char *text) {
+  if (strncmp(text, "@user_script", 12) == 0) {
+    text += 12;
+    text += strspn(text, ": 0123456789");
+  }
+  return *text == '-' ? text + 1 : text;
+}
+
+static int begins(const char *text, const char *word) {
+  size_t len = strlen(word);
+  return strncmp(text, word, len) == 0 && (text[len] == '\0' || strchr(" \r\n:", text[len]) != NULL);
+}
+
+int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
+  return reply->type == REDIS_REPLY_ERROR && begins(first_word(reply->str), word);
+}
+
+int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise, corral_error *error) {
+  const char *text = first_word(reply->str);
+  int shown = (int)strcspn(text, "\r\n");
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+    if (begins(text, meanings[i].word))
+      return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name, shown < 60 ? shown : 60, text,
+                               meanings[i].advice);
+  return store->host->fail(error, otherwise, "%.80s: %.*s", store->name, shown < 140 ? shown : 140, text);
+}

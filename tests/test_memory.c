@@ -1,0 +1,387 @@
+/* test_memory.c: the store inside the process, through its table. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "registry.h"
+#include "uri.h"
+
+extern const corral_store crl_plugin_memory;
+
+/* ---- one store, and one line for each verb ------------------------------------------------------------------ */
+
+typedef struct kit {
+  const corral_host *host;
+  void *store, *handle;
+} kit;
+
+static int kit_open(kit *k, const char *text, corral_error *error) {
+  crl_uri uri;
+  corral_store_info info = {.size = sizeof info, .max_key = 65536};
+  k->host = crl_registry_host();
+  k->store = k->handle = NULL;
+  int status = crl_uri_parse(&uri, text, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_plugin_memory.open(k->host, &uri.view, &k->store, &info, error);
+  crl_uri_free(&uri);
+  return status != CORRAL_OK ? status : crl_plugin_memory.connect(k->store, INT64_MAX, &k->handle, error);
+}
+
+static kit opened(const char *text) {
+  kit k;
+  corral_error error = {0};
+  if (kit_open(&k, text, &error) != CORRAL_OK) fail_msg("%s: %s", text, error.text);
+  return k;
+}
+
+static void closed(kit *k) {
+  crl_plugin_memory.disconnect(k->handle);
+  crl_plugin_memory.close(k->store);
+}
+
+static uint8_t *token(unsigned number) {
+  static _Thread_local uint8_t bytes[CORRAL_TOKEN];
+  memset(bytes, 0, sizeof bytes);
+  for (unsigned i = 0; i < CORRAL_TOKEN; i += 4) memcpy(bytes + i, &number, 4);
+  return bytes;
+}
+
+static corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
+  return (corral_op){.verb = verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = 60000,
+                     .ttl_ms = 600000, .status = CORRAL_EUNKNOWN};
+}
+
+static int run(const kit *k, corral_op *op) {
+  assert_int_equal(crl_plugin_memory.perform(k->handle, op, 1, INT64_MAX, NULL), CORRAL_OK);
+  return op->status;
+}
+
+static void done(corral_op *op) {
+  if (op->found != NULL) op->found_free(op->found_owner);
+  op->found = NULL;
+}
+
+static int verb(const kit *k, corral_verb what, const char *key, unsigned holder) {
+  corral_op op = op_of(what, key, holder);
+  int status = run(k, &op);
+  done(&op);
+  return status;
+}
+
+static int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len, corral_error *error) {
+  corral_header header = {.state = CORRAL_FREE};
+  corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
+  uint8_t *record = malloc(CORRAL_HEADER + body_len);
+  assert_non_null(record);
+  k->host->header_write(&header, record);
+  memset(record + CORRAL_HEADER, fill, body_len);
+  op.record = record;
+  op.record_len = CORRAL_HEADER + body_len;
+  op.error = error;
+  int status = run(k, &op);
+  free(record);
+  return status;
+}
+
+static void put(const kit *k, const char *key, char fill, size_t body_len) {
+  assert_int_equal(verb(k, CORRAL_VERB_CLAIM, key, 7), CORRAL_OK);
+  assert_int_equal(settle(k, key, 7, fill, body_len, NULL), CORRAL_OK);
+}
+
+static const char *numbered(char room[32], const char *stem, unsigned number) {
+  snprintf(room, 32, "%s%u", stem, number);
+  return room;
+}
+
+/* ---- the verbs ------------------------------------------------------------------------------------------- */
+
+static void a_settled_value_is_found_again(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "a", 1), CORRAL_EMISS);
+  put(&k, "a", 'x', 100);
+  corral_op op = op_of(CORRAL_VERB_GET, "a", 1);
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  assert_int_equal(op.found_len, CORRAL_HEADER + 100);
+  assert_int_equal(op.found[CORRAL_HEADER + 99], 'x');
+  assert_true(op.life_ms > 0 && op.life_ms <= 600000);
+  assert_int_equal(op.until_ms, 0);
+  done(&op);
+  closed(&k);
+}
+
+static void one_claim_wins_and_the_other_is_told_what_is_left(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 2);
+  assert_int_equal(run(&k, &op), CORRAL_EBUSY);
+  assert_true(op.until_ms > 0);
+  assert_non_null(op.found);
+  done(&op);
+  assert_int_equal(settle(&k, "a", 2, 'x', 8, NULL), CORRAL_ELOST);
+  assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, "a", 1), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_RELEASE, "a", 2), CORRAL_ELOST);
+  assert_int_equal(verb(&k, CORRAL_VERB_RELEASE, "a", 1), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 2), CORRAL_OK);
+  closed(&k);
+}
+
+static void invalidating_fences_a_fill_under_way(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_INVALIDATE, "a", 0), CORRAL_OK);
+  assert_int_equal(settle(&k, "a", 1, 'x', 8, NULL), CORRAL_ELOST);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "a", 0), CORRAL_EMISS);
+  closed(&k);
+}
+
+static void a_reader_keeps_its_bytes_while_the_header_changes(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  put(&k, "a", 'x', 100);
+  corral_op held = op_of(CORRAL_VERB_GET, "a", 0);
+  assert_int_equal(run(&k, &held), CORRAL_OK);
+  uint8_t before[CORRAL_HEADER + 100];
+  memcpy(before, held.found, sizeof before);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  assert_memory_equal(before, held.found, sizeof before);
+  corral_op look = op_of(CORRAL_VERB_GET, "a", 0);
+  assert_int_equal(run(&k, &look), CORRAL_OK);
+  assert_memory_not_equal(before, look.found, CORRAL_HEADER);
+  assert_memory_equal(before + CORRAL_HEADER, look.found + CORRAL_HEADER, 100);
+  done(&look);
+  closed(&k);
+  assert_memory_equal(before, held.found, sizeof before);
+  done(&held);
+}
+
+static void a_claim_that_has_the_payload_gets_the_header_alone(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  put(&k, "a", 'x', 100);
+  corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 1);
+  memset(&op.seen, 'x', sizeof op.seen);
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  assert_true(op.same);
+  assert_int_equal(op.found_len, CORRAL_HEADER);
+  done(&op);
+  closed(&k);
+}
+
+/* ---- names ----------------------------------------------------------------------------------------------- */
+
+static void a_name_is_shared_and_no_name_is_private(void **state) {
+  (void)state;
+  kit a = opened("memory:here"), b = opened("memory:here"), c = opened("memory:there"), d = opened("memory:"), e = opened("memory:");
+  put(&a, "k", 'x', 10);
+  put(&d, "k", 'x', 10);
+  closed(&a);
+  assert_int_equal(verb(&b, CORRAL_VERB_GET, "k", 0), CORRAL_OK);
+  assert_int_equal(verb(&c, CORRAL_VERB_GET, "k", 0), CORRAL_EMISS);
+  assert_int_equal(verb(&e, CORRAL_VERB_GET, "k", 0), CORRAL_EMISS);
+  closed(&b);
+  closed(&c);
+  closed(&d);
+  closed(&e);
+  kit f = opened("memory:here");
+  assert_int_equal(verb(&f, CORRAL_VERB_GET, "k", 0), CORRAL_EMISS);
+  closed(&f);
+}
+
+static void a_child_of_a_fork_starts_empty(void **state) {
+  (void)state;
+  kit parent = opened("memory:forked");
+  put(&parent, "k", 'x', 10);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    kit child;
+    int fine = kit_open(&child, "memory:forked", NULL) == CORRAL_OK && verb(&child, CORRAL_VERB_GET, "k", 0) == CORRAL_EMISS;
+    _exit(fine ? 0 : 1);
+  }
+  int end;
+  assert_int_equal(waitpid(pid, &end, 0), pid);
+  assert_int_equal(end, 0);
+  closed(&parent);
+}
+
+static void wrong_addresses_are_refused_with_a_text(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"memory:?size=1k", "memory:?sise=1m", "memory:?size=lots", "memory://host/x"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    kit k;
+    corral_error error = {0};
+    assert_int_equal(kit_open(&k, wrong[i], &error), CORRAL_EURI);
+    assert_true(error.text[0] != '\0');
+  }
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------------------- */
+
+static unsigned count_present(const kit *k, const char *stem, unsigned n) {
+  unsigned present = 0;
+  char key[32];
+  for (unsigned i = 0; i < n; i++) present += verb(k, CORRAL_VERB_GET, numbered(key, stem, i), 0) == CORRAL_OK;
+  return present;
+}
+
+static void the_size_bounds_what_is_kept(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=1m");
+  char key[32];
+  for (unsigned i = 0; i < 5000; i++) put(&k, numbered(key, "k", i), 'x', 1000);
+  unsigned present = count_present(&k, "k", 5000);
+  assert_in_range(present, 600, 1000);
+  closed(&k);
+}
+
+static void a_value_that_is_asked_for_survives_a_scan(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=1m");
+  char key[32];
+  put(&k, "hot", 'x', 1000);
+  for (unsigned i = 0; i < 20; i++) assert_int_equal(verb(&k, CORRAL_VERB_GET, "hot", 0), CORRAL_OK);
+  for (unsigned i = 0; i < 5000; i++) {
+    put(&k, numbered(key, "scan", i), 'x', 1000);
+    if (i % 100 == 0) assert_int_equal(verb(&k, CORRAL_VERB_GET, "hot", 0), CORRAL_OK);
+  }
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "hot", 0), CORRAL_OK);
+  closed(&k);
+}
+
+static void a_live_lease_is_not_evicted(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=256k");
+  char key[32];
+  for (unsigned i = 0; i < 50; i++) assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < 2000; i++) put(&k, numbered(key, "k", i), 'x', 1000);
+  for (unsigned i = 0; i < 50; i++) assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, numbered(key, "lease", i), 1), CORRAL_OK);
+  closed(&k);
+}
+
+static void nothing_but_leases_is_bounded_too(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=64k");
+  char key[32];
+  for (unsigned i = 0; i < 3000; i++) assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
+  assert_in_range(count_present(&k, "lease", 3000), 50, 400);
+  closed(&k);
+}
+
+static void a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=64m");
+  char key[32];
+  for (unsigned i = 0; i < 100; i++) put(&k, numbered(key, "k", i), 'x', 1 << 20);
+  put(&k, "big", 'b', (32u << 20) - 4096);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "big", 0), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "big", 1), CORRAL_OK);
+  corral_error error = {0};
+  assert_int_equal(settle(&k, "big", 1, 'c', 33u << 20, &error), CORRAL_ETOOBIG);
+  assert_true(error.text[0] != '\0');
+  corral_op op = op_of(CORRAL_VERB_GET, "big", 0);
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  assert_int_equal(op.found[CORRAL_HEADER], 'b');
+  done(&op);
+  closed(&k);
+}
+
+static void a_value_whose_life_is_over_is_gone(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 1);
+  op.lease_ms = 1;
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  done(&op);
+  for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "a", 0), CORRAL_EMISS);
+  assert_int_equal(settle(&k, "a", 1, 'x', 8, NULL), CORRAL_ELOST);
+  closed(&k);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 4000, KEYS = 16 };
+
+typedef struct crowd {
+  const kit *k;
+  unsigned number;
+  atomic_uint *inside; /* per key: how many hold its lease */
+  atomic_uint *wrong;
+} crowd;
+
+/* Each value is one letter over and over: a torn one shows two. */
+static void look(const crowd *c, const char *key) {
+  corral_op op = op_of(CORRAL_VERB_GET, key, 0);
+  if (run(c->k, &op) == CORRAL_OK) {
+    for (size_t i = CORRAL_HEADER + 1; i < op.found_len; i++)
+      if (op.found[i] != op.found[CORRAL_HEADER]) atomic_fetch_add(c->wrong, 1);
+  }
+  done(&op);
+}
+
+static void *member(void *arg) {
+  const crowd *c = arg;
+  char key[32];
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    unsigned n = (i * 7 + c->number * 3) % KEYS, holder = c->number * ROUNDS + i + 1;
+    numbered(key, "k", n);
+    look(c, key);
+    if (verb(c->k, CORRAL_VERB_CLAIM, key, holder) != CORRAL_OK) continue;
+    if (atomic_fetch_add(&c->inside[n], 1) != 0) atomic_fetch_add(c->wrong, 1);
+    atomic_fetch_sub(&c->inside[n], 1);
+    if (settle(c->k, key, holder, (char)('a' + i % 26), 500 + i % 1500, NULL) != CORRAL_OK) atomic_fetch_add(c->wrong, 1);
+  }
+  return NULL;
+}
+
+static void threads_see_whole_values_and_one_leader(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=64k");
+  pthread_t threads[THREADS];
+  crowd crowds[THREADS];
+  atomic_uint inside[KEYS], wrong;
+  atomic_init(&wrong, 0);
+  for (unsigned i = 0; i < KEYS; i++) atomic_init(&inside[i], 0);
+  for (unsigned i = 0; i < THREADS; i++) {
+    crowds[i] = (crowd){.k = &k, .number = i, .inside = inside, .wrong = &wrong};
+    assert_int_equal(pthread_create(&threads[i], NULL, member, &crowds[i]), 0);
+  }
+  for (unsigned i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(atomic_load(&wrong), 0);
+  closed(&k);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_settled_value_is_found_again),
+      cmocka_unit_test(one_claim_wins_and_the_other_is_told_what_is_left),
+      cmocka_unit_test(invalidating_fences_a_fill_under_way),
+      cmocka_unit_test(a_reader_keeps_its_bytes_while_the_header_changes),
+      cmocka_unit_test(a_claim_that_has_the_payload_gets_the_header_alone),
+      cmocka_unit_test(a_name_is_shared_and_no_name_is_private),
+      cmocka_unit_test(a_child_of_a_fork_starts_empty),
+      cmocka_unit_test(wrong_addresses_are_refused_with_a_text),
+      cmocka_unit_test(the_size_bounds_what_is_kept),
+      cmocka_unit_test(a_value_that_is_asked_for_survives_a_scan),
+      cmocka_unit_test(a_live_lease_is_not_evicted),
+      cmocka_unit_test(nothing_but_leases_is_bounded_too),
+      cmocka_unit_test(a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old),
+      cmocka_unit_test(a_value_whose_life_is_over_is_gone),
+      cmocka_unit_test(threads_see_whole_values_and_one_leader),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
