@@ -97,6 +97,8 @@ static run *run_new(crl_station *station, const crl_call *call, int64_t deadline
   }
   r->station = station;
   r->policy = call->policy;
+  int64_t advised = crl_pool_info(station->pool)->poll_max_ms;
+  if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;
   r->arg = call->arg;
   r->bound = call->bound;

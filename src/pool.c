@@ -37,7 +37,10 @@ struct crl_pool {
   request *head, **tail;
   void *idle[HANDLES];
   size_t idle_count, open_count, most;
-  void *shared; /* CORRAL_THREADS_PARALLEL */
+  /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is inside; who is inside */
+  void *_Atomic shared;
+  void *retired;
+  _Atomic size_t inside;
   /* the breaker */
   int64_t failures, rest_until;
   int probing, down;
@@ -58,6 +61,7 @@ crl_pool *crl_pool_new(const crl_pool_options *options) {
 void crl_pool_free(crl_pool *pool) {
   const corral_store *plugin = pool->options.plugin;
   for (size_t i = 0; i < pool->idle_count; i++) plugin->disconnect(pool->idle[i]);
+  if (pool->retired != NULL) plugin->disconnect(pool->retired);
   if (pool->shared != NULL) plugin->disconnect(pool->shared);
   plugin->close(pool->options.store);
   pthread_mutex_destroy(&pool->mutex);
@@ -159,34 +163,68 @@ static void report(crl_pool *pool, corral_event event, const char *text) {
   if (event != CORRAL_EVENT_COUNT) crl_event_emit(pool->options.events, event, NULL, 0, text);
 }
 
-static void perform_shared(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+/* Opens the one handle, unless somebody has. Under the mutex. */
+static int open_shared(crl_pool *pool, int64_t deadline, corral_event *event, corral_error *why) {
   const corral_store *plugin = pool->options.plugin;
-  corral_error why = {0};
-  corral_event event = CORRAL_EVENT_COUNT;
-  int probe = 0, status = CORRAL_OK;
-  pthread_mutex_lock(&pool->mutex);
-  if (pool->shared == NULL) {
-    if (may_ask(pool, &probe)) {
-      status = plugin->connect(pool->options.store, deadline, &pool->shared, &why);
-      if (status != CORRAL_OK) pool->shared = NULL;
-      if (probe) pool->probing = 0;
-      event = note_outcome(pool, status == CORRAL_OK, probe, &why);
-    } else {
-      why = pool->why;
-      status = why.status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why.status;
-    }
+  void *handle = NULL;
+  int probe;
+  if (atomic_load(&pool->shared) != NULL) return CORRAL_OK;
+  if (!may_ask(pool, &probe)) {
+    *why = pool->why;
+    return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
   }
-  void *handle = pool->shared;
+  int status = CORRAL_OK;
+  if (pool->retired != NULL && atomic_load(&pool->inside) > 0) {
+    status = crl_status_fail(why, CORRAL_EUNAVAILABLE, "the store broke, and is about to be opened anew");
+  } else {
+    if (pool->retired != NULL) plugin->disconnect(pool->retired);
+    pool->retired = NULL;
+    status = plugin->connect(pool->options.store, deadline, &handle, why);
+    if (status == CORRAL_OK) atomic_store(&pool->shared, handle);
+    *event = note_outcome(pool, status == CORRAL_OK, probe, why);
+  }
+  if (probe) pool->probing = 0;
+  return status;
+}
+
+/* The handle, with the caller counted inside; NULL when there is none. Whoever is counted before `shared` was taken away
+ * may still use it, whoever comes later finds NULL: so with nobody inside a retired handle is nobody's. */
+static void *enter_shared(crl_pool *pool) {
+  atomic_fetch_add(&pool->inside, 1);
+  void *handle = atomic_load(&pool->shared);
+  if (handle == NULL) atomic_fetch_sub(&pool->inside, 1);
+  return handle;
+}
+
+static void retire_shared(crl_pool *pool, void *handle) {
+  pthread_mutex_lock(&pool->mutex);
+  if (atomic_load(&pool->shared) == handle) {
+    atomic_store(&pool->shared, NULL);
+    pool->retired = handle;
+  }
   pthread_mutex_unlock(&pool->mutex);
-  report(pool, event, why.text);
-  if (handle == NULL) {
+}
+
+static void perform_shared(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  corral_error why = {0};
+  void *handle;
+  while ((handle = enter_shared(pool)) == NULL) {
+    corral_event event = CORRAL_EVENT_COUNT;
+    pthread_mutex_lock(&pool->mutex);
+    int status = open_shared(pool, deadline, &event, &why);
+    pthread_mutex_unlock(&pool->mutex);
+    report(pool, event, why.text);
+    if (status == CORRAL_OK) continue;
     refuse(ops, count, status, why.text);
     return;
   }
   for (size_t i = 0; i < count; i++) preset(&ops[i]);
-  status = plugin->perform(handle, ops, count, deadline, &why);
-  for (size_t i = 0; status != CORRAL_OK && i < count; i++)
-    if (ops[i].status == CORRAL_EUNKNOWN) crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
+  if (pool->options.plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
+    for (size_t i = 0; i < count; i++)
+      if (ops[i].status == CORRAL_EUNKNOWN) crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
+    retire_shared(pool, handle);
+  }
+  atomic_fetch_sub(&pool->inside, 1);
 }
 
 /* ---- handles that one thread at a time uses -------------------------------------------------------------- */

@@ -155,7 +155,7 @@ static int parse_rest(crl_uri *uri, char *rest, char *spare, corral_error *error
 }
 
 int crl_uri_parse(crl_uri *uri, const char *text, corral_error *error) {
-  char *rest;
+  char *rest = NULL;
   memset(uri, 0, sizeof *uri);
   if (text == NULL) return crl_status_fail(error, CORRAL_EURI, "no store URI; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
   size_t len = strlen(text) + 1;
