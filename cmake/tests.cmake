@@ -8,7 +8,7 @@ set(CORRAL_TESTS_threads herd pool worker keeper memory corral api threads drive
 set(CORRAL_TESTS_live lmdb redis live storm conformance)
 set(CORRAL_TESTS_scripted scripted redis_scripted redis_errors)
 
-set(CORRAL_TIMEOUT_pure 30)
+set(CORRAL_TIMEOUT_pure 60)
 set(CORRAL_TIMEOUT_threads 120)
 set(CORRAL_TIMEOUT_live 180)
 set(CORRAL_TIMEOUT_scripted 120)
@@ -105,7 +105,10 @@ corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
 set_tests_properties(symbols PROPERTIES ENVIRONMENT "NM=${CMAKE_NM}")
 
 # What a user of the installed library meets.
-string(REPLACE ";" " " consumer_flags "${CORRAL_SANITIZE_FLAGS}")
-corral_script(install live 180 sh ${CMAKE_SOURCE_DIR}/tests/install_test.sh)
-set_tests_properties(install PROPERTIES ENVIRONMENT
-  "CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};BUILD=${CMAKE_BINARY_DIR};GENERATOR=${CMAKE_GENERATOR};CONSUMER_CFLAGS=${consumer_flags}")
+if(CORRAL_LMDB)
+  list(JOIN CORRAL_SANITIZE_FLAGS " " consumer_flags)
+  list(JOIN CORRAL_PLUGINS " " plugins)
+  corral_script(install live 180 sh ${CMAKE_SOURCE_DIR}/tests/install_test.sh)
+  set_tests_properties(install PROPERTIES ENVIRONMENT
+    "CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};BUILD=${CMAKE_BINARY_DIR};GENERATOR=${CMAKE_GENERATOR};CONSUMER_CFLAGS=${consumer_flags};PLUGINS=${plugins}")
+endif()

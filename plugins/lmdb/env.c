@@ -14,6 +14,9 @@
  * SIGBUS. Writing goes through pwrite: a full disk is an error, not a signal. Truncating the file while it is in use
  * can't be survived.
  *
+ * The map is larger than size=, which bounds the pages in use: pages that were freed can't be used again before the
+ * commit after the next, nor while a reader still sees them.
+ *
  * All processes must see the same CLOCK_BOOTTIME: not across time namespaces with an offset. */
 #include "lmdb.h"
 
@@ -52,7 +55,7 @@ static int fail_lmdb(const corral_host *host, const char *path, int code, corral
     case MDB_READERS_FULL:
       return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: more than %d readers at once", path, (int)READERS);
     case MDB_MAP_FULL:
-      return host->fail(error, CORRAL_EREFUSED, "%.120s: full, and nothing can be evicted: give it a larger size=", path);
+      return host->fail(error, CORRAL_EREFUSED, "%.120s: full: size= is too small for what is written at once, or a process hangs while it reads", path);
     default:
       return host->fail(error, CORRAL_EIO, "%.120s: %s", path, mdb_strerror(code));
   }
@@ -64,7 +67,9 @@ int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_er
     case EAGAIN: return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: another process is busy opening it", path);
     case ENOSPC:
     case EDQUOT:
-      return host->fail(error, CORRAL_EIO, "%.120s: no space left on its disk: free some, or choose another path", path);
+      return host->fail(error, CORRAL_EIO, "%.120s: the disk is full: free some of it, or choose another path", path);
+    case EIO: /* LMDB's word for a write cut short, too */
+      return host->fail(error, CORRAL_EIO, "%.120s: %s: the disk is full, or fails", path, mdb_strerror(code));
     case EACCES:
     case EPERM:
     case EROFS:
@@ -278,11 +283,15 @@ static int set_up(crl_lmdb_env *e) {
   return code;
 }
 
+static const size_t SLACK_LEAST = (size_t)16 << 20;
+
+static size_t map_for(size_t size) { return size + (size / 4 > SLACK_LEAST ? size / 4 / 65536 * 65536 : SLACK_LEAST); }
+
 static int open_env(crl_lmdb_env *e, const files *f, int64_t size) {
   struct stat st;
   int code = mdb_env_create(&e->env);
   if (code != 0) return code;
-  code = mdb_env_set_mapsize(e->env, (size_t)size);
+  code = mdb_env_set_mapsize(e->env, map_for((size_t)size));
   if (code == 0) code = mdb_env_set_maxdbs(e->env, 4);
   if (code == 0) code = mdb_env_set_maxreaders(e->env, READERS);
   if (code == 0) code = mdb_env_open(e->env, f->data, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600);
@@ -330,6 +339,8 @@ static int new_env(const files *f, int64_t size, crl_lmdb_env **ret, corral_erro
   e->host = f->host;
   e->pid = getpid();
   e->refs = 1;
+  atomic_init(&e->size, (size_t)size);
+  atomic_init(&e->broken, 0);
   e->path = strdup(f->data);
   code = e->path == NULL ? ENOMEM : crl_lmdb_leases_init(&e->leases, f->fd);
   if (code == 0 && (code = open_env(e, f, size)) != 0) {
@@ -377,10 +388,11 @@ static int grow_map(crl_lmdb_env *e, size_t size) {
   pthread_rwlock_wrlock(&e->resize);
   MDB_envinfo info;
   code = mdb_env_info(e->env, &info);
-  if (code == 0 && info.me_mapsize < size) {
-    code = mdb_env_set_mapsize(e->env, size);
+  if (code == 0 && info.me_mapsize < map_for(size)) {
+    code = mdb_env_set_mapsize(e->env, map_for(size));
     if (code == 0) code = extend_file(e->env);
   }
+  if (code == 0 && atomic_load(&e->size) < size) atomic_store(&e->size, size);
   pthread_rwlock_unlock(&e->resize);
   return code;
 }
@@ -465,11 +477,6 @@ void crl_lmdb_env_drop(crl_lmdb_env *e) {
 }
 
 /* ---- transactions ---------------------------------------------------------------------------------------- */
-
-size_t crl_lmdb_map_size(crl_lmdb_env *e) {
-  MDB_envinfo info;
-  return mdb_env_info(e->env, &info) == 0 ? info.me_mapsize : 0;
-}
 
 /* Another process has made the file larger than our map. */
 static int adopt_size(crl_lmdb_env *e) {

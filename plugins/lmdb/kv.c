@@ -250,20 +250,38 @@ static int next_row(crl_lmdb_tx *tx, row *r) {
   return rc;
 }
 
-int crl_lmdb_kv_evict(crl_lmdb_tx *tx, size_t bytes, const void *spare, size_t spare_len, int leased_too, size_t *gone) {
-  row r = {.expires = 0, .key_len = 0};
+int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone) {
+  row r = {.expires = wish->from, .key_len = 0};
   int rc = 0;
   *gone = 0;
-  while (*gone < bytes && (rc = next_row(tx, &r)) == 0) {
+  for (size_t looks = 0; looks < wish->looks && *gone < wish->bytes; looks++) {
     crl_lmdb_front front;
-    if (r.key_len == spare_len && memcmp(r.key, spare, spare_len) == 0) continue;
-    rc = find_any(tx, r.key, r.key_len, &front);
-    if (rc == MDB_NOTFOUND) continue;
+    rc = next_row(tx, &r);
     if (rc != 0) break;
-    if (!leased_too && is_leased(tx, &front)) continue;
+    if (wish->spare != NULL && r.key_len == wish->spare_len && memcmp(r.key, wish->spare, r.key_len) == 0) continue;
+    rc = find_any(tx, r.key, r.key_len, &front);
+    if (rc == MDB_NOTFOUND) {
+      rc = 0;
+      continue;
+    }
+    if (rc != 0) break;
+    if (!wish->leased_too && is_leased(tx, &front)) continue;
     rc = remove_row(tx, &r, &front);
     if (rc != 0) break;
     *gone += weight(&front);
   }
   return ignore_absent(rc);
+}
+
+int crl_lmdb_kv_used(crl_lmdb_tx *tx, size_t *ret) {
+  const MDB_dbi tables[] = {tx->env->heads, tx->env->bodies, tx->env->index};
+  size_t used = 0;
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+    MDB_stat st;
+    int rc = mdb_stat(tx->txn, tables[i], &st);
+    if (rc != 0) return rc;
+    used += (st.ms_branch_pages + st.ms_leaf_pages + st.ms_overflow_pages) * st.ms_psize;
+  }
+  *ret = used;
+  return 0;
 }

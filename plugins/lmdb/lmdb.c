@@ -6,14 +6,16 @@
  * makes the others' writes wait past their deadline. One that is killed doesn't.
  *
  * A lease of a process that died counts as over at once (lease.c). Each write removes a few records whose life is
- * over; when the map is full, those that would expire soonest go, but live leases last. Processes that name different
- * sizes share the largest map, and each evicts by its own: name the same. */
+ * over; when size= is reached, those go that would expire soonest, but live leases last. Processes
+ * that name different sizes share the largest map, and each evicts by its own: name the same. The file may take a quarter
+ * of the size (at least 16 MiB) more, for pages that wait to be used again. */
 #include "lmdb.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 
-enum { SWEEP = 8, FEW = 16, IDLE_ROUNDS = 4, POLL_MAX_MS = 20 };
+enum { SWEEP = 8, FEW = 16, IDLE_ROUNDS = 20, IDLE_PAUSE_MS = 1, POLL_MAX_MS = 20, SOON_MS = 5000, LOOKS = 64 };
 
 static const int64_t SIZE_DEFAULT = INT64_C(256) << 20;
 static const int64_t SIZE_LEAST = INT64_C(1) << 20;
@@ -114,9 +116,9 @@ static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *fr
   return 0;
 }
 
-/* A quarter: the old value, the new one, and the pages that LMDB can't use again before the commit after next. */
+/* A quarter: the old value, the new one, and pages that can't be used again yet must all find room. */
 static int too_big(crl_lmdb_env *env, corral_op *op, const corral_change *change) {
-  size_t most = crl_lmdb_map_size(env) / 4;
+  size_t most = atomic_load(&env->size) / 4;
   if (change->action != CORRAL_ACTION_REPLACE || CORRAL_HEADER + change->body_len <= most) return 0;
   op->status = env->host->fail(op->error, CORRAL_ETOOBIG,
                                "%.100s: a record of %zu bytes: one may take a quarter of size=, %zu", env->path,
@@ -167,6 +169,23 @@ static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
   }
 }
 
+/* Keeps what is in use within size=. A step is small, so that no write pays for many. What expires soon goes by itself;
+ * bare leases are among it, and needn't be looked at then. They go too when there are so many that nothing else helps. */
+static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
+  size_t size = atomic_load(&tx->env->size), need = 0, used = 0, gone = 0;
+  for (size_t i = 0; i < count; i++) need += ops[i].record_len;
+  int code = crl_lmdb_kv_used(tx, &used);
+  if (code != 0 || used + need <= size) return code;
+  crl_lmdb_wish wish = {.bytes = need + size / 256, .from = tx->now + SOON_MS, .looks = LOOKS};
+  code = crl_lmdb_kv_evict(tx, &wish, &gone);
+  if (code != 0 || gone > 0) return code;
+  wish.from = 0;
+  code = crl_lmdb_kv_evict(tx, &wish, &gone);
+  if (code != 0 || gone > 0 || used + need <= size + size / 8) return code;
+  wish.leased_too = 1;
+  return crl_lmdb_kv_evict(tx, &wish, &gone);
+}
+
 /* All of them in one transaction, or none. `fresh` has one byte for each. */
 static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *fresh) {
   crl_lmdb_tx tx = {.env = env};
@@ -175,6 +194,7 @@ static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *f
   if (code != 0) return code;
   tx.now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
   code = crl_lmdb_kv_sweep(&tx, SWEEP);
+  if (code == 0) code = keep_size(&tx, ops, count);
   for (size_t i = 0; i < count && code == 0; i++) code = write_op(&tx, &ops[i], &fresh[i]);
   int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
   if (code == 0) code = ended;
@@ -206,7 +226,8 @@ static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, int l
   if (code != 0) return code;
   tx.now = env->host->boot_ms();
   *gone = 1;
-  code = want == 0 ? drop_all(&tx) : crl_lmdb_kv_evict(&tx, want, op->key, op->key_len, leased_too, gone);
+  crl_lmdb_wish wish = {.bytes = want, .spare = op->key, .spare_len = op->key_len, .looks = SIZE_MAX, .leased_too = leased_too};
+  code = want == 0 ? drop_all(&tx) : crl_lmdb_kv_evict(&tx, &wish, gone);
   if (code == 0) code = bump(&tx);
   int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
   return code != 0 ? code : ended;
@@ -216,29 +237,31 @@ static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, int l
 static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, int leased_too, size_t *gone) {
   int code = evict_once(env, op, want, leased_too, gone);
   if (code == MDB_MAP_FULL && want > 1) code = evict_once(env, op, 1, leased_too, gone);
-  if (code == MDB_MAP_FULL) code = evict_once(env, op, 0, 1, gone);
-  return code;
+  if (code == MDB_MAP_FULL && leased_too) code = evict_once(env, op, 0, 1, gone);
+  if (code == MDB_MAP_FULL) *gone = 0;
+  return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* One operation, with as much evicted as it takes. */
+/* One operation, with as much evicted as it takes. Where evicting gains nothing, readers keep the freed pages: a dead one
+ * is cleared, a live one gets a moment to end. */
 static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
-  size_t map = crl_lmdb_map_size(env), want = op->record_len + map / 256, gone = 0;
-  int leased_too = 0, idle = 0, code;
+  size_t size = atomic_load(&env->size), want = op->record_len + size / 256, gone = 0;
+  int idle = 0, dead = 0, code;
   uint8_t fresh;
   while ((code = write_ops(env, op, 1, &fresh)) == MDB_MAP_FULL) {
     if (env->host->now_ms() >= deadline || idle == IDLE_ROUNDS) return MDB_MAP_FULL;
-    code = evict(env, op, want, leased_too, &gone);
+    code = evict(env, op, want, idle > IDLE_ROUNDS / 2, &gone);
     if (code != 0) return code;
-    if (want < map / 4) want *= 2;
-    if (gone == 0 && leased_too) idle++;
-    if (gone == 0) leased_too = 1;
+    if (want < size / 4) want *= 2;
+    if (gone > 0) continue;
+    idle++;
+    (void)mdb_reader_check(env->env, &dead);
+    (void)poll(NULL, 0, IDLE_PAUSE_MS);
   }
   return code;
 }
 
 static void write_one_by_one(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
-  int dead;
-  (void)mdb_reader_check(env->env, &dead); /* a dead reader keeps pages from being used again */
   for (size_t i = 0; i < count; i++) {
     int code = write_with_room(env, &ops[i], deadline);
     if (code != 0) ops[i].status = crl_lmdb_fail(env->host, env->path, code, ops[i].error);

@@ -49,6 +49,7 @@ typedef struct crl_lmdb_env {
   ino_t inode;
   pid_t pid;
   size_t refs;
+  atomic_size_t size; /* bytes that records may use: the largest size= of this process */
   atomic_int broken; /* LMDB refuses to go on; to be opened anew */
   MDB_env *env;
   MDB_dbi heads, bodies, index, meta;
@@ -69,7 +70,6 @@ int crl_lmdb_read_begin(crl_lmdb_env *env, MDB_txn **ret);
 void crl_lmdb_read_end(crl_lmdb_env *env, MDB_txn *txn);
 int crl_lmdb_write_begin(crl_lmdb_env *env, MDB_txn **ret);
 int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
-size_t crl_lmdb_map_size(crl_lmdb_env *env);
 
 /* ---- kv.c: all return LMDB codes --------------------------------------------------------------------------- */
 
@@ -96,8 +96,19 @@ int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl
 int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change);
 /* Removes up to `most` records whose life is over. */
 int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most);
-/* Removes records, those first that expire soonest, until `bytes` are gone; never `spare`, and none with a live lease
- * unless leased_too. *gone is how many bytes went. */
-int crl_lmdb_kv_evict(crl_lmdb_tx *tx, size_t bytes, const void *spare, size_t spare_len, int leased_too, size_t *gone);
+/* What is to be evicted. */
+typedef struct crl_lmdb_wish {
+  size_t bytes;
+  int64_t from;      /* only records that expire at this time or later; those that expire soonest go first */
+  const void *spare; /* this key stays; NULL for none */
+  size_t spare_len;
+  size_t looks;      /* at most so many records are looked at */
+  int leased_too;    /* also records with a live lease */
+} crl_lmdb_wish;
+
+/* *gone is how many bytes went. */
+int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone);
+/* Bytes of all pages that hold something; those that are free aren't counted. */
+int crl_lmdb_kv_used(crl_lmdb_tx *tx, size_t *ret);
 
 #endif

@@ -139,7 +139,7 @@ typedef struct crl_redis_handle {
   crl_redis_wire wire;
   crl_redis_out out;
   redisReader *reader;
-  redisReplyObjectFunctions functions; /* hiredis' own, with a guarded createArray */
+  redisReplyObjectFunctions plain, functions; /* hiredis' own; and with a guarded createArray */
   size_t fed;        /* bytes that went to the reader since its last reply */
   int too_long;      /* the guard refused an array */
   int clock_known;

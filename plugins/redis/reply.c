@@ -18,17 +18,13 @@ static void *create_array(const redisReadTask *task, element_count elements) {
     handle->too_long = 1;
     return NULL;
   }
-  redisReader *model = redisReaderCreate();
-  if (model == NULL) return NULL;
-  void *array = model->fn->createArray(task, elements);
-  redisReaderFree(model);
-  return array;
+  return handle->plain.createArray(task, elements);
 }
 
 int crl_redis_reader_open(crl_redis_handle *handle) {
   redisReader *reader = redisReaderCreate();
   if (reader == NULL) return CORRAL_ENOMEM;
-  handle->functions = *reader->fn;
+  handle->plain = handle->functions = *reader->fn;
   handle->functions.createArray = create_array;
   reader->fn = &handle->functions;
   reader->privdata = handle;

@@ -136,13 +136,13 @@ static const char invalidate_text[] = PRELUDE
     "return bad(call('UNLINK', k)) or {0, now}\n";
 
 static const crl_redis_script scripts[CRL_REDIS_SCRIPTS] = {
-    [CRL_REDIS_CLAIM] = {"", claim_text},
-    [CRL_REDIS_SETTLE] = {"", settle_text},
-    [CRL_REDIS_STAGE] = {"", stage_text},
-    [CRL_REDIS_RELEASE] = {"", release_text},
-    [CRL_REDIS_EXTEND] = {"", extend_text},
-    [CRL_REDIS_EXPIRE] = {"", expire_text},
-    [CRL_REDIS_INVALIDATE] = {"", invalidate_text},
+    [CRL_REDIS_CLAIM] = {"c53702e243530274ced936f76465ccf967cb5835", claim_text},
+    [CRL_REDIS_SETTLE] = {"9b6df72f6136d898b3800a2e662f5225e9ecd487", settle_text},
+    [CRL_REDIS_STAGE] = {"8f11e91167518cd48cfa2a055530f6ccc62671ae", stage_text},
+    [CRL_REDIS_RELEASE] = {"20c43f90c7140e9b2e1d5d562d8bdfc82602037a", release_text},
+    [CRL_REDIS_EXTEND] = {"c141949121dda8d738941a1d725c52ee2e93c543", extend_text},
+    [CRL_REDIS_EXPIRE] = {"12c5e8be9698c90e30d71c2e0d249bf8dd239212", expire_text},
+    [CRL_REDIS_INVALIDATE] = {"a6a261cad6fcddd7c8169da515e2d41609c43711", invalidate_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) { return &scripts[id]; }

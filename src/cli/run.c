@@ -400,12 +400,25 @@ static int answer_value(const run *r, const corral_value *value) {
   result res = {0};
   char text[CLI_KEY_TEXT];
   if (!take_result(corral_value_data(value), corral_value_size(value), &res))
-    return cli_fail("run: %s: the stored value is no result of corral run: another --key, or --force, is accepted",
+    return cli_fail("run: %s: what is stored is no result of corral run: use another --key, or --force",
                     cli_key_text(text, r->key.bytes, r->key.size));
   if (!cli_write(STDOUT_FILENO, res.out, res.out_size) || !cli_write(STDERR_FILENO, res.err, res.err_size))
     return lost_output();
   notes(r, value, &res);
   return res.exit_status;
+}
+
+/* What messages call this run: its --key, or the command's words. */
+static int report(const run *r, int status, const corral_error *error) {
+  char words[2 * CLI_KEY_TEXT] = "";
+  size_t used = 0;
+  if (r->named)
+    return cli_report(r->key.bytes, r->key.size, status, error);
+  for (char **word = r->command; *word != NULL && used < sizeof words - 1; word++) {
+    int n = snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? " " : "", *word);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  return cli_report(words, strlen(words), status, error);
 }
 
 /* No value. The failure of a run carries its exit status, here and elsewhere. */
@@ -417,7 +430,7 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
     int exit_status = failure_of(r, text, sizeof text);
     return (void)cli_say("run: %s", text), exit_status;
   }
-  int exit_status = cli_report(r->key.bytes, r->key.size, status, error);
+  int exit_status = report(r, status, error);
   if (status == CORRAL_EFAILED && error->code >= FAIL_CODE && error->code <= FAIL_CODE + 255)
     return error->code - FAIL_CODE;
   return exit_status == CLI_MISS ? CLI_FAILED : exit_status;
@@ -452,7 +465,7 @@ static int forced(const run *r, corral *c) {
   int status = corral_invalidate(c, r->key.bytes, r->key.size, &error);
   if (status == CORRAL_OK || status == CORRAL_EUNAVAILABLE)
     return CLI_OK;
-  return cli_report(r->key.bytes, r->key.size, status, &error);
+  return report(r, status, &error);
 }
 
 int cli_run(const cli_globals *cli, int argc, char **argv) {

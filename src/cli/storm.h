@@ -95,7 +95,7 @@ extern const char *const storm_mode_names[STORM_MODES];
 
 /* storm_db.c: the database and the query. */
 typedef struct storm_db storm_db;
-/* Makes the database with options.load rows, or as many as make a query of some 75 ms, and measures one query. */
+/* Makes the database with options.load rows, or as many as make a query of some 50 ms, and measures one query. */
 bool storm_db_make(storm *s);
 storm_db *storm_db_open(const char *path, atomic_int *stop);
 void storm_db_close(storm_db *db);

@@ -59,9 +59,12 @@ static int64_t quantile_of(const storm_result *r, double q) {
 
 /* ---- table ----------------------------------------------------------------------------------------------- */
 
-static const char *ms_text(char text[CLI_DURATION_TEXT], int64_t us) {
+static const char *us_text(char text[CLI_DURATION_TEXT], int64_t us) {
   double ms = (double)us / 1000;
-  (void)snprintf(text, CLI_DURATION_TEXT, "%.*f ms", ms < 10 ? 2 : 0, ms);
+  if (us < 1000)
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld us", (long long)us);
+  else
+    (void)snprintf(text, CLI_DURATION_TEXT, "%.*f ms", ms < 10 ? 1 : 0, ms);
   return text;
 }
 
@@ -71,8 +74,8 @@ static void print_row(const storm *s, storm_mode mode) {
   char p99[CLI_DURATION_TEXT];
   char most[CLI_DURATION_TEXT];
   (void)printf("%-7s %9llu %9llu %9s %9s %9s %7llu %6llu %9.1f s\n", storm_mode_names[mode],
-               atomic_load(&r->requests), atomic_load(&r->computes), ms_text(p50, quantile_of(r, 0.5)),
-               ms_text(p99, quantile_of(r, 0.99)), ms_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors),
+               atomic_load(&r->requests), atomic_load(&r->computes), us_text(p50, quantile_of(r, 0.5)),
+               us_text(p99, quantile_of(r, 0.99)), us_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors),
                atomic_load(&r->wrong), (double)atomic_load(&r->database_us) / 1e6);
 }
 

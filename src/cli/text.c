@@ -94,7 +94,7 @@ static const char help_storm[] =
     "  --ttl D          fresh life; default 2s\n"
     "  --stale D        grace after it; default 0\n"
     "  --think D        mean pause of a thread between requests; default 10ms\n"
-    "  --load N         rows in the query; default: so that one takes about 75 ms\n"
+    "  --load N         rows in the query; default: so that one takes about 50 ms\n"
     "  --duration D     of each mode; default 8s\n"
     "  --kill-leader    now and then SIGKILL a process that is computing\n"
     "  --kill-every D   how often; default 1s; implies --kill-leader\n"

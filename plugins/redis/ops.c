@@ -1,0 +1,444 @@
+/* ops.c: a batch of operations: formatted as one pipeline, sent at once, judged reply by reply.
+ *
+ * GET is GET and PTTL; each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is staged:
+ * SET to a temporary name of the same hash slot, and a script that renames it, for a script's argument is copied
+ * several times by the server.
+ *
+ * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends them whole. It also repeats
+ * what came later in the batch for the same key, so that its order holds; except for a settle or release that
+ * has happened, which can't happen twice. */
+#include <stdlib.h>
+
+#include "redis.h"
+
+enum { ROUND_SHA1, ROUND_TEXT };
+
+struct crl_redis_slot {
+  corral_op *op;
+  size_t end;     /* where its commands end among the bytes of the round */
+  int replies;    /* how many commands it is; 0: nothing was or will be sent */
+  int staged;     /* this round it was */
+  int noscript, unstage, again;
+};
+
+static int fail(const crl_redis_handle *h, corral_op *op, int status, const char *what) {
+  return op->status = h->store->host->fail(op->error, status, "%s: %s", h->store->name, what);
+}
+
+/* ---- formatting ------------------------------------------------------------------------------------------ */
+
+static void put_key(crl_redis_handle *h, const corral_op *op) { crl_redis_out_word(&h->out, op->key, op->key_len); }
+
+static void put_token(crl_redis_handle *h, const corral_op *op) { crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN); }
+
+static void put_get(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_command(&h->out, 2);
+  crl_redis_out_text(&h->out, "GET");
+  put_key(h, op);
+  crl_redis_out_command(&h->out, 2);
+  crl_redis_out_text(&h->out, "PTTL");
+  put_key(h, op);
+}
+
+/* All of a script's call but keys and arguments. */
+static void put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys, size_t args) {
+  const crl_redis_script *script = crl_redis_script_get(id);
+  crl_redis_out_command(&h->out, 3 + keys + args);
+  crl_redis_out_text(&h->out, round == ROUND_SHA1 ? "EVALSHA" : "EVAL");
+  crl_redis_out_text(&h->out, round == ROUND_SHA1 ? script->sha1 : script->text);
+  crl_redis_out_number(&h->out, (int64_t)keys);
+}
+
+/* The header that comes with an op, or an empty word. */
+static void put_wish(crl_redis_handle *h, const corral_op *op) {
+  corral_header header;
+  int given = op->record != NULL && h->store->host->header_read(op->record, op->record_len, &header) == CORRAL_OK;
+  crl_redis_out_word(&h->out, op->record, given ? CORRAL_HEADER : 0);
+}
+
+static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
+  uint8_t seen[8];
+  for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->seen >> (8 * i));
+  put_script(h, round, CRL_REDIS_CLAIM, 1, 4);
+  put_key(h, op);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->lease_ms);
+  put_wish(h, op);
+  crl_redis_out_word(&h->out, seen, op->seen != 0 ? sizeof seen : 0);
+}
+
+static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
+  put_script(h, round, CRL_REDIS_RELEASE, 1, 4);
+  put_key(h, op);
+  put_token(h, op);
+  put_wish(h, op);
+  crl_redis_out_number(&h->out, op->lease_ms);
+  crl_redis_out_number(&h->out, op->ttl_ms);
+}
+
+/* The record with life_end 0: the key's TTL will say it. */
+static void put_record(crl_redis_handle *h, const corral_op *op) {
+  corral_header header;
+  uint8_t head[CORRAL_HEADER];
+  h->store->host->header_read(op->record, op->record_len, &header);
+  header.life_end = 0;
+  h->store->host->header_write(&header, head);
+  crl_redis_out_joined(&h->out, head, sizeof head, op->record + CORRAL_HEADER, op->record_len - CORRAL_HEADER);
+}
+
+/* True when the key has a hash tag: a '{' with, later, a '}' and something between. */
+static int has_tag(const char *key, size_t len) {
+  const char *open = memchr(key, '{', len);
+  if (open == NULL) return 0;
+  const char *close = memchr(open, '}', len - (size_t)(open - key));
+  return close != NULL && close > open + 1;
+}
+
+/* The name of a staged record: key and token, in the key's hash slot. 0 when no such name exists, or no memory. */
+static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
+  static const char hex[] = "0123456789abcdef";
+  const char *key = op->key;
+  int tagged = has_tag(key, op->key_len);
+  if (!tagged && memchr(key, '}', op->key_len) != NULL) return 0;
+  char *name = malloc(op->key_len + 64), *at = name;
+  if (name == NULL) return 0;
+  if (!tagged) *at++ = '{';
+  memcpy(at, key, op->key_len);
+  at += op->key_len;
+  if (!tagged) *at++ = '}';
+  memcpy(at, ":corral:", 8);
+  at += 8;
+  for (size_t i = 0; i < CORRAL_TOKEN; i++) {
+    *at++ = hex[op->token[i] >> 4];
+    *at++ = hex[op->token[i] & 15];
+  }
+  *ret = name;
+  *ret_len = (size_t)(at - name);
+  return 1;
+}
+
+static void put_staged(crl_redis_handle *h, const corral_op *op, int round, const char *name, size_t name_len) {
+  crl_redis_out_command(&h->out, 5);
+  crl_redis_out_text(&h->out, "SET");
+  crl_redis_out_word(&h->out, name, name_len);
+  put_record(h, op);
+  crl_redis_out_text(&h->out, "PX");
+  crl_redis_out_number(&h->out, CRL_REDIS_STAGED_MS);
+  put_script(h, round, CRL_REDIS_STAGE, 2, 2);
+  put_key(h, op);
+  crl_redis_out_word(&h->out, name, name_len);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+}
+
+static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  const corral_op *op = slot->op;
+  char *name;
+  size_t name_len;
+  slot->staged = op->record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
+  if (slot->staged) {
+    put_staged(h, op, round, name, name_len);
+    free(name);
+    slot->replies = 2;
+    return;
+  }
+  put_script(h, round, CRL_REDIS_SETTLE, 1, 3);
+  put_key(h, op);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+  put_record(h, op);
+}
+
+static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
+  put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : 0);
+  put_key(h, op);
+  if (id != CRL_REDIS_EXTEND) return;
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->lease_ms);
+}
+
+static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  corral_op *op = slot->op;
+  slot->replies = op->verb == CORRAL_VERB_GET ? 2 : 1;
+  slot->staged = slot->noscript = slot->unstage = 0;
+  switch (op->verb) {
+    case CORRAL_VERB_GET: put_get(h, op); break;
+    case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;
+    case CORRAL_VERB_SETTLE: put_settle(h, slot, round); break;
+    case CORRAL_VERB_RELEASE: put_release(h, op, round); break;
+    case CORRAL_VERB_EXTEND: put_keyed(h, op, round, CRL_REDIS_EXTEND); break;
+    case CORRAL_VERB_EXPIRE: put_keyed(h, op, round, CRL_REDIS_EXPIRE); break;
+    default: put_keyed(h, op, round, CRL_REDIS_INVALIDATE); break;
+  }
+  slot->end = h->out.total;
+}
+
+/* What can be refused without asking the server. */
+static int sendable(const crl_redis_handle *h, corral_op *op) {
+  corral_header header;
+  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_EXPIRE) return fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
+  if (op->key_len == 0) return fail(h, op, CORRAL_EINVAL, "an empty key");
+  if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
+  if (op->record_len > CRL_REDIS_LARGEST) return fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
+  if (h->store->host->header_read(op->record, op->record_len, &header) != CORRAL_OK)
+    return fail(h, op, CORRAL_EINVAL, "not a record");
+  return CORRAL_OK;
+}
+
+/* ---- judging --------------------------------------------------------------------------------------------- */
+
+static int nonsense(const crl_redis_handle *h, corral_op *op) {
+  return fail(h, op, CORRAL_EPROTOCOL, "a reply of a kind that doesn't answer the command");
+}
+
+/* Life and lease by header, TTL and the server's time. */
+static void judge(corral_op *op, const corral_header *header, int payload, int64_t pttl, int clock_known, int64_t now) {
+  op->life_ms = op->until_ms = 0;
+  if (payload && header->life_end == 0) op->life_ms = pttl >= -1 ? pttl : 0;
+  else if (payload && !clock_known) op->life_ms = -1;
+  else if (payload && header->life_end > now) op->life_ms = header->life_end - now;
+  if (header->state == CORRAL_FREE) return;
+  if (!clock_known) op->until_ms = -1;
+  else if (header->until > now) op->until_ms = header->until - now;
+}
+
+/* `reply`, a string, becomes op->found. */
+static void give(corral_op *op, redisReply **reply) {
+  op->found = (uint8_t *)(*reply)->str;
+  op->found_len = (*reply)->len;
+  op->found_owner = *reply;
+  op->found_free = freeReplyObject;
+  *reply = NULL;
+}
+
+static void take_back(corral_op *op) {
+  if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
+  op->found = NULL;
+  op->found_len = 0;
+  op->found_free = NULL;
+  op->found_owner = NULL;
+  op->same = 0;
+  op->life_ms = op->until_ms = 0;
+  if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
+}
+
+static int foreign(const crl_redis_handle *h, corral_op *op) {
+  return fail(h, op, CORRAL_EFOREIGN, "the key holds data that corral did not write: give corral a name space of its own");
+}
+
+static int judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
+  op->status = crl_redis_reply_error(h->store, reply, CORRAL_EREFUSED, op->error);
+  return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
+}
+
+/* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
+static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
+  corral_op *op = slot->op;
+  corral_header header;
+  if (replies[0]->type == REDIS_REPLY_ERROR) return judge_error(h, op, replies[0]);
+  if (replies[1]->type == REDIS_REPLY_ERROR) return judge_error(h, op, replies[1]);
+  if (replies[1]->type != REDIS_REPLY_INTEGER) return nonsense(h, op);
+  if (replies[0]->type == REDIS_REPLY_NIL) {
+    op->status = CORRAL_EMISS;
+    return CORRAL_OK;
+  }
+  if (replies[0]->type != REDIS_REPLY_STRING) return nonsense(h, op);
+  if (h->store->host->header_read(replies[0]->str, replies[0]->len, &header) != CORRAL_OK) {
+    foreign(h, op);
+    return CORRAL_OK;
+  }
+  judge(op, &header, replies[0]->len > CORRAL_HEADER, replies[1]->integer, h->clock_known,
+        h->store->host->now_ms() + h->ahead);
+  give(op, &replies[0]);
+  op->status = CORRAL_OK;
+  return CORRAL_OK;
+}
+
+/* {status, now, pttl, record, same}, of which the first two were looked at. */
+static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
+  corral_header header;
+  if (reply->elements != 5 || reply->element[2]->type != REDIS_REPLY_INTEGER ||
+      reply->element[3]->type != REDIS_REPLY_STRING || reply->element[4]->type != REDIS_REPLY_INTEGER)
+    return nonsense(h, op);
+  redisReply *record = reply->element[3];
+  if (h->store->host->header_read(record->str, record->len, &header) != CORRAL_OK) return nonsense(h, op);
+  op->same = reply->element[4]->integer != 0;
+  judge(op, &header, op->same || record->len > CORRAL_HEADER, reply->element[2]->integer, 1, reply->element[1]->integer);
+  give(op, &reply->element[3]);
+  return CORRAL_OK;
+}
+
+/* The statuses that scripts answer; 1: nothing is staged. */
+static int known_status(const crl_redis_slot *slot, long long status) {
+  switch (status) {
+    case CORRAL_OK: return 1;
+    case CORRAL_EFOREIGN: return 1;
+    case CORRAL_EBUSY: return slot->op->verb == CORRAL_VERB_CLAIM;
+    case CORRAL_ELOST:
+      return slot->op->verb == CORRAL_VERB_SETTLE || slot->op->verb == CORRAL_VERB_RELEASE ||
+             slot->op->verb == CORRAL_VERB_EXTEND;
+    case 1: return slot->staged;
+    default: return 0;
+  }
+}
+
+static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *reply, int64_t before) {
+  corral_op *op = slot->op;
+  slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
+  if (slot->noscript) {
+    fail(h, op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
+    return CORRAL_OK;
+  }
+  if (reply->type == REDIS_REPLY_ERROR) return judge_error(h, op, reply);
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[0]->type != REDIS_REPLY_INTEGER ||
+      reply->element[1]->type != REDIS_REPLY_INTEGER || !known_status(slot, reply->element[0]->integer))
+    return nonsense(h, op);
+  crl_redis_clock(h, reply->element[1]->integer, before);
+  op->status = (int)reply->element[0]->integer;
+  if (op->status == CORRAL_EFOREIGN) foreign(h, op);
+  else if (op->status == 1) fail(h, op, CORRAL_EREFUSED, "the staged record was evicted before it was in place");
+  else if (op->verb == CORRAL_VERB_CLAIM) return judge_claim(h, op, reply);
+  return CORRAL_OK;
+}
+
+/* The SET of the staged record, and the script. Without a staged record the SET's error says why. */
+static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+  corral_op *op = slot->op;
+  slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
+  if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR) return nonsense(h, op);
+  int missing = replies[1]->type == REDIS_REPLY_ARRAY && replies[1]->elements > 0 &&
+                replies[1]->element[0]->type == REDIS_REPLY_INTEGER && replies[1]->element[0]->integer == 1;
+  if (replies[0]->type == REDIS_REPLY_ERROR && missing) return judge_error(h, op, replies[0]);
+  return judge_script(h, slot, replies[1], before);
+}
+
+static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+  if (slot->op->verb == CORRAL_VERB_GET) return judge_get(h, slot, replies);
+  if (slot->staged) return judge_staged(h, slot, replies, before);
+  return judge_script(h, slot, replies[0], before);
+}
+
+/* ---- a round --------------------------------------------------------------------------------------------- */
+
+/* An error reply after which the server hangs up. */
+static int is_last_word(const crl_redis_handle *h, const redisReply *reply) {
+  if (reply == NULL || reply->type != REDIS_REPLY_ERROR) return 0;
+  int status = crl_redis_reply_error(h->store, reply, CORRAL_EREFUSED, NULL);
+  return status == CORRAL_EPROTOCOL || status == CORRAL_ETOOBIG;
+}
+
+/* The replies of one slot. */
+static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int64_t before, corral_error *error) {
+  redisReply *replies[2] = {NULL, NULL};
+  int status = CORRAL_OK;
+  for (int i = 0; i < slot->replies && status == CORRAL_OK; i++)
+    status = crl_redis_reply_next(h, deadline, &replies[i], error);
+  if (status == CORRAL_OK) {
+    status = judge_slot(h, slot, replies, before);
+    if (status != CORRAL_OK) h->store->host->fail(error, status, "%s: a reply that doesn't fit the command", h->store->name);
+  } else if (is_last_word(h, replies[0])) {
+    judge_error(h, slot->op, replies[0]);
+  } else if (status == CORRAL_EPROTOCOL || status == CORRAL_ENOMEM) {
+    fail(h, slot->op, status, "the reply could not be read");
+  }
+  for (int i = 0; i < 2; i++)
+    if (replies[i] != NULL) freeReplyObject(replies[i]);
+  return status;
+}
+
+/* Sends what is formatted and hears the replies of the slots with `again`, or of all. */
+static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline, corral_error *error) {
+  size_t sent;
+  int64_t before = h->store->host->now_ms();
+  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
+  int heard = CORRAL_OK;
+  /* A server that hung up may have said why. */
+  int64_t until = status == CORRAL_OK ? deadline : CRL_REDIS_AT_ONCE;
+  for (size_t i = 0; i < count && heard == CORRAL_OK; i++) {
+    crl_redis_slot *slot = &h->slots[i];
+    if (slot->replies == 0 || (round == ROUND_TEXT && !slot->again)) continue;
+    heard = hear(h, slot, until, before, status == CORRAL_OK ? error : NULL);
+  }
+  for (size_t i = 0; i < count; i++) {
+    crl_redis_slot *slot = &h->slots[i];
+    if (slot->replies > 0 && slot->end > sent && slot->op->status == CORRAL_EUNKNOWN)
+      fail(h, slot->op, CORRAL_EUNAVAILABLE, "not sent: the server took no more in time, or hung up");
+  }
+  if (status == CORRAL_OK) status = heard;
+  return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
+}
+
+static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadline, corral_error *error) {
+  crl_redis_out_reset(&h->out);
+  for (size_t i = 0; i < count; i++) {
+    crl_redis_slot *slot = &h->slots[i];
+    if (slot->replies == 0 || (round == ROUND_TEXT && !slot->again)) continue;
+    slot->op->status = CORRAL_EUNKNOWN;
+    put(h, slot, round);
+  }
+  if (!h->out.failed) return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
+  for (size_t i = 0; i < count; i++)
+    if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EUNKNOWN)
+      fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
+  return CORRAL_OK;
+}
+
+static int same_key(const corral_op *a, const corral_op *b) {
+  return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0;
+}
+
+/* Marks what a second round has to do; returns how many. */
+static size_t mark_again(crl_redis_handle *h, size_t count) {
+  size_t marked = 0;
+  for (size_t i = 0; i < count; i++) {
+    crl_redis_slot *slot = &h->slots[i];
+    const corral_op *op = slot->op;
+    slot->again = slot->replies > 0 && (slot->noscript || slot->unstage);
+    if (slot->unstage) h->unstaged = 1;
+    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE) && op->status == CORRAL_OK;
+    for (size_t j = 0; marked > 0 && j < i && !slot->again && !once && slot->replies > 0; j++)
+      slot->again = h->slots[j].again && same_key(h->slots[j].op, op);
+    if (slot->again) take_back(slot->op);
+    marked += slot->again != 0;
+  }
+  return marked;
+}
+
+static int make_slots(crl_redis_handle *h, corral_op *ops, size_t count) {
+  if (count > h->slot_room) {
+    crl_redis_slot *slots = realloc(h->slots, count * sizeof *slots);
+    if (slots == NULL) return CORRAL_ENOMEM;
+    h->slots = slots;
+    h->slot_room = count;
+  }
+  for (size_t i = 0; i < count; i++) {
+    memset(&h->slots[i], 0, sizeof h->slots[i]);
+    h->slots[i].op = &ops[i];
+    h->slots[i].replies = sendable(h, &ops[i]) == CORRAL_OK;
+  }
+  return CORRAL_OK;
+}
+
+static void none_sent(crl_redis_handle *h, corral_op *ops, size_t count, int status, const char *why) {
+  for (size_t i = 0; i < count; i++) fail(h, &ops[i], status, why);
+}
+
+int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  crl_redis_handle *h = handle;
+  if (h->store->host->now_ms() >= deadline) {
+    none_sent(h, ops, count, CORRAL_EUNAVAILABLE, "the time allowed was over before anything was sent");
+    return CORRAL_OK;
+  }
+  int status = crl_redis_wire_silent(&h->wire, error);
+  if (status != CORRAL_OK) {
+    none_sent(h, ops, count, CORRAL_EUNAVAILABLE, "the connection was of no more use; nothing was sent");
+    return status;
+  }
+  if (make_slots(h, ops, count) != CORRAL_OK) {
+    none_sent(h, ops, count, CORRAL_ENOMEM, "no memory for a batch");
+    return CORRAL_OK;
+  }
+  status = run_round(h, count, ROUND_SHA1, deadline, error);
+  if (status == CORRAL_OK && mark_again(h, count) > 0) status = run_round(h, count, ROUND_TEXT, deadline, error);
+  return status;
+}

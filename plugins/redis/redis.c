@@ -1,0 +1,285 @@
+/* redis.c: Redis as a store: the table, the URI, connecting.
+ *
+ *   redis://[user:password@]host[:port][/db]   rediss://... with TLS   redis+unix://[user:password@]/path/of/socket?db=N
+ *
+ * Defaults: 127.0.0.1, 6379, db 0. A password alone (redis://:password@host) is the default user's.
+ * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's certificates), tls_cert
+ * and tls_key (our own, where the server wants one), tls_name (whom the certificate must name; else the host), tls_verify=no
+ * (takes any certificate: for experiments only; chain and name are verified otherwise).
+ *
+ * Redis 5 or later, or what speaks like it. A user (ACL) needs: get set pttl getrange setrange pexpire rename unlink time eval
+ * evalsha, select for a db, and client|setname if it shall be named. The handle belongs to one thread at a time. */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "redis.h"
+
+/* ---- the URI --------------------------------------------------------------------------------------------- */
+
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+  return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
+}
+
+/* A copy of `text`, or of `otherwise` when that is NULL; NULL for none. Clears *ok when there is no memory. */
+static char *keep(const char *text, const char *otherwise, int *ok) {
+  if (text == NULL) text = otherwise;
+  if (text == NULL) return NULL;
+  char *copy = strdup(text);
+  if (copy == NULL) *ok = 0;
+  return copy;
+}
+
+static int read_db(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
+  const char *path = uri->path;
+  int is_socket = strcmp(uri->scheme, "redis+unix") == 0;
+  int status = s->host->uri_number(uri, "db", "", 0, INT_MAX, &s->db, error);
+  if (status != CORRAL_OK || is_socket || *path == '\0' || strcmp(path, "/") == 0) return status;
+  char *end;
+  errno = 0;
+  long db = strtol(path + 1, &end, 10);
+  if (*path != '/' || !isdigit((unsigned char)path[1]) || *end != '\0' || errno != 0 || db > INT_MAX)
+    return bad_uri(s->host, uri, error, "after the host only /DB may follow, a number");
+  if (s->host->uri_get(uri, "db") != NULL) return bad_uri(s->host, uri, error, "the db is given twice");
+  s->db = db;
+  return CORRAL_OK;
+}
+
+static int read_place(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
+  int ok = 1;
+  if (strcmp(uri->scheme, "redis+unix") == 0) {
+    struct sockaddr_un at;
+    if (uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
+      return bad_uri(s->host, uri, error, "accepted is redis+unix:///PATH/OF/SOCKET?db=N");
+    if (strlen(uri->path) >= sizeof at.sun_path)
+      return bad_uri(s->host, uri, error, "the path of a unix socket has 107 bytes at most");
+    s->path = keep(uri->path, NULL, &ok);
+    snprintf(s->name, sizeof s->name, "redis %s", uri->path);
+  } else {
+    if (uri->hosts != NULL && strchr(uri->hosts, ',') != NULL)
+      return bad_uri(s->host, uri, error, "one host only: neither cluster nor sentinel is supported yet");
+    s->server = keep(uri->host[0] != '\0' ? uri->host : "127.0.0.1", NULL, &ok);
+    s->port = uri->port != 0 ? uri->port : 6379;
+    const char *server = uri->host[0] != '\0' ? uri->host : "127.0.0.1";
+    snprintf(s->name, sizeof s->name, strchr(server, ':') != NULL ? "redis [%.120s]:%d" : "redis %.120s:%d", server,
+             s->port);
+  }
+  return ok ? CORRAL_OK : s->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+}
+
+static int read_tls(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
+  const corral_host *host = s->host;
+  const char *verify = host->uri_get(uri, "tls_verify");
+  int ok = 1;
+  s->tls = strcmp(uri->scheme, "rediss") == 0;
+  s->tls_verify = 1;
+  if (!s->tls) return CORRAL_OK;
+  if (verify != NULL && strcmp(verify, "no") == 0) s->tls_verify = 0;
+  else if (verify != NULL && strcmp(verify, "yes") != 0)
+    return bad_uri(host, uri, error, "tls_verify accepts yes (the default) and no");
+  s->tls_ca = keep(host->uri_get(uri, "tls_ca"), NULL, &ok);
+  s->tls_cert = keep(host->uri_get(uri, "tls_cert"), NULL, &ok);
+  s->tls_key = keep(host->uri_get(uri, "tls_key"), NULL, &ok);
+  s->tls_name = keep(host->uri_get(uri, "tls_name"), s->server, &ok);
+  if (s->tls_key != NULL && s->tls_cert == NULL)
+    return bad_uri(host, uri, error, "tls_key needs tls_cert");
+  return ok ? CORRAL_OK : host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+}
+
+static int read_client(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
+  int ok = 1;
+  s->user = keep(uri->user, NULL, &ok);
+  s->password = keep(uri->password, NULL, &ok);
+  s->client_name = keep(s->host->uri_get(uri, "client_name"), "corral", &ok);
+  if (!ok) return s->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  if (s->user != NULL && s->password == NULL)
+    return bad_uri(s->host, uri, error, "a user without a password; accepted: user:password@, :password@ or neither");
+  for (const char *at = s->client_name; *at != '\0'; at++)
+    if (*at < '!' || *at > '~') return bad_uri(s->host, uri, error, "client_name has printable letters only, no space");
+  return CORRAL_OK;
+}
+
+static int is_local(const crl_redis_store *s) {
+  return s->path != NULL || strncmp(s->server, "127.", 4) == 0 || strcmp(s->server, "::1") == 0 ||
+         strcmp(s->server, "localhost") == 0;
+}
+
+/* ---- open, close ----------------------------------------------------------------------------------------- */
+
+/* Frees a text that may be a secret. */
+static void forget(char *text) {
+  if (text != NULL) explicit_bzero(text, strlen(text));
+  free(text);
+}
+
+static void redis_close(void *store) {
+  crl_redis_store *s = store;
+  crl_redis_tls_free(s);
+  pthread_mutex_destroy(&s->mutex);
+  free(s->server);
+  free(s->path);
+  forget(s->user);
+  forget(s->password);
+  free(s->client_name);
+  free(s->tls_ca);
+  free(s->tls_cert);
+  free(s->tls_key);
+  free(s->tls_name);
+  free(s);
+}
+
+static int redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
+                      corral_error *error) {
+  const char *names = strcmp(uri->scheme, "rediss") == 0
+                          ? "db client_name tls_ca tls_cert tls_key tls_verify tls_name"
+                          : "db client_name";
+  int status = host->uri_check(uri, names, error);
+  if (status != CORRAL_OK) return status;
+  crl_redis_store *s = calloc(1, sizeof *s);
+  if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  s->host = host;
+  pthread_mutex_init(&s->mutex, NULL);
+  status = read_db(s, uri, error);
+  if (status == CORRAL_OK) status = read_place(s, uri, error);
+  if (status == CORRAL_OK) status = read_tls(s, uri, error);
+  if (status == CORRAL_OK) status = read_client(s, uri, error);
+  if (status != CORRAL_OK) {
+    redis_close(s);
+    return status;
+  }
+  info->max_key = 65536;
+  info->max_record = CRL_REDIS_LARGEST;
+  info->handles = is_local(s) ? 2 : 4;
+  info->name = s->name;
+  *ret_store = s;
+  return CORRAL_OK;
+}
+
+/* ---- connect, disconnect --------------------------------------------------------------------------------- */
+
+typedef enum greeting { AUTH, SELECT, SETNAME, TIME, GREETINGS } greeting;
+
+static int is_said(const crl_redis_store *s, greeting what) {
+  return (what != AUTH || s->password != NULL) && (what != SELECT || s->db != 0);
+}
+
+static void say(crl_redis_handle *h, greeting what) {
+  const crl_redis_store *s = h->store;
+  crl_redis_out *out = &h->out;
+  switch (what) {
+    case AUTH:
+      crl_redis_out_command(out, s->user != NULL ? 3 : 2);
+      crl_redis_out_text(out, "AUTH");
+      if (s->user != NULL) crl_redis_out_text(out, s->user);
+      crl_redis_out_text(out, s->password);
+      break;
+    case SELECT:
+      crl_redis_out_command(out, 2);
+      crl_redis_out_text(out, "SELECT");
+      crl_redis_out_number(out, s->db);
+      break;
+    case SETNAME:
+      crl_redis_out_command(out, 3);
+      crl_redis_out_text(out, "CLIENT");
+      crl_redis_out_text(out, "SETNAME");
+      crl_redis_out_text(out, s->client_name);
+      break;
+    default:
+      crl_redis_out_command(out, 1);
+      crl_redis_out_text(out, "TIME");
+  }
+}
+
+/* Two strings: seconds and microseconds. */
+static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t before, corral_error *error) {
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
+      reply->element[1]->type != REDIS_REPLY_STRING)
+    return h->store->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange answer to TIME: is it a Redis server?",
+                                h->store->name);
+  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
+  crl_redis_clock(h, seconds * 1000 + us / 1000, before);
+  return CORRAL_OK;
+}
+
+/* A name is a courtesy, and who may not ask the time can still read. But any reply may be the server's reason not to
+ * serve anybody. */
+static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
+  if (crl_redis_reply_is_error(reply, "NOPERM")) return what == SETNAME || what == TIME;
+  if (what != SETNAME) return 0;
+  int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
+  return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED || crl_redis_reply_is_error(reply, "NOAUTH");
+}
+
+static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int64_t before, corral_error *error) {
+  static const int otherwise[GREETINGS] = {[AUTH] = CORRAL_EAUTH, [SELECT] = CORRAL_EURI, [TIME] = CORRAL_EUNAVAILABLE};
+  int is_error = reply->type == REDIS_REPLY_ERROR;
+  if (is_error && is_harmless(h, what, reply)) return CORRAL_OK;
+  if (is_error) return crl_redis_reply_error(h->store, reply, otherwise[what], error);
+  if (what == TIME) return hear_time(h, reply, before, error);
+  if (reply->type != REDIS_REPLY_STATUS)
+    return h->store->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange greeting: is it a Redis server?", h->store->name);
+  return CORRAL_OK;
+}
+
+static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
+  size_t sent;
+  int64_t before = h->store->host->now_ms();
+  for (greeting what = AUTH; what < GREETINGS; what++)
+    if (is_said(h->store, what)) say(h, what);
+  if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
+  int wrote = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error), status = CORRAL_OK;
+  if (h->out.bytes != NULL) explicit_bzero(h->out.bytes, h->out.used); /* the password */
+  int64_t until = wrote == CORRAL_OK ? deadline : CRL_REDIS_AT_ONCE;   /* a server that hung up may have said why */
+  for (greeting what = AUTH; what < GREETINGS && status == CORRAL_OK; what++) {
+    redisReply *reply;
+    if (!is_said(h->store, what)) continue;
+    status = crl_redis_reply_next(h, until, &reply, error);
+    if (status != CORRAL_OK) break;
+    status = hear(h, what, reply, before, error);
+    freeReplyObject(reply);
+  }
+  if (status == CORRAL_OK) status = wrote;
+  return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
+}
+
+static void redis_disconnect(void *handle) {
+  crl_redis_handle *h = handle;
+  crl_redis_wire_close(&h->wire);
+  crl_redis_out_free(&h->out);
+  if (h->reader != NULL) redisReaderFree(h->reader);
+  free(h->slots);
+  free(h);
+}
+
+static int redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
+  crl_redis_store *s = store;
+  crl_redis_handle *h = calloc(1, sizeof *h);
+  if (h == NULL) return s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
+  h->store = s;
+  h->wire.fd = -1;
+  int status = crl_redis_reader_open(h);
+  if (status != CORRAL_OK) s->host->fail(error, status, "no memory to connect");
+  if (status == CORRAL_OK) status = crl_redis_wire_open(&h->wire, s, deadline, error);
+  if (status == CORRAL_OK) status = greet(h, deadline, error);
+  if (status == CORRAL_OK) *ret_handle = h;
+  else redis_disconnect(h);
+  return status;
+}
+
+const corral_store crl_plugin_redis = {
+    .size = sizeof(corral_store),
+    .abi = CORRAL_PLUGIN_ABI,
+    .threads = CORRAL_THREADS_HANDLE,
+    .name = "redis",
+    .schemes = "redis rediss redis+unix",
+    .summary = "Redis: value and lease in one key, hits in one round trip",
+    .open = redis_open,
+    .close = redis_close,
+    .connect = redis_connect,
+    .disconnect = redis_disconnect,
+    .perform = crl_redis_perform,
+};
+
+CORRAL_PLUGIN(crl_plugin_redis)

@@ -1,0 +1,355 @@
+#!/bin/sh
+# cli_test.sh: the corral command as a user sees it, on an lmdb: store of its own.
+#
+# CORRAL is the path of the command. Prints "ok - sentence" or "not ok - sentence" for each case and exits 1 when one
+# failed. Commands under test wait at a FIFO until this script lets them go; the script waits for a state (a line in a
+# file), never for a time.
+set -u
+
+: "${CORRAL:?CORRAL must be the path of the corral command}"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/corral-cli.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM HUP
+cd "$dir" || exit 1
+failed=0
+TMPDIR=$dir
+CORRAL_STORE=lmdb:$dir/store
+export TMPDIR CORRAL_STORE
+unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE
+
+# check SENTENCE COMMAND...: the case passes when the command succeeds.
+check() {
+  sentence=$1
+  shift
+  if "$@"; then
+    echo "ok - $sentence"
+  else
+    echo "not ok - $sentence"
+    failed=1
+  fi
+}
+
+skip() { echo "ok - $1 # SKIP $2"; }
+
+# status N COMMAND...: the command's exit status is N; its streams are in out and err.
+status() {
+  wanted=$1
+  shift
+  "$@" >out 2>err </dev/null
+  got=$?
+  [ "$got" -eq "$wanted" ] && return 0
+  echo "# exit status $got, not $wanted: $*; stderr: $(head -c 300 err)"
+  return 1
+}
+
+# lines N FILE: the file has N lines.
+lines() { [ "$(cat "$2" 2>/dev/null | wc -l)" -eq "$1" ]; }
+
+# await COMMAND...: looks again until the command succeeds; gives up after some 30 s.
+await() {
+  looks=0
+  until "$@"; do
+    looks=$((looks + 1))
+    [ "$looks" -gt 1500 ] && { echo "# gave up waiting for: $*"; return 1; }
+    sleep 0.02
+  done
+}
+
+# waiting N PREFIX: N runs that write to PREFIX.*.err with -v wait for somebody else's.
+waiting() { [ "$(cat "$2".*.err 2>/dev/null | grep -c '^corral: event wait:')" -ge "$1" ]; }
+
+# gone PID: the process has ended; it may still be a zombie where process 1 reaps late.
+gone() { ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'; }
+
+# ---- replay ----
+
+cat >noise <<'END'
+#!/bin/sh
+echo run >>noise.runs
+head -c 300000 noise.bin
+head -c 70000 noise.bin >&2
+exit 42
+END
+chmod +x noise
+head -c 300000 /dev/urandom >noise.bin
+head -c 70000 noise.bin >noise.err
+replays() {
+  status 42 "$CORRAL" run --cache-failures 1h -- ./noise && cmp -s out noise.bin && cmp -s err noise.err &&
+    status 42 "$CORRAL" run --cache-failures 1h -- ./noise && cmp -s out noise.bin && cmp -s err noise.err &&
+    lines 1 noise.runs
+}
+check "both streams and the exit status are replayed byte for byte" replays
+
+empty() { status 0 "$CORRAL" run -- true && [ ! -s out ] && [ ! -s err ] && status 0 "$CORRAL" run -- true && [ ! -s out ]; }
+check "a command that prints nothing is replayed as nothing" empty
+
+null_stdin() { echo data | "$CORRAL" run --key stdin -- cat >out && [ ! -s out ]; }
+check "the command reads an empty standard input" null_stdin
+
+json_run() { status 0 "$CORRAL" --json run --key j -- printf x && [ "$(cat out)" = x ] && grep -q '"how":"computed"' err; }
+check "--json leaves standard output to the command" json_run
+
+# ---- once ----
+
+mkfifo once.gate
+once() {
+  i=0
+  while [ $i -lt 20 ]; do
+    "$CORRAL" -v run --key once -- sh -c 'echo run >>once.runs; read go <once.gate; echo "result $$"' \
+      >once.$i.out 2>once.$i.err &
+    i=$((i + 1))
+  done
+  await lines 1 once.runs && await waiting 19 once && echo go >once.gate
+  wait
+  lines 1 once.runs && grep -q "^result" once.0.out && [ "$(cat once.*.out | sort -u | wc -l)" -eq 1 ] &&
+    [ "$(cat once.*.out | wc -l)" -eq 20 ]
+}
+check "20 who ask at the same time share one run" once
+
+mkfifo fail.gate
+fail_shared() {
+  i=0
+  while [ $i -lt 5 ]; do
+    (
+      "$CORRAL" -v run --key fail --cache-failures 1h -- sh -c 'echo run >>fail.runs; read go <fail.gate; echo no; exit 7' \
+        >fail.$i.out 2>fail.$i.err
+      echo $? >fail.$i.status
+    ) &
+    i=$((i + 1))
+  done
+  await lines 1 fail.runs && await waiting 4 fail && echo go >fail.gate
+  wait
+  lines 1 fail.runs && [ "$(cat fail.*.status | sort | uniq -c | tr -s ' ')" = " 5 7" ] &&
+    [ "$(cat fail.*.out | grep -c '^no$')" -eq 5 ]
+}
+check "a failing command runs once for those who wait, and each gets its output and status" fail_shared
+
+not_kept() {
+  status 3 "$CORRAL" run --key off --cache-failures 0 -- sh -c 'echo run >>off.runs; echo x; exit 3' && [ "$(cat out)" = x ] &&
+    status 3 "$CORRAL" run --key off --cache-failures 0 -- sh -c 'echo run >>off.runs; echo x; exit 3' && lines 2 off.runs
+}
+check "--cache-failures 0 keeps no failure" not_kept
+
+stale() {
+  echo good >stale.in
+  status 0 "$CORRAL" run --key stale --ttl 1h --stale 1h -- cat stale.in && rm stale.in &&
+    status 0 "$CORRAL" expire stale &&
+    status 0 "$CORRAL" run --key stale --ttl 1h --stale 1h -- cat stale.in && [ "$(cat out)" = good ] &&
+    grep -q 'exit status 1: serving the result' err
+}
+check "a stale result is served, with a note, when the command fails" stale
+
+forced() {
+  status 0 "$CORRAL" run --key force -- sh -c 'echo run >>force.runs' &&
+    status 0 "$CORRAL" run --key force --force -- sh -c 'echo run >>force.runs' && lines 2 force.runs
+}
+check "--force runs the command again" forced
+
+# ---- ends that leave no result ----
+
+killed() {
+  status 137 "$CORRAL" run --key killed --cache-failures 0 -- sh -c 'echo run >>killed.runs; kill -9 $$' &&
+    grep -q 'signal 9' err && status 137 "$CORRAL" run --key killed --cache-failures 0 -- \
+    sh -c 'echo run >>killed.runs; kill -9 $$' && lines 2 killed.runs
+}
+check "a command ended by a signal answers 128+N and is not kept" killed
+
+mkfifo limit.gate
+limit() {
+  status 124 "$CORRAL" run --key limit --compute 200ms -- sh -c 'echo $$ >limit.pid; trap "" TERM; read go <limit.gate' &&
+    grep -q 'longer than 200ms' err && gone "$(cat limit.pid)"
+}
+check "a command that outlives --compute is killed, also when it ignores SIGTERM" limit
+
+mkfifo wait.gate
+wait_limit() {
+  "$CORRAL" run --key wait -- sh -c 'echo run >wait.runs; read go <wait.gate; echo late' >wait.out 2>/dev/null &
+  await lines 1 wait.runs && status 124 "$CORRAL" run --key wait --wait 50ms -- echo never
+  got=$?
+  echo go >wait.gate
+  wait
+  [ $got -eq 0 ] && [ "$(cat wait.out)" = late ]
+}
+check "--wait ends a wait with 124 and leaves the run alone" wait_limit
+
+check "a command that is not found answers 127" status 127 "$CORRAL" run -- ./no-such-command
+check "a command that can't be executed answers 126" status 126 "$CORRAL" run -- "$dir"
+
+mkfifo term.gate
+forwarded() {
+  "$CORRAL" run --key term -- sh -c 'trap "echo term >term.seen; exit 0" TERM; echo run >term.runs; read go <term.gate' &
+  pid=$!
+  await lines 1 term.runs && kill -TERM $pid
+  wait $pid 2>/dev/null
+  [ $? -eq 143 ] && lines 1 term.seen && status 1 "$CORRAL" get term
+}
+check "SIGTERM is handed on to the command, reported, and nothing is kept" forwarded
+
+mkfifo lead.gate
+cat >lead <<'END'
+#!/bin/sh
+if [ -e lead.pids ]; then echo second; exit 0; fi
+sh -c 'echo $$ >>lead.inner; read go <lead.gate' &
+echo $$ >>lead.pids
+wait
+END
+chmod +x lead
+leader_killed() {
+  "$CORRAL" run --key lead -- ./lead >/dev/null 2>&1 &
+  leader=$!
+  await lines 1 lead.pids && await lines 1 lead.inner
+  "$CORRAL" -v run --key lead -- ./lead >lead.1.out 2>lead.1.err &
+  second=$!
+  await waiting 1 lead && kill -9 $leader
+  wait $second && [ "$(cat lead.1.out)" = second ] && await gone "$(cat lead.pids)" && await gone "$(cat lead.inner)"
+}
+check "a leader killed with SIGKILL is replaced, and its command's processes are gone" leader_killed
+
+large() {
+  "$CORRAL" run --key large --cache-failures 1h -- head -c 1073741824 /dev/zero >large.out 2>err
+  [ $? -eq 0 ] && [ "$(wc -c <large.out)" -eq 1073741824 ] && [ "$(tr -d '\0' <large.out | wc -c)" -eq 0 ]
+}
+if [ "$(df -Pk "$dir" | awk 'NR==2 {print $4}')" -gt 2500000 ]; then
+  check "1 GiB of output reaches whoever ran the command" large
+  rm -f large.out
+  check "the others are told that it is too large" status 125 "$CORRAL" run --key large --cache-failures 1h -- true
+else
+  skip "1 GiB of output reaches whoever ran the command" "less than 2.5 GB free in $dir"
+fi
+
+# ---- keys ----
+
+# The same command in another context is another key: `runs` counts.
+env_key() {
+  A=1 status 0 "$CORRAL" run --env A -- sh -c 'echo run >>env.runs; echo "$A"' && [ "$(cat out)" = 1 ] &&
+    A=2 status 0 "$CORRAL" run --env A -- sh -c 'echo run >>env.runs; echo "$A"' && [ "$(cat out)" = 2 ] &&
+    A=1 status 0 "$CORRAL" run --env A -- sh -c 'echo run >>env.runs; echo "$A"' && [ "$(cat out)" = 1 ] &&
+    lines 2 env.runs
+}
+check "--env makes a variable part of the key" env_key
+
+cwd_key() {
+  mkdir one two
+  (cd one && "$CORRAL" run --cwd -- sh -c 'basename "$PWD"') >out1
+  (cd two && "$CORRAL" run --cwd -- sh -c 'basename "$PWD"') >out2
+  [ "$(cat out1 out2 | tr '\n' ' ')" = "one two " ]
+}
+check "--cwd makes the working directory part of the key" cwd_key
+
+modtime_key() {
+  echo a >mod.in
+  status 0 "$CORRAL" run --modtime mod.in -- cat mod.in && [ "$(cat out)" = a ] &&
+    echo bb >mod.in && status 0 "$CORRAL" run --modtime mod.in -- cat mod.in && [ "$(cat out)" = bb ] &&
+    rm mod.in && status 1 "$CORRAL" run --modtime mod.in -- cat mod.in
+}
+check "--modtime makes a file's state part of the key" modtime_key
+
+argv_key() {
+  status 0 "$CORRAL" run -- printf '%s.' 'a b' && [ "$(cat out)" = 'a b.' ] &&
+    status 0 "$CORRAL" run -- printf '%s.' a b && [ "$(cat out)" = 'a.b.' ]
+}
+check "arguments are told apart in the default key" argv_key
+
+# ---- get, set, invalidate, expire, inspect ----
+
+set_get() {
+  "$CORRAL" set bin <noise.bin && status 0 "$CORRAL" get bin && cmp -s out noise.bin &&
+    "$CORRAL" set word --ttl 1h hello && status 0 "$CORRAL" get word && [ "$(cat out)" = hello ] &&
+    printf dash | "$CORRAL" set dash - && status 0 "$CORRAL" get dash && [ "$(cat out)" = dash ]
+}
+check "set and get move raw bytes" set_get
+check "get answers 1 for what is not there" status 1 "$CORRAL" get nothing
+
+voided() { status 0 "$CORRAL" invalidate bin word && status 1 "$CORRAL" get bin && status 1 "$CORRAL" get word; }
+check "invalidate voids every key it is given" voided
+
+expired() {
+  "$CORRAL" set old --ttl 1h --stale 1h x && status 0 "$CORRAL" expire old && status 0 "$CORRAL" inspect old &&
+    grep -q '^state *stale' out
+}
+check "expire ends the fresh life and leaves the grace" expired
+
+inspected() { "$CORRAL" set look --ttl 1h four && status 0 "$CORRAL" inspect look && grep -q '^state *fresh' out && grep -q '^size *4 bytes' out; }
+check "inspect shows state and size" inspected
+
+apart() { "$CORRAL" --namespace n set apart x && status 1 "$CORRAL" get apart && CORRAL_NAMESPACE=n status 0 "$CORRAL" get apart; }
+check "--namespace and CORRAL_NAMESPACE keep keys apart" apart
+
+mkfifo hold.gate
+holder() {
+  "$CORRAL" run --key hold -- sh -c 'echo run >hold.runs; read go <hold.gate' &
+  await lines 1 hold.runs && status 0 "$CORRAL" inspect hold && cp out hold.seen
+  echo go >hold.gate
+  wait
+  grep -q "^lease *[^ ]*/[0-9]*, .* left" hold.seen
+}
+check "inspect shows who holds the lease" holder
+
+if command -v python3 >/dev/null 2>&1 && python3 -c pass 2>/dev/null; then
+  json_inspect() {
+    key=$(printf 'q"\\\n\377\303\251')
+    "$CORRAL" set "$key" v && status 0 "$CORRAL" --json inspect "$key" &&
+      python3 -c 'import json
+o = json.load(open("out", encoding="utf-8"))
+assert o["key"] == "q\"\\\n\u00ff\u00e9", o
+assert o["state"] == "fresh" and o["size"] == 1, o'
+  }
+  check "inspect --json is JSON for any key" json_inspect
+  json_storm() {
+    status 0 "$CORRAL" -q --json storm --processes 2 --threads 3 --keys 5 --duration 500ms --load 2000 --ttl 100ms &&
+      python3 -c 'import json
+o = json.load(open("out"))
+assert [m["mode"] for m in o["modes"]] == ["none", "corral"], o
+for m in o["modes"]: assert m["requests"] > 0 and m["computes"] > 0 and m["wrong"] == 0 and m["errors"] == 0, m'
+  }
+  check "storm counts requests and computes, and no value is wrong" json_storm
+else
+  skip "JSON is valid" "no python3"
+fi
+
+storm_clean() { [ -z "$(find "$dir" -maxdepth 1 -name 'corral-storm-*')" ]; }
+check "storm leaves no folder behind" storm_clean
+
+storm_kills() { status 0 "$CORRAL" storm --mode corral --processes 2 --threads 2 --ttl 1ms --duration 1s --kill-every 100ms && grep -q 'killed while computing' out; }
+check "storm --kill-leader goes on with new processes" storm_kills
+
+# ---- wrong use ----
+
+# refuses TEXT ARGUMENT...: exit status 125 and one line on stderr that contains TEXT.
+refuses() {
+  text=$1
+  shift
+  status 125 "$CORRAL" "$@" && lines 1 err && [ ! -s out ] && grep -qF -e "$text" err && return 0
+  echo "# stderr: $(cat err)"
+  return 1
+}
+check "an unknown subcommand is named, with those accepted" refuses "'fetch': accepted are run, get" fetch
+check "no subcommand is reported" refuses "no subcommand" -q
+check "an unknown option is named, with those accepted" refuses "'--tll': accepted are --key" run --tll 5s -- true
+check "an unknown global option is named" refuses "'--stor3': accepted are --store" --stor3 x get y
+check "an option without its value is named" refuses "'--ttl' needs a value" run --ttl
+check "a duration without a unit is refused" refuses "'5' is no duration" run --ttl 5 -- true
+check "a duration with an unknown unit is refused" refuses "'5y' is no duration" run --ttl 5y -- true
+check "a duration out of range is refused with the range" refuses "accepted is 50ms to 1h" run --lease 2h -- true
+check "a missing command is reported" refuses "no command given" run --ttl 5s
+check "--key and --env exclude each other" refuses "can't be combined with --env" run --key k --env A -- true
+check "a missing key is reported" refuses "no KEY given" get
+check "an argument too many is named" refuses "'b' is one argument too many" get a b
+check "a bad store URI is named" refuses "--store nonsense" --store nonsense get k
+check "an unknown store is named" refuses "nostore:" --store nostore:x get k
+check "an unknown storm mode is named" refuses "'fast' is not accepted" storm --mode fast
+
+foreign() { "$CORRAL" set foreign x && refuses "is no result of corral run" run --key foreign -- true; }
+check "a value that is no result of a run is refused" foreign
+
+no_store() { status 0 "$CORRAL" --store "lmdb:/proc/no/store" run --key away -- echo ran && [ "$(cat out)" = ran ]; }
+check "the command runs when the store can't be opened" no_store
+
+helps() {
+  for sub in "" run get set invalidate expire inspect storm; do
+    status 0 "$CORRAL" $sub --help && awk 'length > 80 {bad = 1} END {exit bad || NR > 24}' out || return 1
+  done
+}
+check "each --help fits 80 columns and 24 lines" helps
+
+exit $failed

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Installs the build into an empty prefix and uses it as a stranger would: by pkg-config, by find_package, by the command.
+# From the environment: BUILD (a finished build), CMAKE, CC, GENERATOR, CONSUMER_CFLAGS (sanitizers of the
+# build), PLUGINS (those that are loaded, not built in).
+set -eu
+: "${BUILD:?}" "${CMAKE:=cmake}" "${CC:=cc}" "${GENERATOR:=Ninja}" "${CONSUMER_CFLAGS:=}" "${PLUGINS:=}"
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+prefix=$root/prefix
+unset CORRAL_PLUGIN_PATH CORRAL_STORE LD_LIBRARY_PATH || true
+
+fail() {
+  echo "install_test: $*" >&2
+  exit 1
+}
+
+"$CMAKE" --install "$BUILD" --prefix "$prefix" >"$root/log" || { cat "$root/log"; fail "installing failed"; }
+for file in bin/corral include/corral.h include/corral/plugin.h include/corral/event.h share/man/man1/corral.1; do
+  [ -f "$prefix/$file" ] || fail "$file was not installed"
+done
+pc=$(find "$prefix" -name corral.pc)
+[ -f "$pc" ] || fail "corral.pc was not installed"
+libdir=$(dirname "$(dirname "$pc")")
+for plugin in $PLUGINS; do
+  [ -f "$libdir/corral/$plugin.so" ] || fail "$plugin.so was not installed"
+done
+
+static=
+if [ ! -e "$libdir/libcorral.so" ]; then # a static library doesn't know where it was installed
+  static=--static CORRAL_PLUGIN_PATH=$libdir/corral
+  export CORRAL_PLUGIN_PATH
+fi
+PKG_CONFIG_PATH=$libdir/pkgconfig
+export PKG_CONFIG_PATH
+# shellcheck disable=SC2046,SC2086
+"$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror $CONSUMER_CFLAGS -o "$root/by_pkg_config" "$here/consumer/consumer.c" \
+  $(pkg-config --cflags --libs $static corral)
+LD_LIBRARY_PATH=$libdir "$root/by_pkg_config" "lmdb:$root/one.lmdb" || fail "the consumer by pkg-config failed"
+[ "$(pkg-config --modversion corral)" = "$("$prefix/bin/corral" --version | sed 's/.* //')" ] ||
+  fail "corral.pc and corral --version tell different versions"
+
+"$CMAKE" -G "$GENERATOR" -S "$here/consumer" -B "$root/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" \
+  -DCMAKE_C_FLAGS="$CONSUMER_CFLAGS" >"$root/log" || { cat "$root/log"; fail "find_package(corral) failed"; }
+"$CMAKE" --build "$root/build" >"$root/log" || { cat "$root/log"; fail "building against corral::corral failed"; }
+"$root/build/consumer" "lmdb:$root/two.lmdb" || fail "the consumer by find_package failed"
+
+out=$("$prefix/bin/corral" --store "lmdb:$root/three.lmdb" run --key k -- echo hello) || fail "the installed command failed"
+[ "$out" = hello ] || fail "the installed command printed '$out'"
+echo "installed, found by pkg-config and by find_package, and run"

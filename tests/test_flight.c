@@ -1,0 +1,560 @@
+/* test_flight.c: every path of a flight as a story: what the flight was told, and the log of what it asked for. And a walk
+ * through all that it can be told.
+ *
+ * A line of a setup: how many ms passed (1 when left out), what happened, and what a look found:
+ *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures, each with a number
+ * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flight.h"
+
+enum { DEADLINE = 1000, LEASE = 200 };
+
+static const corral_policy usual = {.size = sizeof usual, .ttl_ms = 1000, .retry_ms = 100, .retry_max_ms = 300,
+                                    .lease_ms = LEASE, .compute_ms = 5000, .wait_ms = DEADLINE, .poll_ms = 4,
+                                    .poll_max_ms = 64};
+
+static const char *const ask_names[] = {"?", "get", "claim", "wait", "compute", "settle", "release", "answer", "done"};
+static const char *const answer_names[] = {"?", "stored", "stale", "verdict", "computed", "failed", "error"};
+static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept"};
+
+/* ---- telling a story --------------------------------------------------------------------------------------- */
+
+typedef struct story {
+  crl_flight flight;
+  int64_t now;
+  crl_ask ask;
+  char log[2048];
+  size_t used;
+} story;
+
+static void note(story *s, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(s->log + s->used, sizeof s->log - s->used, format, args);
+  va_end(args);
+  s->used += (size_t)n;
+  assert_true(s->used < sizeof s->log);
+}
+
+static void note_answer(story *s) {
+  const crl_flight *f = &s->flight;
+  note(s, " %s", answer_names[f->answer]);
+  if (f->answer == CRL_ANSWER_COMPUTED) note(s, ", %s", kept_names[f->kept]);
+  if (f->answer == CRL_ANSWER_ERROR) note(s, " %s", corral_status_name(f->status));
+}
+
+static void note_ask(story *s) {
+  note(s, "%lld %s", (long long)s->now, ask_names[s->ask]);
+  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased) note(s, " without a lease");
+  if (s->ask == CRL_ASK_RELEASE && s->flight.retry_ms > 0) note(s, " with a verdict");
+  if (s->ask == CRL_ASK_ANSWER) note_answer(s);
+  note(s, s->ask == CRL_ASK_DONE || s->ask == CRL_ASK_ANSWER ? "\n" : ": ");
+}
+
+/* An answer takes no time and is told nothing. */
+static void go_on(story *s) {
+  note_ask(s);
+  while (s->ask == CRL_ASK_ANSWER) {
+    crl_told told = {.now = s->now};
+    s->ask = crl_flight_step(&s->flight, &told);
+    note_ask(s);
+  }
+}
+
+static int status_of(const char *word) {
+  if (strcmp(word, "miss") == 0) return CORRAL_EMISS;
+  if (strcmp(word, "busy") == 0) return CORRAL_EBUSY;
+  if (strcmp(word, "unknown") == 0) return CORRAL_EUNKNOWN;
+  if (strcmp(word, "lost") == 0) return CORRAL_ELOST;
+  if (strcmp(word, "away") == 0) return CORRAL_EUNAVAILABLE;
+  return CORRAL_OK;
+}
+
+static void set_word(crl_told *told, const char *word, int64_t number) {
+  if (strcmp(word, "fresh") == 0) told->look.lives.fresh = number;
+  else if (strcmp(word, "swr") == 0) told->look.lives.swr = number;
+  else if (strcmp(word, "sie") == 0) told->look.lives.sie = number;
+  else if (strcmp(word, "lease") == 0) told->look.lease_left = number;
+  else if (strcmp(word, "retry") == 0) told->look.retry_left = number;
+  else if (strcmp(word, "failures") == 0) told->look.failures = (uint32_t)number;
+  else fail_msg("unknown word %s", word);
+}
+
+static void tell(story *s, const char *text) {
+  char copy[128], *save = NULL;
+  crl_told told = {.made = CRL_MADE_VALUE};
+  int64_t passed = 1;
+  snprintf(copy, sizeof copy, "%s", text);
+  char *word = strtok_r(copy, " ", &save);
+  if (*word >= '0' && *word <= '9') {
+    passed = strtoll(word, NULL, 10);
+    word = strtok_r(NULL, " ", &save);
+  }
+  if (word == NULL) word = copy;
+  if (strcmp(word, "till") == 0) passed = s->flight.until - s->now;
+  if (strcmp(word, "failure") == 0) told.made = CRL_MADE_FAILURE;
+  if (strcmp(word, "unkept") == 0) told.made = CRL_MADE_UNKEPT;
+  told.status = status_of(word);
+  for (char *name = strtok_r(NULL, " ", &save); name != NULL; name = strtok_r(NULL, " ", &save))
+    set_word(&told, name, strtoll(strtok_r(NULL, " ", &save), NULL, 10));
+  told.now = s->now += passed;
+  note(s, "%s\n", text);
+  s->ask = crl_flight_step(&s->flight, &told);
+  go_on(s);
+}
+
+static story begin(int can_compute, int background) {
+  story s;
+  memset(&s, 0, sizeof s);
+  crl_flight_plan plan = {.deadline = DEADLINE, .dice = 7, .can_compute = can_compute != 0, .background = background != 0};
+  s.ask = crl_flight_start(&s.flight, &usual, &plan);
+  go_on(&s);
+  return s;
+}
+
+/* Tells each line, to the end of the list. */
+static void play(story *s, const char *const *lines) {
+  for (; *lines != NULL; lines++) tell(s, *lines);
+}
+
+/* A whole story: may it compute, also in the background; the log expected; what it is told. */
+#define STORY(can_compute, background, expected, ...)                \
+  do {                                                               \
+    story s_ = begin(can_compute, background);                       \
+    play(&s_, (const char *const[]){__VA_ARGS__, NULL});             \
+    assert_string_equal(s_.log, expected);                           \
+  } while (0)
+
+
+/* ---- hits and misses ----------------------------------------------------------------------------------------- */
+
+static void a_fresh_value_costs_one_look(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: 2 ok fresh 500\n2 answer stored\n2 done\n", "2 ok fresh 500");
+}
+
+static void the_leader_of_a_cold_key_computes_stores_and_answers(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: 40 value\n42 settle: ok\n43 answer computed, kept\n43 done\n",
+        "miss", "ok", "40 value", "ok");
+}
+
+static void a_waiter_polls_until_the_leader_has_stored(void **state) {
+  (void)state;
+  story s = begin(1, 0);
+  tell(&s, "miss");
+  tell(&s, "busy lease 150");
+  assert_int_equal(s.ask, CRL_ASK_WAIT);
+  assert_in_range(s.flight.until, s.now + 1, s.now + 4);
+  tell(&s, "1 cut");
+  tell(&s, "ok lease 140");
+  assert_in_range(s.flight.until, s.now + 1, s.now + 8);
+  tell(&s, "1 cut");
+  tell(&s, "ok fresh 900");
+  assert_string_equal(s.log, "0 get: miss\n1 claim: busy lease 150\n2 wait: 1 cut\n3 get: ok lease 140\n"
+                             "4 wait: 1 cut\n5 get: ok fresh 900\n6 answer stored\n6 done\n");
+}
+
+static void a_look_under_the_lease_that_finds_a_value_gives_the_lease_back(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: miss\n1 claim: ok fresh 900\n2 answer stored\n2 release: ok\n3 done\n", "miss", "ok fresh 900", "ok");
+}
+
+static void a_value_that_may_not_be_stored_is_answered_and_the_lease_given_back(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: miss\n1 claim: ok\n2 compute: unkept\n3 release: ok\n4 answer computed, not kept\n4 done\n", "miss",
+        "ok", "unkept", "ok");
+}
+
+static void somebody_else_s_value_found_while_claiming_is_the_answer(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: miss\n1 claim: busy fresh 10 lease 5\n2 answer stored\n2 done\n", "miss", "busy fresh 10 lease 5");
+}
+
+static void a_flight_that_only_looks_answers_what_there_is(void **state) {
+  (void)state;
+  STORY(0, 0, "0 get: miss\n1 answer error EMISS\n1 done\n", "miss");
+  STORY(0, 0, "0 get: ok swr 5 sie 5\n1 answer stale\n1 done\n", "ok swr 5 sie 5");
+  STORY(0, 0, "0 get: ok sie 5\n1 answer error EMISS\n1 done\n", "ok sie 5");
+  STORY(0, 0, "0 get: away\n1 answer error EUNAVAILABLE\n1 done\n", "away");
+  STORY(0, 0, "0 get: ok retry 50\n1 answer verdict\n1 done\n", "ok retry 50");
+}
+
+/* ---- stale ----------------------------------------------------------------------------------------------------- */
+
+static void who_meets_a_stale_value_under_rebuild_takes_it(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: ok swr 50 sie 50 lease 100\n1 answer stale\n1 done\n", "ok swr 50 sie 50 lease 100");
+  STORY(1, 0, "0 get: ok swr 50 sie 50\n1 claim: busy swr 49 sie 49 lease 100\n2 answer stale\n2 done\n", "ok swr 50 sie 50",
+        "busy swr 49 sie 49 lease 100");
+}
+
+static void the_one_who_gets_the_lease_lends_the_stale_value_and_computes(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: ok swr 50 sie 50\n1 claim: ok swr 49 sie 49\n2 answer stale\n2 compute: 30 value\n32 settle: ok\n33 done\n",
+        "ok swr 50 sie 50", "ok swr 49 sie 49", "30 value", "ok");
+}
+
+static void a_bound_compute_refreshes_behind_the_answer(void **state) {
+  (void)state;
+  STORY(1, 1,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok swr 49 sie 49\n2 compute: 30 value\n32 settle: ok\n33 done\n",
+        "ok swr 50 sie 50", "ok swr 49 sie 49", "30 value", "ok");
+  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: busy swr 49 sie 49 lease 9\n2 done\n", "ok swr 50 sie 50",
+        "busy swr 49 sie 49 lease 9");
+  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok fresh 900\n2 release: ok\n3 done\n", "ok swr 50 sie 50",
+        "ok fresh 900", "ok");
+  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: away\n2 done\n", "ok swr 50 sie 50", "away");
+}
+
+/* Past swr a rebuild is waited for: stale is for its failure only. */
+static void in_the_grace_for_errors_the_caller_waits_for_the_rebuild(void **state) {
+  (void)state;
+  STORY(1, 1, "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: value\n3 settle: ok\n4 answer computed, kept\n4 done\n",
+        "ok sie 500", "ok sie 499", "value", "ok");
+}
+
+/* ---- failures -------------------------------------------------------------------------------------------------- */
+
+static void a_failing_compute_leaves_a_verdict(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: miss\n1 claim: ok\n2 compute: failure\n3 release with a verdict: ok\n4 answer failed\n4 done\n", "miss",
+        "ok", "failure", "ok");
+}
+
+static void a_failing_compute_is_answered_by_a_stale_value(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: failure\n3 release with a verdict: ok\n4 answer stale\n4 done\n",
+        "ok sie 500", "ok sie 499", "failure", "ok");
+  /* its grace ended while compute ran */
+  STORY(1, 0,
+        "0 get: ok sie 50\n1 claim: ok sie 49\n2 compute: 60 failure\n62 release with a verdict: ok\n63 answer failed\n63 done\n",
+        "ok sie 50", "ok sie 49", "60 failure", "ok");
+}
+
+static void a_verdict_is_the_answer_unless_there_is_a_stale_value(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: ok retry 80\n1 answer verdict\n1 done\n", "ok retry 80");
+  STORY(1, 0, "0 get: ok retry 80 sie 10\n1 answer stale\n1 done\n", "ok retry 80 sie 10");
+  STORY(1, 0, "0 get: ok retry 80 swr 10\n1 answer stale\n1 done\n", "ok retry 80 swr 10");
+  STORY(1, 0, "0 get: miss\n1 claim: busy retry 80\n2 answer verdict\n2 done\n", "miss", "busy retry 80");
+}
+
+static void the_pause_after_failures_doubles_to_its_limit(void **state) {
+  (void)state;
+  static const int64_t most[] = {100, 200, 300, 300};
+  for (int before = 0; before < 4; before++) {
+    char look[64];
+    story s = begin(1, 0);
+    tell(&s, "miss");
+    snprintf(look, sizeof look, "ok failures %d", before);
+    tell(&s, look);
+    tell(&s, "failure");
+    assert_int_equal(s.ask, CRL_ASK_RELEASE);
+    assert_int_equal(s.flight.failures, before + 1);
+    assert_in_range(s.flight.retry_ms, most[before] / 2, most[before]);
+  }
+}
+
+/* ---- leaders that die, deadlines -------------------------------------------------------------------------------- */
+
+static void a_dead_leader_is_replaced_when_its_lease_ends(void **state) {
+  (void)state;
+  story s = begin(1, 0);
+  tell(&s, "miss");
+  tell(&s, "busy lease 1");
+  assert_in_range(s.flight.until, s.now + 1, s.now + 2); /* not long past the lease */
+  tell(&s, "2 cut");
+  tell(&s, "miss");
+  tell(&s, "ok");
+  assert_string_equal(s.log, "0 get: miss\n1 claim: busy lease 1\n2 wait: 2 cut\n4 get: miss\n5 claim: ok\n6 compute: ");
+}
+
+static void at_the_deadline_there_is_one_last_look(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: ok fresh 9\n1001 answer stored\n1001 done\n", "ok lease 5000",
+        "999 cut", "ok fresh 9");
+  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: ok lease 4000\n1001 answer error EDEADLINE\n1001 done\n",
+        "ok lease 5000", "999 cut", "ok lease 4000");
+  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: miss\n1001 answer error EDEADLINE\n1001 done\n",
+        "ok lease 5000", "999 cut", "miss");
+  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: away\n1001 answer error EDEADLINE\n1001 done\n",
+        "ok lease 5000", "999 cut", "away");
+}
+
+static void at_the_deadline_a_stale_value_beats_an_error(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: ok sie 3000 lease 5000\n1 wait: 999 cut\n1000 get: ok sie 2000 lease 4000\n1001 answer stale\n1001 done\n",
+        "ok sie 3000 lease 5000", "999 cut", "ok sie 2000 lease 4000");
+  STORY(1, 0, "0 get: ok sie 3000 lease 5000\n1 wait: 999 cut\n1000 get: away\n1001 answer stale\n1001 done\n",
+        "ok sie 3000 lease 5000", "999 cut", "away");
+}
+
+/* ---- the store is away -------------------------------------------------------------------------------------------- */
+
+static void without_a_store_the_value_is_computed_and_not_stored(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: away\n1 compute without a lease: value\n2 answer computed, not kept\n2 done\n", "away", "value");
+  STORY(1, 0, "0 get: away\n1 compute without a lease: failure\n2 answer failed\n2 done\n", "away", "failure");
+  STORY(1, 0, "0 get: miss\n1 claim: away\n2 compute without a lease: value\n3 answer computed, not kept\n3 done\n", "miss",
+        "away", "value");
+  STORY(1, 0, "0 get: ok swr 9 sie 9\n1 claim: away\n2 answer stale\n2 done\n", "ok swr 9 sie 9", "away");
+}
+
+static void a_claim_whose_reply_was_lost_is_sent_again_under_the_same_token(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: miss\n1 claim: unknown\n2 claim: ok\n3 compute: value\n4 settle: ok\n5 answer computed, kept\n5 done\n", "miss",
+        "unknown", "ok", "value", "ok");
+}
+
+static void a_claim_that_stays_unknown_is_given_up_and_computing_goes_on_without(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: miss\n1 claim: unknown\n2 claim: unknown\n3 release: unknown\n4 compute without a lease: value\n"
+        "5 answer computed, not kept\n5 done\n",
+        "miss", "unknown", "unknown", "unknown", "value");
+}
+
+static void a_lost_claim_that_turns_out_busy_is_not_ours(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: ok swr 9 sie 9\n1 claim: unknown\n2 claim: busy swr 8 sie 8 lease 50\n3 answer stale\n3 done\n",
+        "ok swr 9 sie 9", "unknown", "busy swr 8 sie 8 lease 50");
+  STORY(1, 0, "0 get: miss\n1 claim: unknown\n2 claim: busy fresh 80\n3 answer stored\n3 done\n", "miss", "unknown",
+        "busy fresh 80");
+}
+
+static void a_lost_claim_and_then_no_store_still_gives_the_lease_back(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: miss\n1 claim: unknown\n2 claim: away\n3 release: away\n4 compute without a lease: value\n"
+        "5 answer computed, not kept\n5 done\n",
+        "miss", "unknown", "away", "away", "value");
+}
+
+static void a_refused_fill_still_answers_its_own_caller(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: lost\n4 answer computed, fenced\n4 done\n", "miss", "ok",
+        "value", "lost");
+}
+
+static void a_fill_whose_reply_was_lost_is_followed_by_a_release(void **state) {
+  (void)state;
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: unknown\n4 release: lost\n5 answer computed, perhaps kept\n"
+        "5 done\n",
+        "miss", "ok", "value", "unknown", "lost");
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: away\n4 release: away\n5 answer computed, not kept\n5 done\n",
+        "miss", "ok", "value", "away", "away");
+}
+
+/* ---- the walk: all that can be told, at every ask ---------------------------------------------------------------- */
+
+static const crl_told looks[] = {
+    {.status = CORRAL_EMISS},
+    {.look = {.lives = {.fresh = 40, .swr = 50, .sie = 60}}},
+    {.look = {.lives = {.swr = 50, .sie = 60}}},
+    {.look = {.lives = {.sie = 400}}},
+    {.look = {.lives = {.swr = 50}, .lease_left = 30}},
+    {.look = {.lease_left = 30}},
+    {.look = {.retry_left = 30, .failures = 2}},
+    {.look = {.retry_left = 30, .lives = {.sie = 5}, .failures = 2}},
+    {.status = CORRAL_EUNAVAILABLE},
+    {.status = CORRAL_EUNKNOWN},
+};
+
+static const crl_told claims[] = {
+    {.status = CORRAL_OK},
+    {.look = {.lives = {.fresh = 40}}},
+    {.look = {.lives = {.swr = 50, .sie = 60}}},
+    {.look = {.lives = {.sie = 60}, .failures = 1}},
+    {.status = CORRAL_EBUSY, .look = {.lease_left = 30}},
+    {.status = CORRAL_EBUSY, .look = {.lease_left = 30, .lives = {.swr = 40}}},
+    {.status = CORRAL_EBUSY, .look = {.lease_left = 30, .lives = {.fresh = 40}}},
+    {.status = CORRAL_EBUSY, .look = {.retry_left = 30}},
+    {.status = CORRAL_EUNAVAILABLE},
+    {.status = CORRAL_EUNKNOWN},
+};
+
+static const crl_told made[] = {{.made = CRL_MADE_VALUE}, {.made = CRL_MADE_UNKEPT}, {.made = CRL_MADE_FAILURE}};
+static const crl_told ended[] = {{.status = CORRAL_OK}, {.status = CORRAL_ELOST}, {.status = CORRAL_EUNKNOWN}, {.status = CORRAL_EUNAVAILABLE}};
+static const crl_told nothing[] = {{.status = CORRAL_OK}};
+static const int64_t pauses[] = {0, 3, 10000}; /* cut short, usual, beyond the deadline */
+
+/* What the walker knows of a flight, from outside of it. */
+typedef struct walk {
+  crl_flight flight;
+  crl_ask ask;
+  int64_t now;
+  int answers, granted, perhaps, late, depth;
+  crl_ask path[32];
+} walk;
+
+static unsigned long walks;
+
+static void broken(const walk *w, const char *promise) {
+  char text[512] = "";
+  for (int i = 0; i < w->depth; i++) {
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, " %s", ask_names[w->path[i]]);
+  }
+  fail_msg("%s: after%s", promise, text);
+}
+
+static void check(const walk *w) {
+  const crl_flight *f = &w->flight;
+  if (w->answers > 1) broken(w, "answered twice");
+  switch (w->ask) {
+    case CRL_ASK_SETTLE:
+      if (!w->granted) broken(w, "SETTLE without a lease");
+      break;
+    case CRL_ASK_COMPUTE:
+      if (w->late) broken(w, "COMPUTE after the last look");
+      if (!f->plan.can_compute) broken(w, "COMPUTE without a compute");
+      if (f->leased != w->granted) broken(w, "COMPUTE believes in a lease that is not there, or the other way round");
+      if (w->perhaps) broken(w, "COMPUTE while a lease of its own may stand in its way");
+      break;
+    case CRL_ASK_WAIT:
+      if (f->until > f->plan.deadline) broken(w, "WAIT beyond the deadline");
+      if (f->until <= w->now) broken(w, "WAIT for nothing");
+      if (w->answers) broken(w, "WAIT after the answer");
+      break;
+    case CRL_ASK_RELEASE:
+      if (!w->granted && !w->perhaps) broken(w, "RELEASE without a lease");
+      break;
+    case CRL_ASK_DONE:
+      if (w->answers != 1) broken(w, "DONE without an answer");
+      if (w->granted || w->perhaps) broken(w, "DONE with a lease that was neither settled nor released");
+      break;
+    default: break;
+  }
+}
+
+/* What a told means for the lease. */
+static void keep_books(walk *w, const crl_told *told) {
+  if (w->ask == CRL_ASK_ANSWER) w->answers++;
+  if (w->ask == CRL_ASK_WAIT && told->now >= w->flight.plan.deadline) w->late = 1;
+  if (w->ask == CRL_ASK_CLAIM) {
+    if (told->status == CORRAL_OK) w->granted = 1;
+    if (told->status == CORRAL_EUNKNOWN) w->perhaps = 1;
+    if (told->status == CORRAL_OK || told->status == CORRAL_EBUSY) w->perhaps = 0;
+  }
+  if (w->ask == CRL_ASK_SETTLE && (told->status == CORRAL_OK || told->status == CORRAL_ELOST)) w->granted = 0;
+  if (w->ask == CRL_ASK_RELEASE) w->granted = w->perhaps = 0;
+}
+
+static walk stepped(const walk *from, const crl_told *choice, int64_t passed) {
+  walk w = *from;
+  crl_told told = *choice;
+  told.now = w.now += passed;
+  keep_books(&w, &told);
+  w.path[w.depth++] = w.ask;
+  w.ask = crl_flight_step(&w.flight, &told);
+  walks++;
+  check(&w);
+  return w;
+}
+
+static const crl_told *choices(crl_ask ask, size_t *count) {
+#define LIST(list) (*count = sizeof(list) / sizeof *(list), (list))
+  switch (ask) {
+    case CRL_ASK_GET: return LIST(looks);
+    case CRL_ASK_CLAIM: return LIST(claims);
+    case CRL_ASK_COMPUTE: return LIST(made);
+    case CRL_ASK_SETTLE:
+    case CRL_ASK_RELEASE: return LIST(ended);
+    default: return LIST(nothing);
+  }
+#undef LIST
+}
+
+/* From here the world is kind: time passes, looks miss, the rest works. A flight must end within a few asks. */
+static void land(walk w) {
+  while (w.ask != CRL_ASK_DONE) {
+    if (w.depth > 24) broken(&w, "no end");
+    w = stepped(&w, w.ask == CRL_ASK_COMPUTE ? made : nothing, w.ask == CRL_ASK_WAIT ? DEADLINE : 1);
+  }
+}
+
+static void walk_on(const walk *w, int depth) {
+  if (w->ask == CRL_ASK_DONE) return;
+  if (depth == 0) {
+    land(*w);
+    return;
+  }
+  size_t count;
+  const crl_told *list = choices(w->ask, &count);
+  for (size_t i = 0; i < count; i++) {
+    size_t times = w->ask == CRL_ASK_WAIT ? sizeof pauses / sizeof *pauses : 1;
+    for (size_t p = 0; p < times; p++) {
+      walk next = stepped(w, &list[i], w->ask == CRL_ASK_WAIT ? pauses[p] : 1);
+      walk_on(&next, depth - 1);
+    }
+  }
+  if (w->ask == CRL_ASK_COMPUTE) { /* one that outlives every grace */
+    walk next = stepped(w, &made[2], 500);
+    walk_on(&next, depth - 1);
+  }
+}
+
+static void whatever_a_flight_is_told_its_promises_hold(void **state) {
+  (void)state;
+  static const struct {
+    uint8_t can_compute, background;
+  } plans[] = {{0, 0}, {1, 0}, {1, 1}};
+  walks = 0;
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    walk w;
+    memset(&w, 0, sizeof w);
+    crl_flight_plan plan = {.deadline = DEADLINE, .dice = 3, .can_compute = plans[i].can_compute, .background = plans[i].background};
+    w.ask = crl_flight_start(&w.flight, &usual, &plan);
+    walk_on(&w, 8);
+  }
+  assert_true(walks > 10000);
+}
+
+#define T(test) cmocka_unit_test(test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      T(a_fresh_value_costs_one_look),
+      T(the_leader_of_a_cold_key_computes_stores_and_answers),
+      T(a_waiter_polls_until_the_leader_has_stored),
+      T(a_look_under_the_lease_that_finds_a_value_gives_the_lease_back),
+      T(a_value_that_may_not_be_stored_is_answered_and_the_lease_given_back),
+      T(somebody_else_s_value_found_while_claiming_is_the_answer),
+      T(a_flight_that_only_looks_answers_what_there_is),
+      T(who_meets_a_stale_value_under_rebuild_takes_it),
+      T(the_one_who_gets_the_lease_lends_the_stale_value_and_computes),
+      T(a_bound_compute_refreshes_behind_the_answer),
+      T(in_the_grace_for_errors_the_caller_waits_for_the_rebuild),
+      T(a_failing_compute_leaves_a_verdict),
+      T(a_failing_compute_is_answered_by_a_stale_value),
+      T(a_verdict_is_the_answer_unless_there_is_a_stale_value),
+      T(the_pause_after_failures_doubles_to_its_limit),
+      T(a_dead_leader_is_replaced_when_its_lease_ends),
+      T(at_the_deadline_there_is_one_last_look),
+      T(at_the_deadline_a_stale_value_beats_an_error),
+      T(without_a_store_the_value_is_computed_and_not_stored),
+      T(a_claim_whose_reply_was_lost_is_sent_again_under_the_same_token),
+      T(a_claim_that_stays_unknown_is_given_up_and_computing_goes_on_without),
+      T(a_lost_claim_that_turns_out_busy_is_not_ours),
+      T(a_lost_claim_and_then_no_store_still_gives_the_lease_back),
+      T(a_refused_fill_still_answers_its_own_caller),
+      T(a_fill_whose_reply_was_lost_is_followed_by_a_release),
+      T(whatever_a_flight_is_told_its_promises_hold),
+  };
+  return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
+}
