@@ -57,9 +57,9 @@ need() { # PACKAGE...
   [ "$install" = yes ] || fail "missing packages:$absent"
   become_root
   say "installing:$absent"
+  # shellcheck disable=SC2086
   {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
-      # shellcheck disable=SC2086
       $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install $absent
   } >"$log" 2>&1 </dev/null || { cat "$log" >&2; fail "installing failed"; }
 }

@@ -520,7 +520,7 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     memset(&w, 0, sizeof w);
     crl_flight_plan plan = {.deadline = DEADLINE, .dice = 3, .can_compute = plans[i].can_compute, .background = plans[i].background};
     w.ask = crl_flight_start(&w.flight, &usual, &plan);
-    walk_on(&w, 8);
+    walk_on(&w, 10);
   }
   assert_true(walks > 10000);
 }

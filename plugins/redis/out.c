@@ -83,7 +83,9 @@ void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_si
 }
 
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size) {
-  crl_redis_out_joined(out, NULL, 0, data, size);
+  head(out, '$', size);
+  copy(out, data, size);
+  copy(out, "\r\n", 2);
 }
 
 void crl_redis_out_text(crl_redis_out *out, const char *text) { crl_redis_out_word(out, text, strlen(text)); }

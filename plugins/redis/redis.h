@@ -116,7 +116,7 @@ typedef struct crl_redis_out {
   int failed;   /* no memory: what was put since is missing */
 } crl_redis_out;
 
-/* The head of a command of `words` words; after it as many crl_redis_out_word. */
+/* The head of a command of `words` words; after it as many words follow. Words are copied. */
 void crl_redis_out_command(crl_redis_out *out, size_t words);
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size);
 void crl_redis_out_text(crl_redis_out *out, const char *text);

@@ -17,12 +17,12 @@
 /* Exit statuses of corral itself; `run` passes the command's own through. As in env(1) and timeout(1). */
 enum cli_exit {
   CLI_OK = 0,
-  CLI_MISS = 1,       /* get: not in the store */
-  CLI_DEADLINE = 124, /* --wait or --compute passed */
-  CLI_FAILED = 125,   /* corral itself failed, or was used wrongly */
-  CLI_NOEXEC = 126,   /* the command was found and can't be executed */
+  CLI_MISS = 1,        /* get: not in the store */
+  CLI_DEADLINE = 124,  /* --wait or --compute passed */
+  CLI_FAILED = 125,    /* corral itself failed, or was used wrongly */
+  CLI_NOEXEC = 126,    /* the command was found and can't be executed */
   CLI_NOCOMMAND = 127, /* the command was not found */
-  CLI_SIGNAL = 128    /* plus the number of the signal that ended the command */
+  CLI_SIGNAL = 128     /* plus the number of the signal that ended the command */
 };
 
 enum {

@@ -27,11 +27,9 @@ static int parse_plain(const char *name, int argc, char **argv, int least, int m
     (void)fputs(cli_help(name), stdout);
     return cli_finish(CLI_OK);
   }
-  if (got != -1)
-    return CLI_FAILED;
+  if (got != -1) return CLI_FAILED;
   int keys = argc - optind;
-  if (keys < least)
-    return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
+  if (keys < least) return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
   if (keys > most)
     return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name, argv[optind + most]);
   return -1;
@@ -43,8 +41,7 @@ static int get(corral *c, const char *key) {
   corral_error error = {0};
   corral_value *value = NULL;
   int status = corral_get(c, key, strlen(key), CORRAL_POLICY(.error = &error), &value);
-  if (status != CORRAL_OK)
-    return cli_report(key, strlen(key), status, &error);
+  if (status != CORRAL_OK) return cli_report(key, strlen(key), status, &error);
   bool ok = cli_write(STDOUT_FILENO, corral_value_data(value), corral_value_size(value));
   corral_value_unref(value);
   return ok ? CLI_OK : cli_fail("standard output: %s", strerror(errno));
@@ -53,10 +50,8 @@ static int get(corral *c, const char *key) {
 int cli_get(const cli_globals *cli, int argc, char **argv) {
   int status = parse_plain("get", argc, argv, 1, 1);
   corral *c = NULL;
-  if (status >= 0)
-    return status;
-  if (!cli_open(cli, &c))
-    return CLI_FAILED;
+  if (status >= 0) return status;
+  if (!cli_open(cli, &c)) return CLI_FAILED;
   status = get(c, argv[optind]);
   corral_close(c);
   return status;
@@ -84,8 +79,7 @@ static char *read_stdin(size_t *ret_size) {
       *ret_size = size;
       return data;
     }
-    if (n < 0 && errno == EINTR)
-      continue;
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       cli_say("set: stdin: %s", strerror(errno));
       break;
@@ -102,8 +96,7 @@ static char *read_stdin(size_t *ret_size) {
 
 static int set(const cli_globals *cli, const char *key, corral_policy *policy, const void *data, size_t size) {
   corral *c = NULL;
-  if (!cli_open(cli, &c))
-    return CLI_FAILED;
+  if (!cli_open(cli, &c)) return CLI_FAILED;
   corral_error error = {0};
   policy->error = &error;
   int status = corral_set(c, key, strlen(key), policy, data, size);
@@ -123,21 +116,15 @@ static int parse_set(int argc, char **argv, int64_t *ttl, int64_t *stale) {
   const cli_grammar grammar = {"set", ":", longs};
   for (;;) {
     switch (cli_option(&grammar, argc, argv)) {
-    case -1:
-      return -1;
-    case OPT_TTL:
-      if (!cli_duration("set: --ttl", optarg, 1, most_life_ms, ttl))
-        return CLI_FAILED;
-      break;
-    case OPT_STALE:
-      if (!cli_duration("set: --stale", optarg, 0, most_life_ms, stale))
-        return CLI_FAILED;
-      break;
-    case OPT_HELP:
-      (void)fputs(cli_help("set"), stdout);
-      return cli_finish(CLI_OK);
-    default:
-      return CLI_FAILED;
+      case -1: return -1;
+      case OPT_TTL:
+        if (!cli_duration("set: --ttl", optarg, 1, most_life_ms, ttl)) return CLI_FAILED;
+        break;
+      case OPT_STALE:
+        if (!cli_duration("set: --stale", optarg, 0, most_life_ms, stale)) return CLI_FAILED;
+        break;
+      case OPT_HELP: (void)fputs(cli_help("set"), stdout); return cli_finish(CLI_OK);
+      default: return CLI_FAILED;
     }
   }
 }
@@ -146,11 +133,9 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
   int64_t ttl = 0;
   int64_t stale = 0;
   int status = parse_set(argc, argv, &ttl, &stale);
-  if (status >= 0)
-    return status;
+  if (status >= 0) return status;
   int words = argc - optind;
-  if (words < 1)
-    return cli_fail("set: no KEY given: corral set --help shows the usage");
+  if (words < 1) return cli_fail("set: no KEY given: corral set --help shows the usage");
   if (words > 2)
     return cli_fail("set: '%s' is one argument too many: accepted are KEY and one VALUE", argv[optind + 2]);
   const char *key = argv[optind];
@@ -159,8 +144,7 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
     return set(cli, key, policy, argv[optind + 1], strlen(argv[optind + 1]));
   size_t size = 0;
   char *data = read_stdin(&size);
-  if (data == NULL)
-    return CLI_FAILED;
+  if (data == NULL) return CLI_FAILED;
   status = set(cli, key, policy, data, size);
   free(data);
   return status;
@@ -174,10 +158,8 @@ typedef int key_function(corral *c, const void *key, size_t key_len, corral_erro
 static int each_key(const cli_globals *cli, const char *name, int argc, char **argv, key_function *call) {
   int exit_status = parse_plain(name, argc, argv, 1, argc);
   corral *c = NULL;
-  if (exit_status >= 0)
-    return exit_status;
-  if (!cli_open(cli, &c))
-    return CLI_FAILED;
+  if (exit_status >= 0) return exit_status;
+  if (!cli_open(cli, &c)) return CLI_FAILED;
   exit_status = CLI_OK;
   for (int i = optind; i < argc; i++) {
     corral_error error = {0};
@@ -195,7 +177,9 @@ int cli_invalidate(const cli_globals *cli, int argc, char **argv) {
   return each_key(cli, "invalidate", argc, argv, corral_invalidate);
 }
 
-int cli_expire(const cli_globals *cli, int argc, char **argv) { return each_key(cli, "expire", argc, argv, corral_expire); }
+int cli_expire(const cli_globals *cli, int argc, char **argv) {
+  return each_key(cli, "expire", argc, argv, corral_expire);
+}
 
 /* ---- inspect --------------------------------------------------------------------------------------------- */
 
@@ -263,8 +247,7 @@ static void inspect_table(const char *key, const corral_inspection *i) {
   char left[CLI_DURATION_TEXT];
   row("key", cli_key_text(text, key, strlen(key)));
   row("state", i->state);
-  if (strcmp(i->state, "none") != 0)
-    inspect_value(i);
+  if (strcmp(i->state, "none") != 0) inspect_value(i);
   if (i->lease_left_ms > 0)
     (void)printf("%-10s %s, %s left\n", "lease", i->holder[0] != '\0' ? i->holder : "somebody",
                  cli_duration_text(left, i->lease_left_ms));
@@ -280,10 +263,8 @@ static void inspect_table(const char *key, const corral_inspection *i) {
 int cli_inspect(const cli_globals *cli, int argc, char **argv) {
   int exit_status = parse_plain("inspect", argc, argv, 1, 1);
   corral *c = NULL;
-  if (exit_status >= 0)
-    return exit_status;
-  if (!cli_open(cli, &c))
-    return CLI_FAILED;
+  if (exit_status >= 0) return exit_status;
+  if (!cli_open(cli, &c)) return CLI_FAILED;
   const char *key = argv[optind];
   corral_error error = {0};
   corral_inspection inspection = {0};

@@ -24,14 +24,10 @@ enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 409
 enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON };
 
 static const struct option longs[] = {
-    {"store", required_argument, NULL, OPT_STORE},
-    {"namespace", required_argument, NULL, OPT_NAMESPACE},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"quiet", no_argument, NULL, 'q'},
-    {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {0},
+    {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
+    {"json", no_argument, NULL, OPT_JSON},         {"quiet", no_argument, NULL, 'q'},
+    {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},   {0},
 };
 
 static bool env_switch(const char *name) {
@@ -61,12 +57,10 @@ static const char *default_store(void) {
   static char uri[PATH_ROOM];
   const char *cache = env_text("XDG_CACHE_HOME");
   const char *home = env_text("HOME");
-  if (cache == NULL && home == NULL)
-    return NULL;
+  if (cache == NULL && home == NULL) return NULL;
   int n = cache != NULL ? snprintf(uri, sizeof uri, "lmdb:%s/corral", cache)
                         : snprintf(uri, sizeof uri, "lmdb:%s/.cache/corral", home);
-  if (n < 0 || (size_t)n + sizeof "/store" > sizeof uri)
-    return NULL;
+  if (n < 0 || (size_t)n + sizeof "/store" > sizeof uri) return NULL;
   make_folders(uri + strlen("lmdb:"));
   memcpy(uri + n, "/store", sizeof "/store");
   return uri;
@@ -79,8 +73,7 @@ static int unknown_subcommand(const char *name) {
     int n = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
     used += n > 0 ? (size_t)n : 0;
   }
-  if (name == NULL)
-    return cli_fail("no subcommand: accepted are %s", list);
+  if (name == NULL) return cli_fail("no subcommand: accepted are %s", list);
   return cli_fail("unknown subcommand '%s': accepted are %s", name, list);
 }
 
@@ -94,43 +87,30 @@ static int parse(cli_globals *cli, int argc, char **argv) {
   const cli_grammar grammar = {NULL, "+:qv", longs};
   for (;;) {
     switch (cli_option(&grammar, argc, argv)) {
-    case -1:
-      return -1;
-    case OPT_STORE:
-      cli->store = optarg;
-      break;
-    case OPT_NAMESPACE:
-      cli->name_space = optarg;
-      break;
-    case OPT_JSON:
-      cli->json = true;
-      break;
-    case 'q':
-      cli->quiet = true;
-      cli->verbose = false;
-      break;
-    case 'v':
-      cli->verbose = true;
-      cli->quiet = false;
-      break;
-    case OPT_HELP:
-      return print(cli_help(NULL));
-    case OPT_VERSION:
-      (void)printf("corral %s\n", corral_version());
-      return cli_finish(CLI_OK);
-    default:
-      return CLI_FAILED;
+      case -1: return -1;
+      case OPT_STORE: cli->store = optarg; break;
+      case OPT_NAMESPACE: cli->name_space = optarg; break;
+      case OPT_JSON: cli->json = true; break;
+      case 'q':
+        cli->quiet = true;
+        cli->verbose = false;
+        break;
+      case 'v':
+        cli->verbose = true;
+        cli->quiet = false;
+        break;
+      case OPT_HELP: return print(cli_help(NULL));
+      case OPT_VERSION: (void)printf("corral %s\n", corral_version()); return cli_finish(CLI_OK);
+      default: return CLI_FAILED;
     }
   }
 }
 
 static int start(cli_globals *cli, const struct subcommand *sub, int argc, char **argv) {
   bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-  if (help)
-    return print(cli_help(sub->name));
+  if (help) return print(cli_help(sub->name));
   cli->store_given = cli->store != NULL;
-  if (!cli->store_given && sub->main != cli_storm)
-    cli->store = default_store();
+  if (!cli->store_given && sub->main != cli_storm) cli->store = default_store();
   if (cli->store == NULL && sub->main != cli_storm)
     return cli_fail("no store: give --store, or set CORRAL_STORE, XDG_CACHE_HOME or HOME");
   optind = 0;
@@ -148,10 +128,8 @@ int main(int argc, char **argv) {
       .verbose = env_switch("CORRAL_VERBOSE"),
   };
   int status = parse(&cli, argc, argv);
-  if (status >= 0)
-    return status;
-  if (optind >= argc)
-    return unknown_subcommand(NULL);
+  if (status >= 0) return status;
+  if (optind >= argc) return unknown_subcommand(NULL);
   for (size_t i = 0; i < SUBCOMMANDS; i++)
     if (strcmp(subcommands[i].name, argv[optind]) == 0)
       return start(&cli, &subcommands[i], argc - optind, argv + optind);

@@ -18,9 +18,9 @@ enum { OPT_HELP = 256, OPT_KEY, OPT_TTL, OPT_STALE, OPT_WAIT, OPT_LEASE, OPT_COM
 enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
 
 enum {
-  KEY_ROOM = 65536,   /* the library's limit */
-  HEADER = 28,        /* bytes before stdout */
-  FORMAT = 1,         /* version of the header */
+  KEY_ROOM = 65536, /* the library's limit */
+  HEADER = 28,      /* bytes before stdout */
+  FORMAT = 1,       /* version of the header */
   COPY = 65536,
   TAKEOVERS = 3,      /* runs that may lose their lease before this process gives up */
   LIMIT_SLACK = 2000, /* ms the library waits beyond --compute, so that the command is dead before its successor */
@@ -42,7 +42,7 @@ typedef struct run {
   const cli_globals *cli;
   char **command;
   key_text key;
-  bool named;        /* --key */
+  bool named;          /* --key */
   const char *context; /* the last option that added to the default key; NULL for none */
   bool force;
   int64_t ttl_ms;
@@ -58,8 +58,7 @@ typedef struct run {
 /* ---- key ------------------------------------------------------------------------------------------------- */
 
 static void key_bytes(key_text *key, const void *data, size_t size) {
-  if (key->size + size <= KEY_ROOM)
-    memcpy(key->bytes + key->size, data, size);
+  if (key->size + size <= KEY_ROOM) memcpy(key->bytes + key->size, data, size);
   key->size += size;
 }
 
@@ -72,8 +71,7 @@ static void key_item(key_text *key, char letter, const char *text) {
 static void key_env(key_text *key, const char *name) {
   const char *value = getenv(name);
   key_item(key, value != NULL ? 'e' : 'u', name);
-  if (value != NULL)
-    key_item(key, '=', value);
+  if (value != NULL) key_item(key, '=', value);
 }
 
 static bool key_cwd(key_text *key) {
@@ -125,51 +123,36 @@ static bool name_key(run *r, const char *text) {
   r->named = true;
   r->key.size = 0;
   key_bytes(&r->key, text, strlen(text));
-  if (r->key.size == 0)
-    cli_say("run: --key: the empty key is not accepted: 1 to %d bytes are", KEY_ROOM);
+  if (r->key.size == 0) cli_say("run: --key: the empty key is not accepted: 1 to %d bytes are", KEY_ROOM);
   return r->key.size > 0;
 }
 
 /* Options that make the key. Context comes before the command in the key, in the order given. */
 static bool key_option(run *r, int option) {
   static const char *const names[] = {[OPT_CWD - OPT_CWD] = "--cwd", [OPT_MODTIME - OPT_CWD] = "--modtime"};
-  if (option == OPT_KEY)
-    return name_key(r, optarg);
+  if (option == OPT_KEY) return name_key(r, optarg);
   r->context = option == OPT_ENV ? "--env" : names[option - OPT_CWD];
-  if (r->named)
-    return true;
-  if (option == OPT_CWD)
-    return key_cwd(&r->key);
-  if (option == OPT_MODTIME)
-    return key_modtime(&r->key, optarg);
+  if (r->named) return true;
+  if (option == OPT_CWD) return key_cwd(&r->key);
+  if (option == OPT_MODTIME) return key_modtime(&r->key, optarg);
   key_env(&r->key, optarg);
   return true;
 }
 
 static bool set_option(run *r, int option) {
   switch (option) {
-  case OPT_KEY:
-  case OPT_ENV:
-  case OPT_CWD:
-  case OPT_MODTIME:
-    return key_option(r, option);
-  case OPT_TTL:
-    return cli_duration("run: --ttl", optarg, 1, most_life_ms, &r->ttl_ms);
-  case OPT_STALE:
-    return cli_duration("run: --stale", optarg, 0, most_life_ms, &r->stale_ms);
-  case OPT_WAIT:
-    return cli_duration("run: --wait", optarg, 1, day_ms, &r->wait_ms);
-  case OPT_COMPUTE:
-    return cli_duration("run: --compute", optarg, 10, day_ms, &r->limit_ms);
-  case OPT_LEASE:
-    return cli_duration("run: --lease", optarg, 50, 3600000, &r->lease_ms);
-  case OPT_CACHE_FAILURES:
-    return cli_duration("run: --cache-failures", optarg, 0, day_ms, &r->failures_ms);
-  case OPT_FORCE:
-    r->force = true;
-    return true;
-  default:
-    return false;
+    case OPT_KEY:
+    case OPT_ENV:
+    case OPT_CWD:
+    case OPT_MODTIME: return key_option(r, option);
+    case OPT_TTL: return cli_duration("run: --ttl", optarg, 1, most_life_ms, &r->ttl_ms);
+    case OPT_STALE: return cli_duration("run: --stale", optarg, 0, most_life_ms, &r->stale_ms);
+    case OPT_WAIT: return cli_duration("run: --wait", optarg, 1, day_ms, &r->wait_ms);
+    case OPT_COMPUTE: return cli_duration("run: --compute", optarg, 10, day_ms, &r->limit_ms);
+    case OPT_LEASE: return cli_duration("run: --lease", optarg, 50, 3600000, &r->lease_ms);
+    case OPT_CACHE_FAILURES: return cli_duration("run: --cache-failures", optarg, 0, day_ms, &r->failures_ms);
+    case OPT_FORCE: r->force = true; return true;
+    default: return false;
   }
 }
 
@@ -181,21 +164,18 @@ static int parse(run *r, int argc, char **argv) {
       (void)fputs(cli_help("run"), stdout);
       return cli_finish(CLI_OK);
     }
-    if (!set_option(r, option))
-      return CLI_FAILED;
+    if (!set_option(r, option)) return CLI_FAILED;
   }
   r->command = argv + optind;
   if (r->command[0] == NULL)
     return cli_fail("run: no command given: corral run [OPTION]... -- CMD [ARGUMENT]... is accepted");
   if (r->named && r->context != NULL)
     return cli_fail("run: --key names the whole key: it can't be combined with %s", r->context);
-  for (char **word = r->command; *word != NULL && !r->named; word++)
-    key_item(&r->key, 'a', *word);
+  for (char **word = r->command; *word != NULL && !r->named; word++) key_item(&r->key, 'a', *word);
   if (r->key.size > KEY_ROOM)
     return cli_fail("run: the key has %zu bytes: at most %d are accepted (--key names a shorter one)", r->key.size,
                     KEY_ROOM);
-  if (r->wait_ms == 0)
-    r->wait_ms = r->limit_ms;
+  if (r->wait_ms == 0) r->wait_ms = r->limit_ms;
   return -1;
 }
 
@@ -210,27 +190,23 @@ typedef struct result {
 } result;
 
 static void put_number(unsigned char *at, uint64_t n, int bytes) {
-  for (int i = 0; i < bytes; i++)
-    at[i] = (unsigned char)(n >> (8 * i));
+  for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(n >> (8 * i));
 }
 
 static uint64_t take_number(const unsigned char *at, int bytes) {
   uint64_t n = 0;
-  for (int i = 0; i < bytes; i++)
-    n |= (uint64_t)at[i] << (8 * i);
+  for (int i = 0; i < bytes; i++) n |= (uint64_t)at[i] << (8 * i);
   return n;
 }
 
 static bool take_result(const void *data, size_t size, result *ret) {
   const unsigned char *at = data;
-  if (size < HEADER || memcmp(at, magic, sizeof magic) != 0 || take_number(at + 4, 4) != FORMAT)
-    return false;
+  if (size < HEADER || memcmp(at, magic, sizeof magic) != 0 || take_number(at + 4, 4) != FORMAT) return false;
   uint64_t exit_status = take_number(at + 8, 4);
   uint64_t out_size = take_number(at + 12, 8);
   uint64_t err_size = take_number(at + 20, 8);
   uint64_t body = size - HEADER;
-  if (exit_status > 255 || out_size > body || err_size != body - out_size)
-    return false;
+  if (exit_status > 255 || out_size > body || err_size != body - out_size) return false;
   const char *out = (const char *)data + HEADER;
   *ret = (result){(int)exit_status, out, out_size, out + out_size, err_size};
   return true;
@@ -240,10 +216,8 @@ static bool take_result(const void *data, size_t size, result *ret) {
 static bool read_spool(int fd, unsigned char *to, uint64_t size) {
   for (uint64_t done = 0; done < size;) {
     ssize_t n = pread(fd, to + done, size - done, (off_t)done);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return false;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
     done += (uint64_t)n;
   }
   return true;
@@ -252,8 +226,7 @@ static bool read_spool(int fd, unsigned char *to, uint64_t size) {
 static bool fill_result(corral_fill *fill, const run_child *child) {
   uint64_t size = HEADER + child->size[0] + child->size[1];
   unsigned char *at = size <= most_value ? corral_fill_reserve(fill, size) : NULL;
-  if (at == NULL)
-    return false;
+  if (at == NULL) return false;
   memcpy(at, magic, sizeof magic);
   put_number(at + 4, FORMAT, 4);
   put_number(at + 8, (uint64_t)child->number, 4);
@@ -271,27 +244,26 @@ static bool stop_wanted(void *arg) { return corral_should_stop(((run *)arg)->fil
 static int failure_of(const run *r, char *text, size_t size) {
   char limit[CLI_DURATION_TEXT];
   switch (r->child.how) {
-  case RUN_EXITED:
-    (void)snprintf(text, size, "the command failed with exit status %d", r->child.number);
-    return r->child.number;
-  case RUN_SIGNALLED:
-    (void)snprintf(text, size, "the command was ended by signal %d (%s)", r->child.number, strsignal(r->child.number));
-    return CLI_SIGNAL + r->child.number;
-  case RUN_NOT_STARTED:
-    if (r->child.number == ENOENT)
-      (void)snprintf(text, size, "command not found: %s", r->command[0]);
-    else
-      (void)snprintf(text, size, "can't execute %s: %s", r->command[0], strerror(r->child.number));
-    return r->child.number == ENOENT ? CLI_NOCOMMAND : CLI_NOEXEC;
-  case RUN_LIMIT:
-    (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, r->limit_ms));
-    return CLI_DEADLINE;
-  case RUN_STOPPED:
-    (void)snprintf(text, size, "killed: its lease was lost, or the key invalidated");
-    return CLI_FAILED;
-  default:
-    (void)snprintf(text, size, "can't run it: %s", strerror(r->child.number));
-    return CLI_FAILED;
+    case RUN_EXITED:
+      (void)snprintf(text, size, "the command failed with exit status %d", r->child.number);
+      return r->child.number;
+    case RUN_SIGNALLED:
+      (void)snprintf(text, size, "the command was ended by signal %d (%s)", r->child.number,
+                     strsignal(r->child.number));
+      return CLI_SIGNAL + r->child.number;
+    case RUN_NOT_STARTED:
+      if (r->child.number == ENOENT)
+        (void)snprintf(text, size, "command not found: %s", r->command[0]);
+      else
+        (void)snprintf(text, size, "can't execute %s: %s", r->command[0], strerror(r->child.number));
+      return r->child.number == ENOENT ? CLI_NOCOMMAND : CLI_NOEXEC;
+    case RUN_LIMIT:
+      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, r->limit_ms));
+      return CLI_DEADLINE;
+    case RUN_STOPPED:
+      (void)snprintf(text, size, "killed: its lease was lost, or the key invalidated");
+      return CLI_FAILED;
+    default: (void)snprintf(text, size, "can't run it: %s", strerror(r->child.number)); return CLI_FAILED;
   }
 }
 
@@ -327,8 +299,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   r->fill = fill;
   run_child_do(&r->child, r->command, r->limit_ms, stop_wanted, r);
   r->fill = NULL;
-  if (r->child.how == RUN_INTERRUPTED)
-    die_of(r->child.number);
+  if (r->child.how == RUN_INTERRUPTED) die_of(r->child.number);
   if (r->child.how == RUN_EXITED) {
     settle_exit(r, fill);
     return CORRAL_OK;
@@ -347,10 +318,8 @@ static bool copy_spool(int from, int to, uint64_t size) {
   static char chunk[COPY];
   for (uint64_t done = 0; done < size;) {
     ssize_t n = pread(from, chunk, sizeof chunk, (off_t)done);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0 || !cli_write(to, chunk, (size_t)n))
-      return false;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0 || !cli_write(to, chunk, (size_t)n)) return false;
     done += (uint64_t)n;
   }
   return true;
@@ -360,8 +329,8 @@ static void print_json(const run *r, const char *how, int64_t age_ms, int exit_s
   (void)fprintf(stderr, "{\"key\":");
   cli_json_string(stderr, r->key.bytes, r->key.size);
   (void)fprintf(stderr,
-                ",\"how\":\"%s\",\"age_ms\":%lld,\"exit_status\":%d,\"stdout_bytes\":%llu,\"stderr_bytes\":%llu}\n", how,
-                (long long)age_ms, exit_status, (unsigned long long)out, (unsigned long long)err);
+                ",\"how\":\"%s\",\"age_ms\":%lld,\"exit_status\":%d,\"stdout_bytes\":%llu,\"stderr_bytes\":%llu}\n",
+                how, (long long)age_ms, exit_status, (unsigned long long)out, (unsigned long long)err);
 }
 
 /* What this process ran itself, when no value came of it. */
@@ -369,12 +338,9 @@ static int answer_own(const run *r) {
   const run_child *child = &r->child;
   bool ok = copy_spool(child->spool[0], STDOUT_FILENO, child->size[0]) &&
             copy_spool(child->spool[1], STDERR_FILENO, child->size[1]);
-  if (!ok)
-    return lost_output();
-  if (r->cli->verbose)
-    cli_say("run: computed, not shared: exit status %d", child->number);
-  if (r->cli->json)
-    print_json(r, "computed", 0, child->number, child->size[0], child->size[1]);
+  if (!ok) return lost_output();
+  if (r->cli->verbose) cli_say("run: computed, not shared: exit status %d", child->number);
+  if (r->cli->json) print_json(r, "computed", 0, child->number, child->size[0], child->size[1]);
   return child->number;
 }
 
@@ -392,8 +358,7 @@ static void notes(const run *r, const corral_value *value, const result *res) {
     cli_say("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s", corral_how_name(how), age,
             res->exit_status, (unsigned long long)res->out_size, (unsigned long long)res->err_size,
             corral_value_kept(value) == CORRAL_KEPT ? "" : ", not kept by the store");
-  if (r->cli->json)
-    print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
+  if (r->cli->json) print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
 }
 
 static int answer_value(const run *r, const corral_value *value) {
@@ -412,8 +377,7 @@ static int answer_value(const run *r, const corral_value *value) {
 static int report(const run *r, int status, const corral_error *error) {
   char words[2 * CLI_KEY_TEXT] = "";
   size_t used = 0;
-  if (r->named)
-    return cli_report(r->key.bytes, r->key.size, status, error);
+  if (r->named) return cli_report(r->key.bytes, r->key.size, status, error);
   for (char **word = r->command; *word != NULL && used < sizeof words - 1; word++) {
     int n = snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? " " : "", *word);
     used += n > 0 ? (size_t)n : 0;
@@ -424,8 +388,7 @@ static int report(const run *r, int status, const corral_error *error) {
 /* No value. The failure of a run carries its exit status, here and elsewhere. */
 static int answer_failure(const run *r, int status, const corral_error *error) {
   char text[240];
-  if (r->child.how == RUN_EXITED)
-    return answer_own(r);
+  if (r->child.how == RUN_EXITED) return answer_own(r);
   if (r->child.how != RUN_NOT) {
     int exit_status = failure_of(r, text, sizeof text);
     return (void)cli_say("run: %s", text), exit_status;
@@ -439,20 +402,19 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
 /* A run that lost its lease is killed; whoever has it now is asked, or the command runs again. */
 static int ask(run *r, corral *c) {
   corral_error error = {0};
-  corral_policy *policy = CORRAL_POLICY(
-          .ttl_ms = r->ttl_ms, .swr_ms = r->stale_ms, .sie_ms = r->stale_ms, .wait_ms = r->wait_ms,
-          .lease_ms = r->lease_ms, .compute_ms = r->limit_ms + LIMIT_SLACK < day_ms ? r->limit_ms + LIMIT_SLACK : day_ms,
-          .retry_ms = r->failures_ms > 0 ? r->failures_ms : CORRAL_OFF,
-          .retry_max_ms = r->failures_ms > 0 ? r->failures_ms : 1, .error = &error);
+  corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = r->ttl_ms, .swr_ms = r->stale_ms, .sie_ms = r->stale_ms, .wait_ms = r->wait_ms,
+                    .lease_ms = r->lease_ms,
+                    .compute_ms = r->limit_ms + LIMIT_SLACK < day_ms ? r->limit_ms + LIMIT_SLACK : day_ms,
+                    .retry_ms = r->failures_ms > 0 ? r->failures_ms : CORRAL_OFF,
+                    .retry_max_ms = r->failures_ms > 0 ? r->failures_ms : 1, .error = &error);
   corral_value *value = NULL;
   int status = CORRAL_OK;
   for (int i = 0; i < TAKEOVERS; i++) {
     status = corral_get_or_compute(c, r->key.bytes, r->key.size, policy, compute, r, &value);
-    if (status == CORRAL_OK || r->child.how != RUN_STOPPED)
-      break;
+    if (status == CORRAL_OK || r->child.how != RUN_STOPPED) break;
   }
-  if (status != CORRAL_OK)
-    return answer_failure(r, status, &error);
+  if (status != CORRAL_OK) return answer_failure(r, status, &error);
   bool too_large = corral_value_how(value) == CORRAL_STALE && r->child.how == RUN_EXITED && r->child.number == 0;
   int exit_status = too_large ? answer_own(r) : answer_value(r, value);
   corral_value_unref(value);
@@ -463,8 +425,7 @@ static int ask(run *r, corral *c) {
 static int forced(const run *r, corral *c) {
   corral_error error = {0};
   int status = corral_invalidate(c, r->key.bytes, r->key.size, &error);
-  if (status == CORRAL_OK || status == CORRAL_EUNAVAILABLE)
-    return CLI_OK;
+  if (status == CORRAL_OK || status == CORRAL_EUNAVAILABLE) return CLI_OK;
   return report(r, status, &error);
 }
 
@@ -473,13 +434,10 @@ int cli_run(const cli_globals *cli, int argc, char **argv) {
   r = (run){.cli = cli, .ttl_ms = 60000, .limit_ms = 600000, .failures_ms = 1000, .child.spool = {-1, -1}};
   corral *c = NULL;
   int exit_status = parse(&r, argc, argv);
-  if (exit_status >= 0)
-    return exit_status;
-  if (!cli_open(cli, &c))
-    return CLI_FAILED;
+  if (exit_status >= 0) return exit_status;
+  if (!cli_open(cli, &c)) return CLI_FAILED;
   exit_status = r.force ? forced(&r, c) : CLI_OK;
-  if (exit_status == CLI_OK)
-    exit_status = ask(&r, c);
+  if (exit_status == CLI_OK) exit_status = ask(&r, c);
   corral_close(c);
   run_child_close(&r.child);
   return exit_status;

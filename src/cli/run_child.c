@@ -41,16 +41,14 @@ typedef struct run {
 /* ---- files ----------------------------------------------------------------------------------------------- */
 
 static void close_fd(int *fd) {
-  if (*fd >= 0)
-    (void)close(*fd);
+  if (*fd >= 0) (void)close(*fd);
   *fd = -1;
 }
 
 /* An unnamed file in TMPDIR, or in memory where no folder takes one. */
 static int open_spool(void) {
   const char *folder = getenv("TMPDIR");
-  if (folder == NULL || folder[0] == '\0')
-    folder = "/tmp";
+  if (folder == NULL || folder[0] == '\0') folder = "/tmp";
   int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   return fd >= 0 ? fd : memfd_create("corral-run", MFD_CLOEXEC);
 }
@@ -58,15 +56,13 @@ static int open_spool(void) {
 static bool open_spools(run_child *child) {
   for (int i = 0; i < 2; i++) {
     child->spool[i] = open_spool();
-    if (child->spool[i] < 0)
-      return false;
+    if (child->spool[i] < 0) return false;
   }
   return true;
 }
 
 void run_child_close(run_child *child) {
-  for (int i = 0; i < 2; i++)
-    close_fd(&child->spool[i]);
+  for (int i = 0; i < 2; i++) close_fd(&child->spool[i]);
 }
 
 /* ---- start ----------------------------------------------------------------------------------------------- */
@@ -75,12 +71,10 @@ void run_child_close(run_child *child) {
 static void become(char *const argv[], int out, int err, int report, pid_t parent, const sigset_t *mask) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent)
-    _exit(CLI_FAILED);
+  if (getppid() != parent) _exit(CLI_FAILED);
   int null = open("/dev/null", O_RDONLY);
   if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0) {
-    if (null > STDERR_FILENO)
-      (void)close(null);
+    if (null > STDERR_FILENO) (void)close(null);
     (void)sigprocmask(SIG_SETMASK, mask, NULL);
     (void)execvp(argv[0], argv);
   }
@@ -97,11 +91,9 @@ static void guard(int control, pid_t group) {
   (void)setpgid(0, 0);
   char byte;
   ssize_t n;
-  do
-    n = read(control, &byte, 1);
+  do n = read(control, &byte, 1);
   while (n < 0 && errno == EINTR);
-  if (n != 1)
-    (void)kill(-group, SIGKILL);
+  if (n != 1) (void)kill(-group, SIGKILL);
   _exit(0);
 }
 
@@ -110,8 +102,7 @@ static void start_guard(run *r) {
   int control[2];
   r->guard = -1;
   r->guard_pipe = -1;
-  if (pipe2(control, O_CLOEXEC) != 0)
-    return;
+  if (pipe2(control, O_CLOEXEC) != 0) return;
   r->guard = fork();
   if (r->guard == 0) {
     (void)close(control[1]);
@@ -119,17 +110,14 @@ static void start_guard(run *r) {
   }
   (void)close(control[0]);
   r->guard_pipe = control[1];
-  if (r->guard < 0)
-    close_fd(&r->guard_pipe);
+  if (r->guard < 0) close_fd(&r->guard_pipe);
 }
 
 static void end_guard(run *r) {
-  if (r->guard < 0)
-    return;
+  if (r->guard < 0) return;
   (void)!write(r->guard_pipe, "", 1);
   close_fd(&r->guard_pipe);
-  while (waitpid(r->guard, NULL, 0) < 0 && errno == EINTR)
-    continue;
+  while (waitpid(r->guard, NULL, 0) < 0 && errno == EINTR) continue;
 }
 
 static bool is_ignored(int signo) {
@@ -142,8 +130,7 @@ static bool take_signals(run *r) {
   (void)sigemptyset(&r->taken);
   (void)sigaddset(&r->taken, SIGCHLD);
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-    if (!is_ignored(wanted[i]))
-      (void)sigaddset(&r->taken, wanted[i]);
+    if (!is_ignored(wanted[i])) (void)sigaddset(&r->taken, wanted[i]);
   (void)sigprocmask(SIG_BLOCK, &r->taken, &r->old_mask);
   r->signals = signalfd(-1, &r->taken, SFD_CLOEXEC | SFD_NONBLOCK);
   return r->signals >= 0;
@@ -155,16 +142,11 @@ static bool start(run *r, char *const argv[]) {
   pid_t parent = getpid();
   int code = 0;
   for (int i = 0; i < 3; i++)
-    if (pipe2(pipes[i], O_CLOEXEC) != 0)
-      code = errno;
-  if (code == 0)
-    r->pid = fork();
-  if (r->pid == 0 && code == 0)
-    become(argv, pipes[0][1], pipes[1][1], pipes[2][1], parent, &r->old_mask);
-  if (r->pid < 0 && code == 0)
-    code = errno;
-  for (int i = 0; i < 3; i++)
-    close_fd(&pipes[i][1]);
+    if (pipe2(pipes[i], O_CLOEXEC) != 0) code = errno;
+  if (code == 0) r->pid = fork();
+  if (r->pid == 0 && code == 0) become(argv, pipes[0][1], pipes[1][1], pipes[2][1], parent, &r->old_mask);
+  if (r->pid < 0 && code == 0) code = errno;
+  for (int i = 0; i < 3; i++) close_fd(&pipes[i][1]);
   int exec_error = 0;
   if (code == 0) {
     (void)setpgid(r->pid, r->pid);
@@ -192,15 +174,13 @@ static void stop(run *r, run_how why, int number, int signo) {
     r->child->number = number;
   }
   (void)kill(-r->pid, signo);
-  if (r->kill_at == 0 && why != RUN_INTERRUPTED)
-    r->kill_at = cli_now_ms() + MERCY_MS;
+  if (r->kill_at == 0 && why != RUN_INTERRUPTED) r->kill_at = cli_now_ms() + MERCY_MS;
 }
 
 static void read_signals(run *r) {
   struct signalfd_siginfo info;
   while (read(r->signals, &info, sizeof info) == (ssize_t)sizeof info)
-    if (info.ssi_signo != SIGCHLD)
-      stop(r, RUN_INTERRUPTED, (int)info.ssi_signo, (int)info.ssi_signo);
+    if (info.ssi_signo != SIGCHLD) stop(r, RUN_INTERRUPTED, (int)info.ssi_signo, (int)info.ssi_signo);
   siginfo_t state = {0};
   if (!r->exited && waitid(P_PID, (id_t)r->pid, &state, WEXITED | WNOHANG | WNOWAIT) == 0)
     r->exited = state.si_pid == r->pid;
@@ -209,14 +189,12 @@ static void read_signals(run *r) {
 static void read_stream(run *r, int i) {
   static char chunk[CHUNK];
   ssize_t n = read(r->stream[i], chunk, sizeof chunk);
-  if (n < 0 && errno == EINTR)
-    return;
+  if (n < 0 && errno == EINTR) return;
   if (n <= 0) {
     close_fd(&r->stream[i]);
     return;
   }
-  if (r->child->how == RUN_BROKEN)
-    return;
+  if (r->child->how == RUN_BROKEN) return;
   if (cli_write(r->child->spool[i], chunk, (size_t)n))
     r->child->size[i] += (uint64_t)n;
   else
@@ -246,8 +224,7 @@ static void watch(run *r, bool (*should_stop)(void *arg), void *arg) {
     struct pollfd fds[3] = {{r->stream[0], POLLIN, 0}, {r->stream[1], POLLIN, 0}, {r->signals, POLLIN, 0}};
     (void)poll(fds, 3, TICK_MS);
     for (int i = 0; i < 2; i++)
-      if (fds[i].revents != 0)
-        read_stream(r, i);
+      if (fds[i].revents != 0) read_stream(r, i);
     read_signals(r);
     keep_time(r, should_stop, arg);
   }
@@ -255,10 +232,8 @@ static void watch(run *r, bool (*should_stop)(void *arg), void *arg) {
 
 static void reap(run *r) {
   int status = 0;
-  while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
-    continue;
-  if (r->child->how != RUN_NOT)
-    return;
+  while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR) continue;
+  if (r->child->how != RUN_NOT) return;
   r->child->how = WIFSIGNALED(status) ? RUN_SIGNALLED : RUN_EXITED;
   r->child->number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -59,41 +59,27 @@ static bool set_mode(storm_options *o, const char *text) {
     o->modes[i] = both || strcmp(text, storm_mode_names[i]) == 0;
     known = known || o->modes[i];
   }
-  if (!known)
-    cli_say("storm: --mode: '%s' is not accepted: none, corral or both is", text);
+  if (!known) cli_say("storm: --mode: '%s' is not accepted: none, corral or both is", text);
   return known;
 }
 
 static bool set_option(storm_options *o, int option) {
   switch (option) {
-  case OPT_MODE:
-    return set_mode(o, optarg);
-  case OPT_PROCESSES:
-    return cli_count("storm: --processes", optarg, 1, STORM_PROCESSES, &o->processes);
-  case OPT_THREADS:
-    return cli_count("storm: --threads", optarg, 1, STORM_THREADS, &o->threads);
-  case OPT_KEYS:
-    return cli_count("storm: --keys", optarg, 1, STORM_KEYS, &o->keys);
-  case OPT_ZIPF:
-    return cli_real("storm: --zipf", optarg, 0, 10, &o->zipf);
-  case OPT_TTL:
-    return cli_duration("storm: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
-  case OPT_STALE:
-    return cli_duration("storm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
-  case OPT_THINK:
-    return cli_duration("storm: --think", optarg, 0, 60000, &o->think_ms);
-  case OPT_LOAD:
-    return cli_count("storm: --load", optarg, 1, 10000000, &o->load);
-  case OPT_DURATION:
-    return cli_duration("storm: --duration", optarg, 100, 3600000, &o->duration_ms);
-  case OPT_KILL_EVERY:
-    o->kill_leader = true;
-    return cli_duration("storm: --kill-every", optarg, 10, 3600000, &o->kill_every_ms);
-  case OPT_KILL_LEADER:
-    o->kill_leader = true;
-    return true;
-  default:
-    return false;
+    case OPT_MODE: return set_mode(o, optarg);
+    case OPT_PROCESSES: return cli_count("storm: --processes", optarg, 1, STORM_PROCESSES, &o->processes);
+    case OPT_THREADS: return cli_count("storm: --threads", optarg, 1, STORM_THREADS, &o->threads);
+    case OPT_KEYS: return cli_count("storm: --keys", optarg, 1, STORM_KEYS, &o->keys);
+    case OPT_ZIPF: return cli_real("storm: --zipf", optarg, 0, 10, &o->zipf);
+    case OPT_TTL: return cli_duration("storm: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
+    case OPT_STALE: return cli_duration("storm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
+    case OPT_THINK: return cli_duration("storm: --think", optarg, 0, 60000, &o->think_ms);
+    case OPT_LOAD: return cli_count("storm: --load", optarg, 1, 10000000, &o->load);
+    case OPT_DURATION: return cli_duration("storm: --duration", optarg, 100, 3600000, &o->duration_ms);
+    case OPT_KILL_EVERY:
+      o->kill_leader = true;
+      return cli_duration("storm: --kill-every", optarg, 10, 3600000, &o->kill_every_ms);
+    case OPT_KILL_LEADER: o->kill_leader = true; return true;
+    default: return false;
   }
 }
 
@@ -105,11 +91,9 @@ static int parse(storm_options *o, int argc, char **argv) {
       (void)fputs(cli_help("storm"), stdout);
       return cli_finish(CLI_OK);
     }
-    if (!set_option(o, option))
-      return CLI_FAILED;
+    if (!set_option(o, option)) return CLI_FAILED;
   }
-  if (optind < argc)
-    return cli_fail("storm: '%s' is one argument too many: only options are accepted", argv[optind]);
+  if (optind < argc) return cli_fail("storm: '%s' is one argument too many: only options are accepted", argv[optind]);
   return -1;
 }
 
@@ -141,8 +125,7 @@ static bool make_shared(storm *s) {
   s->shared = memory;
   int64_t columns = s->options.modes[STORM_NONE] && s->options.modes[STORM_CORRAL] ? COLUMNS_TWO : COLUMNS_ONE;
   s->shared->bucket_ms = (s->options.duration_ms + columns - 1) / columns;
-  if (!storm_herd_odds(s))
-    cli_say("storm: out of memory");
+  if (!storm_herd_odds(s)) cli_say("storm: out of memory");
   return s->shared->odds != NULL;
 }
 
@@ -155,8 +138,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 }
 
 static void clean_up(storm *s) {
-  if (s->folder[0] != '\0')
-    (void)nftw(s->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  if (s->folder[0] != '\0') (void)nftw(s->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
   if (s->shared != NULL) {
     free(s->shared->odds);
     (void)munmap(s->shared, s->shared_size);
@@ -171,10 +153,8 @@ static bool give_birth(storm *s, storm_mode mode, storm_slot *slot) {
   atomic_store(&slot->computing, 0);
   atomic_store(&slot->ready, 0);
   pid_t pid = fork();
-  if (pid == 0)
-    storm_herd(s, mode, slot, births);
-  if (pid < 0)
-    cli_say("storm: fork: %s", strerror(errno));
+  if (pid == 0) storm_herd(s, mode, slot, births);
+  if (pid < 0) cli_say("storm: fork: %s", strerror(errno));
   slot->pid = pid;
   return pid > 0;
 }
@@ -184,11 +164,9 @@ static bool all_live(storm *s) {
   for (int64_t i = 0; i < s->options.processes; i++) {
     storm_slot *slot = &s->shared->slots[i];
     int status = 0;
-    if (slot->pid <= 0 || waitpid(slot->pid, &status, WNOHANG) == 0)
-      continue;
+    if (slot->pid <= 0 || waitpid(slot->pid, &status, WNOHANG) == 0) continue;
     slot->pid = 0;
-    if (WIFSIGNALED(status))
-      cli_say("storm: a process of the herd was ended by signal %d", WTERMSIG(status));
+    if (WIFSIGNALED(status)) cli_say("storm: a process of the herd was ended by signal %d", WTERMSIG(status));
     return false;
   }
   return true;
@@ -196,18 +174,15 @@ static bool all_live(storm *s) {
 
 static bool all_ready(const storm *s) {
   for (int64_t i = 0; i < s->options.processes; i++)
-    if (atomic_load(&s->shared->slots[i].ready) == 0)
-      return false;
+    if (atomic_load(&s->shared->slots[i].ready) == 0) return false;
   return true;
 }
 
 static bool start_herd(storm *s, storm_mode mode) {
   for (int64_t i = 0; i < s->options.processes; i++)
-    if (!give_birth(s, mode, &s->shared->slots[i]))
-      return false;
+    if (!give_birth(s, mode, &s->shared->slots[i])) return false;
   for (int64_t end = cli_now_ms() + START_MS; !all_ready(s) && !interrupted; nap(1)) {
-    if (!all_live(s))
-      return false;
+    if (!all_live(s)) return false;
     if (cli_now_ms() > end) {
       cli_say("storm: the herd did not start within 10s");
       return false;
@@ -222,8 +197,7 @@ static void end_herd(storm *s) {
   for (int64_t i = 0; i < s->options.processes; i++) {
     storm_slot *slot = &s->shared->slots[i];
     while (slot->pid > 0 && waitpid(slot->pid, NULL, WNOHANG) == 0) {
-      if (cli_now_ms() > end)
-        (void)kill(slot->pid, SIGKILL);
+      if (cli_now_ms() > end) (void)kill(slot->pid, SIGKILL);
       nap(STEP_MS);
     }
     slot->pid = 0;
@@ -234,8 +208,7 @@ static void end_herd(storm *s) {
 static bool kill_leader(storm *s, storm_mode mode) {
   for (int64_t i = 0; i < s->options.processes; i++) {
     storm_slot *slot = &s->shared->slots[i];
-    if (atomic_load(&slot->computing) <= 0)
-      continue;
+    if (atomic_load(&slot->computing) <= 0) continue;
     atomic_store(&s->shared->killed_ns, cli_now_ns());
     (void)kill(slot->pid, SIGKILL);
     (void)waitpid(slot->pid, NULL, 0);
@@ -252,15 +225,13 @@ static bool kill_leader(storm *s, storm_mode mode) {
 static void show_progress(const storm *s, storm_mode mode, int64_t ms, bool last) {
   const storm_result *r = &s->shared->results[mode];
   bool terminal = isatty(STDERR_FILENO) != 0;
-  if (s->cli->quiet || (!terminal && !last))
-    return;
+  if (s->cli->quiet || (!terminal && !last)) return;
   char line[160];
   int n = snprintf(line, sizeof line, "%s%-6s %5.1f s  %llu requests, %llu computes, %.1f s in the database%s",
                    terminal ? "\r\033[K" : "corral: storm: ", storm_mode_names[mode], (double)ms / 1000,
                    atomic_load(&r->requests), atomic_load(&r->computes), (double)atomic_load(&r->database_us) / 1e6,
                    last ? "\n" : "");
-  if (n > 0)
-    (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+  if (n > 0) (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
 /* False when the herd broke. */
@@ -277,8 +248,7 @@ static bool watch_herd(storm *s, storm_mode mode) {
       show_progress(s, mode, now - begin, false);
       next_progress = now + PROGRESS_MS;
     }
-    if (o->kill_leader && now >= next_kill && kill_leader(s, mode))
-      next_kill = now + o->kill_every_ms;
+    if (o->kill_leader && now >= next_kill && kill_leader(s, mode)) next_kill = now + o->kill_every_ms;
     ok = all_live(s);
     nap(STEP_MS);
   }
@@ -297,8 +267,7 @@ static bool run_mode(storm *s, storm_mode mode) {
 }
 
 static void introduce(const storm *s) {
-  if (s->cli->quiet)
-    return;
+  if (s->cli->quiet) return;
   const storm_options *o = &s->options;
   cli_say("storm: one query alone takes %.0f ms (%lld rows)", (double)s->query_us / 1000, (long long)o->load);
   cli_say("storm: %lld processes x %lld threads, %lld key%s, ttl %.1f s, on %s", (long long)o->processes,
@@ -307,13 +276,11 @@ static void introduce(const storm *s) {
 }
 
 static int run_modes(storm *s) {
-  if (!storm_db_make(s))
-    return CLI_FAILED;
+  if (!storm_db_make(s)) return CLI_FAILED;
   introduce(s);
   unsigned long long wrong = 0;
   for (storm_mode mode = 0; mode < STORM_MODES && !interrupted; mode++) {
-    if (s->options.modes[mode] && !run_mode(s, mode))
-      return CLI_FAILED;
+    if (s->options.modes[mode] && !run_mode(s, mode)) return CLI_FAILED;
     wrong += atomic_load(&s->shared->results[mode].wrong);
   }
   if (s->cli->json)
@@ -326,11 +293,17 @@ static int run_modes(storm *s) {
 int cli_storm(const cli_globals *cli, int argc, char **argv) {
   static storm s;
   s = (storm){.cli = cli};
-  s.options = (storm_options){.modes = {true, true}, .processes = 4, .threads = 25, .keys = 1, .zipf = 1,
-                              .ttl_ms = 2000, .think_ms = 10, .duration_ms = 8000, .kill_every_ms = 1000};
+  s.options = (storm_options){.modes = {true, true},
+                              .processes = 4,
+                              .threads = 25,
+                              .keys = 1,
+                              .zipf = 1,
+                              .ttl_ms = 2000,
+                              .think_ms = 10,
+                              .duration_ms = 8000,
+                              .kill_every_ms = 1000};
   int exit_status = parse(&s.options, argc, argv);
-  if (exit_status >= 0)
-    return exit_status;
+  if (exit_status >= 0) return exit_status;
   struct sigaction action = {.sa_handler = on_signal};
   (void)sigaction(SIGINT, &action, NULL);
   (void)sigaction(SIGTERM, &action, NULL);

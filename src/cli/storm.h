@@ -15,9 +15,9 @@ enum {
   STORM_PROCESSES = 64,
   STORM_THREADS = 1024,
   STORM_KEYS = 100000,
-  STORM_COLUMNS = 400,    /* most buckets of the timeline */
+  STORM_COLUMNS = 400, /* most buckets of the timeline */
   STORM_PATH = 512,
-  HISTOGRAM_FINE = 32,    /* buckets per power of two */
+  HISTOGRAM_FINE = 32, /* buckets per power of two */
   HISTOGRAM = 36 * HISTOGRAM_FINE
 };
 
@@ -76,7 +76,7 @@ typedef struct storm_shared {
   int64_t bucket_ms;
   storm_result results[STORM_MODES];
   storm_slot slots[STORM_PROCESSES];
-  double *odds;           /* of keys 0..i, in order; set before the fork, private memory */
+  double *odds;             /* of keys 0..i, in order; set before the fork, private memory */
   atomic_uint generation[]; /* one per key: computes begun */
 } storm_shared;
 

@@ -37,8 +37,7 @@ static const char aggregate[] =
 static int progress(void *arg) { return atomic_load_explicit((atomic_int *)arg, memory_order_relaxed); }
 
 void storm_db_close(storm_db *db) {
-  if (db == NULL)
-    return;
+  if (db == NULL) return;
   (void)sqlite3_finalize(db->query);
   (void)sqlite3_close(db->sqlite);
   free(db);
@@ -46,8 +45,7 @@ void storm_db_close(storm_db *db) {
 
 static storm_db *open_as(const char *path, int flags, atomic_int *stop) {
   storm_db *db = calloc(1, sizeof *db);
-  if (db == NULL)
-    return NULL;
+  if (db == NULL) return NULL;
   db->stop = stop;
   if (sqlite3_open_v2(path, &db->sqlite, flags | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK) {
     sqlite3_progress_handler(db->sqlite, PROGRESS_STEPS, progress, stop);
@@ -63,8 +61,7 @@ static bool prepare(storm_db *db) {
 
 storm_db *storm_db_open(const char *path, atomic_int *stop) {
   storm_db *db = open_as(path, SQLITE_OPEN_READONLY, stop);
-  if (db != NULL && prepare(db))
-    return db;
+  if (db != NULL && prepare(db)) return db;
   storm_db_close(db);
   return NULL;
 }
@@ -73,8 +70,7 @@ bool storm_db_query(storm_db *db, int64_t rows, unsigned key, int64_t *ret) {
   (void)sqlite3_reset(db->query);
   bool ok = sqlite3_bind_int64(db->query, 1, rows) == SQLITE_OK && sqlite3_bind_int64(db->query, 2, key) == SQLITE_OK &&
             sqlite3_step(db->query) == SQLITE_ROW;
-  if (ok)
-    *ret = sqlite3_column_int64(db->query, 0);
+  if (ok) *ret = sqlite3_column_int64(db->query, 0);
   (void)sqlite3_reset(db->query);
   return ok;
 }
@@ -94,11 +90,9 @@ static int64_t measure(storm_db *db, int64_t rows) {
   for (int i = 0; i < 2; i++) {
     int64_t sum = 0;
     int64_t begin = cli_now_ns();
-    if (!storm_db_query(db, rows, 0, &sum))
-      return -1;
+    if (!storm_db_query(db, rows, 0, &sum)) return -1;
     int64_t us = (cli_now_ns() - begin) / 1000;
-    if (best < 0 || us < best)
-      best = us;
+    if (best < 0 || us < best) best = us;
   }
   return best < 1 ? 1 : best;
 }
@@ -112,8 +106,7 @@ static bool build(storm *s, storm_db *db) {
   if (calibrate && s->query_us > 0 && s->query_us < TARGET_US) {
     int64_t wanted = rows * TARGET_US / s->query_us;
     wanted = wanted < ROWS_MOST ? wanted : ROWS_MOST;
-    if (!add_rows(db, rows, wanted))
-      return false;
+    if (!add_rows(db, rows, wanted)) return false;
     rows = wanted;
     s->query_us = measure(db, rows);
   }

@@ -43,8 +43,7 @@ static bool stopped(const herd *h) { return atomic_load_explicit(&h->s->shared->
 
 static void raise_to(atomic_llong *most, int64_t n) {
   long long seen = atomic_load_explicit(most, memory_order_relaxed);
-  while (seen < n && !atomic_compare_exchange_weak(most, &seen, n))
-    continue;
+  while (seen < n && !atomic_compare_exchange_weak(most, &seen, n)) continue;
 }
 
 static void pause_ms(double ms) {
@@ -68,12 +67,9 @@ bool storm_herd_odds(storm *s) {
   size_t keys = (size_t)s->options.keys;
   double *odds = malloc(keys * sizeof *odds);
   double sum = 0;
-  if (odds == NULL)
-    return false;
-  for (size_t i = 0; i < keys; i++)
-    odds[i] = sum += pow((double)(i + 1), -s->options.zipf);
-  for (size_t i = 0; i < keys; i++)
-    odds[i] /= sum;
+  if (odds == NULL) return false;
+  for (size_t i = 0; i < keys; i++) odds[i] = sum += pow((double)(i + 1), -s->options.zipf);
+  for (size_t i = 0; i < keys; i++) odds[i] /= sum;
   s->shared->odds = odds;
   return true;
 }
@@ -106,11 +102,9 @@ static bool is_right(const member *m, const void *data, size_t size) {
   unsigned generation = 0;
   int64_t sum = 0;
   uint64_t check = 0;
-  if (size > VALUE_ROOM)
-    return false;
+  if (size > VALUE_ROOM) return false;
   memcpy(text, data, size);
-  if (sscanf(text, "%u %u %" SCNd64 " %" SCNx64, &key, &generation, &sum, &check) != 4)
-    return false;
+  if (sscanf(text, "%u %u %" SCNd64 " %" SCNx64, &key, &generation, &sum, &check) != 4) return false;
   return key == m->key && generation >= 1 && generation <= atomic_load(&m->herd->s->shared->generation[key]) &&
          check == check_of(key, generation, sum);
 }
@@ -124,16 +118,13 @@ static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
   unsigned generation = atomic_fetch_add(&shared->generation[m->key], 1) + 1;
   int64_t sum = 0;
   add(&h->result->computes, 1);
-  if (column >= 0 && column < STORM_COLUMNS)
-    (void)atomic_fetch_add(&h->result->timeline[column], 1);
+  if (column >= 0 && column < STORM_COLUMNS) (void)atomic_fetch_add(&h->result->timeline[column], 1);
   (void)atomic_fetch_add(&h->slot->computing, 1);
-  if (m->db == NULL)
-    m->db = storm_db_open(h->s->database, &shared->stop);
+  if (m->db == NULL) m->db = storm_db_open(h->s->database, &shared->stop);
   bool ok = m->db != NULL && storm_db_query(m->db, h->s->options.load, m->key, &sum);
   (void)atomic_fetch_sub(&h->slot->computing, 1);
   add(&h->result->database_us, (uint64_t)(cli_now_ns() - begin) / 1000);
-  if (!ok)
-    return false;
+  if (!ok) return false;
   int64_t killed = atomic_exchange(&shared->killed_ns, 0);
   if (killed != 0) {
     int64_t us = (cli_now_ns() - killed) / 1000;
@@ -154,15 +145,13 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   size_t size = 0;
   (void)key;
   (void)key_len;
-  if (make_value(arg, text, &size))
-    return corral_fill_bytes(fill, text, size);
+  if (make_value(arg, text, &size)) return corral_fill_bytes(fill, text, size);
   corral_fill_fail(fill, 1, "the query failed");
   return CORRAL_OK;
 }
 
 static int judge(const member *m, corral_value *value) {
-  if (!is_right(m, corral_value_data(value), corral_value_size(value)))
-    add(&m->herd->result->wrong, 1);
+  if (!is_right(m, corral_value_data(value), corral_value_size(value))) add(&m->herd->result->wrong, 1);
   corral_value_unref(value);
   return CORRAL_OK;
 }
@@ -176,14 +165,11 @@ static int ask_corral(member *m, const char *key, size_t key_len, const corral_p
 static int ask_cache_aside(member *m, const char *key, size_t key_len, const corral_policy *policy) {
   corral_value *value = NULL;
   int status = corral_get(m->herd->c, key, key_len, policy, &value);
-  if (status == CORRAL_OK)
-    return judge(m, value);
-  if (status != CORRAL_EMISS && status != CORRAL_EUNAVAILABLE)
-    return status;
+  if (status == CORRAL_OK) return judge(m, value);
+  if (status != CORRAL_EMISS && status != CORRAL_EUNAVAILABLE) return status;
   char text[VALUE_ROOM];
   size_t size = 0;
-  if (!make_value(m, text, &size))
-    return CORRAL_EFAILED;
+  if (!make_value(m, text, &size)) return CORRAL_EFAILED;
   (void)corral_set(m->herd->c, key, key_len, policy, text, size);
   return CORRAL_OK;
 }
@@ -212,12 +198,10 @@ static void request(member *m) {
 static void *live(void *arg) {
   member *m = arg;
   herd *h = m->herd;
-  while (atomic_load(&h->s->shared->go) == 0 && !stopped(h))
-    pause_ms(1);
+  while (atomic_load(&h->s->shared->go) == 0 && !stopped(h)) pause_ms(1);
   while (!stopped(h)) {
     request(m);
-    if (h->s->options.think_ms > 0)
-      pause_ms(2 * next_share(&m->random) * (double)h->s->options.think_ms);
+    if (h->s->options.think_ms > 0) pause_ms(2 * next_share(&m->random) * (double)h->s->options.think_ms);
   }
   storm_db_close(m->db);
   (void)atomic_fetch_sub(&h->living, 1);
@@ -240,16 +224,14 @@ static bool start_threads(herd *h, unsigned seed) {
   pthread_attr_t attributes;
   size_t threads = (size_t)h->s->options.threads;
   member *members = calloc(threads, sizeof *members);
-  if (members == NULL || pthread_attr_init(&attributes) != 0)
-    return false;
+  if (members == NULL || pthread_attr_init(&attributes) != 0) return false;
   (void)pthread_attr_setstacksize(&attributes, STACK);
   (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   for (size_t i = 0; i < threads; i++) {
     pthread_t thread;
     members[i] = (member){.herd = h, .random = (uint64_t)seed << 32 | i};
     (void)atomic_fetch_add(&h->living, 1);
-    if (pthread_create(&thread, &attributes, live, &members[i]) != 0)
-      return false;
+    if (pthread_create(&thread, &attributes, live, &members[i]) != 0) return false;
   }
   return true;
 }
@@ -262,13 +244,10 @@ void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed) {
   (void)signal(SIGINT, SIG_IGN);
   (void)signal(SIGTERM, SIG_DFL);
   h = (herd){.s = s, .mode = mode, .slot = slot, .result = &s->shared->results[mode]};
-  if (getppid() != parent || !open_corral(&h, parent) || !start_threads(&h, seed))
-    _exit(CLI_FAILED);
+  if (getppid() != parent || !open_corral(&h, parent) || !start_threads(&h, seed)) _exit(CLI_FAILED);
   atomic_store(&slot->ready, 1);
-  while (!stopped(&h))
-    pause_ms(5);
-  for (int64_t end = cli_now_ms() + GRACE_MS; atomic_load(&h.living) > 0 && cli_now_ms() < end;)
-    pause_ms(1);
+  while (!stopped(&h)) pause_ms(5);
+  for (int64_t end = cli_now_ms() + GRACE_MS; atomic_load(&h.living) > 0 && cli_now_ms() < end;) pause_ms(1);
   if (atomic_load(&h.living) == 0)
     corral_close(h.c);
   else

@@ -16,8 +16,7 @@ enum { HEIGHT = 8, EIGHTHS = 8, LABEL = 6 };
 
 /* Exact below 32 us; above, the top five bits after the leading one choose among 32 buckets of each power of two. */
 static size_t bucket_of(uint64_t us) {
-  if (us < HISTOGRAM_FINE)
-    return (size_t)us;
+  if (us < HISTOGRAM_FINE) return (size_t)us;
   unsigned power = 63 - (unsigned)__builtin_clzll(us);
   size_t bucket = (size_t)(power - 4) * HISTOGRAM_FINE + (size_t)((us >> (power - 5)) & (HISTOGRAM_FINE - 1));
   return bucket < HISTOGRAM ? bucket : HISTOGRAM - 1;
@@ -25,8 +24,7 @@ static size_t bucket_of(uint64_t us) {
 
 /* The largest value of a bucket. */
 static int64_t bucket_top(size_t bucket) {
-  if (bucket < HISTOGRAM_FINE)
-    return (int64_t)bucket;
+  if (bucket < HISTOGRAM_FINE) return (int64_t)bucket;
   size_t power = bucket / HISTOGRAM_FINE + 4;
   uint64_t fine = bucket % HISTOGRAM_FINE + HISTOGRAM_FINE;
   return (int64_t)(((fine + 1) << (power - 5)) - 1);
@@ -40,12 +38,10 @@ void storm_record(storm_histogram *h, int64_t us) {
 int64_t storm_quantile(const storm_histogram *h, double q) {
   unsigned long long total = 0;
   unsigned long long seen = 0;
-  for (size_t i = 0; i < HISTOGRAM; i++)
-    total += atomic_load(&h->count[i]);
+  for (size_t i = 0; i < HISTOGRAM; i++) total += atomic_load(&h->count[i]);
   for (size_t i = 0; i < HISTOGRAM; i++) {
     seen += atomic_load(&h->count[i]);
-    if (seen > 0 && (double)seen >= q * (double)total)
-      return bucket_top(i);
+    if (seen > 0 && (double)seen >= q * (double)total) return bucket_top(i);
   }
   return 0;
 }
@@ -73,10 +69,10 @@ static void print_row(const storm *s, storm_mode mode) {
   char p50[CLI_DURATION_TEXT];
   char p99[CLI_DURATION_TEXT];
   char most[CLI_DURATION_TEXT];
-  (void)printf("%-7s %9llu %9llu %9s %9s %9s %7llu %6llu %9.1f s\n", storm_mode_names[mode],
-               atomic_load(&r->requests), atomic_load(&r->computes), us_text(p50, quantile_of(r, 0.5)),
-               us_text(p99, quantile_of(r, 0.99)), us_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors),
-               atomic_load(&r->wrong), (double)atomic_load(&r->database_us) / 1e6);
+  (void)printf("%-7s %9llu %9llu %9s %9s %9s %7llu %6llu %9.1f s\n", storm_mode_names[mode], atomic_load(&r->requests),
+               atomic_load(&r->computes), us_text(p50, quantile_of(r, 0.5)), us_text(p99, quantile_of(r, 0.99)),
+               us_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors), atomic_load(&r->wrong),
+               (double)atomic_load(&r->database_us) / 1e6);
 }
 
 static void print_notes(const storm *s, storm_mode mode) {
@@ -121,8 +117,7 @@ static plot make_plot(const storm *s) {
   p.columns = (int)((s->options.duration_ms + s->shared->bucket_ms - 1) / s->shared->bucket_ms);
   p.columns = p.columns < STORM_COLUMNS ? p.columns : STORM_COLUMNS;
   for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
-    if (!s->options.modes[mode])
-      continue;
+    if (!s->options.modes[mode]) continue;
     p.modes[p.panels++] = mode;
     for (int i = 0; i < p.columns; i++) {
       unsigned n = atomic_load(&s->shared->results[mode].timeline[i]);
@@ -159,8 +154,7 @@ static void draw_axis(const plot *p) {
   (void)printf("%*s ", LABEL, "");
   for (int panel = 0; panel < p->panels; panel++) {
     (void)fputs(p->unicode ? "└" : "+", stdout);
-    for (int i = 0; i < p->columns; i++)
-      (void)fputs(p->unicode ? "─" : "-", stdout);
+    for (int i = 0; i < p->columns; i++) (void)fputs(p->unicode ? "─" : "-", stdout);
     (void)fputs(panel + 1 < p->panels ? "  " : "\n", stdout);
   }
   (void)printf("%*s ", LABEL, "");
@@ -176,8 +170,7 @@ static void draw(const storm *s) {
   (void)printf("\nComputes begun per %lld ms\n%*s ", (long long)s->shared->bucket_ms, LABEL, "");
   for (int panel = 0; panel < p.panels; panel++)
     (void)printf(" %-*s%s", p.columns, storm_mode_names[p.modes[panel]], panel + 1 < p.panels ? "  " : "\n");
-  for (int row = HEIGHT - 1; row >= 0; row--)
-    draw_row(&p, row);
+  for (int row = HEIGHT - 1; row >= 0; row--) draw_row(&p, row);
   draw_axis(&p);
 }
 
@@ -185,11 +178,9 @@ void storm_report(const storm *s) {
   (void)printf("\n%-7s %9s %9s %9s %9s %9s %7s %6s %11s\n", "mode", "requests", "computes", "p50", "p99", "max",
                "errors", "wrong", "database");
   for (storm_mode mode = 0; mode < STORM_MODES; mode++)
-    if (s->options.modes[mode])
-      print_row(s, mode);
+    if (s->options.modes[mode]) print_row(s, mode);
   for (storm_mode mode = 0; mode < STORM_MODES; mode++)
-    if (s->options.modes[mode])
-      print_notes(s, mode);
+    if (s->options.modes[mode]) print_notes(s, mode);
   draw(s);
 }
 
@@ -223,8 +214,7 @@ void storm_report_json(const storm *s) {
                (long long)s->query_us, (long long)s->shared->bucket_ms);
   bool first = true;
   for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
-    if (!o->modes[mode])
-      continue;
+    if (!o->modes[mode]) continue;
     (void)printf("%s", first ? "" : ",");
     json_mode(s, mode);
     first = false;

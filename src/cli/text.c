@@ -3,104 +3,96 @@
 
 #include <string.h>
 
-static const char help_main[] =
-    "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
-    "Build a thing once while everyone who asks for it waits, on one host or many.\n"
-    "\n"
-    "  run -- CMD...       run a command at most once; replay its output to everyone\n"
-    "  get KEY             print a stored value\n"
-    "  set KEY [VALUE]     store a value (from stdin without VALUE)\n"
-    "  invalidate KEY...   never serve what is stored, nor what is being computed\n"
-    "  expire KEY...       end the fresh life now; stale may still be served\n"
-    "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
-    "  storm               let a herd loose on a database, without and with corral\n"
-    "\n"
-    "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
-    "                        default: lmdb: in your cache folder, corral/store\n"
-    "      --namespace NAME  put NAME: before each key (CORRAL_NAMESPACE)\n"
-    "      --json            answer in JSON (CORRAL_JSON)\n"
-    "  -q, --quiet           no notes on stderr, only errors (CORRAL_QUIET)\n"
-    "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
-    "      --help            this text; corral SUBCOMMAND --help: that one's\n"
-    "      --version         the version\n"
-    "\n"
-    "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";
+static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
+                                "Build a thing once while everyone who asks for it waits, on one host or many.\n"
+                                "\n"
+                                "  run -- CMD...       run a command at most once; replay its output to everyone\n"
+                                "  get KEY             print a stored value\n"
+                                "  set KEY [VALUE]     store a value (from stdin without VALUE)\n"
+                                "  invalidate KEY...   never serve what is stored, nor what is being computed\n"
+                                "  expire KEY...       end the fresh life now; stale may still be served\n"
+                                "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
+                                "  storm               let a herd loose on a database, without and with corral\n"
+                                "\n"
+                                "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
+                                "                        default: lmdb: in your cache folder, corral/store\n"
+                                "      --namespace NAME  put NAME: before each key (CORRAL_NAMESPACE)\n"
+                                "      --json            answer in JSON (CORRAL_JSON)\n"
+                                "  -q, --quiet           no notes on stderr, only errors (CORRAL_QUIET)\n"
+                                "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
+                                "      --help            this text; corral SUBCOMMAND --help: that one's\n"
+                                "      --version         the version\n"
+                                "\n"
+                                "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";
 
-static const char help_run[] =
-    "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
-    "Run CMD at most once for everyone who asks for it now; replay its stdout, stderr\n"
-    "and exit status byte for byte. CMD reads /dev/null; output comes when it ends.\n"
-    "\n"
-    "  --key K             the key; default: the command and the context named below\n"
-    "  --env N             variable N is part of the key (may be repeated)\n"
-    "  --cwd               the working directory is part of the key\n"
-    "  --modtime FILE      time and size of FILE are part of the key (repeatable)\n"
-    "  --ttl D             how long a result is fresh; default 60s\n"
-    "  --stale D           how much longer it serves while CMD runs again or fails\n"
-    "  --wait D            how long to wait for another's run; default: --compute\n"
-    "  --compute D         longest run, then CMD is killed; default 10m\n"
-    "  --lease D           lease that shows the others CMD still runs; default 2s\n"
-    "  --cache-failures D  how long a failing CMD's result is kept; default 1s, 0 off\n"
-    "  --force             run it again, whatever is stored\n"
-    "\n"
-    "D is a whole number and ms, s, m, h or d: 500ms, 2m.\n"
-    "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed,\n"
-    "126 CMD can't be executed, 127 CMD not found, 128+N CMD was ended by signal N.\n";
+static const char help_run[] = "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
+                               "Run CMD at most once for everyone who asks for it now; replay its stdout, stderr\n"
+                               "and exit status byte for byte. CMD reads /dev/null; output comes when it ends.\n"
+                               "\n"
+                               "  --key K             the key; default: the command and the context named below\n"
+                               "  --env N             variable N is part of the key (may be repeated)\n"
+                               "  --cwd               the working directory is part of the key\n"
+                               "  --modtime FILE      time and size of FILE are part of the key (repeatable)\n"
+                               "  --ttl D             how long a result is fresh; default 60s\n"
+                               "  --stale D           how much longer it serves while CMD runs again or fails\n"
+                               "  --wait D            how long to wait for another's run; default: --compute\n"
+                               "  --compute D         longest run, then CMD is killed; default 10m\n"
+                               "  --lease D           lease that shows the others CMD still runs; default 2s\n"
+                               "  --cache-failures D  how long a failing CMD's result is kept; default 1s, 0 off\n"
+                               "  --force             run it again, whatever is stored\n"
+                               "\n"
+                               "D is a whole number and ms, s, m, h or d: 500ms, 2m.\n"
+                               "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed,\n"
+                               "126 CMD can't be executed, 127 CMD not found, 128+N CMD was ended by signal N.\n";
 
-static const char help_get[] =
-    "Usage: corral get KEY\n"
-    "Print the value stored under KEY, byte for byte. It is not computed.\n"
-    "\n"
-    "Exit: 0 printed, 1 nothing usable is stored, 125 corral failed.\n";
+static const char help_get[] = "Usage: corral get KEY\n"
+                               "Print the value stored under KEY, byte for byte. It is not computed.\n"
+                               "\n"
+                               "Exit: 0 printed, 1 nothing usable is stored, 125 corral failed.\n";
 
-static const char help_set[] =
-    "Usage: corral set [OPTION]... KEY [VALUE | -]\n"
-    "Store VALUE, or all of stdin, under KEY. A compute under way is voided.\n"
-    "\n"
-    "  --ttl D    how long it is fresh; default 60s\n"
-    "  --stale D  how much longer it may be served while it is rebuilt, or that fails\n"
-    "\n"
-    "D is a whole number and ms, s, m, h or d: 500ms, 2m.\n"
-    "Exit: 0 stored, 125 corral failed: nothing is known to be stored.\n";
+static const char help_set[] = "Usage: corral set [OPTION]... KEY [VALUE | -]\n"
+                               "Store VALUE, or all of stdin, under KEY. A compute under way is voided.\n"
+                               "\n"
+                               "  --ttl D    how long it is fresh; default 60s\n"
+                               "  --stale D  how much longer it may be served while it is rebuilt, or that fails\n"
+                               "\n"
+                               "D is a whole number and ms, s, m, h or d: 500ms, 2m.\n"
+                               "Exit: 0 stored, 125 corral failed: nothing is known to be stored.\n";
 
-static const char help_invalidate[] =
-    "Usage: corral invalidate KEY...\n"
-    "Never serve again what was computed until now, nor what is being computed.\n"
-    "\n"
-    "Exit: 0 done (also when nothing was stored), 125 failed for at least one KEY.\n";
+static const char help_invalidate[] = "Usage: corral invalidate KEY...\n"
+                                      "Never serve again what was computed until now, nor what is being computed.\n"
+                                      "\n"
+                                      "Exit: 0 done (also when nothing was stored), 125 failed for at least one KEY.\n";
 
-static const char help_expire[] =
-    "Usage: corral expire KEY...\n"
-    "End the fresh life now: the value still serves inside its grace (--stale).\n"
-    "\n"
-    "Exit: 0 done (also when nothing was stored), 125 failed for at least one KEY.\n";
+static const char help_expire[] = "Usage: corral expire KEY...\n"
+                                  "End the fresh life now: the value still serves inside its grace (--stale).\n"
+                                  "\n"
+                                  "Exit: 0 done (also when nothing was stored), 125 failed for at least one KEY.\n";
 
-static const char help_inspect[] =
-    "Usage: corral [--json] inspect KEY\n"
-    "Show what the store keeps under KEY: state, age, lives, cost, size, who holds\n"
-    "the lease and for how long, and a remembered failure.\n"
-    "\n"
-    "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
+static const char help_inspect[] = "Usage: corral [--json] inspect KEY\n"
+                                   "Show what the store keeps under KEY: state, age, lives, cost, size, who holds\n"
+                                   "the lease and for how long, and a remembered failure.\n"
+                                   "\n"
+                                   "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
 
-static const char help_storm[] =
-    "Usage: corral [--json] storm [OPTION]...\n"
-    "A herd asks for values that cost a real SQLite query; counts what reaches it.\n"
-    "\n"
-    "  --mode M         none (cache-aside), corral, or both; default both\n"
-    "  --processes P    default 4\n"
-    "  --threads C      threads in each process; default 25\n"
-    "  --keys N         default 1\n"
-    "  --zipf S         skew of the choice of keys; default 1, 0 is even\n"
-    "  --ttl D          fresh life; default 2s\n"
-    "  --stale D        grace after it; default 0\n"
-    "  --think D        mean pause of a thread between requests; default 10ms\n"
-    "  --load N         rows in the query; default: so that one takes about 50 ms\n"
-    "  --duration D     of each mode; default 8s\n"
-    "  --kill-leader    now and then SIGKILL a process that is computing\n"
-    "  --kill-every D   how often; default 1s; implies --kill-leader\n"
-    "\n"
-    "Without --store it uses a store of its own, lmdb: in a temporary folder.\n"
-    "Exit: 0; 1 when a value was wrong; 125 corral failed; 130 after Ctrl-C.\n";
+static const char help_storm[] = "Usage: corral [--json] storm [OPTION]...\n"
+                                 "A herd asks for values that cost a real SQLite query; counts what reaches it.\n"
+                                 "\n"
+                                 "  --mode M         none (cache-aside), corral, or both; default both\n"
+                                 "  --processes P    default 4\n"
+                                 "  --threads C      threads in each process; default 25\n"
+                                 "  --keys N         default 1\n"
+                                 "  --zipf S         skew of the choice of keys; default 1, 0 is even\n"
+                                 "  --ttl D          fresh life; default 2s\n"
+                                 "  --stale D        grace after it; default 0\n"
+                                 "  --think D        mean pause of a thread between requests; default 10ms\n"
+                                 "  --load N         rows in the query; default: so that one takes about 50 ms\n"
+                                 "  --duration D     of each mode; default 8s\n"
+                                 "  --kill-leader    now and then SIGKILL a process that is computing\n"
+                                 "  --kill-every D   how often; default 1s; implies --kill-leader\n"
+                                 "\n"
+                                 "Without --store it uses a store of its own, lmdb: in a temporary folder.\n"
+                                 "Exit: 0; 1 when a value was wrong; 125 corral failed; 130 after Ctrl-C.\n";
 
 const char *cli_help(const char *subcommand) {
   static const struct {
@@ -112,7 +104,6 @@ const char *cli_help(const char *subcommand) {
   };
   if (subcommand != NULL)
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
-      if (strcmp(pages[i].name, subcommand) == 0)
-        return pages[i].text;
+      if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;
   return help_main;
 }

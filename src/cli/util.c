@@ -17,14 +17,11 @@ static void say(const char *format, va_list args) {
   char line[1024] = "corral: ";
   size_t head = strlen(line);
   int n = vsnprintf(line + head, sizeof line - head - 1, format, args);
-  if (n < 0)
-    return;
+  if (n < 0) return;
   size_t size = head + (size_t)n;
-  if (size > sizeof line - 2)
-    size = sizeof line - 2;
+  if (size > sizeof line - 2) size = sizeof line - 2;
   for (size_t i = 0; i < size; i++)
-    if ((unsigned char)line[i] < ' ')
-      line[i] = ' ';
+    if ((unsigned char)line[i] < ' ') line[i] = ' ';
   line[size++] = '\n';
   (void)cli_write(STDERR_FILENO, line, size);
 }
@@ -72,13 +69,10 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
   const char *detail = error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
   cli_say("%s: %s", cli_key_text(text, key, key_len), detail);
   switch (status) {
-  case CORRAL_EDEADLINE:
-    return CLI_DEADLINE;
-  case CORRAL_EMISS:
-  case CORRAL_ENOTFOUND:
-    return CLI_MISS;
-  default:
-    return CLI_FAILED;
+    case CORRAL_EDEADLINE: return CLI_DEADLINE;
+    case CORRAL_EMISS:
+    case CORRAL_ENOTFOUND: return CLI_MISS;
+    default: return CLI_FAILED;
   }
 }
 
@@ -87,13 +81,10 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
 /* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
 static size_t utf8_length(const unsigned char *at, size_t left) {
   size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
-  if (at[0] >= 0xf0 && at[0] <= 0xf4)
-    n = 4;
-  if (n == 0 || n > left)
-    return 0;
+  if (at[0] >= 0xf0 && at[0] <= 0xf4) n = 4;
+  if (n == 0 || n > left) return 0;
   for (size_t i = 1; i < n; i++)
-    if ((at[i] & 0xc0) != 0x80)
-      return 0;
+    if ((at[i] & 0xc0) != 0x80) return 0;
   bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
              (at[0] == 0xf4 && at[1] > 0x8f);
   return bad ? 0 : n;
@@ -108,8 +99,7 @@ void cli_json_string(FILE *f, const void *data, size_t size) {
       (void)fprintf(f, "\\u%04x", bytes[i]);
       n = 1;
     } else {
-      if (bytes[i] == '"' || bytes[i] == '\\')
-        (void)fputc('\\', f);
+      if (bytes[i] == '"' || bytes[i] == '\\') (void)fputc('\\', f);
       (void)fwrite(bytes + i, 1, n, f);
     }
     i += n;
@@ -130,8 +120,7 @@ static void list_options(const cli_grammar *grammar, char *text, size_t size) {
 int cli_option(const cli_grammar *grammar, int argc, char **argv) {
   opterr = 0;
   int got = getopt_long(argc, argv, grammar->shorts, grammar->longs, NULL);
-  if (got != '?' && got != ':')
-    return got;
+  if (got != '?' && got != ':') return got;
   const char *sub = grammar->name != NULL ? grammar->name : "";
   const char *colon = grammar->name != NULL ? ": " : "";
   const char *word = argv[optind - 1];
@@ -165,8 +154,7 @@ static bool unit_ms(const char *name, int64_t *ret) {
 
 /* Digits at the start of `text`; false when there are none or too many. */
 static bool digits(const char *text, char **end, int64_t *ret) {
-  if (text[0] < '0' || text[0] > '9')
-    return false;
+  if (text[0] < '0' || text[0] > '9') return false;
   errno = 0;
   long long n = strtoll(text, end, 10);
   *ret = n;
@@ -221,12 +209,12 @@ bool cli_real(const char *what, const char *text, double least, double most, dou
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   const struct unit *best = &units[0];
   for (size_t i = 0; i < UNITS; i++)
-    if (ms >= units[i].ms && (ms % units[i].ms == 0 || i == 1))
-      best = &units[i];
+    if (ms >= units[i].ms && (ms % units[i].ms == 0 || i == 1)) best = &units[i];
   if (ms % best->ms == 0)
     (void)snprintf(text, CLI_DURATION_TEXT, "%lld%s", (long long)(ms / best->ms), ms == 0 ? "" : best->name);
   else
-    (void)snprintf(text, CLI_DURATION_TEXT, "%lld.%03lld%s", (long long)(ms / 1000), (long long)(ms % 1000), best->name);
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld.%03lld%s", (long long)(ms / 1000), (long long)(ms % 1000),
+                   best->name);
   return text;
 }
 
@@ -235,18 +223,17 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
 static void print_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
   (void)arg;
   char text[CLI_KEY_TEXT] = "";
-  if (key != NULL)
-    (void)cli_key_text(text, key, key_len);
+  if (key != NULL) (void)cli_key_text(text, key, key_len);
   cli_say("event %s: %s%s%s%s%s%s", corral_event_name(event), corral_event_text(event), detail != NULL ? ": " : "",
           detail != NULL ? detail : "", key != NULL ? " [" : "", text, key != NULL ? "]" : "");
 }
 
 bool cli_open(const cli_globals *cli, corral **ret) {
   corral_error error = {0};
-  int status = corral_open(ret,
-                           CORRAL_OPTIONS(.store = cli->store, .name_space = cli->name_space,
-                                          .on_event = cli->verbose ? print_event : NULL),
-                           &error);
+  int status = corral_open(
+      ret,
+      CORRAL_OPTIONS(.store = cli->store, .name_space = cli->name_space, .on_event = cli->verbose ? print_event : NULL),
+      &error);
   if (status != CORRAL_OK)
     cli_say("--store %s: %s", cli->store, error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
@@ -256,10 +243,8 @@ bool cli_write(int fd, const void *data, size_t size) {
   const char *at = data;
   while (size > 0) {
     ssize_t n = write(fd, at, size);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0)
-      return false;
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
     at += n;
     size -= (size_t)n;
   }
@@ -267,8 +252,7 @@ bool cli_write(int fd, const void *data, size_t size) {
 }
 
 int cli_finish(int exit_status) {
-  if (fflush(stdout) != 0 || ferror(stdout))
-    return cli_fail("standard output: %s", strerror(errno));
+  if (fflush(stdout) != 0 || ferror(stdout)) return cli_fail("standard output: %s", strerror(errno));
   return exit_status;
 }
 
