@@ -4,9 +4,9 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads herd pool worker keeper memory corral api threads drive fault malloc)
-set(CORRAL_TESTS_live lmdb redis live storm conformance)
-set(CORRAL_TESTS_scripted scripted redis_scripted redis_errors)
+set(CORRAL_TESTS_threads herd pool memory threads)
+set(CORRAL_TESTS_live lmdb redis redis_tls storm leader sick cost api)
+set(CORRAL_TESTS_scripted redis_dialogue)
 
 set(CORRAL_TIMEOUT_pure 60)
 set(CORRAL_TIMEOUT_threads 120)

@@ -189,7 +189,7 @@ static void do_claim(run *r, crl_told *told) {
   corral_header wish;
   uint8_t header[CORRAL_HEADER];
   memset(&wish, 0, sizeof wish);
-  if (!r->has_token && crl_env_random(r->token, sizeof r->token) != CORRAL_OK) {
+  if (crl_env_random(r->token, sizeof r->token) != CORRAL_OK) {
     told->status = CORRAL_EIO;
     return;
   }

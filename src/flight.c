@@ -119,23 +119,22 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_COMPUTE;
 }
 
-static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
-  switch (told->status) {
-    case CORRAL_OK: return on_granted(flight, told);
-    case CORRAL_EBUSY: remember(flight, told); return consider(flight, told, 0);
-    case CORRAL_EUNKNOWN:
-      flight->leased = 1;
-      if (flight->claim_unknown++ == 0) return CRL_ASK_CLAIM;
-      flight->degraded = 1;
-      return CRL_ASK_RELEASE;
-    default: return degrade(flight, told->now, told->status);
-  }
+/* A claim whose reply was lost may have been granted, or may be granted later: the server can have it in a buffer still. Its
+ * token is given up, and must not be used again: a claim of it that arrives after an invalidate would revive the lease
+ * of a compute that began before. */
+static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
+  if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told->now, told->status);
+  flight->lost_claims++;
+  flight->unsure = 1;
+  flight->retry_ms = 0;
+  return CRL_ASK_RELEASE;
 }
 
-/* The lease may be ours, and can't be confirmed: given up as well as can be, computing goes on without. */
-static crl_ask after_unknown_claim(crl_flight *flight, const crl_told *told) {
-  flight->leased = 0;
-  return degrade(flight, told->now, CORRAL_EUNAVAILABLE);
+static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
+  if (told->status != CORRAL_OK && told->status != CORRAL_EBUSY) return on_claim_trouble(flight, told);
+  if (told->status == CORRAL_OK) return on_granted(flight, told);
+  remember(flight, told);
+  return consider(flight, told, 0);
 }
 
 static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
@@ -165,7 +164,11 @@ static crl_ask on_settle(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_release(crl_flight *flight, const crl_told *told) {
-  if (flight->degraded && flight->made == 0) return after_unknown_claim(flight, told);
+  if (flight->unsure) {
+    int answers = told->status == CORRAL_OK || told->status == CORRAL_ELOST;
+    flight->unsure = 0;
+    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM : degrade(flight, told->now, CORRAL_EUNAVAILABLE);
+  }
   flight->leased = 0;
   return conclude(flight, (crl_answer)flight->answer);
 }

@@ -11,7 +11,7 @@
 
 typedef enum crl_ask {
   CRL_ASK_GET = 1, /* look into the store */
-  CRL_ASK_CLAIM,   /* try to take the lease, under the flight's one token */
+  CRL_ASK_CLAIM,   /* try to take the lease, under a fresh token each time */
   CRL_ASK_WAIT,    /* until flight->until, or shorter */
   CRL_ASK_COMPUTE, /* run the user's function, the lease kept alive if flight->leased */
   CRL_ASK_SETTLE,  /* store what was computed, if the lease is still ours */
@@ -60,11 +60,12 @@ typedef struct crl_flight {
   uint64_t dice;
   uint8_t ask;       /* the outstanding one */
   uint8_t answered;
-  uint8_t leased;    /* the lease is ours, or may be */
+  uint8_t leased;    /* the lease is ours, as far as we were told */
   uint8_t degraded;  /* computing without the store's election */
   uint8_t last_look; /* the deadline has come: what this look finds is the end */
   uint8_t refresh;   /* the answer was stale and nobody is at it: claim behind the answer */
-  uint8_t claim_unknown; /* claims whose reply was lost */
+  uint8_t unsure;      /* the outstanding RELEASE is of a claim whose reply was lost */
+  uint8_t lost_claims; /* how many there were */
   uint8_t answer;    /* crl_answer: for ANSWER, now or after the RELEASE */
   uint8_t kept;      /* corral_kept: for COMPUTED */
   uint8_t made;      /* crl_made, 0 before COMPUTE: what an owner that is still there gets instead of a stale answer */
