@@ -163,26 +163,31 @@ static int ended(pid_t pid) {
   return end;
 }
 
-/* A process that claims `key`, says so, and never does anything again. With `heir`, its forked child lives on and holds
- * the read end's other side open: *heir_pid is that child. */
+/* A process that claims `key`, says so, and never does anything again. With `heir` it forks a child, *heir_pid, which
+ * lives on until the test's own process ends. */
 static pid_t stuck_leader(const char *uri, const char *key, int heir, pid_t *heir_pid) {
-  int ready[2];
+  int ready[2], life[2];
   assert_int_equal(pipe(ready), 0);
+  assert_int_equal(pipe(life), 0);
   pid_t pid = child();
   if (pid == 0) {
     kit k;
+    close(life[1]);
     if (kit_open(&k, uri, NULL) != CORRAL_OK || verb(&k, CORRAL_VERB_CLAIM, key, 99) != CORRAL_OK) _exit(1);
     pid_t other = heir ? fork() : 0;
-    if (heir && other == 0) {
-      for (;;) pause();
+    if (heir && other == 0) { /* speaks itself: its own first steps have closed what it inherited */
+      other = getpid();
+      if (write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
+      _exit(read(life[0], &other, 1) == 0 ? 0 : 1); /* it may outlive the leader, and not the test */
     }
-    if (write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
+    if (!heir && write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
     for (;;) pause();
   }
   close(ready[1]);
   pid_t other;
   assert_int_equal(read(ready[0], &other, sizeof other), sizeof other);
   close(ready[0]);
+  close(life[0]); /* the other end stays open as long as this process lives */
   if (heir_pid != NULL) *heir_pid = other;
   return pid;
 }

@@ -85,6 +85,8 @@ static const struct meaning {
     {"NOAUTH", CORRAL_EAUTH, "give user and password in the store URI: redis://user:password@host"},
     {"NOPERM", CORRAL_EAUTH, "allow this user (ACL SETUSER) the commands and keys that corral needs"},
     {"The user executing the script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"ERR The user executing the script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"ERR ACL failure in script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
     {"DENIED", CORRAL_EAUTH, "the server is in protected mode: set a password or bind it to its own host"},
     {"LOADING", CORRAL_EUNAVAILABLE, "the server is still reading its data"},
     {"MASTERDOWN", CORRAL_EUNAVAILABLE, "this replica has lost its primary: name the primary in the store URI"},

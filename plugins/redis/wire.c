@@ -70,8 +70,9 @@ static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *err
     char why[160];
     if (crl_redis_tls_handshake(wire, &want) == 1) return CORRAL_OK;
     if (want != 0) {
-      status = await(wire, want, deadline, error);
-      continue;
+      if (await(wire, want, deadline, NULL) == CORRAL_OK) continue;
+      status = failed(wire, error, "TLS", "no answer within the time allowed: does this port speak TLS?");
+      break;
     }
     crl_redis_tls_explain(wire, why, sizeof why);
     status = failed(wire, error, "TLS", why);
