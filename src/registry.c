@@ -4,6 +4,7 @@
  * folder it was installed to. */
 #include "registry.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -127,6 +128,34 @@ static void search_path(char *path, size_t size) {
            beside, beside[0] ? "/corral:" : "", CORRAL_PLUGIN_DIR, "");
 }
 
+/* Adds " NAME" for each plugin file of a folder. */
+static void list_folder(const char *folder, char *names, size_t size) {
+  static const char before[] = "corral_plugin_", after[] = ".so";
+  DIR *dir = opendir(folder);
+  if (dir == NULL) return;
+  for (struct dirent *file; (file = readdir(dir)) != NULL;) {
+    size_t len = strlen(file->d_name), used = strlen(names);
+    if (len <= sizeof before + sizeof after - 2 || memcmp(file->d_name, before, sizeof before - 1) != 0 ||
+        strcmp(file->d_name + len - (sizeof after - 1), after) != 0)
+      continue;
+    snprintf(names + used, size - used, " %.*s", (int)(len - sizeof before - sizeof after + 2), file->d_name + sizeof before - 1);
+  }
+  closedir(dir);
+}
+
+/* Those that are built in or loaded, and those that could be. */
+static void list_all(char *names, size_t size) {
+  char path[4096];
+  names[0] = '\0';
+  for (size_t i = 0; i < store_count; i++) {
+    size_t used = strlen(names);
+    snprintf(names + used, size - used, " %s", stores[i].schemes);
+  }
+  search_path(path, sizeof path);
+  for (char *save = NULL, *folder, *at = path; (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
+    list_folder(folder, names, size);
+}
+
 static int find_file(const char *scheme, corral_error *error) {
   char path[4096], name[64], file[4200];
   search_path(path, sizeof path);
@@ -136,11 +165,10 @@ static int find_file(const char *scheme, corral_error *error) {
     if (access(file, F_OK) == 0) return load(file, error);
   }
   search_path(path, sizeof path);
-  int used = 0;
-  char schemes[96] = "";
-  for (size_t i = 0; i < store_count && used >= 0 && (size_t)used < sizeof schemes; i++)
-    used += snprintf(schemes + used, sizeof schemes - (size_t)used, "%s%s", i > 0 ? " " : "", stores[i].schemes);
-  return crl_status_fail(error, CORRAL_ENOPLUGIN, "no store plugin for '%.20s:'; there are: %s; looked for corral_plugin_%.20s.so in %.100s", scheme, schemes, name, path);
+  char names[96];
+  list_all(names, sizeof names);
+  return crl_status_fail(error, CORRAL_ENOPLUGIN, "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in %.90s",
+                         scheme, names, name, path);
 }
 
 int crl_registry_find(const char *scheme, const corral_store **ret, corral_error *error) {

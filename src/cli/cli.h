@@ -86,8 +86,9 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- the rest ---- */
 
-/* Opens the corral of the global options, with events on stderr when verbose. Says what was wrong. */
-bool cli_open(const cli_globals *cli, corral **ret);
+/* Opens the corral of the global options, with events on stderr when verbose. Says what was wrong. With `goes_on` also, once,
+ * what is wrong with the store later. */
+bool cli_open(const cli_globals *cli, bool goes_on, corral **ret);
 /* All of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */

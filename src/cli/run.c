@@ -435,7 +435,7 @@ int cli_run(const cli_globals *cli, int argc, char **argv) {
   corral *c = NULL;
   int exit_status = parse(&r, argc, argv);
   if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, &c)) return CLI_FAILED;
+  if (!cli_open(cli, true, &c)) return CLI_FAILED;
   exit_status = r.force ? forced(&r, c) : CLI_OK;
   if (exit_status == CLI_OK) exit_status = ask(&r, c);
   corral_close(c);

@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,12 +229,22 @@ static void print_event(corral_event event, const void *key, size_t key_len, con
           detail != NULL ? detail : "", key != NULL ? " [" : "", text, key != NULL ? "]" : "");
 }
 
-bool cli_open(const cli_globals *cli, corral **ret) {
+/* The first trouble with the store, of a command that goes on without it. */
+static void warn_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  (void)key;
+  (void)key_len;
+  (void)arg;
+  if (event != CORRAL_EVENT_STORE_ERROR && event != CORRAL_EVENT_FOREIGN) return;
+  if (!atomic_flag_test_and_set(&said))
+    cli_say("going on without the store: %s", detail != NULL ? detail : corral_event_text(event));
+}
+
+bool cli_open(const cli_globals *cli, bool goes_on, corral **ret) {
   corral_error error = {0};
-  int status = corral_open(
-      ret,
-      CORRAL_OPTIONS(.store = cli->store, .name_space = cli->name_space, .on_event = cli->verbose ? print_event : NULL),
-      &error);
+  corral_event_fn *hook = cli->verbose ? print_event : goes_on && !cli->quiet ? warn_event : NULL;
+  int status =
+      corral_open(ret, CORRAL_OPTIONS(.store = cli->store, .name_space = cli->name_space, .on_event = hook), &error);
   if (status != CORRAL_OK)
     cli_say("--store %s: %s", cli->store, error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
