@@ -504,12 +504,19 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   corral_error error = {0};
   char key[32];
   int status = CORRAL_OK;
+  unsigned stored = 0;
   pid_t reader = stuck_reader(file("hanging"));
-  for (unsigned i = 0; i < 5000 && status == CORRAL_OK; i++) {
-    status = verb(&k, CORRAL_VERB_CLAIM, numbered(key, "k", i), 1);
+  while (status == CORRAL_OK && stored < 5000) {
+    corral_op op = op_of(CORRAL_VERB_CLAIM, numbered(key, "k", stored), 1);
+    op.error = &error;
+    status = run(&k, &op);
+    done(&op);
     if (status == CORRAL_OK) status = settle(&k, key, 1, 'x', 3000, &error);
+    if (status == CORRAL_OK) stored++;
   }
   assert_int_equal(status, CORRAL_EREFUSED);
+  assert_non_null(strstr(error.text, "hangs"));
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, numbered(key, "k", stored - 1), 0), CORRAL_OK);
   kill(reader, SIGKILL);
   ended(reader);
   (void)verb(&k, CORRAL_VERB_INVALIDATE, "k", 0);

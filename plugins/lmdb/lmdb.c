@@ -212,47 +212,38 @@ static int bump(crl_lmdb_tx *tx) {
   return mdb_put(tx->txn, tx->env->meta, &key, &value, 0);
 }
 
-static int drop_all(crl_lmdb_tx *tx) {
-  int code = mdb_drop(tx->txn, tx->env->bodies, 0);
-  if (code == 0) code = mdb_drop(tx->txn, tx->env->heads, 0);
-  if (code == 0) code = mdb_drop(tx->txn, tx->env->index, 0);
-  return code;
-}
-
-/* want 0: all. */
-static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, int leased_too, size_t *gone) {
+static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *gone) {
   crl_lmdb_tx tx = {.env = env};
   int code = crl_lmdb_write_begin(env, &tx.txn);
   if (code != 0) return code;
   tx.now = env->host->boot_ms();
-  *gone = 1;
-  crl_lmdb_wish wish = {.bytes = want, .spare = op->key, .spare_len = op->key_len, .looks = SIZE_MAX, .leased_too = leased_too};
-  code = want == 0 ? drop_all(&tx) : crl_lmdb_kv_evict(&tx, &wish, gone);
+  crl_lmdb_wish wish = {.bytes = want, .spare = op->key, .spare_len = op->key_len, .looks = SIZE_MAX};
+  code = crl_lmdb_kv_evict(&tx, &wish, gone);
   if (code == 0) code = bump(&tx);
   int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
   return code != 0 ? code : ended;
 }
 
-/* Evicting writes pages too, and must not fail for want of them: less at a time then, and at last everything. */
-static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, int leased_too, size_t *gone) {
-  int code = evict_once(env, op, want, leased_too, gone);
-  if (code == MDB_MAP_FULL && want > 1) code = evict_once(env, op, 1, leased_too, gone);
-  if (code == MDB_MAP_FULL && leased_too) code = evict_once(env, op, 0, 1, gone);
+/* Evicting writes pages too, and may fail for want of them: then less at a time. *gone 0 when nothing could go. */
+static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *gone) {
+  int code = evict_once(env, op, want, gone);
+  if (code == MDB_MAP_FULL && want > 1) code = evict_once(env, op, 1, gone);
   if (code == MDB_MAP_FULL) *gone = 0;
   return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* One operation, with as much evicted as it takes. Where evicting gains nothing, readers keep the freed pages: a dead one
- * is cleared, a live one gets a moment to end. */
+/* One operation, with as much evicted as it can take: more would be in vain, for what is in use is within size= already.
+ * What else fills the map are freed pages that readers still see: a dead one is cleared, a live one gets a moment to end. */
 static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
-  size_t size = atomic_load(&env->size), want = op->record_len + size / 256, gone = 0;
+  size_t size = atomic_load(&env->size), left = op->record_len * 2 + size / 8, gone = 0;
   int idle = 0, dead = 0, code;
   uint8_t fresh;
   while ((code = write_ops(env, op, 1, &fresh)) == MDB_MAP_FULL) {
     if (env->host->now_ms() >= deadline || idle == IDLE_ROUNDS) return MDB_MAP_FULL;
-    code = evict(env, op, want, idle > IDLE_ROUNDS / 2, &gone);
+    size_t want = op->record_len + size / 256;
+    code = evict(env, op, want < left ? want : left, &gone);
     if (code != 0) return code;
-    if (want < size / 4) want *= 2;
+    left -= gone < left ? gone : left;
     if (gone > 0) continue;
     idle++;
     (void)mdb_reader_check(env->env, &dead);

@@ -271,7 +271,7 @@ static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
 /* The statuses that scripts answer; 1: nothing is staged. */
 static int known_status(const crl_redis_slot *slot, long long status) {
   switch (status) {
-    case CORRAL_OK: return 1;
+    case CORRAL_OK:
     case CORRAL_EFOREIGN: return 1;
     case CORRAL_EBUSY: return slot->op->verb == CORRAL_VERB_CLAIM;
     case CORRAL_ELOST:

@@ -1,0 +1,310 @@
+/* herd_lab.c: many processes with many threads each on one store, and what they did, in memory that all of them share. */
+#include "herd_lab.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { VALUE_LEN = 300 };
+
+/* ---- time, counters -------------------------------------------------------------------------------------- */
+
+int64_t lab_now_us(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+void lab_sleep_ms(int64_t ms) {
+  struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+  while (nanosleep(&ts, &ts) != 0 && errno == EINTR) continue;
+}
+
+void lab_add(atomic_int *counter, int n) {
+  atomic_fetch_add(counter, n);
+  syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+int lab_await_ms(atomic_int *counter, int least, int64_t ms) {
+  int64_t until = lab_now_us() + ms * 1000;
+  for (;;) {
+    int seen = atomic_load(counter);
+    int64_t left = until - lab_now_us();
+    if (seen >= least) return 1;
+    if (left <= 0) return 0;
+    struct timespec ts = {.tv_sec = (time_t)(left / 1000000), .tv_nsec = (long)(left % 1000000) * 1000};
+    syscall(SYS_futex, counter, FUTEX_WAIT, seen, &ts, NULL, 0);
+  }
+}
+
+static void raise_to(atomic_int *most, int value) {
+  int seen = atomic_load(most);
+  while (seen < value && !atomic_compare_exchange_weak(most, &seen, value)) continue;
+}
+
+static void raise_long(atomic_llong *most, long long value) {
+  long long seen = atomic_load(most);
+  while (seen < value && !atomic_compare_exchange_weak(most, &seen, value)) continue;
+}
+
+void lab_wrong(lab *l, const char *format, ...) {
+  char text[sizeof l->wrong];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  if (atomic_fetch_add(&l->wrongs, 1) == 0) memcpy(l->wrong, text, sizeof text);
+}
+
+/* The name of a counter, for messages. */
+static void describe(const lab *l, const atomic_int *counter, char *text, size_t size) {
+  const char *at = (const char *)counter, *events = (const char *)l->events;
+  if (at >= (const char *)l->marks && at < (const char *)(l->marks + LAB_MARKS)) {
+    snprintf(text, size, "mark %d", (int)(counter - l->marks));
+  } else if (at >= events && at < events + sizeof l->events) {
+    size_t n = (size_t)(at - events) / sizeof *counter;
+    snprintf(text, size, "event %s of process %zu", corral_event_name((corral_event)(n % CORRAL_EVENT_COUNT)),
+             n / CORRAL_EVENT_COUNT);
+  } else {
+    snprintf(text, size, "a counter");
+  }
+}
+
+void lab_await(lab *l, atomic_int *counter, int least) {
+  char what[80];
+  if (lab_await_ms(counter, least, LAB_PATIENCE_MS)) return;
+  describe(l, counter, what, sizeof what);
+  lab_wrong(l, "%s is %d and never came to %d", what, atomic_load(counter), least);
+  if (getpid() != l->owner) _exit(3);
+  fail_msg("%s", l->wrong);
+}
+
+void lab_meet(lab *l, atomic_int *counter, int count, int round) {
+  lab_add(counter, 1);
+  lab_await(l, counter, count * round);
+}
+
+/* ---- processes ------------------------------------------------------------------------------------------- */
+
+typedef struct crew {
+  lab *lab;
+  int process;
+} crew;
+
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  const crew *c = arg;
+  (void)key;
+  (void)key_len;
+  if (detail != NULL) snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
+  lab_add(&c->lab->events[c->process][event], 1);
+}
+
+static void (*run_body)(lab_seat *seat);
+
+static void *sit(void *seat) {
+  run_body(seat);
+  return NULL;
+}
+
+static void work(lab *l, const lab_plan *plan, int process) {
+  crew c = {.lab = l, .process = process};
+  lab_seat *seats = calloc((size_t)plan->threads, sizeof *seats);
+  pthread_t *threads = calloc((size_t)plan->threads, sizeof *threads);
+  corral_options options = plan->options;
+  corral_error error;
+  corral *corral = NULL;
+  options.size = sizeof options;
+  options.store = plan->uri;
+  options.on_event = on_event;
+  options.event_arg = &c;
+  run_body = plan->body;
+  int failed = seats == NULL || threads == NULL;
+  if (!failed && corral_open(&corral, &options, &error) != CORRAL_OK) {
+    lab_wrong(l, "corral_open(%s): %s", plan->uri, error.text);
+    failed = 1;
+  }
+  for (int i = 0; !failed && i < plan->threads; i++) {
+    seats[i] = (lab_seat){.lab = l, .corral = corral, .process = process, .thread = i, .arg = plan->arg};
+    if (pthread_create(&threads[i], NULL, sit, &seats[i]) != 0) _exit(4);
+  }
+  for (int i = 0; !failed && i < plan->threads; i++) pthread_join(threads[i], NULL);
+  corral_close(corral);
+  free(seats);
+  free(threads);
+}
+
+void lab_spawn(lab *l, const lab_plan *plan) {
+  fflush(NULL);
+  for (int i = 0; i < plan->processes; i++) {
+    assert_true(l->count < LAB_PROCESSES);
+    int process = l->count++;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != l->owner) _exit(1);
+      work(l, plan, process);
+      _exit(0);
+    }
+    l->pids[process] = pid;
+  }
+}
+
+void lab_end(lab *l) {
+  for (int i = 0; i < l->count; i++) {
+    int status = 0;
+    if (l->pids[i] == 0) continue;
+    pid_t pid = waitpid(l->pids[i], &status, 0);
+    l->pids[i] = 0;
+    if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+      lab_wrong(l, "process %d ended with %s %d", i, WIFSIGNALED(status) ? "signal" : "status",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  if (atomic_load(&l->wrongs) > 0) fail_msg("%d wrong: %s", atomic_load(&l->wrongs), l->wrong);
+}
+
+void lab_kill(lab *l, int process) {
+  kill(l->pids[process], SIGKILL);
+  waitpid(l->pids[process], NULL, 0);
+  l->pids[process] = 0;
+}
+
+void lab_stop(lab *l, int process) {
+  kill(l->pids[process], SIGSTOP);
+  waitpid(l->pids[process], NULL, WUNTRACED);
+}
+
+void lab_continue(lab *l, int process) { kill(l->pids[process], SIGCONT); }
+
+lab *lab_new(void) {
+  lab *l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(l != MAP_FAILED);
+  l->owner = getpid();
+  snprintf(l->folder, sizeof l->folder, "/tmp/corral-lab-XXXXXX");
+  assert_non_null(mkdtemp(l->folder));
+  return l;
+}
+
+void lab_free(lab *l) {
+  for (int i = 0; i < l->count; i++)
+    if (l->pids[i] != 0) lab_kill(l, i);
+  pid_t pid = fork();
+  if (pid == 0) {
+    execlp("rm", "rm", "-rf", l->folder, (char *)NULL);
+    _exit(127);
+  }
+  if (pid > 0) waitpid(pid, NULL, 0);
+  munmap(l, sizeof *l);
+}
+
+const char *lab_lmdb(const lab *l, const char *name) {
+  static char uri[128];
+  snprintf(uri, sizeof uri, "lmdb:%s/%s", l->folder, name);
+  return uri;
+}
+
+/* ---- compute, ask ---------------------------------------------------------------------------------------- */
+
+size_t lab_key_name(char name[16], int key) { return (size_t)snprintf(name, 16, "key-%d", key); }
+
+/* "KEY NUMBER", then the number's last digit up to the end. */
+static void write_value(char value[VALUE_LEN], const char *key, int number) {
+  int len = snprintf(value, VALUE_LEN, "%s %d ", key, number);
+  memset(value + len, '0' + number % 10, (size_t)(VALUE_LEN - len));
+}
+
+static int read_value(lab *l, int key, const corral_value *value) {
+  char name[16], expected[VALUE_LEN], text[40] = "";
+  int number = 0;
+  size_t len = lab_key_name(name, key);
+  if (corral_value_size(value) == VALUE_LEN) {
+    memcpy(text, corral_value_data(value), sizeof text - 1);
+    if (strncmp(text, name, len) == 0) number = (int)strtol(text + len, NULL, 10);
+  }
+  write_value(expected, name, number);
+  if (number > 0 && memcmp(expected, corral_value_data(value), VALUE_LEN) == 0) return number;
+  lab_wrong(l, "%s has the value '%.38s' of %zu bytes", name, text, corral_value_size(value));
+  return 0;
+}
+
+int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  lab_work *w = arg;
+  lab *l = w->seat->lab;
+  lab_key *k = &l->keys[w->key];
+  char name[16], value[VALUE_LEN];
+  int64_t before = lab_now_us();
+  size_t len = lab_key_name(name, w->key);
+  if (key_len != len || memcmp(key, name, len) != 0) lab_wrong(l, "compute of %s was given another key", name);
+  atomic_store(&k->begun_us, before);
+  raise_to(&k->most, atomic_fetch_add(&k->now, 1) + 1);
+  raise_to(&k->process_most[w->seat->process], atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
+  lab_add(&k->computes, 1);
+  int number = atomic_fetch_add(&l->numbers, 1) + 1;
+  if (w->gate != NULL) lab_await(l, w->gate, 1);
+  if (w->cost_ms > 0) lab_sleep_ms(w->cost_ms);
+  write_value(value, name, number);
+  if (w->failure != NULL) corral_fill_fail(fill, 7, w->failure);
+  else if (corral_fill_bytes(fill, value, sizeof value) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
+  atomic_fetch_sub(&k->process_now[w->seat->process], 1);
+  atomic_fetch_sub(&k->now, 1);
+  w->took_us = lab_now_us() - before;
+  return CORRAL_OK;
+}
+
+static void read_answer(lab *l, int key, corral_value *value, lab_answer *answer) {
+  if (answer->status != CORRAL_OK) return;
+  answer->number = read_value(l, key, value);
+  answer->how = corral_value_how(value);
+  answer->kept = corral_value_kept(value);
+  corral_value_unref(value);
+}
+
+lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
+  char name[16];
+  lab_answer answer = {0};
+  corral_policy own = *policy;
+  corral_value *value = NULL;
+  int64_t before = lab_now_us();
+  own.error = &answer.error;
+  w->seat = seat;
+  w->took_us = 0;
+  answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key), &own, lab_compute, w, &value);
+  answer.took_ms = (lab_now_us() - before - w->took_us) / 1000;
+  raise_long(&seat->lab->longest_ms, answer.took_ms);
+  read_answer(seat->lab, w->key, value, &answer);
+  return answer;
+}
+
+lab_answer lab_look(lab *l, corral *c, int key) {
+  char name[16];
+  lab_answer answer = {0};
+  corral_value *value = NULL;
+  answer.status = corral_get(c, name, lab_key_name(name, key), CORRAL_POLICY(.error = &answer.error), &value);
+  read_answer(l, key, value, &answer);
+  return answer;
+}
+
+void lab_agree(lab *l, int key, const lab_answer *answer) {
+  int agreed = 0;
+  if (answer->status != CORRAL_OK) {
+    lab_wrong(l, "key-%d: %s: %s", key, corral_status_name(answer->status), answer->error.text);
+  } else if (!atomic_compare_exchange_strong(&l->keys[key].agreed, &agreed, answer->number) && agreed != answer->number) {
+    lab_wrong(l, "key-%d: one caller has value %d, another %d", key, agreed, answer->number);
+  }
+}

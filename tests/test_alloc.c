@@ -1,0 +1,169 @@
+/* test_alloc.c: every allocation of the core fails once, in turn: each call gives a status or a value, nothing leaks (under
+ * ASan), and the corral works again afterwards. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "value.h"
+
+enum { PLENTY = 1000000, FAILS_MOST = 400 };
+
+static int give(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)arg;
+  return corral_fill_bytes(fill, key, key_len);
+}
+
+static int give_nothing(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key, (void)key_len, (void)arg;
+  corral_fill_negative(fill);
+  return CORRAL_OK;
+}
+
+static int give_failure(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key, (void)key_len, (void)arg;
+  corral_fill_fail(fill, 7, "no");
+  return CORRAL_OK;
+}
+
+static int give_for_this_call(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)arg;
+  corral_fill_lives(fill, CORRAL_OFF, 0, 0);
+  return corral_fill_bytes(fill, key, key_len);
+}
+
+/* A status of the table, or OK with a value that is whole. */
+static void check(int status, corral_value *value, const char *key) {
+  assert_in_range(-status, 0, 25);
+  if (status != CORRAL_OK) return;
+  assert_non_null(value);
+  assert_int_equal(corral_value_size(value), strlen(key));
+  assert_memory_equal(corral_value_data(value), key, strlen(key));
+  corral_value_unref(value);
+}
+
+static void get(corral *c, const char *key, corral_compute *compute) {
+  corral_value *value = NULL;
+  corral_error error = {0};
+  const corral_policy *policy = CORRAL_POLICY(.error = &error, .ttl_ms = 60000, .swr_ms = 60000, .sie_ms = 60000);
+  int status = corral_get_or_compute(c, key, strlen(key), policy, compute, NULL, &value);
+  check(status, value, key);
+}
+
+static void look(corral *c, const char *key) {
+  corral_value *value = NULL;
+  int status = corral_get(c, key, strlen(key), NULL, &value);
+  check(status, value, key);
+}
+
+/* A tour of the calls. Returns 0 when not even opening worked. */
+static int tour(int bound) {
+  corral *c = NULL;
+  corral_error error = {0};
+  corral_inspection inspection;
+  int status = corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .name_space = "n", .compute = bound ? give : NULL), &error);
+  if (status != CORRAL_OK) {
+    assert_int_equal(status, CORRAL_ENOMEM);
+    assert_null(c);
+    return 0;
+  }
+  get(c, "cold", give);
+  get(c, "cold", give);
+  get(c, "nothing", give_nothing);
+  get(c, "failing", give_failure);
+  get(c, "passing", give_for_this_call);
+  assert_in_range(-corral_set(c, "set", 3, NULL, "set", 3), 0, 25);
+  look(c, "set");
+  look(c, "absent");
+  assert_in_range(-corral_expire(c, "cold", 4, &error), 0, 25);
+  get(c, "cold", give); /* stale */
+  assert_in_range(-corral_inspect(c, "cold", 4, &inspection, sizeof inspection, &error), 0, 25);
+  assert_in_range(-corral_invalidate(c, "cold", 4, &error), 0, 25);
+  look(c, "cold");
+  /* and all is well again once there is memory */
+  crl_alloc_countdown = -1;
+  corral_value *value = NULL;
+  assert_int_equal(corral_invalidate(c, "cold", 4, &error), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(c, "cold", 4, NULL, give, NULL, &value), CORRAL_OK);
+  check(CORRAL_OK, value, "cold");
+  assert_int_equal(corral_get(c, "cold", 4, NULL, &value), CORRAL_OK);
+  assert_int_equal(corral_value_how(value), CORRAL_FRESH);
+  check(CORRAL_OK, value, "cold");
+  corral_close(c);
+  return 1;
+}
+
+static void fail_each_in_turn(int bound) {
+  long opened = 0, fails = 0;
+  /* Each index until one isn't reached. */
+  for (long index = 0; index < FAILS_MOST; index++) {
+    crl_alloc_countdown = index;
+    int open = tour(bound);
+    opened += open;
+    fails = index;
+    if (open && index > 100) break;
+  }
+  crl_alloc_countdown = -1;
+  assert_true(fails > 20 && opened > 20);
+}
+
+static long count_tour(void) {
+  corral *c = NULL;
+  corral_value *value = NULL;
+  crl_alloc_countdown = PLENTY;
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, give, NULL, &value), CORRAL_OK);
+  corral_value_unref(value);
+  corral_close(c);
+  long used = PLENTY - crl_alloc_countdown;
+  crl_alloc_countdown = -1;
+  return used;
+}
+
+static void the_countdown_counts_every_allocation(void **state) {
+  (void)state;
+  assert_in_range(count_tour(), 8, 40);
+}
+
+static void opening_without_memory_says_so_and_leaves_nothing(void **state) {
+  (void)state;
+  corral *c = NULL;
+  corral_error error = {0};
+  crl_alloc_countdown = PLENTY;
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  long used = PLENTY - crl_alloc_countdown;
+  corral_close(c);
+  for (long index = 0; index < used; index++) {
+    c = NULL;
+    crl_alloc_countdown = index;
+    assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), &error), CORRAL_ENOMEM);
+    assert_int_equal(error.status, CORRAL_ENOMEM);
+    assert_null(c);
+  }
+  crl_alloc_countdown = -1;
+}
+
+static void a_failed_allocation_costs_one_call_at_most(void **state) {
+  (void)state;
+  fail_each_in_turn(0);
+}
+
+static void so_it_is_with_a_compute_bound_at_open(void **state) {
+  (void)state;
+  fail_each_in_turn(1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_countdown_counts_every_allocation),
+      cmocka_unit_test(opening_without_memory_says_so_and_leaves_nothing),
+      cmocka_unit_test(a_failed_allocation_costs_one_call_at_most),
+      cmocka_unit_test(so_it_is_with_a_compute_bound_at_open),
+  };
+  return cmocka_run_group_tests_name("alloc", tests, NULL, NULL);
+}

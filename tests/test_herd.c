@@ -1,0 +1,360 @@
+/* test_herd.c: one flight per key per process. Threads meet at counts (how many wait now), not at times. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include "env.h"
+#include "herd.h"
+
+enum { WAITERS = 8, FAR = 60000 };
+
+static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
+
+/* ---- actors ----------------------------------------------------------------------------------------------------- */
+
+typedef struct waiter {
+  pthread_t thread;
+  crl_herd *herd;
+  crl_entry *entry;
+  int64_t deadline;
+  crl_wait result;
+  crl_outcome outcome;
+  int led; /* after the entry was given up */
+} waiter;
+
+static void *wait_for_it(void *arg) {
+  waiter *w = arg;
+  w->result = crl_herd_wait(w->entry, w->deadline, &w->outcome);
+  crl_entry_unref(w->entry);
+  return NULL;
+}
+
+static waiter join_herd(crl_herd *herd, const char *key, int64_t deadline) {
+  int leads;
+  waiter w = {.herd = herd, .deadline = deadline};
+  w.entry = crl_herd_enter(herd, key, strlen(key), &leads);
+  assert_non_null(w.entry);
+  assert_false(leads);
+  return w;
+}
+
+static void start(waiter *w, void *(*act)(void *)) { assert_int_equal(pthread_create(&w->thread, NULL, act, w), 0); }
+
+static void until_waiting(crl_herd *herd, const char *key, size_t count) {
+  int64_t limit = later(FAR);
+  while (crl_herd_waiting(herd, key, strlen(key)) != count) {
+    assert_true(crl_env_now_ms() < limit);
+    sched_yield();
+  }
+}
+
+static crl_entry *lead(crl_herd *herd, const char *key) {
+  int leads;
+  crl_entry *entry = crl_herd_enter(herd, key, strlen(key), &leads);
+  assert_non_null(entry);
+  assert_true(leads);
+  return entry;
+}
+
+static crl_outcome value_of(const char *text, corral_how how) {
+  crl_bytes *bytes = crl_bytes_wrap((const uint8_t *)text, strlen(text), NULL, NULL);
+  assert_non_null(bytes);
+  return (crl_outcome){.status = CORRAL_OK, .bytes = bytes, .size = strlen(text), .how = how};
+}
+
+static void assert_has(waiter *w, const char *text) {
+  assert_int_equal(w->result, CRL_WAIT_LANDED);
+  assert_int_equal(w->outcome.size, strlen(text));
+  assert_memory_equal(w->outcome.bytes->data, text, strlen(text));
+  crl_bytes_unref(w->outcome.bytes);
+}
+
+/* ---- landing ------------------------------------------------------------------------------------------------------ */
+
+static void all_who_joined_get_the_leader_s_outcome(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *entry = lead(herd, "k");
+  waiter w[WAITERS];
+  for (int i = 0; i < WAITERS; i++) w[i] = join_herd(herd, "k", later(FAR));
+  for (int i = 0; i < WAITERS; i++) start(&w[i], wait_for_it);
+  until_waiting(herd, "k", WAITERS);
+  assert_int_equal(crl_herd_count(herd), 1);
+  crl_outcome outcome = value_of("value", CORRAL_COMPUTED);
+  crl_herd_land(entry, &outcome);
+  crl_bytes_unref(outcome.bytes);
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_entry_unref(entry);
+  for (int i = 0; i < WAITERS; i++) {
+    pthread_join(w[i].thread, NULL);
+    assert_has(&w[i], "value");
+  }
+  crl_herd_free(herd);
+}
+
+static void a_failure_lands_for_all_too(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *entry = lead(herd, "k");
+  waiter w = join_herd(herd, "k", later(FAR));
+  crl_outcome outcome = {.status = CORRAL_EFAILED, .error = {.status = CORRAL_EFAILED, .code = 7}};
+  crl_herd_land(entry, &outcome);
+  crl_herd_give_up(entry); /* no effect after a landing */
+  wait_for_it(&w);
+  assert_int_equal(w.result, CRL_WAIT_LANDED);
+  assert_int_equal(w.outcome.error.code, 7);
+  assert_null(w.outcome.bytes);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
+static void who_comes_after_the_landing_leads_anew(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *first = lead(herd, "k");
+  crl_outcome outcome = {.status = CORRAL_ENOTFOUND};
+  crl_herd_land(first, &outcome);
+  crl_entry *second = lead(herd, "k");
+  assert_ptr_not_equal(first, second);
+  crl_entry_unref(first);
+  assert_int_equal(crl_herd_count(herd), 1); /* the first one's end doesn't touch the second */
+  crl_entry_unref(second);
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
+static void each_key_has_a_herd_of_its_own(void **state) {
+  (void)state;
+  enum { KEYS = 3000 };
+  static crl_entry *entries[KEYS];
+  crl_herd *herd = crl_herd_new(99);
+  char key[16];
+  int leads;
+  for (int i = 0; i < KEYS; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    entries[i] = lead(herd, key);
+  }
+  assert_int_equal(crl_herd_count(herd), KEYS);
+  crl_entry *prefix = crl_herd_enter(herd, "12", 1, &leads); /* "1" */
+  assert_false(leads);
+  assert_ptr_equal(prefix, entries[1]);
+  crl_entry_unref(prefix);
+  for (int i = 0; i < KEYS; i++) crl_entry_unref(entries[(i * 7) % KEYS]);
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
+/* ---- giving up ------------------------------------------------------------------------------------------------------ */
+
+/* Waits; when the entry was given up, enters anew, and leads or waits again. */
+static void *wait_or_lead(void *arg) {
+  waiter *w = arg;
+  int leads = 0;
+  w->result = crl_herd_wait(w->entry, w->deadline, &w->outcome);
+  crl_entry_unref(w->entry);
+  if (w->result != CRL_WAIT_GIVEN_UP) return NULL;
+  crl_entry *entry = crl_herd_enter(w->herd, "k", 1, &leads);
+  if (leads) {
+    w->led = 1;
+    until_waiting(w->herd, "k", WAITERS - 1);
+    w->outcome = value_of("second", CORRAL_COMPUTED);
+    crl_herd_land(entry, &w->outcome);
+    w->result = CRL_WAIT_LANDED;
+  } else {
+    w->result = crl_herd_wait(entry, w->deadline, &w->outcome);
+  }
+  crl_entry_unref(entry);
+  return NULL;
+}
+
+static void when_a_leader_gives_up_exactly_one_of_the_others_leads(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *entry = lead(herd, "k");
+  waiter w[WAITERS];
+  int leaders = 0;
+  for (int i = 0; i < WAITERS; i++) w[i] = join_herd(herd, "k", later(FAR));
+  for (int i = 0; i < WAITERS; i++) start(&w[i], wait_or_lead);
+  until_waiting(herd, "k", WAITERS);
+  crl_herd_give_up(entry);
+  crl_entry_unref(entry);
+  for (int i = 0; i < WAITERS; i++) {
+    pthread_join(w[i].thread, NULL);
+    assert_has(&w[i], "second");
+    leaders += w[i].led;
+  }
+  assert_int_equal(leaders, 1);
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
+static void a_waiter_leaves_at_its_own_deadline(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *entry = lead(herd, "k");
+  waiter w = join_herd(herd, "k", crl_env_now_ms());
+  wait_for_it(&w);
+  assert_int_equal(w.result, CRL_WAIT_DEADLINE);
+  assert_int_equal(crl_herd_waiting(herd, "k", 1), 0);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
+/* ---- detaching ------------------------------------------------------------------------------------------------------- */
+
+static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_get_it(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *old = lead(herd, "k");
+  waiter joined = join_herd(herd, "k", later(FAR));
+  start(&joined, wait_for_it);
+  until_waiting(herd, "k", 1);
+  crl_herd_detach_key(herd, "other", 5);
+  assert_int_equal(crl_herd_count(herd), 1);
+  crl_herd_detach_key(herd, "k", 1);
+  crl_entry *new = lead(herd, "k");
+  waiter after = join_herd(herd, "k", later(FAR));
+  start(&after, wait_for_it);
+  until_waiting(herd, "k", 1);
+  crl_outcome outcome = value_of("old", CORRAL_COMPUTED);
+  crl_herd_land(old, &outcome);
+  crl_bytes_unref(outcome.bytes);
+  pthread_join(joined.thread, NULL);
+  assert_has(&joined, "old");
+  assert_int_equal(crl_herd_waiting(herd, "k", 1), 1);
+  outcome = value_of("new", CORRAL_COMPUTED);
+  crl_herd_land(new, &outcome);
+  crl_bytes_unref(outcome.bytes);
+  pthread_join(after.thread, NULL);
+  assert_has(&after, "new");
+  crl_herd_detach(old); /* nothing left to do */
+  crl_entry_unref(old);
+  crl_entry_unref(new);
+  crl_herd_free(herd);
+}
+
+/* ---- interim answers --------------------------------------------------------------------------------------------------- */
+
+static void an_interim_answer_is_for_all_while_the_flight_goes_on(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *entry = lead(herd, "k");
+  waiter w = join_herd(herd, "k", later(FAR)), late = join_herd(herd, "k", later(FAR)), last = join_herd(herd, "k", later(FAR));
+  start(&w, wait_for_it);
+  until_waiting(herd, "k", 1);
+  crl_outcome stale = value_of("stale", CORRAL_STALE), fresh = value_of("fresh", CORRAL_COMPUTED);
+  crl_herd_interim(entry, &stale, later(FAR), later(FAR));
+  pthread_join(w.thread, NULL);
+  assert_has(&w, "stale");
+  wait_for_it(&late);
+  assert_has(&late, "stale");
+  assert_int_equal(crl_herd_count(herd), 1);
+  crl_herd_land(entry, &fresh);
+  wait_for_it(&last);
+  assert_has(&last, "fresh");
+  crl_bytes_unref(stale.bytes);
+  crl_bytes_unref(fresh.bytes);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
+static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  crl_entry *entry = lead(herd, "k");
+  crl_outcome stale = value_of("stale", CORRAL_STALE);
+  waiter hurried = join_herd(herd, "k", crl_env_now_ms()), patient = join_herd(herd, "k", later(FAR));
+  waiter too_late = join_herd(herd, "k", crl_env_now_ms()), detached = join_herd(herd, "k", crl_env_now_ms());
+  crl_herd_interim(entry, &stale, 0, later(FAR));
+  start(&patient, wait_for_it);
+  until_waiting(herd, "k", 1);
+  wait_for_it(&hurried);
+  assert_has(&hurried, "stale");
+  assert_int_equal(crl_herd_waiting(herd, "k", 1), 1);
+  crl_herd_interim(entry, &stale, 0, crl_env_now_ms()); /* its grace is over */
+  wait_for_it(&too_late);
+  assert_int_equal(too_late.result, CRL_WAIT_DEADLINE);
+  crl_herd_interim(entry, &stale, later(FAR), later(FAR));
+  pthread_join(patient.thread, NULL);
+  assert_has(&patient, "stale");
+  crl_herd_detach(entry); /* it was invalidated: nothing stale any more */
+  wait_for_it(&detached);
+  assert_int_equal(detached.result, CRL_WAIT_DEADLINE);
+  crl_bytes_unref(stale.bytes);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
+static void without_memory_there_is_no_entry(void **state) {
+  (void)state;
+  int leads;
+  crl_herd *herd = crl_herd_new(1);
+  crl_alloc_countdown = 0;
+  assert_null(crl_herd_enter(herd, "k", 1, &leads));
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+  crl_alloc_countdown = 0;
+  assert_null(crl_herd_new(1));
+}
+
+/* ---- a crowd, for the thread sanitizer ------------------------------------------------------------------------------------ */
+
+static void *roam(void *arg) {
+  waiter *w = arg;
+  for (int i = 0; i < 500; i++) {
+    int leads;
+    crl_outcome outcome = {0};
+    crl_entry *entry = crl_herd_enter(w->herd, "a\0b" + i % 3, 1, &leads);
+    if (leads) {
+      outcome = value_of("x", CORRAL_COMPUTED);
+      if (i % 5 == 0) crl_herd_interim(entry, &outcome, later(5), later(5));
+      if (i % 7 == 0) crl_herd_detach(entry);
+      if (i % 11 == 0) crl_herd_give_up(entry);
+      else crl_herd_land(entry, &outcome);
+    } else {
+      crl_herd_wait(entry, later(FAR), &outcome);
+    }
+    crl_bytes_unref(outcome.bytes);
+    crl_entry_unref(entry);
+  }
+  return NULL;
+}
+
+static void a_crowd_leaves_nothing_behind(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new(1);
+  waiter w[WAITERS];
+  memset(w, 0, sizeof w);
+  for (int i = 0; i < WAITERS; i++) {
+    w[i].herd = herd;
+    start(&w[i], roam);
+  }
+  for (int i = 0; i < WAITERS; i++) pthread_join(w[i].thread, NULL);
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_who_joined_get_the_leader_s_outcome),
+      cmocka_unit_test(a_failure_lands_for_all_too),
+      cmocka_unit_test(who_comes_after_the_landing_leads_anew),
+      cmocka_unit_test(each_key_has_a_herd_of_its_own),
+      cmocka_unit_test(when_a_leader_gives_up_exactly_one_of_the_others_leads),
+      cmocka_unit_test(a_waiter_leaves_at_its_own_deadline),
+      cmocka_unit_test(after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_get_it),
+      cmocka_unit_test(an_interim_answer_is_for_all_while_the_flight_goes_on),
+      cmocka_unit_test(an_interim_answer_for_deadlines_is_given_at_the_deadline_only),
+      cmocka_unit_test(without_memory_there_is_no_entry),
+      cmocka_unit_test(a_crowd_leaves_nothing_behind),
+  };
+  return cmocka_run_group_tests_name("herd", tests, NULL, NULL);
+}

@@ -1,0 +1,398 @@
+/* test_pool.c: handles, batches and the breaker, over a store that does what the test says. Threads meet at counts, not at times.
+ *
+ * The pool's own source is included, under other names, so that a test can see how many callers are queued. */
+#define crl_pool_new own_pool_new
+#define crl_pool_free own_pool_free
+#define crl_pool_perform own_pool_perform
+#define crl_pool_info own_pool_info
+#include "pool.c" /* NOLINT(bugprone-suspicious-include) */
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+#include <sched.h>
+
+enum { CALLERS = 6, FAR = 60000, LOG = 64 };
+
+/* ---- the store ----------------------------------------------------------------------------------------------------- */
+
+typedef struct fake {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int gate;              /* closed: batches stand at it */
+  int at_gate;
+  int refuse;            /* connecting fails */
+  int break_next;        /* so many batches break the handle, */
+  int broken_status;     /* and leave this status */
+  int connects, disconnects, open, most_open, inside, most_inside, closed;
+  size_t batches[LOG];   /* their sizes */
+  int batch_count;
+} fake;
+
+static fake the_fake;
+
+static int fake_open(const corral_host *host, const corral_uri *uri, void **ret, corral_store_info *info, corral_error *error) {
+  (void)host, (void)uri, (void)ret, (void)info, (void)error;
+  return CORRAL_OK;
+}
+
+static void fake_close(void *store) { ((fake *)store)->closed++; }
+
+static int fake_connect(void *store, int64_t deadline, void **ret, corral_error *error) {
+  fake *f = store;
+  (void)deadline;
+  pthread_mutex_lock(&f->mutex);
+  f->connects++;
+  int refused = f->refuse;
+  if (!refused && ++f->open > f->most_open) f->most_open = f->open;
+  pthread_mutex_unlock(&f->mutex);
+  if (refused) return crl_status_fail(error, CORRAL_EUNAVAILABLE, "refused");
+  *ret = f;
+  return CORRAL_OK;
+}
+
+static void fake_disconnect(void *handle) {
+  fake *f = handle;
+  pthread_mutex_lock(&f->mutex);
+  f->disconnects++;
+  f->open--;
+  pthread_mutex_unlock(&f->mutex);
+}
+
+static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  fake *f = handle;
+  (void)deadline;
+  pthread_mutex_lock(&f->mutex);
+  assert_true(f->batch_count < LOG);
+  f->batches[f->batch_count++] = count;
+  if (++f->inside > f->most_inside) f->most_inside = f->inside;
+  f->at_gate++;
+  pthread_cond_broadcast(&f->changed);
+  while (f->gate) pthread_cond_wait(&f->changed, &f->mutex);
+  f->at_gate--;
+  f->inside--;
+  int breaks = f->break_next > 0;
+  f->break_next -= breaks;
+  for (size_t i = 0; i < count; i++) {
+    ops[i].status = breaks ? f->broken_status : CORRAL_OK;
+    ops[i].life_ms = (int64_t)ops[i].key_len; /* each gets its own */
+  }
+  pthread_mutex_unlock(&f->mutex);
+  return breaks ? crl_status_fail(error, CORRAL_EUNAVAILABLE, "broke") : CORRAL_OK;
+}
+
+static const corral_store handled = {.size = sizeof handled, .abi = CORRAL_PLUGIN_ABI, .threads = CORRAL_THREADS_HANDLE,
+                                     .name = "fake", .schemes = "fake", .open = fake_open, .close = fake_close,
+                                     .connect = fake_connect, .disconnect = fake_disconnect, .perform = fake_perform};
+
+static crl_events events;
+
+static crl_pool *pool_of(int64_t handles, int64_t rest_ms) {
+  memset(&the_fake, 0, sizeof the_fake);
+  memset(&events, 0, sizeof events);
+  pthread_mutex_init(&the_fake.mutex, NULL);
+  pthread_cond_init(&the_fake.changed, NULL);
+  the_fake.broken_status = CORRAL_EUNKNOWN;
+  crl_pool_options options = {.plugin = &handled, .store = &the_fake, .info = {.size = sizeof options.info, .max_record = 1 << 20, .handles = 2},
+                              .handles = handles, .op_ms = FAR, .breaker_failures = 3, .breaker_rest_ms = rest_ms, .events = &events};
+  crl_pool *pool = crl_pool_new(&options);
+  assert_non_null(pool);
+  return pool;
+}
+
+static void pool_end(crl_pool *pool) {
+  crl_pool_free(pool);
+  assert_int_equal(the_fake.open, 0);
+  assert_int_equal(the_fake.closed, 1);
+  pthread_mutex_destroy(&the_fake.mutex);
+  pthread_cond_destroy(&the_fake.changed);
+}
+
+static void set_gate(int closed) {
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.gate = closed;
+  pthread_cond_broadcast(&the_fake.changed);
+  pthread_mutex_unlock(&the_fake.mutex);
+}
+
+static void until_at_gate(int count) {
+  pthread_mutex_lock(&the_fake.mutex);
+  while (the_fake.at_gate != count) pthread_cond_wait(&the_fake.changed, &the_fake.mutex);
+  pthread_mutex_unlock(&the_fake.mutex);
+}
+
+static void until_queued(crl_pool *pool, int count) {
+  for (int queued = -1; queued != count; sched_yield()) {
+    pthread_mutex_lock(&pool->mutex);
+    queued = 0;
+    for (const request *r = pool->head; r != NULL; r = r->next) queued++;
+    pthread_mutex_unlock(&pool->mutex);
+  }
+}
+
+/* ---- callers -------------------------------------------------------------------------------------------------------- */
+
+static const char keys[] = "abcdefghij";
+
+static corral_op op_of(corral_verb verb, size_t key_len) { return (corral_op){.verb = verb, .key = keys, .key_len = key_len}; }
+
+static int one(crl_pool *pool, corral_verb verb) {
+  corral_op op = op_of(verb, 1);
+  crl_pool_perform(pool, &op, 1, INT64_MAX);
+  return op.status;
+}
+
+typedef struct caller {
+  pthread_t thread;
+  crl_pool *pool;
+  corral_op op;
+} caller;
+
+static void *call(void *arg) {
+  caller *c = arg;
+  crl_pool_perform(c->pool, &c->op, 1, INT64_MAX);
+  return NULL;
+}
+
+static void start(caller *c, crl_pool *pool, corral_op op) {
+  c->pool = pool;
+  c->op = op;
+  assert_int_equal(pthread_create(&c->thread, NULL, call, c), 0);
+}
+
+/* ---- batches ---------------------------------------------------------------------------------------------------------- */
+
+static void one_caller_alone_uses_one_handle_again_and_again(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(2, FAR);
+  for (int i = 0; i < 5; i++) assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(the_fake.connects, 1);
+  assert_int_equal(the_fake.batch_count, 5);
+  pool_end(pool);
+}
+
+static void whoever_queued_meanwhile_goes_as_one_batch(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  caller first, others[CALLERS];
+  set_gate(1);
+  start(&first, pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(1);
+  for (int i = 0; i < CALLERS; i++) start(&others[i], pool, op_of(CORRAL_VERB_GET, (size_t)i + 2));
+  until_queued(pool, CALLERS);
+  set_gate(0);
+  pthread_join(first.thread, NULL);
+  for (int i = 0; i < CALLERS; i++) {
+    pthread_join(others[i].thread, NULL);
+    assert_int_equal(others[i].op.status, CORRAL_OK);
+    assert_int_equal(others[i].op.life_ms, i + 2);
+  }
+  assert_int_equal(the_fake.batch_count, 2);
+  assert_int_equal(the_fake.batches[0], 1);
+  assert_int_equal(the_fake.batches[1], CALLERS);
+  assert_int_equal(the_fake.connects, 1);
+  pool_end(pool);
+}
+
+static void a_large_record_goes_alone(void **state) {
+  (void)state;
+  static const uint8_t large[100 << 10];
+  crl_pool *pool = pool_of(1, FAR);
+  caller first, others[3];
+  corral_op big = op_of(CORRAL_VERB_SETTLE, 3);
+  big.record = large;
+  big.record_len = sizeof large;
+  set_gate(1);
+  start(&first, pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(1);
+  for (int i = 0; i < 3; i++) {
+    start(&others[i], pool, i == 1 ? big : op_of(CORRAL_VERB_GET, 2));
+    until_queued(pool, i + 1);
+  }
+  set_gate(0);
+  pthread_join(first.thread, NULL);
+  for (int i = 0; i < 3; i++) pthread_join(others[i].thread, NULL);
+  assert_int_equal(the_fake.batch_count, 3);
+  assert_int_equal(the_fake.batches[1], 2); /* the head took the other small one along, past the large one */
+  assert_int_equal(the_fake.batches[2], 1);
+  pool_end(pool);
+}
+
+static void there_are_never_more_handles_than_the_limit(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(3, FAR);
+  caller callers[CALLERS];
+  set_gate(1);
+  for (int i = 0; i < CALLERS; i++) start(&callers[i], pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(3);
+  until_queued(pool, CALLERS - 3);
+  set_gate(0);
+  for (int i = 0; i < CALLERS; i++) pthread_join(callers[i].thread, NULL);
+  assert_int_equal(the_fake.most_open, 3);
+  assert_int_equal(the_fake.most_inside, 3);
+  pool_end(pool);
+}
+
+static void who_is_still_queued_at_the_deadline_is_told_so(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  caller first;
+  corral_error error = {0};
+  corral_op op = op_of(CORRAL_VERB_GET, 2);
+  op.error = &error;
+  set_gate(1);
+  start(&first, pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(1);
+  crl_pool_perform(pool, &op, 1, crl_env_now_ms());
+  assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(error.text, "in time"));
+  until_queued(pool, 0);
+  set_gate(0);
+  pthread_join(first.thread, NULL);
+  assert_int_equal(first.op.status, CORRAL_OK);
+  assert_int_equal(the_fake.batch_count, 1);
+  pool_end(pool);
+}
+
+static void a_record_that_the_store_would_not_take_is_not_sent(void **state) {
+  (void)state;
+  static const uint8_t byte[1];
+  crl_pool *pool = pool_of(1, FAR);
+  corral_op op = op_of(CORRAL_VERB_SETTLE, 1);
+  op.record = byte;
+  op.record_len = (1 << 20) + 1;
+  crl_pool_perform(pool, &op, 1, INT64_MAX);
+  assert_int_equal(op.status, CORRAL_ETOOBIG);
+  assert_int_equal(the_fake.connects, 0);
+  pool_end(pool);
+}
+
+/* ---- broken handles ------------------------------------------------------------------------------------------------------ */
+
+static void a_broken_handle_is_closed_and_replaced(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.break_next = 1;
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  assert_int_equal(the_fake.disconnects, 1);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  assert_int_equal(the_fake.connects, 2);
+  assert_int_equal(the_fake.most_open, 1);
+  pool_end(pool);
+}
+
+/* How often a verb is sent when an idle handle turns out broken and leaves that status. */
+static int sent_times(corral_verb verb, int left, int breaks) {
+  crl_pool *pool = pool_of(1, FAR);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  the_fake.break_next = breaks;
+  the_fake.broken_status = left;
+  assert_int_equal(one(pool, verb), breaks > 1 || (left == CORRAL_EUNKNOWN && verb != CORRAL_VERB_GET) ? left : CORRAL_OK);
+  int sent = the_fake.batch_count - 1;
+  pool_end(pool);
+  return sent;
+}
+
+static void what_was_not_sent_or_does_no_harm_is_sent_again_once(void **state) {
+  (void)state;
+  assert_int_equal(sent_times(CORRAL_VERB_CLAIM, CORRAL_EUNAVAILABLE, 1), 2);
+  assert_int_equal(sent_times(CORRAL_VERB_GET, CORRAL_EUNKNOWN, 1), 2);
+  assert_int_equal(sent_times(CORRAL_VERB_SETTLE, CORRAL_EUNKNOWN, 1), 1);
+  assert_int_equal(sent_times(CORRAL_VERB_GET, CORRAL_EUNAVAILABLE, 9), 2);
+}
+
+static void a_fresh_handle_that_breaks_is_not_tried_again(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.break_next = 1;
+  the_fake.broken_status = CORRAL_EUNAVAILABLE;
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  assert_int_equal(the_fake.batch_count, 1);
+  pool_end(pool);
+}
+
+/* ---- the breaker --------------------------------------------------------------------------------------------------------- */
+
+static void after_failures_in_a_row_the_store_is_left_to_rest(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  assert_int_equal(the_fake.connects, 3);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void a_success_between_keeps_the_breaker_closed(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  for (int i = 0; i < 5; i++) {
+    the_fake.break_next = 2;
+    one(pool, CORRAL_VERB_CLAIM);
+    one(pool, CORRAL_VERB_CLAIM);
+    assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  }
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  pool_end(pool);
+}
+
+static void let_rest_end(crl_pool *pool) {
+  pthread_mutex_lock(&pool->mutex);
+  pool->rest_until = 0;
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+static void after_the_rest_one_call_probes_and_the_others_do_not_wait_for_it(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(2, FAR);
+  caller probe;
+  the_fake.refuse = 1;
+  for (int i = 0; i < 3; i++) one(pool, CORRAL_VERB_GET);
+  let_rest_end(pool);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* the probe fails: another rest */
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  assert_int_equal(the_fake.connects, 4);
+  let_rest_end(pool);
+  the_fake.refuse = 0;
+  set_gate(1);
+  start(&probe, pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(1);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* half open: one probe */
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 0);
+  set_gate(0);
+  pthread_join(probe.thread, NULL);
+  assert_int_equal(probe.op.status, CORRAL_OK);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 1);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void without_memory_the_store_stays_its_caller_s(void **state) {
+  (void)state;
+  crl_pool_options options = {.plugin = &handled, .store = &the_fake, .events = &events};
+  the_fake.closed = 0;
+  crl_alloc_countdown = 0;
+  assert_null(crl_pool_new(&options));
+  assert_int_equal(the_fake.closed, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_caller_alone_uses_one_handle_again_and_again),
+      cmocka_unit_test(whoever_queued_meanwhile_goes_as_one_batch),
+      cmocka_unit_test(a_large_record_goes_alone),
+      cmocka_unit_test(there_are_never_more_handles_than_the_limit),
+      cmocka_unit_test(who_is_still_queued_at_the_deadline_is_told_so),
+      cmocka_unit_test(a_record_that_the_store_would_not_take_is_not_sent),
+      cmocka_unit_test(a_broken_handle_is_closed_and_replaced),
+      cmocka_unit_test(what_was_not_sent_or_does_no_harm_is_sent_again_once),
+      cmocka_unit_test(a_fresh_handle_that_breaks_is_not_tried_again),
+      cmocka_unit_test(after_failures_in_a_row_the_store_is_left_to_rest),
+      cmocka_unit_test(a_success_between_keeps_the_breaker_closed),
+      cmocka_unit_test(after_the_rest_one_call_probes_and_the_others_do_not_wait_for_it),
+      cmocka_unit_test(without_memory_the_store_stays_its_caller_s),
+  };
+  return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* test_storm.c: a herd of processes and threads on one key: one compute, and everybody has its answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/herd_lab.h"
+#include "support/redis_server.h"
+
+enum { PROCESSES = 4, THREADS = 50, ROUNDS = 20, FAILING = 16, WAITERS = 50 };
+enum { MEETING, GATE, ANSWERED }; /* marks */
+
+static redis_server *server;
+
+static const char *redis_uri(void) {
+  if (server == NULL) skip();
+  redis_server_ask(server, "FLUSHALL");
+  return redis_server_unix_uri(server);
+}
+
+/* ---- 4 x 50 on a cold key -------------------------------------------------------------------------------- */
+
+static void twenty_cold_keys(lab_seat *seat) {
+  for (int round = 0; round < ROUNDS; round++) {
+    lab_work work = {.key = round, .cost_ms = 10};
+    lab_meet(seat->lab, &seat->lab->marks[MEETING], PROCESSES * THREADS, round + 1);
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000), &work);
+    lab_agree(seat->lab, round, &answer);
+    if (answer.status == CORRAL_OK && answer.how == CORRAL_COMPUTED && answer.kept != CORRAL_KEPT)
+      lab_wrong(seat->lab, "round %d: the value was not kept (%d)", round, (int)answer.kept);
+  }
+}
+
+static void check_one_compute_per_round(lab *l, const char *uri) {
+  int64_t before = lab_now_us();
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = twenty_cold_keys});
+  lab_end(l);
+  for (int round = 0; round < ROUNDS; round++)
+    if (l->keys[round].computes != 1) fail_msg("round %d: %d computes", round, l->keys[round].computes);
+  print_message("           %d rounds of %d callers: %lld ms, the longest call %lld ms\n", ROUNDS, PROCESSES * THREADS,
+                (long long)(lab_now_us() - before) / 1000, l->longest_ms);
+  lab_free(l);
+}
+
+static void two_hundred_callers_in_four_processes_cost_one_compute_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_one_compute_per_round(l, lab_lmdb(l, "store"));
+}
+
+static void two_hundred_callers_in_four_processes_cost_one_compute_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_one_compute_per_round(lab_new(), uri);
+}
+
+static void two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp(void **state) {
+  (void)state;
+  redis_uri();
+  check_one_compute_per_round(lab_new(), redis_server_uri(server));
+}
+
+/* ---- a failing origin ------------------------------------------------------------------------------------ */
+
+static void ask_a_dead_origin(lab_seat *seat) {
+  lab_work work = {.key = 0, .cost_ms = 100, .failure = "the origin is on fire"};
+  lab_meet(seat->lab, &seat->lab->marks[MEETING], 4 * FAILING, 1);
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.retry_ms = 20000, .wait_ms = 10000), &work);
+  if (answer.status != CORRAL_EFAILED || answer.error.status != CORRAL_EFAILED)
+    lab_wrong(seat->lab, "a failing compute gave %s", corral_status_name(answer.status));
+  else if (strcmp(answer.error.text, "the origin is on fire") != 0 || answer.error.code != 7)
+    lab_wrong(seat->lab, "a caller was told '%s', code %d", answer.error.text, answer.error.code);
+  else if (answer.error.retry_after_ms < 5000 || answer.error.retry_after_ms > 20000)
+    lab_wrong(seat->lab, "retry_after_ms is %lld", (long long)answer.error.retry_after_ms);
+}
+
+static void check_one_failing_compute(lab *l, const char *uri) {
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 4, .threads = FAILING, .body = ask_a_dead_origin});
+  lab_end(l);
+  assert_int_equal(l->keys[0].computes, 1);
+  int failures = 0;
+  for (int i = 0; i < l->count; i++) failures += l->events[i][CORRAL_EVENT_FAILURE];
+  assert_int_equal(failures, 1);
+  lab_free(l);
+}
+
+static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_one_failing_compute(l, lab_lmdb(l, "store"));
+}
+
+static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_one_failing_compute(lab_new(), uri);
+}
+
+/* ---- polls ----------------------------------------------------------------------------------------------- */
+
+static long long gets_of_server(void) {
+  const char *at = strstr(redis_server_ask(server, "INFO commandstats"), "cmdstat_get:calls=");
+  return at == NULL ? 0 : strtoll(at + strlen("cmdstat_get:calls="), NULL, 10);
+}
+
+static void ask_key_0(lab_seat *seat) {
+  lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000, .poll_ms = 5, .poll_max_ms = 40), &work);
+  lab_agree(seat->lab, 0, &answer);
+  lab_add(&seat->lab->marks[ANSWERED], 1);
+}
+
+/* GETs that a process with so many waiting threads sends until its poller has looked 20 times. */
+static long long count_gets(int threads) {
+  const char *uri = redis_uri();
+  lab *l = lab_new();
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = ask_key_0});
+  lab_await(l, &l->keys[0].computes, 1);
+  long long before = gets_of_server();
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = threads, .body = ask_key_0});
+  lab_await(l, &l->events[1][CORRAL_EVENT_JOIN], threads - 1);
+  lab_await(l, &l->events[1][CORRAL_EVENT_POLL], 20);
+  long long gets = gets_of_server() - before;
+  int polls = l->events[1][CORRAL_EVENT_POLL];
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  assert_int_equal(l->marks[ANSWERED], threads + 1);
+  assert_int_equal(l->keys[0].computes, 1);
+  assert_int_equal(l->events[1][CORRAL_EVENT_WAIT], 1);
+  assert_in_range(gets, 20, polls + 1);
+  lab_free(l);
+  return gets;
+}
+
+static void fifty_waiting_threads_cost_the_server_the_polls_of_one(void **state) {
+  (void)state;
+  long long one = count_gets(1), fifty = count_gets(WAITERS);
+  print_message("           GETs until the 20th poll: 1 waiting thread %lld, %d waiting threads %lld\n", one, WAITERS, fifty);
+  assert_true(fifty < 2 * one);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_lmdb),
+      cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis),
+      cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp),
+      cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_lmdb),
+      cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_redis),
+      cmocka_unit_test(fifty_waiting_threads_cost_the_server_the_polls_of_one),
+  };
+  redis_server_start(&server, NULL);
+  int failed = cmocka_run_group_tests_name("storm", tests, NULL, NULL);
+  redis_server_stop(server);
+  return failed;
+}
