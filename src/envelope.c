@@ -44,6 +44,14 @@ void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
   crl_record_put(record + AT_STAMP, stamp_of(record, AT_KEY + envelope->key_len + envelope->payload_len), 8);
 }
 
+/* Lives that no policy allows come from no corral. */
+static int sane(const crl_envelope *envelope) {
+  const int64_t lives[] = {envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms};
+  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
+    if (lives[i] < 0 || lives[i] > CRL_ENVELOPE_LIFE_MOST) return 0;
+  return envelope->kind == CRL_KIND_VALUE || envelope->kind == CRL_KIND_NEGATIVE;
+}
+
 int crl_envelope_read(const uint8_t *record, size_t size, const void *key, size_t key_len, crl_envelope *ret) {
   corral_header header;
   if (crl_record_read(record, size, &header) != CORRAL_OK) return CORRAL_EFOREIGN;
@@ -63,5 +71,5 @@ int crl_envelope_read(const uint8_t *record, size_t size, const void *key, size_
   ret->key_len = key_len;
   ret->payload_at = AT_KEY + key_len;
   ret->payload_len = (size_t)payload;
-  return ret->kind == CRL_KIND_VALUE || ret->kind == CRL_KIND_NEGATIVE ? CORRAL_OK : CORRAL_ECORRUPT;
+  return sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
 }

@@ -7,6 +7,9 @@
 enum { CRL_KIND_VALUE = 1, CRL_KIND_NEGATIVE = 2 };
 enum { CRL_ENVELOPE_FORMAT = 1, CRL_ENVELOPE_FIXED = 80 };
 
+/* The longest life there is, ten years: the ranges of the options end there too. */
+#define CRL_ENVELOPE_LIFE_MOST INT64_C(315360000000)
+
 typedef struct crl_envelope {
   uint8_t kind;
   int64_t ttl_ms, swr_ms, sie_ms;

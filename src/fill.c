@@ -46,7 +46,7 @@ int corral_should_stop(const corral_fill *fill) {
 
 static int64_t chosen(int64_t own, int64_t policy) {
   int64_t life = own == 0 ? policy : own;
-  return life > 0 ? life : 0;
+  return life <= 0 ? 0 : life < CRL_ENVELOPE_LIFE_MOST ? life : CRL_ENVELOPE_LIFE_MOST;
 }
 
 /* A negative is a record with no payload. */

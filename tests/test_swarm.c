@@ -483,7 +483,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise) {
 
 static void whatever_befalls_a_herd_the_promises_hold(void **state) {
   (void)state;
-  uint64_t first = number_of("CORRAL_SEED", 1), count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 300);
+  uint64_t first = number_of("CORRAL_SEED", 1), count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
   unsigned long computes = 0, fenced = 0, fills = 0, stale = 0, verdicts = 0, landings = 0;
   for (uint64_t seed = first; seed < first + count; seed++) {
     const world *w = live(seed, SOUND);

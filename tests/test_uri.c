@@ -120,7 +120,7 @@ static void no_message_shows_a_password(void **state) {
   static const char *const rows[] = {
       "redis://u:secret@h:99999", "redis://:secret@h:x",       "redis://u:secret@h/0?bad", "redis://u:%secret@h",
       "redis://u:x@secret@h:0",   "redis://u:se:secret@h:0",   "redis://u:secret@[::1",    "redis://:secret@h?a=1&a=2",
-      "re_dis://u:secret@h",      "redis://u:secret@h,h2:1/%",
+      "re_dis://u:secret@h",      "redis://u:secret@h,h2:1/%", "redis://:x/secret@h:1",   "redis://u:x?secret@h",
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     crl_uri uri;
