@@ -18,9 +18,15 @@ void *corral_fill_reserve(corral_fill *fill, size_t size) {
 
 int corral_fill_bytes(corral_fill *fill, const void *data, size_t size) {
   if (size > fill->max_value) return CORRAL_ETOOBIG;
+  uint8_t *old = fill->record; /* `data` may be in it */
+  fill->record = NULL;
   void *room = corral_fill_reserve(fill, size);
-  if (room == NULL) return CORRAL_ENOMEM;
+  if (room == NULL) {
+    fill->record = old;
+    return CORRAL_ENOMEM;
+  }
   if (size > 0) memcpy(room, data, size);
+  free(old);
   return CORRAL_OK;
 }
 

@@ -40,7 +40,7 @@ static void hide_password(char *text) {
   char *start = strstr(text, "://");
   if (start == NULL) return;
   start += 3;
-  char *end = start + strcspn(start, "/?");
+  char *end = start + strlen(start); /* a password that should have been percent-encoded is hidden too */
   char *at = NULL;
   for (char *p = start; p < end; p++)
     if (*p == '@') at = p;
