@@ -160,7 +160,7 @@ typedef struct corral_host {
   void (*header_write)(const corral_header *header, uint8_t record[CORRAL_HEADER]);
   /* What op's verb does to the record that the store has now (NULL: none, or its `expires` has passed) at store
    * time `now`: sets op->status, life_ms, until_ms and same, and *change. Pure. For GET and CLAIM the plugin still sets
-   * op->found (after the change was made). A record that isn't corral's is CORRAL_EFOREIGN and KEEP, INVALIDATE too. */
+   * op->found (after the change was made). Of `record` only the header and the stamp behind it are read. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, INVALIDATE too. */
   void (*decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now, corral_change *change);
   /* 64 and 128 bits of XXH3 of some bytes. */
   uint64_t (*hash64)(const void *data, size_t size);

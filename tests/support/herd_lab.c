@@ -123,28 +123,28 @@ static void *sit(void *seat) {
 }
 
 static void work(lab *l, const lab_plan *plan, int process) {
-  crew c = {.lab = l, .process = process};
+  crew own = {.lab = l, .process = process};
   lab_seat *seats = calloc((size_t)plan->threads, sizeof *seats);
   pthread_t *threads = calloc((size_t)plan->threads, sizeof *threads);
   corral_options options = plan->options;
   corral_error error;
-  corral *corral = NULL;
+  corral *c = NULL;
   options.size = sizeof options;
   options.store = plan->uri;
   options.on_event = on_event;
-  options.event_arg = &c;
+  options.event_arg = &own;
   run_body = plan->body;
   int failed = seats == NULL || threads == NULL;
-  if (!failed && corral_open(&corral, &options, &error) != CORRAL_OK) {
+  if (!failed && corral_open(&c, &options, &error) != CORRAL_OK) {
     lab_wrong(l, "corral_open(%s): %s", plan->uri, error.text);
     failed = 1;
   }
   for (int i = 0; !failed && i < plan->threads; i++) {
-    seats[i] = (lab_seat){.lab = l, .corral = corral, .process = process, .thread = i, .arg = plan->arg};
+    seats[i] = (lab_seat){.lab = l, .corral = c, .process = process, .thread = i, .arg = plan->arg};
     if (pthread_create(&threads[i], NULL, sit, &seats[i]) != 0) _exit(4);
   }
   for (int i = 0; !failed && i < plan->threads; i++) pthread_join(threads[i], NULL);
-  corral_close(corral);
+  corral_close(c);
   free(seats);
   free(threads);
 }

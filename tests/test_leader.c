@@ -1,0 +1,384 @@
+/* test_leader.c: leaders that die, sleep through their lease, are overtaken by an invalidate, or take too long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/herd_lab.h"
+#include "support/redis_server.h"
+
+enum { GATE, GO, FIRST_DONE, LATER_DONE, INVALIDATED, JOINED_DONE }; /* marks */
+enum { KILLS = 5, LEASE_MS = 300, SLACK_MS = 200 };
+
+static redis_server *server;
+
+static const char *redis_uri(void) {
+  if (server == NULL) skip();
+  redis_server_ask(server, "FLUSHALL");
+  return redis_server_unix_uri(server);
+}
+
+/* What one test tells its processes. */
+typedef struct script {
+  corral_policy policy;
+  int gated; /* the compute waits for the test */
+  int done;  /* mark that is added to at the end */
+  int expect_status;
+  corral_kept expect_kept;
+} script;
+
+static void ask_as_told(lab_seat *seat) {
+  const script *s = seat->arg;
+  lab_work work = {.key = 0, .gate = s->gated ? &seat->lab->marks[GATE] : NULL};
+  lab_answer answer = lab_ask(seat, &s->policy, &work);
+  if (answer.status != s->expect_status)
+    lab_wrong(seat->lab, "process %d: %s (%s) instead of %s", seat->process, corral_status_name(answer.status),
+              answer.error.text, corral_status_name(s->expect_status));
+  else if (answer.status == CORRAL_OK && answer.kept != s->expect_kept)
+    lab_wrong(seat->lab, "process %d: kept is %d instead of %d", seat->process, (int)answer.kept, (int)s->expect_kept);
+  lab_add(&seat->lab->marks[s->done], 1);
+}
+
+static void spawn(lab *l, const char *uri, const script *s, int threads) {
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = threads, .body = ask_as_told, .arg = (void *)(uintptr_t)s});
+}
+
+static corral *opened(const char *uri) {
+  corral *c = NULL;
+  corral_error error;
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK) fail_msg("%s: %s", uri, error.text);
+  return c;
+}
+
+/* The number of the value that the store has for key 0; 0 none. */
+static int stored_number(lab *l, const char *uri) {
+  corral *c = opened(uri);
+  lab_answer answer = lab_look(l, c, 0);
+  corral_close(c);
+  if (answer.status != CORRAL_OK && answer.status != CORRAL_EMISS)
+    fail_msg("%s: %s", corral_status_name(answer.status), answer.error.text);
+  return answer.number;
+}
+
+/* ---- kill -9 --------------------------------------------------------------------------------------------- */
+
+/* From the kill of a leader to the begin of the next compute, in ms; *left is what was left of the lease then. */
+static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
+  lab *l = lab_new();
+  script leader = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms}, .gated = 1};
+  script waiter = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 10000}, .done = LATER_DONE};
+  corral_inspection seen = {0};
+  corral *c = opened(uri);
+  assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
+  spawn(l, uri, &leader, 1);
+  lab_await(l, &l->keys[0].computes, 1);
+  spawn(l, uri, &waiter, 1);
+  lab_await(l, &l->events[1][CORRAL_EVENT_POLL], 8);
+  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  int64_t before = lab_now_us();
+  lab_kill(l, 0);
+  lab_await(l, &l->keys[0].computes, 2);
+  double took = (double)(l->keys[0].begun_us - before) / 1000;
+  lab_end(l);
+  assert_int_equal(l->marks[LATER_DONE], 1);
+  assert_int_equal(l->keys[0].computes, 2);
+  corral_close(c);
+  lab_free(l);
+  *left = seen.lease_left_ms;
+  return took;
+}
+
+static void a_killed_leader_is_replaced_within_50_ms_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  double worst = 0;
+  int64_t left;
+  for (int i = 0; i < KILLS; i++) {
+    double took = replacement_ms(lab_lmdb(l, "store"), 0, &left);
+    assert_true(left > 0);
+    if (took > worst) worst = took;
+  }
+  print_message("           from kill -9 to the next compute: at most %.1f ms of %d\n", worst, KILLS);
+  assert_true(worst <= 50);
+  lab_free(l);
+}
+
+static void a_killed_leader_is_replaced_when_its_lease_ends_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  const int64_t lease_ms = 900, poll_max_ms = 250;
+  for (int i = 0; i < 2; i++) {
+    int64_t left;
+    double took = replacement_ms(uri, lease_ms, &left);
+    print_message("           from kill -9 to the next compute: %.1f ms, %lld ms of the lease were left\n", took,
+                  (long long)left);
+    assert_true(left > 0 && left <= lease_ms);
+    assert_true(took <= (double)(left + poll_max_ms));
+    assert_true(took >= (double)(left - SLACK_MS));
+  }
+}
+
+/* ---- SIGSTOP beyond the lease ---------------------------------------------------------------------------- */
+
+static void check_late_leader(lab *l, const char *uri) {
+  script first = {.policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS}, .gated = 1, .done = FIRST_DONE,
+                  .expect_kept = CORRAL_KEPT_FENCED};
+  script second = {.policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS, .wait_ms = 10000}, .done = LATER_DONE};
+  spawn(l, uri, &first, 1);
+  /* Right after an extend none is under way: nobody is stopped inside the store's own mutex. */
+  lab_await(l, &l->events[0][CORRAL_EVENT_EXTEND], 1);
+  lab_stop(l, 0);
+  spawn(l, uri, &second, 1);
+  lab_await(l, &l->marks[LATER_DONE], 1);
+  assert_int_equal(stored_number(l, uri), 2);
+  lab_add(&l->marks[GATE], 1);
+  lab_continue(l, 0);
+  lab_await(l, &l->marks[FIRST_DONE], 1);
+  assert_int_equal(stored_number(l, uri), 2);
+  lab_end(l);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED], 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FILL], 0);
+  assert_int_equal(l->events[1][CORRAL_EVENT_FILL], 1);
+  assert_int_equal(l->keys[0].computes, 2);
+  lab_free(l);
+}
+
+static void a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_late_leader(l, lab_lmdb(l, "store"));
+}
+
+static void a_leader_stopped_beyond_its_lease_is_fenced_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_late_leader(lab_new(), uri);
+}
+
+/* ---- invalidate during a compute ------------------------------------------------------------------------- */
+
+/* Thread 0 computes; thread 1 invalidates (if the test says so) and asks again: neither may get the other's. */
+static void invalidate_under_a_compute(lab_seat *seat) {
+  lab *l = seat->lab;
+  const int *own = seat->arg;
+  lab_work first = {.key = 0, .gate = &l->marks[GATE]}, second = {.key = 0};
+  if (seat->thread == 0) {
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &first);
+    if (answer.status != CORRAL_OK || answer.number != 1 || answer.kept != CORRAL_KEPT_FENCED)
+      lab_wrong(l, "the voided compute's caller has %s, value %d, kept %d", corral_status_name(answer.status),
+                answer.number, (int)answer.kept);
+    lab_add(&l->marks[FIRST_DONE], 1);
+    return;
+  }
+  lab_await(l, &l->keys[0].computes, 1);
+  if (*own) {
+    int status = corral_invalidate(seat->corral, "key-0", 5, NULL);
+    if (status != CORRAL_OK) lab_wrong(l, "corral_invalidate: %s", corral_status_name(status));
+    lab_add(&l->marks[INVALIDATED], 1);
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &second);
+    if (answer.status != CORRAL_OK || answer.number != 2 || answer.kept != CORRAL_KEPT)
+      lab_wrong(l, "after invalidate a caller has %s, value %d, kept %d", corral_status_name(answer.status), answer.number,
+                (int)answer.kept);
+  }
+}
+
+static void check_invalidate_by_itself(lab *l, const char *uri) {
+  int own = 1;
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 2, .body = invalidate_under_a_compute, .arg = &own});
+  lab_await(l, &l->marks[INVALIDATED], 1);
+  lab_await(l, &l->events[0][CORRAL_EVENT_FILL], 1);
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  assert_int_equal(stored_number(l, uri), 2);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED], 1);
+  lab_free(l);
+}
+
+/* `by_del`: as any client of the server would. */
+static void check_invalidate_by_another(lab *l, const char *uri, int by_del) {
+  int own = 0;
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 2, .body = invalidate_under_a_compute, .arg = &own});
+  lab_await(l, &l->keys[0].computes, 1);
+  corral *c = opened(uri);
+  if (by_del) assert_string_equal(redis_server_ask(server, "DEL key-0"), "1");
+  else assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
+  lab_add(&l->marks[GATE], 1);
+  lab_await(l, &l->marks[FIRST_DONE], 1);
+  assert_int_equal(lab_look(l, c, 0).status, CORRAL_EMISS);
+  corral_close(c);
+  lab_end(l);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED], 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FILL], 0);
+  lab_free(l);
+}
+
+static void an_invalidate_by_the_same_process_voids_its_compute_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_invalidate_by_itself(l, lab_lmdb(l, "store"));
+}
+
+static void an_invalidate_by_the_same_process_voids_its_compute_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_invalidate_by_itself(lab_new(), uri);
+}
+
+static void an_invalidate_by_another_process_voids_the_compute_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_invalidate_by_another(l, lab_lmdb(l, "store"), 0);
+}
+
+static void an_invalidate_by_another_process_voids_the_compute_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_invalidate_by_another(lab_new(), uri, 0);
+}
+
+static void a_plain_del_by_any_client_voids_the_compute_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_invalidate_by_another(lab_new(), uri, 1);
+}
+
+/* ---- the keeper ------------------------------------------------------------------------------------------ */
+
+static void compute_four_leases_long(lab_seat *seat) {
+  lab_work work = {.key = 0, .cost_ms = 4 * LEASE_MS};
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.lease_ms = LEASE_MS, .wait_ms = 9000), &work);
+  lab_agree(seat->lab, 0, &answer);
+  if (answer.kept != CORRAL_KEPT) lab_wrong(seat->lab, "kept is %d", (int)answer.kept);
+}
+
+static void check_keeper(lab *l, const char *uri) {
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 3, .threads = 4, .body = compute_four_leases_long});
+  lab_end(l);
+  int extends = 0;
+  for (int i = 0; i < l->count; i++) extends += l->events[i][CORRAL_EVENT_EXTEND];
+  print_message("           a compute of 4 leases: %d extends\n", extends);
+  assert_int_equal(l->keys[0].computes, 1);
+  assert_in_range(extends, 4, 16);
+  lab_free(l);
+}
+
+static void a_compute_of_four_leases_keeps_its_lease_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_keeper(l, lab_lmdb(l, "store"));
+}
+
+static void a_compute_of_four_leases_keeps_its_lease_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_keeper(lab_new(), uri);
+}
+
+/* ---- compute_ms ------------------------------------------------------------------------------------------ */
+
+/* Process 0, thread 0 computes beyond compute_ms; all others wait for it: they get `arg`, the stale value or the verdict. */
+static void wait_for_an_endless_compute(lab_seat *seat) {
+  lab *l = seat->lab;
+  const int *stale = seat->arg;
+  lab_work work = {.key = 0, .gate = &l->marks[GATE]};
+  corral_policy policy = {.size = sizeof policy, .lease_ms = LEASE_MS, .compute_ms = 500, .wait_ms = 9000, .retry_ms = 20000,
+                          .sie_ms = 60000, .poll_max_ms = 50};
+  int leads = seat->process == 0 && seat->thread == 0;
+  if (!leads) lab_await(l, &l->keys[0].computes, 1);
+  lab_answer answer = lab_ask(seat, &policy, &work);
+  if (leads) {
+    if (answer.status != CORRAL_OK || answer.kept != CORRAL_KEPT_FENCED || answer.how != CORRAL_COMPUTED)
+      lab_wrong(l, "the abandoned compute's caller: %s, kept %d", corral_status_name(answer.status), (int)answer.kept);
+  } else if (*stale && (answer.status != CORRAL_OK || answer.how != CORRAL_STALE)) {
+    lab_wrong(l, "a waiter got %s, %s", corral_status_name(answer.status), answer.error.text);
+  } else if (!*stale && (answer.status != CORRAL_EFAILED || answer.error.code != CORRAL_EABANDONED ||
+                         strstr(answer.error.text, "compute_ms") == NULL)) {
+    lab_wrong(l, "a waiter got %s, %s", corral_status_name(answer.status), answer.error.text);
+  }
+  lab_add(&l->marks[leads ? FIRST_DONE : LATER_DONE], 1);
+}
+
+static void lay_stale(lab *l, corral *c) {
+  char value[300];
+  int len = snprintf(value, sizeof value, "key-0 99 ");
+  memset(value + len, '9', sizeof value - (size_t)len);
+  assert_int_equal(corral_set(c, "key-0", 5, CORRAL_POLICY(.sie_ms = 60000), value, sizeof value), CORRAL_OK);
+  assert_int_equal(lab_look(l, c, 0).number, 99);
+  assert_int_equal(corral_expire(c, "key-0", 5, NULL), CORRAL_OK);
+}
+
+static void check_abandoned(lab *l, const char *uri, int stale) {
+  corral *c = opened(uri);
+  corral_inspection seen;
+  if (stale) lay_stale(l, c);
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 2, .threads = 3, .body = wait_for_an_endless_compute, .arg = &stale});
+  lab_await(l, &l->marks[LATER_DONE], 5);
+  assert_int_equal(l->events[0][CORRAL_EVENT_ABANDONED], 1);
+  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(seen.lease_left_ms, 0);
+  assert_int_equal(seen.failure_code, CORRAL_EABANDONED);
+  assert_true(seen.retry_left_ms > 0);
+  lab_add(&l->marks[GATE], 1);
+  lab_await(l, &l->marks[FIRST_DONE], 1);
+  lab_end(l);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED], 1);
+  assert_int_equal(l->keys[0].computes, 1);
+  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_string_equal(seen.state, stale ? "stale" : "none");
+  assert_int_equal(seen.failure_code, CORRAL_EABANDONED);
+  corral_close(c);
+  lab_free(l);
+}
+
+static void waiters_of_an_abandoned_compute_get_its_verdict_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_abandoned(l, lab_lmdb(l, "store"), 0);
+}
+
+static void waiters_of_an_abandoned_compute_get_the_stale_value_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_abandoned(l, lab_lmdb(l, "store"), 1);
+}
+
+static void waiters_of_an_abandoned_compute_get_its_verdict_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_abandoned(lab_new(), uri, 0);
+}
+
+static void waiters_of_an_abandoned_compute_get_the_stale_value_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_abandoned(lab_new(), uri, 1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_killed_leader_is_replaced_within_50_ms_on_lmdb),
+      cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_redis),
+      cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb),
+      cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_redis),
+      cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_lmdb),
+      cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_redis),
+      cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_lmdb),
+      cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_redis),
+      cmocka_unit_test(a_plain_del_by_any_client_voids_the_compute_on_redis),
+      cmocka_unit_test(a_compute_of_four_leases_keeps_its_lease_on_lmdb),
+      cmocka_unit_test(a_compute_of_four_leases_keeps_its_lease_on_redis),
+      cmocka_unit_test(waiters_of_an_abandoned_compute_get_its_verdict_on_lmdb),
+      cmocka_unit_test(waiters_of_an_abandoned_compute_get_the_stale_value_on_lmdb),
+      cmocka_unit_test(waiters_of_an_abandoned_compute_get_its_verdict_on_redis),
+      cmocka_unit_test(waiters_of_an_abandoned_compute_get_the_stale_value_on_redis),
+  };
+  redis_server_start(&server, NULL);
+  int failed = cmocka_run_group_tests_name("leader", tests, NULL, NULL);
+  redis_server_stop(server);
+  return failed;
+}
