@@ -4,8 +4,8 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads herd pool memory threads alloc)
-set(CORRAL_TESTS_live lmdb redis redis_tls storm leader sick cost api)
+set(CORRAL_TESTS_threads herd pool memory threads alloc api)
+set(CORRAL_TESTS_live lmdb redis redis_tls storm leader sick cost)
 set(CORRAL_TESTS_scripted redis_dialogue)
 
 set(CORRAL_TIMEOUT_pure 60)

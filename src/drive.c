@@ -74,7 +74,8 @@ void crl_key_clean(crl_key *key) {
 /* ---- a run's life ---------------------------------------------------------------------------------------- */
 
 static void emit(run *r, corral_event event, const char *detail) {
-  crl_event_emit(&r->station->events, event, r->key.whole, r->key.whole_len, detail);
+  size_t prefix = r->station->prefix_len;
+  crl_event_emit(&r->station->events, event, r->key.whole + prefix, r->key.whole_len - prefix, detail);
 }
 
 static void run_free(run *r) {
@@ -280,6 +281,8 @@ static void on_limit(crl_kept_lease *lease) {
 
 static void run_compute(run *r) {
   r->lease = (crl_kept_lease){.key = r->key.stored, .key_len = r->key.stored_len,
+                              .user_key = r->key.whole + r->station->prefix_len,
+                              .user_key_len = r->key.whole_len - r->station->prefix_len,
                               .token = r->flight.leased ? r->token : NULL, .lease_ms = r->policy.lease_ms,
                               .limit = crl_env_now_ms() + r->policy.compute_ms, .on_lost = on_lost, .on_limit = on_limit};
   crl_keeper_hold(r->station->keeper, &r->lease, r->claim_sent);

@@ -70,7 +70,7 @@ static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64
   crl_pool_perform(keeper->pool, ops, n, now + shortest);
   for (size_t i = 0; i < n; i++) {
     if (ops[i].status == CORRAL_OK) {
-      crl_event_emit(keeper->events, CORRAL_EVENT_EXTEND, of[i]->key, of[i]->key_len, NULL);
+      crl_event_emit(keeper->events, CORRAL_EVENT_EXTEND, of[i]->user_key, of[i]->user_key_len, NULL);
     } else if (ops[i].status == CORRAL_ELOST) {
       of[i]->token = NULL;
       of[i]->on_lost(of[i]);

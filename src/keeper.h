@@ -14,6 +14,8 @@ typedef struct crl_kept_lease {
   struct crl_kept_lease *next, **link;
   const void *key; /* as the store has it */
   size_t key_len;
+  const void *user_key; /* for events */
+  size_t user_key_len;
   const uint8_t *token; /* NULL: no lease, only the limit */
   int64_t lease_ms;
   int64_t limit;        /* crl_env_now_ms: when the compute has taken too long */
