@@ -12,11 +12,12 @@
 #include "uri.h"
 
 #define MAGIC UINT32_C(0xc0881a11)
+#define CLOSING UINT32_C(0xc0881a00)
 
 enum { KEY_MOST = 65536, SET_TRIES = 8 };
 
 struct corral {
-  uint32_t magic;
+  _Atomic uint32_t magic; /* MAGIC, then CLOSING */
   _Atomic unsigned home; /* crl_env_forks() + 1 at the first use; 0 unused */
   crl_station station;
   corral_compute *compute;
@@ -89,7 +90,7 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
     return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
   corral *c = crl_alloc(sizeof *c);
   if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  c->magic = MAGIC;
+  atomic_init(&c->magic, MAGIC);
   c->compute = options.compute;
   c->compute_arg = options.compute_arg;
   c->station.policy = policy;
@@ -110,8 +111,8 @@ static int is_home(const corral *c) {
 }
 
 void corral_close(corral *c) {
-  if (c == NULL || c->magic != MAGIC) return;
-  c->magic = 0;
+  uint32_t open = MAGIC;
+  if (c == NULL || !atomic_compare_exchange_strong(&c->magic, &open, CLOSING)) return;
   crl_station *station = &c->station;
   if (!is_home(c)) return;
   if (station->workers != NULL) crl_workers_free(station->workers);
@@ -125,7 +126,9 @@ void corral_close(corral *c) {
 /* ---- every call's first steps ---------------------------------------------------------------------------- */
 
 static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
-  if (c == NULL || c->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+  uint32_t magic = c == NULL ? 0 : atomic_load(&c->magic);
+  if (magic == CLOSING) return crl_status_plain(error, CORRAL_ECLOSED); /* a compute that close waits for */
+  if (magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
   if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", KEY_MOST);
   if (key_len > KEY_MOST)
     return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, KEY_MOST);

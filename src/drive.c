@@ -497,7 +497,10 @@ static crl_outcome plain_outcome(int status) {
 
 /* Waits on an entry for somebody else's flight, or for the workers'. Returns 0 when the caller must enter anew. */
 static int await(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, int own, crl_outcome *outcome) {
-  switch (crl_herd_wait(entry, deadline, outcome)) {
+  crl_worker_wait_begin();
+  crl_wait came = crl_herd_wait(entry, deadline, outcome);
+  crl_worker_wait_end();
+  switch (came) {
     case CRL_WAIT_LANDED:
       if (outcome->how == CORRAL_COMPUTED && !own) outcome->how = CORRAL_JOINED;
       break;

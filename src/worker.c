@@ -14,13 +14,14 @@ struct crl_workers {
   pthread_cond_t work;
   crl_job *head, **tail;
   pthread_t threads[WORKERS];
-  int64_t most, started, idle;
+  int64_t most, started, idle, queued;
+  int64_t waiting; /* threads inside crl_worker_wait_begin */
   int closing;
 };
 
-static _Thread_local int here;
+static _Thread_local crl_workers *here;
 
-int crl_worker_here(void) { return here; }
+int crl_worker_here(void) { return here != NULL; }
 
 crl_workers *crl_workers_new(int64_t most) {
   crl_workers *workers = crl_alloc(sizeof *workers);
@@ -34,7 +35,7 @@ crl_workers *crl_workers_new(int64_t most) {
 
 static void *work(void *arg) {
   crl_workers *workers = arg;
-  here = 1;
+  here = workers;
   pthread_mutex_lock(&workers->mutex);
   while (!workers->closing) {
     crl_job *job = workers->head;
@@ -46,6 +47,7 @@ static void *work(void *arg) {
     }
     workers->head = job->next;
     if (workers->head == NULL) workers->tail = &workers->head;
+    workers->queued--;
     pthread_mutex_unlock(&workers->mutex);
     job->run(job);
     pthread_mutex_lock(&workers->mutex);
@@ -54,13 +56,34 @@ static void *work(void *arg) {
   return NULL;
 }
 
+/* One more thread, if there is more to do than idle ones, and room. Under the mutex. */
+static void reinforce(crl_workers *workers) {
+  if (workers->queued <= workers->idle || workers->started - workers->waiting >= workers->most || workers->started == WORKERS) return;
+  if (crl_env_thread(&workers->threads[workers->started], "corral-worker", work, workers) == 0) workers->started++;
+}
+
+void crl_worker_wait_begin(void) {
+  if (here == NULL) return;
+  pthread_mutex_lock(&here->mutex);
+  here->waiting++;
+  if (!here->closing) reinforce(here);
+  pthread_mutex_unlock(&here->mutex);
+}
+
+void crl_worker_wait_end(void) {
+  if (here == NULL) return;
+  pthread_mutex_lock(&here->mutex);
+  here->waiting--;
+  pthread_mutex_unlock(&here->mutex);
+}
+
 int crl_workers_submit(crl_workers *workers, crl_job *job) {
   int status = 0;
   pthread_mutex_lock(&workers->mutex);
-  if (workers->idle == 0 && workers->started < workers->most) {
-    if (crl_env_thread(&workers->threads[workers->started], "corral-worker", work, workers) == 0) workers->started++;
-  }
+  workers->queued++;
+  reinforce(workers);
   if (workers->started == 0) {
+    workers->queued--;
     status = -1;
   } else {
     job->next = NULL;
@@ -72,17 +95,25 @@ int crl_workers_submit(crl_workers *workers, crl_job *job) {
   return status;
 }
 
+/* First, for a job that runs may wait for one that is queued. */
+static void drop_queued(crl_job *job) {
+  for (crl_job *next; job != NULL; job = next) {
+    next = job->next;
+    job->drop(job);
+  }
+}
+
 void crl_workers_free(crl_workers *workers) {
   pthread_mutex_lock(&workers->mutex);
+  crl_job *queued = workers->head;
+  workers->head = NULL;
+  workers->tail = &workers->head;
+  workers->queued = 0;
   workers->closing = 1;
   pthread_cond_broadcast(&workers->work);
   pthread_mutex_unlock(&workers->mutex);
+  drop_queued(queued);
   for (int64_t i = 0; i < workers->started; i++) pthread_join(workers->threads[i], NULL);
-  while (workers->head != NULL) {
-    crl_job *job = workers->head;
-    workers->head = job->next;
-    job->drop(job);
-  }
   pthread_cond_destroy(&workers->work);
   pthread_mutex_destroy(&workers->mutex);
   free(workers);

@@ -312,8 +312,9 @@ static void events_story(const char *uri) {
   for (int e = 0; e < CORRAL_EVENT_COUNT; e++)
     if (corral_counter(c, (corral_event)e) != atomic_load(&w->seen[e])) fail_msg("event %s: the counter differs", corral_event_name((corral_event)e));
   corral_close(c);
-  assert_int_equal(w->strange_keys, 0);
+  int strange_keys = w->strange_keys;
   free(w);
+  assert_int_equal(strange_keys, 0);
 }
 
 static void counters_and_hook_agree_and_the_hook_is_told_the_users_key(void **state) {
@@ -363,6 +364,46 @@ static void close_waits_for_the_refresh_under_way_and_drops_what_is_queued(void 
   on_each(close_story);
 }
 
+/* "a" runs on the only worker, "b" is queued; their callers are gone; then "a" asks for "b" while the corral is being closed. */
+static void close_does_not_wait_for_a_compute_that_waits_for_a_queued_one(void **state) {
+  (void)state;
+  origin o = {.gated = 1, .nested = "b"};
+  pthread_t helper;
+  corral *c = o.corral = opened_with("memory:", &o, 1);
+  assert_int_equal(status_of(c, "a", CORRAL_POLICY(.wait_ms = 30)), CORRAL_EDEADLINE);
+  assert_int_equal(status_of(c, "b", CORRAL_POLICY(.wait_ms = 30)), CORRAL_EDEADLINE);
+  assert_int_equal(o.entered, 1);
+  pthread_create(&helper, NULL, open_gate_soon, &o);
+  int64_t before = now_ms();
+  corral_close(c);
+  int64_t took = now_ms() - before;
+  pthread_join(helper, NULL);
+  assert_true(took < 1000);
+  if (o.nested_status != CORRAL_OK) assert_int_equal(o.nested_status, CORRAL_ECLOSED);
+}
+
+/* While one worker is idle two computes come at once: each gets a thread. */
+static void computes_that_come_at_once_run_at_once(void **state) {
+  (void)state;
+  for (int i = 0; i < 30; i++) {
+    origin o = {0};
+    const corral_policy *policy = CORRAL_POLICY(.swr_ms = 60000);
+    corral *c = opened_with("memory:", &o, 4);
+    gets(c, "k", policy, "k 1", CORRAL_COMPUTED);
+    assert_int_equal(corral_set(c, "l", 1, policy, "l 0", 3), CORRAL_OK);
+    assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
+    assert_int_equal(corral_expire(c, "l", 1, NULL), CORRAL_OK);
+    lab_sleep_ms(1); /* the worker goes idle */
+    o.gated = 1;
+    gets(c, "k", policy, "k 1", CORRAL_STALE);
+    gets(c, "l", policy, "l 0", CORRAL_STALE);
+    int both = lab_await_ms(&o.entered, 3, 1000);
+    lab_add(&o.gate, 1);
+    corral_close(c);
+    if (!both) fail_msg("try %d: the second compute waited for the first", i);
+  }
+}
+
 #define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, make_room, leave_room)
 
 int main(void) {
@@ -375,6 +416,8 @@ int main(void) {
       IN_ROOM(a_bound_compute_may_ask_for_a_key_that_waits_for_its_own_worker),
       IN_ROOM(counters_and_hook_agree_and_the_hook_is_told_the_users_key),
       IN_ROOM(close_waits_for_the_refresh_under_way_and_drops_what_is_queued),
+      IN_ROOM(close_does_not_wait_for_a_compute_that_waits_for_a_queued_one),
+      IN_ROOM(computes_that_come_at_once_run_at_once),
   };
   return cmocka_run_group_tests_name("bound", tests, NULL, NULL);
 }
