@@ -99,6 +99,7 @@ foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h)
 endforeach()
 
 # The gates of the house rules, over the sources and over what was built.
+corral_script(readme pure 30 sh ${CMAKE_SOURCE_DIR}/tests/readme_test.sh ${CMAKE_SOURCE_DIR})
 corral_script(tidy pure 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy ${CMAKE_SOURCE_DIR})
 corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
   $<TARGET_FILE:corral> $<TARGET_FILE:corral_testable> ${CMAKE_SOURCE_DIR})

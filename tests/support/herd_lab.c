@@ -130,6 +130,8 @@ static void work(lab *l, const lab_plan *plan, int process) {
   corral_error error;
   corral *c = NULL;
   options.size = sizeof options;
+  /* A machine that is busy with something else must not look like a store that is away. */
+  if (options.op_ms == 0) options.op_ms = 5000;
   options.store = plan->uri;
   options.on_event = on_event;
   options.event_arg = &own;
@@ -254,8 +256,8 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   atomic_store(&k->begun_us, before);
   raise_to(&k->most, atomic_fetch_add(&k->now, 1) + 1);
   raise_to(&k->process_most[w->seat->process], atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
-  lab_add(&k->computes, 1);
   int number = atomic_fetch_add(&l->numbers, 1) + 1;
+  lab_add(&k->computes, 1); /* last: whoever awaits it may find all the rest */
   if (w->gate != NULL) lab_await(l, w->gate, 1);
   if (w->cost_ms > 0) lab_sleep_ms(w->cost_ms);
   write_value(value, name, number);
