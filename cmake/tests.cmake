@@ -80,6 +80,13 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
 
+# These measure how soon something happens.
+foreach(name storm leader sick)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endforeach()
+
 # Each public header compiles alone, as C11 and as C++17.
 include(CheckLanguage)
 check_language(CXX)
