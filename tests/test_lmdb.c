@@ -21,95 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registry.h"
-#include "uri.h"
-
-extern const corral_store crl_plugin_lmdb;
-
-/* ---- one store, and one line for each verb ------------------------------------------------------------------ */
-
-typedef struct kit {
-  const corral_host *host;
-  void *store, *handle;
-} kit;
-
-static int kit_open(kit *k, const char *text, corral_error *error) {
-  crl_uri uri;
-  corral_store_info info = {.size = sizeof info, .max_key = 65536};
-  k->host = crl_registry_host();
-  k->store = k->handle = NULL;
-  int status = crl_uri_parse(&uri, text, error);
-  if (status != CORRAL_OK) return status;
-  status = crl_plugin_lmdb.open(k->host, &uri.view, &k->store, &info, error);
-  crl_uri_free(&uri);
-  return status != CORRAL_OK ? status : crl_plugin_lmdb.connect(k->store, INT64_MAX, &k->handle, error);
-}
-
-static kit opened(const char *text) {
-  kit k;
-  corral_error error = {0};
-  if (kit_open(&k, text, &error) != CORRAL_OK) fail_msg("%s: %s", text, error.text);
-  return k;
-}
-
-static void closed(kit *k) {
-  crl_plugin_lmdb.disconnect(k->handle);
-  crl_plugin_lmdb.close(k->store);
-}
-
-static uint8_t *token(unsigned number) {
-  static _Thread_local uint8_t bytes[CORRAL_TOKEN];
-  memset(bytes, 0, sizeof bytes);
-  for (unsigned i = 0; i < CORRAL_TOKEN; i += 4) memcpy(bytes + i, &number, 4);
-  return bytes;
-}
-
-static corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
-  return (corral_op){.verb = verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = 60000,
-                     .ttl_ms = 600000, .status = CORRAL_EUNKNOWN};
-}
-
-static int run(const kit *k, corral_op *op) {
-  assert_int_equal(crl_plugin_lmdb.perform(k->handle, op, 1, INT64_MAX, NULL), CORRAL_OK);
-  return op->status;
-}
-
-static void done(corral_op *op) {
-  if (op->found != NULL) op->found_free(op->found_owner);
-  op->found = NULL;
-}
-
-static int verb(const kit *k, corral_verb what, const char *key, unsigned holder) {
-  corral_op op = op_of(what, key, holder);
-  int status = run(k, &op);
-  done(&op);
-  return status;
-}
-
-static int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len, corral_error *error) {
-  corral_header header = {.state = CORRAL_FREE};
-  corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
-  uint8_t *record = malloc(CORRAL_HEADER + body_len);
-  assert_non_null(record);
-  k->host->header_write(&header, record);
-  memset(record + CORRAL_HEADER, fill, body_len);
-  op.record = record;
-  op.record_len = CORRAL_HEADER + body_len;
-  op.error = error;
-  int status = run(k, &op);
-  free(record);
-  return status;
-}
-
-static void put(const kit *k, const char *key, char fill, size_t body_len) {
-  assert_int_equal(verb(k, CORRAL_VERB_CLAIM, key, 7), CORRAL_OK);
-  assert_int_equal(settle(k, key, 7, fill, body_len, NULL), CORRAL_OK);
-}
-
-static const char *numbered(char room[32], const char *stem, unsigned number) {
-  snprintf(room, 32, "%s%u", stem, number);
-  return room;
-}
+#include "support/store_kit.h"
 
 /* ---- files and processes --------------------------------------------------------------------------------- */
 
@@ -197,7 +109,7 @@ static void refused(const char *uri, int status, const char *word) {
   corral_error error = {0};
   int got = kit_open(&k, uri, &error);
   if (got != status || strstr(error.text, word) == NULL) fail_msg("%s: %d: %s", uri, got, error.text);
-  if (k.store != NULL) crl_plugin_lmdb.close(k.store);
+  if (k.store != NULL) k.plugin->close(k.store);
 }
 
 /* ---- the verbs ------------------------------------------------------------------------------------------- */
@@ -272,7 +184,7 @@ static void operations_of_a_batch_see_each_other(void **state) {
   for (size_t i = 0; i < 6; i++) ops[i].token = mine;
   ops[1].record = record;
   ops[1].record_len = sizeof record;
-  assert_int_equal(crl_plugin_lmdb.perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
+  assert_int_equal(k.plugin->perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
   for (size_t i = 0; i < 6; i++) {
     assert_int_equal(ops[i].status, expected[i]);
     done(&ops[i]);

@@ -1,0 +1,102 @@
+/* store_kit.h: one store through its plugin's table, and one line for each verb. For tests of a single plugin. */
+#ifndef STORE_KIT_H
+#define STORE_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "registry.h"
+#include "uri.h"
+
+typedef struct kit {
+  const corral_host *host;
+  const corral_store *plugin;
+  void *store, *handle;
+} kit;
+
+static inline int kit_open(kit *k, const char *text, corral_error *error) {
+  crl_uri uri;
+  corral_store_info info = {.size = sizeof info, .max_key = 65536};
+  k->host = crl_registry_host();
+  k->store = k->handle = NULL;
+  int status = crl_uri_parse(&uri, text, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_registry_find(uri.view.scheme, &k->plugin, error);
+  if (status == CORRAL_OK) status = k->plugin->open(k->host, &uri.view, &k->store, &info, error);
+  crl_uri_free(&uri);
+  return status != CORRAL_OK ? status : k->plugin->connect(k->store, INT64_MAX, &k->handle, error);
+}
+
+static inline kit opened(const char *text) {
+  kit k;
+  corral_error error = {0};
+  if (kit_open(&k, text, &error) != CORRAL_OK) fail_msg("%s: %s", text, error.text);
+  return k;
+}
+
+static inline void closed(kit *k) {
+  k->plugin->disconnect(k->handle);
+  k->plugin->close(k->store);
+}
+
+static inline uint8_t *token(unsigned number) {
+  static _Thread_local uint8_t bytes[CORRAL_TOKEN];
+  memset(bytes, 0, sizeof bytes);
+  for (unsigned i = 0; i < CORRAL_TOKEN; i += 4) memcpy(bytes + i, &number, 4);
+  return bytes;
+}
+
+static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
+  return (corral_op){.verb = verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = 60000,
+                     .ttl_ms = 600000, .status = CORRAL_EUNKNOWN};
+}
+
+static inline int run(const kit *k, corral_op *op) {
+  assert_int_equal(k->plugin->perform(k->handle, op, 1, INT64_MAX, NULL), CORRAL_OK);
+  return op->status;
+}
+
+static inline void done(corral_op *op) {
+  if (op->found != NULL) op->found_free(op->found_owner);
+  op->found = NULL;
+}
+
+static inline int verb(const kit *k, corral_verb what, const char *key, unsigned holder) {
+  corral_op op = op_of(what, key, holder);
+  int status = run(k, &op);
+  done(&op);
+  return status;
+}
+
+static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len, corral_error *error) {
+  corral_header header = {.state = CORRAL_FREE};
+  corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
+  uint8_t *record = malloc(CORRAL_HEADER + body_len);
+  assert_non_null(record);
+  k->host->header_write(&header, record);
+  memset(record + CORRAL_HEADER, fill, body_len);
+  op.record = record;
+  op.record_len = CORRAL_HEADER + body_len;
+  op.error = error;
+  int status = run(k, &op);
+  free(record);
+  return status;
+}
+
+static inline void put(const kit *k, const char *key, char fill, size_t body_len) {
+  assert_int_equal(verb(k, CORRAL_VERB_CLAIM, key, 7), CORRAL_OK);
+  assert_int_equal(settle(k, key, 7, fill, body_len, NULL), CORRAL_OK);
+}
+
+static inline const char *numbered(char room[32], const char *stem, unsigned number) {
+  snprintf(room, 32, "%s%u", stem, number);
+  return room;
+}
+
+#endif
