@@ -35,7 +35,10 @@ extern "C" {
 #define CORRAL_NOTE 64
 
 enum { CORRAL_FREE = 0, CORRAL_LEASED = 1, CORRAL_VERDICT = 2 };
-enum { CORRAL_FLAG_EXPIRED = 1 }; /* corral_expire: the soft life ended by decree */
+enum {
+  CORRAL_FLAG_EXPIRED = 1,    /* corral_expire: the soft life ended by decree */
+  CORRAL_FLAG_INVALIDATED = 2 /* no payload: it was invalidated, which is remembered until life_end, also under a lease */
+};
 
 /* offset size field
  *      0    4 magic "crl1"
@@ -45,7 +48,8 @@ enum { CORRAL_FLAG_EXPIRED = 1 }; /* corral_expire: the soft life ended by decre
  *      8   16 token of the lease; zero unless LEASED
  *     24    8 until: end of the lease or of the verdict, store time; zero when FREE
  *     32    8 since: when the lease or verdict began, store time
- *     40    8 life_end: when the payload's life ends, store time; zero: no payload, or the key's own TTL says it
+ *     40    8 life_end: when the payload's life ends, store time; zero: no payload, or the key's own TTL says it. With the
+ *             flag INVALIDATED: until when that is remembered
  *     48    4 cost_ms: what the rebuild under way is expected to cost; 0 unknown
  *     52    4 code: a verdict's number
  *     56    4 failures in a row
@@ -71,7 +75,7 @@ typedef enum corral_verb {
   CORRAL_VERB_SETTLE,     /* store the record and end the lease, only if the lease is still this token's */
   CORRAL_VERB_RELEASE,    /* end the lease if it is this token's; with a verdict left in its place, if one is given */
   CORRAL_VERB_EXTEND,     /* lengthen the lease if it is this token's */
-  CORRAL_VERB_INVALIDATE, /* value and lease vanish together */
+  CORRAL_VERB_INVALIDATE, /* value and lease vanish together; that it happened is remembered for a while */
   CORRAL_VERB_EXPIRE      /* the soft life and any lease end; the payload stays. Without payload: INVALIDATE */
 } corral_verb;
 
@@ -83,7 +87,8 @@ typedef struct corral_op {
   size_t key_len;
   const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND */
   int64_t lease_ms;      /* CLAIM, EXTEND: from now, store time. RELEASE with a verdict: how long it rules */
-  int64_t ttl_ms;        /* SETTLE: the record's life. RELEASE with a verdict and no payload: how long to keep the key */
+  int64_t ttl_ms;        /* SETTLE: the record's life. RELEASE with a verdict and no payload: how long to keep the key.
+                            INVALIDATE: how long to remember it by a header alone, FREE and INVALIDATED; 0: not at all */
   const uint8_t *record; /* SETTLE: header (FREE) and envelope. CLAIM: a header with note and cost_ms to take over.
                             RELEASE: NULL, or a header with note, code and failures: the verdict */
   size_t record_len;
@@ -174,6 +179,13 @@ enum {
   CORRAL_THREADS_PARALLEL = 1 /* one handle for all, used by any number of threads at once */
 };
 
+enum {
+  CORRAL_REACH_PROCESS = 1, /* this process alone */
+  CORRAL_REACH_HOST = 2,    /* all processes of this host: its own election replaces the host's rung of the ladder */
+  CORRAL_REACH_FLEET = 3    /* any number of hosts */
+};
+enum { CORRAL_SERVERS = 1024 };
+
 /* What `open` tells about this very store; preset to the defaults in brackets. */
 typedef struct corral_store_info {
   size_t size;
@@ -182,6 +194,8 @@ typedef struct corral_store_info {
   int64_t handles;      /* [2] connections that are best for this store */
   int64_t poll_max_ms;  /* [0: the policy's] longest pause between a waiter's looks, where a look is cheap */
   const char *name;     /* ["" ] for messages and thread names: "redis 127.0.0.1:6379"; lives as long as the store */
+  int64_t reach;        /* [CORRAL_REACH_FLEET] who shares this store */
+  size_t servers;       /* [1] independent servers that keys are spread over: see `route`; at most CORRAL_SERVERS */
 } corral_store_info;
 
 typedef struct corral_store {
@@ -205,6 +219,12 @@ typedef struct corral_store {
    * isn't known keep CORRAL_EUNKNOWN; those not sent at all get CORRAL_EUNAVAILABLE. Several operations of one batch may
    * name the same key. */
   int (*perform)(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+  /* For a store whose info.servers is more than 1, both or neither: a server that is sick must not cost the keys of the others
+   * anything, so each has handles, a queue and a breaker of its own. `route` tells the server of a key, 0 to servers - 1,
+   * the same in every process, whatever state the servers are in; any thread, no I/O. `connect_server` is then called in
+   * place of `connect`; all operations of a batch on its handle are for keys of that server. */
+  size_t (*route)(void *store, const void *key, size_t key_len);
+  int (*connect_server)(void *store, size_t server, int64_t deadline, void **ret_handle, corral_error *error);
 } corral_store;
 
 /* The entry point of a plugin: corral_plugin_NAME.so exports this function, which returns its table. */
