@@ -11,9 +11,6 @@
 #include "policy.h"
 
 typedef enum crl_ask {
-  CRL_ASK_SLOT = 10, /* a place among the computes that may run at once, of flight->rank, by flight->until */
-  CRL_ASK_HOST,      /* try to take the host's lock */
-  CRL_ASK_HELD,      /* look at what this process holds for a store that is away */
   CRL_ASK_GET = 1, /* look into the store */
   CRL_ASK_CLAIM,   /* try to take the lease, under a fresh token each time */
   CRL_ASK_WAIT,    /* until flight->until, or shorter; if flight->at_host, until the host's lock is free */
@@ -21,7 +18,10 @@ typedef enum crl_ask {
   CRL_ASK_SETTLE,  /* store what was computed, if the lease is still ours */
   CRL_ASK_RELEASE, /* end the lease; with a verdict of flight->retry_ms if that is not 0 */
   CRL_ASK_ANSWER,  /* give flight->answer to whoever wants the key in this process */
-  CRL_ASK_DONE
+  CRL_ASK_DONE,
+  CRL_ASK_SLOT,    /* a place among the computes that may run at once, of flight->rank, by flight->until */
+  CRL_ASK_HOST,    /* try to take the host's lock */
+  CRL_ASK_HELD     /* look at what this process holds for a store that is away */
 } crl_ask;
 
 typedef enum crl_answer {
@@ -30,8 +30,8 @@ typedef enum crl_answer {
   CRL_ANSWER_VERDICT,    /* the remembered failure that the last look found */
   CRL_ANSWER_COMPUTED,   /* what compute gave; flight->kept tells what became of its fill */
   CRL_ANSWER_FAILED,     /* compute's failure */
-  CRL_ANSWER_HELD,       /* what the look at HELD found */
-  CRL_ANSWER_ERROR       /* flight->status */
+  CRL_ANSWER_ERROR,      /* flight->status */
+  CRL_ANSWER_HELD        /* what the look at HELD found */
 } crl_answer;
 
 /* What a look (GET or CLAIM) found, judged by crl_policy_judge; times left in ms. */

@@ -129,7 +129,7 @@ static int connect_to(crl_lane *lane, int64_t deadline, void **handle, corral_er
 }
 
 /* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
-static int perform(crl_lane *lane, void **handle, corral_op *ops, size_t count, int64_t deadline, corral_error *why) {
+static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, int64_t deadline, corral_error *why) {
   const corral_store *plugin = lane->options->plugin;
   for (int fresh = 0;;) {
     int status = CORRAL_OK;
@@ -279,7 +279,7 @@ static void *perform_batch(crl_lane *lane, request *own, size_t count, void *han
     }
     ops = batch;
   }
-  *worked = perform(lane, &handle, ops, count, deadline, why) == CORRAL_OK;
+  *worked = perform_once(lane, &handle, ops, count, deadline, why) == CORRAL_OK;
   if (own->next != NULL) copy_results(own, batch);
   return handle;
 }
@@ -409,7 +409,7 @@ int64_t crl_lane_failures(crl_lane *lane) {
 int crl_lane_perform_probe(crl_lane *lane, corral_op *ops, size_t count) {
   corral_error why;
   return lane->probe_handle != NULL &&
-         perform(lane, &lane->probe_handle, ops, count, limit_of(lane, weigh(ops, count)), &why) == CORRAL_OK;
+         perform_once(lane, &lane->probe_handle, ops, count, limit_of(lane, weigh(ops, count)), &why) == CORRAL_OK;
 }
 
 /* Puts a handle that works among the idle ones, if there is room. Under the mutex; returns what is to be disconnected. */
@@ -428,7 +428,7 @@ void crl_lane_probe(crl_lane *lane, crl_pool *pool) {
   int due = crl_breaker_probe(&lane->breaker, crl_env_now_ms());
   pthread_mutex_unlock(&lane->mutex);
   if (!due) return;
-  int works = perform(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), &why) == CORRAL_OK;
+  int works = perform_once(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), &why) == CORRAL_OK;
   if (op.found_free != NULL) op.found_free(op.found_owner);
   if (works && options->on_return != NULL) works = options->on_return(options->return_arg, pool, lane->server);
   pthread_mutex_lock(&lane->mutex);

@@ -80,7 +80,7 @@ static crl_lane *next_to_probe(crl_pool *pool, int64_t *at) {
   return next;
 }
 
-static void *probe(void *arg) {
+static void *probe_all(void *arg) {
   crl_pool *pool = arg;
   int64_t at;
   pthread_mutex_lock(&pool->mutex);
@@ -105,7 +105,7 @@ static void call_prober(crl_pool *pool) {
   if (self_probing(pool)) return;
   pthread_mutex_lock(&pool->mutex);
   if (pool->started == 0) {
-    pool->started = crl_env_thread(&pool->prober, "corral-prober", probe, pool) == 0 ? 1 : -1;
+    pool->started = crl_env_thread(&pool->prober, "corral-prober", probe_all, pool) == 0 ? 1 : -1;
     for (size_t i = 0; pool->started < 0 && i < servers(pool); i++) crl_lane_self_probing(pool->lanes[i], 1);
   }
   pthread_cond_signal(&pool->wake);
