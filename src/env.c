@@ -39,6 +39,11 @@ int crl_env_random(void *buffer, size_t size) {
   return CORRAL_OK;
 }
 
+void crl_env_pause_us(int64_t us) {
+  struct timespec ts = {us / 1000000, us % 1000000 * 1000};
+  nanosleep(&ts, NULL);
+}
+
 void crl_env_sleep_until(int64_t until) {
   struct timespec ts = as_timespec(until);
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);

@@ -18,6 +18,8 @@ int64_t crl_env_wall_ms(void);
 int crl_env_random(void *buffer, size_t size);
 /* Returns at `until` (crl_env_now_ms) or, by a signal, earlier. */
 void crl_env_sleep_until(int64_t until);
+/* Returns after so many microseconds or, by a signal, earlier. */
+void crl_env_pause_us(int64_t us);
 /* How often this process image has been forked since its first ancestor loaded the library. */
 unsigned crl_env_forks(void);
 /* "host/pid", cut to size, always terminated. */
