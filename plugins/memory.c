@@ -569,6 +569,7 @@ static int memory_open(const corral_host *host, const corral_uri *uri, void **re
   label_write(st->label, sizeof st->label, st->name);
   info->max_key = MAX_KEY;
   info->handles = 1;
+  info->reach = CORRAL_REACH_PROCESS;
   info->name = st->label;
   *ret_store = st;
   return CORRAL_OK;

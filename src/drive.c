@@ -224,10 +224,10 @@ static void do_ask(crl_run *r, crl_told *told, crl_look *last) {
   if (r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM) *last = told->look;
 }
 
-/* A bound compute runs on the workers, and so does all that comes after a stale answer. */
+/* A bound compute runs on the workers, and so does the whole way to it behind a stale answer. */
 static int wants_worker(const crl_run *r) {
-  return r->bound && !r->handed_over && (r->ask == CRL_ASK_COMPUTE || (r->flight.answered && r->ask != CRL_ASK_RELEASE)) &&
-         !crl_worker_here();
+  int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
+  return r->bound && !r->handed_over && (r->ask == CRL_ASK_COMPUTE || (climbs && r->flight.answered)) && !crl_worker_here();
 }
 
 /* Flies until the end, or until the workers should go on; tells which. */
