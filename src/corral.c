@@ -68,7 +68,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   crl_uri uri;
   crl_station *station = &c->station;
   crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms, .breaker_failures = options->breaker_failures,
-                           .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all,
+                           .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all, .on_up = crl_offer_done,
                            .return_arg = &station->offer, .probe_key = station->probe_key};
   pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
                                   .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};

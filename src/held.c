@@ -14,6 +14,7 @@ typedef struct node {
   struct node *older, *newer;        /* of all */
   crl_bytes *record;                 /* NULL: invalidate */
   int64_t hard_ttl, began, made;
+  int given_out;
   size_t key_len;
   uint8_t key[];
 } node;
@@ -149,27 +150,44 @@ int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, 
   return found;
 }
 
-size_t crl_held_take(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
-                     crl_held_entry *ret, size_t most) {
+/* A copy of an entry for whoever offers it; false without memory. */
+static int give_out(node *n, crl_held_entry *ret) {
+  uint8_t *key = crl_alloc(n->key_len);
+  if (key == NULL) return 0;
+  memcpy(key, n->key, n->key_len);
+  n->given_out = 1;
+  *ret = (crl_held_entry){.key = key, .key_len = n->key_len, .record = n->record == NULL ? NULL : crl_bytes_ref(n->record),
+                          .hard_ttl = n->hard_ttl, .began = n->began, .made = n->made, .memory = key};
+  return 1;
+}
+
+size_t crl_held_offer(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
+                      crl_held_entry *ret, size_t most) {
   size_t count = 0;
   pthread_mutex_lock(&held->mutex);
   for (node *n = held->oldest, *newer; n != NULL && count < most; n = newer) {
     newer = n->newer;
-    if (is_over(held, n, now)) {
-      drop(held, n);
-    } else if (wanted(arg, n->key, n->key_len)) {
-      take_out(held, n);
-      ret[count++] = (crl_held_entry){.key = n->key, .key_len = n->key_len, .record = n->record, .hard_ttl = n->hard_ttl,
-                                      .began = n->began, .made = n->made, .memory = n};
-    }
+    if (is_over(held, n, now)) drop(held, n);
+    else if (!n->given_out && n->made <= now && wanted(arg, n->key, n->key_len)) count += (size_t)give_out(n, &ret[count]);
   }
   pthread_mutex_unlock(&held->mutex);
   return count;
 }
 
-void crl_held_return(crl_held *held, crl_held_entry *entry, int64_t now) {
-  keep(held, entry->memory, now);
-  memset(entry, 0, sizeof *entry);
+void crl_held_return(crl_held *held, const crl_held_entry *entry) {
+  pthread_mutex_lock(&held->mutex);
+  node *n = *link_of(held, entry->key, entry->key_len);
+  if (n != NULL && n->began == entry->began) n->given_out = 0;
+  pthread_mutex_unlock(&held->mutex);
+}
+
+void crl_held_forget(crl_held *held, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg) {
+  pthread_mutex_lock(&held->mutex);
+  for (node *n = held->oldest, *newer; n != NULL; n = newer) {
+    newer = n->newer;
+    if (n->given_out && wanted(arg, n->key, n->key_len)) drop(held, n);
+  }
+  pthread_mutex_unlock(&held->mutex);
 }
 
 void crl_held_entry_clean(crl_held_entry *entry) {

@@ -9,7 +9,7 @@
 #include "policy.h"
 #include "record.h"
 
-enum { BATCH = 32 };
+enum { BATCH = 32, ROUNDS = 4 };
 
 typedef struct batch {
   const crl_offer *offer;
@@ -105,23 +105,39 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   int works = claim_all(b, pool, server) && finish_all(b, pool, server);
   for (size_t i = 0; i < b->count; i++) {
     int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EUNKNOWN;
-    if (works || sent) crl_held_entry_clean(&b->entries[i]);
-    else crl_held_return(b->offer->held, &b->entries[i], crl_env_now_ms());
+    if (!works && !sent) crl_held_return(b->offer->held, &b->entries[i]);
+    crl_held_entry_clean(&b->entries[i]);
   }
   return works;
 }
 
-int crl_offer_all(void *arg, crl_pool *pool, size_t server) {
+void crl_offer_done(void *arg, crl_pool *pool, size_t server) {
   place there = {pool, server};
-  batch *b = crl_alloc(sizeof *b);
-  if (b == NULL) return 1;
-  int works = 1;
+  crl_held_forget(((const crl_offer *)arg)->held, is_there, &there);
+}
+
+/* All that was held at this moment; whether there was any. */
+static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server, int *works) {
+  place there = {pool, server};
+  int64_t now = crl_env_now_ms();
+  size_t all = 0;
   do {
     memset(b, 0, sizeof *b);
-    b->offer = arg;
-    b->count = crl_held_take(b->offer->held, crl_env_now_ms(), is_there, &there, b->entries, BATCH);
-    works = b->count == 0 || offer_batch(b, pool, server);
-  } while (works && b->count > 0);
+    b->offer = offer;
+    b->count = crl_held_offer(offer->held, now, is_there, &there, b->entries, BATCH);
+    all += b->count;
+    *works = b->count == 0 || offer_batch(b, pool, server);
+  } while (*works && b->count > 0);
+  return all > 0;
+}
+
+/* Callers compute and fill meanwhile; who offers until nothing is left might never be done. */
+int crl_offer_all(void *arg, crl_pool *pool, size_t server) {
+  int works = 1;
+  batch *b = crl_alloc(sizeof *b);
+  if (b == NULL) return 1;
+  for (int i = 0; i < ROUNDS && works; i++)
+    if (!offer_round(b, arg, pool, server, &works)) break;
   free(b);
   return works;
 }
