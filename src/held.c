@@ -14,6 +14,7 @@ typedef struct node {
   struct node *older, *newer;        /* of all */
   crl_bytes *record;                 /* NULL: invalidate */
   int64_t hard_ttl, began, made;
+  int64_t until; /* 0, or when it is forgotten */
   int given_out;
   size_t key_len;
   uint8_t key[];
@@ -79,7 +80,7 @@ static void drop(crl_held *held, node *n) {
 }
 
 static int is_over(const crl_held *held, const node *n, int64_t now) {
-  return now - n->made >= held->held_ms || (n->record != NULL && now - n->made >= n->hard_ttl);
+  return (n->until != 0 && now >= n->until) || now - n->made >= held->held_ms || (n->record != NULL && now - n->made >= n->hard_ttl);
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
@@ -181,12 +182,10 @@ void crl_held_return(crl_held *held, const crl_held_entry *entry) {
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_forget(crl_held *held, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg) {
+void crl_held_forget(crl_held *held, int64_t until, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg) {
   pthread_mutex_lock(&held->mutex);
-  for (node *n = held->oldest, *newer; n != NULL; n = newer) {
-    newer = n->newer;
-    if (n->given_out && wanted(arg, n->key, n->key_len)) drop(held, n);
-  }
+  for (node *n = held->oldest; n != NULL; n = n->newer)
+    if (n->given_out && n->until == 0 && wanted(arg, n->key, n->key_len)) n->until = until;
   pthread_mutex_unlock(&held->mutex);
 }
 

@@ -36,8 +36,8 @@ size_t crl_held_offer(crl_held *held, int64_t now, int (*wanted)(void *arg, cons
                       crl_held_entry *ret, size_t most);
 /* An entry could not be offered after all: it may be given out again. */
 void crl_held_return(crl_held *held, const crl_held_entry *entry);
-/* Drops what was given out, of the keys that `wanted` accepts: the store answers for them again. */
-void crl_held_forget(crl_held *held, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg);
+/* What was given out, of the keys that `wanted` accepts, is over at `until`: the store answers for them again. */
+void crl_held_forget(crl_held *held, int64_t until, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg);
 void crl_held_entry_clean(crl_held_entry *entry);
 /* Entries and their bytes (records, keys and a fixed overhead each); for tests. */
 size_t crl_held_count(crl_held *held);

@@ -9,7 +9,7 @@
 #include "policy.h"
 #include "record.h"
 
-enum { BATCH = 32, ROUNDS = 4 };
+enum { BATCH = 32, ROUNDS = 4, LINGER_MS = 1000 };
 
 typedef struct batch {
   const crl_offer *offer;
@@ -111,9 +111,10 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   return works;
 }
 
+/* Not at once: a caller may have been refused by the store, and not have looked here yet. */
 void crl_offer_done(void *arg, crl_pool *pool, size_t server) {
   place there = {pool, server};
-  crl_held_forget(((const crl_offer *)arg)->held, is_there, &there);
+  crl_held_forget(((const crl_offer *)arg)->held, crl_env_now_ms() + LINGER_MS, is_there, &there);
 }
 
 /* All that was held at this moment; whether there was any. */
