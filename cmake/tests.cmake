@@ -8,6 +8,8 @@ set(CORRAL_TESTS_threads herd pool memory threads alloc api bound)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls storm leader sick cost)
 set(CORRAL_TESTS_scripted redis_dialogue)
 
+set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
+
 set(CORRAL_TIMEOUT_pure 60)
 set(CORRAL_TIMEOUT_threads 120)
 set(CORRAL_TIMEOUT_live 180)
