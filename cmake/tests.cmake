@@ -5,8 +5,10 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound)
-set(CORRAL_TESTS_live lmdb redis redis_tls storm leader sick cost ladder origin away)
+set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls storm leader sick cost ladder origin away)
 set(CORRAL_TESTS_scripted redis_dialogue)
+
+set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 
 set(CORRAL_TIMEOUT_pure 60)
 set(CORRAL_TIMEOUT_threads 120)
