@@ -32,7 +32,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .breaker_failures = options->breaker_failures,
                            .breaker_rest_ms = options->breaker_rest_ms, .events = &c->station.events};
   pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
-                                  .handles = 2, .name = ""};
+                                  .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
   int status = crl_uri_parse(&uri, options->store, error);
   if (status != CORRAL_OK) return status;
   status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
