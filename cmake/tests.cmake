@@ -81,7 +81,7 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
 endif()
 
 # What the command and what it loads for lmdb: are linked with.
-if(CORRAL_LMDB)
+if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
   corral_script(linked live 60 sh ${CMAKE_SOURCE_DIR}/tests/linked_test.sh
     $<TARGET_FILE:corral_command> $<TARGET_FILE:corral> $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
 endif()
