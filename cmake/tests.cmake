@@ -5,7 +5,7 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound)
-set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls storm leader sick cost ladder origin away)
+set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls storm leader sick cost ladder origin away old_plugin)
 set(CORRAL_TESTS_scripted redis_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -81,6 +81,19 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   corral_script(cli scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
+
+# What the command and what it loads for lmdb: are linked with.
+if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
+  corral_script(linked live 60 sh ${CMAKE_SOURCE_DIR}/tests/linked_test.sh
+    $<TARGET_FILE:corral_command> $<TARGET_FILE:corral> $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
+endif()
+
+# A plugin built against an older header, and plugins that are odd.
+add_subdirectory(tests/old_plugin)
+set_tests_properties(old_plugin PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
+add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
+set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
+  ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
 
 # These measure how soon something happens.
 foreach(name storm leader sick)
