@@ -62,8 +62,8 @@ typedef struct now_here {
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The header as it is now takes the place of the old one. life_end and flags say something about the payload or the mark,
- * so they end with both. */
+/* The header as it is now takes the place of the old one. life_end and flags are those of the payload or of the mark: without
+ * both they end. */
 static void edit(now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   change->action = here->payload ? CORRAL_ACTION_EDIT : CORRAL_ACTION_REPLACE;

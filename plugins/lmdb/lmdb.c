@@ -232,7 +232,8 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
   return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* A mark needs pages that may not be there; to remove a record often needs none. Nothing else is done here, that nothing else can fail. */
+/* A mark needs pages that may not be there; to remove a record needs fewer, or none. Nothing else is done in this
+ * transaction, so that nothing else can fail. */
 static int forget_unmarked(crl_lmdb_env *env, corral_op *op) {
   crl_lmdb_tx tx = {.env = env};
   corral_op plain = *op;

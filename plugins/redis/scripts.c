@@ -42,8 +42,8 @@
   "local holds = state == 1 and token == ARGV[1]\n"                                                 \
   "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"
 
-/* Writes the header back; a key without payload is the header alone and lives `keep` ms, or as long as its mark. Returns an error or
- * nil. */
+/* Writes the header back; a key without payload is the header alone and lives `keep` ms, or as long as its mark. Returns
+ * an error or nil. */
 #define WRITE                                                                                       \
   "local head\n"                                                                                    \
   "local function pack()\n"                                                                         \
@@ -136,7 +136,8 @@ static const char expire_text[] = PRELUDE WRITE
     "if payload and flags % 2 == 0 then flags = flags + 1 end\n"
     "return write(1) or {0, now}\n";
 
-/* ARGV: how long to remember it. What stands in the way of the mark, be it want of memory, must not keep the value alive. */
+/* ARGV: how long to remember it. Whatever stands in the way of the mark, such as want of memory, must not keep the value
+ * alive. */
 static const char invalidate_text[] = PRELUDE WRITE
     "local keep = tonumber(ARGV[1])\n"
     "if keep > 0 then\n"
