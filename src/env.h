@@ -29,6 +29,8 @@ void crl_env_cond_init(pthread_cond_t *cond);
 /* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are possible. */
 int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
 /* Starts a joinable thread with all signals blocked; 0 or an errno. */
-int crl_env_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *arg);
+int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+/* Names the thread that calls it, for debuggers; at most 15 bytes. */
+void crl_env_thread_name(const char *name);
 
 #endif

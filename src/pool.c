@@ -83,6 +83,7 @@ static crl_lane *next_to_probe(crl_pool *pool, int64_t *at) {
 static void *probe_all(void *arg) {
   crl_pool *pool = arg;
   int64_t at;
+  crl_env_thread_name("corral-prober");
   pthread_mutex_lock(&pool->mutex);
   while (!pool->closing) {
     crl_lane *lane = next_to_probe(pool, &at);
@@ -105,7 +106,7 @@ static void call_prober(crl_pool *pool) {
   if (self_probing(pool)) return;
   pthread_mutex_lock(&pool->mutex);
   if (pool->started == 0) {
-    pool->started = crl_env_thread(&pool->prober, "corral-prober", probe_all, pool) == 0 ? 1 : -1;
+    pool->started = crl_env_thread(&pool->prober, probe_all, pool) == 0 ? 1 : -1;
     for (size_t i = 0; pool->started < 0 && i < servers(pool); i++) crl_lane_self_probing(pool->lanes[i], 1);
   }
   pthread_cond_signal(&pool->wake);
