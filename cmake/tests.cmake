@@ -1,12 +1,12 @@
-# Tests. Each tests/test_*.c is one cmocka program over a static core with both plugins built in, so that internals are
+# Tests. Each tests/test_*.c is one cmocka program over a static core with all plugins built in, so that internals are
 # within reach. Labels: pure (no thread, clock or server: the inner loop), threads (also run under TSan), live (a real
-# Redis or LMDB, many processes), scripted (servers and commands that follow a script).
+# server or LMDB, many processes), scripted (servers and commands that follow a script).
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool memory threads alloc api bound)
-set(CORRAL_TESTS_live lmdb redis redis_tls storm leader sick cost)
-set(CORRAL_TESTS_scripted redis_dialogue)
+set(CORRAL_TESTS_live lmdb redis redis_tls memcached storm leader sick cost)
+set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TIMEOUT_pure 60)
 set(CORRAL_TIMEOUT_threads 120)
@@ -14,7 +14,7 @@ set(CORRAL_TIMEOUT_live 180)
 set(CORRAL_TIMEOUT_scripted 120)
 
 set(stores "")
-foreach(name lmdb redis)
+foreach(name lmdb redis memcached)
   string(TOUPPER ${name} upper)
   if(CORRAL_${upper})
     list(APPEND stores ${name})
