@@ -288,11 +288,11 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
   memcached_server_ask(server, "touch k 100");
   assert_int_equal(fills(&c, "k", 1, 10), CORRAL_OK); /* the cas id is another one now */
   assert_int_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
-  assert_int_equal(crl_memcached_hear_word(c.handle, deadline, &word, &refusal, NULL), CORRAL_OK);
+  assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL), CORRAL_OK);
   assert_int_equal(word, CRL_MEMCACHED_EXISTS);
   memcached_server_ask(server, "delete k");
   assert_int_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
-  assert_int_equal(crl_memcached_hear_word(c.handle, deadline, &word, &refusal, NULL), CORRAL_OK);
+  assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL), CORRAL_OK);
   assert_int_equal(word, CRL_MEMCACHED_NOT_FOUND);
   cas.cas = 0; /* the library would end the process */
   assert_int_not_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
@@ -361,7 +361,7 @@ static void two_clients_agree_on_what_is_left(void **state) {
   op.lease_ms = 60000;
   assert_int_equal(done(&a, &op), CORRAL_OK);
   int64_t left = looks(&b, "k").until_ms;
-  assert_true(left <= 60000 && left > 59000);
+  assert_true(left <= 60010 && left > 59000); /* the two read their clocks at different times */
   closed(&a);
   closed(&b);
 }
@@ -402,19 +402,22 @@ static void hundreds_of_operations_are_one_batch(void **state) {
   client c = begin();
   static char names[MANY][32];
   corral_op ops[MANY];
-  for (int verb = CORRAL_VERB_CLAIM; verb <= CORRAL_VERB_EXPIRE; verb++) {
-    corral_verb what = verb == CORRAL_VERB_SETTLE ? CORRAL_VERB_GET : (corral_verb)verb;
+  const struct {
+    corral_verb verb;
+    int status;
+  } rounds[] = {{CORRAL_VERB_GET, CORRAL_EMISS},     {CORRAL_VERB_CLAIM, CORRAL_OK},      {CORRAL_VERB_GET, CORRAL_OK},
+                {CORRAL_VERB_EXTEND, CORRAL_OK},     {CORRAL_VERB_RELEASE, CORRAL_OK},    {CORRAL_VERB_EXTEND, CORRAL_ELOST},
+                {CORRAL_VERB_INVALIDATE, CORRAL_OK}, {CORRAL_VERB_EXPIRE, CORRAL_OK}};
+  for (size_t round = 0; round < sizeof rounds / sizeof *rounds; round++) {
     for (int i = 0; i < MANY; i++) {
       snprintf(names[i], sizeof names[i], "key %d", i);
-      ops[i] = op_of(what, names[i], 1);
+      ops[i] = op_of(rounds[round].verb, names[i], 1);
     }
     assert_int_equal(perform(&c, ops, MANY), CORRAL_OK);
     for (int i = 0; i < MANY; i++) {
-      int expected = what == CORRAL_VERB_CLAIM && i % 2 ? CORRAL_OK : ops[0].status;
-      if (ops[i].status != expected) fail_msg("verb %d, op %d: %s", verb, i, corral_status_name(ops[i].status));
+      if (ops[i].status != rounds[round].status) fail_msg("round %zu, op %d: %s", round, i, corral_status_name(ops[i].status));
       dropped(&ops[i]);
     }
-    if (what == CORRAL_VERB_CLAIM) continue;
   }
   closed(&c);
 }

@@ -160,8 +160,8 @@ typedef struct crl_memcached_refusal {
 int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request, crl_memcached_item *items,
                              int64_t deadline, crl_memcached_refusal *refusal, corral_error *error);
 /* The reply to ADD and CAS. */
-int crl_memcached_hear_word(crl_memcached_handle *h, int64_t deadline, crl_memcached_word *word,
-                            crl_memcached_refusal *refusal, corral_error *error);
+int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
+                            crl_memcached_word *word, crl_memcached_refusal *refusal, corral_error *error);
 /* What an error line means. 0 when it isn't one; *fatal: the connection is of no more use. */
 int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal);
 

@@ -194,7 +194,7 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
                                    .value = value, .size = size, .cas = s->item.cas};
   request.exptime = change->action == CORRAL_ACTION_REMOVE ? CRL_MEMCACHED_GONE : crl_memcached_exptime(now, change->expires);
   int status = ask(h, &request, deadline, &sent, error);
-  if (status == CORRAL_OK) status = crl_memcached_hear_word(h, deadline, word, &refusal, error);
+  if (status == CORRAL_OK) status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
   if (status != CORRAL_OK) {
     cut(op, sent);
     if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED)) fail(h, op, status, refusal.text);

@@ -50,17 +50,18 @@ static int refused(const crl_memcached_handle *h, const char *line, crl_memcache
 
 /* ---- add, cas -------------------------------------------------------------------------------------------- */
 
-int crl_memcached_hear_word(crl_memcached_handle *h, int64_t deadline, crl_memcached_word *word,
-                            crl_memcached_refusal *refusal, corral_error *error) {
+int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
+                            crl_memcached_word *word, crl_memcached_refusal *refusal, corral_error *error) {
   static const char *const words[] = {[CRL_MEMCACHED_STORED] = "STORED", [CRL_MEMCACHED_NOT_STORED] = "NOT_STORED",
                                       [CRL_MEMCACHED_EXISTS] = "EXISTS", [CRL_MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
+  size_t possible = request->command == CRL_MEMCACHED_ADD ? 2 : sizeof words / sizeof *words; /* EXISTS is of a cas */
   char *line;
   size_t len;
   refusal->status = CORRAL_OK;
   int status = crl_memcached_wire_line(&h->wire, deadline, &line, &len, error);
   if (status != CORRAL_OK) return status;
   *word = CRL_MEMCACHED_REFUSED;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+  for (size_t i = 0; i < possible; i++)
     if (strcmp(line, words[i]) == 0) *word = (crl_memcached_word)i;
   return *word == CRL_MEMCACHED_REFUSED ? refused(h, line, refusal, error) : CORRAL_OK;
 }
