@@ -1,9 +1,9 @@
 /* codec.c: requests, by libmemcached. The only file that calls it, but for the map of servers.
  *
- * The library trusts its server with the process. Its reader ends the process by an assertion when a storage command is
- * answered by another class of reply (OK, END, DELETED, STAT, ITEM, TOUCHED, a number), copies a key of any length into 251 bytes,
- * overflows at VALUE lengths near 2^64, follows a NULL at a VERSION without a space, and never compares the key that came with the
- * one asked for; its writer asserts that a connection which just broke is open. Its time limits hold for each read, not for
+ * The library trusts its server with the process. 1.1.4 as packaged, answered by a scripted server: add and cas end the process by
+ * an assertion at OK, END, DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also with an id of 0; get and cas crash at
+ * a VERSION without number, get at a VALUE whose key is longer than 251 bytes (it is copied into so many) or whose length
+ * is near 2^64, and takes the value of any other key for the one it asked for. Its time limits hold for each read, not for
  * the whole.
  *
  * So it never meets a server. The connection it has is to us: a socket pair, whose other end (`inlet`) holds, before each call,
