@@ -208,21 +208,19 @@ static void *say_aside(void *arg) {
   return NULL;
 }
 
-/* Sends on what the library wrote, until `size` bytes of it came, or, with size 0, all that is there. When the server
- * fails, the rest is dropped, and the first failure is told. */
+/* Sends on what the library writes, `size` bytes. When the server fails, the rest is dropped, and the first failure is told. */
 static int forward(crl_memcached_handle *h, size_t size, int64_t deadline, corral_error *error) {
   char bytes[CRL_MEMCACHED_BUFFER];
   int status = CORRAL_OK;
-  for (size_t done = 0; size == 0 || done < size;) {
-    ssize_t n = recv(h->inlet, bytes, sizeof bytes, 0);
+  while (size > 0) {
+    ssize_t n = recv(h->inlet, bytes, size < sizeof bytes ? size : sizeof bytes, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       struct pollfd ready = {.fd = h->inlet, .events = POLLIN};
-      if (size == 0) return status;
       if (poll(&ready, 1, PATIENCE_MS) > 0) continue;
     }
     if (n <= 0) return no_codec(h, error, "a request came to no end");
-    done += (size_t)n;
+    size -= (size_t)n;
     if (status == CORRAL_OK) status = crl_memcached_wire_write(&h->wire, bytes, (size_t)n, deadline, error);
   }
   return status;
@@ -234,10 +232,14 @@ static size_t digits(uint64_t number) {
   return count;
 }
 
-/* How many bytes a storage request has: "cas KEY 0 EXPTIME SIZE CAS\r\nVALUE\r\n". */
+/* How many bytes the request has: "gets KEY KEY\r\n", or "cas KEY 0 EXPTIME SIZE CAS\r\nVALUE\r\n". */
 static size_t length_of(const crl_memcached_request *r) {
+  size_t keys = 0;
+  for (size_t i = 0; i < r->count; i++) keys += 1 + r->keys[i]->len;
+  if (r->command == CRL_MEMCACHED_GET) return 3 + keys + 2;
+  if (r->command == CRL_MEMCACHED_GETS) return 4 + keys + 2;
   size_t cas = r->command == CRL_MEMCACHED_CAS ? 1 + digits(r->cas) : 0;
-  return 4 + r->keys[0]->len + 2 + 1 + digits((uint64_t)r->exptime) + 1 + digits(r->size) + cas + 2 + r->size + 2;
+  return 3 + keys + 2 + 1 + digits((uint64_t)r->exptime) + 1 + digits(r->size) + cas + 2 + r->size + 2;
 }
 
 static int start(pthread_t *thread, call *c) {
@@ -259,7 +261,8 @@ int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *req
   if (!put(h, is_get ? "END\r\n" : "NOT_STORED\r\n")) return no_codec(h, error, "no room for a reply");
   if (request->size < LARGE) {
     say(&c);
-    status = forward(h, 0, deadline, error);
+    if (!c.said) return no_codec(h, error, "it refused a request");
+    status = forward(h, length_of(request), deadline, error);
   } else {
     if (!start(&thread, &c)) return no_codec(h, error, "no thread to write a large record");
     status = forward(h, length_of(request), deadline, error);
