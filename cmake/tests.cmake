@@ -81,7 +81,7 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
 endif()
 
 # These measure how soon something happens.
-foreach(name storm leader sick)
+foreach(name storm leader sick memcached_dialogue memcached_servers)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

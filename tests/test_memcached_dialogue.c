@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <signal.h>
 
+#include "../plugins/memcached/memcached.h"
 #include "support/fake_server.h"
 #include "support/memcached_kit.h"
 
@@ -408,6 +409,20 @@ static void a_proxy_without_stats_is_used_by_our_own_clock(void **state) {
   }
 }
 
+static void the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers(void **state) {
+  (void)state;
+  static const int64_t aheads[] = {-3600, -10, 0, 1, 10, 3600};
+  for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
+    char script[512];
+    int64_t wall = crl_registry_host()->wall_ms(), server = wall / 1000 + aheads[i];
+    snprintf(script, sizeof script, "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEND\\r\\n\n", (long long)server);
+    dialogue d = connected(script);
+    int64_t off = crl_memcached_now(d.c.handle) - (aheads[i] < -1 || aheads[i] > 1 ? server * 1000 + 500 : crl_registry_host()->wall_ms());
+    if (off < -50 || off > 1000) fail_msg("a server %lld s ahead: off by %lld ms", (long long)aheads[i], (long long)off);
+    ended(&d);
+  }
+}
+
 /* SIGPIPE would end this program. */
 static int default_signals(void **state) {
   (void)state;
@@ -437,6 +452,7 @@ int main(void) {
       cmocka_unit_test(a_deadline_that_has_passed_sends_nothing),
       cmocka_unit_test(a_bad_greeting_is_told_for_what_it_is),
       cmocka_unit_test(a_proxy_without_stats_is_used_by_our_own_clock),
+      cmocka_unit_test(the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers),
   };
   return cmocka_run_group_tests(tests, default_signals, NULL);
 }

@@ -432,6 +432,34 @@ static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
   }
 }
 
+static void a_library_older_than_1_1_4_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *version;
+    int status;
+  } versions[] = {{"1.0.18", CORRAL_EUNSUPPORTED}, {"1.1.3", CORRAL_EUNSUPPORTED}, {"0.53", CORRAL_EUNSUPPORTED},
+                  {"", CORRAL_EUNSUPPORTED},       {"1.1.4", CORRAL_OK},           {"1.1.10", CORRAL_OK},
+                  {"1.2", CORRAL_OK},              {"2.0.0-beta", CORRAL_OK}};
+  for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+    corral_error error = {0};
+    assert_int_equal(crl_memcached_check_version(crl_registry_host(), versions[i].version, &error), versions[i].status);
+    if (versions[i].status != CORRAL_OK) assert_non_null(strstr(error.text, "1.1.4 or later is needed"));
+  }
+}
+
+static void a_name_is_looked_up(void **state) {
+  (void)state;
+  client c = begin();
+  char uri[64];
+  closed(&c);
+  snprintf(uri, sizeof uri, "memcached://localhost:%d", memcached_server_tcp_port(server));
+  c = opened(uri);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  closed(&c);
+  assert_int_equal(try_open(&c, "memcached://no-such-host.invalid"), CORRAL_EUNAVAILABLE);
+  closed(&c);
+}
+
 static void a_hundred_servers_are_the_most(void **state) {
   (void)state;
   for (int count = 100; count <= 101; count++) {
@@ -465,6 +493,8 @@ int main(void) {
       cmocka_unit_test(the_map_is_the_librarys_own),
       cmocka_unit_test(each_handle_talks_to_its_own_server),
       cmocka_unit_test(a_wrong_uri_is_refused_with_what_is_accepted),
+      cmocka_unit_test(a_library_older_than_1_1_4_is_refused),
+      cmocka_unit_test(a_name_is_looked_up),
       cmocka_unit_test(a_hundred_servers_are_the_most),
   };
   return cmocka_run_group_tests(tests, NULL, stop);

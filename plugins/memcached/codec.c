@@ -40,6 +40,14 @@ static int no_codec(const crl_memcached_handle *h, corral_error *error, const ch
   return h->host->fail(error, CORRAL_EIO, "%s: libmemcached: %s: %s", h->server->name, what, strerror_r(errno, why, sizeof why));
 }
 
+static int readable(int fd) {
+  struct pollfd ready = {.fd = fd, .events = POLLIN};
+  int n;
+  do n = poll(&ready, 1, PATIENCE_MS);
+  while (n < 0 && errno == EINTR);
+  return n > 0;
+}
+
 /* ---- the library's connection ---------------------------------------------------------------------------- */
 
 static int listen_here(struct sockaddr_in *at) {
@@ -76,9 +84,9 @@ static int descriptor_behind(const crl_memcached_handle *h, int listener, const 
   for (;;) {
     struct sockaddr_in from = {0};
     socklen_t len = sizeof from;
-    struct pollfd ready = {.fd = listener, .events = POLLIN};
-    if (poll(&ready, 1, PATIENCE_MS) <= 0) return -1;
+    if (!readable(listener)) return -1;
     int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED)) continue;
     if (fd < 0) return -1;
     /* A stranger may connect as well, but not from the library's own port. */
     int found = ntohs(from.sin_port) == port ? descriptor_of(&from, at) : -1;
@@ -215,10 +223,7 @@ static int forward(crl_memcached_handle *h, size_t size, int64_t deadline, corra
   while (size > 0) {
     ssize_t n = recv(h->inlet, bytes, size < sizeof bytes ? size : sizeof bytes, 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      struct pollfd ready = {.fd = h->inlet, .events = POLLIN};
-      if (poll(&ready, 1, PATIENCE_MS) > 0) continue;
-    }
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && readable(h->inlet)) continue;
     if (n <= 0) return no_codec(h, error, "a request came to no end");
     size -= (size_t)n;
     if (status == CORRAL_OK) status = crl_memcached_wire_write(&h->wire, bytes, (size_t)n, deadline, error);

@@ -37,8 +37,7 @@ static long version_of(const char *text) {
   return number;
 }
 
-static int check_version(const corral_host *host, corral_error *error) {
-  const char *version = memcached_lib_version();
+int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error) {
   if (version_of(version) >= version_of("1.1.4")) return CORRAL_OK;
   return host->fail(error, CORRAL_EUNSUPPORTED,
                     "libmemcached %.40s: 1.1.4 or later is needed; older ones can return other keys' values after a time limit", version);
@@ -182,7 +181,7 @@ static int is_local(const crl_memcached_store *s) {
 static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
                           corral_error *error) {
   if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the memcached plugin is newer than this corral");
-  int status = check_version(host, error);
+  int status = crl_memcached_check_version(host, memcached_lib_version(), error);
   if (status != CORRAL_OK) return status;
   crl_memcached_store *s = calloc(1, sizeof *s);
   if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
@@ -195,6 +194,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   }
   if (s->count == 1) snprintf(s->name, sizeof s->name, "%.150s", s->servers->name);
   else snprintf(s->name, sizeof s->name, "memcached %.140s", uri->hosts);
+  info->max_key = 65536;
   info->max_record = (uint64_t)s->max_item - CRL_MEMCACHED_OVERHEAD;
   info->handles = is_local(s) ? 2 : 4;
   info->servers = s->count;

@@ -49,6 +49,9 @@ typedef struct crl_memcached_store {
   char name[160];
 } crl_memcached_store;
 
+/* CORRAL_OK when this version of the library can be trusted. */
+int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error);
+
 /* ---- key.c ----------------------------------------------------------------------------------------------- */
 
 typedef struct crl_memcached_key {
