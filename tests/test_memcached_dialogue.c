@@ -92,6 +92,8 @@ static outcome answered_line(const struct way *way, const char *line) {
   return answered(way, steps, LIMIT);
 }
 
+static void append(char *text, size_t size, const char *more) { strncat(text, more, size - strlen(text) - 1); }
+
 /* ---- replies that make no sense ------------------------------------------------------------------------------- */
 
 static int is_write(const struct way *way) { return strcmp(way->command, "add") == 0 || strcmp(way->command, "cas") == 0; }
@@ -197,6 +199,28 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
   ended(&d);
 }
 
+/* Pieces of replies put together at random, and cut off. */
+static void nonsense_of_any_kind_ends_with_a_status(void **state) {
+  (void)state;
+  static const char *const pieces[] = {"VALUE", "STORED", "NOT_", "END", "EXISTS", "k", "0", "1", "128", "-1", "18446744073709551615",
+                                       " ", " ", " ", "\\r\\n", "\\r\\n", "\\r\\n", "\\n", "\\0", "\\xff", "crl1" ZEROS, ZEROS,
+                                       "SERVER_ERROR", "STAT", "OK", "VERSION"};
+  uint32_t seed;
+  crl_registry_host()->random(&seed, sizeof seed);
+  print_message("seed %u\n", (unsigned)seed);
+  for (int round = 0; round < 400; round++) {
+    char steps[2048] = "SEND ";
+    size_t count = 1 + seed % 12;
+    for (size_t i = 0; i < count; i++) {
+      seed = seed * 1664525 + 1013904223;
+      append(steps, sizeof steps, pieces[(seed >> 16) % (sizeof pieces / sizeof *pieces)]);
+    }
+    append(steps, sizeof steps, "\nCLOSE\n");
+    outcome o = answered(&ways[round % WAYS], steps, LIMIT);
+    assert_true(o.performed <= 0 && o.status <= 0);
+  }
+}
+
 /* ---- error lines ---------------------------------------------------------------------------------------------- */
 
 static const struct refusal {
@@ -246,7 +270,7 @@ static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
   (void)state;
   char script[16384] = GREETED;
   for (int i = 0; i < 16; i++)
-    strncat(script, GETS_K RECORD_K CAS_K "SEND EXISTS\\r\\n\n", sizeof script - strlen(script) - 1);
+    append(script, sizeof script, GETS_K RECORD_K CAS_K "SEND EXISTS\\r\\n\n");
   dialogue d = connected(script);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
   op.seen = SEEN;
@@ -439,6 +463,7 @@ int main(void) {
       cmocka_unit_test(a_cas_id_of_zero_is_never_used),
       cmocka_unit_test(a_surplus_reply_breaks_the_handle),
       cmocka_unit_test(a_surplus_reply_between_batches_is_seen_before_the_next),
+      cmocka_unit_test(nonsense_of_any_kind_ends_with_a_status),
       cmocka_unit_test(each_error_line_has_its_status),
       cmocka_unit_test(after_a_refusal_the_connection_is_used_on),
       cmocka_unit_test(a_key_that_others_change_all_the_time_is_given_up),
