@@ -1,12 +1,13 @@
-# Tests. Each tests/test_*.c is one cmocka program over a static core with both plugins built in, so that internals are
+# Tests. Each tests/test_*.c is one cmocka program over a static core with all plugins built in, so that internals are
 # within reach. Labels: pure (no thread, clock or server: the inner loop), threads (also run under TSan), live (a real
-# Redis or LMDB, many processes), scripted (servers and commands that follow a script).
+# server or LMDB, many processes), scripted (servers and commands that follow a script).
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound)
-set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls storm leader sick cost ladder origin away old_plugin)
-set(CORRAL_TESTS_scripted redis_dialogue)
+set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls memcached memcached_servers storm leader sick cost
+    ladder origin away old_plugin)
+set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 
@@ -16,7 +17,7 @@ set(CORRAL_TIMEOUT_live 180)
 set(CORRAL_TIMEOUT_scripted 120)
 
 set(stores "")
-foreach(name lmdb redis)
+foreach(name lmdb redis memcached)
   string(TOUPPER ${name} upper)
   if(CORRAL_${upper})
     list(APPEND stores ${name})
@@ -96,7 +97,7 @@ set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
 
 # These measure how soon something happens.
-foreach(name storm leader sick ladder away)
+foreach(name storm leader sick ladder away memcached_dialogue memcached_servers)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

@@ -45,6 +45,7 @@ static const corral_host host = {
     .decide = crl_record_decide,
     .hash64 = hash64,
     .hash128 = hash128,
+    .wall_ms = crl_env_wall_ms,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }
@@ -55,6 +56,9 @@ extern const corral_store crl_plugin_lmdb;
 #endif
 #ifdef CORRAL_HAVE_redis
 extern const corral_store crl_plugin_redis;
+#endif
+#ifdef CORRAL_HAVE_memcached
+extern const corral_store crl_plugin_memcached;
 #endif
 
 enum { STORES = 32 };
@@ -140,6 +144,9 @@ static void add_built_in(void) {
 #endif
 #ifdef CORRAL_HAVE_redis
   add(&crl_plugin_redis, "redis", NULL, NULL);
+#endif
+#ifdef CORRAL_HAVE_memcached
+  add(&crl_plugin_memcached, "memcached", NULL);
 #endif
 }
 

@@ -171,6 +171,8 @@ typedef struct corral_host {
   /* 64 and 128 bits of XXH3 of some bytes. */
   uint64_t (*hash64)(const void *data, size_t size);
   void (*hash128)(const void *data, size_t size, uint8_t hash[16]);
+  /* The wall clock, ms since 1970. It may jump: for stores whose servers know no better time, and then read once. */
+  int64_t (*wall_ms)(void);
 } corral_host;
 
 /* ---- what the plugin offers ------------------------------------------------------------------------------ */
