@@ -1,10 +1,12 @@
-/* memcached.c: what libmemcached and the plugin cost. A hit, and a claim with its settle, through the plugin's table against the same
- * commands written by hand in the text protocol on a socket of its own; in turns within one run, medians of the rounds.
+/* memcached.c: what the plugin costs, and what libmemcached would. A hit, and a claim with its settle, through the plugin's table and
+ * through libmemcached's own functions, against the same commands written by hand in the text protocol on a socket of its own; in turns
+ * within one run, medians of the rounds.
  *
  *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release && build/release/bench/bench_memcached [SIZE]
  *
  * A value of SIZE bytes (100; at most 1000000). It starts its own memcached on a port of 127.0.0.1. */
 #include <arpa/inet.h>
+#include <libmemcached/memcached.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +28,7 @@ enum { ROUNDS = 15, HITS = 4000, FILLS = 1000, HOUR = 3600000, ROOM = 1 << 21 };
 static int port;
 static size_t value_size = 100;
 static char *room; /* for raw commands and replies */
+static uint8_t *record;
 
 static double now_us(void) {
   struct timespec t;
@@ -94,10 +97,50 @@ static void raw_fills(int fd, int count) {
   }
 }
 
+/* ---- through libmemcached --------------------------------------------------------------------------------- */
+
+static memcached_st *library_connect(void) {
+  static const memcached_behavior_t on[] = {MEMCACHED_BEHAVIOR_NO_BLOCK, MEMCACHED_BEHAVIOR_TCP_NODELAY, MEMCACHED_BEHAVIOR_TCP_KEEPALIVE,
+                                            MEMCACHED_BEHAVIOR_SUPPORT_CAS};
+  memcached_st *library = memcached_create(NULL);
+  for (size_t i = 0; library != NULL && i < sizeof on / sizeof *on; i++) memcached_behavior_set(library, on[i], 1);
+  if (library == NULL || memcached_failed(memcached_server_add(library, "127.0.0.1", (in_port_t)port))) die("no libmemcached");
+  return library;
+}
+
+static void library_hits(memcached_st *library, int count) {
+  for (int i = 0; i < count; i++) {
+    size_t len;
+    uint32_t flags;
+    memcached_return_t rc;
+    char *value = memcached_get(library, "raw", 3, &len, &flags, &rc);
+    if (rc != MEMCACHED_SUCCESS) die("libmemcached: no hit");
+    free(value);
+  }
+}
+
+static void library_fills(memcached_st *library, int count) {
+  for (int i = 0; i < count; i++) {
+    char key[32];
+    const char *const keys[] = {key};
+    size_t len = (size_t)snprintf(key, sizeof key, "lib%d", i);
+    memcached_result_st result;
+    memcached_return_t rc;
+    if (memcached_failed(memcached_add(library, key, len, (const char *)record, CORRAL_HEADER, 3600, 0)) ||
+        memcached_failed(memcached_mget(library, keys, &len, 1)) || memcached_result_create(library, &result) == NULL ||
+        memcached_fetch_result(library, &result, &rc) == NULL)
+      die("libmemcached: add and gets");
+    uint64_t cas = memcached_result_cas(&result);
+    while (memcached_fetch_result(library, &result, &rc) != NULL) {}
+    memcached_result_free(&result);
+    if (memcached_failed(memcached_cas(library, key, len, (const char *)record, CORRAL_HEADER + value_size, 3600, 0, cas)))
+      die("libmemcached: cas");
+  }
+}
+
 /* ---- through the plugin ----------------------------------------------------------------------------------- */
 
 static const uint8_t token[CORRAL_TOKEN] = {1};
-static uint8_t *record;
 
 static void perform(void *handle, corral_op *op) {
   corral_error error = {0};
@@ -178,15 +221,45 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void report(const char *what, double *ours, double *raw) {
-  qsort(ours, ROUNDS, sizeof *ours, by_size);
-  qsort(raw, ROUNDS, sizeof *raw, by_size);
-  double a = ours[ROUNDS / 2], b = raw[ROUNDS / 2];
-  printf("%-16s %zu bytes   plugin %7.2f us   raw protocol %7.2f us   ratio %.2f\n", what, value_size, a, b, a / b);
+enum { RAW, LIBRARY, PLUGIN, WAYS };
+static double took[2][WAYS][ROUNDS]; /* hits, fills */
+
+static void report(const char *what, double (*times)[ROUNDS]) {
+  double median[WAYS];
+  for (int i = 0; i < WAYS; i++) {
+    qsort(times[i], ROUNDS, sizeof *times[i], by_size);
+    median[i] = times[i][ROUNDS / 2];
+  }
+  printf("%-15s %zu bytes   raw protocol %7.2f us   libmemcached %7.2f us, ratio %.2f   plugin %7.2f us, ratio %.2f\n", what, value_size,
+         median[RAW], median[LIBRARY], median[LIBRARY] / median[RAW], median[PLUGIN], median[PLUGIN] / median[RAW]);
+}
+
+static double lap(double *since, int count) {
+  double now = now_us(), each = (now - *since) / count;
+  *since = now;
+  return each;
+}
+
+static void one_round(int i, int fd, memcached_st *library, void *handle) {
+  raw_store(fd, "set", "raw", CORRAL_HEADER + value_size, "");
+  fill(handle, "hit");
+  double since = now_us();
+  raw_hits(fd, HITS);
+  took[0][RAW][i] = lap(&since, HITS);
+  library_hits(library, HITS);
+  took[0][LIBRARY][i] = lap(&since, HITS);
+  hits(handle, HITS);
+  took[0][PLUGIN][i] = lap(&since, HITS);
+  raw_fills(fd, FILLS);
+  took[1][RAW][i] = lap(&since, FILLS);
+  library_fills(library, FILLS);
+  took[1][LIBRARY][i] = lap(&since, FILLS);
+  fills(handle, FILLS);
+  took[1][PLUGIN][i] = lap(&since, FILLS);
+  raw_ask(fd, (size_t)snprintf(room, ROOM, "flush_all\r\n"), "OK\r\n");
 }
 
 int main(int argc, char **argv) {
-  double ours[2][ROUNDS], raw[2][ROUNDS];
   corral_header header = {0};
   void *store;
   if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
@@ -198,28 +271,11 @@ int main(int argc, char **argv) {
   pid_t server = start_server();
   int fd = raw_connect();
   void *handle = connected(&store);
-  raw_store(fd, "set", "raw", CORRAL_HEADER + value_size, "");
-  fill(handle, "hit");
-  for (int i = 0; i < ROUNDS; i++) {
-    double times[5] = {now_us()};
-    raw_hits(fd, HITS);
-    times[1] = now_us();
-    hits(handle, HITS);
-    times[2] = now_us();
-    raw_fills(fd, FILLS);
-    times[3] = now_us();
-    fills(handle, FILLS);
-    times[4] = now_us();
-    raw[0][i] = (times[1] - times[0]) / HITS;
-    ours[0][i] = (times[2] - times[1]) / HITS;
-    raw[1][i] = (times[3] - times[2]) / FILLS;
-    ours[1][i] = (times[4] - times[3]) / FILLS;
-    raw_ask(fd, (size_t)snprintf(room, ROOM, "flush_all\r\n"), "OK\r\n");
-    raw_store(fd, "set", "raw", CORRAL_HEADER + value_size, "");
-    fill(handle, "hit");
-  }
-  report("hit", ours[0], raw[0]);
-  report("claim + settle", ours[1], raw[1]);
+  memcached_st *library = library_connect();
+  for (int i = 0; i < ROUNDS; i++) one_round(i, fd, library, handle);
+  report("hit", took[0]);
+  report("claim + settle", took[1]);
+  memcached_free(library);
   crl_plugin_memcached.disconnect(handle);
   crl_plugin_memcached.close(store);
   close(fd);

@@ -146,7 +146,7 @@ static void add_built_in(void) {
   add(&crl_plugin_redis, "redis", NULL, NULL);
 #endif
 #ifdef CORRAL_HAVE_memcached
-  add(&crl_plugin_memcached, "memcached", NULL);
+  add(&crl_plugin_memcached, "memcached", NULL, NULL);
 #endif
 }
 

@@ -294,7 +294,7 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
   assert_int_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
   assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL), CORRAL_OK);
   assert_int_equal(word, CRL_MEMCACHED_NOT_FOUND);
-  cas.cas = 0; /* the library would end the process */
+  cas.cas = 0; /* it would guard nothing */
   assert_int_not_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
   assert_false(sent);
   free(item.bytes);

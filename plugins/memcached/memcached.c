@@ -6,7 +6,7 @@
  * of an item's size, its -I.
  *
  * libmemcached 1.1.4 or later: older ones can answer with another key's value after a time limit. It distributes the keys (weighted
- * ketama, as every other client of it) and writes the requests; codec.c says why it does no more. Text protocol, so no
+ * ketama, as every other client of it); request.c says why it does no more. Text protocol, so no
  * user and password. The server must have cas (no -C). The handle belongs to one thread at a time, and to one server.
  *
  * A key stays with its server whatever state that is in. Were the keys of a dead server moved to others, as the library can,
@@ -208,7 +208,6 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
 
 static void disconnect(void *handle) {
   crl_memcached_handle *h = handle;
-  crl_memcached_codec_close(h);
   crl_memcached_wire_close(&h->wire);
   free(h);
 }
@@ -220,10 +219,9 @@ static int connect_server(void *store, size_t server, int64_t deadline, void **r
   h->store = s;
   h->host = h->wire.host = s->host;
   h->server = h->wire.server = &s->servers[server];
-  h->inlet = h->outlet = h->wire.fd = -1;
+  h->wire.fd = -1;
   int status = crl_memcached_wire_open(&h->wire, deadline, error);
   if (status == CORRAL_OK) status = crl_memcached_greet(h, deadline, error);
-  if (status == CORRAL_OK) status = crl_memcached_codec_open(h, error);
   if (status == CORRAL_OK) *ret_handle = h;
   else disconnect(h);
   return status;

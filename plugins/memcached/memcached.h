@@ -5,8 +5,8 @@
  *   resolve.c    names to addresses, within a deadline
  *   wire.c       the connection: each call by an absolute deadline
  *   greet.c      the server's clock and settings
- *   codec.c      requests, by libmemcached; the only file that calls it, but for the map of servers
- *   reply.c      replies, without libmemcached; what an error line means
+ *   request.c    requests, and why libmemcached has no part in them
+ *   reply.c      replies; what an error line means
  *   ops.c        a batch: read, decide, add or cas
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time. */
@@ -101,9 +101,6 @@ typedef struct crl_memcached_handle {
   const corral_host *host;
   const crl_memcached_server *server;
   crl_memcached_wire wire;
-  memcached_st *codec;        /* the library; its connection is to us */
-  memcached_result_st result; /* what it reads into: always nothing */
-  int inlet, outlet;          /* our end of its connection, and its own; -1: none */
   int64_t clock;              /* store time is host->boot_ms plus this */
   size_t largest;             /* the largest record that the server takes */
 } crl_memcached_handle;
@@ -115,7 +112,7 @@ static inline int64_t crl_memcached_now(const crl_memcached_handle *h) { return 
 /* Asks for clock and settings. */
 int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error);
 
-/* ---- codec.c --------------------------------------------------------------------------------------------- */
+/* ---- request.c ------------------------------------------------------------------------------------------- */
 
 typedef enum crl_memcached_command { CRL_MEMCACHED_GET, CRL_MEMCACHED_GETS, CRL_MEMCACHED_ADD, CRL_MEMCACHED_CAS } crl_memcached_command;
 
@@ -129,9 +126,7 @@ typedef struct crl_memcached_request {
   uint64_t cas; /* CAS: never 0 */
 } crl_memcached_request;
 
-int crl_memcached_codec_open(crl_memcached_handle *h, corral_error *error);
-void crl_memcached_codec_close(crl_memcached_handle *h);
-/* Sends a request; *ret_sent tells whether the server has all of it. */
+/* Sends a request; *ret_sent tells whether all of it was. */
 int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline, int *ret_sent,
                        corral_error *error);
 

@@ -1,5 +1,5 @@
-/* reply.c: replies, without libmemcached (codec.c says why). Nothing is taken on trust: every line must be one that this
- * request can have, every key one that was asked for and comes once, every length one that an item can have. */
+/* reply.c: replies. Nothing is taken on trust: every line must be one that this request can have, every key one that was asked for
+ * and comes once, every length one that an item can have. */
 #include <stdlib.h>
 
 #include "memcached.h"

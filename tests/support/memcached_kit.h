@@ -85,9 +85,10 @@ static inline const uint8_t *token(unsigned number) {
   return tokens[number & 255];
 }
 
+/* INVALIDATE leaves nothing behind unless its ttl_ms is set afterwards. */
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
   return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR,
-                     .ttl_ms = HOUR};
+                     .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : HOUR};
 }
 
 /* Performs one op, drops what it found; its status. The handle must stay usable. */
