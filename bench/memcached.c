@@ -1,5 +1,5 @@
-/* memcached.c: what libmemcached and the plugin cost. A hit, and a claim with its settle, through the plugin's table against the same
- * commands written by hand in the text protocol on a socket of its own; in turns within one run, medians of the rounds.
+/* memcached.c: what libmemcached and the plugin cost. A hit, and a claim with its settle, through the plugin's table against
+ * the same commands written by hand in the text protocol on a socket of its own; in turns within one run, medians of the rounds.
  *
  *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release && build/release/bench/bench_memcached [SIZE]
  *
@@ -102,13 +102,15 @@ static uint8_t *record;
 static void perform(void *handle, corral_op *op) {
   corral_error error = {0};
   op->error = &error;
-  if (crl_plugin_memcached.perform(handle, op, 1, crl_registry_host()->now_ms() + 5000, &error) != CORRAL_OK || op->status != CORRAL_OK)
+  if (crl_plugin_memcached.perform(handle, op, 1, crl_registry_host()->now_ms() + 5000, &error) != CORRAL_OK ||
+      op->status != CORRAL_OK)
     die(error.text);
   if (op->found != NULL) op->found_free(op->found_owner);
 }
 
 static corral_op op_of(corral_verb verb, const char *key) {
-  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token, .lease_ms = HOUR, .ttl_ms = HOUR};
+  return (corral_op){
+      .verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token, .lease_ms = HOUR, .ttl_ms = HOUR};
 }
 
 static void fill(void *handle, const char *key) {

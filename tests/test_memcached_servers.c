@@ -119,8 +119,9 @@ static void items_above_a_mebibyte_need_a_server_and_a_uri_that_allow_them(void 
 static void a_key_is_any_bytes(void **state) {
   (void)state;
   client c = begin();
-  static char keys[8][65536] = {"with space", "line\r\nset injected 0 0 1\r\nx", "percent%41", "percentA", "\xc3\x28 no utf-8 \xff",
-                                "zero\0inside", "tab\tand\x7f"};
+  static char keys[8][65536] = {"with space",  "line\r\nset injected 0 0 1\r\nx", "percent%41",
+                                "percentA",    "\xc3\x28 no utf-8 \xff",          "zero\0inside",
+                                "tab\tand\x7f"};
   size_t lens[8] = {10, 27, 10, 8, 15, 11, 8, 65536};
   memset(keys[7], 'x', sizeof keys[7]);
   for (unsigned i = 0; i < 8; i++) {
@@ -387,10 +388,12 @@ static void each_handle_talks_to_its_own_server(void **state) {
   char uri[160];
   client c, all = begin();
   if (!memcached_server_start(&other, NULL)) skip();
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(server), memcached_server_tcp_port(other));
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(server),
+           memcached_server_tcp_port(other));
   assert_int_equal(only_open(&c, uri), CORRAL_OK);
   memcached_server_kill(server); /* the dead one costs the other nothing */
-  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT, &c.handle, &c.error),
+                   CORRAL_EUNAVAILABLE);
   c.handle = NULL;
   assert_int_equal(crl_plugin_memcached.connect_server(c.store, 1, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);

@@ -1,7 +1,7 @@
 /* codec.c: requests, by libmemcached. The only file that calls it, but for the map of servers.
  *
- * The library trusts its server with the process. 1.1.4 as packaged, answered by a scripted server: add and cas end the process by
- * an assertion at OK, END, DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also with an id of 0; get and cas crash at
+ * The library trusts its server with the process. 1.1.4 as packaged, answered by a scripted server: add and cas end the process
+ * by an assertion at OK, END, DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also with an id of 0; get and cas crash at
  * a VERSION without number, get at a VALUE whose key is longer than 251 bytes (it is copied into so many) or whose length
  * is near 2^64, and takes the value of any other key for the one it asked for. Its time limits hold for each read, not for
  * the whole.
@@ -40,14 +40,6 @@ static int no_codec(const crl_memcached_handle *h, corral_error *error, const ch
   return h->host->fail(error, CORRAL_EIO, "%s: libmemcached: %s: %s", h->server->name, what, strerror_r(errno, why, sizeof why));
 }
 
-static int readable(int fd) {
-  struct pollfd ready = {.fd = fd, .events = POLLIN};
-  int n;
-  do n = poll(&ready, 1, PATIENCE_MS);
-  while (n < 0 && errno == EINTR);
-  return n > 0;
-}
-
 /* ---- the library's connection ---------------------------------------------------------------------------- */
 
 static int listen_here(struct sockaddr_in *at) {
@@ -78,13 +70,21 @@ static int descriptor_of(const struct sockaddr_in *from, const struct sockaddr_i
   return -1;
 }
 
+static int is_ready(int fd) {
+  struct pollfd ready = {.fd = fd, .events = POLLIN};
+  int n;
+  do n = poll(&ready, 1, PATIENCE_MS);
+  while (n < 0 && errno == EINTR);
+  return n > 0;
+}
+
 /* Takes the library's connection, which is among those that wait at `listener`; -1 when it isn't. */
 static int descriptor_behind(const crl_memcached_handle *h, int listener, const struct sockaddr_in *at) {
   in_port_t port = memcached_server_srcport(memcached_server_instance_by_position(h->codec, 0));
   for (;;) {
     struct sockaddr_in from = {0};
     socklen_t len = sizeof from;
-    if (!readable(listener)) return -1;
+    if (!is_ready(listener)) return -1;
     int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_CLOEXEC);
     if (fd < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED)) continue;
     if (fd < 0) return -1;
@@ -98,9 +98,12 @@ static int descriptor_behind(const crl_memcached_handle *h, int listener, const 
 /* Puts a socket pair in the place of the library's connection. */
 static int take_over(crl_memcached_handle *h, int listener, const struct sockaddr_in *at) {
   const int room = PAIR_BYTES;
+  const struct timeval patience = {.tv_sec = PATIENCE_MS / 1000};
   int pair[2], fd = descriptor_behind(h, listener, at);
   if (fd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return 0;
   setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+  setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  fcntl(pair[0], F_SETFL, 0); /* our end waits; the library's doesn't, as it expects */
   int taken = dup3(pair[1], fd, O_CLOEXEC) == fd;
   close(pair[1]);
   if (!taken) {
@@ -147,7 +150,8 @@ int crl_memcached_codec_open(crl_memcached_handle *h, corral_error *error) {
   int listener = listen_here(&at);
   if (listener < 0) return no_codec(h, error, "no port on the loopback");
   int ok = configure(h->codec) && memcached_success(memcached_server_add(h->codec, "127.0.0.1", ntohs(at.sin_port))) &&
-           memcached_success(memcached_mget(h->codec, &key, &len, 1)) && take_over(h, listener, &at) && put(h, "END\r\n") && ends(h);
+           memcached_success(memcached_mget(h->codec, &key, &len, 1)) && take_over(h, listener, &at) &&
+           put(h, "END\r\n") && ends(h);
   if (!ok) no_codec(h, error, "it can't connect to us over the loopback");
   close(listener);
   return ok ? CORRAL_OK : CORRAL_EIO;
@@ -218,15 +222,14 @@ static void *say_aside(void *arg) {
 
 /* Sends on what the library writes, `size` bytes. When the server fails, the rest is dropped, and the first failure is told. */
 static int forward(crl_memcached_handle *h, size_t size, int64_t deadline, corral_error *error) {
-  char bytes[CRL_MEMCACHED_BUFFER];
   int status = CORRAL_OK;
   while (size > 0) {
-    ssize_t n = recv(h->inlet, bytes, size < sizeof bytes ? size : sizeof bytes, 0);
+    /* Waits for all of it: the library writes 8 KiB at a time, and each would wake us. */
+    ssize_t n = recv(h->inlet, h->out, size < sizeof h->out ? size : sizeof h->out, MSG_WAITALL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && readable(h->inlet)) continue;
     if (n <= 0) return no_codec(h, error, "a request came to no end");
     size -= (size_t)n;
-    if (status == CORRAL_OK) status = crl_memcached_wire_write(&h->wire, bytes, (size_t)n, deadline, error);
+    if (status == CORRAL_OK) status = crl_memcached_wire_write(&h->wire, h->out, (size_t)n, deadline, error);
   }
   return status;
 }

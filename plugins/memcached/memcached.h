@@ -104,6 +104,7 @@ typedef struct crl_memcached_handle {
   memcached_st *codec;        /* the library; its connection is to us */
   memcached_result_st result; /* what it reads into: always nothing */
   int inlet, outlet;          /* our end of its connection, and its own; -1: none */
+  char out[65536];            /* what passes from there to the server */
   int64_t clock;              /* store time is host->boot_ms plus this */
   size_t largest;             /* the largest record that the server takes */
 } crl_memcached_handle;
@@ -117,7 +118,12 @@ int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error 
 
 /* ---- codec.c --------------------------------------------------------------------------------------------- */
 
-typedef enum crl_memcached_command { CRL_MEMCACHED_GET, CRL_MEMCACHED_GETS, CRL_MEMCACHED_ADD, CRL_MEMCACHED_CAS } crl_memcached_command;
+typedef enum crl_memcached_command {
+  CRL_MEMCACHED_GET,
+  CRL_MEMCACHED_GETS,
+  CRL_MEMCACHED_ADD,
+  CRL_MEMCACHED_CAS
+} crl_memcached_command;
 
 typedef struct crl_memcached_request {
   crl_memcached_command command;
