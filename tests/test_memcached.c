@@ -433,7 +433,8 @@ static long long commands(client *c, corral_op *ops, size_t count) {
 static void a_hit_is_one_command_and_so_is_a_cold_claim(void **state) {
   (void)state;
   client c = begin();
-  corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 1), get = op_of(CORRAL_VERB_GET, "k", 0), extend = op_of(CORRAL_VERB_EXTEND, "k", 1);
+  corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 1), get = op_of(CORRAL_VERB_GET, "k", 0),
+            extend = op_of(CORRAL_VERB_EXTEND, "k", 1);
   assert_int_equal(commands(&c, &claim, 1), 1);
   assert_int_equal(commands(&c, &get, 1), 1);
   assert_int_equal(commands(&c, &extend, 1), 2);

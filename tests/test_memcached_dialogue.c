@@ -101,8 +101,8 @@ static int is_write(const struct way *way) { return strcmp(way->command, "add") 
 /* All classes of reply that memcached has, and some that it hasn't. */
 static const char *const strange[] = {
     "OK", "DELETED", "TOUCHED", "STAT time 5", "ITEM k [5 b; 0 s]", "VERSION", "VERSION 1.6.18", "VERSION x", "42", "0",
-    "99999999999999999999999", "RESET", "BUSY", "BADCLASS", "HD", "EN", "MN", "VA 5", "", " ", "END x", "ENDS", "STOREDX", "stored",
-    "STORED ", "NOT_", "VALU", "VALUE", "VALUE ", "VALUE k", "VALUE k 0", "VALUE k 0 ", "VALUE k x 5", "VALUE k 0 x",
+    "99999999999999999999999", "RESET", "BUSY", "BADCLASS", "HD", "EN", "MN", "VA 5", "", " ", "END x", "ENDS", "STOREDX",
+    "stored", "STORED ", "NOT_", "VALU", "VALUE", "VALUE ", "VALUE k", "VALUE k 0", "VALUE k 0 ", "VALUE k x 5", "VALUE k 0 x",
     "VALUE k 0 -1", "VALUE k 0 18446744073709551614 1", "VALUE k 0 18446744073709551615 1", "VALUE k 0 99999999999999999999 1",
     "VALUE k 0 2000000000 1", "VALUE  0 5 1", "VALUE other 0 1 1\\r\\nx", "VALUE K 0 1 1\\r\\nx", "VALUE k 0 1 1 1\\r\\nx",
     "VALUE k 0 1 99999999999999999999\\r\\nx", "VALUE k 0 1 -1\\r\\nx", "VALUE k 0 1 1\\r\\nxy", "VALUE k 0 3 1\\r\\nx\\r\\nEND",
@@ -133,7 +133,8 @@ static void a_reply_of_another_class_breaks_the_handle(void **state) {
       while (at != NULL && at > wrong[w] && at[-1] != ' ') at = strstr(at + 1, classes[i]);
       if (at == NULL) continue;
       outcome o = answered_line(&ways[w], classes[i]);
-      if (o.performed != CORRAL_EPROTOCOL) fail_msg("%s, answered by %s: %s", ways[w].command, classes[i], corral_status_name(o.performed));
+      if (o.performed != CORRAL_EPROTOCOL)
+        fail_msg("%s, answered by %s: %s", ways[w].command, classes[i], corral_status_name(o.performed));
     }
 }
 
@@ -183,7 +184,8 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
   (void)state;
   /* The surplus is sent before the second connection is greeted. */
   dialogue d = connected(GREETED GET_K "SEND END\\r\\n\nEXPECT get again\\r\\n\nSEND END\\r\\nEND\\r\\n\nACCEPT\n" GREETED);
-  corral_op first = op_of(CORRAL_VERB_GET, "k", 0), second = op_of(CORRAL_VERB_GET, "again", 0), third = op_of(CORRAL_VERB_GET, "k", 0);
+  corral_op first = op_of(CORRAL_VERB_GET, "k", 0), second = op_of(CORRAL_VERB_GET, "again", 0);
+  corral_op third = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(perform(&d.c, &first, 1), CORRAL_OK);
   int status = perform(&d.c, &second, 1); /* the surplus may come with the reply, or after */
   assert_int_equal(second.status, CORRAL_EMISS);
@@ -202,9 +204,9 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
 /* Pieces of replies put together at random, and cut off. */
 static void nonsense_of_any_kind_ends_with_a_status(void **state) {
   (void)state;
-  static const char *const pieces[] = {"VALUE", "STORED", "NOT_", "END", "EXISTS", "k", "0", "1", "128", "-1", "18446744073709551615",
-                                       " ", " ", " ", "\\r\\n", "\\r\\n", "\\r\\n", "\\n", "\\0", "\\xff", "crl1" ZEROS, ZEROS,
-                                       "SERVER_ERROR", "STAT", "OK", "VERSION"};
+  static const char *const pieces[] = {
+      "VALUE", "STORED", "NOT_", "END", "EXISTS", "k", "0", "1", "128", "-1", "18446744073709551615", " ", " ", " ",
+      "\\r\\n", "\\r\\n", "\\r\\n", "\\n", "\\0", "\\xff", "crl1" ZEROS, ZEROS, "SERVER_ERROR", "STAT", "OK", "VERSION"};
   uint32_t seed;
   crl_registry_host()->random(&seed, sizeof seed);
   print_message("seed %u\n", (unsigned)seed);
@@ -400,9 +402,11 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
     const char *script, *text;
     int status;
   } greetings[] = {
-      {"EXPECT stats\nSEND ERROR Too many open connections\\r\\n\nCLOSE\n", "Too many open connections", CORRAL_EUNAVAILABLE},
+      {"EXPECT stats\nSEND ERROR Too many open connections\\r\\n\nCLOSE\n", "Too many open",
+       CORRAL_EUNAVAILABLE},
       {"EXPECT stats\nSEND CLIENT_ERROR unauthenticated\\r\\n\n", "unauthenticated", CORRAL_EAUTH},
-      {"EXPECT stats\nSEND STAT time 5\\r\\nEND\\r\\nSTAT cas_enabled no\\r\\nEND\\r\\n\n", "runs without cas (-C)", CORRAL_EUNSUPPORTED},
+      {"EXPECT stats\nSEND STAT time 5\\r\\nEND\\r\\nSTAT cas_enabled no\\r\\nEND\\r\\n\n", "without cas (-C)",
+       CORRAL_EUNSUPPORTED},
       {"EXPECT stats\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "is it a memcached server?", CORRAL_EPROTOCOL},
       {"EXPECT stats\nSEND -ERR unknown command\\r\\n\n", "is it a memcached server?", CORRAL_EPROTOCOL},
       {"EXPECT stats\nSEND VALUE k 0 5\\r\\n\n", "is it a memcached server?", CORRAL_EPROTOCOL},
@@ -441,7 +445,8 @@ static void the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_s
     int64_t wall = crl_registry_host()->wall_ms(), server = wall / 1000 + aheads[i];
     snprintf(script, sizeof script, "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEND\\r\\n\n", (long long)server);
     dialogue d = connected(script);
-    int64_t off = crl_memcached_now(d.c.handle) - (aheads[i] < -1 || aheads[i] > 1 ? server * 1000 + 500 : crl_registry_host()->wall_ms());
+    int agrees = aheads[i] >= -1 && aheads[i] <= 1;
+    int64_t off = crl_memcached_now(d.c.handle) - (agrees ? crl_registry_host()->wall_ms() : server * 1000 + 500);
     if (off < -50 || off > 1000) fail_msg("a server %lld s ahead: off by %lld ms", (long long)aheads[i], (long long)off);
     ended(&d);
   }

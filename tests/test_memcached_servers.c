@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -119,8 +120,9 @@ static void items_above_a_mebibyte_need_a_server_and_a_uri_that_allow_them(void 
 static void a_key_is_any_bytes(void **state) {
   (void)state;
   client c = begin();
-  static char keys[8][65536] = {"with space", "line\r\nset injected 0 0 1\r\nx", "percent%41", "percentA", "\xc3\x28 no utf-8 \xff",
-                                "zero\0inside", "tab\tand\x7f"};
+  static char keys[8][65536] = {"with space",  "line\r\nset injected 0 0 1\r\nx", "percent%41",
+                                "percentA",    "\xc3\x28 no utf-8 \xff",          "zero\0inside",
+                                "tab\tand\x7f"};
   size_t lens[8] = {10, 27, 10, 8, 15, 11, 8, 65536};
   memset(keys[7], 'x', sizeof keys[7]);
   for (unsigned i = 0; i < 8; i++) {
@@ -256,6 +258,32 @@ static void a_server_that_is_away_is_told(void **state) {
   closed(&c);
 }
 
+static int open_descriptors(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  int count = 0;
+  if (folder == NULL) skip();
+  while (readdir(folder) != NULL) count++;
+  closedir(folder);
+  return count;
+}
+
+static void no_connection_leaves_anything_open(void **state) {
+  (void)state;
+  client c = begin(), away;
+  hung_up(&c);
+  assert_int_equal(only_open(&away, "memcached://127.0.0.1:19"), CORRAL_OK);
+  int before = open_descriptors();
+  for (int i = 0; i < 50; i++) {
+    assert_int_equal(connects(&c, LIMIT), CORRAL_OK);
+    assert_int_equal(does(&c, CORRAL_VERB_GET, "k", 0), CORRAL_EMISS);
+    hung_up(&c);
+    assert_int_equal(connects(&away, LIMIT), CORRAL_EUNAVAILABLE);
+  }
+  assert_int_equal(open_descriptors(), before);
+  closed(&c);
+  closed(&away);
+}
+
 /* ---- forks and threads ---------------------------------------------------------------------------------------- */
 
 static void a_handle_let_go_in_the_child_of_a_fork_still_serves_its_parent(void **state) {
@@ -387,10 +415,12 @@ static void each_handle_talks_to_its_own_server(void **state) {
   char uri[160];
   client c, all = begin();
   if (!memcached_server_start(&other, NULL)) skip();
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(server), memcached_server_tcp_port(other));
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(server),
+           memcached_server_tcp_port(other));
   assert_int_equal(only_open(&c, uri), CORRAL_OK);
   memcached_server_kill(server); /* the dead one costs the other nothing */
-  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT, &c.handle, &c.error),
+                   CORRAL_EUNAVAILABLE);
   c.handle = NULL;
   assert_int_equal(crl_plugin_memcached.connect_server(c.store, 1, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
@@ -486,6 +516,7 @@ int main(void) {
       cmocka_unit_test(a_restart_between_read_and_write_is_never_bridged),
       cmocka_unit_test(a_stopped_server_is_given_up_at_the_deadline),
       cmocka_unit_test(a_server_that_is_away_is_told),
+      cmocka_unit_test(no_connection_leaves_anything_open),
       cmocka_unit_test(a_handle_let_go_in_the_child_of_a_fork_still_serves_its_parent),
       cmocka_unit_test(of_many_that_claim_at_once_each_fill_has_one_lease),
       cmocka_unit_test(keys_spread_over_the_servers_by_their_weights),

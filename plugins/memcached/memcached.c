@@ -2,8 +2,8 @@
  *
  *   memcached://host[:port][,host[:port]...]    memcached+unix:///path/of/socket
  *
- * Defaults: 127.0.0.1, 11211. Parameters: weights=1,2,... (one for each host, in their order); max_item (1m), the server's limit
- * of an item's size, its -I.
+ * Defaults: 127.0.0.1, 11211. Parameters: weights=1,2,... (one for each host, in their order); max_item (1m), the server's
+ * limit of an item's size, its -I.
  *
  * libmemcached 1.1.4 or later: older ones can answer with another key's value after a time limit. It distributes the keys (weighted
  * ketama, as every other client of it); request.c says why it does no more. Text protocol, so no
@@ -39,8 +39,10 @@ static long version_of(const char *text) {
 
 int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error) {
   if (version_of(version) >= version_of("1.1.4")) return CORRAL_OK;
-  return host->fail(error, CORRAL_EUNSUPPORTED,
-                    "libmemcached %.40s: 1.1.4 or later is needed; older ones can return other keys' values after a time limit", version);
+  return host->fail(
+      error, CORRAL_EUNSUPPORTED,
+      "libmemcached %.40s: 1.1.4 or later is needed; older ones can return other keys' values after a time limit",
+      version);
 }
 
 /* ---- the URI --------------------------------------------------------------------------------------------- */
@@ -103,7 +105,8 @@ static int read_socket(crl_memcached_store *s, const corral_uri *uri, corral_err
   struct sockaddr_un at;
   if (uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
     return bad_uri(s->host, uri, error, "accepted is memcached+unix:///PATH/OF/SOCKET");
-  if (strlen(uri->path) >= sizeof at.sun_path) return bad_uri(s->host, uri, error, "the path of a unix socket has 107 bytes at most");
+  if (strlen(uri->path) >= sizeof at.sun_path)
+    return bad_uri(s->host, uri, error, "the path of a unix socket has 107 bytes at most");
   s->servers = calloc(1, sizeof *s->servers);
   if (s->servers == NULL) return s->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   s->count = 1;
@@ -149,7 +152,8 @@ static int make_map(crl_memcached_store *s, corral_error *error) {
                              memcached_success(memcached_behavior_set(s->map, MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED, 1)));
   for (size_t i = 0; i < s->count && ok && s->map != NULL; i++) {
     const crl_memcached_server *server = &s->servers[i];
-    ok = memcached_success(memcached_server_add_with_weight(s->map, server->host, (in_port_t)server->port, (uint32_t)server->weight));
+    ok = memcached_success(
+        memcached_server_add_with_weight(s->map, server->host, (in_port_t)server->port, (uint32_t)server->weight));
   }
   return ok ? CORRAL_OK : s->host->fail(error, CORRAL_ENOMEM, "no memory for the map of %zu servers", s->count);
 }

@@ -75,7 +75,8 @@ static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item
 }
 
 /* An invalidation removes also what is over by this clock only. */
-static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item, int64_t now, corral_change *change) {
+static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item, int64_t now,
+                   corral_change *change) {
   int removes = op->verb == CORRAL_VERB_INVALIDATE || op->verb == CORRAL_VERB_EXPIRE;
   int seen = item->exists && (removes || !is_over(h, item, now));
   h->host->decide(op, seen ? item->bytes : NULL, seen ? item->size : 0, now, change);
@@ -128,7 +129,8 @@ static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, si
   return used;
 }
 
-static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline, corral_error *error) {
+static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline,
+                        corral_error *error) {
   slot *all[CRL_MEMCACHED_KEYS];
   size_t of[CRL_MEMCACHED_KEYS];
   crl_memcached_refusal refusal = {0};
@@ -219,7 +221,8 @@ static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadl
   int sent, status = read_slots(h, CRL_MEMCACHED_GETS, &s, 1, deadline, &refusal, &sent, error);
   *usable = status == CORRAL_OK && refusal.status == CORRAL_OK;
   if (status != CORRAL_OK) cut(op, 0); /* nothing was written */
-  else if (refusal.status != CORRAL_OK) fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status, refusal.text);
+  else if (refusal.status != CORRAL_OK)
+    fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status, refusal.text);
   return status;
 }
 
@@ -255,8 +258,8 @@ static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t d
 }
 
 /* Reads together what the first ops on their keys will want to know. */
-static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, const size_t *of, int64_t deadline,
-                      corral_error *error) {
+static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, const size_t *of,
+                      int64_t deadline, corral_error *error) {
   slot *wanted[CRL_MEMCACHED_KEYS];
   size_t used = 0;
   crl_memcached_refusal refusal = {0};
@@ -295,7 +298,8 @@ static size_t run_of(const corral_op *ops, size_t count) {
   return n;
 }
 
-static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline, corral_error *error) {
+static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline,
+                       corral_error *error) {
   int status = CORRAL_OK;
   for (size_t i = 0, done; i < count; i += done) {
     if (status != CORRAL_OK) {

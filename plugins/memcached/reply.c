@@ -121,7 +121,8 @@ static int hear_value(crl_memcached_handle *h, const crl_memcached_request *requ
   if (request->command == CRL_MEMCACHED_GETS && v.cas == 0)
     return h->host->fail(error, CORRAL_EUNSUPPORTED, "%s runs without cas (-C): leases can't be guarded there", h->server->name);
   item->bytes = malloc(v.size > 0 ? v.size : 1);
-  if (item->bytes == NULL) return h->host->fail(error, CORRAL_ENOMEM, "no memory for a value of %llu bytes", (unsigned long long)v.size);
+  if (item->bytes == NULL)
+    return h->host->fail(error, CORRAL_ENOMEM, "no memory for a value of %llu bytes", (unsigned long long)v.size);
   item->exists = 1;
   item->size = v.size;
   item->cas = v.cas;
