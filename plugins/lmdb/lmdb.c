@@ -341,6 +341,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   st->path = st->label + sizeof name - 1;
   info->max_key = CRL_LMDB_MAX_KEY;
   info->handles = 1;
+  info->reach = CORRAL_REACH_HOST;
   info->poll_max_ms = POLL_MAX_MS;
   info->name = st->label;
   *ret_store = st;
