@@ -568,8 +568,6 @@ static int memory_open(const corral_host *host, const corral_uri *uri, void **re
   st->size_given = host->uri_get(uri, "size") != NULL;
   label_write(st->label, sizeof st->label, st->name);
   info->max_key = MAX_KEY;
-  /* One with a name may be larger than this URI says. */
-  if (st->name[0] == '\0') info->max_record = (uint64_t)size / 2 - charge_of(MAX_KEY, 0);
   info->handles = 1;
   info->reach = CORRAL_REACH_PROCESS;
   info->name = st->label;

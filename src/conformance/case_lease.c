@@ -56,7 +56,7 @@ void case_a_lease_ends_by_itself(void) {
   int64_t from = now_ms();
   wants("a claim", claim(c, k, OWNER, SHORT_LEASE_MS).status, CORRAL_OK);
   wants_end("a lease", c, k, lease_is_over, from, SHORT_LEASE_MS);
-  sight s = claim(c, k, THIEF, LONG_MS);
+  sight s = claim_ended(c, k, THIEF);
   wants("a claim after a lease ended", s.status, CORRAL_OK);
   wants_lease("a claim after a lease ended", s, THIEF);
 }
@@ -120,7 +120,7 @@ void case_a_settle_after_anothers_claim_is_lost(void) {
   int64_t from = now_ms();
   wants("a claim", claim(c, k, OWNER, SHORT_LEASE_MS).status, CORRAL_OK);
   wants_end("a lease", c, k, lease_is_over, from, SHORT_LEASE_MS);
-  wants("another's claim after it", claim(c, k, THIEF, LONG_MS).status, CORRAL_OK);
+  wants("another's claim after it", claim_ended(c, k, THIEF).status, CORRAL_OK);
   wants("a settle by the first", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS), CORRAL_ELOST);
   sight s = get(c, k);
   wants_no_value("after a settle by the first", s);

@@ -30,7 +30,7 @@ void case_a_verdict_rules_until_it_ends(void) {
   wants_boom("GET under a verdict", s);
   wants_no_value("GET under a verdict", s);
   wants_end("a verdict", c, k, lease_is_over, from, RULE_MS);
-  s = claim(c, k, OTHER, LONG_MS);
+  s = claim_ended(c, k, OTHER);
   wants("a claim after a verdict", s.status, CORRAL_OK);
   wants_lease("a claim after a verdict", s, OTHER);
   check(s.header.failures == 3, "a claim after a verdict: expected its 3 failures in a row in the header, came %u",

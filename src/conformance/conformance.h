@@ -117,7 +117,7 @@ record *record_of(const key *k, const void *payload, size_t size);
 
 /* ---- verbs.c --------------------------------------------------------------------------------------------- */
 
-enum { LIMIT_MS = 10000, LONG_MS = 60000, EARLY_MS = 20, LATE_MS = 3000, KEY_LEAST = 64, RECORD_LEAST = 4096 };
+enum { LIMIT_MS = 10000, LONG_MS = 60000, EARLY_MS = 20, LATE_MS = 3000, CLOCK_MS = 50, KEY_LEAST = 64, RECORD_LEAST = 4096 };
 
 /* What GET or CLAIM told. */
 typedef struct sight {
@@ -162,6 +162,8 @@ void wants_within(const char *what, int64_t came, int64_t most);
 void fill(client *c, const key *k, unsigned holder, const record *r, int64_t ttl_ms);
 /* Looks until `over`, which must not be earlier than `life_ms` after `from` less EARLY_MS, nor much later. */
 void wants_end(const char *what, client *c, const key *k, bool (*over)(const sight *s), int64_t from, int64_t life_ms);
+/* A claim when GET said that the lease or verdict is over: a GET may judge by a copy of the store's clock. */
+sight claim_ended(client *c, const key *k, unsigned holder);
 bool lease_is_over(const sight *s);
 bool value_is_over(const sight *s);
 

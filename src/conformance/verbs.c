@@ -168,6 +168,14 @@ void fill(client *c, const key *k, unsigned holder, const record *r, int64_t ttl
   wants("a fill", settle(c, k, holder, r, ttl_ms), CORRAL_OK);
 }
 
+sight claim_ended(client *c, const key *k, unsigned holder) {
+  sight s;
+  for (int64_t until = now_ms() + CLOCK_MS;; pause_ms(1)) {
+    s = claim(c, k, holder, LONG_MS);
+    if (s.status != CORRAL_EBUSY || now_ms() >= until) return s;
+  }
+}
+
 void wants_end(const char *what, client *c, const key *k, bool (*over)(const sight *s), int64_t from, int64_t life_ms) {
   for (;;) {
     sight s = get(c, k);
