@@ -99,8 +99,18 @@ add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- e
 set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
 
+# The conformance suite, on each store. What isn't built, or has no server here, skips.
+foreach(name memory lmdb redis memcached)
+  list(JOIN CORRAL_PLUGINS " " plugins)
+  list(JOIN CORRAL_BUILTIN_PLUGINS " " builtin)
+  corral_script(conformance_${name} live 120 sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})
+  set_tests_properties(conformance_${name} PROPERTIES
+    ENVIRONMENT "CONFORMANCE=$<TARGET_FILE:corral_conformance>;PLUGINS=${plugins} ${builtin}")
+endforeach()
+
 # These measure how soon something happens.
-foreach(name storm leader sick sick_memcached ladder away memcached_dialogue memcached_servers)
+foreach(name storm leader sick sick_memcached ladder away memcached_dialogue memcached_servers conformance_redis
+        conformance_memcached)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

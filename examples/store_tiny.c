@@ -30,6 +30,7 @@ static int tiny_open(const corral_host *host, const corral_uri *uri, void **ret_
   t->host = host;
   pthread_mutex_init(&t->mutex, NULL);
   info->poll_max_ms = 10;
+  info->reach = CORRAL_REACH_PROCESS;
   info->name = "tiny";
   *ret_store = t;
   return CORRAL_OK;

@@ -16,7 +16,7 @@ fail() {
 }
 
 "$CMAKE" --install "$BUILD" --prefix "$prefix" >"$root/log" || { cat "$root/log"; fail "installing failed"; }
-for file in bin/corral include/corral.h include/corral/plugin.h include/corral/event.h share/man/man1/corral.1; do
+for file in bin/corral bin/corral-conformance share/man/man1/corral-conformance.1 include/corral.h include/corral/plugin.h include/corral/event.h share/man/man1/corral.1; do
   [ -f "$prefix/$file" ] || fail "$file was not installed"
 done
 pc=$(find "$prefix" -name corral.pc)
@@ -47,4 +47,11 @@ LD_LIBRARY_PATH=$libdir "$root/by_pkg_config" "lmdb:$root/one.lmdb" || fail "the
 
 out=$("$prefix/bin/corral" --store "lmdb:$root/three.lmdb" run --key k -- echo hello) || fail "the installed command failed"
 [ "$out" = hello ] || fail "the installed command printed '$out'"
+# A store of one file, built by nothing but the installed headers.
+"$CC" -std=c11 -shared -fPIC -pthread -Wall -Wextra -Wpedantic -Werror -I "$prefix/include" \
+  -o "$root/corral_plugin_tiny.so" "$here/../examples/store_tiny.c" || fail "examples/store_tiny.c doesn't compile alone"
+[ "$(wc -l <"$here/../examples/store_tiny.c")" -lt 200 ] || fail "examples/store_tiny.c has 200 lines or more"
+CORRAL_PLUGIN_PATH=$root "$prefix/bin/corral-conformance" --quiet tiny: || fail "examples/store_tiny.c doesn't conform"
+"$prefix/bin/corral-conformance" --quiet --case an-owner-settles "lmdb:$root/four.lmdb" >"$root/log" ||
+  { cat "$root/log"; fail "the installed corral-conformance doesn't find the installed plugins"; }
 echo "installed, found by pkg-config and by find_package, and run"

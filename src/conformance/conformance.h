@@ -1,0 +1,284 @@
+/* conformance.h: what the files of corral-conformance share.
+ *
+ *   main.c      options; each URI: what it declares, its cases, the totals
+ *   table.c     the cases: name, function, what each needs
+ *   trial.c     one case, in a process of its own: its verdict, and what is undone at its end
+ *   world.c     the store under test: opened, connected, performed on; keys; records
+ *   verbs.c     one line for each verb, and what is expected of it
+ *   proxy.c     a server in front of the store's that closes, hangs and trickles on demand
+ *   case_*.c    the cases
+ *
+ * A case is a function that returns when all is as it should be, and otherwise leaves by failed() or cant(), from its first
+ * thread. It runs in a child of the program that has not opened the store before; so a plugin that crashes or hangs fails
+ * one case. */
+#ifndef CONFORMANCE_H
+#define CONFORMANCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include <corral/plugin.h>
+
+/* ---- trial.c --------------------------------------------------------------------------------------------- */
+
+enum { NEEDS_PROCESSES = 1, NEEDS_SERVER = 2 };
+
+typedef struct test_case {
+  const char *name;
+  void (*run)(void);
+  unsigned needs;
+} test_case;
+
+typedef enum verdict { VERDICT_NONE, VERDICT_OK, VERDICT_CANT, VERDICT_FAILED } verdict;
+
+/* What a case tells its parent. */
+typedef struct report {
+  _Atomic verdict verdict;
+  char text[640];
+} report;
+
+/* Runs a case on a store; the report is valid until the next trial. */
+const report *trial_run(const test_case *test, const char *uri, const corral_store_info *declared);
+
+_Noreturn void failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn void cant(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define check(condition, ...) ((condition) ? (void)0 : failed(__VA_ARGS__))
+
+/* At the end of the case, the latest first. */
+void undo_later(void (*undo)(void *arg), void *arg);
+/* Zeroed memory, until the end of the case. */
+void *room(size_t size);
+/* Zeroed memory that this case's processes share. */
+void *shared_room(size_t size);
+
+/* A process of the case, to be started before the store is opened. What it fails at, the case fails at, in process_join. */
+pid_t process_start(void (*run)(void *arg), void *arg);
+void process_join(pid_t pid);
+void process_kill(pid_t pid);
+
+int64_t now_ms(void);
+void pause_ms(int64_t ms);
+/* Waits for another process of the case to count as far. */
+void wait_for(atomic_uint *counter, unsigned least, const char *what);
+
+/* ---- world.c --------------------------------------------------------------------------------------------- */
+
+typedef struct key {
+  uint8_t *bytes;
+  size_t len;
+} key;
+
+/* A record as it is settled: header (FREE), envelope, payload. */
+typedef struct record {
+  uint8_t *bytes;
+  size_t len;
+  uint64_t hash; /* of all behind the header */
+  uint64_t stamp;
+} record;
+
+/* A user of the store: a handle for each server; one thread's. Of a store that is PARALLEL, all clients have the same handles. */
+typedef struct client client;
+
+const corral_host *host(void);
+/* The store that cases open. `declared` is set by what `open` declares. Both are to outlive the trials. */
+void world_set(const char *uri, const corral_store_info *declared);
+const corral_store_info *declared(void);
+const char *world_uri(void);
+
+client *client_new(void);
+const char *client_error(const client *c);
+/* Connects where it isn't; performing does that too, but not for several threads at once. */
+int client_connect(client *c, int64_t deadline);
+/* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke; it is connected again
+ * when next needed. */
+int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
+void op_drop(corral_op *op);
+
+/* A key that no other case and nobody else uses; removed at the end of the case. */
+key *key_new(const char *stem);
+key *key_of(const void *bytes, size_t len);
+/* The same, on the same server as `other`. */
+key *key_near(const key *other, const char *stem);
+/* For a second process: the first one removes them. */
+void keys_forget(void);
+/* What the plugin's `route` says; for a store of several servers that was opened. */
+size_t key_server(const key *k);
+/* The prefix that makes keys of this case unique. */
+size_t key_prefix(char *text, size_t size);
+/* 16 bytes, the same for the same number within one run of the program: made before the first trial. */
+void tokens_make(void);
+const uint8_t *token(unsigned number);
+
+/* Payload: `size` bytes that depend on `seed`. Leaves by cant() where the store declares that it takes no such record. */
+record *record_new(const key *k, size_t size, unsigned seed);
+record *record_of(const key *k, const void *payload, size_t size);
+
+/* ---- verbs.c --------------------------------------------------------------------------------------------- */
+
+enum { LIMIT_MS = 10000, LONG_MS = 60000, EARLY_MS = 20, LATE_MS = 3000, CLOCK_MS = 50, KEY_LEAST = 64, RECORD_LEAST = 4096 };
+
+/* What GET or CLAIM told. */
+typedef struct sight {
+  int status, same;
+  corral_header header;
+  size_t len;    /* of `found`; 0: none */
+  uint64_t hash; /* of all behind the header, where there is something */
+  int64_t life_ms, until_ms;
+} sight;
+
+corral_op op_of(corral_verb verb, const key *k, unsigned holder);
+corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_ms);
+/* Checks what any answer must fulfil, takes what it tells, and frees it. */
+sight sight_of(corral_op *op, const char *error);
+/* One operation on a handle that must stay usable. */
+sight perform_one(client *c, corral_op *op);
+
+sight get(client *c, const key *k);
+sight claim(client *c, const key *k, unsigned holder, int64_t lease_ms);
+sight claim_as(client *c, const key *k, unsigned holder, int64_t lease_ms, const char *note, uint32_t cost_ms);
+int settle(client *c, const key *k, unsigned holder, const record *r, int64_t ttl_ms);
+int release(client *c, const key *k, unsigned holder);
+int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const char *text, int64_t rule_ms, int64_t keep_ms);
+int extend(client *c, const key *k, unsigned holder, int64_t lease_ms);
+int invalidate(client *c, const key *k, int64_t remember_ms);
+int expire(client *c, const key *k);
+
+bool has_value(const sight *s);
+bool is_leased(const sight *s);
+bool has_verdict(const sight *s);
+bool is_value(const sight *s, const record *r);
+
+/* Each fails with a sentence that begins with `when`. */
+void wants(const char *when, int came, int expected);
+void wants_value(const char *when, sight s, const record *r);
+void wants_no_value(const char *when, sight s);
+/* No value, and nobody's. */
+void wants_nothing(const char *when, sight s);
+void wants_lease(const char *when, sight s, unsigned holder);
+void wants_within(const char *what, int64_t came, int64_t most);
+/* Claims and settles. */
+void fill(client *c, const key *k, unsigned holder, const record *r, int64_t ttl_ms);
+/* Looks until `over`, which must not be earlier than `life_ms` after `from` less EARLY_MS, nor much later. */
+void wants_end(const char *what, client *c, const key *k, bool (*over)(const sight *s), int64_t from, int64_t life_ms);
+/* A claim when GET said that the lease or verdict is over: a GET may judge by a copy of the store's clock. */
+sight claim_ended(client *c, const key *k, unsigned holder);
+bool lease_is_over(const sight *s);
+bool value_is_over(const sight *s);
+
+/* ---- proxy.c --------------------------------------------------------------------------------------------- */
+
+typedef enum fault {
+  FAULT_NONE,
+  FAULT_CLOSE,   /* hang up after `after` more bytes of replies */
+  FAULT_HANG,    /* be silent then */
+  FAULT_TRICKLE, /* a byte of reply per 20 ms then */
+  FAULT_DEAF     /* read nothing more from the client */
+} fault;
+
+/* Why no proxy can be put in front of a store, or NULL. */
+const char *proxies_refuse(const char *uri);
+/* A proxy in front of each server; the case's store is then reached through them. */
+void proxies_start(void);
+/* From now on, on all proxies; counts replies anew. */
+void proxies_set(fault what, size_t after);
+/* Bytes of replies since the last set. */
+size_t proxies_replied(void);
+/* Hangs up on all clients. */
+void proxies_cut(void);
+/* The case's store is then reached at ports where nobody listens. */
+void nobody_listens(void);
+
+/* ---- table.c, and the cases ------------------------------------------------------------------------------ */
+
+extern const test_case test_cases[];
+extern const size_t test_case_count;
+
+#define CASES_LEASE(X)                                                                    \
+  X(an_absent_key_is_a_miss, 0)                                                           \
+  X(a_claim_is_granted, 0)                                                                \
+  X(a_claim_excludes_others, 0)                                                           \
+  X(a_claim_that_is_mine_already_is_granted_again, 0)                                     \
+  X(a_lease_ends_by_itself, 0)                                                            \
+  X(an_owner_settles, 0)                                                                  \
+  X(a_value_ends_by_itself, 0)                                                            \
+  X(a_thief_settles_nothing, 0)                                                           \
+  X(a_settle_without_a_lease_is_lost, 0)                                                  \
+  X(a_settle_after_anothers_claim_is_lost, 0)                                             \
+  X(a_settle_after_invalidate_is_lost, 0)                                                 \
+  X(a_settle_after_release_is_lost, 0)                                                    \
+  X(a_second_settle_is_lost, 0)                                                           \
+  X(a_late_settle_is_told_truly, 0)                                                       \
+  X(an_owner_extends, 0)                                                                  \
+  X(a_thief_extends_nothing, 0)                                                           \
+  X(an_owner_releases, 0)                                                                 \
+  X(a_thief_releases_nothing, 0)                                                          \
+  X(a_second_release_is_lost, 0)                                                          \
+  X(a_release_keeps_the_payload, 0)
+
+#define CASES_VERDICT(X)                                                                  \
+  X(a_verdict_rules_until_it_ends, 0)                                                     \
+  X(a_verdict_keeps_the_payload, 0)                                                       \
+  X(a_thief_leaves_no_verdict, 0)                                                         \
+  X(a_settle_after_a_verdict_is_lost, 0)                                                  \
+  X(an_invalidate_ends_a_verdict, 0)                                                      \
+  X(an_expire_ends_a_lease_and_keeps_the_payload, 0)                                      \
+  X(an_expire_without_payload_invalidates, 0)                                             \
+  X(an_invalidate_removes_value_and_lease, 0)                                             \
+  X(an_invalidate_is_remembered, 0)
+
+#define CASES_VALUE(X)                                                                    \
+  X(a_claim_keeps_the_payload, 0)                                                         \
+  X(a_claim_knows_a_payload_that_was_seen, 0)                                             \
+  X(a_shorter_value_replaces_a_longer_one, 0)                                             \
+  X(an_empty_value_is_a_value, 0)                                                         \
+  X(a_value_is_any_bytes, 0)                                                              \
+  X(a_value_is_of_any_size, 0)                                                            \
+  X(a_value_of_1_mib, 0)                                                                  \
+  X(a_value_of_16_mib, 0)                                                                 \
+  X(a_key_is_any_bytes, 0)                                                                \
+  X(a_key_of_one_byte, 0)                                                                 \
+  X(a_key_of_max_key_bytes, 0)                                                            \
+  X(keys_that_differ_at_their_end_are_two, 0)                                             \
+  X(what_was_found_stays_as_it_was, 0)
+
+#define CASES_BATCH(X)                                                                    \
+  X(a_batch_has_an_answer_for_each, 0)                                                    \
+  X(a_batch_is_done_in_order, 0)                                                          \
+  X(a_batch_of_mixed_fates, 0)                                                            \
+  X(a_batch_of_256_gets, 0)                                                               \
+  X(a_batch_of_large_values, 0)                                                           \
+  X(a_deadline_in_the_past_is_answered_at_once, 0)
+
+#define CASES_MANY(X)                                                                     \
+  X(each_key_has_one_server, 0)                                                           \
+  X(two_handles_see_the_same, 0)                                                          \
+  X(of_many_threads_one_claims, 0)                                                        \
+  X(readers_never_see_half_a_value, 0)                                                    \
+  X(two_processes_see_the_same, NEEDS_PROCESSES)                                          \
+  X(of_two_processes_one_claims, NEEDS_PROCESSES)                                         \
+  X(a_process_whose_lease_was_taken_is_fenced, NEEDS_PROCESSES)                           \
+  X(a_killed_process_is_replaced_by_the_end_of_its_lease, NEEDS_PROCESSES)
+
+#define CASES_FAULT(X)                                                                    \
+  X(a_reply_cut_before_its_first_byte, NEEDS_SERVER)                                      \
+  X(a_reply_cut_after_its_first_byte, NEEDS_SERVER)                                       \
+  X(a_reply_cut_in_the_middle, NEEDS_SERVER)                                              \
+  X(a_batch_of_gets_cut_in_the_middle, NEEDS_SERVER)                                      \
+  X(a_batch_of_settles_cut_in_the_middle, NEEDS_SERVER)                                   \
+  X(a_server_that_never_replies, NEEDS_SERVER)                                            \
+  X(a_server_that_hangs_in_the_middle, NEEDS_SERVER)                                      \
+  X(a_server_that_trickles, NEEDS_SERVER)                                                 \
+  X(a_server_that_takes_no_more, NEEDS_SERVER)                                            \
+  X(a_connection_closed_while_idle, NEEDS_SERVER)                                         \
+  X(a_server_that_is_silent_from_the_start, NEEDS_SERVER)                                 \
+  X(a_port_where_nobody_listens, NEEDS_SERVER)
+
+#define CASES(X) CASES_LEASE(X) CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) CASES_FAULT(X)
+
+#define CASE_DECLARED(name, needs) void case_##name(void);
+CASES(CASE_DECLARED)
+#undef CASE_DECLARED
+
+#endif

@@ -1,0 +1,259 @@
+/* world.c: the store under test: opened, connected, performed on. Keys and records. */
+#include "conformance.h"
+
+#include <stdlib.h>
+
+#include "env.h"
+#include "envelope.h"
+#include "record.h"
+#include "registry.h"
+#include "uri.h"
+
+enum { KEYS = 1024, CLIENTS = 64, TOKENS = 1024 };
+
+struct client {
+  void **handles; /* one for each server; NULL: not connected */
+  size_t servers;
+  corral_error error;
+};
+
+static struct world {
+  const char *uri;
+  corral_store_info declared;
+  const corral_store *plugin;
+  void *store; /* NULL: not opened yet */
+  client *clients[CLIENTS];
+  size_t client_count;
+  key *keys[KEYS];
+  size_t key_count;
+  unsigned serial;
+} world;
+
+static uint8_t tokens[TOKENS][CORRAL_TOKEN];
+
+const corral_host *host(void) { return crl_registry_host(); }
+const corral_store_info *declared(void) { return &world.declared; }
+const char *world_uri(void) { return world.uri; }
+
+void world_set(const char *uri, const corral_store_info *info) {
+  world.uri = uri;
+  world.declared = *info;
+}
+
+/* ---- open, close ----------------------------------------------------------------------------------------- */
+
+static bool is_parallel(void) { return world.plugin->threads == CORRAL_THREADS_PARALLEL; }
+
+static void hang_up(client *c) {
+  for (size_t i = 0; i < c->servers; i++) {
+    if (c->handles[i] != NULL) world.plugin->disconnect(c->handles[i]);
+    c->handles[i] = NULL;
+  }
+}
+
+/* No key of the case stays, so no lease either. */
+static void remove_keys(void) {
+  client c = {.handles = world.clients[0]->handles, .servers = world.declared.servers};
+  for (size_t i = 0; i < world.key_count; i++) {
+    corral_op op = op_of(CORRAL_VERB_INVALIDATE, world.keys[i], 0);
+    op.ttl_ms = 0;
+    if (client_perform(&c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.status == CORRAL_OK) continue;
+    op.status = CORRAL_EUNKNOWN;
+    (void)client_perform(&c, &op, 1, now_ms() + LIMIT_MS); /* on a new handle */
+  }
+}
+
+static void close_world(void *unused) {
+  (void)unused;
+  proxies_set(FAULT_NONE, 0);
+  if (world.client_count > 0) remove_keys();
+  size_t own = is_parallel() && world.client_count > 0 ? 1 : world.client_count;
+  for (size_t i = 0; i < own; i++) hang_up(world.clients[i]);
+  world.plugin->close(world.store);
+  world.store = NULL;
+}
+
+static void open_world(void) {
+  crl_uri uri;
+  corral_error error = {0};
+  corral_store_info info = world.declared;
+  int status = crl_uri_parse(&uri, world.uri, &error);
+  if (status != CORRAL_OK) failed("%s", error.text);
+  status = crl_registry_find(uri.view.scheme, &world.plugin, &error);
+  if (status == CORRAL_OK) status = world.plugin->open(host(), &uri.view, &world.store, &info, &error);
+  crl_uri_free(&uri);
+  if (status != CORRAL_OK) failed("opening: %s: %s", corral_status_name(status), error.text);
+  undo_later(close_world, NULL);
+}
+
+/* ---- clients --------------------------------------------------------------------------------------------- */
+
+const char *client_error(const client *c) { return c->error.text; }
+
+static int connect_to(client *c, size_t server, int64_t deadline) {
+  void *store = world.store;
+  if (c->handles[server] != NULL) return CORRAL_OK;
+  if (world.declared.servers > 1)
+    return world.plugin->connect_server(store, server, deadline, &c->handles[server], &c->error);
+  return world.plugin->connect(store, deadline, &c->handles[server], &c->error);
+}
+
+int client_connect(client *c, int64_t deadline) {
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < c->servers && status == CORRAL_OK; i++) status = connect_to(c, i, deadline);
+  return status;
+}
+
+client *client_new(void) {
+  if (world.store == NULL) open_world();
+  if (world.client_count == CLIENTS) failed("this case has more than %d clients", CLIENTS);
+  client *c = room(sizeof *c);
+  c->servers = world.declared.servers;
+  c->handles = is_parallel() && world.client_count > 0 ? world.clients[0]->handles : room(c->servers * sizeof(void *));
+  world.clients[world.client_count++] = c;
+  return c;
+}
+
+static size_t server_of(const void *bytes, size_t len) {
+  if (world.declared.servers < 2) return 0;
+  return world.plugin->route(world.store, bytes, len) % world.declared.servers;
+}
+
+void keys_forget(void) { world.key_count = 0; }
+
+size_t key_server(const key *k) { return world.plugin->route(world.store, k->bytes, k->len); }
+
+/* Those of the operations that are for this server. */
+static int perform_on(client *c, size_t server, corral_op *ops, size_t count, int64_t deadline) {
+  corral_op *some = calloc(count, sizeof *some);
+  size_t *from = calloc(count, sizeof *from), used = 0;
+  int status = CORRAL_ENOMEM;
+  for (size_t i = 0; i < count && some != NULL && from != NULL; i++) {
+    if (server_of(ops[i].key, ops[i].key_len) != server) continue;
+    some[used] = ops[i];
+    some[used].error = &c->error;
+    from[used++] = i;
+  }
+  if (used > 0) status = connect_to(c, server, deadline);
+  else if (some != NULL && from != NULL) status = CORRAL_OK;
+  if (used > 0 && status == CORRAL_OK) {
+    status = world.plugin->perform(c->handles[server], some, used, deadline, &c->error);
+    if (status != CORRAL_OK) {
+      world.plugin->disconnect(c->handles[server]);
+      c->handles[server] = NULL;
+    }
+  } else {
+    for (size_t i = 0; i < used; i++) some[i].status = CORRAL_EUNAVAILABLE;
+  }
+  for (size_t i = 0; i < used; i++) ops[from[i]] = some[i];
+  free(some);
+  free(from);
+  return status;
+}
+
+int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline) {
+  int worst = CORRAL_OK;
+  memset(&c->error, 0, sizeof c->error);
+  for (size_t server = 0; server < c->servers; server++) {
+    int status = perform_on(c, server, ops, count, deadline);
+    if (status != CORRAL_OK) worst = status;
+  }
+  return worst;
+}
+
+void op_drop(corral_op *op) {
+  if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
+  op->found = NULL;
+}
+
+/* ---- keys and tokens ------------------------------------------------------------------------------------- */
+
+/* Drawn before the first fork, so that all processes of a run have the same. */
+static uint64_t run_number(void) {
+  static uint64_t number;
+  while (number == 0)
+    if (crl_env_random(&number, sizeof number) != CORRAL_OK) number = (uint64_t)crl_env_now_us();
+  return number;
+}
+
+const uint8_t *token(unsigned number) { return tokens[number % TOKENS]; }
+
+void tokens_make(void) {
+  for (unsigned i = 0; i < TOKENS; i++) {
+    uint64_t text[2] = {run_number(), i};
+    host()->hash128(text, sizeof text, tokens[i]);
+  }
+}
+
+size_t key_prefix(char *text, size_t size) {
+  static const char *const long_prefix = "corral-conformance:";
+  snprintf(text, size, "%s%016llx:%u:", world.declared.max_key >= 128 ? long_prefix : "", (unsigned long long)run_number(),
+           world.serial++);
+  return strlen(text);
+}
+
+key *key_of(const void *bytes, size_t len) {
+  key *k = room(sizeof *k);
+  if (world.key_count == KEYS) failed("this case has more than %d keys", KEYS);
+  k->bytes = room(len);
+  k->len = len;
+  memcpy(k->bytes, bytes, len);
+  world.keys[world.key_count++] = k;
+  return k;
+}
+
+key *key_new(const char *stem) {
+  char text[160];
+  size_t len = key_prefix(text, sizeof text);
+  snprintf(text + len, sizeof text - len, "%s", stem);
+  len = strlen(text);
+  return key_of(text, len < world.declared.max_key ? len : world.declared.max_key);
+}
+
+key *key_near(const key *other, const char *stem) {
+  char text[160];
+  do {
+    size_t len = key_prefix(text, sizeof text);
+    snprintf(text + len, sizeof text - len, "%s", stem);
+  } while (server_of(text, strlen(text)) != server_of(other->bytes, other->len));
+  return key_of(text, strlen(text));
+}
+
+/* ---- records --------------------------------------------------------------------------------------------- */
+
+static record *record_room(const key *k, size_t size) {
+  record *r = room(sizeof *r);
+  r->len = crl_envelope_payload_at(k->len) + size;
+  if (r->len > world.declared.max_record)
+    cant("a value of %zu bytes: the store declares max_record %llu", size, (unsigned long long)world.declared.max_record);
+  r->bytes = room(r->len);
+  return r;
+}
+
+static record *finish(record *r, const key *k, size_t size) {
+  crl_envelope envelope = {.kind = CRL_KIND_VALUE, .ttl_ms = LONG_MS, .created_ms = 1, .key = k->bytes,
+                           .key_len = k->len, .payload_at = crl_envelope_payload_at(k->len), .payload_len = size};
+  crl_envelope_write(&envelope, r->bytes);
+  r->hash = host()->hash64(r->bytes + CORRAL_HEADER, r->len - CORRAL_HEADER);
+  r->stamp = crl_record_stamp(r->bytes, r->len);
+  return r;
+}
+
+record *record_new(const key *k, size_t size, unsigned seed) {
+  record *r = record_room(k, size);
+  uint8_t *payload = r->bytes + crl_envelope_payload_at(k->len);
+  uint64_t number = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+  for (size_t i = 0; i < size; i++) {
+    number ^= number << 13;
+    number ^= number >> 7;
+    number ^= number << 17;
+    payload[i] = (uint8_t)(number >> 24);
+  }
+  return finish(r, k, size);
+}
+
+record *record_of(const key *k, const void *payload, size_t size) {
+  record *r = record_room(k, size);
+  if (size > 0) memcpy(r->bytes + crl_envelope_payload_at(k->len), payload, size);
+  return finish(r, k, size);
+}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Runs corral-conformance on one store, starting what that needs: conformance_test.sh memory|lmdb|redis|memcached
+# From the environment: CONFORMANCE, the program; PLUGINS, those that are loaded or built in. Exit status 77: skipped.
+set -eu
+: "${CONFORMANCE:?}" "${PLUGINS:=}"
+store=${1:?}
+root=$(mktemp -d)
+pids=
+finish() {
+  # shellcheck disable=SC2086
+  [ -z "$pids" ] || kill -9 $pids 2>/dev/null || true
+  rm -rf "$root"
+}
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+unset CORRAL_PLUGIN_PATH || true
+
+skip() {
+  echo "SKIPPED: conformance of $store: $*"
+  exit 77
+}
+
+has() {
+  command -v "$1" >/dev/null 2>&1 || skip "there is no $1 in PATH"
+}
+
+# A port below 32768, above which the kernel hands out ports itself; a server that finds it taken is started on another.
+number=$$
+random_port() {
+  number=$(((number * 1103515245 + 12345) % 2147483648))
+  port=$((20000 + number / 8 % 12000))
+}
+
+# start NAME ARGUMENT...: a server on a port of its own, which is put in place of @.
+start() {
+  name=$1
+  shift
+  for try in 1 2 3 4 5 6 7 8 9 10; do
+    random_port
+    # shellcheck disable=SC2046
+    "$name" $(echo "$*" | sed "s/@/$port/g") >"$root/log" 2>&1 &
+    pid=$!
+    if answers; then
+      pids="$pids $pid"
+      return 0
+    fi
+    kill -9 $pid 2>/dev/null || true
+  done
+  cat "$root/log"
+  echo "conformance_test: $name doesn't start"
+  exit 1
+}
+
+# Whether the server that was just started answers at its port, within 10 s.
+answers() {
+  for wait in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+    sleep 0.1
+    kill -0 $pid 2>/dev/null || return 1
+    if "$CONFORMANCE" --quiet --case an-absent-key-is-a-miss "$scheme://127.0.0.1:$port" >/dev/null 2>&1; then
+      kill -0 $pid 2>/dev/null # else it is somebody else's
+      return
+    fi
+  done
+  return 1
+}
+
+case " $PLUGINS memory " in *[\ _]"$store "*) ;; *) skip "its plugin isn't built" ;; esac
+case $store in
+  memory) uri=memory: ;;
+  lmdb) uri=lmdb:$root/store ;;
+  redis)
+    has redis-server
+    scheme=redis
+    start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+    uri=redis://127.0.0.1:$port
+    ;;
+  memcached)
+    has memcached
+    scheme=memcached
+    user=$(id -un)
+    start memcached -U 0 -l 127.0.0.1 -p @ -m 64 -I 32m -u "$user"
+    first=$port
+    start memcached -U 0 -l 127.0.0.1 -p @ -m 64 -I 32m -u "$user"
+    uri="memcached://127.0.0.1:$first,127.0.0.1:$port?max_item=32m"
+    ;;
+  *)
+    echo "conformance_test: unknown store '$store'"
+    exit 1
+    ;;
+esac
+"$CONFORMANCE" "$uri"
