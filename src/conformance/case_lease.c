@@ -61,6 +61,31 @@ void case_a_lease_ends_by_itself(void) {
   wants_lease("a claim after a lease ended", s, THIEF);
 }
 
+/* `least` and `most` of LONG_MS have passed. */
+static void wants_left(const char *what, int64_t came, int64_t least, int64_t most) {
+  check(came == -1 || (came <= LONG_MS - least + CLOCK_MS && came >= LONG_MS - most - CLOCK_MS),
+        "%s of %d ms, %lld to %lld ms after it began: %lld ms are left", what, LONG_MS, (long long)least, (long long)most, (long long)came);
+}
+
+void case_what_is_left_shrinks_as_time_passes(void) {
+  client *c = client_new();
+  const key *k = key_new("k");
+  fill(c, k, OWNER, record_new(k, 100, 1), LONG_MS);
+  int64_t before = now_ms();
+  wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
+  wants("a settle", settle(c, k, OWNER, record_new(k, 100, 2), LONG_MS), CORRAL_OK);
+  wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
+  int64_t after = now_ms();
+  pause_ms(200);
+  int64_t least = now_ms() - after;
+  sight s = get(c, k), busy = claim(c, k, THIEF, LONG_MS);
+  int64_t most = now_ms() - before;
+  wants_left("GET: a lease", s.until_ms, least, most);
+  wants_left("GET: a value's life", s.life_ms, least, most);
+  wants_left("a claim: a lease", busy.until_ms, least, most);
+  wants_left("a claim: a value's life", busy.life_ms, least, most);
+}
+
 void case_an_owner_settles(void) {
   client *c = client_new();
   const key *k = key_new("k");

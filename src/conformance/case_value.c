@@ -147,18 +147,22 @@ static void keeps_apart(client *c, const key *const *keys, size_t count) {
 }
 
 void case_a_key_is_any_bytes(void) {
-  enum { PIECES = 16, PIECE = 16, OTHERS = 6 };
-  static const char *const tails[OTHERS] = {" ", "\r\n", "a b", "%", "\xff\xfe", "{}"};
+  enum { PIECES = 16, PIECE = 16, PAIRS = 12 };
+  static const char *const pairs = "ab" "AB" "aB" "  " "\r\n" "\n\n" "%2" "{}" "\xff\xfe" "\xc3\xa4" "\0a" "\0b";
   client *c = client_new();
-  const key *keys[PIECES + OTHERS + 1];
+  const key *keys[PIECES + PAIRS];
   uint8_t all[256];
   for (size_t i = 0; i < sizeof all; i++) all[i] = (uint8_t)i;
   char prefix[80];
   size_t len = key_prefix(prefix, sizeof prefix);
   for (size_t i = 0; i < PIECES; i++) keys[i] = key_with(all + i * PIECE, PIECE, len + PIECE + 2);
-  for (size_t i = 0; i < OTHERS; i++) keys[PIECES + i] = key_with(tails[i], strlen(tails[i]), len + strlen(tails[i]) + 2);
-  keys[PIECES + OTHERS] = key_with("\0", 1, len + 3);
-  keeps_apart(c, keys, PIECES + OTHERS + 1);
+  key *first = key_with(pairs, 2, len + 5);
+  for (size_t i = 0; i < PAIRS; i++) {
+    key *k = key_of(first->bytes, first->len);
+    memcpy(k->bytes + k->len - 2, pairs + 2 * i, 2);
+    keys[PIECES + i] = k;
+  }
+  keeps_apart(c, keys, PIECES + PAIRS);
   if (declared()->max_key < len + 2 + sizeof all) return;
   const key *k = key_with(all, sizeof all, len + 2 + sizeof all);
   keeps_apart(c, &k, 1);

@@ -201,6 +201,7 @@ extern const size_t test_case_count;
   X(a_claim_excludes_others, 0)                                                           \
   X(a_claim_that_is_mine_already_is_granted_again, 0)                                     \
   X(a_lease_ends_by_itself, 0)                                                            \
+  X(what_is_left_shrinks_as_time_passes, 0)                                               \
   X(an_owner_settles, 0)                                                                  \
   X(a_value_ends_by_itself, 0)                                                            \
   X(a_thief_settles_nothing, 0)                                                           \
