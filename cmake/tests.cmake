@@ -86,7 +86,6 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
 
-<<<<<<< HEAD
 # What the command and what it loads for lmdb: are linked with.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
   corral_script(linked live 60 sh ${CMAKE_SOURCE_DIR}/tests/linked_test.sh
@@ -100,10 +99,7 @@ add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- e
 set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
 
-# The conformance suite, on each store. What isn't built, or has no server here, skips.
-=======
 # The conformance suite, on each store. What isn't built, or has no server here, skips. It measures how soon things end.
->>>>>>> w-conformance
 foreach(name memory lmdb redis memcached)
   list(JOIN CORRAL_PLUGINS " " plugins)
   list(JOIN CORRAL_BUILTIN_PLUGINS " " builtin)
@@ -113,12 +109,7 @@ foreach(name memory lmdb redis memcached)
 endforeach()
 
 # These measure how soon something happens.
-<<<<<<< HEAD
-foreach(name storm leader sick sick_memcached ladder away memcached_dialogue memcached_servers conformance_redis
-        conformance_memcached)
-=======
-foreach(name storm leader sick)
->>>>>>> w-conformance
+foreach(name storm leader sick sick_memcached ladder away memcached_dialogue memcached_servers)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
