@@ -111,7 +111,10 @@ static void on_event(corral_event event, const void *key, size_t key_len, const 
   const crew *c = arg;
   (void)key;
   (void)key_len;
-  if (detail != NULL) snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
+  if (detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) { /* one who is too late leaves the other's */
+    snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
+    atomic_flag_clear(&c->lab->writing);
+  }
   lab_add(&c->lab->events[c->process][event], 1);
 }
 

@@ -38,7 +38,8 @@ typedef struct lab {
   atomic_llong longest_ms;          /* of all lab_ask, their own computes excepted */
   atomic_int wrongs;
   char wrong[400];                  /* the first of them */
-  char detail[CORRAL_EVENT_COUNT][160]; /* of the latest event that had one */
+  char detail[CORRAL_EVENT_COUNT][160]; /* of the latest event that had one, about */
+  atomic_flag writing;
   char folder[40];                  /* for files; removed by lab_free */
 } lab;
 
