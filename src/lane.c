@@ -28,7 +28,7 @@ typedef struct request {
   int alone;
   int hurried; /* its caller has less time than op_ms: reaching that limit says nothing of the store */
   seat seat;
-  int opened;   /* its failure opened the breaker */
+  int opened;   /* its failure opened the breaker, or made a probe due */
   void *handle; /* LEADS: the one that was handed over; NULL: open one */
   pthread_cond_t cond;
 } request;
@@ -45,6 +45,8 @@ struct crl_lane {
   void *retired;
   _Atomic size_t inside;
   crl_breaker breaker;
+  int64_t doubts; /* hurried callers in a row whose time ran out */
+  int checking;   /* so many that a probe shall tell whether the server or their haste is to blame */
   int self_probing;
   void *probe_handle; /* the probing thread's */
   corral_error why;   /* the last failure */
@@ -82,13 +84,21 @@ static int may_ask(crl_lane *lane, int *probe) {
 
 /* Tells which event became due, or CORRAL_EVENT_COUNT. */
 static corral_event note_outcome(crl_lane *lane, int worked, int probe, const corral_error *why) {
-  if (!worked) lane->why = *why;
+  if (worked) lane->doubts = 0;
+  else lane->why = *why;
   switch (crl_breaker_note(&lane->breaker, worked, probe, crl_env_now_ms())) {
     case CRL_BREAKER_OPENED: return CORRAL_EVENT_STORE_DOWN;
     case CRL_BREAKER_CLOSED: return CORRAL_EVENT_STORE_UP;
     case CRL_BREAKER_SAME: break;
   }
   return CORRAL_EVENT_COUNT;
+}
+
+/* One with less time than others says nothing of the server, many in a row do raise a doubt; true when it is to be checked. */
+static int note_doubt(crl_lane *lane) {
+  if (lane->self_probing || lane->checking || ++lane->doubts < lane->breaker.most) return 0;
+  lane->checking = 1;
+  return 1;
 }
 
 /* ---- one batch on one handle: without the mutex ---------------------------------------------------------- */
@@ -300,8 +310,12 @@ static void serve(crl_lane *lane, request *own) {
   void *handle = perform_batch(lane, own, count, own->handle, &worked, &why);
   pthread_mutex_lock(&lane->mutex);
   corral_event event = CORRAL_EVENT_COUNT;
-  if (probe || worked || !own->hurried || crl_env_now_ms() < own->deadline) event = note_outcome(lane, worked, probe, &why);
-  own->opened = event == CORRAL_EVENT_STORE_DOWN;
+  if (probe || worked || !own->hurried || crl_env_now_ms() < own->deadline) {
+    event = note_outcome(lane, worked, probe, &why);
+    own->opened = event == CORRAL_EVENT_STORE_DOWN;
+  } else {
+    own->opened = note_doubt(lane);
+  }
   for (request *r = own->next, *next; r != NULL; r = next) {
     next = r->next;
     r->seat = SERVED;
@@ -394,7 +408,7 @@ void crl_lane_self_probing(crl_lane *lane, int self_probing) {
 
 int64_t crl_lane_probe_at(crl_lane *lane) {
   pthread_mutex_lock(&lane->mutex);
-  int64_t at = lane->breaker.open && !lane->self_probing ? lane->breaker.rest_until : INT64_MAX;
+  int64_t at = lane->breaker.open && !lane->self_probing ? lane->breaker.rest_until : lane->checking ? 0 : INT64_MAX;
   pthread_mutex_unlock(&lane->mutex);
   return at;
 }
@@ -420,23 +434,39 @@ static void *take_in(crl_lane *lane, void *handle) {
   return NULL;
 }
 
+static int ask_probe(crl_lane *lane, corral_error *why) {
+  const char *key = lane->options->probe_key;
+  corral_op op = {.verb = CORRAL_VERB_GET, .key = key, .key_len = strlen(key)};
+  int works = perform_once(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), why) == CORRAL_OK;
+  if (op.found_free != NULL) op.found_free(op.found_owner);
+  return works;
+}
+
+/* A probe of a server that isn't resting and didn't answer in full time is as good as all the failures that open the breaker. */
+static corral_event note_probe(crl_lane *lane, int works, int rests, const corral_error *why) {
+  corral_event event = CORRAL_EVENT_COUNT;
+  int64_t times = works || rests ? 1 : lane->breaker.most;
+  lane->checking = 0;
+  for (int64_t i = 0; i < times && event == CORRAL_EVENT_COUNT; i++) event = note_outcome(lane, works, rests, why);
+  lane->doubts = 0;
+  return event;
+}
+
 void crl_lane_probe(crl_lane *lane, crl_pool *pool) {
   const crl_pool_options *options = lane->options;
-  corral_op op = {.verb = CORRAL_VERB_GET, .key = options->probe_key, .key_len = strlen(options->probe_key)};
   corral_error why;
   pthread_mutex_lock(&lane->mutex);
-  int due = crl_breaker_probe(&lane->breaker, crl_env_now_ms());
+  int rests = crl_breaker_probe(&lane->breaker, crl_env_now_ms()), due = rests || lane->checking;
   pthread_mutex_unlock(&lane->mutex);
   if (!due) return;
-  int works = perform_once(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), &why) == CORRAL_OK;
-  if (op.found_free != NULL) op.found_free(op.found_owner);
-  if (works && options->on_return != NULL) works = options->on_return(options->return_arg, pool, lane->server);
+  int works = ask_probe(lane, &why);
+  if (works && rests && options->on_return != NULL) works = options->on_return(options->return_arg, pool, lane->server);
   pthread_mutex_lock(&lane->mutex);
-  corral_event event = note_outcome(lane, works, 1, &why);
+  corral_event event = note_probe(lane, works, rests, &why);
   void *left = take_in(lane, lane->probe_handle);
   lane->probe_handle = NULL;
   pthread_mutex_unlock(&lane->mutex);
   if (left != NULL) options->plugin->disconnect(left);
-  if (works && options->on_up != NULL) options->on_up(options->return_arg, pool, lane->server);
+  if (works && rests && options->on_up != NULL) options->on_up(options->return_arg, pool, lane->server);
   report(lane, event, why.text);
 }

@@ -148,6 +148,36 @@ static void a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over(voi
   lab_free(l);
 }
 
+/* ---- computes within computes -------------------------------------------------------------------------------- */
+
+static int ask_the_other(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  lab_seat *seat = arg;
+  corral_value *value = NULL;
+  const char *other = *(const char *)key == 'x' ? "y" : "x";
+  lab_meet(seat->lab, &seat->lab->marks[MEETING], 2, 1);
+  int status = corral_get_or_compute(seat->corral, other, 1, CORRAL_POLICY(.wait_ms = 300), ask_the_other, seat, &value);
+  corral_value_unref(value);
+  if (status != CORRAL_EDEADLINE && status != CORRAL_OK) lab_wrong(seat->lab, "the other key: %s", corral_status_name(status));
+  return corral_fill_bytes(fill, key, key_len);
+}
+
+static void ask_x_or_y(lab_seat *seat) {
+  corral_value *value = NULL;
+  int64_t before = lab_now_us();
+  int status = corral_get_or_compute(seat->corral, seat->process == 0 ? "x" : "y", 1, CORRAL_POLICY(.wait_ms = 5000), ask_the_other, seat, &value);
+  if (status != CORRAL_OK) lab_wrong(seat->lab, "%s", corral_status_name(status));
+  if (lab_now_us() - before > 3000000) lab_wrong(seat->lab, "that took %lld us", (long long)(lab_now_us() - before));
+  corral_value_unref(value);
+}
+
+static void two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  climb(l, 2, 1, ask_x_or_y);
+  lab_end(l);
+  lab_free(l);
+}
+
 /* ---- no host's lock ------------------------------------------------------------------------------------------- */
 
 static void ask_without_a_folder(lab_seat *seat) {
@@ -174,6 +204,7 @@ int main(void) {
       cmocka_unit_test(with_redis_stopped_one_process_of_a_host_computes_a_key_at_a_time),
       cmocka_unit_test(a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_away),
       cmocka_unit_test(a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over),
+      cmocka_unit_test(two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines),
       cmocka_unit_test(a_folder_that_can_t_be_used_is_told_and_the_store_elects),
   };
   redis_server_start(&server, NULL);

@@ -459,6 +459,35 @@ static void a_server_that_fails_what_is_offered_to_it_rests_again(void **state) 
   pool_end(pool);
 }
 
+static int hurried(crl_pool *pool) {
+  corral_op op = op_of(CORRAL_VERB_CLAIM, 1);
+  crl_pool_perform(pool, &op, 1, crl_env_now_ms());
+  return op.status;
+}
+
+static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 2; i++) assert_int_equal(hurried(pool), CORRAL_EUNAVAILABLE);
+  the_fake.refuse = 0;
+  assert_int_equal(hurried(pool), CORRAL_OK); /* no doubt any more */
+  pthread_mutex_lock(&pool->lanes[0]->mutex);
+  assert_int_equal(pool->lanes[0]->doubts, 0);
+  pthread_mutex_unlock(&pool->lanes[0]->mutex);
+  the_fake.break_next = 1;
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  assert_int_equal(atomic_load(&pool->started), 0);
+  the_fake.break_next = 1;
+  one(pool, CORRAL_VERB_CLAIM);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 3; i++) hurried(pool);
+  until_event(CORRAL_EVENT_STORE_DOWN, 1);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  pool_end(pool);
+}
+
 /* ---- several servers ----------------------------------------------------------------------------------------------------- */
 
 static void a_sick_server_costs_the_keys_of_the_others_nothing(void **state) {
@@ -540,6 +569,7 @@ int main(void) {
       cmocka_unit_test(a_success_between_keeps_the_breaker_closed),
       cmocka_unit_test(after_the_rest_a_thread_probes_and_no_caller_waits_for_it),
       cmocka_unit_test(a_server_that_fails_what_is_offered_to_it_rests_again),
+      cmocka_unit_test(callers_in_a_hurry_raise_a_doubt_that_a_probe_settles),
       cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
       cmocka_unit_test(a_batch_is_split_by_server_and_each_operation_gets_its_own_result),
       cmocka_unit_test(a_server_that_is_back_is_told_apart_from_one_that_is_not),
