@@ -66,7 +66,8 @@ static int tour(int bound) {
   corral *c = NULL;
   corral_error error = {0};
   corral_inspection inspection;
-  int status = corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .name_space = "n", .compute = bound ? give : NULL), &error);
+  int status = corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .name_space = "n", .compute = bound ? give : NULL, .max_computes = 3,
+                                               .fleet_max_computes = 2), &error);
   if (status != CORRAL_OK) {
     assert_int_equal(status, CORRAL_ENOMEM);
     assert_null(c);
@@ -110,6 +111,42 @@ static void fail_each_in_turn(int bound) {
   }
   crl_alloc_countdown = -1;
   assert_true(fails > 20 && opened > 20);
+}
+
+/* The store is away: nobody listens there. */
+static int tour_away(void) {
+  corral *c = NULL;
+  corral_error error = {0};
+  corral_value *value = NULL;
+  int status = corral_open(&c, CORRAL_OPTIONS(.store = "redis://127.0.0.1:9", .host_lock = 1, .max_computes = 2, .fleet_max_computes = 2),
+                           &error);
+  if (status != CORRAL_OK) {
+    assert_int_equal(status, CORRAL_ENOMEM);
+    return 0;
+  }
+  for (int i = 0; i < 2; i++) get(c, "cold", give);
+  assert_int_not_equal(corral_invalidate(c, "cold", 4, &error), CORRAL_OK);
+  status = corral_get_or_compute(c, "other", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give, NULL, &value);
+  check(status, value, "other");
+  crl_alloc_countdown = -1;
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(corral_get_or_compute(c, "other", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give, NULL, &value), CORRAL_OK);
+    check(CORRAL_OK, value, "other");
+  }
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_HELD_HIT) > 0, 1);
+  corral_close(c);
+  return 1;
+}
+
+static void so_it_is_while_the_store_is_away(void **state) {
+  (void)state;
+  long opened = 0;
+  for (long index = 0; index < 60; index++) {
+    crl_alloc_countdown = index;
+    opened += tour_away();
+  }
+  crl_alloc_countdown = -1;
+  assert_true(opened > 10);
 }
 
 static long count_tour(void) {
@@ -164,6 +201,7 @@ int main(void) {
       cmocka_unit_test(opening_without_memory_says_so_and_leaves_nothing),
       cmocka_unit_test(a_failed_allocation_costs_one_call_at_most),
       cmocka_unit_test(so_it_is_with_a_compute_bound_at_open),
+      cmocka_unit_test(so_it_is_while_the_store_is_away),
   };
   return cmocka_run_group_tests_name("alloc", tests, NULL, NULL);
 }
