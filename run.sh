@@ -4,8 +4,8 @@ set -eu
 root=$(cd "$(dirname "$0")" && pwd)
 cd "$root"
 
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev liblmdb-dev libhiredis-dev libssl-dev libsqlite3-dev"
-TEST_PACKAGES="libcmocka-dev redis-server openssl g++ util-linux"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev"
+TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux"
 
 usage() {
   cat <<'USAGE'

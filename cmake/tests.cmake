@@ -1,12 +1,15 @@
-# Tests. Each tests/test_*.c is one cmocka program over a static core with both plugins built in, so that internals are
+# Tests. Each tests/test_*.c is one cmocka program over a static core with all plugins built in, so that internals are
 # within reach. Labels: pure (no thread, clock or server: the inner loop), threads (also run under TSan), live (a real
-# Redis or LMDB, many processes), scripted (servers and commands that follow a script).
+# server or LMDB, many processes), scripted (servers and commands that follow a script).
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads herd pool memory threads alloc api bound)
-set(CORRAL_TESTS_live lmdb redis redis_tls storm leader sick cost)
-set(CORRAL_TESTS_scripted redis_dialogue)
+set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound)
+set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls memcached memcached_servers storm leader sick cost
+    ladder origin away old_plugin sick_memcached)
+set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
+
+set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 
 set(CORRAL_TIMEOUT_pure 60)
 set(CORRAL_TIMEOUT_threads 120)
@@ -14,7 +17,7 @@ set(CORRAL_TIMEOUT_live 180)
 set(CORRAL_TIMEOUT_scripted 120)
 
 set(stores "")
-foreach(name lmdb redis)
+foreach(name lmdb redis memcached)
   string(TOUPPER ${name} upper)
   if(CORRAL_${upper})
     list(APPEND stores ${name})
@@ -66,6 +69,9 @@ endif()
 foreach(program IN LISTS programs)
   get_filename_component(name ${program} NAME_WE)
   string(REPLACE "test_" "" name ${name})
+  if(name MATCHES "^memcached" AND NOT CORRAL_MEMCACHED)
+    continue()
+  endif()
   set(label pure)
   foreach(other threads live scripted)
     if(name IN_LIST CORRAL_TESTS_${other})
@@ -80,6 +86,19 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
 
+# What the command and what it loads for lmdb: are linked with.
+if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
+  corral_script(linked live 60 sh ${CMAKE_SOURCE_DIR}/tests/linked_test.sh
+    $<TARGET_FILE:corral_command> $<TARGET_FILE:corral> $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
+endif()
+
+# A plugin built against an older header, and plugins that are odd.
+add_subdirectory(tests/old_plugin)
+set_tests_properties(old_plugin PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
+add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
+set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
+  ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
+
 # The conformance suite, on each store. What isn't built, or has no server here, skips. It measures how soon things end.
 foreach(name memory lmdb redis memcached)
   list(JOIN CORRAL_PLUGINS " " plugins)
@@ -90,7 +109,7 @@ foreach(name memory lmdb redis memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name storm leader sick)
+foreach(name storm leader sick sick_memcached ladder away memcached_dialogue memcached_servers)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

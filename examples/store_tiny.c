@@ -132,6 +132,10 @@ static void one(tiny *t, corral_op *op) {
   item **at = find(t, op, now);
   t->host->decide(op, *at == NULL ? NULL : (*at)->record, *at == NULL ? 0 : (*at)->size, now, &change);
   int status = apply(t, at, op, &change);
+  if (status != CORRAL_OK && op->verb == CORRAL_VERB_INVALIDATE) { /* it need not be remembered, but it must happen */
+    if (*at != NULL) drop(at);
+    status = CORRAL_OK;
+  }
   if (status == CORRAL_OK && (op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_CLAIM)) {
     op->same = 0;
     status = give(op, *find(t, op, now));

@@ -89,7 +89,8 @@ typedef enum corral_how {
   CORRAL_FRESH = 1, /* from the store, at the first look */
   CORRAL_STALE,     /* from the store, past its soft life and inside its grace */
   CORRAL_COMPUTED,  /* this call ran compute */
-  CORRAL_JOINED     /* somebody else (thread, process or host) computed it while this call waited */
+  CORRAL_JOINED,    /* somebody else (thread, process or host) computed it while this call waited */
+  CORRAL_HELD       /* the store is away: what this process computed since (when_away) */
 } corral_how;
 
 typedef enum corral_kept {
@@ -110,7 +111,7 @@ CORRAL_API corral_kept corral_value_kept(const corral_value *value);
 CORRAL_API corral_value *corral_value_ref(corral_value *value);
 /* One owner less; the last one frees it. NULL is allowed. */
 CORRAL_API void corral_value_unref(corral_value *value);
-/* "fresh", "stale", "computed", "joined"; never NULL. */
+/* "fresh", "stale", "computed", "joined", "held"; never NULL. */
 CORRAL_API const char *corral_how_name(corral_how how);
 
 /* ---- compute --------------------------------------------------------------------------------------------- */
@@ -161,7 +162,14 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
   X(compute_ms, "ms", 30000, 10, 86400000, "Longest compute: then its lease is given up, its result fenced.")   \
   X(wait_ms, "ms", 5000, 1, 86400000, "The call's deadline: how long it may wait for somebody else's compute.") \
   X(poll_ms, "ms", 5, 1, 60000, "First pause between a waiter's looks; doubles, with full jitter.")             \
-  X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")
+  X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")                                \
+  X(when_away, "choice", 1, 1, 3, "While the store is away: 1 compute, 2 what this process holds, 3 an error.") \
+  X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.")
+
+/* Values of when_away. COMPUTE: one at a time per key and process (per host with host_lock), bounded by max_computes. STALE: a
+ * value that this process made since the store went away, while its lives last (see held_ms); where there is none, as COMPUTE. ERROR:
+ * CORRAL_EUNAVAILABLE, at once while the breaker is open. */
+enum { CORRAL_AWAY_COMPUTE = 1, CORRAL_AWAY_STALE = 2, CORRAL_AWAY_ERROR = 3 };
 
 typedef struct corral_policy {
   size_t size;         /* sizeof(corral_policy), set by CORRAL_POLICY */
@@ -188,9 +196,14 @@ typedef struct corral corral;
   X(op_ms, "ms", 250, 1, 60000, "Longest operation on the store, connecting included.")                         \
   X(handles, "count", 0, 0, 64, "Connections to the store; 0: what the store advises (2 local, 4 remote).")     \
   X(workers, "count", 4, 1, 256, "Most threads for a compute bound at open; started when first needed.")        \
-  X(breaker_failures, "count", 3, 1, 1000, "Failures in a row after which the store is left to rest.")          \
-  X(breaker_rest_ms, "ms", 2000, 1, 600000, "How long a failing store rests before one call probes it.")        \
-  X(max_value, "bytes", 536870912, 1, 536870912, "Largest value.")
+  X(breaker_failures, "count", 3, 1, 1000, "Failures in a row after which a server of the store rests.")        \
+  X(breaker_rest_ms, "ms", 1000, 1, 600000, "How long a failing server rests between probes.")                  \
+  X(max_value, "bytes", 536870912, 1, 536870912, "Largest value.")                                              \
+  X(host_lock, "flag", -1, -1, 1, "1: elections are first won among the processes of this host.")               \
+  X(max_computes, "count", -1, -1, 1000000, "Most computes at once in this process; -1: no limit.")             \
+  X(fleet_max_computes, "count", -1, -1, 256, "Most computes at once of this `origin` everywhere.")             \
+  X(held_bytes, "bytes", 16777216, -1, 1099511627776, "Room for fills kept for the return of a store.")         \
+  X(held_ms, "ms", 60000, -1, 86400000, "How long such fills are kept, and invalidations remembered.")
 
 typedef struct corral_options {
   size_t size;              /* sizeof(corral_options), set by CORRAL_OPTIONS */
@@ -201,6 +214,10 @@ typedef struct corral_options {
   void *compute_arg;        /* handed to `compute`; must outlive the corral */
   corral_event_fn *on_event; /* called for each event, from any thread; NULL for none */
   void *event_arg;
+  const char *host_dir;     /* folder of host_lock's lock file; NULL: $CORRAL_HOST_DIR, else one in /dev/shm or /tmp for this
+                             * user. Processes of several users share an election when they name the same folder */
+  const char *origin;       /* name of what the computes burden, for fleet_max_computes: all corrals on this store that name it
+                             * share the limit, in any namespace; 1 to 100 bytes; NULL: "origin" */
 #define CORRAL_OPTION_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
   CORRAL_OPTION_MAP(CORRAL_OPTION_FIELD)
 #undef CORRAL_OPTION_FIELD
@@ -220,8 +237,9 @@ CORRAL_API void corral_close(corral *c);
 
 /* The value for a key: from the store, from whoever is computing it, or from `compute`, run here by this call when it
  * holds the lease. `policy` may be NULL. On CORRAL_OK *ret is the caller's, to be given to corral_value_unref.
- * The call ends by wait_ms; only its own compute may take longer. When the store is away, compute runs once at a time
- * per key and process, and the result is not stored.
+ * The call ends by wait_ms; only its own compute may take longer. When the store is away, compute runs once at a time per key and
+ * process (and host, with host_lock), unless when_away says otherwise; the result is offered to the store when it is back.
+ * At max_computes a call that may be answered by a stale value is, others wait within wait_ms.
  * CORRAL_ENOTFOUND (remembered "no such thing"), CORRAL_EFAILED (with code, text and retry_after_ms in the error),
  * CORRAL_EDEADLINE, CORRAL_ERECURSION, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EINVAL, CORRAL_ENOMEM. */
 CORRAL_API int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
@@ -234,8 +252,9 @@ CORRAL_API int corral_get(corral *c, const void *key, size_t key_len, const corr
 /* Stores a value, whatever was there, and voids any compute of this key that is under way. Returns once it is stored. */
 CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corral_policy *policy, const void *data,
                           size_t size);
-/* Never serve again what was computed before this returns CORRAL_OK, and void any compute of it under way. On any
- * other status the store may still hold the old value. CORRAL_OK also when there was nothing. */
+/* Never serve again what was computed before this returns CORRAL_OK, and void any compute of it under way. On any other status the
+ * store may still hold the old value; if it was away, the invalidation is repeated when it is back, while this process lives and
+ * for held_ms at the most. CORRAL_OK also when there was nothing. */
 CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
 /* End the fresh life now: still served in grace (swr_ms, sie_ms), and any compute under way is voided. */
 CORRAL_API int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error);

@@ -345,6 +345,13 @@ static void apply(memory *m, shard *s, uint64_t hash, corral_op *op, entry **e, 
     entry_remove(m, s, *e);
     *e = NULL;
   }
+  if (status != CORRAL_OK && op->verb == CORRAL_VERB_INVALIDATE) {
+    /* No room for the mark: what was invalidated goes all the same. */
+    if (*e != NULL) entry_remove(m, s, *e);
+    *e = NULL;
+    if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
+    return;
+  }
   if (status != CORRAL_OK) op->status = status;
   else if (*e != NULL && change->action != CORRAL_ACTION_KEEP) note_lease(m, *e, change->expires);
 }

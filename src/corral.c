@@ -26,34 +26,79 @@ struct corral {
 
 /* ---- open, close ----------------------------------------------------------------------------------------- */
 
+static const char probe_name[] = "corral-probe";
+
+/* The prefix of all keys, and what a resting server is asked for: a key within the namespace, the only ones a server may allow. */
+static int make_prefix(crl_station *station, const char *name_space) {
+  size_t len = name_space == NULL ? 0 : strlen(name_space);
+  station->prefix = crl_alloc(len + 2);
+  station->probe_key = crl_alloc(len + 1 + sizeof probe_name);
+  if (station->prefix == NULL || station->probe_key == NULL) return CORRAL_ENOMEM;
+  if (len > 0) {
+    memcpy(station->prefix, name_space, len);
+    station->prefix[len] = ':';
+    station->prefix_len = len + 1;
+  }
+  memcpy(station->probe_key, station->prefix, station->prefix_len);
+  memcpy(station->probe_key + station->prefix_len, probe_name, sizeof probe_name);
+  return CORRAL_OK;
+}
+
+/* What all who share the host's elections have in common; NULL without memory. */
+static char *scope_of(const char *uri, const char *prefix) {
+  size_t len = strlen(uri), more = strlen(prefix);
+  char *scope = crl_alloc(len + more + 2);
+  if (scope == NULL) return NULL;
+  memcpy(scope, uri, len);
+  scope[len] = ' ';
+  memcpy(scope + len + 1, prefix, more);
+  return scope;
+}
+
+/* A plugin of the user's, or of an older header: what it says of its servers must fit its table. */
+static int check_store(const crl_pool_options *pool, corral_error *error) {
+  size_t servers = pool->info.servers;
+  if (servers >= 1 && servers <= CORRAL_SERVERS && (servers == 1 || pool->plugin->route != NULL)) return CORRAL_OK;
+  pool->plugin->close(pool->store);
+  return crl_status_fail(error, CORRAL_ENOPLUGIN, "the plugin '%.40s' declares %zu servers%s; accepted: 1 to %d, more than 1 with a route",
+                         pool->plugin->name, servers, pool->plugin->route == NULL ? " and has no route" : "", CORRAL_SERVERS);
+}
+
 static int open_store(corral *c, const corral_options *options, corral_error *error) {
   crl_uri uri;
-  crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms,
-                           .breaker_failures = options->breaker_failures,
-                           .breaker_rest_ms = options->breaker_rest_ms, .events = &c->station.events};
+  crl_station *station = &c->station;
+  crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms, .breaker_failures = options->breaker_failures,
+                           .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all, .on_up = crl_offer_done,
+                           .return_arg = &station->offer, .probe_key = station->probe_key};
   pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
-                                  .handles = 2, .name = ""};
+                                  .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
   int status = crl_uri_parse(&uri, options->store, error);
   if (status != CORRAL_OK) return status;
   status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
   if (status == CORRAL_OK) status = pool.plugin->open(crl_registry_host(), &uri.view, &pool.store, &pool.info, error);
+  if (status == CORRAL_OK) status = check_store(&pool, error);
+  if (status == CORRAL_OK) station->scope = scope_of(uri.view.text, station->prefix);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
-  c->station.pool = crl_pool_new(&pool);
-  if (c->station.pool != NULL) return CORRAL_OK;
+  station->pool = crl_pool_new(&pool);
+  if (station->pool != NULL) return CORRAL_OK;
   pool.plugin->close(pool.store);
   return crl_status_plain(error, CORRAL_ENOMEM);
 }
 
-static int make_prefix(crl_station *station, const char *name_space) {
-  size_t len = name_space == NULL ? 0 : strlen(name_space);
-  station->prefix = crl_alloc(len + 2);
-  if (station->prefix == NULL) return CORRAL_ENOMEM;
-  if (len == 0) return CORRAL_OK;
-  memcpy(station->prefix, name_space, len);
-  station->prefix[len] = ':';
-  station->prefix_len = len + 1;
-  return CORRAL_OK;
+/* What makes an election: the rungs, the keeper of leases, the slots. */
+static int make_rungs(crl_station *station, const corral_options *options) {
+  crl_origin_options origin = {.name = options->origin == NULL ? "origin" : options->origin, .most = options->max_computes,
+                               .fleet_most = options->fleet_max_computes, .lease_ms = station->policy.lease_ms,
+                               .op_ms = options->op_ms, .poll_ms = station->policy.poll_ms,
+                               .poll_max_ms = station->policy.poll_max_ms, .pool = station->pool};
+  station->keeper = origin.keeper = crl_keeper_new(station->pool, &station->events);
+  station->origin = crl_origin_new(&origin);
+  if (station->scope == NULL || station->keeper == NULL || station->origin == NULL) return CORRAL_ENOMEM;
+  /* A store that only this host shares holds its own elections there. */
+  if (options->host_lock <= 0 || crl_pool_info(station->pool)->reach != CORRAL_REACH_FLEET) return CORRAL_OK;
+  station->hostlock = crl_hostlock_new(options->host_dir, station->scope);
+  return station->hostlock == NULL ? CORRAL_ENOMEM : CORRAL_OK;
 }
 
 static int make_station(corral *c, const corral_options *options, corral_error *error) {
@@ -65,14 +110,28 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->events.arg = options->event_arg;
   station->max_value = (uint64_t)options->max_value;
   station->op_ms = options->op_ms;
+  station->held_ms = options->held_ms;
+  if (make_prefix(station, options->name_space) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   int status = open_store(c, options, error);
   if (status != CORRAL_OK) return status;
   station->herd = crl_herd_new(seed);
-  station->keeper = crl_keeper_new(station->pool, &station->events);
   station->workers = crl_workers_new(options->workers);
-  if (station->herd == NULL || station->keeper == NULL || station->workers == NULL ||
-      make_prefix(station, options->name_space) != CORRAL_OK)
+  station->held = crl_held_new(options->held_bytes, options->held_ms);
+  station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
+                               .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
+  if (station->herd == NULL || station->workers == NULL || station->held == NULL || make_rungs(station, options) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
+  return CORRAL_OK;
+}
+
+/* What no table of numbers can say. */
+static int check_names(const corral_options *options, corral_error *error) {
+  if (options->name_space != NULL && strlen(options->name_space) > 1024)
+    return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
+  size_t len = options->origin == NULL ? 1 : strlen(options->origin);
+  if (len < 1 || len > 100) return crl_status_fail(error, CORRAL_EINVAL, "origin: %zu bytes; accepted: 1 to 100", len);
+  if (options->host_dir != NULL && options->host_dir[0] != '/')
+    return crl_status_fail(error, CORRAL_EINVAL, "host_dir: '%.100s'; accepted: an absolute path", options->host_dir);
   return CORRAL_OK;
 }
 
@@ -86,8 +145,7 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   if (status == CORRAL_OK) status = crl_policy_resolve(&policy, options.policy, NULL, error);
   if (status != CORRAL_OK) return status;
   policy.error = NULL;
-  if (options.name_space != NULL && strlen(options.name_space) > 1024)
-    return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
+  if ((status = check_names(&options, error)) != CORRAL_OK) return status;
   corral *c = crl_alloc(sizeof *c);
   if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   atomic_init(&c->magic, MAGIC);
@@ -116,9 +174,14 @@ void corral_close(corral *c) {
   crl_station *station = &c->station;
   if (!is_home(c)) return;
   if (station->workers != NULL) crl_workers_free(station->workers);
+  if (station->origin != NULL) crl_origin_free(station->origin);
   if (station->keeper != NULL) crl_keeper_free(station->keeper);
   if (station->herd != NULL) crl_herd_free(station->herd);
   if (station->pool != NULL) crl_pool_free(station->pool);
+  if (station->held != NULL) crl_held_free(station->held);
+  if (station->hostlock != NULL) crl_hostlock_free(station->hostlock);
+  free(station->scope);
+  free(station->probe_key);
   free(station->prefix);
   free(c);
 }
@@ -182,6 +245,16 @@ static int say(const corral_op *op, corral_error *error) {
   return crl_status_fail(error, op->status, "%s", op->error->text);
 }
 
+/* What this process holds of a key for the store's return is void; where the store could not be told, it will be. */
+static void void_held(crl_station *station, const corral_op *op, const void *user_key, size_t key_len) {
+  int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
+  int64_t now = crl_env_now_ms();
+  crl_held_drop(station->held, op->key, op->key_len);
+  if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
+  crl_held_keep(station->held, op->key, op->key_len, NULL, 0, now, now);
+  crl_event_emit(&station->events, CORRAL_EVENT_HELD, user_key, key_len, NULL);
+}
+
 static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t key_len, corral_error *error) {
   crl_key key;
   corral_error detail = {0};
@@ -190,7 +263,9 @@ static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t ke
     status = crl_status_plain(error, CORRAL_ENOMEM);
   if (status != CORRAL_OK) return status;
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
+  if (verb == CORRAL_VERB_INVALIDATE && c->station.held_ms > 0) op.ttl_ms = c->station.held_ms;
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
+  void_held(&c->station, &op, user_key, key_len);
   /* After the store: a flight that begins between the two has seen the store as it is now. */
   crl_herd_detach_key(c->station.herd, user_key, key_len);
   crl_key_clean(&key);
@@ -220,6 +295,7 @@ static int set_record(corral *c, const crl_key *key, const corral_policy *policy
     corral_op op = {.key = key->stored, .key_len = key->stored_len, .token = token, .error = &detail};
     corral_op ops[3] = {op, op, op};
     ops[0].verb = CORRAL_VERB_INVALIDATE;
+    if (c->station.held_ms > 0) ops[0].ttl_ms = c->station.held_ms;
     ops[1].verb = CORRAL_VERB_CLAIM;
     ops[1].lease_ms = policy->lease_ms;
     ops[1].record = note;
@@ -258,6 +334,7 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
   if (status == CORRAL_OK) {
     crl_fill_finish(&fill, &call.policy, 0, crl_env_wall_ms(), dice, &hard_ttl);
     status = set_record(c, &key, &call.policy, &fill, hard_ttl, error);
+    crl_held_drop(c->station.held, key.stored, key.stored_len);
     crl_herd_detach_key(c->station.herd, user_key, key_len);
   }
   crl_fill_clean(&fill);

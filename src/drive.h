@@ -4,7 +4,10 @@
 
 #include "event.h"
 #include "herd.h"
+#include "hostlock.h"
 #include "keeper.h"
+#include "offer.h"
+#include "origin.h"
 #include "pool.h"
 #include "worker.h"
 
@@ -14,13 +17,20 @@ typedef struct crl_station {
   crl_herd *herd;
   crl_keeper *keeper;
   crl_workers *workers;
+  crl_hostlock *hostlock; /* NULL: the ladder has no such rung */
+  crl_origin *origin;
+  crl_held *held;
+  crl_offer offer;
   crl_events events;
   corral_policy policy;
   _Atomic uint64_t dice; /* seed of the next flight's own dice */
   uint64_t max_value;
   int64_t op_ms;
+  int64_t held_ms; /* or CORRAL_OFF */
   char *prefix; /* "name_space:", or "" */
   size_t prefix_len;
+  char *probe_key; /* what a resting server is asked for */
+  char *scope;     /* what all who share the host's elections have in common */
 } crl_station;
 
 /* One call. */

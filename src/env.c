@@ -39,6 +39,11 @@ int crl_env_random(void *buffer, size_t size) {
   return CORRAL_OK;
 }
 
+void crl_env_pause_us(int64_t us) {
+  struct timespec ts = {us / 1000000, us % 1000000 * 1000};
+  nanosleep(&ts, NULL);
+}
+
 void crl_env_sleep_until(int64_t until) {
   struct timespec ts = as_timespec(until);
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
@@ -74,12 +79,13 @@ int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
   return pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
 }
 
-int crl_env_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *arg) {
+int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int error = pthread_create(thread, NULL, run, arg);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (error == 0) pthread_setname_np(*thread, name);
   return error;
 }
+
+void crl_env_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }

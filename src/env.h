@@ -18,6 +18,8 @@ int64_t crl_env_wall_ms(void);
 int crl_env_random(void *buffer, size_t size);
 /* Returns at `until` (crl_env_now_ms) or, by a signal, earlier. */
 void crl_env_sleep_until(int64_t until);
+/* Returns after so many microseconds or, by a signal, earlier. */
+void crl_env_pause_us(int64_t us);
 /* How often this process image has been forked since its first ancestor loaded the library. */
 unsigned crl_env_forks(void);
 /* "host/pid", cut to size, always terminated. */
@@ -27,6 +29,8 @@ void crl_env_cond_init(pthread_cond_t *cond);
 /* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are possible. */
 int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
 /* Starts a joinable thread with all signals blocked; 0 or an errno. */
-int crl_env_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *arg);
+int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+/* Names the thread that calls it, for debuggers; at most 15 bytes. */
+void crl_env_thread_name(const char *name);
 
 #endif

@@ -58,8 +58,9 @@ int crl_envelope_read(const uint8_t *record, size_t size, const void *key, size_
   if (size == CORRAL_HEADER) return CORRAL_EMISS;
   if (size < AT_KEY || record[AT_FORMAT] != CRL_ENVELOPE_FORMAT) return CORRAL_ECORRUPT;
   uint64_t stored_key = crl_record_take(record + AT_KEY_LEN, 4), payload = crl_record_take(record + AT_PAYLOAD_LEN, 8);
+  if (key == NULL) key_len = (size_t)stored_key;
   if (stored_key != key_len || size - AT_KEY < key_len || payload != size - AT_KEY - key_len) return CORRAL_ECORRUPT;
-  if (memcmp(record + AT_KEY, key, key_len) != 0) return CORRAL_ECORRUPT;
+  if (key != NULL && memcmp(record + AT_KEY, key, key_len) != 0) return CORRAL_ECORRUPT;
   if (crl_record_stamp(record, size) != stamp_of(record, size)) return CORRAL_ECORRUPT;
   ret->kind = record[AT_KIND];
   ret->ttl_ms = (int64_t)crl_record_take(record + AT_TTL, 8);

@@ -25,7 +25,7 @@ typedef struct crl_envelope {
 size_t crl_envelope_payload_at(size_t key_len);
 /* Writes header (FREE) and envelope in front of the payload that is in place at crl_envelope_payload_at(key_len). */
 void crl_envelope_write(const crl_envelope *envelope, uint8_t *record);
-/* CORRAL_OK; CORRAL_EMISS: no payload; CORRAL_EFOREIGN; CORRAL_ECORRUPT: damaged, an unknown format, or another key's. */
+/* CORRAL_OK; CORRAL_EMISS: no payload; CORRAL_EFOREIGN; CORRAL_ECORRUPT: damaged, an unknown format, or another key's (a `key` of NULL is any). */
 int crl_envelope_read(const uint8_t *record, size_t size, const void *key, size_t key_len, crl_envelope *ret);
 
 #endif

@@ -1,14 +1,17 @@
 /* flight.c: the whole stampede algorithm: told -> ask.
  *
  *   GET -> fresh: ANSWER
- *       -> stale, nobody at it: CLAIM (behind an ANSWER when compute may run in the background)
+ *       -> stale, nobody at it: climb (behind an ANSWER when compute may run in the background)
  *       -> somebody at it: stale is the ANSWER, else WAIT and GET again
- *       -> nothing: CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
- *                         -> busy: as above
- *       -> the store is away: COMPUTE, ANSWER
+ *       -> nothing: climb
+ *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
+ *   climb: SLOT, where computes are limited; HOST, where the ladder has that rung, and GET once more; then
+ *          CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
+ *                -> busy: as above
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
  *
- * One handler per outstanding ask; each returns the next one. */
+ * The slot comes before the host's lock, so that who queues for it keeps nobody from an election; and the lock before the lease, so
+ * that a host sends one claim. One handler per outstanding ask; each returns the next one. */
 #include "flight.h"
 
 #include <assert.h>
@@ -47,52 +50,84 @@ static crl_ask release(crl_flight *flight, crl_answer then, int64_t retry_ms) {
   return CRL_ASK_RELEASE;
 }
 
+/* The way to a compute: first the rungs that are still missing. */
+static crl_ask climb(crl_flight *flight, int64_t now) {
+  if (flight->plan.limited && !flight->has_slot) {
+    if (flight->policy->warm > 0) flight->rank = CRL_RANK_WARM;
+    else if (flight->answered || flight->swr_until > now) flight->rank = CRL_RANK_EARLY;
+    else flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
+    flight->asked = now;
+    flight->until = !flight->answered && flight->sie_until > now ? now : flight->plan.deadline;
+    return CRL_ASK_SLOT;
+  }
+  if (flight->plan.ladder && !flight->on_host) return CRL_ASK_HOST;
+  return flight->degraded ? CRL_ASK_COMPUTE : CRL_ASK_CLAIM;
+}
+
+static crl_ask go_without(crl_flight *flight, int64_t now) {
+  int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && flight->status != CORRAL_EFOREIGN;
+  if (flight->plan.can_compute && !flight->last_look && !is_error) {
+    flight->degraded = 1;
+    return climb(flight, now);
+  }
+  if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
+}
+
 /* The store can't hold an election. A refresh behind a stale answer can wait for better times. */
 static crl_ask degrade(crl_flight *flight, int64_t now, int status) {
   flight->leased = 0;
+  flight->status = status;
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
-  if (flight->plan.can_compute && !flight->last_look) {
-    flight->degraded = 1;
-    return CRL_ASK_COMPUTE;
-  }
+  if (flight->policy->when_away == CORRAL_AWAY_STALE && status != CORRAL_EFOREIGN) return CRL_ASK_HELD;
+  return go_without(flight, now);
+}
+
+/* The end of a flight that may not wait any longer. */
+static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
-  return fail(flight, flight->last_look ? CORRAL_EDEADLINE : status);
+  return fail(flight, CORRAL_EDEADLINE);
 }
 
 static crl_ask wait(crl_flight *flight, int64_t now, int64_t lease_left) {
-  if (flight->last_look || now >= flight->plan.deadline) {
-    if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
-    return fail(flight, CORRAL_EDEADLINE);
-  }
+  if (flight->last_look || now >= flight->plan.deadline) return run_out(flight, now);
   int64_t pause = crl_policy_backoff(flight->policy->poll_ms, flight->policy->poll_max_ms, flight->looks++, roll(flight));
   if (lease_left > 0) pause = smaller(pause, lease_left + 1);
   flight->until = smaller(now + pause, flight->plan.deadline);
+  flight->has_slot = 0;
   return CRL_ASK_WAIT;
 }
 
 static void remember(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
   flight->failures = told->look.failures;
+  flight->has_value = told->look.has_value;
   flight->swr_until = lives->swr > 0 ? told->now + lives->swr : 0;
   flight->sie_until = lives->sie > 0 ? told->now + lives->sie : 0;
   if (flight->sie_until < flight->swr_until) flight->sie_until = flight->swr_until;
 }
 
 static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_claim) {
-  if (told->look.lives.swr > 0 && (!may_claim || told->look.lease_left > 0)) return conclude(flight, CRL_ANSWER_STALE);
-  if (!may_claim || told->look.lease_left > 0) return wait(flight, told->now, told->look.lease_left);
-  if (told->look.lives.swr > 0 && flight->plan.background) {
+  int taken = !may_claim || told->look.lease_left > 0;
+  if (taken) {
+    if (told->look.lease_left > 0) flight->shut_since = 0;
+    if (told->look.lives.swr > 0) return conclude(flight, CRL_ANSWER_STALE);
+    /* One waiter a host looks at the store. */
+    if (flight->plan.ladder && !flight->on_host && !flight->last_look) return CRL_ASK_HOST;
+    return wait(flight, told->now, told->look.lease_left);
+  }
+  if (told->look.lives.swr > 0 && flight->plan.background && !flight->answered) {
     flight->refresh = 1;
     return answer(flight, CRL_ANSWER_STALE);
   }
-  return CRL_ASK_CLAIM;
+  return climb(flight, told->now);
 }
 
 /* What a look without the lease leads to. */
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
-  if (flight->answered && !may_claim) return CRL_ASK_DONE;
+  if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
   if (look->lives.fresh > 0) return conclude(flight, CRL_ANSWER_STORED);
   if (look->retry_left > 0) return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (!flight->plan.can_compute) {
@@ -104,8 +139,53 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
 
 static crl_ask on_get(crl_flight *flight, const crl_told *told) {
   if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) return degrade(flight, told->now, told->status);
+  flight->degraded = 0;
   remember(flight, told);
   return consider(flight, told, 1);
+}
+
+/* Who had to wait looks again before going on: a value may have come meanwhile, or the store back. */
+static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
+  if (told->status == CORRAL_OK) {
+    flight->has_slot = 1;
+    if (told->now <= flight->asked + flight->policy->poll_ms) return climb(flight, told->now);
+    flight->looks++;
+    return CRL_ASK_GET;
+  }
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->sie_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  flight->last_look = 1;
+  return CRL_ASK_GET;
+}
+
+/* Somebody on this host is at it. One who holds the lock and has no lease for longer than that would last hangs, and is passed by. */
+static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->swr_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->shut_since == 0) flight->shut_since = told->now;
+  if (!flight->degraded && told->now - flight->shut_since > flight->policy->lease_ms) {
+    flight->plan.ladder = 0;
+    return climb(flight, told->now);
+  }
+  if (told->now >= flight->plan.deadline) return run_out(flight, told->now);
+  flight->looks++;
+  flight->at_host = 1;
+  flight->has_slot = 0;
+  flight->until = smaller(told->now + flight->policy->poll_max_ms, flight->plan.deadline);
+  return CRL_ASK_WAIT;
+}
+
+/* The lock may have been another's since the last look: look again, before a claim is sent. */
+static crl_ask on_host(crl_flight *flight, const crl_told *told) {
+  if (told->status == CORRAL_EBUSY) return on_host_busy(flight, told);
+  flight->on_host = told->status == CORRAL_OK;
+  if (flight->on_host && !flight->degraded) return CRL_ASK_GET;
+  if (!flight->on_host) flight->plan.ladder = 0;
+  return flight->degraded ? climb(flight, told->now) : CRL_ASK_GET;
+}
+
+static crl_ask on_held(crl_flight *flight, const crl_told *told) {
+  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_HELD) : go_without(flight, told->now);
 }
 
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
@@ -146,6 +226,7 @@ static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
 
 static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   flight->made = (uint8_t)told->made;
+  flight->has_slot = 0;
   if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
   flight->kept = CORRAL_KEPT_NOT;
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
@@ -174,15 +255,16 @@ static crl_ask on_release(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
+  flight->at_host = 0;
   if (told->now >= flight->plan.deadline) flight->last_look = 1;
   return CRL_ASK_GET;
 }
 
 /* After the answer: give back a lease that wasn't needed, compute behind a stale answer, or end. */
-static crl_ask on_answer(crl_flight *flight) {
+static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
   if (flight->made != 0) return CRL_ASK_DONE;
   if (flight->leased) return flight->answer == CRL_ANSWER_STALE ? CRL_ASK_COMPUTE : release(flight, CRL_ANSWER_STORED, 0);
-  return flight->refresh ? CRL_ASK_CLAIM : CRL_ASK_DONE;
+  return flight->refresh ? climb(flight, told->now) : CRL_ASK_DONE;
 }
 
 crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy, const crl_flight_plan *plan) {
@@ -202,10 +284,14 @@ crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
     case CRL_ASK_COMPUTE: next = on_compute(flight, told); break;
     case CRL_ASK_SETTLE: next = on_settle(flight, told); break;
     case CRL_ASK_RELEASE: next = on_release(flight, told); break;
-    case CRL_ASK_ANSWER: next = on_answer(flight); break;
+    case CRL_ASK_ANSWER: next = on_answer(flight, told); break;
+    case CRL_ASK_SLOT: next = on_slot(flight, told); break;
+    case CRL_ASK_HOST: next = on_host(flight, told); break;
+    case CRL_ASK_HELD: next = on_held(flight, told); break;
     case CRL_ASK_DONE: break;
   }
   assert(next != CRL_ASK_DONE || flight->answered);
+  if (next == CRL_ASK_DONE) flight->has_slot = flight->on_host = 0;
   flight->ask = (uint8_t)next;
   return next;
 }

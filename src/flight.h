@@ -7,17 +7,21 @@
 #ifndef CRL_FLIGHT_H
 #define CRL_FLIGHT_H
 
+#include "gate.h"
 #include "policy.h"
 
 typedef enum crl_ask {
   CRL_ASK_GET = 1, /* look into the store */
   CRL_ASK_CLAIM,   /* try to take the lease, under a fresh token each time */
-  CRL_ASK_WAIT,    /* until flight->until, or shorter */
+  CRL_ASK_WAIT,    /* until flight->until, or shorter; if flight->at_host, until the host's lock is free */
   CRL_ASK_COMPUTE, /* run the user's function, the lease kept alive if flight->leased */
   CRL_ASK_SETTLE,  /* store what was computed, if the lease is still ours */
   CRL_ASK_RELEASE, /* end the lease; with a verdict of flight->retry_ms if that is not 0 */
   CRL_ASK_ANSWER,  /* give flight->answer to whoever wants the key in this process */
-  CRL_ASK_DONE
+  CRL_ASK_DONE,
+  CRL_ASK_SLOT,    /* a place among the computes that may run at once, of flight->rank, by flight->until */
+  CRL_ASK_HOST,    /* try to take the host's lock */
+  CRL_ASK_HELD     /* look at what this process holds for a store that is away */
 } crl_ask;
 
 typedef enum crl_answer {
@@ -26,7 +30,8 @@ typedef enum crl_answer {
   CRL_ANSWER_VERDICT,    /* the remembered failure that the last look found */
   CRL_ANSWER_COMPUTED,   /* what compute gave; flight->kept tells what became of its fill */
   CRL_ANSWER_FAILED,     /* compute's failure */
-  CRL_ANSWER_ERROR       /* flight->status */
+  CRL_ANSWER_ERROR,      /* flight->status */
+  CRL_ANSWER_HELD        /* what the look at HELD found */
 } crl_answer;
 
 /* What a look (GET or CLAIM) found, judged by crl_policy_judge; times left in ms. */
@@ -35,13 +40,15 @@ typedef struct crl_look {
   int64_t lease_left;  /* of somebody's lease; 0 nobody's */
   int64_t retry_left;  /* of a remembered failure; 0 none */
   uint32_t failures;   /* in a row, up to now */
+  uint8_t has_value;   /* there is a payload, usable or not */
 } crl_look;
 
 typedef enum crl_made { CRL_MADE_VALUE = 1, CRL_MADE_UNKEPT, CRL_MADE_FAILURE } crl_made;
 
 typedef struct crl_told {
   int64_t now;   /* ms, any monotonic clock, the same throughout */
-  int status;    /* GET, CLAIM, SETTLE, RELEASE: of the store's operation; GET: EMISS is a status like OK */
+  int status;    /* GET, CLAIM, SETTLE, RELEASE: of the store's operation; GET: EMISS is a status like OK. SLOT, HOST: OK,
+                    EBUSY, HOST also an error: there is no such lock. HELD: OK or EMISS */
   crl_look look; /* GET; CLAIM when OK or EBUSY */
   crl_made made; /* COMPUTE: a value or "no such thing"; the same, not to be stored; or a failure */
 } crl_told;
@@ -52,6 +59,8 @@ typedef struct crl_flight_plan {
   uint64_t dice;         /* seed of the flight's own random numbers */
   uint8_t can_compute;   /* else it only looks */
   uint8_t background;    /* compute may run after the answer, without the caller */
+  uint8_t limited;       /* computes need a SLOT */
+  uint8_t ladder;        /* elections begin at the HOST */
 } crl_flight_plan;
 
 typedef struct crl_flight {
@@ -66,13 +75,20 @@ typedef struct crl_flight {
   uint8_t refresh;   /* the answer was stale and nobody is at it: claim behind the answer */
   uint8_t unsure;      /* the outstanding RELEASE is of a claim whose reply was lost */
   uint8_t lost_claims; /* how many there were */
+  uint8_t has_slot;    /* SLOT was granted; when it is 0 again, the driver gives it back. Always 0 at DONE */
+  uint8_t on_host;     /* the host's lock was granted; likewise */
+  uint8_t at_host;     /* the outstanding WAIT is for the host's lock */
+  uint8_t rank;        /* crl_rank, for SLOT */
+  uint8_t has_value;   /* the last look found a payload, usable or not */
   uint8_t answer;    /* crl_answer: for ANSWER, now or after the RELEASE */
   uint8_t kept;      /* corral_kept: for COMPUTED */
   uint8_t made;      /* crl_made, 0 before COMPUTE: what an owner that is still there gets instead of a stale answer */
   int status;        /* for ERROR */
   unsigned looks;    /* waits done */
   uint32_t failures; /* in a row, before this flight */
-  int64_t until;     /* for WAIT */
+  int64_t until;     /* for WAIT and SLOT */
+  int64_t asked;     /* when SLOT was asked for */
+  int64_t shut_since; /* since when the host's lock was held without a lease to be seen; 0 it wasn't */
   int64_t retry_ms;  /* for RELEASE */
   int64_t swr_until, sie_until; /* when the stale value that was found may no longer be served; 0 none was found */
 } crl_flight;

@@ -9,7 +9,7 @@
 
 typedef struct crl_held crl_held;
 
-/* One entry, taken out or looked at. */
+/* One entry, given out or looked at. */
 typedef struct crl_held_entry {
   const uint8_t *key; /* as the store has it; within `memory` */
   size_t key_len;
@@ -30,12 +30,14 @@ void crl_held_keep(crl_held *held, const void *key, size_t key_len, crl_bytes *r
 void crl_held_drop(crl_held *held, const void *key, size_t key_len);
 /* The record held for a key: 1 and *ret (its record referenced; key and memory unset), else 0. */
 int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_entry *ret);
-/* Takes out, oldest first, up to `most` entries whose key `wanted` accepts (called with the mutex held: quick, no calls back); tells
- * how many. Their owner cleans them. */
-size_t crl_held_take(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
-                     crl_held_entry *ret, size_t most);
-/* Puts an entry back that could not be offered after all, unless there is a newer one; cleans it. */
-void crl_held_return(crl_held *held, crl_held_entry *entry, int64_t now);
+/* Up to `most` entries, oldest first, made by `now`, that were not given out before and whose key `wanted` accepts (called with the mutex held: quick,
+ * no calls back); tells how many. They are still found until crl_held_forget: the store isn't asked yet. The caller cleans them. */
+size_t crl_held_offer(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
+                      crl_held_entry *ret, size_t most);
+/* An entry could not be offered after all: it may be given out again. */
+void crl_held_return(crl_held *held, const crl_held_entry *entry);
+/* What was given out, of the keys that `wanted` accepts, is over at `until`: the store answers for them again. */
+void crl_held_forget(crl_held *held, int64_t until, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg);
 void crl_held_entry_clean(crl_held_entry *entry);
 /* Entries and their bytes (records, keys and a fixed overhead each); for tests. */
 size_t crl_held_count(crl_held *held);

@@ -90,6 +90,7 @@ static void attend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64
 static void *keep(void *arg) {
   crl_keeper *keeper = arg;
   crl_kept_lease *due[BATCH];
+  crl_env_thread_name("corral-keeper");
   pthread_mutex_lock(&keeper->mutex);
   while (!keeper->closing) {
     int64_t now = crl_env_now_ms(), next;
@@ -119,7 +120,7 @@ void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since) {
   lease->link = &keeper->leases;
   if (lease->next != NULL) lease->next->link = &lease->next;
   keeper->leases = lease;
-  if (!keeper->started) keeper->started = crl_env_thread(&keeper->thread, "corral-keeper", keep, keeper) == 0;
+  if (!keeper->started) keeper->started = crl_env_thread(&keeper->thread, keep, keeper) == 0;
   else if (due_at(lease) < keeper->sleeps_until) pthread_cond_signal(&keeper->wake);
   pthread_mutex_unlock(&keeper->mutex);
 }

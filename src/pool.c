@@ -1,395 +1,165 @@
-/* pool.c: the handles of one store: combines callers' operations into batches, closes broken handles, rests a failing store. */
+/* pool.c: the way to a store: each of its servers has handles, a queue and a breaker of its own. */
 #include "pool.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "env.h"
+#include "lane.h"
 #include "status.h"
 #include "value.h"
 
-enum {
-  BATCH_OPS = 256,          /* operations of a combined batch, at the most */
-  BATCH_BYTES = 1 << 20,    /* and their bytes */
-  ALONE_BYTES = 64 << 10,   /* larger ones take a handle alone */
-  HANDLES = 64
-};
-
-typedef enum seat { QUEUED, LEADS, SERVED } seat;
-
-/* One caller with its operations, on that caller's stack. */
-typedef struct request {
-  struct request *next;
-  corral_op *ops;
-  size_t count;
-  size_t bytes;
-  int64_t deadline;
-  int alone;
-  int hurried; /* its caller has less time than op_ms: reaching that limit says nothing of the store */
-  seat seat;
-  void *handle; /* LEADS: the one that was handed over; NULL: open one */
-  pthread_cond_t cond;
-} request;
-
 struct crl_pool {
   crl_pool_options options;
-  pthread_mutex_t mutex;
-  request *head, **tail;
-  void *idle[HANDLES];
-  size_t idle_count, open_count, most;
-  /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is inside; who is inside */
-  void *_Atomic shared;
-  void *retired;
-  _Atomic size_t inside;
-  /* the breaker */
-  int64_t failures, rest_until;
-  int probing, down;
-  corral_error why;
+  pthread_mutex_t mutex; /* of what follows */
+  pthread_cond_t wake;
+  pthread_t prober;
+  _Atomic int started; /* 1: the prober runs; -1: there is no thread to be had, callers probe */
+  int closing;
+  crl_lane *lanes[];
 };
 
+static size_t servers(const crl_pool *pool) { return pool->options.info.servers; }
+
+static void free_lanes(crl_pool *pool) {
+  for (size_t i = 0; i < servers(pool) && pool->lanes[i] != NULL; i++) crl_lane_free(pool->lanes[i]);
+}
+
+static int self_probing(const crl_pool *pool) { return pool->options.plugin->threads == CORRAL_THREADS_PARALLEL; }
+
 crl_pool *crl_pool_new(const crl_pool_options *options) {
-  crl_pool *pool = crl_alloc(sizeof *pool);
+  size_t count = options->info.servers > 0 ? options->info.servers : 1;
+  crl_pool *pool = crl_alloc(sizeof *pool + count * sizeof(crl_lane *));
   if (pool == NULL) return NULL;
   pool->options = *options;
+  pool->options.info.servers = count;
+  for (size_t i = 0; i < count; i++) {
+    if ((pool->lanes[i] = crl_lane_new(&pool->options, i)) == NULL) {
+      free_lanes(pool);
+      free(pool);
+      return NULL;
+    }
+    crl_lane_self_probing(pool->lanes[i], self_probing(pool));
+  }
   pthread_mutex_init(&pool->mutex, NULL);
-  pool->tail = &pool->head;
-  pool->most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
-  if (pool->most > HANDLES) pool->most = HANDLES;
+  crl_env_cond_init(&pool->wake);
   return pool;
 }
 
 void crl_pool_free(crl_pool *pool) {
-  const corral_store *plugin = pool->options.plugin;
-  for (size_t i = 0; i < pool->idle_count; i++) plugin->disconnect(pool->idle[i]);
-  if (pool->retired != NULL) plugin->disconnect(pool->retired);
-  if (pool->shared != NULL) plugin->disconnect(pool->shared);
-  plugin->close(pool->options.store);
+  pthread_mutex_lock(&pool->mutex);
+  pool->closing = 1;
+  pthread_cond_signal(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+  if (pool->started == 1) pthread_join(pool->prober, NULL);
+  free_lanes(pool);
+  pool->options.plugin->close(pool->options.store);
+  pthread_cond_destroy(&pool->wake);
   pthread_mutex_destroy(&pool->mutex);
   free(pool);
 }
 
 const corral_store_info *crl_pool_info(const crl_pool *pool) { return &pool->options.info; }
 
-/* ---- the breaker: under the mutex ------------------------------------------------------------------------ */
-
-/* True when the store may be asked; the one call that probes a resting store is marked. */
-static int may_ask(crl_pool *pool, int *probe) {
-  *probe = 0;
-  if (!pool->down) return 1;
-  if (pool->probing || crl_env_now_ms() < pool->rest_until) return 0;
-  pool->probing = *probe = 1;
-  return 1;
+size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
+  if (servers(pool) == 1) return 0;
+  return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
 }
 
-/* Tells which event became due, or CORRAL_EVENT_COUNT. */
-static corral_event note_outcome(crl_pool *pool, int worked, int probe, const corral_error *why) {
-  if (worked) {
-    int was_down = pool->down;
-    pool->failures = 0;
-    pool->down = 0;
-    return was_down ? CORRAL_EVENT_STORE_UP : CORRAL_EVENT_COUNT;
+/* ---- probing --------------------------------------------------------------------------------------------- */
+
+static crl_lane *next_to_probe(crl_pool *pool, int64_t *at) {
+  crl_lane *next = NULL;
+  *at = INT64_MAX;
+  for (size_t i = 0; i < servers(pool); i++) {
+    int64_t due = crl_lane_probe_at(pool->lanes[i]);
+    if (due >= *at) continue;
+    *at = due;
+    next = pool->lanes[i];
   }
-  pool->why = *why;
-  pool->failures++;
-  if (pool->down) {
-    if (probe) pool->rest_until = crl_env_now_ms() + pool->options.breaker_rest_ms;
-    return CORRAL_EVENT_COUNT;
-  }
-  if (pool->failures < pool->options.breaker_failures) return CORRAL_EVENT_COUNT;
-  pool->down = 1;
-  pool->rest_until = crl_env_now_ms() + pool->options.breaker_rest_ms;
-  return CORRAL_EVENT_STORE_DOWN;
+  return next;
 }
 
-/* ---- one batch on one handle: without the mutex ---------------------------------------------------------- */
-
-static void refuse(corral_op *ops, size_t count, int status, const char *text) {
-  for (size_t i = 0; i < count; i++) {
-    ops[i].status = status;
-    crl_status_fail(ops[i].error, status, "%s", text);
-  }
-}
-
-static void preset(corral_op *op) {
-  op->status = CORRAL_EUNKNOWN;
-  op->same = 0;
-  op->found = NULL;
-  op->found_len = 0;
-  op->found_free = NULL;
-  op->found_owner = NULL;
-  op->life_ms = op->until_ms = 0;
-}
-
-/* Not sent, or sent and harmless to send again. */
-static int repeatable(const corral_op *op) {
-  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET);
-}
-
-static int all_repeatable(const corral_op *ops, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (!repeatable(&ops[i])) return 0;
-  return 1;
-}
-
-/* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
-static int perform(crl_pool *pool, void **handle, corral_op *ops, size_t count, int64_t deadline, corral_error *why) {
-  const corral_store *plugin = pool->options.plugin;
-  for (int fresh = 0;;) {
-    int status = CORRAL_OK;
-    memset(why, 0, sizeof *why);
-    if (*handle == NULL) {
-      fresh = 1;
-      status = plugin->connect(pool->options.store, deadline, handle, why);
-      if (status != CORRAL_OK) {
-        *handle = NULL;
-        refuse(ops, count, status, why->text);
-        return status;
-      }
-    }
-    for (size_t i = 0; i < count; i++) preset(&ops[i]);
-    status = plugin->perform(*handle, ops, count, deadline, why);
-    if (status == CORRAL_OK) return CORRAL_OK;
-    plugin->disconnect(*handle);
-    *handle = NULL;
-    for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE) crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
-    if (fresh || crl_env_now_ms() >= deadline || !all_repeatable(ops, count)) return status;
-  }
-}
-
-/* ---- a store whose handle all threads share -------------------------------------------------------------- */
-
-static void report(crl_pool *pool, corral_event event, const char *text) {
-  if (event != CORRAL_EVENT_COUNT) crl_event_emit(pool->options.events, event, NULL, 0, text);
-}
-
-/* Opens the one handle, unless somebody has. Under the mutex. */
-static int open_shared(crl_pool *pool, int64_t deadline, corral_event *event, corral_error *why) {
-  const corral_store *plugin = pool->options.plugin;
-  void *handle = NULL;
-  int probe;
-  if (atomic_load(&pool->shared) != NULL) return CORRAL_OK;
-  if (!may_ask(pool, &probe)) {
-    *why = pool->why;
-    return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
-  }
-  int status = CORRAL_OK;
-  if (pool->retired != NULL && atomic_load(&pool->inside) > 0) {
-    status = crl_status_fail(why, CORRAL_EUNAVAILABLE, "the store broke, and is about to be opened anew");
-  } else {
-    if (pool->retired != NULL) plugin->disconnect(pool->retired);
-    pool->retired = NULL;
-    status = plugin->connect(pool->options.store, deadline, &handle, why);
-    if (status == CORRAL_OK) atomic_store(&pool->shared, handle);
-    *event = note_outcome(pool, status == CORRAL_OK, probe, why);
-  }
-  if (probe) pool->probing = 0;
-  return status;
-}
-
-/* The handle, with the caller counted inside; NULL when there is none. Whoever is counted before `shared` was taken away
- * may still use it, whoever comes later finds NULL: so with nobody inside a retired handle is nobody's. */
-static void *enter_shared(crl_pool *pool) {
-  atomic_fetch_add(&pool->inside, 1);
-  void *handle = atomic_load(&pool->shared);
-  if (handle == NULL) atomic_fetch_sub(&pool->inside, 1);
-  return handle;
-}
-
-static void retire_shared(crl_pool *pool, void *handle) {
+static void *probe_all(void *arg) {
+  crl_pool *pool = arg;
+  int64_t at;
+  crl_env_thread_name("corral-prober");
   pthread_mutex_lock(&pool->mutex);
-  if (atomic_load(&pool->shared) == handle) {
-    atomic_store(&pool->shared, NULL);
-    pool->retired = handle;
-  }
-  pthread_mutex_unlock(&pool->mutex);
-}
-
-static void perform_shared(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
-  corral_error why = {0};
-  void *handle;
-  while ((handle = enter_shared(pool)) == NULL) {
-    corral_event event = CORRAL_EVENT_COUNT;
-    pthread_mutex_lock(&pool->mutex);
-    int status = open_shared(pool, deadline, &event, &why);
-    pthread_mutex_unlock(&pool->mutex);
-    report(pool, event, why.text);
-    if (status == CORRAL_OK) continue;
-    refuse(ops, count, status, why.text);
-    return;
-  }
-  for (size_t i = 0; i < count; i++) preset(&ops[i]);
-  if (pool->options.plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
-    for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN) crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
-    retire_shared(pool, handle);
-  }
-  atomic_fetch_sub(&pool->inside, 1);
-}
-
-/* ---- handles that one thread at a time uses -------------------------------------------------------------- */
-
-/* Takes from the queue what goes along with `mine`: cut by count and bytes; those who want a handle alone stay. */
-static size_t gather(crl_pool *pool, request **mine, request *own) {
-  size_t count = own->count, bytes = own->bytes;
-  request **link = &pool->head, **end = mine;
-  while (!own->alone && *link != NULL) {
-    request *other = *link;
-    if (other->alone || count + other->count > BATCH_OPS || bytes + other->bytes > BATCH_BYTES) {
-      link = &other->next;
-      continue;
-    }
-    *link = other->next;
-    if (other->next == NULL) pool->tail = link;
-    other->next = NULL;
-    *end = other;
-    end = &other->next;
-    count += other->count;
-    bytes += other->bytes;
-  }
-  return count;
-}
-
-/* Hands a handle (or the right to open one) to the head of the queue, or puts it to rest. Under the mutex. */
-static void pass_on(crl_pool *pool, void *handle) {
-  request *next = pool->head;
-  if (next == NULL) {
-    if (handle != NULL) pool->idle[pool->idle_count++] = handle;
-    else pool->open_count--;
-    return;
-  }
-  pool->head = next->next;
-  if (pool->head == NULL) pool->tail = &pool->head;
-  next->next = NULL;
-  next->handle = handle;
-  next->seat = LEADS;
-  pthread_cond_signal(&next->cond);
-}
-
-static void copy_results(request *all, const corral_op *batch) {
-  for (request *r = all; r != NULL; r = r->next) {
-    memcpy(r->ops, batch, r->count * sizeof *batch);
-    batch += r->count;
-  }
-}
-
-/* Performs own's operations and those of `others`, on `handle`; returns the handle, NULL when it broke. */
-static void *perform_batch(crl_pool *pool, request *own, size_t count, void *handle, int *worked, corral_error *why) {
-  corral_op batch[BATCH_OPS];
-  corral_op *ops = own->ops;
-  int64_t deadline = own->deadline;
-  if (own->next != NULL) {
-    size_t at = 0;
-    for (request *r = own; r != NULL; r = r->next) {
-      memcpy(batch + at, r->ops, r->count * sizeof *batch);
-      at += r->count;
-      if (r->deadline > deadline) deadline = r->deadline;
-    }
-    ops = batch;
-  }
-  *worked = perform(pool, &handle, ops, count, deadline, why) == CORRAL_OK;
-  if (own->next != NULL) copy_results(own, batch);
-  return handle;
-}
-
-static void serve(crl_pool *pool, request *own) {
-  corral_error why;
-  int worked, probe;
-  own->next = NULL;
-  if (!may_ask(pool, &probe)) {
-    why = pool->why;
-    pass_on(pool, own->handle);
-    pthread_mutex_unlock(&pool->mutex);
-    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE, why.text);
-    return;
-  }
-  size_t count = gather(pool, &own->next, own);
-  pthread_mutex_unlock(&pool->mutex);
-  void *handle = perform_batch(pool, own, count, own->handle, &worked, &why);
-  pthread_mutex_lock(&pool->mutex);
-  corral_event event = CORRAL_EVENT_COUNT;
-  if (probe) pool->probing = 0;
-  if (worked || !own->hurried || crl_env_now_ms() < own->deadline) event = note_outcome(pool, worked, probe, &why);
-  for (request *r = own->next, *next; r != NULL; r = next) {
-    next = r->next;
-    r->seat = SERVED;
-    pthread_cond_signal(&r->cond);
-  }
-  pass_on(pool, handle);
-  pthread_mutex_unlock(&pool->mutex);
-  report(pool, event, why.text);
-}
-
-static void leave_queue(crl_pool *pool, const request *own) {
-  request **link = &pool->head;
-  while (*link != own) link = &(*link)->next;
-  *link = own->next;
-  if (*link == NULL) pool->tail = link;
-}
-
-/* Waits for a handle, or for somebody who performs this request along; 0 when its time ran out first. Once somebody
- * performs it, it is waited for: the batch ends by the latest of its requests' deadlines. Under the mutex. */
-static int wait_in_queue(crl_pool *pool, request *own) {
-  int queued = 1;
-  own->seat = QUEUED;
-  own->next = NULL;
-  *pool->tail = own;
-  pool->tail = &own->next;
-  while (own->seat == QUEUED) {
-    if (crl_env_cond_wait(&own->cond, &pool->mutex, own->deadline) || own->seat != QUEUED) continue;
-    queued = 0;
-    for (const request *r = pool->head; r != NULL; r = r->next)
-      if (r == own) queued = 1;
-    if (queued) {
-      leave_queue(pool, own);
-      return 0;
-    }
-    while (own->seat == QUEUED) pthread_cond_wait(&own->cond, &pool->mutex);
-  }
-  return 1;
-}
-
-static void perform_pooled(crl_pool *pool, request *own) {
-  int in_time = 1;
-  pthread_mutex_lock(&pool->mutex);
-  if (pool->idle_count > 0) {
-    own->handle = pool->idle[--pool->idle_count];
-  } else if (pool->open_count < pool->most) {
-    pool->open_count++;
-  } else {
-    crl_env_cond_init(&own->cond);
-    in_time = wait_in_queue(pool, own);
-    pthread_cond_destroy(&own->cond);
-    if (!in_time || own->seat == SERVED) {
+  while (!pool->closing) {
+    crl_lane *lane = next_to_probe(pool, &at);
+    if (lane == NULL) {
+      pthread_cond_wait(&pool->wake, &pool->mutex);
+    } else if (at > crl_env_now_ms()) {
+      crl_env_cond_wait(&pool->wake, &pool->mutex, at);
+    } else {
       pthread_mutex_unlock(&pool->mutex);
-      if (!in_time) refuse(own->ops, own->count, CORRAL_EUNAVAILABLE, "no connection to the store became free in time");
-      return;
+      crl_lane_probe(lane, pool);
+      pthread_mutex_lock(&pool->mutex);
     }
   }
-  serve(pool, own);
+  pthread_mutex_unlock(&pool->mutex);
+  return NULL;
 }
 
-static size_t weigh(const corral_op *ops, size_t count) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < count; i++) bytes += ops[i].record_len + ops[i].key_len;
-  return bytes;
+/* A server began to rest. */
+static void call_prober(crl_pool *pool) {
+  if (self_probing(pool)) return;
+  pthread_mutex_lock(&pool->mutex);
+  if (pool->started == 0) {
+    pool->started = crl_env_thread(&pool->prober, probe_all, pool) == 0 ? 1 : -1;
+    for (size_t i = 0; pool->started < 0 && i < servers(pool); i++) crl_lane_self_probing(pool->lanes[i], 1);
+  }
+  pthread_cond_signal(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count) {
+  return crl_lane_perform_probe(pool->lanes[server], ops, count);
+}
+
+/* ---- performing ------------------------------------------------------------------------------------------ */
+
+static int too_big(const crl_pool *pool, corral_op *ops, size_t count) {
+  size_t big = 0;
+  while (big < count && ops[big].record_len <= pool->options.info.max_record) big++;
+  for (size_t i = 0; big < count && i < count; i++)
+    ops[i].status = crl_status_fail(ops[i].error, CORRAL_ETOOBIG, "the record is larger than this store accepts");
+  return big < count;
+}
+
+static void perform_on(crl_pool *pool, crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
+  if (crl_lane_perform(lane, ops, count, deadline)) call_prober(pool);
+}
+
+/* Operations for several servers: one batch each, those in trouble last. */
+static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  size_t *server = crl_alloc(count * sizeof *server);
+  corral_op *batch = crl_alloc(count * sizeof *batch);
+  for (size_t i = 0; i < count && (server == NULL || batch == NULL); i++)
+    ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
+  for (size_t i = 0; i < count && server != NULL && batch != NULL; i++) server[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
+  for (size_t pass = 0; pass < 2 && server != NULL && batch != NULL; pass++)
+    for (size_t s = 0; s < servers(pool); s++) {
+      size_t n = 0;
+      for (size_t i = 0; i < count; i++)
+        if (server[i] == s) batch[n++] = ops[i];
+      if (n == 0 || (pass == 0 && crl_lane_failures(pool->lanes[s]) > 0)) continue;
+      perform_on(pool, pool->lanes[s], batch, n, deadline);
+      n = 0;
+      for (size_t i = 0; i < count; i++)
+        if (server[i] == s) {
+          ops[i] = batch[n++];
+          server[i] = SIZE_MAX;
+        }
+    }
+  free(server);
+  free(batch);
 }
 
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
-  int64_t now = crl_env_now_ms(), own_limit = now + pool->options.op_ms;
-  request own = {.ops = ops, .count = count};
-  for (size_t i = 0; i < count; i++)
-    if (ops[i].record_len > pool->options.info.max_record) {
-      refuse(ops, count, CORRAL_ETOOBIG, "the record is larger than this store accepts");
-      return;
-    }
-  /* Large records get the time that they need at 10 MB/s. */
-  own.bytes = weigh(ops, count);
-  own_limit += (int64_t)(own.bytes / 10000);
-  own.deadline = deadline < own_limit ? deadline : own_limit;
-  /* One with less time than others isn't made to wait for theirs. */
-  own.hurried = own.deadline < own_limit;
-  own.alone = own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
-  if (pool->options.plugin->threads == CORRAL_THREADS_PARALLEL) perform_shared(pool, ops, count, own.deadline);
-  else perform_pooled(pool, &own);
+  if (too_big(pool, ops, count)) return;
+  size_t first = crl_pool_route(pool, ops[0].key, ops[0].key_len), same = 1;
+  while (servers(pool) > 1 && same < count && crl_pool_route(pool, ops[same].key, ops[same].key_len) == first) same++;
+  if (servers(pool) == 1 || same == count) perform_on(pool, pool->lanes[first], ops, count, deadline);
+  else perform_spread(pool, ops, count, deadline);
 }

@@ -56,18 +56,22 @@ uint64_t crl_record_stamp(const void *record, size_t size) {
 typedef struct now_here {
   corral_header header;
   int payload; /* there is one, and its life isn't over */
+  int mark;    /* there is none, for it was invalidated, which is still to be remembered */
   int64_t now;
 } now_here;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static void edit(const now_here *here, const corral_header *header, corral_change *change) {
-  change->action = CORRAL_ACTION_EDIT;
-  change->expires = header->state == CORRAL_FREE ? header->life_end : later(header->life_end, header->until);
-  if (!here->payload) {
-    change->action = CORRAL_ACTION_REPLACE;
-    change->expires = header->until;
+/* The header as it is now takes the place of the old one. life_end and flags are those of the payload or of the mark: without
+ * both they end. */
+static void edit(now_here *here, corral_change *change) {
+  corral_header *header = &here->header;
+  change->action = here->payload ? CORRAL_ACTION_EDIT : CORRAL_ACTION_REPLACE;
+  if (!here->payload && !here->mark) {
+    header->life_end = 0;
+    header->flags = 0;
   }
+  change->expires = later(header->life_end, header->until);
   crl_record_write(header, change->header);
 }
 
@@ -95,11 +99,7 @@ static int claim(corral_op *op, now_here *here, corral_change *change) {
   header->until = here->now + op->lease_ms;
   header->cost_ms = wish.cost_ms;
   memcpy(header->note, wish.note, CORRAL_NOTE);
-  if (!here->payload) {
-    header->life_end = 0;
-    header->flags = 0;
-  }
-  edit(here, header, change);
+  edit(here, change);
   return CORRAL_OK;
 }
 
@@ -128,10 +128,10 @@ static int release(corral_op *op, now_here *here, corral_change *change) {
     header->code = verdict.code;
     header->failures = verdict.failures;
     memcpy(header->note, verdict.note, CORRAL_NOTE);
-    edit(here, header, change);
-    if (!here->payload) change->expires = here->now + later(op->ttl_ms, op->lease_ms);
-  } else if (here->payload) {
-    edit(here, header, change);
+    edit(here, change);
+    if (!here->payload) change->expires = later(change->expires, here->now + op->ttl_ms);
+  } else if (here->payload || here->mark) {
+    edit(here, change);
   } else {
     change->action = CORRAL_ACTION_REMOVE;
   }
@@ -141,18 +141,28 @@ static int release(corral_op *op, now_here *here, corral_change *change) {
 static int extend(corral_op *op, now_here *here, corral_change *change) {
   if (!holds(here, op->token)) return CORRAL_ELOST;
   here->header.until = here->now + op->lease_ms;
-  edit(here, &here->header, change);
+  edit(here, change);
   return CORRAL_OK;
 }
 
 static int expire(now_here *here, corral_change *change) {
-  if (!here->payload) {
+  if (!here->payload && !here->mark) {
     change->action = CORRAL_ACTION_REMOVE;
     return CORRAL_OK;
   }
   let_go(&here->header);
-  here->header.flags |= CORRAL_FLAG_EXPIRED;
-  edit(here, &here->header, change);
+  if (here->payload) here->header.flags |= CORRAL_FLAG_EXPIRED;
+  edit(here, change);
+  return CORRAL_OK;
+}
+
+/* Whoever computed a value where the store was out of reach learns by the mark that it is of before. */
+static int invalidate(const corral_op *op, const now_here *here, corral_change *change) {
+  corral_header mark = {.state = CORRAL_FREE, .flags = CORRAL_FLAG_INVALIDATED};
+  mark.life_end = later(here->now + op->ttl_ms, here->mark ? here->header.life_end : 0);
+  change->action = CORRAL_ACTION_REPLACE;
+  change->expires = mark.life_end;
+  crl_record_write(&mark, change->header);
   return CORRAL_OK;
 }
 
@@ -164,7 +174,7 @@ static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
     case CORRAL_VERB_SETTLE:
     case CORRAL_VERB_RELEASE:
     case CORRAL_VERB_EXTEND: return CORRAL_ELOST;
-    case CORRAL_VERB_INVALIDATE:
+    case CORRAL_VERB_INVALIDATE: return op->ttl_ms > 0 ? invalidate(op, here, change) : CORRAL_OK;
     case CORRAL_VERB_EXPIRE: return CORRAL_OK;
     default: return CORRAL_EUNSUPPORTED;
   }
@@ -177,7 +187,10 @@ static int decide_present(corral_op *op, now_here *here, corral_change *change) 
     case CORRAL_VERB_SETTLE: return settle(op, here, change);
     case CORRAL_VERB_RELEASE: return release(op, here, change);
     case CORRAL_VERB_EXTEND: return extend(op, here, change);
-    case CORRAL_VERB_INVALIDATE: change->action = CORRAL_ACTION_REMOVE; return CORRAL_OK;
+    case CORRAL_VERB_INVALIDATE:
+      if (op->ttl_ms > 0) return invalidate(op, here, change);
+      change->action = CORRAL_ACTION_REMOVE;
+      return CORRAL_OK;
     case CORRAL_VERB_EXPIRE: return expire(here, change);
     default: return CORRAL_EUNSUPPORTED;
   }
@@ -196,7 +209,9 @@ void crl_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_
     op->status = CORRAL_EFOREIGN;
     return;
   } else {
-    here.payload = size > CORRAL_HEADER && (here.header.life_end == 0 || here.header.life_end > now);
+    int invalidated = (here.header.flags & CORRAL_FLAG_INVALIDATED) != 0;
+    here.mark = invalidated && here.header.life_end > now;
+    here.payload = !invalidated && size > CORRAL_HEADER && (here.header.life_end == 0 || here.header.life_end > now);
     op->status = decide_present(op, &here, change);
     if (here.payload) op->life_ms = here.header.life_end == 0 ? -1 : here.header.life_end - now;
     op->same = op->verb == CORRAL_VERB_CLAIM && here.payload && op->seen != 0 && crl_record_stamp(record, size) == op->seen;

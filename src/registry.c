@@ -45,6 +45,7 @@ static const corral_host host = {
     .decide = crl_record_decide,
     .hash64 = hash64,
     .hash128 = hash128,
+    .wall_ms = crl_env_wall_ms,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }
@@ -55,6 +56,9 @@ extern const corral_store crl_plugin_lmdb;
 #endif
 #ifdef CORRAL_HAVE_redis
 extern const corral_store crl_plugin_redis;
+#endif
+#ifdef CORRAL_HAVE_memcached
+extern const corral_store crl_plugin_memcached;
 #endif
 
 enum { STORES = 32 };
@@ -69,14 +73,64 @@ static int has_word(const char *words, const char *word) {
   return 0;
 }
 
-/* A table written against an older header is shorter: what it doesn't have is zero here. */
-static int add(const corral_store *plugin, const char *from, corral_error *error) {
+/* What is too long for a message loses its middle: the last words of a path, and of a reason, say most. */
+static const char *brief(const char *text, char *room, size_t size) {
+  size_t len = strlen(text), head = size / 3, tail = size - head - sizeof "...";
+  if (len < size) return text;
+  snprintf(room, size, "%.*s...%s", (int)head, text, text + len - tail);
+  return room;
+}
+
+static const struct {
+  const char *name;
+  size_t at;
+} required[] = {
+#define ROW(field) {#field, offsetof(corral_store, field)}
+    ROW(name), ROW(schemes), ROW(open), ROW(close), ROW(connect), ROW(disconnect), ROW(perform),
+#undef ROW
+};
+
+enum { TABLE_LEAST = offsetof(corral_store, route), TABLE_MOST = 65536 };
+
+static const char *missing(const corral_store *table) {
+  for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+    const void *field;
+    memcpy(&field, (const char *)table + required[i].at, sizeof field);
+    if (field == NULL) return required[i].name;
+  }
+  return NULL;
+}
+
+/* A table written against an older header is shorter: what it doesn't have is zero in the copy. Of one of a newer
+ * header the copy has what is known here. An ABI of another number may be laid out in another way. */
+static int copy_table(const corral_store *plugin, const char *from, corral_store *copy, corral_error *error) {
+  if (plugin == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a store plugin: corral_plugin() returned no table", from);
+  if (plugin->size < offsetof(corral_store, threads) || plugin->size > TABLE_MOST)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a store plugin: the size of its table is %zu", from, plugin->size);
+  if (plugin->abi != CORRAL_PLUGIN_ABI)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: a plugin of ABI %u; this corral takes ABI %d", from, (unsigned)plugin->abi,
+                           CORRAL_PLUGIN_ABI);
+  if (plugin->size < TABLE_LEAST)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has %zu bytes; the least is %d", from, plugin->size, (int)TABLE_LEAST);
+  memset(copy, 0, sizeof *copy);
+  memcpy(copy, plugin, plugin->size < sizeof *copy ? plugin->size : sizeof *copy);
+  const char *none = missing(copy);
+  if (none != NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has no %s", from, none);
+  if ((copy->route == NULL) != (copy->connect_server == NULL))
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has %s; accepted are both or neither", from,
+                           copy->route == NULL ? "connect_server and no route" : "route and no connect_server");
+  return CORRAL_OK;
+}
+
+/* `scheme` is what it was loaded for; NULL when it is built in. */
+static int add(const corral_store *plugin, const char *file, const char *scheme, corral_error *error) {
+  char room[110], words[60];
+  const char *from = brief(file, room, sizeof room);
   corral_store copy;
-  memset(&copy, 0, sizeof copy);
-  memcpy(&copy, plugin, plugin->size < sizeof copy ? plugin->size : sizeof copy);
-  if (plugin->abi != CORRAL_PLUGIN_ABI || copy.open == NULL || copy.close == NULL || copy.connect == NULL ||
-      copy.disconnect == NULL || copy.perform == NULL || copy.schemes == NULL || copy.name == NULL)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.150s: not a store plugin of ABI %d", from, CORRAL_PLUGIN_ABI);
+  int status = copy_table(plugin, from, &copy, error);
+  if (status != CORRAL_OK) return status;
+  if (scheme != NULL && !has_word(copy.schemes, scheme))
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: it serves '%s', not '%.20s:'", from, brief(copy.schemes, words, sizeof words), scheme);
   if (store_count == STORES) return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d store plugins", STORES);
   stores[store_count++] = copy;
   return CORRAL_OK;
@@ -84,12 +138,15 @@ static int add(const corral_store *plugin, const char *from, corral_error *error
 
 static void add_built_in(void) {
   if (store_count > 0) return;
-  add(&crl_plugin_memory, "memory", NULL);
+  add(&crl_plugin_memory, "memory", NULL, NULL);
 #ifdef CORRAL_HAVE_lmdb
-  add(&crl_plugin_lmdb, "lmdb", NULL);
+  add(&crl_plugin_lmdb, "lmdb", NULL, NULL);
 #endif
 #ifdef CORRAL_HAVE_redis
-  add(&crl_plugin_redis, "redis", NULL);
+  add(&crl_plugin_redis, "redis", NULL, NULL);
+#endif
+#ifdef CORRAL_HAVE_memcached
+  add(&crl_plugin_memcached, "memcached", NULL, NULL);
 #endif
 }
 
@@ -105,70 +162,102 @@ static void plugin_name(const char *scheme, char *name, size_t size) {
   if (strcmp(name, "rediss") == 0) name[5] = '\0';
 }
 
-static int load(const char *path, corral_error *error) {
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.230s", dlerror());
+static int load(const char *file, const char *scheme, corral_error *error) {
+  char room[230];
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s", brief(dlerror(), room, sizeof room));
   corral_plugin_fn *entry;
   *(void **)&entry = dlsym(library, "corral_plugin");
-  if (entry == NULL) {
-    dlclose(library);
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.150s: not a corral plugin (no function corral_plugin)", path);
-  }
-  return add(entry(), path, error);
+  int status = entry != NULL ? add(entry(), file, scheme, error)
+                             : crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a corral plugin: it has no function corral_plugin",
+                                               brief(file, room, 150));
+  if (status != CORRAL_OK) dlclose(library);
+  return status;
 }
 
-/* The folders to look in, separated by colons. */
-static void search_path(char *path, size_t size) {
-  const char *user = secure_getenv("CORRAL_PLUGIN_PATH");
+static const char *user_path(void) {
+  const char *path = secure_getenv("CORRAL_PLUGIN_PATH");
+  return path == NULL ? "" : path;
+}
+
+/* The folders to look in, separated by colons: the user's first. To be freed; NULL without memory. */
+static char *search_path(const char *user) {
   Dl_info info;
-  char beside[1024] = "";
-  if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL && strchr(info.dli_fname, '/') != NULL)
-    snprintf(beside, sizeof beside, "%.*s", (int)(strrchr(info.dli_fname, '/') - info.dli_fname), info.dli_fname);
-  snprintf(path, size, "%s%s%s%s%s%s%s%s", user == NULL ? "" : user, user == NULL ? "" : ":", beside, beside[0] ? "/plugins:" : "",
-           beside, beside[0] ? "/corral:" : "", CORRAL_PLUGIN_DIR, "");
+  char *path = NULL;
+  const char *between = user[0] != '\0' ? ":" : "", *slash = NULL;
+  if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL) slash = strrchr(info.dli_fname, '/');
+  int len = slash == NULL ? 0 : (int)(slash - info.dli_fname);
+  int n = slash == NULL ? asprintf(&path, "%s%s%s", user, between, CORRAL_PLUGIN_DIR)
+                        : asprintf(&path, "%s%s%.*s/plugins:%.*s/corral:%s", user, between, len, info.dli_fname, len,
+                                   info.dli_fname, CORRAL_PLUGIN_DIR);
+  return n < 0 ? NULL : path;
 }
 
-/* Adds " NAME" for each plugin file of a folder. */
+/* Adds " NAME" for each plugin file of a folder that isn't named yet. */
 static void list_folder(const char *folder, char *names, size_t size) {
   static const char before[] = "corral_plugin_", after[] = ".so";
   DIR *dir = opendir(folder);
   if (dir == NULL) return;
   for (struct dirent *file; (file = readdir(dir)) != NULL;) {
+    char *name = file->d_name + sizeof before - 1;
     size_t len = strlen(file->d_name), used = strlen(names);
     if (len <= sizeof before + sizeof after - 2 || memcmp(file->d_name, before, sizeof before - 1) != 0 ||
         strcmp(file->d_name + len - (sizeof after - 1), after) != 0)
       continue;
-    snprintf(names + used, size - used, " %.*s", (int)(len - sizeof before - sizeof after + 2), file->d_name + sizeof before - 1);
+    file->d_name[len - (sizeof after - 1)] = '\0';
+    if (!has_word(names, name)) snprintf(names + used, size - used, " %s", name);
   }
   closedir(dir);
 }
 
 /* Those that are built in or loaded, and those that could be. */
 static void list_all(char *names, size_t size) {
-  char path[4096];
   names[0] = '\0';
   for (size_t i = 0; i < store_count; i++) {
     size_t used = strlen(names);
     snprintf(names + used, size - used, " %s", stores[i].schemes);
   }
-  search_path(path, sizeof path);
-  for (char *save = NULL, *folder, *at = path; (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
+  char *path = search_path(user_path());
+  for (char *save = NULL, *folder, *at = path; path != NULL && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
     list_folder(folder, names, size);
+  free(path);
+}
+
+/* The text has room for it all but the folders: a user's path that is too long goes by its variable's name. */
+static int not_found(const char *scheme, const char *name, corral_error *error) {
+  char names[512], shorter[64], text[sizeof error->text], folders[sizeof error->text];
+  list_all(names, sizeof names);
+  int used = snprintf(text, sizeof text, "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in ", scheme,
+                      brief(names, shorter, sizeof shorter), name);
+  size_t room = sizeof text - (size_t)used;
+  static const char variable[] = "$CORRAL_PLUGIN_PATH";
+  char *path = search_path(user_path());
+  if (path != NULL && strlen(path) >= room && strlen(user_path()) > sizeof variable) {
+    free(path);
+    path = search_path(variable);
+  }
+  if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  int status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s", text, brief(path, folders, room));
+  free(path);
+  return status;
 }
 
 static int find_file(const char *scheme, corral_error *error) {
-  char path[4096], name[64], file[4200];
-  search_path(path, sizeof path);
+  char name[64], *file = NULL, *path = search_path(user_path());
+  int found = 0, status = CORRAL_OK;
+  if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   plugin_name(scheme, name, sizeof name);
-  for (char *save = NULL, *folder, *at = path; (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {
-    snprintf(file, sizeof file, "%s/corral_plugin_%s.so", folder, name);
-    if (access(file, F_OK) == 0) return load(file, error);
+  for (char *save = NULL, *folder, *at = path; !found && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {
+    if (asprintf(&file, "%s/corral_plugin_%s.so", folder, name) < 0) {
+      status = crl_status_plain(error, CORRAL_ENOMEM);
+      break;
+    }
+    found = access(file, F_OK) == 0;
+    if (found) status = load(file, scheme, error);
+    free(file);
   }
-  search_path(path, sizeof path);
-  char names[96];
-  list_all(names, sizeof names);
-  return crl_status_fail(error, CORRAL_ENOPLUGIN, "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in %.90s",
-                         scheme, names, name, path);
+  free(path);
+  return found || status != CORRAL_OK ? status : not_found(scheme, name, error);
 }
 
 int crl_registry_find(const char *scheme, const corral_store **ret, corral_error *error) {
@@ -177,8 +266,7 @@ int crl_registry_find(const char *scheme, const corral_store **ret, corral_error
   add_built_in();
   const corral_store *store = known(scheme);
   if (store == NULL) status = find_file(scheme, error);
-  if (store == NULL && status == CORRAL_OK && (store = known(scheme)) == NULL)
-    status = crl_status_fail(error, CORRAL_ENOPLUGIN, "the plugin found for '%.20s:' doesn't serve that scheme", scheme);
+  if (store == NULL && status == CORRAL_OK) store = known(scheme);
   pthread_mutex_unlock(&stores_mutex);
   if (status == CORRAL_OK) *ret = store;
   return status;

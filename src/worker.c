@@ -36,6 +36,7 @@ crl_workers *crl_workers_new(int64_t most) {
 static void *work(void *arg) {
   crl_workers *workers = arg;
   here = workers;
+  crl_env_thread_name("corral-worker");
   pthread_mutex_lock(&workers->mutex);
   while (!workers->closing) {
     crl_job *job = workers->head;
@@ -59,7 +60,7 @@ static void *work(void *arg) {
 /* One more thread, if there is more to do than idle ones, and room. Under the mutex. */
 static void reinforce(crl_workers *workers) {
   if (workers->queued <= workers->idle || workers->started - workers->waiting >= workers->most || workers->started == WORKERS) return;
-  if (crl_env_thread(&workers->threads[workers->started], "corral-worker", work, workers) == 0) workers->started++;
+  if (crl_env_thread(&workers->threads[workers->started], work, workers) == 0) workers->started++;
 }
 
 void crl_worker_wait_begin(void) {

@@ -275,6 +275,27 @@ static void a_bound_compute_may_ask_for_a_key_that_waits_for_its_own_worker(void
   assert_int_equal(ask_b.status, CORRAL_OK);
 }
 
+/* A compute given per call for "x" asks for "a", whose bound compute, on a worker, asks for "x". */
+static int ask_for_a(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  origin *o = arg;
+  corral_value *value = NULL;
+  int status = corral_get(o->corral, "a", 1, NULL, &value);
+  corral_value_unref(value);
+  return status == CORRAL_OK ? corral_fill_bytes(fill, key, key_len) : status;
+}
+
+static void a_circle_of_two_keys_over_a_worker_is_told_at_once(void **state) {
+  (void)state;
+  origin o = {.nested = "x"};
+  corral *c = o.corral = opened(CORRAL_OPTIONS(.store = "memory:", .compute = originate, .compute_arg = &o));
+  corral_value *value = NULL;
+  assert_int_equal(corral_get_or_compute(c, "x", 1, NULL, ask_for_a, &o, &value), CORRAL_OK);
+  corral_value_unref(value);
+  corral_close(c);
+  assert_int_equal(o.nested_status, CORRAL_ERECURSION);
+  assert_true(o.nested_ms < 1000); /* not wait_ms */
+}
+
 /* ---- events, close --------------------------------------------------------------------------------------- */
 
 typedef struct witness {
@@ -413,6 +434,7 @@ int main(void) {
       IN_ROOM(a_bound_compute_outlives_the_deadline_of_its_caller),
       IN_ROOM(a_compute_that_asks_for_its_own_key_is_told_so_at_once),
       IN_ROOM(a_bound_compute_may_ask_for_another_key_with_one_worker),
+      IN_ROOM(a_circle_of_two_keys_over_a_worker_is_told_at_once),
       IN_ROOM(a_bound_compute_may_ask_for_a_key_that_waits_for_its_own_worker),
       IN_ROOM(counters_and_hook_agree_and_the_hook_is_told_the_users_key),
       IN_ROOM(close_waits_for_the_refresh_under_way_and_drops_what_is_queued),

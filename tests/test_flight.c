@@ -1,138 +1,5 @@
-/* test_flight.c: every path of a flight as a story: what the flight was told, and the log of what it asked for. And a walk
- * through all that it can be told.
- *
- * A line of a setup: how many ms passed (1 when left out), what happened, and what a look found:
- *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures, each with a number
- * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include "flight.h"
-
-enum { DEADLINE = 1000, LEASE = 200 };
-
-static const corral_policy usual = {.size = sizeof usual, .ttl_ms = 1000, .retry_ms = 100, .retry_max_ms = 300,
-                                    .lease_ms = LEASE, .compute_ms = 5000, .wait_ms = DEADLINE, .poll_ms = 4,
-                                    .poll_max_ms = 64};
-
-static const char *const ask_names[] = {"?", "get", "claim", "wait", "compute", "settle", "release", "answer", "done"};
-static const char *const answer_names[] = {"?", "stored", "stale", "verdict", "computed", "failed", "error"};
-static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept"};
-
-/* ---- telling a story --------------------------------------------------------------------------------------- */
-
-typedef struct story {
-  crl_flight flight;
-  int64_t now;
-  crl_ask ask;
-  char log[2048];
-  size_t used;
-} story;
-
-static void note(story *s, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  int n = vsnprintf(s->log + s->used, sizeof s->log - s->used, format, args);
-  va_end(args);
-  s->used += (size_t)n;
-  assert_true(s->used < sizeof s->log);
-}
-
-static void note_answer(story *s) {
-  const crl_flight *f = &s->flight;
-  note(s, " %s", answer_names[f->answer]);
-  if (f->answer == CRL_ANSWER_COMPUTED) note(s, ", %s", kept_names[f->kept]);
-  if (f->answer == CRL_ANSWER_ERROR) note(s, " %s", corral_status_name(f->status));
-}
-
-static void note_ask(story *s) {
-  note(s, "%lld %s", (long long)s->now, ask_names[s->ask]);
-  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased) note(s, " without a lease");
-  if (s->ask == CRL_ASK_RELEASE && s->flight.retry_ms > 0) note(s, " with a verdict");
-  if (s->ask == CRL_ASK_ANSWER) note_answer(s);
-  note(s, s->ask == CRL_ASK_DONE || s->ask == CRL_ASK_ANSWER ? "\n" : ": ");
-}
-
-/* An answer takes no time and is told nothing. */
-static void go_on(story *s) {
-  note_ask(s);
-  while (s->ask == CRL_ASK_ANSWER) {
-    crl_told told = {.now = s->now};
-    s->ask = crl_flight_step(&s->flight, &told);
-    note_ask(s);
-  }
-}
-
-static int status_of(const char *word) {
-  if (strcmp(word, "miss") == 0) return CORRAL_EMISS;
-  if (strcmp(word, "busy") == 0) return CORRAL_EBUSY;
-  if (strcmp(word, "unknown") == 0) return CORRAL_EUNKNOWN;
-  if (strcmp(word, "lost") == 0) return CORRAL_ELOST;
-  if (strcmp(word, "away") == 0) return CORRAL_EUNAVAILABLE;
-  return CORRAL_OK;
-}
-
-static void set_word(crl_told *told, const char *word, int64_t number) {
-  if (strcmp(word, "fresh") == 0) told->look.lives.fresh = number;
-  else if (strcmp(word, "swr") == 0) told->look.lives.swr = number;
-  else if (strcmp(word, "sie") == 0) told->look.lives.sie = number;
-  else if (strcmp(word, "lease") == 0) told->look.lease_left = number;
-  else if (strcmp(word, "retry") == 0) told->look.retry_left = number;
-  else if (strcmp(word, "failures") == 0) told->look.failures = (uint32_t)number;
-  else fail_msg("unknown word %s", word);
-}
-
-static void tell(story *s, const char *text) {
-  char copy[128], *save = NULL;
-  crl_told told = {.made = CRL_MADE_VALUE};
-  int64_t passed = 1;
-  snprintf(copy, sizeof copy, "%s", text);
-  char *word = strtok_r(copy, " ", &save);
-  if (*word >= '0' && *word <= '9') {
-    passed = strtoll(word, NULL, 10);
-    word = strtok_r(NULL, " ", &save);
-  }
-  if (word == NULL) word = copy;
-  if (strcmp(word, "till") == 0) passed = s->flight.until - s->now;
-  if (strcmp(word, "failure") == 0) told.made = CRL_MADE_FAILURE;
-  if (strcmp(word, "unkept") == 0) told.made = CRL_MADE_UNKEPT;
-  told.status = status_of(word);
-  for (char *name = strtok_r(NULL, " ", &save); name != NULL; name = strtok_r(NULL, " ", &save))
-    set_word(&told, name, strtoll(strtok_r(NULL, " ", &save), NULL, 10));
-  told.now = s->now += passed;
-  note(s, "%s\n", text);
-  s->ask = crl_flight_step(&s->flight, &told);
-  go_on(s);
-}
-
-static story begin(int can_compute, int background) {
-  story s;
-  memset(&s, 0, sizeof s);
-  crl_flight_plan plan = {.deadline = DEADLINE, .dice = 7, .can_compute = can_compute != 0, .background = background != 0};
-  s.ask = crl_flight_start(&s.flight, &usual, &plan);
-  go_on(&s);
-  return s;
-}
-
-/* Tells each line, to the end of the list. */
-static void play(story *s, const char *const *lines) {
-  for (; *lines != NULL; lines++) tell(s, *lines);
-}
-
-/* A whole story: may it compute, also in the background; the log expected; what it is told. */
-#define STORY(can_compute, background, expected, ...)                \
-  do {                                                               \
-    story s_ = begin(can_compute, background);                       \
-    play(&s_, (const char *const[]){__VA_ARGS__, NULL});             \
-    assert_string_equal(s_.log, expected);                           \
-  } while (0)
-
+/* test_flight.c: every path of a flight as a story, and a walk through all that it can be told. */
+#include "support/flight_story.h"
 
 /* ---- hits and misses ----------------------------------------------------------------------------------------- */
 
@@ -398,6 +265,9 @@ static const crl_told claims[] = {
 static const crl_told made[] = {{.made = CRL_MADE_VALUE}, {.made = CRL_MADE_UNKEPT}, {.made = CRL_MADE_FAILURE}};
 static const crl_told ended[] = {{.status = CORRAL_OK}, {.status = CORRAL_ELOST}, {.status = CORRAL_EUNKNOWN}, {.status = CORRAL_EUNAVAILABLE}};
 static const crl_told nothing[] = {{.status = CORRAL_OK}};
+static const crl_told slots[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}};
+static const crl_told hosts[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_EIO}};
+static const crl_told held[] = {{.status = CORRAL_OK}, {.status = CORRAL_EMISS}};
 static const int64_t pauses[] = {0, 3, 10000}; /* cut short, usual, beyond the deadline */
 
 /* What the walker knows of a flight, from outside of it. */
@@ -405,7 +275,7 @@ typedef struct walk {
   crl_flight flight;
   crl_ask ask;
   int64_t now;
-  int answers, granted, perhaps, late, depth;
+  int answers, granted, perhaps, late, depth, slot, host, no_host;
   crl_ask path[32];
 } walk;
 
@@ -430,6 +300,8 @@ static void check(const walk *w) {
     case CRL_ASK_COMPUTE:
       if (w->late) broken(w, "COMPUTE after the last look");
       if (!f->plan.can_compute) broken(w, "COMPUTE without a compute");
+      if (f->plan.limited && !w->slot) broken(w, "COMPUTE without a slot");
+      if (f->plan.ladder && !w->host && !w->no_host) broken(w, "COMPUTE without the host's lock");
       if (f->leased != w->granted) broken(w, "COMPUTE believes in a lease that is not there, or the other way round");
       if (w->perhaps) broken(w, "COMPUTE while a lease of its own may stand in its way");
       break;
@@ -437,12 +309,25 @@ static void check(const walk *w) {
       if (f->until > f->plan.deadline) broken(w, "WAIT beyond the deadline");
       if (f->until <= w->now) broken(w, "WAIT for nothing");
       if (w->answers) broken(w, "WAIT after the answer");
+      if (f->has_slot) broken(w, "WAIT with a slot");
       break;
     case CRL_ASK_RELEASE:
       if (!w->granted && !w->perhaps) broken(w, "RELEASE without a lease");
       break;
+    case CRL_ASK_SLOT:
+      if (!f->plan.limited || w->slot) broken(w, "SLOT without need");
+      if (f->until > f->plan.deadline) broken(w, "SLOT beyond the deadline");
+      break;
+    case CRL_ASK_HOST:
+      if (!f->plan.ladder || w->host) broken(w, "HOST without need");
+      break;
+    case CRL_ASK_CLAIM:
+      if (f->plan.limited && !w->slot) broken(w, "CLAIM without a slot");
+      if (f->plan.ladder && !w->host && !w->no_host) broken(w, "CLAIM without the host's lock");
+      break;
     case CRL_ASK_DONE:
       if (w->answers != 1) broken(w, "DONE without an answer");
+      if (f->has_slot || f->on_host) broken(w, "DONE with a slot or the host's lock");
       if (w->granted || w->perhaps) broken(w, "DONE with a lease that was neither settled nor released");
       break;
     default: break;
@@ -452,6 +337,12 @@ static void check(const walk *w) {
 /* What a told means for the lease. */
 static void keep_books(walk *w, const crl_told *told) {
   if (w->ask == CRL_ASK_ANSWER) w->answers++;
+  if (w->ask == CRL_ASK_SLOT) w->slot = told->status == CORRAL_OK;
+  if (w->ask == CRL_ASK_HOST) {
+    w->host = told->status == CORRAL_OK;
+    w->no_host |= told->status == CORRAL_EIO || (told->status == CORRAL_EBUSY && w->flight.shut_since > 0 &&
+                                                 told->now - w->flight.shut_since > LEASE);
+  }
   if (w->ask == CRL_ASK_WAIT && told->now >= w->flight.plan.deadline) w->late = 1;
   if (w->ask == CRL_ASK_CLAIM) {
     if (told->status == CORRAL_OK) w->granted = 1;
@@ -469,6 +360,9 @@ static walk stepped(const walk *from, const crl_told *choice, int64_t passed) {
   keep_books(&w, &told);
   w.path[w.depth++] = w.ask;
   w.ask = crl_flight_step(&w.flight, &told);
+  /* A driver gives back what the flight has no use for any more. */
+  w.slot &= w.flight.has_slot;
+  w.host &= w.flight.on_host;
   walks++;
   check(&w);
   return w;
@@ -482,6 +376,9 @@ static const crl_told *choices(crl_ask ask, size_t *count) {
     case CRL_ASK_COMPUTE: return LIST(made);
     case CRL_ASK_SETTLE:
     case CRL_ASK_RELEASE: return LIST(ended);
+    case CRL_ASK_SLOT: return LIST(slots);
+    case CRL_ASK_HOST: return LIST(hosts);
+    case CRL_ASK_HELD: return LIST(held);
     default: return LIST(nothing);
   }
 #undef LIST
@@ -490,7 +387,7 @@ static const crl_told *choices(crl_ask ask, size_t *count) {
 /* From here the world is kind: time passes, looks miss, the rest works. A flight must end within a few asks. */
 static void land(walk w) {
   while (w.ask != CRL_ASK_DONE) {
-    if (w.depth > 24) broken(&w, "no end");
+    if (w.depth > 28) broken(&w, "no end");
     w = stepped(&w, w.ask == CRL_ASK_COMPUTE ? made : nothing, w.ask == CRL_ASK_WAIT ? DEADLINE : 1);
   }
 }
@@ -519,15 +416,27 @@ static void walk_on(const walk *w, int depth) {
 static void whatever_a_flight_is_told_its_promises_hold(void **state) {
   (void)state;
   static const struct {
-    uint8_t can_compute, background;
-  } plans[] = {{0, 0}, {1, 0}, {1, 1}};
+    crl_flight_plan plan;
+    int64_t when_away;
+    int depth;
+  } all[] = {{{.can_compute = 0}, 0, 10},
+             {{.can_compute = 1}, 0, 10},
+             {{.can_compute = 1, .background = 1}, 0, 10},
+             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 8},
+             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 8},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 8},
+             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 8}};
   walks = 0;
-  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     walk w;
     memset(&w, 0, sizeof w);
-    crl_flight_plan plan = {.deadline = DEADLINE, .dice = 3, .can_compute = plans[i].can_compute, .background = plans[i].background};
-    w.ask = crl_flight_start(&w.flight, &usual, &plan);
-    walk_on(&w, 10);
+    corral_policy policy = usual;
+    crl_flight_plan plan = all[i].plan;
+    policy.when_away = all[i].when_away;
+    plan.deadline = DEADLINE;
+    plan.dice = 3;
+    w.ask = crl_flight_start(&w.flight, &policy, &plan);
+    walk_on(&w, all[i].depth);
   }
   assert_true(walks > 10000);
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/herd_lab.h"
+#include "support/memcached_server.h"
 #include "support/redis_server.h"
 
 enum { GATE, GO, FIRST_DONE, LATER_DONE, INVALIDATED, JOINED_DONE }; /* marks */
@@ -21,6 +22,17 @@ static const char *redis_uri(void) {
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
   return redis_server_unix_uri(server);
+}
+
+static memcached_server *pair[2];
+
+/* Two servers as one store. */
+static const char *memcached_uri(void) {
+  static char uri[96];
+  if (pair[0] == NULL || pair[1] == NULL) skip();
+  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  return uri;
 }
 
 /* What one test tells its processes. */
@@ -115,9 +127,7 @@ static void a_killed_leader_is_replaced_within_50_ms_on_lmdb(void **state) {
   lab_free(l);
 }
 
-static void a_killed_leader_is_replaced_when_its_lease_ends_on_redis(void **state) {
-  (void)state;
-  const char *uri = redis_uri();
+static void check_killed_leader(const char *uri) {
   const int64_t lease_ms = 900, poll_max_ms = 250;
   for (int i = 0; i < 2; i++) {
     int64_t left;
@@ -128,6 +138,16 @@ static void a_killed_leader_is_replaced_when_its_lease_ends_on_redis(void **stat
     assert_true(took <= (double)(left + poll_max_ms));
     assert_true(took >= (double)(left - SLACK_MS));
   }
+}
+
+static void a_killed_leader_is_replaced_when_its_lease_ends_on_redis(void **state) {
+  (void)state;
+  check_killed_leader(redis_uri());
+}
+
+static void a_killed_leader_is_replaced_when_its_lease_ends_on_memcached(void **state) {
+  (void)state;
+  check_killed_leader(memcached_uri());
 }
 
 /* ---- SIGSTOP beyond the lease ---------------------------------------------------------------------------- */
@@ -164,6 +184,12 @@ static void a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb(void **state) {
 static void a_leader_stopped_beyond_its_lease_is_fenced_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
+  check_late_leader(lab_new(), uri);
+}
+
+static void a_leader_stopped_beyond_its_lease_is_fenced_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
   check_late_leader(lab_new(), uri);
 }
 
@@ -206,13 +232,23 @@ static void check_invalidate_by_itself(lab *l, const char *uri) {
   lab_free(l);
 }
 
+static void delete_on_the_server(const char *uri) {
+  if (strncmp(uri, "redis", 5) == 0) {
+    assert_string_equal(redis_server_ask(server, "DEL key-0"), "1");
+    return;
+  }
+  int deleted = 0;
+  for (int i = 0; i < 2; i++) deleted += strcmp(memcached_server_ask(pair[i], "delete key-0"), "DELETED") == 0;
+  assert_int_equal(deleted, 1);
+}
+
 /* `by_del`: as any client of the server would. */
 static void check_invalidate_by_another(lab *l, const char *uri, int by_del) {
   int own = 0;
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 2, .body = invalidate_under_a_compute, .arg = &own});
   lab_await(l, &l->keys[0].computes, 1);
   corral *c = opened(uri);
-  if (by_del) assert_string_equal(redis_server_ask(server, "DEL key-0"), "1");
+  if (by_del) delete_on_the_server(uri);
   else assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
   lab_add(&l->marks[GATE], 1);
   lab_await(l, &l->marks[FIRST_DONE], 1);
@@ -254,6 +290,24 @@ static void a_plain_del_by_any_client_voids_the_compute_on_redis(void **state) {
   check_invalidate_by_another(lab_new(), uri, 1);
 }
 
+static void an_invalidate_by_the_same_process_voids_its_compute_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  check_invalidate_by_itself(lab_new(), uri);
+}
+
+static void an_invalidate_by_another_process_voids_the_compute_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  check_invalidate_by_another(lab_new(), uri, 0);
+}
+
+static void a_plain_delete_by_any_client_voids_the_compute_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  check_invalidate_by_another(lab_new(), uri, 1);
+}
+
 /* ---- the keeper ------------------------------------------------------------------------------------------ */
 
 static void compute_four_leases_long(lab_seat *seat) {
@@ -283,6 +337,12 @@ static void a_compute_of_four_leases_keeps_its_lease_on_lmdb(void **state) {
 static void a_compute_of_four_leases_keeps_its_lease_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
+  check_keeper(lab_new(), uri);
+}
+
+static void a_compute_of_four_leases_keeps_its_lease_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
   check_keeper(lab_new(), uri);
 }
 
@@ -370,6 +430,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_killed_leader_is_replaced_within_50_ms_on_lmdb),
       cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_redis),
+      cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_memcached),
+      cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_memcached),
+      cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_memcached),
+      cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_memcached),
+      cmocka_unit_test(a_plain_delete_by_any_client_voids_the_compute_on_memcached),
+      cmocka_unit_test(a_compute_of_four_leases_keeps_its_lease_on_memcached),
       cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb),
       cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_redis),
       cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_lmdb),
@@ -385,7 +451,9 @@ int main(void) {
       cmocka_unit_test(waiters_of_an_abandoned_compute_get_the_stale_value_on_redis),
   };
   redis_server_start(&server, NULL);
+  for (int i = 0; i < 2; i++) memcached_server_start(&pair[i], NULL);
   int failed = cmocka_run_group_tests_name("leader", tests, NULL, NULL);
   redis_server_stop(server);
+  for (int i = 0; i < 2; i++) memcached_server_stop(pair[i]);
   return failed;
 }

@@ -157,6 +157,31 @@ static void one_claim_wins_and_the_other_is_told_what_is_left(void **state) {
   closed(&k);
 }
 
+static void an_invalidation_is_remembered_until_a_fill(void **state) {
+  (void)state;
+  kit k = opened(address("marks", "?size=64m"));
+  put(&k, "a", 'x', 3000000);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
+  assert_int_equal(settle(&k, "a", 1, 'x', 8, NULL), CORRAL_ELOST);
+  is_marked(&k, CORRAL_VERB_GET, "a", 0, CORRAL_FREE);
+  is_marked(&k, CORRAL_VERB_CLAIM, "a", 2, CORRAL_LEASED);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 3), CORRAL_EBUSY);
+  assert_int_equal(verb(&k, CORRAL_VERB_RELEASE, "a", 2), CORRAL_OK);
+  is_marked(&k, CORRAL_VERB_CLAIM, "a", 3, CORRAL_LEASED);
+  assert_int_equal(settle(&k, "a", 3, 'x', 8, NULL), CORRAL_OK);
+  corral_op op = op_of(CORRAL_VERB_GET, "a", 0);
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  assert_true(op.life_ms > 0);
+  done(&op);
+  assert_int_equal(invalidate(&k, "nothing", 60000), CORRAL_OK);
+  is_marked(&k, CORRAL_VERB_GET, "nothing", 0, CORRAL_FREE);
+  assert_int_equal(invalidate(&k, "soon", 1), CORRAL_OK);
+  for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "soon", 0), CORRAL_EMISS);
+  closed(&k);
+}
+
 static void a_lease_that_ran_out_goes_to_the_next_and_the_first_is_fenced(void **state) {
   (void)state;
   kit k = opened(address("ran-out", ""));
@@ -228,6 +253,19 @@ static void a_killed_leader_is_replaced_at_once(void **state) {
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 2), CORRAL_EBUSY);
   assert_int_equal(settle(&k, "k", 99, 'x', 8, NULL), CORRAL_ELOST);
   assert_int_equal(settle(&k, "k", 1, 'x', 8, NULL), CORRAL_OK);
+  closed(&k);
+}
+
+static void a_mark_survives_the_leader_that_died_over_it(void **state) {
+  (void)state;
+  const char *uri = address("killed-marked", "");
+  kit k = opened(uri);
+  assert_int_equal(invalidate(&k, "k", 60000), CORRAL_OK);
+  pid_t pid = stuck_leader(uri, "k", 0, NULL);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EBUSY);
+  kill(pid, SIGKILL);
+  ended(pid);
+  is_marked(&k, CORRAL_VERB_CLAIM, "k", 1, CORRAL_LEASED);
   closed(&k);
 }
 
@@ -374,6 +412,17 @@ static void a_map_full_of_live_leases_still_takes_new_ones(void **state) {
   closed(&k);
 }
 
+static void a_map_full_of_marks_still_takes_values(void **state) {
+  (void)state;
+  kit k = opened(address("full-marks", "?size=1m"));
+  char key[32];
+  for (unsigned i = 0; i < 8000; i++) assert_int_equal(invalidate(&k, numbered(key, "k", i), 600000), CORRAL_OK);
+  is_marked(&k, CORRAL_VERB_GET, key, 0, CORRAL_FREE);
+  put(&k, "value", 'x', 100000);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "value", 0), CORRAL_OK);
+  closed(&k);
+}
+
 static void a_value_too_big_is_refused_and_the_old_one_stays(void **state) {
   (void)state;
   kit k = opened(address("too-big", "?size=1m"));
@@ -428,6 +477,10 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   }
   assert_int_equal(status, CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "hangs"));
+  corral_op absent = op_of(CORRAL_VERB_INVALIDATE, "nothing", 0); /* no room to remember it */
+  absent.ttl_ms = 600000;
+  assert_int_equal(run(&k, &absent), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "nothing", 0), CORRAL_EMISS);
   assert_int_equal(verb(&k, CORRAL_VERB_GET, numbered(key, "k", stored - 1), 0), CORRAL_OK);
   kill(reader, SIGKILL);
   ended(reader);
@@ -627,16 +680,19 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_settled_value_is_found_again),
       cmocka_unit_test(one_claim_wins_and_the_other_is_told_what_is_left),
+      cmocka_unit_test(an_invalidation_is_remembered_until_a_fill),
       cmocka_unit_test(a_lease_that_ran_out_goes_to_the_next_and_the_first_is_fenced),
       cmocka_unit_test(operations_of_a_batch_see_each_other),
       cmocka_unit_test(two_corrals_of_a_process_share_one_file),
       cmocka_unit_test(a_killed_leader_is_replaced_at_once),
+      cmocka_unit_test(a_mark_survives_the_leader_that_died_over_it),
       cmocka_unit_test(a_child_that_a_dead_leader_forked_does_not_keep_its_lease),
       cmocka_unit_test(of_many_processes_one_leads_at_a_time),
       cmocka_unit_test(processes_killed_at_any_moment_leave_a_store_that_works),
       cmocka_unit_test(a_process_with_a_larger_map_is_followed),
       cmocka_unit_test(a_full_map_evicts_and_goes_on),
       cmocka_unit_test(a_full_map_of_large_values_evicts_too),
+      cmocka_unit_test(a_map_full_of_marks_still_takes_values),
       cmocka_unit_test(a_map_full_of_live_leases_still_takes_new_ones),
       cmocka_unit_test(a_value_too_big_is_refused_and_the_old_one_stays),
       cmocka_unit_test(a_reader_that_hangs_is_named_and_a_dead_one_is_cleared),

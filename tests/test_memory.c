@@ -15,6 +15,13 @@
 
 #include "support/store_kit.h"
 
+static _Thread_local int no_memory;
+
+/* Every malloc of this program: see CORRAL_TESTS_LINK_memory. */
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size) { return no_memory ? NULL : __real_malloc(size); }
+
 /* ---- the verbs ------------------------------------------------------------------------------------------- */
 
 static void a_settled_value_is_found_again(void **state) {
@@ -57,6 +64,70 @@ static void invalidating_fences_a_fill_under_way(void **state) {
   assert_int_equal(verb(&k, CORRAL_VERB_INVALIDATE, "a", 0), CORRAL_OK);
   assert_int_equal(settle(&k, "a", 1, 'x', 8, NULL), CORRAL_ELOST);
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "a", 0), CORRAL_EMISS);
+  closed(&k);
+}
+
+static void an_invalidation_is_remembered_until_a_fill(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  put(&k, "a", 'x', 1000);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
+  assert_int_equal(settle(&k, "a", 1, 'x', 8, NULL), CORRAL_ELOST);
+  is_marked(&k, CORRAL_VERB_GET, "a", 0, CORRAL_FREE);
+  is_marked(&k, CORRAL_VERB_CLAIM, "a", 2, CORRAL_LEASED);
+  assert_int_equal(verb(&k, CORRAL_VERB_RELEASE, "a", 2), CORRAL_OK);
+  is_marked(&k, CORRAL_VERB_CLAIM, "a", 3, CORRAL_LEASED);
+  assert_int_equal(settle(&k, "a", 3, 'x', 8, NULL), CORRAL_OK);
+  corral_op op = op_of(CORRAL_VERB_GET, "a", 0);
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  assert_true(op.life_ms > 0);
+  done(&op);
+  closed(&k);
+}
+
+static void what_was_never_there_can_be_invalidated_for_a_while(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
+  is_marked(&k, CORRAL_VERB_GET, "a", 0, CORRAL_FREE);
+  assert_int_equal(invalidate(&k, "b", 1), CORRAL_OK);
+  for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "b", 0), CORRAL_EMISS);
+  closed(&k);
+}
+
+static void what_is_remembered_looks_like_a_miss_to_callers(void **state) {
+  (void)state;
+  kit k = opened("memory:marked");
+  corral *c = NULL;
+  corral_error error = {0};
+  corral_inspection seen = {0};
+  corral_value *value = NULL;
+  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:marked"), &error), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "a", 1, &seen, sizeof seen, &error), CORRAL_OK);
+  assert_string_equal(seen.state, "none");
+  assert_true(seen.lease_left_ms <= 0 && seen.retry_left_ms <= 0 && seen.failures == 0);
+  assert_int_equal(corral_get(c, "a", 1, NULL, &value), CORRAL_EMISS);
+  assert_int_equal(corral_set(c, "a", 1, NULL, "new", 3), CORRAL_OK);
+  assert_int_equal(corral_get(c, "a", 1, NULL, &value), CORRAL_OK);
+  corral_value_unref(value);
+  corral_close(c);
+  closed(&k);
+}
+
+static void without_memory_for_a_mark_the_value_goes_all_the_same(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  put(&k, "a", 'x', 1000);
+  no_memory = 1;
+  int present = invalidate(&k, "a", 60000), absent = invalidate(&k, "b", 60000);
+  no_memory = 0;
+  assert_int_equal(present, CORRAL_OK);
+  assert_int_equal(absent, CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "a", 0), CORRAL_EMISS);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "b", 0), CORRAL_EMISS);
   closed(&k);
 }
 
@@ -193,6 +264,15 @@ static void nothing_but_leases_is_bounded_too(void **state) {
   closed(&k);
 }
 
+static void nothing_but_marks_is_bounded_too(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=64k");
+  char key[32];
+  for (unsigned i = 0; i < 3000; i++) assert_int_equal(invalidate(&k, numbered(key, "mark", i), 60000), CORRAL_OK);
+  assert_in_range(count_present(&k, "mark", 3000), 50, 400);
+  closed(&k);
+}
+
 static void a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old(void **state) {
   (void)state;
   kit k = opened("memory:?size=64m");
@@ -282,6 +362,10 @@ int main(void) {
       cmocka_unit_test(a_settled_value_is_found_again),
       cmocka_unit_test(one_claim_wins_and_the_other_is_told_what_is_left),
       cmocka_unit_test(invalidating_fences_a_fill_under_way),
+      cmocka_unit_test(an_invalidation_is_remembered_until_a_fill),
+      cmocka_unit_test(what_was_never_there_can_be_invalidated_for_a_while),
+      cmocka_unit_test(what_is_remembered_looks_like_a_miss_to_callers),
+      cmocka_unit_test(without_memory_for_a_mark_the_value_goes_all_the_same),
       cmocka_unit_test(a_reader_keeps_its_bytes_while_the_header_changes),
       cmocka_unit_test(a_claim_that_has_the_payload_gets_the_header_alone),
       cmocka_unit_test(a_name_is_shared_and_no_name_is_private),
@@ -291,6 +375,7 @@ int main(void) {
       cmocka_unit_test(a_value_that_is_asked_for_survives_a_scan),
       cmocka_unit_test(a_live_lease_is_not_evicted),
       cmocka_unit_test(nothing_but_leases_is_bounded_too),
+      cmocka_unit_test(nothing_but_marks_is_bounded_too),
       cmocka_unit_test(a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old),
       cmocka_unit_test(a_value_whose_life_is_over_is_gone),
       cmocka_unit_test(threads_see_whole_values_and_one_leader),

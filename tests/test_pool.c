@@ -5,6 +5,17 @@
 #define crl_pool_free own_pool_free
 #define crl_pool_perform own_pool_perform
 #define crl_pool_info own_pool_info
+#define crl_pool_route own_pool_route
+#define crl_pool_perform_probe own_pool_perform_probe
+#define crl_lane_new own_lane_new
+#define crl_lane_free own_lane_free
+#define crl_lane_perform own_lane_perform
+#define crl_lane_self_probing own_lane_self_probing
+#define crl_lane_probe_at own_lane_probe_at
+#define crl_lane_failures own_lane_failures
+#define crl_lane_probe own_lane_probe
+#define crl_lane_perform_probe own_lane_perform_probe
+#include "lane.c" /* NOLINT(bugprone-suspicious-include) */
 #include "pool.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include <setjmp.h>
@@ -23,6 +34,7 @@ typedef struct fake {
   int gate;              /* closed: batches stand at it */
   int at_gate;
   int refuse;            /* connecting fails */
+  int refuse_server;     /* to this server only, if there are several; -1 none */
   int break_next;        /* so many batches break the handle, */
   int broken_status;     /* and leave this status */
   int connects, disconnects, open, most_open, inside, most_inside, closed;
@@ -39,17 +51,28 @@ static int fake_open(const corral_host *host, const corral_uri *uri, void **ret,
 
 static void fake_close(void *store) { ((fake *)store)->closed++; }
 
-static int fake_connect(void *store, int64_t deadline, void **ret, corral_error *error) {
+static int fake_connect_server(void *store, size_t server, int64_t deadline, void **ret, corral_error *error) {
   fake *f = store;
   (void)deadline;
   pthread_mutex_lock(&f->mutex);
   f->connects++;
-  int refused = f->refuse;
+  pthread_cond_broadcast(&f->changed);
+  int refused = f->refuse || f->refuse_server == (int)server;
   if (!refused && ++f->open > f->most_open) f->most_open = f->open;
   pthread_mutex_unlock(&f->mutex);
   if (refused) return crl_status_fail(error, CORRAL_EUNAVAILABLE, "refused");
   *ret = f;
   return CORRAL_OK;
+}
+
+static int fake_connect(void *store, int64_t deadline, void **ret, corral_error *error) {
+  return fake_connect_server(store, 0, deadline, ret, error);
+}
+
+/* Keys of an odd length live on server 1. */
+static size_t fake_route(void *store, const void *key, size_t key_len) {
+  (void)store, (void)key;
+  return key_len % 2;
 }
 
 static void fake_disconnect(void *handle) {
@@ -86,20 +109,42 @@ static const corral_store handled = {.size = sizeof handled, .abi = CORRAL_PLUGI
                                      .name = "fake", .schemes = "fake", .open = fake_open, .close = fake_close,
                                      .connect = fake_connect, .disconnect = fake_disconnect, .perform = fake_perform};
 
-static crl_events events;
+static const corral_store spread = {.size = sizeof spread, .abi = CORRAL_PLUGIN_ABI, .threads = CORRAL_THREADS_HANDLE,
+                                    .name = "fake", .schemes = "fake", .open = fake_open, .close = fake_close,
+                                    .connect = fake_connect, .disconnect = fake_disconnect, .perform = fake_perform,
+                                    .route = fake_route, .connect_server = fake_connect_server};
 
-static crl_pool *pool_of(int64_t handles, int64_t rest_ms) {
+static crl_events events;
+static _Atomic int returns, return_works;
+
+/* Offers one thing to a server that is back. */
+static int on_return(void *arg, crl_pool *pool, size_t server) {
+  corral_op op = {.verb = CORRAL_VERB_INVALIDATE, .key = "back", .key_len = 4};
+  (void)arg;
+  returns++;
+  assert_int_equal(crl_pool_perform_probe(pool, server, &op, 1), 1);
+  return return_works;
+}
+
+static crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t handles, int64_t rest_ms) {
   memset(&the_fake, 0, sizeof the_fake);
   memset(&events, 0, sizeof events);
   pthread_mutex_init(&the_fake.mutex, NULL);
   pthread_cond_init(&the_fake.changed, NULL);
   the_fake.broken_status = CORRAL_EUNKNOWN;
-  crl_pool_options options = {.plugin = &handled, .store = &the_fake, .info = {.size = sizeof options.info, .max_record = 1 << 20, .handles = 2},
+  the_fake.refuse_server = -1;
+  returns = 0;
+  return_works = 1;
+  crl_pool_options options = {.plugin = plugin, .store = &the_fake,
+                              .info = {.size = sizeof options.info, .max_record = 1 << 20, .handles = 2, .servers = servers},
+                              .probe_key = "probe", .on_return = on_return,
                               .handles = handles, .op_ms = FAR, .breaker_failures = 3, .breaker_rest_ms = rest_ms, .events = &events};
   crl_pool *pool = crl_pool_new(&options);
   assert_non_null(pool);
   return pool;
 }
+
+static crl_pool *pool_of(int64_t handles, int64_t rest_ms) { return pool_with(&handled, 1, handles, rest_ms); }
 
 static void pool_end(crl_pool *pool) {
   crl_pool_free(pool);
@@ -124,10 +169,11 @@ static void until_at_gate(int count) {
 
 static void until_queued(crl_pool *pool, int count) {
   for (int queued = -1; queued != count; sched_yield()) {
-    pthread_mutex_lock(&pool->mutex);
+    crl_lane *lane = pool->lanes[0];
+    pthread_mutex_lock(&lane->mutex);
     queued = 0;
-    for (const request *r = pool->head; r != NULL; r = r->next) queued++;
-    pthread_mutex_unlock(&pool->mutex);
+    for (const request *r = lane->head; r != NULL; r = r->next) queued++;
+    pthread_mutex_unlock(&lane->mutex);
   }
 }
 
@@ -337,43 +383,144 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
   pool_end(pool);
 }
 
-static void let_rest_end(crl_pool *pool) {
+/* The prober finds a server's rest over. */
+static void let_rest_end(crl_pool *pool, size_t server) {
+  crl_lane *lane = pool->lanes[server];
+  pthread_mutex_lock(&lane->mutex);
+  lane->breaker.rest_until = 0;
+  pthread_mutex_unlock(&lane->mutex);
   pthread_mutex_lock(&pool->mutex);
-  pool->rest_until = 0;
+  pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);
 }
 
-static void after_the_rest_one_call_probes_and_the_others_do_not_wait_for_it(void **state) {
+static void until_connects(int count) {
+  pthread_mutex_lock(&the_fake.mutex);
+  while (the_fake.connects < count) pthread_cond_wait(&the_fake.changed, &the_fake.mutex);
+  pthread_mutex_unlock(&the_fake.mutex);
+}
+
+static void until_event(corral_event event, unsigned count) {
+  while (atomic_load(&events.count[event]) < count) sched_yield();
+}
+
+static void until_resting(crl_pool *pool) {
+  for (int probing = 1; probing; sched_yield()) {
+    pthread_mutex_lock(&pool->lanes[0]->mutex);
+    probing = pool->lanes[0]->breaker.probing;
+    pthread_mutex_unlock(&pool->lanes[0]->mutex);
+  }
+}
+
+static void after_the_rest_a_thread_probes_and_no_caller_waits_for_it(void **state) {
   (void)state;
   crl_pool *pool = pool_of(2, FAR);
-  caller probe;
   the_fake.refuse = 1;
   for (int i = 0; i < 3; i++) one(pool, CORRAL_VERB_GET);
-  let_rest_end(pool);
-  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* the probe fails: another rest */
+  let_rest_end(pool, 0);
+  until_connects(4);
+  until_resting(pool); /* the probe failed: another rest */
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
   assert_int_equal(the_fake.connects, 4);
-  let_rest_end(pool);
-  the_fake.refuse = 0;
   set_gate(1);
-  start(&probe, pool, op_of(CORRAL_VERB_GET, 1));
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.refuse = 0;
+  pthread_mutex_unlock(&the_fake.mutex);
+  let_rest_end(pool, 0);
   until_at_gate(1);
-  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* half open: one probe */
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* half open */
   assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 0);
   set_gate(0);
-  pthread_join(probe.thread, NULL);
-  assert_int_equal(probe.op.status, CORRAL_OK);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 1);
+  until_event(CORRAL_EVENT_STORE_UP, 1);
+  assert_int_equal(returns, 1);
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(the_fake.connects, 5); /* over the probe's handle */
   assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void a_server_that_fails_what_is_offered_to_it_rests_again(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse = 1;
+  return_works = 0;
+  for (int i = 0; i < 3; i++) one(pool, CORRAL_VERB_GET);
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.refuse = 0;
+  pthread_mutex_unlock(&the_fake.mutex);
+  let_rest_end(pool, 0);
+  until_connects(4);
+  until_resting(pool);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  return_works = 1;
+  let_rest_end(pool, 0);
+  until_event(CORRAL_EVENT_STORE_UP, 1);
+  assert_int_equal(returns, 2);
+  pool_end(pool);
+}
+
+/* ---- several servers ----------------------------------------------------------------------------------------------------- */
+
+static void a_sick_server_costs_the_keys_of_the_others_nothing(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  the_fake.refuse_server = 1;
+  corral_op odd = op_of(CORRAL_VERB_GET, 1), even = op_of(CORRAL_VERB_GET, 2);
+  for (int i = 0; i < 5; i++) {
+    crl_pool_perform(pool, &odd, 1, INT64_MAX);
+    crl_pool_perform(pool, &even, 1, INT64_MAX);
+    assert_int_equal(odd.status, CORRAL_EUNAVAILABLE);
+    assert_int_equal(even.status, CORRAL_OK);
+  }
+  assert_int_equal(the_fake.connects, 3 + 1);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void a_batch_is_split_by_server_and_each_operation_gets_its_own_result(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  corral_op ops[6];
+  the_fake.refuse_server = 1;
+  for (size_t i = 0; i < 6; i++) ops[i] = op_of(CORRAL_VERB_GET, i + 1);
+  crl_pool_perform(pool, ops, 6, INT64_MAX);
+  for (size_t i = 0; i < 6; i++) {
+    assert_int_equal(ops[i].status, i % 2 == 0 ? CORRAL_EUNAVAILABLE : CORRAL_OK);
+    if (i % 2 == 1) assert_int_equal(ops[i].life_ms, i + 1);
+  }
+  assert_int_equal(the_fake.batch_count, 1);
+  assert_int_equal(the_fake.batches[0], 3);
+  pool_end(pool);
+}
+
+static void a_server_that_is_back_is_told_apart_from_one_that_is_not(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  corral_op odd = op_of(CORRAL_VERB_GET, 1), even = op_of(CORRAL_VERB_GET, 2);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 3; i++) {
+    crl_pool_perform(pool, &odd, 1, INT64_MAX);
+    crl_pool_perform(pool, &even, 1, INT64_MAX);
+  }
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.refuse = 0;
+  pthread_mutex_unlock(&the_fake.mutex);
+  let_rest_end(pool, 1);
+  until_event(CORRAL_EVENT_STORE_UP, 1);
+  crl_pool_perform(pool, &odd, 1, INT64_MAX);
+  crl_pool_perform(pool, &even, 1, INT64_MAX);
+  assert_int_equal(odd.status, CORRAL_OK);
+  assert_int_equal(even.status, CORRAL_EUNAVAILABLE);
   pool_end(pool);
 }
 
 static void without_memory_the_store_stays_its_caller_s(void **state) {
   (void)state;
-  crl_pool_options options = {.plugin = &handled, .store = &the_fake, .events = &events};
+  crl_pool_options options = {.plugin = &handled, .store = &the_fake, .events = &events, .info = {.servers = 1}};
   the_fake.closed = 0;
   crl_alloc_countdown = 0;
+  assert_null(crl_pool_new(&options));
+  crl_alloc_countdown = 1; /* the lane's */
   assert_null(crl_pool_new(&options));
   assert_int_equal(the_fake.closed, 0);
 }
@@ -391,7 +538,11 @@ int main(void) {
       cmocka_unit_test(a_fresh_handle_that_breaks_is_not_tried_again),
       cmocka_unit_test(after_failures_in_a_row_the_store_is_left_to_rest),
       cmocka_unit_test(a_success_between_keeps_the_breaker_closed),
-      cmocka_unit_test(after_the_rest_one_call_probes_and_the_others_do_not_wait_for_it),
+      cmocka_unit_test(after_the_rest_a_thread_probes_and_no_caller_waits_for_it),
+      cmocka_unit_test(a_server_that_fails_what_is_offered_to_it_rests_again),
+      cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
+      cmocka_unit_test(a_batch_is_split_by_server_and_each_operation_gets_its_own_result),
+      cmocka_unit_test(a_server_that_is_back_is_told_apart_from_one_that_is_not),
       cmocka_unit_test(without_memory_the_store_stays_its_caller_s),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);

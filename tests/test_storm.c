@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/herd_lab.h"
+#include "support/memcached_server.h"
 #include "support/redis_server.h"
 
 enum { PROCESSES = 4, THREADS = 50, ROUNDS = 20, FAILING = 16, WAITERS = 50 };
@@ -21,6 +22,17 @@ static const char *redis_uri(void) {
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
   return redis_server_unix_uri(server);
+}
+
+static memcached_server *pair[2];
+
+/* Two servers as one store. */
+static const char *memcached_uri(void) {
+  static char uri[96];
+  if (pair[0] == NULL || pair[1] == NULL) skip();
+  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  return uri;
 }
 
 /* ---- 4 x 50 on a cold key -------------------------------------------------------------------------------- */
@@ -65,6 +77,12 @@ static void two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_t
   check_one_compute_per_round(lab_new(), redis_server_uri(server));
 }
 
+static void two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  check_one_compute_per_round(lab_new(), uri);
+}
+
 /* ---- a failing origin ------------------------------------------------------------------------------------ */
 
 static void ask_a_dead_origin(lab_seat *seat) {
@@ -98,6 +116,12 @@ static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_lmd
 static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
+  check_one_failing_compute(lab_new(), uri);
+}
+
+static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
   check_one_failing_compute(lab_new(), uri);
 }
 
@@ -149,12 +173,16 @@ int main(void) {
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_lmdb),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp),
+      cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers),
+      cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_memcached),
       cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_lmdb),
       cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_redis),
       cmocka_unit_test(fifty_waiting_threads_cost_the_server_the_polls_of_one),
   };
   redis_server_start(&server, NULL);
+  for (int i = 0; i < 2; i++) memcached_server_start(&pair[i], NULL);
   int failed = cmocka_run_group_tests_name("storm", tests, NULL, NULL);
   redis_server_stop(server);
+  for (int i = 0; i < 2; i++) memcached_server_stop(pair[i]);
   return failed;
 }

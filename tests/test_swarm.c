@@ -72,6 +72,8 @@ typedef struct world {
   size_t events;
   pilot pilots[PROCESSES * FLIGHTS];
   int64_t paused_until[PROCESSES];
+  int ladder;               /* elections begin on the hosts, of which each has half of the processes */
+  pilot *host_holder[2];
   corral_policy policy;
   /* the store */
   uint8_t record[1024];
@@ -326,6 +328,21 @@ static void check_answer(world *w, const pilot *p) {
   w->verdicts += f->answer == CRL_ANSWER_VERDICT;
 }
 
+static pilot **host_of(world *w, const pilot *p) { return &w->host_holder[(p - w->pilots) / FLIGHTS * 2 / PROCESSES]; }
+
+static void ask_host(world *w, pilot *p, event *later) {
+  pilot **holder = host_of(w, p);
+  if (*holder == NULL) *holder = p;
+  later->told.status = *holder == p ? CORRAL_OK : CORRAL_EBUSY;
+  later->at = w->now;
+  plan_event(w, later);
+}
+
+/* The flight has no more use for its host's lock, or died. */
+static void leave_host(world *w, pilot *p) {
+  if (*host_of(w, p) == p) *host_of(w, p) = NULL;
+}
+
 static void perform_ask(world *w, pilot *p) {
   event later = {.what = TOLD, .flight = (int)(p - w->pilots), .life = p->life};
   p->ask_number++;
@@ -338,8 +355,12 @@ static void perform_ask(world *w, pilot *p) {
     case CRL_ASK_COMPUTE: start_compute(w, p); break;
     case CRL_ASK_WAIT:
       later.at = chance(w, 10) ? between(w, w->now, p->flight.until) : p->flight.until;
+      if (p->flight.at_host && chance(w, 50)) later.at = w->now < p->flight.until ? w->now + 1 : p->flight.until;
       plan_event(w, &later);
       break;
+    case CRL_ASK_HOST: ask_host(w, p, &later); break;
+    case CRL_ASK_SLOT:
+    case CRL_ASK_HELD: fail_msg("an ask that this world does not know"); break;
     case CRL_ASK_ANSWER:
       check_answer(w, p);
       later.at = w->now;
@@ -376,6 +397,7 @@ static void on_told(world *w, event *e) {
     p->found_floor = p->floor;
   }
   p->ask = crl_flight_step(&p->flight, &e->told);
+  if (!p->flight.on_host) leave_host(w, p);
   perform_ask(w, p);
 }
 
@@ -398,7 +420,8 @@ static void on_take_off(world *w) {
   p->life = life;
   p->flying = 1;
   p->deadline = w->now + WAIT_MS;
-  crl_flight_plan plan = {.deadline = p->deadline, .dice = roll(w), .can_compute = !chance(w, 5), .background = chance(w, 50) != 0};
+  crl_flight_plan plan = {.deadline = p->deadline, .dice = roll(w), .can_compute = !chance(w, 5), .background = chance(w, 50) != 0,
+                          .ladder = w->ladder != 0};
   p->ask = crl_flight_start(&p->flight, &w->policy, &plan);
   perform_ask(w, p);
 }
@@ -406,7 +429,10 @@ static void on_take_off(world *w) {
 static void on_kill(world *w) {
   int process = (int)between(w, 0, PROCESSES - 1);
   event again = {.at = w->now + between(w, 50, 600), .what = KILL};
-  for (int i = 0; i < FLIGHTS; i++) w->pilots[process * FLIGHTS + i].flying = 0;
+  for (int i = 0; i < FLIGHTS; i++) {
+    w->pilots[process * FLIGHTS + i].flying = 0;
+    leave_host(w, &w->pilots[process * FLIGHTS + i]);
+  }
   w->kills++;
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
@@ -456,6 +482,7 @@ static world *live(uint64_t seed, control broken) {
   w->now = 1;
   w->policy = (corral_policy){.size = sizeof w->policy, .ttl_ms = between(w, 20, 600), .retry_ms = 60, .retry_max_ms = 200,
                               .lease_ms = LEASE_MS, .poll_ms = 2, .poll_max_ms = 40};
+  w->ladder = chance(w, 50);
   w->policy.swr_ms = chance(w, 50) ? between(w, 1, 300) : 0;
   w->policy.sie_ms = chance(w, 50) ? between(w, 1, 600) : 0;
   static const what first[] = {TAKE_OFF, KILL, PAUSE, CHANGE};

@@ -31,7 +31,13 @@
   X(STORE_UP, "store_up", "the store answers again")                                                            \
   X(DEGRADED, "degraded", "a compute ran without the store's election")                                         \
   X(CORRUPT, "corrupt", "a stored record was damaged, or another key's, and was ignored")                       \
-  X(FOREIGN, "foreign", "a key of the store holds data that corral did not write")
+  X(FOREIGN, "foreign", "a key of the store holds data that corral did not write")                              \
+  X(HOST_WAIT, "host_wait", "a flight waited for a leader on its own host")                                     \
+  X(HOST_ERROR, "host_error", "the host's lock can't be used: elections go on without it")                      \
+  X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")                  \
+  X(HELD, "held", "a fill, or an invalidation, was kept for the return of the store")                           \
+  X(HELD_HIT, "held_hit", "a value that this process holds was served while the store is away")                 \
+  X(OFFERED, "offered", "what was held was stored when the store was back")
 
 #ifdef __cplusplus
 extern "C" {

@@ -76,7 +76,7 @@ typedef enum corral_verb {
   CORRAL_VERB_RELEASE,    /* end the lease if it is this token's; with a verdict left in its place, if one is given */
   CORRAL_VERB_EXTEND,     /* lengthen the lease if it is this token's */
   CORRAL_VERB_INVALIDATE, /* value and lease vanish together; that it happened is remembered for a while */
-  CORRAL_VERB_EXPIRE      /* the soft life and any lease end; the payload stays. Without payload: INVALIDATE */
+  CORRAL_VERB_EXPIRE      /* the soft life and any lease end; payload or INVALIDATED stay. Without both: the key goes */
 } corral_verb;
 
 /* One operation. The host sets the first part and presets status to CORRAL_EUNKNOWN; the plugin sets the second. */
@@ -88,7 +88,8 @@ typedef struct corral_op {
   const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND */
   int64_t lease_ms;      /* CLAIM, EXTEND: from now, store time. RELEASE with a verdict: how long it rules */
   int64_t ttl_ms;        /* SETTLE: the record's life. RELEASE with a verdict and no payload: how long to keep the key.
-                            INVALIDATE: how long to remember it by a header alone, FREE and INVALIDATED; 0: not at all */
+                            INVALIDATE: how long to remember it by a header alone, FREE and INVALIDATED; 0: not at all.
+                            Where that finds no room the key is removed instead, which is OK too */
   const uint8_t *record; /* SETTLE: header (FREE) and envelope. CLAIM: a header with note and cost_ms to take over.
                             RELEASE: NULL, or a header with note, code and failures: the verdict */
   size_t record_len;
@@ -170,6 +171,8 @@ typedef struct corral_host {
   /* 64 and 128 bits of XXH3 of some bytes. */
   uint64_t (*hash64)(const void *data, size_t size);
   void (*hash128)(const void *data, size_t size, uint8_t hash[16]);
+  /* The wall clock, ms since 1970. It may jump: for stores whose servers know no better time, and then read once. */
+  int64_t (*wall_ms)(void);
 } corral_host;
 
 /* ---- what the plugin offers ------------------------------------------------------------------------------ */

@@ -150,11 +150,11 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 }
 
 static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
-  put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : 0);
+  put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : id == CRL_REDIS_INVALIDATE ? 1 : 0);
   put_key(h, op);
-  if (id != CRL_REDIS_EXTEND) return;
-  put_token(h, op);
-  crl_redis_out_number(&h->out, op->lease_ms);
+  if (id == CRL_REDIS_EXTEND) put_token(h, op);
+  if (id == CRL_REDIS_EXTEND) crl_redis_out_number(&h->out, op->lease_ms);
+  if (id == CRL_REDIS_INVALIDATE) crl_redis_out_number(&h->out, op->ttl_ms);
 }
 
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -194,6 +194,7 @@ static int nonsense(const crl_redis_handle *h, corral_op *op) {
 /* Life and lease by header, TTL and the server's time. */
 static void judge(corral_op *op, const corral_header *header, int payload, int64_t pttl, int clock_known, int64_t now) {
   op->life_ms = op->until_ms = 0;
+  if ((header->flags & CORRAL_FLAG_INVALIDATED) != 0) payload = 0;
   if (payload && header->life_end == 0) op->life_ms = pttl >= -1 ? pttl : 0;
   else if (payload && !clock_known) op->life_ms = -1;
   else if (payload && header->life_end > now) op->life_ms = header->life_end - now;

@@ -36,11 +36,14 @@
   "  magic, state, flags, gap, token, till, since, life, cost, code, fails, gap2, note =\n"         \
   "    struct.unpack(layout, got)\n"                                                                \
   "end\n"                                                                                           \
-  "local payload = #got > 128 and (life == 0 or life > now)\n"                                      \
+  "local gone = flags % 4 >= 2\n"                                                                   \
+  "local mark = gone and life > now\n"                                                              \
+  "local payload = not gone and #got > 128 and (life == 0 or life > now)\n"                         \
   "local holds = state == 1 and token == ARGV[1]\n"                                                 \
   "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"
 
-/* Writes the header back; a key without payload is the header alone and lives `keep` ms. Returns an error or nil. */
+/* Writes the header back; a key without payload is the header alone and lives `keep` ms, or as long as its mark. Returns
+ * an error or nil. */
 #define WRITE                                                                                       \
   "local head\n"                                                                                    \
   "local function pack()\n"                                                                         \
@@ -59,6 +62,7 @@
   "    pack()\n"                                                                                    \
   "    return e or bad(call('SETRANGE', k, 0, head))\n"                                             \
   "  end\n"                                                                                         \
+  "  if mark then keep = math.max(keep, life - now) else life, flags = 0, 0 end\n"                  \
   "  ttl = math.max(keep, 1)\n"                                                                     \
   "  if not absent then e = bad(call('PEXPIRE', k, ttl)) end\n"                                     \
   "  pack()\n"                                                                                      \
@@ -75,7 +79,7 @@ static const char claim_text[] = PRELUDE WRITE
     "  state, token, since, till = 1, ARGV[1], now, now + ARGV[2]\n"
     "  cost, note = zeros(4), zeros(64)\n"
     "  if ARGV[3] ~= '' then cost, note = string.sub(ARGV[3], 49, 52), string.sub(ARGV[3], 65, 128) end\n"
-    "  if not payload then life, flags, whole = 0, 0, false end\n"
+    "  whole = payload\n"
     "  local e = write(tonumber(ARGV[2]))\n"
     "  if e then return e end\n"
     "end\n"
@@ -112,7 +116,7 @@ static const char release_text[] = PRELUDE WRITE
     "  state, since, till = 2, now, now + ARGV[3]\n"
     "  code, fails, note = string.sub(ARGV[2], 53, 56), string.sub(ARGV[2], 57, 60), string.sub(ARGV[2], 65, 128)\n"
     "  e = write(math.max(tonumber(ARGV[3]), tonumber(ARGV[4])))\n"
-    "elseif payload then\n"
+    "elseif payload or mark then\n"
     "  e = write(1)\n"
     "else\n"
     "  e = bad(call('UNLINK', k))\n"
@@ -127,22 +131,31 @@ static const char extend_text[] = PRELUDE WRITE
 
 static const char expire_text[] = PRELUDE WRITE
     "if absent then return {0, now} end\n"
-    "if not payload then return bad(call('UNLINK', k)) or {0, now} end\n"
+    "if not payload and not mark then return bad(call('UNLINK', k)) or {0, now} end\n"
     "free()\n"
-    "if flags % 2 == 0 then flags = flags + 1 end\n"
+    "if payload and flags % 2 == 0 then flags = flags + 1 end\n"
     "return write(1) or {0, now}\n";
 
-static const char invalidate_text[] = PRELUDE
+/* ARGV: how long to remember it. Whatever stands in the way of the mark, such as want of memory, must not keep the value
+ * alive. */
+static const char invalidate_text[] = PRELUDE WRITE
+    "local keep = tonumber(ARGV[1])\n"
+    "if keep > 0 then\n"
+    "  if mark then keep = math.max(keep, life - now) end\n"
+    "  free()\n"
+    "  flags, life, fails, payload, mark = 2, now + keep, zeros(4), false, true\n"
+    "  if not write(keep) then return {0, now} end\n"
+    "end\n"
     "return bad(call('UNLINK', k)) or {0, now}\n";
 
 static const crl_redis_script scripts[CRL_REDIS_SCRIPTS] = {
-    [CRL_REDIS_CLAIM] = {"c53702e243530274ced936f76465ccf967cb5835", claim_text},
-    [CRL_REDIS_SETTLE] = {"9b6df72f6136d898b3800a2e662f5225e9ecd487", settle_text},
-    [CRL_REDIS_STAGE] = {"8f11e91167518cd48cfa2a055530f6ccc62671ae", stage_text},
-    [CRL_REDIS_RELEASE] = {"20c43f90c7140e9b2e1d5d562d8bdfc82602037a", release_text},
-    [CRL_REDIS_EXTEND] = {"c141949121dda8d738941a1d725c52ee2e93c543", extend_text},
-    [CRL_REDIS_EXPIRE] = {"12c5e8be9698c90e30d71c2e0d249bf8dd239212", expire_text},
-    [CRL_REDIS_INVALIDATE] = {"a6a261cad6fcddd7c8169da515e2d41609c43711", invalidate_text},
+    [CRL_REDIS_CLAIM] = {"0945f6b8f38efe23b736a2aa6b28e963e14e786e", claim_text},
+    [CRL_REDIS_SETTLE] = {"fb5caa7219e78d947c938759047076cf2d0be8e0", settle_text},
+    [CRL_REDIS_STAGE] = {"926db8c1be1e521a6acf397f3bdf0685321188e2", stage_text},
+    [CRL_REDIS_RELEASE] = {"33a2c8309603c91dcfdd082fd2c058e50c9bdfc9", release_text},
+    [CRL_REDIS_EXTEND] = {"b23e98967d118de6c840415c2bb0550f4700b51e", extend_text},
+    [CRL_REDIS_EXPIRE] = {"7a0033b12e2fef48b85d80f1df4141017ab542ff", expire_text},
+    [CRL_REDIS_INVALIDATE] = {"b83f05c0a84d3ce08bc9e015e9d3c419bf272309", invalidate_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) { return &scripts[id]; }

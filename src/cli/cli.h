@@ -35,6 +35,7 @@ typedef struct cli_globals {
   const char *store;
   const char *name_space; /* NULL for none */
   bool store_given;       /* --store or CORRAL_STORE, not the default */
+  bool no_host_lock;      /* the ladder begins at the store */
   bool json;
   bool quiet;
   bool verbose;
@@ -86,13 +87,17 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- the rest ---- */
 
-/* Opens the corral of the global options, with events on stderr when verbose. Says what was wrong. With `goes_on` also, once,
- * what is wrong with the store later. */
-bool cli_open(const cli_globals *cli, bool goes_on, corral **ret);
+/* Opens the corral of the global options and of *more, whose store, namespace, hook and host_lock are set here, with events on
+ * stderr when verbose. Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
+bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
 /* All of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
 int cli_finish(int exit_status);
+/* nested.c: whether a process above this one is computing that key. */
+bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
+/* Tells so to the commands that this process starts from now on. */
+void cli_nest(const cli_globals *cli, const void *key, size_t key_len);
 /* Milliseconds and nanoseconds of the monotonic clock. */
 int64_t cli_now_ms(void);
 int64_t cli_now_ns(void);

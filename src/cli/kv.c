@@ -51,7 +51,7 @@ int cli_get(const cli_globals *cli, int argc, char **argv) {
   int status = parse_plain("get", argc, argv, 1, 1);
   corral *c = NULL;
   if (status >= 0) return status;
-  if (!cli_open(cli, false, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
   status = get(c, argv[optind]);
   corral_close(c);
   return status;
@@ -96,7 +96,7 @@ static char *read_stdin(size_t *ret_size) {
 
 static int set(const cli_globals *cli, const char *key, corral_policy *policy, const void *data, size_t size) {
   corral *c = NULL;
-  if (!cli_open(cli, false, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
   corral_error error = {0};
   policy->error = &error;
   int status = corral_set(c, key, strlen(key), policy, data, size);
@@ -159,7 +159,7 @@ static int each_key(const cli_globals *cli, const char *name, int argc, char **a
   int exit_status = parse_plain(name, argc, argv, 1, argc);
   corral *c = NULL;
   if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, false, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
   exit_status = CLI_OK;
   for (int i = optind; i < argc; i++) {
     corral_error error = {0};
@@ -264,7 +264,7 @@ int cli_inspect(const cli_globals *cli, int argc, char **argv) {
   int exit_status = parse_plain("inspect", argc, argv, 1, 1);
   corral *c = NULL;
   if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, false, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
   const char *key = argv[optind];
   corral_error error = {0};
   corral_inspection inspection = {0};

@@ -21,10 +21,11 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
 
-enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON };
+enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK };
 
 static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
+    {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK},
     {"json", no_argument, NULL, OPT_JSON},         {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},   {0},
@@ -90,6 +91,7 @@ static int parse(cli_globals *cli, int argc, char **argv) {
       case -1: return -1;
       case OPT_STORE: cli->store = optarg; break;
       case OPT_NAMESPACE: cli->name_space = optarg; break;
+      case OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
       case OPT_JSON: cli->json = true; break;
       case 'q':
         cli->quiet = true;
@@ -123,6 +125,7 @@ int main(int argc, char **argv) {
   cli_globals cli = {
       .store = env_text("CORRAL_STORE"),
       .name_space = env_text("CORRAL_NAMESPACE"),
+      .no_host_lock = env_switch("CORRAL_NO_HOST_LOCK"),
       .json = env_switch("CORRAL_JSON"),
       .quiet = env_switch("CORRAL_QUIET"),
       .verbose = env_switch("CORRAL_VERBOSE"),

@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_KEY, OPT_TTL, OPT_STALE, OPT_WAIT, OPT_LEASE, OPT_COMPUTE, OPT_CACHE_FAILURES, OPT_ENV };
+enum { OPT_HELP = 256, OPT_KEY, OPT_TTL, OPT_STALE, OPT_WAIT, OPT_LEASE, OPT_COMPUTE, OPT_CACHE_FAILURES, OPT_ENV, OPT_AWAY,
+       OPT_FLEET_MAX, OPT_ORIGIN };
 enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
 
 enum {
@@ -51,6 +52,9 @@ typedef struct run {
   int64_t lease_ms;
   int64_t limit_ms;
   int64_t failures_ms;
+  int64_t when_away;
+  int64_t fleet_max; /* 0: no limit */
+  const char *origin;
   run_child child;   /* what this process ran; how is RUN_NOT when it didn't */
   corral_fill *fill; /* while the command runs */
 } run;
@@ -115,6 +119,9 @@ static const struct option longs[] = {
     {"lease", required_argument, NULL, OPT_LEASE},
     {"cache-failures", required_argument, NULL, OPT_CACHE_FAILURES},
     {"force", no_argument, NULL, OPT_FORCE},
+    {"away", required_argument, NULL, OPT_AWAY},
+    {"fleet-max", required_argument, NULL, OPT_FLEET_MAX},
+    {"origin", required_argument, NULL, OPT_ORIGIN},
     {"help", no_argument, NULL, OPT_HELP},
     {0},
 };
@@ -139,6 +146,14 @@ static bool key_option(run *r, int option) {
   return true;
 }
 
+static bool away(run *r, const char *text) {
+  bool fail = strcmp(text, "fail") == 0;
+  r->when_away = fail ? CORRAL_AWAY_ERROR : CORRAL_AWAY_COMPUTE;
+  if (fail || strcmp(text, "run") == 0) return true;
+  cli_say("run: --away: '%s' is not accepted: run or fail is", text);
+  return false;
+}
+
 static bool set_option(run *r, int option) {
   switch (option) {
     case OPT_KEY:
@@ -151,6 +166,9 @@ static bool set_option(run *r, int option) {
     case OPT_COMPUTE: return cli_duration("run: --compute", optarg, 10, day_ms, &r->limit_ms);
     case OPT_LEASE: return cli_duration("run: --lease", optarg, 50, 3600000, &r->lease_ms);
     case OPT_CACHE_FAILURES: return cli_duration("run: --cache-failures", optarg, 0, day_ms, &r->failures_ms);
+    case OPT_AWAY: return away(r, optarg);
+    case OPT_FLEET_MAX: return cli_count("run: --fleet-max", optarg, 1, 256, &r->fleet_max);
+    case OPT_ORIGIN: r->origin = optarg; return true;
     case OPT_FORCE: r->force = true; return true;
     default: return false;
   }
@@ -175,6 +193,8 @@ static int parse(run *r, int argc, char **argv) {
   if (r->key.size > KEY_ROOM)
     return cli_fail("run: the key has %zu bytes: at most %d are accepted (--key names a shorter one)", r->key.size,
                     KEY_ROOM);
+  if (r->origin != NULL && r->fleet_max == 0)
+    return cli_fail("run: --origin names what --fleet-max limits: give that too");
   if (r->wait_ms == 0) r->wait_ms = r->limit_ms;
   return -1;
 }
@@ -297,6 +317,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   (void)key_len;
   run_child_close(&r->child);
   r->fill = fill;
+  cli_nest(r->cli, r->key.bytes, r->key.size);
   run_child_do(&r->child, r->command, r->limit_ms, stop_wanted, r);
   r->fill = NULL;
   if (r->child.how == RUN_INTERRUPTED) die_of(r->child.number);
@@ -404,7 +425,7 @@ static int ask(run *r, corral *c) {
   corral_error error = {0};
   corral_policy *policy =
       CORRAL_POLICY(.ttl_ms = r->ttl_ms, .swr_ms = r->stale_ms, .sie_ms = r->stale_ms, .wait_ms = r->wait_ms,
-                    .lease_ms = r->lease_ms,
+                    .lease_ms = r->lease_ms, .when_away = r->when_away,
                     .compute_ms = r->limit_ms + LIMIT_SLACK < day_ms ? r->limit_ms + LIMIT_SLACK : day_ms,
                     .retry_ms = r->failures_ms > 0 ? r->failures_ms : CORRAL_OFF,
                     .retry_max_ms = r->failures_ms > 0 ? r->failures_ms : 1, .error = &error);
@@ -429,13 +450,21 @@ static int forced(const run *r, corral *c) {
   return report(r, status, &error);
 }
 
+static int nested(const run *r) {
+  corral_error error = {0};
+  (void)snprintf(error.text, sizeof error.text, "this run is part of the run of the same key, and would wait for itself");
+  return report(r, CORRAL_ERECURSION, &error);
+}
+
 int cli_run(const cli_globals *cli, int argc, char **argv) {
   static run r;
   r = (run){.cli = cli, .ttl_ms = 60000, .limit_ms = 600000, .failures_ms = 1000, .child.spool = {-1, -1}};
   corral *c = NULL;
   int exit_status = parse(&r, argc, argv);
   if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, true, &c)) return CLI_FAILED;
+  if (cli_nested(cli, r.key.bytes, r.key.size)) return nested(&r);
+  corral_options options = {.size = sizeof options, .fleet_max_computes = r.fleet_max, .origin = r.origin};
+  if (!cli_open(cli, true, &options, &c)) return CLI_FAILED;
   exit_status = r.force ? forced(&r, c) : CLI_OK;
   if (exit_status == CLI_OK) exit_status = ask(&r, c);
   corral_close(c);

@@ -53,12 +53,10 @@ static int open_spool(void) {
   return fd >= 0 ? fd : memfd_create("corral-run", MFD_CLOEXEC);
 }
 
-static bool open_spools(run_child *child) {
-  for (int i = 0; i < 2; i++) {
-    child->spool[i] = open_spool();
-    if (child->spool[i] < 0) return false;
-  }
-  return true;
+/* The first bytes make the file: a stream that stays empty has none. */
+static bool spool_write(run_child *child, int i, const char *data, size_t size) {
+  if (child->spool[i] < 0) child->spool[i] = open_spool();
+  return child->spool[i] >= 0 && cli_write(child->spool[i], data, size);
 }
 
 void run_child_close(run_child *child) {
@@ -195,7 +193,7 @@ static void read_stream(run *r, int i) {
     return;
   }
   if (r->child->how == RUN_BROKEN) return;
-  if (cli_write(r->child->spool[i], chunk, (size_t)n))
+  if (spool_write(r->child, i, chunk, (size_t)n))
     r->child->size[i] += (uint64_t)n;
   else
     stop(r, RUN_BROKEN, errno, SIGTERM);
@@ -242,7 +240,7 @@ void run_child_do(run_child *child, char *const argv[], int64_t limit_ms, bool (
   run r = {.child = child, .pid = -1, .guard = -1, .guard_pipe = -1, .signals = -1, .stream = {-1, -1}};
   *child = (run_child){.how = RUN_NOT, .spool = {-1, -1}};
   r.limit_at = cli_now_ms() + limit_ms;
-  bool ready = take_signals(&r) && open_spools(child);
+  bool ready = take_signals(&r);
   if (ready && start(&r, argv)) {
     start_guard(&r);
     watch(&r, should_stop, arg);

@@ -17,6 +17,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
                                 "                        default: lmdb: in your cache folder, corral/store\n"
                                 "      --namespace NAME  put NAME: before each key (CORRAL_NAMESPACE)\n"
+                                "      --no-host-lock    no election on this host before the store's\n"
                                 "      --json            answer in JSON (CORRAL_JSON)\n"
                                 "  -q, --quiet           no notes on stderr, only errors (CORRAL_QUIET)\n"
                                 "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
@@ -40,7 +41,9 @@ static const char help_run[] = "Usage: corral run [OPTION]... [--] CMD [ARGUMENT
                                "  --lease D           lease that shows the others CMD still runs; default 2s\n"
                                "  --cache-failures D  how long a failing CMD's result is kept; default 1s, 0 off\n"
                                "  --force             run it again, whatever is stored\n"
-                               "\n"
+                               "  --away run|fail     what to do while the store is away; default run\n"
+                               "  --fleet-max N       at most N runs of this --origin at once, everywhere\n"
+                               "  --origin NAME       what CMD burdens, for --fleet-max\n"
                                "D is a whole number and ms, s, m, h or d: 500ms, 2m.\n"
                                "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed,\n"
                                "126 CMD can't be executed, 127 CMD not found, 128+N CMD was ended by signal N.\n";

@@ -235,16 +235,19 @@ static void warn_event(corral_event event, const void *key, size_t key_len, cons
   (void)key;
   (void)key_len;
   (void)arg;
+  if (event == CORRAL_EVENT_HOST_ERROR) cli_say("going on without the host's lock: %s", detail != NULL ? detail : "");
   if (event != CORRAL_EVENT_STORE_ERROR && event != CORRAL_EVENT_FOREIGN) return;
   if (!atomic_flag_test_and_set(&said))
     cli_say("going on without the store: %s", detail != NULL ? detail : corral_event_text(event));
 }
 
-bool cli_open(const cli_globals *cli, bool goes_on, corral **ret) {
+bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret) {
   corral_error error = {0};
-  corral_event_fn *hook = cli->verbose ? print_event : goes_on && !cli->quiet ? warn_event : NULL;
-  int status =
-      corral_open(ret, CORRAL_OPTIONS(.store = cli->store, .name_space = cli->name_space, .on_event = hook), &error);
+  more->store = cli->store;
+  more->name_space = cli->name_space;
+  more->on_event = cli->verbose ? print_event : goes_on && !cli->quiet ? warn_event : NULL;
+  more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
+  int status = corral_open(ret, more, &error);
   if (status != CORRAL_OK)
     cli_say("--store %s: %s", cli->store, error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;

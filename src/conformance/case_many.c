@@ -68,7 +68,7 @@ static void *race(void *arg) {
 }
 
 static void start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
-  check(crl_env_thread(thread, "conformance", run, arg) == 0, "this system starts no further thread");
+  check(crl_env_thread(thread, run, arg) == 0, "this system starts no further thread");
 }
 
 void case_of_many_threads_one_claims(void) {

@@ -223,7 +223,7 @@ static void join_both(const proxy *p, int fd) {
     *l = (line){.client = fd, .server = server};
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (crl_env_thread(&l->up, "proxy-up", go_up, l) != 0 || crl_env_thread(&l->down, "proxy-down", go_down, l) != 0) abort();
+    if (crl_env_thread(&l->up, go_up, l) != 0 || crl_env_thread(&l->down, go_down, l) != 0) abort();
   }
   pthread_mutex_unlock(&lock);
 }
@@ -271,7 +271,7 @@ void proxies_start(void) {
     check(listen(proxies[i].listener, LINES) == 0, "listen: %s", strerror(errno));
   }
   for (size_t i = 0; i < proxy_count; i++)
-    check(crl_env_thread(&proxies[i].acceptor, "proxy", accept_all, &proxies[i]) == 0, "this system starts no further thread");
+    check(crl_env_thread(&proxies[i].acceptor, accept_all, &proxies[i]) == 0, "this system starts no further thread");
   undo_later(stop_all, NULL);
   replace_hosts(ports);
 }

@@ -111,7 +111,10 @@ static void on_event(corral_event event, const void *key, size_t key_len, const 
   const crew *c = arg;
   (void)key;
   (void)key_len;
-  if (detail != NULL) snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
+  if (detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) { /* one who is too late leaves the other's */
+    snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
+    atomic_flag_clear(&c->lab->writing);
+  }
   lab_add(&c->lab->events[c->process][event], 1);
 }
 
@@ -255,6 +258,7 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   if (key_len != len || memcmp(key, name, len) != 0) lab_wrong(l, "compute of %s was given another key", name);
   atomic_store(&k->begun_us, before);
   raise_to(&k->most, atomic_fetch_add(&k->now, 1) + 1);
+  raise_to(&l->most_computing, atomic_fetch_add(&l->computing, 1) + 1);
   raise_to(&k->process_most[w->seat->process], atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
   int number = atomic_fetch_add(&l->numbers, 1) + 1;
   lab_add(&k->computes, 1); /* last: whoever awaits it may find all the rest */
@@ -265,6 +269,7 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   else if (corral_fill_bytes(fill, value, sizeof value) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
   atomic_fetch_sub(&k->process_now[w->seat->process], 1);
   atomic_fetch_sub(&k->now, 1);
+  atomic_fetch_sub(&l->computing, 1);
   w->took_us = lab_now_us() - before;
   return CORRAL_OK;
 }

@@ -33,11 +33,13 @@ typedef struct lab {
   atomic_int marks[LAB_MARKS];      /* the test's own */
   atomic_int events[LAB_PROCESSES][CORRAL_EVENT_COUNT];
   lab_key keys[LAB_KEYS];
+  atomic_int computing, most_computing; /* of all keys at a time, anywhere */
   atomic_int numbers;               /* values made so far; the latest one's number */
   atomic_llong longest_ms;          /* of all lab_ask, their own computes excepted */
   atomic_int wrongs;
   char wrong[400];                  /* the first of them */
-  char detail[CORRAL_EVENT_COUNT][160]; /* of the latest event that had one */
+  char detail[CORRAL_EVENT_COUNT][160]; /* of the latest event that had one, about */
+  atomic_flag writing;
   char folder[40];                  /* for files; removed by lab_free */
 } lab;
 

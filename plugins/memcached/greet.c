@@ -1,0 +1,89 @@
+/* greet.c: the server's clock and settings, asked once per connection.
+ *
+ * memcached tells its time in whole seconds. So store time is this host's wall clock in ms when the two agree within
+ * CLOCKS_AGREE_MS, and the server's seconds otherwise; from then on host->boot_ms carries it, so that a jump of the wall clock
+ * moves nothing. Clients whose clocks are right therefore agree as well as their clocks do, and one that is off by an hour
+ * still within a second or so of the others. That is the skew with which lease ends and lives are judged (ops.c, decide):
+ * a lease may seem over by so much too early, and its late holder's fill is then refused by the cas, as any late fill.
+ *
+ * A proxy may not answer `stats`, or hang up at it: then this host's wall clock alone counts, and -C is noticed at the first
+ * item instead. */
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "memcached.h"
+
+enum { CLOCKS_AGREE_MS = 2000, LINES_MOST = 1000 };
+
+typedef struct greeting {
+  int lines; /* that came */
+  int answered;
+  int64_t time, item_size_max; /* 0: not told */
+  int no_cas;
+} greeting;
+
+static void note(greeting *g, const char *name, const char *value) {
+  if (strcmp(name, "time") == 0) g->time = strtoll(value, NULL, 10);
+  else if (strcmp(name, "item_size_max") == 0) g->item_size_max = strtoll(value, NULL, 10);
+  else if (strcmp(name, "cas_enabled") == 0) g->no_cas = strcmp(value, "no") == 0;
+}
+
+static int refused(crl_memcached_handle *h, const char *line, corral_error *error) {
+  crl_memcached_refusal refusal;
+  int fatal;
+  const char *name = h->server->name;
+  if (!crl_memcached_is_error(line, &refusal, &fatal))
+    return h->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange greeting: is it a memcached server?", name);
+  /* "ERROR" alone: it doesn't know the command. Full servers say "ERROR Too many open connections". */
+  if (strcmp(line, "ERROR") == 0) return CORRAL_OK;
+  if (strncmp(line, "ERROR ", 6) == 0) refusal.status = CORRAL_EUNAVAILABLE;
+  if (refusal.status == CORRAL_EUNKNOWN || refusal.status == CORRAL_EPROTOCOL) return CORRAL_OK; /* a proxy's way to say it */
+  return h->host->fail(error, refusal.status, "%s: %s", name, refusal.text);
+}
+
+/* One block of lines, up to END or an error. */
+static int hear_stats(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_error *error) {
+  for (int i = 0; i < LINES_MOST; i++) {
+    char *line, *space;
+    size_t len;
+    int status = crl_memcached_wire_line(&h->wire, deadline, &line, &len, error);
+    if (status != CORRAL_OK) return status;
+    g->lines++;
+    if (strcmp(line, "END") == 0) return CORRAL_OK;
+    if (strncmp(line, "STAT ", 5) != 0) return refused(h, line, error);
+    g->answered = 1;
+    if ((space = strchr(line + 5, ' ')) == NULL) continue;
+    *space = '\0';
+    note(g, line + 5, space + 1);
+  }
+  return h->host->fail(error, CORRAL_EPROTOCOL, "%s: endless stats: is it a memcached server?", h->server->name);
+}
+
+static int ask(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_error *error) {
+  static const char question[] = "stats\r\nstats settings\r\n";
+  int status = crl_memcached_wire_write(&h->wire, question, sizeof question - 1, deadline, error);
+  for (int i = 0; i < 2 && status == CORRAL_OK; i++) status = hear_stats(h, g, deadline, error);
+  if (status != CORRAL_EUNAVAILABLE || g->lines > 0 || h->host->now_ms() >= deadline) return status;
+  crl_memcached_wire_close(&h->wire); /* it hung up without a word: it isn't asked again */
+  return crl_memcached_wire_open(&h->wire, deadline, error);
+}
+
+static void set_clock(crl_memcached_handle *h, const greeting *g) {
+  int64_t boot = h->host->boot_ms(), wall = h->host->wall_ms();
+  int64_t ahead = wall - (g->time * 1000 + 500); /* the server's second is half over, on average */
+  if (g->time > 0 && (ahead > CLOCKS_AGREE_MS || ahead < -CLOCKS_AGREE_MS)) wall = g->time * 1000 + 500;
+  h->clock = wall - boot;
+}
+
+int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error) {
+  greeting g = {0};
+  int status = ask(h, &g, deadline, error);
+  if (status != CORRAL_OK) return status;
+  if (g.no_cas)
+    return h->host->fail(error, CORRAL_EUNSUPPORTED, "%s runs without cas (-C): leases can't be guarded there", h->server->name);
+  set_clock(h, &g);
+  int64_t item = h->store->max_item;
+  if (g.item_size_max > 0 && g.item_size_max < item) item = g.item_size_max;
+  h->largest = item > CRL_MEMCACHED_OVERHEAD ? (size_t)item - CRL_MEMCACHED_OVERHEAD : 0;
+  return CORRAL_OK;
+}

@@ -1,0 +1,172 @@
+/* memcached.h: what the files of the memcached plugin share. Internal to plugins/memcached.
+ *
+ *   memcached.c  the table; the URI; which server a key belongs to; connecting
+ *   key.c        a key as memcached accepts it
+ *   resolve.c    names to addresses, within a deadline
+ *   wire.c       the connection: each call by an absolute deadline
+ *   greet.c      the server's clock and settings
+ *   request.c    requests, and why libmemcached has no part in them
+ *   reply.c      replies; what an error line means
+ *   ops.c        a batch: read, decide, add or cas
+ *
+ * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time. */
+#ifndef CRL_MEMCACHED_H
+#define CRL_MEMCACHED_H
+
+#include <corral/plugin.h>
+#include <libmemcached/memcached.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+enum {
+  CRL_MEMCACHED_SERVERS = 100,     /* the library asserts that there are no more */
+  CRL_MEMCACHED_KEY = 250,
+  CRL_MEMCACHED_KEYS = 64,         /* of one get or gets */
+  CRL_MEMCACHED_OVERHEAD = 512,    /* of an item's size: what the server itself takes of it, the key included */
+  CRL_MEMCACHED_LARGEST = 1 << 30, /* no server accepts larger items */
+  CRL_MEMCACHED_BUFFER = 16384,
+  CRL_MEMCACHED_LINE = 1024,       /* no reply has longer lines, values aside */
+  CRL_MEMCACHED_ADDRESSES = 8,     /* addresses of one name that are tried */
+  CRL_MEMCACHED_GONE = 2592001     /* as exptime: an absolute date in 1970, for an item that shall vanish */
+};
+
+/* ---- the store ------------------------------------------------------------------------------------------- */
+
+typedef struct crl_memcached_server {
+  char host[256]; /* a name, an address, or the path of a unix socket */
+  int port;       /* 0: a unix socket */
+  int64_t weight;
+  char name[288]; /* "memcached 127.0.0.1:11211" */
+} crl_memcached_server;
+
+typedef struct crl_memcached_store {
+  const corral_host *host;
+  size_t count;
+  crl_memcached_server *servers;
+  memcached_st *map; /* all servers, never connected: tells which of them a key belongs to */
+  int64_t max_item;
+  char name[160];
+} crl_memcached_store;
+
+/* CORRAL_OK when this version of the library can be trusted. */
+int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error);
+
+/* ---- key.c ----------------------------------------------------------------------------------------------- */
+
+typedef struct crl_memcached_key {
+  size_t len;
+  char text[CRL_MEMCACHED_KEY + 1];
+} crl_memcached_key;
+
+void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len, crl_memcached_key *ret);
+
+/* ---- resolve.c ------------------------------------------------------------------------------------------- */
+
+typedef struct crl_memcached_address {
+  struct sockaddr_storage at;
+  socklen_t len;
+} crl_memcached_address;
+
+/* The addresses of a server, in the system's order. */
+int crl_memcached_resolve(const corral_host *host, const crl_memcached_server *server, int64_t deadline,
+                          crl_memcached_address *ret, size_t *ret_count, corral_error *error);
+
+/* ---- wire.c ---------------------------------------------------------------------------------------------- */
+
+typedef struct crl_memcached_wire {
+  const corral_host *host;
+  const crl_memcached_server *server;
+  int fd; /* -1: none */
+  size_t start, end; /* what was read and not taken yet */
+  char in[CRL_MEMCACHED_BUFFER];
+} crl_memcached_wire;
+
+/* On failure the wire is closed. */
+int crl_memcached_wire_open(crl_memcached_wire *wire, int64_t deadline, corral_error *error);
+void crl_memcached_wire_close(crl_memcached_wire *wire);
+int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t size, int64_t deadline, corral_error *error);
+/* A line without its end, valid until the next read. */
+int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **ret, size_t *ret_len, corral_error *error);
+/* Exactly `size` bytes. */
+int crl_memcached_wire_bytes(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline, corral_error *error);
+/* CORRAL_OK while the server is silent, as it must be between requests. CORRAL_EUNAVAILABLE: it closed the
+ * connection; CORRAL_EPROTOCOL: it sent something unasked. */
+int crl_memcached_wire_silent(crl_memcached_wire *wire, corral_error *error);
+
+/* ---- a handle -------------------------------------------------------------------------------------------- */
+
+typedef struct crl_memcached_handle {
+  crl_memcached_store *store;
+  const corral_host *host;
+  const crl_memcached_server *server;
+  crl_memcached_wire wire;
+  int64_t clock;              /* store time is host->boot_ms plus this */
+  size_t largest;             /* the largest record that the server takes */
+} crl_memcached_handle;
+
+static inline int64_t crl_memcached_now(const crl_memcached_handle *h) { return h->host->boot_ms() + h->clock; }
+
+/* ---- greet.c --------------------------------------------------------------------------------------------- */
+
+/* Asks for clock and settings. */
+int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error);
+
+/* ---- request.c ------------------------------------------------------------------------------------------- */
+
+typedef enum crl_memcached_command { CRL_MEMCACHED_GET, CRL_MEMCACHED_GETS, CRL_MEMCACHED_ADD, CRL_MEMCACHED_CAS } crl_memcached_command;
+
+typedef struct crl_memcached_request {
+  crl_memcached_command command;
+  const crl_memcached_key *const *keys;
+  size_t count; /* 1 to CRL_MEMCACHED_KEYS for GET and GETS, else 1 */
+  const void *value;
+  size_t size;
+  int64_t exptime;
+  uint64_t cas; /* CAS: never 0 */
+} crl_memcached_request;
+
+/* Sends a request; *ret_sent tells whether all of it was. */
+int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline, int *ret_sent,
+                       corral_error *error);
+
+/* ---- reply.c --------------------------------------------------------------------------------------------- */
+
+typedef enum crl_memcached_word {
+  CRL_MEMCACHED_STORED,
+  CRL_MEMCACHED_NOT_STORED,
+  CRL_MEMCACHED_EXISTS,
+  CRL_MEMCACHED_NOT_FOUND,
+  CRL_MEMCACHED_REFUSED /* an error line that leaves the connection usable */
+} crl_memcached_word;
+
+/* An item as the server has it. */
+typedef struct crl_memcached_item {
+  int exists;
+  uint64_t cas;
+  uint8_t *bytes; /* malloc'ed; not NULL when the item exists */
+  size_t size;
+} crl_memcached_item;
+
+/* What went wrong with a request though the connection is sound. */
+typedef struct crl_memcached_refusal {
+  int status; /* CORRAL_OK: nothing; CORRAL_EUNKNOWN: a write whose fate the server itself doesn't know */
+  char text[160];
+} crl_memcached_refusal;
+
+/* The reply to GET and GETS: items[i] belongs to keys[i]. On failure there are no items. */
+int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request, crl_memcached_item *items,
+                             int64_t deadline, crl_memcached_refusal *refusal, corral_error *error);
+/* The reply to ADD and CAS. */
+int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
+                            crl_memcached_word *word, crl_memcached_refusal *refusal, corral_error *error);
+/* What an error line means. 0 when it isn't one; *fatal: the connection is of no more use. */
+int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal);
+
+/* ---- ops.c ----------------------------------------------------------------------------------------------- */
+
+int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+/* When the server may forget what is kept until `expires`, in its own words. */
+int64_t crl_memcached_exptime(int64_t now, int64_t expires);
+
+#endif

@@ -1,0 +1,338 @@
+/* ops.c: a batch of operations.
+ *
+ * One item holds value and lease. GET is a get; consecutive ones go in one request. Each other verb reads the item with its cas id
+ * (consecutive ones together), asks host->decide what becomes of it, and stores that by `add` when there was none, else by `cas`:
+ * if anybody changed or deleted the item meanwhile, the server refuses, and it is read and decided again. Nothing
+ * is ever stored unconditionally, and a removal is a cas whose item vanishes at once. A claim that has seen nothing tries
+ * its `add` first: on a cold key that is one round trip.
+ *
+ * What the server says with exptime is garbage collection, in whole seconds and late; lives and leases are judged by store
+ * time (greet.c), here in is_over and in decide. */
+#include <stdlib.h>
+
+#include "memcached.h"
+
+enum { RACES = 16, RELATIVE_MOST = 2592000, EXPTIME_LEAST = 2, CLOCK_SLACK_MS = 2000 };
+
+/* What is known of one key while operations on it are performed. */
+typedef struct slot {
+  crl_memcached_key key;
+  int read; /* the item is as the server has it */
+  crl_memcached_item item;
+} slot;
+
+static void forget(slot *s) {
+  free(s->item.bytes);
+  memset(&s->item, 0, sizeof s->item);
+  s->read = 0;
+}
+
+static int fail(const crl_memcached_handle *h, corral_op *op, int status, const char *what) {
+  return op->status = h->host->fail(op->error, status, "%s: %s", h->server->name, what);
+}
+
+/* An op that a broken connection hit. */
+static void cut(corral_op *op, int sent) { op->status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE; }
+
+static void refuse(const crl_memcached_handle *h, corral_op *op, const crl_memcached_refusal *refusal) {
+  int status = refusal->status;
+  if (status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET) status = CORRAL_EUNAVAILABLE;
+  fail(h, op, status, refusal->text);
+}
+
+static int ask(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline, int *sent, corral_error *error) {
+  *sent = 0;
+  if (h->wire.start < h->wire.end)
+    return h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked", h->server->name);
+  return crl_memcached_send(h, request, deadline, sent, error);
+}
+
+/* Reads some slots by one request. */
+static int read_slots(crl_memcached_handle *h, crl_memcached_command command, slot *const *slots, size_t count, int64_t deadline,
+                      crl_memcached_refusal *refusal, int *sent, corral_error *error) {
+  const crl_memcached_key *keys[CRL_MEMCACHED_KEYS];
+  crl_memcached_item items[CRL_MEMCACHED_KEYS];
+  for (size_t i = 0; i < count; i++) keys[i] = &slots[i]->key;
+  crl_memcached_request request = {.command = command, .keys = keys, .count = count};
+  int status = ask(h, &request, deadline, sent, error);
+  if (status == CORRAL_OK) status = crl_memcached_hear_items(h, &request, items, deadline, refusal, error);
+  for (size_t i = 0; i < count && status == CORRAL_OK && refusal->status == CORRAL_OK; i++) {
+    slots[i]->item = items[i];
+    slots[i]->read = 1;
+  }
+  return status;
+}
+
+/* ---- a record, by the clock ------------------------------------------------------------------------------ */
+
+/* True when a record that the server still has is over: free or leased, and the time has passed until which it matters. One with
+ * a verdict counts failures in a row beyond that time. */
+static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item, int64_t now) {
+  corral_header header;
+  if (h->host->header_read(item->bytes, item->size, &header) != CORRAL_OK) return 0;
+  if (header.state == CORRAL_FREE) return header.life_end != 0 && header.life_end <= now;
+  return header.state == CORRAL_LEASED && header.life_end <= now && header.until <= now;
+}
+
+/* An invalidation removes also what is over by this clock only. */
+static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item, int64_t now,
+                   corral_change *change) {
+  int removes = op->verb == CORRAL_VERB_INVALIDATE || op->verb == CORRAL_VERB_EXPIRE;
+  int seen = item->exists && (removes || !is_over(h, item, now));
+  h->host->decide(op, seen ? item->bytes : NULL, seen ? item->size : 0, now, change);
+}
+
+int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
+  int64_t seconds = (expires > now ? (expires - now + 999) / 1000 : 0) + 1;
+  if (seconds < EXPTIME_LEAST) seconds = EXPTIME_LEAST;
+  if (seconds <= RELATIVE_MOST) return seconds;
+  int64_t date = (now + CLOCK_SLACK_MS) / 1000 + seconds;
+  return date <= INT32_MAX ? date : RELATIVE_MOST; /* servers read 31 bits: the item is then forgotten early */
+}
+
+/* ---- GET ------------------------------------------------------------------------------------------------- */
+
+static void hand_over(corral_op *op, uint8_t *bytes, size_t size) {
+  op->found = bytes;
+  op->found_len = op->same ? CORRAL_HEADER : size;
+  op->found_free = free;
+  op->found_owner = bytes;
+}
+
+/* `last`: no later op wants this item. */
+static void judge_get(crl_memcached_handle *h, corral_op *op, slot *s, int last, int64_t now) {
+  corral_change change;
+  decide(h, op, &s->item, now, &change);
+  if (op->status != CORRAL_OK) return;
+  uint8_t *bytes = last ? s->item.bytes : malloc(s->item.size);
+  if (bytes == NULL) {
+    fail(h, op, CORRAL_ENOMEM, "no memory for a record");
+    return;
+  }
+  if (last) s->item.bytes = NULL;
+  else memcpy(bytes, s->item.bytes, s->item.size);
+  hand_over(op, bytes, s->item.size);
+}
+
+/* The slot of each op: of[i]. Returns how many there are. */
+static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, size_t *of) {
+  size_t used = 0;
+  for (size_t i = 0; i < count; i++) {
+    slot *s = &slots[used];
+    memset(s, 0, sizeof *s);
+    crl_memcached_encode(h->host, ops[i].key, ops[i].key_len, &s->key);
+    size_t at = 0;
+    while (slots[at].key.len != s->key.len || memcmp(slots[at].key.text, s->key.text, s->key.len) != 0) at++;
+    of[i] = at;
+    used += at == used;
+  }
+  return used;
+}
+
+static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline,
+                        corral_error *error) {
+  slot *all[CRL_MEMCACHED_KEYS];
+  size_t of[CRL_MEMCACHED_KEYS];
+  crl_memcached_refusal refusal = {0};
+  int sent;
+  size_t used = make_slots(h, ops, count, slots, of);
+  for (size_t i = 0; i < used; i++) all[i] = &slots[i];
+  int status = read_slots(h, CRL_MEMCACHED_GET, all, used, deadline, &refusal, &sent, error);
+  int64_t now = crl_memcached_now(h);
+  for (size_t i = 0; i < count; i++) {
+    int last = 1;
+    for (size_t j = i + 1; j < count; j++) last = last && of[j] != of[i];
+    if (status != CORRAL_OK) cut(&ops[i], sent);
+    else if (refusal.status != CORRAL_OK) refuse(h, &ops[i], &refusal);
+    else judge_get(h, &ops[i], &slots[of[i]], last, now);
+  }
+  for (size_t i = 0; i < used; i++) forget(&slots[i]);
+  return status;
+}
+
+/* ---- the other verbs ------------------------------------------------------------------------------------- */
+
+/* The bytes to store; *owned when they are the caller's to free. NULL when there is no memory. */
+static uint8_t *make_value(slot *s, corral_change *change, size_t *size, int *owned) {
+  *owned = 0;
+  switch (change->action) {
+    case CORRAL_ACTION_EDIT:
+      memcpy(s->item.bytes, change->header, CORRAL_HEADER);
+      *size = s->item.size;
+      return s->item.bytes;
+    case CORRAL_ACTION_REPLACE: {
+      *size = CORRAL_HEADER + change->body_len;
+      uint8_t *value = malloc(*size);
+      if (value == NULL) return NULL;
+      memcpy(value, change->header, CORRAL_HEADER);
+      if (change->body_len > 0) memcpy(value + CORRAL_HEADER, change->body, change->body_len);
+      *owned = 1;
+      return value;
+    }
+    default:
+      *size = 0;
+      return change->header; /* REMOVE */
+  }
+}
+
+/* One attempt to do what was decided. *word is STORED when it was done, REFUSED when op has its error. */
+static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change *change, int64_t now, int64_t deadline,
+                 crl_memcached_word *word, corral_error *error) {
+  const crl_memcached_key *key = &s->key;
+  crl_memcached_refusal refusal = {0};
+  int sent = 0, owned;
+  size_t size;
+  *word = CRL_MEMCACHED_REFUSED;
+  if (change->action == CORRAL_ACTION_REPLACE && CORRAL_HEADER + change->body_len > h->largest) {
+    fail(h, op, CORRAL_ETOOBIG, "the record is larger than this server accepts (max_item= and its -I)");
+    return CORRAL_OK;
+  }
+  uint8_t *value = make_value(s, change, &size, &owned);
+  if (value == NULL) {
+    fail(h, op, CORRAL_ENOMEM, "no memory to send a record");
+    return CORRAL_OK;
+  }
+  crl_memcached_request request = {.command = s->item.exists ? CRL_MEMCACHED_CAS : CRL_MEMCACHED_ADD, .keys = &key, .count = 1,
+                                   .value = value, .size = size, .cas = s->item.cas};
+  request.exptime = change->action == CORRAL_ACTION_REMOVE ? CRL_MEMCACHED_GONE : crl_memcached_exptime(now, change->expires);
+  int status = ask(h, &request, deadline, &sent, error);
+  if (status == CORRAL_OK) status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
+  if (status != CORRAL_OK) {
+    cut(op, sent);
+    if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED)) fail(h, op, status, refusal.text);
+  } else if (*word == CRL_MEMCACHED_REFUSED) {
+    refuse(h, op, &refusal);
+  }
+  if (owned && status == CORRAL_OK && *word == CRL_MEMCACHED_STORED && op->verb == CORRAL_VERB_CLAIM) hand_over(op, value, size);
+  else if (owned) free(value);
+  return status;
+}
+
+/* CLAIM tells the record as it stands: the item, unless it was made anew. */
+static void hand_out(corral_op *op, slot *s) {
+  int granted = op->status == CORRAL_OK || op->status == CORRAL_EBUSY;
+  if (op->verb != CORRAL_VERB_CLAIM || !granted || op->found != NULL || !s->item.exists) return;
+  hand_over(op, s->item.bytes, s->item.size);
+  s->item.bytes = NULL;
+}
+
+static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, int *usable, corral_error *error) {
+  crl_memcached_refusal refusal = {0};
+  int sent, status = read_slots(h, CRL_MEMCACHED_GETS, &s, 1, deadline, &refusal, &sent, error);
+  *usable = status == CORRAL_OK && refusal.status == CORRAL_OK;
+  if (status != CORRAL_OK) cut(op, 0); /* nothing was written */
+  else if (refusal.status != CORRAL_OK)
+    fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status, refusal.text);
+  return status;
+}
+
+static void lost_all_races(const crl_memcached_handle *h, corral_op *op) {
+  fail(h, op, op->verb == CORRAL_VERB_CLAIM ? CORRAL_EBUSY : CORRAL_EREFUSED,
+       "others changed the key between each read and write of sixteen; given up");
+  op->life_ms = op->until_ms = op->same = 0;
+}
+
+static int claims_blindly(const corral_op *op) { return op->verb == CORRAL_VERB_CLAIM && op->seen == 0; }
+
+static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, corral_error *error) {
+  for (int race = 0; race < RACES; race++) {
+    corral_change change;
+    crl_memcached_word word;
+    int usable = 1, status = CORRAL_OK;
+    if (!s->read && (race > 0 || !claims_blindly(op))) status = reread(h, op, s, deadline, &usable, error);
+    if (!usable) return status;
+    int64_t now = crl_memcached_now(h);
+    decide(h, op, &s->item, now, &change);
+    if (change.action == CORRAL_ACTION_KEEP || (change.action == CORRAL_ACTION_REMOVE && !s->item.exists)) {
+      hand_out(op, s);
+      if (s->item.bytes == NULL) forget(s);
+      return CORRAL_OK;
+    }
+    status = apply(h, op, s, &change, now, deadline, &word, error);
+    if (status == CORRAL_OK && word == CRL_MEMCACHED_STORED && change.action != CORRAL_ACTION_REMOVE) hand_out(op, s);
+    forget(s);
+    if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED) return status;
+  }
+  lost_all_races(h, op);
+  return CORRAL_OK;
+}
+
+/* Reads together what the first ops on their keys will want to know. */
+static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, const size_t *of,
+                      int64_t deadline, corral_error *error) {
+  slot *wanted[CRL_MEMCACHED_KEYS];
+  size_t used = 0;
+  crl_memcached_refusal refusal = {0};
+  int sent;
+  for (size_t i = 0; i < count; i++) {
+    int first = 1;
+    for (size_t j = 0; j < i; j++) first = first && of[j] != of[i];
+    if (first && !claims_blindly(&ops[i])) wanted[used++] = &slots[of[i]];
+  }
+  return used < 2 ? CORRAL_OK : read_slots(h, CRL_MEMCACHED_GETS, wanted, used, deadline, &refusal, &sent, error);
+}
+
+static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, size_t *done, int64_t deadline,
+                           corral_error *error) {
+  size_t of[CRL_MEMCACHED_KEYS];
+  size_t used = make_slots(h, ops, count, slots, of);
+  int status = read_ahead(h, ops, count, slots, of, deadline, error);
+  for (*done = 0; *done < count && status == CORRAL_OK; ++*done)
+    status = change_one(h, &ops[*done], &slots[of[*done]], deadline, error);
+  for (size_t i = 0; i < used; i++) forget(&slots[i]);
+  return status;
+}
+
+/* ---- a batch --------------------------------------------------------------------------------------------- */
+
+static void none_sent(crl_memcached_handle *h, corral_op *ops, size_t count, const char *why) {
+  for (size_t i = 0; i < count; i++) fail(h, &ops[i], CORRAL_EUNAVAILABLE, why);
+}
+
+/* How many of the first ops can be performed together. */
+static size_t run_of(const corral_op *ops, size_t count) {
+  size_t n = 1;
+  while (n < count && n < CRL_MEMCACHED_KEYS && ops[n].key_len > 0 &&
+         (ops[n].verb == CORRAL_VERB_GET) == (ops->verb == CORRAL_VERB_GET))
+    n++;
+  return n;
+}
+
+static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline,
+                       corral_error *error) {
+  int status = CORRAL_OK;
+  for (size_t i = 0, done; i < count; i += done) {
+    if (status != CORRAL_OK) {
+      none_sent(h, ops + i, count - i, "the connection broke before this was sent");
+      return status;
+    }
+    done = run_of(ops + i, count - i);
+    if (ops[i].key_len == 0) {
+      done = 1;
+      fail(h, &ops[i], CORRAL_EINVAL, "an empty key");
+    } else if (ops[i].verb == CORRAL_VERB_GET) {
+      status = perform_gets(h, ops + i, done, slots, deadline, error);
+    } else {
+      status = perform_changes(h, ops + i, done, slots, &done, deadline, error);
+    }
+  }
+  return status;
+}
+
+int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  crl_memcached_handle *h = handle;
+  slot slots[CRL_MEMCACHED_KEYS];
+  if (h->host->now_ms() >= deadline) {
+    none_sent(h, ops, count, "the time allowed was over before anything was sent");
+    return CORRAL_OK;
+  }
+  int status = crl_memcached_wire_silent(&h->wire, error);
+  if (status != CORRAL_OK) {
+    none_sent(h, ops, count, "the connection was of no more use; nothing was sent");
+    return status;
+  }
+  status = perform_all(h, ops, count, slots, deadline, error);
+  if (status == CORRAL_OK && h->wire.start < h->wire.end)
+    status = h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked", h->server->name);
+  return status;
+}

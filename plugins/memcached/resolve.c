@@ -1,0 +1,125 @@
+/* resolve.c: names to addresses, within a deadline.
+ *
+ * getaddrinfo knows no deadline and may take half a minute when a name server is away. So a name that isn't an address
+ * already is looked up on a thread of its own, which is left behind when the deadline comes first; it then frees what
+ * both share. (glibc's getaddrinfo_a would do, were it not that its idle threads are missing after a fork.) */
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "memcached.h"
+
+typedef struct lookup {
+  atomic_int owners, ready;
+  int done; /* eventfd: readable when ready */
+  char port[8];
+  int failure; /* of getaddrinfo */
+  struct addrinfo *found;
+  char server[];
+} lookup;
+
+static void let_go(lookup *it) {
+  if (atomic_fetch_sub(&it->owners, 1) > 1) return;
+  if (it->found != NULL) freeaddrinfo(it->found);
+  close(it->done);
+  free(it);
+}
+
+static int ask(const char *server, const char *port, int flags, struct addrinfo **found) {
+  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+  *found = NULL;
+  return getaddrinfo(server, port, &hints, found);
+}
+
+static void *look_up(void *arg) {
+  lookup *it = arg;
+  const uint64_t one = 1;
+  it->failure = ask(it->server, it->port, AI_ADDRCONFIG, &it->found);
+  if (it->failure != 0) it->failure = ask(it->server, it->port, 0, &it->found); /* a host with loopback only */
+  atomic_store(&it->ready, 1);
+  ssize_t wrote = write(it->done, &one, sizeof one);
+  (void)wrote; /* can't fail: the counter is zero */
+  let_go(it);
+  return NULL;
+}
+
+/* The thread takes no signals and nobody joins it. */
+static int start(lookup *it) {
+  pthread_t thread;
+  pthread_attr_t attr;
+  sigset_t all, old;
+  pthread_attr_init(&attr);
+  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int failed = pthread_create(&thread, &attr, look_up, it);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_attr_destroy(&attr);
+  return failed;
+}
+
+static lookup *begin(const char *server, const char *port) {
+  size_t len = strlen(server) + 1;
+  lookup *it = calloc(1, sizeof *it + len);
+  if (it == NULL) return NULL;
+  memcpy(it->server, server, len);
+  memcpy(it->port, port, sizeof it->port);
+  it->done = eventfd(0, EFD_CLOEXEC);
+  atomic_init(&it->owners, 2);
+  if (it->done < 0 || start(it) != 0) {
+    if (it->done >= 0) close(it->done);
+    free(it);
+    return NULL;
+  }
+  return it;
+}
+
+/* True when the look-up was done by the deadline. */
+static int finished(const corral_host *host, const lookup *it, int64_t deadline) {
+  for (;;) {
+    struct pollfd fd = {.fd = it->done, .events = POLLIN};
+    int64_t left = deadline - host->now_ms();
+    int n = left <= 0 ? 0 : poll(&fd, 1, left > 60000 ? 60000 : (int)left);
+    if (n > 0) return atomic_load(&it->ready);
+    if (left <= 0 || (n < 0 && errno != EINTR)) return 0;
+  }
+}
+
+static size_t take(const struct addrinfo *found, crl_memcached_address *ret) {
+  size_t count = 0;
+  for (; found != NULL && count < CRL_MEMCACHED_ADDRESSES; found = found->ai_next) {
+    if (found->ai_addrlen > sizeof ret->at) continue;
+    memcpy(&ret[count].at, found->ai_addr, found->ai_addrlen);
+    ret[count++].len = found->ai_addrlen;
+  }
+  return count;
+}
+
+int crl_memcached_resolve(const corral_host *host, const crl_memcached_server *server, int64_t deadline,
+                          crl_memcached_address *ret, size_t *ret_count, corral_error *error) {
+  char port[8];
+  struct addrinfo *found;
+  snprintf(port, sizeof port, "%d", server->port);
+  if (ask(server->host, port, AI_NUMERICHOST, &found) == 0) {
+    *ret_count = take(found, ret);
+    freeaddrinfo(found);
+    return CORRAL_OK;
+  }
+  lookup *it = begin(server->host, port);
+  if (it == NULL) return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", server->name);
+  int status = CORRAL_OK;
+  if (!finished(host, it, deadline))
+    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", server->name);
+  else if (it->failure != 0 || (*ret_count = take(it->found, ret)) == 0)
+    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s", server->name,
+                        gai_strerror(it->failure));
+  let_go(it);
+  return status;
+}

@@ -1,0 +1,442 @@
+/* lane.c: the handles of one server: combines callers' operations into batches, closes broken handles, rests a failing server. */
+#include "lane.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "breaker.h"
+#include "env.h"
+#include "status.h"
+#include "value.h"
+
+enum {
+  BATCH_OPS = 256,          /* operations of a combined batch, at the most */
+  BATCH_BYTES = 1 << 20,    /* and their bytes */
+  ALONE_BYTES = 64 << 10,   /* larger ones take a handle alone */
+  HANDLES = 64
+};
+
+typedef enum seat { QUEUED, LEADS, SERVED } seat;
+
+/* One caller with its operations, on that caller's stack. */
+typedef struct request {
+  struct request *next;
+  corral_op *ops;
+  size_t count;
+  size_t bytes;
+  int64_t deadline;
+  int alone;
+  int hurried; /* its caller has less time than op_ms: reaching that limit says nothing of the store */
+  seat seat;
+  int opened;   /* its failure opened the breaker */
+  void *handle; /* LEADS: the one that was handed over; NULL: open one */
+  pthread_cond_t cond;
+} request;
+
+struct crl_lane {
+  const crl_pool_options *options;
+  size_t server;
+  pthread_mutex_t mutex;
+  request *head, **tail;
+  void *idle[HANDLES];
+  size_t idle_count, open_count, most;
+  /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is inside; who is inside */
+  void *_Atomic shared;
+  void *retired;
+  _Atomic size_t inside;
+  crl_breaker breaker;
+  int self_probing;
+  void *probe_handle; /* the probing thread's */
+  corral_error why;   /* the last failure */
+};
+
+crl_lane *crl_lane_new(const crl_pool_options *options, size_t server) {
+  crl_lane *lane = crl_alloc(sizeof *lane);
+  if (lane == NULL) return NULL;
+  lane->options = options;
+  lane->server = server;
+  pthread_mutex_init(&lane->mutex, NULL);
+  lane->tail = &lane->head;
+  lane->most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
+  if (lane->most > HANDLES) lane->most = HANDLES;
+  crl_breaker_start(&lane->breaker, options->breaker_failures, options->breaker_rest_ms);
+  return lane;
+}
+
+void crl_lane_free(crl_lane *lane) {
+  const corral_store *plugin = lane->options->plugin;
+  for (size_t i = 0; i < lane->idle_count; i++) plugin->disconnect(lane->idle[i]);
+  if (lane->retired != NULL) plugin->disconnect(lane->retired);
+  if (lane->shared != NULL) plugin->disconnect(lane->shared);
+  pthread_mutex_destroy(&lane->mutex);
+  free(lane);
+}
+
+/* ---- the breaker: under the mutex ------------------------------------------------------------------------ */
+
+/* True when the server may be asked; *probe: by this call, to see whether it is back. */
+static int may_ask(crl_lane *lane, int *probe) {
+  *probe = lane->self_probing && crl_breaker_probe(&lane->breaker, crl_env_now_ms());
+  return *probe || crl_breaker_lets(&lane->breaker);
+}
+
+/* Tells which event became due, or CORRAL_EVENT_COUNT. */
+static corral_event note_outcome(crl_lane *lane, int worked, int probe, const corral_error *why) {
+  if (!worked) lane->why = *why;
+  switch (crl_breaker_note(&lane->breaker, worked, probe, crl_env_now_ms())) {
+    case CRL_BREAKER_OPENED: return CORRAL_EVENT_STORE_DOWN;
+    case CRL_BREAKER_CLOSED: return CORRAL_EVENT_STORE_UP;
+    case CRL_BREAKER_SAME: break;
+  }
+  return CORRAL_EVENT_COUNT;
+}
+
+/* ---- one batch on one handle: without the mutex ---------------------------------------------------------- */
+
+static void refuse(corral_op *ops, size_t count, int status, const char *text) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].status = status;
+    crl_status_fail(ops[i].error, status, "%s", text);
+  }
+}
+
+static void preset(corral_op *op) {
+  op->status = CORRAL_EUNKNOWN;
+  op->same = 0;
+  op->found = NULL;
+  op->found_len = 0;
+  op->found_free = NULL;
+  op->found_owner = NULL;
+  op->life_ms = op->until_ms = 0;
+}
+
+/* Not sent, or sent and harmless to send again. */
+static int repeatable(const corral_op *op) {
+  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET);
+}
+
+static int all_repeatable(const corral_op *ops, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (!repeatable(&ops[i])) return 0;
+  return 1;
+}
+
+static int connect_to(crl_lane *lane, int64_t deadline, void **handle, corral_error *why) {
+  const corral_store *plugin = lane->options->plugin;
+  void *store = lane->options->store;
+  if (lane->options->info.servers > 1) return plugin->connect_server(store, lane->server, deadline, handle, why);
+  return plugin->connect(store, deadline, handle, why);
+}
+
+/* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
+static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, int64_t deadline, corral_error *why) {
+  const corral_store *plugin = lane->options->plugin;
+  for (int fresh = 0;;) {
+    int status = CORRAL_OK;
+    memset(why, 0, sizeof *why);
+    if (*handle == NULL) {
+      fresh = 1;
+      status = connect_to(lane, deadline, handle, why);
+      if (status != CORRAL_OK) {
+        *handle = NULL;
+        refuse(ops, count, status, why->text);
+        return status;
+      }
+    }
+    for (size_t i = 0; i < count; i++) preset(&ops[i]);
+    status = plugin->perform(*handle, ops, count, deadline, why);
+    if (status == CORRAL_OK) return CORRAL_OK;
+    plugin->disconnect(*handle);
+    *handle = NULL;
+    for (size_t i = 0; i < count; i++)
+      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE) crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
+    if (fresh || crl_env_now_ms() >= deadline || !all_repeatable(ops, count)) return status;
+  }
+}
+
+/* ---- a store whose handle all threads share -------------------------------------------------------------- */
+
+static void report(const crl_lane *lane, corral_event event, const char *text) {
+  if (event != CORRAL_EVENT_COUNT) crl_event_emit(lane->options->events, event, NULL, 0, text);
+}
+
+/* Opens the one handle, unless somebody has. Under the mutex. */
+static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, corral_error *why) {
+  void *handle = NULL;
+  int probe;
+  if (atomic_load(&lane->shared) != NULL) return CORRAL_OK;
+  if (lane->retired != NULL && atomic_load(&lane->inside) > 0)
+    return crl_status_fail(why, CORRAL_EUNAVAILABLE, "the store broke, and is about to be opened anew");
+  if (!may_ask(lane, &probe)) {
+    *why = lane->why;
+    return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
+  }
+  if (lane->retired != NULL) lane->options->plugin->disconnect(lane->retired);
+  lane->retired = NULL;
+  int status = connect_to(lane, deadline, &handle, why);
+  if (status == CORRAL_OK) atomic_store(&lane->shared, handle);
+  *event = note_outcome(lane, status == CORRAL_OK, probe, why);
+  return status;
+}
+
+/* The handle, with the caller counted inside; NULL when there is none. Whoever is counted before `shared` was taken away
+ * may still use it, whoever comes later finds NULL: so with nobody inside a retired handle is nobody's. */
+static void *enter_shared(crl_lane *lane) {
+  atomic_fetch_add(&lane->inside, 1);
+  void *handle = atomic_load(&lane->shared);
+  if (handle == NULL) atomic_fetch_sub(&lane->inside, 1);
+  return handle;
+}
+
+static void retire_shared(crl_lane *lane, void *handle) {
+  pthread_mutex_lock(&lane->mutex);
+  if (atomic_load(&lane->shared) == handle) {
+    atomic_store(&lane->shared, NULL);
+    lane->retired = handle;
+  }
+  pthread_mutex_unlock(&lane->mutex);
+}
+
+static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
+  corral_error why = {0};
+  void *handle;
+  while ((handle = enter_shared(lane)) == NULL) {
+    corral_event event = CORRAL_EVENT_COUNT;
+    pthread_mutex_lock(&lane->mutex);
+    int status = open_shared(lane, deadline, &event, &why);
+    pthread_mutex_unlock(&lane->mutex);
+    report(lane, event, why.text);
+    if (status == CORRAL_OK) continue;
+    refuse(ops, count, status, why.text);
+    return;
+  }
+  for (size_t i = 0; i < count; i++) preset(&ops[i]);
+  if (lane->options->plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
+    for (size_t i = 0; i < count; i++)
+      if (ops[i].status == CORRAL_EUNKNOWN) crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
+    retire_shared(lane, handle);
+  }
+  atomic_fetch_sub(&lane->inside, 1);
+}
+
+/* ---- handles that one thread at a time uses -------------------------------------------------------------- */
+
+/* Takes from the queue what goes along with `mine`: cut by count and bytes; those who want a handle alone stay. */
+static size_t gather(crl_lane *lane, request **mine, request *own) {
+  size_t count = own->count, bytes = own->bytes;
+  request **link = &lane->head, **end = mine;
+  while (!own->alone && *link != NULL) {
+    request *other = *link;
+    if (other->alone || count + other->count > BATCH_OPS || bytes + other->bytes > BATCH_BYTES) {
+      link = &other->next;
+      continue;
+    }
+    *link = other->next;
+    if (other->next == NULL) lane->tail = link;
+    other->next = NULL;
+    *end = other;
+    end = &other->next;
+    count += other->count;
+    bytes += other->bytes;
+  }
+  return count;
+}
+
+/* Hands a handle (or the right to open one) to the head of the queue, or puts it to rest. Under the mutex. */
+static void pass_on(crl_lane *lane, void *handle) {
+  request *next = lane->head;
+  if (next == NULL) {
+    if (handle != NULL) lane->idle[lane->idle_count++] = handle;
+    else lane->open_count--;
+    return;
+  }
+  lane->head = next->next;
+  if (lane->head == NULL) lane->tail = &lane->head;
+  next->next = NULL;
+  next->handle = handle;
+  next->seat = LEADS;
+  pthread_cond_signal(&next->cond);
+}
+
+static void copy_results(request *all, const corral_op *batch) {
+  for (request *r = all; r != NULL; r = r->next) {
+    memcpy(r->ops, batch, r->count * sizeof *batch);
+    batch += r->count;
+  }
+}
+
+/* Performs own's operations and those of `others`, on `handle`; returns the handle, NULL when it broke. */
+static void *perform_batch(crl_lane *lane, request *own, size_t count, void *handle, int *worked, corral_error *why) {
+  corral_op batch[BATCH_OPS];
+  corral_op *ops = own->ops;
+  int64_t deadline = own->deadline;
+  if (own->next != NULL) {
+    size_t at = 0;
+    for (request *r = own; r != NULL; r = r->next) {
+      memcpy(batch + at, r->ops, r->count * sizeof *batch);
+      at += r->count;
+      if (r->deadline > deadline) deadline = r->deadline;
+    }
+    ops = batch;
+  }
+  *worked = perform_once(lane, &handle, ops, count, deadline, why) == CORRAL_OK;
+  if (own->next != NULL) copy_results(own, batch);
+  return handle;
+}
+
+static void serve(crl_lane *lane, request *own) {
+  corral_error why;
+  int worked, probe;
+  own->next = NULL;
+  if (!may_ask(lane, &probe)) {
+    why = lane->why;
+    pass_on(lane, own->handle);
+    pthread_mutex_unlock(&lane->mutex);
+    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE, why.text);
+    return;
+  }
+  size_t count = gather(lane, &own->next, own);
+  pthread_mutex_unlock(&lane->mutex);
+  void *handle = perform_batch(lane, own, count, own->handle, &worked, &why);
+  pthread_mutex_lock(&lane->mutex);
+  corral_event event = CORRAL_EVENT_COUNT;
+  if (probe || worked || !own->hurried || crl_env_now_ms() < own->deadline) event = note_outcome(lane, worked, probe, &why);
+  own->opened = event == CORRAL_EVENT_STORE_DOWN;
+  for (request *r = own->next, *next; r != NULL; r = next) {
+    next = r->next;
+    r->seat = SERVED;
+    pthread_cond_signal(&r->cond);
+  }
+  pass_on(lane, handle);
+  pthread_mutex_unlock(&lane->mutex);
+  report(lane, event, why.text);
+}
+
+static void leave_queue(crl_lane *lane, const request *own) {
+  request **link = &lane->head;
+  while (*link != own) link = &(*link)->next;
+  *link = own->next;
+  if (*link == NULL) lane->tail = link;
+}
+
+/* Waits for a handle, or for somebody who performs this request along; 0 when its time ran out first. Once somebody
+ * performs it, it is waited for: the batch ends by the latest of its requests' deadlines. Under the mutex. */
+static int wait_in_queue(crl_lane *lane, request *own) {
+  int queued = 1;
+  own->seat = QUEUED;
+  own->next = NULL;
+  *lane->tail = own;
+  lane->tail = &own->next;
+  while (own->seat == QUEUED) {
+    if (crl_env_cond_wait(&own->cond, &lane->mutex, own->deadline) || own->seat != QUEUED) continue;
+    queued = 0;
+    for (const request *r = lane->head; r != NULL; r = r->next)
+      if (r == own) queued = 1;
+    if (queued) {
+      leave_queue(lane, own);
+      return 0;
+    }
+    while (own->seat == QUEUED) pthread_cond_wait(&own->cond, &lane->mutex);
+  }
+  return 1;
+}
+
+static void perform_pooled(crl_lane *lane, request *own) {
+  int in_time = 1;
+  pthread_mutex_lock(&lane->mutex);
+  if (lane->idle_count > 0) {
+    own->handle = lane->idle[--lane->idle_count];
+  } else if (lane->open_count < lane->most) {
+    lane->open_count++;
+  } else {
+    crl_env_cond_init(&own->cond);
+    in_time = wait_in_queue(lane, own);
+    pthread_cond_destroy(&own->cond);
+    if (!in_time || own->seat == SERVED) {
+      pthread_mutex_unlock(&lane->mutex);
+      if (!in_time) refuse(own->ops, own->count, CORRAL_EUNAVAILABLE, "no connection to the store became free in time");
+      return;
+    }
+  }
+  serve(lane, own);
+}
+
+/* ---- public ---------------------------------------------------------------------------------------------- */
+
+static size_t weigh(const corral_op *ops, size_t count) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; i++) bytes += ops[i].record_len + ops[i].key_len;
+  return bytes;
+}
+
+/* Large records get the time that they need at 10 MB/s. */
+static int64_t limit_of(const crl_lane *lane, size_t bytes) {
+  return crl_env_now_ms() + lane->options->op_ms + (int64_t)(bytes / 10000);
+}
+
+int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
+  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count)};
+  int64_t own_limit = limit_of(lane, own.bytes);
+  own.deadline = deadline < own_limit ? deadline : own_limit;
+  /* One with less time than others isn't made to wait for theirs. */
+  own.hurried = own.deadline < own_limit;
+  own.alone = own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
+  if (lane->options->plugin->threads == CORRAL_THREADS_PARALLEL) perform_shared(lane, ops, count, own.deadline);
+  else perform_pooled(lane, &own);
+  return own.opened;
+}
+
+void crl_lane_self_probing(crl_lane *lane, int self_probing) {
+  pthread_mutex_lock(&lane->mutex);
+  lane->self_probing = self_probing;
+  pthread_mutex_unlock(&lane->mutex);
+}
+
+int64_t crl_lane_probe_at(crl_lane *lane) {
+  pthread_mutex_lock(&lane->mutex);
+  int64_t at = lane->breaker.open && !lane->self_probing ? lane->breaker.rest_until : INT64_MAX;
+  pthread_mutex_unlock(&lane->mutex);
+  return at;
+}
+
+int64_t crl_lane_failures(crl_lane *lane) {
+  pthread_mutex_lock(&lane->mutex);
+  int64_t failures = lane->breaker.failures;
+  pthread_mutex_unlock(&lane->mutex);
+  return failures;
+}
+
+int crl_lane_perform_probe(crl_lane *lane, corral_op *ops, size_t count) {
+  corral_error why;
+  return lane->probe_handle != NULL &&
+         perform_once(lane, &lane->probe_handle, ops, count, limit_of(lane, weigh(ops, count)), &why) == CORRAL_OK;
+}
+
+/* Puts a handle that works among the idle ones, if there is room. Under the mutex; returns what is to be disconnected. */
+static void *take_in(crl_lane *lane, void *handle) {
+  if (handle == NULL || lane->open_count >= lane->most) return handle;
+  lane->open_count++;
+  pass_on(lane, handle);
+  return NULL;
+}
+
+void crl_lane_probe(crl_lane *lane, crl_pool *pool) {
+  const crl_pool_options *options = lane->options;
+  corral_op op = {.verb = CORRAL_VERB_GET, .key = options->probe_key, .key_len = strlen(options->probe_key)};
+  corral_error why;
+  pthread_mutex_lock(&lane->mutex);
+  int due = crl_breaker_probe(&lane->breaker, crl_env_now_ms());
+  pthread_mutex_unlock(&lane->mutex);
+  if (!due) return;
+  int works = perform_once(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), &why) == CORRAL_OK;
+  if (op.found_free != NULL) op.found_free(op.found_owner);
+  if (works && options->on_return != NULL) works = options->on_return(options->return_arg, pool, lane->server);
+  pthread_mutex_lock(&lane->mutex);
+  corral_event event = note_outcome(lane, works, 1, &why);
+  void *left = take_in(lane, lane->probe_handle);
+  lane->probe_handle = NULL;
+  pthread_mutex_unlock(&lane->mutex);
+  if (left != NULL) options->plugin->disconnect(left);
+  if (works && options->on_up != NULL) options->on_up(options->return_arg, pool, lane->server);
+  report(lane, event, why.text);
+}

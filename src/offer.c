@@ -1,0 +1,144 @@
+/* offer.c: offers what was held to a store that is back.
+ *
+ * All claims of a batch first, then what they allow: a settle or, where the store knows something newer, a release. */
+#include "offer.h"
+
+#include <stdlib.h>
+
+#include "env.h"
+#include "policy.h"
+#include "record.h"
+
+enum { BATCH = 32, ROUNDS = 4, LINGER_MS = 1000 };
+
+typedef struct batch {
+  const crl_offer *offer;
+  crl_held_entry entries[BATCH];
+  uint8_t tokens[BATCH][CORRAL_TOKEN];
+  uint8_t settles[BATCH]; /* else the claim, if it was granted, is released */
+  corral_op ops[BATCH];
+  size_t count;
+} batch;
+
+typedef struct place {
+  const crl_pool *pool;
+  size_t server;
+} place;
+
+static int is_there(void *arg, const void *key, size_t key_len) {
+  const place *p = arg;
+  return crl_pool_route(p->pool, key, key_len) == p->server;
+}
+
+static corral_op op_of(const batch *b, size_t i, corral_verb verb) {
+  return (corral_op){.verb = verb, .key = b->entries[i].key, .key_len = b->entries[i].key_len, .token = b->tokens[i]};
+}
+
+/* What the store has is from before this entry's compute began, or nothing. */
+static int is_newer(const crl_held_entry *entry, const corral_op *claimed, int64_t now) {
+  corral_header header;
+  crl_envelope stored;
+  if (claimed->found == NULL || crl_record_read(claimed->found, claimed->found_len, &header) != CORRAL_OK) return 0;
+  if (header.flags != 0) return 0;
+  if (claimed->life_ms == 0 || claimed->found_len <= CORRAL_HEADER) return 1;
+  crl_envelope ours;
+  if (crl_envelope_read(entry->record->data, entry->record->size, NULL, 0, &ours) != CORRAL_OK ||
+      crl_envelope_read(claimed->found, claimed->found_len, ours.key, ours.key_len, &stored) != CORRAL_OK)
+    return 0;
+  if (claimed->life_ms < 0) return 0;
+  int64_t age = crl_policy_hard_ttl(stored.ttl_ms, stored.swr_ms, stored.sie_ms) - claimed->life_ms;
+  return age > now - entry->began;
+}
+
+static int claim_all(batch *b, crl_pool *pool, size_t server) {
+  for (size_t i = 0; i < b->count; i++) {
+    int forget = b->entries[i].record == NULL;
+    b->ops[i] = op_of(b, i, forget ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
+    b->ops[i].lease_ms = b->offer->lease_ms;
+    b->ops[i].ttl_ms = b->offer->held_ms;
+    if (!forget && crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
+  }
+  int works = crl_pool_perform_probe(pool, server, b->ops, b->count);
+  int64_t now = crl_env_now_ms();
+  for (size_t i = 0; i < b->count; i++) {
+    corral_op *op = &b->ops[i];
+    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK && is_newer(&b->entries[i], op, now);
+    if (op->found_free != NULL) op->found_free(op->found_owner);
+    op->found_free = NULL;
+  }
+  return works;
+}
+
+static void report(const batch *b, size_t i) {
+  const uint8_t *key = b->entries[i].key;
+  size_t len = b->entries[i].key_len, prefix = b->offer->prefix_len;
+  if (len <= prefix || memcmp(key, b->offer->prefix, prefix) != 0) prefix = 0;
+  crl_event_emit(b->offer->events, CORRAL_EVENT_OFFERED, key + prefix, len - prefix, NULL);
+}
+
+/* What became of the claims; an entry whose turn it was is done with, whatever the answer. */
+static int finish_all(batch *b, crl_pool *pool, size_t server) {
+  corral_op ops[BATCH];
+  size_t of[BATCH], count = 0;
+  int64_t now = crl_env_now_ms();
+  for (size_t i = 0; i < b->count; i++) {
+    const crl_held_entry *entry = &b->entries[i];
+    if (entry->record == NULL && b->ops[i].status == CORRAL_OK) report(b, i);
+    if (entry->record == NULL || b->ops[i].status != CORRAL_OK) continue;
+    int64_t left = entry->hard_ttl - (now - entry->made);
+    ops[count] = op_of(b, i, b->settles[i] && left > 0 ? CORRAL_VERB_SETTLE : CORRAL_VERB_RELEASE);
+    if (ops[count].verb == CORRAL_VERB_SETTLE) {
+      ops[count].record = entry->record->data;
+      ops[count].record_len = entry->record->size;
+      ops[count].ttl_ms = left;
+    }
+    of[count++] = i;
+  }
+  if (count == 0) return 1;
+  int works = crl_pool_perform_probe(pool, server, ops, count);
+  for (size_t i = 0; i < count; i++)
+    if (ops[i].verb == CORRAL_VERB_SETTLE && ops[i].status == CORRAL_OK) report(b, of[i]);
+  return works;
+}
+
+static int offer_batch(batch *b, crl_pool *pool, size_t server) {
+  int works = claim_all(b, pool, server) && finish_all(b, pool, server);
+  for (size_t i = 0; i < b->count; i++) {
+    int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EUNKNOWN;
+    if (!works && !sent) crl_held_return(b->offer->held, &b->entries[i]);
+    crl_held_entry_clean(&b->entries[i]);
+  }
+  return works;
+}
+
+/* Not at once: a caller may have been refused by the store, and not have looked here yet. */
+void crl_offer_done(void *arg, crl_pool *pool, size_t server) {
+  place there = {pool, server};
+  crl_held_forget(((const crl_offer *)arg)->held, crl_env_now_ms() + LINGER_MS, is_there, &there);
+}
+
+/* All that was held at this moment; whether there was any. */
+static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server, int *works) {
+  place there = {pool, server};
+  int64_t now = crl_env_now_ms();
+  size_t all = 0;
+  do {
+    memset(b, 0, sizeof *b);
+    b->offer = offer;
+    b->count = crl_held_offer(offer->held, now, is_there, &there, b->entries, BATCH);
+    all += b->count;
+    *works = b->count == 0 || offer_batch(b, pool, server);
+  } while (*works && b->count > 0);
+  return all > 0;
+}
+
+/* Callers compute and fill meanwhile; who offers until nothing is left might never be done. */
+int crl_offer_all(void *arg, crl_pool *pool, size_t server) {
+  int works = 1;
+  batch *b = crl_alloc(sizeof *b);
+  if (b == NULL) return 1;
+  for (int i = 0; i < ROUNDS && works; i++)
+    if (!offer_round(b, arg, pool, server, &works)) break;
+  free(b);
+  return works;
+}

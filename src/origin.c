@@ -1,0 +1,153 @@
+/* origin.c: protection of what computes burden: at most so many at once in this process, and everywhere. */
+#include "origin.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "env.h"
+#include "policy.h"
+#include "record.h"
+#include "value.h"
+
+enum { FLEET_MOST = 256 };
+
+struct crl_origin {
+  crl_origin_options options;
+  crl_gate *gate;
+  _Atomic unsigned last; /* the slot that was had last: probably free again */
+  char name[];
+};
+
+crl_origin *crl_origin_new(const crl_origin_options *options) {
+  size_t len = strlen(options->name);
+  crl_origin *origin = crl_alloc(sizeof *origin + len + 1);
+  if (origin == NULL) return NULL;
+  origin->options = *options;
+  memcpy(origin->name, options->name, len);
+  origin->options.name = origin->name;
+  if (origin->options.fleet_most > FLEET_MOST) origin->options.fleet_most = FLEET_MOST;
+  int64_t most = options->most, fleet = options->fleet_most;
+  if (fleet > 0 && (most <= 0 || most > fleet)) most = fleet;
+  if (most > 0 && (origin->gate = crl_gate_new(most)) == NULL) {
+    free(origin);
+    return NULL;
+  }
+  crl_env_random(&most, sizeof most);
+  atomic_init(&origin->last, (unsigned)most);
+  return origin;
+}
+
+void crl_origin_free(crl_origin *origin) {
+  if (origin->gate != NULL) crl_gate_free(origin->gate);
+  free(origin);
+}
+
+int crl_origin_limits(const crl_origin *origin) { return origin->gate != NULL; }
+
+/* ---- the fleet's slots ----------------------------------------------------------------------------------- */
+
+static void name_slot(const crl_origin *origin, unsigned number, crl_slot *slot) {
+  snprintf(slot->key, sizeof slot->key, "corral-origin:%s:%u", origin->name, number);
+}
+
+/* Somebody else has the slot now: this process was away for longer than the lease. Its compute goes on. */
+static void ignore(crl_kept_lease *lease) { (void)lease; }
+
+static int claim(crl_origin *origin, unsigned number, crl_slot *slot) {
+  corral_header header;
+  uint8_t wish[CORRAL_HEADER];
+  memset(&header, 0, sizeof header);
+  crl_env_holder(header.note, sizeof header.note);
+  crl_record_write(&header, wish);
+  name_slot(origin, number, slot);
+  if (crl_env_random(slot->token, sizeof slot->token) != CORRAL_OK) return CORRAL_EIO;
+  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = slot->key, .key_len = strlen(slot->key), .token = slot->token,
+                  .lease_ms = origin->options.lease_ms, .record = wish, .record_len = sizeof wish};
+  int64_t sent = crl_env_now_ms();
+  crl_pool_perform(origin->options.pool, &op, 1, sent + origin->options.op_ms);
+  if (op.found_free != NULL) op.found_free(op.found_owner);
+  if (op.status != CORRAL_OK) return op.status;
+  atomic_store(&origin->last, number);
+  slot->fleet = 1;
+  slot->lease = (crl_kept_lease){.key = slot->key, .key_len = op.key_len, .user_key = slot->key, .user_key_len = op.key_len,
+                                 .token = slot->token, .lease_ms = origin->options.lease_ms, .limit = INT64_MAX,
+                                 .on_lost = ignore, .on_limit = ignore};
+  crl_keeper_hold(origin->options.keeper, &slot->lease, sent);
+  return CORRAL_OK;
+}
+
+/* Which slots look free; how many, or a negative status. One round trip where the store has batches. */
+static int list_free(crl_origin *origin, unsigned *numbers) {
+  unsigned most = (unsigned)origin->options.fleet_most;
+  corral_op *ops = crl_alloc(most * sizeof *ops);
+  crl_slot *names = crl_alloc(most * sizeof *names);
+  int count = 0, answers = 0, status = CORRAL_ENOMEM;
+  for (unsigned i = 0; ops != NULL && names != NULL && i < most; i++) {
+    name_slot(origin, i, &names[i]);
+    ops[i] = (corral_op){.verb = CORRAL_VERB_GET, .key = names[i].key, .key_len = strlen(names[i].key)};
+  }
+  if (ops != NULL && names != NULL) crl_pool_perform(origin->options.pool, ops, most, crl_env_now_ms() + origin->options.op_ms);
+  for (unsigned i = 0; ops != NULL && names != NULL && i < most; i++) {
+    status = ops[i].status;
+    if (status == CORRAL_OK || status == CORRAL_EMISS) answers++;
+    if (status == CORRAL_EMISS || (status == CORRAL_OK && ops[i].until_ms == 0)) numbers[count++] = i;
+    if (ops[i].found_free != NULL) ops[i].found_free(ops[i].found_owner);
+  }
+  free(ops);
+  free(names);
+  return answers > 0 ? count : status;
+}
+
+/* CORRAL_OK, EBUSY, or what is wrong with the store. */
+static int take_slot(crl_origin *origin, crl_slot *slot) {
+  unsigned numbers[FLEET_MOST], most = (unsigned)origin->options.fleet_most, dice = 0;
+  int status = claim(origin, atomic_load(&origin->last) % most, slot);
+  if (status != CORRAL_EBUSY || most == 1) return status;
+  int count = list_free(origin, numbers);
+  if (count < 0) return count;
+  crl_env_random(&dice, sizeof dice);
+  for (int i = 0; i < count; i++) {
+    status = claim(origin, numbers[((unsigned)i + dice) % (unsigned)count], slot);
+    if (status != CORRAL_EBUSY) return status;
+  }
+  return CORRAL_EBUSY;
+}
+
+/* A claim whose reply was lost may have been granted: its slot ends by itself. */
+static int enter_fleet(crl_origin *origin, crl_slot *slot) {
+  return origin->options.fleet_most > 0 && take_slot(origin, slot) == CORRAL_EBUSY ? CORRAL_EBUSY : CORRAL_OK;
+}
+
+/* ---- public ---------------------------------------------------------------------------------------------- */
+
+/* Between two looks for a slot of the fleet the place in this process is free for others; a lower rank looks less often. */
+static int64_t next_look(const crl_origin *origin, crl_rank rank, unsigned looks) {
+  uint64_t dice = 0;
+  crl_env_random(&dice, sizeof dice);
+  return crl_env_now_ms() + (crl_policy_backoff(origin->options.poll_ms, origin->options.poll_max_ms, looks, dice) << rank);
+}
+
+int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, crl_slot *slot, int *waited) {
+  slot->fleet = 0;
+  *waited = !crl_gate_enter(origin->gate, rank, 0);
+  if (*waited && !crl_gate_enter(origin->gate, rank, until)) return CORRAL_EBUSY;
+  for (unsigned looks = 0; enter_fleet(origin, slot) != CORRAL_OK; looks++) {
+    crl_gate_leave(origin->gate);
+    *waited = 1;
+    int64_t next = next_look(origin, rank, looks);
+    if (crl_env_now_ms() >= until) return CORRAL_EBUSY;
+    crl_env_sleep_until(next < until ? next : until);
+    if (!crl_gate_enter(origin->gate, rank, until)) return CORRAL_EBUSY;
+  }
+  return CORRAL_OK;
+}
+
+void crl_origin_leave(crl_origin *origin, crl_slot *slot) {
+  if (slot->fleet) {
+    crl_keeper_drop(origin->options.keeper, &slot->lease);
+    corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = slot->key, .key_len = slot->lease.key_len, .token = slot->token};
+    crl_pool_perform(origin->options.pool, &op, 1, crl_env_now_ms() + origin->options.op_ms);
+  }
+  crl_gate_leave(origin->gate);
+}

@@ -1,0 +1,276 @@
+/* corral.h: everything a user needs: get-or-compute behind a shared cache, with one rebuild at a time.
+ *
+ * Conventions
+ *  - Status: CORRAL_OK (0) or a negative code of CORRAL_STATUS_MAP. Out-parameters are written on success only.
+ *    Detail goes to a corral_error that the caller owns; every `error` parameter may be NULL.
+ *  - Durations are milliseconds in an int64_t and end in `_ms`. In options, 0 means the documented default and
+ *    CORRAL_OFF (-1) switches a feature off where the table's range begins at -1.
+ *  - Keys are bytes: 1 to 65,536 of them, of any value. They are copied; the caller keeps its own.
+ *  - Threads: any function from any thread, except corral_close, which must be the last call on its handle.
+ *    No callback of the user is run while the library holds a lock of its own.
+ *  - Fork: a handle that was opened but not yet used may be used in every child. A handle that was used before a
+ *    fork answers CORRAL_EFORKED in the child: open another one there.
+ *  - Signals: the library installs no handler and never raises SIGPIPE; its threads block all signals.
+ */
+#ifndef CORRAL_H
+#define CORRAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CORRAL_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define CORRAL_API __attribute__((visibility("default")))
+#else
+#define CORRAL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ---------------------------------------------------------------------------------------------- */
+
+/* X(name, number, text): one line each, impersonal, without what the caller knows already. */
+#define CORRAL_STATUS_MAP(X)                                                                                    \
+  X(EINVAL, -1, "invalid argument")                                                                             \
+  X(ENOMEM, -2, "out of memory")                                                                                \
+  X(ENOTFOUND, -3, "no such thing: the origin said so, and that answer is remembered")                          \
+  X(EMISS, -4, "not in the store, and there is nothing to compute it with")                                     \
+  X(EFAILED, -5, "computing failed")                                                                            \
+  X(EDEADLINE, -6, "the call's deadline passed before a value came")                                            \
+  X(EUNAVAILABLE, -7, "the store can't be reached")                                                             \
+  X(EBUSY, -8, "somebody else holds the lease")                                                                 \
+  X(ELOST, -9, "the lease was lost: nothing was written")                                                       \
+  X(EUNKNOWN, -10, "the store's reply was lost: the operation may or may not have happened")                    \
+  X(ETOOBIG, -11, "larger than the store accepts")                                                              \
+  X(EFOREIGN, -12, "the store's key holds data that corral did not write")                                      \
+  X(ECORRUPT, -13, "the stored record is damaged")                                                              \
+  X(EPROTOCOL, -14, "the server's reply makes no sense")                                                        \
+  X(EAUTH, -15, "the server refuses this user, password or command")                                            \
+  X(EREFUSED, -16, "the store refuses to write")                                                                \
+  X(ERECURSION, -17, "computing a key asked for that same key")                                                 \
+  X(EFORKED, -18, "the handle was used before a fork: open a new one in the child")                             \
+  X(ECLOSED, -19, "the handle is being closed")                                                                 \
+  X(EOPTION, -20, "an option that this version of the library does not know")                                   \
+  X(EURI, -21, "the store URI is not valid")                                                                    \
+  X(ENOPLUGIN, -22, "no plugin for this kind of store")                                                         \
+  X(EIO, -23, "the operating system reported an error")                                                         \
+  X(EABANDONED, -24, "computing took longer than compute_ms")                                                   \
+  X(EUNSUPPORTED, -25, "the store can't do that")
+
+typedef enum corral_status {
+  CORRAL_OK = 0,
+#define CORRAL_STATUS_ENUM(name, number, text) CORRAL_##name = (number),
+  CORRAL_STATUS_MAP(CORRAL_STATUS_ENUM)
+#undef CORRAL_STATUS_ENUM
+} corral_status;
+
+/* The text of a status; never NULL, also for numbers outside of the table. Static storage. */
+CORRAL_API const char *corral_status_text(int status);
+/* The name of a status without its prefix ("EDEADLINE", "OK"); never NULL. Static storage. */
+CORRAL_API const char *corral_status_name(int status);
+
+/* Why a call failed. Owned and zeroed by the caller; its size is frozen. */
+typedef struct corral_error {
+  int32_t status;         /* the status that was returned */
+  int32_t code;           /* EFAILED: the number that the compute gave to corral_fill_fail, else 0 */
+  int64_t retry_after_ms; /* EFAILED: how long the fleet will remember this failure; else 0 */
+  char text[240];         /* what was wrong and what is accepted; always terminated */
+} corral_error;
+
+/* ---- values ---------------------------------------------------------------------------------------------- */
+
+/* Immutable, counted bytes and how they came. Any number of threads may read one value. */
+typedef struct corral_value corral_value;
+
+typedef enum corral_how {
+  CORRAL_FRESH = 1, /* from the store, at the first look */
+  CORRAL_STALE,     /* from the store, past its soft life and inside its grace */
+  CORRAL_COMPUTED,  /* this call ran compute */
+  CORRAL_JOINED     /* somebody else (thread, process or host) computed it while this call waited */
+} corral_how;
+
+typedef enum corral_kept {
+  CORRAL_KEPT = 0,      /* it is in the store (or came from there) */
+  CORRAL_KEPT_FENCED,   /* computed, but the lease was lost or the key invalidated meanwhile: not stored */
+  CORRAL_KEPT_NOT,      /* computed, but the store is away or refused it: not stored */
+  CORRAL_KEPT_UNKNOWN   /* computed, and the store's reply was lost: perhaps stored */
+} corral_kept;
+
+/* The bytes (never NULL, also for an empty value) and how many. Valid as long as the caller holds the value. */
+CORRAL_API const void *corral_value_data(const corral_value *value);
+CORRAL_API size_t corral_value_size(const corral_value *value);
+/* How this value came to this call; how old it was then, in ms since it was stored; what became of its fill. */
+CORRAL_API corral_how corral_value_how(const corral_value *value);
+CORRAL_API int64_t corral_value_age_ms(const corral_value *value);
+CORRAL_API corral_kept corral_value_kept(const corral_value *value);
+/* One more owner; returns `value`. */
+CORRAL_API corral_value *corral_value_ref(corral_value *value);
+/* One owner less; the last one frees it. NULL is allowed. */
+CORRAL_API void corral_value_unref(corral_value *value);
+/* "fresh", "stale", "computed", "joined"; never NULL. */
+CORRAL_API const char *corral_how_name(corral_how how);
+
+/* ---- compute --------------------------------------------------------------------------------------------- */
+
+/* Where a compute puts its answer. Valid inside that compute only. */
+typedef struct corral_fill corral_fill;
+
+/* The user's function that rebuilds one value. It calls exactly one of corral_fill_bytes, corral_fill_negative and
+ * corral_fill_fail (the last call counts) and returns CORRAL_OK; returning without any of them, or anything
+ * negative, is a failure. It may call corral functions, also on the same handle, for other keys; asking for its own
+ * key answers CORRAL_ERECURSION. Threads: given per call it runs inside that call, on that thread; bound at open
+ * it runs on threads of the library, several keys at once. */
+typedef int corral_compute(corral_fill *fill, const void *key, size_t key_len, void *arg);
+
+/* The value: `size` bytes, copied. CORRAL_ETOOBIG above max_value, CORRAL_ENOMEM; then nothing is filled. */
+CORRAL_API int corral_fill_bytes(corral_fill *fill, const void *data, size_t size);
+/* The same without a copy: room for `size` bytes, owned by the fill, to be written before compute returns.
+ * NULL when there is no memory or `size` is above max_value. */
+CORRAL_API void *corral_fill_reserve(corral_fill *fill, size_t size);
+/* "There is no such thing": remembered for negative_ttl_ms; callers get CORRAL_ENOTFOUND. */
+CORRAL_API void corral_fill_negative(corral_fill *fill);
+/* Computing failed. `code` is the user's own number, `text` (copied; cut at 63 bytes for the fleet, 239 for this
+ * process) goes to the error of every caller who wanted the key, until retry_ms have passed. */
+CORRAL_API void corral_fill_fail(corral_fill *fill, int32_t code, const char *text);
+/* Lives for this value alone instead of the policy's; 0 keeps the policy's, CORRAL_OFF is none (a ttl_ms of
+ * CORRAL_OFF: answer the callers who wait, store nothing). */
+CORRAL_API void corral_fill_lives(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
+/* True when a failure now would be answered by a stale value that is still usable. */
+CORRAL_API int corral_fill_has_stale(const corral_fill *fill);
+/* True when nobody will use the result any more: the flight was abandoned (compute_ms), or its lease is lost. */
+CORRAL_API int corral_should_stop(const corral_fill *fill);
+
+/* ---- policy ---------------------------------------------------------------------------------------------- */
+
+#define CORRAL_OFF (-1)
+
+/* X(name, unit, default, least, most, sentence): code, --help, README and man page come from these rows. New rows
+ * go to the end: their order is the struct's layout. */
+#define CORRAL_POLICY_MAP(X)                                                                                    \
+  X(ttl_ms, "ms", 60000, 1, 315360000000, "Fresh life of a value (soft TTL).")                                  \
+  X(swr_ms, "ms", 0, -1, 315360000000, "Grace after the fresh life: stale is served while somebody rebuilds.")  \
+  X(sie_ms, "ms", 0, -1, 315360000000, "Grace after the fresh life: stale is served when rebuilding fails.")    \
+  X(jitter_pct, "%", 10, -1, 90, "Each fresh life is shortened at random by up to this share.")                 \
+  X(negative_ttl_ms, "ms", 10000, -1, 315360000000, "Life of a remembered \"no such thing\".")                  \
+  X(retry_ms, "ms", 1000, -1, 86400000, "First pause after a failed compute, shared by the fleet; doubles.")    \
+  X(retry_max_ms, "ms", 30000, 1, 86400000, "Longest pause after failed computes.")                             \
+  X(lease_ms, "ms", 2000, 50, 3600000, "Length of the lease; extended every third of it while compute runs.")   \
+  X(compute_ms, "ms", 30000, 10, 86400000, "Longest compute: then its lease is given up, its result fenced.")   \
+  X(wait_ms, "ms", 5000, 1, 86400000, "The call's deadline: how long it may wait for somebody else's compute.") \
+  X(poll_ms, "ms", 5, 1, 60000, "First pause between a waiter's looks; doubles, with full jitter.")             \
+  X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")
+
+typedef struct corral_policy {
+  size_t size;         /* sizeof(corral_policy), set by CORRAL_POLICY */
+  corral_error *error; /* per call: where detail goes; NULL is allowed. Ignored in a policy given to corral_open */
+#define CORRAL_POLICY_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
+  CORRAL_POLICY_MAP(CORRAL_POLICY_FIELD)
+#undef CORRAL_POLICY_FIELD
+} corral_policy;
+
+/* A policy in place (C only): CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000). In C++, zero a corral_policy and set
+ * its size. What is 0 is taken from the policy that the corral was opened with, then from the table. */
+#define CORRAL_POLICY(...) (&(corral_policy){.size = sizeof(corral_policy), __VA_ARGS__})
+
+/* ---- events ---------------------------------------------------------------------------------------------- */
+
+#include <corral/event.h>
+
+/* ---- open, close ----------------------------------------------------------------------------------------- */
+
+typedef struct corral corral;
+
+/* Rows of the corral's own options; as in CORRAL_POLICY_MAP. */
+#define CORRAL_OPTION_MAP(X)                                                                                    \
+  X(op_ms, "ms", 250, 1, 60000, "Longest operation on the store, connecting included.")                         \
+  X(handles, "count", 0, 0, 64, "Connections to the store; 0: what the store advises (2 local, 4 remote).")     \
+  X(workers, "count", 4, 1, 256, "Most threads for a compute bound at open; started when first needed.")        \
+  X(breaker_failures, "count", 3, 1, 1000, "Failures in a row after which the store is left to rest.")          \
+  X(breaker_rest_ms, "ms", 2000, 1, 600000, "How long a failing store rests before one call probes it.")        \
+  X(max_value, "bytes", 536870912, 1, 536870912, "Largest value.")
+
+typedef struct corral_options {
+  size_t size;              /* sizeof(corral_options), set by CORRAL_OPTIONS */
+  const char *store;        /* URI: memory:, lmdb:PATH, redis://host:port/db ...; required */
+  const char *name_space;   /* put before each key as "name_space:"; NULL for none */
+  const corral_policy *policy; /* for every call that doesn't say otherwise; NULL for the table's defaults */
+  corral_compute *compute;  /* bound compute, for corral_get; may run in the background. NULL for none */
+  void *compute_arg;        /* handed to `compute`; must outlive the corral */
+  corral_event_fn *on_event; /* called for each event, from any thread; NULL for none */
+  void *event_arg;
+#define CORRAL_OPTION_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
+  CORRAL_OPTION_MAP(CORRAL_OPTION_FIELD)
+#undef CORRAL_OPTION_FIELD
+} corral_options;
+
+#define CORRAL_OPTIONS(...) (&(corral_options){.size = sizeof(corral_options), __VA_ARGS__})
+
+/* Checks the options and makes a corral. Does no I/O and starts no thread. Everything in `options` is copied.
+ * CORRAL_EINVAL (out of range; the text names option, value and range), CORRAL_EOPTION, CORRAL_EURI,
+ * CORRAL_ENOPLUGIN, CORRAL_ENOMEM. */
+CORRAL_API int corral_open(corral **ret, const corral_options *options, corral_error *error);
+/* Waits for background computes that are running, gives up those that are queued, and frees everything. No other
+ * call may be under way on this handle. Values outlive it. NULL is allowed. */
+CORRAL_API void corral_close(corral *c);
+
+/* ---- ask ------------------------------------------------------------------------------------------------- */
+
+/* The value for a key: from the store, from whoever is computing it, or from `compute`, run here by this call when it
+ * holds the lease. `policy` may be NULL. On CORRAL_OK *ret is the caller's, to be given to corral_value_unref.
+ * The call ends by wait_ms; only its own compute may take longer. When the store is away, compute runs once at a time
+ * per key and process, and the result is not stored.
+ * CORRAL_ENOTFOUND (remembered "no such thing"), CORRAL_EFAILED (with code, text and retry_after_ms in the error),
+ * CORRAL_EDEADLINE, CORRAL_ERECURSION, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EINVAL, CORRAL_ENOMEM. */
+CORRAL_API int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                                     corral_compute *compute, void *arg, corral_value **ret);
+/* The same with the compute bound at open: it runs on the library's workers, so this call always ends by wait_ms, and
+ * a stale value inside swr_ms is answered at once while it is rebuilt behind the caller's back.
+ * Without a bound compute it only looks: CORRAL_EMISS when the store has nothing usable, CORRAL_EUNAVAILABLE when the
+ * store can't be asked. */
+CORRAL_API int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret);
+/* Stores a value, whatever was there, and voids any compute of this key that is under way. Returns once it is stored. */
+CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corral_policy *policy, const void *data,
+                          size_t size);
+/* Never serve again what was computed before this returns CORRAL_OK, and void any compute of it under way. On any
+ * other status the store may still hold the old value. CORRAL_OK also when there was nothing. */
+CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
+/* End the fresh life now: still served in grace (swr_ms, sie_ms), and any compute under way is voided. */
+CORRAL_API int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error);
+
+/* ---- look inside ----------------------------------------------------------------------------------------- */
+
+/* What the store keeps under a key. */
+typedef struct corral_inspection {
+  const char *state;     /* "fresh", "stale", "expired", "negative", "none"; static storage */
+  uint64_t size;         /* bytes of the value */
+  uint64_t stored_size;  /* bytes of the record as stored */
+  int64_t age_ms;        /* since it was stored; -1 unknown */
+  int64_t ttl_ms;        /* fresh life it was stored with */
+  int64_t swr_ms;        /* grace it was stored with */
+  int64_t sie_ms;
+  int64_t left_ms;       /* until the store forgets it; -1 unknown */
+  int64_t cost_ms;       /* what computing it took */
+  int64_t created_ms;    /* wall clock of its maker, ms since 1970: for display only */
+  int64_t lease_left_ms; /* of the lease under which somebody rebuilds it; 0 when nobody does */
+  int64_t retry_left_ms; /* of a remembered failure; 0 when there is none */
+  int64_t failures;      /* failed computes in a row */
+  int32_t failure_code;  /* of the remembered failure */
+  char holder[64];       /* who holds the lease: "host/pid"; empty when nobody does */
+  char failure[64];      /* text of the remembered failure */
+} corral_inspection;
+
+/* Fills *ret; `ret_size` is sizeof(corral_inspection). A key that the store doesn't have is state "none", CORRAL_OK. */
+CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, corral_inspection *ret, size_t ret_size,
+                              corral_error *error);
+/* How often an event has happened on this handle. */
+CORRAL_API uint64_t corral_counter(const corral *c, corral_event event);
+/* The version of the library that is running, as "major.minor.patch". */
+CORRAL_API const char *corral_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

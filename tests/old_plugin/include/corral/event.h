@@ -1,0 +1,64 @@
+/* event.h: the table of events. The enum, the counters, the names and the texts all come from these rows. */
+#ifndef CORRAL_EVENT_H
+#define CORRAL_EVENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(identifier, name, sentence). New rows go to the end. */
+#define CORRAL_EVENT_MAP(X)                                                                                     \
+  X(HIT, "hit", "a fresh value was found in the store")                                                         \
+  X(STALE, "stale", "a stale value was served")                                                                 \
+  X(MISS, "miss", "the store had nothing usable")                                                               \
+  X(NEGATIVE, "negative", "a remembered \"no such thing\" was served")                                          \
+  X(JOIN, "join", "a call joined the flight of its process")                                                    \
+  X(WAIT, "wait", "a flight waited for a leader elsewhere")                                                     \
+  X(POLL, "poll", "a waiting flight looked again")                                                              \
+  X(CLAIM, "claim", "a lease was taken")                                                                        \
+  X(COMPUTE, "compute", "a compute ran")                                                                        \
+  X(FILL, "fill", "a computed value was stored")                                                                \
+  X(FENCED, "fenced", "a late fill was refused: the lease was lost or the key invalidated")                     \
+  X(UNSTORED, "unstored", "a computed value could not be stored")                                               \
+  X(FAILURE, "failure", "a compute failed")                                                                     \
+  X(VERDICT, "verdict", "a remembered failure was served")                                                      \
+  X(ABANDONED, "abandoned", "a compute outlived compute_ms")                                                    \
+  X(EXTEND, "extend", "a lease was extended")                                                                   \
+  X(LEASE_LOST, "lease_lost", "the keeper learned that a lease was lost")                                       \
+  X(DEADLINE, "deadline", "a call ended by its deadline without a value")                                       \
+  X(REFRESH, "refresh", "a value was rebuilt in the background")                                                \
+  X(STORE_ERROR, "store_error", "an operation on the store failed")                                             \
+  X(STORE_DOWN, "store_down", "the breaker opened: the store is left to rest")                                  \
+  X(STORE_UP, "store_up", "the store answers again")                                                            \
+  X(DEGRADED, "degraded", "a compute ran without the store's election")                                         \
+  X(CORRUPT, "corrupt", "a stored record was damaged, or another key's, and was ignored")                       \
+  X(FOREIGN, "foreign", "a key of the store holds data that corral did not write")
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum corral_event {
+#define CORRAL_EVENT_ENUM(id, name, text) CORRAL_EVENT_##id,
+  CORRAL_EVENT_MAP(CORRAL_EVENT_ENUM)
+#undef CORRAL_EVENT_ENUM
+  CORRAL_EVENT_COUNT
+} corral_event;
+
+/* Told of each event, on the thread where it happens, with no lock of the library held. `key` (may be NULL) and
+ * `detail` (may be NULL: an error's text) are valid during the call only. It must be quick and must not call
+ * functions of the same corral, corral_counter excepted. */
+typedef void corral_event_fn(corral_event event, const void *key, size_t key_len, const char *detail, void *arg);
+
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const char *corral_event_name(corral_event event); /* "hit"; never NULL; static storage */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const char *corral_event_text(corral_event event); /* its sentence; never NULL; static storage */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,227 @@
+/* plugin.h: everything the author of a store needs.
+ *
+ * A store is one file: a corral_store filled by designated initializers, and one line CORRAL_PLUGIN(my_store). corral
+ * calls it through the verbs below; it never retries, never reconnects, never sleeps: it reports, and the core decides.
+ *
+ *   open        parse the URI's parameters; no I/O                    (once per corral)
+ *   connect     make a handle: a connection, or whatever I/O needs    (lazily; again after a handle broke)
+ *   perform     a batch of operations, in order, each with its own result
+ *   disconnect  free a handle;   close   free the store
+ *
+ * The record. One key of the store holds value and lease: CORRAL_HEADER bytes of header (below), and after it, unless
+ * only a lease or a failure verdict is kept, the envelope with the payload, which is the core's own business. A store
+ * that can read and write a record atomically (under its own mutex, in a transaction, by compare-and-swap) needs no logic of
+ * its own: host->decide tells what each verb does to the record. A server that runs scripts does the same there.
+ *
+ * Time. Lease ends and lives are judged by ONE clock that all users of the store share (the server's, or the host's
+ * monotonic one): "store time", in ms, with any origin that is not zero.
+ */
+#ifndef CORRAL_PLUGIN_H
+#define CORRAL_PLUGIN_H
+
+#include <corral.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CORRAL_PLUGIN_ABI 1
+
+/* ---- the header of a record: 128 bytes, numbers little-endian -------------------------------------------- */
+
+#define CORRAL_HEADER 128
+#define CORRAL_TOKEN 16
+#define CORRAL_NOTE 64
+
+enum { CORRAL_FREE = 0, CORRAL_LEASED = 1, CORRAL_VERDICT = 2 };
+enum { CORRAL_FLAG_EXPIRED = 1 }; /* corral_expire: the soft life ended by decree */
+
+/* offset size field
+ *      0    4 magic "crl1"
+ *      4    1 state: FREE, LEASED, VERDICT
+ *      5    1 flags
+ *      6    2 zero
+ *      8   16 token of the lease; zero unless LEASED
+ *     24    8 until: end of the lease or of the verdict, store time; zero when FREE
+ *     32    8 since: when the lease or verdict began, store time
+ *     40    8 life_end: when the payload's life ends, store time; zero: no payload, or the key's own TTL says it
+ *     48    4 cost_ms: what the rebuild under way is expected to cost; 0 unknown
+ *     52    4 code: a verdict's number
+ *     56    4 failures in a row
+ *     60    4 zero
+ *     64   64 note: who holds the lease, or the verdict's text; zero-padded
+ *    128    8 stamp of the envelope (its checksum): equal stamps, equal payload
+ */
+typedef struct corral_header {
+  uint8_t state, flags;
+  uint8_t token[CORRAL_TOKEN];
+  int64_t until, since, life_end;
+  uint32_t cost_ms;
+  int32_t code;
+  uint32_t failures;
+  char note[CORRAL_NOTE]; /* not necessarily terminated */
+} corral_header;
+
+/* ---- operations ------------------------------------------------------------------------------------------ */
+
+typedef enum corral_verb {
+  CORRAL_VERB_GET = 1,    /* the record and its remaining life; ONE round trip: the hit path */
+  CORRAL_VERB_CLAIM,      /* atomically the record as it stands and, if nobody holds it, the lease */
+  CORRAL_VERB_SETTLE,     /* store the record and end the lease, only if the lease is still this token's */
+  CORRAL_VERB_RELEASE,    /* end the lease if it is this token's; with a verdict left in its place, if one is given */
+  CORRAL_VERB_EXTEND,     /* lengthen the lease if it is this token's */
+  CORRAL_VERB_INVALIDATE, /* value and lease vanish together */
+  CORRAL_VERB_EXPIRE      /* the soft life and any lease end; the payload stays. Without payload: INVALIDATE */
+} corral_verb;
+
+/* One operation. The host sets the first part and presets status to CORRAL_EUNKNOWN; the plugin sets the second. */
+typedef struct corral_op {
+  uint32_t verb;
+  uint32_t zero;
+  const void *key; /* 1 to max_key bytes, of any value */
+  size_t key_len;
+  const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND */
+  int64_t lease_ms;      /* CLAIM, EXTEND: from now, store time. RELEASE with a verdict: how long it rules */
+  int64_t ttl_ms;        /* SETTLE: the record's life. RELEASE with a verdict and no payload: how long to keep the key */
+  const uint8_t *record; /* SETTLE: header (FREE) and envelope. CLAIM: a header with note and cost_ms to take over.
+                            RELEASE: NULL, or a header with note, code and failures: the verdict */
+  size_t record_len;
+  uint64_t seen;         /* CLAIM: stamp of the payload the host has already; 0 none. When equal, `found` may be the
+                            header alone, with `same` set */
+
+  int status;            /* GET: OK or EMISS. CLAIM: OK or EBUSY (held, or a verdict rules). SETTLE, RELEASE, EXTEND:
+                            OK or ELOST. INVALIDATE, EXPIRE: OK. All: EUNKNOWN (sent, no reply), or an error */
+  int same;              /* CLAIM: the payload is the one of `seen` */
+  uint8_t *found;        /* GET, CLAIM: the record as it now stands (CLAIM: after the change); NULL when none */
+  size_t found_len;
+  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found` */
+  void *found_owner;
+  int64_t life_ms;       /* GET, CLAIM: the payload's remaining life; 0 none (over, or no payload), -1 unknown */
+  int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict in the header; 0 none, -1 unknown */
+  corral_error *error;   /* where detail of an error status goes; may be NULL */
+} corral_op;
+
+/* ---- what the host offers -------------------------------------------------------------------------------- */
+
+/* A store URI, taken apart and percent-decoded. All text is the host's and lives until `open` returns. */
+typedef struct corral_uri_param {
+  const char *name, *value;
+} corral_uri_param;
+
+typedef struct corral_uri {
+  const char *text;     /* the whole, for messages, with the password hidden */
+  const char *scheme;   /* in lower case */
+  const char *user;     /* NULL when not given */
+  const char *password; /* NULL when not given */
+  const char *hosts;    /* "host:port,host:port", NULL when there is no "//" part */
+  const char *host;     /* the first host, without brackets; "" when not given */
+  int port;             /* the first port; 0 when not given */
+  const char *path;     /* all between the authority (or the scheme's colon) and "?" */
+  const corral_uri_param *params;
+  size_t param_count;
+} corral_uri;
+
+enum { CORRAL_ACTION_KEEP = 0, CORRAL_ACTION_EDIT, CORRAL_ACTION_REPLACE, CORRAL_ACTION_REMOVE };
+
+/* What a verb does to a record. */
+typedef struct corral_change {
+  int action;                    /* KEEP; EDIT: overwrite the first CORRAL_HEADER bytes by `header`, keep the rest;
+                                    REPLACE: the key is now `header`, followed by `body`; REMOVE: the key goes */
+  uint8_t header[CORRAL_HEADER];
+  const uint8_t *body;           /* REPLACE: borrowed from op->record; NULL when body_len is 0 */
+  size_t body_len;
+  int64_t expires;               /* EDIT, REPLACE: when the store forgets the key, store time */
+} corral_change;
+
+typedef struct corral_host {
+  size_t size;
+  uint32_t abi;
+  uint32_t zero;
+  int64_t (*now_ms)(void);    /* host monotonic clock, the one of every `deadline`; starts again at boot */
+  int64_t (*boot_ms)(void);   /* clock shared by all processes of this host, monotonic also while it sleeps */
+  int (*random)(void *buffer, size_t size); /* from the kernel; CORRAL_OK or CORRAL_EIO */
+  /* Sets status and printf-like text of *error (may be NULL); returns status. */
+  int (*fail)(corral_error *error, int status, const char *format, ...)
+#if defined(__GNUC__)
+      __attribute__((format(printf, 3, 4)))
+#endif
+      ;
+  /* Refuses parameters not in `names`, a list separated by spaces; the text says which are accepted. */
+  int (*uri_check)(const corral_uri *uri, const char *names, corral_error *error);
+  /* A parameter's value, or NULL. */
+  const char *(*uri_get)(const corral_uri *uri, const char *name);
+  /* A number within [least, most], with a unit: "" none, "ms" (500ms 2s 1m 1h 1d), "bytes" (64k 10m 2g). *value keeps
+   * what it was when the parameter isn't given. CORRAL_EURI with a text that names what is accepted. */
+  int (*uri_number)(const corral_uri *uri, const char *name, const char *unit, int64_t least, int64_t most,
+                    int64_t *value, corral_error *error);
+  /* The header of a record; CORRAL_EFOREIGN when these bytes aren't one. */
+  int (*header_read)(const void *record, size_t size, corral_header *header);
+  void (*header_write)(const corral_header *header, uint8_t record[CORRAL_HEADER]);
+  /* What op's verb does to the record that the store has now (NULL: none, or its `expires` has passed) at store
+   * time `now`: sets op->status, life_ms, until_ms and same, and *change. Pure. For GET and CLAIM the plugin still sets
+   * op->found (after the change was made). Of `record` only the header and the stamp behind it are read. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, INVALIDATE too. */
+  void (*decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now, corral_change *change);
+  /* 64 and 128 bits of XXH3 of some bytes. */
+  uint64_t (*hash64)(const void *data, size_t size);
+  void (*hash128)(const void *data, size_t size, uint8_t hash[16]);
+} corral_host;
+
+/* ---- what the plugin offers ------------------------------------------------------------------------------ */
+
+enum {
+  CORRAL_THREADS_HANDLE = 0,  /* a handle is used by one thread at a time; the pool combines callers' operations */
+  CORRAL_THREADS_PARALLEL = 1 /* one handle for all, used by any number of threads at once */
+};
+
+/* What `open` tells about this very store; preset to the defaults in brackets. */
+typedef struct corral_store_info {
+  size_t size;
+  size_t max_key;       /* [65536] longer keys are hashed by the host; the envelope keeps them whole */
+  uint64_t max_record;  /* [600 MiB] larger records are refused before they are sent */
+  int64_t handles;      /* [2] connections that are best for this store */
+  int64_t poll_max_ms;  /* [0: the policy's] longest pause between a waiter's looks, where a look is cheap */
+  const char *name;     /* ["" ] for messages and thread names: "redis 127.0.0.1:6379"; lives as long as the store */
+} corral_store_info;
+
+typedef struct corral_store {
+  size_t size;          /* sizeof(corral_store) */
+  uint32_t abi;         /* CORRAL_PLUGIN_ABI */
+  uint32_t threads;     /* CORRAL_THREADS_... */
+  const char *name;     /* "redis" */
+  const char *schemes;  /* separated by spaces: "redis rediss redis+unix" */
+  const char *summary;  /* one line */
+  /* Required. Checks the URI. No I/O, no threads. `host` lives for ever. */
+  int (*open)(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
+              corral_error *error);
+  /* Required. Frees the store; all handles are disconnected. */
+  void (*close)(void *store);
+  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. */
+  int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
+  /* Required. */
+  void (*disconnect)(void *handle);
+  /* Required. Performs the operations in order and sets the result of each, by `deadline`. CORRAL_OK when the handle may
+   * be used again; else it is broken (a limit reached, a half-read reply): the host disconnects it. Operations whose fate
+   * isn't known keep CORRAL_EUNKNOWN; those not sent at all get CORRAL_EUNAVAILABLE. Several operations of one batch may
+   * name the same key. */
+  int (*perform)(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+} corral_store;
+
+/* The entry point of a plugin: corral_plugin_NAME.so exports this function, which returns its table. */
+typedef const corral_store *corral_plugin_fn(void);
+
+#if defined(CORRAL_BUILTIN)
+#define CORRAL_PLUGIN(store)
+#elif defined(__cplusplus)
+#define CORRAL_PLUGIN(store) \
+  extern "C" CORRAL_API const corral_store *corral_plugin(void) { return &(store); }
+#else
+#define CORRAL_PLUGIN(store)                     \
+  CORRAL_API const corral_store *corral_plugin(void); \
+  const corral_store *corral_plugin(void) { return &(store); }
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+/* odd_store.c: the store of examples/store_tiny.c with a table that is odd in one way, which ODD names; it is the scheme too. */
+#include <corral/plugin.h>
+#undef CORRAL_PLUGIN
+#define CORRAL_PLUGIN(table) /* the table below goes in its place */
+#include "../../examples/store_tiny.c"
+
+#include <stddef.h>
+
+/* A table of a header to come. */
+typedef struct newer_store {
+  corral_store table;
+  int (*unknown)(void *store, int64_t until);
+  uint64_t more[8];
+} newer_store;
+
+static int never(void *it, int64_t until) {
+  (void)it;
+  (void)until;
+  abort();
+}
+
+static size_t some_route(void *it, const void *key, size_t key_len) {
+  (void)it;
+  (void)key;
+  return key_len & 1;
+}
+
+static int some_connect(void *it, size_t server, int64_t deadline, void **ret_handle, corral_error *error) {
+  (void)server;
+  return tiny_connect(it, deadline, ret_handle, error);
+}
+
+/* What a plugin that says nothing gets. */
+static int open_preset(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
+                       corral_error *error) {
+  if (info->size < sizeof *info || info->reach != CORRAL_REACH_FLEET || info->servers != 1)
+    return host->fail(error, CORRAL_EURI, "preset are size %zu, reach %d, servers %zu", info->size, (int)info->reach, info->servers);
+  return tiny_open(host, uri, ret_store, info, error);
+}
+
+static int is(const char *odd) { return strcmp(odd, ODD) == 0; }
+
+CORRAL_API const corral_store *corral_plugin(void);
+const corral_store *corral_plugin(void) {
+  static newer_store newer;
+  corral_store *table = &newer.table;
+  *table = store;
+  table->schemes = is("stranger") ? "somebody else" : ODD;
+  table->open = open_preset;
+  newer.unknown = never;
+  memset(newer.more, 0xff, sizeof newer.more);
+  if (is("longer")) table->size = sizeof newer;
+  if (is("otherabi")) table->abi = 7;
+  if (is("zerosize")) table->size = 0;
+  if (is("hugesize")) table->size = (size_t)-1;
+  if (is("shortsize")) table->size = offsetof(corral_store, perform);
+  if (is("noperform")) table->perform = NULL;
+  if (is("noname")) table->name = NULL;
+  if (is("routeonly")) table->route = some_route;
+  if (is("connectonly")) table->connect_server = some_connect;
+  return is("notable") ? NULL : table;
+}

@@ -1,0 +1,146 @@
+/* flight_story.h: a flight as a story: what it was told, and the log of what it asked for.
+ *
+ * A line of a story: how many ms passed (1 when left out), what happened, and what a look found:
+ *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value, each with a number
+ * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
+#ifndef TESTS_FLIGHT_STORY_H
+#define TESTS_FLIGHT_STORY_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flight.h"
+
+enum { DEADLINE = 1000, LEASE = 200 };
+
+static const corral_policy usual = {.size = sizeof usual, .ttl_ms = 1000, .retry_ms = 100, .retry_max_ms = 300,
+                                    .lease_ms = LEASE, .compute_ms = 5000, .wait_ms = DEADLINE, .poll_ms = 4,
+                                    .poll_max_ms = 64};
+
+static const char *const ask_names[] = {"?", "get", "claim", "wait", "compute", "settle", "release", "answer", "done", "slot", "host", "held"};
+static const char *const answer_names[] = {"?", "stored", "stale", "verdict", "computed", "failed", "error", "held"};
+static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept"};
+
+/* ---- telling a story --------------------------------------------------------------------------------------- */
+
+typedef struct story {
+  crl_flight flight;
+  int64_t now;
+  crl_ask ask;
+  char log[2048];
+  size_t used;
+} story;
+
+static inline void note(story *s, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(s->log + s->used, sizeof s->log - s->used, format, args);
+  va_end(args);
+  s->used += (size_t)n;
+  assert_true(s->used < sizeof s->log);
+}
+
+static inline void note_answer(story *s) {
+  const crl_flight *f = &s->flight;
+  note(s, " %s", answer_names[f->answer]);
+  if (f->answer == CRL_ANSWER_COMPUTED) note(s, ", %s", kept_names[f->kept]);
+  if (f->answer == CRL_ANSWER_ERROR) note(s, " %s", corral_status_name(f->status));
+}
+
+static inline void note_ask(story *s) {
+  note(s, "%lld %s", (long long)s->now, ask_names[s->ask]);
+  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased) note(s, " without a lease");
+  if (s->ask == CRL_ASK_WAIT && s->flight.at_host) note(s, " at the host");
+  if (s->ask == CRL_ASK_RELEASE && s->flight.retry_ms > 0) note(s, " with a verdict");
+  if (s->ask == CRL_ASK_ANSWER) note_answer(s);
+  note(s, s->ask == CRL_ASK_DONE || s->ask == CRL_ASK_ANSWER ? "\n" : ": ");
+}
+
+/* An answer takes no time and is told nothing. */
+static inline void go_on(story *s) {
+  note_ask(s);
+  while (s->ask == CRL_ASK_ANSWER) {
+    crl_told told = {.now = s->now};
+    s->ask = crl_flight_step(&s->flight, &told);
+    note_ask(s);
+  }
+}
+
+static inline int status_of(const char *word) {
+  if (strcmp(word, "miss") == 0) return CORRAL_EMISS;
+  if (strcmp(word, "busy") == 0) return CORRAL_EBUSY;
+  if (strcmp(word, "unknown") == 0) return CORRAL_EUNKNOWN;
+  if (strcmp(word, "lost") == 0) return CORRAL_ELOST;
+  if (strcmp(word, "error") == 0) return CORRAL_EIO;
+  if (strcmp(word, "away") == 0) return CORRAL_EUNAVAILABLE;
+  return CORRAL_OK;
+}
+
+static inline void set_word(crl_told *told, const char *word, int64_t number) {
+  if (strcmp(word, "fresh") == 0) told->look.lives.fresh = number;
+  else if (strcmp(word, "swr") == 0) told->look.lives.swr = number;
+  else if (strcmp(word, "sie") == 0) told->look.lives.sie = number;
+  else if (strcmp(word, "lease") == 0) told->look.lease_left = number;
+  else if (strcmp(word, "retry") == 0) told->look.retry_left = number;
+  else if (strcmp(word, "failures") == 0) told->look.failures = (uint32_t)number;
+  else if (strcmp(word, "value") == 0) told->look.has_value = 1;
+  else fail_msg("unknown word %s", word);
+}
+
+static inline void tell(story *s, const char *text) {
+  char copy[128], *save = NULL;
+  crl_told told = {.made = CRL_MADE_VALUE};
+  int64_t passed = 1;
+  snprintf(copy, sizeof copy, "%s", text);
+  char *word = strtok_r(copy, " ", &save);
+  if (*word >= '0' && *word <= '9') {
+    passed = strtoll(word, NULL, 10);
+    word = strtok_r(NULL, " ", &save);
+  }
+  if (word == NULL) word = copy;
+  if (strcmp(word, "till") == 0) passed = s->flight.until - s->now;
+  if (strcmp(word, "failure") == 0) told.made = CRL_MADE_FAILURE;
+  if (strcmp(word, "unkept") == 0) told.made = CRL_MADE_UNKEPT;
+  told.status = status_of(word);
+  for (char *name = strtok_r(NULL, " ", &save); name != NULL; name = strtok_r(NULL, " ", &save))
+    set_word(&told, name, strtoll(strtok_r(NULL, " ", &save), NULL, 10));
+  told.now = s->now += passed;
+  note(s, "%s\n", text);
+  s->ask = crl_flight_step(&s->flight, &told);
+  go_on(s);
+}
+
+static inline story begin_with(const corral_policy *policy, crl_flight_plan plan) {
+  story s;
+  memset(&s, 0, sizeof s);
+  plan.deadline = DEADLINE;
+  plan.dice = 7;
+  s.ask = crl_flight_start(&s.flight, policy, &plan);
+  go_on(&s);
+  return s;
+}
+
+static inline story begin(int can_compute, int background) {
+  return begin_with(&usual, (crl_flight_plan){.can_compute = can_compute != 0, .background = background != 0});
+}
+
+/* Tells each line, to the end of the list. */
+static inline void play(story *s, const char *const *lines) {
+  for (; *lines != NULL; lines++) tell(s, *lines);
+}
+
+/* A whole story: may it compute, also in the background; the log expected; what it is told. */
+#define STORY(can_compute, background, expected, ...)                \
+  do {                                                               \
+    story s_ = begin(can_compute, background);                       \
+    play(&s_, (const char *const[]){__VA_ARGS__, NULL});             \
+    assert_string_equal(s_.log, expected);                           \
+  } while (0)
+
+#endif

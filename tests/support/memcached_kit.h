@@ -1,0 +1,170 @@
+/* memcached_kit.h: the memcached plugin through its table, and one line for each verb. */
+#ifndef TESTS_MEMCACHED_KIT_H
+#define TESTS_MEMCACHED_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "record.h"
+#include "registry.h"
+#include "uri.h"
+
+extern const corral_store crl_plugin_memcached;
+
+enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
+
+typedef struct client {
+  const corral_host *host;
+  void *store, *handle;
+  corral_store_info info;
+  corral_error error;
+} client;
+
+/* The status of opening, with the text in c->error. */
+static inline int only_open(client *c, const char *text) {
+  crl_uri uri;
+  memset(c, 0, sizeof *c);
+  c->host = crl_registry_host();
+  c->info.size = sizeof c->info;
+  int status = crl_uri_parse(&uri, text, &c->error);
+  if (status != CORRAL_OK) return status;
+  status = crl_plugin_memcached.open(c->host, &uri.view, &c->store, &c->info, &c->error);
+  crl_uri_free(&uri);
+  return status;
+}
+
+static inline int connects(client *c, int64_t limit) {
+  return crl_plugin_memcached.connect(c->store, c->host->now_ms() + limit, &c->handle, &c->error);
+}
+
+static inline int try_open(client *c, const char *text) {
+  int status = only_open(c, text);
+  return status != CORRAL_OK ? status : connects(c, LIMIT);
+}
+
+static inline client opened(const char *text) {
+  client c;
+  if (try_open(&c, text) != CORRAL_OK) fail_msg("%s: %s", text, c.error.text);
+  return c;
+}
+
+static inline void hung_up(client *c) {
+  if (c->handle != NULL) crl_plugin_memcached.disconnect(c->handle);
+  c->handle = NULL;
+}
+
+static inline void closed(client *c) {
+  hung_up(c);
+  if (c->store != NULL) crl_plugin_memcached.close(c->store);
+}
+
+static inline int perform_for(client *c, corral_op *ops, size_t count, int64_t limit) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].status = CORRAL_EUNKNOWN;
+    ops[i].error = &c->error;
+  }
+  return crl_plugin_memcached.perform(c->handle, ops, count, c->host->now_ms() + limit, &c->error);
+}
+
+static inline int perform(client *c, corral_op *ops, size_t count) { return perform_for(c, ops, count, LIMIT); }
+
+static inline void dropped(corral_op *op) {
+  if (op->found != NULL) op->found_free(op->found_owner);
+  op->found = NULL;
+}
+
+static inline const uint8_t *token(unsigned number) {
+  static uint8_t tokens[256][CORRAL_TOKEN];
+  memset(tokens[number & 255], (int)(number & 255) + 1, CORRAL_TOKEN);
+  return tokens[number & 255];
+}
+
+/* INVALIDATE leaves nothing behind unless its ttl_ms is set afterwards. */
+static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
+  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR,
+                     .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : HOUR};
+}
+
+/* Performs one op, drops what it found; its status. The handle must stay usable. */
+static inline int done(client *c, corral_op *op) {
+  int status = perform(c, op, 1);
+  if (status != CORRAL_OK) fail_msg("the handle broke: %s: %s", corral_status_name(status), c->error.text);
+  dropped(op);
+  return op->status;
+}
+
+static inline int does(client *c, corral_verb verb, const char *key, unsigned holder) {
+  corral_op op = op_of(verb, key, holder);
+  return done(c, &op);
+}
+
+/* A FREE record with `size` bytes of payload; the caller's. */
+static inline uint8_t *record_of(size_t size, uint8_t fill) {
+  corral_header header = {0};
+  uint8_t *record = malloc(CORRAL_HEADER + size);
+  assert_non_null(record);
+  crl_record_write(&header, record);
+  memset(record + CORRAL_HEADER, fill, size);
+  return record;
+}
+
+/* A settle, its record made for the call. */
+static inline int settles(client *c, corral_op op, size_t size, uint8_t fill) {
+  uint8_t *record = record_of(size, fill);
+  op.verb = CORRAL_VERB_SETTLE;
+  op.record = record;
+  op.record_len = CORRAL_HEADER + size;
+  int status = done(c, &op);
+  free(record);
+  return status;
+}
+
+static inline int fills(client *c, const char *key, unsigned holder, size_t size) {
+  return settles(c, op_of(CORRAL_VERB_SETTLE, key, holder), size, (uint8_t)holder);
+}
+
+static inline int verdict(client *c, const char *key, unsigned holder, int32_t code, int64_t rules_ms) {
+  corral_header header = {.code = code, .failures = 3, .note = "boom"};
+  uint8_t record[CORRAL_HEADER];
+  crl_record_write(&header, record);
+  corral_op op = op_of(CORRAL_VERB_RELEASE, key, holder);
+  op.record = record;
+  op.record_len = sizeof record;
+  op.lease_ms = rules_ms;
+  return done(c, &op);
+}
+
+/* The header and lives that GET or CLAIM tells of a key. */
+typedef struct sight {
+  int status, same;
+  size_t size;
+  corral_header header;
+  int64_t life_ms, until_ms;
+} sight;
+
+static inline sight sees(client *c, corral_op op) {
+  sight s = {0};
+  assert_int_equal(perform(c, &op, 1), CORRAL_OK);
+  s.status = op.status;
+  s.same = op.same;
+  s.size = op.found_len;
+  s.life_ms = op.life_ms;
+  s.until_ms = op.until_ms;
+  if (op.found != NULL) assert_int_equal(crl_record_read(op.found, op.found_len, &s.header), CORRAL_OK);
+  dropped(&op);
+  return s;
+}
+
+static inline sight looks(client *c, const char *key) { return sees(c, op_of(CORRAL_VERB_GET, key, 0)); }
+
+static inline void assert_near(int64_t a, int64_t b) {
+  if (a > b + SLACK || a < b - SLACK) fail_msg("%lld is not about %lld", (long long)a, (long long)b);
+}
+
+#endif

@@ -1,0 +1,183 @@
+/* test_ladder.c: the host's rung: eight processes of one host before one Redis, which lives, is away, or whose leader dies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/herd_lab.h"
+#include "support/redis_server.h"
+
+enum { PROCESSES = 8, THREADS = 25, ROUNDS = 20, KEYS = 2 };
+enum { MEETING, GATE, STOP, ANSWERED }; /* marks */
+
+static redis_server *server;
+
+static lab *fresh_lab(void) {
+  if (server == NULL) skip();
+  redis_server_ask(server, "FLUSHALL");
+  return lab_new();
+}
+
+/* So many more processes, that climb from the host. */
+static void climb(lab *l, int processes, int threads, void (*body)(lab_seat *seat)) {
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = processes, .threads = threads, .body = body,
+                           .options = {.host_lock = 1, .host_dir = l->folder, .op_ms = 100, .breaker_rest_ms = 100}});
+}
+
+/* ---- one claim a host ---------------------------------------------------------------------------------------- */
+
+static long long calls_of(const char *command) {
+  char name[64];
+  snprintf(name, sizeof name, "cmdstat_%s:calls=", command);
+  const char *at = strstr(redis_server_ask(server, "INFO commandstats"), name);
+  return at == NULL ? 0 : strtoll(at + strlen(name), NULL, 10);
+}
+
+static void ask_each_round(lab_seat *seat) {
+  for (int round = 0; round < ROUNDS; round++) {
+    lab_work work = {.key = round, .cost_ms = 10};
+    lab_meet(seat->lab, &seat->lab->marks[MEETING], PROCESSES * THREADS, round + 1);
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000), &work);
+    lab_agree(seat->lab, round, &answer);
+  }
+}
+
+static void ask_once(lab_seat *seat) {
+  lab_work work = {.key = LAB_KEYS - 1};
+  lab_ask(seat, CORRAL_POLICY(.wait_ms = 5000), &work);
+}
+
+/* Each verb but GET is one EVALSHA: a claim and a settle a round, no more. */
+static void eight_processes_of_a_host_send_one_claim_per_miss(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  climb(l, 1, 1, ask_once); /* the scripts are known to the server after that */
+  lab_end(l);
+  lab_free(l);
+  l = lab_new();
+  long long scripts = calls_of("evalsha") + calls_of("eval"), gets = calls_of("get");
+  climb(l, PROCESSES, THREADS, ask_each_round);
+  lab_end(l);
+  scripts = calls_of("evalsha") + calls_of("eval") - scripts;
+  gets = calls_of("get") - gets;
+  print_message("           %d rounds of %d callers: %lld scripts, %lld looks, the longest call %lld ms\n", ROUNDS, PROCESSES * THREADS,
+                scripts, gets, l->longest_ms);
+  for (int round = 0; round < ROUNDS; round++) assert_int_equal(l->keys[round].computes, 1);
+  assert_int_equal(scripts, 2 * ROUNDS);
+  lab_free(l);
+}
+
+/* ---- Redis is away ------------------------------------------------------------------------------------------- */
+
+static void keep_asking(lab_seat *seat) {
+  lab *l = seat->lab;
+  for (int i = 0; l->marks[STOP] == 0; i++) {
+    lab_work work = {.key = (seat->thread + i) % KEYS, .cost_ms = 3};
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 50, .wait_ms = 400), &work);
+    if (answer.status != CORRAL_OK && answer.status != CORRAL_EDEADLINE)
+      lab_wrong(l, "key-%d: %s: %s", work.key, corral_status_name(answer.status), answer.error.text);
+  }
+}
+
+static void with_redis_stopped_one_process_of_a_host_computes_a_key_at_a_time(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  redis_server_pause(server);
+  climb(l, PROCESSES, THREADS, keep_asking);
+  for (int i = 0; i < PROCESSES; i++) lab_await(l, &l->events[i][CORRAL_EVENT_DEGRADED], 3);
+  lab_add(&l->marks[STOP], 1);
+  lab_end(l);
+  redis_server_resume(server);
+  for (int k = 0; k < KEYS; k++) {
+    print_message("           key-%d: %d computes without the store, %d at a time\n", k, l->keys[k].computes, l->keys[k].most);
+    assert_int_equal(l->keys[k].most, 1);
+  }
+  assert_true(l->longest_ms <= 400 + 300);
+  lab_free(l);
+}
+
+/* ---- the leader dies ----------------------------------------------------------------------------------------- */
+
+static void ask_at_the_gate(lab_seat *seat) {
+  lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000, .lease_ms = 400), &work);
+  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  lab_add(&seat->lab->marks[ANSWERED], 1);
+}
+
+/* Who waits for the host sees that its holder is gone without any lease to run out. */
+static void a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_away(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  redis_server_kill(server);
+  climb(l, 1, 1, ask_at_the_gate);
+  lab_await(l, &l->keys[0].computes, 1);
+  climb(l, 1, 1, ask_at_the_gate);
+  lab_await(l, &l->events[1][CORRAL_EVENT_HOST_WAIT], 1);
+  int64_t died = lab_now_us();
+  lab_kill(l, 0);
+  lab_await(l, &l->keys[0].computes, 2);
+  int64_t took = l->keys[0].begun_us - died;
+  print_message("           a successor computes %lld us after the leader was killed\n", (long long)took);
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  redis_server_restart(server);
+  assert_true(took < 100000);
+  lab_free(l);
+}
+
+static void a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  climb(l, 1, 1, ask_at_the_gate);
+  lab_await(l, &l->keys[0].computes, 1);
+  lab_stop(l, 0);
+  climb(l, 1, 1, ask_at_the_gate);
+  lab_await(l, &l->keys[0].computes, 2);
+  lab_add(&l->marks[GATE], 1);
+  lab_await(l, &l->marks[ANSWERED], 1);
+  lab_continue(l, 0);
+  lab_end(l);
+  assert_int_equal(l->marks[ANSWERED], 2);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED] + l->events[0][CORRAL_EVENT_LEASE_LOST] > 0, 1);
+  lab_free(l);
+}
+
+/* ---- no host's lock ------------------------------------------------------------------------------------------- */
+
+static void ask_without_a_folder(lab_seat *seat) {
+  lab_work work = {.key = 0, .cost_ms = 5};
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 5000), &work);
+  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s", answer.error.text);
+}
+
+static void a_folder_that_can_t_be_used_is_told_and_the_store_elects(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = 2, .threads = 3, .body = ask_without_a_folder,
+                           .options = {.host_lock = 1, .host_dir = "/dev/null/nowhere"}});
+  lab_end(l);
+  assert_int_equal(l->keys[0].computes, 1);
+  assert_true(l->events[0][CORRAL_EVENT_HOST_ERROR] + l->events[1][CORRAL_EVENT_HOST_ERROR] > 0);
+  assert_non_null(strstr(l->detail[CORRAL_EVENT_HOST_ERROR], "/dev/null/nowhere"));
+  lab_free(l);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(eight_processes_of_a_host_send_one_claim_per_miss),
+      cmocka_unit_test(with_redis_stopped_one_process_of_a_host_computes_a_key_at_a_time),
+      cmocka_unit_test(a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_away),
+      cmocka_unit_test(a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over),
+      cmocka_unit_test(a_folder_that_can_t_be_used_is_told_and_the_store_elects),
+  };
+  redis_server_start(&server, NULL);
+  int failed = cmocka_run_group_tests_name("ladder", tests, NULL, NULL);
+  redis_server_stop(server);
+  return failed;
+}

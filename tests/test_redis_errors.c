@@ -1,0 +1,265 @@
+/* test_redis_errors.c: what the Redis plugin says of wrong addresses, of users who may not, and of servers that refuse. */
+#include "support/redis_kit.h"
+
+#include <pthread.h>
+
+/* ---- addresses ---------------------------------------------------------------------------------------------- */
+
+static void a_unix_socket_and_a_db_work_as_well(void **state) {
+  (void)state;
+  start(NULL);
+  char uri[160];
+  snprintf(uri, sizeof uri, "%s?db=3&client_name=mine", redis_server_unix_uri(server));
+  client c = opened(uri);
+  assert_int_equal(c.info.handles, 2);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  assert_string_equal(redis_server_ask(server, "DBSIZE"), "0");
+  assert_non_null(strstr(redis_server_ask(server, "CLIENT LIST"), "name=mine"));
+  closed(&c);
+  snprintf(uri, sizeof uri, "%s/3", redis_server_uri(server));
+  c = opened(uri);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_EBUSY);
+  closed(&c);
+  snprintf(uri, sizeof uri, "redis://localhost:%d/99", redis_server_port(server));
+  assert_int_equal(try_open(&c, uri), CORRAL_EURI);
+  closed(&c);
+}
+
+static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
+  (void)state;
+  static const char *const wrong[] = {
+      "redis://h/x",           "redis://h/1/2",           "redis://h/1?db=2",       "redis://h?db=-1",   "redis://h?tls_ca=x",
+      "redis://h?nonsense=1",  "redis://a,b",             "redis+unix://host/path", "redis+unix://",     "redis+unix:relative",
+      "rediss://h?tls_verify=maybe", "rediss://h?tls_key=k", "redis://user@h",      "redis://h?client_name=a%20b"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    client c;
+    if (try_open(&c, wrong[i]) != CORRAL_EURI || c.error.text[0] == '\0') fail_msg("%s was not refused", wrong[i]);
+  }
+}
+
+static void nobody_listening_is_said_at_once(void **state) {
+  (void)state;
+  client c;
+  char uri[64];
+  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", redis_server_free_port());
+  assert_int_equal(try_open(&c, uri), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, "refused"));
+  closed(&c);
+  assert_int_equal(try_open(&c, "redis+unix:///nowhere/at/all"), CORRAL_EUNAVAILABLE);
+  closed(&c);
+  assert_int_equal(try_open(&c, "redis://name.invalid"), CORRAL_EUNAVAILABLE);
+  closed(&c);
+}
+
+/* ---- users -------------------------------------------------------------------------------------------------- */
+
+static int opens(const char *user_part, client *c) {
+  char uri[160];
+  snprintf(uri, sizeof uri, "redis://%s127.0.0.1:%d", user_part, redis_server_port(server));
+  return try_open(c, uri);
+}
+
+static void users_are_known_by_name_and_password(void **state) {
+  (void)state;
+  start(NULL);
+  client c;
+  redis_server_ask(server, "ACL SETUSER ann on >se/cret ~* +@all");
+  assert_int_equal(opens("ann:se%2Fcret@", &c), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  closed(&c);
+  assert_int_equal(opens("ann:wrong@", &c), CORRAL_EAUTH);
+  assert_non_null(strstr(c.error.text, "WRONGPASS"));
+  closed(&c);
+  redis_server_ask(server, "CONFIG SET requirepass open");
+  assert_int_equal(opens("", &c), CORRAL_EAUTH);
+  assert_non_null(strstr(c.error.text, "NOAUTH"));
+  closed(&c);
+  assert_int_equal(opens(":open@", &c), CORRAL_OK);
+  closed(&c);
+  redis_server_ask(server, "CONFIG SET requirepass %b", "", (size_t)0);
+}
+
+static void a_user_who_may_not_do_it_is_told_so(void **state) {
+  (void)state;
+  start(NULL);
+  client c;
+  redis_server_ask(server, "ACL SETUSER reader on >x ~* +get +pttl");
+  assert_int_equal(opens("reader:x@", &c), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_GET, "k", 1), CORRAL_EMISS);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EAUTH);
+  assert_non_null(strstr(c.error.text, "NOPERM"));
+  closed(&c);
+  redis_server_ask(server, "ACL SETUSER runner on >x ~* +get +pttl +evalsha +eval +time");
+  assert_int_equal(opens("runner:x@", &c), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EAUTH);
+  closed(&c);
+  redis_server_ask(server, "ACL SETUSER elsewhere on >x ~mine:* +@all");
+  assert_int_equal(opens("elsewhere:x@", &c), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EAUTH);
+  closed(&c);
+}
+
+static void a_user_bound_to_a_prefix_may_fill_large_records(void **state) {
+  (void)state;
+  start(NULL);
+  client c;
+  redis_server_ask(server, "ACL SETUSER bound on >x ~mine:* -@all +get +set +pttl +getrange +setrange +pexpire +rename "
+                           "+unlink +time +eval +evalsha");
+  assert_int_equal(opens("bound:x@", &c), CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "mine:k", 1), CORRAL_OK);
+    assert_int_equal(fills(&c, "mine:k", 1, 100000), CORRAL_OK);
+  }
+  assert_int_equal(does(&c, CORRAL_VERB_EXPIRE, "mine:k", 1), CORRAL_OK);
+  assert_int_equal(invalidates(&c, "mine:k", HOUR), CORRAL_OK);
+  assert_int_equal(looks(&c, "mine:k").header.flags, CORRAL_FLAG_INVALIDATED);
+  assert_int_equal(invalidates(&c, "mine:k", 0), CORRAL_OK);
+  assert_int_equal(looks(&c, "mine:k").status, CORRAL_EMISS);
+  closed(&c);
+}
+
+static void a_user_who_may_only_remove_invalidates_without_a_mark(void **state) {
+  (void)state;
+  client all = begin(), c;
+  does(&all, CORRAL_VERB_CLAIM, "k", 1);
+  redis_server_ask(server, "ACL SETUSER remover on >x ~* -@all +get +pttl +getrange +time +eval +evalsha");
+  assert_int_equal(opens("remover:x@", &c), CORRAL_OK);
+  assert_int_equal(invalidates(&c, "k", HOUR), CORRAL_EAUTH);
+  redis_server_ask(server, "ACL SETUSER remover +unlink");
+  assert_int_equal(invalidates(&c, "k", HOUR), CORRAL_OK);
+  assert_int_equal(looks(&c, "k").status, CORRAL_EMISS);
+  closed(&c);
+  closed(&all);
+}
+
+/* ---- servers that refuse ------------------------------------------------------------------------------------ */
+
+static void a_full_server_serves_hits_extends_and_takes_leases_back(void **state) {
+  (void)state;
+  client c = begin();
+  does(&c, CORRAL_VERB_CLAIM, "k", 1);
+  fills(&c, "k", 1, 10);
+  does(&c, CORRAL_VERB_CLAIM, "k", 2);
+  does(&c, CORRAL_VERB_CLAIM, "cold", 3);
+  does(&c, CORRAL_VERB_CLAIM, "colder", 4);
+  redis_server_ask(server, "CONFIG SET maxmemory 1");
+  assert_int_equal(looks(&c, "k").status, CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "new", 1), CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "OOM"));
+  assert_int_equal(fills(&c, "cold", 3, 10), CORRAL_EREFUSED);
+  assert_int_equal(fills(&c, "cold", 3, 100000), CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "OOM"));
+  assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "k", 2), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "cold", 3), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_RELEASE, "k", 2), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_RELEASE, "cold", 3), CORRAL_OK);
+  assert_int_equal(verdict(&c, "colder", 4, 1, HOUR), CORRAL_OK);
+  assert_int_equal(looks(&c, "k").header.state, CORRAL_FREE);
+  redis_server_ask(server, "CONFIG SET maxmemory 0");
+  closed(&c);
+}
+
+static void a_full_server_invalidates_all_the_same(void **state) {
+  (void)state;
+  client c = begin();
+  does(&c, CORRAL_VERB_CLAIM, "k", 1);
+  fills(&c, "k", 1, 100000);
+  does(&c, CORRAL_VERB_CLAIM, "k", 2);
+  redis_server_ask(server, "CONFIG SET maxmemory 1");
+  assert_int_equal(invalidates(&c, "nothing", HOUR), CORRAL_OK); /* there is no room to remember it */
+  assert_int_equal(looks(&c, "nothing").status, CORRAL_EMISS);
+  assert_int_equal(invalidates(&c, "k", HOUR), CORRAL_OK);
+  assert_int_equal(fills(&c, "k", 2, 10), CORRAL_ELOST);
+  sight s = looks(&c, "k");
+  assert_int_equal(s.size, CORRAL_HEADER); /* here was room: the value's */
+  assert_int_equal(s.header.flags, CORRAL_FLAG_INVALIDATED);
+  assert_near(pttl("k"), HOUR);
+  redis_server_ask(server, "CONFIG SET maxmemory 0");
+  closed(&c);
+}
+
+static void a_replica_is_read_and_refuses_to_be_written(void **state) {
+  (void)state;
+  client c = begin();
+  does(&c, CORRAL_VERB_CLAIM, "k", 1);
+  fills(&c, "k", 1, 10);
+  redis_server_ask(server, "REPLICAOF 127.0.0.1 1");
+  assert_int_equal(looks(&c, "k").status, CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "READONLY"));
+  assert_non_null(strstr(c.error.text, "primary"));
+  assert_int_equal(invalidates(&c, "k", HOUR), CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "READONLY"));
+  redis_server_ask(server, "REPLICAOF NO ONE");
+  closed(&c);
+}
+
+static void a_server_without_enough_replicas_refuses(void **state) {
+  (void)state;
+  client c = begin();
+  redis_server_ask(server, "CONFIG SET min-replicas-to-write 1");
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "NOREPLICAS"));
+  assert_int_equal(invalidates(&c, "k", HOUR), CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "NOREPLICAS"));
+  redis_server_ask(server, "CONFIG SET min-replicas-to-write 0");
+  closed(&c);
+}
+
+static void a_server_with_all_its_clients_says_so(void **state) {
+  (void)state;
+  start(NULL);
+  client c;
+  redis_server_ask(server, "CONFIG SET maxclients 1");
+  assert_int_equal(opens("", &c), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, "max number of clients"));
+  redis_server_ask(server, "CONFIG SET maxclients 1000");
+  closed(&c);
+}
+
+/* An endless script of somebody else, on a connection of its own. */
+static void *keep_busy(void *arg) {
+  redisContext *context = redisConnectUnix(arg);
+  redisReply *reply = redisCommand(context, "EVAL %s 0", "while true do end");
+  if (reply != NULL) freeReplyObject(reply);
+  redisFree(context);
+  return NULL;
+}
+
+static void a_server_kept_busy_by_a_script_says_so(void **state) {
+  (void)state;
+  client c = begin();
+  pthread_t thread;
+  char path[128];
+  snprintf(path, sizeof path, "%s/socket", redis_server_folder(server));
+  redis_server_ask(server, "CONFIG SET busy-reply-threshold 1");
+  pthread_create(&thread, NULL, keep_busy, path);
+  int64_t until = c.host->now_ms() + LIMIT;
+  int status;
+  while ((status = does(&c, CORRAL_VERB_GET, "k", 0)) == CORRAL_EMISS && c.host->now_ms() < until) continue;
+  assert_int_equal(status, CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, "BUSY"));
+  while (strstr(redis_server_ask(server, "SCRIPT KILL"), "NOTBUSY") != NULL) continue;
+  pthread_join(thread, NULL);
+  assert_int_equal(looks(&c, "k").status, CORRAL_EMISS);
+  closed(&c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_unix_socket_and_a_db_work_as_well),
+      cmocka_unit_test(users_are_known_by_name_and_password),
+      cmocka_unit_test(a_user_who_may_not_do_it_is_told_so),
+      cmocka_unit_test(a_user_bound_to_a_prefix_may_fill_large_records),
+      cmocka_unit_test(a_user_who_may_only_remove_invalidates_without_a_mark),
+      cmocka_unit_test(a_full_server_serves_hits_extends_and_takes_leases_back),
+      cmocka_unit_test(a_full_server_invalidates_all_the_same),
+      cmocka_unit_test(a_replica_is_read_and_refuses_to_be_written),
+      cmocka_unit_test(a_server_without_enough_replicas_refuses),
+      cmocka_unit_test(a_server_with_all_its_clients_says_so),
+      cmocka_unit_test(a_server_kept_busy_by_a_script_says_so),
+      cmocka_unit_test(a_wrong_uri_is_refused_with_what_is_accepted),
+      cmocka_unit_test(nobody_listening_is_said_at_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, stop);
+}

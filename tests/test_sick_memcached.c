@@ -1,0 +1,115 @@
+/* test_sick_memcached.c: one of two memcached servers hangs, dies, comes back, under load. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/herd_lab.h"
+#include "support/memcached_server.h"
+
+enum { THREADS = 4, CALLS = 4000, P99_US = 2000, BACK_MS = 2000 };
+enum { STOP, MEASURE, MEASURED, MEETING }; /* marks */
+
+static memcached_server *pair[2];
+
+static lab *begin(void (*body)(lab_seat *seat)) {
+  static char uri[96];
+  if (pair[0] == NULL || pair[1] == NULL) skip();
+  lab *l = lab_new();
+  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  /* The defaults: 250 ms an operation, 3 failures, 1 s of rest. */
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = THREADS, .body = body, .options = {.op_ms = 250}});
+  lab_await(l, &l->events[0][CORRAL_EVENT_HIT], 200);
+  return l;
+}
+
+static int by_size(const void *a, const void *b) { return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b); }
+
+static int64_t ask_any(lab_seat *seat, unsigned *dice) {
+  *dice = *dice * 1103515245u + 12345u;
+  lab_work work = {.key = (int)(*dice >> 16) % LAB_KEYS};
+  int64_t before = lab_now_us();
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000), &work);
+  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  return lab_now_us() - before - work.took_us;
+}
+
+/* Asks for keys of both servers; when told, measures calls, their own computes excepted. */
+static void ask_and_measure(lab_seat *seat) {
+  static int64_t took[CALLS];
+  static atomic_int next;
+  lab *l = seat->lab;
+  unsigned dice = (unsigned)seat->thread + 1;
+  while (l->marks[STOP] == 0) {
+    int64_t us = ask_any(seat, &dice);
+    if (l->marks[MEASURE] == 0) continue;
+    int at = atomic_fetch_add(&next, 1);
+    if (at < CALLS) took[at] = us;
+    if (at != CALLS + THREADS) continue; /* the others' are in, too */
+    qsort(took, CALLS, sizeof *took, by_size);
+    print_message("           a server rests: %d calls less their computes: median %lld us, p99 %lld us, the longest %lld us\n", CALLS,
+                  (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100], (long long)took[CALLS - 1]);
+    fflush(NULL);
+    if (took[CALLS * 99 / 100] >= P99_US) lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
+    lab_add(&l->marks[MEASURED], 1);
+  }
+}
+
+static void a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on(void **state) {
+  (void)state;
+  lab *l = begin(ask_and_measure);
+  memcached_server_pause(pair[0]);
+  lab_await(l, &l->events[0][CORRAL_EVENT_STORE_DOWN], 1);
+  lab_add(&l->marks[MEASURE], 1);
+  int hits = l->events[0][CORRAL_EVENT_HIT];
+  lab_await(l, &l->marks[MEASURED], 1);
+  lab_await(l, &l->events[0][CORRAL_EVENT_HIT], hits + 500); /* of the other server's keys */
+  int64_t before = lab_now_us();
+  memcached_server_resume(pair[0]);
+  if (!lab_await_ms(&l->events[0][CORRAL_EVENT_STORE_UP], 1, BACK_MS)) fail_msg("not back within %d ms", BACK_MS);
+  print_message("           used again %lld ms after SIGCONT\n", (long long)(lab_now_us() - before) / 1000);
+  lab_add(&l->marks[STOP], 1);
+  lab_end(l);
+  assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 1);
+  for (int k = 0; k < LAB_KEYS; k++) assert_in_range(l->keys[k].most, 0, 1);
+  lab_free(l);
+}
+
+static void ask_until_stopped(lab_seat *seat) {
+  unsigned dice = (unsigned)seat->thread + 1;
+  while (seat->lab->marks[STOP] == 0) ask_any(seat, &dice);
+}
+
+/* Its keys are not looked for elsewhere meanwhile: what is computed without it is offered to it. */
+static void a_killed_server_gets_the_fills_made_meanwhile_when_it_is_back(void **state) {
+  (void)state;
+  lab *l = begin(ask_until_stopped);
+  memcached_server_kill(pair[1]);
+  lab_await(l, &l->events[0][CORRAL_EVENT_HELD], 20);
+  memcached_server_restart(pair[1]);
+  lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
+  assert_true(l->events[0][CORRAL_EVENT_OFFERED] > 0);
+  assert_in_range(memcached_server_stat(pair[1], "curr_items"), 1, LAB_KEYS);
+  int hits = l->events[0][CORRAL_EVENT_HIT];
+  lab_await(l, &l->events[0][CORRAL_EVENT_HIT], hits + 500);
+  lab_add(&l->marks[STOP], 1);
+  lab_end(l);
+  lab_free(l);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on),
+      cmocka_unit_test(a_killed_server_gets_the_fills_made_meanwhile_when_it_is_back),
+  };
+  for (int i = 0; i < 2; i++) memcached_server_start(&pair[i], NULL);
+  int failed = cmocka_run_group_tests_name("sick_memcached", tests, NULL, NULL);
+  for (int i = 0; i < 2; i++) memcached_server_stop(pair[i]);
+  return failed;
+}
