@@ -185,6 +185,8 @@ void proxies_start(void);
 void proxies_set(fault what, size_t after);
 /* Bytes of replies since the last set. */
 size_t proxies_replied(void);
+/* How many there have been. */
+size_t proxies_connections(void);
 /* Hangs up on all clients. */
 void proxies_cut(void);
 /* The case's store is then reached at ports where nobody listens. */

@@ -36,7 +36,7 @@ static line lines[LINES];
 static size_t line_count;
 static size_t left;  /* bytes of replies until the fault strikes */
 static atomic_int mode;
-static atomic_size_t replied;
+static atomic_size_t replied, connections;
 static atomic_bool stopping;
 
 /* ---- the URI --------------------------------------------------------------------------------------------- */
@@ -232,6 +232,7 @@ static void *accept_all(void *arg) {
   const proxy *p = arg;
   while (!atomic_load(&stopping)) {
     int fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
+    atomic_fetch_add(&connections, fd >= 0);
     if (fd >= 0) join_both(p, fd);
     else if (errno != EINTR && errno != ECONNABORTED) break;
   }
@@ -292,6 +293,7 @@ void proxies_set(fault what, size_t after) {
 }
 
 size_t proxies_replied(void) { return atomic_load(&replied); }
+size_t proxies_connections(void) { return atomic_load(&connections); }
 
 void proxies_cut(void) {
   pthread_mutex_lock(&lock);
