@@ -249,7 +249,7 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
   int status = corral_open(ret, more, &error);
   if (status != CORRAL_OK)
-    cli_say("--store %s: %s", cli->store, error.text[0] != '\0' ? error.text : corral_status_text(status));
+    cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status)); /* the URI may have a password */
   return status == CORRAL_OK;
 }
 
