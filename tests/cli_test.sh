@@ -329,13 +329,19 @@ check "an unknown option is named, with those accepted" refuses "'--tll': accept
 check "an unknown global option is named" refuses "'--stor3': accepted are --store" --stor3 x get y
 check "an option without its value is named" refuses "'--ttl' needs a value" run --ttl
 check "a duration without a unit is refused" refuses "'5' is no duration" run --ttl 5 -- true
+absent_from_stderr() { # WORD
+  ! grep -q -e "$1" err
+}
+
 check "a duration with an unknown unit is refused" refuses "'5y' is no duration" run --ttl 5y -- true
 check "a duration out of range is refused with the range" refuses "accepted is 50ms to 1h" run --lease 2h -- true
 check "a missing command is reported" refuses "no command given" run --ttl 5s
 check "--key and --env exclude each other" refuses "can't be combined with --env" run --key k --env A -- true
 check "a missing key is reported" refuses "no KEY given" get
 check "an argument too many is named" refuses "'b' is one argument too many" get a b
-check "a bad store URI is named" refuses "--store nonsense" --store nonsense get k
+check "a bad store URI is named" refuses "--store: store URI 'nonsense'" --store nonsense get k
+check "a password is not told" refuses 'u:***@h' --store redis://u:secret@h:99999 get k
+check "nor anywhere in what is said" absent_from_stderr secret
 check "an unknown store is named" refuses "nostore:" --store nostore:x get k
 check "an unknown storm mode is named" refuses "'fast' is not accepted" storm --mode fast
 
