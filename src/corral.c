@@ -14,7 +14,7 @@
 #define MAGIC UINT32_C(0xc0881a11)
 #define CLOSING UINT32_C(0xc0881a00)
 
-enum { KEY_MOST = 65536, SET_TRIES = 8 };
+enum { KEY_MOST = 65536, SET_TRIES = 8, VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
 
 struct corral {
   _Atomic uint32_t magic; /* MAGIC, then CLOSING */
@@ -117,9 +117,11 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->herd = crl_herd_new(seed);
   station->workers = crl_workers_new(options->workers);
   station->held = crl_held_new(options->held_bytes, options->held_ms);
+  station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
   station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
                                .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
-  if (station->herd == NULL || station->workers == NULL || station->held == NULL || make_rungs(station, options) != CORRAL_OK)
+  if (station->herd == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
+      make_rungs(station, options) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
 }
@@ -179,6 +181,7 @@ void corral_close(corral *c) {
   if (station->herd != NULL) crl_herd_free(station->herd);
   if (station->pool != NULL) crl_pool_free(station->pool);
   if (station->held != NULL) crl_held_free(station->held);
+  if (station->verdicts != NULL) crl_held_free(station->verdicts);
   if (station->hostlock != NULL) crl_hostlock_free(station->hostlock);
   free(station->scope);
   free(station->probe_key);
@@ -250,6 +253,7 @@ static void void_held(crl_station *station, const corral_op *op, const void *use
   int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
   int64_t now = crl_env_now_ms();
   crl_held_drop(station->held, op->key, op->key_len);
+  crl_held_drop(station->verdicts, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
   crl_held_keep(station->held, op->key, op->key_len, NULL, 0, now, now);
   crl_event_emit(&station->events, CORRAL_EVENT_HELD, user_key, key_len, NULL);

@@ -240,7 +240,9 @@ static int fly(crl_run *r) {
     memset(&told, 0, sizeof told);
     do_ask(r, &told, &last);
     told.now = crl_env_now_ms();
+    int computed = r->ask == CRL_ASK_COMPUTE;
     r->ask = crl_flight_step(&r->flight, &told);
+    if (computed && told.made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_hold_verdict(r);
     let_go(r);
   }
   crl_run_conclude(r);

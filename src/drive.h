@@ -20,6 +20,7 @@ typedef struct crl_station {
   crl_hostlock *hostlock; /* NULL: the ladder has no such rung */
   crl_origin *origin;
   crl_held *held;
+  crl_held *verdicts; /* of computes that failed while the store was away: header-only records */
   crl_offer offer;
   crl_events events;
   corral_policy policy;

@@ -75,11 +75,14 @@ static crl_ask go_without(crl_flight *flight, int64_t now) {
 }
 
 /* The store can't hold an election. A refresh behind a stale answer can wait for better times. */
-static crl_ask degrade(crl_flight *flight, int64_t now, int status) {
+static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
+  int64_t now = told->now;
   flight->leased = 0;
   flight->status = status;
+  if (told->look.failures > 0) flight->failures = told->look.failures;
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (told->look.retry_left > 0) return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (flight->policy->when_away == CORRAL_AWAY_STALE && status != CORRAL_EFOREIGN) return CRL_ASK_HELD;
   return go_without(flight, now);
 }
@@ -138,7 +141,7 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
 }
 
 static crl_ask on_get(crl_flight *flight, const crl_told *told) {
-  if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) return degrade(flight, told->now, told->status);
+  if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) return degrade(flight, told, told->status);
   flight->degraded = 0;
   remember(flight, told);
   return consider(flight, told, 1);
@@ -203,7 +206,7 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
  * token is given up, and must not be used again: a claim of it that arrives after an invalidate would revive the lease
  * of a compute that began before. */
 static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
-  if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told->now, told->status);
+  if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told, told->status);
   flight->lost_claims++;
   flight->unsure = 1;
   flight->retry_ms = 0;
@@ -248,7 +251,7 @@ static crl_ask on_release(crl_flight *flight, const crl_told *told) {
   if (flight->unsure) {
     int answers = told->status == CORRAL_OK || told->status == CORRAL_ELOST;
     flight->unsure = 0;
-    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM : degrade(flight, told->now, CORRAL_EUNAVAILABLE);
+    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM : degrade(flight, told, CORRAL_EUNAVAILABLE);
   }
   flight->leased = 0;
   return conclude(flight, (crl_answer)flight->answer);

@@ -49,7 +49,7 @@ typedef struct crl_told {
   int64_t now;   /* ms, any monotonic clock, the same throughout */
   int status;    /* GET, CLAIM, SETTLE, RELEASE: of the store's operation; GET: EMISS is a status like OK. SLOT, HOST: OK,
                     EBUSY, HOST also an error: there is no such lock. HELD: OK or EMISS */
-  crl_look look; /* GET; CLAIM when OK or EBUSY */
+  crl_look look; /* GET; CLAIM when OK or EBUSY. When they failed: retry_left and failures, of this process's own memory */
   crl_made made; /* COMPUTE: a value or "no such thing"; the same, not to be stored; or a failure */
 } crl_told;
 

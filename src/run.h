@@ -55,6 +55,8 @@ void crl_run_release(crl_run *r, crl_told *told);
 void crl_run_held(crl_run *r, crl_told *told);
 /* Keeps what was made for the store's return. */
 void crl_run_hold(crl_run *r);
+/* Remembers in this process a failure that the store can't remember. */
+void crl_run_hold_verdict(crl_run *r);
 /* The op that ends the lease: with a verdict unless retry_ms is 0; `header` is room for it. */
 corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t retry_ms, const char *text, int32_t code);
 

@@ -70,12 +70,27 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
   return status == CORRAL_EFOREIGN ? status : CORRAL_OK;
 }
 
+/* What this process remembers of a failure, for a look that the store didn't answer. */
+static void recall_verdict(crl_run *r, crl_look *look) {
+  crl_held_entry entry;
+  int64_t now = crl_env_now_ms();
+  if (!crl_held_find(r->station->verdicts, r->key.stored, r->key.stored_len, now, &entry)) return;
+  if (crl_record_read(entry.record->data, entry.record->size, &r->header) == CORRAL_OK) {
+    look->failures = r->header.failures;
+    look->retry_left = r->header.until > now ? r->header.until - now : 0;
+  }
+  crl_bytes_unref(entry.record);
+}
+
 void crl_run_get(crl_run *r, crl_told *told) {
   if (r->flight.looks > 0) crl_run_emit(r, CORRAL_EVENT_POLL, NULL);
   corral_op op = new_op(r, CORRAL_VERB_GET);
   perform(r, &op, 0);
   told->status = op.status;
-  if (op.status != CORRAL_OK && op.status != CORRAL_EMISS) return;
+  if (op.status != CORRAL_OK && op.status != CORRAL_EMISS) {
+    recall_verdict(r, &told->look);
+    return;
+  }
   int status = judge(r, &op, &told->look);
   if (status != CORRAL_OK) told->status = status;
   if (r->flight.looks == 0 && told->look.lives.fresh == 0 && told->look.lives.swr == 0 && !r->flight.on_host)
@@ -102,7 +117,10 @@ void crl_run_claim(crl_run *r, crl_told *told) {
   r->claim_sent = crl_env_now_ms();
   perform(r, &op, 0);
   told->status = op.status;
-  if (op.status != CORRAL_OK && op.status != CORRAL_EBUSY) return;
+  if (op.status != CORRAL_OK && op.status != CORRAL_EBUSY) {
+    recall_verdict(r, &told->look);
+    return;
+  }
   int status = judge(r, &op, &told->look);
   if (op.status == CORRAL_OK) crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
   else if (status != CORRAL_OK) told->status = status;
@@ -121,6 +139,7 @@ void crl_run_settle(crl_run *r, crl_told *told) {
     default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
   }
   if (op.status == CORRAL_OK) crl_held_drop(r->station->held, op.key, op.key_len);
+  if (op.status == CORRAL_OK) crl_held_drop(r->station->verdicts, op.key, op.key_len);
   if (op.status == CORRAL_EUNAVAILABLE || op.status == CORRAL_EUNKNOWN) crl_run_hold(r);
 }
 
@@ -151,8 +170,27 @@ void crl_run_release(crl_run *r, crl_told *told) {
 /* ---- without the store ----------------------------------------------------------------------------------- */
 
 void crl_run_hold(crl_run *r) {
+  crl_held_drop(r->station->verdicts, r->key.stored, r->key.stored_len);
   crl_held_keep(r->station->held, r->key.stored, r->key.stored_len, r->made, r->hard_ttl, r->began, crl_env_now_ms());
   crl_run_emit(r, CORRAL_EVENT_HELD, NULL);
+}
+
+void crl_run_hold_verdict(crl_run *r) {
+  corral_header verdict;
+  int64_t now = crl_env_now_ms(), retry_ms = r->flight.retry_ms;
+  uint8_t *record = retry_ms > 0 ? crl_alloc(CORRAL_HEADER) : NULL;
+  if (record == NULL) return;
+  memset(&verdict, 0, sizeof verdict);
+  verdict.state = CORRAL_VERDICT;
+  verdict.until = now + retry_ms;
+  verdict.code = r->fill.code;
+  verdict.failures = r->flight.failures;
+  snprintf(verdict.note, sizeof verdict.note, "%.63s", r->fill.text);
+  crl_record_write(&verdict, record);
+  crl_bytes *bytes = crl_bytes_wrap(record, CORRAL_HEADER, free, record);
+  if (bytes == NULL) free(record);
+  else crl_held_keep(r->station->verdicts, r->key.stored, r->key.stored_len, bytes, 3 * retry_ms, now, now);
+  crl_bytes_unref(bytes);
 }
 
 void crl_run_held(crl_run *r, crl_told *told) {

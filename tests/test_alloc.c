@@ -130,8 +130,8 @@ static int tour_away(void) {
   check(status, value, "other");
   crl_alloc_countdown = -1;
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(corral_get_or_compute(c, "other", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give, NULL, &value), CORRAL_OK);
-    check(CORRAL_OK, value, "other");
+    assert_int_equal(corral_get_or_compute(c, "third", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give, NULL, &value), CORRAL_OK);
+    check(CORRAL_OK, value, "third");
   }
   assert_int_equal(corral_counter(c, CORRAL_EVENT_HELD_HIT) > 0, 1);
   corral_close(c);

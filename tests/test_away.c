@@ -278,6 +278,32 @@ static void calls_pay_no_time_limit_while_a_hung_store_rests(void **state) {
   lab_free(l);
 }
 
+static void ask_a_dead_origin(lab_seat *seat) {
+  lab_await(seat->lab, &seat->lab->marks[STEP], 1);
+  for (int i = 0; i < 50; i++) {
+    lab_work work = {.key = 0, .cost_ms = 2, .failure = "dead as well"};
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .retry_ms = 60000, .retry_max_ms = 60000), &work);
+    if (answer.status != CORRAL_EFAILED || strcmp(answer.error.text, "dead as well") != 0 || answer.error.retry_after_ms < 20000)
+      lab_wrong(seat->lab, "%s: %s, retry after %lld ms", corral_status_name(answer.status), answer.error.text,
+                (long long)answer.error.retry_after_ms);
+  }
+  if (seat->thread == 0) invalidate(seat, CORRAL_EUNAVAILABLE);
+  stepped(seat);
+}
+
+static void an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  begin(l, redis_server_uri(server), THREADS, ask_a_dead_origin);
+  redis_server_kill(server);
+  lab_add(&l->marks[STEP], 1);
+  lab_end(l);
+  redis_server_restart(server);
+  /* Once, and perhaps once more after the invalidate. */
+  assert_in_range(l->keys[0].computes, 1, 2);
+  lab_free(l);
+}
+
 /* ---- no avalanche --------------------------------------------------------------------------------------------- */
 
 static void ask_all_keys_all_the_time(lab_seat *seat) {
@@ -317,6 +343,7 @@ int main(void) {
       cmocka_unit_test(what_others_invalidated_later_stays_invalidated),
       cmocka_unit_test(the_policy_says_what_calls_get_while_the_store_is_away),
       cmocka_unit_test(calls_pay_no_time_limit_while_a_hung_store_rests),
+      cmocka_unit_test(an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well),
       cmocka_unit_test(the_return_of_the_store_causes_no_computes),
   };
   redis_server_start(&server, NULL);

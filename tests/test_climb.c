@@ -198,6 +198,17 @@ static void an_error_is_the_answer_if_the_policy_says_so(void **state) {
   CLIMB(&policy, {.can_compute = 1}, "0 get: ok sie 50\n1 claim: away\n2 answer stale\n2 done\n", "ok sie 50", "away");
 }
 
+static void a_failure_that_this_process_remembers_is_the_answer_without_the_store_too(void **state) {
+  (void)state;
+  CLIMB(&usual, BOTH, "0 get: away retry 80 failures 1\n1 answer verdict\n1 done\n", "away retry 80 failures 1");
+  CLIMB(&usual, {.can_compute = 1}, "0 get: ok sie 50\n1 claim: away retry 80\n2 answer stale\n2 done\n", "ok sie 50", "away retry 80");
+  story s = begin_with(&usual, (crl_flight_plan){.can_compute = 1});
+  tell(&s, "away failures 2"); /* the pause is over, the count goes on */
+  tell(&s, "failure");
+  assert_int_equal(s.flight.failures, 3);
+  assert_in_range(s.flight.retry_ms, 150, 300);
+}
+
 #define T(test) cmocka_unit_test(test)
 
 int main(void) {
@@ -219,6 +230,7 @@ int main(void) {
       T(a_refresh_behind_the_answer_climbs_too),
       T(what_this_process_holds_is_the_answer_if_the_policy_says_so),
       T(an_error_is_the_answer_if_the_policy_says_so),
+      T(a_failure_that_this_process_remembers_is_the_answer_without_the_store_too),
   };
   return cmocka_run_group_tests_name("climb", tests, NULL, NULL);
 }

@@ -246,6 +246,7 @@ static const crl_told looks[] = {
     {.look = {.retry_left = 30, .failures = 2}},
     {.look = {.retry_left = 30, .lives = {.sie = 5}, .failures = 2}},
     {.status = CORRAL_EUNAVAILABLE},
+    {.status = CORRAL_EUNAVAILABLE, .look = {.retry_left = 30, .failures = 2}},
     {.status = CORRAL_EUNKNOWN},
 };
 
