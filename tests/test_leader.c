@@ -385,7 +385,7 @@ static void check_abandoned(lab *l, const char *uri, int stale) {
   if (stale) lay_stale(l, c);
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 2, .threads = 3, .body = wait_for_an_endless_compute, .arg = &stale});
   lab_await(l, &l->marks[LATER_DONE], 5);
-  assert_int_equal(l->events[0][CORRAL_EVENT_ABANDONED], 1);
+  lab_await(l, &l->events[0][CORRAL_EVENT_ABANDONED], 1); /* told after those who waited */
   assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
   assert_int_equal(seen.lease_left_ms, 0);
   assert_int_equal(seen.failure_code, CORRAL_EABANDONED);
