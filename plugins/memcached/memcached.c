@@ -196,6 +196,10 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
     close_store(s);
     return status;
   }
+  for (size_t i = 0; i < s->count; i++) {
+    crl_memcached_server *server = &s->servers[i];
+    server->peer = (crl_net_peer){.host = host, .name = server->name, .server = server->host, .port = server->port};
+  }
   if (s->count == 1) snprintf(s->name, sizeof s->name, "%.150s", s->servers->name);
   else snprintf(s->name, sizeof s->name, "memcached %.140s", uri->hosts);
   info->max_key = 65536;

@@ -2,7 +2,6 @@
  *
  *   memcached.c  the table; the URI; which server a key belongs to; connecting
  *   key.c        a key as memcached accepts it
- *   resolve.c    names to addresses, within a deadline
  *   wire.c       the connection: each call by an absolute deadline
  *   greet.c      the server's clock and settings
  *   request.c    requests, and why libmemcached has no part in them
@@ -19,6 +18,8 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include "../net/net.h"
+
 enum {
   CRL_MEMCACHED_SERVERS = 100,     /* the library asserts that there are no more */
   CRL_MEMCACHED_KEY = 250,
@@ -27,7 +28,6 @@ enum {
   CRL_MEMCACHED_LARGEST = 1 << 30, /* no server accepts larger items */
   CRL_MEMCACHED_BUFFER = 16384,
   CRL_MEMCACHED_LINE = 1024,       /* no reply has longer lines, values aside */
-  CRL_MEMCACHED_ADDRESSES = 8,     /* addresses of one name that are tried */
   CRL_MEMCACHED_GONE = 2592001     /* as exptime: an absolute date in 1970, for an item that shall vanish */
 };
 
@@ -38,6 +38,7 @@ typedef struct crl_memcached_server {
   int port;       /* 0: a unix socket */
   int64_t weight;
   char name[288]; /* "memcached 127.0.0.1:11211" */
+  crl_net_peer peer; /* the same, to connect to */
 } crl_memcached_server;
 
 typedef struct crl_memcached_store {
@@ -60,17 +61,6 @@ typedef struct crl_memcached_key {
 } crl_memcached_key;
 
 void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len, crl_memcached_key *ret);
-
-/* ---- resolve.c ------------------------------------------------------------------------------------------- */
-
-typedef struct crl_memcached_address {
-  struct sockaddr_storage at;
-  socklen_t len;
-} crl_memcached_address;
-
-/* The addresses of a server, in the system's order. */
-int crl_memcached_resolve(const corral_host *host, const crl_memcached_server *server, int64_t deadline,
-                          crl_memcached_address *ret, size_t *ret_count, corral_error *error);
 
 /* ---- wire.c ---------------------------------------------------------------------------------------------- */
 

@@ -1,84 +1,27 @@
-/* wire.c: the connection: non-blocking, closed on exec, never raising SIGPIPE. Each call keeps one absolute deadline,
+/* wire.c: the connection, never raising SIGPIPE. Each call keeps one absolute deadline,
  * however many small pieces the other side makes of it. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "memcached.h"
 
 static int failed(const crl_memcached_wire *wire, corral_error *error, const char *what, const char *why) {
-  return wire->host->fail(error, CORRAL_EUNAVAILABLE, "%s: %s: %.140s", wire->server->name, what, why);
+  return crl_net_failed(&wire->server->peer, error, what, why);
 }
 
 static int failed_errno(const crl_memcached_wire *wire, corral_error *error, const char *what) {
-  char why[128];
-  return failed(wire, error, what, strerror_r(errno, why, sizeof why));
+  return crl_net_failed_errno(&wire->server->peer, error, what);
 }
 
 static int await(const crl_memcached_wire *wire, short want, int64_t deadline, corral_error *error) {
-  for (;;) {
-    struct pollfd fd = {.fd = wire->fd, .events = want};
-    int64_t left = deadline - wire->host->now_ms();
-    if (left <= 0) return failed(wire, error, "no answer", "the time allowed is over");
-    int n = poll(&fd, 1, left > 60000 ? 60000 : (int)left);
-    if (n > 0) return CORRAL_OK;
-    if (n < 0 && errno != EINTR) return failed_errno(wire, error, "poll");
-  }
-}
-
-/* ---- connecting ------------------------------------------------------------------------------------------ */
-
-static int connect_one(crl_memcached_wire *wire, const crl_memcached_address *address, int64_t deadline, corral_error *error) {
-  const struct sockaddr *at = (const struct sockaddr *)&address->at;
-  const int on = 1;
-  int code = 0;
-  socklen_t len = sizeof code;
-  wire->fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (wire->fd < 0) return failed_errno(wire, error, "socket");
-  if (at->sa_family != AF_UNIX) {
-    setsockopt(wire->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(wire->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  }
-  int status = CORRAL_OK;
-  if (connect(wire->fd, at, address->len) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) status = failed_errno(wire, error, "can't connect");
-    else status = await(wire, POLLOUT, deadline, error);
-    if (status == CORRAL_OK && getsockopt(wire->fd, SOL_SOCKET, SO_ERROR, &code, &len) == 0 && code != 0) {
-      errno = code;
-      status = failed_errno(wire, error, "can't connect");
-    }
-  }
-  if (status != CORRAL_OK) crl_memcached_wire_close(wire);
-  return status;
-}
-
-static int find(const crl_memcached_wire *wire, int64_t deadline, crl_memcached_address *addresses, size_t *count,
-                corral_error *error) {
-  const crl_memcached_server *server = wire->server;
-  if (server->port != 0) return crl_memcached_resolve(wire->host, server, deadline, addresses, count, error);
-  struct sockaddr_un at = {.sun_family = AF_UNIX};
-  memcpy(at.sun_path, server->host, strlen(server->host) + 1);
-  memcpy(&addresses->at, &at, sizeof at);
-  addresses->len = sizeof at;
-  *count = 1;
-  return CORRAL_OK;
+  return crl_net_await(&wire->server->peer, wire->fd, want, deadline, error);
 }
 
 int crl_memcached_wire_open(crl_memcached_wire *wire, int64_t deadline, corral_error *error) {
-  crl_memcached_address addresses[CRL_MEMCACHED_ADDRESSES];
-  size_t count = 0;
   wire->fd = -1;
   wire->start = wire->end = 0;
-  int status = find(wire, deadline, addresses, &count, error);
-  for (size_t i = 0; i < count; i++) {
-    int64_t now = wire->host->now_ms();
-    int64_t share = i + 1 == count || deadline <= now ? deadline : now + 1 + (deadline - now) / (int64_t)(count - i);
-    status = connect_one(wire, &addresses[i], share, error);
-    if (status == CORRAL_OK) break;
-  }
-  return status;
+  return crl_net_connect(&wire->server->peer, deadline, &wire->fd, error);
 }
 
 void crl_memcached_wire_close(crl_memcached_wire *wire) {

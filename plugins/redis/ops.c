@@ -354,7 +354,7 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
   int heard = CORRAL_OK;
   /* A server that hung up may have said why. */
-  int64_t until = status == CORRAL_OK ? deadline : CRL_REDIS_AT_ONCE;
+  int64_t until = status == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
   for (size_t i = 0; i < count && heard == CORRAL_OK; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies == 0 || (round == ROUND_TEXT && !slot->again)) continue;

@@ -149,6 +149,7 @@ static int redis_open(const corral_host *host, const corral_uri *uri, void **ret
     redis_close(s);
     return status;
   }
+  s->peer = (crl_net_peer){.host = host, .name = s->name, .server = s->path != NULL ? s->path : s->server, .port = s->port};
   info->max_key = 65536;
   info->max_record = CRL_REDIS_LARGEST;
   info->handles = is_local(s) ? 2 : 4;
@@ -231,7 +232,7 @@ static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
   if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
   int wrote = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error), status = CORRAL_OK;
   if (h->out.bytes != NULL) explicit_bzero(h->out.bytes, h->out.used); /* the password */
-  int64_t until = wrote == CORRAL_OK ? deadline : CRL_REDIS_AT_ONCE;   /* a server that hung up may have said why */
+  int64_t until = wrote == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;   /* a server that hung up may have said why */
   for (greeting what = AUTH; what < GREETINGS && status == CORRAL_OK; what++) {
     redisReply *reply;
     if (!is_said(h->store, what)) continue;

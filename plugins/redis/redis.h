@@ -1,7 +1,6 @@
 /* redis.h: what the files of the Redis plugin share. Internal to plugins/redis.
  *
  *   redis.c    the table; the URI; connecting and the handshake
- *   resolve.c  names to addresses, within a deadline
  *   wire.c     a socket of our own: connect, write, read, each by an absolute deadline
  *   tls.c      TLS over that socket; the only file that knows OpenSSL
  *   out.c      commands in RESP, large values by reference
@@ -23,13 +22,13 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 
+#include "../net/net.h"
+
 enum {
-  CRL_REDIS_AT_ONCE = 0,              /* as a deadline: take what is there, wait for nothing */
   CRL_REDIS_LARGEST = 512 << 20,      /* proto-max-bulk-len, as Redis is delivered */
   CRL_REDIS_STAGED = 4096,            /* larger records are staged: see ops.c */
   CRL_REDIS_STAGED_MS = 10000,        /* how long a staged record waits for its script */
-  CRL_REDIS_LONGEST_ARRAY = 16,       /* no reply that is expected here has more elements */
-  CRL_REDIS_ADDRESSES = 8             /* addresses of one name that are tried */
+  CRL_REDIS_LONGEST_ARRAY = 16        /* no reply that is expected here has more elements */
 };
 
 /* ---- the store ------------------------------------------------------------------------------------------- */
@@ -43,6 +42,7 @@ typedef struct crl_redis_store {
   char name[160];        /* "redis 127.0.0.1:6379" */
   char *server, *path;   /* one of them; path: of a unix socket */
   int port;
+  crl_net_peer peer;     /* the same, to connect to */
   char *user, *password; /* NULL: not given */
   int64_t db;
   char *client_name;
@@ -53,17 +53,6 @@ typedef struct crl_redis_store {
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
 } crl_redis_store;
-
-/* ---- resolve.c ------------------------------------------------------------------------------------------- */
-
-typedef struct crl_redis_address {
-  struct sockaddr_storage at;
-  socklen_t len;
-} crl_redis_address;
-
-/* The addresses of store->server, in the system's order. */
-int crl_redis_resolve(crl_redis_store *store, int64_t deadline, crl_redis_address *ret, size_t *ret_count,
-                      corral_error *error);
 
 /* ---- wire.c ---------------------------------------------------------------------------------------------- */
 

@@ -1,67 +1,24 @@
-/* wire.c: a socket of our own: non-blocking, closed on exec, never raising SIGPIPE. Each call keeps one absolute deadline,
+/* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute deadline,
  * however many small pieces the other side makes of it. */
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "redis.h"
 
 static int failed(const crl_redis_wire *wire, corral_error *error, const char *what, const char *why) {
-  return wire->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: %s: %.140s", wire->store->name, what, why);
+  return crl_net_failed(&wire->store->peer, error, what, why);
 }
 
 static int failed_errno(const crl_redis_wire *wire, corral_error *error, const char *what) {
-  char why[128];
-  return failed(wire, error, what, strerror_r(errno, why, sizeof why));
+  return crl_net_failed_errno(&wire->store->peer, error, what);
 }
 
-/* Until the socket is ready for `want`. */
 static int await(const crl_redis_wire *wire, short want, int64_t deadline, corral_error *error) {
-  for (;;) {
-    struct pollfd fd = {.fd = wire->fd, .events = want};
-    int64_t left = deadline == CRL_REDIS_AT_ONCE ? 0 : deadline - wire->store->host->now_ms();
-    if (left <= 0 && deadline != CRL_REDIS_AT_ONCE) return failed(wire, error, "no answer", "the time allowed is over");
-    int n = poll(&fd, 1, left > 60000 ? 60000 : (int)left);
-    if (n > 0) return CORRAL_OK;
-    if (n < 0 && errno != EINTR) return failed_errno(wire, error, "poll");
-    if (n == 0 && deadline == CRL_REDIS_AT_ONCE) return failed(wire, error, "no answer", "nothing more to read");
-  }
+  return crl_net_await(&wire->store->peer, wire->fd, want, deadline, error);
 }
 
 /* ---- connecting ------------------------------------------------------------------------------------------ */
-
-static int connect_one(crl_redis_wire *wire, const crl_redis_address *address, int64_t deadline, corral_error *error) {
-  const struct sockaddr *at = (const struct sockaddr *)&address->at;
-  const int on = 1;
-  int code = 0;
-  socklen_t len = sizeof code;
-  wire->fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (wire->fd < 0) return failed_errno(wire, error, "socket");
-  if (at->sa_family != AF_UNIX) setsockopt(wire->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  /* EAGAIN: the queue of a unix socket is full, and polling it says nothing: the pool tries again. */
-  int status = CORRAL_OK;
-  if (connect(wire->fd, at, address->len) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) status = failed_errno(wire, error, "can't connect");
-    else status = await(wire, POLLOUT, deadline, error);
-    if (status == CORRAL_OK && getsockopt(wire->fd, SOL_SOCKET, SO_ERROR, &code, &len) == 0 && code != 0) {
-      errno = code;
-      status = failed_errno(wire, error, "can't connect");
-    }
-  }
-  if (status != CORRAL_OK) crl_redis_wire_close(wire);
-  return status;
-}
-
-static int find(crl_redis_store *store, int64_t deadline, crl_redis_address *addresses, size_t *count, corral_error *error) {
-  if (store->path == NULL) return crl_redis_resolve(store, deadline, addresses, count, error);
-  struct sockaddr_un at = {.sun_family = AF_UNIX};
-  memcpy(at.sun_path, store->path, strlen(store->path) + 1);
-  memcpy(&addresses->at, &at, sizeof at);
-  addresses->len = sizeof at;
-  *count = 1;
-  return CORRAL_OK;
-}
 
 static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *error) {
   int status = crl_redis_tls_attach(wire, error);
@@ -82,18 +39,10 @@ static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *err
 }
 
 int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline, corral_error *error) {
-  crl_redis_address addresses[CRL_REDIS_ADDRESSES];
-  size_t count = 0;
   wire->store = store;
   wire->fd = -1;
   wire->ssl = NULL;
-  int status = find(store, deadline, addresses, &count, error);
-  for (size_t i = 0; i < count; i++) {
-    int64_t now = store->host->now_ms();
-    int64_t share = i + 1 == count || deadline <= now ? deadline : now + 1 + (deadline - now) / (int64_t)(count - i);
-    status = connect_one(wire, &addresses[i], share, error);
-    if (status == CORRAL_OK) break;
-  }
+  int status = crl_net_connect(&store->peer, deadline, &wire->fd, error);
   return status == CORRAL_OK && store->tls ? shake_hands(wire, deadline, error) : status;
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "redis.h"
+#include "net.h"
 
 typedef struct lookup {
   atomic_int owners, ready;
@@ -81,19 +82,19 @@ static lookup *begin(const char *server, const char *port) {
 }
 
 /* True when the look-up was done by the deadline. */
-static int finished(const crl_redis_store *store, const lookup *it, int64_t deadline) {
+static int finished(const corral_host *host, const lookup *it, int64_t deadline) {
   for (;;) {
     struct pollfd fd = {.fd = it->done, .events = POLLIN};
-    int64_t left = deadline - store->host->now_ms();
+    int64_t left = deadline - host->now_ms();
     int n = left <= 0 ? 0 : poll(&fd, 1, left > 60000 ? 60000 : (int)left);
     if (n > 0) return atomic_load(&it->ready);
     if (left <= 0 || (n < 0 && errno != EINTR)) return 0;
   }
 }
 
-static size_t take(const struct addrinfo *found, crl_redis_address *ret) {
+static size_t take(const struct addrinfo *found, crl_net_address *ret) {
   size_t count = 0;
-  for (; found != NULL && count < CRL_REDIS_ADDRESSES; found = found->ai_next) {
+  for (; found != NULL && count < CRL_NET_ADDRESSES; found = found->ai_next) {
     if (found->ai_addrlen > sizeof ret->at) continue;
     memcpy(&ret[count].at, found->ai_addr, found->ai_addrlen);
     ret[count++].len = found->ai_addrlen;
@@ -101,24 +102,23 @@ static size_t take(const struct addrinfo *found, crl_redis_address *ret) {
   return count;
 }
 
-int crl_redis_resolve(crl_redis_store *store, int64_t deadline, crl_redis_address *ret, size_t *ret_count,
-                      corral_error *error) {
-  const corral_host *host = store->host;
+int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret, size_t *ret_count, corral_error *error) {
+  const corral_host *host = peer->host;
   char port[8];
   struct addrinfo *found;
-  snprintf(port, sizeof port, "%d", store->port);
-  if (ask(store->server, port, AI_NUMERICHOST, &found) == 0) {
+  snprintf(port, sizeof port, "%d", peer->port);
+  if (ask(peer->server, port, AI_NUMERICHOST, &found) == 0) {
     *ret_count = take(found, ret);
     freeaddrinfo(found);
     return CORRAL_OK;
   }
-  lookup *it = begin(store->server, port);
-  if (it == NULL) return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", store->name);
+  lookup *it = begin(peer->server, port);
+  if (it == NULL) return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", peer->name);
   int status = CORRAL_OK;
-  if (!finished(store, it, deadline))
-    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", store->name);
+  if (!finished(host, it, deadline))
+    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", peer->name);
   else if (it->failure != 0 || (*ret_count = take(it->found, ret)) == 0)
-    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s", store->name,
+    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s", peer->name,
                         gai_strerror(it->failure));
   let_go(it);
   return status;
