@@ -250,6 +250,76 @@ argv_key() {
 }
 check "arguments are told apart in the default key" argv_key
 
+# ---- the ladder, the store away, limits ----
+
+# Nobody listens there.
+nowhere=redis://127.0.0.1:9
+
+away_run() {
+  status 0 "$CORRAL" --store $nowhere run --key a -- echo ran && [ "$(cat out)" = ran ] && lines 1 err &&
+    grep -q "going on without the store" err
+}
+check "while the store is away the command runs, and that is said once" away_run
+
+away_fail() {
+  status 125 "$CORRAL" --store $nowhere run --key a --away fail -- sh -c 'echo run >>away.runs' && [ ! -e away.runs ] &&
+    grep -q "can't connect" err
+}
+check "--away fail does not run it" away_fail
+
+# Each run writes "begin" and "end"; overlap FILE: two were under way at once.
+script='echo begin >>"$1"; sleep 0.05; echo end >>"$1"'
+overlap() { awk '/begin/ { n++ } /end/ { n-- } n > 1 { bad = 1 } END { exit !bad }' "$1"; }
+
+mkdir host
+export CORRAL_HOST_DIR="$PWD/host"
+host_elects() {
+  for i in 1 2 3 4 5 6; do
+    "$CORRAL" -q --store $nowhere run --key h -- sh -c "$script" sh host.runs >/dev/null 2>&1 &
+  done
+  wait
+  lines 12 host.runs && ! overlap host.runs
+}
+check "while the store is away a host runs one at a time" host_elects
+
+no_host_lock() {
+  status 0 "$CORRAL" --no-host-lock --store $nowhere run --key n -- true &&
+    rm -f host/corral.lock && CORRAL_NO_HOST_LOCK=1 status 0 "$CORRAL" --store $nowhere run --key n -- true && [ ! -e host/corral.lock ]
+}
+check "--no-host-lock takes no lock" no_host_lock
+
+bad_host_dir() {
+  CORRAL_HOST_DIR=/dev/null status 0 "$CORRAL" --store $nowhere run --key b -- echo ran && [ "$(cat out)" = ran ] &&
+    [ "$(grep -c "without the host's lock: /dev/null" err)" -eq 1 ]
+}
+check "a folder that can't hold the lock is named once, and the command runs" bad_host_dir
+unset CORRAL_HOST_DIR
+
+fleet_limit() {
+  for i in 1 2 3 4 5; do
+    "$CORRAL" run --key f$i --fleet-max 1 --origin db -- sh -c "$script" sh fleet.runs &
+  done
+  wait
+  lines 10 fleet.runs && ! overlap fleet.runs
+}
+check "--fleet-max 1 runs commands of other keys one after another" fleet_limit
+
+nested() {
+  status 125 "$CORRAL" run --key k -- "$CORRAL" run --key k -- true && grep -q "would wait for itself" err
+}
+check "a run inside of its own key's run is refused" nested
+
+deeper() {
+  status 125 "$CORRAL" run --key k1 -- "$CORRAL" run --key k2 -- "$CORRAL" run --key k1 -- true && grep -q "would wait for itself" err
+}
+check "and so it is at any depth" deeper
+
+other_key() {
+  status 0 "$CORRAL" run --key o1 -- "$CORRAL" run --key o2 -- echo inner && [ "$(cat out)" = inner ] &&
+    status 0 "$CORRAL" run --key o3 -- "$CORRAL" --namespace other run --key o3 -- echo inner && [ "$(cat out)" = inner ]
+}
+check "another key, or another namespace, is not" other_key
+
 # ---- get, set, invalidate, expire, inspect ----
 
 set_get() {
@@ -335,6 +405,9 @@ absent_from_stderr() { # WORD
 
 check "a duration with an unknown unit is refused" refuses "'5y' is no duration" run --ttl 5y -- true
 check "a duration out of range is refused with the range" refuses "accepted is 50ms to 1h" run --lease 2h -- true
+check "an unknown --away is refused" refuses "run or fail is" run --away maybe -- true
+check "--fleet-max out of range is refused" refuses "1 to 256" run --fleet-max 0 -- true
+check "--origin alone is refused" refuses "give that too" run --origin db -- true
 check "a missing command is reported" refuses "no command given" run --ttl 5s
 check "--key and --env exclude each other" refuses "can't be combined with --env" run --key k --env A -- true
 check "a missing key is reported" refuses "no KEY given" get
