@@ -1,9 +1,12 @@
-/* hostlock.c: the host's rung of the ladder: an election among the processes of one host, by one byte of a lock file. */
+/* hostlock.c: the host's rung of the ladder: an election among the processes of one host, by one byte of a lock file.
+ *
+ * A child that a holder forks shares its open file description, until it executes something else: `corral run` counts on that, whose
+ * guard lets go only after the killed command is gone. */
 #include "hostlock.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,106 +19,138 @@
 #include "status.h"
 #include "value.h"
 
-enum { PATH_ROOM = 4096, OPEN_TRIES = 8 };
+enum { BASES = 2, TRIES = 16, PAUSE_US = 100, PAUSE_MOST_US = 4000 };
+
+#define LOCK_FILE "corral.lock"
+
+_Static_assert(sizeof(off_t) == sizeof(int64_t), "a lock's offset has 63 bits");
 
 struct crl_hostlock {
-  uint64_t seed; /* of the scope */
-  int own;       /* the folder is ours to make, and nobody else's to write to */
-  char folder[PATH_ROOM];
+  uint64_t seed;            /* of the scope */
+  const char *bases[BASES]; /* where a folder of this user's own may stand: the first that can be written to */
+  char folder[];            /* that was named, else empty */
 };
 
-/* ---- the file -------------------------------------------------------------------------------------------- */
+typedef struct lock_file {
+  int fd;
+  const char *folder;
+  char own[256];
+} lock_file;
 
-static int is_folder(const char *path) {
+/* ---- the folder and the file -------------------------------------------------------------------------------------- */
+
+static int trouble(corral_error *error, const char *folder, int number) {
+  return crl_status_fail(error, CORRAL_EIO, "the lock file in %.150s: %s", folder, strerror(number));
+}
+
+static const char *flaw_of(const struct stat *st) {
+  if (S_ISLNK(st->st_mode)) return "it is a symbolic link";
+  if (!S_ISDIR(st->st_mode)) return "it is not a folder";
+  if (st->st_uid != geteuid()) return "it is another user's";
+  return (st->st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "others may write to it" : NULL;
+}
+
+/* What is looked at is what is used later: a descriptor. -1 and *error, as for all that open. */
+static int open_vetted(const char *folder, corral_error *error) {
   struct stat st;
-  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+  int dir = open(folder, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (dir < 0 || fstat(dir, &st) != 0) {
+    (void)trouble(error, folder, errno);
+  } else {
+    const char *flaw = flaw_of(&st);
+    if (flaw == NULL) return dir;
+    (void)crl_status_fail(error, CORRAL_EIO, "the lock folder %.150s is refused: %s", folder, flaw);
+  }
+  if (dir >= 0) close(dir);
+  return -1;
 }
 
-/* The same for every process of the user, whatever its environment: a cron job must meet a login shell. */
-static void choose_folder(crl_hostlock *lock, const char *folder) {
-  if (folder == NULL || folder[0] == '\0') folder = secure_getenv("CORRAL_HOST_DIR");
-  lock->own = folder == NULL || folder[0] == '\0';
-  if (lock->own)
-    snprintf(lock->folder, sizeof lock->folder, "%s/corral-%lu", is_folder("/dev/shm") ? "/dev/shm" : "/tmp", (unsigned long)geteuid());
-  else
-    snprintf(lock->folder, sizeof lock->folder, "%s", folder);
+static int is_there_now(const char *folder) {
+  struct stat st;
+  return lstat(folder, &st) == 0 || mkdir(folder, S_IRWXU) == 0 || errno == EEXIST;
 }
+
+/* One that is refused isn't gone around: it tells of somebody who should be looked for. The user is asked for each time: a daemon
+ * may have become another one. */
+static int open_own(const crl_hostlock *lock, lock_file *file, corral_error *error) {
+  file->folder = file->own;
+  for (int i = 0; i < BASES; i++) {
+    snprintf(file->own, sizeof file->own, "%s/corral-%lu", lock->bases[i], (unsigned long)geteuid());
+    if (is_there_now(file->own)) return open_vetted(file->own, error);
+  }
+  (void)trouble(error, file->own, errno);
+  return -1;
+}
+
+static int open_named(const crl_hostlock *lock, lock_file *file, corral_error *error) {
+  file->folder = lock->folder;
+  int dir = open(lock->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) (void)trouble(error, lock->folder, errno);
+  return dir;
+}
+
+static int open_file(const crl_hostlock *lock, lock_file *file, corral_error *error) {
+  static const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+  int named = lock->folder[0] != '\0';
+  int dir = named ? open_named(lock, file, error) : open_own(lock, file, error);
+  if (dir < 0) return CORRAL_EIO;
+  /* First without O_CREAT: in a folder like /tmp the kernel may refuse that for another user's file (fs.protected_regular). */
+  file->fd = openat(dir, LOCK_FILE, flags);
+  if (file->fd < 0 && errno == ENOENT) file->fd = openat(dir, LOCK_FILE, flags | O_CREAT, named ? 0666 : 0600);
+  int number = errno;
+  close(dir);
+  if (file->fd < 0) return trouble(error, file->folder, number);
+  return CORRAL_OK;
+}
+
+/* Whether newcomers meet at this very file: somebody who cleans up may have deleted it meanwhile. */
+static int is_still_there(const lock_file *file) {
+  struct stat here, there;
+  char path[PATH_MAX];
+  int n = snprintf(path, sizeof path, "%s/" LOCK_FILE, file->folder);
+  return n > 0 && (size_t)n < sizeof path && fstat(file->fd, &here) == 0 && lstat(path, &there) == 0 &&
+         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+/* ---- public --------------------------------------------------------------------------------------------------------- */
 
 crl_hostlock *crl_hostlock_new(const char *folder, const char *scope) {
-  crl_hostlock *lock = crl_alloc(sizeof *lock);
+  if (folder == NULL) folder = secure_getenv("CORRAL_HOST_DIR");
+  if (folder == NULL) folder = "";
+  size_t size = strlen(folder) + 1;
+  crl_hostlock *lock = crl_alloc(sizeof *lock + size);
   if (lock == NULL) return NULL;
+  memcpy(lock->folder, folder, size);
   lock->seed = XXH3_64bits(scope, strlen(scope));
-  choose_folder(lock, folder);
+  lock->bases[0] = "/dev/shm";
+  lock->bases[1] = "/tmp";
   return lock;
 }
 
 void crl_hostlock_free(crl_hostlock *lock) { free(lock); }
 
-/* A folder in a place where everybody may write could have been laid there by somebody else. */
-static int check_folder(const crl_hostlock *lock, corral_error *error) {
-  struct stat st;
-  if (!lock->own) return CORRAL_OK;
-  (void)mkdir(lock->folder, 0700);
-  if (lstat(lock->folder, &st) != 0) return crl_status_fail(error, CORRAL_EIO, "%.120s: %s", lock->folder, strerror(errno));
-  if (!S_ISDIR(st.st_mode)) return crl_status_fail(error, CORRAL_EIO, "%.120s: not a folder", lock->folder);
-  if (st.st_uid != geteuid() || (st.st_mode & 022) != 0)
-    return crl_status_fail(error, CORRAL_EIO, "%.120s: not a folder that only this user may write to", lock->folder);
-  return CORRAL_OK;
-}
-
-static void path_of(const crl_hostlock *lock, char path[PATH_ROOM + 16]) {
-  snprintf(path, PATH_ROOM + 16, "%s/corral.lock", lock->folder);
-}
-
-static int open_file(const crl_hostlock *lock, int *ret, corral_error *error) {
-  char path[PATH_ROOM + 16];
-  int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
-  path_of(lock, path);
-  int fd = open(path, flags, lock->own ? 0600 : 0666);
-  if (fd < 0 && errno == ENOENT) {
-    int status = check_folder(lock, error);
-    if (status != CORRAL_OK) return status;
-    fd = open(path, flags, lock->own ? 0600 : 0666);
-  }
-  if (fd < 0) return crl_status_fail(error, CORRAL_EIO, "%.120s/corral.lock: %s", lock->folder, strerror(errno));
-  *ret = fd;
-  return CORRAL_OK;
-}
-
-/* The path may name another file by now: a cleaner of temporary files was at work. */
-static int is_current(const crl_hostlock *lock, int fd) {
-  struct stat ours, there;
-  char path[PATH_ROOM + 16];
-  path_of(lock, path);
-  return fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
-}
-
-/* ---- the byte -------------------------------------------------------------------------------------------- */
-
-static struct flock byte_of(const crl_hostlock *lock, const void *key, size_t key_len, short type) {
-  uint64_t at = XXH3_64bits_withSeed(key, key_len, lock->seed) & (uint64_t)(INT64_MAX >> 1);
-  return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
+/* Two keys on one byte exclude each other: nobody is wrong, somebody waits. */
+static struct flock byte_of(const crl_hostlock *lock, const void *key, size_t key_len) {
+  uint64_t hash = XXH3_64bits_withSeed(key, key_len, lock->seed);
+  return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(hash % INT64_MAX), .l_len = 1};
 }
 
 int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold, corral_error *error) {
-  struct flock byte = byte_of(lock, key, key_len, F_WRLCK);
-  for (int i = 0; i < OPEN_TRIES; i++) {
-    int fd = -1, status = open_file(lock, &fd, error);
-    if (status == CORRAL_OK && i == 0) status = check_folder(lock, error);
-    if (status != CORRAL_OK) {
-      if (fd >= 0) close(fd);
-      return status;
-    }
-    int failed = fcntl(fd, F_OFD_SETLK, &byte) != 0, why = errno;
-    if (!failed && is_current(lock, fd)) {
-      *ret_hold = fd;
+  lock_file file;
+  for (int i = 0; i < TRIES; i++) {
+    int status = open_file(lock, &file, error);
+    if (status != CORRAL_OK) return status;
+    struct flock byte = byte_of(lock, key, key_len);
+    int number = fcntl(file.fd, F_OFD_SETLK, &byte) == 0 ? 0 : errno;
+    if (number == 0 && is_still_there(&file)) {
+      *ret_hold = file.fd;
       return CORRAL_OK;
     }
-    close(fd);
-    if (failed && (why == EAGAIN || why == EACCES)) return crl_status_plain(error, CORRAL_EBUSY);
-    if (failed) return crl_status_fail(error, CORRAL_EIO, "%.120s/corral.lock: %s", lock->folder, strerror(why));
+    close(file.fd);
+    if (number == EAGAIN || number == EACCES) return crl_status_plain(error, CORRAL_EBUSY);
+    if (number != 0) return trouble(error, file.folder, number);
   }
-  return crl_status_fail(error, CORRAL_EIO, "%.120s/corral.lock: is replaced again and again", lock->folder);
+  return crl_status_fail(error, CORRAL_EIO, "the lock file in %.150s is deleted again and again", file.folder);
 }
 
 void crl_hostlock_give(int hold) {
@@ -124,16 +159,16 @@ void crl_hostlock_give(int hold) {
   close(hold);
 }
 
+static int is_held(int fd, struct flock byte) { return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK; }
+
 void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until) {
-  int fd;
-  if (open_file(lock, &fd, NULL) != CORRAL_OK) {
-    crl_env_sleep_until(until);
-    return;
+  lock_file file;
+  if (open_file(lock, &file, NULL) != CORRAL_OK) return;
+  struct flock byte = byte_of(lock, key, key_len);
+  for (int64_t pause = PAUSE_US; is_held(file.fd, byte); pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US) {
+    int64_t now = crl_env_now_ms();
+    if (now >= until) break;
+    crl_env_pause_us(until - now < pause / 1000 ? (until - now) * 1000 : pause);
   }
-  for (int64_t pause = 100;; pause = pause < 2000 ? 2 * pause : 4000) {
-    struct flock byte = byte_of(lock, key, key_len, F_WRLCK);
-    if (fcntl(fd, F_OFD_GETLK, &byte) != 0 || byte.l_type == F_UNLCK || crl_env_now_ms() >= until) break;
-    crl_env_pause_us(pause);
-  }
-  close(fd);
+  close(file.fd);
 }

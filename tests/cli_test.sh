@@ -290,7 +290,7 @@ check "--no-host-lock takes no lock" no_host_lock
 
 bad_host_dir() {
   CORRAL_HOST_DIR=/dev/null status 0 "$CORRAL" --store $nowhere run --key b -- echo ran && [ "$(cat out)" = ran ] &&
-    [ "$(grep -c "without the host's lock: /dev/null" err)" -eq 1 ]
+    [ "$(grep -c "without the host's lock: the lock file in /dev/null" err)" -eq 1 ]
 }
 check "a folder that can't hold the lock is named once, and the command runs" bad_host_dir
 unset CORRAL_HOST_DIR

@@ -1,9 +1,11 @@
-/* test_gate.c: who is let in at the gate, and in which order. Threads meet at counts, not at times. */
+/* test_gate.c: at most so many at once, by rank, then in the order of coming. Threads meet at counts, not at times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <pthread.h>
@@ -16,146 +18,246 @@
 
 enum { FAR = 60000, CROWD = 12, ROUNDS = 300 };
 
-static int64_t far(void) { return crl_env_now_ms() + FAR; }
+static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
-typedef struct guest {
+/* ---- actors --------------------------------------------------------------------------------------------------------- */
+
+static char order[64]; /* the names of those who were let in, under order_mutex */
+static pthread_mutex_t order_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+typedef struct actor {
   pthread_t thread;
   crl_gate *gate;
   crl_rank rank;
   int64_t until;
+  char name;
   int entered;
-  atomic_int *turn; /* counts those who came in */
-  int came;         /* as which of them */
-} guest;
+} actor;
 
-static void *visit(void *arg) {
-  guest *g = arg;
-  g->entered = crl_gate_enter(g->gate, g->rank, g->until);
-  if (!g->entered) return NULL;
-  g->came = atomic_fetch_add(g->turn, 1);
-  crl_gate_leave(g->gate);
+/* Enters, writes its name down, and leaves: the next one can only come after that. */
+static void *pass(void *arg) {
+  actor *a = arg;
+  a->entered = crl_gate_enter(a->gate, a->rank, a->until);
+  if (!a->entered) return NULL;
+  pthread_mutex_lock(&order_mutex);
+  size_t at = strlen(order);
+  order[at] = a->name;
+  order[at + 1] = '\0';
+  pthread_mutex_unlock(&order_mutex);
+  crl_gate_leave(a->gate);
   return NULL;
 }
 
-/* Sends a guest to wait, and waits until it does. */
-static void send_in(guest *g, crl_gate *gate, crl_rank rank, int64_t until, atomic_int *turn) {
-  size_t waiting = crl_gate_waiting(gate, rank);
-  *g = (guest){.gate = gate, .rank = rank, .until = until, .turn = turn};
-  assert_int_equal(pthread_create(&g->thread, NULL, visit, g), 0);
-  while (crl_gate_waiting(gate, rank) == waiting) sched_yield();
+static void until_waiting(crl_gate *gate, crl_rank rank, size_t count) {
+  int64_t limit = later(FAR);
+  while (crl_gate_waiting(gate, rank) != count) {
+    assert_true(crl_env_now_ms() < limit);
+    sched_yield();
+  }
 }
 
-static void so_many_are_let_in_and_no_more(void **state) {
+/* One more that waits, before this returns. */
+static void come(actor *a, crl_gate *gate, char name, crl_rank rank, int64_t until) {
+  size_t before = crl_gate_waiting(gate, rank);
+  *a = (actor){.gate = gate, .rank = rank, .until = until, .name = name};
+  assert_int_equal(pthread_create(&a->thread, NULL, pass, a), 0);
+  until_waiting(gate, rank, before + 1);
+}
+
+static crl_gate *gate_of(int64_t most, int64_t inside) {
+  crl_gate *gate = crl_gate_new(most);
+  assert_non_null(gate);
+  order[0] = '\0';
+  for (int64_t i = 0; i < inside; i++) assert_true(crl_gate_enter(gate, CRL_RANK_COLD, 0));
+  return gate;
+}
+
+static void gate_end(crl_gate *gate) {
+  assert_int_equal(crl_gate_inside(gate), 0);
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++) assert_int_equal(crl_gate_waiting(gate, rank), 0);
+  crl_gate_free(gate);
+}
+
+/* ---- trying ----------------------------------------------------------------------------------------------------------- */
+
+static void so_many_enter_and_the_next_one_does_not(void **state) {
   (void)state;
-  crl_gate *gate = crl_gate_new(2);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 1);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_WARM, 0), 1);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 0);
+  crl_gate *gate = gate_of(2, 0);
+  assert_true(crl_gate_enter(gate, CRL_RANK_WARM, 0));
+  assert_true(crl_gate_enter(gate, CRL_RANK_COLD, later(FAR)));
+  assert_int_equal(crl_gate_inside(gate), 2);
+  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, 0));
+  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, crl_env_now_ms()));
+  crl_gate_leave(gate);
+  assert_true(crl_gate_enter(gate, CRL_RANK_EARLY, 0));
+  crl_gate_leave(gate);
+  crl_gate_leave(gate);
+  gate_end(gate);
+}
+
+static void a_try_does_not_queue_whoever_waits(void **state) {
+  (void)state;
+  actor waits;
+  crl_gate *gate = gate_of(1, 1);
+  come(&waits, gate, 'a', CRL_RANK_EARLY, later(FAR));
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++) assert_false(crl_gate_enter(gate, rank, 0));
+  assert_int_equal(crl_gate_waiting(gate, CRL_RANK_EARLY), 1);
+  crl_gate_leave(gate);
+  pthread_join(waits.thread, NULL);
+  assert_true(waits.entered);
+  gate_end(gate);
+}
+
+/* ---- the order ---------------------------------------------------------------------------------------------------------- */
+
+static void those_of_one_rank_go_in_as_they_came(void **state) {
+  (void)state;
+  actor a[5];
+  crl_gate *gate = gate_of(1, 1);
+  for (int i = 0; i < 5; i++) come(&a[i], gate, (char)('a' + i), CRL_RANK_EXPIRED, later(FAR));
+  assert_int_equal(crl_gate_waiting(gate, CRL_RANK_EXPIRED), 5);
+  assert_int_equal(crl_gate_waiting(gate, CRL_RANK_COLD), 0);
+  crl_gate_leave(gate);
+  for (int i = 0; i < 5; i++) pthread_join(a[i].thread, NULL);
+  assert_string_equal(order, "abcde");
+  gate_end(gate);
+}
+
+static void a_higher_rank_goes_first_whenever_it_came(void **state) {
+  (void)state;
+  static const crl_rank ranks[] = {CRL_RANK_WARM, CRL_RANK_EARLY, CRL_RANK_COLD, CRL_RANK_EXPIRED, CRL_RANK_COLD, CRL_RANK_EARLY};
+  actor a[6];
+  crl_gate *gate = gate_of(1, 1);
+  for (int i = 0; i < 6; i++) come(&a[i], gate, (char)('a' + i), ranks[i], later(FAR));
+  crl_gate_leave(gate);
+  for (int i = 0; i < 6; i++) pthread_join(a[i].thread, NULL);
+  assert_string_equal(order, "cedbfa");
+  gate_end(gate);
+}
+
+static void each_who_leaves_lets_one_in(void **state) {
+  (void)state;
+  actor a[3];
+  crl_gate *gate = gate_of(3, 3);
+  for (int i = 0; i < 3; i++) come(&a[i], gate, 'x', CRL_RANK_COLD, later(FAR));
+  crl_gate_leave(gate);
+  for (int i = 0; i < 3; i++) pthread_join(a[i].thread, NULL); /* each lets the next one in */
+  assert_string_equal(order, "xxx");
   assert_int_equal(crl_gate_inside(gate), 2);
   crl_gate_leave(gate);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 1);
   crl_gate_leave(gate);
-  crl_gate_leave(gate);
-  crl_gate_free(gate);
+  gate_end(gate);
 }
 
-static void who_waits_is_let_in_by_rank_and_then_in_the_order_of_coming(void **state) {
+/* ---- the end of patience -------------------------------------------------------------------------------------------------- */
+
+static _Atomic int hurried_left;
+
+/* Comes behind the hurried one, if that still waits. */
+static void *pass_behind(void *arg) {
+  actor *a = arg;
+  while (!atomic_load(&hurried_left) && crl_gate_waiting(a->gate, a->rank) != 2) sched_yield();
+  return pass(a);
+}
+
+static void who_runs_out_of_time_leaves_the_queue_to_the_others(void **state) {
   (void)state;
-  static const crl_rank ranks[] = {CRL_RANK_WARM, CRL_RANK_EARLY, CRL_RANK_COLD, CRL_RANK_EXPIRED, CRL_RANK_COLD, CRL_RANK_WARM};
-  static const int order[] = {4, 3, 0, 2, 1, 5}; /* whom each of them comes in as */
-  guest guests[6];
-  atomic_int turn = 0;
-  crl_gate *gate = crl_gate_new(1);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 1);
-  for (int i = 0; i < 6; i++) send_in(&guests[i], gate, ranks[i], far(), &turn);
+  actor first, last;
+  crl_gate *gate = gate_of(1, 1);
+  atomic_store(&hurried_left, 0);
+  come(&first, gate, 'a', CRL_RANK_COLD, later(FAR));
+  last = (actor){.gate = gate, .rank = CRL_RANK_COLD, .until = later(FAR), .name = 'c'};
+  assert_int_equal(pthread_create(&last.thread, NULL, pass_behind, &last), 0);
+  int64_t until = later(30);
+  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, until));
+  assert_true(crl_env_now_ms() >= until);
+  atomic_store(&hurried_left, 1);
+  until_waiting(gate, CRL_RANK_COLD, 2);
   crl_gate_leave(gate);
-  for (int i = 0; i < 6; i++) {
-    pthread_join(guests[i].thread, NULL);
-    assert_int_equal(guests[i].came, order[i]);
-  }
-  assert_int_equal(crl_gate_inside(gate), 0);
-  crl_gate_free(gate);
+  pthread_join(first.thread, NULL);
+  pthread_join(last.thread, NULL);
+  assert_string_equal(order, "ac");
+  gate_end(gate);
 }
 
-static void who_only_tries_doesn_t_overtake_one_who_waits(void **state) {
+static void a_queue_that_its_only_one_left_takes_the_next(void **state) {
   (void)state;
-  guest cold;
-  atomic_int turn = 0;
-  crl_gate *gate = crl_gate_new(1);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 1);
-  send_in(&cold, gate, CRL_RANK_COLD, far(), &turn);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 0);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_WARM, 0), 0);
+  actor next;
+  crl_gate *gate = gate_of(1, 1);
+  assert_false(crl_gate_enter(gate, CRL_RANK_WARM, later(3)));
+  come(&next, gate, 'n', CRL_RANK_WARM, later(FAR));
   crl_gate_leave(gate);
-  pthread_join(cold.thread, NULL);
-  assert_true(cold.entered);
-  crl_gate_free(gate);
+  pthread_join(next.thread, NULL);
+  assert_string_equal(order, "n");
+  gate_end(gate);
 }
 
-static void whose_time_is_over_leaves_the_queue(void **state) {
-  (void)state;
-  guest late, patient;
-  atomic_int turn = 0;
-  crl_gate *gate = crl_gate_new(1);
-  assert_int_equal(crl_gate_enter(gate, CRL_RANK_COLD, 0), 1);
-  send_in(&late, gate, CRL_RANK_COLD, crl_env_now_ms() + 200, &turn);
-  send_in(&patient, gate, CRL_RANK_COLD, far(), &turn);
-  pthread_join(late.thread, NULL);
-  assert_false(late.entered);
-  assert_int_equal(crl_gate_waiting(gate, CRL_RANK_COLD), 1);
-  crl_gate_leave(gate);
-  pthread_join(patient.thread, NULL);
-  assert_true(patient.entered);
-  crl_gate_free(gate);
-}
+/* ---- a crowd, for the thread sanitizer -------------------------------------------------------------------------------------- */
 
-typedef struct crowd {
-  crl_gate *gate;
-  atomic_int inside, most, entered;
-} crowd;
+static _Atomic int inside_now, most_inside, entries, patient_refused;
 
-static void *jostle(void *arg) {
-  crowd *c = arg;
+static void *come_and_go(void *arg) {
+  actor *a = arg;
   for (int i = 0; i < ROUNDS; i++) {
-    int64_t until = i % 3 == 0 ? 0 : crl_env_now_ms() + (i % 3 == 1 ? 1 : FAR);
-    if (!crl_gate_enter(c->gate, (crl_rank)(i % CRL_RANKS), until)) continue;
-    int inside = atomic_fetch_add(&c->inside, 1) + 1, most = c->most;
-    while (inside > most && !atomic_compare_exchange_weak(&c->most, &most, inside)) continue;
-    atomic_fetch_add(&c->entered, 1);
+    /* some only try, some have a moment, some wait */
+    int64_t until = i % 3 == 0 ? 0 : i % 3 == 1 ? later(1) : later(FAR);
+    if (!crl_gate_enter(a->gate, (crl_rank)((a->name + i) % CRL_RANKS), until)) {
+      if (i % 3 == 2) atomic_fetch_add(&patient_refused, 1);
+      continue;
+    }
+    int now = atomic_fetch_add(&inside_now, 1) + 1;
+    for (int most = atomic_load(&most_inside); now > most && !atomic_compare_exchange_weak(&most_inside, &most, now);) continue;
+    atomic_fetch_add(&entries, 1);
     sched_yield();
-    atomic_fetch_sub(&c->inside, 1);
-    crl_gate_leave(c->gate);
+    atomic_fetch_sub(&inside_now, 1);
+    crl_gate_leave(a->gate);
   }
   return NULL;
 }
 
-static void in_a_crowd_nobody_is_lost_and_there_are_never_too_many(void **state) {
+static void a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind(void **state) {
   (void)state;
-  pthread_t threads[CROWD];
-  crowd c = {.gate = crl_gate_new(3)};
-  for (int i = 0; i < CROWD; i++) assert_int_equal(pthread_create(&threads[i], NULL, jostle, &c), 0);
-  for (int i = 0; i < CROWD; i++) pthread_join(threads[i], NULL);
-  assert_in_range(c.most, 1, 3);
-  assert_true(c.entered >= CROWD * ROUNDS / 3);
-  assert_int_equal(crl_gate_inside(c.gate), 0);
-  for (int r = 0; r < CRL_RANKS; r++) assert_int_equal(crl_gate_waiting(c.gate, (crl_rank)r), 0);
-  crl_gate_free(c.gate);
+  actor a[CROWD];
+  crl_gate *gate = gate_of(3, 0);
+  inside_now = most_inside = entries = patient_refused = 0;
+  for (int i = 0; i < CROWD; i++) {
+    a[i] = (actor){.gate = gate, .name = (char)i};
+    assert_int_equal(pthread_create(&a[i].thread, NULL, come_and_go, &a[i]), 0);
+  }
+  for (int i = 0; i < CROWD; i++) pthread_join(a[i].thread, NULL);
+  assert_in_range(most_inside, 1, 3);
+  assert_int_equal(patient_refused, 0);
+  assert_true(entries >= CROWD * ROUNDS / 3);
+  gate_end(gate);
 }
 
-static void without_memory_there_is_no_gate(void **state) {
+static void without_memory_there_is_no_gate_and_with_one_none_is_needed(void **state) {
   (void)state;
+  actor waits;
   crl_alloc_countdown = 0;
   assert_null(crl_gate_new(1));
+  crl_gate *gate = gate_of(1, 1);
+  crl_alloc_countdown = 0;
+  come(&waits, gate, 'a', CRL_RANK_COLD, later(FAR));
+  crl_gate_leave(gate);
+  pthread_join(waits.thread, NULL);
+  assert_int_equal(crl_alloc_countdown, 0);
+  crl_alloc_countdown = -1;
+  assert_true(waits.entered);
+  gate_end(gate);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(so_many_are_let_in_and_no_more),
-      cmocka_unit_test(who_waits_is_let_in_by_rank_and_then_in_the_order_of_coming),
-      cmocka_unit_test(who_only_tries_doesn_t_overtake_one_who_waits),
-      cmocka_unit_test(whose_time_is_over_leaves_the_queue),
-      cmocka_unit_test(in_a_crowd_nobody_is_lost_and_there_are_never_too_many),
-      cmocka_unit_test(without_memory_there_is_no_gate),
+      cmocka_unit_test(so_many_enter_and_the_next_one_does_not),
+      cmocka_unit_test(a_try_does_not_queue_whoever_waits),
+      cmocka_unit_test(those_of_one_rank_go_in_as_they_came),
+      cmocka_unit_test(a_higher_rank_goes_first_whenever_it_came),
+      cmocka_unit_test(each_who_leaves_lets_one_in),
+      cmocka_unit_test(who_runs_out_of_time_leaves_the_queue_to_the_others),
+      cmocka_unit_test(a_queue_that_its_only_one_left_takes_the_next),
+      cmocka_unit_test(a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind),
+      cmocka_unit_test(without_memory_there_is_no_gate_and_with_one_none_is_needed),
   };
   return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }
