@@ -164,7 +164,9 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
   X(poll_ms, "ms", 5, 1, 60000, "First pause between a waiter's looks; doubles, with full jitter.")             \
   X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")                                \
   X(when_away, "choice", 1, 1, 3, "While the store is away: 1 compute, 2 what this process holds, 3 an error.") \
-  X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.")
+  X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.") \
+  X(early_beta, "%", 0, -1, 10000, "XFetch: a chance to rebuild ahead of expiry; 100 is the paper's beta of 1.") \
+  X(early_pct, "%", 0, -1, 90, "Rebuild ahead when less than this share of the fresh life is left.")
 
 /* Values of when_away. COMPUTE: one at a time per key and process (per host with host_lock), bounded by max_computes. STALE: a
  * value that this process made since the store went away, while its lives last (see held_ms); where there is none, as COMPUTE. ERROR:

@@ -154,8 +154,10 @@ static void run_compute(crl_run *r) {
 
 static void do_compute(crl_run *r, crl_told *told) {
   if (!r->flight.answered) crl_run_lend_stale(r);
-  r->fill.has_stale = r->flight.sie_until > crl_env_now_ms();
+  int64_t now = crl_env_now_ms();
+  r->fill.has_stale = r->flight.sie_until > now || r->flight.fresh_until > now;
   crl_run_emit(r, CORRAL_EVENT_COMPUTE, NULL);
+  if (r->flight.early) crl_run_emit(r, CORRAL_EVENT_EARLY, NULL);
   if (r->flight.degraded) crl_run_emit(r, CORRAL_EVENT_DEGRADED, NULL);
   int64_t before = crl_env_now_us();
   r->began = crl_env_now_ms();

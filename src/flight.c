@@ -1,6 +1,7 @@
 /* flight.c: the whole stampede algorithm: told -> ask.
  *
  *   GET -> fresh: ANSWER
+ *       -> fresh, but to be rebuilt early: as if stale, except that nobody ever waits for that
  *       -> stale, nobody at it: climb (behind an ANSWER when compute may run in the background)
  *       -> somebody at it: stale is the ANSWER, else WAIT and GET again
  *       -> nothing: climb
@@ -15,6 +16,8 @@
 #include "flight.h"
 
 #include <assert.h>
+
+enum { EARLY_SLACK_MS = 2 }; /* by which two looks may judge one life differently */
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -54,10 +57,10 @@ static crl_ask release(crl_flight *flight, crl_answer then, int64_t retry_ms) {
 static crl_ask climb(crl_flight *flight, int64_t now) {
   if (flight->plan.limited && !flight->has_slot) {
     if (flight->policy->warm > 0) flight->rank = CRL_RANK_WARM;
-    else if (flight->answered || flight->swr_until > now) flight->rank = CRL_RANK_EARLY;
+    else if (flight->answered || flight->early || flight->swr_until > now) flight->rank = CRL_RANK_EARLY;
     else flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
     flight->asked = now;
-    flight->until = !flight->answered && flight->sie_until > now ? now : flight->plan.deadline;
+    flight->until = !flight->answered && (flight->early || flight->sie_until > now) ? now : flight->plan.deadline;
     return CRL_ASK_SLOT;
   }
   if (flight->plan.ladder && !flight->on_host) return CRL_ASK_HOST;
@@ -81,6 +84,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   flight->status = status;
   if (told->look.failures > 0) flight->failures = told->look.failures;
   if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
   if (told->look.retry_left > 0) return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (flight->policy->when_away == CORRAL_AWAY_STALE && status != CORRAL_EFOREIGN) return CRL_ASK_HELD;
@@ -104,6 +108,10 @@ static crl_ask wait(crl_flight *flight, int64_t now, int64_t lease_left) {
 
 static void remember(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
+  int64_t fresh_until = lives->fresh > 0 ? told->now + lives->fresh : 0;
+  /* Somebody rebuilt it meanwhile, or it is gone: there is nothing to do ahead of time any more. */
+  if (fresh_until == 0 || fresh_until > flight->fresh_until + EARLY_SLACK_MS) flight->early = 0;
+  flight->fresh_until = fresh_until;
   flight->failures = told->look.failures;
   flight->has_value = told->look.has_value;
   flight->swr_until = lives->swr > 0 ? told->now + lives->swr : 0;
@@ -127,11 +135,25 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   return climb(flight, told->now);
 }
 
+/* A fresh value. Chance, or the age, says when to rebuild it ahead of time; a claim that never waits says who. */
+static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim) {
+  const crl_look *look = &told->look;
+  if (!may_claim || !flight->plan.can_compute || look->lease_left > 0 || look->retry_left > 0) return conclude(flight, CRL_ANSWER_STORED);
+  if (!flight->early) {
+    if (flight->answered || flight->looks > 0 || flight->on_host) return conclude(flight, CRL_ANSWER_STORED);
+    flight->early = (uint8_t)crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
+  }
+  if (!flight->early) return conclude(flight, CRL_ANSWER_STORED);
+  if (flight->answered || !flight->plan.background) return climb(flight, told->now);
+  flight->refresh = 1;
+  return answer(flight, CRL_ANSWER_STORED);
+}
+
 /* What a look without the lease leads to. */
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
-  if (look->lives.fresh > 0) return conclude(flight, CRL_ANSWER_STORED);
+  if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
   if (look->retry_left > 0) return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (!flight->plan.can_compute) {
     if (look->lives.swr > 0) return answer(flight, CRL_ANSWER_STALE);
@@ -156,6 +178,7 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
     return CRL_ASK_GET;
   }
   if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->sie_until > told->now) return answer(flight, CRL_ANSWER_STALE);
   flight->last_look = 1;
   return CRL_ASK_GET;
@@ -164,6 +187,7 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
 /* Somebody on this host is at it. One who holds the lock and has no lease for longer than that would last hangs, and is passed by. */
 static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
   if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->swr_until > told->now) return answer(flight, CRL_ANSWER_STALE);
   if (flight->shut_since == 0) flight->shut_since = told->now;
   if (!flight->degraded && told->now - flight->shut_since > flight->policy->lease_ms) {
@@ -194,6 +218,7 @@ static crl_ask on_held(crl_flight *flight, const crl_told *told) {
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   flight->leased = 1;
   remember(flight, told);
+  if (told->look.lives.fresh > 0 && flight->early) return flight->answered ? CRL_ASK_COMPUTE : answer(flight, CRL_ANSWER_STORED);
   if (told->look.lives.fresh > 0) {
     if (flight->answered) return release(flight, CRL_ANSWER_STORED, 0);
     return answer(flight, CRL_ANSWER_STORED);
@@ -266,7 +291,7 @@ static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
 /* After the answer: give back a lease that wasn't needed, compute behind a stale answer, or end. */
 static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
   if (flight->made != 0) return CRL_ASK_DONE;
-  if (flight->leased) return flight->answer == CRL_ANSWER_STALE ? CRL_ASK_COMPUTE : release(flight, CRL_ANSWER_STORED, 0);
+  if (flight->leased) return flight->answer == CRL_ANSWER_STALE || flight->early ? CRL_ASK_COMPUTE : release(flight, CRL_ANSWER_STORED, 0);
   return flight->refresh ? climb(flight, told->now) : CRL_ASK_DONE;
 }
 

@@ -41,6 +41,8 @@ typedef struct crl_look {
   int64_t retry_left;  /* of a remembered failure; 0 none */
   uint32_t failures;   /* in a row, up to now */
   uint8_t has_value;   /* there is a payload, usable or not */
+  int64_t ttl;         /* its whole fresh life */
+  uint64_t cost_us;    /* what computing it took */
 } crl_look;
 
 typedef enum crl_made { CRL_MADE_VALUE = 1, CRL_MADE_UNKEPT, CRL_MADE_FAILURE } crl_made;
@@ -72,7 +74,8 @@ typedef struct crl_flight {
   uint8_t leased;    /* the lease is ours, as far as we were told */
   uint8_t degraded;  /* computing without the store's election */
   uint8_t last_look; /* the deadline has come: what this look finds is the end */
-  uint8_t refresh;   /* the answer was stale and nobody is at it: claim behind the answer */
+  uint8_t refresh;   /* the answer can be served and nobody is at it: climb behind the answer */
+  uint8_t early;     /* the value is fresh, and shall be rebuilt all the same */
   uint8_t unsure;      /* the outstanding RELEASE is of a claim whose reply was lost */
   uint8_t lost_claims; /* how many there were */
   uint8_t has_slot;    /* SLOT was granted; when it is 0 again, the driver gives it back. Always 0 at DONE */
@@ -90,6 +93,7 @@ typedef struct crl_flight {
   int64_t asked;     /* when SLOT was asked for */
   int64_t shut_since; /* since when the host's lock was held without a lease to be seen; 0 it wasn't */
   int64_t retry_ms;  /* for RELEASE */
+  int64_t fresh_until; /* end of the fresh life that was found; 0 none was */
   int64_t swr_until, sie_until; /* when the stale value that was found may no longer be served; 0 none was found */
 } crl_flight;
 

@@ -88,6 +88,26 @@ int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t 
   return ttl_ms - (int64_t)(dice % ((uint64_t)span + 1));
 }
 
+/* exp(-x) for x from 0 to 37, without libm: 2^-k times a series for what is left of x. */
+static double exp_minus(double x) {
+  const double ln2 = 0.69314718055994530942;
+  int k = (int)(x / ln2);
+  double rest = x - k * ln2, term = 1, sum = 1;
+  for (int i = 1; i < 16; i++) {
+    term *= -rest / i;
+    sum += term;
+  }
+  return sum / (double)(UINT64_C(1) << k);
+}
+
+int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us, uint64_t dice) {
+  if (policy->early_pct > 0 && left_ms < ttl_ms / 100 * policy->early_pct + ttl_ms % 100 * policy->early_pct / 100) return 1;
+  if (policy->early_beta <= 0 || cost_us == 0) return 0;
+  double x = (double)left_ms * 1000 / ((double)policy->early_beta / 100 * (double)cost_us);
+  if (x > 37) return 0; /* no 53 bits of dice are that small */
+  return (double)(dice >> 11) / 9007199254740992.0 < exp_minus(x);
+}
+
 int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uint64_t dice) {
   int64_t cap = poll_ms;
   for (unsigned i = 0; i < n && cap < poll_max_ms; i++) cap *= 2;

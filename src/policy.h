@@ -22,6 +22,9 @@ crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t li
 int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
 /* A life shortened at random by up to jitter_pct. */
 int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice);
+/* True when a value with `left_ms` of its fresh life of `ttl_ms` is to be rebuilt now, ahead of time: by early_pct, or by chance, P =
+ * exp(-left / (beta * cost)). Source: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015. */
+int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us, uint64_t dice);
 /* The pause before a waiter's look number `n` (from 0): exponential, full jitter, at least 1 ms. Source: "Exponential
  * Backoff And Jitter", AWS Architecture Blog, 2015. */
 int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uint64_t dice);

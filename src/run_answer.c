@@ -79,12 +79,16 @@ void crl_run_lend_stale(crl_run *r) {
   crl_bytes_unref(stale.bytes);
 }
 
+/* An answer behind which the flight goes on to compute. */
+static int serves_meanwhile(const crl_run *r) { return r->flight.answer == CRL_ANSWER_STALE || r->flight.early; }
+
 /* An error is its caller's own: the others' deadlines are later, or they can do what this one could not. */
 static void publish(crl_run *r) {
   if (r->entry == NULL) return;
   if (r->flight.answer == CRL_ANSWER_ERROR) crl_herd_give_up(r->entry);
-  else if (r->flight.answer == CRL_ANSWER_STALE && (r->flight.leased || r->flight.refresh))
-    crl_herd_interim(r->entry, &r->answer, r->flight.swr_until, r->flight.sie_until);
+  else if (serves_meanwhile(r) && (r->flight.leased || r->flight.refresh))
+    crl_herd_interim(r->entry, &r->answer, r->flight.early ? r->flight.fresh_until : r->flight.swr_until,
+                     r->flight.early ? r->flight.fresh_until : r->flight.sie_until);
   else crl_herd_land(r->entry, &r->answer);
 }
 
@@ -96,7 +100,7 @@ void crl_run_answer(crl_run *r, const crl_look *last) {
 
 /* After a stale answer the flight went on: what it computed is for the owner that is still there, and for late joiners. */
 void crl_run_conclude(crl_run *r) {
-  if (r->flight.answer == CRL_ANSWER_STALE && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE) {
+  if (serves_meanwhile(r) && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE) {
     crl_bytes_unref(r->answer.bytes);
     r->answer = computed_outcome(r);
     if (r->entry != NULL) crl_herd_land(r->entry, &r->answer);

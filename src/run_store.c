@@ -62,6 +62,8 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
   status = crl_envelope_read(r->found->data, r->found->size, r->key.whole, r->key.whole_len, &r->envelope);
   if (status == CORRAL_OK) {
     look->has_value = 1;
+    look->ttl = r->envelope.ttl_ms;
+    look->cost_us = r->envelope.cost_us;
     look->lives = crl_policy_judge(&r->envelope, r->header.flags & CORRAL_FLAG_EXPIRED, op->life_ms, crl_env_wall_ms());
     r->age_ms = look->lives.age;
   } else if (status == CORRAL_ECORRUPT) {

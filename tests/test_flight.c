@@ -238,7 +238,7 @@ static void a_fill_whose_reply_was_lost_is_followed_by_a_release(void **state) {
 
 static const crl_told looks[] = {
     {.status = CORRAL_EMISS},
-    {.look = {.lives = {.fresh = 40, .swr = 50, .sie = 60}}},
+    {.look = {.lives = {.fresh = 40, .swr = 50, .sie = 60}, .ttl = 100}},
     {.look = {.lives = {.swr = 50, .sie = 60}}},
     {.look = {.lives = {.sie = 400}}},
     {.look = {.lives = {.swr = 50}, .lease_left = 30}},
@@ -420,13 +420,17 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     crl_flight_plan plan;
     int64_t when_away;
     int depth;
-  } all[] = {{{.can_compute = 0}, 0, 10},
-             {{.can_compute = 1}, 0, 10},
-             {{.can_compute = 1, .background = 1}, 0, 10},
-             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 8},
-             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 8},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 8},
-             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 8}};
+    int64_t early_pct;
+  } all[] = {{{.can_compute = 0}, 0, 10, 0},
+             {{.can_compute = 1}, 0, 10, 0},
+             {{.can_compute = 1, .background = 1}, 0, 10, 0},
+             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 8, 0},
+             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 8, 0},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 8, 0},
+             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 8, 0},
+             {{.can_compute = 1}, 0, 9, 90},
+             {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 9, 90},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 8, 90}};
   walks = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     walk w;
@@ -434,6 +438,7 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     corral_policy policy = usual;
     crl_flight_plan plan = all[i].plan;
     policy.when_away = all[i].when_away;
+    policy.early_pct = all[i].early_pct;
     plan.deadline = DEADLINE;
     plan.dice = 3;
     w.ask = crl_flight_start(&w.flight, &policy, &plan);

@@ -14,7 +14,7 @@
 #include "support/redis_server.h"
 
 enum { PROCESSES = 4, THREADS = 50, ROUNDS = 20, FAILING = 16, WAITERS = 50 };
-enum { MEETING, GATE, ANSWERED }; /* marks */
+enum { MEETING, GATE, ANSWERED, STOP }; /* marks */
 
 static redis_server *server;
 
@@ -81,6 +81,57 @@ static void two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcac
   (void)state;
   const char *uri = memcached_uri();
   check_one_compute_per_round(lab_new(), uri);
+}
+
+/* ---- a hot key, rebuilt ahead of time ------------------------------------------------------------------------ */
+
+static void ask_a_hot_key(lab_seat *seat) {
+  while (seat->lab->marks[STOP] == 0) {
+    lab_work work = {.key = 0, .cost_ms = 20};
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 800, .early_pct = 75, .wait_ms = 5000), &work);
+    if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+    lab_sleep_ms(1);
+  }
+}
+
+static int sum(lab *l, corral_event event) {
+  int all = 0;
+  for (int i = 0; i < l->count; i++) all += l->events[i][event];
+  return all;
+}
+
+static void check_hot_key(lab *l, const char *uri) {
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = 10, .body = ask_a_hot_key});
+  for (int i = 0; i < PROCESSES; i++) lab_await(l, &l->events[i][CORRAL_EVENT_HIT], 20);
+  int misses = sum(l, CORRAL_EVENT_MISS), waits = sum(l, CORRAL_EVENT_WAIT);
+  lab_await(l, &l->keys[0].computes, 6);
+  lab_add(&l->marks[STOP], 1);
+  lab_end(l);
+  print_message("           %d computes, %d of them ahead of time; %d hits\n", l->keys[0].computes, sum(l, CORRAL_EVENT_EARLY),
+                sum(l, CORRAL_EVENT_HIT));
+  assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses); /* none after the first */
+  assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
+  assert_int_equal(sum(l, CORRAL_EVENT_EARLY), l->keys[0].computes - 1);
+  assert_int_equal(l->keys[0].most, 1);
+  lab_free(l);
+}
+
+static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  check_hot_key(lab_new(), uri);
+}
+
+static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  check_hot_key(lab_new(), uri);
+}
+
+static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  check_hot_key(l, lab_lmdb(l, "store"));
 }
 
 /* ---- a failing origin ------------------------------------------------------------------------------------ */
@@ -174,6 +225,9 @@ int main(void) {
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers),
+      cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_redis),
+      cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_memcached),
+      cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_lmdb),
       cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_memcached),
       cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_lmdb),
       cmocka_unit_test(sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_redis),

@@ -37,7 +37,8 @@
   X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")                  \
   X(HELD, "held", "a fill, or an invalidation, was kept for the return of the store")                           \
   X(HELD_HIT, "held_hit", "a value that this process holds was served while the store is away")                 \
-  X(OFFERED, "offered", "what was held was stored when the store was back")
+  X(OFFERED, "offered", "what was held was stored when the store was back")                                     \
+  X(EARLY, "early", "a rebuild began before the fresh life ended")
 
 #ifdef __cplusplus
 extern "C" {
