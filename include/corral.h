@@ -185,6 +185,11 @@ typedef struct corral_policy {
  * its size. What is 0 is taken from the policy that the corral was opened with, then from the table. */
 #define CORRAL_POLICY(...) (&(corral_policy){.size = sizeof(corral_policy), __VA_ARGS__})
 
+/* What a policy does, its zeroes being the table's defaults, in sentences of one line each; what makes no sense comes last, in lines that
+ * begin with "warning: ". At most `size` bytes, cut and terminated; 4096 are enough. `policy` may be NULL: the defaults.
+ * CORRAL_EINVAL, CORRAL_EOPTION: then the text is as it was. */
+CORRAL_API int corral_explain(const corral_policy *policy, char *text, size_t size, corral_error *error);
+
 /* ---- events ---------------------------------------------------------------------------------------------- */
 
 #include <corral/event.h>

@@ -405,6 +405,13 @@ absent_from_stderr() { # WORD
 
 check "a duration with an unknown unit is refused" refuses "'5y' is no duration" run --ttl 5y -- true
 check "a duration out of range is refused with the range" refuses "accepted is 50ms to 1h" run --lease 2h -- true
+explain() {
+  status 0 env -u HOME -u CORRAL_STORE "$CORRAL" explain ttl_ms=90s swr_ms=10m lease_ms=1m jitter_pct=off &&
+    grep -q '^A value is fresh for 90s\.$' out && grep -q '^For 10m after that' out && grep -q '^warning: lease_ms (1m)' out && [ ! -s err ]
+}
+check "explain says what a policy does, and warns" explain
+check "explain names the options that there are" refuses "with one of ttl_ms, swr_ms" explain ttl=5
+check "explain names the range" refuses "accepted: 1 to" explain ttl_ms=off
 check "an unknown --away is refused" refuses "run or fail is" run --away maybe -- true
 check "--fleet-max out of range is refused" refuses "1 to 256" run --fleet-max 0 -- true
 check "--origin alone is refused" refuses "give that too" run --origin db -- true

@@ -47,6 +47,7 @@ int cli_set(const cli_globals *cli, int argc, char **argv);
 int cli_invalidate(const cli_globals *cli, int argc, char **argv);
 int cli_expire(const cli_globals *cli, int argc, char **argv);
 int cli_inspect(const cli_globals *cli, int argc, char **argv);
+int cli_explain(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 
 /* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known name. */

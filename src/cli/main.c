@@ -16,7 +16,7 @@ static const struct subcommand {
   int (*main)(const cli_globals *cli, int argc, char **argv);
 } subcommands[] = {
     {"run", cli_run},       {"get", cli_get},         {"set", cli_set},     {"invalidate", cli_invalidate},
-    {"expire", cli_expire}, {"inspect", cli_inspect}, {"storm", cli_storm},
+    {"expire", cli_expire}, {"inspect", cli_inspect}, {"explain", cli_explain}, {"storm", cli_storm},
 };
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
@@ -112,8 +112,9 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
   bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
   if (help) return print(cli_help(sub->name));
   cli->store_given = cli->store != NULL;
-  if (!cli->store_given && sub->main != cli_storm) cli->store = default_store();
-  if (cli->store == NULL && sub->main != cli_storm)
+  bool needs_store = sub->main != cli_storm && sub->main != cli_explain;
+  if (!cli->store_given && needs_store) cli->store = default_store();
+  if (cli->store == NULL && needs_store)
     return cli_fail("no store: give --store, or set CORRAL_STORE, XDG_CACHE_HOME or HOME");
   optind = 0;
   return sub->main(cli, argc, argv);

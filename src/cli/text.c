@@ -12,6 +12,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "  invalidate KEY...   never serve what is stored, nor what is being computed\n"
                                 "  expire KEY...       end the fresh life now; stale may still be served\n"
                                 "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
+                                "  explain NAME=VALUE  what a policy will do, in sentences\n"
                                 "  storm               let a herd loose on a database, without and with corral\n"
                                 "\n"
                                 "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
@@ -78,6 +79,17 @@ static const char help_inspect[] = "Usage: corral [--json] inspect KEY\n"
                                    "\n"
                                    "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
 
+static const char help_explain[] = "Usage: corral explain [NAME=VALUE]...\n"
+                                   "Say what a policy of the library will do, and warn of what makes no sense.\n"
+                                   "\n"
+                                   "NAME is an option of a call, such as ttl_ms, swr_ms, early_pct; an unknown one\n"
+                                   "names them all. VALUE is off; for .._ms a whole number and ms, s, m, h or d,\n"
+                                   "else a whole number. What is not named has its default.\n"
+                                   "\n"
+                                   "  corral explain ttl_ms=5m swr_ms=1h sie_ms=1d\n"
+                                   "\n"
+                                   "Exit: 0 said, also with warnings; 125 a value is not accepted.\n";
+
 static const char help_storm[] = "Usage: corral [--json] storm [OPTION]...\n"
                                  "A herd asks for values that cost a real SQLite query; counts what reaches it.\n"
                                  "\n"
@@ -103,7 +115,7 @@ const char *cli_help(const char *subcommand) {
     const char *text;
   } pages[] = {
       {"run", help_run},       {"get", help_get},         {"set", help_set},     {"invalidate", help_invalidate},
-      {"expire", help_expire}, {"inspect", help_inspect}, {"storm", help_storm},
+      {"expire", help_expire}, {"inspect", help_inspect}, {"explain", help_explain}, {"storm", help_storm},
   };
   if (subcommand != NULL)
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)

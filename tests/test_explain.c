@@ -1,0 +1,100 @@
+/* test_explain.c: a policy in sentences, and its warnings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <corral.h>
+
+static char text[4096];
+
+static void explained(const corral_policy *policy) { assert_int_equal(corral_explain(policy, text, sizeof text, NULL), CORRAL_OK); }
+
+static void says(const char *what) {
+  if (strstr(text, what) == NULL) fail_msg("'%s' is not in:\n%s", what, text);
+}
+
+static void does_not_say(const char *what) {
+  if (strstr(text, what) != NULL) fail_msg("'%s' is in:\n%s", what, text);
+}
+
+static void the_defaults_are_told_without_a_warning(void **state) {
+  (void)state;
+  explained(NULL);
+  assert_string_equal(text,
+                      "A value is fresh for 1m, less up to 10 % by chance, so that what was made together does not end together.\n"
+                      "After that callers wait for the one who rebuilds it.\n"
+                      "When rebuilding fails, there is nothing to serve in its place.\n"
+                      "The store forgets it after 1m.\n"
+                      "\"No such thing\" is remembered for 10s.\n"
+                      "After a failed compute nobody tries again for 500ms to 1s, doubling up to 30s; until then callers get a stale value in its grace, "
+                      "else that failure.\n"
+                      "A leader that dies is replaced when its lease of 2s ends; while it lives the lease is extended every 666ms.\n"
+                      "A compute that takes longer than 30s is given up, and its result not stored.\n"
+                      "A call waits up to 5s for somebody else's compute, looking again after up to 5ms, doubling up to 250ms; then it takes a stale value "
+                      "in its grace, else an error.\n"
+                      "While the store is away computes run, one at a time per key and process.\n");
+}
+
+static void lives_and_graces_are_told(void **state) {
+  (void)state;
+  explained(CORRAL_POLICY(.ttl_ms = 90000, .swr_ms = 600000, .sie_ms = 86400000, .jitter_pct = CORRAL_OFF, .early_pct = 10, .early_beta = 150));
+  says("fresh for 90s.\n");
+  says("For 10m after that it is served stale");
+  says("For 1d after its fresh life");
+  says("forgets it after 86490s");
+  says("In the last 9s of its fresh life");
+  says("exp(-left / (1.50 * cost))");
+  does_not_say("warning");
+}
+
+static void what_is_off_is_told(void **state) {
+  (void)state;
+  explained(CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF, .retry_ms = CORRAL_OFF, .when_away = CORRAL_AWAY_ERROR, .warm = 1));
+  says("and not remembered");
+  says("tries again at once");
+  says("calls get an error");
+  says("everybody else goes first");
+  says("warning: retry_ms is off");
+}
+
+static void what_makes_no_sense_is_warned_of(void **state) {
+  (void)state;
+  explained(CORRAL_POLICY(.poll_ms = 500, .poll_max_ms = 100, .retry_ms = 60000, .lease_ms = 60000, .negative_ttl_ms = 120000, .wait_ms = 400,
+                          .ttl_ms = 50, .early_pct = 60, .jitter_pct = 60));
+  says("warning: poll_max_ms (100ms) is below poll_ms (500ms)");
+  says("warning: retry_max_ms (30s) is below retry_ms (1m)");
+  says("warning: lease_ms (1m) is above compute_ms (30s)");
+  says("warning: negative_ttl_ms (2m) is above ttl_ms (50ms)");
+  says("warning: wait_ms (400ms) is below poll_ms (500ms)");
+  says("warning: ttl_ms (50ms) is below poll_max_ms (100ms)");
+  says("warning: early_pct is 60");
+  says("warning: jitter_pct is 60");
+}
+
+static void too_little_room_cuts_and_a_wrong_policy_writes_nothing(void **state) {
+  (void)state;
+  char little[16];
+  corral_error error = {0};
+  assert_int_equal(corral_explain(NULL, little, sizeof little, NULL), CORRAL_OK);
+  assert_string_equal(little, "A value is fres");
+  assert_int_equal(corral_explain(CORRAL_POLICY(.ttl_ms = -5), little, sizeof little, &error), CORRAL_EINVAL);
+  assert_string_equal(little, "A value is fres");
+  assert_non_null(strstr(error.text, "ttl_ms = -5"));
+  assert_int_equal(corral_explain(NULL, NULL, 10, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_explain(NULL, little, 0, &error), CORRAL_EINVAL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_defaults_are_told_without_a_warning),
+      cmocka_unit_test(lives_and_graces_are_told),
+      cmocka_unit_test(what_is_off_is_told),
+      cmocka_unit_test(what_makes_no_sense_is_warned_of),
+      cmocka_unit_test(too_little_room_cuts_and_a_wrong_policy_writes_nothing),
+  };
+  return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
+}
