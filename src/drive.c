@@ -163,6 +163,7 @@ static void do_compute(crl_run *r, crl_told *told) {
   r->began = crl_env_now_ms();
   run_compute(r);
   int64_t cost = crl_env_now_us() - before;
+  if (r->fill.filled != CRL_FILLED_FAILURE) crl_run_note_cost(r, cost);
   uint64_t dice = r->flight.dice;
   crl_env_random(&dice, sizeof dice);
   told->made = crl_fill_finish(&r->fill, &r->policy, cost, crl_env_wall_ms(), dice, &r->hard_ttl);

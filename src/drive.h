@@ -11,6 +11,12 @@
 #include "pool.h"
 #include "worker.h"
 
+/* What computing a key cost the last time in this process, by its hash; two keys of one slot forget each other. */
+enum { CRL_COSTS = 1024 };
+typedef struct crl_costs {
+  _Atomic uint64_t slots[CRL_COSTS]; /* 32 bits of the hash, 32 of ms */
+} crl_costs;
+
 /* What all flights of one corral share. */
 typedef struct crl_station {
   crl_pool *pool;
@@ -24,6 +30,7 @@ typedef struct crl_station {
   crl_offer offer;
   crl_events events;
   corral_policy policy;
+  crl_costs costs;
   _Atomic uint64_t dice; /* seed of the next flight's own dice */
   uint64_t max_value;
   int64_t op_ms;

@@ -97,10 +97,14 @@ static crl_ask run_out(crl_flight *flight, int64_t now) {
   return fail(flight, CORRAL_EDEADLINE);
 }
 
-static crl_ask wait(crl_flight *flight, int64_t now, int64_t lease_left) {
+static crl_ask wait(crl_flight *flight, const crl_told *told) {
+  const crl_look *look = &told->look;
+  int64_t now = told->now;
   if (flight->last_look || now >= flight->plan.deadline) return run_out(flight, now);
-  int64_t pause = crl_policy_backoff(flight->policy->poll_ms, flight->policy->poll_max_ms, flight->looks++, roll(flight));
-  if (lease_left > 0) pause = smaller(pause, lease_left + 1);
+  int64_t pause = look->expects ? crl_policy_towards(flight->policy, look->expect_left, roll(flight))
+                                : crl_policy_backoff(flight->policy->poll_ms, flight->policy->poll_max_ms, flight->looks, roll(flight));
+  flight->looks++;
+  if (look->lease_left > 0) pause = smaller(pause, look->lease_left + 1);
   flight->until = smaller(now + pause, flight->plan.deadline);
   flight->has_slot = 0;
   return CRL_ASK_WAIT;
@@ -126,7 +130,7 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
     if (told->look.lives.swr > 0) return conclude(flight, CRL_ANSWER_STALE);
     /* One waiter a host looks at the store. */
     if (flight->plan.ladder && !flight->on_host && !flight->last_look) return CRL_ASK_HOST;
-    return wait(flight, told->now, told->look.lease_left);
+    return wait(flight, told);
   }
   if (told->look.lives.swr > 0 && flight->plan.background && !flight->answered) {
     flight->refresh = 1;

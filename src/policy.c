@@ -115,6 +115,12 @@ int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uin
   return 1 + (int64_t)(dice % (uint64_t)cap);
 }
 
+int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uint64_t dice) {
+  int64_t jitter = expect_left > 0 ? policy->poll_ms : larger(policy->poll_ms, -expect_left / 4);
+  int64_t pause = at_least_zero(expect_left) + 1 + (int64_t)(dice % (uint64_t)jitter);
+  return smaller(pause, larger(policy->poll_max_ms, policy->poll_ms));
+}
+
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice) {
   int64_t pause = policy->retry_ms;
   if (pause < 0) return 0;

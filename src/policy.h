@@ -28,6 +28,9 @@ int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_m
 /* The pause before a waiter's look number `n` (from 0): exponential, full jitter, at least 1 ms. Source: "Exponential
  * Backoff And Jitter", AWS Architecture Blog, 2015. */
 int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uint64_t dice);
+/* The pause before a look when the leader should be done in `expect_left` ms: until then; from then on tight, a quarter of what it is
+ * overdue by, with full jitter. Never above poll_max_ms, for a leader may fail or die early. */
+int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uint64_t dice);
 /* The pause after failure number `failures` in a row (from 1), drawn from 50-100 % of it. */
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice);
 

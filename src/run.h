@@ -49,6 +49,8 @@ void crl_run_emit(crl_run *r, corral_event event, const char *detail);
 /* run_store.c: one ask each; *told gets the result. */
 void crl_run_get(crl_run *r, crl_told *told);
 void crl_run_claim(crl_run *r, crl_told *told);
+/* Remembers what the compute cost. */
+void crl_run_note_cost(crl_run *r, int64_t cost_us);
 void crl_run_settle(crl_run *r, crl_told *told);
 void crl_run_release(crl_run *r, crl_told *told);
 /* Looks at what this process holds for a store that is away: CORRAL_OK or CORRAL_EMISS. */

@@ -47,6 +47,19 @@ static int keep_found(crl_run *r, corral_op *op) {
 
 static int is_ours(const crl_run *r) { return r->has_token && memcmp(r->header.token, r->token, CORRAL_TOKEN) == 0; }
 
+static _Atomic uint64_t *cost_slot(crl_run *r) { return &r->station->costs.slots[r->self % CRL_COSTS]; }
+
+static uint32_t recall_cost(crl_run *r) {
+  uint64_t slot = atomic_load_explicit(cost_slot(r), memory_order_relaxed);
+  return slot >> 32 == r->self >> 32 ? (uint32_t)slot : 0;
+}
+
+void crl_run_note_cost(crl_run *r, int64_t cost_us) {
+  uint64_t ms = cost_us / 1000 < UINT32_MAX ? (uint64_t)(cost_us / 1000) : UINT32_MAX;
+  uint64_t slot = (r->self >> 32 << 32) | ms;
+  if (atomic_load_explicit(cost_slot(r), memory_order_relaxed) != slot) atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
+}
+
 /* What the flight is told of a look. */
 static int judge(crl_run *r, corral_op *op, crl_look *look) {
   memset(look, 0, sizeof *look);
@@ -55,7 +68,11 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
   if (status == CORRAL_EMISS) return CORRAL_OK;
   if (status != CORRAL_OK) return status;
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
-  if (r->header.state == CORRAL_LEASED && !is_ours(r)) look->lease_left = until;
+  if (r->header.state == CORRAL_LEASED && !is_ours(r)) {
+    look->lease_left = until;
+    look->expects = r->header.cost_ms > 0 && op->until_ms > 0;
+    look->expect_left = r->header.since + r->header.cost_ms - (r->header.until - op->until_ms);
+  }
   if (r->header.state == CORRAL_VERDICT) look->retry_left = until;
   look->failures = r->header.failures;
   if (r->found == NULL || op->life_ms == 0) return CORRAL_OK;
@@ -64,6 +81,7 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
     look->has_value = 1;
     look->ttl = r->envelope.ttl_ms;
     look->cost_us = r->envelope.cost_us;
+    crl_run_note_cost(r, (int64_t)r->envelope.cost_us);
     look->lives = crl_policy_judge(&r->envelope, r->header.flags & CORRAL_FLAG_EXPIRED, op->life_ms, crl_env_wall_ms());
     r->age_ms = look->lives.age;
   } else if (status == CORRAL_ECORRUPT) {
@@ -109,7 +127,7 @@ void crl_run_claim(crl_run *r, crl_told *told) {
   }
   r->has_token = 1;
   crl_env_holder(wish.note, sizeof wish.note);
-  if (r->found != NULL) wish.cost_ms = (uint32_t)(r->envelope.cost_us / 1000);
+  wish.cost_ms = r->found != NULL && r->flight.has_value ? (uint32_t)(r->envelope.cost_us / 1000) : recall_cost(r);
   crl_record_write(&wish, header);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
   op.lease_ms = r->policy.lease_ms;

@@ -31,6 +31,25 @@ static void a_waiter_polls_until_the_leader_has_stored(void **state) {
                              "4 wait: 1 cut\n5 get: ok fresh 900\n6 answer stored\n6 done\n");
 }
 
+static void a_waiter_that_knows_the_cost_sleeps_towards_the_end_and_then_looks_often(void **state) {
+  (void)state;
+  story s = begin(1, 0);
+  tell(&s, "ok lease 150 expect 40");
+  assert_in_range(s.flight.until, s.now + 41, s.now + 44); /* poll_ms is 4 */
+  tell(&s, "till");
+  tell(&s, "ok lease 150 expect -3");
+  assert_in_range(s.flight.until, s.now + 1, s.now + 4);
+  tell(&s, "till");
+  tell(&s, "ok lease 150 expect -80"); /* overdue: less and less often */
+  assert_in_range(s.flight.until, s.now + 1, s.now + 20);
+  tell(&s, "till");
+  tell(&s, "ok lease 190 expect 500");
+  assert_int_equal(s.flight.until, s.now + 64); /* poll_max_ms: it may fail before */
+  tell(&s, "till");
+  tell(&s, "ok lease 10 expect 500");
+  assert_int_equal(s.flight.until, s.now + 11); /* or die */
+}
+
 static void a_look_under_the_lease_that_finds_a_value_gives_the_lease_back(void **state) {
   (void)state;
   STORY(1, 0, "0 get: miss\n1 claim: ok fresh 900\n2 answer stored\n2 release: ok\n3 done\n", "miss", "ok fresh 900", "ok");
@@ -454,6 +473,7 @@ int main(void) {
       T(a_fresh_value_costs_one_look),
       T(the_leader_of_a_cold_key_computes_stores_and_answers),
       T(a_waiter_polls_until_the_leader_has_stored),
+      T(a_waiter_that_knows_the_cost_sleeps_towards_the_end_and_then_looks_often),
       T(a_look_under_the_lease_that_finds_a_value_gives_the_lease_back),
       T(a_value_that_may_not_be_stored_is_answered_and_the_lease_given_back),
       T(somebody_else_s_value_found_while_claiming_is_the_answer),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/mman.h>
 
 #include "support/herd_lab.h"
 #include "support/memcached_server.h"
@@ -134,6 +135,52 @@ static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_lmdb(v
   check_hot_key(l, lab_lmdb(l, "store"));
 }
 
+/* ---- how soon the last one has it --------------------------------------------------------------------------------- */
+
+enum { TIMED = 6, COST_MS = 100 };
+
+static atomic_llong *last_us; /* of each round, in memory that all processes share */
+
+static void raise_to(atomic_llong *most, long long us) {
+  for (long long seen = *most; us > seen && !atomic_compare_exchange_weak(most, &seen, us);) continue;
+}
+
+/* Round after round the value lives for 250 ms; what it costs is known from the round before. */
+static void time_rounds(lab_seat *seat) {
+  lab *l = seat->lab;
+  for (int round = 0; round < TIMED; round++) {
+    lab_work work = {.key = 0, .cost_ms = COST_MS};
+    lab_meet(l, &l->marks[MEETING], PROCESSES * THREADS, 2 * round + 1);
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 250, .jitter_pct = CORRAL_OFF, .wait_ms = 10000), &work);
+    raise_to(&last_us[round], lab_now_us());
+    if (answer.status != CORRAL_OK) lab_wrong(l, "%s: %s", corral_status_name(answer.status), answer.error.text);
+    lab_meet(l, &l->marks[MEETING], PROCESSES * THREADS, 2 * round + 2);
+    if (work.took_us > 0) last_us[TIMED + round] = l->keys[0].begun_us + work.took_us;
+    lab_sleep_ms(280); /* past its life */
+  }
+}
+
+static int by_number(const void *a, const void *b) { return (*(const long long *)a > *(const long long *)b) - (*(const long long *)a < *(const long long *)b); }
+
+static void waiters_who_know_the_cost_have_the_value_soon_after_the_fill(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  long long late[TIMED - 1];
+  lab *l = lab_new();
+  last_us = mmap(NULL, 2 * TIMED * sizeof *last_us, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(last_us != MAP_FAILED);
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = time_rounds});
+  lab_end(l);
+  for (int i = 1; i < TIMED; i++) late[i - 1] = last_us[i] - last_us[TIMED + i];
+  qsort(late, TIMED - 1, sizeof *late, by_number);
+  print_message("           the last of %d callers has it %.1f ms after the compute of %d ms ended (median; at most %.1f)\n", PROCESSES * THREADS,
+                (double)late[(TIMED - 1) / 2] / 1000, COST_MS, (double)late[TIMED - 2] / 1000);
+  assert_int_equal(l->keys[0].computes, TIMED);
+  assert_true(late[(TIMED - 1) / 2] < 60000);
+  munmap(last_us, 2 * TIMED * sizeof *last_us);
+  lab_free(l);
+}
+
 /* ---- a failing origin ------------------------------------------------------------------------------------ */
 
 static void ask_a_dead_origin(lab_seat *seat) {
@@ -225,6 +272,7 @@ int main(void) {
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers),
+      cmocka_unit_test(waiters_who_know_the_cost_have_the_value_soon_after_the_fill),
       cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_redis),
       cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_memcached),
       cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_lmdb),

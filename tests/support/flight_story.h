@@ -1,7 +1,7 @@
 /* flight_story.h: a flight as a story: what it was told, and the log of what it asked for.
  *
  * A line of a story: how many ms passed (1 when left out), what happened, and what a look found:
- *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl, each with a number
+ *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect, each with a number
  * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
 #ifndef TESTS_FLIGHT_STORY_H
 #define TESTS_FLIGHT_STORY_H
@@ -90,6 +90,7 @@ static inline void set_word(crl_told *told, const char *word, int64_t number) {
   else if (strcmp(word, "retry") == 0) told->look.retry_left = number;
   else if (strcmp(word, "failures") == 0) told->look.failures = (uint32_t)number;
   else if (strcmp(word, "ttl") == 0) told->look.ttl = number;
+  else if (strcmp(word, "expect") == 0) told->look.expects = 1, told->look.expect_left = number;
   else if (strcmp(word, "value") == 0) told->look.has_value = 1;
   else fail_msg("unknown word %s", word);
 }
