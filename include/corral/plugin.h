@@ -7,6 +7,7 @@
  *   connect     make a handle: a connection, or whatever I/O needs    (lazily; again after a handle broke)
  *   perform     a batch of operations, in order, each with its own result
  *   disconnect  free a handle;   close   free the store
+ *   watch, changes, unwatch   optional: tell of changes as they happen
  *
  * The record. One key of the store holds value and lease: CORRAL_HEADER bytes of header (below), and after it, unless
  * only a lease or a failure verdict is kept, the envelope with the payload, which is the core's own business. A store
@@ -76,18 +77,26 @@ typedef enum corral_verb {
   CORRAL_VERB_RELEASE,    /* end the lease if it is this token's; with a verdict left in its place, if one is given */
   CORRAL_VERB_EXTEND,     /* lengthen the lease if it is this token's */
   CORRAL_VERB_INVALIDATE, /* value and lease vanish together; that it happened is remembered for a while */
-  CORRAL_VERB_EXPIRE      /* the soft life and any lease end; payload or INVALIDATED stay. Without both: the key goes */
+  CORRAL_VERB_EXPIRE,     /* the soft life and any lease end; payload or INVALIDATED stay. Without both: the key goes */
+  CORRAL_VERB_RENEW       /* as SETTLE, with the payload that is there: a new life for it, EXPIRED and failures end. Without a
+                             payload: EMISS, and nothing changes. A store that can't answers EUNSUPPORTED */
 } corral_verb;
+
+/* Flags of an operation. */
+enum {
+  CORRAL_OP_WATCH = 1,  /* GET, set by the host: the store's watch is to tell the next change of this key after this look */
+  CORRAL_OP_WATCHED = 2 /* GET, set by the plugin: it will */
+};
 
 /* One operation. The host sets the first part and presets status to CORRAL_EUNKNOWN; the plugin sets the second. */
 typedef struct corral_op {
   uint32_t verb;
-  uint32_t zero;
+  uint32_t flags; /* CORRAL_OP_...; only for stores that have a watch, else zero */
   const void *key; /* 1 to max_key bytes, of any value */
   size_t key_len;
-  const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND */
+  const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND, RENEW */
   int64_t lease_ms;      /* CLAIM, EXTEND: from now, store time. RELEASE with a verdict: how long it rules */
-  int64_t ttl_ms;        /* SETTLE: the record's life. RELEASE with a verdict and no payload: how long to keep the key.
+  int64_t ttl_ms;        /* SETTLE, RENEW: the record's life. RELEASE with a verdict and no payload: how long to keep the key.
                             INVALIDATE: how long to remember it by a header alone, FREE and INVALIDATED; 0: not at all.
                             Where that finds no room the key is removed instead, which is OK too */
   const uint8_t *record; /* SETTLE: header (FREE) and envelope. CLAIM: a header with note and cost_ms to take over.
@@ -96,8 +105,8 @@ typedef struct corral_op {
   uint64_t seen;         /* CLAIM: stamp of the payload the host has already; 0 none. When equal, `found` may be the
                             header alone, with `same` set */
 
-  int status;            /* GET: OK or EMISS. CLAIM: OK or EBUSY (held, or a verdict rules). SETTLE, RELEASE, EXTEND:
-                            OK or ELOST. INVALIDATE, EXPIRE: OK. All: EUNKNOWN (sent, no reply), or an error */
+  int status;            /* GET: OK or EMISS. CLAIM: OK or EBUSY (held, or a verdict rules). SETTLE, RELEASE, EXTEND,
+                            RENEW: OK or ELOST (RENEW: or EMISS). INVALIDATE, EXPIRE: OK. All: EUNKNOWN (sent, no reply), or an error */
   int same;              /* CLAIM: the payload is the one of `seen` */
   uint8_t *found;        /* GET, CLAIM: the record as it now stands (CLAIM: after the change); NULL when none */
   size_t found_len;
@@ -228,6 +237,18 @@ typedef struct corral_store {
    * place of `connect`; all operations of a batch on its handle are for keys of that server. */
   size_t (*route)(void *store, const void *key, size_t key_len);
   int (*connect_server)(void *store, size_t server, int64_t deadline, void **ret_handle, corral_error *error);
+  /* Optional, all three or none: a watch tells of changes of keys as they happen. It is used by one thread, beside the handles.
+   * A change is whatever makes a GET answer otherwise: a fill, a release, an invalidation, by whoever, also a foreign DEL; not what time
+   * does. It is a hint: one too many, or one that is missing because the connection broke unnoticed, must do no harm.
+   *   watch    opens it, by `deadline`; CORRAL_EUNSUPPORTED when this server can't, then it isn't asked again.
+   *   changes  blocks until there is something to tell, `stop_fd` is readable, or `until`; calls told(arg, hash) with host->hash64 of
+   *            each key that changed, 0 for "any may have changed". Keys that were not looked at with CORRAL_OP_WATCH may be left
+   *            out, and one is told once per such look. Other than CORRAL_OK: it is broken, is closed, and another is opened; the plugin
+   *            notices within seconds when its connection is dead without a sign.
+   *   unwatch  closes it. */
+  int (*watch)(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
+  int (*changes)(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+  void (*unwatch)(void *watch);
 } corral_store;
 
 /* The entry point of a plugin: corral_plugin_NAME.so exports this function, which returns its table. */
