@@ -58,7 +58,8 @@ extern "C" {
   X(ENOPLUGIN, -22, "no plugin for this kind of store")                                                         \
   X(EIO, -23, "the operating system reported an error")                                                         \
   X(EABANDONED, -24, "computing took longer than compute_ms")                                                   \
-  X(EUNSUPPORTED, -25, "the store can't do that")
+  X(EUNSUPPORTED, -25, "the store can't do that")                                                               \
+  X(ECANCELLED, -26, "the caller left: corral_cancel")
 
 typedef enum corral_status {
   CORRAL_OK = 0,
@@ -97,7 +98,8 @@ typedef enum corral_kept {
   CORRAL_KEPT = 0,      /* it is in the store (or came from there) */
   CORRAL_KEPT_FENCED,   /* computed, but the lease was lost or the key invalidated meanwhile: not stored */
   CORRAL_KEPT_NOT,      /* computed, but the store is away or refused it: not stored */
-  CORRAL_KEPT_UNKNOWN   /* computed, and the store's reply was lost: perhaps stored */
+  CORRAL_KEPT_UNKNOWN,  /* computed, and the store's reply was lost: perhaps stored */
+  CORRAL_KEPT_OLDER     /* computed, but what is in the store has a later version: not stored */
 } corral_kept;
 
 /* The bytes (never NULL, also for an empty value) and how many. Valid as long as the caller holds the value. */
@@ -107,6 +109,8 @@ CORRAL_API size_t corral_value_size(const corral_value *value);
 CORRAL_API corral_how corral_value_how(const corral_value *value);
 CORRAL_API int64_t corral_value_age_ms(const corral_value *value);
 CORRAL_API corral_kept corral_value_kept(const corral_value *value);
+/* The version that its compute gave it (corral_fill_version); 0 none. */
+CORRAL_API uint64_t corral_value_version(const corral_value *value);
 /* One more owner; returns `value`. */
 CORRAL_API corral_value *corral_value_ref(corral_value *value);
 /* One owner less; the last one frees it. NULL is allowed. */
@@ -139,9 +143,35 @@ CORRAL_API void corral_fill_fail(corral_fill *fill, int32_t code, const char *te
 /* Lives for this value alone instead of the policy's; 0 keeps the policy's, CORRAL_OFF is none (a ttl_ms of
  * CORRAL_OFF: answer the callers who wait, store nothing). */
 CORRAL_API void corral_fill_lives(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
+/* The moment (wall clock, ms since 1970) from which on this value may not be served, in grace neither: its lives are cut to end there. One that
+ * has passed is as a ttl_ms of CORRAL_OFF. 0: no such moment. Source: clocks of this process when compute returns. */
+CORRAL_API void corral_fill_not_after(corral_fill *fill, int64_t wall_ms);
+/* "This answer can't be cached": besides the bytes. They go to the caller of this compute alone; for pass_ttl_ms everybody who wants the key
+ * computes for himself, in parallel, without an election (at most max_computes at once). */
+CORRAL_API void corral_fill_pass(corral_fill *fill);
+/* One more tag, 1 to 200 bytes of any value, copied: corral_invalidate_tag and corral_expire_tag reach all values that carry it. A value
+ * with tags costs each look at it one more round trip, for all tags together. CORRAL_EINVAL (length), CORRAL_ETOOBIG (more than 16 tags), CORRAL_ENOMEM. */
+CORRAL_API int corral_fill_tag(corral_fill *fill, const void *tag, size_t len);
+/* A number that grows with every change of what was computed from (a row's version, a log sequence number): a value is never stored
+ * over one of a later version; instead the stored one is served, within its grace, and computing tried again after retry_ms. 0: none. */
+CORRAL_API void corral_fill_version(corral_fill *fill, uint64_t version);
+/* What the origin can tell by that its answer is unchanged (an ETag, a date), kept beside the value: at most 1024 bytes, copied.
+ * CORRAL_ETOOBIG, CORRAL_ENOMEM. */
+CORRAL_API int corral_fill_validator(corral_fill *fill, const void *data, size_t size);
+/* The value that is to be rebuilt, and its validator, as long as the store still has them; NULL and *size = 0 when not. The bytes are the
+ * fill's, until compute returns. */
+CORRAL_API const void *corral_fill_old(const corral_fill *fill, size_t *size);
+CORRAL_API const void *corral_fill_old_validator(const corral_fill *fill, size_t *size);
+CORRAL_API uint64_t corral_fill_old_version(const corral_fill *fill);
+/* Instead of bytes: the old value still holds. Its life begins anew, where possible without moving the bytes; validator, version and tags stay
+ * unless they were given anew. CORRAL_EMISS: there is no old value. */
+CORRAL_API int corral_fill_not_modified(corral_fill *fill);
+/* The key that is being computed (without the namespace). */
+CORRAL_API const void *corral_fill_key(const corral_fill *fill, size_t *size);
 /* True when a failure now would be answered by a stale value that is still usable. */
 CORRAL_API int corral_fill_has_stale(const corral_fill *fill);
-/* True when nobody will use the result any more: the flight was abandoned (compute_ms), or its lease is lost. */
+/* True when nobody will use the result any more: the flight was abandoned (compute_ms), its lease is lost, or, with the policy's
+ * stop_alone, nobody in this process waits for it any more. */
 CORRAL_API int corral_should_stop(const corral_fill *fill);
 
 /* ---- policy ---------------------------------------------------------------------------------------------- */
@@ -166,16 +196,29 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
   X(when_away, "choice", 1, 1, 3, "While the store is away: 1 compute, 2 what this process holds, 3 an error.") \
   X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.") \
   X(early_beta, "%", 0, -1, 10000, "XFetch: a chance to rebuild ahead of expiry; 100 is the paper's beta of 1.") \
-  X(early_pct, "%", 0, -1, 90, "Rebuild ahead when less than this share of the fresh life is left.")
+  X(early_pct, "%", 0, -1, 90, "Rebuild ahead when less than this share of the fresh life is left.")            \
+  X(pass_ttl_ms, "ms", 10000, -1, 86400000, "How long \"can't be cached\" is remembered: computes run in parallel.") \
+  X(soft_ms, "ms", 0, -1, 86400000, "After so long a waiting call takes a stale value that may be served on error.") \
+  X(at_deadline, "choice", 1, 1, 2, "A waiting call's end: 1 stale, else an error; 2 stale, else an own compute.") \
+  X(stop_alone, "flag", -1, -1, 1, "1: a compute that nobody waits for any more is told to stop.")              \
+  X(lease_min_ms, "ms", 500, 50, 3600000, "Shortest lease: it is 4 times the key's usual cost, up to lease_ms.") \
+  X(near_ms, "ms", 1000, -1, 86400000, "How long a copy in this process answers alone (see near_bytes).")
+
+/* Values of at_deadline. COMPUTE: an own compute, beside the one that is waited for; its result is this call's alone and isn't stored. */
+enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
 
 /* Values of when_away. COMPUTE: one at a time per key and process (per host with host_lock), bounded by max_computes. STALE: a
  * value that this process made since the store went away, while its lives last (see held_ms); where there is none, as COMPUTE. ERROR:
  * CORRAL_EUNAVAILABLE, at once while the breaker is open. */
 enum { CORRAL_AWAY_COMPUTE = 1, CORRAL_AWAY_STALE = 2, CORRAL_AWAY_ERROR = 3 };
 
+/* By which calls can be left from another thread. Any number of calls, one after the other or at once, may go under one ticket. */
+typedef struct corral_ticket corral_ticket;
+
 typedef struct corral_policy {
   size_t size;         /* sizeof(corral_policy), set by CORRAL_POLICY */
   corral_error *error; /* per call: where detail goes; NULL is allowed. Ignored in a policy given to corral_open */
+  corral_ticket *ticket; /* per call: see corral_cancel; NULL is allowed. Ignored likewise */
 #define CORRAL_POLICY_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
   CORRAL_POLICY_MAP(CORRAL_POLICY_FIELD)
 #undef CORRAL_POLICY_FIELD
@@ -210,7 +253,12 @@ typedef struct corral corral;
   X(max_computes, "count", -1, -1, 1000000, "Most computes at once in this process; -1: no limit.")             \
   X(fleet_max_computes, "count", -1, -1, 256, "Most computes at once of this `origin` everywhere.")             \
   X(held_bytes, "bytes", 16777216, -1, 1099511627776, "Room for fills kept for the return of a store.")         \
-  X(held_ms, "ms", 60000, -1, 86400000, "How long such fills are kept, and invalidations remembered.")
+  X(held_ms, "ms", 60000, -1, 86400000, "How long such fills are kept, and invalidations remembered.")          \
+  X(near_bytes, "bytes", -1, -1, 1099511627776, "Room for copies in this process, in front of the store.")      \
+  X(watch, "flag", 1, -1, 1, "1: waiters are woken by the store, where it can; -1: they poll.")                 \
+  X(generation, "flag", -1, -1, 1, "1: corral_invalidate_all is possible; each look reads one mark more.")      \
+  X(negative_max, "count", 100000, -1, 1000000000, "Most \"no such thing\" this process stores in their ttl.") \
+  X(compress_min, "bytes", -1, -1, 536870912, "Values from this size on are stored compressed (zstd).")
 
 typedef struct corral_options {
   size_t size;              /* sizeof(corral_options), set by CORRAL_OPTIONS */
@@ -265,6 +313,26 @@ CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corr
 CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
 /* End the fresh life now: still served in grace (swr_ms, sie_ms), and any compute under way is voided. */
 CORRAL_API int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error);
+
+/* As corral_invalidate and corral_expire, for all values that carry a tag (1 to 200 bytes), whoever stored them, and all computes under way that
+ * will give it to theirs. One operation or three on the store, however many values there are. A tag that was never used: CORRAL_OK. */
+CORRAL_API int corral_invalidate_tag(corral *c, const void *tag, size_t len, corral_error *error);
+CORRAL_API int corral_expire_tag(corral *c, const void *tag, size_t len, corral_error *error);
+/* The same for all values of this namespace. Needs the option `generation` here, and in all who share the namespace, else
+ * CORRAL_EUNSUPPORTED. */
+CORRAL_API int corral_invalidate_all(corral *c, corral_error *error);
+CORRAL_API int corral_expire_all(corral *c, corral_error *error);
+
+/* ---- leave ----------------------------------------------------------------------------------------------- */
+
+/* NULL without memory. */
+CORRAL_API corral_ticket *corral_ticket_new(void);
+/* Not while a call under it runs. NULL is allowed. */
+CORRAL_API void corral_ticket_free(corral_ticket *ticket);
+/* All calls that wait under this ticket, and all that will come, end at once with CORRAL_ECANCELLED. One whose own compute runs inside of it ends
+ * when that does; the compute is told (corral_should_stop) where the policy's stop_alone says so and nobody else waits for it. Others who
+ * wait for the same key are not concerned: one of them leads on. Any thread. */
+CORRAL_API void corral_cancel(corral_ticket *ticket);
 
 /* ---- look inside ----------------------------------------------------------------------------------------- */
 

@@ -60,6 +60,8 @@ static void say_failures(page *p, const corral_policy *policy) {
   char a[32], b[32], c[32];
   if (policy->negative_ttl_ms > 0) say(p, "\"No such thing\" is remembered for %s.\n", span(a, policy->negative_ttl_ms));
   else say(p, "\"No such thing\" is told to those who wait, and not remembered.\n");
+  if (policy->pass_ttl_ms > 0) say(p, "After a \"can't be cached\" everybody computes for himself, in parallel, for %s.\n", span(a, policy->pass_ttl_ms));
+  else say(p, "A \"can't be cached\" is not remembered: callers compute one after the other.\n");
   if (policy->retry_ms > 0)
     say(p, "After a failed compute nobody tries again for %s to %s, doubling up to %s; until then callers get a stale value in its grace, else that failure.\n",
         span(a, policy->retry_ms / 2), span(b, policy->retry_ms), span(c, policy->retry_max_ms));
@@ -68,11 +70,20 @@ static void say_failures(page *p, const corral_policy *policy) {
 
 static void say_times(page *p, const corral_policy *policy) {
   char a[32], b[32], c[32];
-  say(p, "A leader that dies is replaced when its lease of %s ends; while it lives the lease is extended every %s.\n", span(a, policy->lease_ms),
-      span(b, policy->lease_ms / 3));
+  int64_t least = crl_policy_lease(policy, 1);
+  if (least < policy->lease_ms)
+    say(p, "A leader that dies is replaced when its lease ends: %s, or 4 times what computing the key usually takes if that is less, but at least %s; while it lives it extends it every third of that.\n",
+        span(a, policy->lease_ms), span(b, least));
+  else
+    say(p, "A leader that dies is replaced when its lease of %s ends; while it lives the lease is extended every %s.\n", span(a, policy->lease_ms),
+        span(b, policy->lease_ms / 3));
   say(p, "A compute that takes longer than %s is given up, and its result not stored.\n", span(a, policy->compute_ms));
-  say(p, "A call waits up to %s for somebody else's compute, looking again after up to %s, doubling up to %s; then it takes a stale value in its grace, else an error.\n",
-      span(a, policy->wait_ms), span(b, policy->poll_ms), span(c, policy->poll_max_ms));
+  say(p, "A call waits up to %s for somebody else's compute, woken where the store can, else looking again after up to %s, doubling up to %s; then it takes a stale value in its grace, else %s.\n",
+      span(a, policy->wait_ms), span(b, policy->poll_ms), span(c, policy->poll_max_ms),
+      policy->at_deadline == CORRAL_DEADLINE_COMPUTE ? "it computes for itself, and that is not stored" : "an error");
+  if (policy->soft_ms > 0) say(p, "After %s it takes a value in its grace for errors, while the compute goes on.\n", span(a, policy->soft_ms));
+  if (policy->stop_alone > 0) say(p, "A compute that nobody waits for any more is told to stop.\n");
+  if (policy->near_ms > 0) say(p, "With near_bytes, a copy in this process answers for %s without a look at the store.\n", span(a, policy->near_ms));
 }
 
 static void say_away(page *p, const corral_policy *policy) {
@@ -105,6 +116,9 @@ static void warn(page *p, const corral_policy *policy) {
   if (policy->ttl_ms < policy->poll_max_ms)
     say(p, "warning: ttl_ms (%s) is below poll_max_ms (%s): a waiter may look so seldom that it misses a whole life.\n", span(a, policy->ttl_ms),
         span(b, policy->poll_max_ms));
+  if (policy->soft_ms > 0 && policy->sie_ms <= 0) say(p, "warning: soft_ms is set and sie_ms is not: there is never a value to take then.\n");
+  if (policy->soft_ms > 0 && policy->soft_ms >= policy->wait_ms)
+    say(p, "warning: soft_ms (%s) is not below wait_ms (%s): the call ends before.\n", span(a, policy->soft_ms), span(b, policy->wait_ms));
   if (policy->early_pct > 50) say(p, "warning: early_pct is %d: values are rebuilt more than twice as often as they expire.\n", (int)policy->early_pct);
   if (policy->jitter_pct > 50) say(p, "warning: jitter_pct is %d: some values live less than half of ttl_ms.\n", (int)policy->jitter_pct);
 }

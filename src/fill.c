@@ -1,8 +1,10 @@
-/* fill.c: what a compute made: the record that will be stored, "no such thing", or a failure. */
+/* fill.c: what a compute made: the record that will be stored, "no such thing", "can't be cached", or a failure. */
 #include "fill.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "pack.h"
 
 void *corral_fill_reserve(corral_fill *fill, size_t size) {
   if (size > fill->max_value) return NULL;
@@ -44,6 +46,52 @@ void corral_fill_lives(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_
   fill->sie_ms = sie_ms;
 }
 
+void corral_fill_not_after(corral_fill *fill, int64_t wall_ms) { fill->not_after = wall_ms; }
+void corral_fill_pass(corral_fill *fill) { fill->pass = 1; }
+void corral_fill_version(corral_fill *fill, uint64_t version) { fill->version = version; }
+
+int corral_fill_tag(corral_fill *fill, const void *tag, size_t len) {
+  if (tag == NULL || len < 1 || len > CRL_TAG_MOST) return CORRAL_EINVAL;
+  if (fill->tags == NULL && (fill->tags = crl_alloc(sizeof *fill->tags)) == NULL) return CORRAL_ENOMEM;
+  if (fill->tags->count == CRL_TAGS && crl_tags_find(fill->tags, tag, len) == NULL) return CORRAL_ETOOBIG;
+  crl_tags_add(fill->tags, tag, len);
+  return CORRAL_OK;
+}
+
+int corral_fill_validator(corral_fill *fill, const void *data, size_t size) {
+  if (size > CRL_VALIDATOR_MOST) return CORRAL_ETOOBIG;
+  uint8_t *copy = crl_alloc(size + 1);
+  if (copy == NULL) return CORRAL_ENOMEM;
+  if (size > 0) memcpy(copy, data, size);
+  free(fill->validator);
+  fill->validator = copy;
+  fill->validator_len = size;
+  return CORRAL_OK;
+}
+
+const void *corral_fill_old(const corral_fill *fill, size_t *size) {
+  *size = fill->old.size;
+  return fill->old.data;
+}
+
+const void *corral_fill_old_validator(const corral_fill *fill, size_t *size) {
+  *size = fill->old.validator_len;
+  return fill->old.validator;
+}
+
+uint64_t corral_fill_old_version(const corral_fill *fill) { return fill->old.version; }
+
+int corral_fill_not_modified(corral_fill *fill) {
+  if (fill->old.data == NULL) return CORRAL_EMISS;
+  fill->filled = CRL_FILLED_UNMODIFIED;
+  return CORRAL_OK;
+}
+
+const void *corral_fill_key(const corral_fill *fill, size_t *size) {
+  *size = fill->key_len - fill->prefix_len;
+  return (const uint8_t *)fill->key + fill->prefix_len;
+}
+
 int corral_fill_has_stale(const corral_fill *fill) { return fill->has_stale; }
 
 int corral_should_stop(const corral_fill *fill) {
@@ -55,48 +103,169 @@ static int64_t chosen(int64_t own, int64_t policy) {
   return life <= 0 ? 0 : life < CRL_ENVELOPE_LIFE_MOST ? life : CRL_ENVELOPE_LIFE_MOST;
 }
 
-/* A negative is a record with no payload. */
-static int make_negative(corral_fill *fill, const corral_policy *policy, int64_t *ttl_ms) {
-  if (corral_fill_reserve(fill, 0) == NULL) return 0;
-  fill->filled = CRL_FILLED_NEGATIVE;
-  *ttl_ms = chosen(fill->ttl_ms, policy->negative_ttl_ms);
+int crl_fill_inherit(corral_fill *fill) {
+  const crl_old *old = &fill->old;
+  if (fill->filled != CRL_FILLED_UNMODIFIED) return 1;
+  if (fill->version == 0) fill->version = old->version;
+  if (fill->validator == NULL && old->validator != NULL && corral_fill_validator(fill, old->validator, old->validator_len) != CORRAL_OK) return 0;
+  if (fill->tags != NULL || old->tags == NULL) return 1;
+  if ((fill->tags = crl_alloc(sizeof *fill->tags)) == NULL) return 0;
+  *fill->tags = *old->tags;
   return 1;
 }
 
-crl_made crl_fill_finish(corral_fill *fill, const corral_policy *policy, int64_t cost_us, int64_t wall_ms, uint64_t dice,
-                         int64_t *hard_ttl) {
-  int64_t ttl = chosen(fill->ttl_ms, policy->ttl_ms);
-  if (fill->filled == CRL_FILLED_NEGATIVE && !make_negative(fill, policy, &ttl)) fill->filled = CRL_FILLED_NOT;
-  if (fill->filled == CRL_FILLED_NOT) corral_fill_fail(fill, 0, "compute returned without a value");
-  if (fill->filled == CRL_FILLED_FAILURE) return CRL_MADE_FAILURE;
-  crl_envelope envelope = {
-      .kind = fill->filled == CRL_FILLED_NEGATIVE ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE,
-      .ttl_ms = ttl > 0 ? crl_policy_jitter(policy, ttl, dice) : 0,
-      .created_ms = wall_ms,
-      .cost_us = (uint64_t)cost_us,
-      .key = fill->key,
-      .key_len = fill->key_len,
-      .payload_len = fill->size,
-  };
-  if (envelope.kind == CRL_KIND_VALUE) {
-    envelope.swr_ms = chosen(fill->swr_ms, policy->swr_ms);
-    envelope.sie_ms = chosen(fill->sie_ms, policy->sie_ms);
-  }
-  *hard_ttl = crl_policy_hard_ttl(envelope.ttl_ms, envelope.swr_ms, envelope.sie_ms);
-  if (ttl <= 0) return CRL_MADE_UNKEPT;
-  crl_envelope_write(&envelope, fill->record);
-  return CRL_MADE_VALUE;
+/* ---- lives ----------------------------------------------------------------------------------------------- */
+
+/* The lives of what was made, ttl_ms being 0 when it isn't to be stored. */
+static void set_lives(const corral_fill *fill, const crl_finish *finish, crl_envelope *envelope) {
+  const corral_policy *policy = finish->policy;
+  int64_t ttl = chosen(fill->ttl_ms, policy->ttl_ms), left = fill->not_after - finish->wall_ms;
+  if (fill->pass) ttl = chosen(0, policy->pass_ttl_ms);
+  else if (fill->filled == CRL_FILLED_NEGATIVE) ttl = chosen(fill->ttl_ms, policy->negative_ttl_ms);
+  if (fill->not_after != 0 && ttl > left) ttl = left;
+  envelope->ttl_ms = ttl > 0 ? crl_policy_jitter(policy, ttl, finish->dice) : 0;
+  if (envelope->kind != CRL_KIND_VALUE) return;
+  envelope->swr_ms = chosen(fill->swr_ms, policy->swr_ms);
+  envelope->sie_ms = chosen(fill->sie_ms, policy->sie_ms);
+  if (fill->not_after == 0 || ttl <= 0) return;
+  left -= envelope->ttl_ms;
+  if (envelope->swr_ms > left) envelope->swr_ms = left;
+  if (envelope->sie_ms > left) envelope->sie_ms = left;
 }
 
-size_t crl_fill_record_size(const corral_fill *fill) { return crl_envelope_payload_at(fill->key_len) + fill->size; }
+/* A life that was drawn for the old value and could have been drawn for this one. */
+static int could_be(int64_t old, int64_t life, const corral_policy *policy) {
+  int64_t least = crl_policy_jitter_least(policy, life);
+  return old <= life && old >= least;
+}
 
-crl_bytes *crl_fill_take(corral_fill *fill) {
-  crl_bytes *bytes = crl_bytes_wrap(fill->record, crl_fill_record_size(fill), free, fill->record);
+static int same_tags(const crl_tags *a, const crl_tags *b) {
+  size_t count = a == NULL ? 0 : a->count;
+  if (count != (b == NULL ? 0 : b->count)) return 0;
+  for (size_t i = 0; i < count; i++) {
+    const crl_tag *of_a = &a->tag[i], *of_b = crl_tags_find((crl_tags *)(uintptr_t)b, of_a->name, of_a->len);
+    if (of_b == NULL || of_a->hard != of_b->hard || of_a->soft != of_b->soft) return 0;
+  }
+  return 1;
+}
+
+/* What the store keeps an old record for that is as good as the new one would be; 0 when it isn't. */
+static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish, const crl_envelope *envelope) {
+  const crl_old *old = &fill->old;
+  if (fill->filled != CRL_FILLED_UNMODIFIED || fill->not_after != 0 || fill->version != old->version) return 0;
+  if (!could_be(old->ttl_ms, chosen(fill->ttl_ms, finish->policy->ttl_ms), finish->policy)) return 0;
+  if (envelope->swr_ms != old->swr_ms || envelope->sie_ms != old->sie_ms || !same_tags(fill->tags, old->tags)) return 0;
+  int same = fill->validator_len == old->validator_len && (fill->validator == NULL) == (old->validator == NULL) &&
+             (fill->validator == NULL || memcmp(fill->validator, old->validator, old->validator_len) == 0);
+  return same ? crl_policy_hard_ttl(old->ttl_ms, old->swr_ms, old->sie_ms) : 0;
+}
+
+/* ---- the record ------------------------------------------------------------------------------------------ */
+
+/* Puts the extras behind what fill->record has; 0 without memory. */
+static int add_extras(corral_fill *fill, crl_envelope *envelope) {
+  crl_extras extras = {.tags = fill->tags, .validator = fill->validator, .validator_len = fill->validator_len};
+  size_t at = envelope->payload_at + envelope->payload_len;
+  envelope->extras_len = crl_extras_size(&extras);
+  if (envelope->extras_len == 0) return 1;
+  uint8_t *longer = crl_alloc_more(fill->record, at + envelope->extras_len);
+  if (longer == NULL) return 0;
+  fill->record = longer;
+  crl_extras_write(&extras, fill->record + at);
+  return 1;
+}
+
+/* Wraps fill->record, which it takes over; NULL without memory. */
+static crl_bytes *take_record(corral_fill *fill, size_t size) {
+  crl_bytes *bytes = crl_bytes_wrap(fill->record, size, free, fill->record);
   if (bytes != NULL) fill->record = NULL;
   return bytes;
 }
 
+/* A record of the same key with other payload bytes, in place of fill->record; 0 without memory. */
+static int new_record(corral_fill *fill, crl_envelope *envelope, const void *payload, size_t size) {
+  uint8_t *record = crl_alloc(envelope->payload_at + size);
+  if (record == NULL) return 0;
+  if (size > 0) memcpy(record + envelope->payload_at, payload, size);
+  fill->record = record;
+  envelope->payload_len = size;
+  return 1;
+}
+
+/* When the payload is to be stored in another form than the callers get it in, what they get is taken aside first. */
+static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope, crl_product *ret) {
+  uint8_t *packed = NULL;
+  int packs = envelope->kind == CRL_KIND_VALUE && finish->compress_min > 0 && fill->size >= (size_t)finish->compress_min && fill->size > 0;
+  size_t packed_size = packs ? crl_pack(fill->record + envelope->payload_at, fill->size, &packed) : 0;
+  envelope->plain_len = fill->size;
+  if (packed_size > 0) envelope->encoding = CRL_ENCODING_ZSTD;
+  int done = 1;
+  if (packed_size > 0 || envelope->kind == CRL_KIND_PASS) {
+    ret->plain = take_record(fill, envelope->payload_at + fill->size);
+    done = ret->plain != NULL && new_record(fill, envelope, packed, packed_size);
+  }
+  free(packed);
+  return done;
+}
+
+static int make(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope, crl_product *ret) {
+  ret->at = envelope->payload_at;
+  ret->size = fill->size;
+  if (!shape(fill, finish, envelope, ret) || !add_extras(fill, envelope)) return 0;
+  crl_envelope_write(envelope, fill->record);
+  ret->record = take_record(fill, envelope->payload_at + envelope->payload_len + envelope->extras_len);
+  if (ret->record == NULL) return 0;
+  if (ret->plain == NULL) ret->plain = crl_bytes_ref(ret->record);
+  return 1;
+}
+
+/* A negative is a record with no payload; what is not modified has the old one. 0 without memory. */
+static int bring_payload(corral_fill *fill) {
+  crl_filled filled = fill->filled;
+  if (filled == CRL_FILLED_BYTES || filled == CRL_FILLED_FAILURE || filled == CRL_FILLED_NOT) return 1;
+  int status = filled == CRL_FILLED_NEGATIVE ? corral_fill_bytes(fill, NULL, 0) : corral_fill_bytes(fill, fill->old.data, fill->old.size);
+  fill->filled = filled;
+  return status == CORRAL_OK;
+}
+
+crl_made crl_fill_finish(corral_fill *fill, const crl_finish *finish, crl_product *ret) {
+  memset(ret, 0, sizeof *ret);
+  if (fill->filled == CRL_FILLED_NOT) corral_fill_fail(fill, 0, "compute returned without a value");
+  else if (!bring_payload(fill)) corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
+  if (fill->filled == CRL_FILLED_FAILURE) return CRL_MADE_FAILURE;
+  crl_envelope envelope = {
+      .kind = fill->pass ? CRL_KIND_PASS : fill->filled == CRL_FILLED_NEGATIVE ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE,
+      .created_ms = finish->wall_ms,
+      .cost_us = (uint64_t)finish->cost_us,
+      .version = fill->version,
+      .key = fill->key,
+      .key_len = fill->key_len,
+      .payload_at = crl_envelope_payload_at(fill->key_len),
+      .payload_len = fill->size,
+  };
+  set_lives(fill, finish, &envelope);
+  ret->hard_ttl = crl_policy_hard_ttl(envelope.ttl_ms, envelope.swr_ms, envelope.sie_ms);
+  ret->renew_ttl = renewed_life(fill, finish, &envelope);
+  if (!make(fill, finish, &envelope, ret)) {
+    crl_product_clean(ret);
+    corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
+    return CRL_MADE_FAILURE;
+  }
+  if (fill->pass) return CRL_MADE_PASS;
+  return envelope.ttl_ms > 0 ? CRL_MADE_VALUE : CRL_MADE_UNKEPT;
+}
+
+void crl_product_clean(crl_product *product) {
+  crl_bytes_unref(product->record);
+  crl_bytes_unref(product->plain);
+  product->record = product->plain = NULL;
+}
+
 void crl_fill_clean(corral_fill *fill) {
   free(fill->record);
+  free(fill->tags);
+  free(fill->validator);
   fill->record = NULL;
+  fill->tags = NULL;
+  fill->validator = NULL;
 }

@@ -10,6 +10,7 @@
  *          CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
  *                -> busy: as above
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
+ *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
  *
  * The slot comes before the host's lock, so that who queues for it keeps nobody from an election; and the lock before the lease, so
  * that a host sends one claim. One handler per outstanding ask; each returns the next one. */
@@ -63,8 +64,15 @@ static crl_ask climb(crl_flight *flight, int64_t now) {
     flight->until = !flight->answered && (flight->early || flight->sie_until > now) ? now : flight->plan.deadline;
     return CRL_ASK_SLOT;
   }
+  if (flight->alone) return CRL_ASK_COMPUTE;
   if (flight->plan.ladder && !flight->on_host) return CRL_ASK_HOST;
   return flight->degraded ? CRL_ASK_COMPUTE : CRL_ASK_CLAIM;
+}
+
+static crl_ask go_alone(crl_flight *flight, int64_t now) {
+  flight->alone = 1;
+  flight->degraded = flight->early = 0;
+  return climb(flight, now);
 }
 
 static crl_ask go_without(crl_flight *flight, int64_t now) {
@@ -94,18 +102,33 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
 /* The end of a flight that may not wait any longer. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute && !flight->alone) return go_alone(flight, now);
   return fail(flight, CORRAL_EDEADLINE);
+}
+
+/* A waiter's pause: until the store tells of a change, else towards the moment when the leader should be done, else a backoff. */
+static int64_t pause_of(crl_flight *flight, const crl_look *look) {
+  const corral_policy *policy = flight->policy;
+  if (look->watched) return crl_policy_watched(policy, roll(flight));
+  if (look->expects) return crl_policy_towards(policy, look->expect_left, roll(flight));
+  return crl_policy_backoff(policy->poll_ms, policy->poll_max_ms, flight->looks, roll(flight));
+}
+
+/* After soft_until a caller takes what it would otherwise get at its deadline. */
+static int64_t patience(const crl_flight *flight, int64_t now) {
+  int64_t soft = flight->plan.soft_until;
+  return soft > 0 && flight->sie_until > now ? smaller(soft, flight->plan.deadline) : flight->plan.deadline;
 }
 
 static crl_ask wait(crl_flight *flight, const crl_told *told) {
   const crl_look *look = &told->look;
   int64_t now = told->now;
-  if (flight->last_look || now >= flight->plan.deadline) return run_out(flight, now);
-  int64_t pause = look->expects ? crl_policy_towards(flight->policy, look->expect_left, roll(flight))
-                                : crl_policy_backoff(flight->policy->poll_ms, flight->policy->poll_max_ms, flight->looks, roll(flight));
+  int64_t most = patience(flight, now);
+  if (flight->last_look || now >= most) return run_out(flight, now);
+  int64_t pause = pause_of(flight, look);
   flight->looks++;
   if (look->lease_left > 0) pause = smaller(pause, look->lease_left + 1);
-  flight->until = smaller(now + pause, flight->plan.deadline);
+  flight->until = smaller(now + pause, most);
   flight->has_slot = 0;
   return CRL_ASK_WAIT;
 }
@@ -157,6 +180,7 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
+  if (look->pass && !flight->answered) return flight->plan.can_compute ? go_alone(flight, told->now) : fail(flight, CORRAL_EMISS);
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
   if (look->retry_left > 0) return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (!flight->plan.can_compute) {
@@ -177,13 +201,14 @@ static crl_ask on_get(crl_flight *flight, const crl_told *told) {
 static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
   if (told->status == CORRAL_OK) {
     flight->has_slot = 1;
-    if (told->now <= flight->asked + flight->policy->poll_ms) return climb(flight, told->now);
+    if (flight->alone || told->now <= flight->asked + flight->policy->poll_ms) return climb(flight, told->now);
     flight->looks++;
     return CRL_ASK_GET;
   }
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->sie_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->alone) return fail(flight, CORRAL_EDEADLINE);
   flight->last_look = 1;
   return CRL_ASK_GET;
 }
@@ -198,11 +223,12 @@ static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
     flight->plan.ladder = 0;
     return climb(flight, told->now);
   }
-  if (told->now >= flight->plan.deadline) return run_out(flight, told->now);
+  int64_t most = patience(flight, told->now);
+  if (told->now >= most) return run_out(flight, told->now);
   flight->looks++;
   flight->at_host = 1;
   flight->has_slot = 0;
-  flight->until = smaller(told->now + flight->policy->poll_max_ms, flight->plan.deadline);
+  flight->until = smaller(told->now + flight->policy->poll_max_ms, most);
   return CRL_ASK_WAIT;
 }
 
@@ -252,7 +278,7 @@ static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
 static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
   crl_answer what = flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_FAILED;
   flight->failures++;
-  flight->retry_ms = crl_policy_retry(flight->policy, flight->failures, roll(flight));
+  flight->retry_ms = flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
   return flight->leased ? release(flight, what, flight->retry_ms) : conclude(flight, what);
 }
 
@@ -260,14 +286,16 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   flight->made = (uint8_t)told->made;
   flight->has_slot = 0;
   if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
-  flight->kept = CORRAL_KEPT_NOT;
+  flight->kept = told->made == CRL_MADE_OLDER ? CORRAL_KEPT_OLDER : CORRAL_KEPT_NOT;
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
+  /* Where this came from will catch up; until then the later version is served in its grace, and nobody tries again at once. */
+  if (told->made == CRL_MADE_OLDER) return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
   return told->made == CRL_MADE_UNKEPT ? release(flight, CRL_ANSWER_COMPUTED, 0) : CRL_ASK_SETTLE;
 }
 
 static crl_ask on_settle(crl_flight *flight, const crl_told *told) {
   switch (told->status) {
-    case CORRAL_OK: flight->kept = CORRAL_KEPT; break;
+    case CORRAL_OK: flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT; break;
     case CORRAL_ELOST: flight->kept = CORRAL_KEPT_FENCED; break;
     case CORRAL_EUNKNOWN: flight->kept = CORRAL_KEPT_UNKNOWN; return release(flight, CRL_ANSWER_COMPUTED, 0);
     default: flight->kept = CORRAL_KEPT_NOT; return release(flight, CRL_ANSWER_COMPUTED, 0);
@@ -304,11 +332,20 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy, const 
   flight->policy = policy;
   flight->plan = *plan;
   flight->dice = plan->dice;
-  return (crl_ask)(flight->ask = CRL_ASK_GET);
+  flight->alone = plan->alone;
+  int limited_alone = plan->alone && plan->limited;
+  if (limited_alone) flight->until = plan->deadline;
+  return (crl_ask)(flight->ask = limited_alone ? CRL_ASK_SLOT : plan->alone ? CRL_ASK_COMPUTE : CRL_ASK_GET);
+}
+
+/* Before it computes; what it was granted meanwhile is given back at DONE. */
+static int may_leave(const crl_flight *flight) {
+  return !flight->answered && (flight->ask == CRL_ASK_GET || flight->ask == CRL_ASK_WAIT || flight->ask == CRL_ASK_SLOT || flight->ask == CRL_ASK_HOST);
 }
 
 crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
   crl_ask next = CRL_ASK_DONE;
+  if (told->left && may_leave(flight)) return (crl_ask)(flight->ask = (uint8_t)fail(flight, CORRAL_ECANCELLED));
   switch ((crl_ask)flight->ask) {
     case CRL_ASK_GET: next = on_get(flight, told); break;
     case CRL_ASK_CLAIM: next = on_claim(flight, told); break;

@@ -45,26 +45,37 @@ typedef struct crl_look {
   uint64_t cost_us;    /* what computing it took */
   uint8_t expects;     /* somebody is at it, and it is known what that usually costs: */
   int64_t expect_left; /* until it should be done; negative: since then */
+  uint8_t pass;        /* "can't be cached", remembered: no lives */
+  uint8_t watched;     /* the store will tell when this changes */
 } crl_look;
 
-typedef enum crl_made { CRL_MADE_VALUE = 1, CRL_MADE_UNKEPT, CRL_MADE_FAILURE } crl_made;
+typedef enum crl_made {
+  CRL_MADE_VALUE = 1,
+  CRL_MADE_UNKEPT, /* for those who wait; not to be stored */
+  CRL_MADE_FAILURE,
+  CRL_MADE_PASS,   /* for its own caller; that is what is to be stored */
+  CRL_MADE_OLDER   /* the store has a later version */
+} crl_made;
 
 typedef struct crl_told {
   int64_t now;   /* ms, any monotonic clock, the same throughout */
   int status;    /* GET, CLAIM, SETTLE, RELEASE: of the store's operation; GET: EMISS is a status like OK. SLOT, HOST: OK,
                     EBUSY, HOST also an error: there is no such lock. HELD: OK or EMISS */
   crl_look look; /* GET; CLAIM when OK or EBUSY. When they failed: retry_left and failures, of this process's own memory */
-  crl_made made; /* COMPUTE: a value or "no such thing"; the same, not to be stored; or a failure */
+  crl_made made; /* COMPUTE */
+  uint8_t left;  /* the caller has left: corral_cancel */
 } crl_told;
 
 /* How the caller wants it. */
 typedef struct crl_flight_plan {
   int64_t deadline;      /* by then the caller wants an answer */
+  int64_t soft_until;    /* from then on a stale one of the grace for errors will do; 0 never */
   uint64_t dice;         /* seed of the flight's own random numbers */
   uint8_t can_compute;   /* else it only looks */
   uint8_t background;    /* compute may run after the answer, without the caller */
   uint8_t limited;       /* computes need a SLOT */
   uint8_t ladder;        /* elections begin at the HOST */
+  uint8_t alone;         /* compute for this caller alone, at once: "can't be cached", or its deadline has come */
 } crl_flight_plan;
 
 typedef struct crl_flight {
@@ -75,6 +86,7 @@ typedef struct crl_flight {
   uint8_t answered;
   uint8_t leased;    /* the lease is ours, as far as we were told */
   uint8_t degraded;  /* computing without the store's election */
+  uint8_t alone;     /* computing for this caller alone, without any election; nothing will be stored */
   uint8_t last_look; /* the deadline has come: what this look finds is the end */
   uint8_t refresh;   /* the answer can be served and nobody is at it: climb behind the answer */
   uint8_t early;     /* the value is fresh, and shall be rebuilt all the same */

@@ -82,10 +82,20 @@ crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t li
   return lives;
 }
 
+static int64_t jitter_span(const corral_policy *policy, int64_t ttl_ms) {
+  return policy->jitter_pct <= 0 ? 0 : ttl_ms / 100 * policy->jitter_pct + ttl_ms % 100 * policy->jitter_pct / 100;
+}
+
 int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice) {
-  if (policy->jitter_pct <= 0) return ttl_ms;
-  int64_t span = ttl_ms / 100 * policy->jitter_pct + ttl_ms % 100 * policy->jitter_pct / 100;
-  return ttl_ms - (int64_t)(dice % ((uint64_t)span + 1));
+  return ttl_ms - (int64_t)(dice % ((uint64_t)jitter_span(policy, ttl_ms) + 1));
+}
+
+int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms) { return ttl_ms - jitter_span(policy, ttl_ms); }
+
+int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms) {
+  int64_t least = smaller(policy->lease_min_ms, policy->lease_ms);
+  if (cost_ms <= 0 || cost_ms >= policy->lease_ms / 4) return policy->lease_ms;
+  return larger(4 * cost_ms, least);
 }
 
 /* exp(-x) for x from 0 to 37, without libm: 2^-k times a series for what is left of x. */
@@ -119,6 +129,10 @@ int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uin
   int64_t jitter = expect_left > 0 ? policy->poll_ms : larger(policy->poll_ms, -expect_left / 4);
   int64_t pause = at_least_zero(expect_left) + 1 + (int64_t)(dice % (uint64_t)jitter);
   return smaller(pause, larger(policy->poll_max_ms, policy->poll_ms));
+}
+
+int64_t crl_policy_watched(const corral_policy *policy, uint64_t dice) {
+  return (policy->poll_max_ms + 1) / 2 + (int64_t)(dice % ((uint64_t)policy->poll_max_ms / 2 + 1));
 }
 
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice) {

@@ -22,6 +22,10 @@ crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t li
 int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
 /* A life shortened at random by up to jitter_pct. */
 int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice);
+/* The shortest that this can make of it. */
+int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms);
+/* The lease for a key whose rebuild usually costs so much (0: unknown): 4 times that, within lease_min_ms and lease_ms. */
+int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms);
 /* True when a value with `left_ms` of its fresh life of `ttl_ms` is to be rebuilt now, ahead of time: by early_pct, or by chance, P =
  * exp(-left / (beta * cost)). Source: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015. */
 int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us, uint64_t dice);
@@ -31,6 +35,8 @@ int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uin
 /* The pause before a look when the leader should be done in `expect_left` ms: until then; from then on tight, a quarter of what it is
  * overdue by, with full jitter. Never above poll_max_ms, for a leader may fail or die early. */
 int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uint64_t dice);
+/* The pause before a look when the store tells of changes: half of poll_max_ms to all of it, in case it doesn't. */
+int64_t crl_policy_watched(const corral_policy *policy, uint64_t dice);
 /* The pause after failure number `failures` in a row (from 1), drawn from 50-100 % of it. */
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice);
 

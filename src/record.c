@@ -116,6 +116,18 @@ static int settle(corral_op *op, now_here *here, corral_change *change) {
   return CORRAL_OK;
 }
 
+/* What holds still is true: the payload gets a new life as if it had been stored now. */
+static int renew(corral_op *op, now_here *here, corral_change *change) {
+  if (!holds(here, op->token)) return CORRAL_ELOST;
+  if (!here->payload) return CORRAL_EMISS;
+  let_go(&here->header);
+  here->header.flags = 0;
+  here->header.failures = 0;
+  here->header.life_end = here->now + op->ttl_ms;
+  edit(here, change);
+  return CORRAL_OK;
+}
+
 static int release(corral_op *op, now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   corral_header verdict;
@@ -173,6 +185,7 @@ static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
     case CORRAL_VERB_CLAIM: return claim(op, here, change);
     case CORRAL_VERB_SETTLE:
     case CORRAL_VERB_RELEASE:
+    case CORRAL_VERB_RENEW:
     case CORRAL_VERB_EXTEND: return CORRAL_ELOST;
     case CORRAL_VERB_INVALIDATE: return op->ttl_ms > 0 ? invalidate(op, here, change) : CORRAL_OK;
     case CORRAL_VERB_EXPIRE: return CORRAL_OK;
@@ -192,6 +205,7 @@ static int decide_present(corral_op *op, now_here *here, corral_change *change) 
       change->action = CORRAL_ACTION_REMOVE;
       return CORRAL_OK;
     case CORRAL_VERB_EXPIRE: return expire(here, change);
+    case CORRAL_VERB_RENEW: return renew(op, here, change);
     default: return CORRAL_EUNSUPPORTED;
   }
 }

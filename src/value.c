@@ -5,11 +5,13 @@
 
 _Atomic long crl_alloc_countdown = -1;
 
-void *crl_alloc(size_t size) {
+static int fails(void) {
   long left = atomic_load_explicit(&crl_alloc_countdown, memory_order_relaxed);
-  if (left >= 0 && atomic_fetch_sub(&crl_alloc_countdown, 1) == 0) return NULL;
-  return calloc(1, size);
+  return left >= 0 && atomic_fetch_sub(&crl_alloc_countdown, 1) == 0;
 }
+
+void *crl_alloc(size_t size) { return fails() ? NULL : calloc(1, size); }
+void *crl_alloc_more(void *old, size_t size) { return fails() ? NULL : realloc(old, size); }
 
 crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(void *), void *owner) {
   crl_bytes *bytes = crl_alloc(sizeof *bytes);
@@ -41,10 +43,11 @@ struct corral_value {
   int64_t age_ms;
   corral_how how;
   corral_kept kept;
+  uint64_t version;
 };
 
 corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how, int64_t age_ms,
-                            corral_kept kept) {
+                            corral_kept kept, uint64_t version) {
   corral_value *value = crl_alloc(sizeof *value);
   if (value == NULL) return NULL;
   atomic_init(&value->refs, 1);
@@ -54,6 +57,7 @@ corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral
   value->age_ms = age_ms;
   value->how = how;
   value->kept = kept;
+  value->version = version;
   return value;
 }
 
@@ -62,6 +66,7 @@ size_t corral_value_size(const corral_value *value) { return value->size; }
 corral_how corral_value_how(const corral_value *value) { return value->how; }
 int64_t corral_value_age_ms(const corral_value *value) { return value->age_ms; }
 corral_kept corral_value_kept(const corral_value *value) { return value->kept; }
+uint64_t corral_value_version(const corral_value *value) { return value->version; }
 
 corral_value *corral_value_ref(corral_value *value) {
   atomic_fetch_add_explicit(&value->refs, 1, memory_order_relaxed);

@@ -21,10 +21,12 @@ void crl_bytes_unref(crl_bytes *bytes); /* NULL is allowed */
 
 /* A caller's handle on `size` bytes at `offset`; takes a reference of its own. NULL without memory. */
 corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how, int64_t age_ms,
-                            corral_kept kept);
+                            corral_kept kept, uint64_t version);
 
 /* malloc, made to fail by tests: crl_value_fail_after counts down at each allocation of the core, -1 never. */
 void *crl_alloc(size_t size);
+/* realloc likewise. */
+void *crl_alloc_more(void *old, size_t size);
 extern _Atomic long crl_alloc_countdown;
 
 #endif

@@ -208,6 +208,7 @@ typedef struct corral_store_info {
   const char *name;     /* ["" ] for messages and thread names: "redis 127.0.0.1:6379"; lives as long as the store */
   int64_t reach;        /* [CORRAL_REACH_FLEET] who shares this store */
   size_t servers;       /* [1] independent servers that keys are spread over: see `route`; at most CORRAL_SERVERS */
+  int64_t clock_skew_ms; /* [0] by how much the store times of two of its users may differ; 0 where one clock serves all */
 } corral_store_info;
 
 typedef struct corral_store {

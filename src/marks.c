@@ -1,0 +1,279 @@
+/* marks.c: the marks of tags. The record of a mark is an envelope of its own kind; its payload: 8 hard, 8 soft, 1 changed. */
+#include "marks.h"
+
+#include <stdlib.h>
+
+#include "env.h"
+#include "envelope.h"
+#include "policy.h"
+#include "put.h"
+#include "record.h"
+#include "status.h"
+
+static const char before_name[] = "corral-tag:";
+
+enum { BEFORE = sizeof before_name - 1, PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
+
+/* Longer than any value's. */
+static const int64_t life = CRL_ENVELOPE_LIFE_MOST;
+
+/* ---- the list -------------------------------------------------------------------------------------------- */
+
+const crl_mark *crl_marks_find(const crl_marks *marks, const void *name, size_t len) {
+  for (size_t i = 0; i < marks->count; i++)
+    if (marks->mark[i].len == len && memcmp(marks->mark[i].name, name, len) == 0) return &marks->mark[i];
+  return NULL;
+}
+
+int crl_marks_want(crl_marks *marks, const void *name, size_t len) {
+  if (crl_marks_find(marks, name, len) != NULL) return 1;
+  if (marks->count == marks->room) {
+    size_t room = marks->room == 0 ? 4 : 2 * marks->room;
+    crl_mark *more = crl_alloc_more(marks->mark, room * sizeof *more);
+    if (more == NULL) return 0;
+    marks->mark = more;
+    marks->room = room;
+  }
+  crl_mark *mark = &marks->mark[marks->count++];
+  memset(mark, 0, sizeof *mark);
+  mark->status = CRL_MARK_WANTED;
+  mark->len = (uint8_t)len;
+  if (len > 0) memcpy(mark->name, name, len);
+  return 1;
+}
+
+int crl_marks_want_all(crl_marks *marks, const crl_tags *tags) {
+  for (size_t i = 0; i < tags->count; i++)
+    if (!crl_marks_want(marks, tags->tag[i].name, tags->tag[i].len)) return 0;
+  return 1;
+}
+
+void crl_marks_forget(crl_marks *marks) { marks->count = 0; }
+
+void crl_marks_clean(crl_marks *marks) {
+  free(marks->mark);
+  memset(marks, 0, sizeof *marks);
+}
+
+crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags) {
+  crl_standing standing = CRL_STANDS;
+  for (size_t i = 0; i < tags->count; i++) {
+    const crl_tag *tag = &tags->tag[i];
+    const crl_mark *mark = crl_marks_find(marks, tag->name, tag->len);
+    if (mark == NULL || mark->status != CORRAL_OK || mark->hard != tag->hard) return CRL_STANDS_VOID;
+    if (mark->soft != tag->soft) standing = CRL_STANDS_EXPIRED;
+  }
+  return standing;
+}
+
+/* ---- records --------------------------------------------------------------------------------------------- */
+
+int crl_marks_key(crl_key *key, const crl_station *station, const void *name, size_t len) {
+  uint8_t text[BEFORE + CRL_TAG_MOST];
+  memcpy(text, before_name, BEFORE);
+  if (len > 0) memcpy(text + BEFORE, name, len);
+  return crl_key_make(key, station, text, BEFORE + len);
+}
+
+static uint64_t draw(void) {
+  uint64_t number = 0;
+  while (number == 0 && crl_env_random(&number, sizeof number) == CORRAL_OK) continue;
+  return number;
+}
+
+/* malloc'ed; NULL without memory. */
+static uint8_t *write_record(const crl_key *key, const crl_mark *mark, size_t *size) {
+  size_t at = crl_envelope_payload_at(key->whole_len);
+  uint8_t *record = crl_alloc(at + PAYLOAD);
+  crl_envelope envelope = {.kind = CRL_KIND_MARK, .ttl_ms = life, .created_ms = crl_env_wall_ms(), .key = key->whole,
+                           .key_len = key->whole_len, .payload_len = PAYLOAD};
+  if (record == NULL) return NULL;
+  crl_record_put(record + at, mark->hard, 8);
+  crl_record_put(record + at + 8, mark->soft, 8);
+  record[at + 16] = (uint8_t)mark->changed;
+  crl_envelope_write(&envelope, record);
+  *size = at + PAYLOAD;
+  return record;
+}
+
+static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) {
+  crl_envelope envelope;
+  if (op->found == NULL || op->life_ms == 0) return CORRAL_EMISS;
+  int status = crl_envelope_read(op->found, op->found_len, key->whole, key->whole_len, &envelope);
+  if (status == CORRAL_ECORRUPT) return CORRAL_EMISS;
+  if (status != CORRAL_OK) return status;
+  if (envelope.kind != CRL_KIND_MARK || envelope.payload_len != PAYLOAD) return CORRAL_EMISS;
+  const uint8_t *payload = op->found + envelope.payload_at;
+  mark->hard = crl_record_take(payload, 8);
+  mark->soft = crl_record_take(payload + 8, 8);
+  mark->changed = payload[16] != 0;
+  mark->age_ms = crl_policy_judge(&envelope, 0, op->life_ms, crl_env_wall_ms()).age;
+  return CORRAL_OK;
+}
+
+void crl_marks_got(crl_mark *mark, const crl_key *key, corral_op *op) {
+  mark->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY ? read_record(mark, key, op) : op->status;
+  if (op->found_free != NULL) op->found_free(op->found_owner);
+  op->found_free = NULL;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static int fetch(crl_station *station, crl_mark **wanted, crl_key *keys, corral_op *ops, size_t count, int64_t deadline) {
+  size_t made = 0;
+  int status = CORRAL_OK;
+  while (made < count && status == CORRAL_OK) {
+    status = crl_marks_key(&keys[made], station, wanted[made]->name, wanted[made]->len);
+    if (status != CORRAL_OK) break;
+    ops[made] = (corral_op){.verb = CORRAL_VERB_GET, .key = keys[made].stored, .key_len = keys[made].stored_len};
+    made++;
+  }
+  if (status == CORRAL_OK) crl_pool_perform(station->pool, ops, count, deadline);
+  for (size_t i = 0; i < made; i++) {
+    if (status == CORRAL_OK) crl_marks_got(wanted[i], &keys[i], &ops[i]);
+    crl_key_clean(&keys[i]);
+  }
+  return status;
+}
+
+/* One after the other where there is no memory for arrays of them all. */
+int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t deadline, corral_error *error) {
+  size_t count = 0;
+  for (size_t i = 0; i < marks->count; i++) count += marks->mark[i].status == CRL_MARK_WANTED;
+  if (count == 0) return CORRAL_OK;
+  crl_mark **wanted = crl_alloc(count * sizeof(crl_mark *));
+  crl_key *keys = crl_alloc(count * sizeof *keys);
+  corral_op *ops = crl_alloc(count * sizeof *ops);
+  int status = CORRAL_ENOMEM;
+  if (wanted != NULL && keys != NULL && ops != NULL) {
+    count = 0;
+    for (size_t i = 0; i < marks->count; i++)
+      if (marks->mark[i].status == CRL_MARK_WANTED) wanted[count++] = &marks->mark[i];
+    status = fetch(station, wanted, keys, ops, count, deadline);
+    for (size_t i = 0; i < count && status == CORRAL_OK; i++)
+      if (wanted[i]->status != CORRAL_OK && wanted[i]->status != CORRAL_EMISS) status = wanted[i]->status;
+  }
+  free(wanted);
+  free(keys);
+  free(ops);
+  return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
+}
+
+/* ---- making ---------------------------------------------------------------------------------------------- */
+
+static int settle(crl_station *station, const crl_key *key, const uint8_t *token, const crl_mark *mark) {
+  size_t size = 0;
+  uint8_t *record = write_record(key, mark, &size);
+  corral_op op = {.verb = record == NULL ? CORRAL_VERB_RELEASE : CORRAL_VERB_SETTLE, .key = key->stored, .key_len = key->stored_len,
+                  .token = token, .record = record, .record_len = size, .ttl_ms = life};
+  crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
+  free(record);
+  return record == NULL ? CORRAL_ENOMEM : op.status;
+}
+
+static void release(crl_station *station, const crl_key *key, const uint8_t *token) {
+  corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = key->stored, .key_len = key->stored_len, .token = token};
+  crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
+}
+
+/* One try to make a mark that isn't there, or, with only_expire, to change the soft version of one that is. EBUSY, ELOST: try again. */
+static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *mark, int only_expire) {
+  uint8_t token[CORRAL_TOKEN];
+  if (crl_env_random(token, sizeof token) != CORRAL_OK) return CORRAL_EIO;
+  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS};
+  crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
+  int status = op.status;
+  crl_marks_got(mark, key, &op);
+  if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !only_expire ? CORRAL_OK : status;
+  int there = mark->status == CORRAL_OK;
+  if (there && !only_expire) {
+    release(station, key, token);
+    return CORRAL_OK;
+  }
+  if (!there) mark->hard = draw();
+  mark->soft = draw();
+  mark->changed = only_expire;
+  mark->age_ms = 0;
+  status = settle(station, key, token, mark);
+  if (status == CORRAL_OK) mark->status = CORRAL_OK;
+  return status;
+}
+
+static int under_lease(crl_station *station, crl_mark *mark, int only_expire) {
+  crl_key key;
+  int status = crl_marks_key(&key, station, mark->name, mark->len);
+  if (status != CORRAL_OK) return status;
+  status = try_under_lease(station, &key, mark, only_expire);
+  for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
+    crl_env_pause_us(PAUSE_US);
+    status = try_under_lease(station, &key, mark, only_expire);
+  }
+  crl_key_clean(&key);
+  return status;
+}
+
+/* Whether it was changed before a compute that began so long ago. */
+static int is_settled(const crl_station *station, const crl_mark *mark, int64_t elapsed_ms) {
+  return !mark->changed || mark->age_ms > elapsed_ms + crl_pool_info(station->pool)->clock_skew_ms + TICK_MS;
+}
+
+static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *before, crl_marks *now, int64_t elapsed_ms) {
+  for (size_t i = 0; i < tags->count; i++) {
+    crl_tag *tag = &tags->tag[i];
+    const crl_mark *mark = crl_marks_find(before, tag->name, tag->len);
+    if (mark == NULL || mark->status != CORRAL_OK) {
+      crl_mark *found = (crl_mark *)(uintptr_t)crl_marks_find(now, tag->name, tag->len);
+      int status = found->status == CORRAL_EMISS ? under_lease(station, found, 0) : CORRAL_OK;
+      if (status != CORRAL_OK) return status == CORRAL_EBUSY ? CORRAL_ELOST : status;
+      if (!is_settled(station, found, elapsed_ms)) return CORRAL_ELOST;
+      mark = found;
+    }
+    tag->hard = mark->hard;
+    tag->soft = mark->soft;
+  }
+  return CORRAL_OK;
+}
+
+int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *before, int64_t elapsed_ms, corral_error *error) {
+  crl_marks now = {0};
+  int64_t began = crl_env_now_ms();
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < tags->count && status == CORRAL_OK; i++) {
+    const crl_mark *mark = crl_marks_find(before, tags->tag[i].name, tags->tag[i].len);
+    if ((mark == NULL || mark->status != CORRAL_OK) && !crl_marks_want(&now, tags->tag[i].name, tags->tag[i].len)) status = CORRAL_ENOMEM;
+  }
+  if (status == CORRAL_OK) status = crl_marks_fetch(station, &now, began + station->op_ms, error);
+  if (status == CORRAL_OK) status = stamp_all(station, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
+  crl_marks_clean(&now);
+  return status;
+}
+
+/* ---- changing -------------------------------------------------------------------------------------------- */
+
+static int put_new(crl_station *station, const crl_key *key, const crl_mark *mark, corral_error *error) {
+  size_t size = 0;
+  uint8_t *record = write_record(key, mark, &size);
+  if (record == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = record, .record_len = size, .hard_ttl = life,
+                 .lease_ms = LEASE_MS, .held_ms = station->held_ms, .op_ms = station->op_ms};
+  int status = crl_put_record(station->pool, &put, crl_env_now_ms() + station->op_ms, error);
+  free(record);
+  return status;
+}
+
+int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error) {
+  crl_mark mark = {.len = (uint8_t)len, .changed = 1};
+  crl_key key;
+  if (len > 0) memcpy(mark.name, name, len);
+  if (only_expire) {
+    int status = under_lease(station, &mark, 1);
+    return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
+  }
+  mark.hard = draw();
+  mark.soft = draw();
+  int status = crl_marks_key(&key, station, name, len);
+  if (status != CORRAL_OK) return crl_status_plain(error, status);
+  status = put_new(station, &key, &mark, error);
+  crl_key_clean(&key);
+  return status;
+}

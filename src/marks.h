@@ -1,0 +1,53 @@
+/* marks.h: the marks of tags: a record of the store each, by which all values that carry a tag are invalidated or expired at once.
+ *
+ * A mark has two versions, drawn at random: `hard` is changed by an invalidation, `soft` by that and by an expiry. A value remembers those that
+ * its tags' marks had before it was computed (extras.h), and counts as long as they are the same. A mark that the store has lost voids what
+ * remembers it: forgetting is safe. The key of a mark is the namespace, "corral-tag:" and the tag. The tag of length 0 is
+ * that of the whole namespace. */
+#ifndef CRL_MARKS_H
+#define CRL_MARKS_H
+
+#include "drive.h"
+#include "extras.h"
+
+typedef struct crl_mark {
+  int status;      /* CORRAL_OK: what follows was read; EMISS: the store has none; another: that error; CRL_MARK_WANTED */
+  uint64_t hard, soft;
+  int changed;     /* it was invalidated or expired, not only made by the first value of its tag */
+  int64_t age_ms;  /* since it was made or changed */
+  uint8_t len;
+  uint8_t name[CRL_TAG_MOST];
+} crl_mark;
+
+enum { CRL_MARK_WANTED = 1 };
+
+/* Those that somebody looked at. */
+typedef struct crl_marks {
+  size_t count, room;
+  crl_mark *mark;
+} crl_marks;
+
+typedef enum crl_standing { CRL_STANDS = 0, CRL_STANDS_EXPIRED, CRL_STANDS_VOID } crl_standing;
+
+/* Lists a mark as wanted, unless it is listed. 0 without memory. */
+int crl_marks_want(crl_marks *marks, const void *name, size_t len);
+int crl_marks_want_all(crl_marks *marks, const crl_tags *tags);
+const crl_mark *crl_marks_find(const crl_marks *marks, const void *name, size_t len);
+/* Asks the store for all that are wanted, in one batch, by `deadline`. CORRAL_OK, or the first error. */
+int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t deadline, corral_error *error);
+/* What the marks, all of them read, say of a value with these tags. */
+crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags);
+void crl_marks_forget(crl_marks *marks);
+void crl_marks_clean(crl_marks *marks);
+
+/* Sets the versions that a value remembers whose compute began `elapsed_ms` ago. `before`: the marks as they were known then. What isn't known from
+ * then is asked for, and made where there is none. CORRAL_ELOST: a tag was invalidated since, or may have been; else an error of the store. */
+int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *before, int64_t elapsed_ms, corral_error *error);
+/* Invalidates (or only expires) all values of a tag. */
+int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error);
+/* The key of a mark, to be given to crl_key_clean. CORRAL_ENOMEM. */
+int crl_marks_key(crl_key *key, const crl_station *station, const void *name, size_t len);
+/* A mark's GET, as one operation of a batch of the caller's: sets up *op, and takes its result. */
+void crl_marks_got(crl_mark *mark, const crl_key *key, corral_op *op);
+
+#endif

@@ -1,0 +1,26 @@
+/* pack.c: compression of payloads, by zstd at its fastest level that still finds most: what is cached is written once and read often. */
+#include "pack.h"
+
+#include <stdlib.h>
+#include <zstd.h>
+
+#include "value.h"
+
+enum { LEVEL = 1, SAVES = 8 /* at least one part in so many */ };
+
+size_t crl_pack(const void *data, size_t size, uint8_t **ret) {
+  size_t room = size - size / SAVES;
+  uint8_t *packed = crl_alloc(room);
+  if (packed == NULL) return 0;
+  size_t used = ZSTD_compress(packed, room, data, size, LEVEL);
+  if (!ZSTD_isError(used)) {
+    *ret = packed;
+    return used;
+  }
+  free(packed); /* it would not fit into the room: not worth it */
+  return 0;
+}
+
+int crl_unpack(const void *packed, size_t packed_size, void *data, size_t size) {
+  return ZSTD_decompress(data, size, packed, packed_size) == size;
+}

@@ -1,0 +1,54 @@
+/* put.c: stores a record whatever is there: void it, take the lease, fill: one batch. Somebody else's claim may come between. */
+#include "put.h"
+
+#include "env.h"
+#include "record.h"
+#include "status.h"
+
+enum { TRIES = 8 };
+
+int crl_put_say(const corral_op *op, corral_error *error) {
+  if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0') return crl_status_plain(error, op->status);
+  return crl_status_fail(error, op->status, "%s", op->error->text);
+}
+
+static void give_up(crl_pool *pool, const crl_put *put, const uint8_t *token) {
+  corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = put->key, .key_len = put->key_len, .token = token};
+  crl_pool_perform(pool, &op, 1, crl_env_now_ms() + put->op_ms);
+}
+
+static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, int64_t deadline, corral_error *error) {
+  uint8_t note[CORRAL_HEADER];
+  corral_header header;
+  corral_error detail = {0};
+  memset(&header, 0, sizeof header);
+  crl_env_holder(header.note, sizeof header.note);
+  crl_record_write(&header, note);
+  corral_op op = {.key = put->key, .key_len = put->key_len, .token = token, .error = &detail};
+  corral_op ops[3] = {op, op, op};
+  ops[0].verb = CORRAL_VERB_INVALIDATE;
+  if (put->held_ms > 0) ops[0].ttl_ms = put->held_ms;
+  ops[1].verb = CORRAL_VERB_CLAIM;
+  ops[1].lease_ms = put->lease_ms;
+  ops[1].record = note;
+  ops[1].record_len = sizeof note;
+  ops[2].verb = CORRAL_VERB_SETTLE;
+  ops[2].record = put->record;
+  ops[2].record_len = put->record_len;
+  ops[2].ttl_ms = put->hard_ttl;
+  crl_pool_perform(pool, ops, 3, deadline);
+  if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
+  int status = ops[0].status != CORRAL_OK ? crl_put_say(&ops[0], error) : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error) : CORRAL_OK;
+  if (status != CORRAL_OK && ops[1].status == CORRAL_OK) give_up(pool, put, token);
+  return status;
+}
+
+int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error) {
+  uint8_t token[CORRAL_TOKEN];
+  int status = CORRAL_EBUSY;
+  for (int i = 0; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
+    if (crl_env_random(token, sizeof token) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+    status = try_once(pool, put, token, deadline, error);
+  }
+  return status;
+}

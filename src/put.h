@@ -1,0 +1,22 @@
+/* put.h: stores a record whatever is there, and voids any compute of its key that is under way. */
+#ifndef CRL_PUT_H
+#define CRL_PUT_H
+
+#include "pool.h"
+
+typedef struct crl_put {
+  const void *key; /* as the store has it */
+  size_t key_len;
+  const uint8_t *record;
+  size_t record_len;
+  int64_t hard_ttl, lease_ms;
+  int64_t held_ms;  /* how long the invalidation that it begins with is remembered, should the fill not come after it */
+  int64_t op_ms;
+} crl_put;
+
+/* CORRAL_OK once it is stored, by `deadline`. */
+int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error);
+/* The status of a single operation with its text, or the status's own. */
+int crl_put_say(const corral_op *op, corral_error *error);
+
+#endif

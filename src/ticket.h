@@ -1,0 +1,34 @@
+/* ticket.h: tickets, by which calls are left from another thread; and naps, the waits that can be ended so. */
+#ifndef CRL_TICKET_H
+#define CRL_TICKET_H
+
+#include <corral.h>
+#include <pthread.h>
+
+/* One wait of a call. Whoever wakes it does so with crl_nap_wake; a wake that comes early isn't lost. */
+typedef struct crl_nap {
+  pthread_mutex_t mutex;
+  pthread_cond_t cond;
+  int woken;
+} crl_nap;
+
+void crl_nap_init(crl_nap *nap);
+void crl_nap_clean(crl_nap *nap);
+void crl_nap_wake(crl_nap *nap);
+/* Until it is woken, or `until` (crl_env_now_ms); a wake is used up. 1 when it was woken. */
+int crl_nap_until(crl_nap *nap, int64_t until);
+
+/* What corral_cancel calls, in its owner's memory. */
+typedef struct crl_leaver {
+  struct crl_leaver *next, **link;
+  void (*wake)(void *arg); /* on the thread that cancels; under the ticket's mutex: it must not come back to the ticket */
+  void *arg;
+} crl_leaver;
+
+/* A NULL ticket is never cancelled. */
+int crl_ticket_cancelled(const corral_ticket *ticket);
+void crl_ticket_join(corral_ticket *ticket, crl_leaver *leaver, void (*wake)(void *arg), void *arg);
+/* No wake is under way when this returns, and none will come. */
+void crl_ticket_leave(corral_ticket *ticket, crl_leaver *leaver);
+
+#endif
