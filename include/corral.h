@@ -338,7 +338,7 @@ CORRAL_API void corral_cancel(corral_ticket *ticket);
 
 /* What the store keeps under a key. */
 typedef struct corral_inspection {
-  const char *state;     /* "fresh", "stale", "expired", "negative", "none"; static storage */
+  const char *state;     /* "fresh", "stale", "expired", "negative", "pass", "void" (a tag was invalidated), "none"; static storage */
   uint64_t size;         /* bytes of the value */
   uint64_t stored_size;  /* bytes of the record as stored */
   int64_t age_ms;        /* since it was stored; -1 unknown */
@@ -354,6 +354,7 @@ typedef struct corral_inspection {
   int32_t failure_code;  /* of the remembered failure */
   char holder[64];       /* who holds the lease: "host/pid"; empty when nobody does */
   char failure[64];      /* text of the remembered failure */
+  uint64_t version;      /* of the value; 0 none */
 } corral_inspection;
 
 /* Fills *ret; `ret_size` is sizeof(corral_inspection). A key that the store doesn't have is state "none", CORRAL_OK. */

@@ -6,6 +6,8 @@
 #include "env.h"
 #include "envelope.h"
 #include "fill.h"
+#include "marks.h"
+#include "put.h"
 #include "record.h"
 #include "registry.h"
 #include "status.h"
@@ -14,7 +16,7 @@
 #define MAGIC UINT32_C(0xc0881a11)
 #define CLOSING UINT32_C(0xc0881a00)
 
-enum { KEY_MOST = 65536, SET_TRIES = 8, VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
+enum { KEY_MOST = 65536, VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
 
 struct corral {
   _Atomic uint32_t magic; /* MAGIC, then CLOSING */
@@ -64,6 +66,24 @@ static int check_store(const crl_pool_options *pool, corral_error *error) {
                          pool->plugin->name, servers, pool->plugin->route == NULL ? " and has no route" : "", CORRAL_SERVERS);
 }
 
+/* Told by the store's watch. What began to be looked at before all changes were known may be outdated; while the store is away it will do. */
+static void on_change(void *arg, uint64_t hash) {
+  crl_station *station = arg;
+  if (station->near == NULL) return;
+  if (hash != 0) crl_near_drop(station->near, hash);
+  else atomic_store(&station->near_since, crl_env_now_ms());
+}
+
+/* The near tier and the watch; a store of several servers has none yet. */
+static int make_near(crl_station *station, const crl_pool_options *pool, const corral_options *options) {
+  uint64_t seed = atomic_load(&station->dice);
+  crl_watch_options watch = {.plugin = pool->plugin, .store = pool->store, .op_ms = options->op_ms, .on_change = on_change, .arg = station};
+  if (options->near_bytes > 0 && (station->near = crl_near_new(options->near_bytes, seed)) == NULL) return CORRAL_ENOMEM;
+  if (options->watch <= 0 || pool->plugin->watch == NULL || pool->info.servers > 1) return CORRAL_OK;
+  station->watch = crl_watch_new(&watch);
+  return station->watch == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+}
+
 static int open_store(corral *c, const corral_options *options, corral_error *error) {
   crl_uri uri;
   crl_station *station = &c->station;
@@ -81,7 +101,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
   station->pool = crl_pool_new(&pool);
-  if (station->pool != NULL) return CORRAL_OK;
+  if (station->pool != NULL) return make_near(station, &pool, options);
   pool.plugin->close(pool.store);
   return crl_status_plain(error, CORRAL_ENOMEM);
 }
@@ -111,6 +131,9 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->max_value = (uint64_t)options->max_value;
   station->op_ms = options->op_ms;
   station->held_ms = options->held_ms;
+  station->compress_min = options->compress_min;
+  station->generation = options->generation > 0;
+  crl_quota_init(&station->negatives, options->negative_max);
   if (make_prefix(station, options->name_space) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   int status = open_store(c, options, error);
   if (status != CORRAL_OK) return status;
@@ -147,6 +170,7 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   if (status == CORRAL_OK) status = crl_policy_resolve(&policy, options.policy, NULL, error);
   if (status != CORRAL_OK) return status;
   policy.error = NULL;
+  policy.ticket = NULL;
   if ((status = check_names(&options, error)) != CORRAL_OK) return status;
   corral *c = crl_alloc(sizeof *c);
   if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
@@ -179,10 +203,13 @@ void corral_close(corral *c) {
   if (station->origin != NULL) crl_origin_free(station->origin);
   if (station->keeper != NULL) crl_keeper_free(station->keeper);
   if (station->herd != NULL) crl_herd_free(station->herd);
+  if (station->watch != NULL) crl_watch_free(station->watch);
+  if (station->near != NULL) crl_near_free(station->near);
   if (station->pool != NULL) crl_pool_free(station->pool);
   if (station->held != NULL) crl_held_free(station->held);
   if (station->verdicts != NULL) crl_held_free(station->verdicts);
   if (station->hostlock != NULL) crl_hostlock_free(station->hostlock);
+  crl_quota_clean(&station->negatives);
   free(station->scope);
   free(station->probe_key);
   free(station->prefix);
@@ -243,11 +270,6 @@ int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *
 
 /* ---- single operations ----------------------------------------------------------------------------------- */
 
-static int say(const corral_op *op, corral_error *error) {
-  if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0') return crl_status_plain(error, op->status);
-  return crl_status_fail(error, op->status, "%s", op->error->text);
-}
-
 /* What this process holds of a key for the store's return is void; where the store could not be told, it will be. */
 static void void_held(crl_station *station, const corral_op *op, const void *user_key, size_t key_len) {
   int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
@@ -257,6 +279,10 @@ static void void_held(crl_station *station, const corral_op *op, const void *use
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
   crl_held_keep(station->held, op->key, op->key_len, NULL, 0, now, now);
   crl_event_emit(&station->events, CORRAL_EVENT_HELD, user_key, key_len, NULL);
+}
+
+static void forget_near(crl_station *station, const crl_key *key) {
+  if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
 }
 
 static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t key_len, corral_error *error) {
@@ -270,10 +296,11 @@ static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t ke
   if (verb == CORRAL_VERB_INVALIDATE && c->station.held_ms > 0) op.ttl_ms = c->station.held_ms;
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
   void_held(&c->station, &op, user_key, key_len);
+  forget_near(&c->station, &key);
   /* After the store: a flight that begins between the two has seen the store as it is now. */
   crl_herd_detach_key(c->station.herd, user_key, key_len);
   crl_key_clean(&key);
-  return op.status == CORRAL_OK ? CORRAL_OK : say(&op, error);
+  return op.status == CORRAL_OK ? CORRAL_OK : crl_put_say(&op, error);
 }
 
 int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error) {
@@ -284,39 +311,63 @@ int corral_expire(corral *c, const void *key, size_t key_len, corral_error *erro
   return run_verb(c, CORRAL_VERB_EXPIRE, key, key_len, error);
 }
 
-/* Void what is there, take the lease, fill: one batch. Somebody else's claim may come between. */
-static int set_record(corral *c, const crl_key *key, const corral_policy *policy, const corral_fill *fill, int64_t hard_ttl,
-                      corral_error *error) {
-  uint8_t token[CORRAL_TOKEN], note[CORRAL_HEADER];
-  corral_header header;
-  corral_error detail = {0};
-  int status = CORRAL_EBUSY;
-  memset(&header, 0, sizeof header);
-  crl_env_holder(header.note, sizeof header.note);
-  crl_record_write(&header, note);
-  if (crl_env_random(token, sizeof token) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
-  for (int i = 0; i < SET_TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
-    corral_op op = {.key = key->stored, .key_len = key->stored_len, .token = token, .error = &detail};
-    corral_op ops[3] = {op, op, op};
-    ops[0].verb = CORRAL_VERB_INVALIDATE;
-    if (c->station.held_ms > 0) ops[0].ttl_ms = c->station.held_ms;
-    ops[1].verb = CORRAL_VERB_CLAIM;
-    ops[1].lease_ms = policy->lease_ms;
-    ops[1].record = note;
-    ops[1].record_len = sizeof note;
-    ops[2].verb = CORRAL_VERB_SETTLE;
-    ops[2].record = fill->record;
-    ops[2].record_len = crl_fill_record_size(fill);
-    ops[2].ttl_ms = hard_ttl;
-    crl_pool_perform(c->station.pool, ops, 3, crl_env_now_ms() + policy->wait_ms);
-    if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
-    status = ops[0].status != CORRAL_OK ? say(&ops[0], error) : ops[2].status != CORRAL_OK ? say(&ops[2], error) : CORRAL_OK;
-    if (status != CORRAL_OK && ops[1].status == CORRAL_OK) {
-      op.verb = CORRAL_VERB_RELEASE;
-      op.error = NULL;
-      crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
-    }
-  }
+/* Which flights will give the tag to their values nobody knows yet: nobody joins any of them from now on. */
+static int change_tag(corral *c, const void *tag, size_t len, int only_expire, corral_error *error) {
+  int status = check(c, "tag", 3, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_marks_change(&c->station, tag, len, only_expire, error);
+  crl_offer_void(&c->station.offer, tag, len);
+  crl_herd_detach_all(c->station.herd);
+  return status;
+}
+
+static int check_tag(const void *tag, size_t len, corral_error *error) {
+  if (tag != NULL && len >= 1 && len <= CRL_TAG_MOST) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EINVAL, "the tag has %zu bytes; accepted: 1 to %d", tag == NULL ? 0 : len, CRL_TAG_MOST);
+}
+
+int corral_invalidate_tag(corral *c, const void *tag, size_t len, corral_error *error) {
+  int status = check_tag(tag, len, error);
+  return status == CORRAL_OK ? change_tag(c, tag, len, 0, error) : status;
+}
+
+int corral_expire_tag(corral *c, const void *tag, size_t len, corral_error *error) {
+  int status = check_tag(tag, len, error);
+  return status == CORRAL_OK ? change_tag(c, tag, len, 1, error) : status;
+}
+
+static int change_all(corral *c, int only_expire, corral_error *error) {
+  if (c != NULL && atomic_load(&c->magic) == MAGIC && !c->station.generation)
+    return crl_status_fail(error, CORRAL_EUNSUPPORTED, "not without the option generation = 1, here and in all who share this namespace");
+  return change_tag(c, "", 0, only_expire, error);
+}
+
+int corral_invalidate_all(corral *c, corral_error *error) { return change_all(c, 0, error); }
+int corral_expire_all(corral *c, corral_error *error) { return change_all(c, 1, error); }
+
+/* A value of the namespace carries its tag, as it stands before the value is stored. */
+static int tag_of_all(crl_station *station, corral_fill *fill, corral_error *error) {
+  crl_marks none = {0};
+  if (!station->generation) return CORRAL_OK;
+  fill->tags = crl_alloc(sizeof *fill->tags);
+  if (fill->tags == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  crl_tags_add(fill->tags, "", 0);
+  return crl_marks_stamp(station, fill->tags, &none, -INT64_C(1000) * 3600, error);
+}
+
+static int set_fill(crl_station *station, const crl_key *key, const corral_policy *policy, corral_fill *fill, corral_error *error) {
+  crl_finish finish = {.policy = policy, .wall_ms = crl_env_wall_ms(), .compress_min = station->compress_min};
+  crl_product product;
+  int status = tag_of_all(station, fill, error);
+  if (status != CORRAL_OK) return status;
+  crl_env_random(&finish.dice, sizeof finish.dice);
+  if (crl_fill_finish(fill, &finish, &product) == CRL_MADE_FAILURE) return crl_status_plain(error, CORRAL_ENOMEM);
+  crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = product.record->data, .record_len = product.record->size,
+                 .hard_ttl = product.hard_ttl, .lease_ms = policy->lease_ms, .held_ms = station->held_ms, .op_ms = station->op_ms};
+  status = crl_put_record(station->pool, &put, crl_env_now_ms() + policy->wait_ms, error);
+  crl_product_clean(&product);
+  crl_held_drop(station->held, key->stored, key->stored_len);
+  forget_near(station, key);
   return status;
 }
 
@@ -325,22 +376,15 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
   crl_call call = {0};
   crl_key key;
   corral_error *error = error_of(policy);
-  int64_t hard_ttl = 0;
-  uint64_t dice = 0;
   int status = call_of(c, user_key, key_len, policy, &call);
   if (status != CORRAL_OK) return status;
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
   if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_fill fill = {.key = key.whole, .key_len = key.whole_len, .max_value = c->station.max_value};
-  crl_env_random(&dice, sizeof dice);
   status = corral_fill_bytes(&fill, data, size);
   if (status != CORRAL_OK) crl_status_plain(error, status);
-  if (status == CORRAL_OK) {
-    crl_fill_finish(&fill, &call.policy, 0, crl_env_wall_ms(), dice, &hard_ttl);
-    status = set_record(c, &key, &call.policy, &fill, hard_ttl, error);
-    crl_held_drop(c->station.held, key.stored, key.stored_len);
-    crl_herd_detach_key(c->station.herd, user_key, key_len);
-  }
+  else status = set_fill(&c->station, &key, &call.policy, &fill, error);
+  if (status == CORRAL_OK) crl_herd_detach_key(c->station.herd, user_key, key_len);
   crl_fill_clean(&fill);
   crl_key_clean(&key);
   return status;
@@ -367,7 +411,7 @@ static void inspect_header(const corral_header *header, const corral_op *op, cor
 
 static void inspect_envelope(const crl_envelope *envelope, const corral_header *header, const corral_op *op, corral_inspection *ret) {
   crl_lives lives = crl_policy_judge(envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, crl_env_wall_ms());
-  ret->size = envelope->payload_len;
+  ret->size = envelope->plain_len;
   ret->age_ms = lives.age;
   ret->ttl_ms = envelope->ttl_ms;
   ret->swr_ms = envelope->swr_ms;
@@ -375,7 +419,9 @@ static void inspect_envelope(const crl_envelope *envelope, const corral_header *
   ret->left_ms = op->life_ms;
   ret->cost_ms = (int64_t)(envelope->cost_us / 1000);
   ret->created_ms = envelope->created_ms;
+  ret->version = envelope->version;
   if (envelope->kind == CRL_KIND_NEGATIVE) ret->state = "negative";
+  else if (envelope->kind == CRL_KIND_PASS) ret->state = "pass";
   else ret->state = lives.fresh > 0 ? "fresh" : lives.swr > 0 || lives.sie > 0 ? "stale" : "expired";
 }
 
@@ -402,7 +448,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
   corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
   if (op.status == CORRAL_OK) status = inspect_record(&key, &op, &found, error);
-  else if (op.status != CORRAL_EMISS) status = say(&op, error);
+  else if (op.status != CORRAL_EMISS) status = crl_put_say(&op, error);
   if (op.found_free != NULL) op.found_free(op.found_owner);
   crl_key_clean(&key);
   if (status == CORRAL_OK) memcpy(ret, &found, ret_size < sizeof found ? ret_size : sizeof found);

@@ -6,9 +6,12 @@
 #include "herd.h"
 #include "hostlock.h"
 #include "keeper.h"
+#include "near.h"
 #include "offer.h"
 #include "origin.h"
 #include "pool.h"
+#include "quota.h"
+#include "watch.h"
 #include "worker.h"
 
 /* What computing a key cost the last time in this process, by its hash; two keys of one slot forget each other. */
@@ -25,6 +28,9 @@ typedef struct crl_station {
   crl_workers *workers;
   crl_hostlock *hostlock; /* NULL: the ladder has no such rung */
   crl_origin *origin;
+  crl_watch *watch;     /* NULL: waiters poll */
+  crl_near *near;       /* NULL: there is no near tier */
+  _Atomic int64_t near_since; /* copies of looks before this don't answer alone */
   crl_held *held;
   crl_held *verdicts; /* of computes that failed while the store was away: header-only records */
   crl_offer offer;
@@ -35,6 +41,9 @@ typedef struct crl_station {
   uint64_t max_value;
   int64_t op_ms;
   int64_t held_ms; /* or CORRAL_OFF */
+  int64_t compress_min; /* or CORRAL_OFF */
+  crl_quota negatives;
+  int generation; /* each value carries the tag of the whole namespace */
   char *prefix; /* "name_space:", or "" */
   size_t prefix_len;
   char *probe_key; /* what a resting server is asked for */
@@ -49,6 +58,7 @@ typedef struct crl_call {
   corral_compute *compute; /* NULL: only look */
   void *arg;
   int bound; /* compute may run on the workers */
+  int early; /* a fresh value is to be rebuilt all the same */
 } crl_call;
 
 /* The key with its namespace, and as the store gets it: longer ones than it takes are hashed. */
@@ -58,11 +68,15 @@ typedef struct crl_key {
   const uint8_t *stored; /* whole, or hashed */
   size_t stored_len;
   uint8_t hashed[48];
+  uint8_t room[256]; /* for `whole`, when it fits */
 } crl_key;
 
 /* CORRAL_ENOMEM; else crl_key_clean later. The struct must not be moved. */
 int crl_key_make(crl_key *key, const crl_station *station, const void *user_key, size_t user_key_len);
 void crl_key_clean(crl_key *key);
+
+/* Stands for the key in this process's near tier, and in what the store's watch tells. */
+uint64_t crl_key_hash(const crl_key *key);
 
 /* The whole way of one call: status, and on CORRAL_OK *ret. */
 int crl_drive_call(crl_station *station, const crl_call *call, corral_value **ret);

@@ -22,13 +22,7 @@ enum { EARLY_SLACK_MS = 2 }; /* by which two looks may judge one life differentl
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
-static uint64_t roll(crl_flight *flight) {
-  uint64_t z = (flight->dice += UINT64_C(0x9e3779b97f4a7c15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
+static uint64_t roll(crl_flight *flight) { return crl_policy_mix(flight->dice += UINT64_C(0x9e3779b97f4a7c15)); }
 
 static crl_ask answer(crl_flight *flight, crl_answer what) {
   assert(!flight->answered);
@@ -69,8 +63,8 @@ static crl_ask climb(crl_flight *flight, int64_t now) {
   return flight->degraded ? CRL_ASK_COMPUTE : CRL_ASK_CLAIM;
 }
 
-static crl_ask go_alone(crl_flight *flight, int64_t now) {
-  flight->alone = 1;
+static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
+  flight->alone = (uint8_t)why;
   flight->degraded = flight->early = 0;
   return climb(flight, now);
 }
@@ -102,7 +96,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
 /* The end of a flight that may not wait any longer. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
-  if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute && !flight->alone) return go_alone(flight, now);
+  if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute && !flight->alone) return go_alone(flight, CRL_ALONE_DEADLINE, now);
   return fail(flight, CORRAL_EDEADLINE);
 }
 
@@ -168,7 +162,7 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
   if (!may_claim || !flight->plan.can_compute || look->lease_left > 0 || look->retry_left > 0) return conclude(flight, CRL_ANSWER_STORED);
   if (!flight->early) {
     if (flight->answered || flight->looks > 0 || flight->on_host) return conclude(flight, CRL_ANSWER_STORED);
-    flight->early = (uint8_t)crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
+    flight->early = flight->plan.early || crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
   }
   if (!flight->early) return conclude(flight, CRL_ANSWER_STORED);
   if (flight->answered || !flight->plan.background) return climb(flight, told->now);
@@ -180,7 +174,7 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
-  if (look->pass && !flight->answered) return flight->plan.can_compute ? go_alone(flight, told->now) : fail(flight, CORRAL_EMISS);
+  if (look->pass && !flight->answered) return flight->plan.can_compute ? go_alone(flight, CRL_ALONE_PASS, told->now) : fail(flight, CORRAL_EMISS);
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
   if (look->retry_left > 0) return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (!flight->plan.can_compute) {
@@ -286,11 +280,12 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   flight->made = (uint8_t)told->made;
   flight->has_slot = 0;
   if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
-  flight->kept = told->made == CRL_MADE_OLDER ? CORRAL_KEPT_OLDER : CORRAL_KEPT_NOT;
+  flight->kept = told->made == CRL_MADE_OLDER ? CORRAL_KEPT_OLDER : told->made == CRL_MADE_FENCED ? CORRAL_KEPT_FENCED : CORRAL_KEPT_NOT;
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
   /* Where this came from will catch up; until then the later version is served in its grace, and nobody tries again at once. */
   if (told->made == CRL_MADE_OLDER) return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
-  return told->made == CRL_MADE_UNKEPT ? release(flight, CRL_ANSWER_COMPUTED, 0) : CRL_ASK_SETTLE;
+  int stores = told->made == CRL_MADE_VALUE || told->made == CRL_MADE_PASS;
+  return stores ? CRL_ASK_SETTLE : release(flight, CRL_ANSWER_COMPUTED, 0);
 }
 
 static crl_ask on_settle(crl_flight *flight, const crl_told *told) {

@@ -54,7 +54,8 @@ typedef enum crl_made {
   CRL_MADE_UNKEPT, /* for those who wait; not to be stored */
   CRL_MADE_FAILURE,
   CRL_MADE_PASS,   /* for its own caller; that is what is to be stored */
-  CRL_MADE_OLDER   /* the store has a later version */
+  CRL_MADE_OLDER,  /* the store has a later version */
+  CRL_MADE_FENCED  /* one of its tags was invalidated meanwhile */
 } crl_made;
 
 typedef struct crl_told {
@@ -66,6 +67,8 @@ typedef struct crl_told {
   uint8_t left;  /* the caller has left: corral_cancel */
 } crl_told;
 
+typedef enum crl_alone { CRL_ALONE_NOT, CRL_ALONE_PASS /* it can't be cached */, CRL_ALONE_DEADLINE /* the caller's deadline has come */ } crl_alone;
+
 /* How the caller wants it. */
 typedef struct crl_flight_plan {
   int64_t deadline;      /* by then the caller wants an answer */
@@ -75,7 +78,8 @@ typedef struct crl_flight_plan {
   uint8_t background;    /* compute may run after the answer, without the caller */
   uint8_t limited;       /* computes need a SLOT */
   uint8_t ladder;        /* elections begin at the HOST */
-  uint8_t alone;         /* compute for this caller alone, at once: "can't be cached", or its deadline has come */
+  uint8_t early;         /* a fresh value is to be rebuilt all the same */
+  uint8_t alone;         /* crl_alone: begin so */
 } crl_flight_plan;
 
 typedef struct crl_flight {
@@ -86,7 +90,7 @@ typedef struct crl_flight {
   uint8_t answered;
   uint8_t leased;    /* the lease is ours, as far as we were told */
   uint8_t degraded;  /* computing without the store's election */
-  uint8_t alone;     /* computing for this caller alone, without any election; nothing will be stored */
+  uint8_t alone;     /* crl_alone: computing for this caller alone, without any election; nothing will be stored */
   uint8_t last_look; /* the deadline has come: what this look finds is the end */
   uint8_t refresh;   /* the answer can be served and nobody is at it: climb behind the answer */
   uint8_t early;     /* the value is fresh, and shall be rebuilt all the same */

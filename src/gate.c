@@ -64,12 +64,20 @@ static void admit(crl_gate *gate) {
   }
 }
 
-static int wait_for_turn(crl_gate *gate, crl_rank rank, int64_t until) {
+static void stir(void *arg) {
+  crl_gate *gate = arg;
+  pthread_mutex_lock(&gate->mutex);
+  for (size_t rank = 0; rank < CRL_RANKS; rank++)
+    for (waiter *w = gate->heads[rank]; w != NULL; w = w->next) pthread_cond_signal(&w->cond);
+  pthread_mutex_unlock(&gate->mutex);
+}
+
+static int wait_for_turn(crl_gate *gate, crl_rank rank, int64_t until, const corral_ticket *ticket) {
   waiter own = {0};
   crl_env_cond_init(&own.cond);
   *gate->tails[rank] = &own;
   gate->tails[rank] = &own.next;
-  while (!own.admitted && crl_env_cond_wait(&own.cond, &gate->mutex, until)) {}
+  while (!own.admitted && !crl_ticket_cancelled(ticket) && crl_env_cond_wait(&own.cond, &gate->mutex, until)) {}
   if (!own.admitted) leave_queue(gate, rank, &own);
   pthread_cond_destroy(&own.cond);
   return own.admitted;
@@ -77,16 +85,19 @@ static int wait_for_turn(crl_gate *gate, crl_rank rank, int64_t until) {
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
 
-int crl_gate_enter(crl_gate *gate, crl_rank rank, int64_t until) {
+int crl_gate_enter(crl_gate *gate, crl_rank rank, int64_t until, corral_ticket *ticket) {
   int entered = 0;
+  crl_leaver leaver;
+  crl_ticket_join(ticket, &leaver, stir, gate);
   pthread_mutex_lock(&gate->mutex);
   if (gate->inside < gate->most && !somebody_waits(gate, rank)) {
     gate->inside++;
     entered = 1;
   } else if (crl_env_now_ms() < until) {
-    entered = wait_for_turn(gate, rank, until);
+    entered = wait_for_turn(gate, rank, until, ticket);
   }
   pthread_mutex_unlock(&gate->mutex);
+  crl_ticket_leave(ticket, &leaver);
   return entered;
 }
 

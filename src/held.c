@@ -137,6 +137,15 @@ void crl_held_drop(crl_held *held, const void *key, size_t key_len) {
   pthread_mutex_unlock(&held->mutex);
 }
 
+void crl_held_drop_if(crl_held *held, int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
+  pthread_mutex_lock(&held->mutex);
+  for (node *n = held->oldest, *newer; n != NULL; n = newer) {
+    newer = n->newer;
+    if (n->record != NULL && wanted(arg, n->record)) drop(held, n);
+  }
+  pthread_mutex_unlock(&held->mutex);
+}
+
 int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_entry *ret) {
   int found = 0;
   pthread_mutex_lock(&held->mutex);

@@ -28,6 +28,8 @@ void crl_held_free(crl_held *held);
 void crl_held_keep(crl_held *held, const void *key, size_t key_len, crl_bytes *record, int64_t hard_ttl, int64_t began, int64_t now);
 /* Forgets a key: it was invalidated or filled in the store. */
 void crl_held_drop(crl_held *held, const void *key, size_t key_len);
+/* Forgets all records that `wanted` accepts (called with the mutex held). */
+void crl_held_drop_if(crl_held *held, int (*wanted)(void *arg, const crl_bytes *record), void *arg);
 /* The record held for a key: 1 and *ret (its record referenced; key and memory unset), else 0. */
 int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_entry *ret);
 /* Up to `most` entries, oldest first, made by `now`, that were not given out before and whose key `wanted` accepts (called with the mutex held: quick,

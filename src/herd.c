@@ -23,8 +23,11 @@ struct crl_entry {
   shard *home;
   size_t refs, waiting;
   state state;
+  int passes; /* for its owner alone */
   crl_outcome outcome, interim;
   int64_t interim_until, interim_last;
+  void (*alone)(void *arg);
+  void *alone_arg;
   pthread_cond_t changed;
   uint64_t hash;
   size_t key_len;
@@ -105,8 +108,24 @@ crl_entry *crl_herd_enter(crl_herd *herd, const void *key, size_t key_len, int *
   return entry;
 }
 
+crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len) {
+  uint64_t hash;
+  shard *home = home_of(herd, key, key_len, &hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = put_in(home, hash, key, key_len);
+  if (entry != NULL) {
+    take_out(entry);
+    entry->refs++;
+  }
+  pthread_mutex_unlock(&home->mutex);
+  return entry;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------------------- */
+
 /* What there is for a waiter now; 0 nothing. */
-static crl_wait ready(const crl_entry *entry, crl_outcome *outcome) {
+static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
   if (entry->state == LANDED) {
     copy_outcome(outcome, &entry->outcome);
     return CRL_WAIT_LANDED;
@@ -115,30 +134,72 @@ static crl_wait ready(const crl_entry *entry, crl_outcome *outcome) {
     copy_outcome(outcome, &entry->interim);
     return CRL_WAIT_LANDED;
   }
-  return entry->state == GIVEN_UP ? CRL_WAIT_GIVEN_UP : (crl_wait)0;
+  if (entry->state == GIVEN_UP) return CRL_WAIT_GIVEN_UP;
+  return crl_ticket_cancelled(patience->ticket) ? CRL_WAIT_LEFT : (crl_wait)0;
 }
 
-static crl_wait at_deadline(const crl_entry *entry, crl_outcome *outcome) {
-  crl_wait result = ready(entry, outcome);
-  if (result != 0) return result;
-  if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last) return CRL_WAIT_DEADLINE;
+/* The stale answer for the last moment; 0 there is none. */
+static crl_wait last_resort(const crl_entry *entry, crl_outcome *outcome) {
+  if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last) return (crl_wait)0;
   copy_outcome(outcome, &entry->interim);
   return CRL_WAIT_LANDED;
 }
 
-crl_wait crl_herd_wait(crl_entry *entry, int64_t deadline, crl_outcome *outcome) {
+static crl_wait wait_for(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_wait result;
-  pthread_mutex_lock(&entry->home->mutex);
-  entry->waiting++;
-  while ((result = ready(entry, outcome)) == 0) {
-    if (crl_env_cond_wait(&entry->changed, &entry->home->mutex, deadline)) continue;
-    result = at_deadline(entry, outcome);
-    break;
+  int soft = patience->soft_until > 0 && patience->soft_until < patience->deadline;
+  int64_t until = soft ? patience->soft_until : patience->deadline;
+  while ((result = ready(entry, patience, outcome)) == 0) {
+    if (crl_env_cond_wait(&entry->changed, &entry->home->mutex, until)) continue;
+    if ((result = ready(entry, patience, outcome)) != 0 || (result = last_resort(entry, outcome)) != 0) break;
+    if (until >= patience->deadline) return CRL_WAIT_DEADLINE;
+    until = patience->deadline;
   }
-  entry->waiting--;
-  pthread_mutex_unlock(&entry->home->mutex);
   return result;
 }
+
+void crl_herd_pass(crl_entry *entry) {
+  pthread_mutex_lock(&entry->home->mutex);
+  entry->passes = 1;
+  take_out(entry);
+  pthread_cond_broadcast(&entry->changed);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+static void stir(void *arg) {
+  crl_entry *entry = arg;
+  pthread_mutex_lock(&entry->home->mutex);
+  pthread_cond_broadcast(&entry->changed);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  crl_leaver leaver;
+  crl_ticket_join(patience->ticket, &leaver, stir, entry);
+  pthread_mutex_lock(&entry->home->mutex);
+  entry->waiting++;
+  crl_wait result = wait_for(entry, patience, outcome);
+  entry->waiting--;
+  if ((result == CRL_WAIT_DEADLINE || result == CRL_WAIT_LEFT) && entry->waiting == 0 && entry->alone != NULL) entry->alone(entry->alone_arg);
+  pthread_mutex_unlock(&entry->home->mutex);
+  crl_ticket_leave(patience->ticket, &leaver);
+  return result;
+}
+
+void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg) {
+  pthread_mutex_lock(&entry->home->mutex);
+  entry->alone = alone;
+  entry->alone_arg = arg;
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg) {
+  pthread_mutex_lock(&entry->home->mutex);
+  if (entry->waiting == 0) alone(arg);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+/* ---- the flight's side ----------------------------------------------------------------------------------- */
 
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
   pthread_mutex_lock(&entry->home->mutex);
@@ -150,26 +211,19 @@ void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t unti
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-void crl_herd_land(crl_entry *entry, const crl_outcome *outcome) {
+static void end(crl_entry *entry, state how, const crl_outcome *outcome) {
   pthread_mutex_lock(&entry->home->mutex);
   if (entry->state == FLYING) {
-    copy_outcome(&entry->outcome, outcome);
-    entry->state = LANDED;
+    if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
+    entry->state = how;
     take_out(entry);
     pthread_cond_broadcast(&entry->changed);
   }
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-void crl_herd_give_up(crl_entry *entry) {
-  pthread_mutex_lock(&entry->home->mutex);
-  if (entry->state == FLYING) {
-    entry->state = GIVEN_UP;
-    take_out(entry);
-    pthread_cond_broadcast(&entry->changed);
-  }
-  pthread_mutex_unlock(&entry->home->mutex);
-}
+void crl_herd_land(crl_entry *entry, const crl_outcome *outcome) { end(entry, LANDED, outcome); }
+void crl_herd_give_up(crl_entry *entry) { end(entry, GIVEN_UP, NULL); }
 
 void crl_herd_detach(crl_entry *entry) {
   pthread_mutex_lock(&entry->home->mutex);
@@ -184,6 +238,16 @@ void crl_herd_detach_key(crl_herd *herd, const void *key, size_t key_len) {
   crl_entry *entry = find(home, hash, key, key_len);
   if (entry != NULL) take_out(entry);
   pthread_mutex_unlock(&home->mutex);
+}
+
+void crl_herd_detach_all(crl_herd *herd) {
+  for (size_t i = 0; i < SHARDS; i++) {
+    shard *home = &herd->shards[i];
+    pthread_mutex_lock(&home->mutex);
+    for (size_t b = 0; b < BUCKETS; b++)
+      while (home->buckets[b] != NULL) take_out(home->buckets[b]);
+    pthread_mutex_unlock(&home->mutex);
+  }
 }
 
 crl_entry *crl_entry_ref(crl_entry *entry) {

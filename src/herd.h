@@ -8,6 +8,7 @@
 #ifndef CRL_HERD_H
 #define CRL_HERD_H
 
+#include "ticket.h"
 #include "value.h"
 
 typedef struct crl_herd crl_herd;
@@ -21,13 +22,24 @@ typedef struct crl_outcome {
   corral_how how;
   corral_kept kept;
   int64_t age_ms;
+  uint64_t version;
   corral_error error;
 } crl_outcome;
+
+/* How somebody waits. */
+typedef struct crl_patience {
+  int64_t deadline;
+  int64_t soft_until;    /* from then on a stale answer for the last moment will do; 0 never */
+  corral_ticket *ticket; /* NULL: none */
+  int owns;              /* the flight is this caller's own, flown by the workers */
+} crl_patience;
 
 typedef enum crl_wait {
   CRL_WAIT_LANDED = 1, /* *outcome holds a reference of the caller's */
   CRL_WAIT_GIVEN_UP,   /* enter anew */
-  CRL_WAIT_DEADLINE
+  CRL_WAIT_DEADLINE,
+  CRL_WAIT_PASS,       /* the answer can't be shared: compute for yourself */
+  CRL_WAIT_LEFT        /* by the ticket */
 } crl_wait;
 
 /* NULL without memory. */
@@ -35,18 +47,27 @@ crl_herd *crl_herd_new(uint64_t seed);
 void crl_herd_free(crl_herd *herd);
 /* The entry of a key, with a reference; *leads tells whether the caller shall run the flight. NULL without memory. */
 crl_entry *crl_herd_enter(crl_herd *herd, const void *key, size_t key_len, int *leads);
+/* An entry that nobody else finds. NULL without memory. */
+crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len);
 /* Waits until the entry's flight has something for this caller. */
-crl_wait crl_herd_wait(crl_entry *entry, int64_t deadline, crl_outcome *outcome);
+crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* A stale answer while the flight goes on: for all who wait and who come, until `until` (0: not at once), and for those whose
  * deadline comes, until `last`. */
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);
 /* The end of the flight; copies the outcome with a reference of its own. */
 void crl_herd_land(crl_entry *entry, const crl_outcome *outcome);
+/* Whatever comes is for the entry's owner alone: all others, now and later, are told to pass. */
+void crl_herd_pass(crl_entry *entry);
+/* From now on `alone` is called, under a mutex, whenever somebody leaves without an outcome and nobody waits any more; NULL ends that. */
+void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg);
+/* Calls it now, unless somebody waits. */
+void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg);
 /* The end without an outcome: those who wait enter anew. No effect after a landing. */
 void crl_herd_give_up(crl_entry *entry);
 /* Nobody joins from now on; those who did still get the outcome. */
 void crl_herd_detach(crl_entry *entry);
 void crl_herd_detach_key(crl_herd *herd, const void *key, size_t key_len);
+void crl_herd_detach_all(crl_herd *herd);
 crl_entry *crl_entry_ref(crl_entry *entry);
 void crl_entry_unref(crl_entry *entry);
 /* How many keys have an entry in the map now; for tests. */

@@ -161,13 +161,13 @@ void crl_hostlock_give(int hold) {
 
 static int is_held(int fd, struct flock byte) { return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK; }
 
-void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until) {
+void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until, const corral_ticket *ticket) {
   lock_file file;
   if (open_file(lock, &file, NULL) != CORRAL_OK) return;
   struct flock byte = byte_of(lock, key, key_len);
   for (int64_t pause = PAUSE_US; is_held(file.fd, byte); pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US) {
     int64_t now = crl_env_now_ms();
-    if (now >= until) break;
+    if (now >= until || crl_ticket_cancelled(ticket)) break;
     crl_env_pause_us(until - now < pause / 1000 ? (until - now) * 1000 : pause);
   }
   close(file.fd);

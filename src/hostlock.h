@@ -5,7 +5,7 @@
 #ifndef CRL_HOSTLOCK_H
 #define CRL_HOSTLOCK_H
 
-#include <corral.h>
+#include "ticket.h"
 
 typedef struct crl_hostlock crl_hostlock;
 
@@ -19,7 +19,7 @@ void crl_hostlock_free(crl_hostlock *lock);
 int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold, corral_error *error);
 /* Explicitly unlocked, for a child that was forked meanwhile has the description too. */
 void crl_hostlock_give(int hold);
-/* Returns when nobody has it any more, or at `until` (crl_env_now_ms): looks after 0.1 ms, twice as long each time up to 4 ms. */
-void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until);
+/* Returns when nobody has it any more, `ticket` (may be NULL) is cancelled, or at `until` (crl_env_now_ms): looks after 0.1 ms, twice as long each time up to 4 ms. */
+void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until, const corral_ticket *ticket);
 
 #endif

@@ -96,6 +96,12 @@ static uint8_t *write_record(const crl_key *key, const crl_mark *mark, size_t *s
   return record;
 }
 
+static void read_payload(crl_mark *mark, const uint8_t *payload) {
+  mark->hard = crl_record_take(payload, 8);
+  mark->soft = crl_record_take(payload + 8, 8);
+  mark->changed = payload[16] != 0;
+}
+
 static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) {
   crl_envelope envelope;
   if (op->found == NULL || op->life_ms == 0) return CORRAL_EMISS;
@@ -103,10 +109,7 @@ static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) 
   if (status == CORRAL_ECORRUPT) return CORRAL_EMISS;
   if (status != CORRAL_OK) return status;
   if (envelope.kind != CRL_KIND_MARK || envelope.payload_len != PAYLOAD) return CORRAL_EMISS;
-  const uint8_t *payload = op->found + envelope.payload_at;
-  mark->hard = crl_record_take(payload, 8);
-  mark->soft = crl_record_take(payload + 8, 8);
-  mark->changed = payload[16] != 0;
+  read_payload(mark, op->found + envelope.payload_at);
   mark->age_ms = crl_policy_judge(&envelope, 0, op->life_ms, crl_env_wall_ms()).age;
   return CORRAL_OK;
 }
@@ -117,47 +120,105 @@ void crl_marks_got(crl_mark *mark, const crl_key *key, corral_op *op) {
   op->found_free = NULL;
 }
 
+/* ---- the near tier --------------------------------------------------------------------------------------- */
+
+typedef struct asked {
+  crl_mark *mark;
+  crl_key key;
+  uint64_t hash, ticket;
+} asked;
+
+static int find_near(crl_station *station, const asked *a, int64_t near_ms, int64_t now) {
+  crl_near_copy copy;
+  if (station->near == NULL || near_ms <= 0) return 0;
+  if (!crl_near_get(station->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
+  int knows = copy.kind == CRL_KIND_MARK && copy.looked + near_ms > now && copy.looked > atomic_load(&station->near_since);
+  if (knows) {
+    read_payload(a->mark, copy.bytes->data + copy.offset);
+    a->mark->status = CORRAL_OK;
+    a->mark->age_ms = now - copy.made;
+  }
+  crl_near_copy_clean(&copy);
+  return knows;
+}
+
+static void keep_near(crl_station *station, const asked *a, int64_t looked) {
+  uint8_t *payload = station->near != NULL && a->mark->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
+  if (payload == NULL) return;
+  crl_record_put(payload, a->mark->hard, 8);
+  crl_record_put(payload + 8, a->mark->soft, 8);
+  payload[16] = (uint8_t)a->mark->changed;
+  crl_bytes *bytes = crl_bytes_wrap(payload, PAYLOAD, free, payload);
+  if (bytes == NULL) {
+    free(payload);
+    return;
+  }
+  crl_near_copy copy = {.bytes = bytes, .size = PAYLOAD, .kind = CRL_KIND_MARK, .looked = looked, .made = looked - a->mark->age_ms,
+                        .fresh_until = looked + life, .ttl = life};
+  crl_near_put(station->near, a->hash, a->key.stored, a->key.stored_len, &copy, a->ticket);
+  crl_bytes_unref(bytes);
+}
+
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
-static int fetch(crl_station *station, crl_mark **wanted, crl_key *keys, corral_op *ops, size_t count, int64_t deadline) {
-  size_t made = 0;
-  int status = CORRAL_OK;
-  while (made < count && status == CORRAL_OK) {
-    status = crl_marks_key(&keys[made], station, wanted[made]->name, wanted[made]->len);
-    if (status != CORRAL_OK) break;
-    ops[made] = (corral_op){.verb = CORRAL_VERB_GET, .key = keys[made].stored, .key_len = keys[made].stored_len};
-    made++;
+/* The marks that are wanted, with their keys, less those that the near tier knows. CORRAL_ENOMEM. */
+static int list_asked(crl_station *station, crl_marks *marks, int64_t near_ms, asked *list, size_t *count) {
+  int64_t now = crl_env_now_ms();
+  *count = 0;
+  for (size_t i = 0; i < marks->count; i++) {
+    asked *a = &list[*count];
+    if (marks->mark[i].status != CRL_MARK_WANTED) continue;
+    a->mark = &marks->mark[i];
+    if (crl_marks_key(&a->key, station, a->mark->name, a->mark->len) != CORRAL_OK) return CORRAL_ENOMEM;
+    a->hash = crl_key_hash(&a->key);
+    if (find_near(station, a, near_ms, now)) crl_key_clean(&a->key);
+    else ++*count;
   }
-  if (status == CORRAL_OK) crl_pool_perform(station->pool, ops, count, deadline);
-  for (size_t i = 0; i < made; i++) {
-    if (status == CORRAL_OK) crl_marks_got(wanted[i], &keys[i], &ops[i]);
-    crl_key_clean(&keys[i]);
+  return CORRAL_OK;
+}
+
+static int ask_store(crl_station *station, asked *list, corral_op *ops, size_t count, int64_t deadline) {
+  int64_t looked = crl_env_now_ms();
+  int status = CORRAL_OK, watched = station->near != NULL && station->watch != NULL && crl_watch_up(station->watch);
+  for (size_t i = 0; i < count; i++) {
+    ops[i] = (corral_op){.verb = CORRAL_VERB_GET, .flags = watched ? CORRAL_OP_WATCH : 0, .key = list[i].key.stored, .key_len = list[i].key.stored_len};
+    if (station->near != NULL) list[i].ticket = crl_near_ticket(station->near, list[i].hash);
+  }
+  crl_pool_perform(station->pool, ops, count, deadline);
+  for (size_t i = 0; i < count; i++) {
+    crl_mark *mark = list[i].mark;
+    crl_marks_got(mark, &list[i].key, &ops[i]);
+    keep_near(station, &list[i], looked);
+    if (mark->status != CORRAL_OK && mark->status != CORRAL_EMISS && status == CORRAL_OK) status = mark->status;
   }
   return status;
 }
 
-/* One after the other where there is no memory for arrays of them all. */
-int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t deadline, corral_error *error) {
+static size_t count_wanted(const crl_marks *marks) {
   size_t count = 0;
   for (size_t i = 0; i < marks->count; i++) count += marks->mark[i].status == CRL_MARK_WANTED;
-  if (count == 0) return CORRAL_OK;
-  crl_mark **wanted = crl_alloc(count * sizeof(crl_mark *));
-  crl_key *keys = crl_alloc(count * sizeof *keys);
-  corral_op *ops = crl_alloc(count * sizeof *ops);
-  int status = CORRAL_ENOMEM;
-  if (wanted != NULL && keys != NULL && ops != NULL) {
-    count = 0;
-    for (size_t i = 0; i < marks->count; i++)
-      if (marks->mark[i].status == CRL_MARK_WANTED) wanted[count++] = &marks->mark[i];
-    status = fetch(station, wanted, keys, ops, count, deadline);
-    for (size_t i = 0; i < count && status == CORRAL_OK; i++)
-      if (wanted[i]->status != CORRAL_OK && wanted[i]->status != CORRAL_EMISS) status = wanted[i]->status;
-  }
-  free(wanted);
-  free(keys);
+  return count;
+}
+
+static int fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, int asks) {
+  size_t wanted = count_wanted(marks), count = 0;
+  if (wanted == 0) return CORRAL_OK;
+  asked *list = crl_alloc(wanted * sizeof *list);
+  corral_op *ops = crl_alloc(wanted * sizeof *ops);
+  int status = list == NULL || ops == NULL ? CORRAL_ENOMEM : list_asked(station, marks, near_ms, list, &count);
+  if (status == CORRAL_OK && count > 0) status = asks ? ask_store(station, list, ops, count, deadline) : CORRAL_EMISS;
+  for (size_t i = 0; i < count; i++) crl_key_clean(&list[i].key);
+  free(list);
   free(ops);
+  return status;
+}
+
+int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error) {
+  int status = fetch(station, marks, near_ms, deadline, 1);
   return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
 }
+
+int crl_marks_near(crl_station *station, crl_marks *marks, int64_t near_ms) { return fetch(station, marks, near_ms, 0, 0) == CORRAL_OK; }
 
 /* ---- making ---------------------------------------------------------------------------------------------- */
 
@@ -242,7 +303,7 @@ int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *befor
     const crl_mark *mark = crl_marks_find(before, tags->tag[i].name, tags->tag[i].len);
     if ((mark == NULL || mark->status != CORRAL_OK) && !crl_marks_want(&now, tags->tag[i].name, tags->tag[i].len)) status = CORRAL_ENOMEM;
   }
-  if (status == CORRAL_OK) status = crl_marks_fetch(station, &now, began + station->op_ms, error);
+  if (status == CORRAL_OK) status = crl_marks_fetch(station, &now, 0, began + station->op_ms, error);
   if (status == CORRAL_OK) status = stamp_all(station, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
   crl_marks_clean(&now);
   return status;
@@ -261,19 +322,29 @@ static int put_new(crl_station *station, const crl_key *key, const crl_mark *mar
   return status;
 }
 
+/* This process's own copy of the mark; and where the store could not be told, it will be, when it is back: without its mark a value is void. */
+static void forget(crl_station *station, const crl_key *key, int status) {
+  int64_t now = crl_env_now_ms();
+  if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) crl_held_keep(station->held, key->stored, key->stored_len, NULL, 0, now, now);
+}
+
 int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error) {
   crl_mark mark = {.len = (uint8_t)len, .changed = 1};
   crl_key key;
   if (len > 0) memcpy(mark.name, name, len);
+  int status = crl_marks_key(&key, station, name, len);
+  if (status != CORRAL_OK) return crl_status_plain(error, status);
   if (only_expire) {
-    int status = under_lease(station, &mark, 1);
+    status = under_lease(station, &mark, 1);
+    forget(station, &key, CORRAL_OK);
+    crl_key_clean(&key);
     return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
   }
   mark.hard = draw();
   mark.soft = draw();
-  int status = crl_marks_key(&key, station, name, len);
-  if (status != CORRAL_OK) return crl_status_plain(error, status);
   status = put_new(station, &key, &mark, error);
+  forget(station, &key, status);
   crl_key_clean(&key);
   return status;
 }

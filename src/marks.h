@@ -33,8 +33,11 @@ typedef enum crl_standing { CRL_STANDS = 0, CRL_STANDS_EXPIRED, CRL_STANDS_VOID 
 int crl_marks_want(crl_marks *marks, const void *name, size_t len);
 int crl_marks_want_all(crl_marks *marks, const crl_tags *tags);
 const crl_mark *crl_marks_find(const crl_marks *marks, const void *name, size_t len);
-/* Asks the store for all that are wanted, in one batch, by `deadline`. CORRAL_OK, or the first error. */
-int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t deadline, corral_error *error);
+/* Asks for all that are wanted: the near tier, when what it knows is not older than near_ms (0 or less: not at all), and the store, in one
+ * batch, by `deadline`. CORRAL_OK, or the first error. */
+int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error);
+/* The near tier alone: 0 when it doesn't know them all. */
+int crl_marks_near(crl_station *station, crl_marks *marks, int64_t near_ms);
 /* What the marks, all of them read, say of a value with these tags. */
 crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags);
 void crl_marks_forget(crl_marks *marks);

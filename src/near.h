@@ -23,6 +23,7 @@ typedef struct crl_near_copy {
   int64_t fresh_until, swr_until, sie_until;
   int64_t ttl;          /* its whole fresh life */
   uint64_t cost_us;
+  uint64_t version;
 } crl_near_copy;
 
 /* `most`: bytes of all copies, with their keys and a fixed overhead each. NULL without memory. No thread. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "env.h"
+#include "extras.h"
 #include "policy.h"
 #include "record.h"
 
@@ -34,18 +35,56 @@ static corral_op op_of(const batch *b, size_t i, corral_verb verb) {
   return (corral_op){.verb = verb, .key = b->entries[i].key, .key_len = b->entries[i].key_len, .token = b->tokens[i]};
 }
 
+/* The tags of a record, malloc'ed; NULL when it has none that can be read. */
+static crl_tags *tags_of(const crl_bytes *record) {
+  crl_envelope envelope;
+  const void *validator;
+  size_t len;
+  if (crl_envelope_read(record->data, record->size, NULL, 0, &envelope) != CORRAL_OK || envelope.extras_len == 0) return NULL;
+  crl_tags *tags = crl_alloc(sizeof *tags);
+  if (tags != NULL && crl_extras_read(record->data + envelope.extras_at, envelope.extras_len, tags, &validator, &len) && tags->count > 0) return tags;
+  free(tags);
+  return NULL;
+}
+
+/* It has tags whose marks could not be asked for when it was made: whether they have changed since its compute began, nobody knows. */
+static int is_unstamped(const crl_bytes *record) {
+  int some = 0;
+  crl_tags *tags = tags_of(record);
+  for (size_t i = 0; tags != NULL && i < tags->count; i++) some |= tags->tag[i].hard == 0;
+  free(tags);
+  return some;
+}
+
+typedef struct tag_name {
+  const void *name;
+  size_t len;
+} tag_name;
+
+static int carries(void *arg, const crl_bytes *record) {
+  const tag_name *wanted = arg;
+  crl_tags *tags = tags_of(record);
+  int found = tags != NULL && crl_tags_find(tags, wanted->name, wanted->len) != NULL;
+  free(tags);
+  return found;
+}
+
+void crl_offer_void(crl_offer *offer, const void *tag, size_t len) {
+  tag_name wanted = {tag, len};
+  crl_held_drop_if(offer->held, carries, &wanted);
+}
+
 /* What the store has is from before this entry's compute began, or nothing. */
 static int is_newer(const crl_held_entry *entry, const corral_op *claimed, int64_t now) {
   corral_header header;
-  crl_envelope stored;
+  crl_envelope stored, ours;
   if (claimed->found == NULL || crl_record_read(claimed->found, claimed->found_len, &header) != CORRAL_OK) return 0;
   if (header.flags != 0) return 0;
+  if (crl_envelope_read(entry->record->data, entry->record->size, NULL, 0, &ours) != CORRAL_OK || is_unstamped(entry->record)) return 0;
   if (claimed->life_ms == 0 || claimed->found_len <= CORRAL_HEADER) return 1;
-  crl_envelope ours;
-  if (crl_envelope_read(entry->record->data, entry->record->size, NULL, 0, &ours) != CORRAL_OK ||
-      crl_envelope_read(claimed->found, claimed->found_len, ours.key, ours.key_len, &stored) != CORRAL_OK)
+  if (crl_envelope_read(claimed->found, claimed->found_len, ours.key, ours.key_len, &stored) != CORRAL_OK)
     return 0;
-  if (claimed->life_ms < 0) return 0;
+  if (claimed->life_ms < 0 || (ours.version != 0 && ours.version < stored.version)) return 0;
   int64_t age = crl_policy_hard_ttl(stored.ttl_ms, stored.swr_ms, stored.sie_ms) - claimed->life_ms;
   return age > now - entry->began;
 }

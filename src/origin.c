@@ -128,17 +128,29 @@ static int64_t next_look(const crl_origin *origin, crl_rank rank, unsigned looks
   return crl_env_now_ms() + (crl_policy_backoff(origin->options.poll_ms, origin->options.poll_max_ms, looks, dice) << rank);
 }
 
-int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, crl_slot *slot, int *waited) {
+static void wake(void *nap) { crl_nap_wake(nap); }
+
+static void sleep_until(int64_t until, corral_ticket *ticket) {
+  crl_nap nap;
+  crl_leaver leaver;
+  crl_nap_init(&nap);
+  crl_ticket_join(ticket, &leaver, wake, &nap);
+  if (!crl_ticket_cancelled(ticket)) crl_nap_until(&nap, until);
+  crl_ticket_leave(ticket, &leaver);
+  crl_nap_clean(&nap);
+}
+
+int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ticket *ticket, crl_slot *slot, int *waited) {
   slot->fleet = 0;
-  *waited = !crl_gate_enter(origin->gate, rank, 0);
-  if (*waited && !crl_gate_enter(origin->gate, rank, until)) return CORRAL_EBUSY;
+  *waited = !crl_gate_enter(origin->gate, rank, 0, NULL);
+  if (*waited && !crl_gate_enter(origin->gate, rank, until, ticket)) return CORRAL_EBUSY;
   for (unsigned looks = 0; enter_fleet(origin, slot) != CORRAL_OK; looks++) {
     crl_gate_leave(origin->gate);
     *waited = 1;
     int64_t next = next_look(origin, rank, looks);
-    if (crl_env_now_ms() >= until) return CORRAL_EBUSY;
-    crl_env_sleep_until(next < until ? next : until);
-    if (!crl_gate_enter(origin->gate, rank, until)) return CORRAL_EBUSY;
+    if (crl_env_now_ms() >= until || crl_ticket_cancelled(ticket)) return CORRAL_EBUSY;
+    sleep_until(next < until ? next : until, ticket);
+    if (!crl_gate_enter(origin->gate, rank, until, ticket)) return CORRAL_EBUSY;
   }
   return CORRAL_OK;
 }

@@ -34,8 +34,8 @@ void crl_origin_free(crl_origin *origin);
 /* True when there is a limit. */
 int crl_origin_limits(const crl_origin *origin);
 /* CORRAL_OK: *slot is held, to be given to crl_origin_leave. CORRAL_EBUSY: none was free until `until` (crl_env_now_ms); one that has
- * passed means: only try. *waited tells whether it was full at first. Blocks; any thread. */
-int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, crl_slot *slot, int *waited);
+ * passed means: only try. *waited tells whether it was full at first. EBUSY also when `ticket` (may be NULL) is cancelled. Blocks; any thread. */
+int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ticket *ticket, crl_slot *slot, int *waited);
 void crl_origin_leave(crl_origin *origin, crl_slot *slot);
 
 #endif

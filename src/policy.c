@@ -90,6 +90,12 @@ int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t 
   return ttl_ms - (int64_t)(dice % ((uint64_t)jitter_span(policy, ttl_ms) + 1));
 }
 
+uint64_t crl_policy_mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
 int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms) { return ttl_ms - jitter_span(policy, ttl_ms); }
 
 int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms) {

@@ -26,6 +26,8 @@ int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t 
 int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms);
 /* The lease for a key whose rebuild usually costs so much (0: unknown): 4 times that, within lease_min_ms and lease_ms. */
 int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms);
+/* Numbers in a row, mixed to random ones: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+uint64_t crl_policy_mix(uint64_t number);
 /* True when a value with `left_ms` of its fresh life of `ttl_ms` is to be rebuilt now, ahead of time: by early_pct, or by chance, P =
  * exp(-left / (beta * cost)). Source: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015. */
 int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us, uint64_t dice);

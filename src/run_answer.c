@@ -3,15 +3,16 @@
 #include "run.h"
 #include "status.h"
 
-static crl_outcome stored_outcome(const crl_run *r, corral_how how) {
-  crl_outcome outcome = {.status = CORRAL_OK, .how = how, .age_ms = r->age_ms};
+static crl_outcome stored_outcome(crl_run *r, corral_how how) {
+  crl_outcome outcome = {.status = CORRAL_OK, .how = how, .age_ms = r->age_ms, .version = r->envelope.version};
   if (how != CORRAL_STALE && r->envelope.kind == CRL_KIND_NEGATIVE) {
     outcome.status = crl_status_plain(&outcome.error, CORRAL_ENOTFOUND);
     return outcome;
   }
-  outcome.bytes = crl_bytes_ref(r->found);
-  outcome.offset = r->envelope.payload_at;
-  outcome.size = r->envelope.payload_len;
+  int status = crl_run_plain(r, &outcome.bytes, &outcome.offset);
+  outcome.size = r->envelope.plain_len;
+  if (status == CORRAL_OK) crl_bytes_ref(outcome.bytes);
+  else outcome.status = crl_status_plain(&outcome.error, status);
   return outcome;
 }
 
@@ -24,14 +25,14 @@ static crl_outcome failed_outcome(int32_t code, const char *text, size_t text_si
 }
 
 static crl_outcome computed_outcome(const crl_run *r) {
-  crl_outcome outcome = {.status = CORRAL_OK, .how = CORRAL_COMPUTED, .kept = (corral_kept)r->flight.kept};
+  crl_outcome outcome = {.status = CORRAL_OK, .how = CORRAL_COMPUTED, .kept = (corral_kept)r->flight.kept, .version = r->fill.version};
   if (r->fill.filled == CRL_FILLED_NEGATIVE) {
     outcome.status = crl_status_plain(&outcome.error, CORRAL_ENOTFOUND);
     return outcome;
   }
-  outcome.bytes = crl_bytes_ref(r->made);
-  outcome.offset = crl_envelope_payload_at(r->key.whole_len);
-  outcome.size = r->made->size - outcome.offset;
+  outcome.bytes = crl_bytes_ref(r->product.plain);
+  outcome.offset = r->product.at;
+  outcome.size = r->product.size;
   return outcome;
 }
 
@@ -43,7 +44,7 @@ static crl_outcome error_outcome(const crl_run *r) {
   return outcome;
 }
 
-static crl_outcome build_outcome(const crl_run *r, int64_t retry_left) {
+static crl_outcome build_outcome(crl_run *r, int64_t retry_left) {
   switch ((crl_answer)r->flight.answer) {
     case CRL_ANSWER_STORED: return stored_outcome(r, r->flight.looks > 0 ? CORRAL_JOINED : CORRAL_FRESH);
     case CRL_ANSWER_STALE: return stored_outcome(r, CORRAL_STALE);
@@ -75,6 +76,7 @@ static void count_answer(crl_run *r) {
 void crl_run_lend_stale(crl_run *r) {
   if (r->entry == NULL || r->found == NULL || r->flight.sie_until <= crl_env_now_ms()) return;
   crl_outcome stale = stored_outcome(r, CORRAL_STALE);
+  if (stale.status != CORRAL_OK) return;
   crl_herd_interim(r->entry, &stale, 0, r->flight.sie_until);
   crl_bytes_unref(stale.bytes);
 }
@@ -85,6 +87,7 @@ static int serves_meanwhile(const crl_run *r) { return r->flight.answer == CRL_A
 /* An error is its caller's own: the others' deadlines are later, or they can do what this one could not. */
 static void publish(crl_run *r) {
   if (r->entry == NULL) return;
+  if (r->flight.made == CRL_MADE_PASS) crl_herd_pass(r->entry);
   if (r->flight.answer == CRL_ANSWER_ERROR) crl_herd_give_up(r->entry);
   else if (serves_meanwhile(r) && (r->flight.leased || r->flight.refresh))
     crl_herd_interim(r->entry, &r->answer, r->flight.early ? r->flight.fresh_until : r->flight.swr_until,
@@ -103,6 +106,7 @@ void crl_run_conclude(crl_run *r) {
   if (serves_meanwhile(r) && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE) {
     crl_bytes_unref(r->answer.bytes);
     r->answer = computed_outcome(r);
+    if (r->entry != NULL && r->flight.made == CRL_MADE_PASS) crl_herd_pass(r->entry);
     if (r->entry != NULL) crl_herd_land(r->entry, &r->answer);
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "env.h"
+#include "pack.h"
 #include "record.h"
 #include "run.h"
 #include "status.h"
@@ -14,20 +15,29 @@ static corral_op new_op(crl_run *r, corral_verb verb) {
 }
 
 /* Operations that end a flight still get their time when the call's own is over. */
-static void perform(crl_run *r, corral_op *op, int ends_flight) {
-  int64_t deadline = r->flight.plan.deadline;
-  if (ends_flight || r->flight.answered || r->flight.last_look) deadline = crl_env_now_ms() + r->station->op_ms;
-  crl_pool_perform(r->station->pool, op, 1, deadline);
+static int64_t limit_of(const crl_run *r, int ends_flight) {
+  return ends_flight || r->flight.answered || r->flight.last_look ? crl_env_now_ms() + r->station->op_ms : r->flight.plan.deadline;
+}
+
+static void perform(crl_run *r, corral_op *op, size_t count, int ends_flight) {
+  crl_pool_perform(r->station->pool, op, count, limit_of(r, ends_flight));
   if (op->status < 0 && op->status != CORRAL_EMISS && op->status != CORRAL_EBUSY && op->status != CORRAL_ELOST)
     crl_run_emit(r, op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN : CORRAL_EVENT_STORE_ERROR,
          r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
 }
 
+/* What was read of a record before is of another one. */
+static void change_found(crl_run *r, crl_bytes *bytes) {
+  crl_bytes_unref(r->found);
+  crl_bytes_unref(r->plain);
+  r->found = bytes;
+  r->plain = NULL;
+}
+
 /* Keeps what a look found, unless it is the header alone of a payload that is at hand. */
 static int keep_found(crl_run *r, corral_op *op) {
   if (op->found == NULL) {
-    crl_bytes_unref(r->found);
-    r->found = NULL;
+    change_found(r, NULL);
     return CORRAL_EMISS;
   }
   int status = crl_record_read(op->found, op->found_len, &r->header);
@@ -40,9 +50,25 @@ static int keep_found(crl_run *r, corral_op *op) {
     if (op->found_free != NULL) op->found_free(op->found_owner);
     return CORRAL_ENOMEM;
   }
-  crl_bytes_unref(r->found);
-  r->found = bytes;
+  change_found(r, bytes);
   return CORRAL_OK;
+}
+
+int crl_run_plain(crl_run *r, crl_bytes **bytes, size_t *offset) {
+  const crl_envelope *envelope = &r->envelope;
+  *offset = envelope->payload_at;
+  *bytes = r->found;
+  if (envelope->encoding == CRL_ENCODING_PLAIN) return CORRAL_OK;
+  *offset = 0;
+  *bytes = r->plain;
+  if (r->plain != NULL) return CORRAL_OK;
+  uint8_t *plain = crl_alloc(envelope->plain_len + 1);
+  if (plain == NULL) return CORRAL_ENOMEM;
+  int whole = crl_unpack(r->found->data + envelope->payload_at, envelope->payload_len, plain, envelope->plain_len);
+  r->plain = whole ? crl_bytes_wrap(plain, envelope->plain_len, free, plain) : NULL;
+  if (r->plain == NULL) free(plain);
+  *bytes = r->plain;
+  return r->plain != NULL ? CORRAL_OK : whole ? CORRAL_ENOMEM : CORRAL_ECORRUPT;
 }
 
 static int is_ours(const crl_run *r) { return r->has_token && memcmp(r->header.token, r->token, CORRAL_TOKEN) == 0; }
@@ -60,10 +86,65 @@ void crl_run_note_cost(crl_run *r, int64_t cost_us) {
   if (atomic_load_explicit(cost_slot(r), memory_order_relaxed) != slot) atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
 }
 
+/* The tags of what was found, and what their marks say of it. A value without the tag of the whole namespace, where each has one, may be from
+ * before that was invalidated. */
+static int read_tags(crl_run *r, crl_standing *standing) {
+  const crl_envelope *envelope = &r->envelope;
+  *standing = CRL_STANDS;
+  r->has_tags = 0;
+  r->validator = NULL;
+  r->validator_len = 0;
+  if (envelope->extras_len > 0) {
+    if (r->tags == NULL && (r->tags = crl_alloc(sizeof *r->tags)) == NULL) return CORRAL_ENOMEM;
+    if (!crl_extras_read(r->found->data + envelope->extras_at, envelope->extras_len, r->tags, &r->validator, &r->validator_len)) return CORRAL_ECORRUPT;
+    r->has_tags = r->tags->count > 0;
+  }
+  if (r->station->generation && (!r->has_tags || crl_tags_find(r->tags, "", 0) == NULL)) *standing = CRL_STANDS_VOID;
+  if (!r->has_tags || *standing == CRL_STANDS_VOID) return CORRAL_OK;
+  if (!crl_marks_want_all(&r->marks, r->tags)) return CORRAL_ENOMEM;
+  int status = crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, limit_of(r, 0), &r->error);
+  if (status == CORRAL_OK) *standing = crl_marks_judge(&r->marks, r->tags);
+  return status;
+}
+
+static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look *look) {
+  const crl_envelope *envelope = &r->envelope;
+  crl_lives lives = crl_policy_judge(envelope, expired, op->life_ms, crl_env_wall_ms());
+  r->age_ms = lives.age;
+  crl_run_note_cost(r, (int64_t)envelope->cost_us);
+  if (envelope->kind == CRL_KIND_PASS) {
+    look->pass = lives.fresh > 0;
+    return;
+  }
+  look->has_value = 1;
+  look->ttl = envelope->ttl_ms;
+  look->cost_us = envelope->cost_us;
+  look->lives = lives;
+}
+
+/* What the flight is told of a payload. */
+static int look_at_payload(crl_run *r, const corral_op *op, crl_look *look) {
+  crl_standing standing = CRL_STANDS;
+  int status = crl_envelope_read(r->found->data, r->found->size, r->key.whole, r->key.whole_len, &r->envelope);
+  if (status == CORRAL_OK && r->envelope.kind == CRL_KIND_MARK) status = CORRAL_EFOREIGN;
+  if (status == CORRAL_OK) status = read_tags(r, &standing);
+  if (status == CORRAL_OK) {
+    r->stored_version = r->envelope.version;
+    r->is_void = standing == CRL_STANDS_VOID;
+    if (!r->is_void) look_at_value(r, op, (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
+  } else if (status == CORRAL_ECORRUPT) {
+    crl_run_emit(r, CORRAL_EVENT_CORRUPT, NULL);
+    return CORRAL_OK;
+  }
+  return status;
+}
+
 /* What the flight is told of a look. */
 static int judge(crl_run *r, corral_op *op, crl_look *look) {
   memset(look, 0, sizeof *look);
   memset(&r->header, 0, sizeof r->header);
+  r->is_void = 0;
+  r->stored_version = 0;
   int status = keep_found(r, op);
   if (status == CORRAL_EMISS) return CORRAL_OK;
   if (status != CORRAL_OK) return status;
@@ -75,19 +156,7 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
   }
   if (r->header.state == CORRAL_VERDICT) look->retry_left = until;
   look->failures = r->header.failures;
-  if (r->found == NULL || op->life_ms == 0) return CORRAL_OK;
-  status = crl_envelope_read(r->found->data, r->found->size, r->key.whole, r->key.whole_len, &r->envelope);
-  if (status == CORRAL_OK) {
-    look->has_value = 1;
-    look->ttl = r->envelope.ttl_ms;
-    look->cost_us = r->envelope.cost_us;
-    crl_run_note_cost(r, (int64_t)r->envelope.cost_us);
-    look->lives = crl_policy_judge(&r->envelope, r->header.flags & CORRAL_FLAG_EXPIRED, op->life_ms, crl_env_wall_ms());
-    r->age_ms = look->lives.age;
-  } else if (status == CORRAL_ECORRUPT) {
-    crl_run_emit(r, CORRAL_EVENT_CORRUPT, NULL);
-  }
-  return status == CORRAL_EFOREIGN ? status : CORRAL_OK;
+  return r->found == NULL || op->life_ms == 0 ? CORRAL_OK : look_at_payload(r, op, look);
 }
 
 /* What this process remembers of a failure, for a look that the store didn't answer. */
@@ -102,17 +171,47 @@ static void recall_verdict(crl_run *r, crl_look *look) {
   crl_bytes_unref(entry.record);
 }
 
+/* The key and, where each value has its tag, the mark of the whole namespace: one round trip. */
+static int look(crl_run *r, crl_told *told) {
+  crl_key mark_key;
+  corral_op ops[2] = {new_op(r, CORRAL_VERB_GET)};
+  size_t count = 1;
+  crl_marks_forget(&r->marks);
+  if (r->station->generation) {
+    if (!crl_marks_want(&r->marks, "", 0) || crl_marks_key(&mark_key, r->station, "", 0) != CORRAL_OK) return CORRAL_ENOMEM;
+    ops[1] = (corral_op){.verb = CORRAL_VERB_GET, .key = mark_key.stored, .key_len = mark_key.stored_len};
+    count = 2;
+  }
+  if ((r->watches || r->station->near != NULL) && r->station->watch != NULL && crl_watch_up(r->station->watch)) ops[0].flags = CORRAL_OP_WATCH;
+  perform(r, ops, count, 0);
+  int status = ops[0].status;
+  if (count == 2) {
+    crl_mark *mark = &r->marks.mark[0];
+    crl_marks_got(mark, &mark_key, &ops[1]);
+    if (mark->status != CORRAL_OK && mark->status != CORRAL_EMISS) status = mark->status;
+    crl_key_clean(&mark_key);
+  }
+  if (status == CORRAL_OK || status == CORRAL_EMISS) {
+    int judged = judge(r, &ops[0], &told->look);
+    told->look.watched = r->watches && (ops[0].flags & CORRAL_OP_WATCHED) != 0;
+    return judged == CORRAL_OK ? status : judged;
+  }
+  if (ops[0].found_free != NULL) ops[0].found_free(ops[0].found_owner);
+  return status;
+}
+
 void crl_run_get(crl_run *r, crl_told *told) {
   if (r->flight.looks > 0) crl_run_emit(r, CORRAL_EVENT_POLL, NULL);
-  corral_op op = new_op(r, CORRAL_VERB_GET);
-  perform(r, &op, 0);
-  told->status = op.status;
-  if (op.status != CORRAL_OK && op.status != CORRAL_EMISS) {
+  int keeps = r->station->near != NULL && r->policy.near_ms > 0;
+  int64_t looked = crl_env_now_ms();
+  uint64_t ticket = keeps ? crl_near_ticket(r->station->near, r->hash) : 0;
+  told->status = look(r, told);
+  if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) {
+    memset(&told->look, 0, sizeof told->look);
     recall_verdict(r, &told->look);
     return;
   }
-  int status = judge(r, &op, &told->look);
-  if (status != CORRAL_OK) told->status = status;
+  if (keeps && told->look.lives.fresh > 0) crl_run_keep_near(r, &told->look, ticket, looked);
   if (r->flight.looks == 0 && told->look.lives.fresh == 0 && told->look.lives.swr == 0 && !r->flight.on_host)
     crl_run_emit(r, CORRAL_EVENT_MISS, NULL);
 }
@@ -128,14 +227,15 @@ void crl_run_claim(crl_run *r, crl_told *told) {
   r->has_token = 1;
   crl_env_holder(wish.note, sizeof wish.note);
   wish.cost_ms = r->found != NULL && r->flight.has_value ? (uint32_t)(r->envelope.cost_us / 1000) : recall_cost(r);
+  r->lease_ms = crl_policy_lease(&r->policy, wish.cost_ms);
   crl_record_write(&wish, header);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
-  op.lease_ms = r->policy.lease_ms;
+  op.lease_ms = r->lease_ms;
   op.record = header;
   op.record_len = sizeof header;
   op.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
   r->claim_sent = crl_env_now_ms();
-  perform(r, &op, 0);
+  perform(r, &op, 1, 0);
   told->status = op.status;
   if (op.status != CORRAL_OK && op.status != CORRAL_EBUSY) {
     recall_verdict(r, &told->look);
@@ -146,13 +246,24 @@ void crl_run_claim(crl_run *r, crl_told *told) {
   else if (status != CORRAL_OK) told->status = status;
 }
 
+/* What is not modified is renewed where it is, if it is still there and the store can. */
+static corral_op settle(crl_run *r) {
+  corral_op op = new_op(r, CORRAL_VERB_RENEW);
+  op.ttl_ms = r->product.renew_ttl;
+  if (op.ttl_ms > 0) perform(r, &op, 1, 1);
+  if (op.ttl_ms > 0 && op.status != CORRAL_EMISS && op.status != CORRAL_EUNSUPPORTED) return op;
+  op = new_op(r, CORRAL_VERB_SETTLE);
+  op.record = r->product.record->data;
+  op.record_len = r->product.record->size;
+  op.ttl_ms = r->product.hard_ttl;
+  perform(r, &op, 1, 1);
+  return op;
+}
+
 void crl_run_settle(crl_run *r, crl_told *told) {
-  corral_op op = new_op(r, CORRAL_VERB_SETTLE);
-  op.record = r->made->data;
-  op.record_len = r->made->size;
-  op.ttl_ms = r->hard_ttl;
-  perform(r, &op, 1);
+  corral_op op = settle(r);
   told->status = op.status;
+  if (r->station->near != NULL) crl_near_drop(r->station->near, r->hash);
   switch (op.status) {
     case CORRAL_OK: crl_run_emit(r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL, NULL); break;
     case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
@@ -160,7 +271,7 @@ void crl_run_settle(crl_run *r, crl_told *told) {
   }
   if (op.status == CORRAL_OK) crl_held_drop(r->station->held, op.key, op.key_len);
   if (op.status == CORRAL_OK) crl_held_drop(r->station->verdicts, op.key, op.key_len);
-  if (op.status == CORRAL_EUNAVAILABLE || op.status == CORRAL_EUNKNOWN) crl_run_hold(r);
+  if ((op.status == CORRAL_EUNAVAILABLE || op.status == CORRAL_EUNKNOWN) && !r->fill.pass) crl_run_hold(r);
 }
 
 /* A verdict's key outlives its rule, so that the next failure knows how many came before. */
@@ -183,15 +294,60 @@ corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t 
 void crl_run_release(crl_run *r, crl_told *told) {
   uint8_t header[CORRAL_HEADER];
   corral_op op = crl_run_release_op(r, header, r->flight.retry_ms, r->fill.text, r->fill.code);
-  perform(r, &op, 1);
+  perform(r, &op, 1, 1);
   told->status = op.status;
+}
+
+/* ---- around the compute ---------------------------------------------------------------------------------- */
+
+void crl_run_lend_old(crl_run *r) {
+  crl_bytes *bytes;
+  size_t offset;
+  crl_old *old = &r->fill.old;
+  if (!r->flight.has_value || r->is_void || r->found == NULL || r->envelope.kind != CRL_KIND_VALUE) return;
+  if (crl_run_plain(r, &bytes, &offset) != CORRAL_OK) return;
+  *old = (crl_old){.data = bytes->data + offset, .size = r->envelope.plain_len, .validator = r->validator, .validator_len = r->validator_len,
+                   .tags = r->has_tags ? r->tags : NULL, .version = r->envelope.version, .ttl_ms = r->envelope.ttl_ms,
+                   .swr_ms = r->envelope.swr_ms, .sie_ms = r->envelope.sie_ms};
+}
+
+static int add_tag_of_all(corral_fill *fill) {
+  if (fill->tags == NULL && (fill->tags = crl_alloc(sizeof *fill->tags)) == NULL) return 0;
+  return crl_tags_add(fill->tags, "", 0) != NULL;
+}
+
+static crl_made stamp_tags(crl_run *r) {
+  corral_error why;
+  if (r->fill.tags == NULL) return CRL_MADE_VALUE;
+  if (!r->flight.leased) return CRL_MADE_VALUE; /* without versions it is for this process alone: see offer.c */
+  int status = crl_marks_stamp(r->station, r->fill.tags, &r->marks, crl_env_now_ms() - r->claim_sent, &why);
+  if (status == CORRAL_OK) return CRL_MADE_VALUE;
+  crl_run_emit(r, status == CORRAL_ELOST ? CORRAL_EVENT_FENCED : CORRAL_EVENT_UNSTORED, status == CORRAL_ELOST ? NULL : why.text);
+  return status == CORRAL_ELOST ? CRL_MADE_FENCED : CRL_MADE_UNKEPT;
+}
+
+/* Before the record is made. CRL_MADE_VALUE: nothing is against storing it. */
+crl_made crl_run_stamp(crl_run *r) {
+  corral_fill *fill = &r->fill;
+  if (fill->filled == CRL_FILLED_FAILURE || fill->filled == CRL_FILLED_NOT) return CRL_MADE_VALUE;
+  if (!crl_fill_inherit(fill) || (r->station->generation && !add_tag_of_all(fill))) {
+    corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
+    return CRL_MADE_VALUE;
+  }
+  if (fill->version != 0 && fill->version < r->stored_version) {
+    snprintf(fill->text, sizeof fill->text, "a later version than what was computed is stored");
+    return CRL_MADE_OLDER;
+  }
+  if (fill->filled == CRL_FILLED_NEGATIVE && !crl_quota_take(&r->station->negatives, r->policy.negative_ttl_ms, crl_env_now_ms()))
+    return CRL_MADE_UNKEPT;
+  return stamp_tags(r);
 }
 
 /* ---- without the store ----------------------------------------------------------------------------------- */
 
 void crl_run_hold(crl_run *r) {
   crl_held_drop(r->station->verdicts, r->key.stored, r->key.stored_len);
-  crl_held_keep(r->station->held, r->key.stored, r->key.stored_len, r->made, r->hard_ttl, r->began, crl_env_now_ms());
+  crl_held_keep(r->station->held, r->key.stored, r->key.stored_len, r->product.record, r->product.hard_ttl, r->began, crl_env_now_ms());
   crl_run_emit(r, CORRAL_EVENT_HELD, NULL);
 }
 
@@ -213,18 +369,31 @@ void crl_run_hold_verdict(crl_run *r) {
   crl_bytes_unref(bytes);
 }
 
-void crl_run_held(crl_run *r, crl_told *told) {
+/* What it held, or a copy of the near tier, whatever its age within its lives. */
+static int find_held(crl_run *r, int64_t now) {
   crl_held_entry entry;
-  int64_t now = crl_env_now_ms();
-  told->status = CORRAL_EMISS;
-  if (!crl_held_find(r->station->held, r->key.stored, r->key.stored_len, now, &entry)) return;
+  if (!crl_held_find(r->station->held, r->key.stored, r->key.stored_len, now, &entry)) return 0;
   int status = crl_envelope_read(entry.record->data, entry.record->size, r->key.whole, r->key.whole_len, &r->envelope);
-  if (status != CORRAL_OK) {
-    crl_bytes_unref(entry.record);
-    return;
+  if (status == CORRAL_OK) {
+    change_found(r, entry.record);
+    r->age_ms = now - entry.made;
+    return 1;
   }
-  crl_bytes_unref(r->found);
-  r->found = entry.record;
-  r->age_ms = now - entry.made;
-  told->status = CORRAL_OK;
+  crl_bytes_unref(entry.record);
+  return 0;
+}
+
+static int find_near(crl_run *r, int64_t now) {
+  crl_near_copy copy;
+  if (!crl_run_find_near(r, &copy)) return 0;
+  change_found(r, crl_bytes_ref(copy.bytes));
+  r->envelope = (crl_envelope){.kind = copy.kind, .payload_at = copy.offset, .payload_len = copy.size, .plain_len = copy.size, .version = copy.version};
+  r->age_ms = now - copy.made;
+  crl_near_copy_clean(&copy);
+  return 1;
+}
+
+void crl_run_held(crl_run *r, crl_told *told) {
+  int64_t now = crl_env_now_ms();
+  told->status = find_held(r, now) || find_near(r, now) ? CORRAL_OK : CORRAL_EMISS;
 }

@@ -37,7 +37,7 @@ typedef struct actor {
 /* Enters, writes its name down, and leaves: the next one can only come after that. */
 static void *pass(void *arg) {
   actor *a = arg;
-  a->entered = crl_gate_enter(a->gate, a->rank, a->until);
+  a->entered = crl_gate_enter(a->gate, a->rank, a->until, NULL);
   if (!a->entered) return NULL;
   pthread_mutex_lock(&order_mutex);
   size_t at = strlen(order);
@@ -68,7 +68,7 @@ static crl_gate *gate_of(int64_t most, int64_t inside) {
   crl_gate *gate = crl_gate_new(most);
   assert_non_null(gate);
   order[0] = '\0';
-  for (int64_t i = 0; i < inside; i++) assert_true(crl_gate_enter(gate, CRL_RANK_COLD, 0));
+  for (int64_t i = 0; i < inside; i++) assert_true(crl_gate_enter(gate, CRL_RANK_COLD, 0, NULL));
   return gate;
 }
 
@@ -83,13 +83,13 @@ static void gate_end(crl_gate *gate) {
 static void so_many_enter_and_the_next_one_does_not(void **state) {
   (void)state;
   crl_gate *gate = gate_of(2, 0);
-  assert_true(crl_gate_enter(gate, CRL_RANK_WARM, 0));
-  assert_true(crl_gate_enter(gate, CRL_RANK_COLD, later(FAR)));
+  assert_true(crl_gate_enter(gate, CRL_RANK_WARM, 0, NULL));
+  assert_true(crl_gate_enter(gate, CRL_RANK_COLD, later(FAR), NULL));
   assert_int_equal(crl_gate_inside(gate), 2);
-  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, 0));
-  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, crl_env_now_ms()));
+  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, 0, NULL));
+  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, crl_env_now_ms(), NULL));
   crl_gate_leave(gate);
-  assert_true(crl_gate_enter(gate, CRL_RANK_EARLY, 0));
+  assert_true(crl_gate_enter(gate, CRL_RANK_EARLY, 0, NULL));
   crl_gate_leave(gate);
   crl_gate_leave(gate);
   gate_end(gate);
@@ -100,7 +100,7 @@ static void a_try_does_not_queue_whoever_waits(void **state) {
   actor waits;
   crl_gate *gate = gate_of(1, 1);
   come(&waits, gate, 'a', CRL_RANK_EARLY, later(FAR));
-  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++) assert_false(crl_gate_enter(gate, rank, 0));
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++) assert_false(crl_gate_enter(gate, rank, 0, NULL));
   assert_int_equal(crl_gate_waiting(gate, CRL_RANK_EARLY), 1);
   crl_gate_leave(gate);
   pthread_join(waits.thread, NULL);
@@ -169,7 +169,7 @@ static void who_runs_out_of_time_leaves_the_queue_to_the_others(void **state) {
   last = (actor){.gate = gate, .rank = CRL_RANK_COLD, .until = later(FAR), .name = 'c'};
   assert_int_equal(pthread_create(&last.thread, NULL, pass_behind, &last), 0);
   int64_t until = later(30);
-  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, until));
+  assert_false(crl_gate_enter(gate, CRL_RANK_COLD, until, NULL));
   assert_true(crl_env_now_ms() >= until);
   atomic_store(&hurried_left, 1);
   until_waiting(gate, CRL_RANK_COLD, 2);
@@ -184,7 +184,7 @@ static void a_queue_that_its_only_one_left_takes_the_next(void **state) {
   (void)state;
   actor next;
   crl_gate *gate = gate_of(1, 1);
-  assert_false(crl_gate_enter(gate, CRL_RANK_WARM, later(3)));
+  assert_false(crl_gate_enter(gate, CRL_RANK_WARM, later(3), NULL));
   come(&next, gate, 'n', CRL_RANK_WARM, later(FAR));
   crl_gate_leave(gate);
   pthread_join(next.thread, NULL);
@@ -201,7 +201,7 @@ static void *come_and_go(void *arg) {
   for (int i = 0; i < ROUNDS; i++) {
     /* some only try, some have a moment, some wait */
     int64_t until = i % 3 == 0 ? 0 : i % 3 == 1 ? later(1) : later(FAR);
-    if (!crl_gate_enter(a->gate, (crl_rank)((a->name + i) % CRL_RANKS), until)) {
+    if (!crl_gate_enter(a->gate, (crl_rank)((a->name + i) % CRL_RANKS), until, NULL)) {
       if (i % 3 == 2) atomic_fetch_add(&patient_refused, 1);
       continue;
     }

@@ -32,7 +32,7 @@ typedef struct waiter {
 
 static void *wait_for_it(void *arg) {
   waiter *w = arg;
-  w->result = crl_herd_wait(w->entry, w->deadline, &w->outcome);
+  w->result = crl_herd_wait(w->entry, &(crl_patience){.deadline = w->deadline}, &w->outcome);
   crl_entry_unref(w->entry);
   return NULL;
 }
@@ -158,7 +158,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
 static void *wait_or_lead(void *arg) {
   waiter *w = arg;
   int leads = 0;
-  w->result = crl_herd_wait(w->entry, w->deadline, &w->outcome);
+  w->result = crl_herd_wait(w->entry, &(crl_patience){.deadline = w->deadline}, &w->outcome);
   crl_entry_unref(w->entry);
   if (w->result != CRL_WAIT_GIVEN_UP) return NULL;
   crl_entry *entry = crl_herd_enter(w->herd, "k", 1, &leads);
@@ -169,7 +169,7 @@ static void *wait_or_lead(void *arg) {
     crl_herd_land(entry, &w->outcome);
     w->result = CRL_WAIT_LANDED;
   } else {
-    w->result = crl_herd_wait(entry, w->deadline, &w->outcome);
+    w->result = crl_herd_wait(entry, &(crl_patience){.deadline = w->deadline}, &w->outcome);
   }
   crl_entry_unref(entry);
   return NULL;
@@ -320,7 +320,7 @@ static void *roam(void *arg) {
       if (i % 11 == 0) crl_herd_give_up(entry);
       else crl_herd_land(entry, &outcome);
     } else {
-      crl_herd_wait(entry, later(FAR), &outcome);
+      crl_herd_wait(entry, &(crl_patience){.deadline = later(FAR)}, &outcome);
     }
     crl_bytes_unref(outcome.bytes);
     crl_entry_unref(entry);

@@ -124,7 +124,7 @@ static crl_hostlock *lock_of(const char *folder, const char *scope) {
 
 static int take(crl_hostlock *lock, const char *key, int *hold) { return crl_hostlock_take(lock, key, strlen(key), hold, NULL); }
 
-static void wait_until(crl_hostlock *lock, const char *key, int64_t until) { crl_hostlock_wait(lock, key, strlen(key), until); }
+static void wait_until(crl_hostlock *lock, const char *key, int64_t until) { crl_hostlock_wait(lock, key, strlen(key), until, NULL); }
 
 static void assert_held(crl_hostlock *lock, const char *key) {
   int hold = -1;

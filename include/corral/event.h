@@ -38,7 +38,10 @@
   X(HELD, "held", "a fill, or an invalidation, was kept for the return of the store")                           \
   X(HELD_HIT, "held_hit", "a value that this process holds was served while the store is away")                 \
   X(OFFERED, "offered", "what was held was stored when the store was back")                                     \
-  X(EARLY, "early", "a rebuild began before the fresh life ended")
+  X(EARLY, "early", "a rebuild began before the fresh life ended")                                              \
+  X(NEAR, "near", "a copy in this process answered, without a look at the store")                               \
+  X(PASS, "pass", "a compute said that its answer can't be cached")                                             \
+  X(OLDER, "older", "a computed value was not stored: what is stored has a later version")
 
 #ifdef __cplusplus
 extern "C" {

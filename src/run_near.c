@@ -1,0 +1,90 @@
+/* run_near.c: the near tier: answers from copies of this process, and copies of what looks found. */
+#include "env.h"
+#include "run.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+/* A copy may answer without a look at the store: young enough, and looked for since this process last knew all changes. */
+static int is_current(const crl_station *station, const crl_near_copy *copy, int64_t near_ms, int64_t now) {
+  return copy->looked + near_ms > now && copy->looked > atomic_load(&station->near_since) && copy->fresh_until > now;
+}
+
+/* What the copies of its tags' marks say; 0 also when there are none. */
+static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t near_ms) {
+  crl_marks marks = {0};
+  const void *validator;
+  size_t validator_len;
+  if (copy->extras == NULL) return !station->generation;
+  crl_tags *tags = crl_alloc(sizeof *tags);
+  int stands = tags != NULL && crl_extras_read(copy->extras->data, copy->extras->size, tags, &validator, &validator_len) &&
+               crl_marks_want_all(&marks, tags) && crl_marks_near(station, &marks, near_ms) && crl_marks_judge(&marks, tags) == CRL_STANDS;
+  crl_marks_clean(&marks);
+  free(tags);
+  return stands;
+}
+
+static void fill_outcome(const crl_near_copy *copy, int64_t now, crl_outcome *outcome) {
+  memset(outcome, 0, sizeof *outcome);
+  outcome->how = CORRAL_FRESH;
+  outcome->age_ms = now - copy->made;
+  outcome->version = copy->version;
+  if (copy->kind == CRL_KIND_NEGATIVE) {
+    outcome->status = crl_status_plain(&outcome->error, CORRAL_ENOTFOUND);
+    return;
+  }
+  outcome->bytes = crl_bytes_ref(copy->bytes);
+  outcome->offset = copy->offset;
+  outcome->size = copy->size;
+}
+
+static int answer(crl_station *station, const crl_call *call, const crl_key *key, int *early, crl_outcome *outcome) {
+  crl_near_copy copy;
+  int64_t now = crl_env_now_ms();
+  uint64_t dice = atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
+  if (!crl_near_get(station->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy)) return 0;
+  int answers = is_current(station, &copy, call->policy.near_ms, now) && tags_stand(station, &copy, call->policy.near_ms);
+  *early = answers && call->compute != NULL && crl_policy_early(&call->policy, copy.ttl, copy.fresh_until - now, copy.cost_us, crl_policy_mix(dice));
+  if (*early) answers = 0;
+  if (answers) fill_outcome(&copy, now, outcome);
+  crl_near_copy_clean(&copy);
+  return answers;
+}
+
+int crl_run_near(crl_station *station, const crl_call *call, int *early, crl_outcome *outcome) {
+  crl_key key;
+  *early = 0;
+  if (station->near == NULL || call->policy.near_ms <= 0) return 0;
+  if (crl_key_make(&key, station, call->key, call->key_len) != CORRAL_OK) return 0;
+  int answers = answer(station, call, &key, early, outcome);
+  crl_key_clean(&key);
+  return answers;
+}
+
+/* The extras of what was found, as bytes of their own: 0 without memory. */
+static int take_extras(const crl_run *r, crl_bytes **ret) {
+  *ret = NULL;
+  if (r->envelope.extras_len == 0) return 1;
+  uint8_t *copy = crl_alloc(r->envelope.extras_len);
+  if (copy == NULL) return 0;
+  memcpy(copy, r->found->data + r->envelope.extras_at, r->envelope.extras_len);
+  *ret = crl_bytes_wrap(copy, r->envelope.extras_len, free, copy);
+  if (*ret == NULL) free(copy);
+  return *ret != NULL;
+}
+
+void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t ticket, int64_t looked) {
+  const crl_lives *lives = &look->lives;
+  crl_near_copy copy = {.size = r->envelope.plain_len, .kind = r->envelope.kind, .looked = looked, .made = looked - lives->age, .ttl = look->ttl,
+                        .fresh_until = looked + lives->fresh, .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
+                        .sie_until = lives->sie > 0 ? looked + lives->sie : 0, .cost_us = look->cost_us, .version = r->envelope.version};
+  if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_extras(r, &copy.extras)) return;
+  crl_near_put(r->station->near, r->hash, r->key.stored, r->key.stored_len, &copy, ticket);
+  crl_bytes_unref(copy.extras);
+}
+
+int crl_run_find_near(crl_run *r, crl_near_copy *copy) {
+  int64_t now = crl_env_now_ms();
+  if (r->station->near == NULL || r->policy.near_ms <= 0) return 0;
+  return crl_near_get(r->station->near, r->hash, r->key.stored, r->key.stored_len, now, copy);
+}
