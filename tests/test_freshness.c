@@ -17,12 +17,6 @@
 enum { PROCESSES = 4, THREADS = 50, CALLERS = PROCESSES * THREADS, COST_MS = 100, PACE_US = 25000, GRACE_MS = 60000 };
 enum { MEETING, STOP, BROKEN, RENEWED, GATE, ANSWERED }; /* marks */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 static redis_server *server;
 
 static const char *redis_uri(void) {
@@ -71,8 +65,9 @@ static double end_samples(const char *whose) {
   assert_in_range(count, 1, SAMPLES);
   qsort(calls->us, (size_t)count, sizeof *calls->us, by_number);
   double most = (double)calls->us[count - 1] / 1000;
-  print_message("           %d calls of %s: p50 %.3f ms, p99 %.3f ms, max %.1f ms\n", count, whose, (double)calls->us[count / 2] / 1000,
-                (double)calls->us[(int)((int64_t)count * 99 / 100)] / 1000, most);
+  int64_t middle = count / 2, at_99 = (int64_t)count * 99 / 100;
+  print_message("           %d calls of %s: p50 %.3f ms, p99 %.3f ms, max %.1f ms\n", count, whose, (double)calls->us[middle] / 1000,
+                (double)calls->us[at_99] / 1000, most);
   munmap(calls, sizeof *calls);
   return most;
 }
@@ -174,11 +169,12 @@ static void a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_
 
 enum { OUTAGE_MS = 3000, TRIES = 3, RETRY_MS = 1000, SLACK_MS = 250, LIFE_MS = 500 };
 
-static void check_tries(lab *l, int tries) {
+/* Each pause is drawn from 50 to 100 % of one that doubles; `pauses` of them are over. */
+static void check_tries(lab *l, int tries, int pauses) {
   print_message("           %d computes tried in an outage of %d ms\n", tries, OUTAGE_MS);
   assert_in_range(tries, 2, TRIES);
-  for (int i = 1; i <= tries; i++) /* each pause is at least half of the one that doubles */
-    if (l->keys[0].log[i + 1].begun_us > 0 && pause_ms(&l->keys[0], i) < (RETRY_MS << (i - 1)) / 2 - 2)
+  for (int i = 1, most = RETRY_MS, least = RETRY_MS / 2; i <= pauses; i++, most *= 2, least *= 2)
+    if (pause_ms(&l->keys[0], i) < least - 2 || pause_ms(&l->keys[0], i) > most + SLACK_MS)
       fail_msg("try %d came %.1f ms after the one before", i + 1, pause_ms(&l->keys[0], i));
 }
 
@@ -204,9 +200,9 @@ static void check_outage(lab *l, const char *uri) {
   end_samples("an origin that is away");
   print_message("           all callers have a new value %lld ms after it came back; %lld ms of retry-after were left\n", (long long)took_ms,
                 (long long)seen.retry_left_ms);
-  check_tries(l, tries);
+  check_tries(l, tries, seen.retry_left_ms > 0 ? tries : tries - 1);
   assert_true(took_ms <= seen.retry_left_ms + COST_MS + PACE_US / 1000 + SLACK_MS);
-  assert_string_equal(seen.failure, seen.lease_left_ms > 0 ? "" : "the origin is away");
+  if (seen.retry_left_ms > 0) assert_string_equal(seen.failure, "the origin is away");
   corral_close(c);
   lab_free(l);
 }
@@ -224,7 +220,7 @@ static void an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
   double most = end_samples("an origin that is away, by corral_get");
-  check_tries(l, tries);
+  check_tries(l, tries, tries - 1);
   assert_int_equal(l->marks[RENEWED], 0);
   assert_true(most < UNDISTURBED_MS);
   lab_free(l);
@@ -250,7 +246,7 @@ static void an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_a
 
 /* ---- nothing to fall back on ----------------------------------------------------------------------------------- */
 
-enum { ERROR_MS = SANITIZED ? 400 : 250 };
+enum { ERROR_MS = 250 };
 
 static void ask_for_what_fails(lab_seat *seat) {
   lab *l = seat->lab;
@@ -306,7 +302,7 @@ static void ask_once(lab_seat *seat) {
   lab *l = seat->lab;
   lab_work work = {.key = 0, .cost_ms = COST_MS, .gate = &l->marks[GATE]};
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 0), &work);
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.error = NULL), &work);
   lab_agree(l, 0, &answer);
   add_sample(lab_now_us());
   lab_add(&l->marks[ANSWERED], 1);
@@ -353,7 +349,7 @@ static void a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later
 
 /* ---- long forgotten ------------------------------------------------------------------------------------------------- */
 
-enum { SHORT_MS = 100 };
+enum { SHORT_MS = 100, PAST_SWR_MS = 2 * SHORT_MS };
 
 static void ask_the_long_forgotten(lab_seat *seat) {
   lab *l = seat->lab;
@@ -380,7 +376,7 @@ static void check_long_forgotten(lab *l, const char *uri) {
   do {
     assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
     lab_sleep_ms(5);
-  } while (seen.age_ms <= 2 * SHORT_MS);
+  } while (seen.age_ms <= PAST_SWR_MS);
   assert_string_equal(seen.state, "stale");
   assert_true(seen.left_ms > 0);
   corral_close(c);
