@@ -118,7 +118,7 @@ static void call_at_a_constant_pace(lab_seat *seat) {
     lab_sleep_until_us(next);
     lab_answer answer = call(seat, &computed);
     if (!computed) add_sample(answer.took_us);
-    if (!renewed && answer.number != first) {
+    if (!renewed && answer.number > 0 && answer.number != first) {
       renewed = 1;
       lab_add(&l->marks[RENEWED], 1);
     }
