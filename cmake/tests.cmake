@@ -6,7 +6,7 @@ find_package(Cmocka REQUIRED)
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls memcached memcached_servers storm leader sick cost
-    ladder origin away old_plugin sick_memcached)
+    ladder origin away old_plugin sick_memcached freshness)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -109,7 +109,7 @@ foreach(name memory lmdb redis memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name storm leader sick sick_memcached ladder away memcached_dialogue memcached_servers)
+foreach(name storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

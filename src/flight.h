@@ -43,7 +43,7 @@ typedef struct crl_look {
   uint8_t has_value;   /* there is a payload, usable or not */
   int64_t ttl;         /* its whole fresh life */
   uint64_t cost_us;    /* what computing it took */
-  uint8_t expects;     /* somebody is at it, and it is known what that usually costs: */
+  uint8_t expects;     /* somebody is at it, and it is known since when. By what it usually costs, nothing if that is unknown: */
   int64_t expect_left; /* until it should be done; negative: since then */
   uint8_t pass;        /* "can't be cached", remembered: no lives */
   uint8_t watched;     /* the store will tell when this changes */

@@ -151,7 +151,8 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
   if (r->header.state == CORRAL_LEASED && !is_ours(r)) {
     look->lease_left = until;
-    look->expects = r->header.cost_ms > 0 && op->until_ms > 0;
+    /* Of unknown cost: as if it were due at once, so that pauses are a share of what it has taken. */
+    look->expects = op->until_ms > 0;
     look->expect_left = r->header.since + r->header.cost_ms - (r->header.until - op->until_ms);
   }
   if (r->header.state == CORRAL_VERDICT) look->retry_left = until;

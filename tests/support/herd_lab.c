@@ -36,6 +36,11 @@ void lab_sleep_ms(int64_t ms) {
   while (nanosleep(&ts, &ts) != 0 && errno == EINTR) continue;
 }
 
+void lab_sleep_until_us(int64_t until) {
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000000), .tv_nsec = (long)(until % 1000000) * 1000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR) continue;
+}
+
 void lab_add(atomic_int *counter, int n) {
   atomic_fetch_add(counter, n);
   syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -127,6 +132,8 @@ static void *sit(void *seat) {
 
 static void work(lab *l, const lab_plan *plan, int process) {
   crew own = {.lab = l, .process = process};
+  lab_seat background = {.lab = l, .process = process, .thread = -1};
+  lab_work bound = {0};
   lab_seat *seats = calloc((size_t)plan->threads, sizeof *seats);
   pthread_t *threads = calloc((size_t)plan->threads, sizeof *threads);
   corral_options options = plan->options;
@@ -138,6 +145,12 @@ static void work(lab *l, const lab_plan *plan, int process) {
   options.store = plan->uri;
   options.on_event = on_event;
   options.event_arg = &own;
+  if (plan->bound != NULL) {
+    bound = *plan->bound;
+    bound.seat = &background;
+    options.compute = lab_compute;
+    options.compute_arg = &bound;
+  }
   run_body = plan->body;
   int failed = seats == NULL || threads == NULL;
   if (!failed && corral_open(&c, &options, &error) != CORRAL_OK) {
@@ -256,6 +269,8 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   int64_t before = lab_now_us();
   size_t len = lab_key_name(name, w->key);
   if (key_len != len || memcmp(key, name, len) != 0) lab_wrong(l, "compute of %s was given another key", name);
+  int entry = atomic_fetch_add(&k->logged, 1);
+  if (entry < LAB_LOG) atomic_store(&k->log[entry].begun_us, before);
   atomic_store(&k->begun_us, before);
   raise_to(&k->most, atomic_fetch_add(&k->now, 1) + 1);
   raise_to(&l->most_computing, atomic_fetch_add(&l->computing, 1) + 1);
@@ -265,12 +280,14 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   if (w->gate != NULL) lab_await(l, w->gate, 1);
   if (w->cost_ms > 0) lab_sleep_ms(w->cost_ms);
   write_value(value, name, number);
-  if (w->failure != NULL) corral_fill_fail(fill, 7, w->failure);
+  if (w->failure != NULL && (w->broken == NULL || atomic_load(w->broken) > 0)) corral_fill_fail(fill, 7, w->failure);
   else if (corral_fill_bytes(fill, value, sizeof value) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
   atomic_fetch_sub(&k->process_now[w->seat->process], 1);
   atomic_fetch_sub(&k->now, 1);
   atomic_fetch_sub(&l->computing, 1);
-  w->took_us = lab_now_us() - before;
+  int64_t after = lab_now_us();
+  if (entry < LAB_LOG) atomic_store(&k->log[entry].ended_us, after);
+  if (w->seat->thread >= 0) w->took_us = after - before;
   return CORRAL_OK;
 }
 
@@ -292,9 +309,26 @@ lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
   w->seat = seat;
   w->took_us = 0;
   answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key), &own, lab_compute, w, &value);
-  answer.took_ms = (lab_now_us() - before - w->took_us) / 1000;
+  answer.took_us = lab_now_us() - before - w->took_us;
+  answer.took_ms = answer.took_us / 1000;
   raise_long(&seat->lab->longest_ms, answer.took_ms);
   read_answer(seat->lab, w->key, value, &answer);
+  return answer;
+}
+
+lab_answer lab_get(lab_seat *seat, const corral_policy *policy, int key) {
+  char name[16];
+  lab_answer answer = {0};
+  corral_policy own = *policy;
+  corral_value *value = NULL;
+  size_t len = lab_key_name(name, key);
+  int64_t before = lab_now_us();
+  own.error = &answer.error;
+  answer.status = corral_get(seat->corral, name, len, &own, &value);
+  answer.took_us = lab_now_us() - before;
+  answer.took_ms = answer.took_us / 1000;
+  raise_long(&seat->lab->longest_ms, answer.took_ms);
+  read_answer(seat->lab, key, value, &answer);
   return answer;
 }
 

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { LAB_PROCESSES = 8, LAB_KEYS = 32, LAB_MARKS = 16, LAB_PATIENCE_MS = 12000 };
+enum { LAB_PROCESSES = 8, LAB_KEYS = 32, LAB_MARKS = 16, LAB_LOG = 64, LAB_PATIENCE_MS = 12000 };
 
 /* What happened to one key. */
 typedef struct lab_key {
@@ -25,6 +25,10 @@ typedef struct lab_key {
   atomic_int process_now[LAB_PROCESSES], process_most[LAB_PROCESSES];
   atomic_int agreed;    /* the number of the value that all callers must have: lab_agree */
   atomic_llong begun_us; /* when the latest compute began: lab_now_us */
+  atomic_int logged;     /* computes in the log; the first LAB_LOG of them */
+  struct {
+    atomic_llong begun_us, ended_us; /* 0: not yet */
+  } log[LAB_LOG];
 } lab_key;
 
 typedef struct lab {
@@ -55,6 +59,7 @@ typedef struct lab_plan {
   const char *uri;
   int processes, threads;
   corral_options options; /* store, size and hook are the lab's */
+  const struct lab_work *bound; /* the compute bound at open does this, for lab_get; NULL: none is bound */
   void (*body)(lab_seat *seat);
   void *arg;
 } lab_plan;
@@ -65,6 +70,7 @@ typedef struct lab_work {
   int64_t cost_ms;      /* how long it takes */
   atomic_int *gate;     /* it goes on when this is 1 or more; NULL: at once */
   const char *failure;  /* it fails with this text and code 7; NULL: it fills a value that has a number */
+  atomic_int *broken;   /* it fails only if this is 1 or more at its end; NULL: always */
   lab_seat *seat;       /* set by lab_ask */
   int64_t took_us;      /* set by lab_compute */
 } lab_work;
@@ -74,7 +80,7 @@ typedef struct lab_answer {
   corral_how how;
   corral_kept kept;
   corral_error error;
-  int64_t took_ms; /* the call, its own compute excepted */
+  int64_t took_ms, took_us; /* the call, its own compute excepted */
 } lab_answer;
 
 lab *lab_new(void);
@@ -100,10 +106,13 @@ void lab_meet(lab *l, atomic_int *counter, int count, int round);
 
 int64_t lab_now_us(void);
 void lab_sleep_ms(int64_t ms);
+void lab_sleep_until_us(int64_t until); /* of lab_now_us */
 __attribute__((format(printf, 2, 3))) void lab_wrong(lab *l, const char *format, ...);
 
 /* Asks for work->key by corral_get_or_compute with lab_compute; what it gets is checked. */
 lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *work);
+/* Asks for key N by corral_get, with the plan's bound compute; what it gets is checked. */
+lab_answer lab_get(lab_seat *seat, const corral_policy *policy, int key);
 /* Looks for key N by corral_get. */
 lab_answer lab_look(lab *l, corral *c, int key);
 int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *work);
