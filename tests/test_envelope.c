@@ -141,9 +141,32 @@ static void a_kind_of_the_future_is_not_served(void **state) {
   (void)state;
   uint8_t record[SIZE] = {0};
   crl_envelope envelope = usual(), got;
-  envelope.kind = 3;
+  envelope.kind = CRL_KINDS;
   crl_envelope_write(&envelope, record);
   assert_int_equal(crl_envelope_read(record, SIZE, key, KEY, &got), CORRAL_ECORRUPT);
+}
+
+static void an_encoding_of_the_future_is_not_served(void **state) {
+  (void)state;
+  uint8_t record[SIZE] = {0};
+  crl_envelope envelope = usual(), got;
+  envelope.encoding = CRL_ENCODINGS;
+  crl_envelope_write(&envelope, record);
+  assert_int_equal(crl_envelope_read(record, SIZE, key, KEY, &got), CORRAL_ECORRUPT);
+}
+
+static void extras_follow_the_payload(void **state) {
+  (void)state;
+  uint8_t record[SIZE] = {0};
+  crl_envelope envelope = usual(), got;
+  envelope.payload_len = 2;
+  envelope.extras_len = 3;
+  envelope.version = UINT64_C(1) << 63;
+  memcpy(record + crl_envelope_payload_at(KEY), "hello", PAYLOAD);
+  crl_envelope_write(&envelope, record);
+  assert_int_equal(crl_envelope_read(record, SIZE, key, KEY, &got), CORRAL_OK);
+  assert_true(got.payload_len == 2 && got.plain_len == 2 && got.extras_len == 3 && got.version == UINT64_C(1) << 63);
+  assert_memory_equal(record + got.extras_at, "llo", 3);
 }
 
 int main(void) {
@@ -158,6 +181,8 @@ int main(void) {
       cmocka_unit_test(any_flipped_bit_of_an_envelope_is_told),
       cmocka_unit_test(the_header_is_no_part_of_the_stamp),
       cmocka_unit_test(a_kind_of_the_future_is_not_served),
+      cmocka_unit_test(an_encoding_of_the_future_is_not_served),
+      cmocka_unit_test(extras_follow_the_payload),
   };
   return cmocka_run_group_tests_name("envelope", tests, NULL, NULL);
 }

@@ -30,12 +30,15 @@ static void the_defaults_are_told_without_a_warning(void **state) {
                       "When rebuilding fails, there is nothing to serve in its place.\n"
                       "The store forgets it after 1m.\n"
                       "\"No such thing\" is remembered for 10s.\n"
+                      "After a \"can't be cached\" everybody computes for himself, in parallel, for 10s.\n"
                       "After a failed compute nobody tries again for 500ms to 1s, doubling up to 30s; until then callers get a stale value in its grace, "
                       "else that failure.\n"
-                      "A leader that dies is replaced when its lease of 2s ends; while it lives the lease is extended every 666ms.\n"
+                      "A leader that dies is replaced when its lease ends: 2s, or 4 times what computing the key usually takes if that is less, but at "
+                      "least 500ms; while it lives it extends it every third of that.\n"
                       "A compute that takes longer than 30s is given up, and its result not stored.\n"
-                      "A call waits up to 5s for somebody else's compute, looking again after up to 5ms, doubling up to 250ms; then it takes a stale value "
-                      "in its grace, else an error.\n"
+                      "A call waits up to 5s for somebody else's compute, woken where the store can, else looking again after up to 5ms, doubling up to 250ms; "
+                      "then it takes a stale value in its grace, else an error.\n"
+                      "With near_bytes, a copy in this process answers for 1s without a look at the store.\n"
                       "While the store is away computes run, one at a time per key and process.\n");
 }
 
