@@ -145,6 +145,18 @@ static int extend(corral_op *op, now_here *here, corral_change *change) {
   return CORRAL_OK;
 }
 
+static int renew(const corral_op *op, now_here *here, corral_change *change) {
+  corral_header *header = &here->header;
+  if (!holds(here, op->token)) return CORRAL_ELOST;
+  if (!here->payload) return CORRAL_EMISS;
+  let_go(header);
+  header->flags &= (uint8_t)~CORRAL_FLAG_EXPIRED;
+  header->failures = 0;
+  header->life_end = here->now + op->ttl_ms;
+  edit(here, change);
+  return CORRAL_OK;
+}
+
 static int expire(now_here *here, corral_change *change) {
   if (!here->payload && !here->mark) {
     change->action = CORRAL_ACTION_REMOVE;
@@ -173,7 +185,8 @@ static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
     case CORRAL_VERB_CLAIM: return claim(op, here, change);
     case CORRAL_VERB_SETTLE:
     case CORRAL_VERB_RELEASE:
-    case CORRAL_VERB_EXTEND: return CORRAL_ELOST;
+    case CORRAL_VERB_EXTEND:
+    case CORRAL_VERB_RENEW: return CORRAL_ELOST;
     case CORRAL_VERB_INVALIDATE: return op->ttl_ms > 0 ? invalidate(op, here, change) : CORRAL_OK;
     case CORRAL_VERB_EXPIRE: return CORRAL_OK;
     default: return CORRAL_EUNSUPPORTED;
@@ -192,6 +205,7 @@ static int decide_present(corral_op *op, now_here *here, corral_change *change) 
       change->action = CORRAL_ACTION_REMOVE;
       return CORRAL_OK;
     case CORRAL_VERB_EXPIRE: return expire(here, change);
+    case CORRAL_VERB_RENEW: return renew(op, here, change);
     default: return CORRAL_EUNSUPPORTED;
   }
 }
