@@ -74,11 +74,15 @@ static inline void forget(ear *e) {
   e->count = 0;
 }
 
-/* The key itself, not "any". */
-static inline void is_told(ear *e, const char *key) {
+/* Whether the key itself, not "any", was told or soon is. */
+static inline int hears_of(ear *e, const char *key) {
   int64_t until = soon(e->k);
   while (times_told(e, key) == 0 && e->k->host->now_ms() < until) (void)listen_until(e, -1, until);
-  if (times_told(e, key) == 0) fail_msg("%s wasn't told", key);
+  return times_told(e, key) > 0;
+}
+
+static inline void is_told(ear *e, const char *key) {
+  if (!hears_of(e, key)) fail_msg("%s wasn't told", key);
 }
 
 static inline uint32_t look_flags(const kit *k, const char *key, uint32_t flags) {
