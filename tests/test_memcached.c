@@ -187,7 +187,9 @@ static void a_delete_or_an_invalidation_fences_a_renew(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   fills(&c, "k", 1, 100);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
-  assert_int_equal(invalidates(&other, "k", HOUR), CORRAL_OK);
+  corral_op op = op_of(CORRAL_VERB_INVALIDATE, "k", 0);
+  op.ttl_ms = HOUR;
+  assert_int_equal(done(&other, &op), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 1), CORRAL_ELOST);
   assert_int_equal(looks(&c, "k").header.flags, CORRAL_FLAG_INVALIDATED);
   closed(&other);
