@@ -100,13 +100,17 @@ int crl_memory_changes(void *watch, int stop_fd, int64_t until, void (*told)(voi
 
 void crl_memory_unwatch(void *watch) {
   crl_memory_watch *w = watch;
-  close(w->fd);
-  if (w->pid != getpid()) return; /* inherited by a fork: the rest is as untouched as the memory */
+  int fd = w->fd;
+  if (w->pid != getpid()) { /* inherited by a fork: the rest is as untouched as the memory */
+    close(fd);
+    return;
+  }
   pthread_mutex_lock(&w->all->lock);
   crl_memory_watch **at = &w->all->first;
   while (*at != w) at = &(*at)->next;
   *at = w->next;
   atomic_fetch_sub(&w->all->open, 1);
   pthread_mutex_unlock(&w->all->lock);
+  close(fd); /* nobody writes to it any more */
   free(w);
 }

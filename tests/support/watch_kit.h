@@ -171,7 +171,7 @@ static inline void check_end(const kit *k) {
   ear_close(e);
 }
 
-/* No thread of this process wakes up while nothing happens. */
+/* No thread of this process wakes up while nothing happens; a sanitizer's may, some times a second. */
 static inline void check_rest(const kit *k) {
   struct rusage before, after;
   ear *e = ear_open(k);
@@ -179,7 +179,7 @@ static inline void check_rest(const kit *k) {
   assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
   assert_int_equal(listen_until(e, -1, k->host->now_ms() + 300), 0);
   assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
-  assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, 2);
+  assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, 5);
   ear_close(e);
 }
 
