@@ -47,7 +47,8 @@ typedef struct watch {
   int fd;
   pthread_t ear;
   atomic_int stop;
-  uint32_t next; /* the number of the first change that wasn't told yet */
+  uint32_t from; /* the number of the first change after it was opened */
+  uint32_t next; /* that of the first that wasn't told yet */
 } watch;
 
 /* ---- the file -------------------------------------------------------------------------------------------- */
@@ -153,7 +154,7 @@ static void *listen_on(void *arg) {
   static const uint64_t one = 1;
   watch *w = arg;
   crl_lmdb_ring *ring = w->env->ring;
-  uint32_t heard = w->next;
+  uint32_t heard = w->from;
   while (!atomic_load(&w->stop)) {
     atomic_fetch_add(&ring->waiting, 1);
     uint32_t seen = atomic_load(&ring->bell), head = atomic_load(&ring->head);
@@ -187,7 +188,7 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
   if (w == NULL) return ENOMEM;
   w->env = env;
   w->pid = getpid();
-  w->next = atomic_load(&env->ring->head);
+  w->from = w->next = atomic_load(&env->ring->head);
   w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   int code = w->fd < 0 ? errno : start_ear(w);
   if (code != 0) {

@@ -296,6 +296,7 @@ extern const size_t test_case_count;
   X(a_missing_key_is_told_when_it_is_filled, 0)                                           \
   X(a_key_is_told_again_after_another_look, 0)                                            \
   X(many_keys_are_told, 0)                                                                \
+  X(a_change_wakes_a_watch_that_waits, 0)                                                 \
   X(a_change_by_another_process_is_told, NEEDS_PROCESSES)                                 \
   X(a_watch_ends_when_it_is_stopped, 0)                                                   \
   X(a_watch_ends_by_its_time, 0)
