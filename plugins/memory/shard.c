@@ -46,7 +46,7 @@ size_t crl_memory_charge_of(size_t key_len, size_t record_len) {
   return sizeof(crl_memory_entry) + key_len + sizeof(crl_memory_block) + record_len + 2 * (size_t)MALLOC_SHARE;
 }
 
-size_t charge(const crl_memory_entry *e) { return crl_memory_charge_of(e->key_len, e->record->len); }
+static size_t charge(const crl_memory_entry *e) { return crl_memory_charge_of(e->key_len, e->record->len); }
 
 static void queue_push(crl_memory_queue *q, crl_memory_entry *e) {
   e->in = q;
