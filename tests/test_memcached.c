@@ -146,6 +146,56 @@ static void a_lease_is_extended_by_its_holder_only(void **state) {
   closed(&c);
 }
 
+static void a_renew_gives_the_payload_a_new_life_by_its_holder_only(void **state) {
+  (void)state;
+  client c = begin();
+  assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 1), CORRAL_ELOST);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 1), CORRAL_EMISS);
+  assert_int_equal(looks(&c, "k").header.state, CORRAL_LEASED);
+  assert_int_equal(fills(&c, "k", 1, 5000), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_EXPIRE, "k", 0), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 3), CORRAL_ELOST);
+  corral_op op = op_of(CORRAL_VERB_RENEW, "k", 2);
+  op.ttl_ms = 3 * HOUR;
+  assert_int_equal(done(&c, &op), CORRAL_OK);
+  assert_near(ttl_ms("k"), 3 * HOUR);
+  op = op_of(CORRAL_VERB_GET, "k", 0);
+  assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.found_len, CORRAL_HEADER + 5000);
+  for (size_t i = CORRAL_HEADER; i < op.found_len; i++) assert_int_equal(op.found[i], 1);
+  dropped(&op);
+  sight s = looks(&c, "k");
+  assert_int_equal(s.header.state, CORRAL_FREE);
+  assert_int_equal(s.header.flags, 0);
+  assert_near(s.life_ms, 3 * HOUR);
+  assert_int_equal(s.until_ms, 0);
+  assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 2), CORRAL_ELOST);
+  closed(&c);
+}
+
+static void a_delete_or_an_invalidation_fences_a_renew(void **state) {
+  (void)state;
+  client c = begin(), other = opened(memcached_server_uri(server));
+  does(&c, CORRAL_VERB_CLAIM, "k", 1);
+  fills(&c, "k", 1, 100);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  memcached_server_ask(server, "delete k");
+  assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 1), CORRAL_ELOST);
+  assert_true(is_gone("k"));
+  does(&c, CORRAL_VERB_CLAIM, "k", 1);
+  fills(&c, "k", 1, 100);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  corral_op op = op_of(CORRAL_VERB_INVALIDATE, "k", 0);
+  op.ttl_ms = HOUR;
+  assert_int_equal(done(&other, &op), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 1), CORRAL_ELOST);
+  assert_int_equal(looks(&c, "k").header.flags, CORRAL_FLAG_INVALIDATED);
+  closed(&other);
+  closed(&c);
+}
+
 static void a_release_of_a_cold_key_leaves_nothing(void **state) {
   (void)state;
   client c = begin();
@@ -452,6 +502,8 @@ int main(void) {
       cmocka_unit_test(a_claim_of_a_payload_that_was_seen_brings_the_header_only),
       cmocka_unit_test(a_lease_longer_than_the_payloads_life_keeps_that_life),
       cmocka_unit_test(a_lease_is_extended_by_its_holder_only),
+      cmocka_unit_test(a_renew_gives_the_payload_a_new_life_by_its_holder_only),
+      cmocka_unit_test(a_delete_or_an_invalidation_fences_a_renew),
       cmocka_unit_test(a_release_of_a_cold_key_leaves_nothing),
       cmocka_unit_test(a_verdict_is_told_to_whoever_claims),
       cmocka_unit_test(a_verdict_leaves_a_usable_payload_in_place),

@@ -10,10 +10,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/store_kit.h"
+#include "support/watch_kit.h"
 
 static _Thread_local int no_memory;
 
@@ -357,6 +359,250 @@ static void threads_see_whole_values_and_one_leader(void **state) {
   closed(&k);
 }
 
+/* ---- watches --------------------------------------------------------------------------------------------- */
+
+static void a_renewed_value_lives_on(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  put(&k, "a", 'x', 100);
+  corral_op held = op_of(CORRAL_VERB_GET, "a", 0), op = op_of(CORRAL_VERB_RENEW, "a", 1);
+  assert_int_equal(run(&k, &held), CORRAL_OK);
+  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
+  op.ttl_ms = 6000000;
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  op = op_of(CORRAL_VERB_GET, "a", 0);
+  assert_int_equal(run(&k, &op), CORRAL_OK);
+  assert_true(op.life_ms > 600000 && op.until_ms == 0);
+  assert_memory_equal(op.found + CORRAL_HEADER, held.found + CORRAL_HEADER, 100);
+  done(&op);
+  done(&held);
+  closed(&k);
+}
+
+static void each_change_is_told_to_all_watches_of_a_name(void **state) {
+  (void)state;
+  kit a = opened("memory:told"), b = opened("memory:told"), c = opened("memory:untold");
+  ear *first = ear_open(&a), *second = ear_open(&b), *stranger = ear_open(&c);
+  check_verbs(&a, first);
+  check_verbs(&b, first);
+  forget(second);
+  put(&a, "k", 'x', 10);
+  catch_up(second);
+  assert_int_equal(times_told(second, "k"), 2);
+  ear_close(first);
+  put(&a, "l", 'x', 10);
+  catch_up(second);
+  assert_int_equal(times_told(second, "l"), 2);
+  assert_int_equal(listen_until(stranger, -1, 0), 0);
+  ear_close(second);
+  ear_close(stranger);
+  closed(&a);
+  closed(&b);
+  closed(&c);
+}
+
+static void a_look_is_watched_while_a_watch_is_open(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  check_looks(&k);
+  closed(&k);
+}
+
+static void a_watch_may_come_before_the_first_connect(void **state) {
+  (void)state;
+  kit k;
+  crl_uri uri;
+  corral_store_info info = {.size = sizeof info};
+  assert_int_equal(crl_uri_parse(&uri, "memory:", NULL), CORRAL_OK);
+  k.host = crl_registry_host();
+  assert_int_equal(crl_registry_find("memory", &k.plugin, NULL), CORRAL_OK);
+  assert_int_equal(k.plugin->open(k.host, &uri.view, &k.store, &info, NULL), CORRAL_OK);
+  crl_uri_free(&uri);
+  ear *e = ear_open(&k);
+  assert_int_equal(k.plugin->connect(k.store, INT64_MAX, &k.handle, NULL), CORRAL_OK);
+  put(&k, "k", 'x', 10);
+  is_told(e, "k");
+  ear_close(e);
+  closed(&k);
+}
+
+static void an_eviction_is_told_and_the_end_of_a_life_is_not(void **state) {
+  (void)state;
+  kit k = opened("memory:?size=64k");
+  ear *e = ear_open(&k);
+  char key[32];
+  for (unsigned i = 0; i < 200; i++) put(&k, numbered(key, "k", i), 'x', 1000);
+  catch_up(e);
+  unsigned gone = 0;
+  for (unsigned i = 0; i < 200; i++) {
+    int present = verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
+    assert_int_equal(times_told(e, key), present ? 2 : 3);
+    gone += !present;
+  }
+  assert_true(gone > 100);
+  assert_int_equal(invalidate(&k, "soon", 1), CORRAL_OK);
+  for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "soon", 0), CORRAL_EMISS);
+  catch_up(e);
+  assert_int_equal(times_told(e, "soon"), 1);
+  ear_close(e);
+  closed(&k);
+}
+
+static void a_watch_that_falls_behind_is_told_any(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  ear *e = ear_open(&k);
+  for (unsigned i = 0; i < 512; i++) put(&k, "full", 'x', 10);
+  catch_up(e);
+  assert_int_equal(times_told(e, "full"), 1024);
+  assert_false(any_told(e));
+  for (unsigned i = 0; i < 513; i++) put(&k, "more", 'x', 10);
+  catch_up(e);
+  assert_int_equal(times_told(e, "more"), 0);
+  assert_true(any_told(e));
+  e->count = 0;
+  put(&k, "after", 'x', 10);
+  is_told(e, "after");
+  assert_false(any_told(e));
+  ear_close(e);
+  closed(&k);
+}
+
+static void a_watch_ends_when_it_is_stopped_and_by_its_time(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  check_end(&k);
+  closed(&k);
+}
+
+static void a_watch_rests_while_nothing_happens(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  check_rest(&k);
+  closed(&k);
+}
+
+static void a_watch_without_a_descriptor_is_refused(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  struct rlimit none, old;
+  corral_error error = {0};
+  void *watch;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+  none = old;
+  none.rlim_cur = 0;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  int status = k.plugin->watch(k.store, 0, INT64_MAX, &watch, &error);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+  assert_int_equal(status, CORRAL_EIO);
+  assert_non_null(strstr(error.text, "descriptor"));
+  assert_int_equal(look_flags(&k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH);
+  closed(&k);
+}
+
+static void a_child_of_a_fork_ends_a_watch_without_harm(void **state) {
+  (void)state;
+  kit k = opened("memory:watched");
+  ear *e = ear_open(&k);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    k.plugin->unwatch(e->watch);
+    k.plugin->close(k.store);
+    _exit(0);
+  }
+  int end;
+  assert_int_equal(waitpid(pid, &end, 0), pid);
+  assert_int_equal(end, 0);
+  put(&k, "k", 'x', 10);
+  is_told(e, "k");
+  ear_close(e);
+  closed(&k);
+}
+
+enum { TELLERS = 3, TOLD_EACH = 3000 };
+
+typedef struct teller {
+  const kit *k;
+  unsigned number;
+} teller;
+
+static void *tell_many(void *arg) {
+  const teller *t = arg;
+  char key[32];
+  for (unsigned i = 0; i < TOLD_EACH; i++) (void)invalidate(t->k, numbered(key, "t", t->number * TOLD_EACH + i), 60000);
+  return NULL;
+}
+
+/* Each of them is told, or "any" is, after it has happened. */
+static void what_threads_change_is_told(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  ear *e = ear_open(&k);
+  pthread_t threads[TELLERS];
+  teller tellers[TELLERS];
+  char key[32];
+  for (unsigned i = 0; i < TELLERS; i++) {
+    tellers[i] = (teller){.k = &k, .number = i};
+    assert_int_equal(pthread_create(&threads[i], NULL, tell_many, &tellers[i]), 0);
+  }
+  ear *other = ear_open(&k);
+  for (unsigned i = 0; i < 100; i++) {
+    put(&k, numbered(key, "mine", i), 'x', 10);
+    (void)listen_until(other, -1, soon(&k));
+    ear *brief = ear_open(&k);
+    ear_close(brief);
+    int64_t until = soon(&k);
+    while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until) (void)listen_until(e, -1, until);
+    assert_true(times_told(e, key) > 0 || any_told(e));
+  }
+  for (unsigned i = 0; i < TELLERS; i++) pthread_join(threads[i], NULL);
+  catch_up(e);
+  assert_true(any_told(e) || e->count == TELLERS * TOLD_EACH + 200);
+  ear_close(other);
+  ear_close(e);
+  closed(&k);
+}
+
+enum { CALLS = 500 };
+
+typedef struct caller {
+  const kit *k;
+  _Atomic int64_t called_us;
+  atomic_uint heard;
+} caller;
+
+static void *call_often(void *arg) {
+  caller *c = arg;
+  for (unsigned i = 0; i < CALLS; i++) {
+    crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
+    atomic_store(&c->called_us, crl_env_now_us());
+    (void)invalidate(c->k, "call", 60000);
+    while (atomic_load(&c->heard) <= i) sched_yield();
+  }
+  return NULL;
+}
+
+static void a_change_wakes_a_watch_soon(void **state) {
+  (void)state;
+  kit k = opened("memory:");
+  caller c = {.k = &k};
+  static int64_t us[CALLS];
+  pthread_t thread;
+  ear *e = ear_open(&k);
+  assert_int_equal(pthread_create(&thread, NULL, call_often, &c), 0);
+  for (unsigned i = 0; i < CALLS; i++) {
+    assert_int_equal(listen_until(e, -1, soon(&k)), 1);
+    us[i] = crl_env_now_us() - atomic_load(&c.called_us);
+    atomic_store(&c.heard, i + 1);
+  }
+  pthread_join(thread, NULL);
+  check_times("memory: from a change in another thread to its being told", us, CALLS);
+  ear_close(e);
+  closed(&k);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_settled_value_is_found_again),
@@ -379,6 +625,18 @@ int main(void) {
       cmocka_unit_test(a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old),
       cmocka_unit_test(a_value_whose_life_is_over_is_gone),
       cmocka_unit_test(threads_see_whole_values_and_one_leader),
+      cmocka_unit_test(a_renewed_value_lives_on),
+      cmocka_unit_test(each_change_is_told_to_all_watches_of_a_name),
+      cmocka_unit_test(a_look_is_watched_while_a_watch_is_open),
+      cmocka_unit_test(a_watch_may_come_before_the_first_connect),
+      cmocka_unit_test(an_eviction_is_told_and_the_end_of_a_life_is_not),
+      cmocka_unit_test(a_watch_that_falls_behind_is_told_any),
+      cmocka_unit_test(a_watch_ends_when_it_is_stopped_and_by_its_time),
+      cmocka_unit_test(a_watch_rests_while_nothing_happens),
+      cmocka_unit_test(a_watch_without_a_descriptor_is_refused),
+      cmocka_unit_test(a_child_of_a_fork_ends_a_watch_without_harm),
+      cmocka_unit_test(what_threads_change_is_told),
+      cmocka_unit_test(a_change_wakes_a_watch_soon),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

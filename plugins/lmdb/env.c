@@ -1,7 +1,7 @@
 /* env.c: the file of an LMDB store: found, checked, opened once per process, and shared by all that want it.
  *
- * Beside PATH there are PATH-lock, which is LMDB's own, and PATH-lease: the leases' bytes (lease.c), and in its text
- * this kernel's boot id. The store's clock starts again with each boot, and the file isn't synced: after a crash of the
+ * Beside PATH there are PATH-lock, which is LMDB's own, PATH-watch (watch.c), and PATH-lease: the leases' bytes (lease.c), and
+ * in its text this kernel's boot id. The store's clock starts again with each boot, and the file isn't synced: after a crash of the
  * host its pages may be of any age, so that walking them isn't safe. A file from before this boot is therefore unlinked
  * without being read, which is why the boot id isn't a record in it. It is unlinked, never cut: whoever might
  * still have it mapped keeps a whole one.
@@ -34,10 +34,10 @@ static const char MARK[] = "corral-lmdb 1 "; /* the format's number, then the bo
 static const char FORMAT[] = "1";
 static const char BOOT_ID[] = "/proc/sys/kernel/random/boot_id";
 
-/* The three files of a store, while it is being opened. */
+/* The files of a store, while it is being opened. */
 typedef struct files {
   const corral_host *host;
-  char data[PATH_MAX], lock[PATH_MAX], lease[PATH_MAX];
+  char data[PATH_MAX], lock[PATH_MAX], lease[PATH_MAX], watch[PATH_MAX];
   int fd; /* of lease; the gate is held */
 } files;
 
@@ -122,6 +122,7 @@ static int resolve(files *f, const char *path) {
   }
   if (code == 0) code = join(f->lock, f->data, "-lock", "");
   if (code == 0) code = join(f->lease, f->data, "-lease", "");
+  if (code == 0) code = join(f->watch, f->data, "-watch", "");
   return code;
 }
 
@@ -195,7 +196,7 @@ static int unlink_old(const char *path) { return unlink(path) == 0 || errno == E
 
 static int foreign(const files *f, corral_error *error) {
   return f->host->fail(error, CORRAL_EFOREIGN,
-                       "%.100s: made by something else, or by another version: choose another path, or delete it, -lock and -lease",
+                       "%.100s: made by something else, or by another version: choose another path, or delete it, -lock, -lease and -watch",
                        f->data);
 }
 
@@ -215,6 +216,7 @@ static int clear_old(const files *f, corral_error *error) {
   if (current && what == DATABASE) return CORRAL_OK;
   code = unlink_old(f->data);
   if (code == 0) code = unlink_old(f->lock);
+  if (ours) (void)unlink(f->watch); /* where it stays it does no harm */
   if (code == 0) code = mark_write(f->fd, mark, len); /* before the database: one without a mark is foreign */
   return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, f->data, code, error);
 }
@@ -341,6 +343,7 @@ static int new_env(const files *f, int64_t size, crl_lmdb_env **ret, corral_erro
   e->refs = 1;
   atomic_init(&e->size, (size_t)size);
   atomic_init(&e->broken, 0);
+  atomic_init(&e->watches, 0);
   e->path = strdup(f->data);
   code = e->path == NULL ? ENOMEM : crl_lmdb_leases_init(&e->leases, f->fd);
   if (code == 0 && (code = open_env(e, f, size)) != 0) {
@@ -351,6 +354,7 @@ static int new_env(const files *f, int64_t size, crl_lmdb_env **ret, corral_erro
     free_env(e);
     return crl_lmdb_fail(f->host, f->data, code, error);
   }
+  e->ring_code = crl_lmdb_ring_open(f->watch, &e->ring);
   *ret = e;
   return CORRAL_OK;
 }
@@ -459,6 +463,7 @@ static void close_env(crl_lmdb_env *e) {
   int shut = gate_wait(e->host, e->leases.fd, e->host->now_ms() + CLOSE_WAIT_MS);
   while (e->idle_count > 0) mdb_txn_abort(e->idle[--e->idle_count]);
   mdb_env_close(e->env);
+  crl_lmdb_ring_close(e->ring);
   if (shut == 0) crl_lmdb_gate_leave(e->leases.fd);
   crl_lmdb_leases_free(&e->leases);
   free_env(e);

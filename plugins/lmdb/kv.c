@@ -266,6 +266,7 @@ int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone) 
     }
     if (rc != 0) break;
     if (!wish->leased_too && is_leased(tx, &front)) continue;
+    if (front.expires == r.expires && front.expires > tx->now) crl_lmdb_note(tx->env, tx->news, r.key, r.key_len);
     rc = remove_row(tx, &r, &front);
     if (rc != 0) break;
     *gone += weight(&front);

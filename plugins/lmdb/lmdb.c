@@ -73,6 +73,7 @@ static void get(crl_lmdb_env *env, corral_op *op) {
   crl_lmdb_front front;
   corral_header header;
   crl_lmdb_tx tx = {.env = env, .now = host->boot_ms()};
+  int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env); /* before the look */
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
     code = get_inside(&tx, op, &front);
@@ -84,6 +85,7 @@ static void get(crl_lmdb_env *env, corral_op *op) {
              !crl_lmdb_lease_alive(&env->leases, header.token)) {
     op->until_ms = 0;
   }
+  if (watched) op->flags |= CORRAL_OP_WATCHED;
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
@@ -148,7 +150,25 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   }
   int found = op->verb == CORRAL_VERB_CLAIM && (op->status == CORRAL_OK || op->status == CORRAL_EBUSY);
   code = found ? give_claimed(tx, op, &front, &change) : 0;
+  if (change.action != CORRAL_ACTION_KEEP) crl_lmdb_note(env, tx->news, op->key, op->key_len);
   return code != 0 ? code : crl_lmdb_kv_apply(tx, op->key, op->key_len, &change);
+}
+
+static int begin(crl_lmdb_env *env, crl_lmdb_tx *tx, crl_lmdb_news *news) {
+  int code = crl_lmdb_write_begin(env, &tx->txn);
+  tx->env = env;
+  tx->news = news;
+  tx->now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
+  news->count = 0;
+  return code;
+}
+
+/* The code so far, or that of the commit; without an error, what was changed is told. */
+static int end(crl_lmdb_tx *tx, int code) {
+  int ended = crl_lmdb_write_end(tx->env, tx->txn, code == 0);
+  if (code == 0) code = ended;
+  if (code == 0) crl_lmdb_tell(tx->env, tx->news);
+  return code;
 }
 
 static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t *fresh) {
@@ -163,7 +183,7 @@ static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t 
 static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const corral_op *op = &ops[i];
-    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE;
+    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW;
     int lost = op->status == CORRAL_ELOST && (ends || op->verb == CORRAL_VERB_EXTEND);
     if (lost || (ends && op->status == CORRAL_OK)) crl_lmdb_lease_drop(&env->leases, op->token);
   }
@@ -188,16 +208,15 @@ static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
 
 /* All of them in one transaction, or none. `fresh` has one byte for each. */
 static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *fresh) {
-  crl_lmdb_tx tx = {.env = env};
+  crl_lmdb_tx tx;
+  crl_lmdb_news news;
   memset(fresh, 0, count);
-  int code = crl_lmdb_write_begin(env, &tx.txn);
+  int code = begin(env, &tx, &news);
   if (code != 0) return code;
-  tx.now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
   code = crl_lmdb_kv_sweep(&tx, SWEEP);
   if (code == 0) code = keep_size(&tx, ops, count);
   for (size_t i = 0; i < count && code == 0; i++) code = write_op(&tx, &ops[i], &fresh[i]);
-  int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
-  if (code == 0) code = ended;
+  code = end(&tx, code);
   if (code == 0) drop_ended(env, ops, count);
   else undo(env, ops, count, fresh);
   return code;
@@ -213,15 +232,14 @@ static int bump(crl_lmdb_tx *tx) {
 }
 
 static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *gone) {
-  crl_lmdb_tx tx = {.env = env};
-  int code = crl_lmdb_write_begin(env, &tx.txn);
+  crl_lmdb_tx tx;
+  crl_lmdb_news news;
+  int code = begin(env, &tx, &news);
   if (code != 0) return code;
-  tx.now = env->host->boot_ms();
   crl_lmdb_wish wish = {.bytes = want, .spare = op->key, .spare_len = op->key_len, .looks = SIZE_MAX};
   code = crl_lmdb_kv_evict(&tx, &wish, gone);
   if (code == 0) code = bump(&tx);
-  int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
-  return code != 0 ? code : ended;
+  return end(&tx, code);
 }
 
 /* Evicting writes pages too, and may fail for want of them: then less at a time. *gone 0 when nothing could go. */
@@ -235,16 +253,14 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
 /* A mark needs pages that may not be there; to remove a record needs fewer, or none. Nothing else is done in this
  * transaction, so that nothing else can fail. */
 static int forget_unmarked(crl_lmdb_env *env, corral_op *op) {
-  crl_lmdb_tx tx = {.env = env};
+  crl_lmdb_tx tx;
+  crl_lmdb_news news;
   corral_op plain = *op;
   uint8_t fresh = 0;
   plain.ttl_ms = 0;
-  int code = crl_lmdb_write_begin(env, &tx.txn);
+  int code = begin(env, &tx, &news);
   if (code != 0) return code;
-  tx.now = env->host->boot_ms();
-  code = write_op(&tx, &plain, &fresh);
-  int ended = crl_lmdb_write_end(env, tx.txn, code == 0);
-  if (code == 0) code = ended;
+  code = end(&tx, write_op(&tx, &plain, &fresh));
   if (code == 0) op->status = plain.status;
   return code;
 }
@@ -330,6 +346,26 @@ static int lmdb_connect(void *store_, int64_t deadline, void **ret_handle, corra
 
 static void lmdb_disconnect(void *handle) { crl_lmdb_env_drop(handle); }
 
+static int no_watch(const crl_lmdb_env *env, int code, corral_error *error) {
+  if (env->ring != NULL) return crl_lmdb_fail(env->host, env->path, code, error);
+  return env->host->fail(error, CORRAL_EUNSUPPORTED, "%.120s-watch: %s: changes can't be told", env->path, strerror(env->ring_code));
+}
+
+static int lmdb_watch(void *store_, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+  store *st = store_;
+  crl_lmdb_env *env = NULL;
+  (void)server;
+  int status = crl_lmdb_env_take(st->host, st->path, st->size, deadline, &env, error);
+  if (status != CORRAL_OK) return status;
+  int code = env->ring != NULL ? crl_lmdb_watch_open(env, ret_watch) : ENOTSUP;
+  if (code == 0) return CORRAL_OK;
+  status = no_watch(env, code, error);
+  crl_lmdb_env_drop(env);
+  return status;
+}
+
+static void lmdb_unwatch(void *watch) { crl_lmdb_env_drop(crl_lmdb_watch_close(watch)); }
+
 static void lmdb_close(void *store_) { free(store_); }
 
 static int check_uri(const corral_host *host, const corral_uri *uri, int64_t *size, corral_error *error) {
@@ -380,6 +416,9 @@ const corral_store crl_plugin_lmdb = {
     .connect = lmdb_connect,
     .disconnect = lmdb_disconnect,
     .perform = lmdb_perform,
+    .watch = lmdb_watch,
+    .changes = crl_lmdb_changes,
+    .unwatch = lmdb_unwatch,
 };
 
 CORRAL_PLUGIN(crl_plugin_lmdb)

@@ -1,5 +1,5 @@
 /* lmdb.h: what the files of the LMDB store share. From below: lease.c (who is alive), env.c (the file, opened once per
- * process), kv.c (records inside a transaction), lmdb.c (batches, URI, the table). */
+ * process), watch.c (who is told of changes), kv.c (records inside a transaction), lmdb.c (batches, URI, the table). */
 #ifndef CRL_LMDB_H
 #define CRL_LMDB_H
 
@@ -40,6 +40,8 @@ void crl_lmdb_gate_leave(int fd);
 
 /* ---- env.c ----------------------------------------------------------------------------------------------- */
 
+typedef struct crl_lmdb_ring crl_lmdb_ring;
+
 /* One open file; shared by all handles of this process. */
 typedef struct crl_lmdb_env {
   const corral_host *host;
@@ -58,6 +60,9 @@ typedef struct crl_lmdb_env {
   MDB_txn *idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions */
   size_t idle_count;
   crl_lmdb_leases leases;
+  crl_lmdb_ring *ring;  /* NULL: changes can't be told, for the reason of ring_code, an errno */
+  int ring_code;
+  atomic_uint watches;  /* open in this process */
 } crl_lmdb_env;
 
 int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, int64_t deadline, crl_lmdb_env **ret,
@@ -71,12 +76,38 @@ void crl_lmdb_read_end(crl_lmdb_env *env, MDB_txn *txn);
 int crl_lmdb_write_begin(crl_lmdb_env *env, MDB_txn **ret);
 int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
 
+/* ---- watch.c --------------------------------------------------------------------------------------------- */
+
+enum { CRL_LMDB_NEWS = 256 };
+
+/* Keys that a transaction changes; more than there is room for: any. */
+typedef struct crl_lmdb_news {
+  size_t count;
+  uint64_t hashes[CRL_LMDB_NEWS];
+} crl_lmdb_news;
+
+/* Maps the file, made where it isn't there; the gate is held. 0 or an errno. */
+int crl_lmdb_ring_open(const char *path, crl_lmdb_ring **ret);
+void crl_lmdb_ring_close(crl_lmdb_ring *ring); /* may be NULL */
+void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key, size_t key_len);
+/* Tells all watches of all processes. After the commit, so that who is told sees it. */
+void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news);
+/* Whether changes that begin from now on are told to a watch of this process. */
+int crl_lmdb_is_watched(crl_lmdb_env *env);
+/* 0 or an errno. The watch's `env` must outlive it. */
+int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret);
+/* Its env. */
+crl_lmdb_env *crl_lmdb_watch_close(void *watch);
+/* As corral_store.changes. */
+int crl_lmdb_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+
 /* ---- kv.c: all return LMDB codes --------------------------------------------------------------------------- */
 
 typedef struct crl_lmdb_tx {
   crl_lmdb_env *env;
   MDB_txn *txn;
   int64_t now;
+  crl_lmdb_news *news; /* what it changes; of a read, NULL */
 } crl_lmdb_tx;
 
 enum { CRL_LMDB_INLINE = 1024 };

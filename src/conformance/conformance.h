@@ -96,6 +96,15 @@ int client_connect(client *c, int64_t deadline);
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
 void op_drop(corral_op *op);
 
+/* A watch on the server of a key, until the end of the case. Leaves by cant() where the store has none. */
+typedef struct watch watch;
+watch *watch_new(const key *k);
+/* corral_store.changes, which must not break; remembers what was told. Whether anything was. */
+bool watch_listen(watch *w, int stop_fd, int64_t until);
+/* Whether this key, or "any", was told since the last watch_forget. */
+bool watch_told(const watch *w, const key *k);
+void watch_forget(watch *w);
+
 /* A key that no other case and nobody else uses; removed at the end of the case. */
 key *key_new(const char *stem);
 key *key_of(const void *bytes, size_t len);
@@ -144,6 +153,8 @@ int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const 
 int extend(client *c, const key *k, unsigned holder, int64_t lease_ms);
 int invalidate(client *c, const key *k, int64_t remember_ms);
 int expire(client *c, const key *k);
+/* Leaves by cant() where the store doesn't know it. */
+int renew(client *c, const key *k, unsigned holder, int64_t ttl_ms);
 
 bool has_value(const sight *s);
 bool is_leased(const sight *s);
@@ -264,6 +275,32 @@ extern const size_t test_case_count;
   X(a_process_whose_lease_was_taken_is_fenced, NEEDS_PROCESSES)                           \
   X(a_killed_process_is_replaced_by_the_end_of_its_lease, NEEDS_PROCESSES)
 
+#define CASES_RENEW(X)                                                                    \
+  X(an_owner_renews, 0)                                                                   \
+  X(a_renewed_value_ends_by_itself, 0)                                                    \
+  X(a_renew_keeps_each_byte_of_a_large_value, 0)                                          \
+  X(a_renew_ends_expired_and_failures, 0)                                                 \
+  X(a_renew_without_payload_changes_nothing, 0)                                           \
+  X(a_thief_renews_nothing, 0)                                                            \
+  X(a_renew_after_invalidate_is_lost, 0)                                                  \
+  X(a_second_renew_is_lost, 0)                                                            \
+  X(a_batch_with_renew_is_done_in_order, 0)
+
+#define CASES_WATCH(X)                                                                    \
+  X(a_settle_is_told, 0)                                                                  \
+  X(a_release_is_told, 0)                                                                 \
+  X(a_verdict_is_told, 0)                                                                 \
+  X(an_invalidate_is_told, 0)                                                             \
+  X(an_expire_is_told, 0)                                                                 \
+  X(a_renew_is_told, 0)                                                                   \
+  X(a_missing_key_is_told_when_it_is_filled, 0)                                           \
+  X(a_key_is_told_again_after_another_look, 0)                                            \
+  X(many_keys_are_told, 0)                                                                \
+  X(a_change_wakes_a_watch_that_waits, 0)                                                 \
+  X(a_change_by_another_process_is_told, NEEDS_PROCESSES)                                 \
+  X(a_watch_ends_when_it_is_stopped, 0)                                                   \
+  X(a_watch_ends_by_its_time, 0)
+
 #define CASES_FAULT(X)                                                                    \
   X(a_reply_cut_before_its_first_byte, NEEDS_SERVER)                                      \
   X(a_reply_cut_after_its_first_byte, NEEDS_SERVER)                                       \
@@ -278,7 +315,8 @@ extern const size_t test_case_count;
   X(a_server_that_is_silent_from_the_start, NEEDS_SERVER)                                 \
   X(a_port_where_nobody_listens, NEEDS_SERVER)
 
-#define CASES(X) CASES_LEASE(X) CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) CASES_FAULT(X)
+#define CASES(X) CASES_LEASE(X) CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) \
+  CASES_RENEW(X) CASES_WATCH(X) CASES_FAULT(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);
 CASES(CASE_DECLARED)

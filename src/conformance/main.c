@@ -113,6 +113,8 @@ static const char *wrong_card(const store_card *card) {
   if (info->servers < 1 || info->servers > CORRAL_SERVERS) return "servers must be 1 to 1024";
   if (info->servers > 1 && (card->plugin->route == NULL || card->plugin->connect_server == NULL))
     return "several servers need route and connect_server";
+  if ((card->plugin->watch == NULL) != (card->plugin->changes == NULL) || (card->plugin->watch == NULL) != (card->plugin->unwatch == NULL))
+    return "watch, changes and unwatch: all three or none";
   if (reach_name(info->reach)[0] == '?') return "reach is none of CORRAL_REACH_";
   return NULL;
 }

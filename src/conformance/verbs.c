@@ -19,7 +19,7 @@ corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_
 }
 
 static const char *verb_name(uint32_t verb) {
-  static const char *const names[] = {"", "GET", "CLAIM", "SETTLE", "RELEASE", "EXTEND", "INVALIDATE", "EXPIRE"};
+  static const char *const names[] = {"", "GET", "CLAIM", "SETTLE", "RELEASE", "EXTEND", "INVALIDATE", "EXPIRE", "RENEW"};
   return verb < sizeof names / sizeof *names ? names[verb] : "?";
 }
 
@@ -47,7 +47,7 @@ sight sight_of(corral_op *op, const char *error) {
   const char *name = verb_name(op->verb);
   if (op->status != CORRAL_OK && op->status != CORRAL_EMISS && op->status != CORRAL_EBUSY && op->status != CORRAL_ELOST)
     failed("%s: %s: %s", name, corral_status_name(op->status), error);
-  check(op->status != CORRAL_EMISS || op->verb == CORRAL_VERB_GET, "%s answered EMISS", name);
+  check(op->status != CORRAL_EMISS || op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_RENEW, "%s answered EMISS", name);
   check(op->status != CORRAL_EBUSY || op->verb == CORRAL_VERB_CLAIM, "%s answered EBUSY", name);
   check_found(op, &s);
   if (op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_CLAIM) check_lives(name, &s);
@@ -58,6 +58,7 @@ sight sight_of(corral_op *op, const char *error) {
 sight perform_one(client *c, corral_op *op) {
   int status = client_perform(c, op, 1, now_ms() + LIMIT_MS);
   if (op->status == CORRAL_ETOOBIG && op->record_len > RECORD_LEAST) cant("the store answers ETOOBIG: %s", client_error(c));
+  if (op->status == CORRAL_EUNSUPPORTED && op->verb == CORRAL_VERB_RENEW) cant("the store answers EUNSUPPORTED to RENEW");
   if (status != CORRAL_OK)
     failed("%s: the handle broke: %s: %s", verb_name(op->verb), corral_status_name(status), client_error(c));
   return sight_of(op, client_error(c));
@@ -121,6 +122,12 @@ int invalidate(client *c, const key *k, int64_t remember_ms) {
 }
 
 int expire(client *c, const key *k) { return plain(c, CORRAL_VERB_EXPIRE, k, 0).status; }
+
+int renew(client *c, const key *k, unsigned holder, int64_t ttl_ms) {
+  corral_op op = op_of(CORRAL_VERB_RENEW, k, holder);
+  op.ttl_ms = ttl_ms;
+  return perform_one(c, &op).status;
+}
 
 /* ---- expectations ---------------------------------------------------------------------------------------- */
 

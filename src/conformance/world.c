@@ -9,7 +9,7 @@
 #include "registry.h"
 #include "uri.h"
 
-enum { KEYS = 1024, CLIENTS = 64, TOKENS = 1024 };
+enum { KEYS = 1024, CLIENTS = 64, TOKENS = 1024, TOLD = 4096 };
 
 struct client {
   void **handles; /* one for each server; NULL: not connected */
@@ -165,6 +165,54 @@ void op_drop(corral_op *op) {
   if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
   op->found = NULL;
 }
+
+/* ---- watches --------------------------------------------------------------------------------------------- */
+
+struct watch {
+  void *open;
+  size_t count; /* more than TOLD: counts as "any" */
+  uint64_t told[TOLD];
+};
+
+static void watch_end(void *arg) {
+  watch *w = arg;
+  world.plugin->unwatch(w->open);
+}
+
+watch *watch_new(const key *k) {
+  corral_error error = {0};
+  if (world.store == NULL) open_world();
+  if (world.plugin->watch == NULL) cant("the store has no watch");
+  watch *w = room(sizeof *w);
+  int status = world.plugin->watch(world.store, server_of(k->bytes, k->len), now_ms() + LIMIT_MS, &w->open, &error);
+  if (status == CORRAL_EUNSUPPORTED) cant("the store has no watch: %s", error.text);
+  check(status == CORRAL_OK, "opening a watch: %s: %s", corral_status_name(status), error.text);
+  undo_later(watch_end, w);
+  return w;
+}
+
+static void watch_hears(void *arg, uint64_t hash) {
+  watch *w = arg;
+  if (w->count < TOLD) w->told[w->count] = hash;
+  w->count++;
+}
+
+bool watch_listen(watch *w, int stop_fd, int64_t until) {
+  corral_error error = {0};
+  size_t before = w->count;
+  int status = world.plugin->changes(w->open, stop_fd, until, watch_hears, w, &error);
+  check(status == CORRAL_OK, "the watch broke: %s: %s", corral_status_name(status), error.text);
+  return w->count > before;
+}
+
+bool watch_told(const watch *w, const key *k) {
+  uint64_t hash = host()->hash64(k->bytes, k->len);
+  for (size_t i = 0; i < w->count && i < TOLD; i++)
+    if (w->told[i] == 0 || w->told[i] == hash) return true;
+  return w->count > TOLD;
+}
+
+void watch_forget(watch *w) { w->count = 0; }
 
 /* ---- keys and tokens ------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,260 @@
+/* watch.c: changes, told to all processes that share the file.
+ *
+ * PATH-watch is mapped by each: a ring of the hashes of keys that changed. A writer takes the next number, fills the slot of that number,
+ * and says in the slot which number it is for. A watch reads from where it was; what it finds half-done for longer than a moment (its
+ * writer was killed there), or overwritten, it tells as "any may have changed". A writer that is killed after its commit and before it
+ * has a number tells nothing: a hint, as hints are, can be missing.
+ *
+ * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear, which waits at the futex, costs nothing
+ * while nothing happens, and makes an eventfd readable when something does. `waiting` counts the ears that may be asleep, so that
+ * a writer need not ring where nobody listens; a killed process leaves it too high, which costs each later write a system call. */
+#include "lmdb.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10 };
+
+/* `proof` is the slot's number, and half of the hash folded: a slot of two writers is recognized. */
+typedef struct slot {
+  _Atomic uint64_t hash, proof;
+} slot;
+
+/* What is in the file; nothing of it is trusted. */
+struct crl_lmdb_ring {
+  _Atomic uint32_t head;    /* the number of the next change */
+  _Atomic uint32_t waiting; /* how many ears may be asleep */
+  _Atomic uint32_t bell;    /* the futex */
+  uint32_t zero[13];
+  slot slots[SLOTS];
+};
+
+typedef struct watch {
+  crl_lmdb_env *env;
+  pid_t pid;
+  int fd;
+  pthread_t ear;
+  atomic_int stop;
+  uint32_t from; /* the number of the first change after it was opened */
+  uint32_t next; /* that of the first that wasn't told yet */
+} watch;
+
+/* ---- the file -------------------------------------------------------------------------------------------- */
+
+/* Every byte is written, so that no page of the mapping lacks room on the disk. */
+static int make_room(int fd) {
+  static const uint8_t zeros[4096];
+  for (size_t at = 0; at < sizeof(crl_lmdb_ring); at += sizeof zeros) {
+    size_t size = sizeof(crl_lmdb_ring) - at < sizeof zeros ? sizeof(crl_lmdb_ring) - at : sizeof zeros;
+    ssize_t put = pwrite(fd, zeros, size, (off_t)at);
+    if (put != (ssize_t)size) return put < 0 ? errno : ENOSPC;
+  }
+  return 0;
+}
+
+/* Made in full under another name, so that there never is half a one. */
+static int make_file(const char *path, int *ret) {
+  char made[PATH_MAX];
+  size_t len = strlen(path);
+  if (len + sizeof ".new" > sizeof made) return ENAMETOOLONG;
+  memcpy(made, path, len);
+  memcpy(made + len, ".new", sizeof ".new");
+  if (unlink(made) != 0 && errno != ENOENT) return errno;
+  int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return errno;
+  int code = make_room(fd);
+  if (code == 0 && rename(made, path) != 0) code = errno;
+  if (code == 0) {
+    *ret = fd;
+    return 0;
+  }
+  unlink(made);
+  close(fd);
+  return code;
+}
+
+static int open_file(const char *path, int *ret) {
+  struct stat st;
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return errno == ENOENT ? make_file(path, ret) : errno;
+  if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == (off_t)sizeof(crl_lmdb_ring)) {
+    *ret = fd;
+    return 0;
+  }
+  close(fd);
+  return EINVAL;
+}
+
+int crl_lmdb_ring_open(const char *path, crl_lmdb_ring **ret) {
+  int fd = -1, code = open_file(path, &fd);
+  if (code != 0) return code;
+  void *map = mmap(NULL, sizeof(crl_lmdb_ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  code = map == MAP_FAILED ? errno : 0;
+  close(fd);
+  if (code == 0) *ret = map;
+  return code;
+}
+
+void crl_lmdb_ring_close(crl_lmdb_ring *ring) {
+  if (ring != NULL) munmap(ring, sizeof *ring);
+}
+
+/* ---- telling --------------------------------------------------------------------------------------------- */
+
+static uint64_t proof_of(uint32_t number, uint64_t hash) { return (uint64_t)number << 32 | (uint32_t)(hash ^ hash >> 32); }
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
+  (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL, NULL, 0);
+}
+
+static void ring_bell(crl_lmdb_ring *ring) {
+  atomic_fetch_add(&ring->bell, 1);
+  (void)syscall(SYS_futex, &ring->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void put(crl_lmdb_ring *ring, uint64_t hash) {
+  uint32_t number = atomic_fetch_add(&ring->head, 1);
+  slot *s = &ring->slots[number % SLOTS];
+  atomic_store_explicit(&s->hash, hash, memory_order_relaxed);
+  atomic_store_explicit(&s->proof, proof_of(number, hash), memory_order_release);
+}
+
+void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key, size_t key_len) {
+  if (env->ring == NULL || news->count > CRL_LMDB_NEWS) return;
+  if (news->count < CRL_LMDB_NEWS) news->hashes[news->count] = env->host->hash64(key, key_len);
+  news->count++;
+}
+
+void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news) {
+  crl_lmdb_ring *ring = env->ring;
+  if (ring == NULL || news->count == 0) return;
+  if (news->count > CRL_LMDB_NEWS) put(ring, 0);
+  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; i++) put(ring, news->hashes[i]);
+  if (atomic_load(&ring->waiting) != 0) ring_bell(ring);
+}
+
+int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
+
+/* ---- the ear --------------------------------------------------------------------------------------------- */
+
+/* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell on from `seen`. */
+static void *listen_on(void *arg) {
+  static const uint64_t one = 1;
+  watch *w = arg;
+  crl_lmdb_ring *ring = w->env->ring;
+  uint32_t heard = w->from;
+  while (!atomic_load(&w->stop)) {
+    atomic_fetch_add(&ring->waiting, 1);
+    uint32_t seen = atomic_load(&ring->bell), head = atomic_load(&ring->head);
+    if (head == heard && !atomic_load(&w->stop)) futex_wait(&ring->bell, seen);
+    atomic_fetch_sub(&ring->waiting, 1);
+    head = atomic_load(&ring->head);
+    if (head != heard) (void)!write(w->fd, &one, sizeof one);
+    heard = head;
+  }
+  return NULL;
+}
+
+static int start_ear(watch *w) {
+  sigset_t all, old;
+  pthread_attr_t attr;
+  int code = pthread_attr_init(&attr);
+  if (code != 0) return code;
+  (void)pthread_attr_setstacksize(&attr, STACK);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  code = pthread_create(&w->ear, &attr, listen_on, w);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_attr_destroy(&attr);
+  return code;
+}
+
+/* ---- a watch --------------------------------------------------------------------------------------------- */
+
+int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
+  watch *w = calloc(1, sizeof *w);
+  if (w == NULL) return ENOMEM;
+  w->env = env;
+  w->pid = getpid();
+  w->from = w->next = atomic_load(&env->ring->head);
+  w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int code = w->fd < 0 ? errno : start_ear(w);
+  if (code != 0) {
+    if (w->fd >= 0) close(w->fd);
+    free(w);
+    return code;
+  }
+  atomic_fetch_add(&env->watches, 1);
+  *ret = w;
+  return 0;
+}
+
+crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
+  watch *w = watch_;
+  crl_lmdb_env *env = w->env;
+  if (w->pid == getpid()) { /* else it was inherited by a fork, and the ear wasn't */
+    atomic_fetch_sub(&env->watches, 1);
+    atomic_store(&w->stop, 1);
+    ring_bell(env->ring);
+    pthread_join(w->ear, NULL);
+  }
+  close(w->fd);
+  free(w);
+  return env;
+}
+
+/* The hash of one change; 0 when its slot tells of something else. */
+static uint64_t read_slot(crl_lmdb_ring *ring, uint32_t number) {
+  slot *s = &ring->slots[number % SLOTS];
+  for (int look = 0; look < MOMENT; look++) {
+    uint64_t proof = atomic_load_explicit(&s->proof, memory_order_acquire);
+    uint64_t hash = atomic_load_explicit(&s->hash, memory_order_relaxed);
+    if (proof == proof_of(number, hash)) return hash;
+    if ((uint32_t)(proof >> 32) - number - 1 < INT32_MAX) return 0; /* overwritten by a later one */
+    sched_yield();
+  }
+  return 0;
+}
+
+/* Whether there was something to tell. */
+static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg) {
+  crl_lmdb_ring *ring = w->env->ring;
+  uint32_t head = atomic_load(&ring->head);
+  if (head == w->next) return 0;
+  uint64_t hash = head - w->next > SLOTS ? 0 : 1;
+  while (w->next != head && hash != 0) {
+    hash = read_slot(ring, w->next++);
+    if (hash != 0) told(arg, hash);
+  }
+  w->next = head;
+  if (hash == 0) told(arg, 0); /* of all the others */
+  return 1;
+}
+
+int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
+  watch *w = watch_;
+  const corral_host *host = w->env->host;
+  struct pollfd fds[] = {{.fd = w->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+  for (;;) {
+    uint64_t rung;
+    (void)!read(w->fd, &rung, sizeof rung);
+    if (tell_new(w, told, arg)) return CORRAL_OK;
+    int64_t left = until - host->now_ms();
+    int ready = poll(fds, 2, left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left);
+    if (ready < 0 && errno != EINTR) return host->fail(error, CORRAL_EIO, "%.120s: waiting for changes: %s", w->env->path, strerror(errno));
+    if (ready > 0 && fds[1].revents != 0) return CORRAL_OK;
+    if (ready == 0 && left <= INT_MAX) return CORRAL_OK;
+  }
+}

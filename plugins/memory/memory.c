@@ -1,0 +1,332 @@
+/* memory.c: the store inside this process: `memory:` for one corral alone, `memory:NAME` for all that use this name.
+ *
+ * Any number of threads. A watch is told of every change by whoever makes it, whatever corral of this name that belongs to.
+ *
+ * A child of a fork starts with an empty store of the same name: another thread of the parent may have been in the
+ * middle of a change. What the parent had is left untouched there. */
+#include "memory.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+  SHARDS_MOST = 16,
+  SHARD_LEAST = 4 << 20 /* bytes of budget for each further shard */
+};
+
+static const int64_t SIZE_DEFAULT = INT64_C(64) << 20;
+static const int64_t SIZE_LEAST = INT64_C(64) << 10;
+static const int64_t SIZE_MOST = INT64_C(1) << 40;
+
+/* One corral's view; its own handle as well. */
+typedef struct store {
+  const corral_host *host;
+  char *name; /* "" when private */
+  char label[80];
+  int64_t size;
+  int size_given;
+  pthread_mutex_t lock;
+  crl_memory *memory; /* from the first connect on */
+} store;
+
+/* ---- operations ------------------------------------------------------------------------------------------ */
+
+static void note_lease(crl_memory *m, crl_memory_entry *e, int64_t expires) {
+  corral_header header;
+  e->expires = expires;
+  e->leased_until = 0;
+  if (m->host->header_read(e->record->bytes, e->record->len, &header) == CORRAL_OK && header.state == CORRAL_LEASED)
+    e->leased_until = header.until;
+}
+
+static int edit(crl_memory *m, crl_memory_entry *e, const corral_change *change) {
+  crl_memory_block *old = e->record;
+  /* References are only ever added under this lock, so one that is alone stays alone. */
+  if (atomic_load_explicit(&old->refs, memory_order_acquire) == 1) {
+    memcpy(old->bytes, change->header, CORRAL_HEADER);
+    return CORRAL_OK;
+  }
+  crl_memory_block *copy = crl_memory_block_new(change->header, old->bytes + CORRAL_HEADER, old->len - CORRAL_HEADER);
+  if (copy == NULL) return CORRAL_ENOMEM;
+  crl_memory_entry_swap(m, e, copy);
+  return CORRAL_OK;
+}
+
+static int replace(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
+  size_t need = crl_memory_charge_of(op->key_len, CORRAL_HEADER + change->body_len);
+  size_t most = atomic_load(&m->budget) / 2;
+  if (need > most) {
+    return m->host->fail(op->error, CORRAL_ETOOBIG,
+                         "a record of %zu bytes: one may take half of the store's size, %zu; a larger size= accepts it",
+                         need, most);
+  }
+  crl_memory_block *record = crl_memory_block_new(change->header, change->body, change->body_len);
+  if (record == NULL) return CORRAL_ENOMEM;
+  if (*e == NULL) return crl_memory_entry_add(m, s, hash, op, record, e);
+  crl_memory_entry_swap(m, *e, record);
+  return CORRAL_OK;
+}
+
+/* Does what was decided; *e is the entry afterwards, or NULL. */
+static void apply(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
+  int status = CORRAL_OK;
+  if (change->action == CORRAL_ACTION_EDIT) {
+    status = edit(m, *e, change);
+  } else if (change->action == CORRAL_ACTION_REPLACE) {
+    status = replace(m, s, hash, op, e, change);
+  } else if (change->action == CORRAL_ACTION_REMOVE && *e != NULL) {
+    crl_memory_entry_remove(m, s, *e);
+    *e = NULL;
+  }
+  if (status != CORRAL_OK && op->verb == CORRAL_VERB_INVALIDATE) {
+    /* No room for the mark: what was invalidated goes all the same. */
+    if (*e != NULL) crl_memory_entry_remove(m, s, *e);
+    *e = NULL;
+    if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
+    return;
+  }
+  if (status != CORRAL_OK) op->status = status;
+  else if (*e != NULL && change->action != CORRAL_ACTION_KEEP) note_lease(m, *e, change->expires);
+}
+
+static void hand_out(corral_op *op, crl_memory_entry *e) {
+  int found = op->status == CORRAL_OK || (op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_EBUSY);
+  if (!found || e == NULL || (op->verb != CORRAL_VERB_GET && op->verb != CORRAL_VERB_CLAIM)) return;
+  /* Waiters that look at a bare lease don't make its key popular. */
+  if (op->verb == CORRAL_VERB_GET && op->life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST) e->marks++;
+  atomic_fetch_add_explicit(&e->record->refs, 1, memory_order_relaxed);
+  op->found = e->record->bytes;
+  op->found_len = op->same ? CORRAL_HEADER : e->record->len;
+  op->found_free = crl_memory_block_drop;
+  op->found_owner = e->record;
+}
+
+/* The seed goes in front of the key: xored to the result it would leave colliding keys colliding. */
+static uint64_t hash_key(const crl_memory *m, const corral_op *op) {
+  uint8_t text[sizeof m->seed + CRL_MEMORY_MAX_KEY];
+  memcpy(text, &m->seed, sizeof m->seed);
+  memcpy(text + sizeof m->seed, op->key, op->key_len);
+  return m->host->hash64(text, sizeof m->seed + op->key_len);
+}
+
+static void perform_one(crl_memory *m, corral_op *op) {
+  if (op->key_len == 0 || op->key_len > CRL_MEMORY_MAX_KEY) {
+    op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len, (int)CRL_MEMORY_MAX_KEY);
+    return;
+  }
+  uint64_t hash = hash_key(m, op);
+  crl_memory_shard *s = &m->shards[(hash >> 56) & (m->shard_count - 1)];
+  int news = 0;
+  corral_change change;
+  pthread_mutex_lock(&s->lock);
+  int64_t now = m->host->boot_ms();
+  crl_memory_entry *e = *crl_memory_find(s, hash, op->key, op->key_len);
+  if (e != NULL && e->expires <= now) {
+    crl_memory_entry_remove(m, s, e);
+    e = NULL;
+  }
+  m->host->decide(op, e != NULL ? e->record->bytes : NULL, e != NULL ? e->record->len : 0, now, &change);
+  apply(m, s, hash, op, &e, &change);
+  hand_out(op, e);
+  if (change.action != CORRAL_ACTION_KEEP) news = crl_memory_is_watched(&m->watches);
+  else if ((op->flags & CORRAL_OP_WATCH) && crl_memory_is_watched(&m->watches)) op->flags |= CORRAL_OP_WATCHED;
+  pthread_mutex_unlock(&s->lock);
+  if (news) crl_memory_tell(&m->watches, op->key, op->key_len);
+  if (change.action != CORRAL_ACTION_KEEP && atomic_load(&m->used) > atomic_load(&m->budget)) crl_memory_make_room(m, hash, now);
+}
+
+static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  store *st = handle;
+  (void)deadline;
+  (void)error;
+  for (size_t i = 0; i < count; i++) perform_one(st->memory, &ops[i]);
+  return CORRAL_OK;
+}
+
+/* ---- memories, and the registry of those with a name -------------------------------------------------------- */
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
+static crl_memory *registry;
+
+static void lock_registry(void) { pthread_mutex_lock(&registry_lock); }
+static void unlock_registry(void) { pthread_mutex_unlock(&registry_lock); }
+/* A fork while another thread has the lock would leave it locked in the child for ever. */
+static void watch_forks(void) { (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry); }
+
+static void memory_free(crl_memory *m) {
+  for (size_t i = 0; i < m->shard_count; i++) crl_memory_shard_free(m, &m->shards[i]);
+  crl_memory_watches_free(&m->watches);
+  free(m->shards);
+  free(m->name);
+  free(m);
+}
+
+static int memory_fill(crl_memory *m, size_t size) {
+  size_t wanted = crl_memory_power_within(size / SHARD_LEAST, 1, SHARDS_MOST);
+  atomic_init(&m->budget, size);
+  atomic_init(&m->used, sizeof *m + wanted * sizeof(crl_memory_shard));
+  atomic_init(&m->hand, 0);
+  m->shards = aligned_alloc(_Alignof(crl_memory_shard), wanted * sizeof(crl_memory_shard));
+  if (m->shards == NULL) return CORRAL_ENOMEM;
+  for (; m->shard_count < wanted; m->shard_count++) {
+    crl_memory_shard *s = &m->shards[m->shard_count];
+    if (crl_memory_shard_init(s, size / wanted) != CORRAL_OK) return CORRAL_ENOMEM;
+    atomic_fetch_add(&m->used, s->bucket_count * sizeof(crl_memory_entry *) + s->ghost_count * sizeof(crl_memory_ghost));
+  }
+  return m->host->random(&m->seed, sizeof m->seed);
+}
+
+static int memory_new(const store *st, crl_memory **ret) {
+  crl_memory *m = calloc(1, sizeof *m);
+  if (m == NULL || crl_memory_watches_init(&m->watches, st->host) != CORRAL_OK) {
+    free(m);
+    return CORRAL_ENOMEM;
+  }
+  m->host = st->host;
+  m->refs = 1;
+  m->pid = getpid();
+  m->name = strdup(st->name);
+  int status = m->name == NULL ? CORRAL_ENOMEM : memory_fill(m, (size_t)st->size);
+  if (status != CORRAL_OK) memory_free(m);
+  else *ret = m;
+  return status;
+}
+
+/* The named memory, made when it isn't there. Of several sizes that were asked for, the largest counts. */
+static int registry_take(const store *st, crl_memory **ret) {
+  pthread_once(&registry_once, watch_forks);
+  lock_registry();
+  crl_memory *m = registry;
+  while (m != NULL && (m->pid != getpid() || strcmp(m->name, st->name) != 0)) m = m->next;
+  int status = CORRAL_OK;
+  if (m != NULL) {
+    m->refs++;
+    if (st->size_given && (size_t)st->size > atomic_load(&m->budget)) atomic_store(&m->budget, (size_t)st->size);
+  } else if ((status = memory_new(st, &m)) == CORRAL_OK) {
+    m->next = registry;
+    registry = m;
+  }
+  unlock_registry();
+  if (status == CORRAL_OK) *ret = m;
+  return status;
+}
+
+static void registry_drop(crl_memory *m) {
+  lock_registry();
+  int last = --m->refs == 0;
+  if (last) {
+    crl_memory **at = &registry;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+  }
+  unlock_registry();
+  if (last) memory_free(m);
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+/* Kept until close: what a private memory holds must not go with a handle. */
+static int need_memory(store *st, corral_error *error) {
+  int status = CORRAL_OK;
+  pthread_mutex_lock(&st->lock);
+  if (st->memory == NULL) status = st->name[0] != '\0' ? registry_take(st, &st->memory) : memory_new(st, &st->memory);
+  pthread_mutex_unlock(&st->lock);
+  return status == CORRAL_OK ? CORRAL_OK : st->host->fail(error, status, "%s: no room for its table", st->label);
+}
+
+static int memory_connect(void *store_, int64_t deadline, void **ret_handle, corral_error *error) {
+  (void)deadline;
+  int status = need_memory(store_, error);
+  if (status == CORRAL_OK) *ret_handle = store_;
+  return status;
+}
+
+static int memory_watch(void *store_, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+  store *st = store_;
+  crl_memory_watch *w = NULL;
+  (void)server;
+  (void)deadline;
+  int status = need_memory(st, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_memory_watch_open(&st->memory->watches, &w);
+  if (status != CORRAL_OK) return st->host->fail(error, status, "%s: no room or no descriptor for a watch", st->label);
+  *ret_watch = w;
+  return CORRAL_OK;
+}
+
+static void memory_disconnect(void *handle) { (void)handle; }
+
+static void memory_close(void *store_) {
+  store *st = store_;
+  crl_memory *m = st->memory;
+  if (m != NULL && m->pid == getpid()) {
+    if (m->name[0] != '\0') registry_drop(m);
+    else memory_free(m);
+  }
+  pthread_mutex_destroy(&st->lock);
+  free(st->name);
+  free(st);
+}
+
+static int check_uri(const corral_host *host, const corral_uri *uri, int64_t *size, corral_error *error) {
+  if (uri->hosts != NULL && uri->hosts[0] != '\0')
+    return host->fail(error, CORRAL_EURI, "%s: this store has no host: write memory: or memory:NAME", uri->text);
+  int status = host->uri_check(uri, "size", error);
+  if (status != CORRAL_OK) return status;
+  return host->uri_number(uri, "size", "bytes", SIZE_LEAST, SIZE_MOST, size, error);
+}
+
+static void label_write(char *label, size_t room, const char *name) {
+  static const char scheme[] = "memory";
+  size_t used = sizeof scheme - 1;
+  memcpy(label, scheme, used);
+  if (name[0] != '\0') label[used++] = ' ';
+  while (*name != '\0' && used + 1 < room) label[used++] = *name++;
+  label[used] = '\0';
+}
+
+static int memory_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
+                       corral_error *error) {
+  int64_t size = SIZE_DEFAULT;
+  int status = check_uri(host, uri, &size, error);
+  if (status != CORRAL_OK) return status;
+  store *st = calloc(1, sizeof *st);
+  if (st == NULL) return CORRAL_ENOMEM;
+  st->name = strdup(uri->path != NULL ? uri->path : "");
+  if (st->name == NULL || pthread_mutex_init(&st->lock, NULL) != 0) {
+    free(st->name);
+    free(st);
+    return CORRAL_ENOMEM;
+  }
+  st->host = host;
+  st->size = size;
+  st->size_given = host->uri_get(uri, "size") != NULL;
+  label_write(st->label, sizeof st->label, st->name);
+  info->max_key = CRL_MEMORY_MAX_KEY;
+  info->handles = 1;
+  info->reach = CORRAL_REACH_PROCESS;
+  info->name = st->label;
+  *ret_store = st;
+  return CORRAL_OK;
+}
+
+extern const corral_store crl_plugin_memory;
+const corral_store crl_plugin_memory = {
+    .size = sizeof(corral_store),
+    .abi = CORRAL_PLUGIN_ABI,
+    .threads = CORRAL_THREADS_PARALLEL,
+    .name = "memory",
+    .schemes = "memory",
+    .summary = "inside this process; memory:NAME is shared by all corrals of the process that use this name",
+    .open = memory_open,
+    .close = memory_close,
+    .connect = memory_connect,
+    .disconnect = memory_disconnect,
+    .perform = memory_perform,
+    .watch = memory_watch,
+    .changes = crl_memory_changes,
+    .unwatch = crl_memory_unwatch,
+};
+
+CORRAL_PLUGIN(crl_plugin_memory)

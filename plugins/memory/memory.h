@@ -1,0 +1,123 @@
+/* memory.h: what the files of the store inside the process share. From below: watch.c (who is told of changes), shard.c (records,
+ * and which of them go), memory.c (operations, names, the table). */
+#ifndef CRL_MEMORY_H
+#define CRL_MEMORY_H
+
+#include <corral/plugin.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+enum {
+  CRL_MEMORY_MAX_KEY = 1024,
+  CRL_MEMORY_MARK_MOST = 3 /* S3-FIFO's two bits */
+};
+
+/* ---- watch.c --------------------------------------------------------------------------------------------- */
+
+typedef struct crl_memory_watch crl_memory_watch;
+
+/* The open watches of a memory. */
+typedef struct crl_memory_watches {
+  const corral_host *host;
+  atomic_uint open; /* how many: all that a change costs where there is none */
+  pthread_mutex_t lock;
+  crl_memory_watch *first;
+} crl_memory_watches;
+
+int crl_memory_watches_init(crl_memory_watches *watches, const corral_host *host);
+/* All of them are closed. */
+void crl_memory_watches_free(crl_memory_watches *watches);
+/* Whether changes must be told. Under the lock of the key's shard: then no change of a key that was looked at while a watch was open
+ * is missed. */
+static inline int crl_memory_is_watched(crl_memory_watches *watches) {
+  return atomic_load_explicit(&watches->open, memory_order_relaxed) != 0;
+}
+/* Tells all watches that this key has changed. Locks of shards may be held. */
+void crl_memory_tell(crl_memory_watches *watches, const void *key, size_t key_len);
+
+int crl_memory_watch_open(crl_memory_watches *watches, crl_memory_watch **ret);
+/* As corral_store.changes and unwatch. */
+int crl_memory_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+void crl_memory_unwatch(void *watch);
+
+/* ---- shard.c --------------------------------------------------------------------------------------------- */
+
+/* A record. Owned by its entry and by every `found` that was handed out. */
+typedef struct crl_memory_block {
+  atomic_size_t refs;
+  size_t len;
+  uint8_t bytes[];
+} crl_memory_block;
+
+typedef struct crl_memory_entry crl_memory_entry;
+
+typedef struct crl_memory_queue {
+  crl_memory_entry *newest, *oldest;
+  size_t bytes, count;
+} crl_memory_queue;
+
+struct crl_memory_entry {
+  crl_memory_entry *chain;
+  crl_memory_entry *newer, *older;
+  crl_memory_queue *in;
+  crl_memory_block *record;
+  uint64_t hash;
+  int64_t expires;
+  int64_t leased_until; /* zero unless leased */
+  size_t key_len;
+  unsigned marks;
+  uint8_t key[];
+};
+
+typedef struct crl_memory_ghost {
+  uint32_t print, when;
+} crl_memory_ghost;
+
+typedef struct crl_memory_shard {
+  _Alignas(64) pthread_mutex_t lock;
+  crl_memory_entry **buckets;
+  size_t bucket_count, count;
+  crl_memory_queue small, main;
+  crl_memory_ghost *ghosts; /* indexed by hash; one that was forgotten is older than the main queue is long */
+  size_t ghost_count;
+  uint32_t ghost_clock;
+} crl_memory_shard;
+
+typedef struct crl_memory {
+  const corral_host *host;
+  struct crl_memory *next; /* in the registry, when it has a name */
+  char *name;
+  pid_t pid;
+  size_t refs;
+  uint64_t seed;
+  atomic_size_t budget, used;
+  atomic_size_t hand; /* the shard to evict from next */
+  size_t shard_count;
+  crl_memory_shard *shards;
+  crl_memory_watches watches;
+} crl_memory;
+
+crl_memory_block *crl_memory_block_new(const uint8_t header[CORRAL_HEADER], const uint8_t *body, size_t body_len);
+void crl_memory_block_drop(void *block);
+/* What a record counts against the budget. */
+size_t crl_memory_charge_of(size_t key_len, size_t record_len);
+
+int crl_memory_shard_init(crl_memory_shard *s, size_t share);
+void crl_memory_shard_free(crl_memory *m, crl_memory_shard *s);
+
+/* All of these under the shard's lock. Where the entry is chained, or would be. */
+crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const void *key, size_t key_len);
+/* Take over the block. An entry that is swapped keeps its place in its queue. */
+int crl_memory_entry_add(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op, crl_memory_block *record,
+                         crl_memory_entry **ret);
+void crl_memory_entry_swap(crl_memory *m, crl_memory_entry *e, crl_memory_block *record);
+void crl_memory_entry_remove(crl_memory *m, crl_memory_shard *s, crl_memory_entry *e);
+
+/* Evicts until the budget is met, but not the key of this hash. No lock is held. */
+void crl_memory_make_room(crl_memory *m, uint64_t spare, int64_t now);
+/* The largest power of two times `least` that is within both. */
+size_t crl_memory_power_within(size_t wish, size_t least, size_t most);
+
+#endif
