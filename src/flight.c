@@ -174,7 +174,10 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
-  if (look->pass && !flight->answered) return flight->plan.can_compute ? go_alone(flight, CRL_ALONE_PASS, told->now) : fail(flight, CORRAL_EMISS);
+  if (look->pass && !flight->answered) {
+    if (!flight->plan.can_compute) return fail(flight, CORRAL_EMISS);
+    return flight->last_look ? run_out(flight, told->now) : go_alone(flight, CRL_ALONE_PASS, told->now);
+  }
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
   if (look->retry_left > 0) return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (!flight->plan.can_compute) {

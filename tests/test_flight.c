@@ -267,6 +267,9 @@ static const crl_told looks[] = {
     {.status = CORRAL_EUNAVAILABLE},
     {.status = CORRAL_EUNAVAILABLE, .look = {.retry_left = 30, .failures = 2}},
     {.status = CORRAL_EUNKNOWN},
+    {.look = {.pass = 1, .lease_left = 30}},
+    {.look = {.lease_left = 30, .lives = {.sie = 400}, .watched = 1}},
+    {.left = 1},
 };
 
 static const crl_told claims[] = {
@@ -282,11 +285,13 @@ static const crl_told claims[] = {
     {.status = CORRAL_EUNKNOWN},
 };
 
-static const crl_told made[] = {{.made = CRL_MADE_VALUE}, {.made = CRL_MADE_UNKEPT}, {.made = CRL_MADE_FAILURE}};
+static const crl_told made[] = {{.made = CRL_MADE_VALUE}, {.made = CRL_MADE_UNKEPT}, {.made = CRL_MADE_FAILURE}, {.made = CRL_MADE_PASS},
+                                {.made = CRL_MADE_OLDER, .left = 1}};
 static const crl_told ended[] = {{.status = CORRAL_OK}, {.status = CORRAL_ELOST}, {.status = CORRAL_EUNKNOWN}, {.status = CORRAL_EUNAVAILABLE}};
 static const crl_told nothing[] = {{.status = CORRAL_OK}};
-static const crl_told slots[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}};
-static const crl_told hosts[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_EIO}};
+static const crl_told waits[] = {{.status = CORRAL_OK}, {.left = 1}};
+static const crl_told slots[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_OK, .left = 1}};
+static const crl_told hosts[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_EIO}, {.status = CORRAL_OK, .left = 1}};
 static const crl_told held[] = {{.status = CORRAL_OK}, {.status = CORRAL_EMISS}};
 static const int64_t pauses[] = {0, 3, 10000}; /* cut short, usual, beyond the deadline */
 
@@ -318,10 +323,11 @@ static void check(const walk *w) {
       if (!w->granted) broken(w, "SETTLE without a lease");
       break;
     case CRL_ASK_COMPUTE:
-      if (w->late) broken(w, "COMPUTE after the last look");
+      if (w->late && f->alone != CRL_ALONE_DEADLINE) broken(w, "COMPUTE after the last look");
+      if (f->alone && f->leased) broken(w, "COMPUTE alone with a lease");
       if (!f->plan.can_compute) broken(w, "COMPUTE without a compute");
       if (f->plan.limited && !w->slot) broken(w, "COMPUTE without a slot");
-      if (f->plan.ladder && !w->host && !w->no_host) broken(w, "COMPUTE without the host's lock");
+      if (f->plan.ladder && !w->host && !w->no_host && !f->alone) broken(w, "COMPUTE without the host's lock");
       if (f->leased != w->granted) broken(w, "COMPUTE believes in a lease that is not there, or the other way round");
       if (w->perhaps) broken(w, "COMPUTE while a lease of its own may stand in its way");
       break;
@@ -399,6 +405,7 @@ static const crl_told *choices(crl_ask ask, size_t *count) {
     case CRL_ASK_SLOT: return LIST(slots);
     case CRL_ASK_HOST: return LIST(hosts);
     case CRL_ASK_HELD: return LIST(held);
+    case CRL_ASK_WAIT: return LIST(waits);
     default: return LIST(nothing);
   }
 #undef LIST
@@ -439,17 +446,20 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     crl_flight_plan plan;
     int64_t when_away;
     int depth;
-    int64_t early_pct;
-  } all[] = {{{.can_compute = 0}, 0, 10, 0},
-             {{.can_compute = 1}, 0, 10, 0},
-             {{.can_compute = 1, .background = 1}, 0, 10, 0},
-             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 8, 0},
-             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 8, 0},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 8, 0},
-             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 8, 0},
-             {{.can_compute = 1}, 0, 9, 90},
-             {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 9, 90},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 8, 90}};
+    int64_t early_pct, at_deadline;
+  } all[] = {{{.can_compute = 0}, 0, 9, 0, 0},
+             {{.can_compute = 1}, 0, 8, 0, 0},
+             {{.can_compute = 1, .background = 1}, 0, 8, 0, 0},
+             {{.can_compute = 1, .soft_until = DEADLINE / 2}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
+             {{.can_compute = 1, .limited = 1, .alone = CRL_ALONE_PASS}, 0, 6, 0, CORRAL_DEADLINE_COMPUTE},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, 0, 7, 0, CORRAL_DEADLINE_COMPUTE},
+             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 7, 0, 0},
+             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 7, 0, 0},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 7, 0, 0},
+             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 7, 0, 0},
+             {{.can_compute = 1}, 0, 8, 90, 0},
+             {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 8, 90, 0},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 7, 90, 0}};
   walks = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     walk w;
@@ -458,6 +468,7 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     crl_flight_plan plan = all[i].plan;
     policy.when_away = all[i].when_away;
     policy.early_pct = all[i].early_pct;
+    policy.at_deadline = all[i].at_deadline;
     plan.deadline = DEADLINE;
     plan.dice = 3;
     w.ask = crl_flight_start(&w.flight, &policy, &plan);

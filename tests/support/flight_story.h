@@ -1,7 +1,7 @@
 /* flight_story.h: a flight as a story: what it was told, and the log of what it asked for.
  *
  * A line of a story: how many ms passed (1 when left out), what happened, and what a look found:
- *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect, each with a number
+ *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect pass watched left, each with a number
  * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
 #ifndef TESTS_FLIGHT_STORY_H
 #define TESTS_FLIGHT_STORY_H
@@ -25,7 +25,7 @@ static const corral_policy usual = {.size = sizeof usual, .ttl_ms = 1000, .retry
 
 static const char *const ask_names[] = {"?", "get", "claim", "wait", "compute", "settle", "release", "answer", "done", "slot", "host", "held"};
 static const char *const answer_names[] = {"?", "stored", "stale", "verdict", "computed", "failed", "error", "held"};
-static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept"};
+static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept", "older"};
 
 /* ---- telling a story --------------------------------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ static inline void note_answer(story *s) {
 
 static inline void note_ask(story *s) {
   note(s, "%lld %s", (long long)s->now, ask_names[s->ask]);
-  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased) note(s, " without a lease");
+  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased) note(s, s->flight.alone ? " alone" : " without a lease");
   if (s->ask == CRL_ASK_WAIT && s->flight.at_host) note(s, " at the host");
   if (s->ask == CRL_ASK_RELEASE && s->flight.retry_ms > 0) note(s, " with a verdict");
   if (s->ask == CRL_ASK_ANSWER) note_answer(s);
@@ -91,6 +91,9 @@ static inline void set_word(crl_told *told, const char *word, int64_t number) {
   else if (strcmp(word, "failures") == 0) told->look.failures = (uint32_t)number;
   else if (strcmp(word, "ttl") == 0) told->look.ttl = number;
   else if (strcmp(word, "expect") == 0) told->look.expects = 1, told->look.expect_left = number;
+  else if (strcmp(word, "pass") == 0) told->look.pass = number != 0;
+  else if (strcmp(word, "watched") == 0) told->look.watched = number != 0;
+  else if (strcmp(word, "left") == 0) told->left = number != 0;
   else if (strcmp(word, "value") == 0) told->look.has_value = 1;
   else fail_msg("unknown word %s", word);
 }
@@ -109,6 +112,9 @@ static inline void tell(story *s, const char *text) {
   if (strcmp(word, "till") == 0) passed = s->flight.until - s->now;
   if (strcmp(word, "failure") == 0) told.made = CRL_MADE_FAILURE;
   if (strcmp(word, "unkept") == 0) told.made = CRL_MADE_UNKEPT;
+  if (strcmp(word, "private") == 0) told.made = CRL_MADE_PASS;
+  if (strcmp(word, "older") == 0) told.made = CRL_MADE_OLDER;
+  if (strcmp(word, "voided") == 0) told.made = CRL_MADE_FENCED;
   told.status = status_of(word);
   for (char *name = strtok_r(NULL, " ", &save); name != NULL; name = strtok_r(NULL, " ", &save))
     set_word(&told, name, strtoll(strtok_r(NULL, " ", &save), NULL, 10));
