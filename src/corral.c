@@ -409,8 +409,8 @@ static void inspect_header(const corral_header *header, const corral_op *op, cor
   }
 }
 
-static void inspect_envelope(const crl_envelope *envelope, const corral_header *header, const corral_op *op, corral_inspection *ret) {
-  crl_lives lives = crl_policy_judge(envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, crl_env_wall_ms());
+static void inspect_envelope(const crl_envelope *envelope, int expired, const corral_op *op, corral_inspection *ret) {
+  crl_lives lives = crl_policy_judge(envelope, expired, op->life_ms, crl_env_wall_ms());
   ret->size = envelope->plain_len;
   ret->age_ms = lives.age;
   ret->ttl_ms = envelope->ttl_ms;
@@ -425,14 +425,34 @@ static void inspect_envelope(const crl_envelope *envelope, const corral_header *
   else ret->state = lives.fresh > 0 ? "fresh" : lives.swr > 0 || lives.sie > 0 ? "stale" : "expired";
 }
 
-static int inspect_record(const crl_key *key, const corral_op *op, corral_inspection *ret, corral_error *error) {
+/* What the marks of its tags say of a record; one that can't be read counts as void, as it does for callers. */
+static crl_standing standing_of(crl_station *station, const corral_op *op, const crl_envelope *envelope) {
+  crl_marks marks = {0};
+  const void *validator;
+  size_t len;
+  crl_standing standing = CRL_STANDS_VOID;
+  crl_tags *tags = crl_alloc(sizeof *tags);
+  if (tags != NULL && crl_extras_read(op->found + envelope->extras_at, envelope->extras_len, tags, &validator, &len) &&
+      (!station->generation || crl_tags_find(tags, "", 0) != NULL) && crl_marks_want_all(&marks, tags) &&
+      crl_marks_fetch(station, &marks, 0, crl_env_now_ms() + station->op_ms, NULL) == CORRAL_OK)
+    standing = crl_marks_judge(&marks, tags);
+  crl_marks_clean(&marks);
+  free(tags);
+  return standing;
+}
+
+static int inspect_record(crl_station *station, const crl_key *key, const corral_op *op, corral_inspection *ret, corral_error *error) {
   corral_header header;
   crl_envelope envelope;
   if (crl_record_read(op->found, op->found_len, &header) != CORRAL_OK) return crl_status_plain(error, CORRAL_EFOREIGN);
   ret->stored_size = op->found_len;
   inspect_header(&header, op, ret);
   int status = crl_envelope_read(op->found, op->found_len, key->whole, key->whole_len, &envelope);
-  if (status == CORRAL_OK && op->life_ms != 0) inspect_envelope(&envelope, &header, op, ret);
+  if (status == CORRAL_OK && op->life_ms != 0) {
+    crl_standing standing = standing_of(station, op, &envelope);
+    inspect_envelope(&envelope, (header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, op, ret);
+    if (standing == CRL_STANDS_VOID) ret->state = "void";
+  }
   return status == CORRAL_ECORRUPT ? crl_status_plain(error, status) : CORRAL_OK;
 }
 
@@ -447,7 +467,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
   if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
-  if (op.status == CORRAL_OK) status = inspect_record(&key, &op, &found, error);
+  if (op.status == CORRAL_OK) status = inspect_record(&c->station, &key, &op, &found, error);
   else if (op.status != CORRAL_EMISS) status = crl_put_say(&op, error);
   if (op.found_free != NULL) op.found_free(op.found_owner);
   crl_key_clean(&key);

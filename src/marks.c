@@ -68,7 +68,8 @@ crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags) {
 
 /* ---- records --------------------------------------------------------------------------------------------- */
 
-int crl_marks_key(crl_key *key, const crl_station *station, const void *name, size_t len) {
+/* To be given to crl_key_clean. */
+static int make_key(crl_key *key, const crl_station *station, const void *name, size_t len) {
   uint8_t text[BEFORE + CRL_TAG_MOST];
   memcpy(text, before_name, BEFORE);
   if (len > 0) memcpy(text + BEFORE, name, len);
@@ -114,7 +115,7 @@ static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) 
   return CORRAL_OK;
 }
 
-void crl_marks_got(crl_mark *mark, const crl_key *key, corral_op *op) {
+static void take(crl_mark *mark, const crl_key *key, corral_op *op) {
   mark->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY ? read_record(mark, key, op) : op->status;
   if (op->found_free != NULL) op->found_free(op->found_owner);
   op->found_free = NULL;
@@ -122,13 +123,7 @@ void crl_marks_got(crl_mark *mark, const crl_key *key, corral_op *op) {
 
 /* ---- the near tier --------------------------------------------------------------------------------------- */
 
-typedef struct asked {
-  crl_mark *mark;
-  crl_key key;
-  uint64_t hash, ticket;
-} asked;
-
-static int find_near(crl_station *station, const asked *a, int64_t near_ms, int64_t now) {
+static int find_near(crl_station *station, const crl_mark_look *a, int64_t near_ms, int64_t now) {
   crl_near_copy copy;
   if (station->near == NULL || near_ms <= 0) return 0;
   if (!crl_near_get(station->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
@@ -142,7 +137,7 @@ static int find_near(crl_station *station, const asked *a, int64_t near_ms, int6
   return knows;
 }
 
-static void keep_near(crl_station *station, const asked *a, int64_t looked) {
+static void keep_near(crl_station *station, const crl_mark_look *a) {
   uint8_t *payload = station->near != NULL && a->mark->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
   if (payload == NULL) return;
   crl_record_put(payload, a->mark->hard, 8);
@@ -153,43 +148,60 @@ static void keep_near(crl_station *station, const asked *a, int64_t looked) {
     free(payload);
     return;
   }
-  crl_near_copy copy = {.bytes = bytes, .size = PAYLOAD, .kind = CRL_KIND_MARK, .looked = looked, .made = looked - a->mark->age_ms,
-                        .fresh_until = looked + life, .ttl = life};
+  crl_near_copy copy = {.bytes = bytes, .size = PAYLOAD, .kind = CRL_KIND_MARK, .looked = a->looked, .made = a->looked - a->mark->age_ms,
+                        .fresh_until = a->looked + life, .ttl = life};
   crl_near_put(station->near, a->hash, a->key.stored, a->key.stored_len, &copy, a->ticket);
   crl_bytes_unref(bytes);
 }
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
+static int is_watched(const crl_station *station) { return station->near != NULL && station->watch != NULL && crl_watch_up(station->watch); }
+
+static void set_up(crl_station *station, crl_mark_look *look, corral_op *op) {
+  look->looked = crl_env_now_ms();
+  if (station->near != NULL) look->ticket = crl_near_ticket(station->near, look->hash);
+  *op = (corral_op){.verb = CORRAL_VERB_GET, .flags = is_watched(station) ? CORRAL_OP_WATCH : 0, .key = look->key.stored, .key_len = look->key.stored_len};
+}
+
+int crl_mark_look_up(crl_station *station, crl_mark *mark, crl_mark_look *look, corral_op *op) {
+  look->mark = mark;
+  if (make_key(&look->key, station, mark->name, mark->len) != CORRAL_OK) return CORRAL_ENOMEM;
+  look->hash = crl_key_hash(&look->key);
+  set_up(station, look, op);
+  return CORRAL_OK;
+}
+
+void crl_mark_looked(crl_station *station, crl_mark_look *look, corral_op *op) {
+  take(look->mark, &look->key, op);
+  keep_near(station, look);
+  crl_key_clean(&look->key);
+}
+
 /* The marks that are wanted, with their keys, less those that the near tier knows. CORRAL_ENOMEM. */
-static int list_asked(crl_station *station, crl_marks *marks, int64_t near_ms, asked *list, size_t *count) {
+static int list_wanted(crl_station *station, crl_marks *marks, int64_t near_ms, crl_mark_look *list, size_t *count) {
   int64_t now = crl_env_now_ms();
   *count = 0;
   for (size_t i = 0; i < marks->count; i++) {
-    asked *a = &list[*count];
+    crl_mark_look *look = &list[*count];
     if (marks->mark[i].status != CRL_MARK_WANTED) continue;
-    a->mark = &marks->mark[i];
-    if (crl_marks_key(&a->key, station, a->mark->name, a->mark->len) != CORRAL_OK) return CORRAL_ENOMEM;
-    a->hash = crl_key_hash(&a->key);
-    if (find_near(station, a, near_ms, now)) crl_key_clean(&a->key);
+    look->mark = &marks->mark[i];
+    if (make_key(&look->key, station, look->mark->name, look->mark->len) != CORRAL_OK) return CORRAL_ENOMEM;
+    look->hash = crl_key_hash(&look->key);
+    if (find_near(station, look, near_ms, now)) crl_key_clean(&look->key);
     else ++*count;
   }
   return CORRAL_OK;
 }
 
-static int ask_store(crl_station *station, asked *list, corral_op *ops, size_t count, int64_t deadline) {
-  int64_t looked = crl_env_now_ms();
-  int status = CORRAL_OK, watched = station->near != NULL && station->watch != NULL && crl_watch_up(station->watch);
-  for (size_t i = 0; i < count; i++) {
-    ops[i] = (corral_op){.verb = CORRAL_VERB_GET, .flags = watched ? CORRAL_OP_WATCH : 0, .key = list[i].key.stored, .key_len = list[i].key.stored_len};
-    if (station->near != NULL) list[i].ticket = crl_near_ticket(station->near, list[i].hash);
-  }
+static int ask_store(crl_station *station, crl_mark_look *list, corral_op *ops, size_t count, int64_t deadline) {
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < count; i++) set_up(station, &list[i], &ops[i]);
   crl_pool_perform(station->pool, ops, count, deadline);
   for (size_t i = 0; i < count; i++) {
-    crl_mark *mark = list[i].mark;
-    crl_marks_got(mark, &list[i].key, &ops[i]);
-    keep_near(station, &list[i], looked);
-    if (mark->status != CORRAL_OK && mark->status != CORRAL_EMISS && status == CORRAL_OK) status = mark->status;
+    crl_mark_looked(station, &list[i], &ops[i]);
+    int seen = list[i].mark->status;
+    if (seen != CORRAL_OK && seen != CORRAL_EMISS && status == CORRAL_OK) status = seen;
   }
   return status;
 }
@@ -203,11 +215,15 @@ static size_t count_wanted(const crl_marks *marks) {
 static int fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, int asks) {
   size_t wanted = count_wanted(marks), count = 0;
   if (wanted == 0) return CORRAL_OK;
-  asked *list = crl_alloc(wanted * sizeof *list);
+  crl_mark_look *list = crl_alloc(wanted * sizeof *list);
   corral_op *ops = crl_alloc(wanted * sizeof *ops);
-  int status = list == NULL || ops == NULL ? CORRAL_ENOMEM : list_asked(station, marks, near_ms, list, &count);
-  if (status == CORRAL_OK && count > 0) status = asks ? ask_store(station, list, ops, count, deadline) : CORRAL_EMISS;
-  for (size_t i = 0; i < count; i++) crl_key_clean(&list[i].key);
+  int status = list == NULL || ops == NULL ? CORRAL_ENOMEM : list_wanted(station, marks, near_ms, list, &count);
+  if (status == CORRAL_OK && asks) {
+    if (count > 0) status = ask_store(station, list, ops, count, deadline);
+  } else {
+    if (count > 0) status = CORRAL_EMISS;
+    for (size_t i = 0; i < count; i++) crl_key_clean(&list[i].key);
+  }
   free(list);
   free(ops);
   return status;
@@ -244,7 +260,7 @@ static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *m
   corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
   int status = op.status;
-  crl_marks_got(mark, key, &op);
+  take(mark, key, &op);
   if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !only_expire ? CORRAL_OK : status;
   int there = mark->status == CORRAL_OK;
   if (there && !only_expire) {
@@ -262,7 +278,7 @@ static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *m
 
 static int under_lease(crl_station *station, crl_mark *mark, int only_expire) {
   crl_key key;
-  int status = crl_marks_key(&key, station, mark->name, mark->len);
+  int status = make_key(&key, station, mark->name, mark->len);
   if (status != CORRAL_OK) return status;
   status = try_under_lease(station, &key, mark, only_expire);
   for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
@@ -333,7 +349,7 @@ int crl_marks_change(crl_station *station, const void *name, size_t len, int onl
   crl_mark mark = {.len = (uint8_t)len, .changed = 1};
   crl_key key;
   if (len > 0) memcpy(mark.name, name, len);
-  int status = crl_marks_key(&key, station, name, len);
+  int status = make_key(&key, station, name, len);
   if (status != CORRAL_OK) return crl_status_plain(error, status);
   if (only_expire) {
     status = under_lease(station, &mark, 1);

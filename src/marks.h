@@ -48,9 +48,18 @@ void crl_marks_clean(crl_marks *marks);
 int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *before, int64_t elapsed_ms, corral_error *error);
 /* Invalidates (or only expires) all values of a tag. */
 int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error);
-/* The key of a mark, to be given to crl_key_clean. CORRAL_ENOMEM. */
-int crl_marks_key(crl_key *key, const crl_station *station, const void *name, size_t len);
-/* A mark's GET, as one operation of a batch of the caller's: sets up *op, and takes its result. */
-void crl_marks_got(crl_mark *mark, const crl_key *key, corral_op *op);
+
+/* A mark's GET, as one operation of a batch of the caller's. The struct must not be moved. */
+typedef struct crl_mark_look {
+  crl_mark *mark;
+  crl_key key;
+  uint64_t hash, ticket;
+  int64_t looked;
+} crl_mark_look;
+
+/* Sets up *op for a mark that is wanted. CORRAL_ENOMEM; else crl_mark_looked is to follow. */
+int crl_mark_look_up(crl_station *station, crl_mark *mark, crl_mark_look *look, corral_op *op);
+/* Takes the result. */
+void crl_mark_looked(crl_station *station, crl_mark_look *look, corral_op *op);
 
 #endif

@@ -174,23 +174,20 @@ static void recall_verdict(crl_run *r, crl_look *look) {
 
 /* The key and, where each value has its tag, the mark of the whole namespace: one round trip. */
 static int look(crl_run *r, crl_told *told) {
-  crl_key mark_key;
+  crl_mark_look all;
   corral_op ops[2] = {new_op(r, CORRAL_VERB_GET)};
   size_t count = 1;
   crl_marks_forget(&r->marks);
   if (r->station->generation) {
-    if (!crl_marks_want(&r->marks, "", 0) || crl_marks_key(&mark_key, r->station, "", 0) != CORRAL_OK) return CORRAL_ENOMEM;
-    ops[1] = (corral_op){.verb = CORRAL_VERB_GET, .key = mark_key.stored, .key_len = mark_key.stored_len};
+    if (!crl_marks_want(&r->marks, "", 0) || crl_mark_look_up(r->station, &r->marks.mark[0], &all, &ops[1]) != CORRAL_OK) return CORRAL_ENOMEM;
     count = 2;
   }
   if ((r->watches || r->station->near != NULL) && r->station->watch != NULL && crl_watch_up(r->station->watch)) ops[0].flags = CORRAL_OP_WATCH;
   perform(r, ops, count, 0);
   int status = ops[0].status;
   if (count == 2) {
-    crl_mark *mark = &r->marks.mark[0];
-    crl_marks_got(mark, &mark_key, &ops[1]);
-    if (mark->status != CORRAL_OK && mark->status != CORRAL_EMISS) status = mark->status;
-    crl_key_clean(&mark_key);
+    crl_mark_looked(r->station, &all, &ops[1]);
+    if (all.mark->status != CORRAL_OK && all.mark->status != CORRAL_EMISS) status = all.mark->status;
   }
   if (status == CORRAL_OK || status == CORRAL_EMISS) {
     int judged = judge(r, &ops[0], &told->look);

@@ -447,19 +447,19 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     int64_t when_away;
     int depth;
     int64_t early_pct, at_deadline;
-  } all[] = {{{.can_compute = 0}, 0, 9, 0, 0},
-             {{.can_compute = 1}, 0, 8, 0, 0},
-             {{.can_compute = 1, .background = 1}, 0, 8, 0, 0},
-             {{.can_compute = 1, .soft_until = DEADLINE / 2}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
-             {{.can_compute = 1, .limited = 1, .alone = CRL_ALONE_PASS}, 0, 6, 0, CORRAL_DEADLINE_COMPUTE},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, 0, 7, 0, CORRAL_DEADLINE_COMPUTE},
-             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 7, 0, 0},
-             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 7, 0, 0},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 7, 0, 0},
-             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 7, 0, 0},
-             {{.can_compute = 1}, 0, 8, 90, 0},
-             {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 8, 90, 0},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 7, 90, 0}};
+  } all[] = {{{.can_compute = 0}, 0, 11, 0, 0},
+             {{.can_compute = 1}, 0, 10, 0, 0},
+             {{.can_compute = 1, .background = 1}, 0, 10, 0, 0},
+             {{.can_compute = 1, .soft_until = DEADLINE / 2}, 0, 10, 0, CORRAL_DEADLINE_COMPUTE},
+             {{.can_compute = 1, .limited = 1, .alone = CRL_ALONE_PASS}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, 0, 9, 0, CORRAL_DEADLINE_COMPUTE},
+             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
+             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 9, 0, 0},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 0, 0},
+             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
+             {{.can_compute = 1}, 0, 10, 90, 0},
+             {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 10, 90, 0},
+             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 90, 0}};
   walks = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     walk w;
