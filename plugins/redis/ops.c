@@ -1,10 +1,12 @@
 /* ops.c: a batch of operations: formatted as one pipeline, sent at once, judged reply by reply.
  *
- * GET is GET and PTTL; with CORRAL_OP_WATCH, while there is a watch (watch.c), CLIENT CACHING YES goes before it, which makes the
- * server remember, for this connection, the keys of the one command that follows; and, once for each watch, before that CLIENT
- * TRACKING, which says that the watch is to be told. Naming another watch takes along what is remembered. Each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is staged:
+ * GET is GET and PTTL; each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is staged:
  * SET to a temporary name of the same hash slot, and a script that renames it, for a script's argument is copied
  * several times by the server.
+ *
+ * A GET that is to be told to the watch (watch.c) begins with CLIENT CACHING YES: the server remembers, for this connection, the
+ * keys of the one command that follows. Once for each watch, CLIENT TRACKING goes before that: it says whom to tell, also of
+ * what is remembered already.
  *
  * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends them whole. It also repeats
  * what came later in the batch for the same key, so that its order holds; except for a settle or release that

@@ -232,7 +232,8 @@ int crl_redis_changes(void *watch, int stop_fd, int64_t until, void (*told)(void
                       corral_error *error) {
   crl_redis_watcher *w = watch;
   listener to = {.told = told, .arg = arg};
-  int status = CORRAL_OK, stop = 0;
+  int stop = 0;
+  int status = hear_all(w, &to, error); /* what came together with the answers to `ask` */
   while (status == CORRAL_OK && !stop && to.count == 0) status = look(w, stop_fd, until, &to, &stop, error);
   if (status != CORRAL_OK) retire(w);
   return status;
