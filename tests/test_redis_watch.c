@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../plugins/redis/redis.h"
 #include "support/fake_server.h"
 
 enum { SOON = 1000, NOTED = 256 };
@@ -341,7 +342,7 @@ typedef struct waiter {
 
 static void *waits(void *arg) {
   waiter *w = arg;
-  w->status = crl_plugin_redis.changes(w->watch, w->stop_fd, w->c->host->now_ms() + HOUR, note, &w->heard, NULL);
+  w->status = crl_plugin_redis.changes(w->watch, w->stop_fd, w->c->host->now_ms() + LIMIT, note, &w->heard, NULL);
   return NULL;
 }
 
@@ -422,9 +423,10 @@ static void a_stopped_server_is_noticed_in_two_seconds(void **state) {
   void *watch = watching(&c);
   redis_server_pause(server);
   int64_t before = c.host->now_ms();
-  assert_int_equal(hears(&c, watch, 2 * LIMIT, &n), CORRAL_EUNAVAILABLE);
+  int status = hears(&c, watch, LIMIT, &n);
   int64_t took = c.host->now_ms() - before;
   redis_server_resume(server);
+  assert_int_equal(status, CORRAL_EUNAVAILABLE);
   if (took < 1500 || took > 3000) fail_msg("noticed after %lld ms", (long long)took);
   assert_non_null(strstr(c.error.text, "sign of life"));
   crl_plugin_redis.unwatch(watch);
@@ -624,6 +626,7 @@ static void a_strange_push_breaks_the_watch(void **state) {
       "*2\\r\\n$7\\r\\nmessage\\r\\n$20\\r\\n__redis__:invalidate\\r\\n",
       MESSAGE ":1\\r\\n",
       MESSAGE "*1\\r\\n:1\\r\\n",
+      MESSAGE "*1\\r\\n+k\\r\\n",
       MESSAGE "*1\\r\\n*1\\r\\n$1\\r\\nk\\r\\n",
       MESSAGE "*2\\r\\n$1\\r\\nk\\r\\n$-1\\r\\n",
       MESSAGE "*1048577\\r\\n",
@@ -667,6 +670,89 @@ static void a_server_that_never_says_a_whole_reply_is_given_up(void **state) {
                                           "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n", &n, text);
   assert_int_equal(status, CORRAL_EUNAVAILABLE);
   assert_true(crl_registry_host()->now_ms() - before < 3000);
+}
+
+/* A store with a handle on a scripted server, and a watch that is nowhere. */
+static client looking(const char *script, fake_server **ret) {
+  client c = scripted(script, ret);
+  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_OK);
+  ((crl_redis_store *)c.store)->watch = 7;
+  return c;
+}
+
+#define LOOK "EXPECT PTTL\\r\\n$1\\r\\nk\\r\\n\n"
+
+static void a_refusal_of_a_moment_is_asked_again(void **state) {
+  (void)state;
+  fake_server *fake;
+  client c = looking(GREETED LOOK LOOK
+                     "SEND -BUSY a script\\r\\n-ERR only in tracking mode\\r\\n$-1\\r\\n:-2\\r\\n\n"
+                     "SEND -ERR only in tracking mode\\r\\n$-1\\r\\n:-2\\r\\n\n"
+                     "EXPECT TRACKING\n" LOOK "SEND +OK\\r\\n+OK\\r\\n$-1\\r\\n:-2\\r\\n\n",
+                     &fake);
+  corral_op ops[] = {look_of("k"), look_of("k")};
+  assert_int_equal(perform(&c, ops, 2), CORRAL_OK);
+  for (size_t i = 0; i < 2; i++) {
+    assert_int_equal(ops[i].status, CORRAL_EMISS);
+    assert_int_equal(ops[i].flags, CORRAL_OP_WATCH);
+  }
+  assert_true(watched(&c, "k"));
+  closed(&c);
+  assert_true(fake_server_stop(fake));
+}
+
+static void a_look_that_fails_is_not_watched(void **state) {
+  (void)state;
+  static const struct {
+    const char *steps;
+    int broken, status;
+  } answers[] = {
+      {"SEND +OK\\r\\n+OK\\r\\n-LOADING wait\\r\\n:-2\\r\\n\n", CORRAL_OK, CORRAL_EUNAVAILABLE},
+      {"SEND +OK\\r\\n+OK\\r\\n$5\\r\\nhello\\r\\n:-1\\r\\n\n", CORRAL_OK, CORRAL_EFOREIGN},
+      {"SEND +QUEUED\\r\\n+OK\\r\\n$-1\\r\\n:-2\\r\\n\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL},
+      {"SEND +OK\\r\\n:1\\r\\n$-1\\r\\n:-2\\r\\n\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL},
+      {"SEND +OK\\r\\n+OK\\r\\n+OK\\r\\n:-2\\r\\n\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL},
+      {"SEND +OK\\r\\n-ERR Protocol error\\r\\n\nCLOSE\n", CORRAL_EUNAVAILABLE, CORRAL_EPROTOCOL},
+      {"SEND +OK\\r\\n+OK\\r\\n\nCLOSE\n", CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN},
+  };
+  for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+    char script[1024];
+    fake_server *fake;
+    snprintf(script, sizeof script, GREETED LOOK "%s", answers[i].steps);
+    client c = looking(script, &fake);
+    corral_op op = look_of("k");
+    int broken = perform(&c, &op, 1);
+    if (broken != answers[i].broken || op.status != answers[i].status || op.flags != CORRAL_OP_WATCH)
+      fail_msg("%s: %s, %s, flags %u", answers[i].steps, corral_status_name(broken), corral_status_name(op.status), op.flags);
+    closed(&c);
+    assert_true(fake_server_stop(fake));
+  }
+}
+
+static client *losing; /* whose watch ends while a look is under way: at the second question for the time */
+static int questions;
+
+static int64_t now_and_then(void) {
+  if (++questions == 2) ((crl_redis_store *)losing->store)->watch = 0;
+  return crl_registry_host()->now_ms();
+}
+
+static void a_watch_that_ends_while_a_look_is_under_way_is_not_promised(void **state) {
+  (void)state;
+  client c = begin();
+  void *watch = watching(&c);
+  corral_host host = *c.host;
+  crl_redis_store *store = c.store;
+  host.now_ms = now_and_then;
+  store->host = &host;
+  losing = &c;
+  questions = 0;
+  long long before = calls("client|caching");
+  assert_false(watched(&c, "k"));
+  assert_int_equal(calls("client|caching"), before + 1); /* it was under way */
+  store->host = c.host;
+  crl_plugin_redis.unwatch(watch);
+  closed(&c);
 }
 
 /* ---- random bytes -------------------------------------------------------------------------------------------- */
@@ -743,6 +829,9 @@ int main(void) {
       cmocka_unit_test(a_strange_push_breaks_the_watch),
       cmocka_unit_test(a_push_of_many_keys_tells_of_each),
       cmocka_unit_test(a_server_that_never_says_a_whole_reply_is_given_up),
+      cmocka_unit_test(a_refusal_of_a_moment_is_asked_again),
+      cmocka_unit_test(a_look_that_fails_is_not_watched),
+      cmocka_unit_test(a_watch_that_ends_while_a_look_is_under_way_is_not_promised),
       cmocka_unit_test(random_pushes_end_the_watch_and_nothing_else),
   };
   return cmocka_run_group_tests(tests, NULL, stop);
