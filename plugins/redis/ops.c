@@ -4,6 +4,10 @@
  * SET to a temporary name of the same hash slot, and a script that renames it, for a script's argument is copied
  * several times by the server.
  *
+ * A GET that is to be told to the watch (watch.c) begins with CLIENT CACHING YES: the server remembers, for this connection, the
+ * keys of the one command that follows. Once for each watch, CLIENT TRACKING goes before that: it says whom to tell, also of
+ * what is remembered already.
+ *
  * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends them whole. It also repeats
  * what came later in the batch for the same key, so that its order holds; except for a settle or release that
  * has happened, which can't happen twice. */
@@ -11,12 +15,14 @@
 
 #include "redis.h"
 
-enum { ROUND_SHA1, ROUND_TEXT };
+enum { ROUND_SHA1, ROUND_TEXT, REPLIES = 4 };
 
 struct crl_redis_slot {
   corral_op *op;
   size_t end;     /* where its commands end among the bytes of the round */
-  int replies;    /* how many commands it is; 0: nothing was or will be sent */
+  int replies;    /* how many commands it is, at most REPLIES; 0: nothing was or will be sent */
+  int64_t watch;  /* this GET is to be told to it; 0 none */
+  int redirects;  /* and begins with CLIENT TRACKING */
   int staged;     /* this round it was */
   int noscript, unstage, again;
 };
@@ -38,6 +44,34 @@ static void put_get(crl_redis_handle *h, const corral_op *op) {
   crl_redis_out_command(&h->out, 2);
   crl_redis_out_text(&h->out, "PTTL");
   put_key(h, op);
+}
+
+static void put_client(crl_redis_handle *h, const char *what, const char *how, size_t words) {
+  crl_redis_out_command(&h->out, words);
+  crl_redis_out_text(&h->out, "CLIENT");
+  crl_redis_out_text(&h->out, what);
+  crl_redis_out_text(&h->out, how);
+}
+
+/* What makes the GET that follows be told to the watch, if there is one that isn't known to be out of this connection's reach.
+ * That it is redirected is taken for granted until the reply says otherwise. */
+static void put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
+  slot->redirects = 0;
+  slot->watch = (slot->op->flags & CORRAL_OP_WATCH) != 0 ? h->store->watch : 0;
+  if (slot->watch == 0 || slot->watch == h->refused) {
+    slot->watch = 0;
+    return;
+  }
+  if (h->redirected != slot->watch) {
+    put_client(h, "TRACKING", "ON", 6);
+    crl_redis_out_text(&h->out, "REDIRECT");
+    crl_redis_out_number(&h->out, slot->watch);
+    crl_redis_out_text(&h->out, "OPTIN");
+    h->redirected = slot->watch;
+    slot->redirects = 1;
+  }
+  put_client(h, "CACHING", "YES", 3);
+  slot->replies = 3 + slot->redirects;
 }
 
 /* All of a script's call but keys and arguments. */
@@ -149,6 +183,13 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   put_record(h, op);
 }
 
+static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
+  put_script(h, round, CRL_REDIS_RENEW, 1, 2);
+  put_key(h, op);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+}
+
 static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
   put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : id == CRL_REDIS_INVALIDATE ? 1 : 0);
   put_key(h, op);
@@ -162,12 +203,16 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   slot->replies = op->verb == CORRAL_VERB_GET ? 2 : 1;
   slot->staged = slot->noscript = slot->unstage = 0;
   switch (op->verb) {
-    case CORRAL_VERB_GET: put_get(h, op); break;
+    case CORRAL_VERB_GET:
+      put_watch(h, slot);
+      put_get(h, op);
+      break;
     case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;
     case CORRAL_VERB_SETTLE: put_settle(h, slot, round); break;
     case CORRAL_VERB_RELEASE: put_release(h, op, round); break;
     case CORRAL_VERB_EXTEND: put_keyed(h, op, round, CRL_REDIS_EXTEND); break;
     case CORRAL_VERB_EXPIRE: put_keyed(h, op, round, CRL_REDIS_EXPIRE); break;
+    case CORRAL_VERB_RENEW: put_renew(h, op, round); break;
     default: put_keyed(h, op, round, CRL_REDIS_INVALIDATE); break;
   }
   slot->end = h->out.total;
@@ -176,7 +221,7 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 /* What can be refused without asking the server. */
 static int sendable(const crl_redis_handle *h, corral_op *op) {
   corral_header header;
-  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_EXPIRE) return fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
+  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_RENEW) return fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
   if (op->key_len == 0) return fail(h, op, CORRAL_EINVAL, "an empty key");
   if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
   if (op->record_len > CRL_REDIS_LARGEST) return fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
@@ -219,6 +264,7 @@ static void take_back(corral_op *op) {
   op->found_free = NULL;
   op->found_owner = NULL;
   op->same = 0;
+  op->flags &= ~(uint32_t)CORRAL_OP_WATCHED;
   op->life_ms = op->until_ms = 0;
   if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
 }
@@ -255,6 +301,34 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   return CORRAL_OK;
 }
 
+static int is_ok(const redisReply *reply) { return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0; }
+
+/* CLIENT TRACKING, if it was sent, and CLIENT CACHING. A refusal costs the look nothing, and isn't asked for again on this
+ * connection unless it was of a moment, or there is another watch. */
+static int judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int count) {
+  int agreed = slot->redirects || h->redirected == slot->watch; /* else it was refused earlier in this batch */
+  for (int i = 0; i < count && agreed; i++) {
+    int is_error = replies[i]->type == REDIS_REPLY_ERROR;
+    if (!is_error && !is_ok(replies[i])) return nonsense(h, slot->op);
+    agreed = !is_error;
+    if (is_error && crl_redis_reply_error(h->store, replies[i], CORRAL_EREFUSED, NULL) != CORRAL_EUNAVAILABLE)
+      h->refused = slot->watch;
+  }
+  if (!agreed) h->redirected = 0;
+  else if (slot->redirects) h->redirected = slot->watch;
+  if (!agreed || h->redirected != slot->watch || h->store->watch != slot->watch) slot->watch = 0;
+  return CORRAL_OK;
+}
+
+static int judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
+  corral_op *op = slot->op;
+  int count = slot->replies - 2;
+  int status = slot->watch != 0 ? judge_watch(h, slot, replies, count) : CORRAL_OK;
+  if (status == CORRAL_OK) status = judge_get(h, slot, replies + count);
+  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS)) op->flags |= CORRAL_OP_WATCHED;
+  return status;
+}
+
 /* {status, now, pttl, record, same}, of which the first two were looked at. */
 static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
   corral_header header;
@@ -275,9 +349,10 @@ static int known_status(const crl_redis_slot *slot, long long status) {
     case CORRAL_OK:
     case CORRAL_EFOREIGN: return 1;
     case CORRAL_EBUSY: return slot->op->verb == CORRAL_VERB_CLAIM;
+    case CORRAL_EMISS: return slot->op->verb == CORRAL_VERB_RENEW;
     case CORRAL_ELOST:
       return slot->op->verb == CORRAL_VERB_SETTLE || slot->op->verb == CORRAL_VERB_RELEASE ||
-             slot->op->verb == CORRAL_VERB_EXTEND;
+             slot->op->verb == CORRAL_VERB_EXTEND || slot->op->verb == CORRAL_VERB_RENEW;
     case 1: return slot->staged;
     default: return 0;
   }
@@ -314,7 +389,7 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
 }
 
 static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
-  if (slot->op->verb == CORRAL_VERB_GET) return judge_get(h, slot, replies);
+  if (slot->op->verb == CORRAL_VERB_GET) return judge_look(h, slot, replies);
   if (slot->staged) return judge_staged(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
 }
@@ -330,19 +405,20 @@ static int is_last_word(const crl_redis_handle *h, const redisReply *reply) {
 
 /* The replies of one slot. */
 static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int64_t before, corral_error *error) {
-  redisReply *replies[2] = {NULL, NULL};
+  redisReply *replies[REPLIES] = {NULL};
+  int heard = 0;
   int status = CORRAL_OK;
-  for (int i = 0; i < slot->replies && status == CORRAL_OK; i++)
-    status = crl_redis_reply_next(h, deadline, &replies[i], error);
+  for (; heard < slot->replies && status == CORRAL_OK; heard += status == CORRAL_OK)
+    status = crl_redis_reply_next(h, deadline, &replies[heard], error);
   if (status == CORRAL_OK) {
     status = judge_slot(h, slot, replies, before);
     if (status != CORRAL_OK) h->store->host->fail(error, status, "%s: a reply that doesn't fit the command", h->store->name);
-  } else if (is_last_word(h, replies[0])) {
-    judge_error(h, slot->op, replies[0]);
+  } else if (heard > 0 && is_last_word(h, replies[heard - 1])) {
+    judge_error(h, slot->op, replies[heard - 1]);
   } else if (status == CORRAL_EPROTOCOL || status == CORRAL_ENOMEM) {
     fail(h, slot->op, status, "the reply could not be read");
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < REPLIES; i++)
     if (replies[i] != NULL) freeReplyObject(replies[i]);
   return status;
 }
@@ -378,6 +454,7 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
     put(h, slot, round);
   }
   if (!h->out.failed) return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
+  h->redirected = 0;
   for (size_t i = 0; i < count; i++)
     if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EUNKNOWN)
       fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
@@ -396,7 +473,8 @@ static size_t mark_again(crl_redis_handle *h, size_t count) {
     const corral_op *op = slot->op;
     slot->again = slot->replies > 0 && (slot->noscript || slot->unstage);
     if (slot->unstage) h->unstaged = 1;
-    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE) && op->status == CORRAL_OK;
+    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW) &&
+               op->status == CORRAL_OK;
     for (size_t j = 0; marked > 0 && j < i && !slot->again && !once && slot->replies > 0; j++)
       slot->again = h->slots[j].again && same_key(h->slots[j].op, op);
     if (slot->again) take_back(slot->op);

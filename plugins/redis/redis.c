@@ -8,7 +8,8 @@
  * (takes any certificate: for experiments only; chain and name are verified otherwise).
  *
  * Redis 5 or later, or what speaks like it. A user (ACL) needs: get set pttl getrange setrange pexpire rename unlink time eval
- * evalsha, select for a db, and client|setname if it shall be named. The handle belongs to one thread at a time. */
+ * evalsha, select for a db, client|setname if it shall be named, and for a watch (watch.c) subscribe, client|id,
+ * client|tracking, client|caching and the channel __redis__:invalidate. The handle belongs to one thread at a time. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -245,7 +246,7 @@ static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
   return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
 }
 
-static void redis_disconnect(void *handle) {
+void crl_redis_disconnect(void *handle) {
   crl_redis_handle *h = handle;
   crl_redis_wire_close(&h->wire);
   crl_redis_out_free(&h->out);
@@ -254,7 +255,7 @@ static void redis_disconnect(void *handle) {
   free(h);
 }
 
-static int redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
+int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
   crl_redis_store *s = store;
   crl_redis_handle *h = calloc(1, sizeof *h);
   if (h == NULL) return s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
@@ -265,7 +266,7 @@ static int redis_connect(void *store, int64_t deadline, void **ret_handle, corra
   if (status == CORRAL_OK) status = crl_redis_wire_open(&h->wire, s, deadline, error);
   if (status == CORRAL_OK) status = greet(h, deadline, error);
   if (status == CORRAL_OK) *ret_handle = h;
-  else redis_disconnect(h);
+  else crl_redis_disconnect(h);
   return status;
 }
 
@@ -278,9 +279,12 @@ const corral_store crl_plugin_redis = {
     .summary = "Redis: value and lease in one key, hits in one round trip",
     .open = redis_open,
     .close = redis_close,
-    .connect = redis_connect,
-    .disconnect = redis_disconnect,
+    .connect = crl_redis_connect,
+    .disconnect = crl_redis_disconnect,
     .perform = crl_redis_perform,
+    .watch = crl_redis_watch,
+    .changes = crl_redis_changes,
+    .unwatch = crl_redis_unwatch,
 };
 
 CORRAL_PLUGIN(crl_plugin_redis)

@@ -7,6 +7,7 @@
  *   reply.c    replies by hiredis' reader; what an error reply means
  *   scripts.c  the Lua texts
  *   ops.c      a batch: format, exchange, judge
+ *   watch.c    a connection that tells of changes
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time.
  */
@@ -28,7 +29,8 @@ enum {
   CRL_REDIS_LARGEST = 512 << 20,      /* proto-max-bulk-len, as Redis is delivered */
   CRL_REDIS_STAGED = 4096,            /* larger records are staged: see ops.c */
   CRL_REDIS_STAGED_MS = 10000,        /* how long a staged record waits for its script */
-  CRL_REDIS_LONGEST_ARRAY = 16        /* no reply that is expected here has more elements */
+  CRL_REDIS_LONGEST_ARRAY = 16,       /* no reply that a handle expects has more elements */
+  CRL_REDIS_LONGEST_PUSH = 1 << 20    /* nor has one that a watch expects */
 };
 
 /* ---- the store ------------------------------------------------------------------------------------------- */
@@ -52,6 +54,7 @@ typedef struct crl_redis_store {
   pthread_mutex_t mutex; /* the next two: made by the first connect */
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
+  _Atomic int64_t watch; /* the client id of the watch that is open; 0 none */
 } crl_redis_store;
 
 /* ---- wire.c ---------------------------------------------------------------------------------------------- */
@@ -71,6 +74,8 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
 /* Reads at least one byte. The server's end of the connection is CORRAL_EUNAVAILABLE. */
 int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline, size_t *got,
                         corral_error *error);
+/* Reads what is there without waiting for it: *got bytes, or 0 and in *want what to poll for. */
+int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want, corral_error *error);
 /* CORRAL_OK while the server is silent, as it must be between batches. CORRAL_EUNAVAILABLE: it closed the
  * connection; CORRAL_EPROTOCOL: it sent something unasked. */
 int crl_redis_wire_silent(crl_redis_wire *wire, corral_error *error);
@@ -130,10 +135,12 @@ typedef struct crl_redis_handle {
   redisReader *reader;
   redisReplyObjectFunctions plain, functions; /* hiredis' own; and with a guarded createArray */
   size_t fed;        /* bytes that went to the reader since its last reply */
-  int too_long;      /* the guard refused an array */
+  size_t longest;    /* the guard's limit of an array */
+  int too_long;      /* the guard refused one */
   int clock_known;
   int64_t ahead;     /* server time minus host->now_ms */
   int unstaged;      /* this user may not write staging keys */
+  int64_t redirected, refused; /* the watch that this connection's looks are told to; the one it can't have them told to */
   crl_redis_slot *slots;
   size_t slot_room;
   char in[65536];
@@ -144,6 +151,9 @@ typedef struct crl_redis_handle {
 int crl_redis_reader_open(crl_redis_handle *handle);
 /* The next reply, the caller's to free. CORRAL_EPROTOCOL for what isn't RESP; an error reply is CORRAL_OK. */
 int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret, corral_error *error);
+/* The same of what was read already: *ret is NULL when no reply is complete. And what puts bytes of handle->in there. */
+int crl_redis_reply_ready(crl_redis_handle *handle, redisReply **ret, corral_error *error);
+int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *error);
 /* CORRAL_EPROTOCOL when bytes are left that nobody asked for. */
 int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error);
 /* True when `reply` is an error whose text begins with `word`. */
@@ -157,7 +167,7 @@ void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before);
 
 typedef enum crl_redis_script_id {
   CRL_REDIS_CLAIM, CRL_REDIS_SETTLE, CRL_REDIS_STAGE, CRL_REDIS_RELEASE, CRL_REDIS_EXTEND, CRL_REDIS_EXPIRE,
-  CRL_REDIS_INVALIDATE, CRL_REDIS_SCRIPTS
+  CRL_REDIS_INVALIDATE, CRL_REDIS_RENEW, CRL_REDIS_SCRIPTS
 } crl_redis_script_id;
 
 typedef struct crl_redis_script {
@@ -167,8 +177,20 @@ typedef struct crl_redis_script {
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id);
 
+/* ---- redis.c --------------------------------------------------------------------------------------------- */
+
+int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
+void crl_redis_disconnect(void *handle);
+
 /* ---- ops.c ----------------------------------------------------------------------------------------------- */
 
 int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+
+/* ---- watch.c --------------------------------------------------------------------------------------------- */
+
+int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
+int crl_redis_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg,
+                      corral_error *error);
+void crl_redis_unwatch(void *watch);
 
 #endif

@@ -14,7 +14,7 @@ typedef int element_count;
 /* hiredis makes room for as many elements as a reply announces, before it has seen one of them. */
 static void *create_array(const redisReadTask *task, element_count elements) {
   crl_redis_handle *handle = task->privdata;
-  if (elements > CRL_REDIS_LONGEST_ARRAY) {
+  if ((size_t)elements > handle->longest) {
     handle->too_long = 1;
     return NULL;
   }
@@ -30,6 +30,7 @@ int crl_redis_reader_open(crl_redis_handle *handle) {
   reader->privdata = handle;
   reader->maxbuf = KEPT; /* a larger buffer is given back once it is empty, not a smaller one each time */
   handle->reader = reader;
+  handle->longest = CRL_REDIS_LONGEST_ARRAY;
   return CORRAL_OK;
 }
 
@@ -45,21 +46,29 @@ static int unreadable(crl_redis_handle *handle, corral_error *error) {
   return rubbish(handle, handle->reader->errstr, error);
 }
 
+int crl_redis_reply_ready(crl_redis_handle *handle, redisReply **ret, corral_error *error) {
+  void *reply = NULL;
+  if (redisReaderGetReply(handle->reader, &reply) != REDIS_OK) return unreadable(handle, error);
+  if (reply == NULL && handle->fed > (size_t)CRL_REDIS_LARGEST + sizeof handle->in)
+    return rubbish(handle, "longer than 512 MiB", error);
+  if (reply != NULL) handle->fed = 0;
+  *ret = reply;
+  return CORRAL_OK;
+}
+
+int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *error) {
+  handle->fed += got;
+  return redisReaderFeed(handle->reader, handle->in, got) == REDIS_OK ? CORRAL_OK : unreadable(handle, error);
+}
+
 int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret, corral_error *error) {
   for (;;) {
-    void *reply = NULL;
     size_t got;
-    if (redisReaderGetReply(handle->reader, &reply) != REDIS_OK) return unreadable(handle, error);
-    if (reply != NULL) {
-      handle->fed = 0;
-      *ret = reply;
-      return CORRAL_OK;
-    }
-    if (handle->fed > (size_t)CRL_REDIS_LARGEST + sizeof handle->in) return rubbish(handle, "longer than 512 MiB", error);
-    int status = crl_redis_wire_read(&handle->wire, handle->in, sizeof handle->in, deadline, &got, error);
+    int status = crl_redis_reply_ready(handle, ret, error);
+    if (status != CORRAL_OK || *ret != NULL) return status;
+    status = crl_redis_wire_read(&handle->wire, handle->in, sizeof handle->in, deadline, &got, error);
+    if (status == CORRAL_OK) status = crl_redis_reply_feed(handle, got, error);
     if (status != CORRAL_OK) return status;
-    handle->fed += got;
-    if (redisReaderFeed(handle->reader, handle->in, got) != REDIS_OK) return unreadable(handle, error);
   }
 }
 

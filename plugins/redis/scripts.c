@@ -136,6 +136,14 @@ static const char expire_text[] = PRELUDE WRITE
     "if payload and flags % 2 == 0 then flags = flags + 1 end\n"
     "return write(1) or {0, now}\n";
 
+/* ARGV: token, ttl ms. */
+static const char renew_text[] = PRELUDE WRITE
+    "if not holds then return {-9, now} end\n"
+    "if not payload then return {-4, now} end\n"
+    "free()\n"
+    "flags, fails, life, ttl = flags - flags % 2, zeros(4), 0, tonumber(ARGV[2])\n"
+    "return write(1) or {0, now}\n";
+
 /* ARGV: how long to remember it. Whatever stands in the way of the mark, such as want of memory, must not keep the value
  * alive. */
 static const char invalidate_text[] = PRELUDE WRITE
@@ -156,6 +164,7 @@ static const crl_redis_script scripts[CRL_REDIS_SCRIPTS] = {
     [CRL_REDIS_EXTEND] = {"b23e98967d118de6c840415c2bb0550f4700b51e", extend_text},
     [CRL_REDIS_EXPIRE] = {"7a0033b12e2fef48b85d80f1df4141017ab542ff", expire_text},
     [CRL_REDIS_INVALIDATE] = {"b83f05c0a84d3ce08bc9e015e9d3c419bf272309", invalidate_text},
+    [CRL_REDIS_RENEW] = {"20e3a291fe89a342185a1922c7adbffa53c11186", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) { return &scripts[id]; }

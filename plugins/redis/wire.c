@@ -113,6 +113,12 @@ int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t
   }
 }
 
+int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want, corral_error *error) {
+  ssize_t n = try_read(wire, buffer, size, 0, want);
+  *got = n > 0 ? (size_t)n : 0;
+  return n > 0 || *want != 0 ? CORRAL_OK : gone(wire, n, error);
+}
+
 int crl_redis_wire_silent(crl_redis_wire *wire, corral_error *error) {
   char byte;
   short want;
