@@ -123,6 +123,13 @@ crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len) {
 
 /* ---- waiting --------------------------------------------------------------------------------------------- */
 
+/* The end of a flight is handed on: each who is woken by it wakes two more, so that they don't all queue for the mutex at once, and whoever ends the
+ * flight is soon on its way. */
+static void relay(crl_entry *entry) {
+  pthread_cond_signal(&entry->changed);
+  pthread_cond_signal(&entry->changed);
+}
+
 /* What there is for a waiter now; 0 nothing. */
 static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
@@ -180,6 +187,7 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   entry->waiting++;
   crl_wait result = wait_for(entry, patience, outcome);
   entry->waiting--;
+  if (entry->state != FLYING && entry->waiting > 0) relay(entry);
   if ((result == CRL_WAIT_DEADLINE || result == CRL_WAIT_LEFT) && entry->waiting == 0 && entry->alone != NULL) entry->alone(entry->alone_arg);
   pthread_mutex_unlock(&entry->home->mutex);
   crl_ticket_leave(patience->ticket, &leaver);
@@ -217,7 +225,7 @@ static void end(crl_entry *entry, state how, const crl_outcome *outcome) {
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
     entry->state = how;
     take_out(entry);
-    pthread_cond_broadcast(&entry->changed);
+    relay(entry);
   }
   pthread_mutex_unlock(&entry->home->mutex);
 }
