@@ -66,7 +66,7 @@ static void plant(model *m, const char *key, int64_t now) {
 
 /* A random op; `record` has room for its record. */
 static corral_op random_op(const char *key, uint8_t *record) {
-  corral_op op = op_of((corral_verb)(1 + pick(CORRAL_VERB_EXPIRE)), key, pick(TOKENS));
+  corral_op op = op_of((corral_verb)(1 + pick(CORRAL_VERB_RENEW)), key, pick(TOKENS));
   corral_header header = {.cost_ms = pick(1000), .code = (int32_t)pick(9) - 4, .failures = pick(9), .note = "random"};
   op.lease_ms = (int64_t)(1 + pick(9)) * HOUR;
   op.ttl_ms = (int64_t)(1 + pick(9)) * HOUR;
