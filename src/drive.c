@@ -240,7 +240,7 @@ static void do_compute(crl_run *r, crl_told *told) {
   if (r->fill.filled != CRL_FILLED_FAILURE) crl_run_note_cost(r, cost);
   told->made = finish_fill(r, cost);
   if (told->made == CRL_MADE_FAILURE) crl_run_emit(r, CORRAL_EVENT_FAILURE, r->fill.text);
-  if (told->made == CRL_MADE_PASS) crl_run_emit(r, CORRAL_EVENT_PASS, NULL);
+  if (r->fill.pass) crl_run_emit(r, CORRAL_EVENT_PASS, NULL);
   if (told->made == CRL_MADE_OLDER) crl_run_emit(r, CORRAL_EVENT_OLDER, NULL);
   if (told->made == CRL_MADE_VALUE && r->flight.degraded) crl_run_hold(r);
 }

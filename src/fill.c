@@ -251,8 +251,8 @@ crl_made crl_fill_finish(corral_fill *fill, const crl_finish *finish, crl_produc
     corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
     return CRL_MADE_FAILURE;
   }
-  if (fill->pass) return CRL_MADE_PASS;
-  return envelope.ttl_ms > 0 ? CRL_MADE_VALUE : CRL_MADE_UNKEPT;
+  if (envelope.ttl_ms <= 0) return CRL_MADE_UNKEPT;
+  return fill->pass ? CRL_MADE_PASS : CRL_MADE_VALUE;
 }
 
 void crl_product_clean(crl_product *product) {

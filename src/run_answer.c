@@ -87,7 +87,7 @@ static int serves_meanwhile(const crl_run *r) { return r->flight.answer == CRL_A
 /* An error is its caller's own: the others' deadlines are later, or they can do what this one could not. */
 static void publish(crl_run *r) {
   if (r->entry == NULL) return;
-  if (r->flight.made == CRL_MADE_PASS) crl_herd_pass(r->entry);
+  if (r->fill.pass) crl_herd_pass(r->entry);
   if (r->flight.answer == CRL_ANSWER_ERROR) crl_herd_give_up(r->entry);
   else if (serves_meanwhile(r) && (r->flight.leased || r->flight.refresh))
     crl_herd_interim(r->entry, &r->answer, r->flight.early ? r->flight.fresh_until : r->flight.swr_until,
@@ -106,7 +106,7 @@ void crl_run_conclude(crl_run *r) {
   if (serves_meanwhile(r) && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE) {
     crl_bytes_unref(r->answer.bytes);
     r->answer = computed_outcome(r);
-    if (r->entry != NULL && r->flight.made == CRL_MADE_PASS) crl_herd_pass(r->entry);
+    if (r->entry != NULL && r->fill.pass) crl_herd_pass(r->entry);
     if (r->entry != NULL) crl_herd_land(r->entry, &r->answer);
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);

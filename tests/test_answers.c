@@ -1,4 +1,5 @@
-/* test_answers.c: what a compute may say of its value, what can be done to many values at once, and how calls are left: through the public functions. */
+/* test_answers.c: what a compute may say of its value, what can be done to many values at once, and how calls are left: through the public
+ * functions, on the stores that need no server; test_answers_live.c is the same on those that do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,7 +121,7 @@ static got asks(corral *c, const char *key, say *s) {
     got g_ = asks(c, key, s);                                                            \
     assert_int_equal(g_.status, CORRAL_OK);                                              \
     assert_string_equal(g_.text, expected_text);                                         \
-    assert_string_equal(corral_how_name(g_.how), corral_how_name(expected_how));         \
+    if (g_.how != (expected_how)) fail_msg("line %d, %s: %s, kept %d, instead of %s", __LINE__, key, corral_how_name(g_.how), (int)g_.kept, corral_how_name(expected_how)); \
   } while (0)
 
 static corral_inspection inspected(corral *c, const char *key) {
@@ -130,10 +131,17 @@ static corral_inspection inspected(corral *c, const char *key) {
   return seen;
 }
 
+#ifndef LIVE
+/* Stores that two corrals of this process can share. */
 static void on_each(void (*story)(const char *uri)) {
-  story("memory:");
+  char uri[64];
+  snprintf(uri, sizeof uri, "memory:%p", (void *)room);
+  story(uri);
   story(lab_lmdb(room, "store"));
 }
+
+static void on_each_that_tells(void (*story)(const char *uri)) { on_each(story); }
+#endif
 
 /* ---- tags ------------------------------------------------------------------------------------------------- */
 
@@ -232,22 +240,23 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
 
 static void fills_under_way_are_voided_by_tag(void **state) {
   (void)state;
-  char uri[64];
-  snprintf(uri, sizeof uri, "memory:%p", (void *)room);
-  a_value_computed_from_before_is_never_served(uri);
-  a_value_computed_from_before_is_never_served(lab_lmdb(room, "store"));
+  on_each(a_value_computed_from_before_is_never_served);
 }
 
 /* The mark is forgotten by its store: what remembers it is void, nothing old comes back. */
-static void a_mark_that_is_lost_voids(void **state) {
-  (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
+static void a_mark_that_is_lost_voids_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri));
   say s = {.text = "v", .tags = {"t"}};
   asks(c, "k", &s);
   assert_int_equal(corral_invalidate(c, "corral-tag:t", 12, NULL), CORRAL_OK);
   GETS(c, "k", &s, "v", CORRAL_COMPUTED);
   GETS(c, "k", &s, "v", CORRAL_FRESH);
   corral_close(c);
+}
+
+static void a_mark_that_is_lost_voids(void **state) {
+  (void)state;
+  on_each(a_mark_that_is_lost_voids_on);
 }
 
 /* All first values of a new tag are stored, whoever made its mark. */
@@ -280,10 +289,9 @@ static void *join_crowd(void *arg) {
   return m;
 }
 
-static void many_first_values_of_a_tag_are_all_kept(void **state) {
-  (void)state;
+static void many_first_values_of_a_tag_are_all_kept_on(const char *uri) {
   enum { CROWD = 12 };
-  crowd w = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
+  crowd w = {.c = opened(CORRAL_OPTIONS(.store = uri))};
   member members[CROWD];
   pthread_t threads[CROWD];
   pthread_barrier_init(&w.all, NULL, CROWD);
@@ -301,6 +309,11 @@ static void many_first_values_of_a_tag_are_all_kept(void **state) {
   }
   pthread_barrier_destroy(&w.all);
   corral_close(w.c);
+}
+
+static void many_first_values_of_a_tag_are_all_kept(void **state) {
+  (void)state;
+  on_each(many_first_values_of_a_tag_are_all_kept_on);
 }
 
 static void a_tag_has_1_to_200_bytes(void **state) {
@@ -346,10 +359,7 @@ static void everything_goes_at_once(const char *uri) {
 
 static void a_whole_namespace_goes_at_once(void **state) {
   (void)state;
-  char uri[64];
-  snprintf(uri, sizeof uri, "memory:all %p", (void *)room);
-  everything_goes_at_once(uri);
-  everything_goes_at_once(lab_lmdb(room, "store"));
+  on_each(everything_goes_at_once);
 }
 
 static void without_the_option_that_is_refused_by_name(void **state) {
@@ -444,9 +454,8 @@ static int64_t wall_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static void an_absolute_end_caps_the_lives(void **state) {
-  (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
+static void an_absolute_end_caps_the_lives_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri));
   corral_policy policy = graceful();
   say soon = {.text = "v", .not_after = wall_ms() + 20000}, past = {.text = "v", .not_after = wall_ms() - 1};
   asks_by(c, "soon", &policy, &soon);
@@ -459,9 +468,13 @@ static void an_absolute_end_caps_the_lives(void **state) {
   corral_close(c);
 }
 
-static void so_many_negatives_are_stored_and_no_more(void **state) {
+static void an_absolute_end_caps_the_lives(void **state) {
   (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .negative_max = 3));
+  on_each(an_absolute_end_caps_the_lives_on);
+}
+
+static void so_many_negatives_are_stored_and_no_more_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .negative_max = 3));
   for (int i = 0; i < 10; i++) {
     char key[16];
     say s = {.text = NULL};
@@ -470,6 +483,11 @@ static void so_many_negatives_are_stored_and_no_more(void **state) {
     assert_string_equal(inspected(c, key).state, i < 3 ? "negative" : "none");
   }
   corral_close(c);
+}
+
+static void so_many_negatives_are_stored_and_no_more(void **state) {
+  (void)state;
+  on_each(so_many_negatives_are_stored_and_no_more_on);
 }
 
 static void what_is_packed_is_read_by_all(const char *uri) {
@@ -493,10 +511,7 @@ static void what_is_packed_is_read_by_all(const char *uri) {
 
 static void packed_values_are_read_by_all(void **state) {
   (void)state;
-  char uri[64];
-  snprintf(uri, sizeof uri, "memory:packed %p", (void *)room);
-  what_is_packed_is_read_by_all(uri);
-  what_is_packed_is_read_by_all(lab_lmdb(room, "store"));
+  on_each(what_is_packed_is_read_by_all);
 }
 
 /* ---- "can't be cached" ------------------------------------------------------------------------------------ */
@@ -534,12 +549,12 @@ static void *ask_privately(void *arg) {
   return number;
 }
 
-static void callers_pass(int bound) {
+static void callers_pass(const char *uri, int bound) {
   private_answers p = {.bound = bound};
   pthread_t threads[5];
   int seen = 0;
   pthread_barrier_init(&p.together, NULL, 4);
-  p.c = opened(CORRAL_OPTIONS(.store = "memory:", .compute = bound ? private_answer : NULL, .compute_arg = &p, .workers = 8));
+  p.c = opened(CORRAL_OPTIONS(.store = uri, .compute = bound ? private_answer : NULL, .compute_arg = &p, .workers = 8));
   for (int i = 0; i < 5; i++) pthread_create(&threads[i], NULL, ask_privately, &p);
   for (int i = 0; i < 5; i++) {
     void *number;
@@ -555,19 +570,21 @@ static void callers_pass(int bound) {
   pthread_barrier_destroy(&p.together);
 }
 
+static void callers_compute(const char *uri) { callers_pass(uri, 0); }
+static void workers_compute(const char *uri) { callers_pass(uri, 1); }
+
 static void what_can_t_be_cached_is_computed_in_parallel(void **state) {
   (void)state;
-  callers_pass(0);
+  on_each(callers_compute);
 }
 
 static void by_the_workers_too(void **state) {
   (void)state;
-  callers_pass(1);
+  on_each(workers_compute);
 }
 
-static void a_pass_ends(void **state) {
-  (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
+static void a_pass_ends_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri));
   say s = {.text = "mine", .pass = 1};
   corral_policy policy = usual();
   policy.pass_ttl_ms = CORRAL_OFF;
@@ -580,6 +597,11 @@ static void a_pass_ends(void **state) {
   assert_int_equal(asks(c, "k", &s).kept, CORRAL_KEPT);
   assert_int_equal(asks(c, "k", &s).how, CORRAL_FRESH);
   corral_close(c);
+}
+
+static void a_pass_ends(void **state) {
+  (void)state;
+  on_each(a_pass_ends_on);
 }
 
 /* ---- leaving ---------------------------------------------------------------------------------------------- */
@@ -747,9 +769,8 @@ static void a_background_compute_is_told_when_the_last_waiter_s_deadline_has_com
   corral_close(s.c);
 }
 
-static void after_the_soft_limit_the_stale_value_is_taken(void **state) {
-  (void)state;
-  slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
+static void after_the_soft_limit_the_stale_value_is_taken_on(const char *uri) {
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))};
   say old = {.text = "old"};
   corral_policy policy = graceful();
   asks_by(s.c, "k", &policy, &old);
@@ -767,6 +788,11 @@ static void after_the_soft_limit_the_stale_value_is_taken(void **state) {
   end(&leader);
   assert_string_equal(leader.text, "slow");
   corral_close(s.c);
+}
+
+static void after_the_soft_limit_the_stale_value_is_taken(void **state) {
+  (void)state;
+  on_each(after_the_soft_limit_the_stale_value_is_taken_on);
 }
 
 static void at_the_deadline_a_call_computes_for_itself(void **state) {
@@ -792,9 +818,8 @@ static void at_the_deadline_a_call_computes_for_itself(void **state) {
 
 /* ---- the near tier ---------------------------------------------------------------------------------------- */
 
-static void a_copy_answers_alone(void **state) {
-  (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .near_bytes = 1 << 20, .watch = CORRAL_OFF));
+static void a_copy_answers_alone_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   say s = {.text = "v"}, none = {.text = NULL};
   GETS(c, "k", &s, "v", CORRAL_COMPUTED);
   GETS(c, "k", &s, "v", CORRAL_FRESH); /* from the store: this leaves a copy */
@@ -811,9 +836,13 @@ static void a_copy_answers_alone(void **state) {
   corral_close(c);
 }
 
-static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
+static void a_copy_answers_alone(void **state) {
   (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .near_bytes = 1 << 20, .watch = CORRAL_OFF, .generation = 1));
+  on_each(a_copy_answers_alone_on);
+}
+
+static void what_this_process_does_to_a_key_its_copy_follows_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF, .generation = 1));
   corral_policy policy = usual();
   say s = {.text = "1", .tags = {"t"}};
   policy.near_ms = FAR;
@@ -839,6 +868,11 @@ static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
   corral_close(c);
 }
 
+static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
+  (void)state;
+  on_each(what_this_process_does_to_a_key_its_copy_follows_on);
+}
+
 /* Told by the store's watch: from one corral to another, at once. The answer may be the old one until it is told. */
 static void what_others_do_is_told(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)), *other = opened(CORRAL_OPTIONS(.store = uri));
@@ -862,10 +896,7 @@ static void what_others_do_is_told(const char *uri) {
 
 static void copies_follow_what_others_do(void **state) {
   (void)state;
-  char uri[64];
-  snprintf(uri, sizeof uri, "memory:near %p", (void *)room);
-  what_others_do_is_told(uri);
-  what_others_do_is_told(lab_lmdb(room, "near"));
+  on_each_that_tells(what_others_do_is_told);
 }
 
 /* ---- woken ------------------------------------------------------------------------------------------------ */
@@ -898,10 +929,7 @@ static void a_waiter_is_woken_by(const char *uri) {
 
 static void waiters_are_woken_by_the_store(void **state) {
   (void)state;
-  char uri[64];
-  snprintf(uri, sizeof uri, "memory:woken %p", (void *)room);
-  a_waiter_is_woken_by(uri);
-  a_waiter_is_woken_by(lab_lmdb(room, "woken"));
+  on_each_that_tells(a_waiter_is_woken_by);
 }
 
 #define T(test) cmocka_unit_test_setup_teardown(test, make_room, leave_room)
@@ -918,5 +946,12 @@ int main(void) {
       T(at_the_deadline_a_call_computes_for_itself), T(a_copy_answers_alone), T(what_this_process_does_to_a_key_its_copy_follows),
       T(copies_follow_what_others_do), T(waiters_are_woken_by_the_store),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+#ifdef LIVE
+  start_servers();
+#endif
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+#ifdef LIVE
+  stop_servers();
+#endif
+  return failed;
 }

@@ -549,6 +549,32 @@ static void half_of_the_scripts_missing_does_no_harm(void **state) {
   closed(&c);
 }
 
+/* Void, claim, fill, as one batch, with each choice of scripts that the server has lost: the value is there in the end. */
+static void a_value_that_is_set_is_there_whatever_scripts_are_missing(void **state) {
+  (void)state;
+  static const crl_redis_script_id ids[] = {CRL_REDIS_INVALIDATE, CRL_REDIS_CLAIM, CRL_REDIS_SETTLE};
+  client c = begin();
+  uint8_t *record = record_of(10, 1);
+  for (unsigned known = 0; known < 8; known++) {
+    redis_server_ask(server, "FLUSHALL");
+    redis_server_ask(server, "SCRIPT FLUSH");
+    for (int i = 0; i < 3; i++)
+      if ((known >> i & 1) != 0) redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(ids[i])->text);
+    corral_op ops[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_GET, "k", 0)};
+    ops[0].ttl_ms = HOUR;
+    ops[2].record = record;
+    ops[2].record_len = CORRAL_HEADER + 10;
+    assert_int_equal(perform(&c, ops, 4), CORRAL_OK);
+    for (int i = 0; i < 4; i++) assert_int_equal(ops[i].status, CORRAL_OK);
+    assert_int_equal(ops[3].found_len, CORRAL_HEADER + 10);
+    assert_true(ops[3].life_ms > 0 && ops[3].until_ms == 0);
+    dropped(&ops[1]);
+    dropped(&ops[3]);
+  }
+  free(record);
+  closed(&c);
+}
+
 static void the_digests_are_those_of_the_scripts(void **state) {
   (void)state;
   for (int id = 0; id < CRL_REDIS_SCRIPTS; id++) {
@@ -647,6 +673,7 @@ int main(void) {
       cmocka_unit_test(a_server_that_takes_less_says_too_big),
       cmocka_unit_test(a_batch_is_done_in_order),
       cmocka_unit_test(half_of_the_scripts_missing_does_no_harm),
+      cmocka_unit_test(a_value_that_is_set_is_there_whatever_scripts_are_missing),
       cmocka_unit_test(the_digests_are_those_of_the_scripts),
       cmocka_unit_test(a_restarted_server_breaks_the_handle_and_serves_the_next),
       cmocka_unit_test(a_stopped_server_is_given_up_at_the_deadline),

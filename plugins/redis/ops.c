@@ -9,8 +9,8 @@
  * what is remembered already.
  *
  * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends them whole. It also repeats
- * what came later in the batch for the same key, so that its order holds; except for a settle or release that
- * has happened, which can't happen twice. */
+ * what came later in the batch for the same key, so that its order holds; except for what has ended a lease, which can't happen
+ * twice, unless the claim of that lease is repeated too. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -465,6 +465,16 @@ static int same_key(const corral_op *a, const corral_op *b) {
   return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0;
 }
 
+/* A lease that this op ended is taken anew, by a repeated claim before it. */
+static int is_claimed_again(const crl_redis_handle *h, size_t at) {
+  const corral_op *op = h->slots[at].op;
+  for (size_t i = 0; i < at; i++) {
+    const corral_op *claim = h->slots[i].op;
+    if (h->slots[i].again && claim->verb == CORRAL_VERB_CLAIM && same_key(claim, op) && memcmp(claim->token, op->token, CORRAL_TOKEN) == 0) return 1;
+  }
+  return 0;
+}
+
 /* Marks what a second round has to do; returns how many. */
 static size_t mark_again(crl_redis_handle *h, size_t count) {
   size_t marked = 0;
@@ -474,7 +484,7 @@ static size_t mark_again(crl_redis_handle *h, size_t count) {
     slot->again = slot->replies > 0 && (slot->noscript || slot->unstage);
     if (slot->unstage) h->unstaged = 1;
     int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW) &&
-               op->status == CORRAL_OK;
+               op->status == CORRAL_OK && !is_claimed_again(h, i);
     for (size_t j = 0; marked > 0 && j < i && !slot->again && !once && slot->replies > 0; j++)
       slot->again = h->slots[j].again && same_key(h->slots[j].op, op);
     if (slot->again) take_back(slot->op);
