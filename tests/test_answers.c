@@ -932,6 +932,12 @@ static void waiters_are_woken_by_the_store(void **state) {
   on_each_that_tells(a_waiter_is_woken_by);
 }
 
+#ifdef LIVE
+#include "answers_live.h"
+#else
+#define LIVE_TESTS
+#endif
+
 #define T(test) cmocka_unit_test_setup_teardown(test, make_room, leave_room)
 
 int main(void) {
@@ -945,6 +951,7 @@ int main(void) {
       T(a_background_compute_is_told_when_the_last_waiter_s_deadline_has_come), T(after_the_soft_limit_the_stale_value_is_taken),
       T(at_the_deadline_a_call_computes_for_itself), T(a_copy_answers_alone), T(what_this_process_does_to_a_key_its_copy_follows),
       T(copies_follow_what_others_do), T(waiters_are_woken_by_the_store),
+      LIVE_TESTS
   };
 #ifdef LIVE
   start_servers();

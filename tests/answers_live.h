@@ -1,0 +1,88 @@
+/* answers_live.h: stories that need a server which can be away; the end of test_answers_live.c. */
+
+static corral *opened_quick(int64_t near_bytes) {
+  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = 100, .breaker_failures = 1, .breaker_rest_ms = 30, .near_bytes = near_bytes));
+}
+
+static corral_policy holding(void) {
+  corral_policy policy = graceful();
+  policy.when_away = CORRAL_AWAY_STALE;
+  policy.near_ms = 1;
+  return policy;
+}
+
+static void come_back(corral *c) {
+  redis_server_resume(redis);
+  wait_for_event(c, CORRAL_EVENT_STORE_UP, corral_counter(c, CORRAL_EVENT_STORE_DOWN));
+}
+
+static void a_copy_serves_while_the_store_is_away(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  redis_server_ask(redis, "FLUSHALL");
+  corral *c = opened_quick(1 << 20), *without = opened_quick(CORRAL_OFF);
+  corral_policy policy = holding();
+  say s = {.text = "v"};
+  asks_by(c, "k", &policy, &s);
+  assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_FRESH);
+  asks_by(without, "k", &policy, &s);
+  redis_server_pause(redis);
+  got g = asks_by(c, "k", &policy, &s);
+  assert_string_equal(g.text, "v");
+  assert_int_equal(g.how, CORRAL_HELD);
+  assert_int_equal(asks_by(without, "k", &policy, &s).how, CORRAL_COMPUTED);
+  policy.when_away = CORRAL_AWAY_COMPUTE;
+  assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+  come_back(c);
+  corral_close(without);
+  corral_close(c);
+}
+
+/* Nobody can tell whether a tag was invalidated while its mark was out of reach. */
+static void values_with_tags_made_while_the_store_is_away_stay_here(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  redis_server_ask(redis, "FLUSHALL");
+  corral *c = opened_quick(CORRAL_OFF), *other = opened_quick(CORRAL_OFF);
+  corral_policy policy = holding();
+  say before = {.text = "before", .tags = {"t"}}, meanwhile = {.text = "meanwhile", .tags = {"t"}}, plain = {.text = "plain"};
+  asks_by(other, "before", &policy, &before);
+  redis_server_pause(redis);
+  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).kept, CORRAL_KEPT_NOT);
+  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_HELD);
+  assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_COMPUTED);
+  assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_EUNAVAILABLE);
+  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_COMPUTED); /* not what was held */
+  assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_HELD);
+  redis_server_resume(redis);
+  wait_for_event(c, CORRAL_EVENT_OFFERED, 2); /* "plain", and that the tag was invalidated */
+  wait_for_event(c, CORRAL_EVENT_STORE_UP, 1);
+  assert_string_equal(inspected(other, "plain").state, "fresh");
+  assert_string_equal(inspected(other, "tagged").state, "none");
+  assert_string_equal(inspected(other, "before").state, "void");
+  assert_int_equal(asks_by(other, "before", &policy, &before).how, CORRAL_COMPUTED);
+  corral_close(other);
+  corral_close(c);
+}
+
+/* What is not modified is renewed where it is: the server is sent a few hundred bytes, and keeps the million. */
+static void a_renewal_moves_no_bytes(void **state) {
+  (void)state;
+  static char large[1 << 20];
+  if (redis == NULL) skip();
+  corral *c = opened_quick(CORRAL_OFF);
+  corral_policy policy = graceful();
+  memset(large, 'l', sizeof large - 1);
+  say whole = {.text = large}, again = {.unmodified = 1};
+  asks_by(c, "large", &policy, &whole);
+  assert_int_equal(corral_expire(c, "large", 5, NULL), CORRAL_OK);
+  long long before = redis_server_info(redis, "total_net_input_bytes");
+  assert_int_equal(asks_by(c, "large", &policy, &again).kept, CORRAL_KEPT);
+  assert_in_range(redis_server_info(redis, "total_net_input_bytes") - before, 1, 5000);
+  assert_string_equal(inspected(c, "large").state, "fresh");
+  assert_int_equal(inspected(c, "large").size, sizeof large - 1);
+  corral_close(c);
+}
+
+#define LIVE_TESTS \
+  T(a_copy_serves_while_the_store_is_away), T(values_with_tags_made_while_the_store_is_away_stay_here), T(a_renewal_moves_no_bytes),
