@@ -5,7 +5,7 @@
  *
  * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction", SOSP'23) within a shard: a small queue
  * for newcomers, a main queue, and the hashes of those that left the small one. "No such thing"s have a queue and a budget of
- * their own, so that they can never evict a value. Whoever goes over a budget evicts, shard after shard, until it is met. */
+ * their own, so that they can never evict a value. */
 #include "near.h"
 
 #include <pthread.h>
@@ -193,16 +193,26 @@ static int evict_negative(crl_near *near, shard *s) {
   return 0;
 }
 
-static void make_room(crl_near *near) {
-  for (size_t barren = 0; barren < SHARDS;) {
-    int values = atomic_load(&near->used) > near->most - near->most / SHARE, negatives = atomic_load(&near->used_by_negatives) > near->most / SHARE;
-    if (!values && !negatives) return;
-    shard *s = &near->shards[atomic_fetch_add(&near->hand, 1) % SHARDS];
-    pthread_mutex_lock(&s->mutex);
-    int gone = (values && evict_value(near, s)) + (negatives && evict_negative(near, s));
-    pthread_mutex_unlock(&s->mutex);
-    barren = gone ? 0 : barren + 1;
-  }
+/* What is over a budget: 1 values, 2 negatives. */
+static int excess(crl_near *near) {
+  return (atomic_load(&near->used) > near->most - near->most / SHARE) | (atomic_load(&near->used_by_negatives) > near->most / SHARE) << 1;
+}
+
+/* One turn at a shard, which may be left with `least` of each kind; 1 when something went. */
+static int relieve(crl_near *near, shard *s, int over, size_t least) {
+  pthread_mutex_lock(&s->mutex);
+  int gone = (over & 1) != 0 && s->small.count + s->main.count > least && evict_value(near, s);
+  gone += (over & 2) != 0 && s->negatives.count > least && evict_negative(near, s);
+  pthread_mutex_unlock(&s->mutex);
+  return gone;
+}
+
+/* Where the newcomer went others are to go, as if each shard had a budget of its own; only when it is alone there, elsewhere. */
+static void make_room(crl_near *near, shard *home) {
+  int over;
+  while ((over = excess(near)) != 0 && relieve(near, home, over, 1)) continue;
+  for (size_t barren = 0; barren < SHARDS && (over = excess(near)) != 0;)
+    barren = relieve(near, &near->shards[atomic_fetch_add(&near->hand, 1) % SHARDS], over, 0) ? 0 : barren + 1;
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
@@ -300,7 +310,7 @@ int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
   }
   if (kept) add(near, s, e);
   pthread_mutex_unlock(&s->mutex);
-  if (kept) make_room(near);
+  if (kept) make_room(near, s);
   else free_entry(e);
   return kept;
 }
