@@ -123,12 +123,10 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   return corral_fill_bytes(fill, value, sizeof value);
 }
 
-static double call(corral *c, size_t key) {
+static void call(corral *c, size_t key) {
   corral_value *value = NULL;
-  double before = now_ns();
   if (corral_get(c, keys[key], sizeof keys[key], NULL, &value) != CORRAL_OK) give_up("corral_get failed");
   corral_value_unref(value);
-  return now_ns() - before;
 }
 
 static void compare_calls(void) {
@@ -143,9 +141,9 @@ static void compare_calls(void) {
     for (int i = 0; i < 2; i++) call(c[i], key % KEYS);
   for (int round = 0; round < rounds; round++)
     for (int i = 0; i < 2; i++) {
-      double sum = 0;
-      for (size_t hit = 0; hit < KEYS; hit++) sum += call(c[i], hit * 7919 % KEYS);
-      ns[i][round] = sum / KEYS;
+      double before = now_ns();
+      for (size_t hit = 0; hit < HITS; hit++) call(c[i], hit * 7919 % KEYS);
+      ns[i][round] = (now_ns() - before) / HITS;
     }
   double floor = median(ns[0]);
   for (int i = 0; i < 2; i++) printf("%-34s 1 thread  %8.1f ns %8.2f\n", what[i], i == 0 ? floor : median(ns[1]), (i == 0 ? floor : median(ns[1])) / floor);

@@ -471,7 +471,6 @@ static turn take_turn(crl_station *station, const crl_call *call, int64_t deadli
 }
 
 int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **ret) {
-  int64_t deadline = crl_env_now_ms() + asked->policy.wait_ms;
   crl_call call = *asked;
   crl_outcome outcome;
   turn next = ENTER;
@@ -480,6 +479,7 @@ int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **r
     crl_event_emit(&station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);
     return finish(&call, &outcome, ret);
   }
+  int64_t deadline = crl_env_now_ms() + call.policy.wait_ms;
   while (next != ENDED) next = take_turn(station, &call, deadline, next, &outcome);
   return finish(&call, &outcome, ret);
 }

@@ -24,7 +24,8 @@ static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t n
   return stands;
 }
 
-static void fill_outcome(const crl_near_copy *copy, int64_t now, crl_outcome *outcome) {
+/* Takes over the copy's bytes. */
+static void fill_outcome(crl_near_copy *copy, int64_t now, crl_outcome *outcome) {
   memset(outcome, 0, sizeof *outcome);
   outcome->how = CORRAL_FRESH;
   outcome->age_ms = now - copy->made;
@@ -33,7 +34,8 @@ static void fill_outcome(const crl_near_copy *copy, int64_t now, crl_outcome *ou
     outcome->status = crl_status_plain(&outcome->error, CORRAL_ENOTFOUND);
     return;
   }
-  outcome->bytes = crl_bytes_ref(copy->bytes);
+  outcome->bytes = copy->bytes;
+  copy->bytes = NULL;
   outcome->offset = copy->offset;
   outcome->size = copy->size;
 }
