@@ -84,5 +84,32 @@ static void a_renewal_moves_no_bytes(void **state) {
   corral_close(c);
 }
 
+/* While nobody listens changes go unseen: what was looked at before doesn't answer alone any more. */
+static void a_watch_that_broke_outdates_the_copies(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  redis_server_ask(redis, "FLUSHALL");
+  corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .near_bytes = 1 << 20)), *other = opened_quick(CORRAL_OFF);
+  corral_policy policy = usual();
+  say s = {.text = "first"};
+  policy.near_ms = 86400000;
+  while (corral_counter(c, CORRAL_EVENT_NEAR) == 0) asks_by(c, "k", &policy, &s);
+  for (int i = 0; i < 3; i++) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", i);
+    redis_server_ask(redis, "CLIENT KILL TYPE pubsub");
+    assert_int_equal(corral_set(other, "k", 1, &policy, text, strlen(text)), CORRAL_OK);
+    int64_t until = lab_now_us() + 10000000;
+    while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
+      if (lab_now_us() > until) fail_msg("%s was not seen", text);
+    uint64_t near = corral_counter(c, CORRAL_EVENT_NEAR);
+    while (corral_counter(c, CORRAL_EVENT_NEAR) == near) asks_by(c, "k", &policy, &s); /* it listens again */
+  }
+  assert_int_equal(s.ran, 1);
+  corral_close(other);
+  corral_close(c);
+}
+
 #define LIVE_TESTS \
+  T(a_watch_that_broke_outdates_the_copies), \
   T(a_copy_serves_while_the_store_is_away), T(values_with_tags_made_while_the_store_is_away_stay_here), T(a_renewal_moves_no_bytes),
