@@ -27,6 +27,7 @@ static void a_copy_serves_while_the_store_is_away(void **state) {
   assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_FRESH);
   asks_by(without, "k", &policy, &s);
   redis_server_pause(redis);
+  lab_sleep_ms(2); /* longer than near_ms */
   got g = asks_by(c, "k", &policy, &s);
   assert_string_equal(g.text, "v");
   assert_int_equal(g.how, CORRAL_HELD);
