@@ -130,40 +130,18 @@ static void job_drop(crl_job *job) {
 
 /* ---- one call -------------------------------------------------------------------------------------------- */
 
-/* What a caller does next. */
-typedef enum turn {
-  ENTER,      /* anew */
-  ENDED,      /* it has an outcome */
-  ALONE,      /* compute for itself */
-  ALONE_HERE  /* and on its own thread */
-} turn;
-
 /* Waits on an entry for somebody else's flight, or for the workers'. */
-static turn await(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, int own, crl_outcome *outcome) {
+static crl_turn await(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, int own, crl_outcome *outcome) {
   crl_patience patience = crl_run_patience(call, deadline);
   patience.owns = own;
   crl_worker_wait_begin();
   crl_wait came = crl_herd_wait(entry, &patience, outcome);
   crl_worker_wait_end();
-  switch (came) {
-    case CRL_WAIT_LANDED:
-      if (outcome->how == CORRAL_COMPUTED && !own) outcome->how = CORRAL_JOINED;
-      return ENDED;
-    case CRL_WAIT_PASS: return ALONE;
-    case CRL_WAIT_LEFT: *outcome = crl_outcome_plain(CORRAL_ECANCELLED); return ENDED;
-    case CRL_WAIT_GIVEN_UP:
-      if (crl_env_now_ms() < deadline) return ENTER;
-      break;
-    case CRL_WAIT_DEADLINE: break;
-  }
-  if (call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) return ALONE_HERE;
-  crl_event_emit(&station->events, CORRAL_EVENT_DEADLINE, call->key, call->key_len, NULL);
-  *outcome = crl_outcome_plain(CORRAL_EDEADLINE);
-  return ENDED;
+  return crl_run_turn(station, call, came, &patience, outcome);
 }
 
 /* Flies the run; where the workers are to go on with it, hands it over. */
-static turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline, crl_outcome *outcome) {
+static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline, crl_outcome *outcome) {
   int ended = fly(r), answered = r->flight.answered;
   crl_station *station = r->station;
   if (ended || answered) *outcome = crl_run_outcome(r);
@@ -171,21 +149,21 @@ static turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t
     crl_run_forget_caller(r);
     r->handed_over = 1;
     r->job = (crl_job){.run = job_run, .drop = job_drop};
-    if (crl_workers_submit(station->workers, &r->job) == 0) return answered ? ENDED : await(station, call, entry, deadline, 1, outcome);
+    if (crl_workers_submit(station->workers, &r->job) == 0) return answered ? CRL_TURN_ENDED : await(station, call, entry, deadline, 1, outcome);
     fly(r);
     if (!answered) *outcome = crl_run_outcome(r);
   }
   crl_run_free(r);
-  return ENDED;
+  return CRL_TURN_ENDED;
 }
 
 /* Leads the flight of `entry` (NULL: nobody can join). */
-static turn lead(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, turn how, crl_outcome *outcome) {
-  crl_run *r = crl_run_new(station, call, deadline, how == ALONE ? CRL_ALONE_PASS : how == ALONE_HERE ? CRL_ALONE_DEADLINE : CRL_ALONE_NOT);
+static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, crl_turn how, crl_outcome *outcome) {
+  crl_run *r = crl_run_new(station, call, deadline, how == CRL_TURN_ALONE ? CRL_ALONE_PASS : how == CRL_TURN_ALONE_HERE ? CRL_ALONE_DEADLINE : CRL_ALONE_NOT);
   if (r == NULL) {
     if (entry != NULL) crl_herd_give_up(entry);
     *outcome = crl_outcome_plain(CORRAL_ENOMEM);
-    return ENDED;
+    return CRL_TURN_ENDED;
   }
   if (entry != NULL) r->entry = crl_entry_ref(entry);
   crl_run_meet_caller(r, call->policy.ticket);
@@ -193,19 +171,19 @@ static turn lead(crl_station *station, const crl_call *call, crl_entry *entry, i
 }
 
 /* One turn of a call; what the next one is. */
-static turn take_turn(crl_station *station, const crl_call *call, int64_t deadline, turn how, crl_outcome *outcome) {
+static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline, crl_turn how, crl_outcome *outcome) {
   int leads = 1;
   crl_entry *entry = NULL;
   memset(outcome, 0, sizeof *outcome);
   if (call->compute != NULL) {
-    entry = how == ENTER ? crl_herd_enter(station->herd, call->key, call->key_len, &leads) : crl_herd_private(station->herd, call->key, call->key_len);
+    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, call->key, call->key_len, &leads) : crl_herd_private(station->herd, call->key, call->key_len);
     if (entry == NULL) {
       *outcome = crl_outcome_plain(CORRAL_ENOMEM);
-      return ENDED;
+      return CRL_TURN_ENDED;
     }
   }
   if (!leads) crl_event_emit(&station->events, CORRAL_EVENT_JOIN, call->key, call->key_len, NULL);
-  turn next = leads ? lead(station, call, entry, deadline, how, outcome) : await(station, call, entry, deadline, 0, outcome);
+  crl_turn next = leads ? lead(station, call, entry, deadline, how, outcome) : await(station, call, entry, deadline, 0, outcome);
   if (entry != NULL) crl_entry_unref(entry);
   return next;
 }
@@ -214,12 +192,12 @@ int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **r
   int64_t deadline = crl_env_now_ms() + asked->policy.wait_ms;
   crl_call call = *asked;
   crl_outcome outcome;
-  turn next = ENTER;
+  crl_turn next = CRL_TURN_ENTER;
   if (crl_run_recurses(station, call.key, call.key_len)) return crl_status_plain(call.policy.error, CORRAL_ERECURSION);
   if (crl_run_near(station, &call, &call.early, &outcome)) {
     crl_event_emit(&station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);
     return crl_outcome_deliver(&outcome, call.policy.error, ret);
   }
-  while (next != ENDED) next = take_turn(station, &call, deadline, next, &outcome);
+  while (next != CRL_TURN_ENDED) next = take_turn(station, &call, deadline, next, &outcome);
   return crl_outcome_deliver(&outcome, call.policy.error, ret);
 }

@@ -90,6 +90,24 @@ crl_patience crl_run_patience(const crl_call *call, int64_t deadline) {
   return (crl_patience){.deadline = deadline, .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0, .ticket = call->policy.ticket};
 }
 
+crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came, const crl_patience *patience, crl_outcome *outcome) {
+  switch (came) {
+    case CRL_WAIT_LANDED:
+      if (outcome->how == CORRAL_COMPUTED && !patience->owns) outcome->how = CORRAL_JOINED;
+      return CRL_TURN_ENDED;
+    case CRL_WAIT_PASS: return CRL_TURN_ALONE;
+    case CRL_WAIT_LEFT: *outcome = crl_outcome_plain(CORRAL_ECANCELLED); return CRL_TURN_ENDED;
+    case CRL_WAIT_GIVEN_UP:
+      if (crl_env_now_ms() < patience->deadline) return CRL_TURN_ENTER;
+      break;
+    case CRL_WAIT_DEADLINE: break;
+  }
+  if (call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) return CRL_TURN_ALONE_HERE;
+  crl_event_emit(&station->events, CORRAL_EVENT_DEADLINE, call->key, call->key_len, NULL);
+  *outcome = crl_outcome_plain(CORRAL_EDEADLINE);
+  return CRL_TURN_ENDED;
+}
+
 /* ---- from new to free ------------------------------------------------------------------------------------ */
 
 static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alone alone) {

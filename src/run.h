@@ -75,6 +75,16 @@ void crl_run_step(crl_run *r, crl_told *told);
 void crl_run_meet_caller(crl_run *r, corral_ticket *ticket);
 /* The caller goes; the run may go on without him. */
 void crl_run_forget_caller(crl_run *r);
+/* What a caller does next. */
+typedef enum crl_turn {
+  CRL_TURN_ENTER = 1,  /* anew */
+  CRL_TURN_ENDED,      /* it has an outcome */
+  CRL_TURN_ALONE,      /* compute for itself */
+  CRL_TURN_ALONE_HERE  /* and on its own thread */
+} crl_turn;
+
+/* By what came of waiting on an entry; the outcome may be changed. */
+crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came, const crl_patience *patience, crl_outcome *outcome);
 /* How a caller waits, by its policy. */
 crl_patience crl_run_patience(const crl_call *call, int64_t deadline);
 void crl_run_make_nap(crl_run *r);
@@ -103,6 +113,7 @@ typedef struct crl_errand {
   int64_t limit;       /* by when */
   int status, read;    /* of the operations; of reading what they found */
   int has_header, has_payload, is_void; /* what was read: a payload is to be judged when the marks of its tags were fetched */
+  int fetched;         /* what that came to: set by the driver */
   crl_key mark_key;    /* of the second op */
   uint8_t header[CORRAL_HEADER];
   int keeps;           /* a copy is wanted for the near tier */
@@ -114,8 +125,8 @@ typedef struct crl_errand {
 void crl_run_make(crl_run *r, crl_errand *e);
 /* The performed ops; what they found belongs to the run now. Lists the marks that are wanted in r->marks. */
 void crl_run_got(crl_run *r, crl_errand *e);
-/* `fetched`: what fetching the marks came to; *told gets the result. 0: the same ask is to be made once more. */
-int crl_run_take(crl_run *r, const crl_errand *e, int fetched, crl_told *told);
+/* *told gets the result. 0: the same ask is to be made once more. */
+int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told);
 /* All that for one run alone. */
 void crl_run_perform(crl_run *r, crl_told *told);
 /* Remembers what the compute cost. */

@@ -165,11 +165,11 @@ static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
 }
 
 /* What the flight is told of a look. */
-static int judge(crl_run *r, const crl_errand *e, int fetched, crl_look *look) {
+static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
   memset(look, 0, sizeof *look);
   if (e->has_header) look_at_header(r, &e->op[0], look);
   if (!e->has_payload) return e->read;
-  if (r->has_tags && !e->is_void && fetched != CORRAL_OK) return fetched;
+  if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
   look_at_payload(r, e, look);
   return CORRAL_OK;
 }
@@ -222,8 +222,8 @@ static void got_get(crl_run *r, crl_errand *e) {
   else if (op->found_free != NULL) op->found_free(op->found_owner);
 }
 
-static void take_get(crl_run *r, const crl_errand *e, int fetched, crl_told *told) {
-  int read = answers(e) ? judge(r, e, fetched, &told->look) : CORRAL_OK;
+static void take_get(crl_run *r, const crl_errand *e, crl_told *told) {
+  int read = answers(e) ? judge(r, e, &told->look) : CORRAL_OK;
   told->status = read == CORRAL_OK ? e->status : read;
   if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) {
     memset(&told->look, 0, sizeof told->look);
@@ -261,13 +261,13 @@ static void got_claim(crl_run *r, crl_errand *e) {
   if (e->status == CORRAL_OK || e->status == CORRAL_EBUSY) e->read = read_found(r, e);
 }
 
-static void take_claim(crl_run *r, const crl_errand *e, int fetched, crl_told *told) {
+static void take_claim(crl_run *r, const crl_errand *e, crl_told *told) {
   told->status = e->status;
   if (e->status != CORRAL_OK && e->status != CORRAL_EBUSY) {
     recall_verdict(r, &told->look);
     return;
   }
-  int read = judge(r, e, fetched, &told->look);
+  int read = judge(r, e, &told->look);
   if (e->status == CORRAL_OK) crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
   else if (read != CORRAL_OK) told->status = read;
 }
@@ -348,10 +348,10 @@ void crl_run_got(crl_run *r, crl_errand *e) {
   if (r->ask == CRL_ASK_CLAIM) got_claim(r, e);
 }
 
-int crl_run_take(crl_run *r, const crl_errand *e, int fetched, crl_told *told) {
+int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told) {
   switch (r->ask) {
-    case CRL_ASK_GET: take_get(r, e, fetched, told); return 1;
-    case CRL_ASK_CLAIM: take_claim(r, e, fetched, told); return 1;
+    case CRL_ASK_GET: take_get(r, e, told); return 1;
+    case CRL_ASK_CLAIM: take_claim(r, e, told); return 1;
     case CRL_ASK_SETTLE: return take_settle(r, e, told);
     default: told->status = e->status; return 1;
   }
@@ -359,13 +359,13 @@ int crl_run_take(crl_run *r, const crl_errand *e, int fetched, crl_told *told) {
 
 void crl_run_perform(crl_run *r, crl_told *told) {
   crl_errand e;
-  int taken = 0, fetched;
+  int taken = 0;
   while (!taken) {
     crl_run_make(r, &e);
     if (e.count > 0) crl_pool_perform(r->station->pool, e.op, e.count, e.limit);
     crl_run_got(r, &e);
-    fetched = e.has_payload ? crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, e.limit, &r->error) : CORRAL_OK;
-    taken = crl_run_take(r, &e, fetched, told);
+    if (e.has_payload) e.fetched = crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, e.limit, &r->error);
+    taken = crl_run_take(r, &e, told);
   }
 }
 
