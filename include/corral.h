@@ -304,6 +304,27 @@ CORRAL_API int corral_get_or_compute(corral *c, const void *key, size_t key_len,
  * Without a bound compute it only looks: CORRAL_EMISS when the store has nothing usable, CORRAL_EUNAVAILABLE when the
  * store can't be asked. */
 CORRAL_API int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret);
+
+/* One key of a batch. Its size is frozen. */
+typedef struct corral_item {
+  const void *key;      /* set by the caller, with key_len; the rest by the library */
+  size_t key_len;
+  int status;           /* as corral_get_or_compute would have returned for this key */
+  corral_value *value;  /* CORRAL_OK: the caller's, to be given to corral_value_unref; else NULL */
+  corral_error error;   /* as that would have set it; zero when the status is CORRAL_OK */
+} corral_item;
+
+/* Rebuilds several values: one fill per key, as corral_compute does for one; corral_fill_key tells which. A fill that was given nothing is a
+ * failure of its key alone; a negative return value fails those that were given nothing. compute_ms is for the whole of it. */
+typedef int corral_compute_many(corral_fill *const *fills, size_t count, void *arg);
+
+/* corral_get_or_compute for several keys: the store is asked for all of them at once, and `compute` is run once, on this thread, for all that this
+ * call holds the lease of; keys that others compute are waited for afterwards, and may make it run again when those others fail to. A key that
+ * appears twice is asked for once, and both items get what it came to. `compute` NULL: only look (CORRAL_EMISS). The policy, its deadline and
+ * its ticket hold for each key; its error is for the call. One place among max_computes is enough for all keys of a call.
+ * CORRAL_OK: every item has its status, also when all of them failed. CORRAL_EINVAL (the handle, the policy, no items), CORRAL_EOPTION,
+ * CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED concern the call as a whole: then each item has that status, and no value. */
+CORRAL_API int corral_get_many(corral *c, corral_item *items, size_t count, const corral_policy *policy, corral_compute_many *compute, void *arg);
 /* Stores a value, whatever was there, and voids any compute of this key that is under way. Returns once it is stored. */
 CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corral_policy *policy, const void *data,
                           size_t size);

@@ -218,17 +218,29 @@ void corral_close(corral *c) {
 
 /* ---- every call's first steps ---------------------------------------------------------------------------- */
 
-static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
-  uint32_t magic = c == NULL ? 0 : atomic_load(&c->magic);
+static int check_open(const corral *c, corral_error *error) {
+  uint32_t magic = c == NULL ? 0 : atomic_load(&((corral *)(uintptr_t)c)->magic);
   if (magic == CLOSING) return crl_status_plain(error, CORRAL_ECLOSED); /* a compute that close waits for */
-  if (magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+  return magic == MAGIC ? CORRAL_OK : crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+}
+
+static int check_key(const void *key, size_t key_len, corral_error *error) {
   if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", KEY_MOST);
   if (key_len > KEY_MOST)
     return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, KEY_MOST);
+  return CORRAL_OK;
+}
+
+static int check_home(corral *c, corral_error *error) {
   unsigned none = 0;
   atomic_compare_exchange_strong(&c->home, &none, crl_env_forks() + 1);
-  if (!is_home(c)) return crl_status_plain(error, CORRAL_EFORKED);
-  return CORRAL_OK;
+  return is_home(c) ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
+}
+
+static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
+  int status = check_open(c, error);
+  if (status == CORRAL_OK) status = check_key(key, key_len, error);
+  return status == CORRAL_OK ? check_home(c, error) : status;
 }
 
 /* The user's error, when his struct is long enough to have one. */
@@ -266,6 +278,30 @@ int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *
   call.arg = c->compute_arg;
   call.bound = c->compute != NULL;
   return crl_drive_call(&c->station, &call, ret);
+}
+
+static int check_many(corral *c, const corral_item *items, size_t count, const corral_policy *policy, crl_call *call) {
+  corral_error *error = error_of(policy);
+  int status = check_open(c, error);
+  if (status == CORRAL_OK) status = check_home(c, error);
+  if (status == CORRAL_OK) status = crl_policy_resolve(&call->policy, policy, &c->station.policy, error);
+  if (status == CORRAL_OK && items == NULL && count > 0) status = crl_status_fail(error, CORRAL_EINVAL, "corral_get_many: no items");
+  return status;
+}
+
+int corral_get_many(corral *c, corral_item *items, size_t count, const corral_policy *policy, corral_compute_many *compute, void *arg) {
+  crl_call call = {.compute_many = compute, .arg = arg};
+  int status = check_many(c, items, count, policy, &call);
+  for (size_t i = 0; items != NULL && i < count; i++) {
+    corral_item *item = &items[i];
+    memset(&item->error, 0, sizeof item->error);
+    item->value = NULL;
+    item->status = status == CORRAL_OK ? check_key(item->key, item->key_len, &item->error) : crl_status_plain(&item->error, status);
+  }
+  if (status != CORRAL_OK || count == 0) return status;
+  status = crl_drive_many(&c->station, &call, items, count);
+  for (size_t i = 0; status != CORRAL_OK && i < count; i++) items[i].status = crl_status_plain(&items[i].error, status);
+  return status == CORRAL_OK ? status : crl_status_plain(error_of(policy), status);
 }
 
 /* ---- single operations ----------------------------------------------------------------------------------- */

@@ -55,11 +55,14 @@ typedef struct crl_call {
   const void *key; /* the user's */
   size_t key_len;
   corral_policy policy; /* resolved; with the caller's error */
-  corral_compute *compute; /* NULL: only look */
+  corral_compute *compute;
+  corral_compute_many *compute_many; /* instead; both NULL: only look */
   void *arg;
   int bound; /* compute may run on the workers */
   int early; /* a fresh value is to be rebuilt all the same */
 } crl_call;
+
+static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL; }
 
 /* The key with its namespace, and as the store gets it: longer ones than it takes are hashed. */
 typedef struct crl_key {
@@ -80,5 +83,9 @@ uint64_t crl_key_hash(const crl_key *key);
 
 /* The whole way of one call: status, and on CORRAL_OK *ret. */
 int crl_drive_call(crl_station *station, const crl_call *call, corral_value **ret);
+
+/* drive_many.c: the way of several keys at once; `call` is that of each, its key set apart. Items that have a status other than CORRAL_OK already are
+ * left as they are. CORRAL_OK: each item has its own status; CORRAL_ENOMEM: none was asked for. */
+int crl_drive_many(crl_station *station, const crl_call *call, corral_item *items, size_t count);
 
 #endif

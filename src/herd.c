@@ -29,6 +29,7 @@ struct crl_entry {
   void (*alone)(void *arg);
   void *alone_arg;
   pthread_cond_t changed;
+  crl_listener *listeners;
   uint64_t hash;
   size_t key_len;
   uint8_t key[];
@@ -87,6 +88,19 @@ static crl_entry *put_in(shard *home, uint64_t hash, const void *key, size_t key
 static void copy_outcome(crl_outcome *to, const crl_outcome *from) {
   *to = *from;
   if (to->bytes != NULL) crl_bytes_ref(to->bytes);
+}
+
+static void tell_listeners(crl_entry *entry) {
+  for (crl_listener *l = entry->listeners; l != NULL; l = l->next) {
+    atomic_store(&l->stirred, 1);
+    crl_nap_wake(l->nap);
+  }
+}
+
+/* Everybody who waits looks again. */
+static void tell_all(crl_entry *entry) {
+  pthread_cond_broadcast(&entry->changed);
+  tell_listeners(entry);
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
@@ -152,16 +166,21 @@ static crl_wait last_resort(const crl_entry *entry, crl_outcome *outcome) {
   return CRL_WAIT_LANDED;
 }
 
+static int has_soft_end(const crl_patience *patience) { return patience->soft_until > 0 && patience->soft_until < patience->deadline; }
+
+/* What there is for a waiter, also by its own time. */
+static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  crl_wait result = ready(entry, patience, outcome);
+  int64_t now = crl_env_now_ms();
+  if (result == 0 && now >= (has_soft_end(patience) ? patience->soft_until : patience->deadline)) result = last_resort(entry, outcome);
+  return result == 0 && now >= patience->deadline ? CRL_WAIT_DEADLINE : result;
+}
+
 static crl_wait wait_for(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_wait result;
-  int soft = patience->soft_until > 0 && patience->soft_until < patience->deadline;
-  int64_t until = soft ? patience->soft_until : patience->deadline;
-  while ((result = ready(entry, patience, outcome)) == 0) {
-    if (crl_env_cond_wait(&entry->changed, &entry->home->mutex, until)) continue;
-    if ((result = ready(entry, patience, outcome)) != 0 || (result = last_resort(entry, outcome)) != 0) break;
-    if (until >= patience->deadline) return CRL_WAIT_DEADLINE;
-    until = patience->deadline;
-  }
+  int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
+  while ((result = look(entry, patience, outcome)) == 0)
+    if (!crl_env_cond_wait(&entry->changed, &entry->home->mutex, until)) until = patience->deadline;
   return result;
 }
 
@@ -169,7 +188,7 @@ void crl_herd_pass(crl_entry *entry) {
   pthread_mutex_lock(&entry->home->mutex);
   entry->passes = 1;
   take_out(entry);
-  pthread_cond_broadcast(&entry->changed);
+  tell_all(entry);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
@@ -180,18 +199,51 @@ static void stir(void *arg) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
+static void end_waiting(crl_entry *entry, crl_wait came) {
+  entry->waiting--;
+  if (entry->state != FLYING && entry->waiting > 0) relay(entry);
+  if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 && entry->alone != NULL) entry->alone(entry->alone_arg);
+}
+
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_leaver leaver;
   crl_ticket_join(patience->ticket, &leaver, stir, entry);
   pthread_mutex_lock(&entry->home->mutex);
   entry->waiting++;
   crl_wait result = wait_for(entry, patience, outcome);
-  entry->waiting--;
-  if (entry->state != FLYING && entry->waiting > 0) relay(entry);
-  if ((result == CRL_WAIT_DEADLINE || result == CRL_WAIT_LEFT) && entry->waiting == 0 && entry->alone != NULL) entry->alone(entry->alone_arg);
+  end_waiting(entry, result);
   pthread_mutex_unlock(&entry->home->mutex);
   crl_ticket_leave(patience->ticket, &leaver);
   return result;
+}
+
+/* ---- waiting in parts ------------------------------------------------------------------------------------ */
+
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap) {
+  listener->nap = nap;
+  atomic_init(&listener->stirred, 1);
+  pthread_mutex_lock(&entry->home->mutex);
+  listener->next = entry->listeners;
+  listener->link = &entry->listeners;
+  if (listener->next != NULL) listener->next->link = &listener->next;
+  entry->listeners = listener;
+  entry->waiting++;
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  pthread_mutex_lock(&entry->home->mutex);
+  crl_wait result = look(entry, patience, outcome);
+  pthread_mutex_unlock(&entry->home->mutex);
+  return result;
+}
+
+void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came) {
+  pthread_mutex_lock(&entry->home->mutex);
+  *listener->link = listener->next;
+  if (listener->next != NULL) listener->next->link = listener->link;
+  end_waiting(entry, came);
+  pthread_mutex_unlock(&entry->home->mutex);
 }
 
 void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg) {
@@ -215,7 +267,7 @@ void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t unti
   copy_outcome(&entry->interim, outcome);
   entry->interim_until = until;
   entry->interim_last = last;
-  pthread_cond_broadcast(&entry->changed);
+  tell_all(entry);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
@@ -226,6 +278,7 @@ static void end(crl_entry *entry, state how, const crl_outcome *outcome) {
     entry->state = how;
     take_out(entry);
     relay(entry);
+    tell_listeners(entry);
   }
   pthread_mutex_unlock(&entry->home->mutex);
 }

@@ -42,6 +42,13 @@ typedef enum crl_wait {
   CRL_WAIT_LEFT        /* by the ticket */
 } crl_wait;
 
+/* One who waits for several things at once, an entry among them; in its owner's memory. */
+typedef struct crl_listener {
+  struct crl_listener *next, **link;
+  crl_nap *nap;
+  _Atomic int stirred; /* the entry has changed since this was 0 */
+} crl_listener;
+
 /* NULL without memory. */
 crl_herd *crl_herd_new(uint64_t seed);
 void crl_herd_free(crl_herd *herd);
@@ -51,6 +58,12 @@ crl_entry *crl_herd_enter(crl_herd *herd, const void *key, size_t key_len, int *
 crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len);
 /* Waits until the entry's flight has something for this caller. */
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
+/* The same in parts: from listen to unlisten the caller counts as waiting, and its nap is woken, with `stirred` set, by every change; look tells
+ * what there is for it now, 0 nothing. */
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap);
+crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
+/* `came`: what the last look told. */
+void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came);
 /* A stale answer while the flight goes on: for all who wait and who come, until `until` (0: not at once), and for those whose
  * deadline comes, until `last`. */
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);

@@ -1,7 +1,7 @@
 /* run.h: a flight under way with all that its driver needs, and what is done with it, by file.
  *
- * drive.c runs the loop, run_store.c does what a flight asks of the store, run_answer.c makes and hands out its
- * answers, run_near.c knows the copies of this process. */
+ * run.c makes, steps and frees it, run_store.c does what a flight asks of the store, run_compute.c is around its compute, run_answer.c makes and
+ * hands out its answers, run_near.c knows the copies of this process. The drivers: drive.c flies one run, drive_many.c several at once. */
 #ifndef CRL_RUN_H
 #define CRL_RUN_H
 
@@ -9,8 +9,6 @@
 #include "fill.h"
 #include "flight.h"
 #include "marks.h"
-
-enum { CRL_RUN_DEPTH = 16 };
 
 /* Its caller's, or, once handed over, the workers'. */
 typedef struct crl_run {
@@ -26,9 +24,9 @@ typedef struct crl_run {
   corral_ticket *ticket; /* of the caller; NULL: none, or he is gone */
   crl_leaver leaver;
   _Atomic int inside;    /* compute runs on the caller's thread */
-  crl_nap nap;
+  crl_nap *nap, own_nap; /* where it waits; NULL: not yet. Runs that are flown together share one */
   crl_watcher watcher;
-  int naps, watches;     /* nap was made; watcher has joined the watch */
+  int watches;           /* watcher has joined the watch */
   crl_key key;
   uint64_t hash;     /* crl_key_hash */
   crl_ask ask;
@@ -45,9 +43,10 @@ typedef struct crl_run {
   size_t validator_len;
   crl_envelope envelope;
   corral_header header;
+  crl_look last;    /* what the last look found */
   int64_t age_ms;
   corral_fill fill;
-  int64_t began;    /* the compute */
+  int64_t began, began_us; /* the compute */
   crl_product product;
   corral_error error; /* of the store's last failed operation, or of the compute */
   crl_outcome answer;
@@ -55,20 +54,83 @@ typedef struct crl_run {
   int has_slot;
   _Atomic int hold;  /* of the host's lock; -1 none. Also given back by the keeper */
   uint64_t self;     /* stands for the key in this station */
-  uint64_t ancestors[CRL_RUN_DEPTH]; /* the keys whose computes asked for this one */
+  uint64_t *ancestors; /* the keys whose computes asked for this one */
   size_t depth;
 } crl_run;
 
-/* drive.c */
-void crl_run_emit(crl_run *r, corral_event event, const char *detail);
+/* The runs that a thread computes at once. */
+typedef struct crl_computing {
+  crl_run *const *runs;
+  size_t count; /* not 0 */
+} crl_computing;
 
-/* run_store.c: one ask each; *told gets the result. */
-void crl_run_get(crl_run *r, crl_told *told);
-void crl_run_claim(crl_run *r, crl_told *told);
+/* run.c */
+void crl_run_emit(crl_run *r, corral_event event, const char *detail);
+/* Begins a flight. NULL without memory. */
+crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline, crl_alone alone);
+void crl_run_free(crl_run *r);
+/* Tells the flight what its ask came to (the time is added), and gives back what it doesn't need any more. */
+void crl_run_step(crl_run *r, crl_told *told);
+/* From now on, and until it is forgotten, the run ends early when its caller leaves. */
+void crl_run_meet_caller(crl_run *r, corral_ticket *ticket);
+/* The caller goes; the run may go on without him. */
+void crl_run_forget_caller(crl_run *r);
+/* What a caller does next. */
+typedef enum crl_turn {
+  CRL_TURN_ENTER = 1,  /* anew */
+  CRL_TURN_ENDED,      /* it has an outcome */
+  CRL_TURN_ALONE,      /* compute for itself */
+  CRL_TURN_ALONE_HERE  /* and on its own thread */
+} crl_turn;
+
+/* By what came of waiting on an entry; the outcome may be changed. */
+crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came, const crl_patience *patience, crl_outcome *outcome);
+/* How a caller waits, by its policy. */
+crl_patience crl_run_patience(const crl_call *call, int64_t deadline);
+void crl_run_make_nap(crl_run *r);
+/* Before a wait; before its first one a run joins the watch. 1: it does not wait, the look that follows at once is watched. */
+int crl_run_begin_wait(crl_run *r);
+void crl_run_take_host(crl_run *r, crl_told *told);
+void crl_run_give_host(crl_run *r);
+/* What the flight doesn't need any more. */
+void crl_run_let_go(crl_run *r);
+/* From now on this thread computes those (NULL: nothing); returns those before. */
+const crl_computing *crl_run_inside(const crl_computing *inner);
+/* True when that key is computed for the very compute that asks: waiting for it would be waiting for itself. */
+int crl_run_recurses(const crl_station *station, const void *key, size_t key_len);
+
+/* run_compute.c: for one run begin, compute, end, made; for several all begins, one compute, then all mades before the ends. */
+void crl_run_begin_compute(crl_run *r);
+/* Its lease isn't extended any more. */
+void crl_run_end_compute(crl_run *r);
+/* Finishes what was filled, and tells. */
+void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
+
+/* What one ask of the store needs on its way: GET, CLAIM, SETTLE, RELEASE. It must not be moved. */
+typedef struct crl_errand {
+  corral_op op[2];
+  size_t count;        /* of them; 0: nothing is to be performed, `status` tells */
+  int64_t limit;       /* by when */
+  int status, read;    /* of the operations; of reading what they found */
+  int has_header, has_payload, is_void; /* what was read: a payload is to be judged when the marks of its tags were fetched */
+  int fetched;         /* what that came to: set by the driver */
+  crl_mark_look all;   /* of the second op */
+  uint8_t header[CORRAL_HEADER];
+  int keeps;           /* a copy is wanted for the near tier */
+  uint64_t ticket;
+  int64_t looked;
+} crl_errand;
+
+/* run_store.c: one ask is made, performed by the driver, got, and, when the marks that are wanted were fetched, taken. */
+void crl_run_make(crl_run *r, crl_errand *e);
+/* The performed ops; what they found belongs to the run now. Lists the marks that are wanted in r->marks. */
+void crl_run_got(crl_run *r, crl_errand *e);
+/* *told gets the result. 0: the same ask is to be made once more. */
+int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told);
+/* All that for one run alone. */
+void crl_run_perform(crl_run *r, crl_told *told);
 /* Remembers what the compute cost. */
 void crl_run_note_cost(crl_run *r, int64_t cost_us);
-void crl_run_settle(crl_run *r, crl_told *told);
-void crl_run_release(crl_run *r, crl_told *told);
 /* Looks at what this process holds for a store that is away: CORRAL_OK or CORRAL_EMISS. */
 void crl_run_held(crl_run *r, crl_told *told);
 /* Keeps what was made for the store's return. */
@@ -94,10 +156,15 @@ int crl_run_find_near(crl_run *r, crl_near_copy *copy);
 
 /* run_answer.c */
 /* Builds the answer that the flight decided on, counts it, gives it to all who share the flight. */
-void crl_run_answer(crl_run *r, const crl_look *last);
+void crl_run_answer(crl_run *r);
+/* The answer, with a reference. */
+crl_outcome crl_run_outcome(const crl_run *r);
 /* An own outcome of the stale record, for those who come while compute runs. */
 void crl_run_lend_stale(crl_run *r);
 /* The end of the flight. */
 void crl_run_conclude(crl_run *r);
+crl_outcome crl_outcome_plain(int status);
+/* Gives an outcome, and its reference, to a caller: the status, and on CORRAL_OK *ret, else *error (may be NULL). */
+int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret);
 
 #endif

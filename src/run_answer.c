@@ -95,8 +95,8 @@ static void publish(crl_run *r) {
   else crl_herd_land(r->entry, &r->answer);
 }
 
-void crl_run_answer(crl_run *r, const crl_look *last) {
-  r->answer = build_outcome(r, last->retry_left);
+void crl_run_answer(crl_run *r) {
+  r->answer = build_outcome(r, r->last.retry_left);
   count_answer(r);
   publish(r);
 }
@@ -110,4 +110,31 @@ void crl_run_conclude(crl_run *r) {
     if (r->entry != NULL) crl_herd_land(r->entry, &r->answer);
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);
+}
+
+crl_outcome crl_run_outcome(const crl_run *r) {
+  crl_outcome outcome = r->answer;
+  if (outcome.bytes != NULL) crl_bytes_ref(outcome.bytes);
+  return outcome;
+}
+
+/* ---- outcomes -------------------------------------------------------------------------------------------- */
+
+crl_outcome crl_outcome_plain(int status) {
+  crl_outcome outcome = {.status = status};
+  crl_status_plain(&outcome.error, status);
+  return outcome;
+}
+
+int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret) {
+  int status = outcome->status;
+  if (status == CORRAL_OK) {
+    corral_value *value = crl_value_new(outcome->bytes, outcome->offset, outcome->size, outcome->how, outcome->age_ms, outcome->kept, outcome->version);
+    if (value == NULL) status = crl_status_plain(error, CORRAL_ENOMEM);
+    else *ret = value;
+  } else if (error != NULL) {
+    *error = outcome->error;
+  }
+  crl_bytes_unref(outcome->bytes);
+  return status;
 }

@@ -46,7 +46,7 @@ static int answer(crl_station *station, const crl_call *call, const crl_key *key
   uint64_t dice = atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
   if (!crl_near_get(station->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy)) return 0;
   int answers = is_current(station, &copy, call->policy.near_ms, now) && tags_stand(station, &copy, call->policy.near_ms);
-  *early = answers && call->compute != NULL && crl_policy_early(&call->policy, copy.ttl, copy.fresh_until - now, copy.cost_us, crl_policy_mix(dice));
+  *early = answers && crl_call_computes(call) && crl_policy_early(&call->policy, copy.ttl, copy.fresh_until - now, copy.cost_us, crl_policy_mix(dice));
   if (*early) answers = 0;
   if (answers) fill_outcome(&copy, now, outcome);
   crl_near_copy_clean(&copy);

@@ -19,11 +19,12 @@ static int64_t limit_of(const crl_run *r, int ends_flight) {
   return ends_flight || r->flight.answered || r->flight.last_look ? crl_env_now_ms() + r->station->op_ms : r->flight.plan.deadline;
 }
 
-static void perform(crl_run *r, corral_op *op, size_t count, int ends_flight) {
-  crl_pool_perform(r->station->pool, op, count, limit_of(r, ends_flight));
-  if (op->status < 0 && op->status != CORRAL_EMISS && op->status != CORRAL_EBUSY && op->status != CORRAL_ELOST)
-    crl_run_emit(r, op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN : CORRAL_EVENT_STORE_ERROR,
-         r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
+static int is_trouble(int status) { return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST; }
+
+static void tell_trouble(crl_run *r, const corral_op *op) {
+  if (!is_trouble(op->status)) return;
+  crl_run_emit(r, op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN : CORRAL_EVENT_STORE_ERROR,
+               r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
 }
 
 /* What was read of a record before is of another one. */
@@ -86,11 +87,10 @@ void crl_run_note_cost(crl_run *r, int64_t cost_us) {
   if (atomic_load_explicit(cost_slot(r), memory_order_relaxed) != slot) atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
 }
 
-/* The tags of what was found, and what their marks say of it. A value without the tag of the whole namespace, where each has one, may be from
- * before that was invalidated. */
-static int read_tags(crl_run *r, crl_standing *standing) {
+/* The tags of what was found; their marks are wanted. A value without the tag of the whole namespace, where each has one, may be from before that
+ * was invalidated. */
+static int read_tags(crl_run *r, crl_errand *e) {
   const crl_envelope *envelope = &r->envelope;
-  *standing = CRL_STANDS;
   r->has_tags = 0;
   r->validator = NULL;
   r->validator_len = 0;
@@ -99,12 +99,9 @@ static int read_tags(crl_run *r, crl_standing *standing) {
     if (!crl_extras_read(r->found->data + envelope->extras_at, envelope->extras_len, r->tags, &r->validator, &r->validator_len)) return CORRAL_ECORRUPT;
     r->has_tags = r->tags->count > 0;
   }
-  if (r->station->generation && (!r->has_tags || crl_tags_find(r->tags, "", 0) == NULL)) *standing = CRL_STANDS_VOID;
-  if (!r->has_tags || *standing == CRL_STANDS_VOID) return CORRAL_OK;
-  if (!crl_marks_want_all(&r->marks, r->tags)) return CORRAL_ENOMEM;
-  int status = crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, limit_of(r, 0), &r->error);
-  if (status == CORRAL_OK) *standing = crl_marks_judge(&r->marks, r->tags);
-  return status;
+  e->is_void = r->station->generation && (!r->has_tags || crl_tags_find(r->tags, "", 0) == NULL);
+  if (!r->has_tags || e->is_void) return CORRAL_OK;
+  return crl_marks_want_all(&r->marks, r->tags) ? CORRAL_OK : CORRAL_ENOMEM;
 }
 
 static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look *look) {
@@ -122,16 +119,13 @@ static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look
   look->lives = lives;
 }
 
-/* What the flight is told of a payload. */
-static int look_at_payload(crl_run *r, const corral_op *op, crl_look *look) {
-  crl_standing standing = CRL_STANDS;
+/* What is damaged is as good as nothing. */
+static int read_payload(crl_run *r, crl_errand *e) {
   int status = crl_envelope_read(r->found->data, r->found->size, r->key.whole, r->key.whole_len, &r->envelope);
   if (status == CORRAL_OK && r->envelope.kind == CRL_KIND_MARK) status = CORRAL_EFOREIGN;
-  if (status == CORRAL_OK) status = read_tags(r, &standing);
+  if (status == CORRAL_OK) status = read_tags(r, e);
   if (status == CORRAL_OK) {
-    r->stored_version = r->envelope.version;
-    r->is_void = standing == CRL_STANDS_VOID;
-    if (!r->is_void) look_at_value(r, op, (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
+    e->has_payload = 1;
   } else if (status == CORRAL_ECORRUPT) {
     crl_run_emit(r, CORRAL_EVENT_CORRUPT, NULL);
     return CORRAL_OK;
@@ -139,15 +133,18 @@ static int look_at_payload(crl_run *r, const corral_op *op, crl_look *look) {
   return status;
 }
 
-/* What the flight is told of a look. */
-static int judge(crl_run *r, corral_op *op, crl_look *look) {
-  memset(look, 0, sizeof *look);
+/* What a look found, up to the marks that are wanted. */
+static int read_found(crl_run *r, crl_errand *e) {
   memset(&r->header, 0, sizeof r->header);
   r->is_void = 0;
   r->stored_version = 0;
-  int status = keep_found(r, op);
-  if (status == CORRAL_EMISS) return CORRAL_OK;
-  if (status != CORRAL_OK) return status;
+  int status = keep_found(r, &e->op[0]);
+  if (status != CORRAL_OK) return status == CORRAL_EMISS ? CORRAL_OK : status;
+  e->has_header = 1;
+  return r->found == NULL || e->op[0].life_ms == 0 ? CORRAL_OK : read_payload(r, e);
+}
+
+static void look_at_header(const crl_run *r, const corral_op *op, crl_look *look) {
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
   if (r->header.state == CORRAL_LEASED && !is_ours(r)) {
     look->lease_left = until;
@@ -157,7 +154,24 @@ static int judge(crl_run *r, corral_op *op, crl_look *look) {
   }
   if (r->header.state == CORRAL_VERDICT) look->retry_left = until;
   look->failures = r->header.failures;
-  return r->found == NULL || op->life_ms == 0 ? CORRAL_OK : look_at_payload(r, op, look);
+}
+
+/* What the flight is told of a payload. */
+static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
+  crl_standing standing = e->is_void ? CRL_STANDS_VOID : r->has_tags ? crl_marks_judge(&r->marks, r->tags) : CRL_STANDS;
+  r->stored_version = r->envelope.version;
+  r->is_void = standing == CRL_STANDS_VOID;
+  if (!r->is_void) look_at_value(r, &e->op[0], (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
+}
+
+/* What the flight is told of a look. */
+static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
+  memset(look, 0, sizeof *look);
+  if (e->has_header) look_at_header(r, &e->op[0], look);
+  if (!e->has_payload) return e->read;
+  if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
+  look_at_payload(r, e, look);
+  return CORRAL_OK;
 }
 
 /* What this process remembers of a failure, for a look that the store didn't answer. */
@@ -172,105 +186,124 @@ static void recall_verdict(crl_run *r, crl_look *look) {
   crl_bytes_unref(entry.record);
 }
 
+/* ---- GET ------------------------------------------------------------------------------------------------- */
+
 /* The key and, where each value has its tag, the mark of the whole namespace: one round trip. */
-static int look(crl_run *r, crl_told *told) {
-  crl_mark_look all;
-  corral_op ops[2] = {new_op(r, CORRAL_VERB_GET)};
-  size_t count = 1;
+static int make_get(crl_run *r, crl_errand *e) {
+  const crl_station *station = r->station;
+  if (r->flight.looks > 0) crl_run_emit(r, CORRAL_EVENT_POLL, NULL);
+  e->keeps = station->near != NULL && r->policy.near_ms > 0;
+  e->looked = crl_env_now_ms();
+  e->ticket = e->keeps ? crl_near_ticket(station->near, r->hash) : 0;
   crl_marks_forget(&r->marks);
-  if (r->station->generation) {
-    if (!crl_marks_want(&r->marks, "", 0) || crl_mark_look_up(r->station, &r->marks.mark[0], &all, &ops[1]) != CORRAL_OK) return CORRAL_ENOMEM;
-    count = 2;
+  if (station->generation) {
+    if (!crl_marks_want(&r->marks, "", 0) || crl_mark_look_up(r->station, &r->marks.mark[0], &e->all, &e->op[1]) != CORRAL_OK) return CORRAL_ENOMEM;
+    e->count = 2;
   }
-  if ((r->watches || r->station->near != NULL) && r->station->watch != NULL && crl_watch_up(r->station->watch)) ops[0].flags = CORRAL_OP_WATCH;
-  perform(r, ops, count, 0);
-  int status = ops[0].status;
-  if (count == 2) {
-    crl_mark_looked(r->station, &all, &ops[1]);
-    if (all.mark->status != CORRAL_OK && all.mark->status != CORRAL_EMISS) status = all.mark->status;
-  }
-  if (status == CORRAL_OK || status == CORRAL_EMISS) {
-    int judged = judge(r, &ops[0], &told->look);
-    told->look.watched = r->watches && (ops[0].flags & CORRAL_OP_WATCHED) != 0;
-    return judged == CORRAL_OK ? status : judged;
-  }
-  if (ops[0].found_free != NULL) ops[0].found_free(ops[0].found_owner);
-  return status;
+  e->op[0] = new_op(r, CORRAL_VERB_GET);
+  if ((r->watches || station->near != NULL) && station->watch != NULL && crl_watch_up(station->watch)) e->op[0].flags = CORRAL_OP_WATCH;
+  return CORRAL_OK;
 }
 
-void crl_run_get(crl_run *r, crl_told *told) {
-  if (r->flight.looks > 0) crl_run_emit(r, CORRAL_EVENT_POLL, NULL);
-  int keeps = r->station->near != NULL && r->policy.near_ms > 0;
-  int64_t looked = crl_env_now_ms();
-  uint64_t ticket = keeps ? crl_near_ticket(r->station->near, r->hash) : 0;
-  told->status = look(r, told);
+static void got_mark(crl_run *r, crl_errand *e) {
+  const crl_mark *mark = e->all.mark;
+  crl_mark_looked(r->station, &e->all, &e->op[1]);
+  if (mark->status != CORRAL_OK && mark->status != CORRAL_EMISS) e->status = mark->status;
+}
+
+static int answers(const crl_errand *e) { return e->status == CORRAL_OK || e->status == CORRAL_EMISS; }
+
+static void got_get(crl_run *r, crl_errand *e) {
+  corral_op *op = &e->op[0];
+  if (e->count == 2) got_mark(r, e);
+  if (answers(e)) e->read = read_found(r, e);
+  else if (op->found_free != NULL) op->found_free(op->found_owner);
+}
+
+static void take_get(crl_run *r, const crl_errand *e, crl_told *told) {
+  int read = answers(e) ? judge(r, e, &told->look) : CORRAL_OK;
+  told->status = read == CORRAL_OK ? e->status : read;
   if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) {
     memset(&told->look, 0, sizeof told->look);
     recall_verdict(r, &told->look);
     return;
   }
-  if (keeps && told->look.lives.fresh > 0) crl_run_keep_near(r, &told->look, ticket, looked);
+  told->look.watched = r->watches && (e->op[0].flags & CORRAL_OP_WATCHED) != 0;
+  if (e->keeps && told->look.lives.fresh > 0) crl_run_keep_near(r, &told->look, e->ticket, e->looked);
   if (r->flight.looks == 0 && told->look.lives.fresh == 0 && told->look.lives.swr == 0 && !r->flight.on_host)
     crl_run_emit(r, CORRAL_EVENT_MISS, NULL);
 }
 
-void crl_run_claim(crl_run *r, crl_told *told) {
+/* ---- CLAIM ----------------------------------------------------------------------------------------------- */
+
+static int make_claim(crl_run *r, crl_errand *e) {
   corral_header wish;
-  uint8_t header[CORRAL_HEADER];
   memset(&wish, 0, sizeof wish);
-  if (crl_env_random(r->token, sizeof r->token) != CORRAL_OK) {
-    told->status = CORRAL_EIO;
-    return;
-  }
+  if (crl_env_random(r->token, sizeof r->token) != CORRAL_OK) return CORRAL_EIO;
   r->has_token = 1;
   crl_env_holder(wish.note, sizeof wish.note);
   wish.cost_ms = r->found != NULL && r->flight.has_value ? (uint32_t)(r->envelope.cost_us / 1000) : recall_cost(r);
   r->lease_ms = crl_policy_lease(&r->policy, wish.cost_ms);
-  crl_record_write(&wish, header);
+  crl_record_write(&wish, e->header);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
   op.lease_ms = r->lease_ms;
-  op.record = header;
-  op.record_len = sizeof header;
+  op.record = e->header;
+  op.record_len = sizeof e->header;
   op.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
+  e->op[0] = op;
   r->claim_sent = crl_env_now_ms();
-  perform(r, &op, 1, 0);
-  told->status = op.status;
-  if (op.status != CORRAL_OK && op.status != CORRAL_EBUSY) {
+  return CORRAL_OK;
+}
+
+static void got_claim(crl_run *r, crl_errand *e) {
+  if (e->status == CORRAL_OK || e->status == CORRAL_EBUSY) e->read = read_found(r, e);
+}
+
+static void take_claim(crl_run *r, const crl_errand *e, crl_told *told) {
+  told->status = e->status;
+  if (e->status != CORRAL_OK && e->status != CORRAL_EBUSY) {
     recall_verdict(r, &told->look);
     return;
   }
-  int status = judge(r, &op, &told->look);
-  if (op.status == CORRAL_OK) crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
-  else if (status != CORRAL_OK) told->status = status;
+  int read = judge(r, e, &told->look);
+  if (e->status == CORRAL_OK) crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
+  else if (read != CORRAL_OK) told->status = read;
 }
+
+/* ---- SETTLE ---------------------------------------------------------------------------------------------- */
 
 /* What is not modified is renewed where it is, if it is still there and the store can. */
-static corral_op settle(crl_run *r) {
-  corral_op op = new_op(r, CORRAL_VERB_RENEW);
-  op.ttl_ms = r->product.renew_ttl;
-  if (op.ttl_ms > 0) perform(r, &op, 1, 1);
-  if (op.ttl_ms > 0 && op.status != CORRAL_EMISS && op.status != CORRAL_EUNSUPPORTED) return op;
-  op = new_op(r, CORRAL_VERB_SETTLE);
-  op.record = r->product.record->data;
-  op.record_len = r->product.record->size;
-  op.ttl_ms = r->product.hard_ttl;
-  perform(r, &op, 1, 1);
-  return op;
+static void make_settle(crl_run *r, crl_errand *e) {
+  int renews = r->product.renew_ttl > 0;
+  corral_op op = new_op(r, renews ? CORRAL_VERB_RENEW : CORRAL_VERB_SETTLE);
+  op.ttl_ms = renews ? r->product.renew_ttl : r->product.hard_ttl;
+  if (!renews) {
+    op.record = r->product.record->data;
+    op.record_len = r->product.record->size;
+  }
+  e->op[0] = op;
 }
 
-void crl_run_settle(crl_run *r, crl_told *told) {
-  corral_op op = settle(r);
-  told->status = op.status;
+static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
+  const corral_op *op = &e->op[0];
+  if (op->verb == CORRAL_VERB_RENEW && (e->status == CORRAL_EMISS || e->status == CORRAL_EUNSUPPORTED)) {
+    r->product.renew_ttl = 0;
+    return 0;
+  }
+  told->status = e->status;
   if (r->station->near != NULL) crl_near_drop(r->station->near, r->hash);
-  switch (op.status) {
+  switch (e->status) {
     case CORRAL_OK: crl_run_emit(r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL, NULL); break;
     case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
     default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
   }
-  if (op.status == CORRAL_OK) crl_held_drop(r->station->held, op.key, op.key_len);
-  if (op.status == CORRAL_OK) crl_held_drop(r->station->verdicts, op.key, op.key_len);
-  if ((op.status == CORRAL_EUNAVAILABLE || op.status == CORRAL_EUNKNOWN) && !r->fill.pass) crl_run_hold(r);
+  if (e->status == CORRAL_OK) crl_held_drop(r->station->held, op->key, op->key_len);
+  if (e->status == CORRAL_OK) crl_held_drop(r->station->verdicts, op->key, op->key_len);
+  if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EUNKNOWN) && !r->fill.pass) crl_run_hold(r);
+  return 1;
 }
+
+/* ---- RELEASE --------------------------------------------------------------------------------------------- */
 
 /* A verdict's key outlives its rule, so that the next failure knows how many came before. */
 corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t retry_ms, const char *text, int32_t code) {
@@ -289,11 +322,49 @@ corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t 
   return op;
 }
 
-void crl_run_release(crl_run *r, crl_told *told) {
-  uint8_t header[CORRAL_HEADER];
-  corral_op op = crl_run_release_op(r, header, r->flight.retry_ms, r->fill.text, r->fill.code);
-  perform(r, &op, 1, 1);
-  told->status = op.status;
+/* ---- an ask of any kind ---------------------------------------------------------------------------------- */
+
+void crl_run_make(crl_run *r, crl_errand *e) {
+  int ends_flight = r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE;
+  memset(e, 0, sizeof *e);
+  e->count = 1;
+  e->limit = limit_of(r, ends_flight);
+  switch (r->ask) {
+    case CRL_ASK_GET: e->status = make_get(r, e); break;
+    case CRL_ASK_CLAIM: e->status = make_claim(r, e); break;
+    case CRL_ASK_SETTLE: make_settle(r, e); break;
+    default: e->op[0] = crl_run_release_op(r, e->header, r->flight.retry_ms, r->fill.text, r->fill.code); break;
+  }
+  if (e->status != CORRAL_OK) e->count = 0;
+}
+
+void crl_run_got(crl_run *r, crl_errand *e) {
+  if (e->count == 0) return;
+  e->status = e->op[0].status;
+  tell_trouble(r, &e->op[0]);
+  if (r->ask == CRL_ASK_GET) got_get(r, e);
+  if (r->ask == CRL_ASK_CLAIM) got_claim(r, e);
+}
+
+int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told) {
+  switch (r->ask) {
+    case CRL_ASK_GET: take_get(r, e, told); return 1;
+    case CRL_ASK_CLAIM: take_claim(r, e, told); return 1;
+    case CRL_ASK_SETTLE: return take_settle(r, e, told);
+    default: told->status = e->status; return 1;
+  }
+}
+
+void crl_run_perform(crl_run *r, crl_told *told) {
+  crl_errand e;
+  int taken = 0;
+  while (!taken) {
+    crl_run_make(r, &e);
+    if (e.count > 0) crl_pool_perform(r->station->pool, e.op, e.count, e.limit);
+    crl_run_got(r, &e);
+    if (e.has_payload) e.fetched = crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, e.limit, &r->error);
+    taken = crl_run_take(r, &e, told);
+  }
 }
 
 /* ---- around the compute ---------------------------------------------------------------------------------- */

@@ -1,0 +1,553 @@
+/* drive_many.c: flies the runs of several keys at once, for one call: what they ask of the store at the same time is one batch, and what they compute
+ * is one compute.
+ *
+ * Each round does the one thing that runs ask for which comes first in the table below, for all that ask for it. So nobody computes while another
+ * could still go on to the compute, and nobody waits, for the store, a host's lock or another's flight, while something is to be computed:
+ * two calls with keys in common each finish what they lead before they wait for each other. */
+#include "drive.h"
+
+#include <stdlib.h>
+
+#include "env.h"
+#include "registry.h"
+#include "run.h"
+#include "status.h"
+
+enum {
+  BATCH_OPS = 256,         /* of one batch, at the most */
+  BATCH_BYTES = 1 << 20,   /* and of its records */
+  COUNT_MOST = 1 << 24,    /* keys */
+  GAP_MS = 2,              /* between looks that are owed to wake-ups: what comes meanwhile is looked at together */
+  SLICE_MS = 4             /* of a wait for a host's lock, while other things are waited for */
+};
+
+/* Which ask comes first; those of one number go together. */
+enum { WAITS = 9 };
+static const uint8_t ranks[] = {[CRL_ASK_ANSWER] = 0, [CRL_ASK_DONE] = 1,  [CRL_ASK_HELD] = 2,   [CRL_ASK_GET] = 3,     [CRL_ASK_HOST] = 4,
+                                [CRL_ASK_SLOT] = 5,   [CRL_ASK_CLAIM] = 6, [CRL_ASK_SETTLE] = 7, [CRL_ASK_RELEASE] = 7, [CRL_ASK_COMPUTE] = 8,
+                                [CRL_ASK_WAIT] = WAITS};
+
+/* One key. It flies (run), or waits for somebody's flight (joined), or is what an earlier one is, or has ended. */
+typedef struct leg {
+  corral_item *item;
+  crl_run *run;
+  crl_entry *joined;
+  crl_listener listener;
+  const corral_item *twin; /* the item of the same key before it; NULL: none */
+  int early;
+  int waits;               /* the run's WAIT has begun */
+  int64_t until;           /* of that */
+} leg;
+
+typedef struct many {
+  crl_station *station;
+  const crl_call *call;
+  int64_t deadline;
+  size_t count, open;   /* legs; those that have not ended */
+  leg *legs;
+  size_t *table;        /* index + 1 by key */
+  leg **group;          /* those that ask for the same */
+  crl_run **runs;       /* those that compute */
+  corral_fill **fills;
+  crl_made *made;
+  crl_errand *errands;  /* room for one batch */
+  corral_op *ops;
+  crl_nap nap;          /* of all runs and entries */
+  crl_leaver leaver;
+  crl_slot slot;        /* one for all that compute */
+  int has_slot;
+  int64_t looked, look_at; /* the last look that was owed to a wake-up; the next one, 0 none */
+} many;
+
+/* ---- one leg --------------------------------------------------------------------------------------------- */
+
+static crl_call call_of(const many *m, const leg *l) {
+  crl_call call = *m->call;
+  call.key = l->item->key;
+  call.key_len = l->item->key_len;
+  call.early = l->early;
+  call.policy.error = NULL;
+  return call;
+}
+
+static void end(many *m, leg *l, crl_outcome *outcome) {
+  l->item->status = crl_outcome_deliver(outcome, &l->item->error, &l->item->value);
+  m->open--;
+}
+
+static void end_plain(many *m, leg *l, int status) {
+  crl_outcome outcome = crl_outcome_plain(status);
+  end(m, l, &outcome);
+}
+
+/* Leads a flight; the entry is the run's from now on. */
+static void take_off(many *m, leg *l, const crl_call *call, crl_entry *entry, crl_alone alone) {
+  crl_run *r = crl_run_new(m->station, call, m->deadline, alone);
+  if (r == NULL) {
+    if (entry != NULL) crl_herd_give_up(entry);
+    if (entry != NULL) crl_entry_unref(entry);
+    end_plain(m, l, CORRAL_ENOMEM);
+    return;
+  }
+  r->entry = entry;
+  r->nap = &m->nap;
+  crl_run_meet_caller(r, call->policy.ticket);
+  l->run = r;
+}
+
+static void enter(many *m, leg *l, crl_alone alone) {
+  int leads = 1;
+  crl_entry *entry = NULL;
+  crl_call call = call_of(m, l);
+  if (crl_call_computes(&call)) {
+    entry = alone ? crl_herd_private(m->station->herd, call.key, call.key_len) : crl_herd_enter(m->station->herd, call.key, call.key_len, &leads);
+    if (entry == NULL) {
+      end_plain(m, l, CORRAL_ENOMEM);
+      return;
+    }
+  }
+  if (leads) {
+    take_off(m, l, &call, entry, alone);
+    return;
+  }
+  crl_event_emit(&m->station->events, CORRAL_EVENT_JOIN, call.key, call.key_len, NULL);
+  crl_herd_listen(entry, &l->listener, &m->nap);
+  l->joined = entry;
+}
+
+/* From the near tier, or on the way. */
+static void begin(many *m, leg *l) {
+  crl_outcome outcome;
+  crl_call call = call_of(m, l);
+  m->open++;
+  if (crl_run_recurses(m->station, call.key, call.key_len)) {
+    end_plain(m, l, CORRAL_ERECURSION);
+  } else if (crl_run_near(m->station, &call, &l->early, &outcome)) {
+    crl_event_emit(&m->station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);
+    end(m, l, &outcome);
+  } else {
+    enter(m, l, CRL_ALONE_NOT);
+  }
+}
+
+static void land(many *m, leg *l) {
+  crl_run_conclude(l->run);
+  crl_outcome outcome = crl_run_outcome(l->run);
+  crl_run_free(l->run);
+  l->run = NULL;
+  end(m, l, &outcome);
+}
+
+/* ---- the store ------------------------------------------------------------------------------------------- */
+
+static size_t weigh(const crl_run *r) { return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0; }
+
+/* How many of them go into one batch. A record that is larger than the store accepts goes alone: it would fail the others. */
+static size_t cut(const many *m, leg *const *legs, size_t count) {
+  uint64_t most = crl_pool_info(m->station->pool)->max_record < BATCH_BYTES ? crl_pool_info(m->station->pool)->max_record : BATCH_BYTES;
+  size_t n = 1, bytes = weigh(legs[0]->run), runs = m->station->generation ? BATCH_OPS / 2 : BATCH_OPS;
+  while (n < count && n < runs && bytes + weigh(legs[n]->run) <= most) bytes += weigh(legs[n++]->run);
+  return n;
+}
+
+/* What the fetch of all marks came to for those that one run wants. */
+static int take_marks(crl_marks *own, const crl_marks *all, int status) {
+  for (size_t i = 0; i < own->count; i++) {
+    crl_mark *mark = &own->mark[i];
+    if (mark->status != CRL_MARK_WANTED) continue;
+    const crl_mark *found = crl_marks_find(all, mark->name, mark->len);
+    if (found == NULL || found->status == CRL_MARK_WANTED) return status == CORRAL_OK ? CORRAL_ENOMEM : status;
+    if (found->status != CORRAL_OK && found->status != CORRAL_EMISS) return found->status;
+    *mark = *found;
+  }
+  return CORRAL_OK;
+}
+
+static int want_marks(crl_marks *all, const crl_marks *own) {
+  for (size_t i = 0; i < own->count; i++)
+    if (own->mark[i].status == CRL_MARK_WANTED && !crl_marks_want(all, own->mark[i].name, own->mark[i].len)) return CORRAL_ENOMEM;
+  return CORRAL_OK;
+}
+
+/* The marks that are wanted of the tags of what was found, each once. */
+static void fetch_marks(many *m, leg *const *legs, size_t count, int64_t limit) {
+  crl_marks all = {0};
+  corral_error error = {0};
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < count && status == CORRAL_OK; i++)
+    if (m->errands[i].has_payload) status = want_marks(&all, &legs[i]->run->marks);
+  if (status == CORRAL_OK) status = crl_marks_fetch(m->station, &all, m->call->policy.near_ms, limit, &error);
+  for (size_t i = 0; i < count; i++) {
+    crl_errand *e = &m->errands[i];
+    if (!e->has_payload) continue;
+    e->fetched = take_marks(&legs[i]->run->marks, &all, status);
+    if (e->fetched != CORRAL_OK) legs[i]->run->error = error;
+  }
+  crl_marks_clean(&all);
+}
+
+static int64_t make_batch(many *m, leg *const *legs, size_t count, size_t *ops) {
+  int64_t limit = 0;
+  *ops = 0;
+  for (size_t i = 0; i < count; i++) {
+    crl_errand *e = &m->errands[i];
+    crl_run_make(legs[i]->run, e);
+    for (size_t o = 0; o < e->count; o++) m->ops[(*ops)++] = e->op[o];
+    if (e->limit > limit) limit = e->limit;
+  }
+  return limit;
+}
+
+static void perform_batch(many *m, leg *const *legs, size_t count) {
+  size_t ops, op = 0;
+  int64_t limit = make_batch(m, legs, count, &ops);
+  if (ops > 0) crl_pool_perform(m->station->pool, m->ops, ops, limit);
+  for (size_t i = 0; i < count; i++) {
+    for (size_t o = 0; o < m->errands[i].count; o++) m->errands[i].op[o] = m->ops[op++];
+    crl_run_got(legs[i]->run, &m->errands[i]);
+  }
+  fetch_marks(m, legs, count, limit);
+  for (size_t i = 0; i < count; i++) {
+    crl_told told;
+    memset(&told, 0, sizeof told);
+    if (crl_run_take(legs[i]->run, &m->errands[i], &told)) crl_run_step(legs[i]->run, &told);
+  }
+}
+
+static void perform(many *m, size_t count) {
+  for (size_t done = 0, n; done < count; done += n) {
+    n = cut(m, m->group + done, count - done);
+    perform_batch(m, m->group + done, n);
+  }
+}
+
+/* ---- rungs ----------------------------------------------------------------------------------------------- */
+
+static void step(leg *l, int status) {
+  crl_told told;
+  memset(&told, 0, sizeof told);
+  told.status = status;
+  crl_run_step(l->run, &told);
+}
+
+static int enter_origin(many *m, size_t count, crl_rank rank, int64_t until) {
+  int waited = 0;
+  crl_worker_wait_begin();
+  int status = crl_origin_enter(m->station->origin, rank, until, m->call->policy.ticket, &m->slot, &waited);
+  crl_worker_wait_end();
+  m->has_slot = status == CORRAL_OK;
+  for (size_t i = 0; waited && until > 0 && i < count; i++) crl_run_emit(m->group[i]->run, CORRAL_EVENT_LIMITED, NULL);
+  return status;
+}
+
+/* One for all; who may only try doesn't wait with those who may wait. */
+static void take_slot(many *m, size_t count) {
+  size_t hasty = 0;
+  int64_t now = crl_env_now_ms(), until = now;
+  crl_rank rank = CRL_RANK_WARM;
+  for (size_t i = 0; i < count; i++) {
+    const crl_flight *flight = &m->group[i]->run->flight;
+    if ((crl_rank)flight->rank < rank) rank = (crl_rank)flight->rank;
+    if (flight->until > until) until = flight->until;
+  }
+  int status = m->has_slot ? CORRAL_OK : enter_origin(m, count, rank, 0);
+  for (size_t i = 0; status != CORRAL_OK && i < count; i++) {
+    if (m->group[i]->run->flight.until > now) continue;
+    crl_run_emit(m->group[i]->run, CORRAL_EVENT_LIMITED, NULL);
+    step(m->group[i], status);
+    hasty++;
+  }
+  if (hasty > 0) return;
+  if (status != CORRAL_OK) status = enter_origin(m, count, rank, until);
+  for (size_t i = 0; i < count; i++) step(m->group[i], status);
+}
+
+static void give_slot(many *m) {
+  if (!m->has_slot) return;
+  for (size_t i = 0; i < m->count; i++)
+    if (m->legs[i].run != NULL && m->legs[i].run->flight.has_slot) return;
+  crl_origin_leave(m->station->origin, &m->slot);
+  m->has_slot = 0;
+}
+
+static void take_host(leg *l) {
+  crl_told told;
+  memset(&told, 0, sizeof told);
+  crl_run_take_host(l->run, &told);
+  crl_run_step(l->run, &told);
+}
+
+/* ---- compute --------------------------------------------------------------------------------------------- */
+
+static int run_compute(many *m, size_t count) {
+  crl_computing frame = {.runs = m->runs, .count = count};
+  const crl_computing *outer = crl_run_inside(&frame);
+  int status = m->call->compute_many(m->fills, count, m->call->arg);
+  crl_run_inside(outer);
+  return status;
+}
+
+/* Their leases are kept until all are finished. */
+static void compute(many *m, size_t count) {
+  crl_told told;
+  for (size_t i = 0; i < count; i++) {
+    m->runs[i] = m->group[i]->run;
+    m->fills[i] = &m->runs[i]->fill;
+    crl_run_begin_compute(m->runs[i]);
+  }
+  int status = run_compute(m, count);
+  int64_t ended = crl_env_now_us();
+  for (size_t i = 0; i < count; i++) {
+    if (status < 0 && m->fills[i]->filled == CRL_FILLED_NOT) corral_fill_fail(m->fills[i], status, corral_status_text(status));
+    crl_run_made(m->runs[i], ended, &told);
+    m->made[i] = told.made;
+  }
+  for (size_t i = 0; i < count; i++) crl_run_end_compute(m->runs[i]);
+  for (size_t i = 0; i < count; i++) {
+    memset(&told, 0, sizeof told);
+    told.made = m->made[i];
+    crl_run_step(m->runs[i], &told);
+  }
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------------------- */
+
+/* All that ask for what comes first; 0 when nobody does anything but wait. */
+static size_t gather(many *m) {
+  size_t count = 0;
+  int first = WAITS;
+  for (size_t i = 0; i < m->count; i++)
+    if (m->legs[i].run != NULL && ranks[m->legs[i].run->ask] < first) first = ranks[m->legs[i].run->ask];
+  for (size_t i = 0; first < WAITS && i < m->count; i++)
+    if (m->legs[i].run != NULL && ranks[m->legs[i].run->ask] == first) m->group[count++] = &m->legs[i];
+  return count;
+}
+
+static void answer(leg *l) {
+  crl_run_answer(l->run);
+  step(l, CORRAL_OK);
+}
+
+static void look_at_held(leg *l) {
+  crl_told told;
+  memset(&told, 0, sizeof told);
+  crl_run_held(l->run, &told);
+  crl_run_step(l->run, &told);
+}
+
+static void act(many *m, size_t count) {
+  crl_ask ask = m->group[0]->run->ask;
+  if (ask == CRL_ASK_COMPUTE) {
+    compute(m, count);
+  } else if (ask == CRL_ASK_SLOT) {
+    take_slot(m, count);
+  } else if (ask == CRL_ASK_GET || ask == CRL_ASK_CLAIM || ask == CRL_ASK_SETTLE || ask == CRL_ASK_RELEASE) {
+    perform(m, count);
+  } else {
+    for (size_t i = 0; i < count; i++) {
+      leg *l = m->group[i];
+      if (ask == CRL_ASK_ANSWER) answer(l);
+      else if (ask == CRL_ASK_HELD) look_at_held(l);
+      else if (ask == CRL_ASK_HOST) take_host(l);
+      else land(m, l);
+    }
+  }
+  give_slot(m);
+}
+
+/* ---- others' flights ------------------------------------------------------------------------------------- */
+
+static int is_cancelled(const many *m) { return crl_ticket_cancelled(m->call->policy.ticket); }
+
+/* When a wait for an entry ends by itself, next. */
+static int64_t end_of(const crl_patience *patience, int64_t now) {
+  return patience->soft_until > now && patience->soft_until < patience->deadline ? patience->soft_until : patience->deadline;
+}
+
+static void look_at_entry(many *m, leg *l, const crl_patience *patience) {
+  crl_outcome outcome;
+  crl_call call = call_of(m, l);
+  memset(&outcome, 0, sizeof outcome);
+  atomic_store(&l->listener.stirred, 0);
+  crl_wait came = crl_herd_look(l->joined, patience, &outcome);
+  if (came == 0) return;
+  crl_herd_unlisten(l->joined, &l->listener, came);
+  crl_entry_unref(l->joined);
+  l->joined = NULL;
+  switch (crl_run_turn(m->station, &call, came, patience, &outcome)) {
+    case CRL_TURN_ENDED: end(m, l, &outcome); break;
+    case CRL_TURN_ENTER: enter(m, l, CRL_ALONE_NOT); break;
+    case CRL_TURN_ALONE: enter(m, l, CRL_ALONE_PASS); break;
+    case CRL_TURN_ALONE_HERE: enter(m, l, CRL_ALONE_DEADLINE); break;
+  }
+}
+
+/* Looks at the entries that changed, or at all when time says so. */
+static void look_at_entries(many *m) {
+  crl_patience patience = crl_run_patience(m->call, m->deadline);
+  int all = is_cancelled(m), late = crl_env_now_ms() >= end_of(&patience, 0);
+  for (size_t i = 0; i < m->count; i++)
+    if (m->legs[i].joined != NULL && (all || late || atomic_load(&m->legs[i].listener.stirred))) look_at_entry(m, &m->legs[i], &patience);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------------------- */
+
+/* What there is to wait for. */
+typedef struct rest {
+  int64_t until;
+  const crl_run *host; /* one of those that wait for their host's lock; NULL: none does */
+  int others;          /* there is more than those */
+} rest;
+
+static void count_run(leg *l, rest *ret) {
+  crl_run *r = l->run;
+  if (!l->waits) l->until = crl_run_begin_wait(r) ? 0 : r->flight.until;
+  l->waits = 1;
+  if (l->until < ret->until) ret->until = l->until;
+  if (r->flight.at_host) ret->host = r;
+  else ret->others = 1;
+}
+
+/* All runs are at WAIT. */
+static rest prepare(many *m) {
+  rest ret = {.until = INT64_MAX};
+  int64_t now = crl_env_now_ms();
+  crl_patience patience = crl_run_patience(m->call, m->deadline);
+  for (size_t i = 0; i < m->count; i++) {
+    leg *l = &m->legs[i];
+    if (l->run != NULL) count_run(l, &ret);
+    if (l->joined == NULL) continue;
+    int64_t until = atomic_load(&l->listener.stirred) ? 0 : end_of(&patience, now);
+    if (until < ret.until) ret.until = until;
+    ret.others = 1;
+  }
+  if (m->look_at > 0 && m->look_at < ret.until) ret.until = m->look_at;
+  return ret;
+}
+
+/* Returns whether the host's lock that was waited for is free. */
+static int sleep_through(many *m, const rest *r) {
+  int64_t now = crl_env_now_ms(), until = r->until;
+  int is_free = 0, woken = 0;
+  if (is_cancelled(m)) return 0;
+  crl_worker_wait_begin();
+  if (r->host == NULL) {
+    woken = crl_nap_until(&m->nap, until);
+  } else {
+    if (r->others && until > now + SLICE_MS) until = now + SLICE_MS;
+    crl_hostlock_wait(m->station->hostlock, r->host->key.whole, r->host->key.whole_len, until, m->call->policy.ticket);
+    is_free = crl_env_now_ms() < until;
+    woken = crl_nap_until(&m->nap, 0);
+  }
+  crl_worker_wait_end();
+  now = crl_env_now_ms();
+  if (woken && m->look_at == 0) m->look_at = now > m->looked + GAP_MS ? now : m->looked + GAP_MS;
+  return is_free;
+}
+
+static int is_due(const leg *l, int64_t now, int looks, int is_free) {
+  return l->until <= now || (l->run->flight.at_host ? is_free : looks);
+}
+
+/* Nothing is left to do but to wait. */
+static void wait(many *m) {
+  rest r = prepare(m);
+  int is_free = sleep_through(m, &r), all = is_cancelled(m);
+  int64_t now = crl_env_now_ms();
+  int looks = m->look_at > 0 && m->look_at <= now;
+  if (looks) {
+    m->look_at = 0;
+    m->looked = now;
+  }
+  for (size_t i = 0; i < m->count; i++) {
+    leg *l = &m->legs[i];
+    if (l->run == NULL || !(all || is_due(l, now, looks, is_free))) continue;
+    l->waits = 0;
+    step(l, CORRAL_OK);
+  }
+  look_at_entries(m);
+}
+
+/* ---- the call -------------------------------------------------------------------------------------------- */
+
+static const corral_item *find_twin(many *m, size_t mask, size_t index) {
+  const corral_item *own = m->legs[index].item;
+  size_t at = (size_t)crl_registry_host()->hash64(own->key, own->key_len) & mask;
+  for (; m->table[at] != 0; at = (at + 1) & mask) {
+    const corral_item *other = m->legs[m->table[at] - 1].item;
+    if (other->key_len == own->key_len && memcmp(other->key, own->key, own->key_len) == 0) return other;
+  }
+  m->table[at] = index + 1;
+  return NULL;
+}
+
+static void clean(many *m) {
+  free(m->legs);
+  free(m->table);
+  free(m->group);
+  free(m->runs);
+  free(m->fills);
+  free(m->made);
+  free(m->errands);
+  free(m->ops);
+}
+
+static int make(many *m, size_t count, size_t *mask) {
+  size_t slots = 2, batch = count < BATCH_OPS ? count : BATCH_OPS;
+  if (count > COUNT_MOST) return 0;
+  while (slots < 2 * count) slots *= 2;
+  *mask = slots - 1;
+  m->count = count;
+  m->legs = crl_alloc(count * sizeof *m->legs);
+  m->table = crl_alloc(slots * sizeof *m->table);
+  m->group = crl_alloc(count * sizeof *m->group);
+  m->runs = crl_alloc(count * sizeof *m->runs);
+  m->fills = crl_alloc(count * sizeof *m->fills);
+  m->made = crl_alloc(count * sizeof *m->made);
+  m->errands = crl_alloc(batch * sizeof *m->errands);
+  m->ops = crl_alloc(2 * batch * sizeof *m->ops);
+  return m->legs != NULL && m->table != NULL && m->group != NULL && m->runs != NULL && m->fills != NULL && m->made != NULL && m->errands != NULL &&
+         m->ops != NULL;
+}
+
+static void begin_all(many *m, corral_item *items, size_t mask) {
+  for (size_t i = 0; i < m->count; i++) {
+    leg *l = &m->legs[i];
+    l->item = &items[i];
+    if (items[i].status == CORRAL_OK && (l->twin = find_twin(m, mask, i)) == NULL) begin(m, l);
+  }
+}
+
+static void copy_twins(many *m) {
+  for (size_t i = 0; i < m->count; i++) {
+    const corral_item *twin = m->legs[i].twin;
+    corral_item *item = m->legs[i].item;
+    if (twin == NULL) continue;
+    item->status = twin->status;
+    item->error = twin->error;
+    item->value = twin->value == NULL ? NULL : corral_value_ref(twin->value);
+  }
+}
+
+static void wake(void *nap) { crl_nap_wake(nap); }
+
+int crl_drive_many(crl_station *station, const crl_call *call, corral_item *items, size_t count) {
+  many m = {.station = station, .call = call, .deadline = crl_env_now_ms() + call->policy.wait_ms};
+  size_t mask, doing;
+  if (!make(&m, count, &mask)) {
+    clean(&m);
+    return CORRAL_ENOMEM;
+  }
+  crl_nap_init(&m.nap);
+  crl_ticket_join(call->policy.ticket, &m.leaver, wake, &m.nap);
+  begin_all(&m, items, mask);
+  while (m.open > 0) {
+    if ((doing = gather(&m)) > 0) act(&m, doing);
+    else wait(&m);
+  }
+  crl_ticket_leave(call->policy.ticket, &m.leaver);
+  crl_nap_clean(&m.nap);
+  copy_twins(&m);
+  clean(&m);
+  return CORRAL_OK;
+}

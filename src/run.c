@@ -1,0 +1,209 @@
+/* run.c: a run's life: made, stepped, freed; its caller, and the computes that it is asked for from within. */
+#include "run.h"
+
+#include <stdlib.h>
+
+#include "env.h"
+#include "registry.h"
+
+/* What this thread is computing, the innermost. */
+static _Thread_local const crl_computing *computing;
+
+void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
+  size_t prefix = r->station->prefix_len;
+  crl_event_emit(&r->station->events, event, r->key.whole + prefix, r->key.whole_len - prefix, detail);
+}
+
+/* ---- who asks for whom ----------------------------------------------------------------------------------- */
+
+const crl_computing *crl_run_inside(const crl_computing *inner) {
+  const crl_computing *outer = computing;
+  computing = inner;
+  return outer;
+}
+
+/* Stands for a key in this process. */
+static uint64_t self_of(const crl_station *station, const void *key, size_t key_len) {
+  return crl_registry_host()->hash64(key, key_len) ^ (uint64_t)(uintptr_t)station;
+}
+
+/* Who asks for whom goes along when a run is handed to a worker, and outlives a caller who left. Runs that compute together were asked for from
+ * within the same compute. 0 without memory. */
+static int descend(crl_run *r) {
+  size_t prefix = r->station->prefix_len;
+  r->self = self_of(r->station, r->key.whole + prefix, r->key.whole_len - prefix);
+  if (computing == NULL) return 1;
+  const crl_run *first = computing->runs[0];
+  r->ancestors = crl_alloc((computing->count + first->depth) * sizeof *r->ancestors);
+  if (r->ancestors == NULL) return 0;
+  for (size_t i = 0; i < computing->count; i++) r->ancestors[r->depth++] = computing->runs[i]->self;
+  for (size_t i = 0; i < first->depth; i++) r->ancestors[r->depth++] = first->ancestors[i];
+  return 1;
+}
+
+int crl_run_recurses(const crl_station *station, const void *key, size_t key_len) {
+  int found = 0;
+  if (computing == NULL) return 0;
+  const crl_run *first = computing->runs[0];
+  uint64_t self = self_of(station, key, key_len);
+  for (size_t i = 0; i < computing->count; i++) found |= computing->runs[i]->self == self;
+  for (size_t i = 0; i < first->depth; i++) found |= first->ancestors[i] == self;
+  return found;
+}
+
+/* ---- the caller ------------------------------------------------------------------------------------------ */
+
+static void set_inside(void *arg) {
+  crl_run *r = arg;
+  atomic_store(&r->fill.stop, 1);
+}
+
+/* The ticket was cancelled: ends a nap, and a compute inside of the call, if it shall and nobody else wants it. */
+static void on_leave(void *arg) {
+  crl_run *r = arg;
+  crl_nap_wake(r->nap);
+  if (!atomic_load(&r->inside) || r->policy.stop_alone <= 0) return;
+  if (r->entry == NULL) set_inside(r);
+  else crl_herd_if_alone(r->entry, set_inside, r);
+}
+
+void crl_run_make_nap(crl_run *r) {
+  if (r->nap != NULL) return;
+  crl_nap_init(&r->own_nap);
+  r->nap = &r->own_nap;
+}
+
+void crl_run_meet_caller(crl_run *r, corral_ticket *ticket) {
+  if (ticket == NULL) return;
+  crl_run_make_nap(r);
+  r->ticket = ticket;
+  crl_ticket_join(ticket, &r->leaver, on_leave, r);
+}
+
+void crl_run_forget_caller(crl_run *r) {
+  crl_ticket_leave(r->ticket, &r->leaver);
+  r->ticket = NULL;
+}
+
+crl_patience crl_run_patience(const crl_call *call, int64_t deadline) {
+  int64_t soft = call->policy.soft_ms;
+  return (crl_patience){.deadline = deadline, .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0, .ticket = call->policy.ticket};
+}
+
+crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came, const crl_patience *patience, crl_outcome *outcome) {
+  switch (came) {
+    case CRL_WAIT_LANDED:
+      if (outcome->how == CORRAL_COMPUTED && !patience->owns) outcome->how = CORRAL_JOINED;
+      return CRL_TURN_ENDED;
+    case CRL_WAIT_PASS: return CRL_TURN_ALONE;
+    case CRL_WAIT_LEFT: *outcome = crl_outcome_plain(CORRAL_ECANCELLED); return CRL_TURN_ENDED;
+    case CRL_WAIT_GIVEN_UP:
+      if (crl_env_now_ms() < patience->deadline) return CRL_TURN_ENTER;
+      break;
+    case CRL_WAIT_DEADLINE: break;
+  }
+  if (call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) return CRL_TURN_ALONE_HERE;
+  crl_event_emit(&station->events, CORRAL_EVENT_DEADLINE, call->key, call->key_len, NULL);
+  *outcome = crl_outcome_plain(CORRAL_EDEADLINE);
+  return CRL_TURN_ENDED;
+}
+
+/* ---- from new to free ------------------------------------------------------------------------------------ */
+
+static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alone alone) {
+  crl_station *station = r->station;
+  /* A compute inside of another one has that one's slot: waiting for a second could be waiting for itself. */
+  crl_flight_plan plan = {.deadline = deadline, .can_compute = crl_call_computes(call) != 0, .background = call->bound != 0,
+                          .limited = crl_origin_limits(station->origin) && computing == NULL,
+                          .ladder = station->hostlock != NULL, .early = call->early != 0, .alone = (uint8_t)alone,
+                          .soft_until = crl_run_patience(call, deadline).soft_until};
+  plan.dice = atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
+  return crl_flight_start(&r->flight, &r->policy, &plan);
+}
+
+crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline, crl_alone alone) {
+  crl_run *r = crl_alloc(sizeof *r);
+  if (r == NULL) return NULL;
+  r->station = station;
+  if (crl_key_make(&r->key, station, call->key, call->key_len) != CORRAL_OK || !descend(r)) {
+    crl_run_free(r);
+    return NULL;
+  }
+  r->hash = crl_key_hash(&r->key);
+  atomic_init(&r->hold, -1);
+  r->policy = call->policy;
+  int64_t advised = crl_pool_info(station->pool)->poll_max_ms;
+  if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
+  r->compute = call->compute;
+  r->arg = call->arg;
+  r->bound = call->bound;
+  r->fill.key = r->key.whole;
+  r->fill.key_len = r->key.whole_len;
+  r->fill.prefix_len = station->prefix_len;
+  r->fill.max_value = station->max_value;
+  r->lease_ms = r->policy.lease_ms;
+  r->ask = start(r, call, deadline, alone);
+  return r;
+}
+
+void crl_run_free(crl_run *r) {
+  crl_run_forget_caller(r);
+  if (r->watches) crl_watch_leave(r->station->watch, &r->watcher);
+  if (r->nap == &r->own_nap) crl_nap_clean(&r->own_nap);
+  crl_bytes_unref(r->found);
+  crl_bytes_unref(r->plain);
+  crl_product_clean(&r->product);
+  crl_marks_clean(&r->marks);
+  free(r->tags);
+  free(r->ancestors);
+  crl_bytes_unref(r->answer.bytes);
+  crl_fill_clean(&r->fill);
+  if (r->entry != NULL) crl_entry_unref(r->entry);
+  crl_key_clean(&r->key);
+  free(r);
+}
+
+/* ---- rungs ----------------------------------------------------------------------------------------------- */
+
+void crl_run_take_host(crl_run *r, crl_told *told) {
+  int hold = -1;
+  told->status = crl_hostlock_take(r->station->hostlock, r->key.whole, r->key.whole_len, &hold, &r->error);
+  if (told->status == CORRAL_OK) atomic_store(&r->hold, hold);
+  else if (told->status != CORRAL_EBUSY) crl_run_emit(r, CORRAL_EVENT_HOST_ERROR, r->error.text);
+}
+
+void crl_run_give_host(crl_run *r) {
+  int hold = atomic_exchange(&r->hold, -1);
+  if (hold >= 0) crl_hostlock_give(hold);
+}
+
+void crl_run_let_go(crl_run *r) {
+  if (r->has_slot && !r->flight.has_slot) {
+    crl_origin_leave(r->station->origin, &r->slot);
+    r->has_slot = 0;
+  }
+  if (!r->flight.on_host) crl_run_give_host(r);
+}
+
+/* ---- under way ------------------------------------------------------------------------------------------- */
+
+void crl_run_step(crl_run *r, crl_told *told) {
+  int computed = r->ask == CRL_ASK_COMPUTE;
+  if (r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM) r->last = told->look;
+  told->now = crl_env_now_ms();
+  told->left = (uint8_t)crl_ticket_cancelled(r->ticket);
+  r->ask = crl_flight_step(&r->flight, told);
+  if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_hold_verdict(r);
+  crl_run_let_go(r);
+}
+
+int crl_run_begin_wait(crl_run *r) {
+  if (r->flight.looks == 1) crl_run_emit(r, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
+  if (r->flight.at_host) return 0;
+  crl_run_make_nap(r);
+  if (r->watches || r->station->watch == NULL) return 0;
+  int up = crl_watch_up(r->station->watch);
+  crl_watch_join(r->station->watch, &r->watcher, r->hash, r->nap);
+  r->watches = 1;
+  return up;
+}
