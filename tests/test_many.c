@@ -371,7 +371,7 @@ static void tags_and_the_whole_namespace_are_heeded(void **state) {
   corral_item items[KEYS];
   open_room(&r, CORRAL_OPTIONS(.store = "memory:", .generation = 1, .name_space = "n"));
   for (int round = 0; round < 4; round++) {
-    size_t n = ITEMS("t1", "t2", "plain");
+    size_t n = ITEMS("t1", "t2", "bare");
     assert_int_equal(corral_get_many(r.c, items, n, usual(), by_letter, &r), CORRAL_OK);
     is_own(&items[0], round == 1 ? CORRAL_FRESH : CORRAL_COMPUTED);
     is_own(&items[1], round == 1 ? CORRAL_FRESH : CORRAL_COMPUTED);
