@@ -87,23 +87,27 @@ static long long cost_of(corral *c, const char *stem, size_t count, int status, 
   return reads() - before - 1;
 }
 
-static void a_hundred_warm_keys_cost_one_round_trip_and_cold_ones_three(void **state) {
+/* The server counts reads of 16 KiB at the most: the claims of thirty keys are one. */
+static void warm_keys_cost_one_round_trip_together_and_cold_ones_three(void **state) {
   (void)state;
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
   corral *c = open_at(redis_server_uri(server), CORRAL_OPTIONS(.handles = 1));
-  ask(c, "f-first", 1, CORRAL_EFAILED, 0); /* the server knows the scripts from now on */
+  ask(c, "f-warm-up", 1, CORRAL_EFAILED, 0); /* the server knows the scripts from now on */
   ask(c, "warm-up", 1, CORRAL_OK, CORRAL_COMPUTED);
-  assert_int_equal(cost_of(c, "cold", 100, CORRAL_OK, CORRAL_COMPUTED), 3);
+  assert_int_equal(cost_of(c, "cold", 30, CORRAL_OK, CORRAL_COMPUTED), 3);
+  assert_int_equal(cost_of(c, "cold", 30, CORRAL_OK, CORRAL_FRESH), 1);
+  assert_int_equal(cost_of(c, "fail", 30, CORRAL_EFAILED, 0), 3);
+  assert_int_equal(cost_of(c, "fail", 30, CORRAL_EFAILED, 0), 1);
+  assert_int_equal(cost_of(c, "none", 30, CORRAL_ENOTFOUND, 0), 3);
+  assert_int_equal(cost_of(c, "none", 30, CORRAL_ENOTFOUND, 0), 1);
+  assert_int_equal(calls, 0);
+  long long cold = cost_of(c, "many", 100, CORRAL_OK, CORRAL_COMPUTED);
   assert_int_equal(calls, 1);
   assert_int_equal(computes, 100);
-  assert_int_equal(cost_of(c, "cold", 100, CORRAL_OK, CORRAL_FRESH), 1);
-  assert_int_equal(calls, 0);
-  assert_int_equal(cost_of(c, "fail", 100, CORRAL_EFAILED, 0), 3);
-  assert_int_equal(cost_of(c, "fail", 100, CORRAL_EFAILED, 0), 1);
-  assert_int_equal(calls, 0);
-  assert_int_equal(cost_of(c, "none", 100, CORRAL_ENOTFOUND, 0), 3);
-  assert_int_equal(cost_of(c, "none", 100, CORRAL_ENOTFOUND, 0), 1);
+  assert_int_equal(cost_of(c, "many", 100, CORRAL_OK, CORRAL_FRESH), 1);
+  print_message("           100 cold keys: %lld reads of the server\n", cold);
+  assert_in_range(cold, 3, 9);
   corral_close(c);
 }
 
@@ -318,7 +322,7 @@ static void so_they_do_with_elections_on_their_host(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_hundred_warm_keys_cost_one_round_trip_and_cold_ones_three),
+      cmocka_unit_test(warm_keys_cost_one_round_trip_together_and_cold_ones_three),
       cmocka_unit_test(all_tags_of_warm_keys_cost_one_more),
       cmocka_unit_test(so_it_is_on_redis),
       cmocka_unit_test(so_it_is_on_two_memcached),
