@@ -371,7 +371,7 @@ static void tags_and_the_whole_namespace_are_heeded(void **state) {
   corral_item items[KEYS];
   open_room(&r, CORRAL_OPTIONS(.store = "memory:", .generation = 1, .name_space = "n"));
   for (int round = 0; round < 4; round++) {
-    size_t n = ITEMS("t1", "t2", "plain");
+    size_t n = ITEMS("t1", "t2", "bare");
     assert_int_equal(corral_get_many(r.c, items, n, usual(), by_letter, &r), CORRAL_OK);
     is_own(&items[0], round == 1 ? CORRAL_FRESH : CORRAL_COMPUTED);
     is_own(&items[1], round == 1 ? CORRAL_FRESH : CORRAL_COMPUTED);
@@ -448,6 +448,15 @@ static void single_calls_join_a_batch(void **state) {
   drop(leader.items, leader.count);
 }
 
+/* Each waits inside for the other's. */
+static int both_at_once(corral_fill *const *fills, size_t count, void *arg) {
+  room *r = arg;
+  atomic_fetch_add(&r->calls, 1);
+  for (int i = 0; i < 4000 && atomic_load(&r->calls) < 2; i++) nap_ms(1);
+  for (size_t i = 0; i < count; i++) give_key(fills[i]);
+  return CORRAL_OK;
+}
+
 /* Two who join "x" meet there, in the midst of entering their keys. */
 static pthread_barrier_t meeting;
 
@@ -466,10 +475,10 @@ static void two_batches_that_each_lead_what_the_other_wants_compute_before_they_
   atomic_store(&r.held, 1);
   start_single(&x, &r, "x", hold_still);
   until(atomic_load(&r.inside) == 1);
-  start_batch(&a, &r, (const char *const[]){"k1", "x", "k2", NULL}, by_letter);
-  start_batch(&b, &r, (const char *const[]){"k2", "x", "k1", NULL}, by_letter);
+  start_batch(&a, &r, (const char *const[]){"k1", "x", "k2", NULL}, both_at_once);
+  start_batch(&b, &r, (const char *const[]){"k2", "x", "k1", NULL}, both_at_once);
   until(atomic_load(&r.calls) == 2);
-  until(corral_counter(r.c, CORRAL_EVENT_JOIN) == 4);
+  assert_int_equal(corral_counter(r.c, CORRAL_EVENT_JOIN), 4);
   atomic_store(&r.held, 0);
   end_batch(&a);
   end_batch(&b);
