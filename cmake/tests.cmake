@@ -4,7 +4,7 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound)
+set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound near)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls memcached memcached_servers storm leader sick cost
     ladder origin away old_plugin sick_memcached)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
