@@ -1,0 +1,818 @@
+/* test_near.c: copies in this process: what a look finds, what a ticket keeps out, who leaves when the room is short. Time is an argument;
+ * threads only where the race itself is the story. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <xxhash.h>
+
+#include "envelope.h"
+#include "near.h"
+
+/* MOST is one shard, WIDE are 64 of them. */
+enum { MOST = 100000, WIDE = 64 << 20, SEED = 7, LIFE = 1000, SIZE = 100, KEYS = 4000 };
+
+/* ---- one line for each call ----------------------------------------------------------------------------------------- */
+
+static atomic_int freed;
+
+static void free_bytes(void *owner) {
+  atomic_fetch_add(&freed, 1);
+  free(owner);
+}
+
+static crl_bytes *bytes_of(char letter, size_t size) {
+  uint8_t *data = malloc(size);
+  assert_non_null(data);
+  memset(data, letter, size);
+  long countdown = atomic_exchange(&crl_alloc_countdown, -1);
+  crl_bytes *bytes = crl_bytes_wrap(data, size, free_bytes, data);
+  atomic_store(&crl_alloc_countdown, countdown);
+  assert_non_null(bytes);
+  return bytes;
+}
+
+static uint64_t hash_of(const char *key) { return XXH3_64bits(key, strlen(key)); }
+
+static uint64_t ticket(crl_near *near, const char *key) { return crl_near_ticket(near, hash_of(key)); }
+
+static int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size, int64_t now, uint64_t with) {
+  crl_near_copy copy = {.bytes = bytes_of(letter, size), .size = size, .kind = kind, .looked = now, .made = now, .fresh_until = now + LIFE, .ttl = LIFE};
+  int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
+  crl_near_copy_clean(&copy);
+  return kept;
+}
+
+static int put(crl_near *near, const char *key, char letter) {
+  return put_copy(near, key, CRL_KIND_VALUE, letter, SIZE, 0, ticket(near, key));
+}
+
+static int put_sized(crl_near *near, const char *key, size_t size) {
+  return put_copy(near, key, CRL_KIND_VALUE, 's', size, 0, ticket(near, key));
+}
+
+static int put_negative(crl_near *near, const char *key) {
+  return put_copy(near, key, CRL_KIND_NEGATIVE, 'n', SIZE, 0, ticket(near, key));
+}
+
+/* The letter that is found; '-' nothing. */
+static char got_at(crl_near *near, const char *key, int64_t now) {
+  crl_near_copy copy;
+  if (!crl_near_get(near, hash_of(key), key, strlen(key), now, &copy)) return '-';
+  char letter = (char)copy.bytes->data[copy.offset];
+  crl_near_copy_clean(&copy);
+  return letter;
+}
+
+static char got(crl_near *near, const char *key) { return got_at(near, key, 0); }
+
+static const char *numbered(const char *stem, size_t number) {
+  static _Thread_local char room[64];
+  snprintf(room, sizeof room, "%s%06zu", stem, number);
+  return room;
+}
+
+static crl_near *near_of(int64_t most) {
+  crl_near *near = crl_near_new(most, SEED);
+  assert_non_null(near);
+  return near;
+}
+
+/* Puts stem0, stem1, ... */
+static void put_many(crl_near *near, const char *stem, size_t count) {
+  for (size_t i = 0; i < count; i++) assert_true(put(near, numbered(stem, i), 'm'));
+}
+
+static void get_many(crl_near *near, const char *stem, size_t count, int times) {
+  for (int turn = 0; turn < times; turn++)
+    for (size_t i = 0; i < count; i++) (void)got(near, numbered(stem, i));
+}
+
+static size_t found_of(crl_near *near, const char *stem, size_t count) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++) found += got(near, numbered(stem, i)) != '-';
+  return found;
+}
+
+/* What a copy of SIZE bytes weighs under a key as `numbered` makes them from a stem of one letter. */
+static size_t weight_of_one(void) {
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, numbered("k", 0), 'a'));
+  size_t weight = crl_near_weight(near);
+  crl_near_free(near);
+  return weight;
+}
+
+/* ---- what a look finds ---------------------------------------------------------------------------------------------- */
+
+static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .offset = 10, .size = 30, .extras = bytes_of('x', 5), .kind = CRL_KIND_VALUE,
+                             .looked = 1, .made = 2, .fresh_until = 30, .swr_until = 40, .sie_until = 50, .ttl = 28, .cost_us = 9};
+  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
+  assert_true(crl_near_get(near, 77, "key", 3, 3, &ret));
+  assert_memory_equal(&ret, &copy, sizeof copy);
+  crl_near_copy_clean(&ret);
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void a_key_is_its_bytes_and_not_its_hash(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
+  assert_false(crl_near_get(near, 77, "kez", 3, 0, &ret));
+  assert_false(crl_near_get(near, 77, "keys", 4, 0, &ret));
+  assert_false(crl_near_get(near, 77, "ke", 2, 0, &ret));
+  assert_false(crl_near_get(near, 78, "key", 3, 0, &ret));
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void nothing_is_written_when_nothing_is_found(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, before;
+  memset(&ret, 0x5a, sizeof ret);
+  before = ret;
+  assert_false(crl_near_get(near, 1, "key", 3, 0, &ret));
+  assert_memory_equal(&ret, &before, sizeof ret);
+  crl_near_free(near);
+}
+
+static void a_put_takes_the_place_of_what_there_is(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "k", 'a'));
+  size_t weight = crl_near_weight(near);
+  assert_true(put(near, "k", 'b'));
+  assert_int_equal(got(near, "k"), 'b');
+  assert_int_equal(crl_near_count(near), 1);
+  assert_int_equal(crl_near_weight(near), weight);
+  assert_true(put_sized(near, "k", SIZE + 11));
+  assert_int_equal(crl_near_weight(near), weight + 11);
+  crl_near_free(near);
+}
+
+static void a_value_takes_the_place_of_a_negative_and_the_other_way_round(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  for (int turn = 0; turn < 3; turn++) {
+    assert_true(put(near, "k", 'a'));
+    assert_int_equal(got(near, "k"), 'a');
+    assert_true(put_negative(near, "k"));
+    assert_int_equal(got(near, "k"), 'n');
+    assert_int_equal(crl_near_count(near), 1);
+  }
+  crl_near_drop(near, hash_of("k"));
+  assert_int_equal(crl_near_weight(near), 0);
+  crl_near_free(near);
+}
+
+static void a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then(void **state) {
+  (void)state;
+  static const int64_t lives[][4] = {{10, 0, 0, 10}, {10, 20, 0, 20}, {10, 20, 30, 30}, {10, 0, 30, 30}, {0, 20, 0, 20}, {0, 0, 0, 0}};
+  crl_near *near = near_of(MOST);
+  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
+    const int64_t *life = lives[i];
+    crl_near_copy copy = {.bytes = bytes_of('v', 9), .size = 9, .kind = CRL_KIND_VALUE, .fresh_until = life[0], .swr_until = life[1], .sie_until = life[2]};
+    assert_true(crl_near_put(near, hash_of("k"), "k", 1, &copy, ticket(near, "k")));
+    crl_near_copy_clean(&copy);
+    if (life[3] > 0) assert_int_equal(got_at(near, "k", life[3] - 1), 'v');
+    assert_int_equal(crl_near_count(near), 1);
+    assert_int_equal(got_at(near, "k", life[3]), '-');
+    assert_int_equal(crl_near_count(near), 0);
+    assert_int_equal(crl_near_weight(near), 0);
+  }
+  crl_near_free(near);
+}
+
+static void a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret;
+  freed = 0;
+  assert_true(put(near, "k", 'a'));
+  assert_true(crl_near_get(near, hash_of("k"), "k", 1, 0, &ret));
+  crl_near_drop(near, hash_of("k"));
+  crl_near_free(near);
+  assert_int_equal(freed, 0);
+  assert_int_equal(ret.bytes->data[SIZE - 1], 'a');
+  crl_near_copy_clean(&ret);
+  assert_int_equal(freed, 1);
+  crl_near_copy_clean(&ret); /* again does nothing */
+}
+
+static void the_table_grows_with_its_keys(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  put_many(near, "k", KEYS * 5);
+  assert_int_equal(crl_near_count(near), KEYS * 5);
+  assert_int_equal(found_of(near, "k", KEYS * 5), KEYS * 5);
+  assert_int_equal(found_of(near, "other", KEYS), 0);
+  crl_near_free(near);
+}
+
+/* ---- weights ---------------------------------------------------------------------------------------------------------- */
+
+static void a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhead(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy copy = {.bytes = bytes_of('v', 1000), .offset = 900, .size = 10, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_ticket(near, 1)));
+  size_t one = crl_near_weight(near);
+  assert_in_range(one, 1001, 1400);
+  assert_true(crl_near_put(near, 2, "key", 3, &copy, crl_near_ticket(near, 2)));
+  assert_int_equal(crl_near_weight(near), 2 * one + 2);
+  copy.extras = bytes_of('x', 200);
+  assert_true(crl_near_put(near, 3, "k", 1, &copy, crl_near_ticket(near, 3)));
+  assert_int_equal(crl_near_weight(near), 3 * one + 2 + 200 + sizeof(crl_bytes));
+  assert_int_equal(crl_near_count(near), 3);
+  crl_near_drop(near, 3);
+  crl_near_drop(near, 2);
+  assert_int_equal(crl_near_weight(near), one);
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void the_budget_is_never_exceeded_by_copies_of_any_size_and_kind(void **state) {
+  (void)state;
+  static const int64_t budgets[] = {5000, MOST, 3 << 20};
+  uint64_t dice = 1;
+  for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
+    crl_near *near = near_of(budgets[b]);
+    size_t kept = 0;
+    for (size_t i = 0; i < 6000; i++) {
+      dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+      size_t size = 1 + (size_t)(dice >> 33) % (size_t)(budgets[b] / 9);
+      uint8_t kind = (dice >> 60) == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE;
+      const char *key = numbered("k", (size_t)(dice >> 40) % 500);
+      kept += (size_t)put_copy(near, key, kind, 'r', size, 0, ticket(near, key));
+      assert_in_range(crl_near_weight(near), 0, budgets[b]);
+      if (i % 3 == 0) (void)got(near, numbered("k", i % 500));
+    }
+    assert_in_range(kept, 500, 5999);
+    assert_in_range(crl_near_weight(near), budgets[b] / 2, budgets[b]); /* and it is used */
+    crl_near_clear(near);
+    assert_int_equal(crl_near_weight(near), 0);
+    crl_near_free(near);
+  }
+}
+
+static void a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t rest = weight_of_one() - SIZE - 6; /* with a key of one letter */
+  assert_true(put_sized(near, "k", MOST / 10 - rest));
+  assert_int_equal(crl_near_weight(near), MOST / 10);
+  assert_false(put_sized(near, "k", MOST / 10 - rest + 1));
+  assert_int_equal(got(near, "k"), '-');
+  assert_int_equal(crl_near_weight(near), 0);
+  /* not so when the ticket is void: then what there is may be newer */
+  uint64_t old = ticket(near, "k");
+  crl_near_drop(near, hash_of("k"));
+  assert_true(put(near, "k", 'a'));
+  assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'l', MOST, 0, old));
+  assert_int_equal(got(near, "k"), 'a');
+  crl_near_free(near);
+}
+
+static void without_a_budget_nothing_is_kept(void **state) {
+  (void)state;
+  static const int64_t budgets[] = {0, -1, 100};
+  for (size_t b = 0; b < 3; b++) {
+    crl_near *near = near_of(budgets[b]);
+    assert_false(put(near, "k", 'a'));
+    assert_false(put_negative(near, "k"));
+    assert_int_equal(got(near, "k"), '-');
+    crl_near_free(near);
+  }
+}
+
+/* ---- who leaves --------------------------------------------------------------------------------------------------------- */
+
+/* How many copies of put_many fit. */
+static size_t room_for(void) { return (size_t)(MOST - MOST / 10) / weight_of_one(); }
+
+static void it_is_filled_before_anybody_leaves(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  put_many(near, "k", room_for());
+  assert_int_equal(crl_near_count(near), room_for());
+  assert_true(put(near, numbered("k", room_for()), 'm'));
+  assert_int_equal(crl_near_count(near), room_for());
+  crl_near_free(near);
+}
+
+static void those_who_came_once_and_were_never_asked_for_leave_first(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t half = room_for() / 2;
+  put_many(near, "h", half);
+  put_many(near, "o", room_for() - half);
+  get_many(near, "h", half, 2);
+  put_many(near, "n", room_for() - half - room_for() / 10);
+  assert_int_equal(found_of(near, "h", half), half);
+  assert_in_range(found_of(near, "o", room_for() - half), 0, room_for() / 5);
+  crl_near_free(near);
+}
+
+static void of_those_that_were_never_asked_for_the_oldest_leaves(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  put_many(near, "k", room_for() + 3);
+  for (size_t i = 0; i < 3; i++) assert_int_equal(got(near, numbered("k", i)), '-');
+  assert_int_equal(got(near, numbered("k", 3)), 'm');
+  crl_near_free(near);
+}
+
+static void one_hit_is_not_enough_to_stay(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  put_many(near, "k", room_for());
+  assert_int_equal(got(near, numbered("k", 0)), 'm');
+  (void)got(near, numbered("k", 1)), (void)got(near, numbered("k", 1));
+  put_many(near, "n", 2);
+  assert_int_equal(got(near, numbered("k", 0)), '-');
+  assert_int_equal(got(near, numbered("k", 1)), 'm');
+  crl_near_free(near);
+}
+
+static void a_long_scan_does_not_flush_those_that_are_hot(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t hot = room_for() / 2;
+  put_many(near, "h", hot);
+  get_many(near, "h", hot, 2);
+  put_many(near, "s", 50 * room_for());
+  assert_int_equal(found_of(near, "h", hot), hot);
+  crl_near_free(near);
+}
+
+static void those_that_are_no_longer_hot_leave_in_the_end(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for();
+  put_many(near, "h", all);
+  get_many(near, "h", all, 3);
+  put_many(near, "n", all);
+  for (int turn = 0; turn < 6; turn++) {
+    put_many(near, "n", all * 3 / 4);
+    get_many(near, "n", all * 3 / 4, 2);
+  }
+  assert_in_range(found_of(near, "n", all * 3 / 4), all / 2, all);
+  crl_near_free(near);
+}
+
+static void one_that_left_lately_comes_back_to_stay(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for();
+  put_many(near, "k", all + 1); /* k0 leaves */
+  assert_int_equal(got(near, numbered("k", 0)), '-');
+  assert_true(put(near, numbered("k", 0), 'b'));
+  put_many(near, "s", 5 * all);
+  assert_int_equal(got(near, numbered("k", 0)), 'b');
+  assert_int_equal(found_of(near, "k", all), 1);
+  crl_near_free(near);
+}
+
+static void one_that_left_long_ago_comes_back_as_a_newcomer(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for();
+  put_many(near, "k", all + 1);
+  put_many(near, "s", 5 * all);
+  assert_true(put(near, numbered("k", 0), 'b'));
+  put_many(near, "t", 2 * all);
+  assert_int_equal(got(near, numbered("k", 0)), '-');
+  crl_near_free(near);
+}
+
+/* Ends by being dropped, or by its life's end. */
+static void a_popular_one_ends_and_is_put_again(int by_drop) {
+  crl_near *near = near_of(MOST);
+  const char *key = "popular";
+  assert_true(put(near, key, 'a'));
+  (void)got(near, key), (void)got(near, key);
+  if (by_drop) crl_near_drop(near, hash_of(key));
+  assert_int_equal(got_at(near, key, LIFE), '-');
+  assert_int_equal(crl_near_count(near), 0);
+  put_many(near, "o", 1);
+  assert_true(put(near, key, 'b'));
+  put_many(near, "s", 5 * room_for());
+  assert_int_equal(got(near, key), 'b');
+  crl_near_free(near);
+}
+
+static void what_takes_the_place_of_a_popular_one_is_as_popular(void **state) {
+  (void)state;
+  a_popular_one_ends_and_is_put_again(0);
+  a_popular_one_ends_and_is_put_again(1);
+}
+
+static void a_renewed_copy_keeps_its_marks(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "hot", 'a'));
+  (void)got(near, "hot"), (void)got(near, "hot");
+  assert_true(put(near, "hot", 'b'));
+  put_many(near, "s", 5 * room_for());
+  assert_int_equal(got(near, "hot"), 'b');
+  crl_near_free(near);
+}
+
+static void one_whose_lives_are_over_leaves_however_often_it_was_asked_for(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for();
+  put_many(near, "k", all);
+  get_many(near, "k", all, 3);
+  for (size_t i = 0; i < all; i++) assert_true(put_copy(near, numbered("n", i), CRL_KIND_VALUE, 'n', SIZE, LIFE, ticket(near, numbered("n", i))));
+  size_t found = 0;
+  for (size_t i = 0; i < all; i++) found += got_at(near, numbered("n", i), LIFE) != '-';
+  assert_int_equal(found, all);
+  crl_near_free(near);
+}
+
+static void one_put_of_a_tenth_makes_the_room_it_needs(void **state) {
+  (void)state;
+  crl_near *near = near_of(8 << 20);
+  for (size_t i = 0; crl_near_weight(near) < 7 << 20; i++) assert_true(put(near, numbered("k", i), 'm'));
+  assert_true(put_sized(near, "large", 800000));
+  assert_int_equal(got(near, "large"), 's');
+  assert_in_range(crl_near_weight(near), 0, 8 << 20);
+  crl_near_free(near);
+}
+
+/* ---- negatives ---------------------------------------------------------------------------------------------------------- */
+
+static void negatives_take_a_tenth_and_evict_each_other_but_never_values(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for(), tenth = (size_t)(MOST / 10) / weight_of_one();
+  put_many(near, "k", all);
+  size_t values = crl_near_weight(near);
+  for (size_t i = 0; i < 3 * all; i++) assert_true(put_negative(near, numbered("n", i)));
+  assert_int_equal(crl_near_count(near), all + tenth);
+  assert_in_range(crl_near_weight(near) - values, 1, MOST / 10);
+  assert_int_equal(found_of(near, "k", all), all);
+  assert_int_equal(got(near, numbered("n", 3 * all - 1)), 'n');
+  assert_int_equal(got(near, numbered("n", 0)), '-');
+  crl_near_free(near);
+}
+
+static void values_never_evict_negatives(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t tenth = (size_t)(MOST / 10) / weight_of_one();
+  for (size_t i = 0; i < tenth; i++) assert_true(put_negative(near, numbered("n", i)));
+  put_many(near, "k", 5 * room_for());
+  assert_int_equal(found_of(near, "n", tenth), tenth);
+  crl_near_free(near);
+}
+
+static void a_negative_that_is_asked_for_stays_longer_than_one_that_is_not(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t tenth = (size_t)(MOST / 10) / weight_of_one();
+  for (size_t i = 0; i < tenth; i++) assert_true(put_negative(near, numbered("n", i)));
+  assert_int_equal(got(near, numbered("n", 0)), 'n');
+  for (size_t i = 0; i < tenth - 1; i++) assert_true(put_negative(near, numbered("m", i)));
+  assert_int_equal(got(near, numbered("n", 0)), 'n');
+  assert_int_equal(got(near, numbered("n", 1)), '-');
+  crl_near_free(near);
+}
+
+/* ---- tickets, drop, clear ------------------------------------------------------------------------------------------------ */
+
+static void a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  uint64_t before = ticket(near, "k");
+  crl_near_drop(near, hash_of("k")); /* also of a key that isn't there */
+  uint64_t after = ticket(near, "k");
+  assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'a', SIZE, 0, before));
+  assert_int_equal(got(near, "k"), '-');
+  assert_int_equal(crl_near_weight(near), 0);
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 0, after));
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 0, after)); /* a put voids nothing */
+  assert_int_equal(got(near, "k"), 'c');
+  crl_near_free(near);
+}
+
+static void a_refused_put_makes_nobody_leave(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  uint64_t before = ticket(near, "late");
+  crl_near_drop(near, hash_of("late"));
+  put_many(near, "k", room_for());
+  assert_false(put_copy(near, "late", CRL_KIND_VALUE, 'l', SIZE, 0, before));
+  assert_int_equal(crl_near_count(near), room_for());
+  crl_near_free(near);
+}
+
+static void a_drop_leaves_most_tickets_of_other_keys_good(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  uint64_t tickets[200];
+  size_t kept = 0;
+  for (size_t i = 0; i < 200; i++) tickets[i] = ticket(near, numbered("k", i));
+  crl_near_drop(near, hash_of("other"));
+  for (size_t i = 0; i < 200; i++) kept += (size_t)put_copy(near, numbered("k", i), CRL_KIND_VALUE, 'k', SIZE, 0, tickets[i]);
+  assert_in_range(kept, 190, 200);
+  crl_near_free(near);
+}
+
+static void a_drop_forgets_all_keys_of_its_hash_and_no_other(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  uint64_t at = crl_near_ticket(near, 77);
+  assert_true(crl_near_put(near, 77, "one", 3, &copy, at));
+  copy.kind = CRL_KIND_NEGATIVE;
+  assert_true(crl_near_put(near, 77, "two", 3, &copy, at));
+  put_many(near, "k", 50);
+  assert_true(crl_near_get(near, 77, "one", 3, 0, &ret));
+  crl_near_copy_clean(&ret);
+  assert_true(crl_near_get(near, 77, "two", 3, 0, &ret));
+  crl_near_copy_clean(&ret);
+  crl_near_drop(near, 77);
+  assert_false(crl_near_get(near, 77, "one", 3, 0, &ret));
+  assert_false(crl_near_get(near, 77, "two", 3, 0, &ret));
+  assert_false(crl_near_put(near, 77, "one", 3, &copy, at));
+  assert_false(crl_near_put(near, 77, "two", 3, &copy, at));
+  assert_int_equal(found_of(near, "k", 50), 50);
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void of_keys_that_were_made_to_share_a_hash_only_a_few_stay(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  for (size_t i = 0; i < 1000; i++) {
+    const char *key = numbered("k", i);
+    assert_true(crl_near_put(near, 77, key, strlen(key), &copy, crl_near_ticket(near, 77)));
+    assert_true(crl_near_get(near, 77, key, strlen(key), 0, &ret));
+    crl_near_copy_clean(&ret);
+    assert_in_range(crl_near_count(near), 1, 4);
+  }
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void a_clear_forgets_all_and_voids_all_tickets(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  uint64_t tickets[500];
+  put_many(near, "k", 500);
+  for (size_t i = 0; i < 100; i++) assert_true(put_negative(near, numbered("n", i)));
+  for (size_t i = 0; i < 500; i++) tickets[i] = ticket(near, numbered("t", i));
+  freed = 0;
+  crl_near_clear(near);
+  assert_int_equal(freed, 600);
+  assert_int_equal(crl_near_count(near), 0);
+  assert_int_equal(crl_near_weight(near), 0);
+  for (size_t i = 0; i < 500; i++) assert_false(put_copy(near, numbered("t", i), CRL_KIND_VALUE, 't', SIZE, 0, tickets[i]));
+  put_many(near, "k", 500);
+  assert_int_equal(found_of(near, "k", 500), 500);
+  crl_near_free(near);
+}
+
+/* ---- without memory ------------------------------------------------------------------------------------------------------ */
+
+static void a_near_tier_is_made_whole_or_not_at_all(void **state) {
+  (void)state;
+  long index = 0;
+  crl_near *near = NULL;
+  for (; near == NULL; index++) {
+    crl_alloc_countdown = index;
+    near = crl_near_new(2 << 20, SEED);
+    crl_alloc_countdown = -1;
+  }
+  assert_in_range(index, 3, 100);
+  assert_true(put(near, "k", 'a'));
+  crl_near_free(near);
+}
+
+static void a_put_without_memory_is_refused_and_leaves_all_in_order(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t refused = 0, one = weight_of_one();
+  for (size_t i = 0; i < 100; i++) {
+    const char *key = numbered("k", i);
+    size_t count = crl_near_count(near);
+    crl_alloc_countdown = (long)(i % 4); /* the entry, the table, the ghosts, none */
+    int kept = put(near, key, 'a');
+    crl_alloc_countdown = -1;
+    refused += !kept;
+    assert_int_equal(got(near, key), kept ? 'a' : '-');
+    assert_int_equal(crl_near_count(near), count + (size_t)kept);
+    assert_int_equal(crl_near_weight(near), (count + (size_t)kept) * one);
+  }
+  assert_int_equal(refused, 25);
+  crl_near_free(near);
+}
+
+static void a_put_without_memory_forgets_what_it_would_have_replaced(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "k", 'a'));
+  crl_alloc_countdown = 0;
+  assert_false(put(near, "k", 'b'));
+  crl_alloc_countdown = -1;
+  assert_int_equal(got(near, "k"), '-');
+  assert_int_equal(crl_near_weight(near), 0);
+  crl_near_free(near);
+}
+
+static void a_table_that_could_not_grow_finds_all_the_same(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  for (size_t i = 0; i < KEYS; i++) {
+    crl_alloc_countdown = 1 + (long)(i % 2); /* the entry has memory, the table or its ghosts don't */
+    assert_true(put(near, numbered("k", i), 'm'));
+  }
+  crl_alloc_countdown = -1;
+  assert_int_equal(found_of(near, "k", KEYS), KEYS);
+  put_many(near, "n", KEYS);
+  assert_int_equal(found_of(near, "k", KEYS), KEYS);
+  crl_near_free(near);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, TURNS = 20000, TURNS_MOST = 100 * TURNS, RACED = 8 };
+
+/* A store: of each key the version. Who changes one drops it from the near tier afterwards, and knows then that no older one may be found. */
+typedef struct race {
+  crl_near *near;
+  _Atomic uint64_t store[RACED], dropped[RACED]; /* the version there; the newest that a drop has told of */
+  atomic_int wrong, kept, refused, hits, stop;
+} race;
+
+static uint64_t version_in(const crl_near_copy *copy) {
+  uint64_t version;
+  memcpy(&version, copy->bytes->data, sizeof version);
+  return version;
+}
+
+static int put_version(crl_near *near, const char *key, uint64_t version, uint64_t with) {
+  crl_bytes *bytes = bytes_of(0, SIZE);
+  memcpy(bytes->owner, &version, sizeof version);
+  crl_near_copy copy = {.bytes = bytes, .size = SIZE, .kind = version % 5 == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, .fresh_until = LIFE};
+  int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
+  crl_near_copy_clean(&copy);
+  return kept;
+}
+
+static void read_through(race *r, size_t number, const char *key) {
+  crl_near_copy copy;
+  uint64_t least = atomic_load(&r->dropped[number]);
+  if (crl_near_get(r->near, hash_of(key), key, strlen(key), 0, &copy)) {
+    if (version_in(&copy) < least) atomic_store(&r->wrong, 1);
+    crl_near_copy_clean(&copy);
+    atomic_fetch_add(&r->hits, 1);
+    return;
+  }
+  uint64_t with = ticket(r->near, key);
+  uint64_t version = atomic_load(&r->store[number]);
+  if (version % 3 == 0) sched_yield(); /* the way back from the store */
+  atomic_fetch_add(put_version(r->near, key, version, with) ? &r->kept : &r->refused, 1);
+}
+
+static void *read_on(void *arg) {
+  race *r = arg;
+  for (size_t i = 0; i < TURNS || (atomic_load(&r->refused) == 0 && i < TURNS_MOST); i++) read_through(r, i % RACED, numbered("r", i % RACED));
+  return NULL;
+}
+
+static void *change_on(void *arg) {
+  race *r = arg;
+  for (size_t i = 0; !atomic_load(&r->stop); i++) {
+    size_t number = i % RACED;
+    uint64_t version = atomic_fetch_add(&r->store[number], 1) + 1;
+    crl_near_drop(r->near, hash_of(numbered("r", number)));
+    atomic_store(&r->dropped[number], version);
+    if (i % 1000 == 0) crl_near_clear(r->near);
+    sched_yield();
+  }
+  return NULL;
+}
+
+static void what_a_look_brings_back_after_a_drop_is_never_found(void **state) {
+  (void)state;
+  static race r;
+  pthread_t readers[THREADS - 1], writer;
+  r.near = near_of(MOST);
+  assert_int_equal(pthread_create(&writer, NULL, change_on, &r), 0);
+  for (size_t i = 0; i < THREADS - 1; i++) assert_int_equal(pthread_create(&readers[i], NULL, read_on, &r), 0);
+  for (size_t i = 0; i < THREADS - 1; i++) pthread_join(readers[i], NULL);
+  atomic_store(&r.stop, 1);
+  pthread_join(writer, NULL);
+  assert_false(r.wrong);
+  assert_true(r.kept > 0 && r.refused > 0 && r.hits > 0);
+  crl_near_clear(r.near);
+  assert_int_equal(crl_near_weight(r.near), 0);
+  crl_near_free(r.near);
+}
+
+typedef struct crowd {
+  crl_near *near;
+  size_t number, most;
+  atomic_int *wrong;
+} crowd;
+
+static void *crowd_run(void *arg) {
+  crowd *me = arg;
+  uint64_t dice = me->number;
+  for (size_t i = 0; i < TURNS; i++) {
+    dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    const char *key = numbered("k", (size_t)(dice >> 40) % 1000);
+    size_t what = (size_t)(dice >> 33) % 64;
+    if (what == 0) crl_near_drop(me->near, hash_of(key));
+    else if (what < 16) put_copy(me->near, key, what < 4 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, 'c', 1 + what * 500, 0, ticket(me->near, key));
+    else if (what == 16 && i % 100 == 0) crl_near_clear(me->near);
+    else if (strchr("c-", got(me->near, key)) == NULL) atomic_store(me->wrong, 1);
+    if (crl_near_weight(me->near) > me->most) atomic_store(me->wrong, 1);
+  }
+  return NULL;
+}
+
+static void a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind(void **state) {
+  (void)state;
+  static const int64_t budgets[] = {MOST, 2 << 20};
+  for (size_t b = 0; b < 2; b++) {
+    atomic_int wrong = 0;
+    pthread_t threads[THREADS];
+    crowd crowds[THREADS];
+    crl_near *near = near_of(budgets[b]);
+    for (size_t i = 0; i < THREADS; i++) {
+      crowds[i] = (crowd){.near = near, .number = i, .most = (size_t)budgets[b], .wrong = &wrong};
+      assert_int_equal(pthread_create(&threads[i], NULL, crowd_run, &crowds[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    assert_false(wrong);
+    assert_true(crl_near_count(near) > 0);
+    for (size_t i = 0; i < 1000; i++) crl_near_drop(near, hash_of(numbered("k", i)));
+    assert_int_equal(crl_near_count(near), 0);
+    assert_int_equal(crl_near_weight(near), 0);
+    crl_near_free(near);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_copy_that_was_put_is_found_with_all_that_is_told_of_it),
+      cmocka_unit_test(a_key_is_its_bytes_and_not_its_hash),
+      cmocka_unit_test(nothing_is_written_when_nothing_is_found),
+      cmocka_unit_test(a_put_takes_the_place_of_what_there_is),
+      cmocka_unit_test(a_value_takes_the_place_of_a_negative_and_the_other_way_round),
+      cmocka_unit_test(a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then),
+      cmocka_unit_test(a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed),
+      cmocka_unit_test(the_table_grows_with_its_keys),
+      cmocka_unit_test(a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhead),
+      cmocka_unit_test(the_budget_is_never_exceeded_by_copies_of_any_size_and_kind),
+      cmocka_unit_test(a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes),
+      cmocka_unit_test(without_a_budget_nothing_is_kept),
+      cmocka_unit_test(it_is_filled_before_anybody_leaves),
+      cmocka_unit_test(those_who_came_once_and_were_never_asked_for_leave_first),
+      cmocka_unit_test(of_those_that_were_never_asked_for_the_oldest_leaves),
+      cmocka_unit_test(one_hit_is_not_enough_to_stay),
+      cmocka_unit_test(a_long_scan_does_not_flush_those_that_are_hot),
+      cmocka_unit_test(those_that_are_no_longer_hot_leave_in_the_end),
+      cmocka_unit_test(one_that_left_lately_comes_back_to_stay),
+      cmocka_unit_test(one_that_left_long_ago_comes_back_as_a_newcomer),
+      cmocka_unit_test(what_takes_the_place_of_a_popular_one_is_as_popular),
+      cmocka_unit_test(a_renewed_copy_keeps_its_marks),
+      cmocka_unit_test(one_whose_lives_are_over_leaves_however_often_it_was_asked_for),
+      cmocka_unit_test(one_put_of_a_tenth_makes_the_room_it_needs),
+      cmocka_unit_test(negatives_take_a_tenth_and_evict_each_other_but_never_values),
+      cmocka_unit_test(values_never_evict_negatives),
+      cmocka_unit_test(a_negative_that_is_asked_for_stays_longer_than_one_that_is_not),
+      cmocka_unit_test(a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not),
+      cmocka_unit_test(a_refused_put_makes_nobody_leave),
+      cmocka_unit_test(a_drop_leaves_most_tickets_of_other_keys_good),
+      cmocka_unit_test(a_drop_forgets_all_keys_of_its_hash_and_no_other),
+      cmocka_unit_test(of_keys_that_were_made_to_share_a_hash_only_a_few_stay),
+      cmocka_unit_test(a_clear_forgets_all_and_voids_all_tickets),
+      cmocka_unit_test(a_near_tier_is_made_whole_or_not_at_all),
+      cmocka_unit_test(a_put_without_memory_is_refused_and_leaves_all_in_order),
+      cmocka_unit_test(a_put_without_memory_forgets_what_it_would_have_replaced),
+      cmocka_unit_test(a_table_that_could_not_grow_finds_all_the_same),
+      cmocka_unit_test(what_a_look_brings_back_after_a_drop_is_never_found),
+      cmocka_unit_test(a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
