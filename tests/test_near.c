@@ -18,7 +18,7 @@
 #include "near.h"
 
 /* MOST is one shard, WIDE are 64 of them. */
-enum { MOST = 100000, WIDE = 64 << 20, SEED = 7, LIFE = 1000, SIZE = 100, KEYS = 4000 };
+enum { MOST = 100000, WIDE = 64 << 20, SEED = 7, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
 
 /* ---- one line for each call ----------------------------------------------------------------------------------------- */
 
@@ -216,7 +216,12 @@ static void a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed(void **
 static void the_table_grows_with_its_keys(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
+  crl_alloc_countdown = PLENTY;
   put_many(near, "k", KEYS * 5);
+  long used = PLENTY - crl_alloc_countdown;
+  crl_alloc_countdown = -1;
+  /* besides one for each copy: 64 shards go from 16 buckets to 512, a table and its ghosts at a time */
+  assert_in_range(used - KEYS * 5, 64 * 2 * 4, 64 * 2 * 5);
   assert_int_equal(crl_near_count(near), KEYS * 5);
   assert_int_equal(found_of(near, "k", KEYS * 5), KEYS * 5);
   assert_int_equal(found_of(near, "other", KEYS), 0);
@@ -359,18 +364,36 @@ static void a_long_scan_does_not_flush_those_that_are_hot(void **state) {
   crl_near_free(near);
 }
 
-static void those_that_are_no_longer_hot_leave_in_the_end(void **state) {
-  (void)state;
-  crl_near *near = near_of(MOST);
-  size_t all = room_for();
+/* All room is taken by copies of the main queue with all marks; then come others that are hot. */
+static void the_hot_ones_change(crl_near *near) {
+  size_t all = room_for(), most = all * 3 / 4;
   put_many(near, "h", all);
   get_many(near, "h", all, 3);
   put_many(near, "n", all);
+  get_many(near, "h", all, 3);
   for (int turn = 0; turn < 6; turn++) {
-    put_many(near, "n", all * 3 / 4);
-    get_many(near, "n", all * 3 / 4, 2);
+    put_many(near, "n", most);
+    get_many(near, "n", most, 2);
   }
-  assert_in_range(found_of(near, "n", all * 3 / 4), all / 2, all);
+  assert_in_range(found_of(near, "n", most), all / 2, all);
+}
+
+static void those_that_are_no_longer_hot_leave_in_the_end(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  the_hot_ones_change(near);
+  crl_near_free(near);
+}
+
+static void the_queues_are_weighed_right_after_copies_were_renewed_with_other_sizes(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  for (size_t turn = 0; turn < 100; turn++) {
+    assert_true(put_sized(near, "k", 9000));
+    assert_true(put_sized(near, "k", 10));
+    crl_near_drop(near, hash_of("k"));
+  }
+  the_hot_ones_change(near);
   crl_near_free(near);
 }
 
@@ -387,15 +410,16 @@ static void one_that_left_lately_comes_back_to_stay(void **state) {
   crl_near_free(near);
 }
 
-static void one_that_left_long_ago_comes_back_as_a_newcomer(void **state) {
+static void those_that_left_long_ago_come_back_as_newcomers(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  size_t all = room_for();
-  put_many(near, "k", all + 1);
-  put_many(near, "s", 5 * all);
-  assert_true(put(near, numbered("k", 0), 'b'));
-  put_many(near, "t", 2 * all);
-  assert_int_equal(got(near, numbered("k", 0)), '-');
+  size_t all = room_for(), some = all / 4;
+  put_many(near, "k", some);
+  put_many(near, "s", all);        /* all k leave */
+  put_many(near, "t", all + some); /* and as many others as there is room for */
+  put_many(near, "k", some);
+  put_many(near, "u", all);
+  assert_int_equal(found_of(near, "k", some), 0);
   crl_near_free(near);
 }
 
@@ -419,6 +443,19 @@ static void what_takes_the_place_of_a_popular_one_is_as_popular(void **state) {
   (void)state;
   a_popular_one_ends_and_is_put_again(0);
   a_popular_one_ends_and_is_put_again(1);
+}
+
+static void one_that_was_dropped_before_it_was_popular_comes_back_as_a_newcomer(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "k", 'a'));
+  assert_int_equal(got(near, "k"), 'a');
+  crl_near_drop(near, hash_of("k"));
+  put_many(near, "o", 1);
+  assert_true(put(near, "k", 'b'));
+  put_many(near, "s", room_for());
+  assert_int_equal(got(near, "k"), '-');
+  crl_near_free(near);
 }
 
 static void a_renewed_copy_keeps_its_marks(void **state) {
@@ -482,6 +519,18 @@ static void values_never_evict_negatives(void **state) {
   crl_near_free(near);
 }
 
+static void a_value_that_was_a_negative_is_no_longer_evicted_by_negatives(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t tenth = (size_t)(MOST / 10) / weight_of_one();
+  for (size_t i = 0; i < tenth; i++) assert_true(put_negative(near, numbered("k", i)));
+  put_many(near, "k", tenth);
+  for (size_t i = 0; i < 2 * tenth; i++) assert_true(put_negative(near, numbered("n", i)));
+  assert_int_equal(found_of(near, "k", tenth), tenth);
+  assert_int_equal(crl_near_count(near), 2 * tenth);
+  crl_near_free(near);
+}
+
 static void a_negative_that_is_asked_for_stays_longer_than_one_that_is_not(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
@@ -522,6 +571,31 @@ static void a_refused_put_makes_nobody_leave(void **state) {
   crl_near_free(near);
 }
 
+static crl_near *dropping;
+
+static void drop_late(void *owner) {
+  free(owner);
+  crl_near_drop(dropping, hash_of("late"));
+}
+
+static void a_drop_while_a_put_makes_room_for_itself_refuses_it(void **state) {
+  (void)state;
+  crl_near *near = dropping = near_of(MOST);
+  uint8_t *data = calloc(1, SIZE);
+  crl_near_copy copy = {.bytes = crl_bytes_wrap(data, SIZE, drop_late, data), .size = SIZE, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  assert_true(crl_near_put(near, 1, "first to leave", 14, &copy, crl_near_ticket(near, 1)));
+  crl_near_copy_clean(&copy);
+  while (crl_near_weight(near) + weight_of_one() <= MOST - MOST / 10) assert_true(put(near, numbered("k", crl_near_count(near)), 'k'));
+  uint64_t before = ticket(near, "late");
+  assert_false(put(near, "late", 'l'));
+  assert_int_not_equal(ticket(near, "late"), before);
+  assert_int_equal(got(near, "late"), '-');
+  size_t weight = crl_near_weight(near);
+  assert_true(put(near, "late", 'l'));
+  assert_in_range(crl_near_weight(near), weight + SIZE, MOST - MOST / 10);
+  crl_near_free(near);
+}
+
 static void a_drop_leaves_most_tickets_of_other_keys_good(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
@@ -554,6 +628,15 @@ static void a_drop_forgets_all_keys_of_its_hash_and_no_other(void **state) {
   assert_false(crl_near_put(near, 77, "two", 3, &copy, at));
   assert_int_equal(found_of(near, "k", 50), 50);
   crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void a_drop_leaves_the_neighbours_of_its_hash(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  put_many(near, "k", KEYS);
+  for (size_t i = 0; i < KEYS; i += 2) crl_near_drop(near, hash_of(numbered("k", i)));
+  for (size_t i = 0; i < KEYS; i++) assert_int_equal(got(near, numbered("k", i)), i % 2 == 0 ? '-' : 'm');
   crl_near_free(near);
 }
 
@@ -792,19 +875,24 @@ int main(void) {
       cmocka_unit_test(one_hit_is_not_enough_to_stay),
       cmocka_unit_test(a_long_scan_does_not_flush_those_that_are_hot),
       cmocka_unit_test(those_that_are_no_longer_hot_leave_in_the_end),
+      cmocka_unit_test(the_queues_are_weighed_right_after_copies_were_renewed_with_other_sizes),
       cmocka_unit_test(one_that_left_lately_comes_back_to_stay),
-      cmocka_unit_test(one_that_left_long_ago_comes_back_as_a_newcomer),
+      cmocka_unit_test(those_that_left_long_ago_come_back_as_newcomers),
       cmocka_unit_test(what_takes_the_place_of_a_popular_one_is_as_popular),
+      cmocka_unit_test(one_that_was_dropped_before_it_was_popular_comes_back_as_a_newcomer),
       cmocka_unit_test(a_renewed_copy_keeps_its_marks),
       cmocka_unit_test(one_whose_lives_are_over_leaves_however_often_it_was_asked_for),
       cmocka_unit_test(one_put_of_a_tenth_makes_the_room_it_needs),
       cmocka_unit_test(negatives_take_a_tenth_and_evict_each_other_but_never_values),
       cmocka_unit_test(values_never_evict_negatives),
+      cmocka_unit_test(a_value_that_was_a_negative_is_no_longer_evicted_by_negatives),
       cmocka_unit_test(a_negative_that_is_asked_for_stays_longer_than_one_that_is_not),
       cmocka_unit_test(a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not),
       cmocka_unit_test(a_refused_put_makes_nobody_leave),
+      cmocka_unit_test(a_drop_while_a_put_makes_room_for_itself_refuses_it),
       cmocka_unit_test(a_drop_leaves_most_tickets_of_other_keys_good),
       cmocka_unit_test(a_drop_forgets_all_keys_of_its_hash_and_no_other),
+      cmocka_unit_test(a_drop_leaves_the_neighbours_of_its_hash),
       cmocka_unit_test(of_keys_that_were_made_to_share_a_hash_only_a_few_stay),
       cmocka_unit_test(a_clear_forgets_all_and_voids_all_tickets),
       cmocka_unit_test(a_near_tier_is_made_whole_or_not_at_all),
