@@ -1,0 +1,163 @@
+/* near.c: what a hit of the near tier costs: crl_near_get and crl_near_copy_clean, against the bare look into the same table without lock,
+ * mark and reference, and against the same table under one pthread mutex for all. 10,000 keys, values of 100 bytes; in turns within one run.
+ *
+ *   bench_near [SIZE]    values of SIZE bytes (100) */
+#include "../src/near.c"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { ROUNDS = 15, HITS = 400000, KEYS = 10000, KEY_SIZE = 24, THREADS_MOST = 2, ORDER = 1 << 16 };
+
+typedef struct key {
+  uint64_t hash;
+  char text[KEY_SIZE];
+} key;
+
+static crl_near *near;
+static key keys[KEYS];
+static uint16_t order[ORDER]; /* keys as they are asked for, uniform */
+static pthread_mutex_t one_for_all = PTHREAD_MUTEX_INITIALIZER;
+static size_t value_size = 100;
+
+static void die(const char *what) {
+  fprintf(stderr, "bench_near: %s\n", what);
+  exit(1);
+}
+
+static double now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* ---- the three ways, each for one key ---------------------------------------------------------------------------- */
+
+/* Each reads what a hit is for: where the value is, and until when. Returns something of it, so that nothing is left out. */
+static inline int64_t through_near(const key *k) {
+  crl_near_copy copy;
+  if (!crl_near_get(near, k->hash, k->text, KEY_SIZE, 0, &copy)) die("a hit failed");
+  int64_t seen = copy.fresh_until + (int64_t)copy.size;
+  crl_near_copy_clean(&copy);
+  return seen;
+}
+
+static inline int64_t bare(const key *k) {
+  uint64_t spot = spot_of(near, k->hash);
+  const entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
+  if (e == NULL || e->over <= 0) die("a look failed");
+  return e->copy.fresh_until + (int64_t)e->copy.size;
+}
+
+/* The same steps as crl_near_get, but for the lock. */
+static inline int64_t through_one_mutex(const key *k) {
+  crl_near_copy copy;
+  uint64_t spot = spot_of(near, k->hash);
+  pthread_mutex_lock(&one_for_all);
+  entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
+  if (e == NULL || e->over <= 0) die("a look failed");
+  if (e->marks < MARK_MOST) e->marks++;
+  hand_out(&e->copy, &copy);
+  pthread_mutex_unlock(&one_for_all);
+  int64_t seen = copy.fresh_until + (int64_t)copy.size;
+  crl_near_copy_clean(&copy);
+  return seen;
+}
+
+typedef enum way { NEAR, BARE, MUTEX, WAYS } way;
+
+static volatile int64_t sink;
+
+static void hits(way by, int uniform, size_t from) {
+  int64_t seen = 0;
+  for (size_t i = from; i < from + HITS; i++) {
+    const key *k = &keys[uniform ? order[i % ORDER] : 0];
+    if (by == NEAR) seen += through_near(k);
+    else if (by == BARE) seen += bare(k);
+    else seen += through_one_mutex(k);
+  }
+  sink = seen;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------------------------------- */
+
+typedef struct crowd {
+  way by;
+  int uniform;
+  size_t from;
+  pthread_barrier_t *go;
+  double took;
+} crowd;
+
+static void *crowd_run(void *arg) {
+  crowd *me = arg;
+  pthread_barrier_wait(me->go);
+  double begin = now_ns();
+  hits(me->by, me->uniform, me->from);
+  me->took = now_ns() - begin;
+  return NULL;
+}
+
+/* Nanoseconds that a hit takes its thread. */
+static double measure(way by, int uniform, size_t threads) {
+  pthread_t ids[THREADS_MOST];
+  crowd crowds[THREADS_MOST];
+  pthread_barrier_t go;
+  double took = 0;
+  pthread_barrier_init(&go, NULL, (unsigned)threads);
+  for (size_t i = 0; i < threads; i++) {
+    crowds[i] = (crowd){.by = by, .uniform = uniform, .from = i * ORDER / 2, .go = &go};
+    if (pthread_create(&ids[i], NULL, crowd_run, &crowds[i]) != 0) die("no thread");
+  }
+  for (size_t i = 0; i < threads; i++) {
+    pthread_join(ids[i], NULL);
+    took += crowds[i].took;
+  }
+  pthread_barrier_destroy(&go);
+  return took / (double)(threads * HITS);
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void compare(int uniform, size_t threads) {
+  double ns[WAYS][ROUNDS];
+  for (size_t round = 0; round < ROUNDS; round++)
+    for (int by = 0; by < WAYS; by++) ns[by][round] = measure((way)by, uniform, threads);
+  for (int by = 0; by < WAYS; by++) qsort(ns[by], ROUNDS, sizeof(double), by_size);
+  double hit = ns[NEAR][ROUNDS / 2], look = ns[BARE][ROUNDS / 2], mutex = ns[MUTEX][ROUNDS / 2];
+  printf("%-12s %7zu %9.1f %11.1f %11.1f %11.2f %11.2f\n", uniform ? "10,000 keys" : "one hot key", threads, hit, look, mutex, hit / look,
+         hit / mutex);
+}
+
+static void fill(void) {
+  uint64_t dice = 1;
+  near = crl_near_new(INT64_C(64) << 20, 7);
+  if (near == NULL) die("no memory");
+  for (size_t i = 0; i < KEYS; i++) {
+    uint8_t *data = calloc(1, value_size + 1);
+    crl_near_copy copy = {.bytes = crl_bytes_wrap(data, value_size, free, data), .size = value_size, .kind = CRL_KIND_VALUE, .fresh_until = 1000};
+    snprintf(keys[i].text, KEY_SIZE, "user:%018zu", i);
+    keys[i].hash = XXH3_64bits(keys[i].text, KEY_SIZE);
+    if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy, crl_near_ticket(near, keys[i].hash)))
+      die("a put failed");
+    crl_near_copy_clean(&copy);
+  }
+  for (size_t i = 0; i < ORDER; i++) {
+    dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    order[i] = (uint16_t)((dice >> 33) % KEYS);
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
+  fill();
+  printf("%-12s %7s %9s %11s %11s %11s %11s\n", "ns per hit", "threads", "near", "bare look", "one mutex", "near/bare", "near/mutex");
+  for (int uniform = 1; uniform >= 0; uniform--)
+    for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare(uniform, threads);
+  crl_near_free(near);
+  return 0;
+}
