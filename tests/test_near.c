@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "envelope.h"
