@@ -1,24 +1,32 @@
-/* near.c: what a hit in the near tier costs, against the bare table lookup (no lock, no reference), and against the same table under one global
- * mutex; and the whole call, as a user makes it.
+/* near.c: what a hit of the near tier costs: crl_near_get and crl_near_copy_clean, against the bare look into the same table without lock,
+ * mark and reference, and against the same table under one pthread mutex for all. 10,000 keys, values of 100 bytes; in turns within one run.
+ * And the whole call: corral_get with the near tier in front of memory:, against memory: alone.
  *
- *   bench_near [ROUNDS]     interleaved rounds, 9; medians, in ns, 100-byte values, 10,000 keys. */
+ *   bench_near [SIZE]    values of SIZE bytes (100) */
 #include "../src/near.c"
 
 #include <corral.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
-enum { KEYS = 10000, SIZE = 100, HITS = 400000, THREADS_MOST = 2, ROUNDS_MOST = 99 };
+enum { ROUNDS = 15, HITS = 400000, KEYS = 10000, KEY_SIZE = 24, THREADS_MOST = 2, ORDER = 1 << 16 };
 
-typedef enum way { BARE, GLOBAL, NEAR, WAYS } way;
+typedef struct key {
+  uint64_t hash;
+  char text[KEY_SIZE];
+} key;
 
-static const char *const names[WAYS] = {"bare table lookup", "one global mutex", "near tier"};
+static crl_near *near;
+static key keys[KEYS];
+static uint16_t order[ORDER]; /* keys as they are asked for, uniform */
+static pthread_mutex_t one_for_all = PTHREAD_MUTEX_INITIALIZER;
+static size_t value_size = 100;
 
-static crl_near *tier;
-static pthread_mutex_t global = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t hashes[KEYS];
-static char keys[KEYS][16];
-static int rounds = 9;
+static void die(const char *what) {
+  fprintf(stderr, "bench_near: %s\n", what);
+  exit(1);
+}
 
 static double now_ns(void) {
   struct timespec t;
@@ -26,147 +34,171 @@ static double now_ns(void) {
   return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static void give_up(const char *what) {
-  fprintf(stderr, "bench_near: %s\n", what);
-  exit(1);
-}
+/* ---- the three ways, each for one key ---------------------------------------------------------------------------- */
 
-/* ---- one hit --------------------------------------------------------------------------------------------- */
-
-static const entry *look(size_t key) {
-  shard *s = shard_of(tier, hashes[key]);
-  return *find(tier, s, hashes[key], keys[key], sizeof keys[key]);
-}
-
-static uint64_t hit_bare(size_t key) { return look(key)->copy.bytes->data[0]; }
-
-static uint64_t hit_global(size_t key) {
-  pthread_mutex_lock(&global);
-  crl_near_copy copy = look(key)->copy;
-  crl_bytes_ref(copy.bytes);
-  pthread_mutex_unlock(&global);
-  uint64_t letter = copy.bytes->data[0];
-  crl_near_copy_clean(&copy);
-  return letter;
-}
-
-static uint64_t hit_near(size_t key) {
+/* Each reads what a hit is for: where the value is, and until when. Returns something of it, so that nothing is left out. */
+static inline int64_t through_near(const key *k) {
   crl_near_copy copy;
-  if (!crl_near_get(tier, hashes[key], keys[key], sizeof keys[key], 1, &copy)) give_up("a key is missing");
-  uint64_t letter = copy.bytes->data[0];
+  if (!crl_near_get(near, k->hash, k->text, KEY_SIZE, 0, &copy)) die("a hit failed");
+  int64_t seen = copy.fresh_until + (int64_t)copy.size;
   crl_near_copy_clean(&copy);
-  return letter;
+  return seen;
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------- */
+static inline int64_t bare(const key *k) {
+  uint64_t spot = spot_of(near, k->hash);
+  const entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
+  if (e == NULL || e->over <= 0) die("a look failed");
+  return e->copy.fresh_until + (int64_t)e->copy.size;
+}
 
-typedef struct task {
-  way way;
-  int hot; /* one key for all */
-  uint64_t seed, sum;
-  double ns;
-} task;
+/* The same steps as crl_near_get, but for the lock. */
+static inline int64_t through_one_mutex(const key *k) {
+  crl_near_copy copy;
+  uint64_t spot = spot_of(near, k->hash);
+  pthread_mutex_lock(&one_for_all);
+  entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
+  if (e == NULL || e->over <= 0) die("a look failed");
+  if (e->marks < MARK_MOST) e->marks++;
+  hand_out(&e->copy, &copy);
+  pthread_mutex_unlock(&one_for_all);
+  int64_t seen = copy.fresh_until + (int64_t)copy.size;
+  crl_near_copy_clean(&copy);
+  return seen;
+}
 
-static void *hit_on(void *arg) {
-  task *t = arg;
-  uint64_t dice = t->seed, sum = 0;
-  double before = now_ns();
-  for (int i = 0; i < HITS; i++) {
-    dice = dice * UINT64_C(6364136223846793005) + 1;
-    size_t key = t->hot ? 0 : (dice >> 33) % KEYS;
-    sum += t->way == BARE ? hit_bare(key) : t->way == GLOBAL ? hit_global(key) : hit_near(key);
+typedef enum way { NEAR, BARE, MUTEX, WAYS } way;
+
+static volatile int64_t sink;
+
+static void hits(way by, int uniform, size_t from) {
+  int64_t seen = 0;
+  for (size_t i = from; i < from + HITS; i++) {
+    const key *k = &keys[uniform ? order[i % ORDER] : 0];
+    if (by == NEAR) seen += through_near(k);
+    else if (by == BARE) seen += bare(k);
+    else seen += through_one_mutex(k);
   }
-  t->ns = (now_ns() - before) / HITS;
-  t->sum = sum;
+  sink = seen;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------------------------------- */
+
+typedef struct crowd {
+  way by;
+  int uniform;
+  size_t from;
+  pthread_barrier_t *go;
+  double took;
+} crowd;
+
+static void *crowd_run(void *arg) {
+  crowd *me = arg;
+  pthread_barrier_wait(me->go);
+  double begin = now_ns();
+  hits(me->by, me->uniform, me->from);
+  me->took = now_ns() - begin;
   return NULL;
 }
 
-static double measure(way w, int hot, int threads) {
-  pthread_t handles[THREADS_MOST];
-  task tasks[THREADS_MOST];
-  double most = 0;
-  for (int i = 0; i < threads; i++) {
-    tasks[i] = (task){.way = w, .hot = hot, .seed = (uint64_t)i + 1};
-    if (pthread_create(&handles[i], NULL, hit_on, &tasks[i]) != 0) give_up("no thread to be had");
+/* Nanoseconds that a hit takes its thread. */
+static double measure(way by, int uniform, size_t threads) {
+  pthread_t ids[THREADS_MOST];
+  crowd crowds[THREADS_MOST];
+  pthread_barrier_t go;
+  double took = 0;
+  pthread_barrier_init(&go, NULL, (unsigned)threads);
+  for (size_t i = 0; i < threads; i++) {
+    crowds[i] = (crowd){.by = by, .uniform = uniform, .from = i * ORDER / 2, .go = &go};
+    if (pthread_create(&ids[i], NULL, crowd_run, &crowds[i]) != 0) die("no thread");
   }
-  for (int i = 0; i < threads; i++) {
-    pthread_join(handles[i], NULL);
-    if (tasks[i].ns > most) most = tasks[i].ns;
+  for (size_t i = 0; i < threads; i++) {
+    pthread_join(ids[i], NULL);
+    took += crowds[i].took;
   }
-  return most;
+  pthread_barrier_destroy(&go);
+  return took / (double)(threads * HITS);
 }
 
-static int by_number(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
-
-static double median(double *numbers) {
-  qsort(numbers, (size_t)rounds, sizeof *numbers, by_number);
-  return numbers[rounds / 2];
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
 }
 
-static void compare(int hot, int threads) {
-  double ns[WAYS][ROUNDS_MOST], medians[WAYS];
-  for (int round = 0; round < rounds; round++)
-    for (way w = 0; w < WAYS; w++) ns[w][round] = measure(w, hot, threads);
-  for (way w = 0; w < WAYS; w++) medians[w] = median(ns[w]);
-  for (way w = 0; w < WAYS; w++)
-    printf("%-12s %d thread%s %-20s %8.1f ns %8.2f\n", hot ? "one hot key" : "uniform", threads, threads > 1 ? "s" : " ", names[w], medians[w],
-           medians[w] / medians[BARE]);
+static void compare(int uniform, size_t threads) {
+  double ns[WAYS][ROUNDS];
+  for (size_t round = 0; round < ROUNDS; round++)
+    for (int by = 0; by < WAYS; by++) ns[by][round] = measure((way)by, uniform, threads);
+  for (int by = 0; by < WAYS; by++) qsort(ns[by], ROUNDS, sizeof(double), by_size);
+  double hit = ns[NEAR][ROUNDS / 2], look = ns[BARE][ROUNDS / 2], mutex = ns[MUTEX][ROUNDS / 2];
+  printf("%-12s %7zu %9.1f %11.1f %11.1f %11.2f %11.2f\n", uniform ? "10,000 keys" : "one hot key", threads, hit, look, mutex, hit / look,
+         hit / mutex);
 }
 
-/* ---- the whole call -------------------------------------------------------------------------------------- */
+static void fill(void) {
+  uint64_t dice = 1;
+  near = crl_near_new(INT64_C(64) << 20, 7);
+  if (near == NULL) die("no memory");
+  for (size_t i = 0; i < KEYS; i++) {
+    uint8_t *data = calloc(1, value_size + 1);
+    crl_near_copy copy = {.bytes = crl_bytes_wrap(data, value_size, free, data), .size = value_size, .kind = CRL_KIND_VALUE, .fresh_until = 1000};
+    snprintf(keys[i].text, KEY_SIZE, "user:%018zu", i);
+    keys[i].hash = XXH3_64bits(keys[i].text, KEY_SIZE);
+    if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy, crl_near_ticket(near, keys[i].hash)))
+      die("a put failed");
+    crl_near_copy_clean(&copy);
+  }
+  for (size_t i = 0; i < ORDER; i++) {
+    dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    order[i] = (uint16_t)((dice >> 33) % KEYS);
+  }
+}
 
-static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
-  static const char value[SIZE];
-  (void)key;
-  (void)key_len;
+/* ---- the whole call ---------------------------------------------------------------------------------------------- */
+
+static int compute(corral_fill *fill, const void *text, size_t size, void *arg) {
+  (void)text;
+  (void)size;
   (void)arg;
-  return corral_fill_bytes(fill, value, sizeof value);
+  return corral_fill_reserve(fill, value_size) == NULL ? CORRAL_ENOMEM : CORRAL_OK;
 }
 
-static void call(corral *c, size_t key) {
-  corral_value *value = NULL;
-  if (corral_get(c, keys[key], sizeof keys[key], NULL, &value) != CORRAL_OK) give_up("corral_get failed");
-  corral_value_unref(value);
+static double ns_per_call(corral *c) {
+  double before = now_ns();
+  for (size_t i = 0; i < HITS; i++) {
+    corral_value *value = NULL;
+    if (corral_get(c, keys[order[i % ORDER]].text, KEY_SIZE, NULL, &value) != CORRAL_OK) die("corral_get failed");
+    corral_value_unref(value);
+  }
+  return (now_ns() - before) / HITS;
 }
 
 static void compare_calls(void) {
-  static const char *const what[] = {"corral_get, memory:", "corral_get, near tier"};
   corral *c[2] = {NULL, NULL};
-  double ns[2][ROUNDS_MOST];
-  for (int near_too = 0; near_too < 2; near_too++)
-    if (corral_open(&c[near_too], CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.near_ms = 600000, .ttl_ms = 3600000), .compute = compute,
-                                                 .watch = CORRAL_OFF, .near_bytes = near_too ? 64 << 20 : CORRAL_OFF), NULL) != CORRAL_OK)
-      give_up("corral_open failed");
-  for (size_t key = 0; key < 2 * KEYS; key++)
-    for (int i = 0; i < 2; i++) call(c[i], key % KEYS);
-  for (int round = 0; round < rounds; round++)
-    for (int i = 0; i < 2; i++) {
-      double before = now_ns();
-      for (size_t hit = 0; hit < HITS; hit++) call(c[i], hit * 7919 % KEYS);
-      ns[i][round] = (now_ns() - before) / HITS;
-    }
-  double floor = median(ns[0]);
-  for (int i = 0; i < 2; i++) printf("%-34s 1 thread  %8.1f ns %8.2f\n", what[i], i == 0 ? floor : median(ns[1]), (i == 0 ? floor : median(ns[1])) / floor);
-  for (int i = 0; i < 2; i++) corral_close(c[i]);
+  double ns[2][ROUNDS];
+  for (int i = 0; i < 2; i++)
+    if (corral_open(&c[i], CORRAL_OPTIONS(.store = "memory:", .compute = compute, .watch = CORRAL_OFF, .near_bytes = i == 1 ? 64 << 20 : CORRAL_OFF,
+                                          .policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000)), NULL) != CORRAL_OK)
+      die("corral_open failed");
+  for (int warm = 0; warm < 2; warm++)
+    for (int i = 0; i < 2; i++) ns_per_call(c[i]);
+  for (size_t round = 0; round < ROUNDS; round++)
+    for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i]);
+  for (int i = 0; i < 2; i++) {
+    qsort(ns[i], ROUNDS, sizeof(double), by_size);
+    corral_close(c[i]);
+  }
+  printf("corral_get, 10,000 keys, 1 thread: memory: %.0f ns, with the near tier %.0f ns, %.2f of it\n", ns[0][ROUNDS / 2], ns[1][ROUNDS / 2],
+         ns[1][ROUNDS / 2] / ns[0][ROUNDS / 2]);
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1) rounds = atoi(argv[1]);
-  if (rounds < 1 || rounds > ROUNDS_MOST) give_up("the number of rounds: 1 to 99");
-  tier = crl_near_new(64 << 20, 1);
-  if (tier == NULL) give_up("no memory");
-  for (size_t key = 0; key < KEYS; key++) {
-    uint8_t *data = calloc(1, SIZE);
-    crl_near_copy copy = {.bytes = data == NULL ? NULL : crl_bytes_wrap(data, SIZE, free, data), .size = SIZE, .kind = CRL_KIND_VALUE, .fresh_until = INT64_MAX};
-    if (copy.bytes == NULL) give_up("no memory");
-    snprintf(keys[key], sizeof keys[key], "key %zu", key);
-    hashes[key] = key * UINT64_C(0x9e3779b97f4a7c15);
-    crl_near_put(tier, hashes[key], keys[key], sizeof keys[key], &copy, crl_near_ticket(tier, hashes[key]));
-    crl_near_copy_clean(&copy);
-  }
-  for (int hot = 0; hot < 2; hot++)
-    for (int threads = 1; threads <= THREADS_MOST; threads++) compare(hot, threads);
+  if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
+  fill();
+  printf("%-12s %7s %9s %11s %11s %11s %11s\n", "ns per hit", "threads", "near", "bare look", "one mutex", "near/bare", "near/mutex");
+  for (int uniform = 1; uniform >= 0; uniform--)
+    for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare(uniform, threads);
   compare_calls();
-  crl_near_free(tier);
+  crl_near_free(near);
   return 0;
 }

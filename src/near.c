@@ -1,355 +1,487 @@
-/* near.c: the near tier: copies in this process in front of any store.
+/* near.c: copies of values in this process. Shards, each with a lock, a hash table and three queues; two budgets over all of them.
  *
- * Keys are spread over shards, each with a mutex, a hash table and queues; the bytes of all shards are counted together. A hit holds one mutex for
- * a look into the table, two counts of references and a mark.
+ * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction", SOSP'23): newcomers wait in a
+ * small queue; who was used twice there goes on to the main one, who wasn't leaves and is remembered by its hash (a ghost), and comes into
+ * the main one when it is put again meanwhile. Copies live shortly, so one that was popular is remembered also when it is over or dropped:
+ * what takes its place is as popular. Negatives have a queue of their own, which goes by the main one's rule.
  *
- * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction", SOSP'23) within a shard: a small queue
- * for newcomers, a main queue, and the hashes of those that left the small one. "No such thing"s have a queue and a budget of
- * their own, so that they can never evict a value. */
+ * Room is taken before a copy goes in, so a budget is never exceeded: whoever needs room looks at the oldest of one shard after the other
+ * until there is enough. No other lock is held then, and nothing is freed under a lock: a store may take its time to free its bytes. */
 #include "near.h"
 
-#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
+#include "env.h"
 #include "envelope.h"
 
-enum { SHARDS = 64, BUCKETS_LEAST = 16, GHOSTS_LEAST = 16, GHOSTS_MOST = 1 << 16, GHOST_PER_BYTES = 512, MARK_MOST = 3, SHARE = 10, OVERHEAD = 64 };
-
-typedef struct entry entry;
-
-typedef struct queue {
-  entry *newest, *oldest;
-  int64_t bytes;
-  size_t count;
-} queue;
-
-struct entry {
-  entry *chain, *newer, *older;
-  queue *in;
-  uint64_t hash;
-  int64_t weight;
-  unsigned marks;
-  crl_near_copy copy;
-  size_t key_len;
-  uint8_t key[];
+enum {
+  LINE = 64,                /* of the cache */
+  SHARDS_MOST = 64,
+  SHARD_LEAST = 512 << 10,  /* bytes of budget for each further shard */
+  BUCKETS_LEAST = 16,
+  COUNTERS = 16,            /* of drops, per shard */
+  ONE_OF = 10,              /* the share of one copy, of all negatives, and of the small queue */
+  MARK_MOST = 3,            /* S3-FIFO's two bits */
+  MARKS_OF_POPULAR = 2,
+  SAME_HASH_MOST = 4,
+  OVERHEAD = 64             /* what malloc, the table and the ghosts take for one copy */
 };
 
+enum { SMALL, MAIN, NEGATIVES, QUEUES };
+
+typedef struct entry {
+  struct entry *chain;         /* the next of its bucket, or of those that go */
+  uint64_t spot;
+  int64_t over;                /* when its last life ends */
+  uint32_t marks, in;          /* hits, up to MARK_MOST; its queue */
+  size_t key_len;
+  crl_near_copy copy;
+  struct entry *older, *newer; /* of its queue */
+  size_t weight;
+  uint8_t key[];
+} entry;
+
+typedef struct queue {
+  entry *oldest, *newest;
+  size_t weight;
+} queue;
+
+/* A hash that was remembered; the print is the half of it that doesn't say where it is. */
 typedef struct ghost {
   uint32_t print, when;
 } ghost;
 
 typedef struct shard {
-  _Alignas(64) pthread_mutex_t mutex;
-  entry **buckets;
-  size_t bucket_count, count;
-  queue small, main, negatives;
-  ghost *ghosts; /* by hash; one is forgotten when the main queue has since been passed through */
+  _Alignas(LINE) _Atomic int locked;
   uint32_t ghost_clock;
-  _Atomic uint64_t drops; /* what tickets are of */
+  size_t count, buckets; /* buckets: a power of two, of the ghosts too */
+  entry **table;
+  ghost *ghosts; /* one that was remembered before as many others as there are copies is forgotten */
+  queue queues[QUEUES];
+  _Atomic uint64_t drops[COUNTERS];
 } shard;
 
+typedef struct budget {
+  _Alignas(LINE) _Atomic size_t used;
+  _Atomic size_t hand; /* the shard to look at next */
+  size_t most;
+} budget;
+
 struct crl_near {
+  void *memory;
   uint64_t seed;
-  int64_t most;
-  size_t ghosts; /* of a shard */
-  _Atomic int64_t used, used_by_negatives;
-  _Atomic size_t hand; /* the shard to evict from next */
-  shard shards[SHARDS];
+  size_t shard_count, copy_most;
+  budget values, negatives;
+  shard shards[];
 };
 
-/* The hash is the store's: everybody knows it, so the table's own order is another one. */
-static uint64_t spread(const crl_near *near, uint64_t hash) {
-  uint64_t z = hash ^ near->seed;
-  z = (z ^ (z >> 32)) * UINT64_C(0x9e3779b97f4a7c15);
-  return z ^ (z >> 29);
+/* ---- locks: held for less than a microsecond as a rule, and let go by a plain store: bench/near.c ------------------- */
+
+/* The holder may have been put off its core, or, with real-time priorities, may never come back to it while others merely yield. */
+static void lock_slowly(shard *s) {
+  enum { LOOKS = 64, YIELDS = 64, PAUSE_US = 50 };
+  int turns = 0;
+  do {
+    while (atomic_load_explicit(&s->locked, memory_order_relaxed)) {
+      if (++turns < LOOKS) continue;
+      if (turns < LOOKS + YIELDS) sched_yield();
+      else crl_env_pause_us(PAUSE_US);
+    }
+  } while (atomic_exchange_explicit(&s->locked, 1, memory_order_acquire));
 }
 
-static shard *shard_of(crl_near *near, uint64_t hash) { return &near->shards[spread(near, hash) >> 58]; }
+static inline void lock(shard *s) {
+  if (atomic_exchange_explicit(&s->locked, 1, memory_order_acquire)) lock_slowly(s);
+}
 
-/* ---- entries and queues: under the shard's mutex --------------------------------------------------------- */
+static inline void unlock(shard *s) { atomic_store_explicit(&s->locked, 0, memory_order_release); }
 
-static void push(queue *q, entry *e) {
-  e->in = q;
+/* ---- places ---------------------------------------------------------------------------------------------------- */
+
+/* The seed spreads hashes that somebody chose to meet in one shard or bucket. */
+static inline uint64_t spot_of(const crl_near *near, uint64_t hash) { return XXH3_64bits_withSeed(&hash, sizeof hash, near->seed); }
+
+static inline shard *shard_of(crl_near *near, uint64_t spot) { return &near->shards[(spot >> 56) & (near->shard_count - 1)]; }
+
+static _Atomic uint64_t *drops_of(shard *s, uint64_t spot) { return &s->drops[(spot >> 48) % COUNTERS]; }
+
+static budget *budget_of(crl_near *near, int kind) { return kind == CRL_KIND_NEGATIVE ? &near->negatives : &near->values; }
+
+static inline entry **bucket_of(const shard *s, uint64_t spot) { return &s->table[spot & (s->buckets - 1)]; }
+
+static inline entry *find(const shard *s, uint64_t spot, const void *key, size_t key_len) {
+  entry *e = *bucket_of(s, spot);
+  while (e != NULL && (e->spot != spot || e->key_len != key_len || memcmp(e->key, key, key_len) != 0)) e = e->chain;
+  return e;
+}
+
+/* ---- entries that are in no shard -------------------------------------------------------------------------------- */
+
+static size_t weigh(size_t key_len, const crl_near_copy *copy) {
+  size_t bytes = sizeof(crl_bytes) + copy->bytes->size;
+  if (copy->extras != NULL) bytes += sizeof(crl_bytes) + copy->extras->size;
+  return sizeof(entry) + key_len + OVERHEAD + bytes;
+}
+
+static int64_t end_of(const crl_near_copy *copy) {
+  int64_t end = copy->fresh_until;
+  if (copy->swr_until > end) end = copy->swr_until;
+  return copy->sie_until > end ? copy->sie_until : end;
+}
+
+static inline void hand_out(const crl_near_copy *copy, crl_near_copy *ret) {
+  *ret = *copy;
+  crl_bytes_ref(ret->bytes);
+  if (ret->extras != NULL) crl_bytes_ref(ret->extras);
+}
+
+static entry *make_entry(uint64_t spot, const void *key, size_t key_len, const crl_near_copy *copy, size_t weight) {
+  entry *e = crl_alloc(sizeof *e + key_len);
+  if (e == NULL) return NULL;
+  e->spot = spot;
+  e->over = end_of(copy);
+  e->key_len = key_len;
+  e->weight = weight;
+  memcpy(e->key, key, key_len);
+  hand_out(copy, &e->copy);
+  return e;
+}
+
+/* Frees a list, and the room that it took. */
+static void discard(crl_near *near, entry *list) {
+  for (entry *next; list != NULL; list = next) {
+    next = list->chain;
+    atomic_fetch_sub_explicit(&budget_of(near, list->copy.kind)->used, list->weight, memory_order_relaxed);
+    crl_near_copy_clean(&list->copy);
+    free(list);
+  }
+}
+
+/* ---- under a shard's lock ---------------------------------------------------------------------------------------- */
+
+static void ghost_remember(shard *s, uint64_t spot) {
+  if (++s->ghost_clock == 0) s->ghost_clock = 1; /* 0 is nobody */
+  s->ghosts[spot & (s->buckets - 1)] = (ghost){.print = (uint32_t)(spot >> 32), .when = s->ghost_clock};
+}
+
+/* Whether it was remembered lately; if so it no longer is. */
+static int ghost_returns(shard *s, uint64_t spot) {
+  ghost *g = &s->ghosts[spot & (s->buckets - 1)];
+  int known = g->when != 0 && g->print == (uint32_t)(spot >> 32) && s->ghost_clock - g->when <= s->count;
+  if (known) g->when = 0;
+  return known;
+}
+
+static void queue_push(shard *s, uint32_t in, entry *e) {
+  queue *q = &s->queues[in];
+  e->in = in;
   e->newer = NULL;
   e->older = q->newest;
   if (q->newest != NULL) q->newest->newer = e;
   else q->oldest = e;
   q->newest = e;
-  q->bytes += e->weight;
-  q->count++;
+  q->weight += e->weight;
 }
 
-static void pull(entry *e) {
-  queue *q = e->in;
+static void queue_pull(shard *s, entry *e) {
+  queue *q = &s->queues[e->in];
   if (e->newer != NULL) e->newer->older = e->older;
   else q->newest = e->older;
   if (e->older != NULL) e->older->newer = e->newer;
   else q->oldest = e->newer;
-  q->bytes -= e->weight;
-  q->count--;
+  q->weight -= e->weight;
 }
 
-static void again(queue *q, entry *e) {
-  pull(e);
-  push(q, e);
+static void queue_move(shard *s, uint32_t to, entry *e) {
+  queue_pull(s, e);
+  queue_push(s, to, e);
 }
 
-static entry **bucket_of(const crl_near *near, shard *s, uint64_t hash) { return &s->buckets[spread(near, hash) & (s->bucket_count - 1)]; }
-
-static entry **find(const crl_near *near, shard *s, uint64_t hash, const void *key, size_t key_len) {
-  entry **at = bucket_of(near, s, hash);
-  while (*at != NULL && ((*at)->hash != hash || (*at)->key_len != key_len || memcmp((*at)->key, key, key_len) != 0)) at = &(*at)->chain;
-  return at;
-}
-
-static _Atomic int64_t *budget_of(crl_near *near, const entry *e) {
-  return e->copy.kind == CRL_KIND_NEGATIVE ? &near->used_by_negatives : &near->used;
-}
-
-static void free_entry(entry *e) {
-  crl_near_copy_clean(&e->copy);
-  free(e);
-}
-
-static void remove_at(crl_near *near, shard *s, entry **at) {
-  entry *e = *at;
-  *at = e->chain;
-  pull(e);
-  s->count--;
-  atomic_fetch_sub(budget_of(near, e), e->weight);
-  free_entry(e);
-}
-
-static void remove_entry(crl_near *near, shard *s, entry *e) {
-  entry **at = bucket_of(near, s, e->hash);
-  while (*at != e) at = &(*at)->chain;
-  remove_at(near, s, at);
-}
-
-/* Longer chains serve as well. */
-static void grow(const crl_near *near, shard *s) {
-  size_t before = s->bucket_count;
-  entry **old = s->buckets, **buckets = crl_alloc(2 * before * sizeof(entry *));
-  if (buckets == NULL) return;
+/* Twice as many buckets. The ghosts are forgotten: it grows while nobody has to leave. Without memory longer chains serve as well. */
+static void grow(shard *s) {
+  size_t buckets = s->buckets * 2;
+  entry **table = crl_alloc(buckets * sizeof *table), **old = s->table;
+  ghost *ghosts = crl_alloc(buckets * sizeof *ghosts);
+  if (table == NULL || ghosts == NULL) {
+    free(table);
+    free(ghosts);
+    return;
+  }
+  size_t old_buckets = s->buckets;
+  s->table = table;
   s->buckets = buckets;
-  s->bucket_count = 2 * before;
-  for (size_t i = 0; i < before; i++)
+  for (size_t i = 0; i < old_buckets; i++) {
     for (entry *e = old[i], *next; e != NULL; e = next) {
-      entry **bucket = bucket_of(near, s, e->hash);
       next = e->chain;
+      entry **bucket = bucket_of(s, e->spot);
       e->chain = *bucket;
       *bucket = e;
     }
+  }
   free(old);
+  free(s->ghosts);
+  s->ghosts = ghosts;
 }
 
-static void remember(const crl_near *near, shard *s, uint64_t hash) {
-  s->ghosts[hash % near->ghosts] = (ghost){(uint32_t)(hash >> 32), ++s->ghost_clock};
-}
-
-static int is_known(const crl_near *near, const shard *s, uint64_t hash) {
-  const ghost *g = &s->ghosts[hash % near->ghosts];
-  return g->when != 0 && g->print == (uint32_t)(hash >> 32) && s->ghost_clock - g->when <= s->main.count;
-}
-
-static void add(crl_near *near, shard *s, entry *e) {
-  entry **bucket = bucket_of(near, s, e->hash);
+static void put_in(shard *s, entry *e) {
+  if (s->count >= s->buckets) grow(s);
+  entry **bucket = bucket_of(s, e->spot);
   e->chain = *bucket;
   *bucket = e;
+  if (e->copy.kind == CRL_KIND_NEGATIVE) queue_push(s, NEGATIVES, e);
+  else queue_push(s, ghost_returns(s, e->spot) ? MAIN : SMALL, e);
   s->count++;
-  push(e->copy.kind == CRL_KIND_NEGATIVE ? &s->negatives : is_known(near, s, e->hash) ? &s->main : &s->small, e);
-  atomic_fetch_add(budget_of(near, e), e->weight);
-  if (s->count > s->bucket_count) grow(near, s);
 }
 
-/* ---- eviction -------------------------------------------------------------------------------------------- */
+/* Puts it at the head of a list of those that go. */
+static void take_out(shard *s, entry *e, entry **gone) {
+  entry **link = bucket_of(s, e->spot);
+  while (*link != e) link = &(*link)->chain;
+  *link = e->chain;
+  queue_pull(s, e);
+  s->count--;
+  e->chain = *gone;
+  *gone = e;
+}
 
-/* The oldest of a queue goes, or, if it was hit, goes back to the end of `then`. 1: it went. */
-static int turn_out(crl_near *near, shard *s, queue *q, queue *then, unsigned enough) {
-  entry *e = q->oldest;
-  if (e->marks >= enough) {
-    e->marks = q == then ? e->marks - 1 : 0;
-    again(then, e);
-    return 0;
+/* For reasons that say nothing against its key. */
+static void take_out_but_remember(shard *s, entry *e, entry **gone) {
+  int popular = e->in == MAIN || (e->in == SMALL && e->marks >= MARKS_OF_POPULAR);
+  take_out(s, e, gone);
+  if (popular) ghost_remember(s, e->spot);
+}
+
+/* Keys that somebody made to share a hash must not make a long chain: of each hash only a few stay, the one that was just put among them. */
+static void thin_out(shard *s, uint64_t spot, entry **gone) {
+  size_t same = 0;
+  for (entry *e = *bucket_of(s, spot), *next; e != NULL; e = next) {
+    next = e->chain;
+    if (e->spot == spot && ++same > SAME_HASH_MOST) take_out(s, e, gone);
   }
-  if (q == &s->small) remember(near, s, e->hash);
-  remove_entry(near, s, e);
-  return 1;
 }
 
-/* One value of this shard; 0 when it has none. */
-static int evict_value(crl_near *near, shard *s) {
-  while (s->small.count + s->main.count > 0) {
-    int from_small = s->main.count == 0 || (s->small.count > 0 && s->small.bytes >= (s->small.bytes + s->main.bytes) / SHARE);
-    if (from_small ? turn_out(near, s, &s->small, &s->main, 2) : turn_out(near, s, &s->main, &s->main, 1)) return 1;
+/* There keeps its place and its marks, and has the new copy; the old one goes. */
+static void trade_copies(shard *s, entry *there, entry *e, entry **gone) {
+  entry old = *there;
+  there->copy = e->copy;
+  there->over = e->over;
+  there->weight = e->weight;
+  e->copy = old.copy;
+  e->weight = old.weight;
+  s->queues[there->in].weight += there->weight - e->weight;
+  e->chain = *gone;
+  *gone = e;
+}
+
+/* In place of what there is; e of NULL: what there is goes all the same. */
+static void replace(shard *s, entry *there, entry *e, entry **gone) {
+  if (there != NULL && e != NULL && (there->in == NEGATIVES) == (e->copy.kind == CRL_KIND_NEGATIVE)) {
+    trade_copies(s, there, e, gone);
+    return;
+  }
+  if (there != NULL) take_out_but_remember(s, there, gone);
+  if (e == NULL) return;
+  put_in(s, e);
+  thin_out(s, e->spot, gone);
+}
+
+/* ---- room ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t queue_to_shrink(const shard *s) {
+  const queue *small = &s->queues[SMALL], *in_main = &s->queues[MAIN];
+  if (small->oldest == NULL) return MAIN;
+  return in_main->oldest == NULL || small->weight >= (small->weight + in_main->weight) / ONE_OF ? SMALL : MAIN;
+}
+
+/* The oldest of a queue goes, or has another turn, with a mark less. */
+static void judge(shard *s, entry *e, int64_t now, entry **gone) {
+  if (e->over <= now) {
+    take_out_but_remember(s, e, gone);
+  } else if (e->in == SMALL && e->marks >= MARKS_OF_POPULAR) {
+    e->marks = 0;
+    queue_move(s, MAIN, e);
+  } else if (e->in == SMALL) {
+    take_out(s, e, gone);
+    ghost_remember(s, e->spot);
+  } else if (e->marks > 0) {
+    e->marks--;
+    queue_move(s, e->in, e);
+  } else {
+    take_out(s, e, gone);
+  }
+}
+
+/* One look at one shard; false when nothing is there that could go. */
+static int look_for_room(crl_near *near, budget *b, int64_t now) {
+  entry *gone = NULL;
+  size_t turn = atomic_fetch_add_explicit(&b->hand, 1, memory_order_relaxed);
+  shard *s = &near->shards[turn & (near->shard_count - 1)];
+  lock(s);
+  entry *e = s->queues[b == &near->negatives ? NEGATIVES : queue_to_shrink(s)].oldest;
+  if (e != NULL) judge(s, e, now, &gone);
+  unlock(s);
+  discard(near, gone);
+  return e != NULL;
+}
+
+/* False when all is taken by others who haven't put in their copies yet. */
+static int take_room(crl_near *near, budget *b, size_t weight, int64_t now) {
+  size_t barren = 0;
+  while (barren <= near->shard_count) {
+    size_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
+    if (used + weight > b->most) barren = look_for_room(near, b, now) ? 0 : barren + 1;
+    else if (atomic_compare_exchange_weak_explicit(&b->used, &used, used + weight, memory_order_relaxed, memory_order_relaxed)) return 1;
   }
   return 0;
 }
 
-static int evict_negative(crl_near *near, shard *s) {
-  while (s->negatives.count > 0)
-    if (turn_out(near, s, &s->negatives, &s->negatives, 1)) return 1;
-  return 0;
+/* An entry with its room; NULL when it is too large, or there is no room or memory. */
+static entry *entry_with_room(crl_near *near, uint64_t spot, const void *key, size_t key_len, const crl_near_copy *copy) {
+  budget *b = budget_of(near, copy->kind);
+  size_t weight = weigh(key_len, copy);
+  if (weight > near->copy_most || !take_room(near, b, weight, copy->looked)) return NULL;
+  entry *e = make_entry(spot, key, key_len, copy, weight);
+  if (e == NULL) atomic_fetch_sub_explicit(&b->used, weight, memory_order_relaxed);
+  return e;
 }
 
-/* What is over a budget: 1 values, 2 negatives. */
-static int excess(crl_near *near) {
-  return (atomic_load(&near->used) > near->most - near->most / SHARE) | (atomic_load(&near->used_by_negatives) > near->most / SHARE) << 1;
+/* ---- public ---------------------------------------------------------------------------------------------------- */
+
+static size_t shards_for(size_t most) {
+  size_t count = 1;
+  while (count < SHARDS_MOST && count * 2 * SHARD_LEAST <= most) count *= 2;
+  return count;
 }
 
-/* One turn at a shard, which may be left with `least` of each kind; 1 when something went. */
-static int relieve(crl_near *near, shard *s, int over, size_t least) {
-  pthread_mutex_lock(&s->mutex);
-  int gone = (over & 1) != 0 && s->small.count + s->main.count > least && evict_value(near, s);
-  gone += (over & 2) != 0 && s->negatives.count > least && evict_negative(near, s);
-  pthread_mutex_unlock(&s->mutex);
-  return gone;
+static int shard_init(shard *s) {
+  s->buckets = BUCKETS_LEAST;
+  s->table = crl_alloc(BUCKETS_LEAST * sizeof *s->table);
+  s->ghosts = crl_alloc(BUCKETS_LEAST * sizeof *s->ghosts);
+  return s->table != NULL && s->ghosts != NULL;
 }
-
-/* Where the newcomer went others are to go, as if each shard had a budget of its own; only when it is alone there, elsewhere. */
-static void make_room(crl_near *near, shard *home) {
-  int over;
-  while ((over = excess(near)) != 0 && relieve(near, home, over, 1)) continue;
-  for (size_t barren = 0; barren < SHARDS && (over = excess(near)) != 0;)
-    barren = relieve(near, &near->shards[atomic_fetch_add(&near->hand, 1) % SHARDS], over, 0) ? 0 : barren + 1;
-}
-
-/* ---- public ---------------------------------------------------------------------------------------------- */
 
 crl_near *crl_near_new(int64_t most, uint64_t seed) {
-  crl_near *near = aligned_alloc(64, sizeof *near);
-  if (near == NULL) return NULL;
-  memset(near, 0, sizeof *near);
-  near->most = most;
-  for (near->ghosts = GHOSTS_LEAST; near->ghosts < GHOSTS_MOST && (int64_t)near->ghosts * SHARDS * GHOST_PER_BYTES < most;) near->ghosts *= 2;
+  size_t all = most > 0 ? (size_t)most : 0, count = shards_for(all);
+  uint8_t *memory = crl_alloc(sizeof(crl_near) + count * sizeof(shard) + LINE);
+  if (memory == NULL) return NULL;
+  crl_near *near = (void *)(memory + (LINE - (uintptr_t)memory % LINE));
+  near->memory = memory;
   near->seed = seed;
+  near->shard_count = count;
+  near->copy_most = near->negatives.most = all / ONE_OF;
+  near->values.most = all - near->negatives.most;
   int whole = 1;
-  for (size_t i = 0; i < SHARDS; i++) {
-    shard *s = &near->shards[i];
-    pthread_mutexattr_t adaptive;
-    pthread_mutexattr_init(&adaptive);
-    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
-    pthread_mutex_init(&s->mutex, &adaptive);
-    pthread_mutexattr_destroy(&adaptive);
-    s->buckets = crl_alloc(BUCKETS_LEAST * sizeof(entry *));
-    s->ghosts = crl_alloc(near->ghosts * sizeof *s->ghosts);
-    s->bucket_count = BUCKETS_LEAST;
-    whole = whole && s->buckets != NULL && s->ghosts != NULL;
-  }
+  for (size_t i = 0; i < count; i++) whole &= shard_init(&near->shards[i]);
   if (whole) return near;
   crl_near_free(near);
   return NULL;
 }
 
-static void empty(crl_near *near, shard *s) {
-  for (size_t i = 0; s->buckets != NULL && i < s->bucket_count; i++)
-    while (s->buckets[i] != NULL) remove_at(near, s, &s->buckets[i]);
-}
-
 void crl_near_free(crl_near *near) {
-  for (size_t i = 0; i < SHARDS; i++) {
-    empty(near, &near->shards[i]);
-    free(near->shards[i].buckets);
-    free(near->shards[i].ghosts);
-    pthread_mutex_destroy(&near->shards[i].mutex);
+  for (size_t i = 0; i < near->shard_count; i++) {
+    shard *s = &near->shards[i];
+    for (entry *gone = NULL; s->count > 0; gone = NULL) {
+      for (uint32_t in = 0; in < QUEUES; in++)
+        if (s->queues[in].oldest != NULL) take_out(s, s->queues[in].oldest, &gone);
+      discard(near, gone);
+    }
+    free(s->table);
+    free(s->ghosts);
   }
-  free(near);
-}
-
-static int is_over(const crl_near_copy *copy, int64_t now) { return copy->fresh_until <= now && copy->swr_until <= now && copy->sie_until <= now; }
-
-static void take_refs(crl_near_copy *copy) {
-  crl_bytes_ref(copy->bytes);
-  if (copy->extras != NULL) crl_bytes_ref(copy->extras);
+  free(near->memory);
 }
 
 int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now, crl_near_copy *ret) {
-  shard *s = shard_of(near, hash);
+  uint64_t spot = spot_of(near, hash);
+  shard *s = shard_of(near, spot);
+  entry *gone = NULL;
   int found = 0;
-  pthread_mutex_lock(&s->mutex);
-  entry **at = find(near, s, hash, key, key_len), *e = *at;
-  if (e != NULL && is_over(&e->copy, now)) {
-    remove_at(near, s, at);
+  lock(s);
+  entry *e = find(s, spot, key, key_len);
+  if (e != NULL && e->over <= now) {
+    take_out_but_remember(s, e, &gone);
   } else if (e != NULL) {
     if (e->marks < MARK_MOST) e->marks++;
-    *ret = e->copy;
-    take_refs(ret);
+    hand_out(&e->copy, ret);
     found = 1;
   }
-  pthread_mutex_unlock(&s->mutex);
+  unlock(s);
+  discard(near, gone);
   return found;
 }
 
-uint64_t crl_near_ticket(crl_near *near, uint64_t hash) { return atomic_load(&shard_of(near, hash)->drops); }
-
-static entry *new_entry(uint64_t hash, const void *key, size_t key_len, const crl_near_copy *copy) {
-  entry *e = crl_alloc(sizeof *e + key_len);
-  if (e == NULL) return NULL;
-  e->hash = hash;
-  e->key_len = key_len;
-  memcpy(e->key, key, key_len);
-  e->copy = *copy;
-  take_refs(&e->copy);
-  e->weight = (int64_t)(sizeof *e + key_len + OVERHEAD + copy->bytes->size + (copy->extras == NULL ? 0 : copy->extras->size));
-  return e;
+uint64_t crl_near_ticket(crl_near *near, uint64_t hash) {
+  uint64_t spot = spot_of(near, hash);
+  return atomic_load_explicit(drops_of(shard_of(near, spot), spot), memory_order_acquire);
 }
 
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len, const crl_near_copy *copy, uint64_t ticket) {
-  shard *s = shard_of(near, hash);
-  entry *e = new_entry(hash, key, key_len, copy);
-  if (e == NULL) return 0;
-  int fits = e->weight <= near->most / SHARE;
-  pthread_mutex_lock(&s->mutex);
-  int kept = fits && atomic_load(&s->drops) == ticket;
-  entry **there = find(near, s, hash, key, key_len);
-  /* One that is replaced was wanted before: its marks go on. */
-  if (*there != NULL && (kept || !fits)) {
-    e->marks = (*there)->marks;
-    remove_at(near, s, there);
+  uint64_t spot = spot_of(near, hash);
+  shard *s = shard_of(near, spot);
+  /* Nobody has to leave for one that is refused. */
+  if (atomic_load_explicit(drops_of(s, spot), memory_order_acquire) != ticket) return 0;
+  entry *e = entry_with_room(near, spot, key, key_len, copy), *gone = NULL;
+  int kept = 0;
+  lock(s);
+  if (atomic_load_explicit(drops_of(s, spot), memory_order_relaxed) == ticket) {
+    replace(s, find(s, spot, key, key_len), e, &gone);
+    kept = e != NULL;
+  } else {
+    gone = e;
   }
-  if (kept) add(near, s, e);
-  pthread_mutex_unlock(&s->mutex);
-  if (kept) make_room(near, s);
-  else free_entry(e);
+  unlock(s);
+  discard(near, gone);
   return kept;
 }
 
 void crl_near_drop(crl_near *near, uint64_t hash) {
-  shard *s = shard_of(near, hash);
-  pthread_mutex_lock(&s->mutex);
-  atomic_fetch_add(&s->drops, 1);
-  for (entry **at = bucket_of(near, s, hash); *at != NULL;) {
-    if ((*at)->hash == hash) remove_at(near, s, at);
-    else at = &(*at)->chain;
+  uint64_t spot = spot_of(near, hash);
+  shard *s = shard_of(near, spot);
+  entry *gone = NULL;
+  lock(s);
+  atomic_fetch_add_explicit(drops_of(s, spot), 1, memory_order_release);
+  for (entry *e = *bucket_of(s, spot), *next; e != NULL; e = next) {
+    next = e->chain;
+    if (e->spot == spot) take_out_but_remember(s, e, &gone);
   }
-  pthread_mutex_unlock(&s->mutex);
+  unlock(s);
+  discard(near, gone);
+}
+
+static void clear_shard(crl_near *near, shard *s) {
+  entry *gone = NULL;
+  lock(s);
+  for (size_t i = 0; i < COUNTERS; i++) atomic_fetch_add_explicit(&s->drops[i], 1, memory_order_release);
+  for (uint32_t in = 0; in < QUEUES; in++)
+    while (s->queues[in].oldest != NULL) take_out_but_remember(s, s->queues[in].oldest, &gone);
+  unlock(s);
+  discard(near, gone);
 }
 
 void crl_near_clear(crl_near *near) {
-  for (size_t i = 0; i < SHARDS; i++) {
-    shard *s = &near->shards[i];
-    pthread_mutex_lock(&s->mutex);
-    atomic_fetch_add(&s->drops, 1);
-    empty(near, s);
-    pthread_mutex_unlock(&s->mutex);
-  }
+  for (size_t i = 0; i < near->shard_count; i++) clear_shard(near, &near->shards[i]);
 }
 
 void crl_near_copy_clean(crl_near_copy *copy) {
   crl_bytes_unref(copy->bytes);
   crl_bytes_unref(copy->extras);
-  copy->bytes = copy->extras = NULL;
+  memset(copy, 0, sizeof *copy);
 }
 
 size_t crl_near_count(crl_near *near) {
   size_t count = 0;
-  for (size_t i = 0; i < SHARDS; i++) {
-    pthread_mutex_lock(&near->shards[i].mutex);
+  for (size_t i = 0; i < near->shard_count; i++) {
+    lock(&near->shards[i]);
     count += near->shards[i].count;
-    pthread_mutex_unlock(&near->shards[i].mutex);
+    unlock(&near->shards[i]);
   }
   return count;
 }
 
-size_t crl_near_weight(crl_near *near) { return (size_t)(atomic_load(&near->used) + atomic_load(&near->used_by_negatives)); }
+size_t crl_near_weight(crl_near *near) {
+  return atomic_load_explicit(&near->values.used, memory_order_relaxed) + atomic_load_explicit(&near->negatives.used, memory_order_relaxed);
+}

@@ -35,15 +35,15 @@ int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len,
 /* Before the store is asked. */
 uint64_t crl_near_ticket(crl_near *near, uint64_t hash);
 /* Keeps a copy (references of its own) in place of what there is, unless the key was dropped since the ticket was taken, or one copy alone would
- * take more than a tenth of all bytes. 1 when it was kept. Copies of kind CRL_KIND_NEGATIVE together take at most a tenth of all bytes: they
- * evict each other. */
+ * take more than a tenth of all bytes, or there is no memory. 1 when it was kept. With a good ticket, what there was is forgotten even so: it
+ * is older. Copies of kind CRL_KIND_NEGATIVE together take at most a tenth of all bytes, values the rest: neither evicts the other. */
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len, const crl_near_copy *copy, uint64_t ticket);
 /* Forgets all keys of this hash, and voids tickets for them (tickets of other keys may be voided along with them). */
 void crl_near_drop(crl_near *near, uint64_t hash);
 /* Forgets all, voids all tickets: whatever keeps it coherent broke. */
 void crl_near_clear(crl_near *near);
 void crl_near_copy_clean(crl_near_copy *copy);
-/* For tests and metrics. */
+/* For tests and metrics. The weight counts also what a put that is under way has taken room for. */
 size_t crl_near_count(crl_near *near);
 size_t crl_near_weight(crl_near *near);
 

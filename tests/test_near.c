@@ -1,4 +1,5 @@
-/* test_near.c: the near tier alone: what it keeps, forgets and evicts, and that a look which was overtaken leaves nothing. */
+/* test_near.c: copies in this process: what a look finds, what a ticket keeps out, who leaves when the room is short. Time is an argument;
+ * threads only where the race itself is the story. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,315 +10,898 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "envelope.h"
 #include "near.h"
-#include "policy.h"
 
-enum { NOW = 1000, LATER = 100000, KIB = 1 << 10, MIB = 1 << 20 };
+/* MOST is one shard, WIDE are 64 of them. */
+enum { MOST = 100000, WIDE = 64 << 20, SEED = 7, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
 
-static crl_near *near;
+/* ---- one line for each call ----------------------------------------------------------------------------------------- */
 
-static int begin(void **state) {
-  (void)state;
-  near = crl_near_new(MIB, 7);
-  return near == NULL;
+static atomic_int freed;
+
+static void free_bytes(void *owner) {
+  atomic_fetch_add(&freed, 1);
+  free(owner);
 }
 
-/* Whatever a test leaves, its bytes are counted down to nothing. */
-static int end(void **state) {
-  (void)state;
-  crl_near_clear(near);
-  int left = crl_near_count(near) != 0 || crl_near_weight(near) != 0;
-  crl_near_free(near);
-  return left;
-}
-
-static uint64_t hash_of(unsigned key) { return crl_policy_mix(key + 1); }
-
-static crl_bytes *bytes_of(size_t size, int letter) {
+static crl_bytes *bytes_of(char letter, size_t size) {
   uint8_t *data = malloc(size);
+  assert_non_null(data);
   memset(data, letter, size);
-  return crl_bytes_wrap(data, size, free, data);
+  long countdown = atomic_exchange(&crl_alloc_countdown, -1);
+  crl_bytes *bytes = crl_bytes_wrap(data, size, free_bytes, data);
+  atomic_store(&crl_alloc_countdown, countdown);
+  assert_non_null(bytes);
+  return bytes;
 }
 
-static crl_near_copy copy_of(uint8_t kind, size_t size, int letter) {
-  return (crl_near_copy){.bytes = bytes_of(size, letter), .size = size, .kind = kind, .looked = NOW, .made = NOW, .fresh_until = LATER};
-}
+static uint64_t hash_of(const char *key) { return XXH3_64bits(key, strlen(key)); }
 
-static int put_as(unsigned key, uint8_t kind, size_t size, int letter) {
-  crl_near_copy copy = copy_of(kind, size, letter);
-  int kept = crl_near_put(near, hash_of(key), &key, sizeof key, &copy, crl_near_ticket(near, hash_of(key)));
+static uint64_t ticket(crl_near *near, const char *key) { return crl_near_ticket(near, hash_of(key)); }
+
+static int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size, int64_t now, uint64_t with) {
+  crl_near_copy copy = {.bytes = bytes_of(letter, size), .size = size, .kind = kind, .looked = now, .made = now, .fresh_until = now + LIFE, .ttl = LIFE};
+  int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
   crl_near_copy_clean(&copy);
   return kept;
 }
 
-static int put(unsigned key, size_t size) { return put_as(key, CRL_KIND_VALUE, size, 'a'); }
+static int put(crl_near *near, const char *key, char letter) {
+  return put_copy(near, key, CRL_KIND_VALUE, letter, SIZE, 0, ticket(near, key));
+}
 
-static int has_at(unsigned key, int64_t now) {
+static int put_sized(crl_near *near, const char *key, size_t size) {
+  return put_copy(near, key, CRL_KIND_VALUE, 's', size, 0, ticket(near, key));
+}
+
+static int put_negative(crl_near *near, const char *key) {
+  return put_copy(near, key, CRL_KIND_NEGATIVE, 'n', SIZE, 0, ticket(near, key));
+}
+
+/* The letter that is found; '-' nothing. */
+static char got_at(crl_near *near, const char *key, int64_t now) {
   crl_near_copy copy;
-  if (!crl_near_get(near, hash_of(key), &key, sizeof key, now, &copy)) return 0;
+  if (!crl_near_get(near, hash_of(key), key, strlen(key), now, &copy)) return '-';
+  char letter = (char)copy.bytes->data[copy.offset];
   crl_near_copy_clean(&copy);
-  return 1;
+  return letter;
 }
 
-static int has(unsigned key) { return has_at(key, NOW); }
+static char got(crl_near *near, const char *key) { return got_at(near, key, 0); }
 
-/* ---- what it keeps --------------------------------------------------------------------------------------- */
+static const char *numbered(const char *stem, size_t number) {
+  static _Thread_local char room[64];
+  snprintf(room, sizeof room, "%s%06zu", stem, number);
+  return room;
+}
 
-static void what_is_put_is_got_again_and_can_be_replaced(void **state) {
+static crl_near *near_of(int64_t most) {
+  crl_near *near = crl_near_new(most, SEED);
+  assert_non_null(near);
+  return near;
+}
+
+/* Puts stem0, stem1, ... */
+static void put_many(crl_near *near, const char *stem, size_t count) {
+  for (size_t i = 0; i < count; i++) assert_true(put(near, numbered(stem, i), 'm'));
+}
+
+static void get_many(crl_near *near, const char *stem, size_t count, int times) {
+  for (int turn = 0; turn < times; turn++)
+    for (size_t i = 0; i < count; i++) (void)got(near, numbered(stem, i));
+}
+
+static size_t found_of(crl_near *near, const char *stem, size_t count) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++) found += got(near, numbered(stem, i)) != '-';
+  return found;
+}
+
+/* What a copy of SIZE bytes weighs under a key as `numbered` makes them from a stem of one letter. */
+static size_t weight_of_one(void) {
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, numbered("k", 0), 'a'));
+  size_t weight = crl_near_weight(near);
+  crl_near_free(near);
+  return weight;
+}
+
+/* ---- what a look finds ---------------------------------------------------------------------------------------------- */
+
+static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **state) {
   (void)state;
-  crl_near_copy copy = copy_of(CRL_KIND_VALUE, 100, 'x'), got;
-  unsigned key = 1;
-  copy.extras = bytes_of(10, 'e');
-  copy.version = 9;
-  copy.offset = 3;
-  copy.size = 50;
-  assert_false(has(1));
-  assert_int_equal(crl_near_put(near, hash_of(1), &key, sizeof key, &copy, crl_near_ticket(near, hash_of(1))), 1);
-  assert_int_equal(crl_near_get(near, hash_of(1), &key, sizeof key, NOW, &got), 1);
-  assert_ptr_equal(got.bytes, copy.bytes);
-  assert_ptr_equal(got.extras, copy.extras);
-  assert_true(got.version == 9 && got.offset == 3 && got.size == 50 && got.fresh_until == LATER && got.kind == CRL_KIND_VALUE);
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .offset = 10, .size = 30, .extras = bytes_of('x', 5), .kind = CRL_KIND_VALUE,
+                             .looked = 1, .made = 2, .fresh_until = 30, .swr_until = 40, .sie_until = 50, .ttl = 28, .cost_us = 9};
+  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
+  assert_true(crl_near_get(near, 77, "key", 3, 3, &ret));
+  assert_memory_equal(&ret, &copy, sizeof copy);
+  crl_near_copy_clean(&ret);
   crl_near_copy_clean(&copy);
-  size_t before = crl_near_weight(near);
-  assert_int_equal(put(1, 40), 1);
+  crl_near_free(near);
+}
+
+static void a_key_is_its_bytes_and_not_its_hash(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
+  assert_false(crl_near_get(near, 77, "kez", 3, 0, &ret));
+  assert_false(crl_near_get(near, 77, "keys", 4, 0, &ret));
+  assert_false(crl_near_get(near, 77, "ke", 2, 0, &ret));
+  assert_false(crl_near_get(near, 78, "key", 3, 0, &ret));
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void nothing_is_written_when_nothing_is_found(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, before;
+  memset(&ret, 0x5a, sizeof ret);
+  before = ret;
+  assert_false(crl_near_get(near, 1, "key", 3, 0, &ret));
+  assert_memory_equal(&ret, &before, sizeof ret);
+  crl_near_free(near);
+}
+
+static void a_put_takes_the_place_of_what_there_is(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "k", 'a'));
+  size_t weight = crl_near_weight(near);
+  assert_true(put(near, "k", 'b'));
+  assert_int_equal(got(near, "k"), 'b');
   assert_int_equal(crl_near_count(near), 1);
-  assert_int_equal(crl_near_weight(near), before - 100 - 10 + 40);
-  /* what was handed out is still whole */
-  assert_int_equal(got.bytes->data[99], 'x');
-  crl_near_copy_clean(&got);
+  assert_int_equal(crl_near_weight(near), weight);
+  assert_true(put_sized(near, "k", SIZE + 11));
+  assert_int_equal(crl_near_weight(near), weight + 11);
+  crl_near_free(near);
 }
 
-static void keys_of_one_hash_are_told_apart_and_dropped_together(void **state) {
+static void a_value_takes_the_place_of_a_negative_and_the_other_way_round(void **state) {
   (void)state;
-  crl_near_copy copy = copy_of(CRL_KIND_VALUE, 10, 'a'), got;
-  for (unsigned key = 0; key < 3; key++) assert_int_equal(crl_near_put(near, 77, &key, sizeof key, &copy, crl_near_ticket(near, 77)), 1);
-  crl_near_copy_clean(&copy);
-  assert_int_equal(crl_near_count(near), 3);
-  for (unsigned key = 0; key < 4; key++) {
-    int there = crl_near_get(near, 77, &key, sizeof key, NOW, &got);
-    assert_int_equal(there, key < 3);
-    if (there) crl_near_copy_clean(&got);
+  crl_near *near = near_of(MOST);
+  for (int turn = 0; turn < 3; turn++) {
+    assert_true(put(near, "k", 'a'));
+    assert_int_equal(got(near, "k"), 'a');
+    assert_true(put_negative(near, "k"));
+    assert_int_equal(got(near, "k"), 'n');
+    assert_int_equal(crl_near_count(near), 1);
   }
-  put(5, 10);
-  crl_near_drop(near, 77);
-  assert_int_equal(crl_near_count(near), 1);
-  assert_true(has(5));
+  crl_near_drop(near, hash_of("k"));
+  assert_int_equal(crl_near_weight(near), 0);
+  crl_near_free(near);
 }
 
-static void what_is_over_is_forgotten(void **state) {
+static void a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then(void **state) {
   (void)state;
-  static const int64_t lives[][3] = {{2000, 0, 0}, {0, 2000, 0}, {0, 0, 2000}, {1500, 1800, 2000}};
+  static const int64_t lives[][4] = {{10, 0, 0, 10}, {10, 20, 0, 20}, {10, 20, 30, 30}, {10, 0, 30, 30}, {0, 20, 0, 20}, {0, 0, 0, 0}};
+  crl_near *near = near_of(MOST);
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
-    crl_near_copy copy = copy_of(CRL_KIND_VALUE, 10, 'a');
-    unsigned key = 1;
-    copy.fresh_until = lives[i][0];
-    copy.swr_until = lives[i][1];
-    copy.sie_until = lives[i][2];
-    assert_int_equal(crl_near_put(near, hash_of(1), &key, sizeof key, &copy, crl_near_ticket(near, hash_of(1))), 1);
+    const int64_t *life = lives[i];
+    crl_near_copy copy = {.bytes = bytes_of('v', 9), .size = 9, .kind = CRL_KIND_VALUE, .fresh_until = life[0], .swr_until = life[1], .sie_until = life[2]};
+    assert_true(crl_near_put(near, hash_of("k"), "k", 1, &copy, ticket(near, "k")));
     crl_near_copy_clean(&copy);
-    assert_true(has_at(1, 1999));
-    assert_false(has_at(1, 2000));
+    if (life[3] > 0) assert_int_equal(got_at(near, "k", life[3] - 1), 'v');
+    assert_int_equal(crl_near_count(near), 1);
+    assert_int_equal(got_at(near, "k", life[3]), '-');
     assert_int_equal(crl_near_count(near), 0);
+    assert_int_equal(crl_near_weight(near), 0);
+  }
+  crl_near_free(near);
+}
+
+static void a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret;
+  freed = 0;
+  assert_true(put(near, "k", 'a'));
+  assert_true(crl_near_get(near, hash_of("k"), "k", 1, 0, &ret));
+  crl_near_drop(near, hash_of("k"));
+  crl_near_free(near);
+  assert_int_equal(freed, 0);
+  assert_int_equal(ret.bytes->data[SIZE - 1], 'a');
+  crl_near_copy_clean(&ret);
+  assert_int_equal(freed, 1);
+  crl_near_copy_clean(&ret); /* again does nothing */
+}
+
+static void the_table_grows_with_its_keys(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  crl_alloc_countdown = PLENTY;
+  put_many(near, "k", KEYS * 5);
+  long used = PLENTY - crl_alloc_countdown;
+  crl_alloc_countdown = -1;
+  /* besides one for each copy: 64 shards go from 16 buckets to 512, a table and its ghosts at a time */
+  assert_in_range(used - KEYS * 5, 64 * 2 * 4, 64 * 2 * 5);
+  assert_int_equal(crl_near_count(near), KEYS * 5);
+  assert_int_equal(found_of(near, "k", KEYS * 5), KEYS * 5);
+  assert_int_equal(found_of(near, "other", KEYS), 0);
+  crl_near_free(near);
+}
+
+/* ---- weights ---------------------------------------------------------------------------------------------------------- */
+
+static void a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhead(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy copy = {.bytes = bytes_of('v', 1000), .offset = 900, .size = 10, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_ticket(near, 1)));
+  size_t one = crl_near_weight(near);
+  assert_in_range(one, 1001, 1400);
+  assert_true(crl_near_put(near, 2, "key", 3, &copy, crl_near_ticket(near, 2)));
+  assert_int_equal(crl_near_weight(near), 2 * one + 2);
+  copy.extras = bytes_of('x', 200);
+  assert_true(crl_near_put(near, 3, "k", 1, &copy, crl_near_ticket(near, 3)));
+  assert_int_equal(crl_near_weight(near), 3 * one + 2 + 200 + sizeof(crl_bytes));
+  assert_int_equal(crl_near_count(near), 3);
+  crl_near_drop(near, 3);
+  crl_near_drop(near, 2);
+  assert_int_equal(crl_near_weight(near), one);
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void the_budget_is_never_exceeded_by_copies_of_any_size_and_kind(void **state) {
+  (void)state;
+  static const int64_t budgets[] = {5000, MOST, 3 << 20};
+  uint64_t dice = 1;
+  for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
+    crl_near *near = near_of(budgets[b]);
+    size_t kept = 0;
+    for (size_t i = 0; i < 6000; i++) {
+      dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+      size_t size = 1 + (size_t)(dice >> 33) % (size_t)(budgets[b] / 9);
+      uint8_t kind = (dice >> 60) == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE;
+      const char *key = numbered("k", (size_t)(dice >> 40) % 500);
+      kept += (size_t)put_copy(near, key, kind, 'r', size, 0, ticket(near, key));
+      assert_in_range(crl_near_weight(near), 0, budgets[b]);
+      if (i % 3 == 0) (void)got(near, numbered("k", i % 500));
+    }
+    assert_in_range(kept, 500, 5999);
+    assert_in_range(crl_near_weight(near), budgets[b] / 2, budgets[b]); /* and it is used */
+    crl_near_clear(near);
+    assert_int_equal(crl_near_weight(near), 0);
+    crl_near_free(near);
   }
 }
 
-/* ---- tickets --------------------------------------------------------------------------------------------- */
-
-static void a_look_that_was_overtaken_leaves_nothing(void **state) {
+static void a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes(void **state) {
   (void)state;
-  crl_near_copy copy = copy_of(CRL_KIND_VALUE, 10, 'a');
-  unsigned key = 1;
-  for (int clears = 0; clears < 2; clears++) {
-    uint64_t ticket = crl_near_ticket(near, hash_of(1));
-    if (clears) crl_near_clear(near);
-    else crl_near_drop(near, hash_of(1));
-    assert_int_equal(crl_near_put(near, hash_of(1), &key, sizeof key, &copy, ticket), 0);
-    assert_false(has(1));
+  crl_near *near = near_of(MOST);
+  size_t rest = weight_of_one() - SIZE - 6; /* with a key of one letter */
+  assert_true(put_sized(near, "k", MOST / 10 - rest));
+  assert_int_equal(crl_near_weight(near), MOST / 10);
+  assert_false(put_sized(near, "k", MOST / 10 - rest + 1));
+  assert_int_equal(got(near, "k"), '-');
+  assert_int_equal(crl_near_weight(near), 0);
+  /* not so when the ticket is void: then what there is may be newer */
+  uint64_t old = ticket(near, "k");
+  crl_near_drop(near, hash_of("k"));
+  assert_true(put(near, "k", 'a'));
+  assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'l', MOST, 0, old));
+  assert_int_equal(got(near, "k"), 'a');
+  crl_near_free(near);
+}
+
+static void without_a_budget_nothing_is_kept(void **state) {
+  (void)state;
+  static const int64_t budgets[] = {0, -1, 100};
+  for (size_t b = 0; b < 3; b++) {
+    crl_near *near = near_of(budgets[b]);
+    assert_false(put(near, "k", 'a'));
+    assert_false(put_negative(near, "k"));
+    assert_int_equal(got(near, "k"), '-');
+    crl_near_free(near);
+  }
+}
+
+/* ---- who leaves --------------------------------------------------------------------------------------------------------- */
+
+/* How many copies of put_many fit. */
+static size_t room_for(void) { return (size_t)(MOST - MOST / 10) / weight_of_one(); }
+
+static void it_is_filled_before_anybody_leaves(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  put_many(near, "k", room_for());
+  assert_int_equal(crl_near_count(near), room_for());
+  assert_true(put(near, numbered("k", room_for()), 'm'));
+  assert_int_equal(crl_near_count(near), room_for());
+  crl_near_free(near);
+}
+
+static void those_who_came_once_and_were_never_asked_for_leave_first(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t half = room_for() / 2;
+  put_many(near, "h", half);
+  put_many(near, "o", room_for() - half);
+  get_many(near, "h", half, 2);
+  put_many(near, "n", room_for() - half - room_for() / 10);
+  assert_int_equal(found_of(near, "h", half), half);
+  assert_in_range(found_of(near, "o", room_for() - half), 0, room_for() / 5);
+  crl_near_free(near);
+}
+
+static void of_those_that_were_never_asked_for_the_oldest_leaves(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  put_many(near, "k", room_for() + 3);
+  for (size_t i = 0; i < 3; i++) assert_int_equal(got(near, numbered("k", i)), '-');
+  assert_int_equal(got(near, numbered("k", 3)), 'm');
+  crl_near_free(near);
+}
+
+static void one_hit_is_not_enough_to_stay(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  put_many(near, "k", room_for());
+  assert_int_equal(got(near, numbered("k", 0)), 'm');
+  (void)got(near, numbered("k", 1)), (void)got(near, numbered("k", 1));
+  put_many(near, "n", 2);
+  assert_int_equal(got(near, numbered("k", 0)), '-');
+  assert_int_equal(got(near, numbered("k", 1)), 'm');
+  crl_near_free(near);
+}
+
+static void a_long_scan_does_not_flush_those_that_are_hot(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t hot = room_for() / 2;
+  put_many(near, "h", hot);
+  get_many(near, "h", hot, 2);
+  put_many(near, "s", 50 * room_for());
+  assert_int_equal(found_of(near, "h", hot), hot);
+  crl_near_free(near);
+}
+
+/* All room is taken by copies of the main queue with all marks; then come others that are hot. */
+static void the_hot_ones_change(crl_near *near) {
+  size_t all = room_for(), most = all * 3 / 4;
+  put_many(near, "h", all);
+  get_many(near, "h", all, 3);
+  put_many(near, "n", all);
+  get_many(near, "h", all, 3);
+  for (int turn = 0; turn < 6; turn++) {
+    put_many(near, "n", most);
+    get_many(near, "n", most, 2);
+  }
+  assert_in_range(found_of(near, "n", most), all / 2, all);
+}
+
+static void those_that_are_no_longer_hot_leave_in_the_end(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  the_hot_ones_change(near);
+  crl_near_free(near);
+}
+
+static void the_queues_are_weighed_right_after_copies_were_renewed_with_other_sizes(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  for (size_t turn = 0; turn < 100; turn++) {
+    assert_true(put_sized(near, "k", 9000));
+    assert_true(put_sized(near, "k", 10));
+    crl_near_drop(near, hash_of("k"));
+  }
+  the_hot_ones_change(near);
+  crl_near_free(near);
+}
+
+static void one_that_left_lately_comes_back_to_stay(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for();
+  put_many(near, "k", all + 1); /* k0 leaves */
+  assert_int_equal(got(near, numbered("k", 0)), '-');
+  assert_true(put(near, numbered("k", 0), 'b'));
+  put_many(near, "s", 5 * all);
+  assert_int_equal(got(near, numbered("k", 0)), 'b');
+  assert_int_equal(found_of(near, "k", all), 1);
+  crl_near_free(near);
+}
+
+static void those_that_left_long_ago_come_back_as_newcomers(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for(), some = all / 4;
+  put_many(near, "k", some);
+  put_many(near, "s", all);        /* all k leave */
+  put_many(near, "t", all + some); /* and as many others as there is room for */
+  put_many(near, "k", some);
+  put_many(near, "u", all);
+  assert_int_equal(found_of(near, "k", some), 0);
+  crl_near_free(near);
+}
+
+/* Ends by being dropped, or by its life's end. */
+static void a_popular_one_ends_and_is_put_again(int by_drop) {
+  crl_near *near = near_of(MOST);
+  const char *key = "popular";
+  assert_true(put(near, key, 'a'));
+  (void)got(near, key), (void)got(near, key);
+  if (by_drop) crl_near_drop(near, hash_of(key));
+  assert_int_equal(got_at(near, key, LIFE), '-');
+  assert_int_equal(crl_near_count(near), 0);
+  put_many(near, "o", 1);
+  assert_true(put(near, key, 'b'));
+  put_many(near, "s", 5 * room_for());
+  assert_int_equal(got(near, key), 'b');
+  crl_near_free(near);
+}
+
+static void what_takes_the_place_of_a_popular_one_is_as_popular(void **state) {
+  (void)state;
+  a_popular_one_ends_and_is_put_again(0);
+  a_popular_one_ends_and_is_put_again(1);
+}
+
+static void one_that_was_dropped_before_it_was_popular_comes_back_as_a_newcomer(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "k", 'a'));
+  assert_int_equal(got(near, "k"), 'a');
+  crl_near_drop(near, hash_of("k"));
+  put_many(near, "o", 1);
+  assert_true(put(near, "k", 'b'));
+  put_many(near, "s", room_for());
+  assert_int_equal(got(near, "k"), '-');
+  crl_near_free(near);
+}
+
+static void a_renewed_copy_keeps_its_marks(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "hot", 'a'));
+  (void)got(near, "hot"), (void)got(near, "hot");
+  assert_true(put(near, "hot", 'b'));
+  put_many(near, "s", 5 * room_for());
+  assert_int_equal(got(near, "hot"), 'b');
+  crl_near_free(near);
+}
+
+static void one_whose_lives_are_over_leaves_however_often_it_was_asked_for(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for();
+  put_many(near, "k", all);
+  get_many(near, "k", all, 3);
+  for (size_t i = 0; i < all; i++) assert_true(put_copy(near, numbered("n", i), CRL_KIND_VALUE, 'n', SIZE, LIFE, ticket(near, numbered("n", i))));
+  size_t found = 0;
+  for (size_t i = 0; i < all; i++) found += got_at(near, numbered("n", i), LIFE) != '-';
+  assert_int_equal(found, all);
+  crl_near_free(near);
+}
+
+static void one_put_of_a_tenth_makes_the_room_it_needs(void **state) {
+  (void)state;
+  crl_near *near = near_of(8 << 20);
+  for (size_t i = 0; crl_near_weight(near) < 7 << 20; i++) assert_true(put(near, numbered("k", i), 'm'));
+  assert_true(put_sized(near, "large", 800000));
+  assert_int_equal(got(near, "large"), 's');
+  assert_in_range(crl_near_weight(near), 0, 8 << 20);
+  crl_near_free(near);
+}
+
+/* ---- negatives ---------------------------------------------------------------------------------------------------------- */
+
+static void negatives_take_a_tenth_and_evict_each_other_but_never_values(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t all = room_for(), tenth = (size_t)(MOST / 10) / weight_of_one();
+  put_many(near, "k", all);
+  size_t values = crl_near_weight(near);
+  for (size_t i = 0; i < 3 * all; i++) assert_true(put_negative(near, numbered("n", i)));
+  assert_int_equal(crl_near_count(near), all + tenth);
+  assert_in_range(crl_near_weight(near) - values, 1, MOST / 10);
+  assert_int_equal(found_of(near, "k", all), all);
+  assert_int_equal(got(near, numbered("n", 3 * all - 1)), 'n');
+  assert_int_equal(got(near, numbered("n", 0)), '-');
+  crl_near_free(near);
+}
+
+static void values_never_evict_negatives(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t tenth = (size_t)(MOST / 10) / weight_of_one();
+  for (size_t i = 0; i < tenth; i++) assert_true(put_negative(near, numbered("n", i)));
+  put_many(near, "k", 5 * room_for());
+  assert_int_equal(found_of(near, "n", tenth), tenth);
+  crl_near_free(near);
+}
+
+static void a_value_that_was_a_negative_is_no_longer_evicted_by_negatives(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t tenth = (size_t)(MOST / 10) / weight_of_one();
+  for (size_t i = 0; i < tenth; i++) assert_true(put_negative(near, numbered("k", i)));
+  put_many(near, "k", tenth);
+  for (size_t i = 0; i < 2 * tenth; i++) assert_true(put_negative(near, numbered("n", i)));
+  assert_int_equal(found_of(near, "k", tenth), tenth);
+  assert_int_equal(crl_near_count(near), 2 * tenth);
+  crl_near_free(near);
+}
+
+static void a_negative_that_is_asked_for_stays_longer_than_one_that_is_not(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t tenth = (size_t)(MOST / 10) / weight_of_one();
+  for (size_t i = 0; i < tenth; i++) assert_true(put_negative(near, numbered("n", i)));
+  assert_int_equal(got(near, numbered("n", 0)), 'n');
+  for (size_t i = 0; i < tenth - 1; i++) assert_true(put_negative(near, numbered("m", i)));
+  assert_int_equal(got(near, numbered("n", 0)), 'n');
+  assert_int_equal(got(near, numbered("n", 1)), '-');
+  crl_near_free(near);
+}
+
+/* ---- tickets, drop, clear ------------------------------------------------------------------------------------------------ */
+
+static void a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  uint64_t before = ticket(near, "k");
+  crl_near_drop(near, hash_of("k")); /* also of a key that isn't there */
+  uint64_t after = ticket(near, "k");
+  assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'a', SIZE, 0, before));
+  assert_int_equal(got(near, "k"), '-');
+  assert_int_equal(crl_near_weight(near), 0);
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 0, after));
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 0, after)); /* a put voids nothing */
+  assert_int_equal(got(near, "k"), 'c');
+  crl_near_free(near);
+}
+
+static void a_refused_put_makes_nobody_leave(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  uint64_t before = ticket(near, "late");
+  crl_near_drop(near, hash_of("late"));
+  put_many(near, "k", room_for());
+  assert_false(put_copy(near, "late", CRL_KIND_VALUE, 'l', SIZE, 0, before));
+  assert_int_equal(crl_near_count(near), room_for());
+  crl_near_free(near);
+}
+
+static crl_near *dropping;
+
+static void drop_late(void *owner) {
+  free(owner);
+  crl_near_drop(dropping, hash_of("late"));
+}
+
+static void a_drop_while_a_put_makes_room_for_itself_refuses_it(void **state) {
+  (void)state;
+  crl_near *near = dropping = near_of(MOST);
+  uint8_t *data = calloc(1, SIZE);
+  crl_near_copy copy = {.bytes = crl_bytes_wrap(data, SIZE, drop_late, data), .size = SIZE, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  assert_true(crl_near_put(near, 1, "first to leave", 14, &copy, crl_near_ticket(near, 1)));
+  crl_near_copy_clean(&copy);
+  while (crl_near_weight(near) + weight_of_one() <= MOST - MOST / 10) assert_true(put(near, numbered("k", crl_near_count(near)), 'k'));
+  uint64_t before = ticket(near, "late");
+  assert_false(put(near, "late", 'l'));
+  assert_int_not_equal(ticket(near, "late"), before);
+  assert_int_equal(got(near, "late"), '-');
+  size_t weight = crl_near_weight(near);
+  assert_true(put(near, "late", 'l'));
+  assert_in_range(crl_near_weight(near), weight + SIZE, MOST - MOST / 10);
+  crl_near_free(near);
+}
+
+static void a_drop_leaves_most_tickets_of_other_keys_good(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  uint64_t tickets[200];
+  size_t kept = 0;
+  for (size_t i = 0; i < 200; i++) tickets[i] = ticket(near, numbered("k", i));
+  crl_near_drop(near, hash_of("other"));
+  for (size_t i = 0; i < 200; i++) kept += (size_t)put_copy(near, numbered("k", i), CRL_KIND_VALUE, 'k', SIZE, 0, tickets[i]);
+  assert_in_range(kept, 190, 200);
+  crl_near_free(near);
+}
+
+static void a_drop_forgets_all_keys_of_its_hash_and_no_other(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  uint64_t at = crl_near_ticket(near, 77);
+  assert_true(crl_near_put(near, 77, "one", 3, &copy, at));
+  copy.kind = CRL_KIND_NEGATIVE;
+  assert_true(crl_near_put(near, 77, "two", 3, &copy, at));
+  put_many(near, "k", 50);
+  assert_true(crl_near_get(near, 77, "one", 3, 0, &ret));
+  crl_near_copy_clean(&ret);
+  assert_true(crl_near_get(near, 77, "two", 3, 0, &ret));
+  crl_near_copy_clean(&ret);
+  crl_near_drop(near, 77);
+  assert_false(crl_near_get(near, 77, "one", 3, 0, &ret));
+  assert_false(crl_near_get(near, 77, "two", 3, 0, &ret));
+  assert_false(crl_near_put(near, 77, "one", 3, &copy, at));
+  assert_false(crl_near_put(near, 77, "two", 3, &copy, at));
+  assert_int_equal(found_of(near, "k", 50), 50);
+  crl_near_copy_clean(&copy);
+  crl_near_free(near);
+}
+
+static void a_drop_leaves_the_neighbours_of_its_hash(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  put_many(near, "k", KEYS);
+  for (size_t i = 0; i < KEYS; i += 2) crl_near_drop(near, hash_of(numbered("k", i)));
+  for (size_t i = 0; i < KEYS; i++) assert_int_equal(got(near, numbered("k", i)), i % 2 == 0 ? '-' : 'm');
+  crl_near_free(near);
+}
+
+static void of_keys_that_were_made_to_share_a_hash_only_a_few_stay(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  for (size_t i = 0; i < 1000; i++) {
+    const char *key = numbered("k", i);
+    assert_true(crl_near_put(near, 77, key, strlen(key), &copy, crl_near_ticket(near, 77)));
+    assert_true(crl_near_get(near, 77, key, strlen(key), 0, &ret));
+    crl_near_copy_clean(&ret);
+    assert_in_range(crl_near_count(near), 1, 4);
   }
   crl_near_copy_clean(&copy);
+  crl_near_free(near);
 }
 
-enum { RACERS = 3, RACES = 20000 };
+static void a_clear_forgets_all_and_voids_all_tickets(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  uint64_t tickets[500];
+  put_many(near, "k", 500);
+  for (size_t i = 0; i < 100; i++) assert_true(put_negative(near, numbered("n", i)));
+  for (size_t i = 0; i < 500; i++) tickets[i] = ticket(near, numbered("t", i));
+  freed = 0;
+  crl_near_clear(near);
+  assert_int_equal(freed, 600);
+  assert_int_equal(crl_near_count(near), 0);
+  assert_int_equal(crl_near_weight(near), 0);
+  for (size_t i = 0; i < 500; i++) assert_false(put_copy(near, numbered("t", i), CRL_KIND_VALUE, 't', SIZE, 0, tickets[i]));
+  put_many(near, "k", 500);
+  assert_int_equal(found_of(near, "k", 500), 500);
+  crl_near_free(near);
+}
 
-/* The truth is a number that only grows; whoever changes it drops the copy afterwards, as a store's watch does. */
+/* ---- without memory ------------------------------------------------------------------------------------------------------ */
+
+static void a_near_tier_is_made_whole_or_not_at_all(void **state) {
+  (void)state;
+  long index = 0;
+  crl_near *near = NULL;
+  for (; near == NULL; index++) {
+    crl_alloc_countdown = index;
+    near = crl_near_new(2 << 20, SEED);
+    crl_alloc_countdown = -1;
+  }
+  assert_in_range(index, 3, 100);
+  assert_true(put(near, "k", 'a'));
+  crl_near_free(near);
+}
+
+static void a_put_without_memory_is_refused_and_leaves_all_in_order(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  size_t refused = 0, one = weight_of_one();
+  for (size_t i = 0; i < 100; i++) {
+    const char *key = numbered("k", i);
+    size_t count = crl_near_count(near);
+    crl_alloc_countdown = (long)(i % 4); /* the entry, the table, the ghosts, none */
+    int kept = put(near, key, 'a');
+    crl_alloc_countdown = -1;
+    refused += !kept;
+    assert_int_equal(got(near, key), kept ? 'a' : '-');
+    assert_int_equal(crl_near_count(near), count + (size_t)kept);
+    assert_int_equal(crl_near_weight(near), (count + (size_t)kept) * one);
+  }
+  assert_int_equal(refused, 25);
+  crl_near_free(near);
+}
+
+static void a_put_without_memory_forgets_what_it_would_have_replaced(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, "k", 'a'));
+  crl_alloc_countdown = 0;
+  assert_false(put(near, "k", 'b'));
+  crl_alloc_countdown = -1;
+  assert_int_equal(got(near, "k"), '-');
+  assert_int_equal(crl_near_weight(near), 0);
+  crl_near_free(near);
+}
+
+static void a_table_that_could_not_grow_finds_all_the_same(void **state) {
+  (void)state;
+  crl_near *near = near_of(WIDE);
+  for (size_t i = 0; i < KEYS; i++) {
+    crl_alloc_countdown = 1 + (long)(i % 2); /* the entry has memory, the table or its ghosts don't */
+    assert_true(put(near, numbered("k", i), 'm'));
+  }
+  crl_alloc_countdown = -1;
+  assert_int_equal(found_of(near, "k", KEYS), KEYS);
+  put_many(near, "n", KEYS);
+  assert_int_equal(found_of(near, "k", KEYS), KEYS);
+  crl_near_free(near);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, TURNS = 20000, TURNS_MOST = 100 * TURNS, RACED = 8 };
+
+/* A store: of each key the version. Who changes one drops it from the near tier afterwards, and knows then that no older one may be found. */
 typedef struct race {
-  _Atomic unsigned truth;
-  _Atomic int over, wrong;
-  _Atomic unsigned dropped; /* the truth whose change has been told */
+  crl_near *near;
+  _Atomic uint64_t store[RACED], dropped[RACED]; /* the version there; the newest that a drop has told of */
+  atomic_int wrong, kept, refused, hits, stop;
 } race;
 
-static void *read_and_keep(void *arg) {
+static uint64_t version_in(const crl_near_copy *copy) {
+  uint64_t version;
+  memcpy(&version, copy->bytes->data, sizeof version);
+  return version;
+}
+
+static int put_version(crl_near *near, const char *key, uint64_t version, uint64_t with) {
+  crl_bytes *bytes = bytes_of(0, SIZE);
+  memcpy(bytes->owner, &version, sizeof version);
+  crl_near_copy copy = {.bytes = bytes, .size = SIZE, .kind = version % 5 == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, .fresh_until = LIFE};
+  int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
+  crl_near_copy_clean(&copy);
+  return kept;
+}
+
+static void read_through(race *r, size_t number, const char *key) {
+  crl_near_copy copy;
+  uint64_t least = atomic_load(&r->dropped[number]);
+  if (crl_near_get(r->near, hash_of(key), key, strlen(key), 0, &copy)) {
+    if (version_in(&copy) < least) atomic_store(&r->wrong, 1);
+    crl_near_copy_clean(&copy);
+    atomic_fetch_add(&r->hits, 1);
+    return;
+  }
+  uint64_t with = ticket(r->near, key);
+  uint64_t version = atomic_load(&r->store[number]);
+  if (version % 3 == 0) sched_yield(); /* the way back from the store */
+  atomic_fetch_add(put_version(r->near, key, version, with) ? &r->kept : &r->refused, 1);
+}
+
+static void *read_on(void *arg) {
   race *r = arg;
-  unsigned key = 1;
-  while (!atomic_load(&r->over)) {
-    uint64_t ticket = crl_near_ticket(near, hash_of(1));
-    unsigned told = atomic_load(&r->dropped), seen = atomic_load(&r->truth);
-    crl_near_copy copy = copy_of(CRL_KIND_VALUE, 10, 'a'), got;
-    copy.version = seen;
-    crl_near_put(near, hash_of(1), &key, sizeof key, &copy, ticket);
-    crl_near_copy_clean(&copy);
-    if (!crl_near_get(near, hash_of(1), &key, sizeof key, NOW, &got)) continue;
-    /* what was told before this look began can't be missing in what it finds */
-    if (got.version < told) atomic_store(&r->wrong, 1);
-    crl_near_copy_clean(&got);
+  for (size_t i = 0; i < TURNS || (atomic_load(&r->refused) == 0 && i < TURNS_MOST); i++) read_through(r, i % RACED, numbered("r", i % RACED));
+  return NULL;
+}
+
+static void *change_on(void *arg) {
+  race *r = arg;
+  for (size_t i = 0; !atomic_load(&r->stop); i++) {
+    size_t number = i % RACED;
+    uint64_t version = atomic_fetch_add(&r->store[number], 1) + 1;
+    crl_near_drop(r->near, hash_of(numbered("r", number)));
+    atomic_store(&r->dropped[number], version);
+    if (i % 1000 == 0) crl_near_clear(r->near);
+    sched_yield();
   }
   return NULL;
 }
 
-static void nothing_outdated_stays_behind_a_drop(void **state) {
+static void what_a_look_brings_back_after_a_drop_is_never_found(void **state) {
   (void)state;
-  race r = {0};
-  pthread_t threads[RACERS];
-  for (int i = 0; i < RACERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, read_and_keep, &r), 0);
-  for (unsigned i = 1; i <= RACES; i++) {
-    atomic_store(&r.truth, i);
-    crl_near_drop(near, hash_of(1));
-    atomic_store(&r.dropped, i);
-  }
-  atomic_store(&r.over, 1);
-  for (int i = 0; i < RACERS; i++) pthread_join(threads[i], NULL);
+  static race r;
+  pthread_t readers[THREADS - 1], writer;
+  r.near = near_of(MOST);
+  assert_int_equal(pthread_create(&writer, NULL, change_on, &r), 0);
+  for (size_t i = 0; i < THREADS - 1; i++) assert_int_equal(pthread_create(&readers[i], NULL, read_on, &r), 0);
+  for (size_t i = 0; i < THREADS - 1; i++) pthread_join(readers[i], NULL);
+  atomic_store(&r.stop, 1);
+  pthread_join(writer, NULL);
   assert_false(r.wrong);
+  assert_true(r.kept > 0 && r.refused > 0 && r.hits > 0);
+  crl_near_clear(r.near);
+  assert_int_equal(crl_near_weight(r.near), 0);
+  crl_near_free(r.near);
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------------------- */
+typedef struct crowd {
+  crl_near *near;
+  size_t number, most;
+  atomic_int *wrong;
+} crowd;
 
-static void bytes_stay_within_the_budget(void **state) {
-  (void)state;
-  for (unsigned key = 0; key < 5000; key++) {
-    assert_int_equal(put(key, 1 + key % 2000), 1);
-    assert_true(crl_near_weight(near) <= MIB);
-    assert_true(has(key)); /* the newcomer is there */
-  }
-  assert_true(crl_near_weight(near) > MIB / 2);
-}
-
-static void a_copy_above_a_tenth_is_refused_and_takes_the_place_of_none(void **state) {
-  (void)state;
-  assert_int_equal(put(1, 10), 1);
-  assert_int_equal(put(1, MIB / 10), 0);
-  assert_false(has(1)); /* what it would have replaced is outdated */
-  assert_int_equal(put(1, MIB / 10 - KIB), 1);
-}
-
-static void negatives_and_values_never_evict_each_other(void **state) {
-  (void)state;
-  enum { FEW = 20 };
-  for (unsigned key = 0; key < FEW; key++) assert_int_equal(put(key, KIB), 1);
-  for (unsigned key = 1000; key < 6000; key++) assert_int_equal(put_as(key, CRL_KIND_NEGATIVE, 200, 'n'), 1);
-  for (unsigned key = 0; key < FEW; key++) assert_true(has(key));
-  size_t with_negatives = crl_near_weight(near);
-  assert_true(with_negatives - FEW * KIB < MIB / 10 + FEW * KIB);
-  for (unsigned key = 10000; key < 15000; key++) put(key, KIB);
-  size_t negatives = 0;
-  for (unsigned key = 1000; key < 6000; key++) negatives += (size_t)has(key);
-  assert_true(negatives * 200 > MIB / 40);
-}
-
-typedef struct writer {
-  unsigned first;
-  _Atomic int *over;
-} writer;
-
-static void *write_on(void *arg) {
-  writer *w = arg;
-  for (unsigned key = w->first; !atomic_load(w->over); key++) {
-    put(w->first + key % 3000, 1 + key % 3000);
-    if (key % 7 == 0) crl_near_drop(near, hash_of(w->first + key % 1000));
-    has(w->first + key % 500);
+static void *crowd_run(void *arg) {
+  crowd *me = arg;
+  uint64_t dice = me->number;
+  for (size_t i = 0; i < TURNS; i++) {
+    dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    const char *key = numbered("k", (size_t)(dice >> 40) % 1000);
+    size_t what = (size_t)(dice >> 33) % 64;
+    if (what == 0) crl_near_drop(me->near, hash_of(key));
+    else if (what < 16) put_copy(me->near, key, what < 4 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, 'c', 1 + what * 500, 0, ticket(me->near, key));
+    else if (what == 16 && i % 100 == 0) crl_near_clear(me->near);
+    else if (strchr("c-", got(me->near, key)) == NULL) atomic_store(me->wrong, 1);
+    if (crl_near_weight(me->near) > me->most) atomic_store(me->wrong, 1);
   }
   return NULL;
 }
 
-static void many_writers_stay_within_the_budget(void **state) {
+static void a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind(void **state) {
   (void)state;
-  _Atomic int over = 0;
-  pthread_t threads[4];
-  writer writers[4];
-  for (unsigned i = 0; i < 4; i++) {
-    writers[i] = (writer){i * 2000, &over};
-    assert_int_equal(pthread_create(&threads[i], NULL, write_on, &writers[i]), 0);
-  }
-  for (int i = 0; i < 20000; i++) {
-    size_t weight = crl_near_weight(near);
-    if (weight > MIB + 4 * 4 * KIB) fail_msg("%zu bytes", weight);
-  }
-  atomic_store(&over, 1);
-  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-  assert_true(crl_near_weight(near) <= MIB);
-}
-
-/* ---- who goes -------------------------------------------------------------------------------------------- */
-
-/* A hundred keys that were hit stand a scan of ten times the budget. */
-static void a_scan_does_not_flush_what_is_hit(void **state) {
-  (void)state;
-  enum { HOT = 100 };
-  for (unsigned key = 0; key < HOT; key++) {
-    assert_int_equal(put(key, KIB), 1);
-    for (int i = 0; i < 3; i++) assert_true(has(key));
-  }
-  for (unsigned key = 1000; key < 1000 + 10 * KIB; key++) {
-    put(key, KIB);
-    if (key % 500 == 0)
-      for (unsigned hot = 0; hot < HOT; hot++) has(hot);
-  }
-  unsigned left = 0;
-  for (unsigned key = 0; key < HOT; key++) left += (unsigned)has(key);
-  assert_true(left > HOT * 9 / 10);
-}
-
-/* Seen once, gone, and seen again soon: now it is of the main queue, and stands a scan that it didn't stand before. */
-static void what_comes_back_soon_is_kept_longer(void **state) {
-  (void)state;
-  enum { BACK = 50 };
-  unsigned next = 10000, first = 0, second = 0;
-  for (unsigned key = 20000; key < 20000 + KIB; key++) {
-    put(key, KIB); /* fills the main queue too: what has hits goes there */
-    has(key);
-    has(key);
-  }
-  for (unsigned key = 0; key < BACK; key++) put(key, KIB);
-  for (int i = 0; i < 300; i++) put(next++, KIB);
-  for (unsigned key = 0; key < BACK; key++) first += (unsigned)has(key);
-  for (unsigned key = 0; key < BACK; key++) put(key, KIB);
-  for (int i = 0; i < 300; i++) put(next++, KIB);
-  for (unsigned key = 0; key < BACK; key++) second += (unsigned)has(key);
-  if (second <= first + BACK / 4) fail_msg("%u of %u stood the first scan, %u the second", first, BACK, second);
-}
-
-/* ---- memory ---------------------------------------------------------------------------------------------- */
-
-static void without_memory_nothing_is_kept_and_nothing_breaks(void **state) {
-  (void)state;
-  for (long after = 0; after < 200; after++) {
-    crl_alloc_countdown = after;
-    crl_near *other = crl_near_new(64 * KIB, 1);
-    crl_alloc_countdown = -1;
-    if (other != NULL) crl_near_free(other);
-  }
-  for (unsigned key = 0; key < 400; key++) {
-    crl_near_copy copy = copy_of(CRL_KIND_VALUE, 10, 'a');
-    crl_alloc_countdown = key % 2;
-    int kept = crl_near_put(near, hash_of(key), &key, sizeof key, &copy, crl_near_ticket(near, hash_of(key)));
-    crl_alloc_countdown = -1;
-    assert_int_equal(kept, key % 2); /* the table may fail to grow: longer chains serve as well */
-    crl_near_copy_clean(&copy);
-    assert_int_equal(has(key), kept);
+  static const int64_t budgets[] = {MOST, 2 << 20};
+  for (size_t b = 0; b < 2; b++) {
+    atomic_int wrong = 0;
+    pthread_t threads[THREADS];
+    crowd crowds[THREADS];
+    crl_near *near = near_of(budgets[b]);
+    for (size_t i = 0; i < THREADS; i++) {
+      crowds[i] = (crowd){.near = near, .number = i, .most = (size_t)budgets[b], .wrong = &wrong};
+      assert_int_equal(pthread_create(&threads[i], NULL, crowd_run, &crowds[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    assert_false(wrong);
+    assert_true(crl_near_count(near) > 0);
+    for (size_t i = 0; i < 1000; i++) crl_near_drop(near, hash_of(numbered("k", i)));
+    assert_int_equal(crl_near_count(near), 0);
+    assert_int_equal(crl_near_weight(near), 0);
+    crl_near_free(near);
   }
 }
-
-#define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      T(what_is_put_is_got_again_and_can_be_replaced), T(keys_of_one_hash_are_told_apart_and_dropped_together), T(what_is_over_is_forgotten),
-      T(a_look_that_was_overtaken_leaves_nothing), T(nothing_outdated_stays_behind_a_drop), T(bytes_stay_within_the_budget),
-      T(a_copy_above_a_tenth_is_refused_and_takes_the_place_of_none), T(negatives_and_values_never_evict_each_other),
-      T(many_writers_stay_within_the_budget), T(a_scan_does_not_flush_what_is_hit), T(what_comes_back_soon_is_kept_longer),
-      T(without_memory_nothing_is_kept_and_nothing_breaks),
+      cmocka_unit_test(a_copy_that_was_put_is_found_with_all_that_is_told_of_it),
+      cmocka_unit_test(a_key_is_its_bytes_and_not_its_hash),
+      cmocka_unit_test(nothing_is_written_when_nothing_is_found),
+      cmocka_unit_test(a_put_takes_the_place_of_what_there_is),
+      cmocka_unit_test(a_value_takes_the_place_of_a_negative_and_the_other_way_round),
+      cmocka_unit_test(a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then),
+      cmocka_unit_test(a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed),
+      cmocka_unit_test(the_table_grows_with_its_keys),
+      cmocka_unit_test(a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhead),
+      cmocka_unit_test(the_budget_is_never_exceeded_by_copies_of_any_size_and_kind),
+      cmocka_unit_test(a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes),
+      cmocka_unit_test(without_a_budget_nothing_is_kept),
+      cmocka_unit_test(it_is_filled_before_anybody_leaves),
+      cmocka_unit_test(those_who_came_once_and_were_never_asked_for_leave_first),
+      cmocka_unit_test(of_those_that_were_never_asked_for_the_oldest_leaves),
+      cmocka_unit_test(one_hit_is_not_enough_to_stay),
+      cmocka_unit_test(a_long_scan_does_not_flush_those_that_are_hot),
+      cmocka_unit_test(those_that_are_no_longer_hot_leave_in_the_end),
+      cmocka_unit_test(the_queues_are_weighed_right_after_copies_were_renewed_with_other_sizes),
+      cmocka_unit_test(one_that_left_lately_comes_back_to_stay),
+      cmocka_unit_test(those_that_left_long_ago_come_back_as_newcomers),
+      cmocka_unit_test(what_takes_the_place_of_a_popular_one_is_as_popular),
+      cmocka_unit_test(one_that_was_dropped_before_it_was_popular_comes_back_as_a_newcomer),
+      cmocka_unit_test(a_renewed_copy_keeps_its_marks),
+      cmocka_unit_test(one_whose_lives_are_over_leaves_however_often_it_was_asked_for),
+      cmocka_unit_test(one_put_of_a_tenth_makes_the_room_it_needs),
+      cmocka_unit_test(negatives_take_a_tenth_and_evict_each_other_but_never_values),
+      cmocka_unit_test(values_never_evict_negatives),
+      cmocka_unit_test(a_value_that_was_a_negative_is_no_longer_evicted_by_negatives),
+      cmocka_unit_test(a_negative_that_is_asked_for_stays_longer_than_one_that_is_not),
+      cmocka_unit_test(a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not),
+      cmocka_unit_test(a_refused_put_makes_nobody_leave),
+      cmocka_unit_test(a_drop_while_a_put_makes_room_for_itself_refuses_it),
+      cmocka_unit_test(a_drop_leaves_most_tickets_of_other_keys_good),
+      cmocka_unit_test(a_drop_forgets_all_keys_of_its_hash_and_no_other),
+      cmocka_unit_test(a_drop_leaves_the_neighbours_of_its_hash),
+      cmocka_unit_test(of_keys_that_were_made_to_share_a_hash_only_a_few_stay),
+      cmocka_unit_test(a_clear_forgets_all_and_voids_all_tickets),
+      cmocka_unit_test(a_near_tier_is_made_whole_or_not_at_all),
+      cmocka_unit_test(a_put_without_memory_is_refused_and_leaves_all_in_order),
+      cmocka_unit_test(a_put_without_memory_forgets_what_it_would_have_replaced),
+      cmocka_unit_test(a_table_that_could_not_grow_finds_all_the_same),
+      cmocka_unit_test(what_a_look_brings_back_after_a_drop_is_never_found),
+      cmocka_unit_test(a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
