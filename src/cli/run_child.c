@@ -105,9 +105,9 @@ static void become(const run *r, char *const argv[], int out, int err, int repor
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(CLI_FAILED);
   int null = open("/dev/null", O_RDONLY);
-  if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0 &&
-      lend(r, &report)) {
-    if (null > STDERR_FILENO) (void)close(null);
+  bool ready = null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0;
+  if (ready && null > STDERR_FILENO) (void)close(null); /* before its number may become the lent file's */
+  if (ready && lend(r, &report)) {
     (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
     (void)execvp(argv[0], argv);
   }
