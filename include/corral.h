@@ -191,7 +191,7 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
   X(lease_ms, "ms", 2000, 50, 3600000, "Length of the lease; extended every third of it while compute runs.")   \
   X(compute_ms, "ms", 30000, 10, 86400000, "Longest compute: then its lease is given up, its result fenced.")   \
   X(wait_ms, "ms", 5000, 1, 86400000, "The call's deadline: how long it may wait for somebody else's compute.") \
-  X(poll_ms, "ms", 5, 1, 60000, "First pause between a waiter's looks; doubles, with full jitter.")             \
+  X(poll_ms, "ms", 5, 1, 60000, "A waiter's pause once a rebuild is due; grows, with full jitter.")             \
   X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")                                \
   X(when_away, "choice", 1, 1, 3, "While the store is away: 1 compute, 2 what this process holds, 3 an error.") \
   X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.") \

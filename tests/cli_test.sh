@@ -15,7 +15,7 @@ failed=0
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
 export TMPDIR CORRAL_STORE
-unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE
+unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OLD_FD
 
 # check SENTENCE COMMAND...: the case passes when the command succeeds.
 check() {
@@ -144,6 +144,170 @@ forced() {
     status 0 "$CORRAL" run --key force --force -- sh -c 'echo run >>force.runs' && lines 2 force.runs
 }
 check "--force runs the command again" forced
+
+# ---- deadlines ----
+
+mkfifo own.gate
+own_at_deadline() {
+  "$CORRAL" run --key own -- sh -c 'echo run >own.runs; read go <own.gate; echo theirs' >own.out 2>/dev/null &
+  await lines 1 own.runs && status 0 "$CORRAL" run --key own --wait 50ms --at-deadline compute -- echo mine && [ "$(cat out)" = mine ]
+  got=$?
+  echo go >own.gate
+  wait
+  [ $got -eq 0 ] && [ "$(cat own.out)" = theirs ] && status 0 "$CORRAL" run --key own -- echo never && [ "$(cat out)" = theirs ]
+}
+check "--at-deadline compute runs it beside the one that is waited for, and only that one's result is kept" own_at_deadline
+
+mkfifo soft.gate
+soft() {
+  status 0 "$CORRAL" run --key soft --ttl 1h --stale-if-error 1h -- echo old && status 0 "$CORRAL" expire soft
+  "$CORRAL" run --key soft --ttl 1h -- sh -c 'echo run >soft.runs; read go <soft.gate; echo new' >soft.out 2>/dev/null &
+  await lines 1 soft.runs && status 0 "$CORRAL" run --key soft --stale-if-error 1h --soft 50ms -- echo never && [ "$(cat out)" = old ]
+  got=$?
+  echo go >soft.gate
+  wait
+  [ $got -eq 0 ] && [ "$(cat soft.out)" = new ]
+}
+check "--soft takes a result that serves on errors only, before --wait ends" soft
+
+if_error() {
+  status 0 "$CORRAL" run --key sie --ttl 1h --stale-if-error 1h -- echo good && status 0 "$CORRAL" expire sie &&
+    status 0 "$CORRAL" run --key sie --stale-if-error 1h -- false && [ "$(cat out)" = good ]
+}
+check "--stale-if-error serves an old result when the command fails" if_error
+
+# ---- what a run says of its result ----
+
+# kept KEY TEXT: a run of that key is answered TEXT, from the store.
+kept() { status 0 "$CORRAL" run --key "$1" --ttl 1h --stale 1h -- echo again && [ "$(cat out)" = "$2" ]; }
+
+tagged() {
+  status 0 "$CORRAL" run --key t1 --tag news --ttl 1h -- echo one && status 0 "$CORRAL" run --key t2 --tag de --tag news --ttl 1h -- echo two &&
+    status 0 "$CORRAL" run --key t3 --tag de --ttl 1h -- echo three && kept t1 one && kept t2 two &&
+    status 0 "$CORRAL" invalidate --tag news && kept t1 again && kept t2 again && kept t3 three
+}
+check "invalidate --tag voids all results with that tag, and no others" tagged
+
+tag_and_key() {
+  status 0 "$CORRAL" run --key t4 --tag x --ttl 1h -- echo four && status 0 "$CORRAL" run --key t5 --tag y --ttl 1h -- echo five &&
+    status 0 "$CORRAL" set t6 six && status 0 "$CORRAL" invalidate --tag x t6 --tag y && kept t4 again && kept t5 again && status 1 "$CORRAL" get t6
+}
+check "tags and keys are invalidated in one call" tag_and_key
+
+mkfifo during.gate
+tagged_meanwhile() {
+  "$CORRAL" run --key during --tag during --ttl 1h -- sh -c 'echo run >during.runs; read go <during.gate; echo early' >during.out 2>/dev/null &
+  await lines 1 during.runs && status 0 "$CORRAL" invalidate --tag during
+  echo go >during.gate
+  wait
+  [ "$(cat during.out)" = early ] && kept during again
+}
+check "a run under way whose tag is invalidated is answered to its caller and not kept" tagged_meanwhile
+
+tagged_failure() {
+  status 1 "$CORRAL" run --key tf --tag tf --cache-failures 1h -- false && status 1 "$CORRAL" run --key tf -- echo never &&
+    status 0 "$CORRAL" invalidate --tag tf && kept tf again
+}
+check "a kept failure goes with its tag as well" tagged_failure
+
+tag_expired() {
+  status 0 "$CORRAL" run --key te --tag te --ttl 1h --stale 1h -- echo old && status 0 "$CORRAL" expire --tag te &&
+    status 0 "$CORRAL" run --key te --tag te --ttl 1h --stale 1h -- false && [ "$(cat out)" = old ] && grep -q 'serving the result' err &&
+    status 0 "$CORRAL" invalidate te && kept te again
+}
+check "expire --tag ends fresh lives and leaves the grace" tag_expired
+
+all() {
+  export CORRAL_NAMESPACE=all
+  status 0 "$CORRAL" --generation run --key a1 --ttl 1h -- echo one && status 0 "$CORRAL" --generation run --key a2 --ttl 1h --stale 1h -- echo two &&
+    status 0 "$CORRAL" --generation run --key a1 -- echo again && [ "$(cat out)" = one ] &&
+    status 0 "$CORRAL" --generation expire --all && status 0 "$CORRAL" --generation run --key a2 --ttl 1h --stale 1h -- false && [ "$(cat out)" = two ] &&
+    status 0 env CORRAL_GENERATION=1 "$CORRAL" invalidate --all && status 0 "$CORRAL" --generation run --key a1 -- echo again && [ "$(cat out)" = again ] &&
+    status 1 "$CORRAL" --generation run --key a2 --ttl 1h -- false
+  got=$?
+  unset CORRAL_NAMESPACE
+  return $got
+}
+check "expire --all and invalidate --all reach every value of a namespace with --generation" all
+
+cat >page <<'END'
+#!/bin/sh
+echo run >>page.runs
+if [ -n "${CORRAL_OLD_FD:-}" ]; then
+  cat <&"$CORRAL_OLD_FD" >page.old
+  "$CORRAL" run --key inner.$$ --unmodified-exit 4 -- sh -c 'echo "${CORRAL_OLD_FD-none}"' >page.inner
+  [ "$(cat page.state)" = same ] && { echo not this; exit 4; }
+fi
+echo "page $(wc -l <page.runs)"
+END
+chmod +x page
+unmodified() {
+  "$CORRAL" run --key page --ttl 1h --stale 1h --tag page --value-version 5 --unmodified-exit 4 -- ./page >out 3<page 4<page 5<page
+}
+page_is() { [ "$(cat out)" = "$1" ]; }
+not_modified() {
+  export CORRAL
+  echo same >page.state
+  unmodified && page_is "page 1" && status 0 "$CORRAL" expire page && unmodified && page_is "page 1" && [ "$(cat page.old page.inner)" = "page 1
+none" ] && lines 2 page.runs && status 0 "$CORRAL" inspect page && grep -q '^state *fresh' out && grep -q '^version *5' out &&
+    kept page "page 1" && echo new >page.state && status 0 "$CORRAL" expire --tag page && unmodified && page_is "page 3" && [ "$(cat page.old)" = "page 1" ]
+}
+check "a command that gets the old result may say that it still holds, and its life begins anew" not_modified
+
+nothing_old() {
+  status 4 "$CORRAL" run --key nothing.old --unmodified-exit 4 -- sh -c 'echo "${CORRAL_OLD_FD-none}"; exit 4' && [ "$(cat out)" = none ] &&
+    status 3 "$CORRAL" run --key failed.old --cache-failures 1h --unmodified-exit 4 -- sh -c 'exit 3' && status 0 "$CORRAL" expire failed.old &&
+    status 0 "$CORRAL" run --key failed.old --unmodified-exit 4 -- sh -c 'echo "${CORRAL_OLD_FD-none}"' && [ "$(cat out)" = none ]
+}
+check "without an old good result that is a failure like any other" nothing_old
+
+large_old() {
+  status 0 "$CORRAL" run --key large.old --ttl 1h --stale 1h --compress 1k -- cat noise.bin && status 0 "$CORRAL" expire large.old &&
+    status 0 "$CORRAL" run --key large.old --ttl 1h --stale 1h --unmodified-exit 4 -- sh -c 'cmp - noise.bin <&$CORRAL_OLD_FD && exit 4' && cmp -s out noise.bin
+}
+check "an old result of any size is handed over and served byte for byte" large_old
+
+mkfifo pass.gate
+pass() {
+  status 9 "$CORRAL" run --key pass --pass-exit 9 -- sh -c 'echo mine; exit 9' && [ "$(cat out)" = mine ] && status 0 "$CORRAL" inspect pass &&
+    grep -q '^state *pass' out || return 1
+  for i in 1 2; do
+    "$CORRAL" run --key pass --pass-exit 9 -- sh -c 'echo run >>pass.runs; read go <pass.gate; echo "own $0"; exit 9' $i >pass.$i.out 2>/dev/null &
+  done
+  await lines 2 pass.runs && echo go >pass.gate
+  wait
+  [ "$(cat pass.1.out pass.2.out)" = "own 1
+own 2" ]
+}
+check "--pass-exit keeps a result for its caller, and lets the others run in parallel" pass
+
+mkfifo passing.gate
+pass_while_waiting() {
+  "$CORRAL" run --key passing --pass-exit 9 -- sh -c 'echo run >passing.runs; read go <passing.gate; echo first; exit 9' >passing.1.out 2>/dev/null &
+  await lines 1 passing.runs
+  "$CORRAL" -v run --key passing --pass-exit 9 -- sh -c 'echo second; exit 9' >passing.2.out 2>passing.2.err &
+  await waiting 1 passing && echo go >passing.gate
+  wait
+  [ "$(cat passing.1.out passing.2.out)" = "first
+second" ]
+}
+check "who waited for such a run makes his own" pass_while_waiting
+
+compressed() {
+  status 0 "$CORRAL" run --key zip --compress 64k --ttl 1h -- head -c 300000 /dev/zero && status 0 "$CORRAL" run --key zip -- echo never &&
+    [ "$(wc -c <out)" -eq 300000 ] && [ "$(tr -d '\0' <out | wc -c)" -eq 0 ] && status 0 "$CORRAL" inspect zip && grep -q '^size *300028 bytes ([0-9]\{1,4\} as stored)' out &&
+    status 0 "$CORRAL" run --key unzip --compress 1m --ttl 1h -- head -c 300000 /dev/zero && status 0 "$CORRAL" inspect unzip &&
+    grep -q '^size *300028 bytes (300[0-9]* as stored)' out
+}
+check "--compress stores what is large enough in less room" compressed
+
+versions() {
+  status 0 "$CORRAL" run --key version --ttl 1h --stale 1h --value-version 7 -- echo seven && status 0 "$CORRAL" inspect version && grep -q '^version *7$' out &&
+    status 0 "$CORRAL" --json inspect version && grep -q '"version":7,' out && status 0 "$CORRAL" expire version &&
+    status 0 "$CORRAL" -v run --key version --ttl 1h --stale 1h --value-version 6 -- echo six && [ "$(cat out)" = six ] &&
+    grep -q 'not kept: what is stored has a later version' err && kept version seven
+}
+check "a result never replaces one of a later --value-version" versions
 
 # ---- ends that leave no result ----
 
@@ -416,6 +580,22 @@ check "an unknown --away is refused" refuses "run or fail is" run --away maybe -
 check "--fleet-max out of range is refused" refuses "1 to 256" run --fleet-max 0 -- true
 check "--origin alone is refused" refuses "give that too" run --origin db -- true
 check "a missing command is reported" refuses "no command given" run --ttl 5s
+check "an unknown --at-deadline is refused" refuses "error or compute is" run --at-deadline never -- true
+check "--soft without a result to take is refused" refuses "give --stale-if-error" run --soft 1s --stale 1h -- true
+check "a size that is none is refused" refuses "'4x' is not accepted: a size of 1 to 536870912 bytes" run --compress 4x -- true
+check "a size out of range is refused" refuses "'1g' is not accepted" run --compress 1g -- true
+check "an empty tag is refused" refuses "1 to 200 are" run --tag "" -- true
+check "a long tag is refused" refuses "a tag of 201 bytes is not accepted" run --tag "$(printf '%0201d' 0)" -- true
+check "a tag too many is refused" refuses "at most 16" run $(seq -f '--tag %g' 17) -- true
+check "a tag that the library refuses is named" refuses "--tag 0000" invalidate --tag "$(printf '%0201d' 0)"
+check "a version that is none is refused" refuses "a whole number, 1 to" run --value-version 1.2 -- true
+check "--pass-exit 0 is refused" refuses "1 to 255" run --pass-exit 0 -- true
+check "--unmodified-exit out of range is refused" refuses "1 to 255" run --unmodified-exit 256 -- true
+check "one exit status can't say two things" refuses "are both 4" run --unmodified-exit 4 --pass-exit 4 -- true
+check "--all without --generation is refused" refuses "generation" invalidate --all
+check "expire --all as well" refuses "generation" expire --all
+check "--all and a key exclude each other" refuses "can't be combined" --generation invalidate --all k
+check "invalidate of nothing is refused" refuses "no KEY given, nor --tag or --all" invalidate
 check "--key and --env exclude each other" refuses "can't be combined with --env" run --key k --env A -- true
 check "a missing key is reported" refuses "no KEY given" get
 check "an argument too many is named" refuses "'b' is one argument too many" get a b
@@ -432,7 +612,7 @@ no_store() { status 0 "$CORRAL" --store "lmdb:/proc/no/store" run --key away -- 
 check "the command runs when the store can't be opened" no_store
 
 helps() {
-  for sub in "" run get set invalidate expire inspect storm; do
+  for sub in "" run get set invalidate expire inspect explain storm; do
     status 0 "$CORRAL" $sub --help && awk 'length > 80 {bad = 1} END {exit bad || NR > 24}' out || return 1
   done
 }

@@ -36,6 +36,7 @@ typedef struct cli_globals {
   const char *name_space; /* NULL for none */
   bool store_given;       /* --store or CORRAL_STORE, not the default */
   bool no_host_lock;      /* the ladder begins at the store */
+  bool generation;        /* values can be invalidated all at once */
   bool json;
   bool quiet;
   bool verbose;
@@ -69,6 +70,8 @@ int cli_option(const cli_grammar *grammar, int argc, char **argv);
 bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
 /* A whole number within least..most. */
 bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
+/* "4096", "64k", "1m" or "1g" into bytes within least..most. */
+bool cli_size(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
 /* A decimal number within least..most. */
 bool cli_real(const char *what, const char *text, double least, double most, double *ret);
 /* Milliseconds as an option would be written ("90s"), or with a fraction where it has one ("1.25s"). */
@@ -88,8 +91,8 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- the rest ---- */
 
-/* Opens the corral of the global options and of *more, whose store, namespace, hook and host_lock are set here, with events on
- * stderr when verbose. Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
+/* Opens the corral of the global options and of *more, whose store, namespace, hook, host_lock and generation are set here, with events
+ * on stderr when verbose. Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
 /* All of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_TTL, OPT_STALE };
+enum { OPT_HELP = 256, OPT_TTL, OPT_STALE, OPT_TAG, OPT_ALL };
 
 enum { READ_STEP = 65536 };
 
@@ -19,8 +19,8 @@ static const size_t most_value = 536870912;
 
 static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
 
-/* Options of a subcommand that has none of its own; -1 to go on, else the exit status. */
-static int parse_plain(const char *name, int argc, char **argv, int least, int most) {
+/* The command line of a subcommand that takes one KEY and no options; -1 to go on, else the exit status. */
+static int parse_plain(const char *name, int argc, char **argv) {
   const cli_grammar grammar = {name, ":", no_options};
   int got = cli_option(&grammar, argc, argv);
   if (got == OPT_HELP) {
@@ -28,10 +28,9 @@ static int parse_plain(const char *name, int argc, char **argv, int least, int m
     return cli_finish(CLI_OK);
   }
   if (got != -1) return CLI_FAILED;
-  int keys = argc - optind;
-  if (keys < least) return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
-  if (keys > most)
-    return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name, argv[optind + most]);
+  if (argc - optind < 1) return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
+  if (argc - optind > 1)
+    return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name, argv[optind + 1]);
   return -1;
 }
 
@@ -48,7 +47,7 @@ static int get(corral *c, const char *key) {
 }
 
 int cli_get(const cli_globals *cli, int argc, char **argv) {
-  int status = parse_plain("get", argc, argv, 1, 1);
+  int status = parse_plain("get", argc, argv);
   corral *c = NULL;
   if (status >= 0) return status;
   if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
@@ -152,33 +151,92 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
 
 /* ---- invalidate, expire ---------------------------------------------------------------------------------- */
 
-typedef int key_function(corral *c, const void *key, size_t key_len, corral_error *error);
+/* What to do, to a key, to all values of a tag, to all. */
+typedef struct change {
+  const char *name;
+  int (*key)(corral *c, const void *key, size_t key_len, corral_error *error);
+  int (*tag)(corral *c, const void *tag, size_t len, corral_error *error);
+  int (*all)(corral *c, corral_error *error);
+} change;
+
+/* To what. */
+typedef struct targets {
+  bool all;
+  const char **tags;
+  size_t tag_count;
+  char *const *keys;
+} targets;
+
+/* Says why a tag, or all (NULL), failed; true when it didn't. */
+static bool went_well(const char *tag, int status, const corral_error *error) {
+  char text[CLI_KEY_TEXT] = "";
+  if (status == CORRAL_OK) return true;
+  if (tag != NULL) (void)cli_key_text(text, tag, strlen(tag));
+  cli_say("%s%s: %s", tag != NULL ? "--tag " : "--all", text, error->text[0] != '\0' ? error->text : corral_status_text(status));
+  return false;
+}
 
 /* Goes on after a failure, so that one bad key doesn't keep the others. */
-static int each_key(const cli_globals *cli, const char *name, int argc, char **argv, key_function *call) {
-  int exit_status = parse_plain(name, argc, argv, 1, argc);
-  corral *c = NULL;
-  if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
-  exit_status = CLI_OK;
-  for (int i = optind; i < argc; i++) {
-    corral_error error = {0};
-    int status = call(c, argv[i], strlen(argv[i]), &error);
-    if (status != CORRAL_OK) {
-      (void)cli_report(argv[i], strlen(argv[i]), status, &error);
-      exit_status = CLI_FAILED;
+static int perform(corral *c, const change *what, const targets *to) {
+  int exit_status = CLI_OK;
+  corral_error error = {0};
+  if (to->all && !went_well(NULL, what->all(c, &error), &error)) exit_status = CLI_FAILED;
+  for (size_t i = 0; i < to->tag_count; i++) {
+    error = (corral_error){0};
+    if (!went_well(to->tags[i], what->tag(c, to->tags[i], strlen(to->tags[i]), &error), &error)) exit_status = CLI_FAILED;
+  }
+  for (char *const *key = to->keys; *key != NULL; key++) {
+    error = (corral_error){0};
+    int status = what->key(c, *key, strlen(*key), &error);
+    if (status == CORRAL_OK) continue;
+    (void)cli_report(*key, strlen(*key), status, &error);
+    exit_status = CLI_FAILED;
+  }
+  return exit_status;
+}
+
+/* -1 to go on, else the exit status. `to->tags` has room for all of argv. */
+static int parse_targets(const char *name, int argc, char **argv, targets *to) {
+  static const struct option longs[] = {
+      {"tag", required_argument, NULL, OPT_TAG}, {"all", no_argument, NULL, OPT_ALL}, {"help", no_argument, NULL, OPT_HELP}, {0}};
+  const cli_grammar grammar = {name, ":", longs};
+  for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
+    switch (option) {
+      case OPT_TAG: to->tags[to->tag_count++] = optarg; break;
+      case OPT_ALL: to->all = true; break;
+      case OPT_HELP: (void)fputs(cli_help(name), stdout); return cli_finish(CLI_OK);
+      default: return CLI_FAILED;
     }
   }
-  corral_close(c);
+  to->keys = argv + optind;
+  bool some = to->tag_count > 0 || *to->keys != NULL;
+  if (to->all && some) return cli_fail("%s: --all is every key and tag: it can't be combined with another", name);
+  if (!to->all && !some) return cli_fail("%s: no KEY given, nor --tag or --all: corral %s --help shows the usage", name, name);
+  return -1;
+}
+
+static int change_all_of(const cli_globals *cli, const change *what, int argc, char **argv) {
+  targets to = {.tags = calloc((size_t)argc, sizeof *to.tags)};
+  corral *c = NULL;
+  if (to.tags == NULL) return cli_fail("%s: out of memory", what->name);
+  int exit_status = parse_targets(what->name, argc, argv, &to);
+  if (exit_status < 0) {
+    bool open = cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c);
+    exit_status = open ? perform(c, what, &to) : CLI_FAILED;
+    corral_close(c);
+  }
+  free(to.tags);
   return exit_status;
 }
 
 int cli_invalidate(const cli_globals *cli, int argc, char **argv) {
-  return each_key(cli, "invalidate", argc, argv, corral_invalidate);
+  static const change what = {"invalidate", corral_invalidate, corral_invalidate_tag, corral_invalidate_all};
+  return change_all_of(cli, &what, argc, argv);
 }
 
 int cli_expire(const cli_globals *cli, int argc, char **argv) {
-  return each_key(cli, "expire", argc, argv, corral_expire);
+  static const change what = {"expire", corral_expire, corral_expire_tag, corral_expire_all};
+  return change_all_of(cli, &what, argc, argv);
 }
 
 /* ---- inspect --------------------------------------------------------------------------------------------- */
@@ -202,6 +260,7 @@ static void inspect_json(const char *key, const corral_inspection *i) {
   json_number("left_ms", i->left_ms);
   json_number("cost_ms", i->cost_ms);
   json_number("created_ms", i->created_ms);
+  (void)printf(",\"version\":%llu", (unsigned long long)i->version);
   json_pair("holder", i->holder);
   json_number("lease_left_ms", i->lease_left_ms);
   json_number("failures", i->failures);
@@ -240,6 +299,10 @@ static void inspect_value(const corral_inspection *i) {
   row_grace("sie", i->sie_ms);
   row_ms("forgotten", i->left_ms);
   row_ms("cost", i->cost_ms);
+  if (i->version != 0)
+    (void)printf("%-10s %llu\n", "version", (unsigned long long)i->version);
+  else
+    row("version", "none");
 }
 
 static void inspect_table(const char *key, const corral_inspection *i) {
@@ -261,7 +324,7 @@ static void inspect_table(const char *key, const corral_inspection *i) {
 }
 
 int cli_inspect(const cli_globals *cli, int argc, char **argv) {
-  int exit_status = parse_plain("inspect", argc, argv, 1, 1);
+  int exit_status = parse_plain("inspect", argc, argv);
   corral *c = NULL;
   if (exit_status >= 0) return exit_status;
   if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;

@@ -21,11 +21,11 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
 
-enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK };
+enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_GENERATION };
 
 static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
-    {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK},
+    {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK}, {"generation", no_argument, NULL, OPT_GENERATION},
     {"json", no_argument, NULL, OPT_JSON},         {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},   {0},
@@ -92,6 +92,7 @@ static int parse(cli_globals *cli, int argc, char **argv) {
       case OPT_STORE: cli->store = optarg; break;
       case OPT_NAMESPACE: cli->name_space = optarg; break;
       case OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
+      case OPT_GENERATION: cli->generation = true; break;
       case OPT_JSON: cli->json = true; break;
       case 'q':
         cli->quiet = true;
@@ -127,6 +128,7 @@ int main(int argc, char **argv) {
       .store = env_text("CORRAL_STORE"),
       .name_space = env_text("CORRAL_NAMESPACE"),
       .no_host_lock = env_switch("CORRAL_NO_HOST_LOCK"),
+      .generation = env_switch("CORRAL_GENERATION"),
       .json = env_switch("CORRAL_JSON"),
       .quiet = env_switch("CORRAL_QUIET"),
       .verbose = env_switch("CORRAL_VERBOSE"),

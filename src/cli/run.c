@@ -4,22 +4,15 @@
  * stdout, then stderr. A run that leaves no such value is told to the others as a failure whose code holds the exit
  * status that each of them answers.
  */
-#include "cli.h"
+#include "run.h"
 #include "run_child.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_KEY, OPT_TTL, OPT_STALE, OPT_WAIT, OPT_LEASE, OPT_COMPUTE, OPT_CACHE_FAILURES, OPT_ENV, OPT_AWAY,
-       OPT_FLEET_MAX, OPT_ORIGIN };
-enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
-
 enum {
-  KEY_ROOM = 65536, /* the library's limit */
   HEADER = 28,      /* bytes before stdout */
   FORMAT = 1,       /* version of the header */
   COPY = 65536,
@@ -30,174 +23,16 @@ enum {
 
 static const char magic[4] = {'C', 'R', 'U', 'N'};
 static const uint64_t most_value = 536870912;
-static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
-
-typedef struct key_text {
-  size_t size; /* may be above KEY_ROOM: then the rest was dropped */
-  char bytes[KEY_ROOM];
-} key_text;
 
 /* One `corral run`. */
 typedef struct run {
   const cli_globals *cli;
-  char **command;
-  key_text key;
-  bool named;          /* --key */
-  const char *context; /* the last option that added to the default key; NULL for none */
-  bool force;
-  int64_t ttl_ms;
-  int64_t stale_ms;
-  int64_t wait_ms;
-  int64_t lease_ms;
-  int64_t limit_ms;
-  int64_t failures_ms;
-  int64_t when_away;
-  int64_t fleet_max; /* 0: no limit */
-  const char *origin;
+  run_options want;
   run_child child;   /* what this process ran; how is RUN_NOT when it didn't */
   corral_fill *fill; /* while the command runs */
+  bool lent;         /* the command got the old result */
 } run;
-
-/* ---- key ------------------------------------------------------------------------------------------------- */
-
-static void key_bytes(key_text *key, const void *data, size_t size) {
-  if (key->size + size <= KEY_ROOM) memcpy(key->bytes + key->size, data, size);
-  key->size += size;
-}
-
-/* An item of the default key: a letter, the text, NUL. No item can look like two. */
-static void key_item(key_text *key, char letter, const char *text) {
-  key_bytes(key, &letter, 1);
-  key_bytes(key, text, strlen(text) + 1);
-}
-
-static void key_env(key_text *key, const char *name) {
-  const char *value = getenv(name);
-  key_item(key, value != NULL ? 'e' : 'u', name);
-  if (value != NULL) key_item(key, '=', value);
-}
-
-static bool key_cwd(key_text *key) {
-  char *folder = getcwd(NULL, 0);
-  if (folder == NULL) {
-    cli_say("run: --cwd: %s", strerror(errno));
-    return false;
-  }
-  key_item(key, 'd', folder);
-  free(folder);
-  return true;
-}
-
-/* A file that isn't there is a state like any other. */
-static bool key_modtime(key_text *key, const char *path) {
-  struct stat st;
-  char text[96] = "absent";
-  if (stat(path, &st) == 0)
-    (void)snprintf(text, sizeof text, "%lld.%09ld %lld", (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
-                   (long long)st.st_size);
-  else if (errno != ENOENT && errno != ENOTDIR) {
-    cli_say("run: --modtime %s: %s", path, strerror(errno));
-    return false;
-  }
-  key_item(key, 'm', path);
-  key_item(key, '@', text);
-  return true;
-}
-
-/* ---- options --------------------------------------------------------------------------------------------- */
-
-static const struct option longs[] = {
-    {"key", required_argument, NULL, OPT_KEY},
-    {"env", required_argument, NULL, OPT_ENV},
-    {"cwd", no_argument, NULL, OPT_CWD},
-    {"modtime", required_argument, NULL, OPT_MODTIME},
-    {"ttl", required_argument, NULL, OPT_TTL},
-    {"stale", required_argument, NULL, OPT_STALE},
-    {"wait", required_argument, NULL, OPT_WAIT},
-    {"compute", required_argument, NULL, OPT_COMPUTE},
-    {"lease", required_argument, NULL, OPT_LEASE},
-    {"cache-failures", required_argument, NULL, OPT_CACHE_FAILURES},
-    {"force", no_argument, NULL, OPT_FORCE},
-    {"away", required_argument, NULL, OPT_AWAY},
-    {"fleet-max", required_argument, NULL, OPT_FLEET_MAX},
-    {"origin", required_argument, NULL, OPT_ORIGIN},
-    {"help", no_argument, NULL, OPT_HELP},
-    {0},
-};
-
-static bool name_key(run *r, const char *text) {
-  r->named = true;
-  r->key.size = 0;
-  key_bytes(&r->key, text, strlen(text));
-  if (r->key.size == 0) cli_say("run: --key: the empty key is not accepted: 1 to %d bytes are", KEY_ROOM);
-  return r->key.size > 0;
-}
-
-/* Options that make the key. Context comes before the command in the key, in the order given. */
-static bool key_option(run *r, int option) {
-  static const char *const names[] = {[OPT_CWD - OPT_CWD] = "--cwd", [OPT_MODTIME - OPT_CWD] = "--modtime"};
-  if (option == OPT_KEY) return name_key(r, optarg);
-  r->context = option == OPT_ENV ? "--env" : names[option - OPT_CWD];
-  if (r->named) return true;
-  if (option == OPT_CWD) return key_cwd(&r->key);
-  if (option == OPT_MODTIME) return key_modtime(&r->key, optarg);
-  key_env(&r->key, optarg);
-  return true;
-}
-
-static bool away(run *r, const char *text) {
-  bool fail = strcmp(text, "fail") == 0;
-  r->when_away = fail ? CORRAL_AWAY_ERROR : CORRAL_AWAY_COMPUTE;
-  if (fail || strcmp(text, "run") == 0) return true;
-  cli_say("run: --away: '%s' is not accepted: run or fail is", text);
-  return false;
-}
-
-static bool set_option(run *r, int option) {
-  switch (option) {
-    case OPT_KEY:
-    case OPT_ENV:
-    case OPT_CWD:
-    case OPT_MODTIME: return key_option(r, option);
-    case OPT_TTL: return cli_duration("run: --ttl", optarg, 1, most_life_ms, &r->ttl_ms);
-    case OPT_STALE: return cli_duration("run: --stale", optarg, 0, most_life_ms, &r->stale_ms);
-    case OPT_WAIT: return cli_duration("run: --wait", optarg, 1, day_ms, &r->wait_ms);
-    case OPT_COMPUTE: return cli_duration("run: --compute", optarg, 10, day_ms, &r->limit_ms);
-    case OPT_LEASE: return cli_duration("run: --lease", optarg, 50, 3600000, &r->lease_ms);
-    case OPT_CACHE_FAILURES: return cli_duration("run: --cache-failures", optarg, 0, day_ms, &r->failures_ms);
-    case OPT_AWAY: return away(r, optarg);
-    case OPT_FLEET_MAX: return cli_count("run: --fleet-max", optarg, 1, 256, &r->fleet_max);
-    case OPT_ORIGIN: r->origin = optarg; return true;
-    case OPT_FORCE: r->force = true; return true;
-    default: return false;
-  }
-}
-
-/* -1 to go on, else the exit status. */
-static int parse(run *r, int argc, char **argv) {
-  const cli_grammar grammar = {"run", "+:", longs};
-  for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
-    if (option == OPT_HELP) {
-      (void)fputs(cli_help("run"), stdout);
-      return cli_finish(CLI_OK);
-    }
-    if (!set_option(r, option)) return CLI_FAILED;
-  }
-  r->command = argv + optind;
-  if (r->command[0] == NULL)
-    return cli_fail("run: no command given: corral run [OPTION]... -- CMD [ARGUMENT]... is accepted");
-  if (r->named && r->context != NULL)
-    return cli_fail("run: --key names the whole key: it can't be combined with %s", r->context);
-  for (char **word = r->command; *word != NULL && !r->named; word++) key_item(&r->key, 'a', *word);
-  if (r->key.size > KEY_ROOM)
-    return cli_fail("run: the key has %zu bytes: at most %d are accepted (--key names a shorter one)", r->key.size,
-                    KEY_ROOM);
-  if (r->origin != NULL && r->fleet_max == 0)
-    return cli_fail("run: --origin names what --fleet-max limits: give that too");
-  if (r->wait_ms == 0) r->wait_ms = r->limit_ms;
-  return -1;
-}
 
 /* ---- value ----------------------------------------------------------------------------------------------- */
 
@@ -273,12 +108,12 @@ static int failure_of(const run *r, char *text, size_t size) {
       return CLI_SIGNAL + r->child.number;
     case RUN_NOT_STARTED:
       if (r->child.number == ENOENT)
-        (void)snprintf(text, size, "command not found: %s", r->command[0]);
+        (void)snprintf(text, size, "command not found: %s", r->want.command[0]);
       else
-        (void)snprintf(text, size, "can't execute %s: %s", r->command[0], strerror(r->child.number));
+        (void)snprintf(text, size, "can't execute %s: %s", r->want.command[0], strerror(r->child.number));
       return r->child.number == ENOENT ? CLI_NOCOMMAND : CLI_NOEXEC;
     case RUN_LIMIT:
-      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, r->limit_ms));
+      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, r->want.limit_ms));
       return CLI_DEADLINE;
     case RUN_STOPPED:
       (void)snprintf(text, size, "killed: its lease was lost, or the key invalidated");
@@ -287,18 +122,58 @@ static int failure_of(const run *r, char *text, size_t size) {
   }
 }
 
+/* What the result was made from. A failing command's result has it too: what invalidates a value invalidates that. */
+static bool mark_fill(const run *r, corral_fill *fill) {
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < r->want.tag_count && status == CORRAL_OK; i++)
+    status = corral_fill_tag(fill, r->want.tags[i], strlen(r->want.tags[i]));
+  if (r->want.version > 0) corral_fill_version(fill, (uint64_t)r->want.version);
+  return status == CORRAL_OK;
+}
+
+static bool is_unmodified(const run *r, corral_fill *fill) {
+  return r->lent && r->child.number == r->want.unmodified_exit && corral_fill_not_modified(fill) == CORRAL_OK;
+}
+
 /* A failing command's result lives for itself, unless an older good one can still serve. */
+static bool fails_over(run *r, corral_fill *fill) {
+  char text[96];
+  if (r->child.number == 0) return false;
+  if (!corral_fill_has_stale(fill)) {
+    corral_fill_lives(fill, r->want.failures_ms > 0 ? r->want.failures_ms : CORRAL_OFF, CORRAL_OFF, CORRAL_OFF);
+    return false;
+  }
+  int exit_status = failure_of(r, text, sizeof text);
+  corral_fill_fail(fill, FAIL_CODE + exit_status, text);
+  return true;
+}
+
+/* Exit statuses are from 1 where they mean something: 0 is no option's. */
 static void settle_exit(run *r, corral_fill *fill) {
-  if (r->child.number != 0 && corral_fill_has_stale(fill)) {
-    char text[96];
-    int exit_status = failure_of(r, text, sizeof text);
-    corral_fill_fail(fill, FAIL_CODE + exit_status, text);
+  bool passes = r->child.number != 0 && r->child.number == r->want.pass_exit;
+  if (!mark_fill(r, fill)) {
+    corral_fill_fail(fill, FAIL_CODE + CLI_FAILED, "out of memory");
     return;
   }
-  if (r->child.number != 0)
-    corral_fill_lives(fill, r->failures_ms > 0 ? r->failures_ms : CORRAL_OFF, CORRAL_OFF, CORRAL_OFF);
+  if (is_unmodified(r, fill)) return;
+  if (passes)
+    corral_fill_pass(fill);
+  else if (fails_over(r, fill))
+    return;
   if (!fill_result(fill, &r->child))
     corral_fill_fail(fill, FAIL_CODE + CLI_FAILED, "its output is too large to share (512 MiB)");
+}
+
+/* The old result's standard output, in a file for the command that may find it unchanged; -1 when there is none. */
+static int lend_old(const run *r, const corral_fill *fill) {
+  result old = {0};
+  size_t size = 0;
+  const void *data = corral_fill_old(fill, &size);
+  if (r->want.unmodified_exit == 0 || data == NULL || !take_result(data, size, &old) || old.exit_status != 0) return -1;
+  int fd = run_child_file();
+  if (fd < 0 || (cli_write(fd, old.out, old.out_size) && lseek(fd, 0, SEEK_SET) == 0)) return fd;
+  (void)close(fd);
+  return -1;
 }
 
 /* Dies of `signo` as if it had not been taken. The lease goes with the process: the next in line takes over. */
@@ -317,8 +192,11 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   (void)key_len;
   run_child_close(&r->child);
   r->fill = fill;
-  cli_nest(r->cli, r->key.bytes, r->key.size);
-  run_child_do(&r->child, r->command, r->limit_ms, stop_wanted, r);
+  cli_nest(r->cli, r->want.key.bytes, r->want.key.size);
+  int old = lend_old(r, fill);
+  r->lent = old >= 0;
+  run_child_do(&r->child, r->want.command, old, r->want.limit_ms, stop_wanted, r);
+  if (old >= 0) (void)close(old);
   r->fill = NULL;
   if (r->child.how == RUN_INTERRUPTED) die_of(r->child.number);
   if (r->child.how == RUN_EXITED) {
@@ -348,7 +226,7 @@ static bool copy_spool(int from, int to, uint64_t size) {
 
 static void print_json(const run *r, const char *how, int64_t age_ms, int exit_status, uint64_t out, uint64_t err) {
   (void)fprintf(stderr, "{\"key\":");
-  cli_json_string(stderr, r->key.bytes, r->key.size);
+  cli_json_string(stderr, r->want.key.bytes, r->want.key.size);
   (void)fprintf(stderr,
                 ",\"how\":\"%s\",\"age_ms\":%lld,\"exit_status\":%d,\"stdout_bytes\":%llu,\"stderr_bytes\":%llu}\n",
                 how, (long long)age_ms, exit_status, (unsigned long long)out, (unsigned long long)err);
@@ -365,6 +243,14 @@ static int answer_own(const run *r) {
   return child->number;
 }
 
+static const char *kept_text(const corral_value *value) {
+  switch (corral_value_kept(value)) {
+    case CORRAL_KEPT: return "";
+    case CORRAL_KEPT_OLDER: return ", not kept: what is stored has a later version";
+    default: return ", not kept by the store";
+  }
+}
+
 static void notes(const run *r, const corral_value *value, const result *res) {
   char age[CLI_DURATION_TEXT];
   char text[240];
@@ -378,7 +264,7 @@ static void notes(const run *r, const corral_value *value, const result *res) {
   if (r->cli->verbose)
     cli_say("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s", corral_how_name(how), age,
             res->exit_status, (unsigned long long)res->out_size, (unsigned long long)res->err_size,
-            corral_value_kept(value) == CORRAL_KEPT ? "" : ", not kept by the store");
+            kept_text(value));
   if (r->cli->json) print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
 }
 
@@ -387,7 +273,7 @@ static int answer_value(const run *r, const corral_value *value) {
   char text[CLI_KEY_TEXT];
   if (!take_result(corral_value_data(value), corral_value_size(value), &res))
     return cli_fail("run: %s: what is stored is no result of corral run: use another --key, or --force",
-                    cli_key_text(text, r->key.bytes, r->key.size));
+                    cli_key_text(text, r->want.key.bytes, r->want.key.size));
   if (!cli_write(STDOUT_FILENO, res.out, res.out_size) || !cli_write(STDERR_FILENO, res.err, res.err_size))
     return lost_output();
   notes(r, value, &res);
@@ -398,8 +284,8 @@ static int answer_value(const run *r, const corral_value *value) {
 static int report(const run *r, int status, const corral_error *error) {
   char words[2 * CLI_KEY_TEXT] = "";
   size_t used = 0;
-  if (r->named) return cli_report(r->key.bytes, r->key.size, status, error);
-  for (char **word = r->command; *word != NULL && used < sizeof words - 1; word++) {
+  if (r->want.named) return cli_report(r->want.key.bytes, r->want.key.size, status, error);
+  for (char **word = r->want.command; *word != NULL && used < sizeof words - 1; word++) {
     int n = snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? " " : "", *word);
     used += n > 0 ? (size_t)n : 0;
   }
@@ -424,15 +310,16 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
 static int ask(run *r, corral *c) {
   corral_error error = {0};
   corral_policy *policy =
-      CORRAL_POLICY(.ttl_ms = r->ttl_ms, .swr_ms = r->stale_ms, .sie_ms = r->stale_ms, .wait_ms = r->wait_ms,
-                    .lease_ms = r->lease_ms, .when_away = r->when_away,
-                    .compute_ms = r->limit_ms + LIMIT_SLACK < day_ms ? r->limit_ms + LIMIT_SLACK : day_ms,
-                    .retry_ms = r->failures_ms > 0 ? r->failures_ms : CORRAL_OFF,
-                    .retry_max_ms = r->failures_ms > 0 ? r->failures_ms : 1, .error = &error);
+      CORRAL_POLICY(.ttl_ms = r->want.ttl_ms, .swr_ms = r->want.stale_ms, .sie_ms = r->want.stale_if_error_ms,
+                    .wait_ms = r->want.wait_ms, .soft_ms = r->want.soft_ms, .at_deadline = r->want.at_deadline,
+                    .lease_ms = r->want.lease_ms, .when_away = r->want.when_away,
+                    .compute_ms = r->want.limit_ms + LIMIT_SLACK < day_ms ? r->want.limit_ms + LIMIT_SLACK : day_ms,
+                    .retry_ms = r->want.failures_ms > 0 ? r->want.failures_ms : CORRAL_OFF,
+                    .retry_max_ms = r->want.failures_ms > 0 ? r->want.failures_ms : 1, .error = &error);
   corral_value *value = NULL;
   int status = CORRAL_OK;
   for (int i = 0; i < TAKEOVERS; i++) {
-    status = corral_get_or_compute(c, r->key.bytes, r->key.size, policy, compute, r, &value);
+    status = corral_get_or_compute(c, r->want.key.bytes, r->want.key.size, policy, compute, r, &value);
     if (status == CORRAL_OK || r->child.how != RUN_STOPPED) break;
   }
   if (status != CORRAL_OK) return answer_failure(r, status, &error);
@@ -445,7 +332,7 @@ static int ask(run *r, corral *c) {
 /* A store that is away has nothing to serve: the command runs anyway. */
 static int forced(const run *r, corral *c) {
   corral_error error = {0};
-  int status = corral_invalidate(c, r->key.bytes, r->key.size, &error);
+  int status = corral_invalidate(c, r->want.key.bytes, r->want.key.size, &error);
   if (status == CORRAL_OK || status == CORRAL_EUNAVAILABLE) return CLI_OK;
   return report(r, status, &error);
 }
@@ -458,14 +345,15 @@ static int nested(const run *r) {
 
 int cli_run(const cli_globals *cli, int argc, char **argv) {
   static run r;
-  r = (run){.cli = cli, .ttl_ms = 60000, .limit_ms = 600000, .failures_ms = 1000, .child.spool = {-1, -1}};
+  r = (run){.cli = cli, .child.spool = {-1, -1}};
   corral *c = NULL;
-  int exit_status = parse(&r, argc, argv);
+  int exit_status = run_options_parse(&r.want, argc, argv);
   if (exit_status >= 0) return exit_status;
-  if (cli_nested(cli, r.key.bytes, r.key.size)) return nested(&r);
-  corral_options options = {.size = sizeof options, .fleet_max_computes = r.fleet_max, .origin = r.origin};
+  if (cli_nested(cli, r.want.key.bytes, r.want.key.size)) return nested(&r);
+  corral_options options = {.size = sizeof options, .fleet_max_computes = r.want.fleet_max, .origin = r.want.origin,
+                            .compress_min = r.want.compress};
   if (!cli_open(cli, true, &options, &c)) return CLI_FAILED;
-  exit_status = r.force ? forced(&r, c) : CLI_OK;
+  exit_status = r.want.force ? forced(&r, c) : CLI_OK;
   if (exit_status == CLI_OK) exit_status = ask(&r, c);
   corral_close(c);
   run_child_close(&r.child);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50, MERCY_MS = 1000, CHUNK = 65536, PIPE_ROOM = 1 << 20 };
+enum { TICK_MS = 50, MERCY_MS = 1000, CHUNK = 65536, PIPE_ROOM = 1 << 20, FIRST = 3, LAST = 9 /* descriptors that a shell can name */ };
+
+static const char old_variable[] = "CORRAL_OLD_FD";
 
 /* A run under way. */
 typedef struct run {
@@ -28,6 +31,8 @@ typedef struct run {
   pid_t pid;
   pid_t guard;
   int guard_pipe; /* closed unread: kill the group; one byte: all is well */
+  int lent;       /* a file for the command, or -1 */
+  int lent_as;    /* its number there */
   int signals;
   int stream[2];   /* -1 at its end */
   bool exited;     /* a zombie by now */
@@ -45,8 +50,8 @@ static void close_fd(int *fd) {
   *fd = -1;
 }
 
-/* An unnamed file in TMPDIR, or in memory where no folder takes one. */
-static int open_spool(void) {
+/* In TMPDIR, or in memory where no folder takes one. */
+int run_child_file(void) {
   const char *folder = getenv("TMPDIR");
   if (folder == NULL || folder[0] == '\0') folder = "/tmp";
   int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -55,7 +60,7 @@ static int open_spool(void) {
 
 /* The first bytes make the file: a stream that stays empty has none. */
 static bool spool_write(run_child *child, int i, const char *data, size_t size) {
-  if (child->spool[i] < 0) child->spool[i] = open_spool();
+  if (child->spool[i] < 0) child->spool[i] = run_child_file();
   return child->spool[i] >= 0 && cli_write(child->spool[i], data, size);
 }
 
@@ -65,15 +70,45 @@ void run_child_close(run_child *child) {
 
 /* ---- start ----------------------------------------------------------------------------------------------- */
 
+/* The number under which the command gets a file. A shell can name only those of one digit; one that was handed down to this process is
+ * the command's already. */
+static int number_for(int fd) {
+  for (int number = FIRST; number <= LAST; number++) {
+    int flags = fcntl(number, F_GETFD);
+    if (flags < 0 || (flags & FD_CLOEXEC) != 0) return number;
+  }
+  return fd;
+}
+
+static void name_lent(run *r) {
+  char text[16];
+  if (r->lent >= 0) {
+    r->lent_as = number_for(r->lent);
+    (void)snprintf(text, sizeof text, "%d", r->lent_as);
+    (void)setenv(old_variable, text, 1);
+  } else {
+    (void)unsetenv(old_variable);
+  }
+}
+
+/* In the child. *report makes room. */
+static bool lend(const run *r, int *report) {
+  if (r->lent < 0) return true;
+  *report = fcntl(*report, F_DUPFD_CLOEXEC, LAST + 1);
+  if (r->lent == r->lent_as) return fcntl(r->lent, F_SETFD, 0) == 0;
+  return dup2(r->lent, r->lent_as) >= 0;
+}
+
 /* In the child: never returns. `report` takes errno when exec fails. */
-static void become(char *const argv[], int out, int err, int report, pid_t parent, const sigset_t *mask) {
+static void become(const run *r, char *const argv[], int out, int err, int report, pid_t parent) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(CLI_FAILED);
   int null = open("/dev/null", O_RDONLY);
-  if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0) {
-    if (null > STDERR_FILENO) (void)close(null);
-    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+  bool ready = null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0;
+  if (ready && null > STDERR_FILENO) (void)close(null); /* before its number may become the lent file's */
+  if (ready && lend(r, &report)) {
+    (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
     (void)execvp(argv[0], argv);
   }
   int code = errno;
@@ -141,8 +176,9 @@ static bool start(run *r, char *const argv[]) {
   int code = 0;
   for (int i = 0; i < 3; i++)
     if (pipe2(pipes[i], O_CLOEXEC) != 0) code = errno;
+  name_lent(r);
   if (code == 0) r->pid = fork();
-  if (r->pid == 0 && code == 0) become(argv, pipes[0][1], pipes[1][1], pipes[2][1], parent, &r->old_mask);
+  if (r->pid == 0 && code == 0) become(r, argv, pipes[0][1], pipes[1][1], pipes[2][1], parent);
   if (r->pid < 0 && code == 0) code = errno;
   for (int i = 0; i < 3; i++) close_fd(&pipes[i][1]);
   int exec_error = 0;
@@ -236,8 +272,8 @@ static void reap(run *r) {
   r->child->number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-void run_child_do(run_child *child, char *const argv[], int64_t limit_ms, bool (*should_stop)(void *arg), void *arg) {
-  run r = {.child = child, .pid = -1, .guard = -1, .guard_pipe = -1, .signals = -1, .stream = {-1, -1}};
+void run_child_do(run_child *child, char *const argv[], int lent, int64_t limit_ms, bool (*should_stop)(void *arg), void *arg) {
+  run r = {.child = child, .pid = -1, .lent = lent, .guard = -1, .guard_pipe = -1, .signals = -1, .stream = {-1, -1}};
   *child = (run_child){.how = RUN_NOT, .spool = {-1, -1}};
   r.limit_at = cli_now_ms() + limit_ms;
   bool ready = take_signals(&r);

@@ -29,10 +29,13 @@ typedef struct run_child {
   uint64_t size[2];
 } run_child;
 
+/* An unnamed file, empty, for the caller to close; -1 with errno set. */
+int run_child_file(void);
 /* Runs argv to its end and fills *child, whose spools are to be closed with run_child_close, on any outcome. A run ends
  * when the command has exited and both streams are closed, also by those who inherited them. To kill is SIGTERM for
- * the group, then SIGKILL one second later. */
-void run_child_do(run_child *child, char *const argv[], int64_t limit_ms, bool (*should_stop)(void *arg), void *arg);
+ * the group, then SIGKILL one second later. `lent`: a file
+ * that the command gets as well, open at the number that the variable CORRAL_OLD_FD of its environment says; -1: none, and no such variable. */
+void run_child_do(run_child *child, char *const argv[], int lent, int64_t limit_ms, bool (*should_stop)(void *arg), void *arg);
 void run_child_close(run_child *child);
 
 #endif

@@ -195,6 +195,24 @@ bool cli_count(const char *what, const char *text, int64_t least, int64_t most, 
   return true;
 }
 
+bool cli_size(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
+  static const char units_of_1024[] = "kmg";
+  char *end = NULL;
+  int64_t n = 0;
+  int64_t bytes = 0;
+  bool ok = digits(text, &end, &n);
+  const char *unit = ok && *end != '\0' ? strchr(units_of_1024, *end) : NULL;
+  if (unit != NULL) end++;
+  int64_t times = unit == NULL ? 1 : INT64_C(1024) << (10 * (unit - units_of_1024));
+  if (!ok || *end != '\0' || __builtin_mul_overflow(n, times, &bytes) || bytes < least || bytes > most) {
+    cli_say("%s: '%s' is not accepted: a size of %lld to %lld bytes is, as in 4096, 64k or 1m", what, text, (long long)least,
+            (long long)most);
+    return false;
+  }
+  *ret = bytes;
+  return true;
+}
+
 bool cli_real(const char *what, const char *text, double least, double most, double *ret) {
   char *end = NULL;
   errno = 0;
@@ -247,6 +265,7 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   more->name_space = cli->name_space;
   more->on_event = cli->verbose ? print_event : goes_on && !cli->quiet ? warn_event : NULL;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
+  more->generation = cli->generation ? 1 : CORRAL_OFF;
   int status = corral_open(ret, more, &error);
   if (status != CORRAL_OK)
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status)); /* the URI may have a password */

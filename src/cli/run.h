@@ -1,0 +1,47 @@
+/* run.h: what the files of `corral run` share: what was asked for. */
+#ifndef CORRAL_CLI_RUN_H
+#define CORRAL_CLI_RUN_H
+
+#include "cli.h"
+
+enum {
+  RUN_KEY_ROOM = 65536, /* the library's limits */
+  RUN_TAGS = 16
+};
+
+typedef struct run_key {
+  size_t size; /* may be above RUN_KEY_ROOM: then the rest was dropped */
+  char bytes[RUN_KEY_ROOM];
+} run_key;
+
+/* The options, the command, and the key that they make. 0 and NULL where nothing was given, but for those with a default. */
+typedef struct run_options {
+  char **command;
+  run_key key;
+  bool named;          /* --key */
+  const char *context; /* the last option that added to the default key */
+  bool force;
+  int64_t ttl_ms;
+  int64_t stale_ms;
+  int64_t stale_if_error_ms; /* as stale_ms when not given */
+  int64_t wait_ms;
+  int64_t soft_ms;
+  int64_t at_deadline;
+  int64_t lease_ms;
+  int64_t limit_ms;
+  int64_t failures_ms;
+  int64_t when_away;
+  int64_t fleet_max;
+  const char *origin;
+  const char *tags[RUN_TAGS];
+  size_t tag_count;
+  int64_t version;
+  int64_t compress;
+  int64_t pass_exit;
+  int64_t unmodified_exit;
+} run_options;
+
+/* run_options.c: reads the command line. -1 to go on, else the exit status. */
+int run_options_parse(run_options *o, int argc, char **argv);
+
+#endif
