@@ -211,7 +211,7 @@ static void report(void) {
 
 int main(int argc, char **argv) {
   pthread_barrierattr_t attr;
-  if (argc > 1) rounds = atoi(argv[1]) + 1;
+  if (argc > 1) rounds = (int)strtol(argv[1], NULL, 10) + 1;
   else rounds++;
   if (rounds < 2 || rounds > ROUNDS_MOST) give_up("the number of rounds: 1 to 999");
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
