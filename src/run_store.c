@@ -328,7 +328,7 @@ corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t 
 
 void crl_run_make(crl_run *r, crl_errand *e) {
   int ends_flight = r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE;
-  memset(e, 0, sizeof *e);
+  memset(e, 0, offsetof(crl_errand, mark_key));
   e->count = 1;
   e->limit = limit_of(r, ends_flight);
   switch (r->ask) {
