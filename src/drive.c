@@ -1,4 +1,4 @@
-/* drive.c: performs what a flight asks for. The only caller of plugins and of compute. Decides nothing. */
+/* drive.c: performs what a flight asks for, one key a call. Decides nothing. */
 #include "drive.h"
 
 #include <stdlib.h>

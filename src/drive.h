@@ -1,4 +1,4 @@
-/* drive.h: performs what a flight asks for. The only caller of plugins and of compute. Decides nothing. */
+/* drive.h: performs what flights ask for, of one key or of several at once. The only callers of plugins and of compute. Decide nothing. */
 #ifndef CRL_DRIVE_H
 #define CRL_DRIVE_H
 

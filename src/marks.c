@@ -127,7 +127,8 @@ static int find_near(crl_station *station, const crl_mark_look *a, int64_t near_
   crl_near_copy copy;
   if (station->near == NULL || near_ms <= 0) return 0;
   if (!crl_near_get(station->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
-  int knows = copy.kind == CRL_KIND_MARK && copy.looked + near_ms > now && copy.looked > atomic_load(&station->near_since);
+  int current = near_ms == CRL_NEAR_ANY_AGE || (copy.looked + near_ms > now && copy.looked > atomic_load(&station->near_since));
+  int knows = copy.kind == CRL_KIND_MARK && current;
   if (knows) {
     read_payload(a->mark, copy.bytes->data + copy.offset);
     a->mark->status = CORRAL_OK;

@@ -21,6 +21,8 @@ typedef struct crl_mark {
 
 enum { CRL_MARK_WANTED = 1 };
 
+#define CRL_NEAR_ANY_AGE INT64_MAX
+
 /* Those that somebody looked at. */
 typedef struct crl_marks {
   size_t count, room;
@@ -36,7 +38,7 @@ const crl_mark *crl_marks_find(const crl_marks *marks, const void *name, size_t 
 /* Asks for all that are wanted: the near tier, when what it knows is not older than near_ms (0 or less: not at all), and the store, in one
  * batch, by `deadline`. CORRAL_OK, or the first error. */
 int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error);
-/* The near tier alone: 0 when it doesn't know them all. */
+/* The near tier alone: 0 when it doesn't know them all. With CRL_NEAR_ANY_AGE it may have missed changes: for a store that is away. */
 int crl_marks_near(crl_station *station, crl_marks *marks, int64_t near_ms);
 /* What the marks, all of them read, say of a value with these tags. */
 crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags);

@@ -114,11 +114,11 @@ typedef struct crl_errand {
   int status, read;    /* of the operations; of reading what they found */
   int has_header, has_payload, is_void; /* what was read: a payload is to be judged when the marks of its tags were fetched */
   int fetched;         /* what that came to: set by the driver */
-  crl_mark_look all;   /* of the second op */
-  uint8_t header[CORRAL_HEADER];
   int keeps;           /* a copy is wanted for the near tier */
   uint64_t ticket;
   int64_t looked;
+  crl_mark_look all;   /* of the second op */
+  uint8_t header[CORRAL_HEADER];
 } crl_errand;
 
 /* run_store.c: one ask is made, performed by the driver, got, and, when the marks that are wanted were fetched, taken. */

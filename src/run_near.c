@@ -10,7 +10,7 @@ static int is_current(const crl_station *station, const crl_near_copy *copy, int
   return copy->looked + near_ms > now && copy->looked > atomic_load(&station->near_since) && copy->fresh_until > now;
 }
 
-/* What the copies of its tags' marks say; 0 also when there are none. */
+/* What the copies of its tags' marks say; 0 also where one is missing. */
 static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t near_ms) {
   crl_marks marks = {0};
   const void *validator;
@@ -88,5 +88,8 @@ void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t ticket, int64_
 int crl_run_find_near(crl_run *r, crl_near_copy *copy) {
   int64_t now = crl_env_now_ms();
   if (r->station->near == NULL || r->policy.near_ms <= 0) return 0;
-  return crl_near_get(r->station->near, r->hash, r->key.stored, r->key.stored_len, now, copy);
+  if (!crl_near_get(r->station->near, r->hash, r->key.stored, r->key.stored_len, now, copy)) return 0;
+  if (tags_stand(r->station, copy, CRL_NEAR_ANY_AGE)) return 1;
+  crl_near_copy_clean(copy);
+  return 0;
 }

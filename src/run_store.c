@@ -293,7 +293,9 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
   told->status = e->status;
   if (r->station->near != NULL) crl_near_drop(r->station->near, r->hash);
   switch (e->status) {
-    case CORRAL_OK: crl_run_emit(r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL, NULL); break;
+    case CORRAL_OK:
+      if (!r->fill.pass) crl_run_emit(r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL, NULL);
+      break;
     case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
     default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
   }
@@ -326,7 +328,7 @@ corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t 
 
 void crl_run_make(crl_run *r, crl_errand *e) {
   int ends_flight = r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE;
-  memset(e, 0, sizeof *e);
+  memset(e, 0, offsetof(crl_errand, all));
   e->count = 1;
   e->limit = limit_of(r, ends_flight);
   switch (r->ask) {
@@ -341,7 +343,8 @@ void crl_run_make(crl_run *r, crl_errand *e) {
 void crl_run_got(crl_run *r, crl_errand *e) {
   if (e->count == 0) return;
   e->status = e->op[0].status;
-  tell_trouble(r, &e->op[0]);
+  int declines = e->op[0].verb == CORRAL_VERB_RENEW && e->status == CORRAL_EUNSUPPORTED;
+  if (!declines) tell_trouble(r, &e->op[0]);
   if (r->ask == CRL_ASK_GET) got_get(r, e);
   if (r->ask == CRL_ASK_CLAIM) got_claim(r, e);
 }

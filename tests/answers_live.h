@@ -39,6 +39,27 @@ static void a_copy_serves_while_the_store_is_away(void **state) {
   corral_close(c);
 }
 
+/* Of a copy with tags, all marks must be known here, and not to have changed. */
+static void a_copy_whose_tag_was_invalidated_serves_no_more(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  redis_server_ask(redis, "FLUSHALL");
+  corral *c = opened_quick(1 << 20);
+  corral_policy policy = holding();
+  say s = {.text = "v", .tags = {"t"}}, other = {.text = "w", .tags = {"u"}};
+  for (int i = 0; i < 2; i++) {
+    asks_by(c, "k", &policy, &s);
+    asks_by(c, "other", &policy, &other);
+  }
+  assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_OK);
+  redis_server_pause(redis);
+  lab_sleep_ms(2); /* longer than near_ms */
+  assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+  assert_int_equal(asks_by(c, "other", &policy, &other).how, CORRAL_HELD);
+  come_back(c);
+  corral_close(c);
+}
+
 /* Nobody can tell whether a tag was invalidated while its mark was out of reach. */
 static void values_with_tags_made_while_the_store_is_away_stay_here(void **state) {
   (void)state;
@@ -112,5 +133,6 @@ static void a_watch_that_broke_outdates_the_copies(void **state) {
 }
 
 #define LIVE_TESTS \
+  T(a_copy_whose_tag_was_invalidated_serves_no_more), \
   T(a_watch_that_broke_outdates_the_copies), \
   T(a_copy_serves_while_the_store_is_away), T(values_with_tags_made_while_the_store_is_away_stay_here), T(a_renewal_moves_no_bytes),

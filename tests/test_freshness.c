@@ -73,7 +73,7 @@ static int by_number(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Prints them; returns the longest, in ms. */
+/* Prints them; returns what 99 of 100 stay below, in ms. */
 static double end_samples(const char *whose) {
   int count = calls->count;
   assert_in_range(count, 1, SAMPLES);
@@ -82,7 +82,7 @@ static double end_samples(const char *whose) {
   int64_t middle = count / 2, at_99 = (int64_t)count * 99 / 100;
   print_message("           %d calls of %s: p50 %.3f ms, p99 %.3f ms, max %.1f ms\n", count, whose, (double)calls->us[middle] / 1000,
                 (double)calls->us[at_99] / 1000, most);
-  return most;
+  return (double)calls->us[at_99] / 1000;
 }
 
 static int sum(lab *l, corral_event event) {
@@ -141,8 +141,8 @@ static double pause_ms(const lab_key *key, int after) {
 
 /* ---- a life ends under load ---------------------------------------------------------------------------------- */
 
-/* A tenth is jitter. Somebody asks at any time, so that a life that is over is noticed at once. */
-enum { TTL_MS = 1000, TTL_LEAST_MS = 900, NOTICED_MS = 150, UNDISTURBED_MS = 80 };
+/* Were callers to wait for a compute of 100 ms each time, it would be 2 of 100 calls at least. A tenth is jitter. Somebody asks at any time, so that a life that is over is noticed at once. */
+enum { TTL_MS = 1000, TTL_LEAST_MS = 900, NOTICED_MS = 150, UNDISTURBED_MS = 50 };
 
 static void check_expiry(const char *uri, const load *how) {
   lab *l = new_lab();
@@ -152,7 +152,7 @@ static void check_expiry(const char *uri, const load *how) {
   lab_sleep_ms(run_ms);
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
-  double most = end_samples(how->bound ? "corral_get" : "corral_get_or_compute");
+  double p99 = end_samples(how->bound ? "corral_get" : "corral_get_or_compute");
   int lives = l->keys[0].computes;
   print_message("           %d computes in %lld ms\n", lives, (long long)run_ms);
   for (int i = 0; i + 1 < lives; i++)
@@ -162,7 +162,7 @@ static void check_expiry(const char *uri, const load *how) {
   assert_int_equal(l->keys[0].most, 1);
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
   assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses);
-  assert_true(most < UNDISTURBED_MS);
+  assert_true(p99 < UNDISTURBED_MS);
 }
 
 static void a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits(void **state) {
@@ -230,10 +230,10 @@ static void an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have
   int tries = l->keys[0].computes - 1;
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
-  double most = end_samples("an origin that is away, by corral_get");
+  double p99 = end_samples("an origin that is away, by corral_get");
   check_tries(l, tries, tries - 1);
   assert_int_equal(l->marks[RENEWED], 0);
-  assert_true(most < UNDISTURBED_MS);
+  assert_true(p99 < UNDISTURBED_MS);
 }
 
 static void an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_redis(void **state) {

@@ -288,6 +288,23 @@ static void a_key_that_appears_twice_is_computed_once(void **state) {
   assert_int_equal(r->computes, 4);
 }
 
+/* The way to its compute is shorter. */
+static void what_cant_be_cached_is_computed_along_with_the_rest(void **state) {
+  room *r = *state;
+  corral_item items[KEYS];
+  size_t n = ITEMS("p", "a");
+  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  drop(items, n);
+  n = ITEMS("p", "b", "a");
+  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  is_own(&items[0], CORRAL_COMPUTED);
+  assert_int_equal(corral_value_kept(items[0].value), CORRAL_KEPT_NOT);
+  is_own(&items[1], CORRAL_COMPUTED);
+  is_own(&items[2], CORRAL_FRESH);
+  drop(items, n);
+  assert_int_equal(r->calls, 2);
+}
+
 static void without_a_compute_it_only_looks(void **state) {
   room *r = *state;
   corral_item items[KEYS];
@@ -735,6 +752,7 @@ int main(void) {
       IN_ROOM(a_failure_of_a_stale_key_leaves_its_value),
       IN_ROOM(a_negative_return_value_fails_those_that_were_given_nothing),
       IN_ROOM(a_key_that_appears_twice_is_computed_once),
+      IN_ROOM(what_cant_be_cached_is_computed_along_with_the_rest),
       IN_ROOM(without_a_compute_it_only_looks),
       IN_ROOM(what_concerns_the_call_is_its_status_and_that_of_each_item),
       IN_ROOM(a_compute_that_asks_for_one_of_its_own_keys_is_told_so),

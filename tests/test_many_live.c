@@ -219,6 +219,7 @@ typedef struct shared {
 typedef struct member {
   shared *all;
   int number, round;
+  int met; /* in this round, with nothing claimed yet */
 } member;
 
 static int64_t now_ms(void) {
@@ -246,6 +247,15 @@ static void meet(shared *all, int all_of_them) {
   while (atomic_load(&all->arrived) < all_of_them) sched_yield();
 }
 
+/* Both have looked and found nothing, before either claims. */
+static void meet_at_first_miss(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  member *m = arg;
+  (void)key, (void)key_len, (void)detail;
+  if (event != CORRAL_EVENT_MISS || m->met) return;
+  m->met = 1;
+  meet(m->all, 2 * (m->round + 1));
+}
+
 static void ask_round(corral *c, member *m) {
   char stem[16];
   snprintf(stem, sizeof stem, "%d-", m->round);
@@ -255,7 +265,6 @@ static void ask_round(corral *c, member *m) {
     list.items[i] = list.items[MOST - 1 - i];
     list.items[MOST - 1 - i] = swap;
   }
-  meet(m->all, 2 * (m->round + 1));
   int64_t before = now_ms();
   if (corral_get_many(c, list.items, MOST, CORRAL_POLICY(.wait_ms = 20000), count_computes, m) != CORRAL_OK) atomic_fetch_add(&m->all->wrongs, 1);
   if (now_ms() - before > m->all->longest_ms) m->all->longest_ms = now_ms() - before;
@@ -269,9 +278,13 @@ static void ask_round(corral *c, member *m) {
 }
 
 static void be_member(shared *all, int number, const char *uri, const corral_options *options) {
-  corral *c = open_at(uri, options);
-  for (int round = 0; round < ROUNDS; round++) {
-    member m = {.all = all, .number = number, .round = round};
+  member m = {.all = all, .number = number};
+  corral_options own = *options;
+  own.on_event = meet_at_first_miss;
+  own.event_arg = &m;
+  corral *c = open_at(uri, &own);
+  for (m.round = 0; m.round < ROUNDS; m.round++) {
+    m.met = 0;
     ask_round(c, &m);
   }
   corral_close(c);
