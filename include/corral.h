@@ -188,7 +188,7 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
   X(negative_ttl_ms, "ms", 10000, -1, 315360000000, "Life of a remembered \"no such thing\".")                  \
   X(retry_ms, "ms", 1000, -1, 86400000, "First pause after a failed compute, shared by the fleet; doubles.")    \
   X(retry_max_ms, "ms", 30000, 1, 86400000, "Longest pause after failed computes.")                             \
-  X(lease_ms, "ms", 2000, 50, 3600000, "Length of the lease; extended every third of it while compute runs.")   \
+  X(lease_ms, "ms", 2000, 50, 3600000, "Longest lease; extended every third of it while compute runs.")   \
   X(compute_ms, "ms", 30000, 10, 86400000, "Longest compute: then its lease is given up, its result fenced.")   \
   X(wait_ms, "ms", 5000, 1, 86400000, "The call's deadline: how long it may wait for somebody else's compute.") \
   X(poll_ms, "ms", 5, 1, 60000, "A waiter's pause once a rebuild is due; grows, with full jitter.")             \

@@ -49,9 +49,9 @@ static void do_compute(crl_run *r, crl_told *told) {
   int status = r->compute(&r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len, r->arg);
   crl_run_inside(outer);
   int64_t ended = crl_env_now_us();
-  crl_run_end_compute(r);
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_run_made(r, ended, told);
+  crl_run_end_compute(r);
 }
 
 /* ---- rungs ----------------------------------------------------------------------------------------------- */

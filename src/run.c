@@ -53,7 +53,7 @@ int crl_run_recurses(const crl_station *station, const void *key, size_t key_len
 
 /* ---- the caller ------------------------------------------------------------------------------------------ */
 
-static void set_inside(void *arg) {
+void crl_run_stop(void *arg) {
   crl_run *r = arg;
   atomic_store(&r->fill.stop, 1);
 }
@@ -63,8 +63,8 @@ static void on_leave(void *arg) {
   crl_run *r = arg;
   crl_nap_wake(r->nap);
   if (!atomic_load(&r->inside) || r->policy.stop_alone <= 0) return;
-  if (r->entry == NULL) set_inside(r);
-  else crl_herd_if_alone(r->entry, set_inside, r);
+  if (r->entry == NULL) crl_run_stop(r);
+  else crl_herd_if_alone(r->entry, crl_run_stop, r);
 }
 
 void crl_run_make_nap(crl_run *r) {

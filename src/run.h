@@ -75,6 +75,8 @@ void crl_run_step(crl_run *r, crl_told *told);
 void crl_run_meet_caller(crl_run *r, corral_ticket *ticket);
 /* The caller goes; the run may go on without him. */
 void crl_run_forget_caller(crl_run *r);
+/* Tells the compute of a run (a crl_run *) to stop. */
+void crl_run_stop(void *r);
 /* What a caller does next. */
 typedef enum crl_turn {
   CRL_TURN_ENTER = 1,  /* anew */
@@ -99,12 +101,12 @@ const crl_computing *crl_run_inside(const crl_computing *inner);
 /* True when that key is computed for the very compute that asks: waiting for it would be waiting for itself. */
 int crl_run_recurses(const crl_station *station, const void *key, size_t key_len);
 
-/* run_compute.c: for one run begin, compute, end, made; for several all begins, one compute, then all mades before the ends. */
+/* run_compute.c: begin, compute, made, end; for several runs all begins, one compute, all mades, all ends. */
 void crl_run_begin_compute(crl_run *r);
+/* Finishes what was filled, and tells; its lease is extended still, for this may ask the store for marks. */
+void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
 /* Its lease isn't extended any more. */
 void crl_run_end_compute(crl_run *r);
-/* Finishes what was filled, and tells. */
-void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
 
 /* What one ask of the store needs on its way: GET, CLAIM, SETTLE, RELEASE. It must not be moved. */
 typedef struct crl_errand {

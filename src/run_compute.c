@@ -39,11 +39,6 @@ static void send_others_away(crl_run *r) {
   if (r->flight.alone == CRL_ALONE_DEADLINE) crl_herd_give_up(r->entry);
 }
 
-static void stop(void *arg) {
-  crl_run *r = arg;
-  atomic_store(&r->fill.stop, 1);
-}
-
 static int heeds(const crl_run *r) { return r->handed_over && r->policy.stop_alone > 0 && r->entry != NULL; }
 
 static void prepare(crl_run *r) {
@@ -67,7 +62,7 @@ void crl_run_begin_compute(crl_run *r) {
                               .token = r->flight.leased ? r->token : NULL, .lease_ms = r->lease_ms,
                               .limit = r->began + r->policy.compute_ms, .on_lost = on_lost, .on_limit = on_limit};
   crl_keeper_hold(r->station->keeper, &r->lease, r->claim_sent);
-  if (heeds(r)) crl_herd_heed(r->entry, stop, r);
+  if (heeds(r)) crl_herd_heed(r->entry, crl_run_stop, r);
   atomic_store(&r->inside, !r->handed_over);
 }
 

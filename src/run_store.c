@@ -81,8 +81,11 @@ static uint32_t recall_cost(crl_run *r) {
   return slot >> 32 == r->self >> 32 ? (uint32_t)slot : 0;
 }
 
+/* Rounded up: 0 is unknown. */
+static uint32_t in_ms(uint64_t us) { return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000); }
+
 void crl_run_note_cost(crl_run *r, int64_t cost_us) {
-  uint64_t ms = cost_us / 1000 < UINT32_MAX ? (uint64_t)(cost_us / 1000) : UINT32_MAX;
+  uint64_t ms = in_ms((uint64_t)cost_us);
   uint64_t slot = (r->self >> 32 << 32) | ms;
   if (atomic_load_explicit(cost_slot(r), memory_order_relaxed) != slot) atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
 }
@@ -242,7 +245,7 @@ static int make_claim(crl_run *r, crl_errand *e) {
   if (crl_env_random(r->token, sizeof r->token) != CORRAL_OK) return CORRAL_EIO;
   r->has_token = 1;
   crl_env_holder(wish.note, sizeof wish.note);
-  wish.cost_ms = r->found != NULL && r->flight.has_value ? (uint32_t)(r->envelope.cost_us / 1000) : recall_cost(r);
+  wish.cost_ms = r->found != NULL && r->flight.has_value ? in_ms(r->envelope.cost_us) : recall_cost(r);
   r->lease_ms = crl_policy_lease(&r->policy, wish.cost_ms);
   crl_record_write(&wish, e->header);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);

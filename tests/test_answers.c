@@ -898,6 +898,28 @@ static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
   on_each(what_this_process_does_to_a_key_its_copy_follows_on);
 }
 
+/* A copy that answers alone doesn't hide that its value is due. */
+static void a_copy_is_rebuilt_ahead_of_time_too_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
+  corral_policy policy = usual();
+  say s = {.text = "v"};
+  policy.ttl_ms = 4000;
+  policy.early_pct = 90;
+  policy.near_ms = FAR;
+  int64_t until = lab_now_us() + 3500000;
+  while (s.ran < 2 && lab_now_us() < until) assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_OK);
+  assert_int_equal(s.ran, 2);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_EARLY), 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_MISS), 1);
+  assert_true(corral_counter(c, CORRAL_EVENT_NEAR) > 0);
+  corral_close(c);
+}
+
+static void a_copy_is_rebuilt_ahead_of_time_too(void **state) {
+  (void)state;
+  on_each(a_copy_is_rebuilt_ahead_of_time_too_on);
+}
+
 /* Told by the store's watch: from one corral to another, at once. The answer may be the old one until it is told. */
 static void what_others_do_is_told(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)), *other = opened(CORRAL_OPTIONS(.store = uri));
@@ -975,7 +997,7 @@ int main(void) {
       T(one_who_queues_for_a_slot_leaves_at_once), T(a_compute_is_told_when_the_last_one_has_left),
       T(a_background_compute_is_told_when_the_last_waiter_s_deadline_has_come), T(after_the_soft_limit_the_stale_value_is_taken),
       T(at_the_deadline_a_call_computes_for_itself), T(a_copy_answers_alone), T(what_this_process_does_to_a_key_its_copy_follows),
-      T(copies_follow_what_others_do), T(waiters_are_woken_by_the_store),
+      T(a_copy_is_rebuilt_ahead_of_time_too), T(copies_follow_what_others_do), T(waiters_are_woken_by_the_store),
       LIVE_TESTS
   };
 #ifdef LIVE

@@ -150,6 +150,40 @@ static void a_killed_leader_is_replaced_when_its_lease_ends_on_memcached(void **
   check_killed_leader(memcached_uri());
 }
 
+static const corral_policy defaults = {.size = sizeof(corral_policy), .wait_ms = 10000};
+
+static void compute_in_no_time_then_for_ever(lab_seat *seat) {
+  lab_work quick = {.key = 0}, endless = {.key = 0, .gate = &seat->lab->marks[GATE]};
+  lab_ask(seat, &defaults, &quick);
+  if (corral_invalidate(seat->corral, "key-0", 5, NULL) != CORRAL_OK) lab_wrong(seat->lab, "the invalidation failed");
+  lab_ask(seat, &defaults, &endless);
+}
+
+/* With the default options: the lease of what usually takes no time is lease_min_ms, and not the two seconds of lease_ms. */
+static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  lab *l = lab_new();
+  script waiter = {.policy = defaults, .done = LATER_DONE};
+  corral *c = opened(uri);
+  corral_inspection seen;
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = compute_in_no_time_then_for_ever});
+  lab_await(l, &l->keys[0].computes, 2);
+  spawn(l, uri, &waiter, 1);
+  lab_await(l, &l->events[1][CORRAL_EVENT_WAIT], 1);
+  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_in_range(seen.lease_left_ms, 1, 500);
+  int64_t before = lab_now_us();
+  lab_kill(l, 0);
+  lab_await(l, &l->keys[0].computes, 3);
+  double took = (double)(l->keys[0].begun_us - before) / 1000;
+  print_message("           replaced %.1f ms after it was killed\n", took);
+  lab_end(l);
+  assert_true(took < 1500);
+  corral_close(c);
+  lab_free(l);
+}
+
 /* ---- SIGSTOP beyond the lease ---------------------------------------------------------------------------- */
 
 static void check_late_leader(lab *l, const char *uri) {
@@ -431,6 +465,7 @@ int main(void) {
       cmocka_unit_test(a_killed_leader_is_replaced_within_50_ms_on_lmdb),
       cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_redis),
       cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_memcached),
+      cmocka_unit_test(the_killed_leader_of_a_cheap_key_is_soon_replaced),
       cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_memcached),
       cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_memcached),
       cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_memcached),
