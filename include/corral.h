@@ -188,13 +188,13 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
   X(negative_ttl_ms, "ms", 10000, -1, 315360000000, "Life of a remembered \"no such thing\".")                  \
   X(retry_ms, "ms", 1000, -1, 86400000, "First pause after a failed compute, shared by the fleet; doubles.")    \
   X(retry_max_ms, "ms", 30000, 1, 86400000, "Longest pause after failed computes.")                             \
-  X(lease_ms, "ms", 2000, 50, 3600000, "Longest lease; extended every third of it while compute runs.")   \
+  X(lease_ms, "ms", 2000, 50, 3600000, "Longest lease; extended every third of it while compute runs.")         \
   X(compute_ms, "ms", 30000, 10, 86400000, "Longest compute: then its lease is given up, its result fenced.")   \
   X(wait_ms, "ms", 5000, 1, 86400000, "The call's deadline: how long it may wait for somebody else's compute.") \
   X(poll_ms, "ms", 5, 1, 60000, "A waiter's pause once a rebuild is due; grows, with full jitter.")             \
   X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")                                \
   X(when_away, "choice", 1, 1, 3, "While the store is away: 1 compute, 2 what this process holds, 3 an error.") \
-  X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.") \
+  X(warm, "flag", -1, -1, 1, "1: nobody asked for this value yet; at max_computes everybody else goes first.")  \
   X(early_beta, "%", 0, -1, 10000, "XFetch: a chance to rebuild ahead of expiry; 100 is the paper's beta of 1.") \
   X(early_pct, "%", 0, -1, 90, "Rebuild ahead when less than this share of the fresh life is left.")            \
   X(pass_ttl_ms, "ms", 10000, -1, 86400000, "How long \"can't be cached\" is remembered: computes run in parallel.") \
@@ -257,7 +257,7 @@ typedef struct corral corral;
   X(near_bytes, "bytes", -1, -1, 1099511627776, "Room for copies in this process, in front of the store.")      \
   X(watch, "flag", 1, -1, 1, "1: waiters are woken by the store, where it can; -1: they poll.")                 \
   X(generation, "flag", -1, -1, 1, "1: corral_invalidate_all is possible; each look reads one mark more.")      \
-  X(negative_max, "count", 100000, -1, 1000000000, "Most \"no such thing\" this process stores in their ttl.") \
+  X(negative_max, "count", 100000, -1, 1000000000, "Most \"no such thing\" this process stores in their ttl.")  \
   X(compress_min, "bytes", -1, -1, 536870912, "Values from this size on are stored compressed (zstd).")
 
 typedef struct corral_options {
