@@ -3,11 +3,13 @@
 
 #include <corral.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,6 +80,13 @@ int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
   struct timespec ts = as_timespec(until);
   return pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
 }
+
+void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void crl_env_word_wake(_Atomic uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
 
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
   sigset_t all, old;

@@ -1,6 +1,10 @@
-/* herd.c: one flight per key per process; everyone else joins it. */
+/* herd.c: one flight per key per process; everyone else joins it.
+ *
+ * Who waits sleeps on a word that every change of the entry counts up. What a flight landed with never changes again, so those who are woken by that
+ * take it without the mutex: fifty of them that all want it at once are the slower the more there are. */
 #include "herd.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +25,14 @@ typedef struct shard {
 struct crl_entry {
   crl_entry *next, **link; /* link is NULL once it is out of the map */
   shard *home;
-  size_t refs, waiting;
-  state state;
-  int passes; /* for its owner alone */
+  _Atomic size_t refs, waiting;
+  _Atomic int state;   /* once it is not FLYING it stays, and so does `outcome` */
+  _Atomic int passes;  /* for its owner alone */
+  _Atomic uint32_t changes;
   crl_outcome outcome, interim;
   int64_t interim_until, interim_last;
   void (*alone)(void *arg);
   void *alone_arg;
-  pthread_cond_t changed;
   crl_listener *listeners;
   uint64_t hash;
   size_t key_len;
@@ -77,7 +81,6 @@ static crl_entry *put_in(shard *home, uint64_t hash, const void *key, size_t key
   entry->hash = hash;
   entry->key_len = key_len;
   memcpy(entry->key, key, key_len);
-  crl_env_cond_init(&entry->changed);
   entry->link = bucket_of(home, hash);
   entry->next = *entry->link;
   if (entry->next != NULL) entry->next->link = &entry->next;
@@ -97,9 +100,15 @@ static void tell_listeners(crl_entry *entry) {
   }
 }
 
+/* So many of those who sleep look again. */
+static void wake(crl_entry *entry, int count) {
+  atomic_fetch_add(&entry->changes, 1);
+  crl_env_word_wake(&entry->changes, count);
+}
+
 /* Everybody who waits looks again. */
 static void tell_all(crl_entry *entry) {
-  pthread_cond_broadcast(&entry->changed);
+  wake(entry, INT_MAX);
   tell_listeners(entry);
 }
 
@@ -137,11 +146,11 @@ crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len) {
 
 /* ---- waiting --------------------------------------------------------------------------------------------- */
 
-/* The end of a flight is handed on: each who is woken by it wakes two more, so that they don't all queue for the mutex at once, and whoever ends the
- * flight is soon on its way. */
+enum { RELAY = 2 };
+
+/* The end of a flight is handed on: each who is woken by it wakes two more, so that whoever ends the flight is soon on its way. */
 static void relay(crl_entry *entry) {
-  pthread_cond_signal(&entry->changed);
-  pthread_cond_signal(&entry->changed);
+  if (atomic_load(&entry->state) != FLYING && atomic_load(&entry->waiting) > 0) crl_env_word_wake(&entry->changes, RELAY);
 }
 
 /* What there is for a waiter now; 0 nothing. */
@@ -176,12 +185,11 @@ static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_o
   return result == 0 && now >= patience->deadline ? CRL_WAIT_DEADLINE : result;
 }
 
-static crl_wait wait_for(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
-  crl_wait result;
-  int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
-  while ((result = look(entry, patience, outcome)) == 0)
-    if (!crl_env_cond_wait(&entry->changed, &entry->home->mutex, until)) until = patience->deadline;
-  return result;
+/* A look without the mutex: it sees that a flight has landed, and nothing else. */
+static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  if (atomic_load(&entry->state) != LANDED || (atomic_load(&entry->passes) && !patience->owns)) return (crl_wait)0;
+  copy_outcome(outcome, &entry->outcome);
+  return CRL_WAIT_LANDED;
 }
 
 void crl_herd_pass(crl_entry *entry) {
@@ -195,24 +203,36 @@ void crl_herd_pass(crl_entry *entry) {
 static void stir(void *arg) {
   crl_entry *entry = arg;
   pthread_mutex_lock(&entry->home->mutex);
-  pthread_cond_broadcast(&entry->changed);
+  wake(entry, INT_MAX);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
+/* Under the mutex. */
 static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
-  if (entry->state != FLYING && entry->waiting > 0) relay(entry);
+  relay(entry);
   if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 && entry->alone != NULL) entry->alone(entry->alone_arg);
 }
 
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_leaver leaver;
+  crl_wait result = (crl_wait)0;
+  int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
   crl_ticket_join(patience->ticket, &leaver, stir, entry);
-  pthread_mutex_lock(&entry->home->mutex);
-  entry->waiting++;
-  crl_wait result = wait_for(entry, patience, outcome);
-  end_waiting(entry, result);
-  pthread_mutex_unlock(&entry->home->mutex);
+  atomic_fetch_add(&entry->waiting, 1);
+  while (result == 0) {
+    pthread_mutex_lock(&entry->home->mutex);
+    result = look(entry, patience, outcome);
+    uint32_t seen = atomic_load(&entry->changes);
+    if (result != 0) end_waiting(entry, result);
+    pthread_mutex_unlock(&entry->home->mutex);
+    if (result != 0) break;
+    crl_env_word_wait(&entry->changes, seen, until);
+    if (crl_env_now_ms() >= until) until = patience->deadline;
+    if ((result = glance(entry, patience, outcome)) == 0) continue;
+    atomic_fetch_sub(&entry->waiting, 1);
+    relay(entry);
+  }
   crl_ticket_leave(patience->ticket, &leaver);
   return result;
 }
@@ -275,9 +295,9 @@ static void end(crl_entry *entry, state how, const crl_outcome *outcome) {
   pthread_mutex_lock(&entry->home->mutex);
   if (entry->state == FLYING) {
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
-    entry->state = how;
+    atomic_store(&entry->state, how);
     take_out(entry);
-    relay(entry);
+    wake(entry, RELAY);
     tell_listeners(entry);
   }
   pthread_mutex_unlock(&entry->home->mutex);
@@ -312,22 +332,23 @@ void crl_herd_detach_all(crl_herd *herd) {
 }
 
 crl_entry *crl_entry_ref(crl_entry *entry) {
-  pthread_mutex_lock(&entry->home->mutex);
-  entry->refs++;
-  pthread_mutex_unlock(&entry->home->mutex);
+  atomic_fetch_add(&entry->refs, 1);
   return entry;
 }
 
+/* The last reference is given up under the mutex, where newcomers take theirs. */
 void crl_entry_unref(crl_entry *entry) {
   shard *home = entry->home;
+  size_t refs = atomic_load(&entry->refs);
+  while (refs > 1)
+    if (atomic_compare_exchange_weak(&entry->refs, &refs, refs - 1)) return;
   pthread_mutex_lock(&home->mutex);
-  int last = --entry->refs == 0;
+  int last = atomic_fetch_sub(&entry->refs, 1) == 1;
   if (last) take_out(entry);
   pthread_mutex_unlock(&home->mutex);
   if (!last) return;
   crl_bytes_unref(entry->outcome.bytes);
   crl_bytes_unref(entry->interim.bytes);
-  pthread_cond_destroy(&entry->changed);
   free(entry);
 }
 
