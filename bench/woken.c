@@ -1,6 +1,6 @@
 /* woken.c: how soon after a fill the last of 4 processes x 50 threads has the value, on Redis: woken by the store, and polling. The floor, in the
- * same run: as many threads and processes, each process told by a word of shared memory, its threads by a condition variable, without any
- * cache. Also how many commands the server was sent per caller.
+ * same run: as many threads and processes, each process told by a word of shared memory, its threads by a word of their own (futex(2)), without
+ * any cache. Also how many commands the server was sent per caller.
  *
  *   bench_woken [ROUNDS]     rounds of a 100 ms compute, of each kind in turns, 20; medians. It starts its own redis-server on a unix socket. */
 #include <corral.h>
@@ -24,7 +24,7 @@ enum { PROCESSES = 4, THREADS = 50, CALLERS = PROCESSES * THREADS, COST_MS = 100
 
 typedef enum kind { FLOOR, WOKEN, POLLING, KINDS } kind;
 
-static const char *const names[KINDS] = {"floor: a word and a condition", "woken", "polling"};
+static const char *const names[KINDS] = {"floor: two words", "woken", "polling"};
 
 /* Shared by all processes. */
 typedef struct board {
@@ -43,9 +43,7 @@ static board *shared;
 static int rounds = 20;
 static char folder[] = "/tmp/corral-bench-XXXXXX", place[64];
 static corral *corrals[KINDS];
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
-static int heard;
+static atomic_int heard;
 
 static long long now_us(void) {
   struct timespec t;
@@ -90,11 +88,11 @@ static void hear(const seat *s, int round) {
     syscall(SYS_futex, &shared->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
   }
   for (int seen; s->thread == 0 && (seen = atomic_load(&shared->word)) != round;) syscall(SYS_futex, &shared->word, FUTEX_WAIT, seen, NULL, NULL, 0);
-  pthread_mutex_lock(&mutex);
-  if (s->thread == 0) heard = round;
-  while (heard != round) pthread_cond_wait(&told, &mutex);
-  for (int i = 0; i < 2; i++) pthread_cond_signal(&told); /* each wakes two more: the quickest way there is */
-  pthread_mutex_unlock(&mutex);
+  if (s->thread == 0) {
+    atomic_store(&heard, round);
+    syscall(SYS_futex, &heard, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+  }
+  for (int seen; (seen = atomic_load(&heard)) != round;) syscall(SYS_futex, &heard, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
 static void note_last(void) {

@@ -427,8 +427,10 @@ int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
   entry *e = entry_with_room(near, spot, key, key_len, copy), *gone = NULL;
   int kept = 0;
   lock(s);
-  if (atomic_load_explicit(drops_of(s, spot), memory_order_relaxed) == ticket) {
-    replace(s, find(s, spot, key, key_len), e, &gone);
+  entry *there = find(s, spot, key, key_len);
+  int is_newer = there == NULL || there->copy.looked <= copy->looked;
+  if (is_newer && atomic_load_explicit(drops_of(s, spot), memory_order_relaxed) == ticket) {
+    replace(s, there, e, &gone);
     kept = e != NULL;
   } else {
     gone = e;

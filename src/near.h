@@ -34,8 +34,8 @@ void crl_near_free(crl_near *near);
 int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now, crl_near_copy *ret);
 /* Before the store is asked. */
 uint64_t crl_near_ticket(crl_near *near, uint64_t hash);
-/* Keeps a copy (references of its own) in place of what there is, unless the key was dropped since the ticket was taken, or one copy alone would
- * take more than a tenth of all bytes, or there is no memory. 1 when it was kept. With a good ticket, what there was is forgotten even so: it
+/* Keeps a copy (references of its own) in place of what there is, unless the key was dropped since the ticket was taken, what there is was
+ * looked for later, one copy alone would take more than a tenth of all bytes, or there is no memory. 1 when it was kept. With a good ticket, what there was is forgotten even so: it
  * is older. Copies of kind CRL_KIND_NEGATIVE together take at most a tenth of all bytes, values the rest: neither evicts the other. */
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len, const crl_near_copy *copy, uint64_t ticket);
 /* Forgets all keys of this hash, and voids tickets for them (tickets of other keys may be voided along with them). */

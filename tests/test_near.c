@@ -151,6 +151,19 @@ static void nothing_is_written_when_nothing_is_found(void **state) {
   crl_near_free(near);
 }
 
+/* Two looks at once, of which the earlier one is kept last: it may have seen the older value. */
+static void an_earlier_look_does_not_take_the_place_of_a_later_one(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  uint64_t early = ticket(near, "k");
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 20, ticket(near, "k")));
+  assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'a', SIZE, 10, early));
+  assert_int_equal(got_at(near, "k", 20), 'b');
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 20, ticket(near, "k")));
+  assert_int_equal(got_at(near, "k", 20), 'c');
+  crl_near_free(near);
+}
+
 static void a_put_takes_the_place_of_what_there_is(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
@@ -862,6 +875,7 @@ int main(void) {
       cmocka_unit_test(a_key_is_its_bytes_and_not_its_hash),
       cmocka_unit_test(nothing_is_written_when_nothing_is_found),
       cmocka_unit_test(a_put_takes_the_place_of_what_there_is),
+      cmocka_unit_test(an_earlier_look_does_not_take_the_place_of_a_later_one),
       cmocka_unit_test(a_value_takes_the_place_of_a_negative_and_the_other_way_round),
       cmocka_unit_test(a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then),
       cmocka_unit_test(a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed),
