@@ -292,15 +292,15 @@ CORRAL_API void corral_close(corral *c);
 
 /* The value for a key: from the store, from whoever is computing it, or from `compute`, run here by this call when it
  * holds the lease. `policy` may be NULL. On CORRAL_OK *ret is the caller's, to be given to corral_value_unref.
- * The call ends by wait_ms; only its own compute may take longer. When the store is away, compute runs once at a time per key and
+ * The call ends by wait_ms (or soft_ms, with a stale value), or when its ticket is cancelled; only its own compute may take longer. When the store is away, compute runs once at a time per key and
  * process (and host, with host_lock), unless when_away says otherwise; the result is offered to the store when it is back.
  * At max_computes a call that may be answered by a stale value is, others wait within wait_ms.
  * CORRAL_ENOTFOUND (remembered "no such thing"), CORRAL_EFAILED (with code, text and retry_after_ms in the error),
- * CORRAL_EDEADLINE, CORRAL_ERECURSION, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EINVAL, CORRAL_ENOMEM. */
+ * CORRAL_EDEADLINE, CORRAL_ECANCELLED, CORRAL_ERECURSION, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EINVAL, CORRAL_ENOMEM. */
 CORRAL_API int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
                                      corral_compute *compute, void *arg, corral_value **ret);
-/* The same with the compute bound at open: it runs on the library's workers, so this call always ends by wait_ms, and
- * a stale value inside swr_ms is answered at once while it is rebuilt behind the caller's back.
+/* The same with the compute bound at open: it runs on the library's workers, so this call always ends by wait_ms (unless at_deadline asks for an own
+ * compute then), and a stale value inside swr_ms is answered at once while it is rebuilt behind the caller's back.
  * Without a bound compute it only looks: CORRAL_EMISS when the store has nothing usable, CORRAL_EUNAVAILABLE when the
  * store can't be asked. */
 CORRAL_API int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret);

@@ -12,7 +12,8 @@
 
 static const char before_name[] = "corral-tag:";
 
-enum { BEFORE = sizeof before_name - 1, PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
+enum { BEFORE = sizeof before_name - 1, PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2,
+       KEPT_MS = 60000 /* how long the store remembers that a mark was invalidated, should a new one not come at once */ };
 
 /* Longer than any value's. */
 static const int64_t life = CRL_ENVELOPE_LIFE_MOST;
@@ -113,6 +114,16 @@ static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) 
   read_payload(mark, op->found + envelope.payload_at);
   mark->age_ms = crl_policy_judge(&envelope, 0, op->life_ms, crl_env_wall_ms()).age;
   return CORRAL_OK;
+}
+
+/* How long ago the store says that it was invalidated, as its header tells one who has just claimed it; -1: not, or that is forgotten. */
+static int64_t invalidated_ago(const crl_station *station, const corral_op *claimed) {
+  corral_header header;
+  int64_t kept = station->held_ms > 0 && station->held_ms < KEPT_MS ? station->held_ms : KEPT_MS;
+  if (claimed->found == NULL || crl_record_read(claimed->found, claimed->found_len, &header) != CORRAL_OK) return -1;
+  if ((header.flags & CORRAL_FLAG_INVALIDATED) == 0) return -1;
+  int64_t ago = header.since - (header.life_end - kept);
+  return ago > 0 ? ago : 0;
 }
 
 static void take(crl_mark *mark, const crl_key *key, corral_op *op) {
@@ -254,46 +265,54 @@ static void release(crl_station *station, const crl_key *key, const uint8_t *tok
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
 }
 
-/* One try to make a mark that isn't there, or, with only_expire, to change the soft version of one that is. EBUSY, ELOST: try again. */
-static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *mark, int only_expire) {
+/* Whether a change so long ago came before a compute that began so long ago. */
+static int is_before(const crl_station *station, int64_t changed_ago, int64_t elapsed_ms) {
+  return changed_ago > elapsed_ms + crl_pool_info(station->pool)->clock_skew_ms + TICK_MS;
+}
+
+enum { OF_BEFORE = 1 }; /* the compute that wants the mark may have begun before it was invalidated */
+
+/* One try to make a mark that isn't there, or, for an elapsed_ms of -1, to change the soft version of one that is. EBUSY, ELOST: try again. A mark
+ * that comes after an invalidation says that it was changed: there may be computes that began before. */
+static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *mark, int64_t elapsed_ms) {
+  int only_expire = elapsed_ms < 0;
   uint8_t token[CORRAL_TOKEN];
   if (crl_env_random(token, sizeof token) != CORRAL_OK) return CORRAL_EIO;
   corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
   int status = op.status;
+  int64_t ago = status == CORRAL_OK ? invalidated_ago(station, &op) : -1;
   take(mark, key, &op);
   if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !only_expire ? CORRAL_OK : status;
   int there = mark->status == CORRAL_OK;
-  if (there && !only_expire) {
+  int too_late = !there && !only_expire && ago >= 0 && !is_before(station, ago, elapsed_ms);
+  if (too_late || (there && !only_expire)) {
     release(station, key, token);
-    return CORRAL_OK;
+    return too_late ? OF_BEFORE : CORRAL_OK;
   }
   if (!there) mark->hard = draw();
   mark->soft = draw();
-  mark->changed = only_expire;
+  mark->changed = only_expire || ago >= 0;
   mark->age_ms = 0;
+  mark->made_here = 1;
   status = settle(station, key, token, mark);
   if (status == CORRAL_OK) mark->status = CORRAL_OK;
   return status;
 }
 
-static int under_lease(crl_station *station, crl_mark *mark, int only_expire) {
+static int under_lease(crl_station *station, crl_mark *mark, int64_t elapsed_ms) {
   crl_key key;
   int status = make_key(&key, station, mark->name, mark->len);
   if (status != CORRAL_OK) return status;
-  status = try_under_lease(station, &key, mark, only_expire);
+  status = try_under_lease(station, &key, mark, elapsed_ms);
   for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
     crl_env_pause_us(PAUSE_US);
-    status = try_under_lease(station, &key, mark, only_expire);
+    status = try_under_lease(station, &key, mark, elapsed_ms);
   }
   crl_key_clean(&key);
   return status;
 }
 
-/* Whether it was changed before a compute that began so long ago. */
-static int is_settled(const crl_station *station, const crl_mark *mark, int64_t elapsed_ms) {
-  return !mark->changed || mark->age_ms > elapsed_ms + crl_pool_info(station->pool)->clock_skew_ms + TICK_MS;
-}
 
 static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *before, crl_marks *now, int64_t elapsed_ms) {
   for (size_t i = 0; i < tags->count; i++) {
@@ -301,9 +320,9 @@ static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *befo
     const crl_mark *mark = crl_marks_find(before, tag->name, tag->len);
     if (mark == NULL || mark->status != CORRAL_OK) {
       crl_mark *found = (crl_mark *)(uintptr_t)crl_marks_find(now, tag->name, tag->len);
-      int status = found->status == CORRAL_EMISS ? under_lease(station, found, 0) : CORRAL_OK;
-      if (status != CORRAL_OK) return status == CORRAL_EBUSY ? CORRAL_ELOST : status;
-      if (!is_settled(station, found, elapsed_ms)) return CORRAL_ELOST;
+      int status = found->status == CORRAL_EMISS ? under_lease(station, found, elapsed_ms) : CORRAL_OK;
+      if (status != CORRAL_OK) return status == CORRAL_EBUSY || status == OF_BEFORE ? CORRAL_ELOST : status;
+      if (!found->made_here && found->changed && !is_before(station, found->age_ms, elapsed_ms)) return CORRAL_ELOST;
       mark = found;
     }
     tag->hard = mark->hard;
@@ -333,7 +352,7 @@ static int put_new(crl_station *station, const crl_key *key, const crl_mark *mar
   uint8_t *record = write_record(key, mark, &size);
   if (record == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = record, .record_len = size, .hard_ttl = life,
-                 .lease_ms = LEASE_MS, .held_ms = station->held_ms, .op_ms = station->op_ms};
+                 .lease_ms = LEASE_MS, .held_ms = KEPT_MS, .op_ms = station->op_ms};
   int status = crl_put_record(station->pool, &put, crl_env_now_ms() + station->op_ms, error);
   free(record);
   return status;
@@ -353,7 +372,7 @@ int crl_marks_change(crl_station *station, const void *name, size_t len, int onl
   int status = make_key(&key, station, name, len);
   if (status != CORRAL_OK) return crl_status_plain(error, status);
   if (only_expire) {
-    status = under_lease(station, &mark, 1);
+    status = under_lease(station, &mark, -1);
     forget(station, &key, CORRAL_OK);
     crl_key_clean(&key);
     return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));

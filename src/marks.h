@@ -15,6 +15,7 @@ typedef struct crl_mark {
   uint64_t hard, soft;
   int changed;     /* it was invalidated or expired, not only made by the first value of its tag */
   int64_t age_ms;  /* since it was made or changed */
+  int made_here;   /* by crl_marks_stamp, just now */
   uint8_t len;
   uint8_t name[CRL_TAG_MOST];
 } crl_mark;

@@ -1,0 +1,200 @@
+/* test_tags.c: once an invalidation by tag, or of all, has returned, nothing that was computed from before is served to anybody: many processes and
+ * threads that read and compute, while one invalidates as fast as it can. On Redis, memcached with two servers, and lmdb. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/herd_lab.h"
+#include "support/memcached_server.h"
+#include "support/redis_server.h"
+
+enum { PROCESSES = 4, THREADS = 1, KEYS = 3, TURNS = 600 };
+enum { TRUTH, TOLD, STOP, READS, COMPUTES, FROM_STORE }; /* marks */
+
+static redis_server *server;
+static memcached_server *pair[2];
+
+typedef struct plan_of {
+  int all;   /* invalidates the namespace instead of a tag */
+  int many;  /* reads by corral_get_many */
+} plan_of;
+
+/* What is true when the compute begins; it takes a moment, in which that may change. */
+static void compute_one(lab *l, corral_fill *fill, const plan_of *plan) {
+  int truth = atomic_load(&l->marks[TRUTH]);
+  size_t len;
+  const char *key = corral_fill_key(fill, &len);
+  lab_add(&l->marks[COMPUTES], 1);
+  if (truth % 3 == 0) lab_sleep_ms(1);
+  /* half of the keys have had the tag before; of the others it is new with each value */
+  if (!plan->all && (corral_fill_tag(fill, "t", 1) != CORRAL_OK || (key[0] == 'a' && corral_fill_tag(fill, "other", 5) != CORRAL_OK)))
+    lab_wrong(l, "corral_fill_tag failed");
+  if (corral_fill_bytes(fill, &truth, sizeof truth) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
+}
+
+static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  lab_seat *seat = arg;
+  (void)key;
+  (void)key_len;
+  compute_one(seat->lab, fill, seat->arg);
+  return CORRAL_OK;
+}
+
+static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
+  lab_seat *seat = arg;
+  for (size_t i = 0; i < count; i++) compute_one(seat->lab, fills[i], seat->arg);
+  return CORRAL_OK;
+}
+
+static void check(lab_seat *seat, int told, int status, const corral_value *value) {
+  int number = -1;
+  if (status != CORRAL_OK) {
+    lab_wrong(seat->lab, "%s", corral_status_name(status));
+    return;
+  }
+  memcpy(&number, corral_value_data(value), sizeof number);
+  if (number < told) lab_wrong(seat->lab, "a value of turn %d was served (%s) after turn %d had been told", number, corral_how_name(corral_value_how(value)), told);
+  lab_add(&seat->lab->marks[READS], 1);
+  if (corral_value_how(value) == CORRAL_FRESH) lab_add(&seat->lab->marks[FROM_STORE], 1);
+}
+
+static const char *const names[KEYS] = {"a", "b", "c"};
+
+static void read_one(lab_seat *seat, int turn) {
+  corral_value *value = NULL;
+  int told = atomic_load(&seat->lab->marks[TOLD]);
+  int status = corral_get_or_compute(seat->corral, names[turn % KEYS], 1, CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF), compute, seat, &value);
+  check(seat, told, status, value);
+  corral_value_unref(value);
+}
+
+static void read_all(lab_seat *seat) {
+  corral_item items[KEYS];
+  memset(items, 0, sizeof items);
+  for (int i = 0; i < KEYS; i++) items[i] = (corral_item){.key = names[i], .key_len = 1};
+  int told = atomic_load(&seat->lab->marks[TOLD]);
+  int status = corral_get_many(seat->corral, items, KEYS, CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF), compute_many, seat);
+  for (int i = 0; i < KEYS; i++) {
+    check(seat, told, status == CORRAL_OK ? items[i].status : status, items[i].value);
+    corral_value_unref(items[i].value);
+  }
+}
+
+static void read_on(lab_seat *seat) {
+  const plan_of *plan = seat->arg;
+  for (int turn = 0; atomic_load(&seat->lab->marks[STOP]) == 0; turn++) {
+    if (plan->many && turn % 2 == 0) read_all(seat);
+    else read_one(seat, turn + seat->thread);
+  }
+}
+
+/* Lets the others read a little in between, so that values are stored at all. */
+static void invalidate_on(lab_seat *seat) {
+  lab *l = seat->lab;
+  const plan_of *plan = seat->arg;
+  corral_error error;
+  lab_await(l, &l->marks[READS], 60);
+  for (int turn = 1; turn <= TURNS; turn++) {
+    int reads = atomic_load(&l->marks[READS]);
+    atomic_store(&l->marks[TRUTH], turn);
+    int status = plan->all ? corral_invalidate_all(seat->corral, &error) : corral_invalidate_tag(seat->corral, "t", 1, &error);
+    if (status != CORRAL_OK) lab_wrong(l, "turn %d: %s: %s", turn, corral_status_name(status), error.text);
+    else atomic_store(&l->marks[TOLD], turn);
+    if (turn % 4 == 0) lab_await(l, &l->marks[READS], reads + 40);
+  }
+  lab_add(&l->marks[STOP], 1);
+}
+
+static void take_part(lab_seat *seat) {
+  if (seat->process == 0 && seat->thread == 0) invalidate_on(seat);
+  else read_on(seat);
+}
+
+static void nothing_old_is_served(lab *l, const char *uri, const plan_of *plan) {
+  int64_t before = lab_now_us();
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = take_part, .arg = (void *)(uintptr_t)plan,
+                           .options = {.generation = plan->all ? 1 : 0, .op_ms = 2000}});
+  lab_end(l);
+  print_message("           %d invalidations, %d reads, %d of them from the store at once, %d computes: %lld ms\n", TURNS, (int)l->marks[READS],
+                (int)l->marks[FROM_STORE], (int)l->marks[COMPUTES], (long long)(lab_now_us() - before) / 1000);
+  assert_true(l->marks[FROM_STORE] > 0);
+  lab_free(l);
+}
+
+static const char *redis_uri(void) {
+  if (server == NULL) skip();
+  redis_server_ask(server, "FLUSHALL");
+  return redis_server_unix_uri(server);
+}
+
+static const char *memcached_uri(void) {
+  static char uri[96];
+  if (pair[0] == NULL || pair[1] == NULL) skip();
+  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  return uri;
+}
+
+static const plan_of by_tag = {0}, of_all = {.all = 1}, by_tag_many = {.many = 1};
+
+static void by_tag_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  nothing_old_is_served(lab_new(), uri, &by_tag);
+}
+
+static void of_all_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  nothing_old_is_served(lab_new(), uri, &of_all);
+}
+
+static void by_tag_for_batches_on_redis(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  nothing_old_is_served(lab_new(), uri, &by_tag_many);
+}
+
+static void by_tag_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  nothing_old_is_served(lab_new(), uri, &by_tag);
+}
+
+static void of_all_on_memcached(void **state) {
+  (void)state;
+  const char *uri = memcached_uri();
+  nothing_old_is_served(lab_new(), uri, &of_all);
+}
+
+static void by_tag_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  nothing_old_is_served(l, lab_lmdb(l, "store"), &by_tag);
+}
+
+static void of_all_on_lmdb(void **state) {
+  (void)state;
+  lab *l = lab_new();
+  nothing_old_is_served(l, lab_lmdb(l, "store"), &of_all);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(by_tag_on_redis),     cmocka_unit_test(of_all_on_redis),     cmocka_unit_test(by_tag_for_batches_on_redis),
+      cmocka_unit_test(by_tag_on_memcached), cmocka_unit_test(of_all_on_memcached), cmocka_unit_test(by_tag_on_lmdb),
+      cmocka_unit_test(of_all_on_lmdb),
+  };
+  redis_server_start(&server, NULL);
+  for (int i = 0; i < 2; i++) memcached_server_start(&pair[i], NULL);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  redis_server_stop(server);
+  for (int i = 0; i < 2; i++) memcached_server_stop(pair[i]);
+  return failed;
+}
