@@ -294,9 +294,11 @@ static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *m
   mark->soft = draw();
   mark->changed = only_expire || ago >= 0;
   mark->age_ms = 0;
-  mark->made_here = 1;
   status = settle(station, key, token, mark);
-  if (status == CORRAL_OK) mark->status = CORRAL_OK;
+  if (status == CORRAL_OK) {
+    mark->status = CORRAL_OK;
+    mark->made_here = 1;
+  }
   return status;
 }
 
