@@ -349,7 +349,8 @@ int corral_expire(corral *c, const void *key, size_t key_len, corral_error *erro
 
 /* Which flights will give the tag to their values nobody knows yet: nobody joins any of them from now on. */
 static int change_tag(corral *c, const void *tag, size_t len, int only_expire, corral_error *error) {
-  int status = check(c, "tag", 3, error);
+  int status = check_open(c, error);
+  if (status == CORRAL_OK) status = check_home(c, error);
   if (status != CORRAL_OK) return status;
   status = crl_marks_change(&c->station, tag, len, only_expire, error);
   crl_offer_void(&c->station.offer, tag, len);
@@ -385,10 +386,8 @@ int corral_expire_all(corral *c, corral_error *error) { return change_all(c, 1, 
 static int tag_of_all(crl_station *station, corral_fill *fill, corral_error *error) {
   crl_marks none = {0};
   if (!station->generation) return CORRAL_OK;
-  fill->tags = crl_alloc(sizeof *fill->tags);
-  if (fill->tags == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  crl_tags_add(fill->tags, "", 0);
-  return crl_marks_stamp(station, fill->tags, &none, -INT64_C(1000) * 3600, error);
+  if (!crl_fill_tag_of_all(fill)) return crl_status_plain(error, CORRAL_ENOMEM);
+  return crl_marks_stamp(station, fill->tags, &none, CRL_SINCE_NOW, error);
 }
 
 static int set_fill(crl_station *station, const crl_key *key, const corral_policy *policy, corral_fill *fill, corral_error *error) {
@@ -461,22 +460,6 @@ static void inspect_envelope(const crl_envelope *envelope, int expired, const co
   else ret->state = lives.fresh > 0 ? "fresh" : lives.swr > 0 || lives.sie > 0 ? "stale" : "expired";
 }
 
-/* What the marks of its tags say of a record; one that can't be read counts as void, as it does for callers. */
-static crl_standing standing_of(crl_station *station, const corral_op *op, const crl_envelope *envelope) {
-  crl_marks marks = {0};
-  const void *validator;
-  size_t len;
-  crl_standing standing = CRL_STANDS_VOID;
-  crl_tags *tags = crl_alloc(sizeof *tags);
-  if (tags != NULL && crl_extras_read(op->found + envelope->extras_at, envelope->extras_len, tags, &validator, &len) &&
-      (!station->generation || crl_tags_find(tags, "", 0) != NULL) && crl_marks_want_all(&marks, tags) &&
-      crl_marks_fetch(station, &marks, 0, crl_env_now_ms() + station->op_ms, NULL) == CORRAL_OK)
-    standing = crl_marks_judge(&marks, tags);
-  crl_marks_clean(&marks);
-  free(tags);
-  return standing;
-}
-
 static int inspect_record(crl_station *station, const crl_key *key, const corral_op *op, corral_inspection *ret, corral_error *error) {
   corral_header header;
   crl_envelope envelope;
@@ -485,7 +468,8 @@ static int inspect_record(crl_station *station, const crl_key *key, const corral
   inspect_header(&header, op, ret);
   int status = crl_envelope_read(op->found, op->found_len, key->whole, key->whole_len, &envelope);
   if (status == CORRAL_OK && op->life_ms != 0) {
-    crl_standing standing = standing_of(station, op, &envelope);
+    crl_marks_source source = {.deadline = crl_env_now_ms() + station->op_ms};
+    crl_standing standing = crl_marks_standing(station, op->found + envelope.extras_at, envelope.extras_len, &source);
     inspect_envelope(&envelope, (header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, op, ret);
     if (standing == CRL_STANDS_VOID) ret->state = "void";
   }

@@ -529,8 +529,6 @@ static void copy_twins(many *m) {
   }
 }
 
-static void wake(void *nap) { crl_nap_wake(nap); }
-
 int crl_drive_many(crl_station *station, const crl_call *call, corral_item *items, size_t count) {
   many m = {.station = station, .call = call, .deadline = crl_env_now_ms() + call->policy.wait_ms};
   size_t mask, doing;
@@ -539,7 +537,7 @@ int crl_drive_many(crl_station *station, const crl_call *call, corral_item *item
     return CORRAL_ENOMEM;
   }
   crl_nap_init(&m.nap);
-  crl_ticket_join(call->policy.ticket, &m.leaver, wake, &m.nap);
+  crl_ticket_join_nap(call->policy.ticket, &m.leaver, &m.nap);
   begin_all(&m, items, mask);
   while (m.open > 0) {
     if ((doing = gather(&m)) > 0) act(&m, doing);

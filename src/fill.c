@@ -50,9 +50,14 @@ void corral_fill_not_after(corral_fill *fill, int64_t wall_ms) { fill->not_after
 void corral_fill_pass(corral_fill *fill) { fill->pass = 1; }
 void corral_fill_version(corral_fill *fill, uint64_t version) { fill->version = version; }
 
+static int has_room_for_tags(corral_fill *fill) {
+  if (fill->tags == NULL) fill->tags = crl_alloc(sizeof *fill->tags);
+  return fill->tags != NULL;
+}
+
 int corral_fill_tag(corral_fill *fill, const void *tag, size_t len) {
   if (tag == NULL || len < 1 || len > CRL_TAG_MOST) return CORRAL_EINVAL;
-  if (fill->tags == NULL && (fill->tags = crl_alloc(sizeof *fill->tags)) == NULL) return CORRAL_ENOMEM;
+  if (!has_room_for_tags(fill)) return CORRAL_ENOMEM;
   if (fill->tags->count == CRL_TAGS && crl_tags_find(fill->tags, tag, len) == NULL) return CORRAL_ETOOBIG;
   crl_tags_add(fill->tags, tag, len);
   return CORRAL_OK;
@@ -109,10 +114,12 @@ int crl_fill_inherit(corral_fill *fill) {
   if (fill->version == 0) fill->version = old->version;
   if (fill->validator == NULL && old->validator != NULL && corral_fill_validator(fill, old->validator, old->validator_len) != CORRAL_OK) return 0;
   if (fill->tags != NULL || old->tags == NULL) return 1;
-  if ((fill->tags = crl_alloc(sizeof *fill->tags)) == NULL) return 0;
+  if (!has_room_for_tags(fill)) return 0;
   *fill->tags = *old->tags;
   return 1;
 }
+
+int crl_fill_tag_of_all(corral_fill *fill) { return has_room_for_tags(fill) && crl_tags_add(fill->tags, "", 0) != NULL; }
 
 /* ---- lives ----------------------------------------------------------------------------------------------- */
 

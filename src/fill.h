@@ -68,5 +68,7 @@ void crl_product_clean(crl_product *product);
 void crl_fill_clean(corral_fill *fill);
 /* What is not modified carries on the old tags, validator and version, unless it was given others. Before their versions are set. 0 without memory. */
 int crl_fill_inherit(corral_fill *fill);
+/* Adds the tag of the whole namespace. 0 without memory. */
+int crl_fill_tag_of_all(corral_fill *fill);
 
 #endif

@@ -176,10 +176,15 @@ static void set_up(crl_station *station, crl_mark_look *look, corral_op *op) {
   *op = (corral_op){.verb = CORRAL_VERB_GET, .flags = is_watched(station) ? CORRAL_OP_WATCH : 0, .key = look->key.stored, .key_len = look->key.stored_len};
 }
 
-int crl_mark_look_up(crl_station *station, crl_mark *mark, crl_mark_look *look, corral_op *op) {
+static int aim(const crl_station *station, crl_mark *mark, crl_mark_look *look) {
   look->mark = mark;
   if (make_key(&look->key, station, mark->name, mark->len) != CORRAL_OK) return CORRAL_ENOMEM;
   look->hash = crl_key_hash(&look->key);
+  return CORRAL_OK;
+}
+
+int crl_mark_look_up(crl_station *station, crl_mark *mark, crl_mark_look *look, corral_op *op) {
+  if (aim(station, mark, look) != CORRAL_OK) return CORRAL_ENOMEM;
   set_up(station, look, op);
   return CORRAL_OK;
 }
@@ -197,9 +202,7 @@ static int list_wanted(crl_station *station, crl_marks *marks, int64_t near_ms, 
   for (size_t i = 0; i < marks->count; i++) {
     crl_mark_look *look = &list[*count];
     if (marks->mark[i].status != CRL_MARK_WANTED) continue;
-    look->mark = &marks->mark[i];
-    if (make_key(&look->key, station, look->mark->name, look->mark->len) != CORRAL_OK) return CORRAL_ENOMEM;
-    look->hash = crl_key_hash(&look->key);
+    if (aim(station, &marks->mark[i], look) != CORRAL_OK) return CORRAL_ENOMEM;
     if (find_near(station, look, near_ms, now)) crl_key_clean(&look->key);
     else ++*count;
   }
@@ -241,12 +244,28 @@ static int fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_
   return status;
 }
 
-int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error) {
-  int status = fetch(station, marks, near_ms, deadline, 1);
+static int say(int status, corral_error *error) {
   return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
 }
 
-int crl_marks_near(crl_station *station, crl_marks *marks, int64_t near_ms) { return fetch(station, marks, near_ms, 0, 0) == CORRAL_OK; }
+int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error) {
+  return say(fetch(station, marks, near_ms, deadline, 1), error);
+}
+
+crl_standing crl_marks_standing(crl_station *station, const uint8_t *extras, size_t extras_len, const crl_marks_source *source) {
+  crl_marks marks = {0};
+  const void *validator;
+  size_t len;
+  crl_standing standing = CRL_STANDS_VOID;
+  if (extras_len == 0) return station->generation ? CRL_STANDS_VOID : CRL_STANDS;
+  crl_tags *tags = crl_alloc(sizeof *tags);
+  if (tags != NULL && crl_extras_read(extras, extras_len, tags, &validator, &len) && (!station->generation || crl_tags_find(tags, "", 0) != NULL) &&
+      crl_marks_want_all(&marks, tags) && fetch(station, &marks, source->near_ms, source->deadline, source->deadline > 0) == CORRAL_OK)
+    standing = crl_marks_judge(&marks, tags);
+  crl_marks_clean(&marks);
+  free(tags);
+  return standing;
+}
 
 /* ---- making ---------------------------------------------------------------------------------------------- */
 
@@ -272,10 +291,14 @@ static int is_before(const crl_station *station, int64_t changed_ago, int64_t el
 
 enum { OF_BEFORE = 1 }; /* the compute that wants the mark may have begun before it was invalidated */
 
-/* One try to make a mark that isn't there, or, for an elapsed_ms of -1, to change the soft version of one that is. EBUSY, ELOST: try again. A mark
- * that comes after an invalidation says that it was changed: there may be computes that began before. */
-static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *mark, int64_t elapsed_ms) {
-  int only_expire = elapsed_ms < 0;
+/* What is to be done with a mark under its lease. */
+typedef struct errand {
+  int expires;        /* change the soft version; else only make it, if it isn't there */
+  int64_t elapsed_ms; /* to make it: since the compute began that wants it */
+} errand;
+
+/* One try. EBUSY, ELOST: try again. A mark that comes after an invalidation says that it was changed: there may be computes that began before. */
+static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *mark, const errand *what) {
   uint8_t token[CORRAL_TOKEN];
   if (crl_env_random(token, sizeof token) != CORRAL_OK) return CORRAL_EIO;
   corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS};
@@ -283,16 +306,16 @@ static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *m
   int status = op.status;
   int64_t ago = status == CORRAL_OK ? invalidated_ago(station, &op) : -1;
   take(mark, key, &op);
-  if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !only_expire ? CORRAL_OK : status;
+  if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !what->expires ? CORRAL_OK : status;
   int there = mark->status == CORRAL_OK;
-  int too_late = !there && !only_expire && ago >= 0 && !is_before(station, ago, elapsed_ms);
-  if (too_late || (there && !only_expire)) {
+  int too_late = !there && !what->expires && ago >= 0 && !is_before(station, ago, what->elapsed_ms);
+  if (too_late || (there && !what->expires)) {
     release(station, key, token);
     return too_late ? OF_BEFORE : CORRAL_OK;
   }
   if (!there) mark->hard = draw();
   mark->soft = draw();
-  mark->changed = only_expire || ago >= 0;
+  mark->changed = what->expires || ago >= 0;
   mark->age_ms = 0;
   status = settle(station, key, token, mark);
   if (status == CORRAL_OK) {
@@ -302,27 +325,27 @@ static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *m
   return status;
 }
 
-static int under_lease(crl_station *station, crl_mark *mark, int64_t elapsed_ms) {
+static int under_lease(crl_station *station, crl_mark *mark, const errand *what) {
   crl_key key;
   int status = make_key(&key, station, mark->name, mark->len);
   if (status != CORRAL_OK) return status;
-  status = try_under_lease(station, &key, mark, elapsed_ms);
+  status = try_under_lease(station, &key, mark, what);
   for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
     crl_env_pause_us(PAUSE_US);
-    status = try_under_lease(station, &key, mark, elapsed_ms);
+    status = try_under_lease(station, &key, mark, what);
   }
   crl_key_clean(&key);
   return status;
 }
 
-
 static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *before, crl_marks *now, int64_t elapsed_ms) {
+  const errand make = {.elapsed_ms = elapsed_ms};
   for (size_t i = 0; i < tags->count; i++) {
     crl_tag *tag = &tags->tag[i];
     const crl_mark *mark = crl_marks_find(before, tag->name, tag->len);
     if (mark == NULL || mark->status != CORRAL_OK) {
       crl_mark *found = (crl_mark *)(uintptr_t)crl_marks_find(now, tag->name, tag->len);
-      int status = found->status == CORRAL_EMISS ? under_lease(station, found, elapsed_ms) : CORRAL_OK;
+      int status = found->status == CORRAL_EMISS ? under_lease(station, found, &make) : CORRAL_OK;
       if (status != CORRAL_OK) return status == CORRAL_EBUSY || status == OF_BEFORE ? CORRAL_ELOST : status;
       if (!found->made_here && found->changed && !is_before(station, found->age_ms, elapsed_ms)) return CORRAL_ELOST;
       mark = found;
@@ -344,7 +367,7 @@ int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *befor
   if (status == CORRAL_OK) status = crl_marks_fetch(station, &now, 0, began + station->op_ms, error);
   if (status == CORRAL_OK) status = stamp_all(station, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
   crl_marks_clean(&now);
-  return status;
+  return say(status, error);
 }
 
 /* ---- changing -------------------------------------------------------------------------------------------- */
@@ -374,10 +397,10 @@ int crl_marks_change(crl_station *station, const void *name, size_t len, int onl
   int status = make_key(&key, station, name, len);
   if (status != CORRAL_OK) return crl_status_plain(error, status);
   if (only_expire) {
-    status = under_lease(station, &mark, -1);
+    status = under_lease(station, &mark, &(errand){.expires = 1});
     forget(station, &key, CORRAL_OK);
     crl_key_clean(&key);
-    return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
+    return say(status, error);
   }
   mark.hard = draw();
   mark.soft = draw();

@@ -23,6 +23,7 @@ typedef struct crl_mark {
 enum { CRL_MARK_WANTED = 1 };
 
 #define CRL_NEAR_ANY_AGE INT64_MAX
+#define CRL_SINCE_NOW (-CRL_ENVELOPE_LIFE_MOST)
 
 /* Those that somebody looked at. */
 typedef struct crl_marks {
@@ -39,14 +40,21 @@ const crl_mark *crl_marks_find(const crl_marks *marks, const void *name, size_t 
 /* Asks for all that are wanted: the near tier, when what it knows is not older than near_ms (0 or less: not at all), and the store, in one
  * batch, by `deadline`. CORRAL_OK, or the first error. */
 int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error);
-/* The near tier alone: 0 when it doesn't know them all. With CRL_NEAR_ANY_AGE it may have missed changes: for a store that is away. */
-int crl_marks_near(crl_station *station, crl_marks *marks, int64_t near_ms);
+
+/* Where marks may be read: in the near tier when they aren't older than near_ms (CRL_NEAR_ANY_AGE: it may have missed changes; for a store that is away),
+ * and in the store, by `deadline`; 0: not there. */
+typedef struct crl_marks_source {
+  int64_t near_ms, deadline;
+} crl_marks_source;
+
+/* All that for one record, by its extras. Void also where a mark can't be read, or the tag of the whole namespace is missing. */
+crl_standing crl_marks_standing(crl_station *station, const uint8_t *extras, size_t extras_len, const crl_marks_source *source);
 /* What the marks, all of them read, say of a value with these tags. */
 crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags);
 void crl_marks_forget(crl_marks *marks);
 void crl_marks_clean(crl_marks *marks);
 
-/* Sets the versions that a value remembers whose compute began `elapsed_ms` ago. `before`: the marks as they were known then. What isn't known from
+/* Sets the versions that a value remembers whose compute began `elapsed_ms` ago (CRL_SINCE_NOW: it is of now, whatever changed before). `before`: the marks as they were known then. What isn't known from
  * then is asked for, and made where there is none. CORRAL_ELOST: a tag was invalidated since, or may have been; else an error of the store. */
 int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *before, int64_t elapsed_ms, corral_error *error);
 /* Invalidates (or only expires) all values of a tag. */

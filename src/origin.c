@@ -128,13 +128,11 @@ static int64_t next_look(const crl_origin *origin, crl_rank rank, unsigned looks
   return crl_env_now_ms() + (crl_policy_backoff(origin->options.poll_ms, origin->options.poll_max_ms, looks, dice) << rank);
 }
 
-static void wake(void *nap) { crl_nap_wake(nap); }
-
 static void sleep_until(int64_t until, corral_ticket *ticket) {
   crl_nap nap;
   crl_leaver leaver;
   crl_nap_init(&nap);
-  crl_ticket_join(ticket, &leaver, wake, &nap);
+  crl_ticket_join_nap(ticket, &leaver, &nap);
   if (!crl_ticket_cancelled(ticket)) crl_nap_until(&nap, until);
   crl_ticket_leave(ticket, &leaver);
   crl_nap_clean(&nap);

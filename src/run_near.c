@@ -10,18 +10,10 @@ static int is_current(const crl_station *station, const crl_near_copy *copy, int
   return copy->looked + near_ms > now && copy->looked > atomic_load(&station->near_since) && copy->fresh_until > now;
 }
 
-/* What the copies of its tags' marks say; 0 also where one is missing. */
 static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t near_ms) {
-  crl_marks marks = {0};
-  const void *validator;
-  size_t validator_len;
-  if (copy->extras == NULL) return !station->generation;
-  crl_tags *tags = crl_alloc(sizeof *tags);
-  int stands = tags != NULL && crl_extras_read(copy->extras->data, copy->extras->size, tags, &validator, &validator_len) &&
-               crl_marks_want_all(&marks, tags) && crl_marks_near(station, &marks, near_ms) && crl_marks_judge(&marks, tags) == CRL_STANDS;
-  crl_marks_clean(&marks);
-  free(tags);
-  return stands;
+  const crl_bytes *extras = copy->extras;
+  crl_marks_source source = {.near_ms = near_ms};
+  return crl_marks_standing(station, extras == NULL ? NULL : extras->data, extras == NULL ? 0 : extras->size, &source) == CRL_STANDS;
 }
 
 /* Takes over the copy's bytes. */

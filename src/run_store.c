@@ -386,11 +386,6 @@ void crl_run_lend_old(crl_run *r) {
                    .swr_ms = r->envelope.swr_ms, .sie_ms = r->envelope.sie_ms};
 }
 
-static int add_tag_of_all(corral_fill *fill) {
-  if (fill->tags == NULL && (fill->tags = crl_alloc(sizeof *fill->tags)) == NULL) return 0;
-  return crl_tags_add(fill->tags, "", 0) != NULL;
-}
-
 static crl_made stamp_tags(crl_run *r) {
   corral_error why;
   if (r->fill.tags == NULL) return CRL_MADE_VALUE;
@@ -405,7 +400,7 @@ static crl_made stamp_tags(crl_run *r) {
 crl_made crl_run_stamp(crl_run *r) {
   corral_fill *fill = &r->fill;
   if (fill->filled == CRL_FILLED_FAILURE || fill->filled == CRL_FILLED_NOT) return CRL_MADE_VALUE;
-  if (!crl_fill_inherit(fill) || (r->station->generation && !add_tag_of_all(fill))) {
+  if (!crl_fill_inherit(fill) || (r->station->generation && !crl_fill_tag_of_all(fill))) {
     corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
     return CRL_MADE_VALUE;
   }

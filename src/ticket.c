@@ -80,6 +80,10 @@ void crl_ticket_join(corral_ticket *ticket, crl_leaver *leaver, void (*wake)(voi
   pthread_mutex_unlock(&ticket->mutex);
 }
 
+static void wake(void *nap) { crl_nap_wake(nap); }
+
+void crl_ticket_join_nap(corral_ticket *ticket, crl_leaver *leaver, crl_nap *nap) { crl_ticket_join(ticket, leaver, wake, nap); }
+
 void crl_ticket_leave(corral_ticket *ticket, crl_leaver *leaver) {
   if (ticket == NULL) return;
   pthread_mutex_lock(&ticket->mutex);

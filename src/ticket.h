@@ -28,6 +28,8 @@ typedef struct crl_leaver {
 /* A NULL ticket is never cancelled. */
 int crl_ticket_cancelled(const corral_ticket *ticket);
 void crl_ticket_join(corral_ticket *ticket, crl_leaver *leaver, void (*wake)(void *arg), void *arg);
+/* The same for a nap. */
+void crl_ticket_join_nap(corral_ticket *ticket, crl_leaver *leaver, crl_nap *nap);
 /* No wake is under way when this returns, and none will come. */
 void crl_ticket_leave(corral_ticket *ticket, crl_leaver *leaver);
 
