@@ -365,6 +365,56 @@ static void a_whole_namespace_goes_at_once(void **state) {
   on_each(everything_goes_at_once);
 }
 
+typedef struct setter {
+  corral *c;
+  pthread_barrier_t *all;
+  int number;
+} setter;
+
+static void *set_one(void *arg) {
+  setter *s = arg;
+  char key[16];
+  corral_policy policy = usual();
+  snprintf(key, sizeof key, "key %d", s->number);
+  pthread_barrier_wait(s->all);
+  return corral_set(s->c, key, strlen(key), &policy, "v", 1) == CORRAL_OK ? s : NULL;
+}
+
+/* Who comes second to the mark of a new namespace finds it made, and leaves it as it is. */
+static void first_values_that_are_set_at_once_all_count(const char *uri) {
+  enum { SETTERS = 6, ROUNDS = 12 };
+  for (int round = 0; round < ROUNDS; round++) {
+    char space[24];
+    pthread_barrier_t all;
+    pthread_t threads[SETTERS];
+    setter setters[SETTERS];
+    snprintf(space, sizeof space, "space %d", round);
+    corral *c = opened(CORRAL_OPTIONS(.store = uri, .name_space = space, .generation = 1));
+    pthread_barrier_init(&all, NULL, SETTERS);
+    for (int i = 0; i < SETTERS; i++) {
+      setters[i] = (setter){c, &all, i};
+      assert_int_equal(pthread_create(&threads[i], NULL, set_one, &setters[i]), 0);
+    }
+    for (int i = 0; i < SETTERS; i++) {
+      void *done;
+      pthread_join(threads[i], &done);
+      assert_non_null(done);
+    }
+    for (int i = 0; i < SETTERS; i++) {
+      char key[16];
+      snprintf(key, sizeof key, "key %d", i);
+      assert_string_equal(inspected(c, key).state, "fresh");
+    }
+    pthread_barrier_destroy(&all);
+    corral_close(c);
+  }
+}
+
+static void values_set_at_once_in_a_new_namespace_all_count(void **state) {
+  (void)state;
+  on_each(first_values_that_are_set_at_once_all_count);
+}
+
 /* It may be from before the whole was invalidated, and nobody could tell. */
 static void a_value_of_one_without_generation_is_void(const char *uri) {
   corral *with = opened(CORRAL_OPTIONS(.store = uri, .generation = 1)), *without = opened(CORRAL_OPTIONS(.store = uri));
@@ -993,7 +1043,7 @@ static void waiters_are_woken_by_the_store(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       T(tags_invalidate), T(tags_expire), T(fills_under_way_are_voided_by_tag), T(a_mark_that_is_lost_voids), T(many_first_values_of_a_tag_are_all_kept),
-      T(a_tag_has_1_to_200_bytes), T(a_whole_namespace_goes_at_once), T(who_shares_a_namespace_agrees_on_generation), T(without_the_option_that_is_refused_by_name), T(versions_order_fills),
+      T(a_tag_has_1_to_200_bytes), T(a_whole_namespace_goes_at_once), T(values_set_at_once_in_a_new_namespace_all_count), T(who_shares_a_namespace_agrees_on_generation), T(without_the_option_that_is_refused_by_name), T(versions_order_fills),
       T(what_is_not_modified_is_renewed), T(not_modified_without_an_old_value_is_a_failure), T(an_absolute_end_caps_the_lives),
       T(so_many_negatives_are_stored_and_no_more), T(packed_values_are_read_by_all), T(what_can_t_be_cached_is_computed_in_parallel),
       T(by_the_workers_too), T(a_pass_ends), T(one_who_waits_leaves_at_once), T(one_who_waits_for_the_store_leaves_at_once),
