@@ -17,20 +17,6 @@
 
 enum { FAR = 60000 };
 
-static lab *room; /* a folder for the files of one test */
-
-static int make_room(void **state) {
-  (void)state;
-  room = lab_new();
-  return 0;
-}
-
-static int leave_room(void **state) {
-  (void)state;
-  lab_free(room);
-  return 0;
-}
-
 /* ---- a compute that says what it is told to --------------------------------------------------------------- */
 
 typedef struct say {
@@ -135,9 +121,9 @@ static corral_inspection inspected(corral *c, const char *key) {
 /* Stores that two corrals of this process can share. */
 static void on_each(void (*story)(const char *uri)) {
   char uri[64];
-  snprintf(uri, sizeof uri, "memory:%p", (void *)room);
+  snprintf(uri, sizeof uri, "memory:%p", (void *)lab_room);
   story(uri);
-  story(lab_lmdb(room, "store"));
+  story(lab_lmdb(lab_room, "store"));
 }
 
 static void on_each_that_tells(void (*story)(const char *uri)) { on_each(story); }
@@ -758,7 +744,7 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
   (void)state;
   for (int ladder = 0; ladder < 2; ladder++) {
     char uri[64];
-    snprintf(uri, sizeof uri, "memory:leave %d %p", ladder, (void *)room);
+    snprintf(uri, sizeof uri, "memory:leave %d %p", ladder, (void *)lab_room);
     slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))}, t = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = ladder ? 1 : -1))};
     corral_ticket *ticket = corral_ticket_new();
     caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
@@ -1038,7 +1024,7 @@ static void waiters_are_woken_by_the_store(void **state) {
 #define LIVE_TESTS
 #endif
 
-#define T(test) cmocka_unit_test_setup_teardown(test, make_room, leave_room)
+#define T(test) cmocka_unit_test_setup_teardown(test, lab_make_room, lab_leave_room)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

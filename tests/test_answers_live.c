@@ -31,12 +31,9 @@ static void on_each_that_tells(void (*story)(const char *uri)) {
 }
 
 static void on_each(void (*story)(const char *uri)) {
-  char uri[96];
   on_each_that_tells(story);
-  if (pair[0] == NULL || pair[1] == NULL) return;
-  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
-  story(uri);
+  const char *uri = memcached_server_pair_uri(pair);
+  if (uri != NULL) story(uri);
 }
 
 #include "test_answers.c"

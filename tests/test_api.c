@@ -15,20 +15,6 @@
 
 enum { KEY_MOST = 65536, MIB = 1 << 20 };
 
-static lab *room; /* a folder for the files of one test */
-
-static int make_room(void **state) {
-  (void)state;
-  room = lab_new();
-  return 0;
-}
-
-static int leave_room(void **state) {
-  (void)state;
-  lab_free(room);
-  return 0;
-}
-
 /* ---- what to ask it --------------------------------------------------------------------------------------- */
 
 static int give_x(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -72,7 +58,7 @@ static const char *state_of(corral *c, const char *key) {
 /* The same story on each store. */
 static void on_each(void (*story)(const char *uri)) {
   story("memory:");
-  story(lab_lmdb(room, "store"));
+  story(lab_lmdb(lab_room, "store"));
 }
 
 /* ---- single operations ------------------------------------------------------------------------------------ */
@@ -221,7 +207,7 @@ static void large_story(const char *uri) {
 static void a_value_of_64_mib_comes_back_and_outlives_its_corral(void **state) {
   (void)state;
   large_story("memory:?size=256m");
-  large_story(lab_lmdb(room, "large?size=512m"));
+  large_story(lab_lmdb(lab_room, "large?size=512m"));
 }
 
 static void a_value_above_max_value_is_refused(void **state) {
@@ -251,7 +237,7 @@ static void namespace_story(const char *uri) {
 static void a_namespace_separates(void **state) {
   (void)state;
   namespace_story("memory:shared");
-  namespace_story(lab_lmdb(room, "store"));
+  namespace_story(lab_lmdb(lab_room, "store"));
 }
 
 /* ---- wrong arguments ------------------------------------------------------------------------------------- */
@@ -339,7 +325,7 @@ static void options_of_a_newer_header_are_refused_once_they_are_used(void **stat
   assert_non_null(strstr(error.text, CORRAL_VERSION));
 }
 
-#define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, make_room, leave_room)
+#define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, lab_make_room, lab_leave_room)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -14,20 +14,6 @@
 
 enum { SOON_MS = 300, PATIENCE_MS = 10000 };
 
-static lab *room; /* a folder for the files of one test */
-
-static int make_room(void **state) {
-  (void)state;
-  room = lab_new();
-  return 0;
-}
-
-static int leave_room(void **state) {
-  (void)state;
-  lab_free(room);
-  return 0;
-}
-
 /* ---- an origin, and what to ask it ----------------------------------------------------------------------- */
 
 /* What the bound compute does, and how often it did. */
@@ -101,7 +87,7 @@ static const char *state_of(corral *c, const char *key) {
 /* The same story on each store. */
 static void on_each(void (*story)(const char *uri)) {
   story("memory:");
-  story(lab_lmdb(room, "store"));
+  story(lab_lmdb(lab_room, "store"));
 }
 
 /* ---- lives ----------------------------------------------------------------------------------------------- */
@@ -425,7 +411,7 @@ static void computes_that_come_at_once_run_at_once(void **state) {
   }
 }
 
-#define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, make_room, leave_room)
+#define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, lab_make_room, lab_leave_room)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -26,12 +26,9 @@ static const char *redis_uri(void) {
 
 static memcached_server *pair[2];
 
-/* Two servers as one store. */
 static const char *memcached_uri(void) {
-  static char uri[96];
-  if (pair[0] == NULL || pair[1] == NULL) skip();
-  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  const char *uri = memcached_server_pair_uri(pair);
+  if (uri == NULL) skip();
   return uri;
 }
 

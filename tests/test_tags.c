@@ -137,11 +137,9 @@ static const char *redis_uri(lab *l) {
 }
 
 static const char *memcached_uri(lab *l) {
-  static char uri[96];
   (void)l;
-  if (pair[0] == NULL || pair[1] == NULL) skip();
-  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  const char *uri = memcached_server_pair_uri(pair);
+  if (uri == NULL) skip();
   return uri;
 }
 

@@ -237,6 +237,20 @@ const char *lab_lmdb(const lab *l, const char *name) {
   return uri;
 }
 
+lab *lab_room;
+
+int lab_make_room(void **state) {
+  (void)state;
+  lab_room = lab_new();
+  return 0;
+}
+
+int lab_leave_room(void **state) {
+  (void)state;
+  lab_free(lab_room);
+  return 0;
+}
+
 /* ---- compute, ask ---------------------------------------------------------------------------------------- */
 
 size_t lab_key_name(char name[16], int key) { return (size_t)snprintf(name, 16, "key-%d", key); }

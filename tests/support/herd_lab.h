@@ -84,6 +84,10 @@ typedef struct lab_answer {
 } lab_answer;
 
 lab *lab_new(void);
+/* Setup and teardown of a test that needs no more than a lab's folder: lab_room. */
+extern lab *lab_room;
+int lab_make_room(void **state);
+int lab_leave_room(void **state);
 /* Kills who still lives. */
 void lab_free(lab *l);
 /* "lmdb:FOLDER/NAME"; static storage, until the next call. */

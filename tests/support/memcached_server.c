@@ -224,3 +224,11 @@ long long memcached_server_stat(memcached_server *server, const char *name) {
   const char *found = strstr(memcached_server_ask(server, "stats"), wanted);
   return found == NULL ? -1 : strtoll(found + strlen(wanted), NULL, 10);
 }
+
+const char *memcached_server_pair_uri(memcached_server *const pair[2]) {
+  static char uri[96];
+  if (pair[0] == NULL || pair[1] == NULL) return NULL;
+  for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  return uri;
+}

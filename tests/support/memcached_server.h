@@ -24,6 +24,9 @@ const char *memcached_server_uri(const memcached_server *server);
 int memcached_server_tcp_port(const memcached_server *server);
 const char *memcached_server_folder(const memcached_server *server);
 
+/* Two servers as one store, both emptied: its URI, valid until the next call; NULL when one of them isn't there. */
+const char *memcached_server_pair_uri(memcached_server *const pair[2]);
+
 /* SIGSTOP; SIGCONT; SIGKILL; start again at the same place. */
 void memcached_server_pause(memcached_server *server);
 void memcached_server_resume(memcached_server *server);
