@@ -120,9 +120,14 @@ static void preset(corral_op *op) {
   op->life_ms = op->until_ms = 0;
 }
 
+/* Looks, and what a token may ask for twice. */
+static int harmless(uint32_t verb) {
+  return verb == CORRAL_VERB_GET || verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND || verb == CORRAL_VERB_LOCK_SHOW;
+}
+
 /* Not sent, or sent and harmless to send again. */
 static int repeatable(const corral_op *op) {
-  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET);
+  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && harmless(op->verb));
 }
 
 static int all_repeatable(const corral_op *ops, size_t count) {
@@ -436,7 +441,8 @@ static void *take_in(crl_lane *lane, void *handle) {
 
 static int ask_probe(crl_lane *lane, corral_error *why) {
   const char *key = lane->options->probe_key;
-  corral_op op = {.verb = CORRAL_VERB_GET, .key = key, .key_len = strlen(key)};
+  uint32_t verb = lane->options->info.locks_only ? CORRAL_VERB_LOCK_SHOW : CORRAL_VERB_GET;
+  corral_op op = {.verb = verb, .key = key, .key_len = strlen(key)};
   int works = perform_once(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), why) == CORRAL_OK;
   if (op.found_free != NULL) op.found_free(op.found_owner);
   return works;

@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "env.h"
+#include "lock_record.h"
 #include "record.h"
 #include "status.h"
 #include "uri.h"
@@ -46,6 +47,8 @@ static const corral_host host = {
     .hash64 = hash64,
     .hash128 = hash128,
     .wall_ms = crl_env_wall_ms,
+    .lock_decide = crl_lock_record_decide,
+    .lock_write = crl_lock_record_write,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }
@@ -59,6 +62,21 @@ extern const corral_store crl_plugin_redis;
 #endif
 #ifdef CORRAL_HAVE_memcached
 extern const corral_store crl_plugin_memcached;
+#endif
+#ifdef CORRAL_HAVE_postgresql
+extern const corral_store crl_plugin_postgresql;
+#endif
+#ifdef CORRAL_HAVE_mariadb
+extern const corral_store crl_plugin_mariadb;
+#endif
+#ifdef CORRAL_HAVE_sqlite
+extern const corral_store crl_plugin_sqlite;
+#endif
+#ifdef CORRAL_HAVE_zookeeper
+extern const corral_store crl_plugin_zookeeper;
+#endif
+#ifdef CORRAL_HAVE_etcd
+extern const corral_store crl_plugin_etcd;
 #endif
 
 enum { STORES = 32 };
@@ -148,6 +166,21 @@ static void add_built_in(void) {
 #ifdef CORRAL_HAVE_memcached
   add(&crl_plugin_memcached, "memcached", NULL, NULL);
 #endif
+#ifdef CORRAL_HAVE_postgresql
+  add(&crl_plugin_postgresql, "postgresql", NULL, NULL);
+#endif
+#ifdef CORRAL_HAVE_mariadb
+  add(&crl_plugin_mariadb, "mariadb", NULL, NULL);
+#endif
+#ifdef CORRAL_HAVE_sqlite
+  add(&crl_plugin_sqlite, "sqlite", NULL, NULL);
+#endif
+#ifdef CORRAL_HAVE_zookeeper
+  add(&crl_plugin_zookeeper, "zookeeper", NULL, NULL);
+#endif
+#ifdef CORRAL_HAVE_etcd
+  add(&crl_plugin_etcd, "etcd", NULL, NULL);
+#endif
 }
 
 static const corral_store *known(const char *scheme) {
@@ -156,10 +189,10 @@ static const corral_store *known(const char *scheme) {
   return NULL;
 }
 
-/* rediss and redis+unix are served by the plugin file of redis. */
+/* rediss, redis+unix and redlock are served by the plugin file of redis. */
 static void plugin_name(const char *scheme, char *name, size_t size) {
   snprintf(name, size, "%.*s", (int)strcspn(scheme, "+"), scheme);
-  if (strcmp(name, "rediss") == 0) name[5] = '\0';
+  if (strcmp(name, "rediss") == 0 || strcmp(name, "redlock") == 0) snprintf(name, size, "redis");
 }
 
 static int load(const char *file, const char *scheme, corral_error *error) {

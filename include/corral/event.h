@@ -41,7 +41,15 @@
   X(EARLY, "early", "a rebuild began before the fresh life ended")                                              \
   X(NEAR, "near", "a copy in this process answered, without a look at the store")                               \
   X(PASS, "pass", "a compute said that its answer can't be cached")                                             \
-  X(OLDER, "older", "a computed value was not stored: what is stored has a later version")
+  X(OLDER, "older", "a computed value was not stored: what is stored has a later version")                       \
+  X(LOCKED, "locked", "a lock was taken")                                                                       \
+  X(LOCK_WAIT, "lock_wait", "a call waited for a lock")                                                         \
+  X(LOCK_ASKED, "lock_asked", "the store was asked for a lock")                                                 \
+  X(LOCK_EXTENDED, "lock_extended", "a lock's hold was lengthened")                                             \
+  X(LOCK_LOST, "lock_lost", "a lock's hold was over before it was released: the text says what to roll back")   \
+  X(UNLOCKED, "unlocked", "a lock was released")                                                                \
+  X(LOCK_FOREIGN, "lock_foreign", "a lock's key holds what corral did not write, and that never ends")          \
+  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")
 
 #ifdef __cplusplus
 extern "C" {

@@ -78,14 +78,23 @@ typedef enum corral_verb {
   CORRAL_VERB_EXTEND,     /* lengthen the lease if it is this token's */
   CORRAL_VERB_INVALIDATE, /* value and lease vanish together; that it happened is remembered for a while */
   CORRAL_VERB_EXPIRE,     /* the soft life and any lease end; payload or INVALIDATED stay. Without both: the key goes */
-  CORRAL_VERB_RENEW       /* as SETTLE, with the payload that is there: a new life for it, EXPIRED and failures end. Without a
+  CORRAL_VERB_RENEW,      /* as SETTLE, with the payload that is there: a new life for it, EXPIRED and failures end. Without a
                              payload: EMISS, and nothing changes. A store that can't answers EUNSUPPORTED */
+  /* Users' own locks (below). Their keys are never those of values. A store that can't answers EUNSUPPORTED. */
+  CORRAL_VERB_LOCK,       /* atomically a hold for this token, if no other one is in its way */
+  CORRAL_VERB_LOCK_EXTEND, /* lengthen this token's hold, if it still is one */
+  CORRAL_VERB_UNLOCK,     /* end this token's hold, and its place in the queue */
+  CORRAL_VERB_LOCK_SHOW   /* who holds it; changes nothing */
 } corral_verb;
 
 /* Flags of an operation. */
 enum {
-  CORRAL_OP_WATCH = 1,  /* GET, set by the host: the store's watch is to tell the next change of this key after this look */
-  CORRAL_OP_WATCHED = 2 /* GET, set by the plugin: it will */
+  CORRAL_OP_WATCH = 1,  /* GET, LOCK_SHOW, set by the host: the store's watch is to tell the next change of this key after this look */
+  CORRAL_OP_WATCHED = 2, /* GET, set by the plugin: it will */
+  CORRAL_OP_SHARED = 4, /* LOCK: beside other shared holds. LOCK_EXTEND: an exclusive hold becomes a shared one */
+  CORRAL_OP_REPAIR = 8, /* LOCK_SHOW: what something else than corral left at this key without any end of its life shall live for
+                           lease_ms more; one atomic step with seeing that it has none */
+  CORRAL_OP_QUEUED = 16 /* LOCK, set by the plugin with EBUSY: this token has a place in a queue, until its LOCK is granted or UNLOCK */
 };
 
 /* One operation. The host sets the first part and presets status to CORRAL_EUNKNOWN; the plugin sets the second. */
@@ -102,7 +111,7 @@ typedef struct corral_op {
   const uint8_t *record; /* SETTLE: header (FREE) and envelope. CLAIM: a header with note and cost_ms to take over.
                             RELEASE: NULL, or a header with note, code and failures: the verdict */
   size_t record_len;
-  uint64_t seen;         /* CLAIM: stamp of the payload the host has already; 0 none. When equal, `found` may be the
+  uint64_t seen;         /* of locks: the fencing token. CLAIM: stamp of the payload the host has already; 0 none. When equal, `found` may be the
                             header alone, with `same` set */
 
   int status;            /* GET: OK or EMISS. CLAIM: OK or EBUSY (held, or a verdict rules). SETTLE, RELEASE, EXTEND,
@@ -116,6 +125,65 @@ typedef struct corral_op {
   int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict in the header; 0 none, -1 unknown */
   corral_error *error;   /* where detail of an error status goes; may be NULL */
 } corral_op;
+
+/* ---- locks -------------------------------------------------------------------------------------------------
+ *
+ * A lock is a name with holds: one exclusive, or any number of shared ones. Each hold has a token (fresh for every acquisition), an end of its
+ * own in store time, and a fencing token: a number that is larger than that of every earlier hold of this name, also of those that
+ * the store has forgotten (so: not below the store's wall clock in microseconds, or a counter that is never lost).
+ *
+ *             in                                              out
+ *   LOCK      token, lease_ms: the hold's life                OK: seen = the fencing token, until_ms = what is left of the hold, no more than the
+ *             ttl_ms: how long the wish stands; 0: no wish       server grants. A token that has a hold already: OK, its life begins anew
+ *             record, record_len: note, text of at most       EBUSY: until_ms = in how long those in the way will be gone at the
+ *             CORRAL_LOCK_NOTE bytes                             latest; -1 unknown. EREFUSED: no room for one more hold, or not confirmed
+ *             flags: SHARED                                   EFOREIGN: the key holds something else; until_ms = what is left of it, -1 no end
+ *   LOCK_EXTEND  token, lease_ms, flags: SHARED               OK: seen, until_ms: the hold ends no earlier than lease_ms from now (nor than before)
+ *             seen: its fencing token becomes at least this;  ELOST: until_ms as for UNLOCK
+ *             0: stays
+ *   UNLOCK    token                                           OK. ELOST: it held nothing (any more): until_ms = 0: nobody holds it; else somebody does
+ *   LOCK_SHOW                                                 OK: found = the lock's record, life_ms = the store's time, to read it by. EMISS: nothing there
+ *             flags: WATCH, REPAIR                            EFOREIGN as LOCK
+ *
+ * A wish: a LOCK with ttl_ms > 0 that is refused is going to be repeated, with the same token, and should not be starved: where readers are in the way
+ * of a writer, no more readers are let in for that long. A store that has a queue of its own keeps the token's place there (QUEUED).
+ * A LOCK whose reply was lost, or that wasn't granted though QUEUED, is followed by UNLOCK of its token.
+ * A store whose locks belong to a connection holds one for each hold, and sees to it that the server ends the hold after lease_ms of silence.
+ *
+ * The record of a lock: CORRAL_LOCK_HEAD bytes, then CORRAL_LOCK_HOLD for each hold; numbers little-endian. A store that can write bytes
+ * atomically keeps this very record, by host->lock_decide; others make it for LOCK_SHOW, by host->lock_write.
+ *
+ * offset size field of the head               offset size field of a hold
+ *      0    4 magic "crk1"                         0   16 token
+ *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared
+ *      6    2 zero                                17    7 zero
+ *      8    8 the last fencing token              24    8 until, store time
+ *     16    8 a writer waits until, store time    32    8 since, store time
+ *     24    8 zero                                40    8 fencing token
+ *                                                 48   80 note, zero-padded
+ */
+#define CORRAL_LOCK_HEAD 32
+#define CORRAL_LOCK_HOLD 128
+#define CORRAL_LOCK_NOTE 80
+#define CORRAL_LOCK_HOLDS 1024 /* at most, of one lock */
+#define CORRAL_LOCK_MEMORY_MS 60000 /* the record outlives its last hold by so much, for the fencing token */
+
+enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2 };
+
+typedef struct corral_hold {
+  uint8_t token[CORRAL_TOKEN];
+  int mode;
+  int64_t until, since; /* store time */
+  uint64_t fence;
+  char note[CORRAL_LOCK_NOTE]; /* not necessarily terminated */
+} corral_hold;
+
+/* What a lock verb does to a record. */
+typedef struct corral_lock_change {
+  int action;      /* CORRAL_ACTION_KEEP, or CORRAL_ACTION_REPLACE: the record is now the first `size` bytes of the room */
+  size_t size;
+  int64_t expires; /* when the store forgets the key, store time */
+} corral_lock_change;
 
 /* ---- what the host offers -------------------------------------------------------------------------------- */
 
@@ -182,6 +250,13 @@ typedef struct corral_host {
   void (*hash128)(const void *data, size_t size, uint8_t hash[16]);
   /* The wall clock, ms since 1970. It may jump: for stores whose servers know no better time, and then read once. */
   int64_t (*wall_ms)(void);
+  /* What op's lock verb does to the lock record that the store has now (NULL: none, or its `expires` has passed) at store time `now`: sets all
+   * results of op but `found` (LOCK_SHOW: the plugin hands out the record when the status is OK), and *change. `floor`: no new fencing token is
+   * below it: the store's idea of the wall clock in microseconds, which doesn't jump back where that can be had. `room`: `size` +
+   * CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD bytes of the plugin's, apart from `record`. Pure. */
+  void (*lock_decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now, uint64_t floor, uint8_t *room, corral_lock_change *change);
+  /* Writes a record with these holds: CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD bytes. */
+  void (*lock_write)(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record);
 } corral_host;
 
 /* ---- what the plugin offers ------------------------------------------------------------------------------ */
@@ -209,6 +284,7 @@ typedef struct corral_store_info {
   int64_t reach;        /* [CORRAL_REACH_FLEET] who shares this store */
   size_t servers;       /* [1] independent servers that keys are spread over: see `route`; at most CORRAL_SERVERS */
   int64_t clock_skew_ms; /* [0] by how much the store times of two of its users may differ; 0 where one clock serves all */
+  int64_t locks_only;   /* [0] 1: the store has no values, only locks: no other verbs are sent to it, a resting server is probed by LOCK_SHOW */
 } corral_store_info;
 
 typedef struct corral_store {
