@@ -139,7 +139,7 @@ static void pause(taking *t) {
 
 /* Until it is granted, or can't be, or time is up: then CORRAL_EDEADLINE, or what kept the store from answering. */
 static int wait_for(taking *t) {
-  int status = CORRAL_EBUSY;
+  int status = CORRAL_EBUSY, waited = 0;
   while (!crl_ticket_cancelled(t->options->ticket)) {
     if (crl_lock_table_first(t->station->locks, &t->waiter)) {
       status = ask(t);
@@ -147,6 +147,8 @@ static int wait_for(taking *t) {
       if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;
     }
     if (crl_env_now_ms() >= t->deadline) return status == CORRAL_EBUSY ? CORRAL_EDEADLINE : status;
+    if (!waited) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
+    waited = 1;
     if (crl_lock_table_first(t->station->locks, &t->waiter)) pause(t);
     else crl_nap_until(&t->nap, t->deadline);
   }
