@@ -282,7 +282,7 @@ static void a_waiter_elsewhere_is_woken_by_the_release(void **state) {
   (void)state;
   waiter w = {0};
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
-  start(&w, b, CORRAL_LOCK(.wait_ms = 20000, .poll_ms = 60000, .poll_max_ms = 60000));
+  start(&w, b, CORRAL_LOCK(.wait_ms = 20000, .poll_max_ms = 60000));
   until(b, CORRAL_EVENT_LOCK_ASKED, 2);
   crl_env_pause_us(20000);
   int64_t released = crl_env_now_us();
@@ -298,7 +298,7 @@ static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) 
   waiter w = {0};
   assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &error), CORRAL_OK);
   corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 60000));
-  start(&w, c, CORRAL_LOCK(.wait_ms = 20000, .poll_ms = 60000, .poll_max_ms = 60000));
+  start(&w, c, CORRAL_LOCK(.wait_ms = 20000, .poll_max_ms = 60000));
   until(c, CORRAL_EVENT_LOCK_ASKED, 2);
   crl_env_pause_us(20000);
   corral_lock_release(lock, NULL);
@@ -421,7 +421,7 @@ static void a_downgrade_lets_waiting_readers_in_at_once(void **state) {
   (void)state;
   waiter here = {0}, there = {0};
   corral_lock *w = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
-  corral_lock_options options = *CORRAL_LOCK(.shared = 1, .wait_ms = 20000, .poll_ms = 60000, .poll_max_ms = 60000);
+  corral_lock_options options = *CORRAL_LOCK(.shared = 1, .wait_ms = 20000, .poll_max_ms = 60000);
   start(&here, a, &options);
   start(&there, b, &options);
   until(a, CORRAL_EVENT_LOCK_ASKED, 3);
