@@ -48,12 +48,32 @@ static void no_two_holders_and_a_right_counter_on_memcached(void **state) {
   memcached_server_stop(pair[1]);
 }
 
+static void no_two_holders_and_a_right_counter_on_redis(void **state) {
+  (void)state;
+  redis_server *server;
+  if (!redis_server_start(&server, NULL)) skip();
+  holds(redis_server_uri(server), 300, 6);
+  redis_server_stop(server);
+}
+
+static void no_two_holders_and_a_right_counter_on_redis_without_scripts(void **state) {
+  (void)state;
+  redis_server *server;
+  char uri[96];
+  if (!redis_server_start(&server, NULL)) skip();
+  snprintf(uri, sizeof uri, "%s?scripts=no", redis_server_uri(server));
+  holds(uri, 300, 6);
+  redis_server_stop(server);
+}
+
 int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
 #define T(name) cmocka_unit_test_setup_teardown(name, lab_make_room, lab_leave_room)
   const struct CMUnitTest tests[] = {
       T(no_two_holders_and_a_right_counter_on_lmdb),
       T(no_two_holders_and_a_right_counter_on_memcached),
+      T(no_two_holders_and_a_right_counter_on_redis),
+      T(no_two_holders_and_a_right_counter_on_redis_without_scripts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
