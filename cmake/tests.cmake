@@ -7,7 +7,7 @@ find_package(Cmocka REQUIRED)
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags lock_chaos
-    redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet)
+    redis_lock redis_lock_exec lock_rows redis_lock_race redis_lock_faults redis_lock_fleet)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)

@@ -152,7 +152,8 @@ static void pause(taking *t) {
 static int wait_for(taking *t) {
   int status = CORRAL_EBUSY, waited = 0;
   while (!crl_ticket_cancelled(t->options->ticket)) {
-    if (crl_lock_table_first(t->station->locks, &t->waiter)) {
+    /* Whose turn comes when time is up isn't the last to ask, but one of many whose time is up. */
+    if (crl_lock_table_first(t->station->locks, &t->waiter) && !(waited && crl_env_now_ms() >= t->deadline)) {
       status = ask(t);
       if (!may_pass(status)) return status;
       if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;

@@ -1,0 +1,587 @@
+/* The flaws of the usual Redis locks, row by row (docs/locks.md has the table), against a real Redis and corral's own API. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <corral/lock.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "env.h"
+#include "support/redis_server.h"
+
+static redis_server *server;
+static corral *a, *b;
+static corral_error error;
+static _Atomic int lost_of_a;
+
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  (void)key;
+  (void)key_len;
+  (void)detail;
+  if (arg != NULL && event == CORRAL_EVENT_LOCK_LOST) atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+static corral *open_one(void *arg) {
+  corral *c;
+  if (corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 3000, .on_event = on_event, .event_arg = arg), &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
+  return c;
+}
+
+static int start_server(void **state) {
+  (void)state;
+  return redis_server_start(&server, NULL) ? 0 : -1;
+}
+
+static int stop_server(void **state) {
+  (void)state;
+  redis_server_stop(server);
+  return 0;
+}
+
+static int setup(void **state) {
+  (void)state;
+  redis_server_ask(server, "FLUSHALL");
+  atomic_store(&lost_of_a, 0);
+  a = open_one(&lost_of_a);
+  b = open_one(NULL);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  corral_close(a);
+  corral_close(b);
+  return 0;
+}
+
+static corral_lock *take(corral *c, corral_lock_options *options) {
+  corral_lock *lock = NULL;
+  options->error = &error;
+  if (corral_lock_take(c, "n", 1, options, &lock) != CORRAL_OK) fail_msg("%s", error.text);
+  return lock;
+}
+
+static int try(corral *c, corral_lock_options *options) {
+  corral_lock *lock = NULL;
+  options->error = &error;
+  options->wait_ms = CORRAL_OFF;
+  int status = corral_lock_take(c, "n", 1, options, &lock);
+  if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  return status;
+}
+
+static void until(corral *c, corral_event event, uint64_t least) {
+  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, event) < least; crl_env_pause_us(200))
+    if (crl_env_now_ms() > end) fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);
+}
+
+/* A process that takes the lock and then waits to be killed. */
+static pid_t hold_elsewhere(corral_lock_options options) {
+  int pipes[2];
+  char ready;
+  if (pipe(pipes) != 0) abort();
+  pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    corral *c = open_one(NULL);
+    take(c, &options);
+    if (write(pipes[1], "!", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  assert_int_equal(read(pipes[0], &ready, 1), 1);
+  close(pipes[0]);
+  close(pipes[1]);
+  return pid;
+}
+
+static void kill_it(pid_t pid) {
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+}
+
+typedef struct waiter {
+  corral *c;
+  pthread_t thread;
+  corral_lock_options options;
+  int status;
+  int64_t came_us, hold_us;
+} waiter;
+
+static void *wait_for_it(void *arg) {
+  waiter *w = arg;
+  corral_lock *lock;
+  w->status = corral_lock_take(w->c, "n", 1, &w->options, &lock);
+  w->came_us = crl_env_now_us();
+  if (w->status != CORRAL_OK) return NULL;
+  if (w->hold_us > 0) crl_env_pause_us(w->hold_us);
+  w->status = corral_lock_release(lock, NULL);
+  return NULL;
+}
+
+static void start(waiter *w, corral *c, const corral_lock_options *options) {
+  w->c = c;
+  w->options = *options;
+  if (pthread_create(&w->thread, NULL, wait_for_it, w) != 0) abort();
+}
+
+/* ---- A: acquire ------------------------------------------------------------------------------------------- */
+
+static void a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl(void **state) {
+  (void)state;
+  pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 1000));
+  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  kill_it(holder);
+  int64_t begun = crl_env_now_ms();
+  corral_lock *lock = take(a, CORRAL_LOCK(.wait_ms = 20000));
+  assert_true(crl_env_now_ms() - begun <= 2000);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+static void a6_one_unit_everywhere_what_is_left_is_what_was_asked_for(void **state) {
+  (void)state;
+  static const int64_t lives[] = {50, 999, 1000, 1001, 5000, 86400000};
+  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
+    corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = lives[i]));
+    corral_lock_holder who;
+    size_t count;
+    long long pttl = strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10);
+    assert_in_range(pttl, lives[i], lives[i] + 60000);
+    assert_true(corral_lock_left_ms(lock) <= lives[i]);
+    if (lives[i] >= 999) {
+      assert_int_equal(corral_lock_show(b, "n", 1, &who, 1, &count, &error), CORRAL_OK);
+      assert_in_range(who.left_ms, lives[i] > 900 ? lives[i] - 900 : 0, lives[i]);
+    }
+    corral_lock_release(lock, NULL);
+  }
+}
+
+/* Each of 200 waiters in 4 processes: far fewer requests than there are waiters, and none of them late. */
+static void a7_waiters_ask_seldom_and_are_told_in_time(void **state) {
+  (void)state;
+  enum { WAITERS = 200 };
+  static waiter w[WAITERS];
+  corral *c[4] = {a, b, open_one(NULL), open_one(NULL)};
+  pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 60000));
+  long long before = redis_server_info(server, "total_commands_processed");
+  int64_t begun = crl_env_now_us();
+  for (int i = 0; i < WAITERS; i++) start(&w[i], c[i % 4], CORRAL_LOCK(.wait_ms = 2000));
+  int64_t worst = 0;
+  for (int i = 0; i < WAITERS; i++) {
+    pthread_join(w[i].thread, NULL);
+    assert_int_equal(w[i].status, CORRAL_EDEADLINE);
+    if (w[i].came_us - begun - 2000000 > worst) worst = w[i].came_us - begun - 2000000;
+  }
+  long long commands = redis_server_info(server, "total_commands_processed") - before;
+  printf("a7: %.2f commands a waiter, the last one ends %.1f ms after its deadline\n", (double)commands / WAITERS, (double)worst / 1000);
+  assert_true(commands <= WAITERS * (6 + 8)); /* log2(250 / 5) pauses that grow, and 2 s / 250 ms */
+  assert_true(worst <= 250000 + 5000);
+  corral_close(c[2]);
+  corral_close(c[3]);
+  kill_it(holder);
+}
+
+/* The server forgets: killed and empty again, or flushed. */
+static void a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_larger(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 60000));
+  uint64_t fence = corral_lock_fence(lock);
+  redis_server_kill(server);
+  redis_server_restart(server);
+  corral_lock *next = take(b, CORRAL_LOCK(.wait_ms = 10000));
+  assert_true(corral_lock_fence(next) > fence);
+  assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_ELOST);
+  assert_int_equal(error.code, CORRAL_LOST_TAKEN);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  fence = corral_lock_fence(next);
+  redis_server_ask(server, "FLUSHALL");
+  lock = take(a, CORRAL_LOCK(0));
+  assert_true(corral_lock_fence(lock) > fence);
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_ELOST);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+static void a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request(void **state) {
+  (void)state;
+  corral_lock *none = NULL;
+  redis_server_ask(server, "SETNX lock:n someone");
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 30000), &none), CORRAL_EFOREIGN);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FOREIGN), 1);
+  assert_string_equal(redis_server_ask(server, "PTTL lock:n"), "-1");
+  corral_lock *lock = take(a, CORRAL_LOCK(.repair_ms = 300, .wait_ms = 20000));
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
+  corral_lock_release(lock, NULL);
+  redis_server_ask(server, "DEL lock:n");
+  redis_server_ask(server, "SET lock:n someone PX 100000");
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 200, .repair_ms = 50), &none), CORRAL_EDEADLINE);
+  assert_true(strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10) > 90000);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
+}
+
+/* ---- R: ownership and release ------------------------------------------------------------------------------ */
+
+static void r1_a_slow_holder_does_not_delete_its_successors_lock(void **state) {
+  (void)state;
+  corral_lock *slow = take(a, CORRAL_LOCK(.ttl_ms = 50));
+  corral_lock *next = take(b, CORRAL_LOCK(.wait_ms = 20000, .ttl_ms = 60000));
+  assert_int_equal(corral_lock_release(slow, &error), CORRAL_ELOST);
+  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
+}
+
+static int by_bytes(const void *x, const void *y) { return memcmp(x, y, 16); }
+
+/* What tokens are made of: 128 bits of the kernel's, in 64 children of one process. */
+static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
+  (void)state;
+  enum { CHILDREN = 64, TOKENS = 5000, ALL = CHILDREN * TOKENS };
+  uint8_t (*tokens)[16] = mmap(NULL, ALL * 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pid_t pids[CHILDREN];
+  assert_ptr_not_equal(tokens, MAP_FAILED);
+  for (int i = 0; i < CHILDREN; i++) {
+    pids[i] = fork();
+    if (pids[i] != 0) continue;
+    for (int j = 0; j < TOKENS; j++)
+      if (crl_env_random(tokens[i * TOKENS + j], 16) != CORRAL_OK) _exit(1);
+    _exit(0);
+  }
+  for (int i = 0, status; i < CHILDREN; i++) {
+    waitpid(pids[i], &status, 0);
+    assert_int_equal(status, 0);
+  }
+  qsort(tokens, ALL, 16, by_bytes);
+  for (int i = 1; i < ALL; i++) assert_true(memcmp(tokens[i - 1], tokens[i], 16) != 0);
+  munmap(tokens, ALL * 16);
+}
+
+static void r8_what_became_of_a_hold_is_told_apart_and_told_once(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, CORRAL_LOCK(0));
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  lock = take(a, CORRAL_LOCK(0));
+  redis_server_ask(server, "DEL lock:n");
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
+  assert_non_null(strstr(error.text, "fencing token"));
+  lock = take(a, CORRAL_LOCK(0));
+  redis_server_ask(server, "DEL lock:n");
+  corral_lock *next = take(b, CORRAL_LOCK(0));
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(error.code, CORRAL_LOST_TAKEN);
+  assert_int_equal(atomic_load(&lost_of_a), 2);
+  redis_server_pause(server);
+  int status = corral_lock_release(next, &error);
+  redis_server_resume(server);
+  assert_true(status == CORRAL_EUNKNOWN || status == CORRAL_EUNAVAILABLE);
+  assert_int_equal(corral_counter(b, CORRAL_EVENT_LOCK_LOST), 0);
+}
+
+static void r9_f2_others_see_who_holds_it_and_for_how_long(void **state) {
+  (void)state;
+  char pid[32];
+  corral_lock_holder who;
+  size_t count;
+  pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 30000, .note = "report 7"));
+  snprintf(pid, sizeof pid, "/%ld/", (long)holder);
+  assert_int_equal(corral_lock_show(a, "n", 1, &who, 1, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 1);
+  assert_non_null(strstr(who.who, pid));
+  assert_non_null(strstr(who.who, "report 7"));
+  assert_in_range(who.left_ms, 1, 30000);
+  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_non_null(strstr(error.text, "report 7"));
+  kill_it(holder);
+}
+
+static void f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn(void **state) {
+  (void)state;
+  enum { WAITERS = 100 };
+  static waiter w[WAITERS];
+  pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 1000));
+  for (int i = 0; i < WAITERS; i++) start(&w[i], i % 2 ? a : b, CORRAL_LOCK(.wait_ms = 30000));
+  until(a, CORRAL_EVENT_LOCK_ASKED, 1);
+  kill_it(holder);
+  int64_t begun = crl_env_now_us(), first = INT64_MAX;
+  for (int i = 0; i < WAITERS; i++) {
+    pthread_join(w[i].thread, NULL);
+    assert_int_equal(w[i].status, CORRAL_OK);
+    if (w[i].came_us < first) first = w[i].came_us;
+  }
+  assert_true(first - begun < 2000000);
+}
+
+/* ---- T: time-outs and renewal ------------------------------------------------------------------------------ */
+
+static void lost(corral_lock *lock, const char *why, void *arg) {
+  (void)why;
+  assert_int_equal(corral_lock_check(lock, 0), CORRAL_ELOST);
+  atomic_store((_Atomic int64_t *)arg, crl_env_now_us());
+}
+
+/* A's keeper, come to late, must not lengthen C's hold. */
+static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
+  (void)state;
+  _Atomic int64_t told = 0;
+  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = lost, .lost_arg = &told));
+  redis_server_ask(server, "DEL lock:n");
+  corral_lock *next = take(b, CORRAL_LOCK(.ttl_ms = 60000));
+  until(a, CORRAL_EVENT_LOCK_LOST, 1);
+  long long pttl = strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10);
+  assert_in_range(pttl, 60001, 120000);
+  assert_true(told > 0);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
+}
+
+static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(void **state) {
+  (void)state;
+  _Atomic int64_t told = 0;
+  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 900, .keep = 1, .on_lost = lost, .lost_arg = &told));
+  until(a, CORRAL_EVENT_LOCK_EXTENDED, 2);
+  int64_t paused = crl_env_now_us();
+  redis_server_pause(server); /* hung: the last extension came before this */
+  while (told == 0) {
+    if (crl_env_now_us() - paused > 10000000) fail_msg("never told");
+    crl_env_pause_us(500);
+  }
+  printf("t3: told %.0f ms after the server hung; the hold was 900 ms\n", (double)(told - paused) / 1000);
+  assert_true(told - paused < 900000 + 20000); /* extended just before: its end at the latest, and the thread's own delay */
+  redis_server_resume(server);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+}
+
+static void t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer(void **state) {
+  (void)state;
+  corral_lock *stuck = take(a, CORRAL_LOCK(.ttl_ms = 200, .keep = 1, .keep_max_ms = 700));
+  corral_lock *next = take(b, CORRAL_LOCK(.wait_ms = 20000));
+  assert_int_equal(corral_lock_release(stuck, &error), CORRAL_ELOST);
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
+}
+
+static void t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off(void **state) {
+  (void)state;
+  int in[2], out[2];
+  char word = 0;
+  if (pipe(in) != 0 || pipe(out) != 0) abort();
+  pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    corral *c = open_one(NULL);
+    corral_lock *lock = take(c, CORRAL_LOCK(.ttl_ms = 300, .keep = 1));
+    if (write(out[1], "!", 1) != 1 || read(in[0], &word, 1) != 1) _exit(1);
+    word = corral_lock_check(lock, 0) == CORRAL_ELOST && corral_lock_release(lock, NULL) == CORRAL_ELOST ? 'y' : 'n';
+    _exit(write(out[1], &word, 1) != 1);
+  }
+  assert_int_equal(read(out[0], &word, 1), 1);
+  kill(pid, SIGSTOP);
+  corral_lock *next = take(a, CORRAL_LOCK(.wait_ms = 20000));
+  assert_int_equal(write(in[1], "!", 1), 1);
+  kill(pid, SIGCONT);
+  assert_int_equal(read(out[0], &word, 1), 1);
+  assert_int_equal(word, 'y');
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
+  waitpid(pid, NULL, 0);
+  for (int i = 0; i < 2; i++) close(in[i]), close(out[i]);
+}
+
+/* ---- N: re-entrancy ---------------------------------------------------------------------------------------- */
+
+static void n1_n2_n3_the_last_release_frees_the_lock_for_others_at_once(void **state) {
+  (void)state;
+  corral_lock *one = take(a, CORRAL_LOCK(0)), *two = take(a, CORRAL_LOCK(.reentrant = 1));
+  assert_int_equal(corral_lock_release(two, &error), CORRAL_OK);
+  assert_int_equal(try(b, CORRAL_LOCK(.owner = "b")), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
+  corral_lock_holder who;
+  size_t count = 9;
+  assert_int_equal(corral_lock_show(b, "n", 1, &who, 1, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 0);
+  assert_int_equal(try(b, CORRAL_LOCK(.owner = "b")), CORRAL_OK);
+}
+
+static void n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 100)), *none = NULL;
+  for (int64_t end = crl_env_now_ms() + 120; crl_env_now_ms() < end;) crl_env_pause_us(1000);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ELOST);
+  assert_null(none);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+}
+
+static void n5_an_owner_by_name_is_the_same_one_on_every_thread(void **state) {
+  (void)state;
+  waiter w = {0}, x = {0};
+  corral_lock *lock = take(a, CORRAL_LOCK(.owner = "job 1"));
+  start(&w, a, CORRAL_LOCK(.owner = "job 1", .reentrant = 1));
+  start(&x, a, CORRAL_LOCK(.owner = "job 2", .reentrant = 1, .wait_ms = CORRAL_OFF));
+  pthread_join(w.thread, NULL);
+  pthread_join(x.thread, NULL);
+  assert_int_equal(w.status, CORRAL_OK);
+  assert_int_equal(x.status, CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+static void n6_who_would_wait_for_itself_is_told_at_once(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, CORRAL_LOCK(0)), *none = NULL;
+  uint64_t asked = corral_counter(a, CORRAL_EVENT_LOCK_ASKED);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), asked);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+/* ---- W: shared locks --------------------------------------------------------------------------------------- */
+
+static void w2_w3_a_dead_readers_hold_ends_alone_and_its_release_says_lost(void **state) {
+  (void)state;
+  corral_lock *dead = take(a, CORRAL_LOCK(.shared = 1, .ttl_ms = 100)), *alive = take(b, CORRAL_LOCK(.shared = 1, .ttl_ms = 60000, .owner = "alive"));
+  corral_lock_holder who[2];
+  size_t count = 2;
+  for (int64_t end = crl_env_now_ms() + 10000; count == 2 && crl_env_now_ms() < end; crl_env_pause_us(5000))
+    assert_int_equal(corral_lock_show(b, "n", 1, who, 2, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 1);
+  assert_true(who[0].mine);
+  assert_int_equal(corral_lock_release(dead, &error), CORRAL_ELOST);
+  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(alive, &error), CORRAL_OK);
+  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_OK);
+}
+
+static void w4_taking_it_again_never_adds_up_lives(void **state) {
+  (void)state;
+  corral_lock *held[5];
+  corral_lock_holder who;
+  size_t count;
+  for (int i = 0; i < 5; i++) held[i] = take(a, CORRAL_LOCK(.ttl_ms = 10000, .reentrant = 1));
+  assert_int_equal(corral_lock_show(b, "n", 1, &who, 1, &count, &error), CORRAL_OK);
+  assert_in_range(who.left_ms, 1, 10000);
+  for (int i = 0; i < 5; i++) assert_int_equal(corral_lock_release(held[i], &error), CORRAL_OK);
+}
+
+static void w5_a_downgrade_lets_ten_waiting_readers_in(void **state) {
+  (void)state;
+  enum { READERS = 10 };
+  waiter r[READERS] = {0};
+  corral *c[READERS];
+  corral_lock *writer = take(a, CORRAL_LOCK(.ttl_ms = 60000));
+  for (int i = 0; i < READERS; i++) {
+    c[i] = open_one(NULL);
+    start(&r[i], c[i], CORRAL_LOCK(.shared = 1, .wait_ms = 30000));
+  }
+  for (int i = 0; i < READERS; i++) until(c[i], CORRAL_EVENT_LOCK_ASKED, 3);
+  int64_t begun = crl_env_now_us(), last = 0;
+  assert_int_equal(corral_lock_downgrade(writer, &error), CORRAL_OK);
+  for (int i = 0; i < READERS; i++) {
+    pthread_join(r[i].thread, NULL);
+    assert_int_equal(r[i].status, CORRAL_OK);
+    if (r[i].came_us > last) last = r[i].came_us;
+    corral_close(c[i]);
+  }
+  printf("w5: ten readers in %.1f ms after the downgrade\n", (double)(last - begun) / 1000);
+  assert_true(last - begun < 500000); /* by themselves they look every second */
+  assert_int_equal(corral_lock_release(writer, &error), CORRAL_OK);
+}
+
+static void w6_a_reader_who_asks_to_write_is_refused_at_once(void **state) {
+  (void)state;
+  corral_lock *reader = take(a, CORRAL_LOCK(.shared = 1)), *none = NULL;
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .wait_ms = 60000, .error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_release(reader, &error), CORRAL_OK);
+}
+
+static atomic_int stop_reading;
+
+static void *read_on_and_on(void *arg) {
+  corral *c = arg;
+  while (!atomic_load(&stop_reading)) {
+    corral_lock *lock;
+    if (corral_lock_take(c, "n", 1, CORRAL_LOCK(.shared = 1, .wait_ms = 20000), &lock) != CORRAL_OK) continue;
+    crl_env_pause_us(30000);
+    corral_lock_release(lock, NULL);
+  }
+  return NULL;
+}
+
+/* Eight readers whose holds of 30 ms overlap: a writer that only waited for a gap would wait for ever. */
+static void w7_a_waiting_writer_is_not_starved_by_readers(void **state) {
+  (void)state;
+  enum { READERS = 8 };
+  pthread_t readers[READERS];
+  corral *c[READERS];
+  atomic_store(&stop_reading, 0);
+  for (int i = 0; i < READERS; i++) {
+    c[i] = open_one(NULL);
+    if (pthread_create(&readers[i], NULL, read_on_and_on, c[i]) != 0) abort();
+  }
+  for (int i = 0; i < READERS; i++) until(c[i], CORRAL_EVENT_LOCKED, 2);
+  for (int i = 0; i < 5; i++) {
+    int64_t begun = crl_env_now_ms();
+    corral_lock *writer = take(a, CORRAL_LOCK(.wait_ms = 20000));
+    printf("w7: the writer waited %lld ms; readers hold for 30\n", (long long)(crl_env_now_ms() - begun));
+    assert_true(crl_env_now_ms() - begun < 1000);
+    assert_int_equal(corral_lock_release(writer, &error), CORRAL_OK);
+  }
+  atomic_store(&stop_reading, 1);
+  for (int i = 0; i < READERS; i++) {
+    pthread_join(readers[i], NULL);
+    corral_close(c[i]);
+  }
+}
+
+static void w8_a_lost_message_delays_a_waiter_and_no_more(void **state) {
+  (void)state;
+  waiter w = {0};
+  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 60000));
+  start(&w, b, CORRAL_LOCK(.wait_ms = 30000));
+  until(b, CORRAL_EVENT_LOCK_ASKED, 3);
+  redis_server_ask(server, "CLIENT KILL TYPE pubsub");
+  int64_t begun = crl_env_now_us();
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  pthread_join(w.thread, NULL);
+  assert_int_equal(w.status, CORRAL_OK);
+  assert_true(w.came_us - begun < 3000000);
+}
+
+int main(void) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      T(a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl),
+      T(a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request),
+      T(a6_one_unit_everywhere_what_is_left_is_what_was_asked_for),
+      T(a7_waiters_ask_seldom_and_are_told_in_time),
+      T(a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_larger),
+      T(r1_a_slow_holder_does_not_delete_its_successors_lock),
+      T(r2_r3_tokens_of_forked_processes_are_never_the_same),
+      T(r8_what_became_of_a_hold_is_told_apart_and_told_once),
+      T(r9_f2_others_see_who_holds_it_and_for_how_long),
+      T(f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn),
+      T(t2_a_keeper_never_extends_somebody_elses_hold),
+      T(t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends),
+      T(t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer),
+      T(t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off),
+      T(n1_n2_n3_the_last_release_frees_the_lock_for_others_at_once),
+      T(n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss),
+      T(n5_an_owner_by_name_is_the_same_one_on_every_thread),
+      T(n6_who_would_wait_for_itself_is_told_at_once),
+      T(w2_w3_a_dead_readers_hold_ends_alone_and_its_release_says_lost),
+      T(w4_taking_it_again_never_adds_up_lives),
+      T(w5_a_downgrade_lets_ten_waiting_readers_in),
+      T(w6_a_reader_who_asks_to_write_is_refused_at_once),
+      T(w7_a_waiting_writer_is_not_starved_by_readers),
+      T(w8_a_lost_message_delays_a_waiter_and_no_more),
+  };
+  return cmocka_run_group_tests(tests, start_server, stop_server);
+}
