@@ -128,24 +128,30 @@ static int known_status(const corral_op *op, long long status) {
   }
 }
 
-/* {status, now, until_ms, fence}. */
-static int is_answer(const corral_op *op, const redisReply *reply) {
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4) return 0;
-  for (size_t i = 0; i < reply->elements; i++)
-    if (reply->element[i]->type != REDIS_REPLY_INTEGER) return 0;
-  return known_status(op, reply->element[0]->integer);
+enum { STATUS, NOW, UNTIL, FENCE, NUMBERS };
+
+/* Four numbers, little-endian. */
+static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret[NUMBERS]) {
+  if (reply->type != REDIS_REPLY_STRING || reply->len != 8 * NUMBERS) return 0;
+  for (int i = 0; i < NUMBERS; i++) {
+    uint64_t number = 0;
+    for (int j = 7; j >= 0; j--) number = number << 8 | (uint8_t)reply->str[8 * i + j];
+    ret[i] = (int64_t)number;
+  }
+  return ret[NOW] > 0 && ret[NOW] < (int64_t)CRL_REDIS_EXACT && known_status(op, ret[STATUS]);
 }
 
 static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply, int64_t before) {
   corral_op *op = slot->op;
+  int64_t answer[NUMBERS];
   if (reply->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, reply);
-  if (!is_answer(op, reply)) return crl_redis_ops_nonsense(h, op);
-  crl_redis_clock(h, reply->element[1]->integer, before);
-  op->status = (int)reply->element[0]->integer;
-  op->until_ms = reply->element[2]->integer;
+  if (!read_answer(op, reply, answer)) return crl_redis_ops_nonsense(h, op);
+  crl_redis_clock(h, answer[NOW], before);
+  op->status = (int)answer[STATUS];
+  op->until_ms = answer[UNTIL];
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->until_ms);
   if (op->status == CORRAL_EREFUSED) crl_redis_ops_fail(h, op, op->status, "no room for one more hold of this lock");
-  if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)reply->element[3]->integer;
+  if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)answer[FENCE];
   return CORRAL_OK;
 }
 
@@ -178,7 +184,8 @@ static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **re
   if (slot->watch != 0) status = crl_redis_ops_judge_watch(h, slot, replies + at, count);
   if (status != CORRAL_OK) return status;
   if (at > 0 && replies[0]->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, replies[0]);
-  if (at > 0 && !is_answer(op, replies[0])) return crl_redis_ops_nonsense(h, op);
+  int64_t answer[NUMBERS];
+  if (at > 0 && !read_answer(op, replies[0], answer)) return crl_redis_ops_nonsense(h, op);
   status = judge_sight(h, op, replies + at + count, before);
   if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS)) op->flags |= CORRAL_OP_WATCHED;
   return status;

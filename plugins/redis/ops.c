@@ -216,6 +216,8 @@ int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op) {
   if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW) return crl_redis_ops_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
   if (op->key_len == 0) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "an empty key");
   if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
+  int has_lease = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
+  if (has_lease && (op->lease_ms < 1 || op->lease_ms > CRL_REDIS_LONGEST_HOLD)) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
   if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
   if (op->record_len > CRL_REDIS_LARGEST) return crl_redis_ops_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
   if (h->store->host->header_read(op->record, op->record_len, &header) != CORRAL_OK)

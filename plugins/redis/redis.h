@@ -35,6 +35,7 @@ enum {
 };
 
 #define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers of scripts are exact up to here */
+#define CRL_REDIS_LONGEST_HOLD (INT64_C(3653) * 86400000)
 
 /* ---- the store ------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,169 @@
+/* test_redis_lock_race.c: many holders at once on a real Redis, by scripts and without, in threads of two processes: never two in a lock, and never a key without an end. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "env.h"
+#include "support/redis_lock_kit.h"
+
+enum { PROCESSES = 2, THREADS = 3, RUN_MS = 2500 };
+
+/* What all processes see: who is inside, by a count that must never pass 1 for writers, or mix them with readers. */
+typedef struct oracle {
+  atomic_int writers, readers, violations, stop;
+  atomic_long grants, refusals;
+  atomic_ullong last_fence;
+} oracle;
+
+static oracle *seen;
+
+typedef struct holder {
+  int number, naive;
+  pthread_t thread;
+} holder;
+
+static void enter(int shared) {
+  if (shared) {
+    atomic_fetch_add(&seen->readers, 1);
+    if (atomic_load(&seen->writers) > 0) atomic_fetch_add(&seen->violations, 1);
+  } else if (atomic_fetch_add(&seen->writers, 1) > 0 || atomic_load(&seen->readers) > 0) {
+    atomic_fetch_add(&seen->violations, 1);
+  }
+  atomic_fetch_add(&seen->grants, 1);
+}
+
+static void leave(int shared) { atomic_fetch_sub(shared ? &seen->readers : &seen->writers, 1); }
+
+/* A writer's fencing token is larger than all before. */
+static void fenced(uint64_t fence) {
+  if (atomic_exchange(&seen->last_fence, fence) >= fence) atomic_fetch_add(&seen->violations, 1);
+}
+
+static void corral_turn(client *c, uint8_t mine[CORRAL_TOKEN], int shared) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK, "lock:race", 0, shared ? CORRAL_OP_SHARED : 0);
+  if (c->host->random(mine, CORRAL_TOKEN) != CORRAL_OK) abort();
+  op.token = mine;
+  op.lease_ms = 60000;
+  op.ttl_ms = 20;
+  if (perform(c, &op, 1) != CORRAL_OK) abort();
+  if (op.status != CORRAL_OK) {
+    if (op.status != CORRAL_EBUSY) abort();
+    atomic_fetch_add(&seen->refusals, 1);
+    return;
+  }
+  enter(shared);
+  if (!shared) fenced(op.seen);
+  sched_yield();
+  leave(shared);
+  op.verb = CORRAL_VERB_UNLOCK;
+  if (perform(c, &op, 1) != CORRAL_OK || op.status != CORRAL_OK) abort();
+}
+
+/* SET NX PX, and at the end GET, a comparison in the client, DEL. The work is done well within the hold; it ends between the comparison and DEL,
+ * which then deletes somebody else's lock. */
+static void naive_turn(redisContext *r, int number, unsigned turn) {
+  redisReply *reply = redisCommand(r, "SET lock:race %d-%u NX PX 20", number, turn);
+  if (reply == NULL) abort();
+  int granted = reply->type == REDIS_REPLY_STATUS;
+  freeReplyObject(reply);
+  if (!granted) return;
+  enter(0);
+  crl_env_sleep_until(crl_env_now_ms() + 2);
+  leave(0);
+  reply = redisCommand(r, "GET lock:race");
+  char mine[32];
+  snprintf(mine, sizeof mine, "%d-%u", number, turn);
+  int same = reply != NULL && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, mine) == 0;
+  if (reply != NULL) freeReplyObject(reply);
+  if (!same) return;
+  crl_env_sleep_until(crl_env_now_ms() + 16 + (int64_t)(turn % 6));
+  reply = redisCommand(r, "DEL lock:race");
+  if (reply != NULL) freeReplyObject(reply);
+}
+
+static void *run(void *arg) {
+  holder *h = arg;
+  uint8_t mine[CORRAL_TOKEN];
+  client c = {0};
+  redisContext *r = NULL;
+  if (h->naive) r = redisConnect("127.0.0.1", redis_server_port(server));
+  else c = opened_as(ways[h->number % WAYS]);
+  for (unsigned turn = 0; atomic_load(&seen->stop) == 0; turn++) {
+    if (h->naive) naive_turn(r, h->number, turn);
+    else corral_turn(&c, mine, turn % 4 == 3);
+  }
+  if (r != NULL) redisFree(r);
+  closed(&c);
+  return NULL;
+}
+
+static void threads(int process, int naive) {
+  holder holders[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    holders[i] = (holder){.number = process * THREADS + i, .naive = naive};
+    if (pthread_create(&holders[i].thread, NULL, run, &holders[i]) != 0) abort();
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(holders[i].thread, NULL);
+}
+
+/* Whether the lock's key was ever seen without an end, while all others take it and leave it. */
+static int polls_without_end(int64_t until) {
+  int without = 0;
+  while (crl_env_now_ms() < until) without += pttl("lock:race") == -1;
+  return without;
+}
+
+static int race(int naive) {
+  pid_t pids[PROCESSES];
+  seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(seen != MAP_FAILED);
+  for (int i = 0; i < PROCESSES; i++) {
+    pids[i] = fork();
+    assert_true(pids[i] >= 0);
+    if (pids[i] > 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    threads(i, naive);
+    _exit(0);
+  }
+  int without = polls_without_end(crl_env_now_ms() + RUN_MS), failed = 0;
+  atomic_store(&seen->stop, 1);
+  for (int i = 0; i < PROCESSES; i++) {
+    int status = 0;
+    waitpid(pids[i], &status, 0);
+    failed += status != 0;
+  }
+  int violations = atomic_load(&seen->violations);
+  print_message("%s: %ld grants, %ld refusals, %d violations\n", naive ? "naive" : "corral", atomic_load(&seen->grants), atomic_load(&seen->refusals), violations);
+  assert_int_equal(failed, 0);
+  assert_int_equal(without, 0);
+  assert_true(atomic_load(&seen->grants) > 100);
+  munmap(seen, sizeof *seen);
+  return violations;
+}
+
+static void both_ways_at_one_lock_never_let_two_in(void **state) {
+  (void)state;
+  client c = begin_as("scripts=yes");
+  assert_int_equal(race(0), 0);
+  assert_int_equal(holds(&c, "lock:race"), 0);
+  closed(&c);
+}
+
+static void get_compare_del_lets_two_in_so_the_count_can_see_it(void **state) {
+  (void)state;
+  start(NULL);
+  assert_true(race(1) > 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(both_ways_at_one_lock_never_let_two_in),
+      cmocka_unit_test(get_compare_del_lets_two_in_so_the_count_can_see_it),
+  };
+  return cmocka_run_group_tests(tests, NULL, stop);
+}
