@@ -329,7 +329,8 @@ static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
       {"redlock://a,b,c?grant=some", "grant accepts majority"},
       {"redlock://a,b,c?server_ms=0", "accepted: 1 to 10000"},
       {"redlock://a,b,c?server_ms=11s", "accepted: 1 to 10000"},
-      {"redlock://a,b,c?tls_ca=x", "accepted: db client_name server_ms grant"},
+      {"redlock://a,b,c?scripts=maybe", "scripts"},
+      {"redlock://a,b,c?tls_ca=x", "accepted: server_ms grant db client_name scripts"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     client c;
@@ -453,7 +454,10 @@ static void an_unlock_that_is_owed_is_forgotten_when_the_hold_is_over(void **sta
   int64_t until = now_ms() + 400;
   while (now_ms() < until) poll(NULL, 0, 10);
   restart_server(2);
-  for (int i = 0; i < 20; i++) IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 1, 0), CORRAL_EMISS);
+  until = now_ms() + PATIENCE;
+  while (redis_server_info(servers[2], "cmdstat_pttl") < 0 && now_ms() < until) IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 1, 0), CORRAL_EMISS);
+  assert_int_equal(redis_server_info(servers[2], "cmdstat_pttl"), 0); /* it was asked, and for nothing else */
+  assert_int_equal(redis_server_info(servers[2], "cmdstat_evalsha"), -1);
   closed(&c);
 }
 

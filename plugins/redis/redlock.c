@@ -3,7 +3,7 @@
  *   redlock://[user:password@]host[:port],host[:port],...[/db]
  *
  * 1 to 15 servers, each a Redis of its own and no replica of another; an odd number, for one more to make it even outlives no more failures.
- * User, password and db are those of each. Parameters: db, client_name, as with redis:; server_ms (50ms; 1 to 10000): how long a
+ * User, password and db are those of each. Parameters: db, client_name, scripts, wait_replicas, wait_ms, as with redis:; server_ms (50ms; 1 to 10000): how long a
  * server may take to answer, connecting included; grant: majority (more than half of them; the default), or all: `redlock://a,b?grant=all` is
  * one lock over two primaries, and a bridge while one moves from a set of servers to another.
  *
@@ -39,7 +39,9 @@
 
 #include "redlock.h"
 
-enum { WAVE = 32, PORT = 6379, DRIFT_SHARE = 100, DRIFT_MS = 2 };
+#define PARAMS "server_ms grant db client_name scripts wait_replicas wait_ms"
+
+enum { ALL_PARAMS = 7, WAVE = 32, PORT = 6379, DRIFT_SHARE = 100, DRIFT_MS = 2 };
 
 typedef struct crl_redlock_handle {
   crl_redis_store *store; /* first, as in crl_redis_handle */
@@ -75,7 +77,7 @@ static int read_host(char *text, const char **ret_host, int *ret_port) {
 /* An ordinary store for one server: the same URI with one host. */
 static int open_member(crl_redlock *lock, const corral_uri *uri, const char *server, int port, corral_error *error) {
   crl_redlock_member *m = &lock->members[lock->count];
-  corral_uri_param params[2];
+  corral_uri_param params[ALL_PARAMS];
   corral_uri own = *uri;
   corral_store_info info = {.size = sizeof info};
   void *store;
@@ -84,8 +86,8 @@ static int open_member(crl_redlock *lock, const corral_uri *uri, const char *ser
   own.port = port;
   own.params = params;
   own.param_count = 0;
-  for (size_t i = 0; i < uri->param_count; i++)
-    if (strcmp(uri->params[i].name, "db") == 0 || strcmp(uri->params[i].name, "client_name") == 0)
+  for (size_t i = 0; i < uri->param_count; i++) /* each is given once, and uri_check knows them */
+    if (strcmp(uri->params[i].name, "server_ms") != 0 && strcmp(uri->params[i].name, "grant") != 0)
       params[own.param_count++] = uri->params[i];
   int status = crl_redis_open(lock->host, &own, &store, &info, error);
   if (status != CORRAL_OK) return status;
@@ -122,7 +124,7 @@ static int read_hosts(crl_redlock *lock, const corral_uri *uri, corral_error *er
 
 static int read_uri(crl_redlock *lock, const corral_uri *uri, corral_error *error) {
   const corral_host *host = lock->host;
-  int status = host->uri_check(uri, "db client_name server_ms grant", error);
+  int status = host->uri_check(uri, PARAMS, error);
   if (status == CORRAL_OK) status = host->uri_number(uri, "server_ms", "ms", 1, 10000, &lock->server_ms, error);
   if (status == CORRAL_OK) status = read_hosts(lock, uri, error);
   if (status != CORRAL_OK) return status;
@@ -193,7 +195,8 @@ typedef struct tally {
   int64_t until_ms;    /* the largest of those that refused or have lost it; -1 when none is known */
   uint64_t fence;      /* LOCK: the largest token that was granted, */
   size_t known;        /* and by how many */
-  uint64_t common;     /* the largest that enough of them have reached */
+  uint64_t common;     /* the largest that enough of them have reached: the holder's, unless some haven't heard of it yet. Those that granted
+                          after it was chosen may have a larger one, but they are too few */
   uint32_t may_hold;   /* the servers where the token may have a hold: a set of bits */
   size_t most;         /* LOCK_SHOW: how many agree on `holder` */
   crl_redlock_answer holder; /* with the least time left */
@@ -224,12 +227,19 @@ static void count_status(const crl_redlock *lock, const crl_redlock_task *task, 
   if (prevents(lock, same)) t->reason = a->status;
 }
 
-static void count_fence(const crl_redlock *lock, const crl_redlock_task *task, uint64_t fence, tally *t) {
+/* Two servers tell of the same hold; of other verbs than LOCK_SHOW each answer is about the same one. */
+static int is_same(const crl_redlock_answer *a, const crl_redlock_answer *b) {
+  if (a->status != CORRAL_OK || b->status != CORRAL_OK || a->held != b->held) return 0;
+  return !a->held || memcmp(a->hold.token, b->hold.token, CORRAL_TOKEN) == 0;
+}
+
+static void count_fence(const crl_redlock *lock, const crl_redlock_task *task, const crl_redlock_answer *own, tally *t) {
+  uint64_t fence = own->fence;
   size_t reached = 0, same = 0;
   for (size_t i = 0; i < lock->count; i++) {
     const crl_redlock_answer *a = &task->answers[i];
-    reached += a->status == CORRAL_OK && a->fence >= fence;
-    same += a->status == CORRAL_OK && a->fence == fence;
+    reached += (size_t)(is_same(a, own) && a->fence >= fence);
+    same += (size_t)(is_same(a, own) && a->fence == fence);
   }
   if (fence > t->fence || t->known == 0) {
     t->fence = fence;
@@ -244,8 +254,7 @@ static void count_holder(const crl_redlock *lock, const crl_redlock_task *task, 
   const crl_redlock_answer *a = &task->answers[at];
   size_t same = 0;
   if (!a->held) return;
-  for (size_t i = 0; i < lock->count; i++)
-    same += task->answers[i].held && memcmp(task->answers[i].hold.token, a->hold.token, CORRAL_TOKEN) == 0;
+  for (size_t i = 0; i < lock->count; i++) same += (size_t)is_same(a, &task->answers[i]);
   if (same < t->most || (same == t->most && left(a) >= left(&t->holder))) return;
   t->most = same;
   t->holder = *a;
@@ -256,7 +265,7 @@ static tally count(const crl_redlock *lock, const crl_redlock_task *task) {
   tally t = {.until_ms = -1, .unsent = 1, .why = task->why};
   for (size_t i = 0; i < lock->count; i++) {
     count_status(lock, task, i, &t);
-    if (task->answers[i].status == CORRAL_OK) count_fence(lock, task, task->answers[i].fence, &t);
+    if (task->answers[i].status == CORRAL_OK) count_fence(lock, task, &task->answers[i], &t);
     count_holder(lock, task, i, &t);
   }
   return t;
@@ -436,7 +445,8 @@ static void judge_show(crl_redlock *lock, run *r) {
     r->op->status = lock->host->fail(r->op->error, CORRAL_ENOMEM, "no memory for a lock's record");
     return;
   }
-  lock->host->lock_write(t.holder.hold.fence, &t.holder.hold, 1, record);
+  t.holder.hold.fence = t.common;
+  lock->host->lock_write(t.common, &t.holder.hold, 1, record);
   r->op->status = CORRAL_OK;
   r->op->life_ms = t.holder.now;
   r->op->found = r->op->found_owner = record;

@@ -80,6 +80,7 @@ static void read_hold(crl_redlock_answer *answer, const corral_op *op) {
     hold->fence = number_at(at + AT_FENCE);
     memcpy(hold->note, at + AT_NOTE, CORRAL_LOCK_NOTE);
     answer->held = hold->until > answer->now;
+    answer->fence = answer->held ? hold->fence : 0;
   }
 }
 
