@@ -372,8 +372,8 @@ static void grant(crl_redlock *lock, run *r, uint64_t fence) {
   }
   release(lock, r, everyone(lock));
   r->op->until_ms = 0;
-  r->op->status = lock->host->fail(r->op->error, CORRAL_EUNAVAILABLE, "redlock: %zu servers granted too late: nothing is left of a hold of %lld ms",
-                                   lock->needed, (long long)r->op->lease_ms);
+  r->op->status = lock->host->fail(r->op->error, CORRAL_EUNAVAILABLE, "redlock: %zu of %zu servers granted too late: nothing is left of a hold of %lld ms",
+                                   lock->needed, lock->count, (long long)r->op->lease_ms);
 }
 
 static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
@@ -382,7 +382,7 @@ static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
     int is_busy = prevents(lock, t.refused) || t.granted + t.refused >= lock->needed;
     release(lock, r, t.may_hold);
     fail(lock, r, &t, t.reason != 0 ? t.reason : is_busy ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE);
-  } else if (t.known >= lock->needed) {
+  } else if (t.known >= lock->needed || validity(lock, r) <= 0) {
     grant(lock, r, t.fence);
   } else {
     finish(lock, r);
@@ -395,7 +395,7 @@ static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
 /* The token is known to enough servers, or the lock isn't taken. */
 static void judge_fence(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
-  if (t.granted >= lock->needed) {
+  if (t.granted >= lock->needed || validity(lock, r) <= 0) {
     grant(lock, r, r->fence);
     return;
   }
