@@ -231,6 +231,9 @@ static void five_servers_give_one_lock(void **state) {
   IS(op, CORRAL_OK);
   assert_in_range(op.until_ms, 2 * LEASE - 2 * LEASE / 100 - 2 - SLACK, 2 * LEASE - 2 * LEASE / 100 - 2);
   assert_true(op.seen == fence);
+  op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000); /* shortens nothing */
+  IS(op, CORRAL_OK);
+  assert_in_range(op.until_ms, LEASE, 2 * LEASE - 2 * LEASE / 100 - 2);
   unlocks(&c, "k", 1);
   for (size_t i = 0; i < SERVERS; i++) awaits_freedom(i, "k");
   op = does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0);

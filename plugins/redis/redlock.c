@@ -197,6 +197,7 @@ typedef struct tally {
   size_t known;        /* and by how many */
   uint64_t common;     /* the largest that enough of them have reached: the holder's, unless some haven't heard of it yet. Those that granted
                           after it was chosen may have a larger one, but they are too few */
+  int64_t lasting_ms;  /* for how long enough of them hold it, as they said */
   uint32_t may_hold;   /* the servers where the token may have a hold: a set of bits */
   size_t most;         /* LOCK_SHOW: how many agree on `holder` */
   crl_redlock_answer holder; /* with the least time left */
@@ -233,19 +234,21 @@ static int is_same(const crl_redlock_answer *a, const crl_redlock_answer *b) {
   return !a->held || memcmp(a->hold.token, b->hold.token, CORRAL_TOKEN) == 0;
 }
 
-static void count_fence(const crl_redlock *lock, const crl_redlock_task *task, const crl_redlock_answer *own, tally *t) {
+static void count_grant(const crl_redlock *lock, const crl_redlock_task *task, const crl_redlock_answer *own, tally *t) {
   uint64_t fence = own->fence;
-  size_t reached = 0, same = 0;
+  size_t reached = 0, same = 0, last = 0;
   for (size_t i = 0; i < lock->count; i++) {
     const crl_redlock_answer *a = &task->answers[i];
     reached += (size_t)(is_same(a, own) && a->fence >= fence);
     same += (size_t)(is_same(a, own) && a->fence == fence);
+    last += (size_t)(is_same(a, own) && a->until_ms >= own->until_ms);
   }
   if (fence > t->fence || t->known == 0) {
     t->fence = fence;
     t->known = same;
   }
   if (reached >= lock->needed && fence > t->common) t->common = fence;
+  if (last >= lock->needed && own->until_ms > t->lasting_ms) t->lasting_ms = own->until_ms;
 }
 
 static int64_t left(const crl_redlock_answer *a) { return a->hold.until - a->now; }
@@ -265,7 +268,7 @@ static tally count(const crl_redlock *lock, const crl_redlock_task *task) {
   tally t = {.until_ms = -1, .unsent = 1, .why = task->why};
   for (size_t i = 0; i < lock->count; i++) {
     count_status(lock, task, i, &t);
-    if (task->answers[i].status == CORRAL_OK) count_fence(lock, task, &task->answers[i], &t);
+    if (task->answers[i].status == CORRAL_OK) count_grant(lock, task, &task->answers[i], &t);
     count_holder(lock, task, i, &t);
   }
   return t;
@@ -330,7 +333,6 @@ static void release(crl_redlock *lock, run *r, uint32_t members) {
   int64_t now = lock->host->now_ms();
   crl_redlock_task *task = crl_redlock_task_new(r->op, CORRAL_VERB_UNLOCK, now + lock->server_ms);
   pthread_mutex_lock(&lock->mutex);
-  if (r->task != NULL) r->task->over = 1;
   if (task != NULL) task->until = now + lock->longest_ms;
   pthread_mutex_unlock(&lock->mutex);
   if (task == NULL) return;
@@ -357,14 +359,13 @@ static void fail(crl_redlock *lock, run *r, const tally *t, int status) {
   r->op->until_ms = t->until_ms;
 }
 
-/* What is left of a hold that was asked for at r->began, for sure. */
-static int64_t validity(const crl_redlock *lock, const run *r) {
-  int64_t lease_ms = r->op->lease_ms;
+/* What is surely left of a hold of `lease_ms` that was asked for at r->began. */
+static int64_t validity(const crl_redlock *lock, const run *r, int64_t lease_ms) {
   return lease_ms - (lock->host->now_ms() - r->began) - (lease_ms / DRIFT_SHARE + DRIFT_MS);
 }
 
-static void grant(crl_redlock *lock, run *r, uint64_t fence) {
-  r->op->until_ms = validity(lock, r);
+static void grant(crl_redlock *lock, run *r, const tally *t, uint64_t fence) {
+  r->op->until_ms = validity(lock, r, t->lasting_ms);
   if (r->op->until_ms > 0) {
     r->op->status = CORRAL_OK;
     r->op->seen = fence;
@@ -373,7 +374,7 @@ static void grant(crl_redlock *lock, run *r, uint64_t fence) {
   release(lock, r, everyone(lock));
   r->op->until_ms = 0;
   r->op->status = lock->host->fail(r->op->error, CORRAL_EUNAVAILABLE, "redlock: %zu of %zu servers granted too late: nothing is left of a hold of %lld ms",
-                                   lock->needed, lock->count, (long long)r->op->lease_ms);
+                                   t->granted, lock->count, (long long)r->op->lease_ms);
 }
 
 static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
@@ -382,8 +383,8 @@ static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
     int is_busy = prevents(lock, t.refused) || t.granted + t.refused >= lock->needed;
     release(lock, r, t.may_hold);
     fail(lock, r, &t, t.reason != 0 ? t.reason : is_busy ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE);
-  } else if (t.known >= lock->needed || validity(lock, r) <= 0) {
-    grant(lock, r, t.fence);
+  } else if (t.known >= lock->needed || validity(lock, r, t.lasting_ms) <= 0) {
+    grant(lock, r, &t, t.fence);
   } else {
     finish(lock, r);
     r->fence = t.fence;
@@ -395,8 +396,8 @@ static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
 /* The token is known to enough servers, or the lock isn't taken. */
 static void judge_fence(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
-  if (t.granted >= lock->needed || validity(lock, r) <= 0) {
-    grant(lock, r, r->fence);
+  if (t.granted >= lock->needed || validity(lock, r, r->op->lease_ms) <= 0) {
+    grant(lock, r, &t, r->fence);
     return;
   }
   release(lock, r, everyone(lock));
@@ -406,7 +407,7 @@ static void judge_fence(crl_redlock *lock, run *r) {
 /* Without `seen`, what enough servers have reached stands in for the token. */
 static void judge_extend(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
-  int64_t left_ms = validity(lock, r);
+  int64_t left_ms = validity(lock, r, t.lasting_ms);
   if (t.granted >= lock->needed && left_ms > 0) {
     r->op->status = CORRAL_OK;
     r->op->until_ms = left_ms;

@@ -44,7 +44,6 @@ typedef struct crl_redlock_task {
   uint64_t seen;
   int64_t deadline; /* of the first try */
   int64_t until;    /* UNLOCK: how long it is tried again */
-  int over;         /* what wasn't sent needs not be sent any more */
   pthread_cond_t told;
   corral_error why; /* the first failure */
   crl_redlock_answer answers[CRL_REDLOCK_MEMBERS];

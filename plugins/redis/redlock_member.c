@@ -141,7 +141,7 @@ static void weed(crl_redlock_member *m) {
     crl_redlock_entry *entry = take(m);
     crl_redlock_task *task = entry->task;
     int unlock = task->verb == CORRAL_VERB_UNLOCK;
-    int over = unlock ? entry->tried && (now >= task->until || m->queued >= CRL_REDLOCK_OWED) : task->over || now >= task->deadline;
+    int over = unlock ? entry->tried && (now >= task->until || m->queued >= CRL_REDLOCK_OWED) : now >= task->deadline;
     if (!over) {
       append(m, entry);
       continue;
