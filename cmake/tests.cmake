@@ -7,7 +7,7 @@ find_package(Cmocka REQUIRED)
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags lock_chaos
-    redis_lock redis_lock_exec lock_rows redis_lock_race redis_lock_faults redis_lock_fleet)
+
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -106,7 +106,7 @@ set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
 
 # The conformance suite, on each store. What isn't built, or has no server here, skips. It measures how soon things end.
-foreach(name memory lmdb redis memcached)
+foreach(name memory lmdb redis redlock memcached)
   list(JOIN CORRAL_PLUGINS " " plugins)
   list(JOIN CORRAL_BUILTIN_PLUGINS " " builtin)
   corral_script(conformance_${name} live 120 sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})

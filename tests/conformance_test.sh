@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs corral-conformance on one store, starting what that needs: conformance_test.sh memory|lmdb|redis|memcached
+# Runs corral-conformance on one store, starting what that needs: conformance_test.sh memory|lmdb|redis|redlock|memcached
 # From the environment: CONFORMANCE, the program; PLUGINS, those that are loaded or built in. Exit status 77: skipped.
 set -eu
 : "${CONFORMANCE:?}" "${PLUGINS:=}"
@@ -64,7 +64,9 @@ answers() {
   return 1
 }
 
-case " $PLUGINS memory " in *[\ _]"$store "*) ;; *) skip "its plugin isn't built" ;; esac
+plugin=$store
+[ "$store" != redlock ] || plugin=redis
+case " $PLUGINS memory " in *[\ _]"$plugin "*) ;; *) skip "its plugin isn't built" ;; esac
 case $store in
   memory) uri=memory: ;;
   lmdb) uri=lmdb:$root/store ;;
@@ -73,6 +75,16 @@ case $store in
     scheme=redis
     start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
     uri=redis://127.0.0.1:$port
+    ;;
+  redlock)
+    has redis-server
+    scheme=redis
+    hosts=
+    for server in 1 2 3; do
+      start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+      hosts=$hosts${hosts:+,}127.0.0.1:$port
+    done
+    uri="redlock://$hosts?server_ms=2s"
     ;;
   memcached)
     has memcached

@@ -1,6 +1,7 @@
 /* redis.c: Redis as a store: the table, the URI, connecting.
  *
  *   redis://[user:password@]host[:port][/db]   rediss://... with TLS   redis+unix://[user:password@]/path/of/socket?db=N
+ *   redlock://...: see redlock.c
  *
  * Defaults: 127.0.0.1, 6379, db 0. A password alone (redis://:password@host) is the default user's.
  * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's certificates), tls_cert
@@ -133,7 +134,7 @@ static void forget(char *text) {
   free(text);
 }
 
-static void redis_close(void *store) {
+void crl_redis_close(void *store) {
   crl_redis_store *s = store;
   crl_redis_tls_free(s);
   pthread_mutex_destroy(&s->mutex);
@@ -149,8 +150,7 @@ static void redis_close(void *store) {
   free(s);
 }
 
-static int redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
-                      corral_error *error) {
+int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
   const char *names = strcmp(uri->scheme, "rediss") == 0
                           ? "db client_name scripts wait_replicas wait_ms tls_ca tls_cert tls_key tls_verify tls_name"
                           : "db client_name scripts wait_replicas wait_ms";
@@ -166,7 +166,7 @@ static int redis_open(const corral_host *host, const corral_uri *uri, void **ret
   if (status == CORRAL_OK) status = read_client(s, uri, error);
   if (status == CORRAL_OK) status = read_locks(s, uri, error);
   if (status != CORRAL_OK) {
-    redis_close(s);
+    crl_redis_close(s);
     return status;
   }
   s->peer = (crl_net_peer){.host = host, .name = s->name, .server = s->path != NULL ? s->path : s->server, .port = s->port};
@@ -289,19 +289,56 @@ int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_e
   return status;
 }
 
+/* ---- the table: one server, or Redlock over several ------------------------------------------------------ */
+
+static int table_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
+  if (strcmp(uri->scheme, "redlock") == 0) return crl_redlock_open(host, uri, ret_store, info, error);
+  return crl_redis_open(host, uri, ret_store, info, error);
+}
+
+static void table_close(void *store) {
+  crl_redis_store *s = store;
+  if (s->redlock != NULL) crl_redlock_close(s->redlock);
+  else crl_redis_close(s);
+}
+
+static int table_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
+  crl_redis_store *s = store;
+  return s->redlock != NULL ? crl_redlock_connect(s->redlock, ret_handle, error) : crl_redis_connect(s, deadline, ret_handle, error);
+}
+
+/* Both kinds of handles begin with their store. */
+static struct crl_redlock *redlock_of(void *handle) { return (*(crl_redis_store **)handle)->redlock; }
+
+static void table_disconnect(void *handle) {
+  if (redlock_of(handle) != NULL) free(handle);
+  else crl_redis_disconnect(handle);
+}
+
+static int table_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  struct crl_redlock *redlock = redlock_of(handle);
+  return redlock != NULL ? crl_redlock_perform(redlock, ops, count, deadline) : crl_redis_perform(handle, ops, count, deadline, error);
+}
+
+static int table_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+  crl_redis_store *s = store;
+  if (s->redlock != NULL) return s->host->fail(error, CORRAL_EUNSUPPORTED, "redlock has no watch");
+  return crl_redis_watch(s, server, deadline, ret_watch, error);
+}
+
 const corral_store crl_plugin_redis = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_HANDLE,
     .name = "redis",
-    .schemes = "redis rediss redis+unix",
+    .schemes = "redis rediss redis+unix redlock",
     .summary = "Redis: value and lease in one key, hits in one round trip",
-    .open = redis_open,
-    .close = redis_close,
-    .connect = crl_redis_connect,
-    .disconnect = crl_redis_disconnect,
-    .perform = crl_redis_perform,
-    .watch = crl_redis_watch,
+    .open = table_open,
+    .close = table_close,
+    .connect = table_connect,
+    .disconnect = table_disconnect,
+    .perform = table_perform,
+    .watch = table_watch,
     .changes = crl_redis_changes,
     .unwatch = crl_redis_unwatch,
 };

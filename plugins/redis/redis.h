@@ -9,6 +9,7 @@
  *   ops.c      a batch: format, exchange, judge
  *   watch.c    a connection that tells of changes
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a batch; by WATCH and EXEC, without scripts
+ *   redlock.c, redlock_member.c   locks over several such stores
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time.
  */
@@ -42,8 +43,10 @@ enum {
 struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
+struct crl_redlock;
 
 typedef struct crl_redis_store {
+  struct crl_redlock *redlock; /* not NULL: this is Redlock's, and no server; only name and host are set */
   const corral_host *host;
   char name[160];        /* "redis 127.0.0.1:6379" */
   char *server, *path;   /* one of them; path: of a unix socket */
@@ -147,7 +150,7 @@ typedef struct crl_redis_slot {
 } crl_redis_slot;
 
 typedef struct crl_redis_handle {
-  crl_redis_store *store;
+  crl_redis_store *store; /* first, as in Redlock's handles */
   crl_redis_wire wire;
   crl_redis_out out;
   redisReader *reader;
@@ -202,6 +205,9 @@ const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id);
 
 /* ---- redis.c --------------------------------------------------------------------------------------------- */
 
+/* One server. See corral_store. */
+int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error);
+void crl_redis_close(void *store);
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_redis_disconnect(void *handle);
 
@@ -255,5 +261,13 @@ int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_wat
 int crl_redis_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg,
                       corral_error *error);
 void crl_redis_unwatch(void *watch);
+
+/* ---- redlock.c ------------------------------------------------------------------------------------------- */
+
+/* See corral_store. A handle begins with a pointer to the store, and is freed by free(). */
+int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error);
+void crl_redlock_close(struct crl_redlock *lock);
+int crl_redlock_connect(struct crl_redlock *lock, void **ret_handle, corral_error *error);
+int crl_redlock_perform(struct crl_redlock *lock, corral_op *ops, size_t total, int64_t deadline);
 
 #endif

@@ -1,0 +1,311 @@
+/* redlock_member.c: one server of several: its thread and its mailbox.
+ *
+ * A mailbox is first in, first out, so an UNLOCK never overtakes the LOCK that it ends. What is in it goes to the server as one
+ * batch. Whoever asked waits no longer than the task's deadline, whatever this thread is doing; what is past its deadline isn't sent any more.
+ *
+ * An UNLOCK without a reply stays, in front, and is tried again, with pauses that double, until any hold that it could end is over. A
+ * connection that is in doubt is reset, not closed: what the kernel had still to send on it must not arrive behind what goes over the next one. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "redlock.h"
+
+enum { PAUSE_LEAST_MS = 50, PAUSE_MOST_MS = 2000 };
+enum { AT_COUNT = 4, AT_UNTIL = 24, AT_SINCE = 32, AT_FENCE = 40, AT_NOTE = 48 }; /* in the record of a lock */
+
+void crl_redlock_cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(cond, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+void crl_redlock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until) {
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+  pthread_cond_timedwait(cond, mutex, &ts);
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------------------- */
+
+crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, int64_t deadline) {
+  size_t note_len = verb == CORRAL_VERB_LOCK && op->record != NULL ? op->record_len : 0;
+  crl_redlock_task *task = calloc(1, sizeof *task + op->key_len + note_len);
+  if (task == NULL) return NULL;
+  task->refs = 1;
+  task->verb = verb;
+  task->flags = verb == CORRAL_VERB_LOCK_SHOW ? op->flags & CORRAL_OP_REPAIR : 0;
+  task->lease_ms = op->lease_ms;
+  task->deadline = deadline;
+  if (op->token != NULL) memcpy(task->token, op->token, CORRAL_TOKEN);
+  memcpy(task->bytes, op->key, op->key_len);
+  task->key = task->bytes;
+  task->key_len = op->key_len;
+  if (note_len > 0) memcpy(task->bytes + op->key_len, op->record, note_len);
+  task->note = task->bytes + op->key_len;
+  task->note_len = note_len;
+  for (size_t i = 0; i < CRL_REDLOCK_MEMBERS; i++) {
+    task->answers[i].status = CRL_REDLOCK_PENDING;
+    task->entries[i].task = task;
+  }
+  crl_redlock_cond_init(&task->told);
+  return task;
+}
+
+void crl_redlock_drop(crl_redlock_task *task) {
+  if (--task->refs > 0) return;
+  pthread_cond_destroy(&task->told);
+  free(task);
+}
+
+static uint64_t number_at(const uint8_t *at) {
+  uint64_t number = 0;
+  for (unsigned i = 0; i < 8; i++) number |= (uint64_t)at[i] << (8 * i);
+  return number;
+}
+
+/* The hold in a lock's record; none of shared ones was made by this store. */
+static void read_hold(crl_redlock_answer *answer, const corral_op *op) {
+  size_t count = op->found_len >= CORRAL_LOCK_HEAD ? op->found[AT_COUNT] | (size_t)op->found[AT_COUNT + 1] << 8 : 0;
+  answer->now = op->life_ms;
+  for (size_t i = 0; i < count && !answer->held && op->found_len >= CORRAL_LOCK_HEAD + (i + 1) * CORRAL_LOCK_HOLD; i++) {
+    const uint8_t *at = op->found + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD;
+    corral_hold *hold = &answer->hold;
+    memcpy(hold->token, at, CORRAL_TOKEN);
+    hold->mode = CORRAL_LOCK_EXCLUSIVE;
+    hold->until = (int64_t)number_at(at + AT_UNTIL);
+    hold->since = (int64_t)number_at(at + AT_SINCE);
+    hold->fence = number_at(at + AT_FENCE);
+    memcpy(hold->note, at + AT_NOTE, CORRAL_LOCK_NOTE);
+    answer->held = hold->until > answer->now;
+    answer->fence = answer->held ? hold->fence : 0;
+  }
+}
+
+static void answer(const crl_redlock_member *m, crl_redlock_entry *entry, const corral_op *op, const corral_error *why) {
+  crl_redlock_task *task = entry->task;
+  crl_redlock_answer *to = &task->answers[m->index];
+  *to = (crl_redlock_answer){.status = op->status, .until_ms = op->until_ms, .fence = op->seen};
+  if (op->status == CORRAL_OK && op->found != NULL) read_hold(to, op);
+  if (op->status != CORRAL_OK && task->why.text[0] == '\0' && why->text[0] != '\0') task->why = *why;
+  entry->tried = 1;
+  pthread_cond_signal(&task->told);
+}
+
+/* ---- the mailbox ----------------------------------------------------------------------------------------- */
+
+static void append(crl_redlock_member *m, crl_redlock_entry *entry) {
+  entry->next = NULL;
+  *m->end = entry;
+  m->end = &entry->next;
+  m->queued++;
+  m->fresh += !entry->tried;
+}
+
+static crl_redlock_entry *take(crl_redlock_member *m) {
+  crl_redlock_entry *entry = m->first;
+  m->first = entry->next;
+  if (m->first == NULL) m->end = &m->first;
+  m->queued--;
+  m->fresh -= !entry->tried;
+  return entry;
+}
+
+static void push(crl_redlock_member *m, crl_redlock_entry *entry) {
+  entry->next = m->first;
+  m->first = entry;
+  if (entry->next == NULL) m->end = &entry->next;
+  m->queued++;
+  m->fresh += !entry->tried;
+}
+
+void crl_redlock_post(crl_redlock *lock, crl_redlock_task *task, uint32_t members) {
+  pthread_mutex_lock(&lock->mutex);
+  for (size_t i = 0; i < lock->count; i++) {
+    if ((members >> i & 1) == 0) continue;
+    task->refs++;
+    append(&lock->members[i], &task->entries[i]);
+    pthread_cond_signal(&lock->members[i].wake);
+  }
+  pthread_mutex_unlock(&lock->mutex);
+}
+
+/* Sorts out what needs not be sent any more. */
+static void weed(crl_redlock_member *m) {
+  static const corral_op late = {.status = CORRAL_EUNAVAILABLE};
+  static const corral_error none;
+  int64_t now = m->lock->host->now_ms();
+  for (size_t left = m->queued; left > 0; left--) {
+    crl_redlock_entry *entry = take(m);
+    crl_redlock_task *task = entry->task;
+    int unlock = task->verb == CORRAL_VERB_UNLOCK;
+    int over = unlock ? entry->tried && (now >= task->until || m->queued >= CRL_REDLOCK_OWED) : now >= task->deadline;
+    if (!over) {
+      append(m, entry);
+      continue;
+    }
+    if (!unlock) answer(m, entry, &late, &none);
+    crl_redlock_drop(task);
+  }
+}
+
+/* ---- asking ---------------------------------------------------------------------------------------------- */
+
+/* By when the server must have answered: that which is asked first may be late, for nobody waits for it any more. */
+static int64_t limit(const crl_redlock_member *m) {
+  int64_t now = m->lock->host->now_ms(), last = now;
+  for (const crl_redlock_entry *entry = m->first; entry != NULL; entry = entry->next)
+    if (!entry->tried && entry->task->deadline > last) last = entry->task->deadline;
+  return last > now ? last : now + m->lock->server_ms;
+}
+
+/* What is owed is tried again after a pause. */
+static void rest(crl_redlock_member *m) {
+  m->pause_ms = m->pause_ms == 0 ? PAUSE_LEAST_MS : m->pause_ms * 2 < PAUSE_MOST_MS ? m->pause_ms * 2 : PAUSE_MOST_MS;
+  m->retry_at = m->lock->host->now_ms() + m->pause_ms;
+}
+
+/* A hold may be there that this UNLOCK was to end. */
+static int is_owed(const crl_redlock_task *task, int status) {
+  return task->verb == CORRAL_VERB_UNLOCK && status != CORRAL_OK && status != CORRAL_ELOST && status != CORRAL_EFOREIGN &&
+         status != CORRAL_EUNSUPPORTED && status != CORRAL_EINVAL;
+}
+
+/* Connects; the mutex isn't held meanwhile. What was in the mailbox before is answered when that fails. */
+static int reach(crl_redlock_member *m) {
+  crl_redlock *lock = m->lock;
+  size_t waiting = m->queued;
+  int64_t deadline = limit(m);
+  void *handle = NULL;
+  corral_error why = {0};
+  corral_op op = {0};
+  pthread_mutex_unlock(&lock->mutex);
+  op.status = crl_redis_connect(m->store, deadline, &handle, &why);
+  pthread_mutex_lock(&lock->mutex);
+  m->handle = handle;
+  if (op.status == CORRAL_OK) return 1;
+  /* All of the first `waiting` go round once, those that are owed to the end of them, and the later ones behind. */
+  crl_redlock_entry *owed = NULL;
+  for (; waiting > 0; waiting--) {
+    crl_redlock_entry *entry = take(m);
+    answer(m, entry, &op, &why);
+    if (entry->task->verb == CORRAL_VERB_UNLOCK) {
+      entry->next = owed;
+      owed = entry;
+    } else {
+      crl_redlock_drop(entry->task);
+    }
+  }
+  while (owed != NULL) {
+    crl_redlock_entry *entry = owed;
+    owed = entry->next;
+    push(m, entry);
+  }
+  rest(m);
+  return 0;
+}
+
+static size_t fill(crl_redlock_member *m) {
+  size_t count = 0;
+  for (; count < CRL_REDLOCK_BATCH && m->first != NULL; count++) {
+    crl_redlock_entry *entry = m->batch[count] = take(m);
+    const crl_redlock_task *task = entry->task;
+    memset(&m->errors[count], 0, sizeof *m->errors);
+    m->ops[count] = (corral_op){.verb = task->verb, .flags = task->flags, .key = task->key, .key_len = task->key_len, .token = task->token,
+                                .lease_ms = task->lease_ms, .record = task->note_len > 0 ? task->note : NULL, .record_len = task->note_len,
+                                .seen = task->seen, .status = CORRAL_EUNKNOWN, .error = &m->errors[count]};
+  }
+  return count;
+}
+
+/* From the last to the first, for what goes back goes to the front. */
+static void hear(crl_redlock_member *m, size_t count, int broken, const corral_error *why) {
+  int owes = 0;
+  while (count-- > 0) {
+    crl_redlock_entry *entry = m->batch[count];
+    corral_op *op = &m->ops[count];
+    if (broken && op->status == CORRAL_EUNAVAILABLE && !entry->resent) {
+      entry->resent = 1; /* the server hung up on an idle connection, or was restarted: it is asked again on another one */
+      push(m, entry);
+      continue;
+    }
+    answer(m, entry, op, m->errors[count].text[0] != '\0' ? &m->errors[count] : why);
+    if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
+    if (is_owed(entry->task, op->status)) {
+      push(m, entry);
+      owes = 1;
+    } else {
+      crl_redlock_drop(entry->task);
+    }
+  }
+  if (owes) {
+    rest(m);
+  } else {
+    m->retry_at = m->pause_ms = 0;
+  }
+}
+
+static void hang_up(crl_redlock_member *m) {
+  struct linger at_once = {.l_onoff = 1};
+  setsockopt(m->handle->wire.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  crl_redis_disconnect(m->handle);
+  m->handle = NULL;
+}
+
+static void ask(crl_redlock_member *m) {
+  crl_redlock *lock = m->lock;
+  weed(m);
+  if (m->queued == 0 || (m->handle == NULL && !reach(m))) return;
+  weed(m);
+  int64_t deadline = limit(m);
+  size_t count = fill(m);
+  if (count == 0) return;
+  corral_error why = {0};
+  pthread_mutex_unlock(&lock->mutex);
+  int status = crl_redis_perform(m->handle, m->ops, count, deadline, &why);
+  if (status != CORRAL_OK) hang_up(m);
+  pthread_mutex_lock(&lock->mutex);
+  hear(m, count, status != CORRAL_OK, &why);
+}
+
+static void *serve(void *arg) {
+  crl_redlock_member *m = arg;
+  crl_redlock *lock = m->lock;
+  pthread_setname_np(pthread_self(), "corral-redlock");
+  pthread_mutex_lock(&lock->mutex);
+  while (m->fresh > 0 || !lock->stops) {
+    if (m->fresh > 0 || (m->queued > 0 && lock->host->now_ms() >= m->retry_at)) ask(m);
+    else if (m->queued > 0) crl_redlock_cond_wait(&m->wake, &lock->mutex, m->retry_at);
+    else pthread_cond_wait(&m->wake, &lock->mutex);
+  }
+  while (m->first != NULL) crl_redlock_drop(take(m)->task);
+  pthread_mutex_unlock(&lock->mutex);
+  if (m->handle != NULL) crl_redis_disconnect(m->handle);
+  m->handle = NULL;
+  return NULL;
+}
+
+int crl_redlock_start(crl_redlock *lock, corral_error *error) {
+  sigset_t all, old;
+  int failed = 0;
+  sigfillset(&all);
+  pthread_mutex_lock(&lock->mutex);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  for (; lock->started < lock->count && failed == 0; lock->started += failed == 0) {
+    crl_redlock_member *m = &lock->members[lock->started];
+    failed = pthread_create(&m->thread, NULL, serve, m);
+  }
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_mutex_unlock(&lock->mutex);
+  return failed == 0 ? CORRAL_OK : lock->host->fail(error, CORRAL_EIO, "%s: no thread for each server: %s", lock->base.name, strerror(failed));
+}
+
+void crl_redlock_stop(crl_redlock *lock) {
+  pthread_mutex_lock(&lock->mutex);
+  lock->stops = 1;
+  for (size_t i = 0; i < lock->count; i++) pthread_cond_signal(&lock->members[i].wake);
+  pthread_mutex_unlock(&lock->mutex);
+  for (size_t i = 0; i < lock->started; i++) pthread_join(lock->members[i].thread, NULL);
+}
