@@ -16,12 +16,14 @@
  * changes, and ends all holds anyway. The table may be in a database of the user's: then their long transactions keep locks
  * waiting, and locks theirs. Nothing waits past its deadline for another process; for a disk that hangs there is no limit.
  *
- * POSIX locks belong to a process: one with two copies of SQLite in it (one linked in statically) must not open the file by both. */
+ * POSIX locks belong to a process: one with two copies of SQLite in it (one linked in statically) must not open the file by both, and a child
+ * that was forked while its parent had a sqlite: store open is refused one of its own (EFORKED), until it execs. */
 #include <corral/plugin.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +77,8 @@ typedef struct handle {
   char boot[BOOT_LEN];
   uint8_t *room;    /* a record that is to be written */
   size_t room_size;
+  char why[80];     /* SQLite's and the system's words for what failed, from before the roll-back */
+  int system;
 } handle;
 
 /* What LOOK found, valid until it is reset. */
@@ -86,12 +90,16 @@ typedef struct row {
 
 /* ---- errors ---------------------------------------------------------------------------------------------- */
 
+static void remember(handle *h) {
+  snprintf(h->why, sizeof h->why, "%s", sqlite3_errmsg(h->db));
+  h->system = sqlite3_system_errno(h->db);
+}
+
 static int fail_file(const handle *h, int code, corral_error *error) {
   const corral_host *host = h->st->host;
-  const char *path = h->st->path, *text = sqlite3_errmsg(h->db);
-  int number = sqlite3_system_errno(h->db);
-  char why[80];
-  const char *cause = number != 0 ? strerror_r(number, why, sizeof why) : "no detail";
+  const char *path = h->st->path, *text = h->why;
+  char room[80];
+  const char *cause = h->system != 0 ? strerror_r(h->system, room, sizeof room) : "no detail";
   switch (code & 0xff) {
     case SQLITE_FULL: return host->fail(error, CORRAL_EREFUSED, "%.120s: there is no room for more: the disk is full", path);
     case SQLITE_READONLY:
@@ -101,11 +109,12 @@ static int fail_file(const handle *h, int code, corral_error *error) {
     case SQLITE_NOMEM: return host->fail(error, CORRAL_ENOMEM, "%.120s: out of memory", path);
     case SQLITE_CANTOPEN:
       return host->fail(error, CORRAL_EIO, "%.120s: can't be opened (%.60s): its folder must exist, and this user must be able to write it", path, cause);
+    case SQLITE_IOERR: return host->fail(error, CORRAL_EIO, "%.100s: %.40s (%.40s): the disk fails or is full, or the file may not grow", path, text, cause);
     default: return host->fail(error, CORRAL_EIO, "%.120s: %.60s (%.50s)", path, text, cause);
   }
 }
 
-static int fail(const handle *h, int code, corral_error *error) {
+static int fail_as(const handle *h, int code, corral_error *error) {
   const corral_host *host = h->st->host;
   const char *path = h->st->path;
   if (code == SQLITE_READONLY_DBMOVED) code = GONE;
@@ -119,9 +128,16 @@ static int fail(const handle *h, int code, corral_error *error) {
       return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: others are writing it, and the time allowed is over: nothing was changed", path);
     case SQLITE_ERROR:
     case SQLITE_SCHEMA:
-    case SQLITE_CONSTRAINT: return host->fail(error, CORRAL_EFOREIGN, "%.100s: the table %s is not one of corral: %.60s", path, h->st->table, sqlite3_errmsg(h->db));
+    case SQLITE_CONSTRAINT: return host->fail(error, CORRAL_EFOREIGN, "%.100s: the table %s is not one of corral: %.60s", path, h->st->table, h->why);
     default: return fail_file(h, code, error);
   }
+}
+
+static int fail(handle *h, int code, corral_error *error) {
+  if (h->why[0] == '\0') remember(h);
+  int status = fail_as(h, code, error);
+  h->why[0] = '\0';
+  return status;
 }
 
 /* Others write for a fraction of a millisecond each, unless one is stuck. */
@@ -165,6 +181,7 @@ static int run(handle *h, statement which) {
 }
 
 static void roll_back(handle *h) {
+  remember(h);
   if (!sqlite3_get_autocommit(h->db)) run(h, ROLLBACK);
 }
 
@@ -324,11 +341,12 @@ static int sqlite_perform(void *arg, corral_op *ops, size_t count, int64_t deadl
   if (moved) code = GONE;
   for (size_t i = 0; i < count; i++) {
     corral_op *op = &ops[i];
-    if (!is_harmless(code)) op->status = fail(h, GONE, op->error), op->status = CORRAL_EUNAVAILABLE;
+    if (!is_harmless(code)) op->status = host->fail(op->error, CORRAL_EUNAVAILABLE, "%.120s: not tried, for the file failed before", h->st->path);
     else if (!is_lock_verb(op->verb)) op->status = host->fail(op->error, CORRAL_EUNSUPPORTED, "sqlite has locks only, no values");
     else code = perform_one(h, op);
   }
-  return is_harmless(code) ? CORRAL_OK : fail(h, code, error);
+  if (is_harmless(code)) return CORRAL_OK;
+  return fail(h, code, error);
 }
 
 /* ---- handles --------------------------------------------------------------------------------------------- */
@@ -403,8 +421,30 @@ static int set_up(handle *h) {
   return code == SQLITE_OK ? code : make_table(h);
 }
 
+/* SQLite counts its locks within a process, and a fork inherits the count without the locks. */
+static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
+static size_t opened_count;
+static pid_t opened_by;
+
+static int enter_process(const store *st, corral_error *error) {
+  pthread_mutex_lock(&opened_mutex);
+  if (opened_count == 0) opened_by = getpid();
+  int forked = opened_by != getpid();
+  if (!forked) opened_count++;
+  pthread_mutex_unlock(&opened_mutex);
+  if (!forked) return CORRAL_OK;
+  return st->host->fail(error, CORRAL_EFORKED, "%.100s: this process was forked while sqlite: was open in its parent, and can't open it: fork before opening, or exec", st->path);
+}
+
+static void leave_process(void) {
+  pthread_mutex_lock(&opened_mutex);
+  opened_count--;
+  pthread_mutex_unlock(&opened_mutex);
+}
+
 static void sqlite_disconnect(void *arg) {
   handle *h = arg;
+  leave_process();
   for (int i = 0; i < STATEMENTS; i++) sqlite3_finalize(h->prepared[i]);
   sqlite3_close(h->db);
   free(h->room);
@@ -413,16 +453,23 @@ static void sqlite_disconnect(void *arg) {
 
 static int sqlite_connect(void *arg, int64_t deadline, void **ret_handle, corral_error *error) {
   store *st = arg;
+  int status = enter_process(st, error);
+  if (status != CORRAL_OK) return status;
   handle *h = calloc(1, sizeof *h);
-  if (h == NULL) return st->host->fail(error, CORRAL_ENOMEM, "no memory for a connection");
+  if (h == NULL) {
+    leave_process();
+    return st->host->fail(error, CORRAL_ENOMEM, "no memory for a connection");
+  }
   h->st = st;
   h->deadline = deadline;
-  int status = read_boot(h, error);
+  status = read_boot(h, error);
   if (status == CORRAL_OK) {
     int code = sqlite3_open_v2(st->path, &h->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     sqlite3_extended_result_codes(h->db, 1);
     sqlite3_busy_handler(h->db, on_busy, h);
     if (code == SQLITE_OK) code = set_up(h);
+    /* Of two who switch a new file to WAL at a time one is refused at once, without on_busy. */
+    while ((code & 0xff) == SQLITE_BUSY && on_busy(h, 0)) code = set_up(h);
     if (code != SQLITE_OK) status = fail(h, code, error);
   }
   if (status == CORRAL_OK) *ret_handle = h;
