@@ -6,8 +6,7 @@ find_package(Cmocka REQUIRED)
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
-    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags lock_chaos
-
+    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags sqlite mariadb)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -64,6 +63,10 @@ if(support)
   target_link_libraries(corral_test_support PRIVATE SQLite::SQLite3 Cmocka::Cmocka Threads::Threads)
   target_include_directories(corral_test_support PRIVATE src plugins tests)
   target_compile_definitions(corral_test_support PRIVATE CORRAL_BUILTIN)
+  foreach(name IN LISTS CORRAL_OPTIONAL) # what asks a server by its own library
+    target_compile_definitions(corral_test_support PRIVATE CORRAL_HAVE_${name}=1)
+    target_link_libraries(corral_test_support PRIVATE ${CORRAL_LINK_${name}})
+  endforeach()
   corral_target(corral_test_support)
   set(support $<TARGET_OBJECTS:corral_test_support>)
 endif()
