@@ -47,6 +47,7 @@ typedef struct crl_etcd_handle {
   int broken;       /* a status: the handle is of no more use */
   crl_etcd_text in;
   cJSON *reply;
+  int64_t lease;    /* of the verb under way: the number of this token's lease */
   uint64_t busy;    /* hash of the key that was refused last; 0 none */
   corral_error error;
   char trouble[CURL_ERROR_SIZE], key[CRL_ETCD_KEY64], body[CRL_ETCD_BODY]; /* key: base64 */

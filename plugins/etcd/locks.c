@@ -1,6 +1,6 @@
 /* locks.c: what each verb asks of etcd.
  *
- * The lease's number is made from the token. So a LOCK that is repeated finds its lease, nothing is remembered here between LOCK and UNLOCK, and what arrives
+ * The lease's number is made from token and name. So a LOCK that is repeated finds its lease, nothing is remembered here between LOCK and UNLOCK, and what arrives
  * after an UNLOCK, which revokes the lease, finds none to put a key under. A lease can't grow: a hold that shall
  * last longer than its lease was granted for gets another one, whose number stands in the key.
  *
@@ -19,14 +19,6 @@ typedef struct key_now {
   int64_t created, modified, lease;
   corral_hold told;
 } key_now;
-
-/* The number of a token's lease. */
-static int64_t lease_of(const uint8_t *token) {
-  uint64_t bits = 0;
-  for (int i = 0; i < 8; i++) bits = bits << 8 | token[i];
-  bits &= INT64_MAX;
-  return bits == 0 ? 1 : (int64_t)bits;
-}
 
 static void to_hex(const uint8_t *token, char text[2 * CORRAL_TOKEN + 1]) {
   for (size_t i = 0; i < CORRAL_TOKEN; i++) snprintf(text + 2 * i, 3, "%02x", token[i]);
@@ -84,12 +76,17 @@ static int ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms) {
 
 /* ---- the key --------------------------------------------------------------------------------------------- */
 
-static void set_key(crl_etcd_handle *h, const void *key, size_t len) {
-  uint8_t whole[CRL_ETCD_PREFIX + CRL_ETCD_KEY];
+/* The key, and the number of the lease that this token has for it. */
+static void set_key(crl_etcd_handle *h, const corral_op *op) {
+  static const uint8_t none[CORRAL_TOKEN];
+  uint8_t all[CORRAL_TOKEN + CRL_ETCD_PREFIX + CRL_ETCD_KEY], *at = all + CORRAL_TOKEN;
   size_t before = strlen(h->store->prefix);
-  memcpy(whole, h->store->prefix, before);
-  memcpy(whole + before, key, len);
-  crl_etcd_base64(whole, before + len, h->key);
+  memcpy(all, op->token != NULL ? op->token : none, CORRAL_TOKEN);
+  memcpy(at, h->store->prefix, before);
+  memcpy(at + before, op->key, op->key_len);
+  crl_etcd_base64(at, before + op->key_len, h->key);
+  h->lease = (int64_t)(h->store->host->hash64(all, CORRAL_TOKEN + before + op->key_len) & INT64_MAX);
+  if (h->lease == 0) h->lease = 1;
 }
 
 static void make_value(const crl_etcd_handle *h, const corral_op *op, char to[CRL_ETCD_VALUE64]) {
@@ -213,7 +210,7 @@ static int put(crl_etcd_handle *h, corral_op *op, int64_t id, int64_t *ret_revis
 
 static int lock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
-  int64_t id = lease_of(op->token), own = id, ttl = 0, revision = 0, sent = h->store->host->now_ms();
+  int64_t own = h->lease, id = own, ttl = 0, revision = 0, sent = h->store->host->now_ms();
   if (op->flags & CORRAL_OP_SHARED) return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
   if (h->busy != 0 && h->busy == h->store->host->hash64(op->key, op->key_len)) {
     int looked = look(h, &hold);
@@ -265,13 +262,13 @@ static int drop(crl_etcd_handle *h, const char *target, const char *field, int64
 static int unlock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
   int64_t revision = 0;
-  int status = drop(h, "LEASE", "lease", lease_of(op->token), &revision, &hold);
+  int status = drop(h, "LEASE", "lease", h->lease, &revision, &hold);
   if (status == CORRAL_OK && revision == 0 && is_mine(&hold, op)) {
     int64_t other = hold.lease;
     status = drop(h, "MOD", "mod_revision", hold.modified, &revision, &hold);
     if (status == CORRAL_OK) revoke(h, other);
   } else {
-    revoke(h, lease_of(op->token));
+    revoke(h, h->lease);
   }
   return status == CORRAL_OK && revision == 0 ? lost(h, op, &hold) : status;
 }
@@ -308,7 +305,7 @@ static int show(crl_etcd_handle *h, corral_op *op) {
 static int one(crl_etcd_handle *h, corral_op *op) {
   op->until_ms = op->life_ms = 0;
   if (op->key_len == 0 || op->key_len > CRL_ETCD_KEY) return crl_etcd_fail(h, CORRAL_ETOOBIG, "a name has 1 to 4096 bytes", "");
-  set_key(h, op->key, op->key_len);
+  set_key(h, op);
   switch (op->verb) {
     case CORRAL_VERB_LOCK: return lock(h, op);
     case CORRAL_VERB_LOCK_EXTEND: return extend(h, op);

@@ -8,7 +8,7 @@
 
 #include "etcd.h"
 
-enum { QUIET_MS = 2000, ANSWER_MS = 2000 };
+enum { QUIET_MS = 2000, ANSWER_MS = 2000, PREFIX64 = (CRL_ETCD_PREFIX + 2) / 3 * 4 + 1 };
 
 typedef struct watcher {
   crl_etcd_handle *handle; /* for signs of life; its login and member are the stream's too */
@@ -18,7 +18,7 @@ typedef struct watcher {
   int created, over; /* the server watches; the stream has ended */
   int asking;
   int64_t heard;     /* when the last sign of life came */
-  char body[4 * CRL_ETCD_PREFIX + 200], trouble[CURL_ERROR_SIZE];
+  char body[2 * PREFIX64 + 200], trouble[CURL_ERROR_SIZE];
 } watcher;
 
 typedef struct listener {
@@ -142,7 +142,7 @@ void crl_etcd_unwatch(void *watch) {
 /* From the prefix to what comes after everything that begins with it. */
 static void make_body(watcher *w) {
   uint8_t end[CRL_ETCD_PREFIX] = {0};
-  char from64[CRL_ETCD_KEY64], end64[CRL_ETCD_KEY64];
+  char from64[PREFIX64], end64[PREFIX64];
   const char *prefix = w->handle->store->prefix;
   size_t len = strlen(prefix), size = len;
   memcpy(end, prefix, len);
