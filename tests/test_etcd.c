@@ -1,0 +1,762 @@
+/* test_etcd.c: locks on a real etcd, through the plugin's table. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/etcd_kit.h"
+#include "support/etcd_server.h"
+#include "support/watch_kit.h"
+
+enum { ROUNDS = 500, RACERS = 4, LANES = 4, TURNS = 25, NAP_MS = 1 };
+
+static etcd_server *server;
+
+static client fresh(void) {
+  if (server == NULL) skip();
+  return connected(etcd_server_uri(server));
+}
+
+static void nap(void) { poll(NULL, 0, NAP_MS); }
+
+/* ---- processes of their own: this program, called by another name ------------------------------------------ */
+
+/* What all racers share: nobody but one at a time is inside, and fencing tokens only grow. */
+typedef struct oracle {
+  atomic_int inside, overlaps, backwards, taken, lost;
+  atomic_ullong fence;
+} oracle;
+
+static oracle *shared;
+static int shared_fd;
+
+static pid_t spawn(const char *role, int out) {
+  char fd[12];
+  pid_t parent = getpid(), pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  if (out >= 0) dup2(out, 1);
+  snprintf(fd, sizeof fd, "%d", shared_fd);
+  execl("/proc/self/exe", "test_etcd", role, etcd_server_uri(server), fd, (char *)NULL);
+  _exit(127);
+}
+
+typedef struct lane {
+  const char *uri;
+  unsigned holder;
+} lane;
+
+static void once_inside(client *c, const corral_op *got, unsigned holder) {
+  unsigned long long before = atomic_exchange(&shared->fence, got->seen);
+  atomic_fetch_add(&shared->overlaps, atomic_fetch_add(&shared->inside, 1) != 0);
+  atomic_fetch_add(&shared->backwards, got->seen <= before);
+  atomic_fetch_add(&shared->taken, 1);
+  nap();
+  atomic_fetch_sub(&shared->inside, 1);
+  corral_op op = lock_op(CORRAL_VERB_UNLOCK, "race", holder, 0);
+  atomic_fetch_add(&shared->lost, perform(c, &op, PATIENCE) != CORRAL_OK);
+}
+
+static void *run_lane(void *arg) {
+  const lane *l = arg;
+  client c = connected(l->uri);
+  for (unsigned turn = 0; turn < TURNS; nap()) {
+    unsigned holder = l->holder * 1000 + turn;
+    corral_op op = lock_op(CORRAL_VERB_LOCK, "race", holder, 20000);
+    if (perform(&c, &op, PATIENCE) != CORRAL_OK) continue;
+    once_inside(&c, &op, holder);
+    turn++;
+  }
+  gone(&c);
+  return NULL;
+}
+
+static int racer(const char *uri) {
+  pthread_t threads[LANES];
+  lane lanes[LANES];
+  for (unsigned i = 0; i < LANES; i++) {
+    lanes[i] = (lane){uri, (unsigned)getpid() * LANES + i};
+    if (pthread_create(&threads[i], NULL, run_lane, &lanes[i]) != 0) return 1;
+  }
+  for (unsigned i = 0; i < LANES; i++) pthread_join(threads[i], NULL);
+  return 0;
+}
+
+static int holder_process(const char *uri) {
+  client c = connected(uri);
+  int64_t lease = 1000;
+  if (ask(&c, CORRAL_VERB_LOCK, "dead", 1, lease).status != CORRAL_OK || write(1, "x", 1) != 1) return 1;
+  for (;;) pause();
+}
+
+static int other_role(char **argv) {
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, (int)strtol(argv[3], NULL, 10), 0);
+  if (shared == MAP_FAILED) return 1;
+  return strcmp(argv[1], "racer") == 0 ? racer(argv[2]) : holder_process(argv[2]);
+}
+
+/* ---- the verbs --------------------------------------------------------------------------------------------- */
+
+static void a_lock_is_held_by_one_until_it_is_released(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_op op = ask(&c, CORRAL_VERB_LOCK, "one", 1, 20000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 19000 && op.until_ms <= 20000);
+  op = ask(&c, CORRAL_VERB_LOCK, "one", 2, 20000);
+  assert_int_equal(op.status, CORRAL_EBUSY);
+  assert_true(op.until_ms >= 19000 && op.until_ms <= 21000);
+  assert_int_equal(locks(&c, "two", 2), CORRAL_OK);
+  assert_int_equal(unlocks(&c, "one", 2), CORRAL_ELOST);
+  assert_int_equal(locks(&c, "one", 2), CORRAL_EBUSY);
+  assert_int_equal(unlocks(&c, "one", 1), CORRAL_OK);
+  assert_int_equal(locks(&c, "one", 2), CORRAL_OK);
+  assert_int_equal(unlocks(&c, "one", 2), CORRAL_OK);
+  assert_int_equal(unlocks(&c, "two", 2), CORRAL_OK);
+  gone(&c);
+}
+
+static void a_lock_that_is_mine_already_is_granted_again(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "again", 1, 2000), second = ask(&c, CORRAL_VERB_LOCK, "again", 1, 20000);
+  assert_int_equal(second.status, CORRAL_OK);
+  assert_true(second.seen == first.seen);
+  assert_true(second.until_ms > 19000);
+  assert_int_equal(unlocks(&c, "again", 1), CORRAL_OK);
+  corral_op third = ask(&c, CORRAL_VERB_LOCK_SHOW, "again", 1, 0);
+  assert_int_equal(third.status, CORRAL_EMISS);
+  gone(&c);
+}
+
+/* A lease without a key: what a LOCK leaves whose second request was never sent. */
+static void a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life(void **state) {
+  (void)state;
+  client c = fresh();
+  char body[80];
+  uint8_t number[CORRAL_TOKEN + sizeof "corral/half" - 1];
+  memcpy(number, token(1), CORRAL_TOKEN);
+  memcpy(number + CORRAL_TOKEN, "corral/half", sizeof "corral/half" - 1);
+  unsigned long long id = c.k.host->hash64(number, sizeof number) & INT64_MAX;
+  snprintf(body, sizeof body, "{\"ID\":\"%llu\",\"TTL\":\"2\"}", id);
+  assert_non_null(strstr(etcd_server_ask(server, "/v3/lease/grant", body), "\"TTL\":\"2\""));
+  corral_op op = ask(&c, CORRAL_VERB_LOCK, "half", 1, 20000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 19000);
+  assert_int_equal(unlocks(&c, "half", 1), CORRAL_OK);
+  assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
+  gone(&c);
+}
+
+static void an_unlock_leaves_no_lease_behind(void **state) {
+  (void)state;
+  client c = fresh();
+  assert_int_equal(locks(&c, "tidy", 1), CORRAL_OK);
+  assert_int_equal(locks(&c, "tidy", 2), CORRAL_EBUSY);
+  assert_int_equal(extends(&c, "tidy", 1), CORRAL_OK);
+  assert_int_equal(ask(&c, CORRAL_VERB_LOCK_EXTEND, "tidy", 1, 30000).status, CORRAL_OK);
+  assert_int_equal(unlocks(&c, "tidy", 1), CORRAL_OK);
+  assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
+  gone(&c);
+}
+
+static void a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "long", 1, 2000), op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 2, 20000);
+  assert_int_equal(op.status, CORRAL_ELOST);
+  assert_true(op.until_ms > 0);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 1000 && op.until_ms <= 2000);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 60000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 59000 && op.seen == first.seen);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000); /* never sooner than before */
+  assert_true(op.until_ms > 59000 && op.seen == first.seen);
+  int64_t now;
+  corral_hold hold = shown(&c, "long", &now);
+  assert_true(hold.until - now > 59000);
+  op = ask(&c, CORRAL_VERB_LOCK, "long", 1, 2000);
+  assert_true(op.status == CORRAL_OK && op.seen == first.seen && op.until_ms > 59000);
+  assert_int_equal(locks(&c, "long", 2), CORRAL_EBUSY);
+  assert_int_equal(unlocks(&c, "long", 1), CORRAL_OK);
+  assert_int_equal(extends(&c, "long", 1), CORRAL_ELOST);
+  op = ask(&c, CORRAL_VERB_UNLOCK, "long", 1, 0);
+  assert_true(op.status == CORRAL_ELOST && op.until_ms == 0);
+  gone(&c);
+}
+
+static void a_key_that_somebody_removed_is_told_as_lost(void **state) {
+  (void)state;
+  client c = fresh();
+  for (int taken = 0; taken < 2; taken++) {
+    assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
+    (void)etcd_server_ask(server, "/v3/kv/deleterange", "{\"key\":\"Y29ycmFsL2s=\"}"); /* corral/k */
+    if (taken) assert_int_equal(locks(&c, "k", 2), CORRAL_OK);
+    assert_int_equal(extends(&c, "k", 1), CORRAL_ELOST);
+    corral_op op = ask(&c, CORRAL_VERB_UNLOCK, "k", 1, 0);
+    assert_int_equal(op.status, CORRAL_ELOST);
+    assert_int_equal(op.until_ms > 0, taken);
+  }
+  assert_int_equal(unlocks(&c, "k", 2), CORRAL_OK);
+  gone(&c);
+}
+
+static void show_tells_who_since_when_and_for_how_long(void **state) {
+  (void)state;
+  client c = fresh();
+  static const char note[] = "host \"quoted\" \\ 1/2 \xff\x01\ttab";
+  int64_t now, before = c.k.host->wall_ms();
+  assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "who", 0, 0).status, CORRAL_EMISS);
+  corral_op op = lock_op(CORRAL_VERB_LOCK, "who", 7, 20000);
+  op.record = (const uint8_t *)note;
+  op.record_len = sizeof note - 1;
+  assert_int_equal(perform(&c, &op, PATIENCE), CORRAL_OK);
+  corral_hold hold = shown(&c, "who", &now);
+  assert_memory_equal(hold.token, token(7), CORRAL_TOKEN);
+  assert_string_equal(hold.note, note);
+  assert_int_equal(hold.mode, CORRAL_LOCK_EXCLUSIVE);
+  assert_true(hold.fence == op.seen);
+  assert_true(hold.since >= before && hold.since <= now);
+  assert_true(hold.until - now >= 19000 && hold.until - now <= 21000);
+  assert_int_equal(unlocks(&c, "who", 7), CORRAL_OK);
+  gone(&c);
+}
+
+static void names_of_any_bytes_are_different_locks(void **state) {
+  (void)state;
+  client c = fresh();
+  char longest[4096];
+  memset(longest, 0xff, sizeof longest);
+  const struct name {
+    const char *bytes;
+    size_t len;
+  } names[] = {{"a", 1}, {"a\0", 2}, {"a\0b", 3}, {"\xff", 1}, {"\xff\xff", 2}, {"\"\\\n", 3}, {longest, sizeof longest}, {longest, sizeof longest - 1}};
+  for (int round = 0; round < 3; round++)
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+      corral_op op = lock_op(round < 2 ? CORRAL_VERB_LOCK : CORRAL_VERB_UNLOCK, "", round == 1 ? 99 : i + 1, 20000);
+      op.key = names[i].bytes;
+      op.key_len = names[i].len;
+      assert_int_equal(perform(&c, &op, PATIENCE), round == 1 ? CORRAL_EBUSY : CORRAL_OK);
+    }
+  assert_int_equal(c.info.max_key, sizeof longest);
+  gone(&c);
+}
+
+static void what_it_cannot_do_it_says(void **state) {
+  (void)state;
+  client c = fresh();
+  for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++) {
+    assert_int_equal(ask(&c, (corral_verb)verb, "k", 1, 1000).status, CORRAL_EUNSUPPORTED);
+    assert_non_null(strstr(c.error.text, "has locks only, no values"));
+    assert_int_equal(c.error.status, CORRAL_EUNSUPPORTED);
+  }
+  for (int verb = CORRAL_VERB_LOCK; verb <= CORRAL_VERB_LOCK_EXTEND; verb++) {
+    corral_op op = lock_op((corral_verb)verb, "k", 1, 1000);
+    op.flags = CORRAL_OP_SHARED;
+    assert_int_equal(perform(&c, &op, PATIENCE), CORRAL_EUNSUPPORTED);
+    assert_non_null(strstr(c.error.text, "no shared locks"));
+  }
+  assert_int_equal(c.info.locks_only, 1);
+  gone(&c);
+}
+
+static void a_batch_is_done_in_order(void **state) {
+  (void)state;
+  client c = fresh();
+  uint8_t tokens[2][CORRAL_TOKEN];
+  corral_op ops[5] = {{0}};
+  static const int verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK, CORRAL_VERB_UNLOCK};
+  static const int holders[] = {0, 1, 0, 1, 1}, statuses[] = {CORRAL_OK, CORRAL_EBUSY, CORRAL_OK, CORRAL_OK, CORRAL_OK};
+  for (unsigned i = 0; i < 2; i++) memcpy(tokens[i], token(i + 1), CORRAL_TOKEN);
+  for (int i = 0; i < 5; i++) {
+    ops[i] = lock_op((corral_verb)verbs[i], "batch", 0, 20000);
+    ops[i].token = tokens[holders[i]];
+  }
+  assert_int_equal(c.k.plugin->perform(c.k.handle, ops, 5, soon(&c.k), NULL), CORRAL_OK);
+  for (int i = 0; i < 5; i++) assert_int_equal(ops[i].status, statuses[i]);
+  gone(&c);
+}
+
+/* ---- what isn't corral's ----------------------------------------------------------------------------------- */
+
+static void foreign_keys_are_left_alone_and_repaired_on_request_only(void **state) {
+  (void)state;
+  client c = fresh();
+  /* corral/f: "x"; and what corral writes, without a lease */
+  static const char *const values[] = {"eA==", "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIn0="};
+  for (size_t i = 0; i < 2; i++) {
+    char body[200];
+    snprintf(body, sizeof body, "{\"key\":\"Y29ycmFsL2Y=\",\"value\":\"%s\"}", values[i]);
+    (void)etcd_server_ask(server, "/v3/kv/put", body);
+    corral_op op = ask(&c, CORRAL_VERB_LOCK, "f", 1, 20000);
+    assert_true(op.status == CORRAL_EFOREIGN && op.until_ms == -1);
+    assert_int_equal(extends(&c, "f", 1), CORRAL_ELOST);
+    op = ask(&c, CORRAL_VERB_UNLOCK, "f", 1, 0);
+    assert_true(op.status == CORRAL_ELOST && op.until_ms == -1);
+    op = ask(&c, CORRAL_VERB_LOCK_SHOW, "f", 1, 60000);
+    assert_true(op.status == CORRAL_EFOREIGN && op.until_ms == -1);
+    op.flags = CORRAL_OP_REPAIR;
+    assert_int_equal(perform(&c, &op, PATIENCE), CORRAL_EFOREIGN);
+    assert_true(op.until_ms == 60000);
+    op.lease_ms = 1000; /* it has an end now, which stays; a hold that has one is a hold */
+    assert_int_equal(perform(&c, &op, PATIENCE), i == 0 ? CORRAL_EFOREIGN : CORRAL_OK);
+    assert_true(op.until_ms > 58000);
+    done(&op);
+    assert_non_null(strstr(etcd_server_ask(server, "/v3/kv/range", "{\"key\":\"Y29ycmFsL2Y=\"}"), values[i]));
+    (void)etcd_server_ask(server, "/v3/kv/deleterange", "{\"key\":\"Y29ycmFsL2Y=\"}");
+  }
+  gone(&c);
+}
+
+static void two_prefixes_are_two_worlds(void **state) {
+  (void)state;
+  char text[100];
+  client c = fresh();
+  snprintf(text, sizeof text, "%s?prefix=%%ff%%ff", etcd_server_uri(server));
+  client other = connected(text);
+  assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
+  assert_int_equal(locks(&other, "k", 2), CORRAL_OK);
+  ear *e = ear_open(&other.k);
+  assert_int_equal(unlocks(&c, "k", 1), CORRAL_OK);
+  assert_int_equal(unlocks(&other, "k", 2), CORRAL_OK);
+  is_told(e, "k");
+  assert_int_equal(e->count, 1);
+  ear_close(e);
+  gone(&c);
+  gone(&other);
+}
+
+/* ---- time -------------------------------------------------------------------------------------------------- */
+
+static void a_dead_holder_is_replaced_when_its_hold_ends(void **state) {
+  (void)state;
+  client c = fresh();
+  int out[2];
+  char byte;
+  assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+  pid_t pid = spawn("holder", out[1]);
+  close(out[1]);
+  assert_int_equal(read(out[0], &byte, 1), 1);
+  close(out[0]);
+  int64_t began = c.k.host->now_ms();
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  corral_op op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000);
+  assert_int_equal(op.status, CORRAL_EBUSY);
+  assert_true(op.until_ms > 0 && op.until_ms <= 2000);
+  while ((op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000)).status == CORRAL_EBUSY) nap();
+  int64_t took = c.k.host->now_ms() - began;
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 0 && op.until_ms <= 1000);
+  print_message("a hold of 1000 ms: free %lld ms after its holder was killed\n", (long long)took);
+  assert_true(took >= 900 && took < 5000);
+  assert_int_equal(unlocks(&c, "dead", 2), CORRAL_OK);
+  gone(&c);
+}
+
+static void a_hold_that_ended_by_itself_is_told_as_lost(void **state) {
+  (void)state;
+  client c = fresh();
+  ear *e = ear_open(&c.k);
+  assert_int_equal(ask(&c, CORRAL_VERB_LOCK, "brief", 1, 100).status, CORRAL_OK);
+  is_told(e, "brief");
+  assert_int_equal(extends(&c, "brief", 1), CORRAL_ELOST);
+  assert_int_equal(unlocks(&c, "brief", 1), CORRAL_ELOST);
+  assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "brief", 1, 0).status, CORRAL_EMISS);
+  ear_close(e);
+  gone(&c);
+}
+
+static void what_the_server_grants_is_what_is_told(void **state) {
+  (void)state;
+  static const char *const slow[] = {"--heartbeat-interval", "100", "--election-timeout", "1500", NULL};
+  etcd_server *other;
+  if (server == NULL || !etcd_server_start(&other, slow)) skip();
+  client c = connected(etcd_server_uri(other));
+  corral_op op = ask(&c, CORRAL_VERB_LOCK, "k", 1, 1000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 2000 && op.until_ms <= 3000);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000);
+  assert_true(op.until_ms > 2000 && op.until_ms <= 3000);
+  gone(&c);
+  etcd_server_stop(other);
+}
+
+static void a_hold_survives_its_server(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "survivor", 1, 5000);
+  etcd_server_kill(server);
+  corral_op op = lock_op(CORRAL_VERB_LOCK_EXTEND, "survivor", 1, 5000);
+  assert_int_equal(perform(&c, &op, 1000), CORRAL_EUNAVAILABLE);
+  assert_int_equal(c.performed, CORRAL_EUNAVAILABLE);
+  etcd_server_restart(server);
+  c.k.plugin->disconnect(c.k.handle);
+  assert_int_equal(connects(&c, PATIENCE), CORRAL_OK);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "survivor", 1, 5000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.seen == first.seen);
+  assert_int_equal(locks(&c, "survivor", 2), CORRAL_EBUSY);
+  etcd_server_restart(server); /* and the connection, idle, is replaced unnoticed */
+  assert_int_equal(unlocks(&c, "survivor", 1), CORRAL_OK);
+  op = ask(&c, CORRAL_VERB_LOCK, "survivor", 2, 5000);
+  assert_true(op.status == CORRAL_OK && op.seen > first.seen);
+  assert_int_equal(unlocks(&c, "survivor", 2), CORRAL_OK);
+  gone(&c);
+}
+
+static void fencing_tokens_grow(void **state) {
+  (void)state;
+  client c = fresh();
+  uint64_t last = 0;
+  int64_t began = c.k.host->now_ms();
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    corral_op op = ask(&c, CORRAL_VERB_LOCK, "fence", i + 1, 20000);
+    assert_int_equal(op.status, CORRAL_OK);
+    assert_true(op.seen > last);
+    last = op.seen;
+    assert_int_equal(unlocks(&c, "fence", i + 1), CORRAL_OK);
+  }
+  int64_t took = c.k.host->now_ms() - began;
+  began = c.k.host->now_ms();
+  for (unsigned i = 0; i < ROUNDS; i++) assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "none", 1, 0).status, CORRAL_EMISS);
+  print_message("lock and unlock: %lld us; one read: %lld us\n", (long long)took * 1000 / ROUNDS, (long long)(c.k.host->now_ms() - began) * 1000 / ROUNDS);
+  gone(&c);
+}
+
+static void racers_never_overlap(void **state) {
+  (void)state;
+  pid_t pids[RACERS];
+  if (server == NULL) skip();
+  memset(shared, 0, sizeof *shared);
+  for (int i = 0; i < RACERS; i++) pids[i] = spawn("racer", -1);
+  for (int i = 0; i < RACERS; i++) {
+    int status;
+    waitpid(pids[i], &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  assert_int_equal(shared->taken, RACERS * LANES * TURNS);
+  assert_int_equal(shared->overlaps, 0);
+  assert_int_equal(shared->backwards, 0);
+  assert_int_equal(shared->lost, 0);
+}
+
+/* ---- the watch --------------------------------------------------------------------------------------------- */
+
+static void a_watch_tells_of_an_unlock_and_not_of_a_lock(void **state) {
+  (void)state;
+  client c = fresh();
+  ear *e = ear_open(&c.k);
+  assert_int_equal(locks(&c, "w", 1), CORRAL_OK);
+  assert_int_equal(locks(&c, "\xff", 1), CORRAL_OK);
+  assert_int_equal(extends(&c, "w", 1), CORRAL_OK);
+  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 50), 0);
+  assert_int_equal(unlocks(&c, "w", 1), CORRAL_OK);
+  is_told(e, "w");
+  assert_int_equal(unlocks(&c, "\xff", 1), CORRAL_OK);
+  is_told(e, "\xff");
+  assert_int_equal(e->count, 2);
+  ear_close(e);
+  gone(&c);
+}
+
+static void a_watch_ends_its_rest_when_it_shall(void **state) {
+  (void)state;
+  client c = fresh();
+  ear *e = ear_open(&c.k);
+  int pair[2];
+  assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+  assert_int_equal(write(pair[1], "x", 1), 1);
+  int64_t began = c.k.host->now_ms();
+  assert_int_equal(listen_until(e, pair[0], began + 60000), 0);
+  assert_true(c.k.host->now_ms() - began < 5000);
+  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 3000), 0); /* longer than its silence */
+  close(pair[0]);
+  close(pair[1]);
+  ear_close(e);
+  gone(&c);
+}
+
+/* Until it says so. */
+static int64_t breaks_after(ear *e, corral_error *error) {
+  const corral_host *host = e->k->host;
+  int64_t began = host->now_ms();
+  while (e->k->plugin->changes(e->watch, -1, host->now_ms() + 1000, ear_hears, e, error) == CORRAL_OK)
+    if (host->now_ms() - began > 20000) fail_msg("the watch doesn't notice");
+  return host->now_ms() - began;
+}
+
+static void a_watch_notices_a_server_that_hangs_or_ends(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_error error = {0};
+  ear *e = ear_open(&c.k);
+  etcd_server_pause(server);
+  int64_t took = breaks_after(e, &error);
+  etcd_server_resume(server);
+  assert_int_equal(error.status, CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(error.text, "no sign of life"));
+  assert_true(took < 6000);
+  ear_close(e);
+  e = ear_open(&c.k);
+  etcd_server_kill(server);
+  assert_true(breaks_after(e, &error) < 6000);
+  assert_int_equal(error.status, CORRAL_EUNAVAILABLE);
+  ear_close(e);
+  void *watch;
+  assert_int_equal(c.k.plugin->watch(c.k.store, 0, c.k.host->now_ms() + 1000, &watch, &error), CORRAL_EUNAVAILABLE);
+  etcd_server_restart(server);
+  gone(&c);
+}
+
+/* ---- where it is -------------------------------------------------------------------------------------------- */
+
+static void the_next_member_is_asked_when_one_is_not_there(void **state) {
+  (void)state;
+  char text[160];
+  if (server == NULL) skip();
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d,127.0.0.1:%d", etcd_server_free_port(), etcd_server_port(server));
+  client c = connected(text);
+  assert_int_equal(locks(&c, "second", 1), CORRAL_OK);
+  ear *e = ear_open(&c.k);
+  assert_int_equal(unlocks(&c, "second", 1), CORRAL_OK);
+  is_told(e, "second");
+  ear_close(e);
+  gone(&c);
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d", etcd_server_free_port());
+  assert_int_equal(open_only(&c, text), CORRAL_OK);
+  assert_int_equal(connects(&c, PATIENCE), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, text + 7));
+  gone(&c);
+}
+
+static void a_server_that_hangs_costs_no_more_than_the_deadline(void **state) {
+  (void)state;
+  client c = fresh();
+  assert_int_equal(locks(&c, "hangs", 1), CORRAL_OK);
+  etcd_server_pause(server);
+  int64_t began = c.k.host->now_ms();
+  corral_op ops[2] = {lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0), lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0)};
+  corral_error error = {0};
+  assert_int_equal(c.k.plugin->perform(c.k.handle, ops, 2, began + 300, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(ops[0].status, CORRAL_EUNKNOWN);
+  assert_int_equal(ops[1].status, CORRAL_EUNAVAILABLE);
+  assert_true(error.status == CORRAL_EUNAVAILABLE && strstr(error.text, "no reply") != NULL);
+  c.k.plugin->disconnect(c.k.handle);
+  c.k.handle = NULL;
+  assert_int_equal(connects(&c, 300), CORRAL_EUNAVAILABLE);
+  assert_true(c.k.host->now_ms() - began < 2000);
+  etcd_server_resume(server);
+  gone(&c);
+}
+
+static void a_server_without_room_says_so(void **state) {
+  (void)state;
+  static const char *const small[] = {"--quota-backend-bytes", "65536", NULL};
+  etcd_server *other;
+  if (server == NULL || !etcd_server_start(&other, small)) skip();
+  client c = connected(etcd_server_uri(other));
+  corral_op op;
+  unsigned i = 0;
+  while ((op = ask(&c, CORRAL_VERB_LOCK, "full", ++i, 20000)).status == CORRAL_OK && i < 5000) (void)unlocks(&c, "full", i);
+  assert_int_equal(op.status, CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "space exceeded"));
+  gone(&c);
+  etcd_server_stop(other);
+}
+
+/* ---- users -------------------------------------------------------------------------------------------------- */
+
+static void ask_ok(etcd_server *at, const char *path, const char *body) {
+  const char *reply = etcd_server_ask(at, path, body);
+  if (strstr(reply, "error") != NULL) fail_msg("%s: %s", path, reply);
+}
+
+static void add_users(etcd_server *at) {
+  ask_ok(at, "/v3/auth/user/add", "{\"name\":\"root\",\"password\":\"r\"}");
+  ask_ok(at, "/v3/auth/role/add", "{\"name\":\"root\"}");
+  ask_ok(at, "/v3/auth/user/grant", "{\"user\":\"root\",\"role\":\"root\"}");
+  ask_ok(at, "/v3/auth/user/add", "{\"name\":\"ann\",\"password\":\"a\\\"b:c\"}");
+  ask_ok(at, "/v3/auth/role/add", "{\"name\":\"locks\"}");
+  /* corral/ to corral0 */
+  ask_ok(at, "/v3/auth/role/grant", "{\"name\":\"locks\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"Y29ycmFsLw==\",\"range_end\":\"Y29ycmFsMA==\"}}");
+  ask_ok(at, "/v3/auth/user/grant", "{\"user\":\"ann\",\"role\":\"locks\"}");
+  ask_ok(at, "/v3/auth/enable", "{}");
+}
+
+static void is_turned_away(const char *format, int port, const char *says) {
+  char text[120];
+  client c;
+  snprintf(text, sizeof text, format, port);
+  assert_int_equal(open_only(&c, text), CORRAL_OK);
+  int status = connects(&c, PATIENCE);
+  if (status == CORRAL_OK) status = locks(&c, "k", 1);
+  assert_int_equal(status, CORRAL_EAUTH);
+  assert_int_equal(c.error.status, CORRAL_EAUTH);
+  if (strstr(c.error.text, says) == NULL) fail_msg("%s", c.error.text);
+  gone(&c);
+}
+
+static void users_are_known_by_their_password_also_after_the_server_forgot_them(void **state) {
+  (void)state;
+  etcd_server *other;
+  char text[120];
+  if (server == NULL || !etcd_server_start(&other, NULL)) skip();
+  int port = etcd_server_port(other);
+  is_turned_away("etcd://ann:b@127.0.0.1:%d", port, "authentication is not enabled");
+  add_users(other);
+  is_turned_away("etcd://ann:b@127.0.0.1:%d", port, "authentication failed");
+  is_turned_away("etcd://127.0.0.1:%d", port, "user name is empty");
+  is_turned_away("etcd://ann:a%%22b%%3ac@127.0.0.1:%d?prefix=x", port, "permission denied");
+  snprintf(text, sizeof text, "etcd://ann:a%%22b%%3ac@127.0.0.1:%d", port);
+  client c = connected(text);
+  assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
+  ear *e = ear_open(&c.k);
+  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 3000), 0);
+  assert_int_equal(unlocks(&c, "k", 1), CORRAL_OK);
+  is_told(e, "k");
+  ear_close(e);
+  assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
+  etcd_server_restart(other);
+  assert_int_equal(unlocks(&c, "k", 1), CORRAL_OK);
+  gone(&c);
+  etcd_server_stop(other);
+}
+
+static const char make_certificates[] =
+    "set -e; cd \"$1\"; exec >log 2>&1\n"
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca\n"
+    "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj /CN=server\n"
+    "echo 'subjectAltName=IP:127.0.0.1' >server.ext\n"
+    "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile server.ext\n";
+
+static int shell(const char *script, const char *arg) {
+  int status = -1;
+  pid_t pid = fork();
+  if (pid == 0) {
+    execlp("sh", "sh", "-c", script, "sh", arg, (char *)NULL);
+    _exit(127);
+  }
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void tls_names_the_server(void **state) {
+  (void)state;
+  char folder[] = "/tmp/corral-etcd-tls-XXXXXX", crt[64], key[64], text[160];
+  etcd_server *other;
+  if (server == NULL || mkdtemp(folder) == NULL) skip();
+  if (shell(make_certificates, folder) != 0) {
+    fprintf(stderr, "SKIPPED: the openssl command is missing, or made no certificates\n");
+    skip();
+  }
+  snprintf(crt, sizeof crt, "%s/server.crt", folder);
+  snprintf(key, sizeof key, "%s/server.key", folder);
+  const char *const args[] = {"--cert-file", crt, "--key-file", key, NULL};
+  assert_true(etcd_server_start(&other, args));
+  snprintf(text, sizeof text, "%s?tls=yes&tls_ca=%s/ca.crt", etcd_server_uri(other), folder);
+  client c = connected(text);
+  assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
+  ear *e = ear_open(&c.k);
+  assert_int_equal(unlocks(&c, "k", 1), CORRAL_OK);
+  is_told(e, "k");
+  ear_close(e);
+  gone(&c);
+  snprintf(text, sizeof text, "%s?tls=yes", etcd_server_uri(other));
+  assert_int_equal(open_only(&c, text), CORRAL_OK);
+  assert_int_equal(connects(&c, PATIENCE), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, "certificate"));
+  gone(&c);
+  snprintf(text, sizeof text, "%s?tls=yes&tls_verify=no", etcd_server_uri(other));
+  c = connected(text);
+  gone(&c);
+  etcd_server_stop(other);
+  assert_int_equal(shell("rm -rf \"$1\"", folder), 0);
+}
+
+/* ---- the URI ------------------------------------------------------------------------------------------------- */
+
+static void wrong_uris_are_told_what_is_accepted(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *says;
+  } rows[] = {
+      {"etcd://h/x", "nothing but parameters"},      {"etcd://h,,g", "a host is empty"},        {"etcd://h,", "a host is empty"},
+      {"etcd://,h", "a host is empty"},              {"etcd://h,g:0", "host:port"},             {"etcd://h,g:99999", "host:port"},
+      {"etcd://h,g:1x", "host:port"},                {"etcd://h,a b", "host:port"},             {"etcd://h,[::1", "[address]:port"},
+      {"etcd://h,[::1]x", "[address]:port"},         {"etcd://h,[]", "[address]:port"},         {"etcd://h,g#x", "host:port"},
+      {"etcd://h?tls=1", "tls accepts yes and no"},  {"etcd://h?tls_ca=/x", "need tls=yes"},    {"etcd://h?tls=no&tls_verify=no", "need tls=yes"},
+      {"etcd://h?tls=yes&tls_key=/x", "tls_cert"},   {"etcd://h?prefix=", "1 to 200 bytes"},    {"etcd://h?db=1", "accepted: prefix tls"},
+      {"etcd://u@h", "user:password@"},              {"etcd://:p@h", "user:password@"},         {"etcd://h?tls=yes&tls_verify=x", "tls_verify accepts"},
+  };
+  client c;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_int_equal(open_only(&c, rows[i].text), CORRAL_EURI);
+    if (strstr(c.error.text, rows[i].says) == NULL) fail_msg("%s: %s", rows[i].text, c.error.text);
+  }
+  static const char *const right[][2] = {{"etcd:", "etcd 127.0.0.1:2379"}, {"etcd://", "etcd 127.0.0.1:2379"}, {"etcd://[::1]", "etcd [::1]:2379"},
+                                         {"etcd://[fe80::1]:99/", "etcd [fe80::1]:99"}, {"etcd://a.b-c,d:1,e", "etcd a.b-c:2379 and 2 more"}};
+  for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+    assert_int_equal(open_only(&c, right[i][0]), CORRAL_OK);
+    assert_string_equal(c.info.name, right[i][1]);
+    gone(&c);
+  }
+}
+
+static int start(void **state) {
+  (void)state;
+  signal(SIGPIPE, SIG_DFL); /* which would end this program */
+  shared_fd = memfd_create("oracle", 0);
+  if (shared_fd < 0 || ftruncate(shared_fd, sizeof *shared) != 0) return -1;
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd, 0);
+  return shared == MAP_FAILED ? -1 : 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  etcd_server_stop(server);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 4) return other_role(argv);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_lock_is_held_by_one_until_it_is_released),
+      cmocka_unit_test(a_lock_that_is_mine_already_is_granted_again),
+      cmocka_unit_test(a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life),
+      cmocka_unit_test(an_unlock_leaves_no_lease_behind),
+      cmocka_unit_test(a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life),
+      cmocka_unit_test(a_key_that_somebody_removed_is_told_as_lost),
+      cmocka_unit_test(show_tells_who_since_when_and_for_how_long),
+      cmocka_unit_test(names_of_any_bytes_are_different_locks),
+      cmocka_unit_test(what_it_cannot_do_it_says),
+      cmocka_unit_test(a_batch_is_done_in_order),
+      cmocka_unit_test(foreign_keys_are_left_alone_and_repaired_on_request_only),
+      cmocka_unit_test(two_prefixes_are_two_worlds),
+      cmocka_unit_test(a_dead_holder_is_replaced_when_its_hold_ends),
+      cmocka_unit_test(a_hold_that_ended_by_itself_is_told_as_lost),
+      cmocka_unit_test(what_the_server_grants_is_what_is_told),
+      cmocka_unit_test(a_hold_survives_its_server),
+      cmocka_unit_test(fencing_tokens_grow),
+      cmocka_unit_test(racers_never_overlap),
+      cmocka_unit_test(a_watch_tells_of_an_unlock_and_not_of_a_lock),
+      cmocka_unit_test(a_watch_ends_its_rest_when_it_shall),
+      cmocka_unit_test(a_watch_notices_a_server_that_hangs_or_ends),
+      cmocka_unit_test(the_next_member_is_asked_when_one_is_not_there),
+      cmocka_unit_test(a_server_that_hangs_costs_no_more_than_the_deadline),
+      cmocka_unit_test(a_server_without_room_says_so),
+      cmocka_unit_test(users_are_known_by_their_password_also_after_the_server_forgot_them),
+      cmocka_unit_test(tls_names_the_server),
+      cmocka_unit_test(wrong_uris_are_told_what_is_accepted),
+  };
+  if (!etcd_server_start(&server, NULL)) return 77;
+  return cmocka_run_group_tests(tests, start, stop);
+}

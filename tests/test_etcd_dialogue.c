@@ -1,0 +1,503 @@
+/* test_etcd_dialogue.c: what a real etcd doesn't say on demand, said by a scripted server: each ends with a status and a text. */
+#include <signal.h>
+
+#include "support/etcd_kit.h"
+#include "support/fake_server.h"
+
+enum { SCRIPT = 1 << 16, SHORT = 300 };
+
+/* ---- scripts ------------------------------------------------------------------------------------------------ */
+
+static char script[SCRIPT];
+
+__attribute__((format(printf, 1, 2))) static void add(const char *format, ...) {
+  va_list args;
+  size_t used = strlen(script);
+  va_start(args, format);
+  int len = vsnprintf(script + used, sizeof script - used, format, args);
+  va_end(args);
+  assert_true(len > 0 && (size_t)len < sizeof script - used);
+}
+
+/* A reply as the fake server writes it; the text goes on its wire as it is. */
+static void replies(int http, const char *body) {
+  size_t len = 0;
+  for (const char *at = body; *at != '\0'; at++, len++)
+    if (*at == '\\') at += at[1] == 'x' ? 3 : 1;
+  add("SEND HTTP/1.1 %d X\\r\\nContent-Length: %zu\\r\\n\\r\\n%s\n", http, len, body);
+}
+
+static void hears(const char *path) { add("EXPECT POST /v3/%s HTTP/1.1\nEXPECT }\n", path); }
+
+static void greets(const char *version) {
+  char body[80];
+  snprintf(body, sizeof body, "{\"etcdserver\":\"%s\"}", version);
+  add("EXPECT GET /version HTTP/1.1\nEXPECT \\r\\n\\r\\n\n");
+  replies(200, body);
+}
+
+#define HEADER "\"header\":{\"revision\":\"7\"}"
+
+typedef struct dialogue {
+  client c;
+  fake_server *server;
+} dialogue;
+
+/* Of what was added to the script, which is used up. */
+static dialogue begun(const char *user) {
+  dialogue d = {.server = fake_server_start(script)};
+  char text[100];
+  script[0] = '\0';
+  snprintf(text, sizeof text, "etcd://%s127.0.0.1:%d", user, fake_server_port(d.server));
+  assert_int_equal(open_only(&d.c, text), CORRAL_OK);
+  return d;
+}
+
+static dialogue with_greeting(void) {
+  char rest[SCRIPT];
+  memcpy(rest, script, sizeof rest);
+  script[0] = '\0';
+  greets("3.4.23");
+  add("%s", rest[0] != '\0' ? rest : "HANG\n");
+  dialogue d = begun("");
+  if (connects(&d.c, PATIENCE) != CORRAL_OK) fail_msg("%s", d.c.error.text);
+  return d;
+}
+
+static void ended(dialogue *d) {
+  gone(&d->c);
+  assert_true(fake_server_stop(d->server));
+}
+
+/* What becomes of one verb, whose holder is 1. */
+typedef struct outcome {
+  int status, performed;
+  char text[240];
+} outcome;
+
+static outcome verb_of(dialogue *d, corral_verb verb, int64_t limit) {
+  corral_op op = lock_op(verb, "k", 1, 5000);
+  outcome o = {.status = perform(&d->c, &op, limit), .performed = d->c.performed};
+  memcpy(o.text, d->c.error.text, sizeof o.text);
+  done(&op);
+  return o;
+}
+
+static outcome outcome_of(corral_verb verb, int64_t limit) {
+  dialogue d = with_greeting();
+  outcome o = verb_of(&d, verb, limit);
+  ended(&d);
+  return o;
+}
+
+static void is_outcome(outcome o, int status, int performed, const char *says) {
+  if (o.status != status || o.performed != performed || strstr(o.text, says) == NULL)
+    fail_msg("%s, %s: %s", corral_status_name(o.status), corral_status_name(o.performed), o.text);
+}
+
+/* ---- each verb, up to a reply of one's own ------------------------------------------------------------------- */
+
+#define KEY64 "Y29ycmFsL2s="
+/* {"token":"01000000010000000100000001000000","since":"1","note":""} */
+#define MINE "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
+#define RANGE(value) "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":\"" value "\",\"lease\":\"9\"}]}"
+
+static void no_step(void) {}
+
+static void after_range(void) {
+  hears("kv/range");
+  replies(200, RANGE(MINE));
+}
+
+static const struct way {
+  corral_verb verb;
+  const char *path;
+  void (*before)(void);
+} ways[] = {
+    {CORRAL_VERB_LOCK, "lease/grant", no_step},          {CORRAL_VERB_LOCK_EXTEND, "kv/range", no_step}, {CORRAL_VERB_LOCK_EXTEND, "lease/keepalive", after_range},
+    {CORRAL_VERB_UNLOCK, "kv/txn", no_step},             {CORRAL_VERB_LOCK_SHOW, "kv/range", no_step},   {CORRAL_VERB_LOCK_SHOW, "lease/timetolive", after_range},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void replies_that_make_no_sense_are_told_and_end_the_handle(void **state) {
+  (void)state;
+  static const char *const bodies[] = {
+      "", "x", "{", "[]", "7", "null", "\\\"\\\"", "{}", "{\"header\":7}", "{\"header\":{\"revision\":7}}", "{\"header\":{\"revision\":\"-7\"}}",
+      "{\"header\":{\"revision\":\"99999999999999999999\"}}", "{\"header\":{\"revision\":\"7x\"}}", "{\"error\":7}", "{\"error\":{}}", "\\xff\\xfe\\0{}",
+  };
+  for (size_t w = 0; w < WAYS; w++)
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+      ways[w].before();
+      hears(ways[w].path);
+      replies(200, bodies[i]);
+      is_outcome(outcome_of(ways[w].verb, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL, "a strange reply");
+    }
+}
+
+static void wrong_parts_of_a_reply_are_told_and_end_the_handle(void **state) {
+  (void)state;
+  static const struct row {
+    size_t way;
+    const char *body;
+  } rows[] = {
+      {0, "{" HEADER ",\"ID\":\"1\",\"TTL\":\"5\"}"},  {0, "{" HEADER ",\"TTL\":\"5\"}"},             {0, "{" HEADER "}"},
+      {0, "{" HEADER ",\"ID\":7,\"TTL\":[]}"},         {0, "{" HEADER ",\"ID\":\"\",\"TTL\":\"\"}"},  {1, "{" HEADER ",\"kvs\":7}"},
+      {1, "{" HEADER ",\"kvs\":[7]}"},                 {1, "{" HEADER ",\"kvs\":[{}]}"},              {1, "{" HEADER ",\"kvs\":[{\"key\":\"eA==\"}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"x\"}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":7}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"lease\":{}}]}"},
+      {2, "{\"result\":{" HEADER ",\"TTL\":7}}"},      {2, "{\"result\":{" HEADER ",\"TTL\":\"99999999999\"}}"}, {2, "{\"result\":7," HEADER "}"},
+      {3, "{" HEADER ",\"succeeded\":\"yes\"}"},       {3, "{" HEADER "}"},                           {3, "{" HEADER ",\"responses\":[{}]}"},
+      {3, "{" HEADER ",\"responses\":{\"response_range\":7}}"}, {5, "{" HEADER ",\"TTL\":true}"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    ways[rows[i].way].before();
+    hears(ways[rows[i].way].path);
+    replies(200, rows[i].body);
+    outcome o = outcome_of(ways[rows[i].way].verb, PATIENCE);
+    if (o.status != CORRAL_EUNKNOWN || o.performed != CORRAL_EPROTOCOL) fail_msg("%s: %s, %s", rows[i].body, corral_status_name(o.status), o.text);
+  }
+}
+
+static void values_that_are_not_corrals_are_foreign(void **state) {
+  (void)state;
+  static const char *const replies_of_show[] = {
+      RANGE(""), RANGE("?"), RANGE("AAA"), RANGE("////"), RANGE("e30="), RANGE("eyJ0b2tlbiI6N30="), RANGE("eyJ0b2tlbiI6IjB4In0="), RANGE("eyJ0b2tlbiI6"),
+  };
+  for (size_t i = 0; i < sizeof replies_of_show / sizeof *replies_of_show; i++) {
+    hears("kv/range");
+    replies(200, replies_of_show[i]);
+    hears("lease/timetolive");
+    replies(200, "{" HEADER ",\"TTL\":\"3\"}");
+    is_outcome(outcome_of(CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EFOREIGN, CORRAL_OK, "did not write");
+  }
+}
+
+static void refusals_have_statuses_of_their_own(void **state) {
+  (void)state;
+  static const struct {
+    int http;
+    const char *body;
+    int status, performed;
+  } rows[] = {
+      {503, "{\"error\":\"etcdserver: no leader\",\"code\":14,\"message\":\"etcdserver: no leader\"}", CORRAL_EUNAVAILABLE, CORRAL_EUNAVAILABLE},
+      {503, "{\"error\":\"etcdserver: request timed out\",\"code\":14,\"message\":\"etcdserver: request timed out\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
+      {503, "{\"code\":14,\"message\":\"etcdserver: leader changed\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
+      {500, "{\"code\":13,\"message\":\"panic\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
+      {429, "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}", CORRAL_EREFUSED, CORRAL_OK},
+      {429, "{\"code\":8,\"message\":\"etcdserver: too many requests\"}", CORRAL_EUNAVAILABLE, CORRAL_EUNAVAILABLE},
+      {400, "{\"code\":3,\"message\":\"etcdserver: request is too large\"}", CORRAL_ETOOBIG, CORRAL_OK},
+      {400, "{\"code\":3,\"message\":\"some new rule\"}", CORRAL_EREFUSED, CORRAL_OK},
+      {403, "{\"code\":7,\"message\":\"etcdserver: permission denied\"}", CORRAL_EAUTH, CORRAL_OK},
+      {401, "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}", CORRAL_EAUTH, CORRAL_OK},
+      {501, "{\"code\":12,\"message\":\"unknown method\"}", CORRAL_EUNSUPPORTED, CORRAL_OK},
+      {200, "{\"error\":{\"grpc_code\":7,\"http_code\":403,\"message\":\"etcdserver: permission denied\"}}", CORRAL_EAUTH, CORRAL_OK},
+      {502, "<html>", CORRAL_EUNKNOWN, CORRAL_EPROTOCOL},
+      {302, "{}", CORRAL_EUNKNOWN, CORRAL_EPROTOCOL},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    hears("kv/range");
+    replies(rows[i].http, rows[i].body);
+    is_outcome(outcome_of(CORRAL_VERB_LOCK_EXTEND, PATIENCE), rows[i].status, rows[i].performed, "");
+  }
+}
+
+/* ---- replies that are lost ------------------------------------------------------------------------------------ */
+
+static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
+  (void)state;
+  static const char *const ends[] = {"CLOSE\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Le\nCLOSE\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{\nCLOSE\n",
+                                     "SEND rubbish\\r\\n\\r\\n\nCLOSE\n"};
+  for (size_t w = 0; w < WAYS; w++)
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+      ways[w].before();
+      hears(ways[w].path);
+      add("%s", ends[i]);
+      dialogue d = with_greeting();
+      is_outcome(verb_of(&d, ways[w].verb, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
+      ended(&d);
+    }
+}
+
+/* The server takes a second connection, on which nothing may come. */
+static void a_kept_connection_that_breaks_does_not_repeat_an_unlock(void **state) {
+  (void)state;
+  hears("kv/txn");
+  add("CLOSE\nACCEPT\nEXPECT GET /version\n");
+  dialogue d = with_greeting();
+  is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
+  d.c.k.plugin->disconnect(d.c.k.handle);
+  d.c.k.handle = NULL;
+  assert_int_equal(connects(&d.c, SHORT), CORRAL_EUNAVAILABLE);
+  ended(&d);
+}
+
+static void a_reply_that_does_not_end_costs_no_more_than_the_deadline(void **state) {
+  (void)state;
+  static const char *const slow[] = {"HANG\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{\nHANG\n",
+                                     "TRICKLE 20 HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{                                                  \nHANG\n"};
+  for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+    hears("kv/txn");
+    add("%s", slow[i]);
+    dialogue d = with_greeting();
+    int64_t began = d.c.k.host->now_ms();
+    is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, SHORT), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
+    assert_true(d.c.k.host->now_ms() - began < 5 * SHORT);
+    ended(&d);
+  }
+}
+
+static void a_reply_without_bound_is_cut(void **state) {
+  (void)state;
+  hears("kv/range");
+  add("SEND HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n\n");
+  static char chunk[16000];
+  memset(chunk, ' ', sizeof chunk - 1);
+  char *rest = malloc(9 << 20);
+  assert_non_null(rest);
+  dialogue d = {0};
+  size_t used = 0;
+  char start[SCRIPT];
+  memcpy(start, script, sizeof start);
+  script[0] = '\0';
+  greets("3.4.23");
+  used += (size_t)snprintf(rest, 9 << 20, "%s%s", script, start);
+  script[0] = '\0';
+  for (int i = 0; i < 540; i++) used += (size_t)snprintf(rest + used, (9 << 20) - used, "SEND 3e80\\r\\n %s\\r\\n\n", chunk);
+  d.server = fake_server_start(rest);
+  free(rest);
+  char text[60];
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d", fake_server_port(d.server));
+  assert_int_equal(open_only(&d.c, text), CORRAL_OK);
+  assert_int_equal(connects(&d.c, PATIENCE), CORRAL_OK);
+  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL, "too long");
+  ended(&d);
+}
+
+/* ---- connecting ------------------------------------------------------------------------------------------------ */
+
+static void who_is_no_etcd_is_told_so(void **state) {
+  (void)state;
+  static const struct {
+    const char *version;
+    int status;
+    const char *says;
+  } rows[] = {{"3.3.25", CORRAL_EUNSUPPORTED, "3.4 or later is needed"}, {"2.3", CORRAL_EUNSUPPORTED, "3.4 or later"}, {"", CORRAL_EPROTOCOL, "is it an etcd server"},
+              {"x", CORRAL_EPROTOCOL, "is it an etcd server"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    greets(rows[i].version);
+    dialogue d = begun("");
+    assert_int_equal(connects(&d.c, PATIENCE), rows[i].status);
+    assert_int_equal(d.c.error.status, rows[i].status);
+    if (strstr(d.c.error.text, rows[i].says) == NULL) fail_msg("%s", d.c.error.text);
+    ended(&d);
+  }
+  add("EXPECT GET /version\n");
+  replies(200, "<html>it works</html>");
+  dialogue d = begun("");
+  assert_int_equal(connects(&d.c, PATIENCE), CORRAL_EPROTOCOL);
+  ended(&d);
+}
+
+static void a_newer_etcd_is_taken(void **state) {
+  (void)state;
+  greets("4.0.1");
+  dialogue d = begun("");
+  assert_int_equal(connects(&d.c, PATIENCE), CORRAL_OK);
+  ended(&d);
+}
+
+static void a_login_without_a_usable_token_is_refused(void **state) {
+  (void)state;
+  static const char *const bodies[] = {"{" HEADER "}", "{" HEADER ",\"token\":7}", "{" HEADER ",\"token\":\"a\\\\r\\\\nX: y\"}"};
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+    greets("3.4.23");
+    hears("auth/authenticate");
+    replies(200, bodies[i]);
+    dialogue d = begun("u:p@");
+    assert_int_equal(connects(&d.c, PATIENCE), CORRAL_EPROTOCOL);
+    assert_non_null(strstr(d.c.error.text, "no token"));
+    ended(&d);
+  }
+}
+
+/* Once, not for ever. */
+static void a_server_that_forgets_every_login_is_believed(void **state) {
+  (void)state;
+  greets("3.4.23");
+  hears("auth/authenticate");
+  replies(200, "{" HEADER ",\"token\":\"t1\"}");
+  for (int i = 0; i < 2; i++) {
+    add("EXPECT Authorization: t%d\n", i + 1);
+    add("EXPECT }\n");
+    replies(401, "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}");
+    if (i > 0) break;
+    hears("auth/authenticate");
+    replies(200, "{" HEADER ",\"token\":\"t2\"}");
+  }
+  dialogue d = begun("u:p@");
+  assert_int_equal(connects(&d.c, PATIENCE), CORRAL_OK);
+  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EAUTH, CORRAL_OK, "invalid auth token");
+  ended(&d);
+}
+
+/* ---- the course of a verb ----------------------------------------------------------------------------------------- */
+
+/* {"token":"02000000020000000200000002000000","since":"1","note":""} */
+#define OTHER "eyJ0b2tlbiI6IjAyMDAwMDAwMDIwMDAwMDAwMjAwMDAwMDAyMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
+
+/* The number of holder 1's lease for "k". */
+static unsigned long long own_lease(void) {
+  uint8_t all[CORRAL_TOKEN + sizeof "corral/k" - 1];
+  memcpy(all, token(1), CORRAL_TOKEN);
+  memcpy(all + CORRAL_TOKEN, "corral/k", sizeof "corral/k" - 1);
+  return crl_registry_host()->hash64(all, sizeof all) & INT64_MAX;
+}
+
+static void grants(void) {
+  char body[100];
+  snprintf(body, sizeof body, "{" HEADER ",\"ID\":\"%llu\",\"TTL\":\"5\"}", own_lease());
+  hears("lease/grant");
+  replies(200, body);
+}
+
+/* A waiter who was refused asks who is there before he has a lease granted in vain. */
+static void a_name_that_was_busy_is_looked_at_first(void **state) {
+  (void)state;
+  grants();
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"responses\":[{\"response_range\":" RANGE(OTHER) "}]}");
+  hears("lease/revoke");
+  replies(200, "{" HEADER "}");
+  hears("lease/timetolive");
+  replies(200, "{" HEADER ",\"TTL\":\"3\"}");
+  hears("kv/range");
+  replies(200, RANGE(OTHER));
+  hears("lease/timetolive");
+  replies(200, "{" HEADER ",\"TTL\":\"-1\"}");
+  hears("kv/range");
+  replies(200, "{" HEADER "}");
+  for (int i = 0; i < 2; i++) {
+    grants();
+    hears("kv/txn");
+    replies(200, "{" HEADER ",\"succeeded\":true}");
+  }
+  dialogue d = with_greeting();
+  static const int64_t untils[] = {4000, 500};
+  for (int i = 0; i < 4; i++) {
+    corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
+    assert_int_equal(perform(&d.c, &op, PATIENCE), i < 2 ? CORRAL_EBUSY : CORRAL_OK);
+    if (i < 2) assert_int_equal(op.until_ms, untils[i]);
+    else assert_true(op.seen == 7 && op.until_ms <= 5000 && op.until_ms > 0);
+  }
+  ended(&d);
+}
+
+/* What was told first stays, though what follows gets no reply. */
+static void an_answer_stands_though_tidying_up_fails(void **state) {
+  (void)state;
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"succeeded\":true}");
+  hears("lease/revoke");
+  add("CLOSE\n");
+  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_OK, CORRAL_EUNAVAILABLE, "");
+  grants();
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"responses\":[{\"response_range\":" RANGE(OTHER) "}]}");
+  hears("lease/revoke");
+  add("CLOSE\n");
+  is_outcome(outcome_of(CORRAL_VERB_LOCK, PATIENCE), CORRAL_EBUSY, CORRAL_EUNAVAILABLE, "");
+}
+
+/* UNLOCK came between the two requests of a LOCK that is on its way. */
+static void a_lock_whose_lease_was_revoked_meanwhile_is_none(void **state) {
+  (void)state;
+  grants();
+  hears("kv/txn");
+  replies(404, "{\"code\":5,\"message\":\"etcdserver: requested lease not found\"}");
+  hears("lease/revoke");
+  replies(404, "{\"code\":5,\"message\":\"etcdserver: requested lease not found\"}");
+  is_outcome(outcome_of(CORRAL_VERB_LOCK, PATIENCE), CORRAL_EUNAVAILABLE, CORRAL_OK, "lease was over");
+}
+
+static void count_told(void *arg, uint64_t hash) {
+  (void)hash;
+  ++*(int *)arg;
+}
+
+static void a_watch_of_strange_words_is_broken(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    int status, told;
+  } rows[] = {
+      {"x\\n", CORRAL_EPROTOCOL, 0},
+      {"{}\\n", CORRAL_EPROTOCOL, 0},
+      {"{\"result\":{\"events\":[{\"type\":\"DELETE\"}]}}\\n", CORRAL_EPROTOCOL, 0},
+      {"{\"result\":{\"events\":[{\"type\":\"DELETE\",\"kv\":{\"key\":\"?\"}}]}}\\n", CORRAL_EPROTOCOL, 0},
+      {"{\"result\":{\"canceled\":true}}\\n", CORRAL_EUNAVAILABLE, 0},
+      {"{\"result\":{\"events\":[{\"kv\":{\"key\":\"" KEY64 "\"}},{\"type\":\"DELETE\",\"kv\":{\"key\":\"eA==\"}},"
+       "{\"type\":\"DELETE\",\"kv\":{\"key\":\"" KEY64 "\"}}]}}\\n", CORRAL_OK, 1},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    void *watch;
+    greets("3.4.23");
+    add("ACCEPT\n");
+    hears("watch");
+    add("SEND HTTP/1.1 200 OK\\r\\n\\r\\n{\"result\":{\"created\":true}}\\n\n");
+    add("SEND %s\n", rows[i].line);
+    dialogue d = begun("");
+    const corral_store *p = d.c.k.plugin;
+    int64_t until = d.c.k.host->now_ms() + PATIENCE;
+    d.c.error.code = 0;
+    int told = 0, status = p->watch(d.c.k.store, 0, until, &watch, &d.c.error);
+    if (status == CORRAL_OK) {
+      status = p->changes(watch, -1, until, count_told, &told, &d.c.error);
+      p->unwatch(watch);
+    }
+    if (status != rows[i].status || told != rows[i].told) fail_msg("%s: %s, %d told", rows[i].line, corral_status_name(status), told);
+    ended(&d);
+  }
+}
+
+static void a_server_without_a_watch_is_not_asked_again(void **state) {
+  (void)state;
+  void *watch;
+  greets("3.4.23");
+  add("ACCEPT\n");
+  hears("watch");
+  replies(404, "Not Found");
+  add("CLOSE\n");
+  dialogue d = begun("");
+  assert_int_equal(d.c.k.plugin->watch(d.c.k.store, 0, d.c.k.host->now_ms() + PATIENCE, &watch, &d.c.error), CORRAL_EUNSUPPORTED);
+  ended(&d);
+}
+
+static int start(void **state) {
+  (void)state;
+  signal(SIGPIPE, SIG_DFL); /* which would end this program */
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(replies_that_make_no_sense_are_told_and_end_the_handle),
+      cmocka_unit_test(wrong_parts_of_a_reply_are_told_and_end_the_handle),
+      cmocka_unit_test(values_that_are_not_corrals_are_foreign),
+      cmocka_unit_test(refusals_have_statuses_of_their_own),
+      cmocka_unit_test(a_request_whose_reply_is_lost_is_not_sent_again),
+      cmocka_unit_test(a_kept_connection_that_breaks_does_not_repeat_an_unlock),
+      cmocka_unit_test(a_reply_that_does_not_end_costs_no_more_than_the_deadline),
+      cmocka_unit_test(a_reply_without_bound_is_cut),
+      cmocka_unit_test(who_is_no_etcd_is_told_so),
+      cmocka_unit_test(a_newer_etcd_is_taken),
+      cmocka_unit_test(a_login_without_a_usable_token_is_refused),
+      cmocka_unit_test(a_server_that_forgets_every_login_is_believed),
+      cmocka_unit_test(a_name_that_was_busy_is_looked_at_first),
+      cmocka_unit_test(an_answer_stands_though_tidying_up_fails),
+      cmocka_unit_test(a_lock_whose_lease_was_revoked_meanwhile_is_none),
+      cmocka_unit_test(a_watch_of_strange_words_is_broken),
+      cmocka_unit_test(a_server_without_a_watch_is_not_asked_again),
+  };
+  return cmocka_run_group_tests(tests, start, NULL);
+}
