@@ -6,9 +6,11 @@ find_package(Cmocka REQUIRED)
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
-    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags sqlite mariadb
-    etcd)
+    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
+# Of locks.
+list(APPEND CORRAL_TESTS_live lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
+    redis_lock_fleet redlock sqlite mariadb postgresql zookeeper etcd)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 
