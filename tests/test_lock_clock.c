@@ -1,0 +1,211 @@
+/* A client whose wall clock jumps by an hour neither loses nor extends a lock, on each store: this program's clock_gettime, gettimeofday and time are
+ * wrapped. The servers' clocks stay. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <corral/lock.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "env.h"
+#include "support/herd_lab.h"
+#include "support/memcached_server.h"
+#include "support/redis_server.h"
+
+enum { HOUR = 3600 };
+
+static _Atomic long jump_s;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts) {
+  int status = __real_clock_gettime(clock, ts);
+  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI) ts->tv_sec += atomic_load(&jump_s);
+  return status;
+}
+
+int __real_gettimeofday(struct timeval *tv, void *zone);
+int __wrap_gettimeofday(struct timeval *tv, void *zone);
+int __wrap_gettimeofday(struct timeval *tv, void *zone) {
+  int status = __real_gettimeofday(tv, zone);
+  tv->tv_sec += atomic_load(&jump_s);
+  return status;
+}
+
+time_t __real_time(time_t *t);
+time_t __wrap_time(time_t *t);
+time_t __wrap_time(time_t *t) {
+  time_t now = __real_time(NULL) + atomic_load(&jump_s);
+  if (t != NULL) *t = now;
+  return now;
+}
+
+static corral_error error;
+
+static corral *open_one(const char *uri) {
+  corral *c;
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  return c;
+}
+
+static corral_lock *take(corral *c, const char *name, corral_lock_options *options) {
+  corral_lock *lock = NULL;
+  options->error = &error;
+  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK) fail_msg("%s: %s", name, error.text);
+  return lock;
+}
+
+static int try(corral *c, const char *name) {
+  corral_lock *lock = NULL;
+  int status = corral_lock_take(c, name, strlen(name), CORRAL_LOCK(.wait_ms = CORRAL_OFF, .error = &error), &lock);
+  if (status == CORRAL_OK) corral_lock_release(lock, NULL);
+  return status;
+}
+
+static void until_extended(corral *c, uint64_t more) {
+  uint64_t least = corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) + more;
+  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) < least; crl_env_pause_us(500))
+    if (crl_env_now_ms() > end) fail_msg("the hold isn't extended any more");
+}
+
+/* ---- all stores at once: what is waited for is their time ---------------------------------------------------- */
+
+enum { STORES = 8 };
+
+typedef struct place {
+  char uri[160];
+  corral *a, *b;
+  corral_lock *lock;
+  uint64_t fence;
+  int64_t begun;
+} place;
+
+static place places[STORES];
+static int count;
+static redis_server *redis;
+static memcached_server *memcached;
+
+static void add(const char *uri, const char *more) {
+  place *p = &places[count++];
+  snprintf(p->uri, sizeof p->uri, "%s%s", uri, more);
+  p->a = open_one(p->uri);
+  p->b = open_one(p->uri);
+}
+
+static int open_all(void **state) {
+  lab_make_room(state);
+  count = 0;
+  atomic_store(&jump_s, 0);
+  add("memory:clock", "");
+  add(lab_lmdb(lab_room, "clock"), "");
+  char sqlite[120];
+  snprintf(sqlite, sizeof sqlite, "sqlite:%s/clock.db", lab_room->folder);
+  add(sqlite, "");
+  if (redis_server_start(&redis, NULL)) {
+    add(redis_server_uri(redis), "");
+    add(redis_server_uri(redis), "/1?scripts=no");
+  }
+  if (memcached_server_start(&memcached, NULL)) add(memcached_server_uri(memcached), "");
+  return 0;
+}
+
+static int close_all(void **state) {
+  for (int i = 0; i < count; i++) {
+    corral_close(places[i].a);
+    corral_close(places[i].b);
+  }
+  redis_server_stop(redis);
+  memcached_server_stop(memcached);
+  redis = NULL;
+  memcached = NULL;
+  return lab_leave_room(state);
+}
+
+static void must_be(const place *p, int status, int expected) {
+  if (status != expected) fail_msg("%s: %s, not %s: %s", p->uri, corral_status_name(status), corral_status_name(expected), error.text);
+}
+
+/* Who connects after the jump is refused as well. */
+static void a_kept_lock_stays_kept_and_nobody_else_gets_it(void **state) {
+  (void)state;
+  static const long jumps[] = {HOUR, -HOUR, 0};
+  for (place *p = places; p < places + count; p++) p->lock = take(p->a, "kept", CORRAL_LOCK(.ttl_ms = 2000, .keep = 1));
+  for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
+    atomic_store(&jump_s, jumps[i]);
+    for (place *p = places; p < places + count; p++) {
+      corral *late = open_one(p->uri);
+      must_be(p, try(p->b, "kept"), CORRAL_EBUSY);
+      must_be(p, try(late, "kept"), CORRAL_EBUSY);
+      corral_close(late);
+    }
+    for (place *p = places; p < places + count; p++) until_extended(p->a, 2);
+    for (place *p = places; p < places + count; p++) must_be(p, corral_lock_check(p->lock, 1), CORRAL_OK);
+  }
+  for (place *p = places; p < places + count; p++) must_be(p, corral_lock_release(p->lock, &error), CORRAL_OK);
+}
+
+static void fencing_tokens_grow_all_the_same(void **state) {
+  (void)state;
+  static const long jumps[] = {0, HOUR, -HOUR, 0};
+  for (place *p = places; p < places + count; p++) p->fence = 0;
+  for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
+    atomic_store(&jump_s, jumps[i]);
+    for (place *p = places; p < places + count; p++) {
+      p->lock = take(i % 2 ? p->a : p->b, "fence", CORRAL_LOCK(0));
+      if (corral_lock_fence(p->lock) <= p->fence) fail_msg("%s: a token that isn't larger", p->uri);
+      p->fence = corral_lock_fence(p->lock);
+      must_be(p, corral_lock_release(p->lock, &error), CORRAL_OK);
+    }
+  }
+}
+
+static void holds_and_waits_last(long jump) {
+  corral_lock *none = NULL;
+  for (place *p = places; p < places + count; p++) {
+    p->begun = crl_env_now_ms();
+    p->lock = take(p->a, "ends", CORRAL_LOCK(.ttl_ms = 5000));
+  }
+  atomic_store(&jump_s, jump);
+  for (place *p = places; p < places + count; p++) {
+    must_be(p, try(p->b, "ends"), CORRAL_EBUSY);
+    int64_t asked = crl_env_now_ms();
+    must_be(p, corral_lock_take(p->b, "ends", 4, CORRAL_LOCK(.wait_ms = 200, .error = &error), &none), CORRAL_EDEADLINE);
+    assert_in_range(crl_env_now_ms() - asked, 200, 2000);
+  }
+  for (place *p = places; p < places + count; p++) {
+    corral_lock *next = take(p->b, "ends", CORRAL_LOCK(.wait_ms = 20000));
+    assert_in_range(crl_env_now_ms() - p->begun, 4900, 15000);
+    must_be(p, corral_lock_check(p->lock, 0), CORRAL_ELOST);
+    must_be(p, corral_lock_release(p->lock, &error), CORRAL_ELOST);
+    must_be(p, corral_lock_release(next, &error), CORRAL_OK);
+  }
+}
+
+static void a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_is_skipped(void **state) {
+  (void)state;
+  holds_and_waits_last(HOUR);
+}
+
+static void a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_comes_twice(void **state) {
+  (void)state;
+  holds_and_waits_last(-HOUR);
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
+  const struct CMUnitTest tests[] = {
+      T(a_kept_lock_stays_kept_and_nobody_else_gets_it),
+      T(fencing_tokens_grow_all_the_same),
+      T(a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_is_skipped),
+      T(a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_comes_twice),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
