@@ -82,7 +82,7 @@ foreach(program IN LISTS programs)
   endif()
   # A store's own test is made where the store is.
   if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd)" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the ${CMAKE_MATCH_1}: store'; exit 77")
+    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the ${CMAKE_MATCH_1}: store' && exit 77")
     continue()
   endif()
   set(label pure)

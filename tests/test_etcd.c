@@ -135,21 +135,36 @@ static void a_lock_that_is_mine_already_is_granted_again(void **state) {
   gone(&c);
 }
 
-/* A lease without a key: what a LOCK leaves whose second request was never sent. */
-static void a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life(void **state) {
-  (void)state;
-  client c = fresh();
+/* A lease without a key, which a LOCK leaves whose second request was never sent. */
+static void lease_half(client *c) {
   char body[80];
   uint8_t number[CORRAL_TOKEN + sizeof "corral/half" - 1];
   memcpy(number, token(1), CORRAL_TOKEN);
   memcpy(number + CORRAL_TOKEN, "corral/half", sizeof "corral/half" - 1);
-  unsigned long long id = c.k.host->hash64(number, sizeof number) & INT64_MAX;
+  unsigned long long id = c->k.host->hash64(number, sizeof number) & INT64_MAX;
   snprintf(body, sizeof body, "{\"ID\":\"%llu\",\"TTL\":\"2\"}", id);
   assert_non_null(strstr(etcd_server_ask(server, "/v3/lease/grant", body), "\"TTL\":\"2\""));
+}
+
+static void a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life(void **state) {
+  (void)state;
+  client c = fresh();
+  lease_half(&c);
   corral_op op = ask(&c, CORRAL_VERB_LOCK, "half", 1, 20000);
   assert_int_equal(op.status, CORRAL_OK);
   assert_true(op.until_ms > 19000);
   assert_int_equal(unlocks(&c, "half", 1), CORRAL_OK);
+  assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
+  gone(&c);
+}
+
+/* So that no key can come of a LOCK that is still on its way. */
+static void an_unlock_of_what_is_not_held_ends_its_lease_too(void **state) {
+  (void)state;
+  client c = fresh();
+  lease_half(&c);
+  corral_op op = ask(&c, CORRAL_VERB_UNLOCK, "half", 1, 0);
+  assert_true(op.status == CORRAL_ELOST && op.until_ms == 0);
   assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
   gone(&c);
 }
@@ -732,6 +747,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(a_lock_is_held_by_one_until_it_is_released),
       cmocka_unit_test(a_lock_that_is_mine_already_is_granted_again),
       cmocka_unit_test(a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life),
+      cmocka_unit_test(an_unlock_of_what_is_not_held_ends_its_lease_too),
       cmocka_unit_test(an_unlock_leaves_no_lease_behind),
       cmocka_unit_test(a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life),
       cmocka_unit_test(a_key_that_somebody_removed_is_told_as_lost),

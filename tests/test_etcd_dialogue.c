@@ -214,22 +214,19 @@ static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
       hears(ways[w].path);
       add("%s", ends[i]);
       dialogue d = with_greeting();
-      is_outcome(verb_of(&d, ways[w].verb, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
+      outcome o = verb_of(&d, ways[w].verb, PATIENCE);
+      is_outcome(o, CORRAL_EUNKNOWN, i == 1 ? CORRAL_EPROTOCOL : CORRAL_EUNAVAILABLE, i == 1 ? "no JSON" : "no reply");
       ended(&d);
     }
 }
 
-/* The server takes a second connection, on which nothing may come. */
+/* Were it sent again, on the second connection, there would be an answer. */
 static void a_kept_connection_that_breaks_does_not_repeat_an_unlock(void **state) {
   (void)state;
   hears("kv/txn");
-  add("CLOSE\nACCEPT\nEXPECT GET /version\n");
-  dialogue d = with_greeting();
-  is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
-  d.c.k.plugin->disconnect(d.c.k.handle);
-  d.c.k.handle = NULL;
-  assert_int_equal(connects(&d.c, SHORT), CORRAL_EUNAVAILABLE);
-  ended(&d);
+  add("CLOSE\nACCEPT\n");
+  replies(200, "{" HEADER ",\"succeeded\":true}");
+  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
 }
 
 static void a_reply_that_does_not_end_costs_no_more_than_the_deadline(void **state) {

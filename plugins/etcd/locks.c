@@ -229,7 +229,7 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
   } else if (status == CORRAL_OK && is_mine(&hold, op)) {
     status = renew(h, op, &hold);
     if (status == CORRAL_OK && hold.lease != own) revoke(h, own);
-  } else if (status != CORRAL_EUNKNOWN) {
+  } else if (status != CORRAL_EUNKNOWN && (leased == CORRAL_OK || leased == CORRAL_EBUSY)) {
     revoke(h, own);
     if (status == CORRAL_OK) return busy(h, op, &hold);
   }

@@ -15,8 +15,7 @@ typedef struct watcher {
   CURL *stream;
   CURLM *multi;
   crl_etcd_text in;
-  int created, over; /* the server watches; the stream has ended */
-  int asking;
+  int created, asking; /* the server watches; it is asked for a sign of life */
   int64_t heard;     /* when the last sign of life came */
   char body[2 * PREFIX64 + 200], trouble[CURL_ERROR_SIZE];
 } watcher;
@@ -54,17 +53,17 @@ static int hear_line(watcher *w, const char *line, size_t len, listener *to, cor
   const cJSON *result = crl_etcd_part(reply, "result"), *events = crl_etcd_part(result, "events"), *event;
   int is_right = cJSON_IsObject(result), is_cancelled = cJSON_IsTrue(crl_etcd_part(result, "canceled"));
   if (cJSON_IsTrue(crl_etcd_part(result, "created"))) w->created = 1;
-  cJSON_ArrayForEach(event, events) is_right = is_right && hear_event(w, event, to);
+  if (to != NULL) cJSON_ArrayForEach(event, events) is_right = is_right && hear_event(w, event, to);
   cJSON_Delete(reply);
   if (!is_right) return dead(w, CORRAL_EPROTOCOL, "a strange message", error);
   return is_cancelled ? dead(w, CORRAL_EUNAVAILABLE, "cancelled by the server", error) : CORRAL_OK;
 }
 
-/* All lines that are there. */
+/* All lines that are there; without a listener, up to the one that tells that the server watches. */
 static int hear_all(watcher *w, listener *to, corral_error *error) {
   int status = CORRAL_OK;
   size_t used = 0;
-  for (char *end; status == CORRAL_OK && w->in.len > used && (end = memchr(w->in.bytes + used, '\n', w->in.len - used)) != NULL;) {
+  for (char *end; status == CORRAL_OK && (to != NULL || !w->created) && w->in.len > used && (end = memchr(w->in.bytes + used, '\n', w->in.len - used)) != NULL;) {
     size_t len = (size_t)(end - w->in.bytes) - used;
     if (len > 0) status = hear_line(w, w->in.bytes + used, len, to, error);
     used += len + 1;
@@ -171,15 +170,9 @@ static int start(watcher *w, corral_error *error) {
   return curl_multi_add_handle(w->multi, w->stream) == CURLM_OK ? CORRAL_OK : dead(w, CORRAL_ENOMEM, "no memory", error);
 }
 
-static void told_nobody(void *arg, uint64_t hash) {
-  (void)arg;
-  (void)hash;
-}
-
 int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
   crl_etcd_store *s = store;
   void *handle;
-  listener nobody = {.told = told_nobody};
   int stop;
   (void)server;
   int status = crl_etcd_connect(store, deadline, &handle, error);
@@ -195,7 +188,7 @@ int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watc
   while (status == CORRAL_OK && !w->created) {
     int64_t left = deadline - now_of(w);
     if (left <= 0) status = dead(w, CORRAL_EUNAVAILABLE, "no reply in time", error);
-    else status = turn(w, -1, left < QUIET_MS ? left : QUIET_MS, &stop, &nobody, error);
+    else status = turn(w, -1, left < QUIET_MS ? left : QUIET_MS, &stop, NULL, error);
     if (status == CORRAL_OK && !w->created) status = ask(w, error);
   }
   if (status == CORRAL_OK) *ret_watch = w;
