@@ -10,7 +10,7 @@ set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch 
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
-    redis_lock_fleet redlock sqlite mariadb postgresql zookeeper etcd)
+    redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)

@@ -1068,6 +1068,57 @@ static void what_many_processes_change_at_once_is_told(void **state) {
   munmap(b, sizeof *b);
 }
 
+/* ---- users' locks ---------------------------------------------------------------------------------------- */
+
+static corral_host later_host;
+static int64_t later_ms;
+
+static int64_t later_boot_ms(void) { return crl_registry_host()->boot_ms() + later_ms; }
+
+/* Rows of a table of a file that nobody has open. */
+static size_t rows_of(const char *path, const char *table) {
+  MDB_env *env;
+  MDB_txn *txn;
+  MDB_dbi dbi;
+  MDB_stat st = {0};
+  assert_int_equal(mdb_env_create(&env), 0);
+  assert_int_equal(mdb_env_set_maxdbs(env, 8), 0);
+  assert_int_equal(mdb_env_open(env, path, MDB_NOSUBDIR | MDB_RDONLY, 0600), 0);
+  assert_int_equal(mdb_txn_begin(env, NULL, MDB_RDONLY, &txn), 0);
+  assert_int_equal(mdb_dbi_open(txn, table, 0, &dbi), 0);
+  assert_int_equal(mdb_stat(txn, dbi, &st), 0);
+  mdb_txn_abort(txn);
+  mdb_env_close(env);
+  return st.ms_entries;
+}
+
+static void locks_that_nobody_held_for_a_while_are_swept(void **state) {
+  (void)state;
+  enum { LOCKS = 40 };
+  kit k = {.host = &later_host};
+  crl_uri parsed;
+  corral_store_info info = {.size = sizeof info};
+  char key[32];
+  later_host = *crl_registry_host();
+  later_host.boot_ms = later_boot_ms;
+  later_ms = 0;
+  assert_int_equal(crl_uri_parse(&parsed, address("swept", ""), NULL), CORRAL_OK);
+  assert_int_equal(crl_registry_find("lmdb", &k.plugin, NULL), CORRAL_OK);
+  assert_int_equal(k.plugin->open(&later_host, &parsed.view, &k.store, &info, NULL), CORRAL_OK);
+  crl_uri_free(&parsed);
+  assert_int_equal(k.plugin->connect(k.store, INT64_MAX, &k.handle, NULL), CORRAL_OK);
+  for (unsigned i = 0; i < LOCKS; i++) {
+    assert_int_equal(verb(&k, CORRAL_VERB_LOCK, numbered(key, "lock", i), 1), CORRAL_OK);
+    assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, key, 1), CORRAL_OK);
+  }
+  later_ms = 60000 + CORRAL_LOCK_MEMORY_MS + 1000;
+  put(&k, "value", 'x', 10);
+  for (unsigned i = 0; i < LOCKS / 8 + 1; i++) assert_int_equal(verb(&k, CORRAL_VERB_EXPIRE, "value", 1), CORRAL_OK);
+  closed(&k);
+  assert_int_equal(rows_of(file("swept"), "corral.heads"), 1);
+  assert_int_equal(rows_of(file("swept"), "corral.index"), 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_settled_value_is_found_again),
@@ -1114,6 +1165,7 @@ int main(void) {
       cmocka_unit_test(writers_killed_at_any_moment_leave_a_watch_that_works),
       cmocka_unit_test(a_change_wakes_a_watch_of_another_process_soon),
       cmocka_unit_test(what_many_processes_change_at_once_is_told),
+      cmocka_unit_test(locks_that_nobody_held_for_a_while_are_swept),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -282,6 +282,107 @@ static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
   ended(&d);
 }
 
+/* ---- users' locks -------------------------------------------------------------------------------------------- */
+
+/* Head of a lock that nobody holds, and what one hold makes of it. Its end is not looked at: the time is the server's. */
+#define HEAD_ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
+#define LOCK_K "SEND VALUE k 0 32 9\\r\\ncrk1" HEAD_ZEROS "\\r\\nEND\\r\\n\n"
+#define TAKE_K "EXPECT cas k 0 3661 160 9\\r\\n\n"
+
+static corral_op take_op(void) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, "k", 1);
+  op.ttl_ms = 0;
+  return op;
+}
+
+static void a_lock_that_others_change_is_tried_again(void **state) {
+  (void)state;
+  char script[32768] = GREETED;
+  for (int i = 0; i < 40; i++) append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND EXISTS\\r\\n\n");
+  append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND NOT_FOUND\\r\\n\n");
+  append(script, sizeof script, GETS_K "SEND END\\r\\n\nEXPECT add k 0 3661 160\\r\\n\nSEND NOT_STORED\\r\\n\n");
+  append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND STORED\\r\\n\n");
+  dialogue d = connected(script);
+  corral_op op = take_op();
+  assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_int_equal(op.until_ms, HOUR);
+  ended(&d);
+}
+
+static corral_host late_host;
+static int asked;
+
+/* The real time when it is asked first, then long after any deadline. */
+static int64_t late_now_ms(void) { return crl_registry_host()->now_ms() + (asked++ > 0 ? HOUR : 0); }
+
+/* A lock that token 1 holds, as a reply to gets. */
+static void append_held(char *script, size_t size) {
+  corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX / 4, .fence = 7};
+  uint8_t record[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD];
+  char byte[8];
+  memcpy(hold.token, token(1), CORRAL_TOKEN);
+  crl_registry_host()->lock_write(7, &hold, 1, record);
+  append(script, size, GETS_K "SEND VALUE k 0 160 9\\r\\n");
+  for (size_t i = 0; i < sizeof record; i++) {
+    snprintf(byte, sizeof byte, "\\x%02x", record[i]);
+    append(script, size, byte);
+  }
+  append(script, size, "\\r\\nEND\\r\\n\nEXPECT cas k 0\nEXPECT  9\\r\\n\n");
+}
+
+/* Nothing was written, and that is what is told. */
+static void a_race_that_is_lost_until_the_deadline_has_changed_nothing(void **state) {
+  (void)state;
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK};
+  for (size_t i = 0; i < 3; i++) {
+    char script[4096] = GREETED;
+    append_held(script, sizeof script);
+    append(script, sizeof script, "SEND EXISTS\\r\\n\n");
+    dialogue d = connected(script);
+    late_host = *crl_registry_host();
+    late_host.now_ms = late_now_ms;
+    asked = 0;
+    ((crl_memcached_handle *)d.c.handle)->host = &late_host;
+    corral_op op = op_of(verbs[i], "k", 1);
+    assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
+    assert_int_equal(op.status, verbs[i] == CORRAL_VERB_LOCK ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE);
+    if (verbs[i] == CORRAL_VERB_LOCK) assert_int_equal(op.until_ms, -1);
+    assert_non_null(strstr(d.c.error.text, "others changed the lock"));
+    ended(&d);
+  }
+}
+
+static void a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent_is_not(void **state) {
+  (void)state;
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK};
+  for (size_t i = 0; i < 6; i++) {
+    char script[4096] = GREETED;
+    if (i < 3) append_held(script, sizeof script);
+    else append(script, sizeof script, GETS_K);
+    append(script, sizeof script, "CLOSE\n");
+    dialogue d = connected(script);
+    corral_op op = op_of(verbs[i % 3], "k", 1);
+    assert_int_not_equal(perform(&d.c, &op, 1), CORRAL_OK);
+    assert_int_equal(op.status, i < 3 ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE);
+    ended(&d);
+  }
+}
+
+static void a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused(void **state) {
+  (void)state;
+  dialogue d = connected(GREETED GETS_K LOCK_K TAKE_K "SEND SERVER_ERROR proxy lost it\\r\\n\n" GETS_K LOCK_K TAKE_K
+                                 "SEND SERVER_ERROR object too large for cache\\r\\n\n" GETS_K "SEND SERVER_ERROR no\\r\\n\n");
+  corral_op op = take_op();
+  assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  op = take_op();
+  assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_EREFUSED);
+  assert_int_equal(does(&d.c, CORRAL_VERB_UNLOCK, "k", 1), CORRAL_EUNAVAILABLE); /* not even read */
+  ended(&d);
+}
+
 /* ---- cut off -------------------------------------------------------------------------------------------------- */
 
 static void a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown(void **state) {
@@ -472,6 +573,10 @@ int main(void) {
       cmocka_unit_test(each_error_line_has_its_status),
       cmocka_unit_test(after_a_refusal_the_connection_is_used_on),
       cmocka_unit_test(a_key_that_others_change_all_the_time_is_given_up),
+      cmocka_unit_test(a_lock_that_others_change_is_tried_again),
+      cmocka_unit_test(a_race_that_is_lost_until_the_deadline_has_changed_nothing),
+      cmocka_unit_test(a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent_is_not),
+      cmocka_unit_test(a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused),
       cmocka_unit_test(a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown),
       cmocka_unit_test(a_connection_closed_while_idle_is_seen_before_sending),
       cmocka_unit_test(what_was_not_sent_for_a_broken_connection_is_told_so),

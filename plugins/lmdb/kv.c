@@ -2,7 +2,8 @@
  *
  *   heads   key -> expires (8, big-endian), length of the record (8), and the front of the record
  *   bodies  key + chunk number (4, big-endian) -> the rest of a record, in chunks
- *   index   expires (8, big-endian) + key -> nothing
+ *   index   expires (8, big-endian) + key -> nothing; of users' locks with a bit that puts them behind all others: they are short, and
+ *           what is held can't be evicted, so it must not be in the way of looking for what can
  *
  * The front is the header and up to 1 KiB of envelope, of larger ones the stamp alone: so a lease on a large value
  * rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one entry side by side, and
@@ -29,6 +30,13 @@ static uint64_t take_be(const uint8_t *at, unsigned bytes) {
   for (unsigned i = 0; i < bytes; i++) number = number << 8 | at[i];
   return number;
 }
+
+static const int64_t AMONG_LOCKS = INT64_C(1) << 62;
+
+static int is_lock(const crl_lmdb_front *front) { return front->kept >= CORRAL_LOCK_HEAD && memcmp(front->bytes, "crk1", 4) == 0; }
+
+/* The time in a record's row of the index. */
+static int64_t index_time(const crl_lmdb_front *front) { return is_lock(front) ? front->expires | AMONG_LOCKS : front->expires; }
 
 static MDB_val value_of(const void *data, size_t size) { return (MDB_val){.mv_size = size, .mv_data = (void *)(uintptr_t)data}; }
 
@@ -118,7 +126,7 @@ static int index_remove(crl_lmdb_tx *tx, int64_t expires, const void *key, size_
 static int remove_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front) {
   MDB_val k = value_of(key, key_len);
   int rc = remove_chunks(tx, key, key_len, 0, chunks_of(front));
-  if (rc == 0) rc = index_remove(tx, front->expires, key, key_len);
+  if (rc == 0) rc = index_remove(tx, index_time(front), key, key_len);
   if (rc == 0) rc = ignore_absent(mdb_del(tx->txn, tx->env->heads, &k, NULL));
   return rc;
 }
@@ -132,7 +140,7 @@ static int write_front(crl_lmdb_tx *tx, const void *key, size_t key_len, const c
   MDB_val k = value_of(key, key_len), value = value_of(bytes, PREFIX + front->kept);
   int rc = mdb_put(tx->txn, tx->env->heads, &k, &value, 0);
   if (rc != 0) return rc;
-  MDB_val at = index_key(room, front->expires, key, key_len), nothing = value_of("", 0);
+  MDB_val at = index_key(room, index_time(front), key, key_len), nothing = value_of("", 0);
   return mdb_put(tx->txn, tx->env->index, &at, &nothing, 0);
 }
 
@@ -160,7 +168,7 @@ static int edit(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front
 static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const crl_lmdb_front *front,
                         const uint8_t *rest) {
   int rc = 0;
-  if (old != NULL && old->expires != front->expires) rc = index_remove(tx, old->expires, key, key_len);
+  if (old != NULL && index_time(old) != index_time(front)) rc = index_remove(tx, index_time(old), key, key_len);
   if (rc == 0 && old != NULL) rc = remove_chunks(tx, key, key_len, chunks_of(front), chunks_of(old));
   if (rc == 0) rc = write_front(tx, key, key_len, front);
   if (rc == 0 && front->len > front->kept) rc = write_chunks(tx, key, key_len, rest, front->len - front->kept);
@@ -213,27 +221,36 @@ static int row_parse(const MDB_val *at, row *r) {
 }
 
 static int remove_row(crl_lmdb_tx *tx, const row *r, const crl_lmdb_front *front) {
-  if (front->expires == r->expires) return remove_record(tx, r->key, r->key_len, front);
+  if (index_time(front) == r->expires) return remove_record(tx, r->key, r->key_len, front);
   return index_remove(tx, r->expires, r->key, r->key_len);
+}
+
+/* Of the rows from this time on. */
+static int sweep_from(crl_lmdb_tx *tx, MDB_cursor *cursor, int64_t from, size_t most) {
+  int rc = 0;
+  while (most-- > 0 && rc == 0) {
+    uint8_t room[KEY_ROOM];
+    MDB_val at = index_key(room, from, "", 0), nothing;
+    crl_lmdb_front front;
+    row r;
+    rc = mdb_cursor_get(cursor, &at, &nothing, MDB_SET_RANGE);
+    if (rc == 0) rc = row_parse(&at, &r);
+    if (rc != 0 || r.expires > (from | tx->now)) break;
+    rc = find_any(tx, r.key, r.key_len, &front);
+    if (rc == MDB_NOTFOUND) rc = index_remove(tx, r.expires, r.key, r.key_len);
+    else if (rc == 0) rc = remove_row(tx, &r, &front);
+  }
+  return ignore_absent(rc);
 }
 
 int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most) {
   MDB_cursor *cursor;
   int rc = mdb_cursor_open(tx->txn, tx->env->index, &cursor);
   if (rc != 0) return rc;
-  while (most-- > 0 && rc == 0) {
-    MDB_val at, nothing;
-    crl_lmdb_front front;
-    row r;
-    rc = mdb_cursor_get(cursor, &at, &nothing, MDB_FIRST);
-    if (rc == 0) rc = row_parse(&at, &r);
-    if (rc != 0 || r.expires > tx->now) break;
-    rc = find_any(tx, r.key, r.key_len, &front);
-    if (rc == MDB_NOTFOUND) rc = index_remove(tx, r.expires, r.key, r.key_len);
-    else if (rc == 0) rc = remove_row(tx, &r, &front);
-  }
+  rc = sweep_from(tx, cursor, 0, most);
+  if (rc == 0) rc = sweep_from(tx, cursor, AMONG_LOCKS, most);
   mdb_cursor_close(cursor);
-  return ignore_absent(rc);
+  return rc;
 }
 
 static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
@@ -244,7 +261,7 @@ static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
 
 /* A lock's record that ends no sooner than CORRAL_LOCK_MEMORY_MS after its last hold. */
 static int is_held(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
-  return front->kept >= CORRAL_LOCK_HEAD && memcmp(front->bytes, "crk1", 4) == 0 && front->expires - CORRAL_LOCK_MEMORY_MS > tx->now;
+  return is_lock(front) && front->expires - CORRAL_LOCK_MEMORY_MS > tx->now;
 }
 
 /* What a record takes: its own pages where it is large, else its share of one. */
@@ -285,7 +302,7 @@ int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone) 
     }
     if (rc != 0) break;
     if (is_held(tx, &front) || (!wish->leased_too && is_leased(tx, &front))) continue;
-    if (front.expires == r.expires && front.expires > tx->now) crl_lmdb_note(tx->env, tx->news, r.key, r.key_len);
+    if (index_time(&front) == r.expires && front.expires > tx->now) crl_lmdb_note(tx->env, tx->news, r.key, r.key_len);
     rc = remove_row(tx, &r, &front);
     if (rc != 0) break;
     *gone += weight(&front);

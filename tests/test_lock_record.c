@@ -1,0 +1,495 @@
+/* test_lock_record.c: what each verb of a lock does to its record: sentences, and a model that knows nothing of records. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <time.h>
+
+#include "lock_record.h"
+
+enum { NOW = 1000000, LEASE = 1000, WISH = 400 };
+
+/* ---- a lock, kept by nobody but the test --------------------------------------------------------------------- */
+
+/* The record as a store would keep it: forgotten when its time is over. */
+typedef struct lab {
+  uint8_t *record; /* NULL: none */
+  size_t size;
+  int64_t now, expires;
+  corral_lock_change change; /* by the last verb */
+} lab;
+
+static const uint8_t *token(unsigned number) {
+  static uint8_t bytes[CORRAL_TOKEN];
+  memset(bytes, 0, sizeof bytes);
+  memcpy(bytes, &number, sizeof number);
+  bytes[CORRAL_TOKEN - 1] = 1;
+  return bytes;
+}
+
+static corral_op op_of(corral_verb verb, unsigned holder) {
+  return (corral_op){.verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EUNKNOWN};
+}
+
+/* Every byte of the room that a plugin must give, and no more, may be written. */
+static int does(lab *l, corral_op *op) {
+  uint8_t *room = malloc(l->size + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
+  assert_non_null(room);
+  if (l->record != NULL && l->expires <= l->now) {
+    free(l->record);
+    l->record = NULL;
+    l->size = 0;
+  }
+  crl_lock_record_decide(op, l->record, l->size, l->now, (uint64_t)l->now * 1000, room, &l->change);
+  if (l->change.action == CORRAL_ACTION_KEEP) {
+    free(room);
+    return op->status;
+  }
+  assert_int_equal(l->change.action, CORRAL_ACTION_REPLACE);
+  assert_true(l->change.size <= l->size + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
+  free(l->record);
+  l->record = realloc(room, l->change.size);
+  assert_non_null(l->record);
+  l->size = l->change.size;
+  l->expires = l->change.expires;
+  return op->status;
+}
+
+static int takes(lab *l, unsigned holder, unsigned flags, int64_t wish) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, holder);
+  op.flags = flags;
+  op.ttl_ms = wish;
+  return does(l, &op);
+}
+
+static int simply(lab *l, corral_verb verb, unsigned holder, unsigned flags) {
+  corral_op op = op_of(verb, holder);
+  op.flags = flags;
+  return does(l, &op);
+}
+
+static crl_lock_head head_of(const lab *l) {
+  crl_lock_head head = {0};
+  if (l->record != NULL) assert_int_equal(crl_lock_record_read(l->record, l->size, &head), CORRAL_OK);
+  return head;
+}
+
+enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
+
+/* ---- sentences ------------------------------------------------------------------------------------------------ */
+
+static void a_lock_is_one_holders_until_it_is_given_back(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  corral_op op = op_of(CORRAL_VERB_LOCK, 1);
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.until_ms, LEASE);
+  assert_int_equal(op.seen, (uint64_t)NOW * 1000);
+  l.now += 300;
+  op = op_of(CORRAL_VERB_LOCK, 2);
+  assert_int_equal(does(&l, &op), CORRAL_EBUSY);
+  assert_int_equal(op.until_ms, LEASE - 300);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  op = op_of(CORRAL_VERB_UNLOCK, 2);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  assert_int_equal(op.until_ms, LEASE - 300);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_OK);
+  op = op_of(CORRAL_VERB_UNLOCK, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  assert_int_equal(op.until_ms, 0);
+  assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void a_hold_is_over_at_its_very_end_and_not_before(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  l.now += LEASE - 1;
+  assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_EBUSY);
+  l.now++;
+  assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_OK);
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, 0), CORRAL_ELOST);
+  assert_int_equal(head_of(&l).count, 1);
+  free(l.record);
+}
+
+static void an_extend_never_shortens(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
+  op.lease_ms = 10;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.until_ms, LEASE);
+  op.lease_ms = 5 * LEASE;
+  op.seen = 0;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.until_ms, 5 * LEASE);
+  assert_int_equal(l.expires, NOW + 5 * LEASE + CORRAL_LOCK_MEMORY_MS);
+  free(l.record);
+}
+
+static void a_fencing_token_may_be_raised_and_the_next_is_larger(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
+  op.seen = UINT64_C(1) << 40;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_true(op.seen == UINT64_C(1) << 40);
+  op.seen = 5; /* not lowered */
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_true(op.seen == UINT64_C(1) << 40);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_OK);
+  op = op_of(CORRAL_VERB_LOCK, 2);
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_true(op.seen == (UINT64_C(1) << 40) + 1);
+  free(l.record);
+}
+
+static void a_wish_bars_readers_until_it_passes(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, SHARED, 0);
+  assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, 3, ALONE, 0), CORRAL_EBUSY); /* without a wish */
+  assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, 3, ALONE, WISH), CORRAL_EBUSY);
+  corral_op op = op_of(CORRAL_VERB_LOCK, 5);
+  op.flags = SHARED;
+  assert_int_equal(does(&l, &op), CORRAL_EBUSY);
+  assert_int_equal(op.until_ms, WISH);
+  assert_int_equal(takes(&l, 1, SHARED, 0), CORRAL_OK); /* it has its hold already */
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
+  l.now += WISH - 1;
+  assert_int_equal(takes(&l, 5, SHARED, 0), CORRAL_EBUSY);
+  l.now++;
+  assert_int_equal(takes(&l, 5, SHARED, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void a_wish_is_written_again_when_half_of_it_has_passed(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, SHARED, 0);
+  takes(&l, 2, ALONE, WISH);
+  assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
+  l.now += WISH / 2;
+  takes(&l, 2, ALONE, WISH);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  l.now++;
+  takes(&l, 2, ALONE, WISH);
+  assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
+  assert_int_equal(head_of(&l).wish_until, l.now + WISH);
+  free(l.record);
+}
+
+static void a_writer_that_is_granted_ends_the_wish(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, SHARED, 0);
+  takes(&l, 2, ALONE, WISH);
+  simply(&l, CORRAL_VERB_UNLOCK, 1, 0);
+  assert_int_equal(takes(&l, 2, ALONE, WISH), CORRAL_OK);
+  assert_int_equal(takes(&l, 3, ALONE, WISH), CORRAL_EBUSY); /* behind a writer nobody needs to be barred */
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  simply(&l, CORRAL_VERB_UNLOCK, 2, 0);
+  assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void a_wish_keeps_the_record_alive(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  corral_op op = op_of(CORRAL_VERB_LOCK, 1);
+  op.flags = SHARED;
+  op.lease_ms = 10;
+  does(&l, &op);
+  takes(&l, 2, ALONE, WISH);
+  assert_int_equal(l.expires, NOW + WISH + CORRAL_LOCK_MEMORY_MS);
+  free(l.record);
+}
+
+static void a_downgrade_lets_readers_in_and_writers_not(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  uint64_t fence = head_of(&l).fence;
+  assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_EBUSY);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
+  op.flags = SHARED;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.seen, fence);
+  assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, 3, ALONE, 0), CORRAL_EBUSY);
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK); /* an extend of a reader doesn't make it a writer */
+  free(l.record);
+}
+
+static void a_lock_has_room_for_so_many_holds(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++) assert_int_equal(takes(&l, i, SHARED, 0), CORRAL_OK);
+  assert_int_equal(head_of(&l).count, CORRAL_LOCK_HOLDS);
+  assert_int_equal(takes(&l, CORRAL_LOCK_HOLDS, SHARED, 0), CORRAL_EREFUSED);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  assert_int_equal(takes(&l, 77, SHARED, 0), CORRAL_OK);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 77, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, CORRAL_LOCK_HOLDS, SHARED, 0), CORRAL_OK);
+  l.now += LEASE;
+  assert_int_equal(takes(&l, 5000, SHARED, 0), CORRAL_OK);
+  assert_int_equal(head_of(&l).count, 1); /* what is over takes no room */
+  free(l.record);
+}
+
+static void the_record_outlives_its_last_hold(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  assert_int_equal(l.expires, NOW + LEASE + CORRAL_LOCK_MEMORY_MS);
+  uint64_t fence = head_of(&l).fence;
+  l.now += 100;
+  simply(&l, CORRAL_VERB_UNLOCK, 1, 0);
+  assert_int_equal(l.size, CORRAL_LOCK_HEAD);
+  assert_int_equal(l.expires, NOW + 100 + CORRAL_LOCK_MEMORY_MS);
+  assert_int_equal(head_of(&l).fence, fence);
+  free(l.record);
+}
+
+static void what_is_foreign_is_left_alone(void **state) {
+  (void)state;
+  uint8_t value[CORRAL_HEADER] = "crl1", good[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD], room[512];
+  corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + 5, .fence = 9};
+  corral_lock_change change;
+  crl_lock_record_write(9, &hold, 1, good);
+  for (int verb = CORRAL_VERB_LOCK; verb <= CORRAL_VERB_LOCK_SHOW; verb++) {
+    corral_op op = op_of((corral_verb)verb, 1);
+    crl_lock_record_decide(&op, value, sizeof value, NOW, 0, room, &change);
+    assert_int_equal(op.status, CORRAL_EFOREIGN);
+    assert_int_equal(op.until_ms, -1);
+    assert_int_equal(change.action, CORRAL_ACTION_KEEP);
+    for (size_t size = 0; size < sizeof good; size++) { /* cut short: its count of holds is then a lie */
+      uint8_t *cut = malloc(size > 0 ? size : 1);
+      memcpy(cut, good, size);
+      op = op_of((corral_verb)verb, 1);
+      crl_lock_record_decide(&op, cut, size, NOW, 0, room, &change);
+      free(cut);
+      assert_int_equal(op.status, CORRAL_EFOREIGN);
+      assert_int_equal(change.action, CORRAL_ACTION_KEEP);
+    }
+  }
+  good[4] = 2;
+  crl_lock_head head;
+  assert_int_equal(crl_lock_record_read(good, sizeof good, &head), CORRAL_EFOREIGN);
+}
+
+static void the_bytes_are_where_the_header_says(void **state) {
+  (void)state;
+  char note[100];
+  lab l = {.now = NOW};
+  memset(note, 'n', sizeof note);
+  corral_op op = op_of(CORRAL_VERB_LOCK, 7);
+  op.record = (const uint8_t *)note;
+  op.record_len = sizeof note;
+  op.flags = SHARED;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  takes(&l, 8, ALONE, WISH);
+  assert_int_equal(l.size, 160);
+  const uint8_t *r = l.record;
+  assert_memory_equal(r, "crk1\1\0\0\0", 8);
+  assert_memory_equal(r + 8, &(uint64_t){(uint64_t)NOW * 1000}, 8);
+  assert_memory_equal(r + 16, &(int64_t){NOW + WISH}, 8);
+  assert_memory_equal(r + 24, "\0\0\0\0\0\0\0", 8);
+  assert_memory_equal(r + 32, token(7), 16);
+  assert_memory_equal(r + 48, "\2\0\0\0\0\0\0", 8);
+  assert_memory_equal(r + 56, &(int64_t){NOW + LEASE}, 8);
+  assert_memory_equal(r + 64, &(int64_t){NOW}, 8);
+  assert_memory_equal(r + 72, &(uint64_t){(uint64_t)NOW * 1000}, 8);
+  assert_memory_equal(r + 80, note, 80);
+  free(l.record);
+}
+
+static void a_look_changes_nothing_and_tells_the_time(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, 0);
+  op.token = NULL;
+  assert_int_equal(does(&l, &op), CORRAL_EMISS);
+  takes(&l, 1, ALONE, 0);
+  l.now += LEASE + 5;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.life_ms, l.now);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  op = op_of(CORRAL_VERB_GET, 0);
+  assert_int_equal(does(&l, &op), CORRAL_EUNSUPPORTED);
+  free(l.record);
+}
+
+/* ---- a model ---------------------------------------------------------------------------------------------------- */
+
+enum { TOKENS = 6, STEPS = 60000, NOBODY = 0 };
+
+/* A lock as one thinks of it: for each token whether it reads or writes, until when; and until when a writer is waited for. */
+typedef struct model {
+  struct {
+    int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, CORRAL_LOCK_SHARED */
+    int64_t until, since;
+    uint64_t fence;
+  } of[TOKENS];
+  int64_t wish;
+  uint64_t largest; /* fencing token that was ever given, also before the record was forgotten */
+} model;
+
+typedef struct answer {
+  int status;
+  int64_t until_ms;
+  uint64_t fence;
+} answer;
+
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void model_time(model *m, int64_t now) {
+  for (unsigned i = 0; i < TOKENS; i++)
+    if (m->of[i].until <= now) m->of[i].mode = NOBODY;
+  if (m->wish <= now) m->wish = 0;
+}
+
+/* The last end of others' holds, of those of writers alone if `writers`; 0: none. */
+static int64_t ends(const model *m, unsigned me, int writers) {
+  int64_t last = 0;
+  for (unsigned i = 0; i < TOKENS; i++)
+    if (i != me && m->of[i].mode != NOBODY && (!writers || m->of[i].mode == CORRAL_LOCK_EXCLUSIVE)) last = max64(last, m->of[i].until);
+  return last;
+}
+
+static answer model_take(model *m, unsigned me, int shared, int64_t lease, int64_t wish, int64_t now) {
+  int64_t way = shared ? max64(ends(m, me, 1), m->wish) : ends(m, me, 0);
+  if (m->of[me].mode == NOBODY && way != 0) {
+    if (!shared && ends(m, me, 1) == 0 && wish > 0 && m->wish < now + wish / 2) m->wish = now + wish;
+    return (answer){CORRAL_EBUSY, way - now, 0};
+  }
+  if (m->of[me].mode == NOBODY) {
+    m->of[me].mode = shared ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
+    m->of[me].since = m->of[me].until = now;
+    m->of[me].fence = m->largest + 1 > (uint64_t)now * 1000 ? m->largest + 1 : (uint64_t)now * 1000;
+    m->largest = m->of[me].fence;
+    if (!shared) m->wish = 0;
+  }
+  m->of[me].until = max64(m->of[me].until, now + lease);
+  return (answer){CORRAL_OK, m->of[me].until - now, m->of[me].fence};
+}
+
+static answer model_extend(model *m, unsigned me, int shared, int64_t lease, uint64_t raise, int64_t now) {
+  if (m->of[me].mode == NOBODY) return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
+  if (shared) m->of[me].mode = CORRAL_LOCK_SHARED;
+  if (raise > m->of[me].fence) m->of[me].fence = raise;
+  if (m->of[me].fence > m->largest) m->largest = m->of[me].fence;
+  m->of[me].until = max64(m->of[me].until, now + lease);
+  return (answer){CORRAL_OK, m->of[me].until - now, m->of[me].fence};
+}
+
+static answer model_unlock(model *m, unsigned me, int64_t now) {
+  int mine = m->of[me].mode != NOBODY;
+  m->of[me].mode = NOBODY;
+  if (mine) return (answer){CORRAL_OK, 0, 0};
+  return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
+}
+
+static uint64_t dice(uint64_t *seed, uint64_t sides) {
+  *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (*seed >> 33) % sides;
+}
+
+/* The live holds of the record are those of the model, and it lives long enough for each. */
+static void same_holds(const lab *l, const model *m) {
+  crl_lock_head head = head_of(l);
+  corral_hold hold;
+  unsigned live = 0, expected = 0;
+  for (size_t i = 0; i < head.count; i++) {
+    crl_lock_record_hold(l->record, i, &hold);
+    if (hold.until <= l->now) continue;
+    unsigned who;
+    memcpy(&who, hold.token, sizeof who);
+    live++;
+    assert_true(who < TOKENS);
+    assert_int_equal(hold.mode, m->of[who].mode);
+    assert_int_equal(hold.until, m->of[who].until);
+    assert_int_equal(hold.since, m->of[who].since);
+    assert_int_equal(hold.fence, m->of[who].fence);
+    assert_true(l->expires >= hold.until + CORRAL_LOCK_MEMORY_MS);
+  }
+  for (unsigned i = 0; i < TOKENS; i++) expected += m->of[i].mode != NOBODY;
+  assert_int_equal(live, expected);
+  assert_int_equal(head.wish_until > l->now ? head.wish_until : 0, m->wish);
+}
+
+static answer step(lab *l, model *m, corral_op *op, unsigned me, uint64_t *seed) {
+  int shared = (int)dice(seed, 2);
+  op->lease_ms = 1 + (int64_t)dice(seed, 200);
+  op->flags = shared ? CORRAL_OP_SHARED : 0;
+  switch (op->verb) {
+    case CORRAL_VERB_LOCK:
+      op->ttl_ms = dice(seed, 2) ? 1 + (int64_t)dice(seed, 100) : 0;
+      return model_take(m, me, shared, op->lease_ms, op->ttl_ms, l->now);
+    case CORRAL_VERB_LOCK_EXTEND:
+      if (dice(seed, 4) != 0) op->flags = 0;
+      if (dice(seed, 8) == 0) op->seen = m->largest + dice(seed, 3);
+      return model_extend(m, me, op->flags != 0, op->lease_ms, op->seen, l->now);
+    case CORRAL_VERB_UNLOCK: return model_unlock(m, me, l->now);
+    default: return (answer){l->record != NULL && l->expires > l->now ? CORRAL_OK : CORRAL_EMISS, 0, 0};
+  }
+}
+
+static void whatever_is_done_a_lock_is_as_the_model_says(void **state) {
+  (void)state;
+  const char *given = getenv("SEED");
+  uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL), first = seed;
+  lab l = {.now = NOW};
+  model m = {.largest = 0};
+  print_message("SEED=%llu\n", (unsigned long long)first);
+  for (unsigned i = 0; i < STEPS; i++) {
+    l.now += dice(&seed, 400) == 0 ? 2 * CORRAL_LOCK_MEMORY_MS : (int64_t)dice(&seed, 30); /* now and then all is forgotten */
+    model_time(&m, l.now);
+    unsigned me = (unsigned)dice(&seed, TOKENS);
+    static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
+    corral_op op = op_of(verbs[dice(&seed, 5)], me);
+    answer expected = step(&l, &m, &op, me, &seed);
+    int changes = expected.status == CORRAL_OK && op.verb != CORRAL_VERB_LOCK_SHOW;
+    (void)does(&l, &op);
+    if (op.status != expected.status || op.until_ms != expected.until_ms || (expected.fence != 0 && op.seen != expected.fence))
+      fail_msg("seed %llu, step %u: verb %u by %u: expected %s, %lld ms, fence %llu; came %s, %lld ms, fence %llu", (unsigned long long)first, i,
+               op.verb, me, corral_status_name(expected.status), (long long)expected.until_ms, (unsigned long long)expected.fence,
+               corral_status_name(op.status), (long long)op.until_ms, (unsigned long long)op.seen);
+    if (changes) assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
+    else if (op.verb != CORRAL_VERB_LOCK) assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+    same_holds(&l, &m);
+  }
+  free(l.record);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_lock_is_one_holders_until_it_is_given_back),
+      cmocka_unit_test(a_hold_is_over_at_its_very_end_and_not_before),
+      cmocka_unit_test(an_extend_never_shortens),
+      cmocka_unit_test(a_fencing_token_may_be_raised_and_the_next_is_larger),
+      cmocka_unit_test(a_wish_bars_readers_until_it_passes),
+      cmocka_unit_test(a_wish_is_written_again_when_half_of_it_has_passed),
+      cmocka_unit_test(a_writer_that_is_granted_ends_the_wish),
+      cmocka_unit_test(a_wish_keeps_the_record_alive),
+      cmocka_unit_test(a_downgrade_lets_readers_in_and_writers_not),
+      cmocka_unit_test(a_lock_has_room_for_so_many_holds),
+      cmocka_unit_test(the_record_outlives_its_last_hold),
+      cmocka_unit_test(what_is_foreign_is_left_alone),
+      cmocka_unit_test(the_bytes_are_where_the_header_says),
+      cmocka_unit_test(a_look_changes_nothing_and_tells_the_time),
+      cmocka_unit_test(whatever_is_done_a_lock_is_as_the_model_says),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
