@@ -23,7 +23,7 @@ static void a_lock_is_held_when_enough_replicas_confirm_it(void **state) {
     char params[80];
     start(NULL);
     redis_server *replica = replica_of_server();
-    snprintf(params, sizeof params, "%s&wait_replicas=1&wait_ms=2s", ways[way]);
+    snprintf(params, sizeof params, "%s&wait_replicas=1&wait_ms=4s", ways[way]);
     client c = opened_as(params);
     assert_int_equal(locks(&c, "k", 1, 0), CORRAL_OK);
     assert_string_equal(redis_server_ask(replica, "EXISTS k"), "1");
@@ -42,8 +42,9 @@ static void a_lock_that_too_few_replicas_confirm_is_refused_and_can_be_ended(voi
     start(NULL);
     redis_server *replica = replica_of_server();
     snprintf(params, sizeof params, "%s&wait_replicas=1&wait_ms=50ms", ways[way]);
-    client c = opened_as(params);
-    assert_int_equal(locks(&c, "other", 1, 0), CORRAL_OK);
+    client c = opened_as(params), asks_no_replica = opened_as(ways[way]);
+    assert_int_equal(locks(&asks_no_replica, "other", 1, 0), CORRAL_OK);
+    closed(&asks_no_replica);
     redis_server_pause(replica);
     corral_op ops[] = {lock_op(CORRAL_VERB_LOCK, "k", 1, 0), lock_op(CORRAL_VERB_LOCK, "k", 2, 0), lock_op(CORRAL_VERB_LOCK_EXTEND, "other", 1, 0)};
     assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
