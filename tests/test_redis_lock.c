@@ -1,7 +1,7 @@
 /* test_redis_lock.c: locks on a real Redis, by scripts and without: each verb leaves the very bytes that lock_decide decides. */
 #include "support/redis_lock_kit.h"
 
-enum { KEYS = 3, TOKENS = 5, STEPS = 6000, ROOM = CORRAL_LOCK_HEAD + (CORRAL_LOCK_HOLDS + 1) * CORRAL_LOCK_HOLD };
+enum { KEYS = 3, TOKENS = 5, STEPS = 2500, ROOM = CORRAL_LOCK_HEAD + (CORRAL_LOCK_HOLDS + 1) * CORRAL_LOCK_HOLD };
 
 /* ---- the model ---------------------------------------------------------------------------------------------- */
 

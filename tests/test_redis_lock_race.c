@@ -160,9 +160,51 @@ static void get_compare_del_lets_two_in_so_the_count_can_see_it(void **state) {
   assert_true(race(1) > 0);
 }
 
+/* A handle of one store, and what its lock guards. */
+typedef struct worker {
+  client c;
+  atomic_long *guarded;
+  pthread_t thread;
+} worker;
+
+enum { TURNS = 400 };
+
+static void *count_up(void *arg) {
+  worker *w = arg;
+  uint8_t mine[CORRAL_TOKEN];
+  for (int turns = 0; turns < TURNS;) {
+    corral_op op = lock_op(CORRAL_VERB_LOCK, "lock:count", 0, 0);
+    if (w->c.host->random(mine, sizeof mine) != CORRAL_OK) abort();
+    op.token = mine;
+    if (perform(&w->c, &op, 1) != CORRAL_OK || (op.status != CORRAL_OK && op.status != CORRAL_EBUSY)) abort();
+    if (op.status != CORRAL_OK) continue;
+    long was = atomic_load(w->guarded);
+    sched_yield();
+    atomic_store(w->guarded, was + 1);
+    op.verb = CORRAL_VERB_UNLOCK;
+    if (perform(&w->c, &op, 1) != CORRAL_OK || op.status != CORRAL_OK) abort();
+    turns++;
+  }
+  return NULL;
+}
+
+static void two_handles_of_one_store_without_scripts_do_not_drop_each_others_watch(void **state) {
+  (void)state;
+  atomic_long guarded = 0;
+  worker workers[2] = {{.c = begin_as("scripts=no"), .guarded = &guarded}};
+  workers[1] = workers[0];
+  assert_int_equal(crl_plugin_redis.connect(workers[1].c.store, workers[1].c.host->now_ms() + LIMIT, &workers[1].c.handle, NULL), CORRAL_OK);
+  for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&workers[i].thread, NULL, count_up, &workers[i]), 0);
+  for (int i = 0; i < 2; i++) pthread_join(workers[i].thread, NULL);
+  assert_int_equal(atomic_load(&guarded), 2 * TURNS);
+  crl_plugin_redis.disconnect(workers[1].c.handle);
+  closed(&workers[0].c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(both_ways_at_one_lock_never_let_two_in),
+      cmocka_unit_test(two_handles_of_one_store_without_scripts_do_not_drop_each_others_watch),
       cmocka_unit_test(get_compare_del_lets_two_in_so_the_count_can_see_it),
   };
   return cmocka_run_group_tests(tests, NULL, stop);
