@@ -30,8 +30,8 @@
  * The fencing token. Each server's own tokens grow, but their clocks differ. So the largest of those that were granted, F, is what the lock's
  * holder gets, and it gets it only when enough servers know F: that is a second round (LOCK_EXTEND with F in `seen`), unless enough
  * had given F itself. Whoever takes the lock later is granted by at least one of them, whose token is larger than F. What breaks it: that this
- * one restarted empty, or has forgotten F since (CORRAL_LOCK_MEMORY_MS after the last hold), and its clock is behind. So
- * servers' clocks should agree to that, and all is lost only when a clock differs by more than the pause between two holders.
+ * one restarted empty, or that the record has been forgotten since (CORRAL_LOCK_MEMORY_MS after its last hold), and its clock is behind F. So let servers'
+ * clocks agree to within CORRAL_LOCK_MEMORY_MS, which is a minute.
  *
  * Shared holds are not offered. A store isn't used across fork. */
 #include <ctype.h>

@@ -186,7 +186,7 @@ static int reach(crl_redlock_member *m) {
   pthread_mutex_lock(&lock->mutex);
   m->handle = handle;
   if (op.status == CORRAL_OK) return 1;
-  /* All of the first `waiting` go round once, those that are owed to the end of them, and the later ones behind. */
+  /* What is owed goes back to the front, in its order: before what came meanwhile, which may be a LOCK by the same token. */
   crl_redlock_entry *owed = NULL;
   for (; waiting > 0; waiting--) {
     crl_redlock_entry *entry = take(m);

@@ -95,6 +95,18 @@ typedef struct race {
   hold_seen holds[GRANTS];
 } race;
 
+/* A store that counts what asking took may find a short hold over before it is granted, and then grants none. */
+static told take_in_time(client *c, const key *k, unsigned holder) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
+  op.lease_ms = LEASE_MS;
+  op.ttl_ms = 0;
+  int64_t sent = now_ms();
+  int status = client_perform(c, &op, 1, sent + LIMIT_MS);
+  check(status == CORRAL_OK, "LOCK: the handle broke: %s", client_error(c));
+  if (op.status == CORRAL_EUNAVAILABLE && now_ms() - sent > LEASE_MS / 2) return (told){.status = op.status, .until_ms = -1};
+  return told_of(&op, k, holder, client_error(c));
+}
+
 /* Each hold is left to end by itself. */
 static void race_for_it(void *arg) {
   race *r = arg;
@@ -105,7 +117,7 @@ static void race_for_it(void *arg) {
   wait_for(&r->ready, PROCESSES, "to be ready");
   while (atomic_load(&r->count) < ROUNDS && now_ms() < r->until && turn < TOKENS_EACH) {
     int64_t sent = now_ms();
-    told t = lock_take(c, r->k, me * TOKENS_EACH + turn, ALONE, LEASE_MS);
+    told t = take_in_time(c, r->k, me * TOKENS_EACH + turn);
     int64_t came = now_ms();
     if (t.status == CORRAL_OK) {
       unsigned at = atomic_fetch_add(&r->count, 1);
