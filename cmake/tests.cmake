@@ -4,9 +4,10 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound answers near many)
-set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm leader sick
-    cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags postgresql)
+set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
+set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags lock_chaos
+    redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet postgresql)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -32,7 +33,7 @@ add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
 # corral_test(NAME LABEL SOURCE...)
 function(corral_test name label)
   add_executable(test_${name} ${ARGN})
-  target_link_libraries(test_${name} PRIVATE corral_testable Cmocka::Cmocka Threads::Threads m)
+  target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m)
   target_include_directories(test_${name} PRIVATE src plugins tests)
   target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN)
   target_link_options(test_${name} PRIVATE ${CORRAL_TESTS_LINK_${name}})
@@ -66,7 +67,7 @@ foreach(name postgresql)
 endforeach()
 if(support)
   add_library(corral_test_support OBJECT ${support})
-  target_link_libraries(corral_test_support PRIVATE Cmocka::Cmocka Threads::Threads ${CORRAL_LINK_postgresql})
+  target_link_libraries(corral_test_support PRIVATE SQLite::SQLite3 ${CORRAL_LINK_postgresql} Cmocka::Cmocka Threads::Threads)
   target_include_directories(corral_test_support PRIVATE src plugins tests)
   target_compile_definitions(corral_test_support PRIVATE CORRAL_BUILTIN)
   corral_target(corral_test_support)

@@ -6,6 +6,7 @@
 #include "env.h"
 #include "envelope.h"
 #include "fill.h"
+#include "handle.h"
 #include "marks.h"
 #include "put.h"
 #include "record.h"
@@ -138,12 +139,13 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   int status = open_store(c, options, error);
   if (status != CORRAL_OK) return status;
   station->herd = crl_herd_new(seed);
+  station->locks = crl_lock_table_new();
   station->workers = crl_workers_new(options->workers);
   station->held = crl_held_new(options->held_bytes, options->held_ms);
   station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
   station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
                                .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
-  if (station->herd == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
+  if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
       make_rungs(station, options) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
@@ -203,6 +205,7 @@ void corral_close(corral *c) {
   if (station->origin != NULL) crl_origin_free(station->origin);
   if (station->keeper != NULL) crl_keeper_free(station->keeper);
   if (station->herd != NULL) crl_herd_free(station->herd);
+  if (station->locks != NULL) crl_lock_table_free(station->locks);
   if (station->watch != NULL) crl_watch_free(station->watch);
   if (station->near != NULL) crl_near_free(station->near);
   if (station->pool != NULL) crl_pool_free(station->pool);
@@ -237,10 +240,29 @@ static int check_home(corral *c, corral_error *error) {
   return is_home(c) ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
 }
 
+int crl_handle_enter(corral *c, crl_station **ret, corral_error *error) {
+  int status = check_open(c, error);
+  if (status == CORRAL_OK) status = check_home(c, error);
+  if (status == CORRAL_OK) *ret = &c->station;
+  return status;
+}
+
+int crl_handle_is_home(const crl_station *station) {
+  return is_home((const corral *)(const void *)((const char *)station - offsetof(corral, station)));
+}
+
+/* A store of locks alone. */
+static int check_values(const corral *c, corral_error *error) {
+  const corral_store_info *info = crl_pool_info(c->station.pool);
+  if (!info->locks_only) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EUNSUPPORTED, "%s has locks only, no values", info->name);
+}
+
 static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
   int status = check_open(c, error);
   if (status == CORRAL_OK) status = check_key(key, key_len, error);
-  return status == CORRAL_OK ? check_home(c, error) : status;
+  if (status == CORRAL_OK) status = check_home(c, error);
+  return status == CORRAL_OK ? check_values(c, error) : status;
 }
 
 /* The user's error, when his struct is long enough to have one. */
@@ -284,6 +306,7 @@ static int check_many(corral *c, const corral_item *items, size_t count, const c
   corral_error *error = error_of(policy);
   int status = check_open(c, error);
   if (status == CORRAL_OK) status = check_home(c, error);
+  if (status == CORRAL_OK) status = check_values(c, error);
   if (status == CORRAL_OK) status = crl_policy_resolve(&call->policy, policy, &c->station.policy, error);
   if (status == CORRAL_OK && items == NULL && count > 0) status = crl_status_fail(error, CORRAL_EINVAL, "corral_get_many: no items");
   return status;
@@ -351,6 +374,7 @@ int corral_expire(corral *c, const void *key, size_t key_len, corral_error *erro
 static int change_tag(corral *c, const void *tag, size_t len, int only_expire, corral_error *error) {
   int status = check_open(c, error);
   if (status == CORRAL_OK) status = check_home(c, error);
+  if (status == CORRAL_OK) status = check_values(c, error);
   if (status != CORRAL_OK) return status;
   status = crl_marks_change(&c->station, tag, len, only_expire, error);
   crl_offer_void(&c->station.offer, tag, len);

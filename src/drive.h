@@ -6,6 +6,7 @@
 #include "herd.h"
 #include "hostlock.h"
 #include "keeper.h"
+#include "lock_table.h"
 #include "near.h"
 #include "offer.h"
 #include "origin.h"
@@ -26,6 +27,7 @@ typedef struct crl_station {
   crl_herd *herd;
   crl_keeper *keeper;
   crl_workers *workers;
+  crl_lock_table *locks;  /* users' own */
   crl_hostlock *hostlock; /* NULL: the ladder has no such rung */
   crl_origin *origin;
   crl_watch *watch;     /* NULL: waiters poll */

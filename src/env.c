@@ -68,6 +68,8 @@ void crl_env_holder(char *text, size_t size) {
   snprintf(text, size, "%.48s/%ld", name, (long)getpid());
 }
 
+long crl_env_thread_id(void) { return (long)syscall(SYS_gettid); }
+
 void crl_env_cond_init(pthread_cond_t *cond) {
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);

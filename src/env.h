@@ -25,6 +25,8 @@ void crl_env_pause_us(int64_t us);
 unsigned crl_env_forks(void);
 /* "host/pid", cut to size, always terminated. */
 void crl_env_holder(char *text, size_t size);
+/* The calling thread's number, as the system has it. */
+long crl_env_thread_id(void);
 /* A condition variable that waits by the host monotonic clock. */
 void crl_env_cond_init(pthread_cond_t *cond);
 /* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are possible. */

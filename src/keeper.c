@@ -1,4 +1,4 @@
-/* keeper.c: one thread that keeps the leases of running computes alive, and ends those that take too long. */
+/* keeper.c: one thread that keeps the leases of running computes, and users' locks, alive, and ends those that take too long. */
 #include "keeper.h"
 
 #include <pthread.h>
@@ -37,12 +37,14 @@ static int64_t due_at(const crl_kept_lease *lease) {
   return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
 }
 
-/* Marks what is due as busy; returns how many, and in *next when the next one is. Under the mutex. */
-static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int64_t *next) {
+/* Marks what is due as busy; returns how many, in *next when the next one is, and in *soonest when the first lock that isn't over yet ends. Under
+ * the mutex. */
+static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int64_t *next, int64_t *soonest) {
   size_t count = 0;
-  *next = INT64_MAX;
+  *next = *soonest = INT64_MAX;
   for (crl_kept_lease *lease = keeper->leases; lease != NULL; lease = lease->next) {
     int64_t at = due_at(lease);
+    if (lease->is_lock && !lease->over && lease->limit > now && lease->limit < *soonest) *soonest = lease->limit;
     if (at <= now && count < BATCH) {
       lease->busy = 1;
       due[count++] = lease;
@@ -53,33 +55,44 @@ static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int
   return count;
 }
 
-static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now) {
-  corral_op ops[BATCH];
-  crl_kept_lease *of[BATCH];
-  size_t n = 0;
-  int64_t shortest = INT64_MAX;
-  for (size_t i = 0; i < count; i++) {
-    if (now >= due[i]->limit || due[i]->token == NULL) continue;
-    of[n] = due[i];
-    ops[n++] = (corral_op){.verb = CORRAL_VERB_EXTEND, .key = due[i]->key, .key_len = due[i]->key_len,
-                           .token = due[i]->token, .lease_ms = due[i]->lease_ms};
-    due[i]->next_at = now + due[i]->lease_ms / 3;
-    if (due[i]->lease_ms / 3 < shortest) shortest = due[i]->lease_ms / 3;
-  }
-  if (n == 0) return;
-  crl_pool_perform(keeper->pool, ops, n, now + shortest);
-  for (size_t i = 0; i < n; i++) {
-    if (ops[i].status == CORRAL_OK) {
-      crl_event_emit(keeper->events, CORRAL_EVENT_EXTEND, of[i]->user_key, of[i]->user_key_len, NULL);
-    } else if (ops[i].status == CORRAL_ELOST) {
-      of[i]->token = NULL;
-      of[i]->on_lost(of[i]);
-    }
+static corral_op extension(crl_kept_lease *lease, int64_t now) {
+  lease->next_at = now + lease->lease_ms / 3;
+  return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND, .key = lease->key, .key_len = lease->key_len,
+                     .token = lease->token, .lease_ms = lease->lease_ms};
+}
+
+static void judge(crl_keeper *keeper, crl_kept_lease *lease, const corral_op *op, int64_t sent) {
+  if (op->status == CORRAL_OK) {
+    crl_event_emit(keeper->events, lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND, lease->user_key, lease->user_key_len, NULL);
+    if (lease->on_extended != NULL) lease->on_extended(lease, op, sent);
+  } else if (op->status == CORRAL_ELOST) {
+    lease->token = NULL;
+    lease->other_ms = op->until_ms;
+    lease->on_lost(lease);
+  } else if (lease->is_lock) {
+    lease->next_at = crl_env_now_ms() + lease->lease_ms / 12 + 1;
   }
 }
 
-static void attend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now) {
-  extend(keeper, due, count, now);
+/* Whose lock ends soon is told of that in time: the store isn't waited for longer. */
+static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now, int64_t soonest) {
+  corral_op ops[BATCH];
+  crl_kept_lease *of[BATCH];
+  size_t n = 0;
+  int64_t shortest = INT64_MAX, sent = crl_env_boot_ms();
+  for (size_t i = 0; i < count; i++) {
+    if (now >= due[i]->limit || due[i]->token == NULL) continue;
+    of[n] = due[i];
+    ops[n++] = extension(due[i], now);
+    if (due[i]->lease_ms / 3 < shortest) shortest = due[i]->lease_ms / 3;
+  }
+  if (n == 0) return;
+  crl_pool_perform(keeper->pool, ops, n, soonest < now + shortest ? soonest : now + shortest);
+  for (size_t i = 0; i < n; i++) judge(keeper, of[i], &ops[i], sent);
+}
+
+static void attend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now, int64_t soonest) {
+  extend(keeper, due, count, now, soonest);
   for (size_t i = 0; i < count; i++) {
     if (now < due[i]->limit) continue;
     due[i]->over = 1;
@@ -93,8 +106,8 @@ static void *keep(void *arg) {
   crl_env_thread_name("corral-keeper");
   pthread_mutex_lock(&keeper->mutex);
   while (!keeper->closing) {
-    int64_t now = crl_env_now_ms(), next;
-    size_t count = collect(keeper, due, now, &next);
+    int64_t now = crl_env_now_ms(), next, soonest;
+    size_t count = collect(keeper, due, now, &next, &soonest);
     if (count == 0) {
       keeper->sleeps_until = next;
       if (next == INT64_MAX) pthread_cond_wait(&keeper->wake, &keeper->mutex);
@@ -103,7 +116,7 @@ static void *keep(void *arg) {
     }
     keeper->sleeps_until = 0;
     pthread_mutex_unlock(&keeper->mutex);
-    attend(keeper, due, count, now);
+    attend(keeper, due, count, now, soonest);
     pthread_mutex_lock(&keeper->mutex);
     for (size_t i = 0; i < count; i++) due[i]->busy = 0;
     pthread_cond_broadcast(&keeper->idle);
@@ -122,6 +135,14 @@ void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since) {
   keeper->leases = lease;
   if (!keeper->started) keeper->started = crl_env_thread(&keeper->thread, keep, keeper) == 0;
   else if (due_at(lease) < keeper->sleeps_until) pthread_cond_signal(&keeper->wake);
+  pthread_mutex_unlock(&keeper->mutex);
+}
+
+void crl_keeper_move(crl_keeper *keeper, crl_kept_lease *lease, int64_t limit) {
+  pthread_mutex_lock(&keeper->mutex);
+  while (lease->busy) pthread_cond_wait(&keeper->idle, &keeper->mutex);
+  lease->limit = limit;
+  if (due_at(lease) < keeper->sleeps_until) pthread_cond_signal(&keeper->wake);
   pthread_mutex_unlock(&keeper->mutex);
 }
 

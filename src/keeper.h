@@ -1,4 +1,4 @@
-/* keeper.h: one thread that keeps the leases of running computes alive, and ends those that take too long.
+/* keeper.h: one thread that keeps the leases of running computes, and users' locks, alive, and ends those that take too long.
  *
  * A thread of its own, since workers are busy with the very computes whose leases must not lapse. All extends that are due
  * go as one batch. */
@@ -23,6 +23,11 @@ typedef struct crl_kept_lease {
    * crl_keeper_drop waits. */
   void (*on_lost)(struct crl_kept_lease *lease);
   void (*on_limit)(struct crl_kept_lease *lease);
+  /* A user's lock: kept by LOCK_EXTEND. It may move the limit, and set the token to NULL, when it was extended by a request sent at
+   * `sent` (crl_env_boot_ms); may be NULL. */
+  int is_lock;
+  void (*on_extended)(struct crl_kept_lease *lease, const corral_op *op, int64_t sent);
+  int64_t other_ms; /* for on_lost: until_ms of what said so */
   int64_t next_at; /* the keeper's own */
   int busy, over;
 } crl_kept_lease;
@@ -34,6 +39,8 @@ void crl_keeper_free(crl_keeper *keeper);
 /* Extends the lease every third of it, the first time a third after `since` (when its claim was sent). Without a thread to be had
  * the lease simply isn't extended. */
 void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since);
+/* A held lease's new limit. */
+void crl_keeper_move(crl_keeper *keeper, crl_kept_lease *lease, int64_t limit);
 /* No extend is under way when this returns, and none will come. */
 void crl_keeper_drop(crl_keeper *keeper, crl_kept_lease *lease);
 

@@ -21,12 +21,18 @@ static const row option_rows[] = {
 #undef ROW
 };
 
+static const row lock_rows[] = {
+#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most, offsetof(corral_lock_options, name)},
+    CORRAL_LOCK_MAP(ROW)
+#undef ROW
+};
+
 /* Copies a sized struct of the user's over zeroes, as openat2(2) does: a shorter one lacks only what is zero, a longer
  * one is of a newer header and must not use what isn't known here. */
 static int take_sized(void *ret, size_t ret_size, const void *user, size_t user_size, const char *what, corral_error *error) {
   memset(ret, 0, ret_size);
   if (user_size < sizeof(size_t))
-    return crl_status_fail(error, CORRAL_EINVAL, "%s: its size is not set; use CORRAL_POLICY(...) or CORRAL_OPTIONS(...)", what);
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: its size is not set; use CORRAL_POLICY(...), CORRAL_OPTIONS(...) or CORRAL_LOCK(...)", what);
   for (size_t i = ret_size; i < user_size; i++)
     if (((const char *)user)[i] != 0)
       return crl_status_fail(error, CORRAL_EOPTION, "%s: it sets an option that corral %s does not know", what, CORRAL_VERSION);
@@ -59,6 +65,15 @@ int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corr
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error) {
   int status = take_sized(ret, sizeof *ret, user, user->size, "options", error);
   if (status == CORRAL_OK) status = fill_rows(ret, NULL, option_rows, sizeof option_rows / sizeof *option_rows, error);
+  ret->size = sizeof *ret;
+  return status;
+}
+
+int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error) {
+  int status = CORRAL_OK;
+  memset(ret, 0, sizeof *ret);
+  if (user != NULL) status = take_sized(ret, sizeof *ret, user, user->size, "lock options", error);
+  if (status == CORRAL_OK) status = fill_rows(ret, NULL, lock_rows, sizeof lock_rows / sizeof *lock_rows, error);
   ret->size = sizeof *ret;
   return status;
 }

@@ -2,6 +2,8 @@
 #ifndef CRL_POLICY_H
 #define CRL_POLICY_H
 
+#include <corral/lock.h>
+
 #include "envelope.h"
 
 /* The user's sized struct over `base` (NULL: the table's defaults) into *ret, every field set. CORRAL_EINVAL names the
@@ -9,6 +11,8 @@
 int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base, corral_error *error);
 /* The same for the corral's own options. */
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error);
+/* And for a lock's. `user` may be NULL. */
+int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error);
 
 /* How much longer, in ms, a record is fresh / may be served while somebody rebuilds / when rebuilding failed; each 0
  * when no longer. */

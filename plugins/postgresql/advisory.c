@@ -273,7 +273,7 @@ static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold
   const char *note = is_ours ? end + 3 : name;
   size_t len = strlen(note);
   *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED, .since = heard > 0 ? heard : now};
-  hold->until = is_ours && heard + life > now ? heard + life : is_ours ? now + 1 : INT64_MAX;
+  hold->until = is_ours && heard + life > now ? heard + life : is_ours ? now + 1 : 0;
   memcpy(hold->note, note, len < sizeof hold->note ? len : sizeof hold->note);
   pthread_mutex_lock(&s->mutex);
   for (const crl_pg_session *c = s->holds; c != NULL; c = c->next)

@@ -1,0 +1,189 @@
+/* lock.c: what a lock costs on Redis. Uncontended: corral_lock_take and corral_lock_release against two raw round trips of hiredis to the same
+ * server, in turns within one run (a GET of a small key; and EVALSHA of "return 1", for every lock that is right needs a script on
+ * this server). Contended: from just before the release to the return of the next holder's take, among processes that all wait: woken,
+ * and polling.
+ *
+ *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and goes to it by TCP and by a unix socket. */
+#include <corral/lock.h>
+#include <hiredis/hiredis.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 15, PAIRS = 1500, HANDOVERS = 1500, PROCESSES = 64, PORT = 21379 };
+
+static char folder[] = "/tmp/corral-bench-XXXXXX", place[64], unix_uri[96], tcp_uri[64];
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static void die(const char *what) {
+  fprintf(stderr, "bench_lock: %s\n", what);
+  exit(1);
+}
+
+static redisContext *raw_connect(int tcp) {
+  redisContext *r = tcp ? redisConnect("127.0.0.1", PORT) : redisConnectUnix(place);
+  if (r == NULL || r->err != 0) die("can't connect to the redis-server");
+  return r;
+}
+
+static pid_t start_server(void) {
+  char port[16];
+  snprintf(port, sizeof port, "%d", PORT);
+  pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (freopen("/dev/null", "w", stdout) == NULL) _exit(1);
+    execlp("redis-server", "redis-server", "--port", port, "--save", "", "--unixsocket", place, (char *)NULL);
+    _exit(127);
+  }
+  for (int i = 0; i < 5000; i++) {
+    redisContext *r = redisConnectUnix(place);
+    int up = r != NULL && r->err == 0;
+    if (r != NULL) redisFree(r);
+    if (up) return pid;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  die("redis-server doesn't start");
+  return 0;
+}
+
+static corral *open_at(const char *uri, int watch) {
+  corral *c;
+  corral_error error = {0};
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch), &error) != CORRAL_OK) die(error.text);
+  return c;
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double quantile(double *of, int count, double q) {
+  qsort(of, (size_t)count, sizeof *of, by_size);
+  return of[(int)(q * (count - 1))];
+}
+
+/* ---- uncontended ----------------------------------------------------------------------------------------- */
+
+static void raw_pairs(redisContext *r, const char *command, int count) {
+  for (int i = 0; i < 2 * count; i++) {
+    redisReply *reply = redisCommand(r, command);
+    if (reply == NULL || reply->type == REDIS_REPLY_ERROR) die("a raw command failed");
+    freeReplyObject(reply);
+  }
+}
+
+static void lock_pairs(corral *c, int count) {
+  corral_error error = {0};
+  for (int i = 0; i < count; i++) {
+    corral_lock *lock;
+    if (corral_lock_take(c, "uncontended", 11, CORRAL_LOCK(.error = &error), &lock) != CORRAL_OK) die(error.text);
+    if (corral_lock_release(lock, &error) != CORRAL_OK) die(error.text);
+  }
+}
+
+static void uncontended(const char *name, int tcp) {
+  double ours[ROUNDS], get[ROUNDS], script[ROUNDS];
+  char evalsha[80];
+  corral *c = open_at(tcp ? tcp_uri : unix_uri, 0);
+  redisContext *r = raw_connect(tcp);
+  redisReply *sha = redisCommand(r, "SCRIPT LOAD %s", "return 1");
+  if (sha == NULL || sha->type != REDIS_REPLY_STRING) die("SCRIPT LOAD failed");
+  snprintf(evalsha, sizeof evalsha, "EVALSHA %s 1 bench:raw", sha->str);
+  freeReplyObject(sha);
+  freeReplyObject(redisCommand(r, "SET bench:raw x"));
+  lock_pairs(c, PAIRS);
+  for (int i = 0; i < ROUNDS; i++) {
+    double begin = now_us();
+    raw_pairs(r, "GET bench:raw", PAIRS);
+    get[i] = (now_us() - begin) / PAIRS;
+    begin = now_us();
+    lock_pairs(c, PAIRS);
+    ours[i] = (now_us() - begin) / PAIRS;
+    begin = now_us();
+    raw_pairs(r, evalsha, PAIRS);
+    script[i] = (now_us() - begin) / PAIRS;
+  }
+  double a = quantile(ours, ROUNDS, 0.5), b = quantile(get, ROUNDS, 0.5), s = quantile(script, ROUNDS, 0.5);
+  printf("uncontended, %s: take + release %.1f us   two GETs %.1f us, ratio %.2f   two empty scripts %.1f us, ratio %.2f\n", name, a, b, a / b, s, a / s);
+  redisFree(r);
+  corral_close(c);
+}
+
+/* ---- contended ------------------------------------------------------------------------------------------- */
+
+typedef struct board {
+  atomic_int count, ready;
+  _Atomic double released; /* 0: nobody has yet */
+  double us[HANDOVERS];
+} board;
+
+static void contend(board *b, int watch, int processes) {
+  corral *c = open_at(tcp_uri, watch);
+  corral_lock *lock;
+  corral_error error = {0};
+  atomic_fetch_add(&b->ready, 1);
+  while (atomic_load(&b->ready) < processes) usleep(100);
+  while (atomic_load(&b->count) < HANDOVERS) {
+    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &lock) != CORRAL_OK) die(error.text);
+    double came = now_us(), released = atomic_exchange(&b->released, 0);
+    int at = released != 0 ? atomic_fetch_add(&b->count, 1) : HANDOVERS;
+    if (at < HANDOVERS) b->us[at] = came - released;
+    usleep(1000); /* the others are waiting by then */
+    atomic_store(&b->released, now_us());
+    corral_lock_release(lock, NULL);
+    usleep(200); /* it isn't its own successor */
+  }
+  corral_close(c);
+}
+
+static void contended(const char *name, int watch, int processes) {
+  board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (b == MAP_FAILED) die("no memory");
+  for (int i = 0; i < processes; i++) {
+    pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      contend(b, watch, processes);
+      _exit(0);
+    }
+  }
+  for (int i = 0, status; i < processes; i++)
+    if (wait(&status) > 0 && status != 0) die("a contender failed");
+  printf("contended, %d processes, %s: hand-over median %.2f ms, p90 %.2f, p99 %.2f\n", processes, name, quantile(b->us, HANDOVERS, 0.5) / 1000,
+         quantile(b->us, HANDOVERS, 0.9) / 1000, quantile(b->us, HANDOVERS, 0.99) / 1000);
+  munmap(b, sizeof *b);
+}
+
+int main(int argc, char **argv) {
+  char *end = NULL, command[64];
+  long processes = argc > 1 ? strtol(argv[1], &end, 10) : 8;
+  if (argc > 2 || (end != NULL && *end != '\0') || processes < 2 || processes > PROCESSES) die("usage: bench_lock [PROCESSES], 2 to 64");
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (mkdtemp(folder) == NULL) die("no folder");
+  snprintf(place, sizeof place, "%s/sock", folder);
+  snprintf(unix_uri, sizeof unix_uri, "redis+unix://%s", place);
+  snprintf(tcp_uri, sizeof tcp_uri, "redis://127.0.0.1:%d", PORT);
+  pid_t server = start_server();
+  contended("woken", 1, (int)processes);
+  contended("polling", CORRAL_OFF, (int)processes);
+  uncontended("TCP", 1);
+  uncontended("unix socket", 0);
+  kill(server, SIGKILL);
+  waitpid(server, NULL, 0);
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command) == 0 ? 0 : 1;
+}

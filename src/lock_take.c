@@ -1,0 +1,263 @@
+/* lock_take.c: the way to a lock: the owner's hold once more, or asking the store until it is granted or time is up.
+ *
+ * One token for all requests of a taking: the store answers a repeated one as the first, so a lost reply is asked for again. What may have
+ * come of a request whose reply was lost, and a place in the store's queue, are given back by UNLOCK when the taking ends without the lock. */
+#include <stdio.h>
+
+#include "env.h"
+#include "lock.h"
+#include "lock_record.h"
+#include "policy.h"
+#include "put.h"
+#include "registry.h"
+#include "status.h"
+
+enum {
+  NAP_MOST_MS = 1000, /* also who is woken looks so often: what tells him may break unnoticed */
+  WISH_MS = 2000      /* a waiting writer's wish stands until it has asked again, or died */
+};
+
+typedef struct taking {
+  crl_station *station;
+  const corral_lock_options *options;
+  corral_lock *lock;
+  int64_t deadline;  /* crl_env_now_ms; 0: one try */
+  crl_nap nap;
+  crl_leaver leaver;
+  crl_lock_waiter waiter;
+  crl_watcher watcher;
+  int watches;       /* the watcher waits */
+  int told;          /* the store will tell of the next change since the last request */
+  int free;          /* at the last look nobody was in the way */
+  int hurried;       /* asked again at once because of that */
+  int doubtful;      /* a hold, or a place in a queue, may have come of a request */
+  int foreign;       /* what else than corral left there was reported */
+  unsigned pauses;
+  int64_t other_ms;  /* when those in the way are gone; -1 unknown */
+  int64_t sent;      /* the last request; crl_env_boot_ms */
+  corral_error detail;
+} taking;
+
+/* ---- asking ---------------------------------------------------------------------------------------------- */
+
+static void emit(const taking *t, corral_event event, const char *detail) {
+  crl_event_emit(&t->station->events, event, t->lock->name, t->lock->name_len, detail);
+}
+
+static void look_at(taking *t, corral_op *look) {
+  crl_lock_head head = {0};
+  t->told = (look->flags & CORRAL_OP_WATCHED) != 0;
+  t->free = look->status == CORRAL_EMISS;
+  if (look->status == CORRAL_OK && crl_lock_record_read(look->found, look->found_len, &head) == CORRAL_OK)
+    t->free = crl_lock_holders(look, t->station, 0, NULL, 0) == 0 && head.wish_until <= look->life_ms;
+  crl_lock_op_drop(look);
+}
+
+/* Something that corral did not write, and that never ends: reported, and given an end if that was asked for. */
+static int meet_foreign(taking *t) {
+  corral_error detail;
+  if (t->other_ms >= 0) return CORRAL_EBUSY;
+  if (!t->foreign) emit(t, CORRAL_EVENT_LOCK_FOREIGN, t->detail.text);
+  t->foreign = 1;
+  if (t->options->repair_ms <= 0) return CORRAL_EFOREIGN;
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
+  op.flags = CORRAL_OP_REPAIR;
+  op.lease_ms = t->options->repair_ms;
+  crl_pool_perform(t->station->pool, &op, 1, crl_env_now_ms() + t->station->op_ms);
+  int repaired = op.status == CORRAL_EFOREIGN && op.until_ms >= 0, gone = op.status == CORRAL_EMISS || op.status == CORRAL_OK;
+  if (repaired) emit(t, CORRAL_EVENT_LOCK_REPAIRED, NULL);
+  if (repaired) t->other_ms = op.until_ms;
+  crl_lock_op_drop(&op);
+  return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
+}
+
+static int judge(taking *t, const corral_op *op) {
+  t->other_ms = op->until_ms;
+  switch (op->status) {
+    case CORRAL_OK:
+      crl_lock_granted(t->lock, op, t->sent);
+      t->lock->fence = op->seen;
+      if (corral_lock_check(t->lock, 1) == CORRAL_OK) return CORRAL_OK;
+      t->doubtful = 1;
+      return crl_status_fail(&t->detail, CORRAL_EUNKNOWN, "the lock was granted too late: its time had passed when the reply came");
+    case CORRAL_EFOREIGN: return meet_foreign(t);
+    case CORRAL_EBUSY:
+      t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0;
+      return CORRAL_EBUSY;
+    case CORRAL_EUNKNOWN:
+    case CORRAL_EREFUSED: t->doubtful = 1; return op->status;
+    default: return op->status;
+  }
+}
+
+/* Who has to wait looks along: that look's outdating will be told. */
+static int ask(taking *t) {
+  corral_error unused;
+  corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail), crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
+  ops[0].lease_ms = t->lock->ttl_ms;
+  ops[0].ttl_ms = t->deadline != 0 ? WISH_MS : 0;
+  ops[0].flags = t->options->shared > 0 ? CORRAL_OP_SHARED : 0;
+  ops[0].record = (const uint8_t *)t->lock->note;
+  ops[0].record_len = strlen(t->lock->note);
+  ops[1].flags = CORRAL_OP_WATCH;
+  t->told = t->free = 0;
+  t->sent = crl_env_boot_ms();
+  emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
+  crl_pool_perform(t->station->pool, ops, t->watches ? 2 : 1, crl_env_now_ms() + t->station->op_ms);
+  if (t->watches) look_at(t, &ops[1]);
+  if (t->watches && (ops[0].flags & CORRAL_OP_QUEUED)) t->told = 1;
+  return judge(t, &ops[0]);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------------------- */
+
+static int may_pass(int status) {
+  return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN || status == CORRAL_EREFUSED;
+}
+
+/* True when it is to be asked again without a pause: it begins to be told of changes, or nobody is in the way any more. */
+static int at_once(taking *t, int status) {
+  int hurried = t->hurried;
+  t->hurried = 0;
+  if (status != CORRAL_EBUSY) return 0;
+  if (!t->watches && t->station->watch != NULL && crl_watch_up(t->station->watch)) {
+    crl_watch_join(t->station->watch, &t->watcher, t->lock->entry.hash, &t->nap);
+    t->watches = 1;
+    return 1;
+  }
+  t->hurried = t->free && !hurried;
+  return t->hurried;
+}
+
+static void pause(taking *t) {
+  uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(&t->station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
+  int64_t now = crl_env_now_ms();
+  int64_t ms = t->told ? NAP_MOST_MS : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
+  if (t->other_ms >= 0 && t->other_ms < ms) ms = t->other_ms + 1;
+  crl_nap_until(&t->nap, now + ms < t->deadline ? now + ms : t->deadline);
+}
+
+/* Until it is granted, or can't be, or time is up: then CORRAL_EDEADLINE, or what kept the store from answering. */
+static int wait_for(taking *t) {
+  int status = CORRAL_EBUSY, waited = 0;
+  while (!crl_ticket_cancelled(t->options->ticket)) {
+    if (crl_lock_table_first(t->station->locks, &t->waiter)) {
+      status = ask(t);
+      if (!may_pass(status)) return status;
+      if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;
+    }
+    if (crl_env_now_ms() >= t->deadline) return status == CORRAL_EBUSY ? CORRAL_EDEADLINE : status;
+    if (!waited) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
+    waited = 1;
+    if (crl_lock_table_first(t->station->locks, &t->waiter)) pause(t);
+    else crl_nap_until(&t->nap, t->deadline);
+  }
+  return CORRAL_ECANCELLED;
+}
+
+static int take_waiting(taking *t) {
+  crl_nap_init(&t->nap);
+  crl_ticket_join_nap(t->options->ticket, &t->leaver, &t->nap);
+  crl_lock_table_queue(t->station->locks, &t->waiter, t->lock->entry.hash, &t->nap);
+  int status = wait_for(t);
+  crl_lock_table_leave(t->station->locks, &t->waiter);
+  if (t->watches) crl_watch_leave(t->station->watch, &t->watcher);
+  crl_ticket_leave(t->options->ticket, &t->leaver);
+  crl_nap_clean(&t->nap);
+  return status;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------------------- */
+
+/* "held by ...", as far as the store tells. */
+static void say_who(const taking *t, int status) {
+  corral_error detail;
+  corral_lock_holder who;
+  if (t->options->error == NULL) return;
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
+  crl_pool_perform(t->station->pool, &op, 1, crl_env_now_ms() + t->station->op_ms);
+  size_t count = crl_lock_holders(&op, t->station, t->lock->entry.hash, &who, 1);
+  if (op.status == CORRAL_EFOREIGN)
+    crl_status_fail(t->options->error, status, "held by something that corral did not write, for %lld ms more", (long long)op.until_ms);
+  else if (count == 0)
+    crl_status_fail(t->options->error, status, "somebody else had the lock");
+  else
+    crl_status_fail(t->options->error, status, "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
+                    count > 1 ? " and others" : "", (long long)who.held_ms, (long long)who.left_ms);
+  crl_lock_op_drop(&op);
+}
+
+static int end_without(taking *t, int status) {
+  if (t->doubtful) crl_lock_unlock(t->lock, NULL);
+  if (status == CORRAL_EBUSY || status == CORRAL_EDEADLINE) say_who(t, status);
+  else if (status == t->detail.status && t->detail.text[0] != '\0') crl_status_fail(t->options->error, status, "%s", t->detail.text);
+  else crl_status_plain(t->options->error, status);
+  return status;
+}
+
+/* The calling thread, or the name that stands for an owner. */
+static uint64_t owner_of(const corral_lock_options *options) {
+  static _Atomic uint64_t threads;
+  static _Thread_local uint64_t mine;
+  if (options->owner != NULL) return crl_registry_host()->hash64(options->owner, strlen(options->owner)) | 1;
+  if (mine == 0) mine = 2 * (atomic_fetch_add(&threads, 1) + 1);
+  return mine;
+}
+
+/* What others can read: "host/pid/thread note". */
+static void write_note(corral_lock *lock, const char *note) {
+  char who[64];
+  crl_env_holder(who, sizeof who);
+  snprintf(lock->note, sizeof lock->note, "%s/%ld%s%.40s", who, crl_env_thread_id(), note != NULL ? " " : "", note != NULL ? note : "");
+}
+
+/* The owner has it. How much of the hold is left is looked at, and nothing counted that isn't there. */
+static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret) {
+  corral_error *error = options->error;
+  int status = CORRAL_OK;
+  if (options->reentrant <= 0) {
+    status = crl_status_fail(error, CORRAL_ERECURSION, "this owner has the lock already: waiting would be for itself (see reentrant)");
+  } else if (options->shared <= 0 && atomic_load(&lock->shared)) {
+    status = crl_status_fail(error, CORRAL_ERECURSION, "this owner holds it shared, and can't have it alone: waiting would be for itself");
+  } else if (atomic_load(&lock->lost) != 0) {
+    status = crl_lock_say_lost(lock, 0, error);
+  } else if (corral_lock_left_ms(lock) < lock->ttl_ms / 2) {
+    status = corral_lock_extend(lock, 0, error);
+  }
+  if (status == CORRAL_OK) *ret = lock;
+  else crl_lock_give(lock, NULL);
+  return status;
+}
+
+static int take(taking *t, uint64_t owner, corral_lock **ret) {
+  write_note(t->lock, t->options->note);
+  t->lock->ttl_ms = t->options->ttl_ms;
+  atomic_store(&t->lock->shared, t->options->shared > 0);
+  if (t->options->wait_ms > 0) t->deadline = crl_env_now_ms() + t->options->wait_ms;
+  int status = t->deadline == 0 ? ask(t) : take_waiting(t);
+  if (status != CORRAL_OK) {
+    status = end_without(t, status);
+    crl_lock_free(t->lock);
+    return status;
+  }
+  crl_lock_begin(t->lock, t->options, owner, t->sent);
+  *ret = t->lock;
+  return CORRAL_OK;
+}
+
+int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user, corral_lock **ret) {
+  corral_lock_options options;
+  size_t end = offsetof(corral_lock_options, error) + sizeof(corral_error *);
+  corral_error *error = user != NULL && user->size >= end ? user->error : NULL;
+  taking t = {.options = &options};
+  if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_take: no ret");
+  int status = crl_handle_enter(c, &t.station, error);
+  if (status == CORRAL_OK) status = crl_policy_lock(&options, user, error);
+  if (status == CORRAL_OK) status = crl_lock_new(t.station, name, name_len, &t.lock, error);
+  if (status != CORRAL_OK) return status;
+  uint64_t owner = owner_of(&options);
+  crl_lock_entry *has = crl_lock_table_again(t.station->locks, t.lock->entry.hash, owner, t.lock->key.stored, t.lock->key.stored_len);
+  if (has == NULL) return take(&t, owner, ret);
+  crl_lock_free(t.lock);
+  return take_again((corral_lock *)(void *)has, &options, ret);
+}

@@ -1,0 +1,236 @@
+/* lock_chaos.c: many processes want one lock, and change a counter in a real table while they have it. */
+#include "lock_chaos.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <corral/lock.h>
+#include <errno.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "env.h"
+
+enum { PROCESSES = 64, PATIENCE_MS = 60000 };
+
+typedef struct arena {
+  const lock_chaos *plan;
+  char table[96];
+  atomic_int taken, inside, most, refused, lost, errors, quiet, doubles;
+  atomic_int holder;         /* number + 1 of who came in last; 0 */
+  atomic_int entered[PROCESSES];
+  atomic_flag said;
+  char error[240];
+  pid_t pids[PROCESSES];
+} arena;
+
+static void say(arena *a, const char *what, const char *text) {
+  if (!atomic_flag_test_and_set(&a->said)) snprintf(a->error, sizeof a->error, "%s: %s", what, text);
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+static sqlite3 *open_table(const char *path) {
+  sqlite3 *db;
+  if (sqlite3_open(path, &db) != SQLITE_OK) abort();
+  sqlite3_busy_timeout(db, PATIENCE_MS);
+  if (sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL) != SQLITE_OK) abort();
+  return db;
+}
+
+/* The first column of the first row, or -1 without one. */
+static long long ask(sqlite3 *db, const char *sql, long long a, long long b) {
+  sqlite3_stmt *statement;
+  long long found = -1;
+  if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) abort();
+  if (sqlite3_bind_parameter_count(statement) > 0) sqlite3_bind_int64(statement, 1, a);
+  if (sqlite3_bind_parameter_count(statement) > 1) sqlite3_bind_int64(statement, 2, b);
+  int status = sqlite3_step(statement);
+  if (status == SQLITE_ROW) found = sqlite3_column_int64(statement, 0);
+  else if (status != SQLITE_DONE) fprintf(stderr, "sqlite: %s: %s\n", sql, sqlite3_errmsg(db));
+  while (status == SQLITE_ROW) status = sqlite3_step(statement);
+  sqlite3_finalize(statement);
+  return found;
+}
+
+static void make_table(const char *path) {
+  sqlite3 *db = open_table(path);
+  const char *sql = "PRAGMA journal_mode = WAL;"
+                    "CREATE TABLE resource (fence INTEGER NOT NULL, value INTEGER NOT NULL);"
+                    "CREATE TABLE written (fence INTEGER PRIMARY KEY);"
+                    "CREATE TABLE granted (fence INTEGER PRIMARY KEY);"
+                    "INSERT INTO resource VALUES (0, 0);";
+  if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) abort();
+  sqlite3_close(db);
+}
+
+/* Under the lock: reads, and shows the table the token by that. -1: it has seen a later one. */
+static long long read_value(sqlite3 *db, long long fence) {
+  return ask(db, "UPDATE resource SET fence = ?1 WHERE fence <= ?1 RETURNING value", fence, 0);
+}
+
+/* 1 when the write was accepted. */
+static int write_value(sqlite3 *db, long long fence, long long value) {
+  sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+  int accepted = ask(db, "UPDATE resource SET value = ?2 WHERE fence = ?1 RETURNING 1", fence, value) == 1;
+  if (accepted) ask(db, "INSERT INTO written VALUES (?1)", fence, 0);
+  sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+  return accepted;
+}
+
+/* ---- a process ------------------------------------------------------------------------------------------- */
+
+static void come_in(arena *a, int number) {
+  int now = atomic_fetch_add(&a->inside, 1) + 1, most = atomic_load(&a->most);
+  while (atomic_load(&a->quiet) && now > most && !atomic_compare_exchange_weak(&a->most, &most, now)) {}
+  atomic_store(&a->entered[number], 1);
+  atomic_store(&a->holder, number + 1);
+}
+
+static void go_out(arena *a, int number) {
+  atomic_store(&a->entered[number], 0);
+  atomic_fetch_sub(&a->inside, 1);
+}
+
+static void work(arena *a, sqlite3 *db, int number, corral_lock *lock) {
+  long long fence = (long long)(corral_lock_fence(lock) & INT64_MAX);
+  come_in(a, number);
+  if (ask(db, "INSERT INTO granted VALUES (?1) RETURNING 1", fence, 0) != 1) atomic_fetch_add(&a->doubles, 1);
+  long long value = read_value(db, fence);
+  if (value < 0 || !write_value(db, fence, value + 1)) atomic_fetch_add(&a->refused, 1);
+  go_out(a, number);
+}
+
+static void contend(arena *a, int number) {
+  corral *c;
+  corral_lock *lock;
+  corral_error error;
+  sqlite3 *db = open_table(a->table);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = a->plan->uri, .op_ms = 5000, .breaker_failures = 1000), &error) != CORRAL_OK) {
+    say(a, "open", error.text);
+    atomic_fetch_add(&a->errors, 1);
+    _exit(1);
+  }
+  while (atomic_load(&a->taken) < a->plan->acquisitions) {
+    corral_lock_options *options = CORRAL_LOCK(.ttl_ms = a->plan->ttl_ms, .wait_ms = PATIENCE_MS, .error = &error);
+    int status = corral_lock_take(c, "chaos", 5, options, &lock);
+    if (status != CORRAL_OK) {
+      say(a, corral_status_name(status), error.text);
+      if (atomic_fetch_add(&a->errors, 1) > 100) break;
+      continue;
+    }
+    atomic_fetch_add(&a->taken, 1);
+    work(a, db, number, lock);
+    if (corral_lock_release(lock, &error) == CORRAL_ELOST) atomic_fetch_add(&a->lost, 1);
+  }
+  corral_close(c);
+  sqlite3_close(db);
+}
+
+static void spawn(arena *a, int number) {
+  pid_t parent = getpid(), pid = fork();
+  if (pid != 0) {
+    a->pids[number] = pid;
+    return;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() == parent) contend(a, number);
+  _exit(0);
+}
+
+/* ---- the parent ------------------------------------------------------------------------------------------ */
+
+static void until_taken(arena *a, int least) {
+  int64_t end = crl_env_now_ms() + 2 * PATIENCE_MS;
+  while (atomic_load(&a->taken) < least) {
+    if (crl_env_now_ms() > end || atomic_load(&a->errors) > 100)
+      fail_msg("%s: %d of %d acquisitions, %d errors (%s)", a->plan->uri, atomic_load(&a->taken), least, atomic_load(&a->errors), a->error);
+    crl_env_pause_us(500);
+  }
+}
+
+/* One who is inside; waits until there is one. */
+static int find_holder(arena *a) {
+  for (int64_t end = crl_env_now_ms() + PATIENCE_MS; crl_env_now_ms() < end;) {
+    int number = atomic_load(&a->holder) - 1;
+    if (number >= 0 && atomic_load(&a->entered[number])) return number;
+  }
+  fail_msg("%s: nobody came in", a->plan->uri);
+  return 0;
+}
+
+/* Stopped until somebody else has come in in its place, then both are there for a moment. */
+static void stop_one(arena *a) {
+  int victim = find_holder(a), before;
+  kill(a->pids[victim], SIGSTOP);
+  before = atomic_load(&a->taken);
+  until_taken(a, before + 1 < a->plan->acquisitions ? before + 1 : a->plan->acquisitions);
+  kill(a->pids[victim], SIGCONT);
+}
+
+static void kill_one(arena *a) {
+  int victim = find_holder(a);
+  kill(a->pids[victim], SIGKILL);
+  waitpid(a->pids[victim], NULL, 0);
+  if (atomic_exchange(&a->entered[victim], 0)) atomic_fetch_sub(&a->inside, 1);
+  spawn(a, victim);
+}
+
+static void disturb(arena *a) {
+  const lock_chaos *plan = a->plan;
+  int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops;
+  for (int i = 0; i < faults; i++) {
+    until_taken(a, plan->acquisitions * (i + 1) / (faults + 2));
+    if (kills > 0 && (i % 2 == 0 || stops == 0)) kills--, kill_one(a);
+    else stops--, stop_one(a);
+  }
+}
+
+static void await_all(arena *a) {
+  int64_t end = crl_env_now_ms() + 2 * PATIENCE_MS;
+  for (int i = 0; i < a->plan->processes; i++) {
+    int status = 0;
+    pid_t gone;
+    while ((gone = waitpid(a->pids[i], &status, WNOHANG)) == 0 && crl_env_now_ms() < end) crl_env_pause_us(500);
+    if (gone != a->pids[i] || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+      fail_msg("%s: process %d ended with %d, or not at all (%d, %s): %s", a->plan->uri, i, status, (int)gone, strerror(errno), a->error);
+  }
+}
+
+lock_chaos_outcome lock_chaos_run(const lock_chaos *plan) {
+  char folder[] = "/tmp/corral-chaos-XXXXXX", command[128];
+  arena *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  int64_t begun = crl_env_now_ms();
+  if (a == MAP_FAILED || mkdtemp(folder) == NULL || plan->processes > PROCESSES) abort();
+  a->plan = plan;
+  atomic_store(&a->quiet, plan->kills + plan->stops == 0);
+  snprintf(a->table, sizeof a->table, "%s/table", folder);
+  make_table(a->table);
+  for (int i = 0; i < plan->processes; i++) spawn(a, i);
+  disturb(a);
+  until_taken(a, plan->acquisitions);
+  await_all(a);
+  sqlite3 *db = open_table(a->table);
+  lock_chaos_outcome outcome = {.counter = ask(db, "SELECT value FROM resource", 0, 0), .accepted = ask(db, "SELECT count(*) FROM written", 0, 0),
+                                .taken = a->taken, .most = a->most, .refused = a->refused, .lost = a->lost, .errors = a->errors,
+                                .took_ms = crl_env_now_ms() - begun};
+  sqlite3_close(db);
+  memcpy(outcome.error, a->error, sizeof outcome.error);
+  int doubles = a->doubles;
+  munmap(a, sizeof *a);
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  if (system(command) != 0) abort();
+  if (doubles > 0) fail_msg("%s: %d fencing tokens were given twice", plan->uri, doubles);
+  return outcome;
+}

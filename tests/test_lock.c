@@ -1,0 +1,456 @@
+/* Users' locks through the public API, on the store inside this process: two corrals on one memory are two holders. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <corral/lock.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "env.h"
+
+static corral *a, *b;
+static corral_error error;
+static _Atomic int a_lost;
+static char a_detail[300];
+
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  (void)key;
+  (void)key_len;
+  if (arg != NULL && event == CORRAL_EVENT_LOCK_LOST) {
+    snprintf(a_detail, sizeof a_detail, "%s", detail);
+    atomic_fetch_add((_Atomic int *)arg, 1);
+  }
+}
+
+static int setup(void **state) {
+  (void)state;
+  char uri[64];
+  static int number;
+  snprintf(uri, sizeof uri, "memory:locks%d", number++);
+  memset(&error, 0, sizeof error);
+  atomic_store(&a_lost, 0);
+  assert_int_equal(corral_open(&a, CORRAL_OPTIONS(.store = uri, .on_event = on_event, .event_arg = &a_lost), &error), CORRAL_OK);
+  assert_int_equal(corral_open(&b, CORRAL_OPTIONS(.store = uri, .on_event = on_event), &error), CORRAL_OK);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  corral_close(a);
+  corral_close(b);
+  return 0;
+}
+
+static corral_lock *take(corral *c, const char *name, corral_lock_options *options) {
+  corral_lock *lock = NULL;
+  options->error = &error;
+  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK) fail_msg("%s: %s", name, error.text);
+  return lock;
+}
+
+static int try(corral *c, const char *name, corral_lock_options *options) {
+  corral_lock *lock = NULL;
+  options->error = &error;
+  options->wait_ms = CORRAL_OFF;
+  int status = corral_lock_take(c, name, strlen(name), options, &lock);
+  if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  return status;
+}
+
+static void until(corral *c, corral_event event, uint64_t least) {
+  for (int64_t end = crl_env_now_ms() + 10000; corral_counter(c, event) < least;) {
+    if (crl_env_now_ms() > end) fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);
+    crl_env_pause_us(200);
+  }
+}
+
+/* ---- one holder ------------------------------------------------------------------------------------------ */
+
+static void a_lock_is_refused_to_others_until_it_is_released(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.note = "nightly"));
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_non_null(strstr(error.text, "nightly"));
+  assert_int_equal(try(b, "other", CORRAL_LOCK(0)), CORRAL_OK);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCKED), 1);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_UNLOCKED), 1);
+}
+
+static void fencing_tokens_grow_from_hold_to_hold(void **state) {
+  (void)state;
+  uint64_t last = 0;
+  for (int i = 0; i < 100; i++) {
+    corral_lock *lock = take(i % 2 ? a : b, "n", CORRAL_LOCK(0));
+    assert_true(corral_lock_fence(lock) > last);
+    last = corral_lock_fence(lock);
+    corral_lock_release(lock, NULL);
+  }
+}
+
+static void who_has_it_is_shown(void **state) {
+  (void)state;
+  corral_lock_holder who[4];
+  size_t count = 7;
+  assert_int_equal(corral_lock_show(a, "n", 1, who, 4, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 0);
+  corral_lock *one = take(a, "n", CORRAL_LOCK(.shared = 1, .note = "first", .ttl_ms = 20000));
+  corral_lock *two = take(b, "n", CORRAL_LOCK(.shared = 1, .note = "second", .ttl_ms = 20000, .owner = "else"));
+  assert_int_equal(corral_lock_show(a, "n", 1, who, 1, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 2);
+  assert_int_equal(corral_lock_show(a, "n", 1, who, 4, &count, &error), CORRAL_OK);
+  int first = strstr(who[0].who, "first") != NULL ? 0 : 1;
+  assert_non_null(strstr(who[first].who, "first"));
+  assert_non_null(strstr(who[1 - first].who, "second"));
+  assert_true(who[first].mine && !who[1 - first].mine);
+  assert_true(who[0].shared && who[1].shared);
+  assert_int_equal(who[first].fence, corral_lock_fence(one));
+  assert_in_range(who[first].left_ms, 1, 20000);
+  assert_in_range(who[first].held_ms, 0, 10000);
+  char pid[32];
+  snprintf(pid, sizeof pid, "/%ld/", (long)getpid());
+  assert_non_null(strstr(who[0].who, pid));
+  corral_lock_release(one, NULL);
+  corral_lock_release(two, NULL);
+}
+
+static void names_are_bytes_of_any_value_and_length(void **state) {
+  (void)state;
+  static char name[65531];
+  corral_lock *lock = NULL, *other = NULL;
+  memset(name, 0xff, sizeof name);
+  name[3] = 0;
+  assert_int_equal(corral_lock_take(a, name, sizeof name, NULL, &lock), CORRAL_OK);
+  assert_int_equal(corral_lock_take(b, name, sizeof name, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_take(b, name, sizeof name - 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other), CORRAL_OK);
+  size_t len;
+  assert_memory_equal(corral_lock_name(lock, &len), name, sizeof name);
+  assert_int_equal(len, sizeof name);
+  corral_lock_release(lock, NULL);
+  corral_lock_release(other, NULL);
+}
+
+static void wrong_arguments_are_named(void **state) {
+  (void)state;
+  corral_lock *lock = NULL;
+  corral_lock_options *options = CORRAL_LOCK(.ttl_ms = 10, .error = &error);
+  size_t count;
+  assert_int_equal(corral_lock_take(a, "n", 1, options, &lock), CORRAL_EINVAL);
+  assert_string_equal(error.text, "ttl_ms = 10 ms; accepted: 50 to 86400000, or 0 for the default");
+  options->ttl_ms = 0;
+  assert_int_equal(corral_lock_take(a, "", 0, options, &lock), CORRAL_EINVAL);
+  assert_string_equal(error.text, "the lock's name is empty; accepted: 1 to 65531 bytes");
+  static char longer[65532];
+  assert_int_equal(corral_lock_take(a, longer, sizeof longer, options, &lock), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(NULL, "n", 1, options, &lock), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(a, "n", 1, options, NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_show(a, "n", 1, NULL, 0, NULL, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_show(a, "n", 1, NULL, 0, &count, &error), CORRAL_OK);
+  struct {
+    corral_lock_options known;
+    int64_t later;
+  } newer = {.known = {.size = sizeof newer, .error = &error}, .later = 1};
+  assert_int_equal(corral_lock_take(a, "n", 1, &newer.known, &lock), CORRAL_EOPTION);
+  lock = take(a, "n", CORRAL_LOCK(0));
+  assert_int_equal(corral_lock_extend(lock, 7, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_release(lock, NULL), CORRAL_OK);
+  assert_int_equal(corral_lock_release(NULL, NULL), CORRAL_OK);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------ */
+
+static void lost_once(corral_lock *lock, const char *why, void *arg) {
+  (void)why;
+  assert_int_equal(corral_lock_check(lock, 0), CORRAL_ELOST);
+  atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+static void a_hold_ends_by_its_ttl_and_its_holder_is_told_once(void **state) {
+  (void)state;
+  _Atomic int told = 0;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 100, .on_lost = lost_once, .lost_arg = &told));
+  assert_int_equal(corral_lock_check(lock, 0), CORRAL_OK);
+  assert_int_equal(corral_lock_check(lock, 200), CORRAL_ELOST);
+  corral_lock *next = take(b, "n", CORRAL_LOCK(.ttl_ms = 60000));
+  until(a, CORRAL_EVENT_LOCK_LOST, 1);
+  assert_int_equal(corral_lock_check(lock, 0), CORRAL_ELOST);
+  assert_int_equal(corral_lock_left_ms(lock), 0);
+  assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_ELOST);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(told, 1);
+  assert_int_equal(atomic_load(&a_lost), 1);
+  assert_non_null(strstr(a_detail, "fencing token"));
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
+}
+
+static void what_became_of_a_lost_hold_is_in_the_error(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60));
+  while (corral_lock_left_ms(lock) > 0) crl_env_pause_us(1000);
+  corral_lock *next = take(b, "n", CORRAL_LOCK(0));
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(error.code, CORRAL_LOST_TAKEN);
+  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
+  lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60));
+  for (int64_t end = crl_env_now_ms() + 70; crl_env_now_ms() < end;) crl_env_pause_us(1000);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
+}
+
+static void a_kept_hold_outlives_its_ttl(void **state) {
+  (void)state;
+  _Atomic int told = 0;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1, .on_lost = lost_once, .lost_arg = &told));
+  until(a, CORRAL_EVENT_LOCK_EXTENDED, 8);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_check(lock, 1), CORRAL_OK);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  uint64_t extended = corral_counter(a, CORRAL_EVENT_LOCK_EXTENDED);
+  lock = take(b, "n", CORRAL_LOCK(.ttl_ms = 60));
+  while (corral_lock_left_ms(lock) > 0) crl_env_pause_us(1000);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_EXTENDED), extended);
+  corral_lock_release(lock, NULL);
+  assert_int_equal(told, 0);
+}
+
+static void what_is_kept_is_kept_for_keep_max_at_most(void **state) {
+  (void)state;
+  _Atomic int told = 0;
+  int64_t begun = crl_env_now_ms();
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 150, .keep = 1, .keep_max_ms = 500, .on_lost = lost_once, .lost_arg = &told));
+  corral_lock *next = take(b, "n", CORRAL_LOCK(0));
+  assert_in_range(crl_env_now_ms() - begun, 400, 5000);
+  until(a, CORRAL_EVENT_LOCK_LOST, 1);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  assert_int_equal(told, 1);
+  corral_lock_release(next, NULL);
+}
+
+static void extending_lengthens_and_never_shortens(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 1000));
+  assert_int_equal(corral_lock_extend(lock, 60000, &error), CORRAL_OK);
+  assert_true(corral_lock_left_ms(lock) > 50000);
+  assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_OK);
+  assert_true(corral_lock_left_ms(lock) > 50000);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------------------- */
+
+typedef struct waiter {
+  corral *c;
+  pthread_t thread;
+  corral_lock_options options;
+  int status;
+  int64_t came;
+  _Atomic int *inside, *most;
+} waiter;
+
+static void *wait_for_it(void *arg) {
+  waiter *w = arg;
+  corral_lock *lock;
+  w->status = corral_lock_take(w->c, "n", 1, &w->options, &lock);
+  w->came = crl_env_now_us();
+  if (w->status != CORRAL_OK) return NULL;
+  if (w->inside != NULL) {
+    int now = atomic_fetch_add(w->inside, 1) + 1, most = atomic_load(w->most);
+    while (now > most && !atomic_compare_exchange_weak(w->most, &most, now)) {}
+    crl_env_pause_us(300);
+    atomic_fetch_sub(w->inside, 1);
+  }
+  w->status = corral_lock_release(lock, NULL);
+  return NULL;
+}
+
+static void start(waiter *w, corral *c, const corral_lock_options *options) {
+  w->c = c;
+  w->options = *options;
+  pthread_create(&w->thread, NULL, wait_for_it, w);
+}
+
+static void a_waiter_elsewhere_is_woken_by_the_release(void **state) {
+  (void)state;
+  waiter w = {0};
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
+  start(&w, b, CORRAL_LOCK(.wait_ms = 20000, .poll_max_ms = 60000));
+  until(b, CORRAL_EVENT_LOCK_ASKED, 2);
+  crl_env_pause_us(20000);
+  int64_t released = crl_env_now_us();
+  corral_lock_release(lock, NULL);
+  pthread_join(w.thread, NULL);
+  assert_int_equal(w.status, CORRAL_OK);
+  assert_true(w.came - released < 500000); /* it looks again after a second by itself */
+}
+
+static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) {
+  (void)state;
+  corral *c;
+  waiter w = {0};
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &error), CORRAL_OK);
+  corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 60000));
+  start(&w, c, CORRAL_LOCK(.wait_ms = 20000, .poll_max_ms = 60000));
+  until(c, CORRAL_EVENT_LOCK_ASKED, 2);
+  crl_env_pause_us(20000);
+  corral_lock_release(lock, NULL);
+  pthread_join(w.thread, NULL);
+  assert_int_equal(w.status, CORRAL_OK);
+  corral_close(c);
+}
+
+static void many_threads_are_never_inside_at_once_and_one_of_a_process_asks(void **state) {
+  (void)state;
+  enum { THREADS = 40 };
+  static waiter w[THREADS];
+  _Atomic int inside = 0, most = 0;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
+  for (int i = 0; i < THREADS; i++) {
+    w[i].inside = &inside;
+    w[i].most = &most;
+    start(&w[i], i % 2 ? a : b, CORRAL_LOCK(.wait_ms = 30000));
+  }
+  until(a, CORRAL_EVENT_LOCK_WAIT, THREADS / 2);
+  until(b, CORRAL_EVENT_LOCK_WAIT, THREADS / 2);
+  assert_true(corral_counter(b, CORRAL_EVENT_LOCK_ASKED) < 15);
+  corral_lock_release(lock, NULL);
+  for (int i = 0; i < THREADS; i++) pthread_join(w[i].thread, NULL);
+  for (int i = 0; i < THREADS; i++) assert_int_equal(w[i].status, CORRAL_OK);
+  assert_int_equal(most, 1);
+}
+
+static void the_deadline_ends_a_wait_and_says_who_was_in_the_way(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.note = "the other")), *none = NULL;
+  int64_t begun = crl_env_now_ms();
+  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.wait_ms = 100, .error = &error), &none), CORRAL_EDEADLINE);
+  assert_in_range(crl_env_now_ms() - begun, 100, 2000);
+  assert_non_null(strstr(error.text, "the other"));
+  assert_null(none);
+  corral_lock_release(lock, NULL);
+}
+
+static void a_cancelled_wait_ends(void **state) {
+  (void)state;
+  waiter w = {0};
+  corral_ticket *ticket = corral_ticket_new();
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
+  start(&w, b, CORRAL_LOCK(.wait_ms = 60000, .ticket = ticket));
+  until(b, CORRAL_EVENT_LOCK_ASKED, 1);
+  corral_cancel(ticket);
+  pthread_join(w.thread, NULL);
+  assert_int_equal(w.status, CORRAL_ECANCELLED);
+  corral_lock_release(lock, NULL);
+  corral_ticket_free(ticket);
+}
+
+/* ---- owners ---------------------------------------------------------------------------------------------- */
+
+static void who_has_it_already_is_told_at_once(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none = NULL;
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "another", .wait_ms = CORRAL_OFF), &none), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+static void a_reentrant_lock_is_released_by_its_last_release(void **state) {
+  (void)state;
+  corral_lock *one = take(a, "n", CORRAL_LOCK(0)), *two = take(a, "n", CORRAL_LOCK(.reentrant = 1));
+  assert_ptr_equal(one, two);
+  assert_int_equal(corral_lock_release(two, &error), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "b")), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "b")), CORRAL_OK);
+}
+
+static void a_count_never_outlives_the_lock_that_it_counts(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60)), *none = NULL;
+  for (int64_t end = crl_env_now_ms() + 70; crl_env_now_ms() < end;) crl_env_pause_us(1000);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ELOST);
+  assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+}
+
+static void little_is_left_so_taking_again_extends(void **state) {
+  (void)state;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 2000));
+  while (corral_lock_left_ms(lock) > 900) crl_env_pause_us(10000);
+  corral_lock *again = take(a, "n", CORRAL_LOCK(.reentrant = 1));
+  assert_true(corral_lock_left_ms(again) > 1500);
+  corral_lock_release(again, NULL);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+/* ---- shared ---------------------------------------------------------------------------------------------- */
+
+static void readers_share_and_a_writer_is_alone(void **state) {
+  (void)state;
+  corral_lock *r1 = take(a, "n", CORRAL_LOCK(.shared = 1)), *r2 = take(b, "n", CORRAL_LOCK(.shared = 1, .owner = "b"));
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "w")), CORRAL_EBUSY);
+  corral_lock_release(r1, NULL);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "w")), CORRAL_EBUSY);
+  corral_lock_release(r2, NULL);
+  corral_lock *w = take(b, "n", CORRAL_LOCK(.owner = "w"));
+  assert_int_equal(try(a, "n", CORRAL_LOCK(.shared = 1)), CORRAL_EBUSY);
+  corral_lock_release(w, NULL);
+}
+
+static void a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself(void **state) {
+  (void)state;
+  corral_lock *r = take(a, "n", CORRAL_LOCK(.shared = 1)), *none = NULL;
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_release(r, &error), CORRAL_OK);
+  corral_lock *w = take(a, "n", CORRAL_LOCK(0));
+  r = take(a, "n", CORRAL_LOCK(.shared = 1, .reentrant = 1));
+  assert_ptr_equal(r, w);
+  corral_lock_release(r, NULL);
+  corral_lock_release(w, NULL);
+}
+
+static void a_downgrade_lets_waiting_readers_in_at_once(void **state) {
+  (void)state;
+  waiter here = {0}, there = {0};
+  corral_lock *w = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
+  corral_lock_options options = *CORRAL_LOCK(.shared = 1, .wait_ms = 20000, .poll_max_ms = 60000);
+  start(&here, a, &options);
+  start(&there, b, &options);
+  until(a, CORRAL_EVENT_LOCK_ASKED, 3);
+  until(b, CORRAL_EVENT_LOCK_ASKED, 2);
+  crl_env_pause_us(20000);
+  int64_t begun = crl_env_now_us();
+  assert_int_equal(corral_lock_downgrade(w, &error), CORRAL_OK);
+  pthread_join(here.thread, NULL);
+  pthread_join(there.thread, NULL);
+  assert_int_equal(here.status, CORRAL_OK);
+  assert_int_equal(there.status, CORRAL_OK);
+  assert_true(here.came - begun < 500000 && there.came - begun < 500000);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_downgrade(w, &error), CORRAL_OK);
+  assert_int_equal(corral_lock_release(w, &error), CORRAL_OK);
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      T(a_lock_is_refused_to_others_until_it_is_released), T(fencing_tokens_grow_from_hold_to_hold), T(who_has_it_is_shown),
+      T(names_are_bytes_of_any_value_and_length), T(wrong_arguments_are_named), T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
+      T(what_became_of_a_lost_hold_is_in_the_error), T(a_kept_hold_outlives_its_ttl), T(what_is_kept_is_kept_for_keep_max_at_most),
+      T(extending_lengthens_and_never_shortens), T(a_waiter_elsewhere_is_woken_by_the_release),
+      T(a_waiter_in_the_same_process_is_woken_without_a_watch), T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),
+      T(the_deadline_ends_a_wait_and_says_who_was_in_the_way), T(a_cancelled_wait_ends), T(who_has_it_already_is_told_at_once),
+      T(a_reentrant_lock_is_released_by_its_last_release), T(a_count_never_outlives_the_lock_that_it_counts),
+      T(little_is_left_so_taking_again_extends), T(readers_share_and_a_writer_is_alone),
+      T(a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself), T(a_downgrade_lets_waiting_readers_in_at_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
