@@ -93,6 +93,11 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
+if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_postgresql)
+  add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
+  set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
+    "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
+endif()
 if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   corral_script(cli scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")

@@ -1111,6 +1111,27 @@ static void a_standby_is_refused_and_so_is_a_database_for_reading(void **state) 
   postgresql_server_restart(server);
 }
 
+/* ---- with the library ------------------------------------------------------------------------------------ */
+
+/* examples/fenced.c: it exits with 0 when the late clerk booked and the early one was refused. */
+static void a_resource_refuses_a_holder_who_is_late(void **state) {
+  (void)state;
+  const char *program = getenv("CORRAL_EXAMPLE_FENCED");
+  if (program == NULL) skip();
+  for (int i = 0; i < 2; i++) {
+    int status = -1;
+    postgresql_server_ask(server, "DROP TABLE IF EXISTS account");
+    pid_t pid = fork();
+    if (pid == 0) {
+      execl(program, program, postgresql_server_uri(server, modes[i]), postgresql_server_conninfo(server), (char *)NULL);
+      _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_string_equal(postgresql_server_ask(server, "SELECT balance FROM account"), "30");
+  }
+}
+
 int main(void) {
   if (!postgresql_server_start(&server, NULL)) return 77;
   const struct CMUnitTest tests[] = {
@@ -1147,6 +1168,7 @@ int main(void) {
       cmocka_unit_test(an_end_at_infinity_is_a_long_time),
       cmocka_unit_test(an_unlock_is_told),
       cmocka_unit_test(a_watch_that_broke_is_reported),
+      cmocka_unit_test(a_resource_refuses_a_holder_who_is_late),
       cmocka_unit_test(a_standby_is_refused_and_so_is_a_database_for_reading),
   };
   int failures = cmocka_run_group_tests(tests, NULL, NULL);
