@@ -272,6 +272,7 @@ static void readers_share_an_advisory_lock_and_a_writer_can_become_one(void **st
   is_told(e, "rw");
   ear_close(e);
   expect("downgrade again", act(&k, op, INT64_MAX), CORRAL_OK);
+  expect("the same reader", lock_shared(&k, "rw", 3), CORRAL_OK);
   expect("reader", lock_shared(&k, "rw", 4), CORRAL_OK);
   expect("writer", lock(&k, "rw", 5, 1000), CORRAL_EBUSY);
   expect("unlock", unlock(&k, "rw", 3), CORRAL_OK);
@@ -376,7 +377,7 @@ static void fencing_tokens_grow_also_when_rows_vanish_and_the_clock_is_behind(vo
       last = a.seen;
       expect("unlock", unlock(&k, "grows", n), CORRAL_OK);
       if (n % 100 == 50) postgresql_server_ask(server, "DELETE FROM corral_lock WHERE name = 'grows'");
-      if (n == 720) postgresql_server_ask(server, "UPDATE corral_lock SET fence = fence + 3600000000 WHERE name = 'grows'");
+      if (n == 720) postgresql_server_ask(server, "UPDATE corral_lock SET fence = fence + 3600000000 WHERE name = 'grows'"), last += is_advisory(modes[i]) ? 0 : 3600000000;
       if (n == 730) postgresql_server_ask(server, "UPDATE corral_lock SET fence = fence - 3600000000 WHERE name = 'grows'"), last -= is_advisory(modes[i]) ? 0 : 3600000000;
     }
     closed(&k);
@@ -1007,6 +1008,43 @@ static void a_table_that_was_dropped_is_made_again(void **state) {
   closed(&k);
 }
 
+/* A trigger of the table stands for what the server may say. */
+static void set_trigger(const char *body) {
+  const char *said = postgresql_server_ask(server,
+      "CREATE OR REPLACE FUNCTION odd() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %s RETURN NEW; END $$;"
+      "CREATE OR REPLACE TRIGGER odd BEFORE INSERT OR UPDATE ON odd FOR EACH ROW EXECUTE FUNCTION odd()", body);
+  if (*said != '\0') fail_msg("%s", said);
+}
+
+static void what_the_server_says_of_a_statement_is_understood(void **state) {
+  (void)state;
+  kit k = open_at("?table=odd");
+  expect("lock", lock(&k, "k", 1, 60000), CORRAL_OK);
+  expect("extend", extend(&k, "k", 1, 60000), CORRAL_OK);
+  postgresql_server_ask(server, "CREATE SEQUENCE tries");
+  set_trigger("IF nextval('tries') < 3 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF;");
+  expect("serialization failure", extend(&k, "k", 1, 60000), CORRAL_OK);
+  assert_string_equal(postgresql_server_ask(server, "SELECT last_value FROM tries"), "3");
+  set_trigger("RAISE EXCEPTION 'again' USING ERRCODE = '40001';");
+  int64_t from = crl_env_now_ms();
+  answer a = act(&k, op_of(CORRAL_VERB_LOCK_EXTEND, "k", 1), from + 100);
+  assert_true(a.status == CORRAL_EUNAVAILABLE || a.status == CORRAL_EUNKNOWN);
+  assert_in_range(crl_env_now_ms() - from, 99, 1500);
+  closed(&k);
+  k = open_at("?table=odd");
+  set_trigger("RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100';");
+  a = extend(&k, "k", 1, 60000);
+  expect("disk full", a, CORRAL_EREFUSED);
+  assert_int_equal(a.performed, CORRAL_OK);
+  assert_non_null(strstr(a.error.text, "No space left on device"));
+  set_trigger("RAISE EXCEPTION 'canceled' USING ERRCODE = '57014';");
+  expect("cancelled", extend(&k, "k", 1, 60000), CORRAL_EUNAVAILABLE);
+  set_trigger("EXECUTE 'DEALLOCATE ALL';");
+  for (int i = 0; i < 4; i++) expect("without prepared statements", extend(&k, "k", 1, 60000), CORRAL_OK);
+  expect("unlock", unlock(&k, "k", 1), CORRAL_OK);
+  closed(&k);
+}
+
 static void an_end_at_infinity_is_a_long_time(void **state) {
   (void)state;
   kit k = open_at(TABLE);
@@ -1165,6 +1203,7 @@ int main(void) {
       cmocka_unit_test(a_table_that_is_missing_is_made_or_told_how_to),
       cmocka_unit_test(many_make_the_table_at_once),
       cmocka_unit_test(a_table_that_was_dropped_is_made_again),
+      cmocka_unit_test(what_the_server_says_of_a_statement_is_understood),
       cmocka_unit_test(an_end_at_infinity_is_a_long_time),
       cmocka_unit_test(an_unlock_is_told),
       cmocka_unit_test(a_watch_that_broke_is_reported),

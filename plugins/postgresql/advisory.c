@@ -156,7 +156,7 @@ static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t d
   int answer = ask_hold(s, c, CRL_PG_TOUCH, life, name, deadline, op->error);
   if (answer == 1 && becomes_shared) {
     answer = ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_hash_text(s, op, hash), deadline, op->error);
-    if (answer == 1) c->shared = 1;
+    if (c->sent) c->shared = 1; /* it is, or is going to be; END_SHARED ends either */
   }
   if (answer == 1) {
     c->until = s->host->now_ms() + life;
@@ -277,7 +277,7 @@ static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold
   memcpy(hold->note, note, len < sizeof hold->note ? len : sizeof hold->note);
   pthread_mutex_lock(&s->mutex);
   for (const crl_pg_session *c = s->holds; c != NULL; c = c->next)
-    if (PQbackendPID(c->conn) == pid) {
+    if (c->pid == pid) {
       memcpy(hold->token, c->token, CORRAL_TOKEN);
       hold->fence = c->fence;
       hold->since = now - (s->host->now_ms() - c->since);

@@ -62,8 +62,10 @@ static int read_table(crl_pg_store *s, const corral_uri *uri, corral_error *erro
   if (is_odd) return bad_uri(s, uri, error, "table accepts NAME or SCHEMA.NAME, of small letters, digits and '_', at most 63 each");
   if (dot == NULL) snprintf(s->table, sizeof s->table, "\"%s\"", text);
   else snprintf(s->table, sizeof s->table, "\"%.*s\".\"%s\"", (int)before, text, dot + 1);
-  for (int i = 0; i < CRL_PG_STATEMENTS; i++)
+  for (int i = 0; i < CRL_PG_STATEMENTS; i++) {
     if (!crl_pg_statement_text((crl_pg_statement)i, s->table, s->sql[i], sizeof s->sql[i])) return bad_uri(s, uri, error, "table: the name is too long");
+    snprintf(s->prepared[i], sizeof s->prepared[i], "crl_%016llx", (unsigned long long)s->host->hash64(s->sql[i], strlen(s->sql[i])));
+  }
   return CORRAL_OK;
 }
 

@@ -56,6 +56,7 @@ typedef struct crl_pg_session {
   int sent;          /* of the last ask: the statement itself was sent */
   struct crl_pg_session *next;
   uint8_t token[CORRAL_TOKEN];
+  int pid;              /* of its backend */
   int lent;             /* to the one thread that talks to it */
   int ends;             /* an unlock was wanted, and its reply didn't come */
   int shared;
@@ -72,6 +73,7 @@ typedef struct crl_pg_store {
   char name[160], server[256], port[8], table[CRL_PG_TABLE_ROOM];
   char *user, *password, *database, *sslmode, *sslrootcert; /* NULL: libpq's default */
   char sql[CRL_PG_STATEMENTS][CRL_PG_SQL_ROOM];
+  char prepared[CRL_PG_STATEMENTS][24]; /* their names: a hash of the text, for PgBouncer shows sessions to others who prepared theirs */
   atomic_int watches;
   pthread_mutex_t mutex; /* of what follows; not held over I/O */
   pthread_cond_t given_back;

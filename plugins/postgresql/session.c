@@ -103,10 +103,10 @@ int64_t crl_pg_number_at(const PGresult *r, int column, int row) {
 static const Oid types[5] = {17, 17, 20, 20, 25}; /* bytea, bytea, bigint, bigint, text */
 
 static int send_it(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, const crl_pg_question *q) {
-  char numbers[2][8], name[2] = {(char)('a' + (int)what), '\0'};
+  char numbers[2][8];
   put_number(numbers[0], q->first);
   put_number(numbers[1], q->second);
-  const char *text = q->text != NULL ? q->text : "";
+  const char *text = q->text != NULL ? q->text : "", *name = s->prepared[what];
   const char *const values[5] = {q->name, q->token, numbers[0], numbers[1], text};
   const int lengths[5] = {(int)q->name_len, CORRAL_TOKEN, 8, 8, (int)strlen(text)}, formats[5] = {1, 1, 1, 1, 1};
   c->sent = c->plain || c->prepared & 1U << what;
@@ -228,6 +228,7 @@ static int connect_to(crl_pg_store *s, const char *address, int64_t deadline, cr
   if (status == CORRAL_OK && (turn == PGRES_POLLING_FAILED || PQsetnonblocking(c->conn, 1) != 0)) status = not_connected(s, c, error);
   PQsetErrorVerbosity(c->conn, PQERRORS_DEFAULT);
   if (status == CORRAL_OK) status = greet(s, c, deadline, error);
+  c->pid = PQbackendPID(c->conn);
   if (status == CORRAL_OK) *ret = c;
   else crl_pg_hang_up(c);
   return status;

@@ -44,7 +44,7 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
     [CRL_PG_DOWNGRADE] = "SELECT CASE WHEN " HELD_HERE " THEN pg_try_advisory_lock_shared($3) AND pg_advisory_unlock($3) AND"
                   " set_config('idle_session_timeout', $4::text, false) || " TELLS " <> '' ELSE false END",
     [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) " RESTS,
-    [CRL_PG_END_SHARED] = "SELECT CASE WHEN pg_advisory_unlock_shared($3) " RESTS,
+    [CRL_PG_END_SHARED] = "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
     /* Exclusive?, pid, when it was heard of last, the server's time, its application_name. */
     [CRL_PG_HOLDERS] = "SELECT l.mode = 'ExclusiveLock', l.pid::bigint, " "coalesce(floor(extract(epoch FROM a.state_change) * 1000)::bigint, 0), " MS_OF(NOW) ", a.application_name FROM pg_stat_activity AS a"
                 " RIGHT JOIN (SELECT * FROM " ITS_LOCKS ") AS l ON a.pid = l.pid LIMIT 1024",
