@@ -1,0 +1,314 @@
+/* advisory.c: locks=advisory: a session for each hold, kept under its token. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "postgresql.h"
+
+enum { IDLE_MOST = 4 };
+
+/* ---- sessions that hold ---------------------------------------------------------------------------------- */
+
+/* The session that holds for this token, for this thread alone until it is given back or dropped. NULL: there is none, or (*status) it
+ * was lent for too long. */
+static crl_pg_session *borrow(crl_pg_store *s, const uint8_t *token, int64_t deadline, int *status) {
+  crl_pg_session *c;
+  *status = CORRAL_OK;
+  pthread_mutex_lock(&s->mutex);
+  for (;;) {
+    for (c = s->holds; c != NULL && memcmp(c->token, token, CORRAL_TOKEN) != 0;) c = c->next;
+    if (c == NULL || !c->lent) break;
+    int64_t now = s->host->now_ms(), until = deadline - now > CRL_PG_POLL_MOST_MS ? now + CRL_PG_POLL_MOST_MS : deadline;
+    struct timespec at = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+    if (now >= deadline) {
+      *status = CORRAL_EUNAVAILABLE;
+      c = NULL;
+      break;
+    }
+    pthread_cond_timedwait(&s->given_back, &s->mutex, &at);
+  }
+  if (c != NULL) c->lent = 1;
+  pthread_mutex_unlock(&s->mutex);
+  return c;
+}
+
+static void give_back(crl_pg_store *s, crl_pg_session *c) {
+  pthread_mutex_lock(&s->mutex);
+  c->lent = 0;
+  pthread_cond_broadcast(&s->given_back);
+  pthread_mutex_unlock(&s->mutex);
+}
+
+/* It isn't a hold any more. It is kept for later when it works. */
+static void drop(crl_pg_handle *h, crl_pg_session *c) {
+  crl_pg_store *s = h->store;
+  pthread_mutex_lock(&s->mutex);
+  for (crl_pg_session **at = &s->holds; *at != NULL; at = &(*at)->next)
+    if (*at == c) {
+      *at = c->next;
+      break;
+    }
+  s->hold_count--;
+  c->lent = c->ends = 0;
+  if (c->lock == 0 && !crl_pg_is_broken(c) && h->session == NULL) h->session = c, c = NULL;
+  else if (c->lock == 0 && !crl_pg_is_broken(c) && s->idle_count < IDLE_MOST) c->next = s->idle, s->idle = c, s->idle_count++, c = NULL;
+  pthread_cond_broadcast(&s->given_back);
+  pthread_mutex_unlock(&s->mutex);
+  crl_pg_hang_up(c);
+}
+
+/* Room for one more hold. A session whose unlock was sent and never answered makes room. */
+static int reserve(crl_pg_store *s) {
+  crl_pg_session *old = NULL;
+  pthread_mutex_lock(&s->mutex);
+  int has_room = s->hold_count < s->max_holds;
+  for (crl_pg_session **at = &s->holds; *at != NULL && !has_room; at = &(*at)->next)
+    if ((*at)->ends && !(*at)->lent) {
+      old = *at;
+      *at = old->next;
+      s->hold_count--;
+      break;
+    }
+  has_room |= old != NULL;
+  s->hold_count += has_room;
+  pthread_mutex_unlock(&s->mutex);
+  crl_pg_hang_up(old);
+  return has_room;
+}
+
+static void unreserve(crl_pg_store *s) {
+  pthread_mutex_lock(&s->mutex);
+  s->hold_count--;
+  pthread_mutex_unlock(&s->mutex);
+}
+
+static void keep(crl_pg_store *s, crl_pg_session *c) {
+  pthread_mutex_lock(&s->mutex);
+  c->next = s->holds;
+  s->holds = c;
+  pthread_mutex_unlock(&s->mutex);
+}
+
+/* The handle has a session that holds nothing: its own, an idle one, or a new one. */
+static int furnish(crl_pg_handle *h, int64_t deadline, corral_error *error) {
+  crl_pg_store *s = h->store;
+  while (h->session == NULL) {
+    pthread_mutex_lock(&s->mutex);
+    crl_pg_session *c = s->idle;
+    if (c != NULL) s->idle = c->next, s->idle_count--;
+    pthread_mutex_unlock(&s->mutex);
+    if (c == NULL) return crl_pg_open_session(s, deadline, &h->session, error);
+    if (crl_pg_is_alive(c)) h->session = c;
+    else crl_pg_hang_up(c);
+  }
+  return CORRAL_OK;
+}
+
+void crl_pg_end_sessions(crl_pg_store *s) {
+  crl_pg_session *lists[2] = {s->holds, s->idle};
+  for (int i = 0; i < 2; i++)
+    for (crl_pg_session *next; lists[i] != NULL; lists[i] = next) {
+      next = lists[i]->next;
+      crl_pg_hang_up(lists[i]);
+    }
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------------------- */
+
+/* The session's application_name: its life in ms, for whoever looks, and the note. */
+static void name_it(const crl_pg_session *c, int64_t life_ms, char room[CRL_PG_NAME_ROOM]) {
+  snprintf(room, CRL_PG_NAME_ROOM, "%lldms %s", (long long)life_ms, c->note);
+}
+
+static int64_t lock_of(const crl_pg_store *s, const corral_op *op) { return (int64_t)s->host->hash64(op->key, op->key_len); }
+
+/* Whether anybody holds it now; as far as it can be known. */
+static int is_taken(crl_pg_handle *h, int64_t lock, int64_t deadline) {
+  PGresult *r;
+  if (furnish(h, deadline, NULL) != CORRAL_OK) return 0;
+  if (crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS, &(crl_pg_question){.first = lock}, deadline, &r, NULL) != CORRAL_OK) return 0;
+  int count = PQntuples(r);
+  PQclear(r);
+  return count > 0;
+}
+
+static int lost(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  op->until_ms = is_taken(h, lock_of(h->store, op), deadline) ? -1 : 0;
+  return CORRAL_ELOST;
+}
+
+/* One statement of a hold, on its session: 1 yes, 0 no, or an error. */
+static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, int64_t life_ms, const char *text, int64_t deadline, corral_error *error) {
+  PGresult *r;
+  int status = crl_pg_ask(s, c, what, &(crl_pg_question){.first = c->lock, .second = life_ms, .text = text}, deadline, &r, error);
+  if (status != CORRAL_OK) return status;
+  int yes = crl_pg_number_at(r, 0, 0) != 0;
+  PQclear(r);
+  return yes;
+}
+
+/* The life of a hold that there is begins anew. A session that is gone took the hold with it. */
+static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  char name[CRL_PG_NAME_ROOM], hash[24];
+  int64_t now = s->host->now_ms(), left = c->until - now, life = op->lease_ms > left ? op->lease_ms : left;
+  int becomes_shared = op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
+  name_it(c, life, name);
+  int answer = ask_hold(s, c, CRL_PG_TOUCH, life, name, deadline, op->error);
+  if (answer == 1 && becomes_shared) {
+    answer = ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_hash_text(s, op, hash), deadline, op->error);
+    if (c->sent) c->shared = 1; /* it is, or is going to be; END_SHARED ends either */
+  }
+  if (answer == 1) {
+    c->until = s->host->now_ms() + life;
+    op->seen = c->fence;
+    op->until_ms = life;
+    give_back(s, c);
+    return CORRAL_OK;
+  }
+  if (answer == 0 || PQstatus(c->conn) == CONNECTION_BAD) {
+    drop(h, c);
+    return CORRAL_ELOST;
+  }
+  give_back(s, c);
+  return answer;
+}
+
+/* The token's hold is granted to the handle's session, which leaves the handle. */
+static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
+  crl_pg_session *c = h->session;
+  h->session = NULL;
+  memcpy(c->token, op->token, CORRAL_TOKEN);
+  c->shared = (op->flags & CORRAL_OP_SHARED) != 0;
+  c->lock = lock_of(h->store, op);
+  c->fence = op->seen = fence;
+  c->since = h->store->host->now_ms();
+  c->until = c->since + op->lease_ms;
+  op->until_ms = op->lease_ms;
+  keep(h->store, c);
+}
+
+/* A session that took the lock and then failed would keep it: it is ended. */
+static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  char name[CRL_PG_NAME_ROOM];
+  PGresult *r;
+  int status = furnish(h, deadline, op->error);
+  if (status != CORRAL_OK) return status;
+  crl_pg_note_of(h->session, op, h->session->note);
+  name_it(h->session, op->lease_ms, name);
+  crl_pg_question q = {.first = lock_of(s, op), .second = op->lease_ms, .text = name};
+  status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY, &q, deadline, &r, op->error);
+  if (status != CORRAL_OK) {
+    crl_pg_hang_up(h->session);
+    h->session = NULL;
+    return status;
+  }
+  if (PQgetisnull(r, 0, 0)) status = CORRAL_EBUSY;
+  else begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
+  PQclear(r);
+  if (status == CORRAL_EBUSY) op->until_ms = -1;
+  return status;
+}
+
+static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  int status;
+  crl_pg_session *c = borrow(s, op->token, deadline, &status);
+  if (c != NULL) status = prolong(h, c, op, deadline);
+  if (status != CORRAL_ELOST && (c != NULL || status != CORRAL_OK)) return status;
+  if (!reserve(s))
+    return s->host->fail(op->error, CORRAL_EREFUSED, "%s: %lld locks are held, each with a connection of its own; max_holds allows no more", s->name,
+                         (long long)s->max_holds);
+  status = take(h, op, deadline);
+  if (status != CORRAL_OK) unreserve(s);
+  return status;
+}
+
+static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  int status;
+  crl_pg_session *c = borrow(h->store, op->token, deadline, &status);
+  if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
+  if (op->seen > c->fence) {
+    give_back(h->store, c);
+    return h->store->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s: fencing tokens of advisory locks are the server's: they can't be raised", h->store->name);
+  }
+  status = prolong(h, c, op, deadline);
+  return status == CORRAL_ELOST ? lost(h, op, deadline) : status;
+}
+
+/* One that wasn't answered is asked again on the same session, whose late reply is then the answer; the next failure ends the session, and so the hold. */
+static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  char hash[24];
+  int status, answer;
+  crl_pg_session *c = borrow(s, op->token, deadline, &status);
+  if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
+  if (c->ends && c->sent) {
+    PGresult *r = crl_pg_receive(s, c, deadline);
+    answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK ? crl_pg_failed(s, CORRAL_EUNKNOWN, op->error, "no answer to an unlock") : crl_pg_number_at(r, 0, 0) != 0;
+    PQclear(r);
+  } else {
+    answer = ask_hold(s, c, c->shared ? CRL_PG_END_SHARED : CRL_PG_END, 0, crl_pg_hash_text(s, op, hash), deadline, op->error);
+  }
+  if (answer < 0 && c->pending && !c->ends) {
+    c->ends = 1;
+    give_back(s, c);
+    return CORRAL_EUNKNOWN;
+  }
+  int is_gone = answer < 0 && !c->sent && !c->pending; /* it was before this */
+  if (answer == 1) c->lock = 0;
+  drop(h, c);
+  if (answer == 1) op->until_ms = 0;
+  if (answer < 0 && !is_gone) return answer;
+  return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
+}
+
+/* A hold of this process is known; of others the server tells when it heard of them last, and the life is in their name. */
+static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
+  int64_t heard = crl_pg_number_at(r, 2, row), now = crl_pg_number_at(r, 3, row), pid = crl_pg_number_at(r, 1, row);
+  char name[CRL_PG_NAME_ROOM], *end;
+  snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, 4), PQgetvalue(r, row, 4));
+  int64_t life = strtoll(name, &end, 10);
+  int is_ours = end != name && strncmp(end, "ms ", 3) == 0 && heard > 0 && life > 0 && life < INT32_MAX;
+  const char *note = is_ours ? end + 3 : name;
+  size_t len = strlen(note);
+  *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED, .since = heard > 0 ? heard : now};
+  hold->until = is_ours && heard + life > now ? heard + life : is_ours ? now + 1 : 0;
+  memcpy(hold->note, note, len < sizeof hold->note ? len : sizeof hold->note);
+  pthread_mutex_lock(&s->mutex);
+  for (const crl_pg_session *c = s->holds; c != NULL; c = c->next)
+    if (c->pid == pid) {
+      memcpy(hold->token, c->token, CORRAL_TOKEN);
+      hold->fence = c->fence;
+      hold->since = now - (s->host->now_ms() - c->since);
+    }
+  pthread_mutex_unlock(&s->mutex);
+}
+
+static int show_holders(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  PGresult *r;
+  uint64_t fence = 0;
+  int status = furnish(h, deadline, op->error);
+  if (status == CORRAL_OK) status = crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS, &(crl_pg_question){.first = lock_of(h->store, op)}, deadline, &r, op->error);
+  if (status != CORRAL_OK) return status;
+  int count = PQntuples(r);
+  corral_hold *holds = calloc((size_t)count + 1, sizeof *holds);
+  if (holds == NULL) status = h->store->host->fail(op->error, CORRAL_ENOMEM, "%s: no memory for a record", h->store->name);
+  for (int i = 0; i < count && holds != NULL; i++) {
+    read_holder(h->store, r, i, &holds[i]);
+    if (holds[i].fence > fence) fence = holds[i].fence;
+  }
+  if (holds != NULL) status = count == 0 ? CORRAL_EMISS : crl_pg_show(h->store, op, fence, holds, (size_t)count, crl_pg_number_at(r, 3, 0));
+  free(holds);
+  PQclear(r);
+  return status;
+}
+
+int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  switch (op->verb) {
+    case CORRAL_VERB_LOCK: return lock(h, op, deadline);
+    case CORRAL_VERB_LOCK_EXTEND: return extend(h, op, deadline);
+    case CORRAL_VERB_UNLOCK: return unlock(h, op, deadline);
+    default: return show_holders(h, op, deadline);
+  }
+}

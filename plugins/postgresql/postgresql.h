@@ -1,0 +1,131 @@
+/* postgresql.h: the parts of the PostgreSQL store. Internal to plugins/postgresql/.
+ *
+ *   postgresql.c   what it is; the URI, open, close, the table of the plugin
+ *   statements.c   the SQL
+ *   session.c      connecting, asking, what an error means
+ *   table.c        locks=table: rows
+ *   advisory.c     locks=advisory: a session for each hold
+ *   watch.c        LISTEN
+ *
+ * Functions return CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time. */
+#ifndef CRL_POSTGRESQL_H
+#define CRL_POSTGRESQL_H
+
+#include <corral/plugin.h>
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+  CRL_PG_TABLE_ROOM = 140,
+  CRL_PG_SQL_ROOM = 1600,
+  CRL_PG_NAME_ROOM = CORRAL_LOCK_NOTE + 32, /* of an application_name */
+  CRL_PG_POLL_MOST_MS = 60000
+};
+
+typedef enum crl_pg_statement {
+  CRL_PG_TAKE,
+  CRL_PG_EXTEND,
+  CRL_PG_UNLOCK,
+  CRL_PG_SHOW,
+  CRL_PG_TRY,
+  CRL_PG_TRY_SHARED,
+  CRL_PG_TOUCH,
+  CRL_PG_DOWNGRADE,
+  CRL_PG_END,
+  CRL_PG_END_SHARED,
+  CRL_PG_HOLDERS,
+  CRL_PG_LISTENS,
+  CRL_PG_STATEMENTS
+} crl_pg_statement;
+
+/* The parameters, the same for every statement: $1 name, $2 token, $3 and $4 numbers, $5 text. */
+typedef struct crl_pg_question {
+  const void *name, *token;
+  size_t name_len;
+  int64_t first, second;
+  const char *text; /* NULL is "" */
+} crl_pg_question;
+
+/* A connection. Of an advisory hold it also has what is known of that. */
+typedef struct crl_pg_session {
+  PGconn *conn;
+  unsigned prepared; /* a bit for each statement */
+  int plain;         /* the server, or who is in between, doesn't keep prepared statements */
+  int pending;       /* a reply is still to come */
+  int sent;          /* of the last ask: the statement itself was sent */
+  struct crl_pg_session *next;
+  uint8_t token[CORRAL_TOKEN];
+  int pid;              /* of its backend */
+  int lent;             /* to the one thread that talks to it */
+  int ends;             /* an unlock was wanted, and its reply didn't come */
+  int shared;
+  int64_t lock;         /* the server's number of the lock */
+  uint64_t fence;
+  int64_t since, until; /* host->now_ms time */
+  char note[CORRAL_LOCK_NOTE + 1];
+} crl_pg_session;
+
+typedef struct crl_pg_store {
+  const corral_host *host;
+  int advisory, create, notify;
+  int64_t max_holds;
+  char name[160], server[256], port[8], table[CRL_PG_TABLE_ROOM];
+  char *user, *password, *database, *sslmode, *sslrootcert; /* NULL: libpq's default */
+  char sql[CRL_PG_STATEMENTS][CRL_PG_SQL_ROOM];
+  char prepared[CRL_PG_STATEMENTS][24]; /* their names: a hash of the text, for PgBouncer shows sessions to others who prepared theirs */
+  atomic_int watches;
+  pthread_mutex_t mutex; /* of what follows; not held over I/O */
+  pthread_cond_t given_back;
+  crl_pg_session *holds, *idle;
+  int64_t hold_count; /* and those that are being taken */
+  int idle_count;
+} crl_pg_store;
+
+typedef struct crl_pg_handle {
+  crl_pg_store *store;
+  crl_pg_session *session; /* NULL: it became a hold's */
+} crl_pg_handle;
+
+/* statements.c. A statement, with the table's name in it: 0 when that finds no room. */
+int crl_pg_statement_text(crl_pg_statement what, const char *table, char *room, size_t size);
+void crl_pg_create_text(const char *table, char *room, size_t size);
+
+/* session.c */
+int crl_pg_failed(const crl_pg_store *s, int status, corral_error *error, const char *text);
+int crl_pg_open_session(crl_pg_store *s, int64_t deadline, crl_pg_session **ret, corral_error *error);
+/* NULL is allowed. */
+void crl_pg_hang_up(crl_pg_session *c);
+/* It can't be asked any more, or a reply is still to come. */
+int crl_pg_is_broken(const crl_pg_session *c);
+/* Reads what came unasked, which is how a session learns that the server ended it: 0. */
+int crl_pg_is_alive(const crl_pg_session *c);
+int crl_pg_await(const crl_pg_store *s, const crl_pg_session *c, short want, int64_t deadline);
+/* The one result of what was sent; of several the first. NULL: the deadline passed, and it is still to come. */
+PGresult *crl_pg_receive(const crl_pg_store *s, crl_pg_session *c, int64_t deadline);
+/* Asks and waits for the reply, which is to be cleared when the status is CORRAL_OK. CORRAL_EUNKNOWN: sent, and no reply. A statement that the
+ * server gave up for others' sake (serializable transactions) is sent again. */
+int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, const crl_pg_question *q, int64_t deadline, PGresult **ret,
+               corral_error *error);
+/* A boolean or bigint; 0 for NULL. */
+int64_t crl_pg_number_at(const PGresult *r, int column, int row);
+
+/* table.c */
+int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline);
+/* The note as text that this server takes: what it doesn't is '?'. */
+const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op, char room[CORRAL_LOCK_NOTE + 1]);
+/* What NOTIFY tells: "" for nothing. */
+const char *crl_pg_hash_text(const crl_pg_store *s, const corral_op *op, char room[24]);
+/* Hands out a record of these holds. */
+int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds, size_t count, int64_t now);
+
+/* advisory.c */
+int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline);
+void crl_pg_end_sessions(crl_pg_store *s);
+
+/* watch.c: see plugin.h */
+int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
+int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+void crl_pg_unwatch(void *watch);
+
+#endif

@@ -1,0 +1,85 @@
+/* watch.c: a connection of its own on which the server tells of locks that were unlocked: LISTEN corral_lock, the payload a name's hash.
+ *
+ * Silent for QUIET_MS, it is asked whether it listens, and has ANSWER_MS to say so: it is dead otherwise, or somebody in between gave it to others. */
+#include <poll.h>
+#include <stdlib.h>
+
+#include "postgresql.h"
+
+enum { QUIET_MS = 2000, ANSWER_MS = 2000 };
+
+typedef struct watcher {
+  crl_pg_store *store;
+  crl_pg_session *session;
+  int64_t heard; /* host->now_ms time */
+} watcher;
+
+void crl_pg_unwatch(void *watch) {
+  watcher *w = watch;
+  atomic_fetch_sub(&w->store->watches, 1);
+  crl_pg_hang_up(w->session);
+  free(w);
+}
+
+int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+  crl_pg_store *s = store;
+  (void)server;
+  if (!s->notify) return crl_pg_failed(s, CORRAL_EUNSUPPORTED, error, "notify=no: nobody is told of unlocks");
+  watcher *w = calloc(1, sizeof *w);
+  if (w == NULL) return crl_pg_failed(s, CORRAL_ENOMEM, error, "no memory for a watch");
+  w->store = s;
+  atomic_fetch_add(&s->watches, 1);
+  int status = crl_pg_open_session(s, deadline, &w->session, error);
+  if (status == CORRAL_OK) {
+    PGresult *r = PQsendQuery(w->session->conn, "LISTEN corral_lock") ? crl_pg_receive(s, w->session, deadline) : NULL;
+    if (PQresultStatus(r) != PGRES_COMMAND_OK) status = crl_pg_failed(s, CORRAL_EUNAVAILABLE, error, "no answer to LISTEN");
+    PQclear(r);
+  }
+  w->heard = s->host->now_ms();
+  if (status == CORRAL_OK) *ret_watch = w;
+  else crl_pg_unwatch(w);
+  return status;
+}
+
+/* All that has come. A payload that is no number is somebody else's: any lock may be meant. */
+static int tell_all(watcher *w, void (*told)(void *arg, uint64_t hash), void *arg) {
+  int count = 0;
+  for (PGnotify *n; (n = PQnotifies(w->session->conn)) != NULL; count++) {
+    char *end;
+    unsigned long long hash = strtoull(n->extra, &end, 10);
+    told(arg, *end == '\0' ? hash : 0);
+    PQfreemem(n);
+  }
+  return count;
+}
+
+static int check(watcher *w, corral_error *error) {
+  PGresult *r;
+  int status = crl_pg_ask(w->store, w->session, CRL_PG_LISTENS, &(crl_pg_question){0}, w->store->host->now_ms() + ANSWER_MS, &r, error);
+  if (status != CORRAL_OK) return status;
+  if (PQntuples(r) == 0) status = crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error, "the watch doesn't listen any more: is there a PgBouncer in between?");
+  PQclear(r);
+  w->heard = w->store->host->now_ms();
+  return status;
+}
+
+int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
+  watcher *w = watch;
+  const corral_host *host = w->store->host;
+  for (;;) {
+    if (!crl_pg_is_alive(w->session)) return crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error, "the watch's connection was ended");
+    if (tell_all(w, told, arg) > 0) {
+      w->heard = host->now_ms();
+      return CORRAL_OK;
+    }
+    int64_t now = host->now_ms(), due = w->heard + QUIET_MS, turn = until < due ? until : due;
+    if (now >= until) return CORRAL_OK;
+    if (now >= due) {
+      int status = check(w, error);
+      if (status != CORRAL_OK) return status;
+      continue;
+    }
+    struct pollfd fds[2] = {{.fd = PQsocket(w->session->conn), .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+    if (poll(fds, 2, (int)(turn - now)) > 0 && fds[1].revents != 0) return CORRAL_OK;
+  }
+}
