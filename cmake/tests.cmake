@@ -6,7 +6,7 @@ find_package(Cmocka REQUIRED)
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound answers near many)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm leader sick
-    cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
+    cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags zookeeper)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -32,7 +32,7 @@ add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
 # corral_test(NAME LABEL SOURCE...)
 function(corral_test name label)
   add_executable(test_${name} ${ARGN})
-  target_link_libraries(test_${name} PRIVATE corral_testable Cmocka::Cmocka Threads::Threads m)
+  target_link_libraries(test_${name} PRIVATE corral_testable Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${name}})
   target_include_directories(test_${name} PRIVATE src plugins tests)
   target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN)
   target_link_options(test_${name} PRIVATE ${CORRAL_TESTS_LINK_${name}})

@@ -2,7 +2,7 @@
  *
  * What this process has in queues is kept in the session's list of places, entered before a node is made: so a node whose making got no reply, and one
  * that couldn't be removed, are removed by the session's thread. Where a place isn't in the list, its node isn't this session's. */
-#include "zookeeper.h"
+#include "zk.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* node.c: names, paths and data of a queue's nodes. Pure. */
-#include "zookeeper.h"
+#include "zk.h"
 
 #include <ctype.h>
 #include <stdio.h>

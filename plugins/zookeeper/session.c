@@ -1,5 +1,5 @@
 /* session.c: one session with the servers: its thread, its requests and its events. */
-#include "zookeeper.h"
+#include "zk.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -28,7 +28,7 @@
  *
  * LOCK_SHOW has no server's clock to ask: its store time is this host's wall clock, its times are those of the servers' writes.
  * Not across a fork: the library's threads stay behind. Resolving a host's name knows no limit, so it is done by a thread; only close waits for that. */
-#include "zookeeper.h"
+#include "zk.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,14 +1,14 @@
-/* zookeeper.h: what the files of the ZooKeeper plugin share.
+/* zk.h: what the files of the ZooKeeper plugin share.
  *
  *   zookeeper.c  the table, the URI, the watch       session.c  a session: its thread, requests and events
  *   lock.c       the verbs: places in queues         node.c     names, paths and data of nodes. Pure */
-#ifndef CRL_ZOOKEEPER_H
-#define CRL_ZOOKEEPER_H
+#ifndef CRL_ZK_H
+#define CRL_ZK_H
 
 #include <corral/plugin.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <zookeeper/zookeeper.h>
+#include <zookeeper.h>
 
 enum { CRL_ZK_CHROOT = 200, CRL_ZK_PATH = 640, CRL_ZK_NODE = 52, CRL_ZK_TEXT = 192 };
 enum { CRL_ZK_CONNECTING = 0, CRL_ZK_CONNECTED, CRL_ZK_EXPIRED, CRL_ZK_REFUSED, CRL_ZK_UNRESOLVED };
