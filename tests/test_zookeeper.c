@@ -33,7 +33,7 @@ static kit begin(void) { return opened(uri_of(zookeeper_server_port(server), "?s
 
 static int setup(void **state) {
   (void)state;
-  return zookeeper_server_start(&server) ? 0 : -1;
+  return zookeeper_server_start(&server, NULL) ? 0 : -1;
 }
 
 static int teardown(void **state) {
@@ -47,13 +47,15 @@ static int teardown(void **state) {
 static void ignore(zhandle_t *zh, int type, int state, const char *path, void *arg) { (void)zh, (void)type, (void)state, (void)path, (void)arg; }
 static void silent(const char *message) { (void)message; }
 
-static zhandle_t *outsider(void) {
+static zhandle_t *outsider_of(int port) {
   char at[40];
-  snprintf(at, sizeof at, "127.0.0.1:%d", zookeeper_server_port(server));
+  snprintf(at, sizeof at, "127.0.0.1:%d", port);
   zhandle_t *zh = zookeeper_init2(at, ignore, 4000, NULL, NULL, ZOO_NO_LOG_CLIENTENV, silent);
   assert_non_null(zh);
   return zh;
 }
+
+static zhandle_t *outsider(void) { return outsider_of(zookeeper_server_port(server)); }
 
 static void dropped(int rc, const char *path, const void *data) { (void)rc, (void)path, (void)data; }
 
@@ -272,6 +274,9 @@ static void a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(void **
   assert_int_equal(waits(&b, "down", 2, CORRAL_OP_SHARED), CORRAL_EBUSY);
   assert_int_equal(waits(&a, "down", 3, 0), CORRAL_EBUSY);
   assert_int_equal(waits(&c, "down", 4, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(extends(&a, "down", 1), CORRAL_OK);
+  assert_int_equal(waits(&c, "down", 4, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(listen_until(reader, -1, b.host->now_ms() + 50), 0);
   corral_op down = ask(&a, CORRAL_VERB_LOCK_EXTEND, "down", 1, CORRAL_OP_SHARED, 0);
   assert_int_equal(down.status, CORRAL_OK);
   assert_int_equal(down.seen, op.seen);
@@ -352,6 +357,29 @@ static void fencing_tokens_grow_also_when_the_queue_is_made_anew(void **state) {
   zookeeper_close(zh);
   closed(&k[0]);
   closed(&k[1]);
+}
+
+static void empty_queues_are_removed_by_the_server_whenever_it_likes(void **state) {
+  (void)state;
+  zookeeper_server *tidy;
+  if (!zookeeper_server_start(&tidy, "-Dznode.container.checkIntervalMs=20")) skip();
+  kit k = opened(uri_of(zookeeper_server_port(tidy), ""));
+  zhandle_t *zh = outsider_of(zookeeper_server_port(tidy));
+  uint64_t fence = 0;
+  int64_t until = k.host->now_ms() + 1000;
+  unsigned i = 0;
+  for (; k.host->now_ms() < until; i++) {
+    corral_op op = ask(&k, CORRAL_VERB_LOCK, "empty", i, 0, 0);
+    assert_int_equal(op.status, CORRAL_OK);
+    if (op.seen <= fence) fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen, (unsigned long long)fence);
+    fence = op.seen;
+    assert_int_equal(unlocks(&k, "empty", i), CORRAL_OK);
+  }
+  print_message("%u times locked and unlocked in 1 s\n", i);
+  come_to(zh, "/corral-locks", 0);
+  zookeeper_close(zh);
+  closed(&k);
+  zookeeper_server_stop(tidy);
 }
 
 static void a_hold_whose_node_somebody_removed_is_lost(void **state) {
@@ -653,7 +681,7 @@ static void an_unlock_that_could_not_be_sent_is_made_up_for(void **state) {
   corral_op op = ask_within(&k, CORRAL_VERB_UNLOCK, "late", 1, 0, LEASE_MS, 0, 200);
   assert_int_equal(op.status, CORRAL_EUNKNOWN);
   assert_in_range(k.host->now_ms() - from, 190, 190 + SLACK_MS);
-  atomic_store(&p->mode, PASSES);
+  atomic_store(&p->mode, CUTS);
   come_to(zh, "/corral-locks/late", 0);
   zookeeper_close(zh);
   closed(&k);
@@ -858,6 +886,7 @@ int main(void) {
       cmocka_unit_test(a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer),
       cmocka_unit_test(a_queue_has_an_end_and_foreign_nodes_are_no_part_of_it),
       cmocka_unit_test(fencing_tokens_grow_also_when_the_queue_is_made_anew),
+      cmocka_unit_test(empty_queues_are_removed_by_the_server_whenever_it_likes),
       cmocka_unit_test(a_hold_whose_node_somebody_removed_is_lost),
       cmocka_unit_test(a_killed_holder_is_followed_within_its_session),
       cmocka_unit_test(a_stopped_holder_is_followed_and_learns_that_it_lost),

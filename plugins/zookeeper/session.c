@@ -148,10 +148,9 @@ static void on_session(zk_session *s, zhandle_t *zh, int state) {
                : state == ZOO_EXPIRED_SESSION_STATE   ? CRL_ZK_EXPIRED
                : state == ZOO_AUTH_FAILED_STATE       ? CRL_ZK_REFUSED
                                                       : CRL_ZK_CONNECTING;
-  int ended = s->state >= CRL_ZK_EXPIRED;
+  if (s->state >= CRL_ZK_EXPIRED) crl_zk_tell(s->store, 0);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->mutex);
-  if (ended) crl_zk_tell(s->store, 0);
 }
 
 static void on_event(zhandle_t *zh, int type, int state, const char *path, void *arg) {
@@ -186,6 +185,9 @@ static int await(zk_request *r, int issued, int64_t deadline, zk_reply *ret) {
   *ret = r->reply;
   r->reply.children = NULL;
   free_request(r);
+  /* A request can learn of it before the event comes. */
+  if (ret->rc == ZSESSIONEXPIRED || ret->rc == ZINVALIDSTATE)
+    on_session(s, s->zh, zoo_state(s->zh) == ZOO_AUTH_FAILED_STATE ? ZOO_AUTH_FAILED_STATE : ZOO_EXPIRED_SESSION_STATE);
   return ret->rc;
 }
 

@@ -65,7 +65,7 @@ static inline int64_t gets_within(const kit *k, const char *key, unsigned holder
 
 /* ---- a proxy: one connection at a time -------------------------------------------------------------------- */
 
-enum { PASSES = 0, LOSES_A_REPLY, HOLDS_ALL };
+enum { PASSES = 0, LOSES_A_REPLY, HOLDS_ALL, CUTS }; /* CUTS: what was held is lost with the connection, then PASSES */
 
 typedef struct proxy {
   int listener, client, server, port, server_port, stop[2];
@@ -98,17 +98,22 @@ static inline void proxy_carry(proxy *p, int from, int to) {
   if (n <= 0 || send(to, bytes, (size_t)n, MSG_NOSIGNAL) != n) {
     proxy_hang_up(p);
   } else if (found) {
-    (void)!recv(p->server, bytes, sizeof bytes, 0);
-    proxy_hang_up(p);
+    do n = recv(p->server, bytes, sizeof bytes, 0);
+    while (n > 0 && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) == NULL); /* the reply names the node too */
     atomic_store(&p->mode, PASSES);
     atomic_fetch_add(&p->lost, 1);
+    proxy_hang_up(p);
   }
 }
 
 static inline void *proxy_run(void *arg) {
   proxy *p = arg;
   for (;;) {
-    int holds = atomic_load(&p->mode) == HOLDS_ALL;
+    int mode = atomic_load(&p->mode), holds = mode == HOLDS_ALL;
+    if (mode == CUTS) {
+      proxy_hang_up(p);
+      atomic_store(&p->mode, PASSES);
+    }
     struct pollfd fds[] = {{.fd = p->stop[0], .events = POLLIN}, {.fd = holds ? -1 : p->listener, .events = POLLIN},
                            {.fd = holds ? -1 : p->client, .events = POLLIN}, {.fd = holds ? -1 : p->server, .events = POLLIN}};
     poll(fds, 4, 5);

@@ -24,6 +24,7 @@ enum { TRIES = 3000, STEP_MS = 10, ROOM = 1 << 16 };
 struct zookeeper_server {
   pid_t pid;
   int port;
+  const char *option;
   char folder[64], config[96];
   char text[ROOM];
 };
@@ -76,12 +77,12 @@ static void write_config(zookeeper_server *server) {
 
 /* zookeeper.jar names its libraries itself; what writes its log is chosen here: nothing. */
 static void launch(zookeeper_server *server) {
-  static const char *const start[] = {"java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no",
-                                      "-Dznode.container.checkIntervalMs=60000"};
+  static const char *const start[] = {"java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"};
   const char *args[16];
   int count = 0;
   pid_t parent = getpid();
   for (size_t i = 0; i < sizeof start / sizeof *start; i++) args[count++] = start[i];
+  if (server->option != NULL) args[count++] = server->option;
   args[count++] = "-cp";
   args[count++] = JARS "zookeeper.jar:" JARS "slf4j-nop.jar";
   args[count++] = "org.apache.zookeeper.server.ZooKeeperServerMain";
@@ -124,7 +125,7 @@ static void wait_until_up(zookeeper_server *server) {
   die("ZooKeeper doesn't answer");
 }
 
-int zookeeper_server_start(zookeeper_server **ret) {
+int zookeeper_server_start(zookeeper_server **ret, const char *option) {
   if (!is_installed()) {
     fprintf(stderr, "SKIPPED: there is no java in PATH, or no " JARS "zookeeper.jar (apt-get install zookeeper)\n");
     return 0;
@@ -134,6 +135,7 @@ int zookeeper_server_start(zookeeper_server **ret) {
   snprintf(server->folder, sizeof server->folder, "/tmp/corral-zookeeper-XXXXXX");
   if (mkdtemp(server->folder) == NULL) die("mkdtemp");
   snprintf(server->config, sizeof server->config, "%s/zoo.cfg", server->folder);
+  server->option = option;
   server->port = free_port();
   write_config(server);
   launch(server);
