@@ -59,7 +59,7 @@ static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error 
 static size_t host_len(const char *text, size_t len) {
   const char *stop = memchr(text, text[0] == '[' ? ']' : ':', len);
   size_t used = stop == NULL ? len : (size_t)(stop - text);
-  if (text[0] == '[') used = stop == NULL ? 0 : used + 1;
+  if (text[0] == '[') used = stop == NULL || used < 3 ? 0 : used + 1;
   for (size_t i = 0; i < used; i++)
     if (!isalnum((unsigned char)text[i]) && strchr("-._:[]", text[i]) == NULL) return 0;
   return used <= HOST_MOST ? used : 0;
@@ -75,7 +75,8 @@ static int add_server(char *to, size_t room, const char *text, size_t len) {
     port = strtol(text + used + 1, &end, 10);
     if (text[used] != ':' || !isdigit((unsigned char)text[used + 1]) || end != text + len || port < 1 || port > 65535) return 0;
   }
-  return snprintf(to + at, room - at, "%s%.*s:%ld", at > 0 ? "," : "", (int)used, text, port) < (int)(room - at);
+  int bracketed = text[0] == '['; /* the library takes what is behind the last colon for the port, and knows no brackets */
+  return snprintf(to + at, room - at, "%s%.*s:%ld", at > 0 ? "," : "", (int)used - 2 * bracketed, text + bracketed, port) < (int)(room - at);
 }
 
 static int read_hosts(zk_store *st, const corral_uri *uri, corral_error *error) {
