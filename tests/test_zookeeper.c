@@ -1,0 +1,913 @@
+/* test_zookeeper.c: the ZooKeeper plugin, through its table, on a real server. */
+#define THREADED /* the library's calls that wait */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "../plugins/zookeeper/zk.h"
+#include "lock_record.h"
+#include "support/zookeeper_kit.h"
+#include "support/zookeeper_server.h"
+
+enum { LONG_MS = 4000, SESSION_MS = 1000, TICK_MS = 100, SLACK_MS = 1500 };
+
+static zookeeper_server *server;
+static kit forgetful; /* left a place in a queue in one test, for a later one */
+
+static const char *uri_of(int port, const char *rest) {
+  static char uri[200];
+  snprintf(uri, sizeof uri, "zookeeper://127.0.0.1:%d%s", port, rest);
+  return uri;
+}
+
+static kit begin(void) { return opened(uri_of(zookeeper_server_port(server), "?session=4s")); }
+
+static int setup(void **state) {
+  (void)state;
+  return zookeeper_server_start(&server, NULL) ? 0 : -1;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  zookeeper_server_stop(server);
+  return 0;
+}
+
+/* ---- the server, as somebody else sees it ----------------------------------------------------------------- */
+
+static void ignore(zhandle_t *zh, int type, int state, const char *path, void *arg) { (void)zh, (void)type, (void)state, (void)path, (void)arg; }
+static void silent(const char *message) { (void)message; }
+
+static zhandle_t *outsider_of(int port) {
+  char at[40];
+  snprintf(at, sizeof at, "127.0.0.1:%d", port);
+  zhandle_t *zh = zookeeper_init2(at, ignore, 4000, NULL, NULL, ZOO_NO_LOG_CLIENTENV, silent);
+  assert_non_null(zh);
+  return zh;
+}
+
+static zhandle_t *outsider(void) { return outsider_of(zookeeper_server_port(server)); }
+
+static void dropped(int rc, const char *path, const void *data) { (void)rc, (void)path, (void)data; }
+
+static int nodes_in(zhandle_t *zh, const char *dir) {
+  struct String_vector names = {0};
+  int rc = zoo_get_children(zh, dir, 0, &names), count = names.count;
+  if (rc == ZNONODE) return 0;
+  assert_int_equal(rc, ZOK);
+  deallocate_String_vector(&names);
+  return count;
+}
+
+static void come_to(zhandle_t *zh, const char *dir, int count) {
+  int64_t until = crl_env_now_ms() + PATIENT_MS;
+  while (nodes_in(zh, dir) != count) {
+    if (crl_env_now_ms() > until) fail_msg("%s has %d nodes, not %d", dir, nodes_in(zh, dir), count);
+    nap_ms(10);
+  }
+}
+
+/* ---- each verb -------------------------------------------------------------------------------------------- */
+
+static void a_lock_is_taken_shown_extended_and_released_by_its_token_alone(void **state) {
+  (void)state;
+  kit k = begin();
+  corral_hold hold;
+  int64_t wall = 0;
+  assert_int_equal(shown(&k, "verbs", NULL, NULL), 0);
+  corral_op op = ask(&k, CORRAL_VERB_LOCK, "verbs", 1, 0, 0);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_in_range(op.until_ms, LONG_MS / 2, LONG_MS); /* not LEASE_MS: the server grants no more */
+  assert_true(op.seen > 0);
+  assert_int_equal(shown(&k, "verbs", &hold, &wall), 1);
+  assert_memory_equal(hold.token, token(1), CORRAL_TOKEN);
+  assert_memory_equal(hold.note, "who\0", 4);
+  assert_int_equal(hold.mode, CORRAL_LOCK_EXCLUSIVE);
+  assert_int_equal(hold.fence, op.seen);
+  assert_in_range(wall - hold.since + 1000, 0, 5000);
+  assert_in_range(hold.until - wall, LEASE_MS - 5000, LEASE_MS);
+  assert_int_equal(tries(&k, "verbs", 2, 0), CORRAL_EBUSY);
+  assert_int_equal(tries(&k, "verbs", 2, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  corral_op other = ask(&k, CORRAL_VERB_LOCK_EXTEND, "verbs", 2, 0, 0);
+  assert_int_equal(other.status, CORRAL_ELOST);
+  assert_int_equal(other.until_ms, -1);
+  other = ask(&k, CORRAL_VERB_UNLOCK, "verbs", 2, 0, 0);
+  assert_int_equal(other.status, CORRAL_ELOST);
+  assert_int_equal(other.until_ms, -1);
+  other = ask(&k, CORRAL_VERB_LOCK_EXTEND, "verbs", 1, 0, 0);
+  assert_int_equal(other.status, CORRAL_OK);
+  assert_int_equal(other.seen, op.seen);
+  other = ask(&k, CORRAL_VERB_LOCK, "verbs", 1, 0, 0);
+  assert_int_equal(other.status, CORRAL_OK);
+  assert_int_equal(other.seen, op.seen);
+  assert_int_equal(unlocks(&k, "verbs", 1), CORRAL_OK);
+  other = ask(&k, CORRAL_VERB_UNLOCK, "verbs", 1, 0, 0);
+  assert_int_equal(other.status, CORRAL_ELOST);
+  assert_int_equal(other.until_ms, 0);
+  assert_int_equal(extends(&k, "verbs", 1), CORRAL_ELOST);
+  assert_int_equal(shown(&k, "verbs", NULL, NULL), 0);
+  closed(&k);
+}
+
+static void what_is_no_lock_is_refused(void **state) {
+  (void)state;
+  kit k = begin();
+  corral_error error = {0};
+  for (uint32_t what = CORRAL_VERB_GET; what < CORRAL_VERB_LOCK; what++) {
+    corral_op op = op_of((corral_verb)what, "k", 1);
+    op.error = &error;
+    assert_int_equal(run(&k, &op), CORRAL_EUNSUPPORTED);
+    assert_non_null(strstr(error.text, "locks only"));
+  }
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "fence", 1);
+  assert_int_equal(tries(&k, "fence", 1, 0), CORRAL_OK);
+  op.seen = UINT64_MAX;
+  assert_int_equal(run(&k, &op), CORRAL_EUNSUPPORTED);
+  closed(&k);
+}
+
+static void a_hold_is_over_when_its_life_has_passed_without_an_extension(void **state) {
+  (void)state;
+  kit a = begin(), b = begin();
+  int64_t from = a.host->now_ms();
+  corral_op op = ask_within(&a, CORRAL_VERB_LOCK, "life", 1, 0, 300, 0, PATIENT_MS);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_in_range(op.until_ms, 250, 300);
+  while (a.host->now_ms() < from + 200) nap_ms(10);
+  assert_int_equal(ask_within(&a, CORRAL_VERB_LOCK_EXTEND, "life", 1, 0, 500, 0, PATIENT_MS).status, CORRAL_OK);
+  from = a.host->now_ms();
+  gets_within(&b, "life", 2, 500 + SLACK_MS);
+  assert_true(b.host->now_ms() - from >= 450);
+  assert_int_equal(extends(&a, "life", 1), CORRAL_ELOST);
+  op = ask(&a, CORRAL_VERB_UNLOCK, "life", 1, 0, 0);
+  assert_int_equal(op.status, CORRAL_ELOST);
+  assert_int_equal(op.until_ms, -1);
+  closed(&a);
+  closed(&b);
+}
+
+static void names_are_bytes(void **state) {
+  (void)state;
+  static char big[60000];
+  kit k = begin();
+  const struct {
+    const void *name;
+    size_t len;
+  } names[] = {{"a/b", 3}, {"a", 1}, {".", 1}, {"..", 2}, {"%2E", 3}, {"\0", 1}, {"\0\0", 2}, {"\xff\xc3\x28", 3}, {big, sizeof big}, {big, sizeof big - 1}, {"%h", 2}};
+  memset(big, '/', sizeof big);
+  for (int pass = 0; pass < 2; pass++)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+      corral_op op = op_of(CORRAL_VERB_LOCK, "", 1 + (unsigned)pass);
+      op.key = names[i].name;
+      op.key_len = names[i].len;
+      op.ttl_ms = 0;
+      if (run(&k, &op) != (pass == 0 ? CORRAL_OK : CORRAL_EBUSY)) fail_msg("name %zu: %s", i, corral_status_name(op.status));
+    }
+  closed(&k);
+}
+
+/* ---- queues ----------------------------------------------------------------------------------------------- */
+
+static void five_waiters_come_in_order_and_a_release_wakes_the_next_alone(void **state) {
+  (void)state;
+  enum { ALL = 6 };
+  kit k[ALL];
+  ear *ears[ALL];
+  for (unsigned i = 0; i < ALL; i++) {
+    k[i] = begin();
+    ears[i] = ear_open(&k[i]);
+    assert_int_equal(waits(&k[i], "five", 10 + i, 0), i == 0 ? CORRAL_OK : CORRAL_EBUSY);
+  }
+  for (int round = 0; round < 3; round++) assert_int_equal(extends(&k[0], "five", 10), CORRAL_OK);
+  assert_int_equal(shown(&k[0], "five", NULL, NULL), 1);
+  uint64_t fence = 0;
+  for (unsigned i = 0; i + 1 < ALL; i++) {
+    for (unsigned j = i + 1; j < ALL; j++) assert_int_equal(waits(&k[j], "five", 10 + j, 0), CORRAL_EBUSY);
+    assert_int_equal(unlocks(&k[i], "five", 10 + i), CORRAL_OK);
+    is_told(ears[i + 1], "five");
+    corral_op op = ask(&k[i + 1], CORRAL_VERB_LOCK, "five", 11 + i, 0, WISH_MS);
+    assert_int_equal(op.status, CORRAL_OK);
+    assert_true(op.seen > fence);
+    fence = op.seen;
+  }
+  for (unsigned i = 0; i < ALL; i++) {
+    catch_up(ears[i]);
+    assert_int_equal(ears[i]->count, i == 0 ? 0 : 1);
+    ear_close(ears[i]);
+    closed(&k[i]);
+  }
+}
+
+static void a_waiter_that_leaves_lets_the_one_behind_it_move_up(void **state) {
+  (void)state;
+  kit a = begin(), b = begin(), c = begin();
+  ear *e = ear_open(&c);
+  assert_int_equal(waits(&a, "leave", 1, 0), CORRAL_OK);
+  assert_int_equal(waits(&b, "leave", 2, 0), CORRAL_EBUSY);
+  assert_int_equal(waits(&c, "leave", 3, 0), CORRAL_EBUSY);
+  assert_int_equal(unlocks(&b, "leave", 2), CORRAL_OK);
+  is_told(e, "leave");
+  e->count = 0;
+  assert_int_equal(waits(&c, "leave", 3, 0), CORRAL_EBUSY);
+  assert_int_equal(unlocks(&a, "leave", 1), CORRAL_OK);
+  is_told(e, "leave");
+  assert_int_equal(waits(&c, "leave", 3, 0), CORRAL_OK);
+  ear_close(e);
+  closed(&a);
+  closed(&b);
+  closed(&c);
+}
+
+static void a_try_leaves_nothing_behind(void **state) {
+  (void)state;
+  kit a = begin(), b = begin();
+  zhandle_t *zh = outsider();
+  assert_int_equal(tries(&a, "try", 1, 0), CORRAL_OK);
+  for (unsigned i = 0; i < 20; i++) assert_int_equal(tries(&b, "try", 2 + i, i % 2 == 0 ? 0 : CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(nodes_in(zh, "/corral-locks/try"), 1);
+  zookeeper_close(zh);
+  closed(&a);
+  closed(&b);
+}
+
+static void readers_share_and_a_writer_keeps_its_place_among_them(void **state) {
+  (void)state;
+  kit k = begin();
+  ear *e = ear_open(&k);
+  for (unsigned i = 1; i <= 3; i++) assert_int_equal(waits(&k, "rw", i, CORRAL_OP_SHARED), CORRAL_OK);
+  assert_int_equal(shown(&k, "rw", NULL, NULL), 3);
+  assert_int_equal(waits(&k, "rw", 4, 0), CORRAL_EBUSY);
+  assert_int_equal(waits(&k, "rw", 5, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(tries(&k, "rw", 6, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(shown(&k, "rw", NULL, NULL), 3);
+  for (unsigned i = 1; i <= 3; i++) {
+    assert_int_equal(waits(&k, "rw", 4, 0), CORRAL_EBUSY);
+    assert_int_equal(unlocks(&k, "rw", i), CORRAL_OK);
+  }
+  is_told(e, "rw");
+  assert_int_equal(waits(&k, "rw", 5, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(waits(&k, "rw", 4, 0), CORRAL_OK);
+  forget(e);
+  assert_int_equal(unlocks(&k, "rw", 4), CORRAL_OK);
+  is_told(e, "rw");
+  assert_int_equal(waits(&k, "rw", 5, CORRAL_OP_SHARED), CORRAL_OK);
+  ear_close(e);
+  closed(&k);
+}
+
+static void a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(void **state) {
+  (void)state;
+  kit a = begin(), b = begin(), c = begin();
+  ear *writer = ear_open(&a), *reader = ear_open(&b), *late = ear_open(&c);
+  corral_hold hold;
+  corral_op op = ask(&a, CORRAL_VERB_LOCK, "down", 1, 0, WISH_MS);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_int_equal(waits(&b, "down", 2, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(waits(&a, "down", 3, 0), CORRAL_EBUSY);
+  assert_int_equal(waits(&c, "down", 4, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(extends(&a, "down", 1), CORRAL_OK);
+  assert_int_equal(waits(&c, "down", 4, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  assert_int_equal(listen_until(reader, -1, b.host->now_ms() + 50), 0);
+  corral_op down = ask(&a, CORRAL_VERB_LOCK_EXTEND, "down", 1, CORRAL_OP_SHARED, 0);
+  assert_int_equal(down.status, CORRAL_OK);
+  assert_int_equal(down.seen, op.seen);
+  is_told(reader, "down");
+  assert_int_equal(waits(&b, "down", 2, CORRAL_OP_SHARED), CORRAL_OK);
+  assert_int_equal(extends(&a, "down", 1), CORRAL_OK);
+  assert_int_equal(shown(&b, "down", &hold, NULL), 2);
+  assert_int_equal(hold.mode, CORRAL_LOCK_SHARED);
+  assert_int_equal(waits(&a, "down", 3, 0), CORRAL_EBUSY);
+  assert_int_equal(waits(&c, "down", 4, CORRAL_OP_SHARED), CORRAL_EBUSY);
+  catch_up(writer);
+  catch_up(late);
+  assert_int_equal(writer->count + late->count, 0);
+  assert_int_equal(unlocks(&a, "down", 3), CORRAL_OK);
+  is_told(late, "down");
+  assert_int_equal(waits(&c, "down", 4, CORRAL_OP_SHARED), CORRAL_OK);
+  assert_int_equal(tries(&c, "down", 5, CORRAL_OP_SHARED), CORRAL_OK);
+  assert_int_equal(tries(&c, "down", 6, 0), CORRAL_EBUSY);
+  ear_close(writer);
+  ear_close(reader);
+  ear_close(late);
+  closed(&a);
+  closed(&b);
+  closed(&c);
+}
+
+static void a_queue_has_an_end_and_foreign_nodes_are_no_part_of_it(void **state) {
+  (void)state;
+  kit k = begin();
+  zhandle_t *zh = outsider();
+  assert_int_equal(tries(&k, "full", 1, CORRAL_OP_SHARED), CORRAL_OK);
+  assert_int_equal(zoo_create(zh, "/corral-locks/full/a-foreign-node", "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0), ZOK);
+  for (int i = 1; i < CORRAL_LOCK_HOLDS; i++) {
+    char path[80];
+    snprintf(path, sizeof path, "/corral-locks/full/s-%032x-", i);
+    int rc = zoo_acreate(zh, path, "s", 1, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, dropped, NULL);
+    if (rc != ZOK) fail_msg("%s: %s", path, zerror(rc));
+  }
+  come_to(zh, "/corral-locks/full", CORRAL_LOCK_HOLDS + 1);
+  assert_int_equal(waits(&k, "full", 7, CORRAL_OP_SHARED), CORRAL_EREFUSED);
+  assert_int_equal(nodes_in(zh, "/corral-locks/full"), CORRAL_LOCK_HOLDS + 1);
+  assert_int_equal(shown(&k, "full", NULL, NULL), CORRAL_LOCK_HOLDS);
+  zookeeper_close(zh);
+  closed(&k);
+}
+
+static void a_waiter_is_forgotten_here(void **state) {
+  (void)state;
+  forgetful = begin();
+  assert_int_equal(tries(&forgetful, "forgotten", 1, 0), CORRAL_OK);
+  assert_int_equal(ask_within(&forgetful, CORRAL_VERB_LOCK, "forgotten", 2, 0, LEASE_MS, 50, PATIENT_MS).status, CORRAL_EBUSY);
+}
+
+static void a_waiter_that_nobody_asks_for_any_more_loses_its_place(void **state) {
+  (void)state;
+  zhandle_t *zh = outsider();
+  come_to(zh, "/corral-locks/forgotten", 1);
+  assert_int_equal(extends(&forgetful, "forgotten", 1), CORRAL_OK);
+  zookeeper_close(zh);
+  closed(&forgetful);
+}
+
+/* ---- fencing tokens --------------------------------------------------------------------------------------- */
+
+static void fencing_tokens_grow_also_when_the_queue_is_made_anew(void **state) {
+  (void)state;
+  kit k[2] = {begin(), begin()};
+  zhandle_t *zh = outsider();
+  uint64_t fence = 0;
+  for (unsigned i = 0; i < 200; i++) {
+    corral_op op = ask(&k[i % 2], CORRAL_VERB_LOCK, "grow", i, i % 5 == 0 ? CORRAL_OP_SHARED : 0, 0);
+    assert_int_equal(op.status, CORRAL_OK);
+    if (op.seen <= fence) fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen, (unsigned long long)fence);
+    fence = op.seen;
+    assert_int_equal(unlocks(&k[i % 2], "grow", i), CORRAL_OK);
+    if (i % 20 == 19) assert_int_equal(zoo_delete(zh, "/corral-locks/grow", -1), ZOK);
+  }
+  zookeeper_close(zh);
+  closed(&k[0]);
+  closed(&k[1]);
+}
+
+static void empty_queues_are_removed_by_the_server_whenever_it_likes(void **state) {
+  (void)state;
+  zookeeper_server *tidy;
+  if (!zookeeper_server_start(&tidy, "-Dznode.container.checkIntervalMs=20")) skip();
+  kit k = opened(uri_of(zookeeper_server_port(tidy), ""));
+  zhandle_t *zh = outsider_of(zookeeper_server_port(tidy));
+  uint64_t fence = 0;
+  int64_t until = k.host->now_ms() + 1000;
+  unsigned i = 0;
+  for (; k.host->now_ms() < until; i++) {
+    corral_op op = ask(&k, CORRAL_VERB_LOCK, "empty", i, 0, 0);
+    assert_int_equal(op.status, CORRAL_OK);
+    if (op.seen <= fence) fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen, (unsigned long long)fence);
+    fence = op.seen;
+    assert_int_equal(unlocks(&k, "empty", i), CORRAL_OK);
+  }
+  print_message("%u times locked and unlocked in 1 s\n", i);
+  come_to(zh, "/corral-locks", 0);
+  zookeeper_close(zh);
+  closed(&k);
+  zookeeper_server_stop(tidy);
+}
+
+static void a_hold_whose_node_somebody_removed_is_lost(void **state) {
+  (void)state;
+  kit k = begin();
+  zhandle_t *zh = outsider();
+  struct String_vector names = {0};
+  char path[120];
+  assert_int_equal(tries(&k, "removed", 1, 0), CORRAL_OK);
+  assert_int_equal(zoo_get_children(zh, "/corral-locks/removed", 0, &names), ZOK);
+  snprintf(path, sizeof path, "/corral-locks/removed/%s", names.data[0]);
+  deallocate_String_vector(&names);
+  assert_int_equal(zoo_delete(zh, path, -1), ZOK);
+  assert_int_equal(extends(&k, "removed", 1), CORRAL_ELOST);
+  assert_int_equal(tries(&k, "removed", 2, 0), CORRAL_OK);
+  zookeeper_close(zh);
+  closed(&k);
+}
+
+/* ---- processes -------------------------------------------------------------------------------------------- */
+
+/* A process that holds `key`, says so, and then extends it whenever it is told to, with the status as its word. */
+typedef struct other {
+  pid_t pid;
+  int to[2], from[2];
+} other;
+
+static void live(const other *o, const char *key) {
+  char byte;
+  kit k = opened(uri_of(zookeeper_server_port(server), "?session=1s"));
+  int status = tries(&k, key, 77, 0);
+  if (write(o->from[1], &status, sizeof status) != sizeof status) _exit(1);
+  while (read(o->to[0], &byte, 1) == 1) {
+    status = extends(&k, key, 77);
+    if (write(o->from[1], &status, sizeof status) != sizeof status) _exit(1);
+  }
+  _exit(0);
+}
+
+static int word(const other *o) {
+  int status = 1;
+  struct pollfd ready = {.fd = o->from[0], .events = POLLIN};
+  if (poll(&ready, 1, PATIENT_MS) != 1 || read(o->from[0], &status, sizeof status) != sizeof status) fail_msg("the process says nothing");
+  return status;
+}
+
+static other holder_of(const char *key) {
+  other o;
+  pid_t parent = getpid();
+  assert_int_equal(pipe(o.to) | pipe(o.from), 0);
+  o.pid = fork();
+  assert_true(o.pid >= 0);
+  if (o.pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    live(&o, key);
+  }
+  assert_int_equal(word(&o), CORRAL_OK);
+  return o;
+}
+
+static void ended(other *o) {
+  kill(o->pid, SIGKILL);
+  kill(o->pid, SIGCONT);
+  waitpid(o->pid, NULL, 0);
+  for (int i = 0; i < 2; i++) {
+    close(o->to[i]);
+    close(o->from[i]);
+  }
+}
+
+static void a_killed_holder_is_followed_within_its_session(void **state) {
+  (void)state;
+  other o = holder_of("killed");
+  kit k = begin();
+  ear *e = ear_open(&k);
+  assert_int_equal(waits(&k, "killed", 1, 0), CORRAL_EBUSY);
+  int64_t from = k.host->now_ms();
+  kill(o.pid, SIGKILL);
+  is_told(e, "killed");
+  assert_int_equal(waits(&k, "killed", 1, 0), CORRAL_OK);
+  print_message("a killed holder was followed after %lld ms, with a session of %d\n", (long long)(k.host->now_ms() - from), SESSION_MS);
+  assert_true(k.host->now_ms() - from < SESSION_MS + TICK_MS + SLACK_MS);
+  ended(&o);
+  ear_close(e);
+  closed(&k);
+}
+
+static void a_stopped_holder_is_followed_and_learns_that_it_lost(void **state) {
+  (void)state;
+  other o = holder_of("stopped");
+  kit k = begin();
+  assert_int_equal(tries(&k, "stopped", 1, 0), CORRAL_EBUSY);
+  assert_int_equal(write(o.to[1], "", 1), 1);
+  assert_int_equal(word(&o), CORRAL_OK);
+  kill(o.pid, SIGSTOP);
+  gets_within(&k, "stopped", 1, SESSION_MS + TICK_MS + SLACK_MS);
+  kill(o.pid, SIGCONT);
+  int status = CORRAL_EUNKNOWN;
+  while (status == CORRAL_EUNKNOWN || status == CORRAL_EUNAVAILABLE) {
+    assert_int_equal(write(o.to[1], "", 1), 1);
+    status = word(&o);
+  }
+  assert_int_equal(status, CORRAL_ELOST);
+  assert_int_equal(extends(&k, "stopped", 1), CORRAL_OK);
+  ended(&o);
+  closed(&k);
+}
+
+static void a_child_may_end_what_it_inherited(void **state) {
+  (void)state;
+  kit k = begin();
+  int status = 0;
+  assert_int_equal(tries(&k, "child", 1, 0), CORRAL_OK);
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(10);
+    closed(&k);
+    _exit(0);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  assert_int_equal(extends(&k, "child", 1), CORRAL_OK);
+  closed(&k);
+}
+
+enum { RACERS = 4, LAPS = 40 };
+
+typedef struct track {
+  atomic_int inside, readers, laps, wrong;
+  _Atomic uint64_t fence;
+} track;
+
+/* Exclusive laps and shared ones; waits as the core does, by the watch and by a timer. */
+static void race(track *t, unsigned racer) {
+  kit k = begin();
+  ear *e = ear_open(&k);
+  for (unsigned lap = 0; lap < LAPS; lap++) {
+    unsigned holder = 1000 * (racer + 1) + lap;
+    uint32_t flags = lap % 4 == 3 ? CORRAL_OP_SHARED : 0;
+    corral_op op;
+    while ((op = ask(&k, CORRAL_VERB_LOCK, "race", holder, flags, WISH_MS)).status == CORRAL_EBUSY) (void)listen_until(e, -1, k.host->now_ms() + 500);
+    if (op.status != CORRAL_OK) atomic_fetch_add(&t->wrong, 1);
+    if (flags == 0) {
+      if (atomic_fetch_add(&t->inside, 1) != 0 || atomic_load(&t->readers) != 0) atomic_fetch_add(&t->wrong, 1);
+      if (atomic_exchange(&t->fence, op.seen) >= op.seen) atomic_fetch_add(&t->wrong, 1);
+      atomic_fetch_sub(&t->inside, 1);
+    } else {
+      atomic_fetch_add(&t->readers, 1);
+      if (atomic_load(&t->inside) != 0) atomic_fetch_add(&t->wrong, 1);
+      atomic_fetch_sub(&t->readers, 1);
+    }
+    atomic_fetch_add(&t->laps, 1);
+    if (unlocks(&k, "race", holder) != CORRAL_OK) atomic_fetch_add(&t->wrong, 1);
+  }
+  ear_close(e);
+  closed(&k);
+  _exit(0);
+}
+
+static void many_processes_never_hold_a_lock_at_the_same_time(void **state) {
+  (void)state;
+  track *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pid_t pids[RACERS], parent = getpid();
+  int64_t from = crl_env_now_ms();
+  assert_true(t != MAP_FAILED);
+  for (unsigned i = 0; i < RACERS; i++) {
+    pids[i] = fork();
+    if (pids[i] > 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    race(t, i);
+  }
+  for (unsigned i = 0; i < RACERS; i++) {
+    int status = 1;
+    waitpid(pids[i], &status, 0);
+    assert_int_equal(status, 0);
+  }
+  print_message("%d processes: %d laps in %lld ms\n", RACERS, atomic_load(&t->laps), (long long)(crl_env_now_ms() - from));
+  assert_int_equal(atomic_load(&t->wrong), 0);
+  assert_int_equal(atomic_load(&t->laps), RACERS * LAPS);
+  munmap(t, sizeof *t);
+}
+
+/* ---- threads ---------------------------------------------------------------------------------------------- */
+
+typedef struct runner {
+  const kit *k;
+  unsigned number;
+  atomic_int *inside;
+  int wrong;
+} runner;
+
+static void *runs(void *arg) {
+  runner *r = arg;
+  for (unsigned i = 0; i < 15; i++) {
+    unsigned holder = 100 * (r->number + 1) + i;
+    char own[32];
+    numbered(own, "own", r->number);
+    while (waits(r->k, "common", holder, 0) != CORRAL_OK) nap_ms(1);
+    r->wrong += atomic_fetch_add(r->inside, 1) != 0;
+    r->wrong += tries(r->k, own, holder, 0) != CORRAL_OK;
+    r->wrong += extends(r->k, "common", holder) != CORRAL_OK;
+    r->wrong += unlocks(r->k, own, holder) != CORRAL_OK;
+    atomic_fetch_sub(r->inside, 1);
+    r->wrong += unlocks(r->k, "common", holder) != CORRAL_OK;
+  }
+  return NULL;
+}
+
+static void one_session_serves_many_threads(void **state) {
+  (void)state;
+  enum { ALL = 6 };
+  kit k = begin();
+  ear *e = ear_open(&k);
+  pthread_t threads[ALL];
+  runner runners[ALL];
+  atomic_int inside = 0;
+  for (unsigned i = 0; i < ALL; i++) {
+    runners[i] = (runner){.k = &k, .number = i, .inside = &inside};
+    assert_int_equal(pthread_create(&threads[i], NULL, runs, &runners[i]), 0);
+  }
+  for (unsigned i = 0; i < ALL; i++) {
+    pthread_join(threads[i], NULL);
+    assert_int_equal(runners[i].wrong, 0);
+  }
+  ear_close(e);
+  closed(&k);
+}
+
+static void a_watch_ends_when_it_is_stopped_and_rests_while_nothing_happens(void **state) {
+  (void)state;
+  kit k = begin();
+  check_end(&k);
+  closed(&k);
+}
+
+/* ---- connections and servers ------------------------------------------------------------------------------ */
+
+/* Repeats it while the connection is being repaired. */
+static corral_op until_told(const kit *k, corral_verb what, const char *key, unsigned holder) {
+  int64_t until = k->host->now_ms() + PATIENT_MS;
+  corral_op op;
+  do op = ask_within(k, what, key, holder, 0, LEASE_MS, 0, 2000);
+  while ((op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE) && k->host->now_ms() < until);
+  return op;
+}
+
+static corral_op loses_the_reply(proxy *p, const kit *k, const char *key, unsigned holder, int64_t lease_ms) {
+  int lost = atomic_load(&p->lost);
+  snprintf(p->needle, sizeof p->needle, "/x-");
+  atomic_store(&p->mode, LOSES_A_REPLY);
+  corral_op op = ask_within(k, CORRAL_VERB_LOCK, key, holder, 0, lease_ms, 0, 3000);
+  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  assert_int_equal(atomic_load(&p->lost), lost + 1);
+  return op;
+}
+
+static void a_lock_whose_reply_was_lost_is_found_again_or_removed(void **state) {
+  (void)state;
+  proxy *p = proxy_start(zookeeper_server_port(server));
+  kit k = opened(uri_of(p->port, "?session=2s"));
+  zhandle_t *zh = outsider();
+  assert_int_equal(tries(&k, "lost1", 9, 0), CORRAL_OK); /* makes the queue */
+  assert_int_equal(unlocks(&k, "lost1", 9), CORRAL_OK);
+  assert_int_equal(tries(&k, "lost2", 9, 0), CORRAL_OK);
+  assert_int_equal(unlocks(&k, "lost2", 9), CORRAL_OK);
+  assert_int_equal(tries(&k, "lost3", 9, 0), CORRAL_OK);
+  assert_int_equal(unlocks(&k, "lost3", 9), CORRAL_OK);
+  loses_the_reply(p, &k, "lost1", 1, LEASE_MS);
+  assert_int_equal(nodes_in(zh, "/corral-locks/lost1"), 1);
+  corral_op op = until_told(&k, CORRAL_VERB_LOCK, "lost1", 1);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_int_equal(nodes_in(zh, "/corral-locks/lost1"), 1);
+  corral_hold hold;
+  assert_int_equal(shown(&k, "lost1", &hold, NULL), 1);
+  assert_int_equal(hold.fence, op.seen);
+  loses_the_reply(p, &k, "lost2", 2, LEASE_MS);
+  assert_int_equal(nodes_in(zh, "/corral-locks/lost2"), 1);
+  assert_int_equal(until_told(&k, CORRAL_VERB_UNLOCK, "lost2", 2).status, CORRAL_OK);
+  assert_int_equal(nodes_in(zh, "/corral-locks/lost2"), 0);
+  loses_the_reply(p, &k, "lost3", 3, 300); /* nobody asks for it again */
+  assert_int_equal(nodes_in(zh, "/corral-locks/lost3"), 1);
+  come_to(zh, "/corral-locks/lost3", 0);
+  assert_int_equal(until_told(&k, CORRAL_VERB_LOCK_EXTEND, "lost1", 1).status, CORRAL_OK);
+  zookeeper_close(zh);
+  closed(&k);
+  proxy_stop(p);
+}
+
+static void an_unlock_that_could_not_be_sent_is_made_up_for(void **state) {
+  (void)state;
+  proxy *p = proxy_start(zookeeper_server_port(server));
+  kit k = opened(uri_of(p->port, "?session=4s"));
+  zhandle_t *zh = outsider();
+  assert_int_equal(tries(&k, "late", 1, 0), CORRAL_OK);
+  atomic_store(&p->mode, HOLDS_ALL);
+  int64_t from = k.host->now_ms();
+  corral_op op = ask_within(&k, CORRAL_VERB_UNLOCK, "late", 1, 0, LEASE_MS, 0, 200);
+  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  assert_in_range(k.host->now_ms() - from, 190, 190 + SLACK_MS);
+  atomic_store(&p->mode, CUTS);
+  come_to(zh, "/corral-locks/late", 0);
+  zookeeper_close(zh);
+  closed(&k);
+  proxy_stop(p);
+}
+
+static void who_is_cut_off_for_longer_than_its_session_has_lost_its_holds(void **state) {
+  (void)state;
+  proxy *p = proxy_start(zookeeper_server_port(server));
+  kit k = opened(uri_of(p->port, "?session=1s")), other_one = begin();
+  ear *e = ear_open(&k);
+  assert_int_equal(tries(&k, "cut", 1, 0), CORRAL_OK);
+  atomic_store(&p->mode, HOLDS_ALL);
+  gets_within(&other_one, "cut", 2, SESSION_MS + TICK_MS + SLACK_MS);
+  atomic_store(&p->mode, PASSES);
+  corral_op op = until_told(&k, CORRAL_VERB_LOCK_EXTEND, "cut", 1);
+  assert_int_equal(op.status, CORRAL_ELOST);
+  assert_int_equal(op.until_ms, -1);
+  op = op_of(CORRAL_VERB_LOCK, "cut", 3);
+  corral_error error = {0};
+  assert_int_equal(k.plugin->perform(k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(error.text, "session"));
+  catch_up(e);
+  assert_true(any_told(e));
+  k.plugin->disconnect(k.handle);
+  assert_int_equal(k.plugin->connect(k.store, k.host->now_ms() + PATIENT_MS, &k.handle, &error), CORRAL_OK);
+  op = ask(&k, CORRAL_VERB_UNLOCK, "cut", 1, 0, 0);
+  assert_int_equal(op.status, CORRAL_ELOST);
+  assert_int_equal(unlocks(&other_one, "cut", 2), CORRAL_OK);
+  assert_int_equal(tries(&k, "cut", 4, 0), CORRAL_OK);
+  ear_close(e);
+  closed(&k);
+  closed(&other_one);
+  proxy_stop(p);
+}
+
+static void holds_outlive_a_server_that_is_killed_and_restarted(void **state) {
+  (void)state;
+  kit k = opened(uri_of(zookeeper_server_port(server), "?session=4s")), b = opened(uri_of(zookeeper_server_port(server), "?session=4s"));
+  ear *e = ear_open(&b);
+  corral_op op = ask(&k, CORRAL_VERB_LOCK, "restart", 1, 0, 0);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_int_equal(waits(&b, "restart", 2, 0), CORRAL_EBUSY);
+  zookeeper_server_kill(server);
+  corral_op down = ask_within(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1, 0, LEASE_MS, 0, 200);
+  assert_true(down.status == CORRAL_EUNAVAILABLE || down.status == CORRAL_EUNKNOWN);
+  zookeeper_server_restart(server);
+  corral_op after = until_told(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1);
+  assert_int_equal(after.status, CORRAL_OK);
+  assert_int_equal(after.seen, op.seen);
+  assert_int_equal(until_told(&b, CORRAL_VERB_LOCK, "restart", 3).status, CORRAL_EBUSY);
+  assert_int_equal(unlocks(&k, "restart", 1), CORRAL_OK);
+  is_told(e, "restart");
+  op = ask(&b, CORRAL_VERB_LOCK, "restart", 2, 0, WISH_MS);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.seen > after.seen);
+  ear_close(e);
+  closed(&k);
+  closed(&b);
+}
+
+static void a_server_that_hangs_costs_no_more_than_the_deadline(void **state) {
+  (void)state;
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_LOCK_SHOW, CORRAL_VERB_UNLOCK};
+  kit k = opened(uri_of(zookeeper_server_port(server), "?session=4s"));
+  void *handle;
+  corral_error error = {0};
+  assert_int_equal(tries(&k, "hang", 1, 0), CORRAL_OK);
+  zookeeper_server_pause(server);
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+    int64_t from = k.host->now_ms();
+    corral_op op = ask_within(&k, verbs[i], "hang", 1, 0, LEASE_MS, 0, 100);
+    assert_true(op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE);
+    assert_true(k.host->now_ms() - from < 100 + SLACK_MS);
+  }
+  int64_t from = k.host->now_ms();
+  assert_int_equal(k.plugin->connect(k.store, from + 100, &handle, &error), CORRAL_EUNAVAILABLE);
+  assert_true(k.host->now_ms() - from < 100 + SLACK_MS);
+  zookeeper_server_resume(server);
+  assert_int_equal(gets_within(&k, "hang", 2, PATIENT_MS) >= 0, 1);
+  closed(&k);
+}
+
+/* ---- URIs and users --------------------------------------------------------------------------------------- */
+
+static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
+  (void)state;
+  static const char *const wrong[][2] = {
+      {"zookeeper://h:0", "65535"},             {"zookeeper://a,h:65536", "host:port"},   {"zookeeper://a,h:", "host:port"},
+      {"zookeeper://a,,b", "host:port"},        {"zookeeper://a,b:x", "host:port"},       {"zookeeper://a,[::1", "host"},
+      {"zookeeper://a b", "host:port"},         {"zookeeper://h/a//b", "empty"},          {"zookeeper://h/a/../b", ".."},
+      {"zookeeper://a,[]", "host:port"},        {"zookeeper://h/.", "chroot"},            {"zookeeper://h/a%01", "printable"},      {"zookeeper://u@h", "user:password"},
+      {"zookeeper://:p@h", "user:password"},    {"zookeeper://h?session=1", "session"},   {"zookeeper://h?session=100ms", "session"},
+      {"zookeeper://h?session=1h", "session"},  {"zookeeper://h?sesion=1s", "session"},   {"zookeeper://h//", "empty"},
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    kit k;
+    corral_error error = {0};
+    assert_int_equal(kit_open(&k, wrong[i][0], &error), CORRAL_EURI);
+    if (strstr(error.text, wrong[i][1]) == NULL) fail_msg("%s: %s", wrong[i][0], error.text);
+  }
+  char many[200] = "zookeeper://a", deep[260] = "zookeeper://h";
+  for (size_t len = strlen(many); len < 150; len += 2) memcpy(many + len, ",a", 3);
+  for (size_t len = strlen(deep); len < 250; len += 2) memcpy(deep + len, "/a", 3);
+  kit k;
+  corral_error error = {0};
+  assert_int_equal(kit_open(&k, many, &error), CORRAL_EURI);
+  assert_non_null(strstr(error.text, "64"));
+  assert_int_equal(kit_open(&k, deep, &error), CORRAL_EURI);
+  assert_non_null(strstr(error.text, "200"));
+}
+
+static int connects(const char *text, int64_t limit_ms, corral_error *error) {
+  crl_uri uri;
+  kit k = {.host = crl_registry_host()};
+  corral_store_info info = {.size = sizeof info, .max_key = 65536};
+  assert_int_equal(crl_uri_parse(&uri, text, error), CORRAL_OK);
+  assert_int_equal(crl_registry_find("zookeeper", &k.plugin, error), CORRAL_OK);
+  assert_int_equal(k.plugin->open(k.host, &uri.view, &k.store, &info, error), CORRAL_OK);
+  assert_int_equal(info.locks_only, 1);
+  int status = k.plugin->connect(k.store, k.host->now_ms() + limit_ms, &k.handle, error);
+  if (status == CORRAL_OK) k.plugin->disconnect(k.handle);
+  k.plugin->close(k.store);
+  crl_uri_free(&uri);
+  return status;
+}
+
+static void who_cannot_be_reached_is_told_of_in_time(void **state) {
+  (void)state;
+  corral_error error = {0};
+  int64_t from = crl_env_now_ms();
+  assert_int_equal(connects("zookeeper://127.0.0.1:1", 200, &error), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(error.text, "127.0.0.1:1"));
+  assert_int_equal(connects("zookeeper://no..host", 2000, &error), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(error.text, "resolved"));
+  assert_true(crl_env_now_ms() - from < 2200 + SLACK_MS);
+  char two[100];
+  snprintf(two, sizeof two, "zookeeper://127.0.0.1:1,127.0.0.1:%d/", zookeeper_server_port(server));
+  assert_int_equal(connects(two, PATIENT_MS, &error), CORRAL_OK);
+  snprintf(two, sizeof two, "zookeeper://[::ffff:127.0.0.1]:%d", zookeeper_server_port(server));
+  assert_int_equal(connects(two, PATIENT_MS, &error), CORRAL_OK);
+}
+
+static kit user(const char *name, const char *rest) {
+  static char uri[200];
+  snprintf(uri, sizeof uri, "zookeeper://%s:secret@127.0.0.1:%d%s", name, zookeeper_server_port(server), rest);
+  return opened(uri);
+}
+
+static void a_users_locks_are_for_that_user_and_a_chroot_is_another_tree(void **state) {
+  (void)state;
+  kit a = user("a", "/users/locks/"), also_a = user("a", "/users/locks"), b = user("b", "/users/locks"), c = user("b", "/elsewhere");
+  assert_int_equal(tries(&a, "k", 1, 0), CORRAL_OK);
+  assert_int_equal(tries(&also_a, "k", 2, 0), CORRAL_EBUSY);
+  assert_int_equal(tries(&b, "k", 3, 0), CORRAL_EAUTH);
+  assert_int_equal(tries(&b, "new", 3, 0), CORRAL_EAUTH);
+  assert_int_equal(ask(&b, CORRAL_VERB_LOCK_SHOW, "k", 0, 0, 0).status, CORRAL_EAUTH);
+  assert_int_equal(tries(&c, "k", 4, 0), CORRAL_OK);
+  closed(&a);
+  closed(&also_a);
+  closed(&b);
+  closed(&c);
+}
+
+/* ---- nodes that make no sense ----------------------------------------------------------------------------- */
+
+static void names_and_data_of_any_kind_are_read_safely(void **state) {
+  (void)state;
+  static const char *const names[] = {"", "x", "x-", "x-0-1", "y-00000000000000000000000000000001-0000000001", "x-0000000000000000000000000000000g-1",
+                                      "x-00000000000000000000000000000001-", "x-00000000000000000000000000000001-1z",
+                                      "x-00000000000000000000000000000001-00000000000000000000000000000000001"};
+  static const char *const data[] = {"", "x", "s ", "x -5 -5 ", "x 99999999999999999999 99999999999999999999 n", "junk", "x 1000 0 note", "   ", "x\n"};
+  zk_child a, b;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_int_equal(crl_zk_read_node(names[i], &a), 0);
+  assert_int_equal(crl_zk_read_node("x-00000000000000000000000000000001-2147483647", &a), 1);
+  assert_int_equal(crl_zk_read_node("x-00000000000000000000000000000001--2147483648", &b), 1);
+  assert_true(crl_zk_by_number(&a, &b) < 0 && crl_zk_by_number(&b, &a) > 0 && crl_zk_by_number(&a, &a) == 0);
+  for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
+    zk_reply got = {.len = strlen(data[i]), .stat = {.mtime = 1000000, .czxid = 7}};
+    corral_hold hold;
+    memcpy(got.text, data[i], got.len);
+    for (int64_t wall = 0; wall < 3000000; wall += 999999) {
+      crl_zk_read_hold(&a, &got, wall, &hold);
+      assert_true(hold.until > wall);
+      assert_int_equal(hold.fence, 7);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names_and_data_of_any_kind_are_read_safely),
+      cmocka_unit_test(a_wrong_uri_is_refused_with_what_is_accepted),
+      cmocka_unit_test(a_waiter_is_forgotten_here),
+      cmocka_unit_test(a_lock_is_taken_shown_extended_and_released_by_its_token_alone),
+      cmocka_unit_test(what_is_no_lock_is_refused),
+      cmocka_unit_test(a_hold_is_over_when_its_life_has_passed_without_an_extension),
+      cmocka_unit_test(names_are_bytes),
+      cmocka_unit_test(five_waiters_come_in_order_and_a_release_wakes_the_next_alone),
+      cmocka_unit_test(a_waiter_that_leaves_lets_the_one_behind_it_move_up),
+      cmocka_unit_test(a_try_leaves_nothing_behind),
+      cmocka_unit_test(readers_share_and_a_writer_keeps_its_place_among_them),
+      cmocka_unit_test(a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer),
+      cmocka_unit_test(a_queue_has_an_end_and_foreign_nodes_are_no_part_of_it),
+      cmocka_unit_test(fencing_tokens_grow_also_when_the_queue_is_made_anew),
+      cmocka_unit_test(empty_queues_are_removed_by_the_server_whenever_it_likes),
+      cmocka_unit_test(a_hold_whose_node_somebody_removed_is_lost),
+      cmocka_unit_test(a_killed_holder_is_followed_within_its_session),
+      cmocka_unit_test(a_stopped_holder_is_followed_and_learns_that_it_lost),
+      cmocka_unit_test(a_child_may_end_what_it_inherited),
+      cmocka_unit_test(many_processes_never_hold_a_lock_at_the_same_time),
+      cmocka_unit_test(one_session_serves_many_threads),
+      cmocka_unit_test(a_watch_ends_when_it_is_stopped_and_rests_while_nothing_happens),
+      cmocka_unit_test(a_lock_whose_reply_was_lost_is_found_again_or_removed),
+      cmocka_unit_test(an_unlock_that_could_not_be_sent_is_made_up_for),
+      cmocka_unit_test(who_is_cut_off_for_longer_than_its_session_has_lost_its_holds),
+      cmocka_unit_test(a_waiter_that_nobody_asks_for_any_more_loses_its_place),
+      cmocka_unit_test(holds_outlive_a_server_that_is_killed_and_restarted),
+      cmocka_unit_test(a_server_that_hangs_costs_no_more_than_the_deadline),
+      cmocka_unit_test(who_cannot_be_reached_is_told_of_in_time),
+      cmocka_unit_test(a_users_locks_are_for_that_user_and_a_chroot_is_another_tree),
+  };
+  void *state = NULL;
+  if (setup(&state) != 0) return 77;
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  teardown(&state);
+  return failed;
+}
