@@ -134,6 +134,7 @@ int mariadb_server_start(mariadb_server **ret) {
   install(server, installer);
   launch(server);
   wait_until_up(server);
+  mariadb_server_settle(server);
   mariadb_server_ask(server, "CREATE USER 'lock user'@'%%' IDENTIFIED BY 'p@ss:word/'");
   *ret = server;
   return 1;
@@ -147,6 +148,11 @@ void mariadb_server_kill(mariadb_server *server) {
 void mariadb_server_restart(mariadb_server *server) {
   launch(server);
   wait_until_up(server);
+}
+
+void mariadb_server_settle(mariadb_server *server) {
+  while (strcmp(mariadb_server_ask(server, "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME'"), "0") == 0)
+    poll(NULL, 0, STEP_MS);
 }
 
 void mariadb_server_stop(mariadb_server *server) {
