@@ -251,7 +251,9 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   s->hold.fence = crl_mariadb_cell(s, 0) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 0), NULL, 10);
   if (s->hold.fence == 0 || is_too_young(s)) {
     op->until_ms = s->hold.fence == 0 ? -1 : 1000;
-    if (s->hold.fence != 0) s->broken = 1; /* what it has got ends with it */
+    if (s->hold.fence == 0) return CORRAL_EBUSY;
+    snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
+    if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) != CORRAL_OK) s->broken = 1; /* what it has got ends with it */
     return CORRAL_EBUSY;
   }
   memcpy(s->hold.token, op->token, CORRAL_TOKEN);

@@ -164,7 +164,11 @@ void mariadb_server_stop(mariadb_server *server) {
   free(server);
 }
 
-void mariadb_server_pause(mariadb_server *server) { kill(server->pid, SIGSTOP); }
+void mariadb_server_pause(mariadb_server *server) {
+  int how;
+  kill(server->pid, SIGSTOP);
+  if (waitpid(server->pid, &how, WUNTRACED) != server->pid || !WIFSTOPPED(how)) die("the server doesn't stop"); /* all of its threads */
+}
 void mariadb_server_resume(mariadb_server *server) { kill(server->pid, SIGCONT); }
 
 const char *mariadb_server_uri(const mariadb_server *server) { return server->uri; }
