@@ -11,7 +11,8 @@
  * Connections without a hold are used again; those that the server has ended meanwhile are seen before they are used.
  *
  * Fencing tokens are UUID_SHORT(), taken behind the grant: server_id (8 bits), the second in which the server started (32), a counter (24). They
- * grow as long as server_id stays and the server's clock isn't set back across a restart. They can't be raised by LOCK_EXTEND.
+ * grow as long as server_id stays and the server's clock isn't set back across a restart; lest two starts share a second, nothing is granted in
+ * the one in which the server started (EBUSY). They can't be raised by LOCK_EXTEND.
  *
  * What can't be: who holds a lock is known to the server as a connection; its user, address and time of silence are shown to users with PROCESS,
  * or of the same account. Notes stay in the process that gave them. Locks are not replicated, neither by Galera (each node has its
@@ -230,6 +231,12 @@ static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
   return status;
 }
 
+/* The server started in this very second, and could start again in it: its fencing tokens would be given twice. */
+static int is_too_young(const crl_mariadb_session *s) {
+  uint64_t now = crl_mariadb_cell(s, 1) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 1), NULL, 10);
+  return (s->hold.fence >> 24 & 0xffffffff) == (now & 0xffffffff);
+}
+
 static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   size_t len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE;
@@ -238,12 +245,15 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   int status = crl_mariadb_set_timeout(s, op->lease_ms, b->deadline, op->error);
   int64_t now = b->st->host->now_ms();
   /* IF looks at its first argument once and before the others: no number is made unless the lock is ours. */
-  snprintf(sql, sizeof sql, "SELECT IF(GET_LOCK('%s', 0), UUID_SHORT(), 0)", s->name);
+  snprintf(sql, sizeof sql, "SELECT IF(GET_LOCK('%s', 0), UUID_SHORT(), 0), UNIX_TIMESTAMP(SYSDATE())", s->name);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
   if (status != CORRAL_OK) return note(b, s, status);
   s->hold.fence = crl_mariadb_cell(s, 0) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 0), NULL, 10);
-  if (s->hold.fence == 0) {
-    op->until_ms = -1;
+  if (s->hold.fence == 0 || is_too_young(s)) {
+    op->until_ms = s->hold.fence == 0 ? -1 : 1000;
+    if (s->hold.fence == 0) return CORRAL_EBUSY;
+    snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
+    if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) != CORRAL_OK) s->broken = 1; /* what it has got ends with it */
     return CORRAL_EBUSY;
   }
   memcpy(s->hold.token, op->token, CORRAL_TOKEN);

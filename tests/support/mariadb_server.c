@@ -134,6 +134,7 @@ int mariadb_server_start(mariadb_server **ret) {
   install(server, installer);
   launch(server);
   wait_until_up(server);
+  mariadb_server_settle(server);
   mariadb_server_ask(server, "CREATE USER 'lock user'@'%%' IDENTIFIED BY 'p@ss:word/'");
   *ret = server;
   return 1;
@@ -149,6 +150,11 @@ void mariadb_server_restart(mariadb_server *server) {
   wait_until_up(server);
 }
 
+void mariadb_server_settle(mariadb_server *server) {
+  while (strcmp(mariadb_server_ask(server, "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME'"), "0") == 0)
+    poll(NULL, 0, STEP_MS);
+}
+
 void mariadb_server_stop(mariadb_server *server) {
   char command[80];
   if (server == NULL) return;
@@ -158,7 +164,11 @@ void mariadb_server_stop(mariadb_server *server) {
   free(server);
 }
 
-void mariadb_server_pause(mariadb_server *server) { kill(server->pid, SIGSTOP); }
+void mariadb_server_pause(mariadb_server *server) {
+  int how;
+  kill(server->pid, SIGSTOP);
+  if (waitpid(server->pid, &how, WUNTRACED) != server->pid || !WIFSTOPPED(how)) die("the server doesn't stop"); /* all of its threads */
+}
 void mariadb_server_resume(mariadb_server *server) { kill(server->pid, SIGCONT); }
 
 const char *mariadb_server_uri(const mariadb_server *server) { return server->uri; }

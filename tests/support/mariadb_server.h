@@ -27,6 +27,8 @@ void mariadb_server_pause(mariadb_server *server);
 void mariadb_server_resume(mariadb_server *server);
 void mariadb_server_kill(mariadb_server *server);
 void mariadb_server_restart(mariadb_server *server);
+/* Until the second in which it started is over. Start does that itself. */
+void mariadb_server_settle(mariadb_server *server);
 
 /* One statement of root, printf-like, on a connection of its own. The first column of its first row, "" when there is none; valid until the next. */
 __attribute__((format(printf, 2, 3))) const char *mariadb_server_ask(mariadb_server *server, const char *format, ...);
