@@ -253,6 +253,17 @@ static int extend_file(MDB_env *env) {
   return code;
 }
 
+/* The wall clock of whoever made the file counts for all: one of another time would let numbers that grow by it jump. */
+static int agree_on_wall(crl_lmdb_env *e, MDB_txn *txn) {
+  int64_t ahead = e->host->wall_ms() - e->host->boot_ms();
+  MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t)"wall"}, value = {.mv_size = sizeof ahead, .mv_data = &ahead};
+  int code = mdb_put(txn, e->meta, &key, &value, MDB_NOOVERWRITE);
+  if (code != 0 && code != MDB_KEYEXIST) return code;
+  if (value.mv_size != sizeof ahead) return MDB_INVALID;
+  memcpy(&e->wall_ahead, value.mv_data, sizeof ahead);
+  return 0;
+}
+
 static int open_tables(crl_lmdb_env *e, MDB_txn *txn) {
   MDB_dbi top;
   MDB_stat st;
@@ -267,9 +278,9 @@ static int open_tables(crl_lmdb_env *e, MDB_txn *txn) {
   if (code == 0) code = mdb_dbi_open(txn, "corral.bodies", MDB_CREATE, &e->bodies);
   if (code == 0) code = mdb_dbi_open(txn, "corral.index", MDB_CREATE, &e->index);
   if (code == 0) code = mdb_get(txn, e->meta, &key, &value);
-  if (code == MDB_NOTFOUND) return mdb_put(txn, e->meta, &key, &format, 0);
-  if (code == 0 && (value.mv_size != format.mv_size || memcmp(value.mv_data, FORMAT, format.mv_size) != 0)) code = MDB_INVALID;
-  return code;
+  if (code == MDB_NOTFOUND) code = mdb_put(txn, e->meta, &key, &format, 0);
+  else if (code == 0 && (value.mv_size != format.mv_size || memcmp(value.mv_data, FORMAT, format.mv_size) != 0)) code = MDB_INVALID;
+  return code == 0 ? agree_on_wall(e, txn) : code;
 }
 
 static int set_up(crl_lmdb_env *e) {

@@ -156,6 +156,17 @@ static int edit(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front
   return rc != 0 ? rc : write_front(tx, key, key_len, front);
 }
 
+/* A whole record in place of the old one, if there is one: its front, and all that is behind it. */
+static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const crl_lmdb_front *front,
+                        const uint8_t *rest) {
+  int rc = 0;
+  if (old != NULL && old->expires != front->expires) rc = index_remove(tx, old->expires, key, key_len);
+  if (rc == 0 && old != NULL) rc = remove_chunks(tx, key, key_len, chunks_of(front), chunks_of(old));
+  if (rc == 0) rc = write_front(tx, key, key_len, front);
+  if (rc == 0 && front->len > front->kept) rc = write_chunks(tx, key, key_len, rest, front->len - front->kept);
+  return rc;
+}
+
 static int replace(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const corral_change *change) {
   crl_lmdb_front front;
   front.expires = change->expires;
@@ -164,12 +175,15 @@ static int replace(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_l
   size_t beside = front.kept - CORRAL_HEADER;
   memcpy(front.bytes, change->header, CORRAL_HEADER);
   if (beside > 0) memcpy(front.bytes + CORRAL_HEADER, change->body, beside);
-  int rc = 0;
-  if (old != NULL && old->expires != front.expires) rc = index_remove(tx, old->expires, key, key_len);
-  if (rc == 0 && old != NULL) rc = remove_chunks(tx, key, key_len, chunks_of(&front), chunks_of(old));
-  if (rc == 0) rc = write_front(tx, key, key_len, &front);
-  if (rc == 0 && front.len > front.kept) rc = write_chunks(tx, key, key_len, change->body + beside, front.len - front.kept);
-  return rc;
+  return write_record(tx, key, key_len, old, &front, beside > 0 ? change->body + beside : change->body);
+}
+
+int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record, size_t len, int64_t expires) {
+  crl_lmdb_front old, front = {.expires = expires, .len = len, .kept = kept_of(len)};
+  memcpy(front.bytes, record, front.kept);
+  int rc = find_any(tx, key, key_len, &old);
+  if (rc != 0 && rc != MDB_NOTFOUND) return rc;
+  return write_record(tx, key, key_len, rc == 0 ? &old : NULL, &front, record + front.kept);
 }
 
 int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change) {
@@ -228,6 +242,11 @@ static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
          header.until > tx->now;
 }
 
+/* A lock's record that ends no sooner than CORRAL_LOCK_MEMORY_MS after its last hold. */
+static int is_held(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
+  return front->kept >= CORRAL_LOCK_HEAD && memcmp(front->bytes, "crk1", 4) == 0 && front->expires - CORRAL_LOCK_MEMORY_MS > tx->now;
+}
+
 /* What a record takes: its own pages where it is large, else its share of one. */
 static size_t weight(const crl_lmdb_front *front) {
   size_t rest = front->len - front->kept;
@@ -265,7 +284,7 @@ int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone) 
       continue;
     }
     if (rc != 0) break;
-    if (!wish->leased_too && is_leased(tx, &front)) continue;
+    if (is_held(tx, &front) || (!wish->leased_too && is_leased(tx, &front))) continue;
     if (front.expires == r.expires && front.expires > tx->now) crl_lmdb_note(tx->env, tx->news, r.key, r.key_len);
     rc = remove_row(tx, &r, &front);
     if (rc != 0) break;

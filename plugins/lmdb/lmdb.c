@@ -1,12 +1,12 @@
 /* lmdb.c: the store of all processes of one host, in a file: `lmdb:PATH`.
  *
- * Any number of threads and processes; not on network file systems. A GET is a read transaction, which waits for nobody;
+ * Any number of threads and processes; not on network file systems. A GET (or LOCK_SHOW) is a read transaction, which waits for nobody;
  * the other verbs of a batch that follow each other share one write transaction. Writers of all processes take turns, by
  * LMDB's own mutex, which knows no time limit: a process that is stopped (SIGSTOP, a debugger) in the middle of a write
  * makes the others' writes wait past their deadline. One that is killed doesn't.
  *
  * A lease of a process that died counts as over at once (lease.c). Each write removes a few records whose life is
- * over; when size= is reached, those go that would expire soonest, but live leases last. Processes
+ * over; when size= is reached, those go that would expire soonest, but live leases last, and held locks stay. Processes
  * that name different sizes share the largest map, and each evicts by its own: name the same. The file may take a quarter
  * of the size (at least 16 MiB) more, for pages that wait to be used again. */
 #include "lmdb.h"
@@ -68,7 +68,9 @@ static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
   return 0;
 }
 
-static void get(crl_lmdb_env *env, corral_op *op) {
+static int is_read(const corral_op *op) { return op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_LOCK_SHOW; }
+
+static void look(crl_lmdb_env *env, corral_op *op) {
   const corral_host *host = env->host;
   crl_lmdb_front front;
   corral_header header;
@@ -76,12 +78,12 @@ static void get(crl_lmdb_env *env, corral_op *op) {
   int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env); /* before the look */
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
-    code = get_inside(&tx, op, &front);
+    code = op->verb == CORRAL_VERB_GET ? get_inside(&tx, op, &front) : crl_lmdb_lock_show(&tx, op);
     crl_lmdb_read_end(env, tx.txn);
   }
   if (code != 0) {
     op->status = crl_lmdb_fail(host, env->path, code, op->error);
-  } else if (op->found != NULL && shows_lease(host, &front, tx.now, &header) &&
+  } else if (op->verb == CORRAL_VERB_GET && op->found != NULL && shows_lease(host, &front, tx.now, &header) &&
              !crl_lmdb_lease_alive(&env->leases, header.token)) {
     op->until_ms = 0;
   }
@@ -136,6 +138,7 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   crl_lmdb_env *env = tx->env;
   crl_lmdb_front front;
   corral_change change;
+  if (crl_lmdb_is_lock(op)) return crl_lmdb_lock_change(tx, op);
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
   if (code != 0 && code != MDB_NOTFOUND) return code;
   int present = code == 0;
@@ -158,6 +161,7 @@ static int begin(crl_lmdb_env *env, crl_lmdb_tx *tx, crl_lmdb_news *news) {
   int code = crl_lmdb_write_begin(env, &tx->txn);
   tx->env = env;
   tx->news = news;
+  tx->full = 0;
   tx->now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
   news->count = 0;
   return code;
@@ -203,7 +207,10 @@ static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
   code = crl_lmdb_kv_evict(tx, &wish, &gone);
   if (code != 0 || gone > 0 || used + need <= size + size / 8) return code;
   wish.leased_too = 1;
-  return crl_lmdb_kv_evict(tx, &wish, &gone);
+  wish.looks = SIZE_MAX; /* behind however many locks are held */
+  code = crl_lmdb_kv_evict(tx, &wish, &gone);
+  tx->full = gone == 0;
+  return code;
 }
 
 /* All of them in one transaction, or none. `fresh` has one byte for each. */
@@ -316,7 +323,7 @@ static int key_fits(crl_lmdb_env *env, corral_op *op) {
 
 static size_t run_length(crl_lmdb_env *env, corral_op *ops, size_t count) {
   size_t n = 1;
-  while (n < count && ops[n].verb != CORRAL_VERB_GET && key_fits(env, &ops[n])) n++;
+  while (n < count && !is_read(&ops[n]) && key_fits(env, &ops[n])) n++;
   return n;
 }
 
@@ -325,8 +332,8 @@ static int lmdb_perform(void *handle, corral_op *ops, size_t count, int64_t dead
   for (size_t i = 0, n; i < count; i += n) {
     n = 1;
     if (!key_fits(env, &ops[i])) continue;
-    if (ops[i].verb == CORRAL_VERB_GET) {
-      get(env, &ops[i]);
+    if (is_read(&ops[i])) {
+      look(env, &ops[i]);
     } else {
       n = run_length(env, &ops[i], count - i);
       write_run(env, &ops[i], n, deadline);
@@ -384,6 +391,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
                      corral_error *error) {
   static const char name[] = "lmdb ";
   int64_t size = SIZE_DEFAULT;
+  if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the lmdb plugin is newer than this corral");
   int status = check_uri(host, uri, &size, error);
   if (status != CORRAL_OK) return status;
   size_t len = strlen(uri->path);

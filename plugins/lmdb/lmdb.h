@@ -1,5 +1,5 @@
 /* lmdb.h: what the files of the LMDB store share. From below: lease.c (who is alive), env.c (the file, opened once per
- * process), watch.c (who is told of changes), kv.c (records inside a transaction), lmdb.c (batches, URI, the table). */
+ * process), watch.c (who is told of changes), kv.c (records inside a transaction), lock.c (users' locks), lmdb.c (batches, URI, the table). */
 #ifndef CRL_LMDB_H
 #define CRL_LMDB_H
 
@@ -55,6 +55,7 @@ typedef struct crl_lmdb_env {
   atomic_int broken; /* LMDB refuses to go on; to be opened anew */
   MDB_env *env;
   MDB_dbi heads, bodies, index, meta;
+  int64_t wall_ahead; /* by how many ms the wall clock was ahead of the boot clock when the file was made */
   pthread_rwlock_t resize; /* every transaction is inside the read side; the map changes inside the write side */
   pthread_mutex_t idle_lock;
   MDB_txn *idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions */
@@ -108,6 +109,7 @@ typedef struct crl_lmdb_tx {
   MDB_txn *txn;
   int64_t now;
   crl_lmdb_news *news; /* what it changes; of a read, NULL */
+  int full;            /* size= is reached, and nothing could be evicted */
 } crl_lmdb_tx;
 
 enum { CRL_LMDB_INLINE = 1024 };
@@ -125,6 +127,8 @@ int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_
 /* The whole record, to be freed; ENOMEM. */
 int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front, uint8_t **ret);
 int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change);
+/* A record of any bytes in place of what is there. */
+int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record, size_t len, int64_t expires);
 /* Removes up to `most` records whose life is over. */
 int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most);
 /* What is to be evicted. */
@@ -137,9 +141,17 @@ typedef struct crl_lmdb_wish {
   int leased_too;    /* also records with a live lease */
 } crl_lmdb_wish;
 
-/* *gone is how many bytes went. */
+/* *gone is how many bytes went. A lock that is held doesn't go. */
 int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone);
 /* Bytes of all pages that hold something; those that are free aren't counted. */
 int crl_lmdb_kv_used(crl_lmdb_tx *tx, size_t *ret);
+
+/* ---- lock.c: both return LMDB codes -------------------------------------------------------------------------- */
+
+int crl_lmdb_is_lock(const corral_op *op);
+/* LOCK_SHOW; of any transaction. */
+int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op);
+/* The other LOCK verbs. */
+int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op);
 
 #endif

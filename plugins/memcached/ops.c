@@ -7,7 +7,9 @@
  * its `add` first: on a cold key that is one round trip.
  *
  * What the server says with exptime is garbage collection, in whole seconds and late; lives and leases are judged by store
- * time (greet.c), here in is_over and in decide. */
+ * time (greet.c), here in is_over and in decide.
+ *
+ * A user's lock is one item too, with the record that host->lock_decide makes of it. */
 #include <stdlib.h>
 
 #include "memcached.h"
@@ -27,6 +29,8 @@ static void forget(slot *s) {
   s->read = 0;
 }
 
+static int is_lock(const corral_op *op) { return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW; }
+
 static int fail(const crl_memcached_handle *h, corral_op *op, int status, const char *what) {
   return op->status = h->host->fail(op->error, status, "%s: %s", h->server->name, what);
 }
@@ -37,6 +41,7 @@ static void cut(corral_op *op, int sent) { op->status = sent ? CORRAL_EUNKNOWN :
 static void refuse(const crl_memcached_handle *h, corral_op *op, const crl_memcached_refusal *refusal) {
   int status = refusal->status;
   if (status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET) status = CORRAL_EUNAVAILABLE;
+  if (status == CORRAL_ETOOBIG && is_lock(op)) status = CORRAL_EREFUSED;
   fail(h, op, status, refusal->text);
 }
 
@@ -175,12 +180,30 @@ static uint8_t *make_value(slot *s, corral_change *change, size_t *size, int *ow
   }
 }
 
-/* One attempt to do what was decided. *word is STORED when it was done, REFUSED when op has its error. */
-static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change *change, int64_t now, int64_t deadline,
-                 crl_memcached_word *word, corral_error *error) {
+/* Stores these bytes if the item is still as it was read. *word is STORED when that was done, REFUSED when op has its error. */
+static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint8_t *value, size_t size, int64_t exptime, int64_t deadline,
+               crl_memcached_word *word, corral_error *error) {
   const crl_memcached_key *key = &s->key;
   crl_memcached_refusal refusal = {0};
-  int sent = 0, owned;
+  int sent = 0;
+  crl_memcached_request request = {.command = s->item.exists ? CRL_MEMCACHED_CAS : CRL_MEMCACHED_ADD, .keys = &key, .count = 1,
+                                   .value = value, .size = size, .exptime = exptime, .cas = s->item.cas};
+  *word = CRL_MEMCACHED_REFUSED;
+  int status = ask(h, &request, deadline, &sent, error);
+  if (status == CORRAL_OK) status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
+  if (status != CORRAL_OK) {
+    cut(op, sent);
+    if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED)) fail(h, op, status, refusal.text);
+  } else if (*word == CRL_MEMCACHED_REFUSED) {
+    refuse(h, op, &refusal);
+  }
+  return status;
+}
+
+/* One attempt to do what was decided; *word as above. */
+static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change *change, int64_t now, int64_t deadline,
+                 crl_memcached_word *word, corral_error *error) {
+  int owned;
   size_t size;
   *word = CRL_MEMCACHED_REFUSED;
   if (change->action == CORRAL_ACTION_REPLACE && CORRAL_HEADER + change->body_len > h->largest) {
@@ -192,17 +215,8 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
     fail(h, op, CORRAL_ENOMEM, "no memory to send a record");
     return CORRAL_OK;
   }
-  crl_memcached_request request = {.command = s->item.exists ? CRL_MEMCACHED_CAS : CRL_MEMCACHED_ADD, .keys = &key, .count = 1,
-                                   .value = value, .size = size, .cas = s->item.cas};
-  request.exptime = change->action == CORRAL_ACTION_REMOVE ? CRL_MEMCACHED_GONE : crl_memcached_exptime(now, change->expires);
-  int status = ask(h, &request, deadline, &sent, error);
-  if (status == CORRAL_OK) status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
-  if (status != CORRAL_OK) {
-    cut(op, sent);
-    if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED)) fail(h, op, status, refusal.text);
-  } else if (*word == CRL_MEMCACHED_REFUSED) {
-    refuse(h, op, &refusal);
-  }
+  int64_t exptime = change->action == CORRAL_ACTION_REMOVE ? CRL_MEMCACHED_GONE : crl_memcached_exptime(now, change->expires);
+  int status = put(h, op, s, value, size, exptime, deadline, word, error);
   if (owned && status == CORRAL_OK && *word == CRL_MEMCACHED_STORED && op->verb == CORRAL_VERB_CLAIM) hand_over(op, value, size);
   else if (owned) free(value);
   return status;
@@ -257,6 +271,70 @@ static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t d
   return CORRAL_OK;
 }
 
+/* ---- users' locks ---------------------------------------------------------------------------------------- */
+
+/* Nothing was written. */
+static void out_of_time(const crl_memcached_handle *h, corral_op *op) {
+  int is_take = op->verb == CORRAL_VERB_LOCK;
+  fail(h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE, "others changed the lock between each read and write until the time allowed was over");
+  op->until_ms = is_take ? -1 : 0;
+}
+
+static void show(corral_op *op, slot *s) {
+  if (op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK) return;
+  op->same = 0;
+  hand_over(op, s->item.bytes, s->item.size);
+  s->item.bytes = NULL;
+  forget(s);
+}
+
+/* One attempt; *word is STORED also when there was nothing to store. */
+static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, crl_memcached_word *word, corral_error *error) {
+  corral_lock_change change;
+  size_t len = s->item.exists ? s->item.size : 0;
+  uint8_t *room = malloc(len + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
+  *word = CRL_MEMCACHED_REFUSED;
+  if (room == NULL) {
+    fail(h, op, CORRAL_ENOMEM, "no memory for a lock");
+    return CORRAL_OK;
+  }
+  int status = CORRAL_OK;
+  int64_t now = crl_memcached_now(h);
+  h->host->lock_decide(op, s->item.exists ? s->item.bytes : NULL, len, now, (uint64_t)now * 1000, room, &change);
+  if (change.action == CORRAL_ACTION_KEEP) {
+    *word = CRL_MEMCACHED_STORED;
+    show(op, s);
+  } else if (change.size > h->largest) {
+    fail(h, op, CORRAL_EREFUSED, "with one more hold the lock is larger than this server accepts (max_item= and its -I)");
+  } else {
+    status = put(h, op, s, room, change.size, crl_memcached_exptime(now, change.expires), deadline, word, error);
+    forget(s);
+  }
+  free(room);
+  return status;
+}
+
+/* Its record is one item, as a value's is. Unlike a value it is worth more than sixteen tries: each that is lost to another is another's
+ * success. A hold that is evicted by a server that is full, or lost with it, is lost: its holder learns that when it extends. The next
+ * fencing token is larger all the same, as far as the clients' clocks agree. */
+static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, corral_error *error) {
+  const uint64_t seen = op->seen;
+  for (;;) {
+    crl_memcached_word word;
+    int usable = 1, status = CORRAL_OK;
+    if (!s->read) status = reread(h, op, s, deadline, &usable, error);
+    if (!usable) return status;
+    op->seen = seen;
+    status = try_lock_verb(h, op, s, deadline, &word, error);
+    if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED) return status;
+    if (h->host->now_ms() < deadline) continue;
+    out_of_time(h, op);
+    return CORRAL_OK;
+  }
+}
+
+/* ---- a run of changes ------------------------------------------------------------------------------------ */
+
 /* Reads together what the first ops on their keys will want to know. */
 static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, const size_t *of,
                       int64_t deadline, corral_error *error) {
@@ -277,8 +355,10 @@ static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count
   size_t of[CRL_MEMCACHED_KEYS];
   size_t used = make_slots(h, ops, count, slots, of);
   int status = read_ahead(h, ops, count, slots, of, deadline, error);
-  for (*done = 0; *done < count && status == CORRAL_OK; ++*done)
-    status = change_one(h, &ops[*done], &slots[of[*done]], deadline, error);
+  for (*done = 0; *done < count && status == CORRAL_OK; ++*done) {
+    corral_op *op = &ops[*done];
+    status = (is_lock(op) ? lock_one : change_one)(h, op, &slots[of[*done]], deadline, error);
+  }
   for (size_t i = 0; i < used; i++) forget(&slots[i]);
   return status;
 }

@@ -116,6 +116,10 @@ static void perform_one(crl_memory *m, corral_op *op) {
   }
   uint64_t hash = hash_key(m, op);
   crl_memory_shard *s = &m->shards[(hash >> 56) & (m->shard_count - 1)];
+  if (crl_memory_is_lock(op)) {
+    crl_memory_lock_verb(m, s, hash, op);
+    return;
+  }
   int news = 0;
   corral_change change;
   pthread_mutex_lock(&s->lock);

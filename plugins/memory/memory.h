@@ -1,5 +1,5 @@
 /* memory.h: what the files of the store inside the process share. From below: watch.c (who is told of changes), shard.c (records,
- * and which of them go), memory.c (operations, names, the table). */
+ * and which of them go), lock.c (users' locks), memory.c (operations, names, the table). */
 #ifndef CRL_MEMORY_H
 #define CRL_MEMORY_H
 
@@ -66,6 +66,7 @@ struct crl_memory_entry {
   uint64_t hash;
   int64_t expires;
   int64_t leased_until; /* zero unless leased */
+  int64_t held_until;   /* of a lock: when its last hold ends; zero of others */
   size_t key_len;
   unsigned marks;
   uint8_t key[];
@@ -100,6 +101,8 @@ typedef struct crl_memory {
 } crl_memory;
 
 crl_memory_block *crl_memory_block_new(const uint8_t header[CORRAL_HEADER], const uint8_t *body, size_t body_len);
+/* A lock's record, or any bytes. */
+crl_memory_block *crl_memory_block_of(const uint8_t *bytes, size_t len);
 void crl_memory_block_drop(void *block);
 /* What a record counts against the budget. */
 size_t crl_memory_charge_of(size_t key_len, size_t record_len);
@@ -119,5 +122,11 @@ void crl_memory_entry_remove(crl_memory *m, crl_memory_shard *s, crl_memory_entr
 void crl_memory_make_room(crl_memory *m, uint64_t spare, int64_t now);
 /* The largest power of two times `least` that is within both. */
 size_t crl_memory_power_within(size_t wish, size_t least, size_t most);
+
+/* ---- lock.c ---------------------------------------------------------------------------------------------- */
+
+int crl_memory_is_lock(const corral_op *op);
+/* One of the LOCK verbs, on a key of this shard. No lock is held. */
+void crl_memory_lock_verb(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op);
 
 #endif

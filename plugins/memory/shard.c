@@ -35,6 +35,15 @@ crl_memory_block *crl_memory_block_new(const uint8_t header[CORRAL_HEADER], cons
   return b;
 }
 
+crl_memory_block *crl_memory_block_of(const uint8_t *bytes, size_t len) {
+  crl_memory_block *b = malloc(sizeof *b + len);
+  if (b == NULL) return NULL;
+  atomic_init(&b->refs, 1);
+  b->len = len;
+  memcpy(b->bytes, bytes, len);
+  return b;
+}
+
 void crl_memory_block_drop(void *owner) {
   crl_memory_block *b = owner;
   if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1) free(b);
@@ -155,7 +164,7 @@ typedef struct choice {
 } choice;
 
 static int is_kept(const crl_memory_entry *e, const choice *c) {
-  return e->hash == c->spare || (!c->leased_too && e->leased_until > c->now);
+  return e->hash == c->spare || e->held_until > c->now || (!c->leased_too && e->leased_until > c->now);
 }
 
 static void again(crl_memory_queue *q, crl_memory_entry *e) {

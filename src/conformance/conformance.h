@@ -5,6 +5,7 @@
  *   trial.c     one case, in a process of its own: its verdict, and what is undone at its end
  *   world.c     the store under test: opened, connected, performed on; keys; records
  *   verbs.c     one line for each verb, and what is expected of it
+ *   locks.c     the same for the verbs of locks
  *   proxy.c     a server in front of the store's that closes, hangs and trickles on demand
  *   case_*.c    the cases
  *
@@ -23,7 +24,7 @@
 
 /* ---- trial.c --------------------------------------------------------------------------------------------- */
 
-enum { NEEDS_PROCESSES = 1, NEEDS_SERVER = 2 };
+enum { NEEDS_PROCESSES = 1, NEEDS_SERVER = 2, NEEDS_NO_VALUES = 4 /* also of a store that has locks only */ };
 
 typedef struct test_case {
   const char *name;
@@ -68,6 +69,7 @@ void wait_for(atomic_uint *counter, unsigned least, const char *what);
 typedef struct key {
   uint8_t *bytes;
   size_t len;
+  bool is_lock;
 } key;
 
 /* A record as it is settled: header (FREE), envelope, payload. */
@@ -108,7 +110,9 @@ void watch_forget(watch *w);
 /* A key that no other case and nobody else uses; removed at the end of the case. */
 key *key_new(const char *stem);
 key *key_of(const void *bytes, size_t len);
-/* The same, on the same server as `other`. */
+/* The name of a lock, as the core makes it. What this process was granted of it and hasn't given back is unlocked at the end of the case. */
+key *lock_new(const char *stem);
+/* The same as key_new, on the same server as `other`. */
 key *key_near(const key *other, const char *stem);
 /* For a second process: the first one removes them. */
 void keys_forget(void);
@@ -139,6 +143,7 @@ typedef struct sight {
 
 corral_op op_of(corral_verb verb, const key *k, unsigned holder);
 corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_ms);
+const char *verb_name(uint32_t verb);
 /* Checks what any answer must fulfil, takes what it tells, and frees it. */
 sight sight_of(corral_op *op, const char *error);
 /* One operation on a handle that must stay usable. */
@@ -177,6 +182,43 @@ void wants_end(const char *what, client *c, const key *k, bool (*over)(const sig
 sight claim_ended(client *c, const key *k, unsigned holder);
 bool lease_is_over(const sight *s);
 bool value_is_over(const sight *s);
+
+/* ---- locks.c --------------------------------------------------------------------------------------------- */
+
+enum { LATE_HOLD_MS = 5000 /* a store may count in seconds, and look for silent connections seldom */, HOLDS_SHOWN = 32 };
+
+/* What a verb of a lock told. */
+typedef struct told {
+  int status;
+  uint64_t fence;
+  int64_t until_ms;
+} told;
+
+/* What LOCK_SHOW told. */
+typedef struct shown_lock {
+  int status;
+  int64_t now; /* store time */
+  size_t live; /* how many holds whose end is not over; at most HOLDS_SHOWN of them are below */
+  corral_hold holds[HOLDS_SHOWN];
+} shown_lock;
+
+enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
+/* Each leaves by cant() where the store answers EUNSUPPORTED, and fails at any error that isn't told below. */
+/* OK, EBUSY, ELOST */
+told lock_take(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
+told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms, int64_t wish_ms, const char *note);
+told lock_extend(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
+told unlock(client *c, const key *k, unsigned holder);
+shown_lock lock_show(client *c, const key *k);
+/* The hold of this token, or NULL. */
+const corral_hold *hold_of(const shown_lock *s, unsigned holder);
+/* Checks what a verb of a lock answered; remembers what must be unlocked. */
+told told_of(corral_op *op, const key *k, unsigned holder, const char *error);
+/* LOCK, again and again, until it is granted: not earlier than `least` (host time), nor later than LATE_HOLD_MS after it. */
+told lock_when_free(client *c, const key *k, unsigned holder, unsigned flags, int64_t least);
+/* Unlocks what is left. */
+void locks_end(client *c);
+void locks_forget(void);
 
 /* ---- proxy.c --------------------------------------------------------------------------------------------- */
 
@@ -315,8 +357,50 @@ extern const size_t test_case_count;
   X(a_server_that_is_silent_from_the_start, NEEDS_SERVER)                                 \
   X(a_port_where_nobody_listens, NEEDS_SERVER)
 
+#define CASES_LOCK(X)                                                                     \
+  X(a_lock_excludes_others_until_it_is_unlocked, NEEDS_NO_VALUES)                         \
+  X(a_hold_lasts_as_long_as_asked, NEEDS_NO_VALUES)                                       \
+  X(a_hold_ends_by_itself, NEEDS_NO_VALUES)                                               \
+  X(a_lost_hold_is_told, NEEDS_NO_VALUES)                                                 \
+  X(a_foreign_token_unlocks_nothing, NEEDS_NO_VALUES)                                     \
+  X(a_foreign_token_extends_nothing, NEEDS_NO_VALUES)                                     \
+  X(an_unlock_of_nothing_is_lost, NEEDS_NO_VALUES)                                        \
+  X(an_extend_lengthens_and_never_shortens, NEEDS_NO_VALUES)                              \
+  X(a_lock_that_is_mine_already_is_granted_again, NEEDS_NO_VALUES)                        \
+  X(a_lock_shows_its_holders, NEEDS_NO_VALUES)                                            \
+  X(a_lock_of_nobody_shows_nobody, NEEDS_NO_VALUES)                                       \
+  X(a_lock_has_any_name, NEEDS_NO_VALUES)                                                 \
+  X(a_batch_of_locks_is_done_in_order, NEEDS_NO_VALUES)                                   \
+  X(locks_and_values_dont_touch_each_other, 0)                                            \
+  X(a_lock_and_a_value_are_foreign_to_each_other, 0)                                      \
+  X(a_store_of_locks_alone_has_no_values, NEEDS_NO_VALUES)
+
+#define CASES_FENCE(X)                                                                    \
+  X(fencing_tokens_grow_over_release_and_expiry, NEEDS_NO_VALUES)                         \
+  X(fencing_tokens_grow_over_a_thousand_holds, NEEDS_NO_VALUES)                           \
+  X(an_extend_raises_a_fencing_token, NEEDS_NO_VALUES)
+
+#define CASES_SHARED(X)                                                                   \
+  X(shared_holds_stand_together, NEEDS_NO_VALUES)                                         \
+  X(a_writer_is_refused_beside_readers, NEEDS_NO_VALUES)                                  \
+  X(each_shared_hold_ends_alone, NEEDS_NO_VALUES)                                         \
+  X(a_writers_wish_bars_new_readers, NEEDS_NO_VALUES)                                     \
+  X(a_wish_passes, NEEDS_NO_VALUES)                                                       \
+  X(a_downgrade_lets_readers_in, NEEDS_NO_VALUES)
+
+#define CASES_LOCKERS(X)                                                                  \
+  X(of_many_threads_one_holds_a_lock, NEEDS_NO_VALUES)                                    \
+  X(of_many_processes_one_holds_an_expiring_lock, NEEDS_NO_VALUES | NEEDS_PROCESSES)      \
+  X(a_killed_holder_is_replaced_by_the_end_of_its_hold, NEEDS_NO_VALUES | NEEDS_PROCESSES) \
+  X(an_unlock_is_told, NEEDS_NO_VALUES)                                                   \
+  X(a_downgrade_is_told, NEEDS_NO_VALUES)                                                 \
+  X(an_unlock_by_another_process_is_told, NEEDS_NO_VALUES | NEEDS_PROCESSES)              \
+  X(a_lock_whose_reply_is_cut, NEEDS_NO_VALUES | NEEDS_SERVER)                            \
+  X(a_lock_whose_reply_never_comes, NEEDS_NO_VALUES | NEEDS_SERVER)                       \
+  X(a_lock_where_nobody_listens, NEEDS_NO_VALUES | NEEDS_SERVER)
+
 #define CASES(X) CASES_LEASE(X) CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) \
-  CASES_RENEW(X) CASES_WATCH(X) CASES_FAULT(X)
+  CASES_RENEW(X) CASES_WATCH(X) CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);
 CASES(CASE_DECLARED)

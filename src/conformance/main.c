@@ -99,17 +99,18 @@ static const char *reach_name(int64_t reach) {
 
 static void print_card(const store_card *card) {
   const corral_store_info *info = &card->info;
-  printf("%s: store %s, plugin %s (%s), %s, max_key %zu, max_record %llu, handles %lld, servers %zu, reach %s\n", card->uri,
+  printf("%s: store %s, plugin %s (%s), %s, max_key %zu, max_record %llu, handles %lld, servers %zu, reach %s%s\n", card->uri,
          card->name[0] != '\0' ? card->name : "without a name", card->plugin->name, card->plugin->schemes,
          card->plugin->threads == CORRAL_THREADS_PARALLEL ? "a handle for all threads" : "a handle for one thread at a time",
-         info->max_key, (unsigned long long)info->max_record, (long long)info->handles, info->servers, reach_name(info->reach));
+         info->max_key, (unsigned long long)info->max_record, (long long)info->handles, info->servers, reach_name(info->reach),
+         info->locks_only ? ", locks only" : "");
 }
 
 /* What is wrong with what a store declares, or NULL. */
 static const char *wrong_card(const store_card *card) {
   const corral_store_info *info = &card->info;
   if (info->max_key < KEY_LEAST) return "a store must take keys of 64 bytes";
-  if (info->max_record < RECORD_LEAST) return "a store must take records of 4096 bytes";
+  if (info->max_record < RECORD_LEAST && !info->locks_only) return "a store must take records of 4096 bytes";
   if (info->servers < 1 || info->servers > CORRAL_SERVERS) return "servers must be 1 to 1024";
   if (info->servers > 1 && (card->plugin->route == NULL || card->plugin->connect_server == NULL))
     return "several servers need route and connect_server";
@@ -131,7 +132,9 @@ static void print_result(const test_case *test, verdict what, const char *text) 
 
 static void run_case(const test_case *test, const char *uri, const store_card *card) {
   const char *refused = proxies_refuse(uri);
-  if ((test->needs & NEEDS_PROCESSES) && card->info.reach == CORRAL_REACH_PROCESS) {
+  if (card->info.locks_only && !(test->needs & NEEDS_NO_VALUES)) {
+    print_result(test, VERDICT_CANT, "the store declares that it has locks only (locks_only)");
+  } else if ((test->needs & NEEDS_PROCESSES) && card->info.reach == CORRAL_REACH_PROCESS) {
     print_result(test, VERDICT_CANT, "the store declares that it is this process's alone (CORRAL_REACH_PROCESS)");
   } else if ((test->needs & NEEDS_SERVER) && refused != NULL) {
     print_result(test, VERDICT_CANT, refused);

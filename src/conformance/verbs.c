@@ -18,8 +18,9 @@ corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_
   return op;
 }
 
-static const char *verb_name(uint32_t verb) {
-  static const char *const names[] = {"", "GET", "CLAIM", "SETTLE", "RELEASE", "EXTEND", "INVALIDATE", "EXPIRE", "RENEW"};
+const char *verb_name(uint32_t verb) {
+  static const char *const names[] = {"", "GET", "CLAIM", "SETTLE", "RELEASE", "EXTEND", "INVALIDATE", "EXPIRE", "RENEW",
+                                      "LOCK", "LOCK_EXTEND", "UNLOCK", "LOCK_SHOW"};
   return verb < sizeof names / sizeof *names ? names[verb] : "?";
 }
 

@@ -9,7 +9,7 @@
 #include "registry.h"
 #include "uri.h"
 
-enum { KEYS = 1024, CLIENTS = 64, TOKENS = 1024, TOLD = 4096 };
+enum { KEYS = 1024, CLIENTS = 64, TOKENS = 4096, TOLD = 4096 };
 
 struct client {
   void **handles; /* one for each server; NULL: not connected */
@@ -54,7 +54,9 @@ static void hang_up(client *c) {
 /* No key of the case stays, so no lease either. */
 static void remove_keys(void) {
   client c = {.handles = world.clients[0]->handles, .servers = world.declared.servers};
+  locks_end(&c);
   for (size_t i = 0; i < world.key_count; i++) {
+    if (world.keys[i]->is_lock) continue;
     corral_op op = op_of(CORRAL_VERB_INVALIDATE, world.keys[i], 0);
     op.ttl_ms = 0;
     if (client_perform(&c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.status == CORRAL_OK) continue;
@@ -119,7 +121,10 @@ static size_t server_of(const void *bytes, size_t len) {
   return world.plugin->route(world.store, bytes, len) % world.declared.servers;
 }
 
-void keys_forget(void) { world.key_count = 0; }
+void keys_forget(void) {
+  world.key_count = 0;
+  locks_forget();
+}
 
 size_t key_server(const key *k) { return world.plugin->route(world.store, k->bytes, k->len); }
 
@@ -256,6 +261,16 @@ key *key_new(const char *stem) {
   snprintf(text + len, sizeof text - len, "%s", stem);
   len = strlen(text);
   return key_of(text, len < world.declared.max_key ? len : world.declared.max_key);
+}
+
+key *lock_new(const char *stem) {
+  char text[160] = "lock:";
+  size_t len = 5 + key_prefix(text + 5, sizeof text - 5);
+  snprintf(text + len, sizeof text - len, "%s", stem);
+  len = strlen(text);
+  key *k = key_of(text, len < world.declared.max_key ? len : world.declared.max_key);
+  k->is_lock = true;
+  return k;
 }
 
 key *key_near(const key *other, const char *stem) {
