@@ -5,7 +5,7 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads herd pool gate hostlock memory threads alloc api bound answers near many)
-set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm leader sick
+set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet memcached memcached_servers storm leader sick
     cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue)
 

@@ -15,19 +15,7 @@
 
 #include "redis.h"
 
-enum { ROUND_SHA1, ROUND_TEXT, REPLIES = 4 };
-
-struct crl_redis_slot {
-  corral_op *op;
-  size_t end;     /* where its commands end among the bytes of the round */
-  int replies;    /* how many commands it is, at most REPLIES; 0: nothing was or will be sent */
-  int64_t watch;  /* this GET is to be told to it; 0 none */
-  int redirects;  /* and begins with CLIENT TRACKING */
-  int staged;     /* this round it was */
-  int noscript, unstage, again;
-};
-
-static int fail(const crl_redis_handle *h, corral_op *op, int status, const char *what) {
+int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what) {
   return op->status = h->store->host->fail(op->error, status, "%s: %s", h->store->name, what);
 }
 
@@ -55,7 +43,7 @@ static void put_client(crl_redis_handle *h, const char *what, const char *how, s
 
 /* What makes the GET that follows be told to the watch, if there is one that isn't known to be out of this connection's reach.
  * That it is redirected is taken for granted until the reply says otherwise. */
-static void put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
+void crl_redis_ops_put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
   slot->redirects = 0;
   slot->watch = (slot->op->flags & CORRAL_OP_WATCH) != 0 ? h->store->watch : 0;
   if (slot->watch == 0 || slot->watch == h->refused) {
@@ -75,11 +63,11 @@ static void put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
 }
 
 /* All of a script's call but keys and arguments. */
-static void put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys, size_t args) {
+void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys, size_t args) {
   const crl_redis_script *script = crl_redis_script_get(id);
   crl_redis_out_command(&h->out, 3 + keys + args);
-  crl_redis_out_text(&h->out, round == ROUND_SHA1 ? "EVALSHA" : "EVAL");
-  crl_redis_out_text(&h->out, round == ROUND_SHA1 ? script->sha1 : script->text);
+  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? "EVALSHA" : "EVAL");
+  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? script->sha1 : script->text);
   crl_redis_out_number(&h->out, (int64_t)keys);
 }
 
@@ -93,7 +81,7 @@ static void put_wish(crl_redis_handle *h, const corral_op *op) {
 static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
   uint8_t seen[8];
   for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->seen >> (8 * i));
-  put_script(h, round, CRL_REDIS_CLAIM, 1, 4);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_CLAIM, 1, 4);
   put_key(h, op);
   put_token(h, op);
   crl_redis_out_number(&h->out, op->lease_ms);
@@ -102,7 +90,7 @@ static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
 }
 
 static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
-  put_script(h, round, CRL_REDIS_RELEASE, 1, 4);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_RELEASE, 1, 4);
   put_key(h, op);
   put_token(h, op);
   put_wish(h, op);
@@ -158,7 +146,7 @@ static void put_staged(crl_redis_handle *h, const corral_op *op, int round, cons
   put_record(h, op);
   crl_redis_out_text(&h->out, "PX");
   crl_redis_out_number(&h->out, CRL_REDIS_STAGED_MS);
-  put_script(h, round, CRL_REDIS_STAGE, 2, 2);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_STAGE, 2, 2);
   put_key(h, op);
   crl_redis_out_word(&h->out, name, name_len);
   put_token(h, op);
@@ -176,7 +164,7 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
     slot->replies = 2;
     return;
   }
-  put_script(h, round, CRL_REDIS_SETTLE, 1, 3);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_SETTLE, 1, 3);
   put_key(h, op);
   put_token(h, op);
   crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
@@ -184,14 +172,14 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 }
 
 static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
-  put_script(h, round, CRL_REDIS_RENEW, 1, 2);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_RENEW, 1, 2);
   put_key(h, op);
   put_token(h, op);
   crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
 }
 
 static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
-  put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : id == CRL_REDIS_INVALIDATE ? 1 : 0);
+  crl_redis_ops_put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : id == CRL_REDIS_INVALIDATE ? 1 : 0);
   put_key(h, op);
   if (id == CRL_REDIS_EXTEND) put_token(h, op);
   if (id == CRL_REDIS_EXTEND) crl_redis_out_number(&h->out, op->lease_ms);
@@ -203,8 +191,12 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   slot->replies = op->verb == CORRAL_VERB_GET ? 2 : 1;
   slot->staged = slot->noscript = slot->unstage = 0;
   switch (op->verb) {
+    case CORRAL_VERB_LOCK:
+    case CORRAL_VERB_LOCK_EXTEND:
+    case CORRAL_VERB_UNLOCK:
+    case CORRAL_VERB_LOCK_SHOW: crl_redis_lock_put(h, slot, round); break;
     case CORRAL_VERB_GET:
-      put_watch(h, slot);
+      crl_redis_ops_put_watch(h, slot);
       put_get(h, op);
       break;
     case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;
@@ -219,21 +211,22 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 }
 
 /* What can be refused without asking the server. */
-static int sendable(const crl_redis_handle *h, corral_op *op) {
+int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op) {
   corral_header header;
-  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_RENEW) return fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
-  if (op->key_len == 0) return fail(h, op, CORRAL_EINVAL, "an empty key");
+  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW) return crl_redis_ops_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
+  if (op->key_len == 0) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "an empty key");
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
   if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
-  if (op->record_len > CRL_REDIS_LARGEST) return fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
+  if (op->record_len > CRL_REDIS_LARGEST) return crl_redis_ops_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
   if (h->store->host->header_read(op->record, op->record_len, &header) != CORRAL_OK)
-    return fail(h, op, CORRAL_EINVAL, "not a record");
+    return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "not a record");
   return CORRAL_OK;
 }
 
 /* ---- judging --------------------------------------------------------------------------------------------- */
 
-static int nonsense(const crl_redis_handle *h, corral_op *op) {
-  return fail(h, op, CORRAL_EPROTOCOL, "a reply of a kind that doesn't answer the command");
+int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op) {
+  return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a reply of a kind that doesn't answer the command");
 }
 
 /* Life and lease by header, TTL and the server's time. */
@@ -249,7 +242,7 @@ static void judge(corral_op *op, const corral_header *header, int payload, int64
 }
 
 /* `reply`, a string, becomes op->found. */
-static void give(corral_op *op, redisReply **reply) {
+void crl_redis_ops_give(corral_op *op, redisReply **reply) {
   op->found = (uint8_t *)(*reply)->str;
   op->found_len = (*reply)->len;
   op->found_owner = *reply;
@@ -257,7 +250,7 @@ static void give(corral_op *op, redisReply **reply) {
   *reply = NULL;
 }
 
-static void take_back(corral_op *op) {
+void crl_redis_ops_take_back(corral_op *op) {
   if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
   op->found = NULL;
   op->found_len = 0;
@@ -270,10 +263,10 @@ static void take_back(corral_op *op) {
 }
 
 static int foreign(const crl_redis_handle *h, corral_op *op) {
-  return fail(h, op, CORRAL_EFOREIGN, "the key holds data that corral did not write: give corral a name space of its own");
+  return crl_redis_ops_fail(h, op, CORRAL_EFOREIGN, "the key holds data that corral did not write: give corral a name space of its own");
 }
 
-static int judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
+int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
   op->status = crl_redis_reply_error(h->store, reply, CORRAL_EREFUSED, op->error);
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
 }
@@ -282,21 +275,21 @@ static int judge_error(const crl_redis_handle *h, corral_op *op, const redisRepl
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
   corral_header header;
-  if (replies[0]->type == REDIS_REPLY_ERROR) return judge_error(h, op, replies[0]);
-  if (replies[1]->type == REDIS_REPLY_ERROR) return judge_error(h, op, replies[1]);
-  if (replies[1]->type != REDIS_REPLY_INTEGER) return nonsense(h, op);
+  if (replies[0]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[0]);
+  if (replies[1]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[1]);
+  if (replies[1]->type != REDIS_REPLY_INTEGER) return crl_redis_ops_nonsense(h, op);
   if (replies[0]->type == REDIS_REPLY_NIL) {
     op->status = CORRAL_EMISS;
     return CORRAL_OK;
   }
-  if (replies[0]->type != REDIS_REPLY_STRING) return nonsense(h, op);
+  if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_ops_nonsense(h, op);
   if (h->store->host->header_read(replies[0]->str, replies[0]->len, &header) != CORRAL_OK) {
     foreign(h, op);
     return CORRAL_OK;
   }
   judge(op, &header, replies[0]->len > CORRAL_HEADER, replies[1]->integer, h->clock_known,
         h->store->host->now_ms() + h->ahead);
-  give(op, &replies[0]);
+  crl_redis_ops_give(op, &replies[0]);
   op->status = CORRAL_OK;
   return CORRAL_OK;
 }
@@ -305,11 +298,11 @@ static int is_ok(const redisReply *reply) { return reply->type == REDIS_REPLY_ST
 
 /* CLIENT TRACKING, if it was sent, and CLIENT CACHING. A refusal costs the look nothing, and isn't asked for again on this
  * connection unless it was of a moment, or there is another watch. */
-static int judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int count) {
+int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int count) {
   int agreed = slot->redirects || h->redirected == slot->watch; /* else it was refused earlier in this batch */
   for (int i = 0; i < count && agreed; i++) {
     int is_error = replies[i]->type == REDIS_REPLY_ERROR;
-    if (!is_error && !is_ok(replies[i])) return nonsense(h, slot->op);
+    if (!is_error && !is_ok(replies[i])) return crl_redis_ops_nonsense(h, slot->op);
     agreed = !is_error;
     if (is_error && crl_redis_reply_error(h->store, replies[i], CORRAL_EREFUSED, NULL) != CORRAL_EUNAVAILABLE)
       h->refused = slot->watch;
@@ -323,7 +316,7 @@ static int judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **r
 static int judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
   int count = slot->replies - 2;
-  int status = slot->watch != 0 ? judge_watch(h, slot, replies, count) : CORRAL_OK;
+  int status = slot->watch != 0 ? crl_redis_ops_judge_watch(h, slot, replies, count) : CORRAL_OK;
   if (status == CORRAL_OK) status = judge_get(h, slot, replies + count);
   if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS)) op->flags |= CORRAL_OP_WATCHED;
   return status;
@@ -334,12 +327,12 @@ static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
   corral_header header;
   if (reply->elements != 5 || reply->element[2]->type != REDIS_REPLY_INTEGER ||
       reply->element[3]->type != REDIS_REPLY_STRING || reply->element[4]->type != REDIS_REPLY_INTEGER)
-    return nonsense(h, op);
+    return crl_redis_ops_nonsense(h, op);
   redisReply *record = reply->element[3];
-  if (h->store->host->header_read(record->str, record->len, &header) != CORRAL_OK) return nonsense(h, op);
+  if (h->store->host->header_read(record->str, record->len, &header) != CORRAL_OK) return crl_redis_ops_nonsense(h, op);
   op->same = reply->element[4]->integer != 0;
   judge(op, &header, op->same || record->len > CORRAL_HEADER, reply->element[2]->integer, 1, reply->element[1]->integer);
-  give(op, &reply->element[3]);
+  crl_redis_ops_give(op, &reply->element[3]);
   return CORRAL_OK;
 }
 
@@ -362,17 +355,17 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
   corral_op *op = slot->op;
   slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
   if (slot->noscript) {
-    fail(h, op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
+    crl_redis_ops_fail(h, op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
     return CORRAL_OK;
   }
-  if (reply->type == REDIS_REPLY_ERROR) return judge_error(h, op, reply);
+  if (reply->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, reply);
   if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[0]->type != REDIS_REPLY_INTEGER ||
       reply->element[1]->type != REDIS_REPLY_INTEGER || !known_status(slot, reply->element[0]->integer))
-    return nonsense(h, op);
+    return crl_redis_ops_nonsense(h, op);
   crl_redis_clock(h, reply->element[1]->integer, before);
   op->status = (int)reply->element[0]->integer;
   if (op->status == CORRAL_EFOREIGN) foreign(h, op);
-  else if (op->status == 1) fail(h, op, CORRAL_EREFUSED, "the staged record was evicted before it was in place");
+  else if (op->status == 1) crl_redis_ops_fail(h, op, CORRAL_EREFUSED, "the staged record was evicted before it was in place");
   else if (op->verb == CORRAL_VERB_CLAIM) return judge_claim(h, op, reply);
   return CORRAL_OK;
 }
@@ -381,15 +374,16 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
 static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
   corral_op *op = slot->op;
   slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
-  if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR) return nonsense(h, op);
+  if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR) return crl_redis_ops_nonsense(h, op);
   int missing = replies[1]->type == REDIS_REPLY_ARRAY && replies[1]->elements > 0 &&
                 replies[1]->element[0]->type == REDIS_REPLY_INTEGER && replies[1]->element[0]->integer == 1;
-  if (replies[0]->type == REDIS_REPLY_ERROR && missing) return judge_error(h, op, replies[0]);
+  if (replies[0]->type == REDIS_REPLY_ERROR && missing) return crl_redis_ops_judge_error(h, op, replies[0]);
   return judge_script(h, slot, replies[1], before);
 }
 
 static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
   if (slot->op->verb == CORRAL_VERB_GET) return judge_look(h, slot, replies);
+  if (slot->op->verb >= CORRAL_VERB_LOCK) return crl_redis_lock_judge(h, slot, replies, before);
   if (slot->staged) return judge_staged(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
 }
@@ -405,7 +399,7 @@ static int is_last_word(const crl_redis_handle *h, const redisReply *reply) {
 
 /* The replies of one slot. */
 static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int64_t before, corral_error *error) {
-  redisReply *replies[REPLIES] = {NULL};
+  redisReply *replies[CRL_REDIS_REPLIES] = {NULL};
   int heard = 0;
   int status = CORRAL_OK;
   for (; heard < slot->replies && status == CORRAL_OK; heard += status == CORRAL_OK)
@@ -414,11 +408,11 @@ static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int
     status = judge_slot(h, slot, replies, before);
     if (status != CORRAL_OK) h->store->host->fail(error, status, "%s: a reply that doesn't fit the command", h->store->name);
   } else if (heard > 0 && is_last_word(h, replies[heard - 1])) {
-    judge_error(h, slot->op, replies[heard - 1]);
+    crl_redis_ops_judge_error(h, slot->op, replies[heard - 1]);
   } else if (status == CORRAL_EPROTOCOL || status == CORRAL_ENOMEM) {
-    fail(h, slot->op, status, "the reply could not be read");
+    crl_redis_ops_fail(h, slot->op, status, "the reply could not be read");
   }
-  for (int i = 0; i < REPLIES; i++)
+  for (int i = 0; i < CRL_REDIS_REPLIES; i++)
     if (replies[i] != NULL) freeReplyObject(replies[i]);
   return status;
 }
@@ -433,13 +427,14 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
   int64_t until = status == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
   for (size_t i = 0; i < count && heard == CORRAL_OK; i++) {
     crl_redis_slot *slot = &h->slots[i];
-    if (slot->replies == 0 || (round == ROUND_TEXT && !slot->again)) continue;
+    if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
     heard = hear(h, slot, until, before, status == CORRAL_OK ? error : NULL);
   }
+  if (h->waits) heard = crl_redis_lock_confirm(h, count, round, heard, until, error);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies > 0 && slot->end > sent && slot->op->status == CORRAL_EUNKNOWN)
-      fail(h, slot->op, CORRAL_EUNAVAILABLE, "not sent: the server took no more in time, or hung up");
+      crl_redis_ops_fail(h, slot->op, CORRAL_EUNAVAILABLE, "not sent: the server took no more in time, or hung up");
   }
   if (status == CORRAL_OK) status = heard;
   return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
@@ -449,15 +444,16 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
   crl_redis_out_reset(&h->out);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
-    if (slot->replies == 0 || (round == ROUND_TEXT && !slot->again)) continue;
+    if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
     slot->op->status = CORRAL_EUNKNOWN;
     put(h, slot, round);
   }
+  h->waits = crl_redis_lock_put_wait(h, count, round, deadline);
   if (!h->out.failed) return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
   h->redirected = 0;
   for (size_t i = 0; i < count; i++)
     if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EUNKNOWN)
-      fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
+      crl_redis_ops_fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
   return CORRAL_OK;
 }
 
@@ -470,7 +466,8 @@ static int is_claimed_again(const crl_redis_handle *h, size_t at) {
   const corral_op *op = h->slots[at].op;
   for (size_t i = 0; i < at; i++) {
     const corral_op *claim = h->slots[i].op;
-    if (h->slots[i].again && claim->verb == CORRAL_VERB_CLAIM && same_key(claim, op) && memcmp(claim->token, op->token, CORRAL_TOKEN) == 0) return 1;
+    int begins = claim->verb == CORRAL_VERB_CLAIM || claim->verb == CORRAL_VERB_LOCK;
+    if (h->slots[i].again && begins && same_key(claim, op) && memcmp(claim->token, op->token, CORRAL_TOKEN) == 0) return 1;
   }
   return 0;
 }
@@ -483,11 +480,11 @@ static size_t mark_again(crl_redis_handle *h, size_t count) {
     const corral_op *op = slot->op;
     slot->again = slot->replies > 0 && (slot->noscript || slot->unstage);
     if (slot->unstage) h->unstaged = 1;
-    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW) &&
+    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW || op->verb == CORRAL_VERB_UNLOCK) &&
                op->status == CORRAL_OK && !is_claimed_again(h, i);
     for (size_t j = 0; marked > 0 && j < i && !slot->again && !once && slot->replies > 0; j++)
       slot->again = h->slots[j].again && same_key(h->slots[j].op, op);
-    if (slot->again) take_back(slot->op);
+    if (slot->again) crl_redis_ops_take_back(slot->op);
     marked += slot->again != 0;
   }
   return marked;
@@ -503,13 +500,23 @@ static int make_slots(crl_redis_handle *h, corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
     memset(&h->slots[i], 0, sizeof h->slots[i]);
     h->slots[i].op = &ops[i];
-    h->slots[i].replies = sendable(h, &ops[i]) == CORRAL_OK;
+    h->slots[i].replies = crl_redis_ops_sendable(h, &ops[i]) == CORRAL_OK;
   }
   return CORRAL_OK;
 }
 
 static void none_sent(crl_redis_handle *h, corral_op *ops, size_t count, int status, const char *why) {
-  for (size_t i = 0; i < count; i++) fail(h, &ops[i], status, why);
+  for (size_t i = 0; i < count; i++) crl_redis_ops_fail(h, &ops[i], status, why);
+}
+
+int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+  if (make_slots(h, ops, count) != CORRAL_OK) {
+    none_sent(h, ops, count, CORRAL_ENOMEM, "no memory for a batch");
+    return CORRAL_OK;
+  }
+  int status = run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error);
+  if (status == CORRAL_OK && mark_again(h, count) > 0) status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
+  return status;
 }
 
 int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
@@ -523,11 +530,8 @@ int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadli
     none_sent(h, ops, count, CORRAL_EUNAVAILABLE, "the connection was of no more use; nothing was sent");
     return status;
   }
-  if (make_slots(h, ops, count) != CORRAL_OK) {
-    none_sent(h, ops, count, CORRAL_ENOMEM, "no memory for a batch");
-    return CORRAL_OK;
-  }
-  status = run_round(h, count, ROUND_SHA1, deadline, error);
-  if (status == CORRAL_OK && mark_again(h, count) > 0) status = run_round(h, count, ROUND_TEXT, deadline, error);
-  return status;
+  if (h->store->scriptless) return crl_redis_exec_perform(h, ops, count, deadline, error);
+  h->refused_scripts = 0;
+  status = crl_redis_ops_run(h, ops, count, deadline, error);
+  return status == CORRAL_OK && h->refused_scripts ? crl_redis_exec_refused(h, ops, count, deadline, error) : status;
 }

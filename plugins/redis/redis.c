@@ -7,9 +7,14 @@
  * and tls_key (our own, where the server wants one), tls_name (whom the certificate must name; else the host), tls_verify=no
  * (takes any certificate: for experiments only; chain and name are verified otherwise).
  *
+ * For locks: scripts=no (locks do without scripts, see lock_exec.c), yes (with them only), auto (the default: with them until the server refuses one);
+ * wait_replicas (1 to 100: so many replicas must confirm a lock; default none) and wait_ms (in what time; 100ms; it ought to be well below the limit of an operation),
+ * see lock.c.
+ *
  * Redis 5 or later, or what speaks like it. A user (ACL) needs: get set pttl getrange setrange pexpire rename unlink time eval
  * evalsha, select for a db, client|setname if it shall be named, and for a watch (watch.c) subscribe, client|id,
- * client|tracking, client|caching and the channel __redis__:invalidate. The handle belongs to one thread at a time. */
+ * client|tracking, client|caching and the channel __redis__:invalidate. Locks need get set pttl pexpire time eval evalsha, or, without scripts,
+ * watch unwatch multi exec discard in place of the last two; and wait for wait_replicas. The handle belongs to one thread at a time. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -102,6 +107,19 @@ static int read_client(crl_redis_store *s, const corral_uri *uri, corral_error *
   return CORRAL_OK;
 }
 
+static int read_locks(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
+  const char *scripts = s->host->uri_get(uri, "scripts");
+  s->wait_ms = 100;
+  if (scripts != NULL && strcmp(scripts, "no") == 0) s->scriptless = 1;
+  else if (scripts != NULL && strcmp(scripts, "yes") == 0) s->scripts_only = 1;
+  else if (scripts != NULL && strcmp(scripts, "auto") != 0)
+    return bad_uri(s->host, uri, error, "scripts accepts auto (the default), yes and no");
+  if (s->host->uri_get(uri, "wait_ms") != NULL && s->host->uri_get(uri, "wait_replicas") == NULL)
+    return bad_uri(s->host, uri, error, "wait_ms needs wait_replicas");
+  int status = s->host->uri_number(uri, "wait_replicas", "", 1, 100, &s->wait_replicas, error);
+  return status == CORRAL_OK ? s->host->uri_number(uri, "wait_ms", "ms", 1, 10000, &s->wait_ms, error) : status;
+}
+
 static int is_local(const crl_redis_store *s) {
   return s->path != NULL || strncmp(s->server, "127.", 4) == 0 || strcmp(s->server, "::1") == 0 ||
          strcmp(s->server, "localhost") == 0;
@@ -134,8 +152,8 @@ static void redis_close(void *store) {
 static int redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
                       corral_error *error) {
   const char *names = strcmp(uri->scheme, "rediss") == 0
-                          ? "db client_name tls_ca tls_cert tls_key tls_verify tls_name"
-                          : "db client_name";
+                          ? "db client_name scripts wait_replicas wait_ms tls_ca tls_cert tls_key tls_verify tls_name"
+                          : "db client_name scripts wait_replicas wait_ms";
   int status = host->uri_check(uri, names, error);
   if (status != CORRAL_OK) return status;
   crl_redis_store *s = calloc(1, sizeof *s);
@@ -146,6 +164,7 @@ static int redis_open(const corral_host *host, const corral_uri *uri, void **ret
   if (status == CORRAL_OK) status = read_place(s, uri, error);
   if (status == CORRAL_OK) status = read_tls(s, uri, error);
   if (status == CORRAL_OK) status = read_client(s, uri, error);
+  if (status == CORRAL_OK) status = read_locks(s, uri, error);
   if (status != CORRAL_OK) {
     redis_close(s);
     return status;

@@ -8,6 +8,7 @@
  *   scripts.c  the Lua texts
  *   ops.c      a batch: format, exchange, judge
  *   watch.c    a connection that tells of changes
+ *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a batch; by WATCH and EXEC, without scripts
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time.
  */
@@ -33,6 +34,8 @@ enum {
   CRL_REDIS_LONGEST_PUSH = 1 << 20    /* nor has one that a watch expects */
 };
 
+#define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers of scripts are exact up to here */
+
 /* ---- the store ------------------------------------------------------------------------------------------- */
 
 struct ssl_st;
@@ -55,6 +58,9 @@ typedef struct crl_redis_store {
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
   _Atomic int64_t watch; /* the client id of the watch that is open; 0 none */
+  int scripts_only;      /* scripts=yes */
+  _Atomic int scriptless; /* locks do without scripts: scripts=no, or the server refused one */
+  int64_t wait_replicas, wait_ms; /* how many must confirm a lock, and in what time; 0: none */
 } crl_redis_store;
 
 /* ---- wire.c ---------------------------------------------------------------------------------------------- */
@@ -126,7 +132,18 @@ int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadlin
 
 /* ---- a handle -------------------------------------------------------------------------------------------- */
 
-typedef struct crl_redis_slot crl_redis_slot;
+enum { CRL_REDIS_BY_SHA1, CRL_REDIS_BY_TEXT, CRL_REDIS_REPLIES = 6 };
+
+/* One operation of a batch. */
+typedef struct crl_redis_slot {
+  corral_op *op;
+  size_t end;     /* where its commands end among the bytes of the round */
+  int replies;    /* how many commands it is, at most CRL_REDIS_REPLIES; 0: nothing was or will be sent */
+  int64_t watch;  /* this look is to be told to it; 0 none */
+  int redirects;  /* and begins with CLIENT TRACKING */
+  int staged;     /* this round it was */
+  int noscript, unstage, again;
+} crl_redis_slot;
 
 typedef struct crl_redis_handle {
   crl_redis_store *store;
@@ -141,6 +158,8 @@ typedef struct crl_redis_handle {
   int64_t ahead;     /* server time minus host->now_ms */
   int unstaged;      /* this user may not write staging keys */
   int64_t redirected, refused; /* the watch that this connection's looks are told to; the one it can't have them told to */
+  int waits;         /* WAIT ends the commands of this round */
+  int refused_scripts; /* this batch: locks can do without */
   crl_redis_slot *slots;
   size_t slot_room;
   char in[65536];
@@ -167,7 +186,8 @@ void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before);
 
 typedef enum crl_redis_script_id {
   CRL_REDIS_CLAIM, CRL_REDIS_SETTLE, CRL_REDIS_STAGE, CRL_REDIS_RELEASE, CRL_REDIS_EXTEND, CRL_REDIS_EXPIRE,
-  CRL_REDIS_INVALIDATE, CRL_REDIS_RENEW, CRL_REDIS_SCRIPTS
+  CRL_REDIS_INVALIDATE, CRL_REDIS_RENEW,
+  CRL_REDIS_LOCK, CRL_REDIS_LOCK_EXTEND, CRL_REDIS_UNLOCK, CRL_REDIS_LOCK_REPAIR, CRL_REDIS_SCRIPTS
 } crl_redis_script_id;
 
 typedef struct crl_redis_script {
@@ -176,6 +196,8 @@ typedef struct crl_redis_script {
 } crl_redis_script;
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id);
+/* lock_scripts.c: those from CRL_REDIS_LOCK on. */
+const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id);
 
 /* ---- redis.c --------------------------------------------------------------------------------------------- */
 
@@ -185,6 +207,46 @@ void crl_redis_disconnect(void *handle);
 /* ---- ops.c ----------------------------------------------------------------------------------------------- */
 
 int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+
+/* The batch as one pipeline; crl_redis_perform without its checks, and without what locks do where there are no scripts. */
+int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+/* Sets the op's status and text; returns the status. */
+int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what);
+/* What can be refused without asking the server. */
+int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op);
+/* All of a script's call but keys and arguments. */
+void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys, size_t args);
+/* What makes the look that follows be told to the watch: slot->watch, and then slot->redirects + 1 commands. */
+void crl_redis_ops_put_watch(crl_redis_handle *h, crl_redis_slot *slot);
+int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int count);
+int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op);
+/* A reply, a string, becomes op->found. What the op found or was told is forgotten. */
+void crl_redis_ops_give(corral_op *op, redisReply **reply);
+void crl_redis_ops_take_back(corral_op *op);
+
+/* ---- lock.c ---------------------------------------------------------------------------------------------- */
+
+/* The commands of a lock verb, and its replies; each judge returns CORRAL_OK, or why the handle is broken. */
+void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
+int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before);
+/* WAIT at the end of a round that has a LOCK or LOCK_EXTEND, where replicas are to confirm it: true when it was put. Then, after all other replies (or
+ * with the status that ended them), its reply, and what that means to the locks of this round. */
+int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline);
+int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status, int64_t deadline, corral_error *error);
+/* The reply to WAIT, and one op that it is about. */
+int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline);
+/* EFOREIGN, with what is left of the key: -1 no end. */
+void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl);
+/* Two strings as TIME answers, in microseconds; -1 when it is none. */
+int64_t crl_redis_lock_time(const redisReply *reply);
+
+/* ---- lock_exec.c ----------------------------------------------------------------------------------------- */
+
+/* A batch where locks do without scripts, and what is to be done again after a batch in which a lock's script was refused. */
+int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
 
 /* ---- watch.c --------------------------------------------------------------------------------------------- */
 

@@ -156,7 +156,7 @@ static const char invalidate_text[] = PRELUDE WRITE
     "end\n"
     "return bad(call('UNLINK', k)) or {0, now}\n";
 
-static const crl_redis_script scripts[CRL_REDIS_SCRIPTS] = {
+static const crl_redis_script scripts[] = {
     [CRL_REDIS_CLAIM] = {"0945f6b8f38efe23b736a2aa6b28e963e14e786e", claim_text},
     [CRL_REDIS_SETTLE] = {"fb5caa7219e78d947c938759047076cf2d0be8e0", settle_text},
     [CRL_REDIS_STAGE] = {"926db8c1be1e521a6acf397f3bdf0685321188e2", stage_text},
@@ -167,4 +167,6 @@ static const crl_redis_script scripts[CRL_REDIS_SCRIPTS] = {
     [CRL_REDIS_RENEW] = {"20e3a291fe89a342185a1922c7adbffa53c11186", renew_text},
 };
 
-const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) { return &scripts[id]; }
+const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {
+  return id >= CRL_REDIS_LOCK ? crl_redis_lock_script_get(id) : &scripts[id];
+}

@@ -1,0 +1,236 @@
+/* lock.c: the lock verbs as commands of a batch, and their replies.
+ *
+ * LOCK, LOCK_EXTEND and UNLOCK are one script each (lock_scripts.c). LOCK_SHOW is GET, PTTL and TIME; to be told to the watch it begins as a GET of a value
+ * does (ops.c), and REPAIR puts one more script before it.
+ *
+ * Where replicas are to confirm a lock (wait_replicas), WAIT goes at the end of the batch. It says how many replicas have received all that this
+ * connection wrote. It doesn't make the lock safe against a failover, only likelier to survive one: a replica that hasn't received it can still be
+ * the one that is promoted, and one that confirmed may lose its memory first. A hold that too few confirmed exists on the primary; EREFUSED tells
+ * the host, which ends it by UNLOCK. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "redis.h"
+
+static int is_wanted(const crl_redis_slot *slot, int round) {
+  return slot->replies > 0 && (round == CRL_REDIS_BY_SHA1 || slot->again);
+}
+
+static int is_grant(const corral_op *op) { return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND; }
+
+/* ---- formatting ------------------------------------------------------------------------------------------ */
+
+static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id, size_t args) {
+  crl_redis_ops_put_script(h, round, id, 1, args);
+  crl_redis_out_word(&h->out, op->key, op->key_len);
+}
+
+static void put_mode(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_number(&h->out, op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE);
+}
+
+static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
+  char note[CORRAL_LOCK_NOTE] = {0};
+  size_t len = op->record_len < sizeof note ? op->record_len : sizeof note;
+  if (op->record != NULL && len > 0) memcpy(note, op->record, len);
+  put_keyed(h, op, round, CRL_REDIS_LOCK, 5);
+  crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
+  crl_redis_out_number(&h->out, op->lease_ms);
+  put_mode(h, op);
+  crl_redis_out_word(&h->out, note, sizeof note);
+  crl_redis_out_number(&h->out, op->ttl_ms);
+}
+
+static void put_extend(crl_redis_handle *h, const corral_op *op, int round) {
+  put_keyed(h, op, round, CRL_REDIS_LOCK_EXTEND, 4);
+  crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
+  crl_redis_out_number(&h->out, op->lease_ms);
+  put_mode(h, op);
+  crl_redis_out_number(&h->out, (int64_t)op->seen);
+}
+
+static int repairs(const crl_redis_handle *h, const corral_op *op) { return (op->flags & CORRAL_OP_REPAIR) != 0 && !h->store->scriptless; }
+
+static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  static const char *const commands[] = {"GET", "PTTL"};
+  const corral_op *op = slot->op;
+  slot->staged = repairs(h, op);
+  if (slot->staged) {
+    put_keyed(h, op, round, CRL_REDIS_LOCK_REPAIR, 2);
+    crl_redis_out_text(&h->out, "");
+    crl_redis_out_number(&h->out, op->lease_ms > 0 ? op->lease_ms : 1);
+  }
+  crl_redis_ops_put_watch(h, slot);
+  for (size_t i = 0; i < 2; i++) {
+    crl_redis_out_command(&h->out, 2);
+    crl_redis_out_text(&h->out, commands[i]);
+    crl_redis_out_word(&h->out, op->key, op->key_len);
+  }
+  crl_redis_out_command(&h->out, 1);
+  crl_redis_out_text(&h->out, "TIME");
+  slot->replies = slot->staged + (slot->watch != 0 ? 1 + slot->redirects : 0) + 3;
+}
+
+void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  const corral_op *op = slot->op;
+  switch (op->verb) {
+    case CORRAL_VERB_LOCK: put_lock(h, op, round); break;
+    case CORRAL_VERB_LOCK_EXTEND: put_extend(h, op, round); break;
+    case CORRAL_VERB_UNLOCK:
+      put_keyed(h, op, round, CRL_REDIS_UNLOCK, 1);
+      crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
+      break;
+    default: put_show(h, slot, round); break;
+  }
+}
+
+/* ---- judging --------------------------------------------------------------------------------------------- */
+
+void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl) {
+  crl_redis_ops_fail(h, op, CORRAL_EFOREIGN, pttl == -1 ? "a lock without TTL that corral did not write"
+                                                       : "the key holds data that corral did not write: give corral a name space of its own");
+  op->until_ms = pttl > -2 ? pttl : 0;
+}
+
+int64_t crl_redis_lock_time(const redisReply *reply) {
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
+      reply->element[1]->type != REDIS_REPLY_STRING)
+    return -1;
+  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
+  return seconds > 0 && seconds < INT64_MAX / 2000000 && us >= 0 && us < 1000000 ? seconds * 1000000 + us : -1;
+}
+
+/* The first word of a script's reply is an error: its meaning, and whether locks can do without scripts from now on. */
+static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
+  crl_redis_store *s = h->store;
+  slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
+  if (slot->noscript) {
+    crl_redis_ops_fail(h, slot->op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
+    return CORRAL_OK;
+  }
+  int forbidden = crl_redis_reply_is_error(reply, "ERR unknown command") ||
+                  (crl_redis_reply_is_error(reply, "NOPERM") && strstr(reply->str, "command") != NULL);
+  if (forbidden && !s->scripts_only) {
+    atomic_store(&s->scriptless, 1);
+    h->refused_scripts = 1;
+  }
+  return crl_redis_ops_judge_error(h, slot->op, reply);
+}
+
+static int known_status(const corral_op *op, long long status) {
+  switch (status) {
+    case CORRAL_OK:
+    case CORRAL_EFOREIGN: return 1;
+    case CORRAL_EBUSY:
+    case CORRAL_EREFUSED: return op->verb == CORRAL_VERB_LOCK;
+    case CORRAL_ELOST: return op->verb == CORRAL_VERB_LOCK_EXTEND || op->verb == CORRAL_VERB_UNLOCK;
+    default: return 0;
+  }
+}
+
+/* {status, now, until_ms, fence}. */
+static int is_answer(const corral_op *op, const redisReply *reply) {
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4) return 0;
+  for (size_t i = 0; i < reply->elements; i++)
+    if (reply->element[i]->type != REDIS_REPLY_INTEGER) return 0;
+  return known_status(op, reply->element[0]->integer);
+}
+
+static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply, int64_t before) {
+  corral_op *op = slot->op;
+  if (reply->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, reply);
+  if (!is_answer(op, reply)) return crl_redis_ops_nonsense(h, op);
+  crl_redis_clock(h, reply->element[1]->integer, before);
+  op->status = (int)reply->element[0]->integer;
+  op->until_ms = reply->element[2]->integer;
+  if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->until_ms);
+  if (op->status == CORRAL_EREFUSED) crl_redis_ops_fail(h, op, op->status, "no room for one more hold of this lock");
+  if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)reply->element[3]->integer;
+  return CORRAL_OK;
+}
+
+/* GET, PTTL, TIME. */
+static int judge_sight(crl_redis_handle *h, corral_op *op, redisReply **replies, int64_t before) {
+  corral_lock_change change;
+  int64_t us = crl_redis_lock_time(replies[2]);
+  int is_foreign = crl_redis_reply_is_error(replies[0], "WRONGTYPE");
+  for (int i = is_foreign; i < 3; i++)
+    if (replies[i]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[i]);
+  if (replies[1]->type != REDIS_REPLY_INTEGER || us < 0) return crl_redis_ops_nonsense(h, op);
+  crl_redis_clock(h, us / 1000, before);
+  if (is_foreign) {
+    crl_redis_lock_foreign(h, op, replies[1]->integer);
+    return CORRAL_OK;
+  }
+  int is_there = replies[0]->type == REDIS_REPLY_STRING;
+  if (!is_there && replies[0]->type != REDIS_REPLY_NIL) return crl_redis_ops_nonsense(h, op);
+  /* A look changes nothing, so there is no room for a record. */
+  h->store->host->lock_decide(op, is_there ? (const uint8_t *)replies[0]->str : NULL, is_there ? replies[0]->len : 0, us / 1000,
+                              (uint64_t)us, NULL, &change);
+  if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, replies[1]->integer);
+  if (op->status == CORRAL_OK) crl_redis_ops_give(op, &replies[0]);
+  return CORRAL_OK;
+}
+
+static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+  corral_op *op = slot->op;
+  int at = slot->staged, status = CORRAL_OK, count = slot->replies - slot->staged - 3;
+  if (slot->watch != 0) status = crl_redis_ops_judge_watch(h, slot, replies + at, count);
+  if (status != CORRAL_OK) return status;
+  if (at > 0 && replies[0]->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, replies[0]);
+  if (at > 0 && !is_answer(op, replies[0])) return crl_redis_ops_nonsense(h, op);
+  status = judge_sight(h, op, replies + at + count, before);
+  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS)) op->flags |= CORRAL_OP_WATCHED;
+  return status;
+}
+
+int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+  if (slot->op->verb == CORRAL_VERB_LOCK_SHOW) return judge_show(h, slot, replies, before);
+  return judge_script(h, slot, replies[0], before);
+}
+
+/* ---- replicas -------------------------------------------------------------------------------------------- */
+
+/* WAIT 0 would be for ever; and the reply is to be here in time. */
+void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline) {
+  const crl_redis_store *s = h->store;
+  int64_t left = deadline - s->host->now_ms(), most = left - left / 4;
+  crl_redis_out_command(&h->out, 3);
+  crl_redis_out_text(&h->out, "WAIT");
+  crl_redis_out_number(&h->out, s->wait_replicas);
+  crl_redis_out_number(&h->out, most < 1 ? 1 : most < s->wait_ms ? most : s->wait_ms);
+}
+
+int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline) {
+  int grants = 0;
+  if (h->store->wait_replicas == 0) return 0;
+  for (size_t i = 0; i < count && !grants; i++) grants = is_wanted(&h->slots[i], round) && is_grant(h->slots[i].op);
+  if (grants) crl_redis_lock_say_wait(h, deadline);
+  return grants;
+}
+
+int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
+  const crl_redis_store *s = h->store;
+  if (op->status != CORRAL_OK || !is_grant(op)) return CORRAL_OK;
+  if (reply->type == REDIS_REPLY_ERROR)
+    op->status = s->host->fail(op->error, CORRAL_EREFUSED, "%.80s: granted by the primary, which refuses WAIT: not held: %.80s", s->name, reply->str);
+  else if (reply->type != REDIS_REPLY_INTEGER)
+    return crl_redis_ops_nonsense(h, op);
+  else if (reply->integer < s->wait_replicas)
+    op->status = s->host->fail(op->error, CORRAL_EREFUSED, "%.80s: granted by the primary, confirmed by %lld of %lld replicas: not held", s->name,
+                               reply->integer, (long long)s->wait_replicas);
+  return CORRAL_OK;
+}
+
+int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status, int64_t deadline, corral_error *error) {
+  redisReply *reply = NULL;
+  if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &reply, error);
+  for (size_t i = 0; i < count; i++) {
+    corral_op *op = h->slots[i].op;
+    if (!is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op)) continue;
+    if (reply == NULL) crl_redis_ops_fail(h, op, CORRAL_EUNKNOWN, "granted by the primary; whether replicas confirm it was not told");
+    else if (crl_redis_lock_confirmed(h, op, reply) != CORRAL_OK) status = CORRAL_EPROTOCOL;
+  }
+  if (reply != NULL) freeReplyObject(reply);
+  return status;
+}

@@ -1,0 +1,131 @@
+/* lock_scripts.c: what each lock verb does to a lock's record, in Lua, run by the server.
+ *
+ * They say what src/lock_record.c says, on the same bytes; what comes here between is told there. Each is one SET with PX, so a lock's key never is
+ * without TTL, and a refusal that changes nothing writes nothing, so that a watch isn't told of it. Numbers are exact up to 2^53, which
+ * microseconds since 1970 reach in the year 2255.
+ *
+ * Only redis.pcall is used, and its errors are returned as they are, as in scripts.c. Every script answers {status, now, until_ms, fence}. */
+#include "redis.h"
+
+/* The lock as the verb finds it: ARGV[1] is the token. `mine`: where this token's hold is in the record, or nil; `others`, `alone`: the last end of
+ * a hold of others, and that of an exclusive one. A key that is absent, or a record without holds, costs no loop. */
+#define LOOK                                                                                        \
+  "local call, k, token = redis.pcall, KEYS[1], ARGV[1]\n"                                          \
+  "local t = call('TIME')\n"                                                                        \
+  "if t.err then return t end\n"                                                                    \
+  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                             \
+  "local got = call('GET', k)\n"                                                                    \
+  "local fence, wish, live, others, alone, mine = 0, 0, 0, 0, 0\n"                                  \
+  "if got then\n"                                                                                   \
+  "  local count\n"                                                                                 \
+  "  if type(got) == 'table' then\n"                                                                \
+  "    if not string.find(got.err, 'WRONGTYPE', 1, true) then return got end\n"                     \
+  "  elseif #got >= 32 and string.sub(got, 1, 4) == 'crk1' then\n"                                  \
+  "    count, fence, wish = struct.unpack('<I2xxi8i8', got, 5)\n"                                   \
+  "  end\n"                                                                                         \
+  "  if not count or #got ~= 32 + 128 * count then return {-12, now, call('PTTL', k), 0} end\n"     \
+  "  for at = 33, #got, 128 do\n"                                                                   \
+  "    local who, mode, till = struct.unpack('<c16Bxxxxxxxi8', got, at)\n"                          \
+  "    if till > now then\n"                                                                        \
+  "      live = live + 1\n"                                                                         \
+  "      if who == token then\n"                                                                    \
+  "        mine = at\n"                                                                             \
+  "      else\n"                                                                                    \
+  "        if till > others then others = till end\n"                                               \
+  "        if mode == 1 then alone = till end\n"                                                    \
+  "      end\n"                                                                                     \
+  "    end\n"                                                                                       \
+  "  end\n"                                                                                         \
+  "end\n"
+
+/* This token's hold as it is. */
+#define OWN "struct.unpack('<Bxxxxxxxi8i8i8c80', got, mine + 16)\n"
+
+/* Writes what others hold and, if given, this token's own hold, which ends at `till`. Returns an error or nil. A hold can be lengthened and ended also when the
+ * server is out of memory, for a script that has written may go on writing, and PEXPIRE is never refused for memory. */
+#define WRITE                                                                                       \
+  "local function write(own, till)\n"                                                               \
+  "  local holds, last = {}, math.max(now, wish)\n"                                                 \
+  "  for at = 33, live > 0 and #got or 0, 128 do\n"                                                 \
+  "    local who, e = struct.unpack('<c16xxxxxxxxi8', got, at)\n"                                   \
+  "    if e > now and who ~= token then\n"                                                          \
+  "      holds[#holds + 1] = string.sub(got, at, at + 127)\n"                                       \
+  "      if e > last then last = e end\n"                                                           \
+  "    end\n"                                                                                       \
+  "  end\n"                                                                                         \
+  "  if own then\n"                                                                                 \
+  "    holds[#holds + 1] = own\n"                                                                   \
+  "    if till > last then last = till end\n"                                                       \
+  "  end\n"                                                                                         \
+  "  local record = struct.pack('<c4i4i8i8i8', 'crk1', #holds, fence, wish, 0) .. table.concat(holds)\n" \
+  "  local life = last - now + 60000\n"                                                             \
+  "  local r = call('SET', k, record, 'PX', life)\n"                                                \
+  "  if r.err and mine and string.find(r.err, 'OOM', 1, true) then\n"                               \
+  "    call('PEXPIRE', k, life)\n"                                                                  \
+  "    r = call('SET', k, record, 'PX', life)\n"                                                    \
+  "  end\n"                                                                                         \
+  "  return r.err and r\n"                                                                          \
+  "end\n"                                                                                           \
+  "local function hold(mode, till, since, f, note)\n"                                               \
+  "  return struct.pack('<c16i8i8i8i8c80', token, mode, till, since, f, note)\n"                    \
+  "end\n"
+
+/* ARGV: token, lease ms, mode (1 exclusive, 2 shared), note (80 bytes), how long the wish stands (ms). A wish that can't be written is none. */
+static const char lock_text[] = LOOK WRITE
+    "local mode, till, since, f, note = tonumber(ARGV[3]), 0, now, 0, ARGV[4]\n"
+    "if mine then\n"
+    "  mode, till, since, f, note = " OWN
+    "else\n"
+    "  local way = others\n"
+    "  if mode == 2 then way = math.max(alone, wish) end\n"
+    "  if way > now then\n"
+    "    local w = tonumber(ARGV[5])\n"
+    "    if mode == 1 and w > 0 and alone == 0 and wish - now < math.floor(w / 2) then\n"
+    "      wish = now + w\n"
+    "      write()\n"
+    "    end\n"
+    "    return {-8, now, way - now, 0}\n"
+    "  end\n"
+    "  if live >= 1024 then return {-16, now, 0, 0} end\n"
+    "  f = math.max(fence + 1, t[1] * 1000000 + t[2])\n"
+    "  fence = f\n"
+    "  if mode == 1 then wish = 0 end\n"
+    "end\n"
+    "till = math.max(till, now + ARGV[2])\n"
+    "return write(hold(mode, till, since, f, note), till) or {0, now, till - now, f}\n";
+
+/* ARGV: token, lease ms, mode (2: becomes shared), the fencing token's least. */
+static const char extend_text[] = LOOK WRITE
+    "if not mine then return {-9, now, math.max(others - now, 0), 0} end\n"
+    "local mode, till, since, f, note = " OWN
+    "if ARGV[3] == '2' then mode = 2 end\n"
+    "f = math.max(f, tonumber(ARGV[4]))\n"
+    "fence = math.max(fence, f)\n"
+    "till = math.max(till, now + ARGV[2])\n"
+    "return write(hold(mode, till, since, f, note), till) or {0, now, till - now, f}\n";
+
+/* ARGV: token. */
+static const char unlock_text[] = LOOK WRITE
+    "if not mine then return {-9, now, math.max(others - now, 0), 0} end\n"
+    "return write() or {0, now, 0, 0}\n";
+
+/* ARGV: an empty token, and how long what corral didn't write, and what has no end, shall live. LOOK has answered unless the key is absent or a lock's. */
+static const char repair_text[] =
+    "local ttl = redis.pcall('PTTL', KEYS[1])\n"
+    "if type(ttl) == 'table' then return ttl end\n"
+    "local function look()\n" LOOK
+    "  return {0, now, 0, 0}\n"
+    "end\n"
+    "local r = look()\n"
+    "if ttl ~= -1 or r[1] ~= -12 then return r end\n"
+    "local e = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])\n"
+    "return type(e) == 'table' and e or {-12, r[2], tonumber(ARGV[2]), 0}\n";
+
+static const crl_redis_script scripts[] = {
+    {"78f2bb68c2e71c8a3a3a8e71a58d774864a5cd88", lock_text},
+    {"9587f7a85e249a3f8f41dd9ab37efcd6af9aae00", extend_text},
+    {"b32a45708e7182040320f2d62aa0e43753aea545", unlock_text},
+    {"e0668e38cab816a0ccaee822d7d376f3d918cd6b", repair_text},
+};
+
+const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id) { return &scripts[id - CRL_REDIS_LOCK]; }

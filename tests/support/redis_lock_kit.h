@@ -1,0 +1,62 @@
+/* redis_lock_kit.h: the lock verbs of the Redis plugin on a real server, one line each. */
+#ifndef REDIS_LOCK_KIT_H
+#define REDIS_LOCK_KIT_H
+
+#include "lock_record.h"
+#include "support/redis_kit.h"
+
+/* The two ways in which the plugin has locks. */
+static const char *const ways[] = {"scripts=yes", "scripts=no"};
+enum { WAYS = 2 };
+
+static inline client opened_as(const char *params) {
+  char uri[200];
+  snprintf(uri, sizeof uri, "%s?%s", redis_server_uri(server), params);
+  return opened(uri);
+}
+
+/* An emptied server, and a client of it. */
+static inline client begin_as(const char *params) {
+  start(NULL);
+  return opened_as(params);
+}
+
+static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder, uint32_t flags) {
+  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR, .flags = flags,
+                     .record = (const uint8_t *)"a note", .record_len = 6};
+}
+
+static inline int locks(client *c, const char *key, unsigned holder, uint32_t flags) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK, key, holder, flags);
+  return done(c, &op);
+}
+
+static inline int unlocks(client *c, const char *key, unsigned holder) {
+  corral_op op = lock_op(CORRAL_VERB_UNLOCK, key, holder, 0);
+  return done(c, &op);
+}
+
+static inline int extends(client *c, const char *key, unsigned holder, int64_t lease_ms) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK_EXTEND, key, holder, 0);
+  op.lease_ms = lease_ms;
+  return done(c, &op);
+}
+
+/* How many live holds LOCK_SHOW tells of; a status when it isn't OK. */
+static inline int holds(client *c, const char *key) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK_SHOW, key, 0, 0);
+  assert_int_equal(perform(c, &op, 1), CORRAL_OK);
+  crl_lock_head head;
+  int live = 0;
+  if (op.status != CORRAL_OK) return op.status;
+  assert_int_equal(crl_lock_record_read(op.found, op.found_len, &head), CORRAL_OK);
+  for (size_t i = 0; i < head.count; i++) {
+    corral_hold hold;
+    crl_lock_record_hold(op.found, i, &hold);
+    live += hold.until > op.life_ms;
+  }
+  dropped(&op);
+  return live;
+}
+
+#endif

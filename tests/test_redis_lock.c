@@ -1,0 +1,163 @@
+/* test_redis_lock.c: locks on a real Redis, by scripts and without: each verb leaves the very bytes that lock_decide decides. */
+#include "support/redis_lock_kit.h"
+
+enum { KEYS = 3, TOKENS = 5, STEPS = 6000, ROOM = CORRAL_LOCK_HEAD + (CORRAL_LOCK_HOLDS + 1) * CORRAL_LOCK_HOLD };
+
+/* ---- the model ---------------------------------------------------------------------------------------------- */
+
+typedef struct model {
+  size_t size; /* 0: no record */
+  uint8_t record[ROOM];
+} model;
+
+static uint32_t seed;
+
+static uint32_t pick(uint32_t below) {
+  seed = seed * 1664525u + 1013904223u;
+  return (seed >> 8) % below;
+}
+
+static int64_t server_us(void) {
+  redisReply *reply = redis_server_command(server, "TIME");
+  int64_t us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 + strtoll(reply->element[1]->str, NULL, 10);
+  freeReplyObject(reply);
+  return us;
+}
+
+/* The server's record into `m`. */
+static void fetch(const char *key, model *m) {
+  redisReply *reply = redis_server_command(server, "GET %s", key);
+  assert_true(reply->type == REDIS_REPLY_NIL || (reply->type == REDIS_REPLY_STRING && (size_t)reply->len <= sizeof m->record));
+  m->size = reply->type == REDIS_REPLY_NIL ? 0 : (size_t)reply->len;
+  if (m->size > 0) memcpy(m->record, reply->str, m->size);
+  freeReplyObject(reply);
+}
+
+/* Any record: holds over, alive and soon over, of all modes and tokens; fencing tokens of the past and of the future; wishes. */
+static void plant(model *m, const char *key, int64_t now) {
+  corral_hold hold[TOKENS + 2] = {0};
+  size_t count = pick(TOKENS + 1);
+  uint64_t fence = (uint64_t)now * 1000 + (pick(2) == 0 ? 7200000000 : 0) - 3600000000;
+  int64_t wish = pick(2) == 0 ? 0 : now + (int64_t)pick(2000) - 1000;
+  for (size_t i = 0; i < count; i++) {
+    memcpy(hold[i].token, token((unsigned)i), CORRAL_TOKEN);
+    hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED;
+    hold[i].until = now + (int64_t)pick(3) * 1000 - 1000 + (int64_t)pick(30);
+    hold[i].since = now - 5000;
+    hold[i].fence = fence - i;
+    memset(hold[i].note, 'a' + (int)i, pick(CORRAL_LOCK_NOTE + 1));
+  }
+  crl_lock_record_write(fence, hold, count, m->record);
+  for (unsigned i = 0; i < 8; i++) m->record[16 + i] = (uint8_t)((uint64_t)wish >> (8 * i));
+  m->size = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
+  redis_server_ask(server, "SET %s %b PX %lld", key, m->record, m->size, 100000LL);
+}
+
+static corral_op random_op(const char *key, char note[100]) {
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
+  corral_op op = lock_op(verbs[pick(5)], key, pick(TOKENS), pick(2) == 0 ? CORRAL_OP_SHARED : 0);
+  memset(note, 'A' + (int)pick(26), 100);
+  op.record = (const uint8_t *)note;
+  op.record_len = pick(100);
+  op.lease_ms = pick(3) == 0 ? 1 + pick(10) : 1 + pick(HOUR);
+  op.ttl_ms = pick(3) == 0 ? 0 : 1 + pick(4000);
+  op.seen = pick(2) == 0 ? 0 : (uint64_t)server_us() + pick(2) * UINT64_C(1000000000);
+  return op;
+}
+
+/* What one step was, seen from outside. */
+typedef struct step {
+  corral_op asked, real;
+  int64_t from_us, to_us; /* server time before and after */
+  model after;
+  int64_t pttl;
+  int64_t writes;
+} step;
+
+/* NULL when the step is what lock_decide says at `now`, else what differs. */
+static const char *differs(const step *s, const model *before, int64_t now, uint64_t floor) {
+  static uint8_t room[ROOM];
+  corral_op wanted = s->asked;
+  corral_lock_change change;
+  crl_lock_record_decide(&wanted, before->size > 0 ? before->record : NULL, before->size, now, floor, room, &change);
+  int keeps = change.action == CORRAL_ACTION_KEEP;
+  const uint8_t *record = keeps ? before->record : room;
+  size_t size = keeps ? before->size : change.size;
+  if (s->real.status != wanted.status) return "status";
+  if (s->real.until_ms != wanted.until_ms) return "until_ms";
+  if (s->real.verb == CORRAL_VERB_LOCK_SHOW && s->real.life_ms != wanted.life_ms) return "life_ms";
+  if (wanted.status == CORRAL_OK && wanted.verb != CORRAL_VERB_UNLOCK && s->real.seen != wanted.seen) return "seen";
+  if (keeps && s->writes != 0) return "the number of writes";
+  if (size != s->after.size || memcmp(record, s->after.record, size) != 0) return "the record";
+  if (!keeps && (s->pttl > change.expires - s->from_us / 1000 || s->pttl < change.expires - s->to_us / 1000 - 1)) return "the TTL";
+  return NULL;
+}
+
+static uint64_t fence_of(const model *m) {
+  crl_lock_head head = {0};
+  if (m->size > 0) assert_int_equal(crl_lock_record_read(m->record, m->size, &head), CORRAL_OK);
+  return head.fence;
+}
+
+static void take_step(client *c, step *s, const char *key) {
+  static char note[100];
+  long long changes = redis_server_info(server, "rdb_changes_since_last_save");
+  s->real = s->asked = random_op(key, note);
+  s->from_us = server_us();
+  assert_int_equal(perform(c, &s->real, 1), CORRAL_OK);
+  s->pttl = pttl(key);
+  s->to_us = server_us();
+  fetch(key, &s->after);
+  s->writes = redis_server_info(server, "rdb_changes_since_last_save") - changes;
+  if (s->real.found != NULL && (s->real.found_len != s->after.size || memcmp(s->real.found, s->after.record, s->after.size) != 0))
+    fail_msg("seed %u: LOCK_SHOW found another record", seed);
+  dropped(&s->real);
+}
+
+/* The time at which the server decided isn't told, but it lies between two others; a new fencing token says the microseconds. */
+static void check_step(const step *s, const model *before, uint32_t first, int number) {
+  uint64_t floor = fence_of(&s->after);
+  const char *what = "?";
+  if (floor != fence_of(before) && floor != fence_of(before) + 1 && s->real.verb == CORRAL_VERB_LOCK)
+    assert_in_range(floor, s->from_us, s->to_us);
+  for (int64_t now = s->from_us / 1000; now <= s->to_us / 1000 && what != NULL; now++) what = differs(s, before, now, floor);
+  if (what != NULL)
+    fail_msg("seed %u, step %d: verb %u: %s differs: %s, until %lld, TTL %lld", first, number, s->real.verb, what,
+             corral_status_name(s->real.status), (long long)s->real.until_ms, (long long)s->pttl);
+}
+
+static void model_run(const char *way) {
+  static const char *const keys[KEYS] = {"a", "b", "lock:{c}"};
+  static step s;
+  static model before;
+  client c = begin_as(way);
+  uint32_t first = seed = (uint32_t)server_us();
+  print_message("%s: seed %u\n", way, first);
+  for (int i = 0; i < STEPS; i++) {
+    const char *key = keys[pick(KEYS)];
+    s.asked.verb = 0;
+    if (pick(6) == 0) plant(&before, key, server_us() / 1000);
+    fetch(key, &before);
+    take_step(&c, &s, key);
+    check_step(&s, &before, first, i);
+  }
+  closed(&c);
+}
+
+static void random_ops_leave_the_bytes_that_lock_decide_decides_by_scripts(void **state) {
+  (void)state;
+  model_run(ways[0]);
+}
+
+static void random_ops_leave_the_bytes_that_lock_decide_decides_without_scripts(void **state) {
+  (void)state;
+  model_run(ways[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(random_ops_leave_the_bytes_that_lock_decide_decides_by_scripts),
+      cmocka_unit_test(random_ops_leave_the_bytes_that_lock_decide_decides_without_scripts),
+  };
+  return cmocka_run_group_tests(tests, NULL, stop);
+}
