@@ -95,7 +95,7 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 /* ---- the rest ---- */
 
 /* Opens the corral of the global options and of *more, whose store, namespace, hook, host_lock and generation are set here, with events
- * on stderr when verbose. Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
+ * on stderr when verbose (then instead of to more->on_event). Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
 /* Dies of `signo` as if it had not been taken. */
 void cli_die_of(int signo);

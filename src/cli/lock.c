@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -54,6 +55,7 @@ typedef struct locking {
   int lost[2];   /* a pipe: what was lost comes out of it */
   bool is_lost;
   int caught;    /* the last signal that was handed on; 0: none */
+  atomic_bool says_trouble; /* the next trouble with the store is told */
 } locking;
 
 /* ---- options --------------------------------------------------------------------------------------------- */
@@ -148,6 +150,16 @@ static void on_lost(corral_lock *lock, const char *why, void *arg) {
   (void)!write(*(const int *)arg, why, size < WHY_ROOM ? size : WHY_ROOM);
 }
 
+/* The first trouble with the store, of one who may wait for it for long. */
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  locking *l = arg;
+  char text[CLI_KEY_TEXT];
+  (void)key;
+  (void)key_len;
+  if (event == CORRAL_EVENT_STORE_ERROR && atomic_exchange(&l->says_trouble, false))
+    cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), detail != NULL ? detail : "it is away");
+}
+
 static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_error *error) {
   const lock_options *o = &l->want;
   *error = (corral_error){0};
@@ -181,8 +193,10 @@ static int take_waiting(locking *l, corral_error *error) {
   int status = CORRAL_ENOMEM;
   *error = (corral_error){0};
   if (ear.ticket != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 && pthread_create(&thread, NULL, listen_for_signals, &ear) == 0) {
+    atomic_store(&l->says_trouble, !l->cli->quiet);
     do status = try_take(l, wait_ms, ear.ticket, error);
     while (status == CORRAL_EDEADLINE && l->want.wait_ms < 0);
+    atomic_store(&l->says_trouble, false);
     (void)!write(ear.quit[1], "", 1);
     (void)pthread_join(thread, NULL);
   }
@@ -227,11 +241,10 @@ static void say_lost(locking *l, const char *why) {
 
 static void say_ending(locking *l) {
   char why[WHY_ROOM];
-  char ttl[CLI_DURATION_TEXT];
   char grace[CLI_DURATION_TEXT];
   const char *hint = l->want.keep ? "it could not be extended, or --keep-max passed" : "--keep extends it";
-  (void)snprintf(why, sizeof why, "the hold with fencing token %llu expires in %s, %s after it was last extended: the command is ended (%s)",
-                 (unsigned long long)l->fence, cli_duration_text(grace, l->want.grace_ms), cli_duration_text(ttl, l->want.ttl_ms - l->want.grace_ms), hint);
+  (void)snprintf(why, sizeof why, "the hold with fencing token %llu expires in %s (%s): the command is ended",
+                 (unsigned long long)l->fence, cli_duration_text(grace, l->want.grace_ms), hint);
   say_lost(l, why);
 }
 
@@ -386,7 +399,7 @@ static int lock_and_run(locking *l) {
 int cli_lock(const cli_globals *cli, int argc, char **argv) {
   static locking l;
   char text[CLI_KEY_TEXT];
-  corral_options options = {.size = sizeof options};
+  corral_options options = {.size = sizeof options, .on_event = on_event, .event_arg = &l};
   l = (locking){.cli = cli, .lost = {-1, -1}, .child = {.guard = -1, .link = -1, .signals = -1}};
   int exit_status = parse(&l.want, argc, argv);
   if (exit_status >= 0) return exit_status;

@@ -264,7 +264,7 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   corral_error error = {0};
   more->store = cli->store;
   more->name_space = cli->name_space;
-  more->on_event = cli->verbose ? print_event : goes_on && !cli->quiet ? warn_event : NULL;
+  if (cli->verbose || (goes_on && !cli->quiet)) more->on_event = cli->verbose ? print_event : warn_event;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
   more->generation = cli->generation ? 1 : CORRAL_OFF;
   int status = corral_open(ret, more, &error);
