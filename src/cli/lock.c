@@ -156,7 +156,7 @@ static void on_event(corral_event event, const void *key, size_t key_len, const 
   char text[CLI_KEY_TEXT];
   (void)key;
   (void)key_len;
-  if (event == CORRAL_EVENT_STORE_ERROR && atomic_exchange(&l->says_trouble, false))
+  if ((event == CORRAL_EVENT_STORE_ERROR || event == CORRAL_EVENT_STORE_DOWN) && atomic_exchange(&l->says_trouble, false))
     cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), detail != NULL ? detail : "it is away");
 }
 
