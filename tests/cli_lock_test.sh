@@ -257,32 +257,35 @@ b' && grep -qF '"a\u000ab"' out && refuses "1 to 65531" lock "${long}1" -- true 
 # ---- the end of a hold -------------------------------------------------------------------------------------
 
 no_keep() {
-  begin nokeep --ttl 600ms nokeep -- ./sleeper nokeep || return 1
+  begin nokeep --ttl 1500ms nokeep -- ./sleeper nokeep || return 1
   ends 76 "$pid" nokeep.err && one_line "lost: the hold with fencing token " nokeep.err && one_line "--keep extends it" nokeep.err && both_gone nokeep
 }
 
 no_keep_deaf() {
-  begin deaf1 --ttl 600ms --lost-exit 33 deaf1 -- ./deaf deaf1 || return 1
+  begin deaf1 --ttl 1500ms --lost-exit 33 deaf1 -- ./deaf deaf1 || return 1
   ends 33 "$pid" deaf1.err && both_gone deaf1 && status 0 "$CORRAL" lock -n deaf1 -- true
 }
 
 polite_end() {
-  begin polite --ttl 600ms polite -- ./polite polite || return 1
+  begin polite --ttl 1500ms polite -- ./polite polite || return 1
   ends 76 "$pid" polite.err && lines 1 polite.got
 }
 
 keeps() {
-  begin keeps --ttl 300ms --keep keeps -- ./sleeper keeps || return 1
-  await held_for 1200 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" && ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps
+  begin keeps --ttl 900ms --keep keeps -- ./sleeper keeps || return 1
+  await held_for 2000 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" && ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps &&
+    return 0
+  echo "# $(cat keeps.err)"
+  return 1
 }
 
 keep_max() {
-  begin keepmax --ttl 300ms --keep-max 500ms keepmax -- ./sleeper keepmax || return 1
+  begin keepmax --ttl 1s --keep-max 1s keepmax -- ./sleeper keepmax || return 1
   ends 76 "$pid" keepmax.err && one_line "--keep-max passed" keepmax.err && both_gone keepmax
 }
 
 stopped() {
-  begin stopped --ttl 800ms --keep stopped -- ./deaf stopped || return 1
+  begin stopped --ttl 1500ms --keep stopped -- ./deaf stopped || return 1
   kill -STOP "$pid" && await both_gone stopped && kill -CONT "$pid" && ends 76 "$pid" stopped.err && one_line "lost: " stopped.err
 }
 
@@ -294,7 +297,7 @@ killed() {
 
 # Whoever is next never meets the command of one who was killed.
 killed_alone() {
-  begin alone --ttl 300ms --keep alone -- ./deaf alone || return 1
+  begin alone --ttl 1s --keep alone -- ./deaf alone || return 1
   "$CORRAL" lock alone -- sh -c 'kill -0 $(cat alone.pid) 2>/dev/null && echo beside; kill -0 $(cat alone.child) 2>/dev/null && echo beside; :' >beside 2>&1 &
   next=$!
   kill -9 "$pid"
@@ -310,7 +313,7 @@ guard_killed() {
 
 out_of_sight() {
   rm -f sight
-  "$CORRAL" lock --ttl 600ms sight -- sh -c 'setsid sh -c "trap \"\" TERM; echo \$\$ >sight.tmp; mv sight.tmp sight; while :; do sleep 1; done" & wait' 2>sight.err &
+  "$CORRAL" lock --ttl 1500ms sight -- sh -c 'setsid sh -c "trap \"\" TERM; echo \$\$ >sight.tmp; mv sight.tmp sight; while :; do sleep 1; done" & wait' 2>sight.err &
   pid=$!
   await [ -s sight ] && ends 76 "$pid" sight.err && gone "$(cat sight)"
 }

@@ -20,10 +20,10 @@ enum {
   NAME_MOST = 65531, /* bytes of a name: corral/lock.h */
   NOTE_MOST = 40,
   WHY_ROOM = 256,
-  HOLDERS = 64,       /* room for as many at first */
+  HOLDERS = 64, /* room for as many at first */
   GRACE_MS = 2000,
-  ANSWER_MS = 2000,   /* how long a store may be away at first */
-  TICKS = 20          /* looks at a kept hold, in its ttl */
+  ANSWER_MS = 2000, /* how long a store may be away at first */
+  TICKS = 20        /* looks at a kept hold, in its ttl */
 };
 
 static const int64_t day_ms = 86400000;
@@ -52,24 +52,43 @@ typedef struct locking {
   corral *corral;
   corral_lock *lock;
   uint64_t fence;
-  int lost[2];   /* a pipe: what was lost comes out of it */
+  int lost[2]; /* a pipe: what was lost comes out of it */
   bool is_lost;
-  int caught;    /* the last signal that was handed on; 0: none */
+  int caught;               /* the last signal that was handed on; 0: none */
   atomic_bool says_trouble; /* the next trouble with the store is told */
 } locking;
 
 /* ---- options --------------------------------------------------------------------------------------------- */
 
-enum { OPT_HELP = 256, OPT_TTL, OPT_NO_WAIT, OPT_SHARED, OPT_KEEP, OPT_KEEP_MAX, OPT_NOTE, OPT_GRACE, OPT_REPAIR, OPT_LOST_EXIT, OPT_SHOW };
+enum {
+  OPT_HELP = 256,
+  OPT_TTL,
+  OPT_NO_WAIT,
+  OPT_SHARED,
+  OPT_KEEP,
+  OPT_KEEP_MAX,
+  OPT_NOTE,
+  OPT_GRACE,
+  OPT_REPAIR,
+  OPT_LOST_EXIT,
+  OPT_SHOW
+};
 
 static const struct option longs[] = {
-    {"ttl", required_argument, NULL, OPT_TTL},       {"wait", required_argument, NULL, 'w'},
-    {"no-wait", no_argument, NULL, 'n'},             {"shared", no_argument, NULL, 's'},
-    {"keep", no_argument, NULL, OPT_KEEP},           {"keep-max", required_argument, NULL, OPT_KEEP_MAX},
-    {"note", required_argument, NULL, OPT_NOTE},     {"grace", required_argument, NULL, OPT_GRACE},
-    {"repair", required_argument, NULL, OPT_REPAIR}, {"conflict-exit", required_argument, NULL, 'E'},
-    {"lost-exit", required_argument, NULL, OPT_LOST_EXIT}, {"show", no_argument, NULL, OPT_SHOW},
-    {"help", no_argument, NULL, OPT_HELP},           {0},
+    {"ttl", required_argument, NULL, OPT_TTL},
+    {"wait", required_argument, NULL, 'w'},
+    {"no-wait", no_argument, NULL, 'n'},
+    {"shared", no_argument, NULL, 's'},
+    {"keep", no_argument, NULL, OPT_KEEP},
+    {"keep-max", required_argument, NULL, OPT_KEEP_MAX},
+    {"note", required_argument, NULL, OPT_NOTE},
+    {"grace", required_argument, NULL, OPT_GRACE},
+    {"repair", required_argument, NULL, OPT_REPAIR},
+    {"conflict-exit", required_argument, NULL, 'E'},
+    {"lost-exit", required_argument, NULL, OPT_LOST_EXIT},
+    {"show", no_argument, NULL, OPT_SHOW},
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
 };
 
 static bool set_note(lock_options *o) {
@@ -86,7 +105,9 @@ static bool set_option(lock_options *o, int option) {
     case 'n': o->wait_ms = 0; return true;
     case 's': o->shared = true; return true;
     case OPT_KEEP: o->keep = true; return true;
-    case OPT_KEEP_MAX: o->keep = true; return cli_duration("lock: --keep-max", optarg, 50, 365 * day_ms, &o->keep_max_ms);
+    case OPT_KEEP_MAX:
+      o->keep = true;
+      return cli_duration("lock: --keep-max", optarg, 50, 365 * day_ms, &o->keep_max_ms);
     case OPT_NOTE: return set_note(o);
     case OPT_GRACE: return cli_duration("lock: --grace", optarg, 0, day_ms, &o->grace_ms);
     case OPT_REPAIR: return cli_duration("lock: --repair", optarg, 1, day_ms, &o->repair_ms);
@@ -103,7 +124,8 @@ static bool check(lock_options *o) {
   size_t len = o->name != NULL ? strlen(o->name) : 0;
   if (o->grace_ms < 0) o->grace_ms = o->ttl_ms / 4 < GRACE_MS ? o->ttl_ms / 4 : GRACE_MS;
   if (o->name == NULL)
-    cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral lock --show NAME, is accepted");
+    cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral lock --show NAME, is "
+            "accepted");
   else if (len < 1 || len > NAME_MOST)
     cli_say("lock: a NAME of %zu bytes is not accepted: 1 to %d are", len, NAME_MOST);
   else if (o->show && o->command[0] != NULL)
@@ -111,8 +133,8 @@ static bool check(lock_options *o) {
   else if (!o->show && o->command[0] == NULL)
     cli_say("lock: no command given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]... is accepted");
   else if (o->grace_ms > o->ttl_ms / 2)
-    cli_say("lock: --grace: too long for a --ttl of %s: accepted is 0 to half of that, %s", cli_duration_text(ttl, o->ttl_ms),
-            cli_duration_text(most, o->ttl_ms / 2));
+    cli_say("lock: --grace: too long for a --ttl of %s: accepted is 0 to half of that, %s",
+            cli_duration_text(ttl, o->ttl_ms), cli_duration_text(most, o->ttl_ms / 2));
   else
     return true;
   return false;
@@ -141,7 +163,9 @@ static int parse(lock_options *o, int argc, char **argv) {
 
 /* ---- taking ---------------------------------------------------------------------------------------------- */
 
-static int report(const locking *l, int status, const corral_error *error) { return cli_report(l->want.name, strlen(l->want.name), status, error); }
+static int report(const locking *l, int status, const corral_error *error) {
+  return cli_report(l->want.name, strlen(l->want.name), status, error);
+}
 
 /* On a thread of the library. A write of that size to a pipe is one piece. */
 static void on_lost(corral_lock *lock, const char *why, void *arg) {
@@ -150,23 +174,26 @@ static void on_lost(corral_lock *lock, const char *why, void *arg) {
   (void)!write(*(const int *)arg, why, size < WHY_ROOM ? size : WHY_ROOM);
 }
 
-/* The first trouble with the store, of one who may wait for it for long. */
+/* The first trouble with the store, of one who waits without end. */
 static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
   locking *l = arg;
   char text[CLI_KEY_TEXT];
   (void)key;
   (void)key_len;
-  if ((event == CORRAL_EVENT_STORE_ERROR || event == CORRAL_EVENT_STORE_DOWN) && atomic_exchange(&l->says_trouble, false))
-    cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), detail != NULL ? detail : "it is away");
+  if ((event == CORRAL_EVENT_STORE_ERROR || event == CORRAL_EVENT_STORE_DOWN) &&
+      atomic_exchange(&l->says_trouble, false))
+    cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
+            detail != NULL ? detail : "it is away");
 }
 
 static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_error *error) {
   const lock_options *o = &l->want;
   *error = (corral_error){0};
   return corral_lock_take(l->corral, o->name, strlen(o->name),
-                          CORRAL_LOCK(.error = error, .ticket = ticket, .note = o->note, .on_lost = on_lost, .lost_arg = &l->lost[1],
-                                      .ttl_ms = o->ttl_ms, .wait_ms = wait_ms, .shared = o->shared, .keep = o->keep,
-                                      .keep_max_ms = o->keep_max_ms, .repair_ms = o->repair_ms),
+                          CORRAL_LOCK(.error = error, .ticket = ticket, .note = o->note, .on_lost = on_lost,
+                                      .lost_arg = &l->lost[1], .ttl_ms = o->ttl_ms, .wait_ms = wait_ms,
+                                      .shared = o->shared, .keep = o->keep, .keep_max_ms = o->keep_max_ms,
+                                      .repair_ms = o->repair_ms),
                           &l->lock);
 }
 
@@ -192,8 +219,9 @@ static int take_waiting(locking *l, corral_error *error) {
   listener ear = {.signals = l->child.signals, .quit = {-1, -1}, .ticket = corral_ticket_new()};
   int status = CORRAL_ENOMEM;
   *error = (corral_error){0};
-  if (ear.ticket != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 && pthread_create(&thread, NULL, listen_for_signals, &ear) == 0) {
-    atomic_store(&l->says_trouble, !l->cli->quiet);
+  if (ear.ticket != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 &&
+      pthread_create(&thread, NULL, listen_for_signals, &ear) == 0) {
+    atomic_store(&l->says_trouble, l->want.wait_ms < 0 && !l->cli->quiet);
     do status = try_take(l, wait_ms, ear.ticket, error);
     while (status == CORRAL_EDEADLINE && l->want.wait_ms < 0);
     atomic_store(&l->says_trouble, false);
@@ -223,11 +251,13 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
   (void)cli_key_text(text, o->name, strlen(o->name));
   if (busy || status == CORRAL_EDEADLINE) {
     if (!l->cli->quiet && busy) cli_say("%s: %s", text, error->text);
-    if (!l->cli->quiet && !busy) cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);
+    if (!l->cli->quiet && !busy)
+      cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);
     return o->conflict_exit >= 0 ? (int)o->conflict_exit : busy ? CLI_BUSY : CLI_DEADLINE;
   }
   if (status == CORRAL_EFOREIGN && o->repair_ms == 0)
-    return cli_fail("%s: %s; --repair D lets it end after D", text, error->text[0] != '\0' ? error->text : corral_status_text(status));
+    return cli_fail("%s: %s; --repair D lets it end after D", text,
+                    error->text[0] != '\0' ? error->text : corral_status_text(status));
   return report(l, status, error);
 }
 
@@ -284,8 +314,10 @@ static lock_child_said watch(locking *l, int *number) {
 
 static int exit_of(locking *l, lock_child_said said, int number) {
   const char *command = l->want.command[0];
-  if (said == LOCK_CHILD_NOT_STARTED && number == ENOENT) return cli_say("lock: command not found: %s", command), CLI_NOCOMMAND;
-  if (said == LOCK_CHILD_NOT_STARTED) return cli_say("lock: can't execute %s: %s", command, strerror(number)), CLI_NOEXEC;
+  if (said == LOCK_CHILD_NOT_STARTED && number == ENOENT)
+    return cli_say("lock: command not found: %s", command), CLI_NOCOMMAND;
+  if (said == LOCK_CHILD_NOT_STARTED)
+    return cli_say("lock: can't execute %s: %s", command, strerror(number)), CLI_NOEXEC;
   if (said == LOCK_CHILD_GONE) return cli_fail("lock: the guard of the command was killed, and the command with it");
   return WIFSIGNALED(number) ? CLI_SIGNAL + WTERMSIG(number) : WEXITSTATUS(number);
 }
@@ -295,10 +327,11 @@ static int release(locking *l, int exit_status) {
   corral_error error = {0};
   int status = corral_lock_release(l->lock, &error);
   l->lock = NULL;
-  if (status == CORRAL_ELOST) say_lost(l, error.text);
+  if (status == CORRAL_ELOST)
+    say_lost(l, error.text);
   else if (status != CORRAL_OK && !l->cli->quiet)
-    cli_say("%s: not released, its hold ends by itself within %lld ms: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
-            (long long)l->want.ttl_ms, error.text);
+    cli_say("%s: not released, its hold ends by itself within %lld ms: %s",
+            cli_key_text(text, l->want.name, strlen(l->want.name)), (long long)l->want.ttl_ms, error.text);
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
 }
 
@@ -326,13 +359,16 @@ static void print_holder(const corral_lock_holder *h) {
   char left[CLI_DURATION_TEXT];
   (void)printf("held %s by ", h->shared ? "shared" : "alone");
   print_who(h->who);
-  (void)printf(", for %s, %s left, fencing token %llu\n", h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
+  (void)printf(", for %s, %s left, fencing token %llu\n",
+               h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
                h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time", (unsigned long long)h->fence);
 }
 
 static void print_number(const char *name, int64_t n) {
-  if (n >= 0) (void)printf(",\"%s\":%lld", name, (long long)n);
-  else (void)printf(",\"%s\":null", name);
+  if (n >= 0)
+    (void)printf(",\"%s\":%lld", name, (long long)n);
+  else
+    (void)printf(",\"%s\":null", name);
 }
 
 static void print_json(const lock_options *o, const corral_lock_holder *holders, size_t count) {
@@ -404,12 +440,14 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
   int exit_status = parse(&l.want, argc, argv);
   if (exit_status >= 0) return exit_status;
   if (strncmp(cli->store, "memory:", 7) == 0)
-    return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; lmdb:PATH or a server is accepted");
+    return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; lmdb:PATH or a "
+                    "server is accepted");
   if (!l.want.show && is_nested(&l, true))
     return cli_fail("%s: this command runs under that lock already, and would wait for itself",
                     cli_key_text(text, l.want.name, strlen(l.want.name)));
-  bool ready = l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 && pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
-                               lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
+  bool ready =
+      l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 && pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
+                      lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
   if (!ready) return cli_fail("lock: can't run a command: %s", strerror(errno));
   exit_status = CLI_FAILED;
   if (cli_open(cli, false, &options, &l.corral)) {

@@ -28,9 +28,9 @@ typedef enum order { ORDER_GO = 1, ORDER_EXTEND, ORDER_SIGNAL, ORDER_STOP } orde
 
 /* Both ways, one a packet. */
 typedef struct packet {
-  int32_t kind;   /* order, or lock_child_said */
+  int32_t kind; /* order, or lock_child_said */
   int32_t number;
-  int64_t until;  /* boot_ms */
+  int64_t until; /* boot_ms */
   uint64_t fence;
 } packet;
 
@@ -39,12 +39,12 @@ typedef struct guard {
   char *const *argv;
   int64_t grace_ms;
   int link;
-  int children;  /* a signalfd of SIGCHLD */
+  int children; /* a signalfd of SIGCHLD */
   pid_t parent;
-  pid_t pid;     /* of the command */
+  pid_t pid; /* of the command */
   int status;
-  bool ended;    /* the command */
-  bool alone;    /* nothing descends from it any more */
+  bool ended;     /* the command */
+  bool alone;     /* nothing descends from it any more */
   bool signalled; /* a signal was handed on */
   bool stopping;
   int64_t until;

@@ -20,7 +20,7 @@
 
 typedef struct lock_child {
   pid_t guard;
-  int link;    /* to the guard: readable when lock_child_hear has something */
+  int link; /* to the guard: readable when lock_child_hear has something */
   int signals; /* a signalfd of SIGINT, SIGTERM, SIGHUP and SIGQUIT, those that aren't ignored; blocked from lock_child_begin on */
   sigset_t old_mask;
 } lock_child;
