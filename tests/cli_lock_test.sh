@@ -154,6 +154,13 @@ not_there() {
     : >plain && status 126 "$CORRAL" lock none -- ./plain && one_line "can't execute ./plain: Permission denied" err && free none
 }
 
+# The end of the command and an order to its guard may cross.
+short() {
+  for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    status 0 "$CORRAL" lock --keep short -- true || return 1
+  done
+}
+
 left_behind() {
   status 0 "$CORRAL" lock left -- sh -c 'sleep 300 >/dev/null 2>&1 & echo $!' && free left && ! gone "$(cat out)" && kill "$(cat out)"
 }
@@ -486,6 +493,7 @@ on_store() {
   check "the command knows the lock's name, and a fencing token that grows" environment
   check "a command that can't be run is told, and the lock is released" not_there
   check "what a command leaves behind lives, and has no lock" left_behind
+  check "with --keep a command that ends at once has its status" short
   check "of ten at once never two run beside each other" ten
   check "--no-wait says who holds it, unless --quiet" busy
   check "--wait ends with 124" waits_so_long

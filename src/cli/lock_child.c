@@ -335,8 +335,9 @@ void lock_child_stop(const lock_child *child) { order_guard(child, (packet){.kin
 lock_child_said lock_child_hear(const lock_child *child, int *number) {
   packet p = {0};
   ssize_t n;
+  /* A guard that ended with orders unread resets the link once; what it said before is still there. */
   do n = recv(child->link, &p, sizeof p, 0);
-  while (n < 0 && errno == EINTR);
+  while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   *number = p.number;
   return n == (ssize_t)sizeof p ? (lock_child_said)p.kind : LOCK_CHILD_GONE;
 }
