@@ -109,6 +109,10 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   corral_script(cli scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
+if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
+  corral_script(cli_lock scripted 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
+  set_tests_properties(cli_lock PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
+endif()
 
 # What the command and what it loads for lmdb: are linked with.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)

@@ -35,10 +35,10 @@ fields='
     return text
   }'
 
-options() { # MACRO
+options() { # HEADER MACRO
   echo '| option | unit | default | range | |'
   echo '|---|---|---|---|---|'
-  rows include/corral.h "$1" | awk -v last=5 "$fields"'
+  rows "$1" "$2" | awk -v last=5 "$fields"'
     { seen = 0; name = field(); unit = field(); def = field(); least = field(); most = field()
       printf "| `%s` | %s | %s | %s to %s | %s |\n", name, unit, def, least, most, field() }'
 }
@@ -75,19 +75,22 @@ same() { # WHAT EXPECTED FOUND
   fi
 }
 
-options CORRAL_POLICY_MAP >"$work/policy"
-options CORRAL_OPTION_MAP >"$work/options"
+options include/corral.h CORRAL_POLICY_MAP >"$work/policy"
+options include/corral.h CORRAL_OPTION_MAP >"$work/options"
+options include/corral/lock.h CORRAL_LOCK_MAP >"$work/lock"
 events >"$work/events"
 if [ $print = yes ]; then
-  cat "$work/policy" "$work/options" "$work/events"
+  cat "$work/policy" "$work/options" "$work/events" "$work/lock"
   exit 0
 fi
 table "$(head -n 1 "$work/policy")" 1 >"$work/policy.found"
 table "$(head -n 1 "$work/options")" 2 >"$work/options.found"
+table "$(head -n 1 "$work/lock")" 3 >"$work/lock.found"
 table "$(head -n 1 "$work/events")" 1 >"$work/events.found"
 example >"$work/example.found"
 same 'the table of CORRAL_POLICY_MAP' "$work/policy" "$work/policy.found"
 same 'the table of CORRAL_OPTION_MAP' "$work/options" "$work/options.found"
+same 'the table of CORRAL_LOCK_MAP' "$work/lock" "$work/lock.found"
 same 'the table of CORRAL_EVENT_MAP' "$work/events" "$work/events.found"
 same 'the example' examples/first.c "$work/example.found"
 links >"$work/links"

@@ -14,10 +14,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Exit statuses of corral itself; `run` passes the command's own through. As in env(1) and timeout(1). */
+/* Exit statuses of corral itself; `run` and `lock` pass the command's own through. As in env(1) and timeout(1). */
 enum cli_exit {
   CLI_OK = 0,
-  CLI_MISS = 1,        /* get: not in the store */
+  CLI_MISS = 1,        /* get: not in the store; lock --show: nobody holds it */
+  CLI_BUSY = 75,       /* lock: somebody else has it, with --no-wait */
+  CLI_LOST = 76,       /* lock: it was lost while the command ran */
   CLI_DEADLINE = 124,  /* --wait or --compute passed */
   CLI_FAILED = 125,    /* corral itself failed, or was used wrongly */
   CLI_NOEXEC = 126,    /* the command was found and can't be executed */
@@ -49,6 +51,7 @@ int cli_invalidate(const cli_globals *cli, int argc, char **argv);
 int cli_expire(const cli_globals *cli, int argc, char **argv);
 int cli_inspect(const cli_globals *cli, int argc, char **argv);
 int cli_explain(const cli_globals *cli, int argc, char **argv);
+int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 
 /* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known name. */
@@ -92,8 +95,10 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 /* ---- the rest ---- */
 
 /* Opens the corral of the global options and of *more, whose store, namespace, hook, host_lock and generation are set here, with events
- * on stderr when verbose. Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
+ * on stderr when verbose (then instead of to more->on_event). Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
+/* Dies of `signo` as if it had not been taken. */
+void cli_die_of(int signo);
 /* All of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */

@@ -16,7 +16,8 @@ static const struct subcommand {
   int (*main)(const cli_globals *cli, int argc, char **argv);
 } subcommands[] = {
     {"run", cli_run},       {"get", cli_get},         {"set", cli_set},     {"invalidate", cli_invalidate},
-    {"expire", cli_expire}, {"inspect", cli_inspect}, {"explain", cli_explain}, {"storm", cli_storm},
+    {"expire", cli_expire}, {"inspect", cli_inspect}, {"explain", cli_explain}, {"lock", cli_lock},
+    {"storm", cli_storm},
 };
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };

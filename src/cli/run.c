@@ -8,7 +8,6 @@
 #include "run_child.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -176,16 +175,6 @@ static int lend_old(const run *r, const corral_fill *fill) {
   return -1;
 }
 
-/* Dies of `signo` as if it had not been taken. The lease goes with the process: the next in line takes over. */
-static void die_of(int signo) {
-  sigset_t set;
-  (void)sigemptyset(&set);
-  (void)sigaddset(&set, signo);
-  (void)signal(signo, SIG_DFL);
-  (void)raise(signo);
-  (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
-}
-
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   run *r = arg;
   (void)key;
@@ -198,7 +187,8 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   run_child_do(&r->child, r->want.command, old, r->want.limit_ms, stop_wanted, r);
   if (old >= 0) (void)close(old);
   r->fill = NULL;
-  if (r->child.how == RUN_INTERRUPTED) die_of(r->child.number);
+  /* The lease goes with the process: the next in line takes over. */
+  if (r->child.how == RUN_INTERRUPTED) cli_die_of(r->child.number);
   if (r->child.how == RUN_EXITED) {
     settle_exit(r, fill);
     return CORRAL_OK;

@@ -12,6 +12,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "  invalidate KEY...   never serve what is stored, nor what is being computed\n"
                                 "  expire KEY...       end the fresh life now; stale may still be served\n"
                                 "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
+                                "  lock NAME -- CMD... run a command under a lock; --show NAME: who holds it\n"
                                 "  explain NAME=VALUE  what a policy will do, in sentences\n"
                                 "  storm               let a herd loose on a database, without and with corral\n"
                                 "\n"
@@ -25,7 +26,6 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
                                 "      --help            this text; corral SUBCOMMAND --help: that one's\n"
                                 "      --version         the version\n"
-                                "\n"
                                 "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";
 
 static const char help_run[] = "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
@@ -101,6 +101,28 @@ static const char help_explain[] = "Usage: corral explain [NAME=VALUE]...\n"
                                    "\n"
                                    "Exit: 0 said, also with warnings; 125 a value is not accepted.\n";
 
+static const char help_lock[] = "Usage: corral lock [OPTION]... NAME [--] CMD [ARGUMENT]...\n"
+                                "       corral [--json] lock --show NAME\n"
+                                "Run CMD while the lock NAME is held, alone on all hosts that share the store.\n"
+                                "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n"
+                                "  --ttl D              a hold lasts so long, then CMD is ended; default 10s\n"
+                                "  --keep               the hold is extended as long as CMD runs\n"
+                                "  --keep-max D         but no longer than D; default 1h; implies --keep\n"
+                                "  --grace D            CMD gets TERM so long before the hold's end, and KILL at\n"
+                                "                       its end; default 2s, at most a quarter of --ttl\n"
+                                "  -w, --wait D         how long to wait for the lock; default: without end\n"
+                                "  -n, --no-wait        don't wait: as --wait 0\n"
+                                "  -s, --shared         together with others that are shared\n"
+                                "  --note TEXT          for --show, beside host and process; up to 40 bytes\n"
+                                "  --repair D           what else than corral left under that name, without an\n"
+                                "                       end, ends after D\n"
+                                "  -E, --conflict-exit N, --lost-exit N   instead of 75 and 124; instead of 76\n"
+                                "  --show               who holds it, for how long, and what was noted\n"
+                                "\n"
+                                "Exit: CMD's own status; 75 somebody else has it, with --no-wait; 76 lost while\n"
+                                "CMD ran; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"
+                                "CMD not found, 128+N ended by signal N. --show: 0 held, 1 nobody holds it.\n";
+
 static const char help_storm[] = "Usage: corral [--json] storm [OPTION]...\n"
                                  "A herd asks for values that cost a real SQLite query; counts what reaches it.\n"
                                  "\n"
@@ -126,7 +148,8 @@ const char *cli_help(const char *subcommand) {
     const char *text;
   } pages[] = {
       {"run", help_run},       {"get", help_get},         {"set", help_set},     {"invalidate", help_invalidate},
-      {"expire", help_expire}, {"inspect", help_inspect}, {"explain", help_explain}, {"storm", help_storm},
+      {"expire", help_expire}, {"inspect", help_inspect}, {"explain", help_explain}, {"lock", help_lock},
+      {"storm", help_storm},
   };
   if (subcommand != NULL)
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)

@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -263,13 +264,22 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   corral_error error = {0};
   more->store = cli->store;
   more->name_space = cli->name_space;
-  more->on_event = cli->verbose ? print_event : goes_on && !cli->quiet ? warn_event : NULL;
+  if (cli->verbose || (goes_on && !cli->quiet)) more->on_event = cli->verbose ? print_event : warn_event;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
   more->generation = cli->generation ? 1 : CORRAL_OFF;
   int status = corral_open(ret, more, &error);
   if (status != CORRAL_OK)
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status)); /* the URI may have a password */
   return status == CORRAL_OK;
+}
+
+void cli_die_of(int signo) {
+  sigset_t set;
+  (void)sigemptyset(&set);
+  (void)sigaddset(&set, signo);
+  (void)signal(signo, SIG_DFL);
+  (void)raise(signo);
+  (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 bool cli_write(int fd, const void *data, size_t size) {

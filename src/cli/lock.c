@@ -1,0 +1,460 @@
+/* lock.c: corral lock: a command under a lock, and who holds one.
+ *
+ * The command never runs without the hold, as far as this host's clocks can tell: it starts when the lock is there, it is ended by the
+ * end of the hold, and the lock is released when it has ended. What runs it is lock_child.c. */
+#include "cli.h"
+#include "lock_child.h"
+
+#include <corral/lock.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+  NAME_MOST = 65531, /* bytes of a name: corral/lock.h */
+  NOTE_MOST = 40,
+  WHY_ROOM = 256,
+  HOLDERS = 64, /* room for as many at first */
+  GRACE_MS = 2000,
+  ANSWER_MS = 2000, /* how long a store may be away at first */
+  TICKS = 20        /* looks at a kept hold, in its ttl */
+};
+
+static const int64_t day_ms = 86400000;
+
+typedef struct lock_options {
+  const char *name;
+  char **command;
+  const char *note;
+  int64_t ttl_ms;
+  int64_t wait_ms; /* 0: one try; -1: without end */
+  int64_t grace_ms;
+  int64_t keep_max_ms; /* 0: the library's */
+  int64_t repair_ms;
+  int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
+  int64_t lost_exit;
+  bool shared;
+  bool keep;
+  bool show;
+} lock_options;
+
+/* One `corral lock`. */
+typedef struct locking {
+  const cli_globals *cli;
+  lock_options want;
+  lock_child child;
+  corral *corral;
+  corral_lock *lock;
+  uint64_t fence;
+  int lost[2]; /* a pipe: what was lost comes out of it */
+  bool is_lost;
+  int caught;               /* the last signal that was handed on; 0: none */
+  atomic_bool says_trouble; /* the next trouble with the store is told */
+} locking;
+
+/* ---- options --------------------------------------------------------------------------------------------- */
+
+enum {
+  OPT_HELP = 256,
+  OPT_TTL,
+  OPT_NO_WAIT,
+  OPT_SHARED,
+  OPT_KEEP,
+  OPT_KEEP_MAX,
+  OPT_NOTE,
+  OPT_GRACE,
+  OPT_REPAIR,
+  OPT_LOST_EXIT,
+  OPT_SHOW
+};
+
+static const struct option longs[] = {
+    {"ttl", required_argument, NULL, OPT_TTL},
+    {"wait", required_argument, NULL, 'w'},
+    {"no-wait", no_argument, NULL, 'n'},
+    {"shared", no_argument, NULL, 's'},
+    {"keep", no_argument, NULL, OPT_KEEP},
+    {"keep-max", required_argument, NULL, OPT_KEEP_MAX},
+    {"note", required_argument, NULL, OPT_NOTE},
+    {"grace", required_argument, NULL, OPT_GRACE},
+    {"repair", required_argument, NULL, OPT_REPAIR},
+    {"conflict-exit", required_argument, NULL, 'E'},
+    {"lost-exit", required_argument, NULL, OPT_LOST_EXIT},
+    {"show", no_argument, NULL, OPT_SHOW},
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
+};
+
+static bool set_note(lock_options *o) {
+  size_t len = strlen(optarg);
+  o->note = optarg;
+  if (len > NOTE_MOST) cli_say("lock: --note: a note of %zu bytes is not accepted: 0 to %d are", len, NOTE_MOST);
+  return len <= NOTE_MOST;
+}
+
+static bool set_option(lock_options *o, int option) {
+  switch (option) {
+    case OPT_TTL: return cli_duration("lock: --ttl", optarg, 50, day_ms, &o->ttl_ms);
+    case 'w': return cli_duration("lock: --wait", optarg, 0, day_ms, &o->wait_ms);
+    case 'n': o->wait_ms = 0; return true;
+    case 's': o->shared = true; return true;
+    case OPT_KEEP: o->keep = true; return true;
+    case OPT_KEEP_MAX:
+      o->keep = true;
+      return cli_duration("lock: --keep-max", optarg, 50, 365 * day_ms, &o->keep_max_ms);
+    case OPT_NOTE: return set_note(o);
+    case OPT_GRACE: return cli_duration("lock: --grace", optarg, 0, day_ms, &o->grace_ms);
+    case OPT_REPAIR: return cli_duration("lock: --repair", optarg, 1, day_ms, &o->repair_ms);
+    case 'E': return cli_count("lock: --conflict-exit", optarg, 0, 255, &o->conflict_exit);
+    case OPT_LOST_EXIT: return cli_count("lock: --lost-exit", optarg, 0, 255, &o->lost_exit);
+    case OPT_SHOW: o->show = true; return true;
+    default: return false;
+  }
+}
+
+static bool check(lock_options *o) {
+  char ttl[CLI_DURATION_TEXT];
+  char most[CLI_DURATION_TEXT];
+  size_t len = o->name != NULL ? strlen(o->name) : 0;
+  if (o->grace_ms < 0) o->grace_ms = o->ttl_ms / 4 < GRACE_MS ? o->ttl_ms / 4 : GRACE_MS;
+  if (o->name == NULL)
+    cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral lock --show NAME, is "
+            "accepted");
+  else if (len < 1 || len > NAME_MOST)
+    cli_say("lock: a NAME of %zu bytes is not accepted: 1 to %d are", len, NAME_MOST);
+  else if (o->show && o->command[0] != NULL)
+    cli_say("lock: --show takes one NAME and no command: '%.100s' is one argument too many", o->command[0]);
+  else if (!o->show && o->command[0] == NULL)
+    cli_say("lock: no command given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]... is accepted");
+  else if (o->grace_ms > o->ttl_ms / 2)
+    cli_say("lock: --grace: too long for a --ttl of %s: accepted is 0 to half of that, %s",
+            cli_duration_text(ttl, o->ttl_ms), cli_duration_text(most, o->ttl_ms / 2));
+  else
+    return true;
+  return false;
+}
+
+/* -1 to go on, else the exit status. Options may stand on both sides of NAME. */
+static int parse(lock_options *o, int argc, char **argv) {
+  const cli_grammar grammar = {"lock", "+:snw:E:", longs};
+  *o = (lock_options){.ttl_ms = 10000, .wait_ms = -1, .grace_ms = -1, .conflict_exit = -1, .lost_exit = CLI_LOST};
+  for (;;) {
+    int option = cli_option(&grammar, argc, argv);
+    bool ended = option == -1 && strcmp(argv[optind - 1], "--") == 0;
+    if (option == OPT_HELP) return (void)fputs(cli_help("lock"), stdout), cli_finish(CLI_OK);
+    if (option == -1 && (o->name != NULL || optind >= argc)) break;
+    if (option == -1) {
+      o->name = argv[optind++];
+      if (!ended) continue;
+      if (optind < argc && strcmp(argv[optind], "--") == 0) optind++;
+      break;
+    }
+    if (!set_option(o, option)) return CLI_FAILED;
+  }
+  o->command = argv + optind;
+  return check(o) ? -1 : CLI_FAILED;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------------------- */
+
+static int report(const locking *l, int status, const corral_error *error) {
+  return cli_report(l->want.name, strlen(l->want.name), status, error);
+}
+
+/* On a thread of the library. A write of that size to a pipe is one piece. */
+static void on_lost(corral_lock *lock, const char *why, void *arg) {
+  (void)lock;
+  size_t size = strlen(why) + 1;
+  (void)!write(*(const int *)arg, why, size < WHY_ROOM ? size : WHY_ROOM);
+}
+
+/* The first trouble with the store, of one who waits without end. */
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  locking *l = arg;
+  char text[CLI_KEY_TEXT];
+  (void)key;
+  (void)key_len;
+  if ((event == CORRAL_EVENT_STORE_ERROR || event == CORRAL_EVENT_STORE_DOWN) &&
+      atomic_exchange(&l->says_trouble, false))
+    cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
+            detail != NULL ? detail : "it is away");
+}
+
+static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_error *error) {
+  const lock_options *o = &l->want;
+  *error = (corral_error){0};
+  return corral_lock_take(l->corral, o->name, strlen(o->name),
+                          CORRAL_LOCK(.error = error, .ticket = ticket, .note = o->note, .on_lost = on_lost,
+                                      .lost_arg = &l->lost[1], .ttl_ms = o->ttl_ms, .wait_ms = wait_ms,
+                                      .shared = o->shared, .keep = o->keep, .keep_max_ms = o->keep_max_ms,
+                                      .repair_ms = o->repair_ms),
+                          &l->lock);
+}
+
+/* Ends the wait when a signal comes, or leaves when there is nothing to end any more. */
+typedef struct listener {
+  int signals;
+  int quit[2];
+  corral_ticket *ticket;
+} listener;
+
+static void *listen_for_signals(void *arg) {
+  const listener *l = arg;
+  struct pollfd fds[2] = {{l->signals, POLLIN, 0}, {l->quit[0], POLLIN, 0}};
+  while (poll(fds, 2, -1) < 0) continue;
+  if (fds[0].revents != 0) corral_cancel(l->ticket);
+  return NULL;
+}
+
+/* The limit of one wait is a day: who waits without end begins anew. */
+static int take_waiting(locking *l, corral_error *error) {
+  pthread_t thread;
+  int64_t wait_ms = l->want.wait_ms > 0 ? l->want.wait_ms : day_ms;
+  listener ear = {.signals = l->child.signals, .quit = {-1, -1}, .ticket = corral_ticket_new()};
+  int status = CORRAL_ENOMEM;
+  *error = (corral_error){0};
+  if (ear.ticket != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 &&
+      pthread_create(&thread, NULL, listen_for_signals, &ear) == 0) {
+    atomic_store(&l->says_trouble, l->want.wait_ms < 0 && !l->cli->quiet);
+    do status = try_take(l, wait_ms, ear.ticket, error);
+    while (status == CORRAL_EDEADLINE && l->want.wait_ms < 0);
+    atomic_store(&l->says_trouble, false);
+    (void)!write(ear.quit[1], "", 1);
+    (void)pthread_join(thread, NULL);
+  }
+  for (int i = 0; i < 2; i++)
+    if (ear.quit[i] >= 0) (void)close(ear.quit[i]);
+  corral_ticket_free(ear.ticket);
+  return status;
+}
+
+/* Who waits without end learns at once of a store that isn't there; one that leaves later is waited for. */
+static int take(locking *l, corral_error *error) {
+  if (l->want.wait_ms > 0) return take_waiting(l, error);
+  int status = try_take(l, CORRAL_OFF, NULL, error);
+  if (l->want.wait_ms == 0) return status;
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) status = try_take(l, ANSWER_MS, NULL, error);
+  return status == CORRAL_EBUSY || status == CORRAL_EDEADLINE ? take_waiting(l, error) : status;
+}
+
+static int not_taken(const locking *l, int status, const corral_error *error) {
+  char text[CLI_KEY_TEXT];
+  char waited[CLI_DURATION_TEXT];
+  const lock_options *o = &l->want;
+  bool busy = status == CORRAL_EBUSY;
+  (void)cli_key_text(text, o->name, strlen(o->name));
+  if (busy || status == CORRAL_EDEADLINE) {
+    if (!l->cli->quiet && busy) cli_say("%s: %s", text, error->text);
+    if (!l->cli->quiet && !busy)
+      cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);
+    return o->conflict_exit >= 0 ? (int)o->conflict_exit : busy ? CLI_BUSY : CLI_DEADLINE;
+  }
+  if (status == CORRAL_EFOREIGN && o->repair_ms == 0)
+    return cli_fail("%s: %s; --repair D lets it end after D", text,
+                    error->text[0] != '\0' ? error->text : corral_status_text(status));
+  return report(l, status, error);
+}
+
+/* ---- while the command runs ------------------------------------------------------------------------------ */
+
+static void say_lost(locking *l, const char *why) {
+  char text[CLI_KEY_TEXT];
+  if (!l->is_lost) cli_say("%s: lost: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), why);
+  l->is_lost = true;
+}
+
+static void say_ending(locking *l) {
+  char why[WHY_ROOM];
+  char grace[CLI_DURATION_TEXT];
+  const char *hint = l->want.keep ? "it could not be extended, or --keep-max passed" : "--keep extends it";
+  (void)snprintf(why, sizeof why, "the hold with fencing token %llu expires in %s (%s): the command is ended",
+                 (unsigned long long)l->fence, cli_duration_text(grace, l->want.grace_ms), hint);
+  say_lost(l, why);
+}
+
+static void hear_lost(locking *l) {
+  char why[WHY_ROOM];
+  ssize_t n = read(l->lost[0], why, sizeof why - 1);
+  if (n <= 0) return;
+  why[n] = '\0';
+  say_lost(l, why);
+  lock_child_stop(&l->child);
+}
+
+static void hand_on(locking *l) {
+  bool told = false;
+  int signo = lock_child_caught(&l->child, &told);
+  if (signo == 0) return;
+  l->caught = signo;
+  lock_child_signal(&l->child, signo, told);
+}
+
+/* Until the guard has said its last; *number as it said. */
+static lock_child_said watch(locking *l, int *number) {
+  struct pollfd fds[3] = {{l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
+  int tick = l->want.keep ? (int)(l->want.ttl_ms / TICKS) : -1;
+  for (;;) {
+    int ready = poll(fds, 3, tick);
+    if (l->want.keep && !l->is_lost) lock_child_extend(&l->child, corral_lock_left_ms(l->lock));
+    if (ready <= 0) continue;
+    if (fds[2].revents != 0) hear_lost(l);
+    if (fds[1].revents != 0) hand_on(l);
+    if (fds[0].revents == 0) continue;
+    lock_child_said said = lock_child_hear(&l->child, number);
+    if (said != LOCK_CHILD_ENDING) return said;
+    say_ending(l);
+  }
+}
+
+static int exit_of(locking *l, lock_child_said said, int number) {
+  const char *command = l->want.command[0];
+  if (said == LOCK_CHILD_NOT_STARTED && number == ENOENT)
+    return cli_say("lock: command not found: %s", command), CLI_NOCOMMAND;
+  if (said == LOCK_CHILD_NOT_STARTED)
+    return cli_say("lock: can't execute %s: %s", command, strerror(number)), CLI_NOEXEC;
+  if (said == LOCK_CHILD_GONE) return cli_fail("lock: the guard of the command was killed, and the command with it");
+  return WIFSIGNALED(number) ? CLI_SIGNAL + WTERMSIG(number) : WEXITSTATUS(number);
+}
+
+static int release(locking *l, int exit_status) {
+  char text[CLI_KEY_TEXT];
+  corral_error error = {0};
+  int status = corral_lock_release(l->lock, &error);
+  l->lock = NULL;
+  if (status == CORRAL_ELOST)
+    say_lost(l, error.text);
+  else if (status != CORRAL_OK && !l->cli->quiet)
+    cli_say("%s: not released, its hold ends by itself within %lld ms: %s",
+            cli_key_text(text, l->want.name, strlen(l->want.name)), (long long)l->want.ttl_ms, error.text);
+  return l->is_lost ? (int)l->want.lost_exit : exit_status;
+}
+
+/* The lock is held. A signal that came during the wait is this process's own. */
+static int run(locking *l) {
+  bool told;
+  int number = 0;
+  l->fence = corral_lock_fence(l->lock);
+  l->caught = lock_child_caught(&l->child, &told);
+  if (l->caught != 0) return release(l, CLI_SIGNAL + l->caught);
+  lock_child_go(&l->child, l->fence, corral_lock_left_ms(l->lock));
+  lock_child_said said = watch(l, &number);
+  lock_child_finish(&l->child);
+  return release(l, exit_of(l, said, number));
+}
+
+/* ---- who ------------------------------------------------------------------------------------------------- */
+
+static void print_who(const char *text) {
+  for (; *text != '\0'; text++) (void)putchar((unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text);
+}
+
+static void print_holder(const corral_lock_holder *h) {
+  char held[CLI_DURATION_TEXT];
+  char left[CLI_DURATION_TEXT];
+  (void)printf("held %s by ", h->shared ? "shared" : "alone");
+  print_who(h->who);
+  (void)printf(", for %s, %s left, fencing token %llu\n",
+               h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
+               h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time", (unsigned long long)h->fence);
+}
+
+static void print_number(const char *name, int64_t n) {
+  if (n >= 0)
+    (void)printf(",\"%s\":%lld", name, (long long)n);
+  else
+    (void)printf(",\"%s\":null", name);
+}
+
+static void print_json(const lock_options *o, const corral_lock_holder *holders, size_t count) {
+  (void)printf("{\"name\":");
+  cli_json_string(stdout, o->name, strlen(o->name));
+  (void)printf(",\"held\":%s,\"holders\":[", count > 0 ? "true" : "false");
+  for (size_t i = 0; i < count; i++) {
+    (void)printf("%s{\"who\":", i > 0 ? "," : "");
+    cli_json_string(stdout, holders[i].who, strlen(holders[i].who));
+    (void)printf(",\"shared\":%s", holders[i].shared ? "true" : "false");
+    print_number("held_ms", holders[i].held_ms);
+    print_number("left_ms", holders[i].left_ms);
+    (void)printf(",\"fence\":%llu}", (unsigned long long)holders[i].fence);
+  }
+  (void)puts("]}");
+}
+
+static int show(const locking *l) {
+  corral_error error = {0};
+  corral_lock_holder *holders = NULL;
+  size_t room = HOLDERS;
+  size_t count = 0;
+  int status = CORRAL_OK;
+  for (;;) {
+    free(holders);
+    holders = calloc(room, sizeof *holders);
+    if (holders == NULL) return cli_fail("lock: out of memory");
+    status = corral_lock_show(l->corral, l->want.name, strlen(l->want.name), holders, room, &count, &error);
+    if (status != CORRAL_OK || count <= room) break;
+    room = count + HOLDERS;
+  }
+  if (status != CORRAL_OK) {
+    free(holders);
+    (void)report(l, status, &error);
+    return CLI_FAILED;
+  }
+  if (l->cli->json) print_json(&l->want, holders, count);
+  for (size_t i = 0; !l->cli->json && i < count; i++) print_holder(&holders[i]);
+  if (!l->cli->json && count == 0) (void)puts("nobody holds it");
+  free(holders);
+  return cli_finish(count > 0 ? CLI_OK : CLI_MISS);
+}
+
+/* ---- lock ------------------------------------------------------------------------------------------------ */
+
+/* A lock is told apart from a run of the same name. */
+static bool is_nested(const locking *l, bool enter) {
+  static char key[NAME_MOST + 8];
+  int n = snprintf(key, sizeof key, "lock:%s", l->want.name);
+  if (cli_nested(l->cli, key, (size_t)n)) return true;
+  if (enter) cli_nest(l->cli, key, (size_t)n);
+  return false;
+}
+
+static int lock_and_run(locking *l) {
+  corral_error error = {0};
+  int status = take(l, &error);
+  if (status == CORRAL_OK) return run(l);
+  bool told;
+  l->caught = lock_child_caught(&l->child, &told);
+  return l->caught != 0 ? CLI_SIGNAL + l->caught : not_taken(l, status, &error);
+}
+
+int cli_lock(const cli_globals *cli, int argc, char **argv) {
+  static locking l;
+  char text[CLI_KEY_TEXT];
+  corral_options options = {.size = sizeof options, .on_event = on_event, .event_arg = &l};
+  l = (locking){.cli = cli, .lost = {-1, -1}, .child = {.guard = -1, .link = -1, .signals = -1}};
+  int exit_status = parse(&l.want, argc, argv);
+  if (exit_status >= 0) return exit_status;
+  if (strncmp(cli->store, "memory:", 7) == 0)
+    return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; lmdb:PATH or a "
+                    "server is accepted");
+  if (!l.want.show && is_nested(&l, true))
+    return cli_fail("%s: this command runs under that lock already, and would wait for itself",
+                    cli_key_text(text, l.want.name, strlen(l.want.name)));
+  bool ready =
+      l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 && pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
+                      lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
+  if (!ready) return cli_fail("lock: can't run a command: %s", strerror(errno));
+  exit_status = CLI_FAILED;
+  if (cli_open(cli, false, &options, &l.corral)) {
+    exit_status = l.want.show ? show(&l) : lock_and_run(&l);
+    corral_close(l.corral);
+  }
+  lock_child_finish(&l.child);
+  if (l.caught != 0 && exit_status == CLI_SIGNAL + l.caught) cli_die_of(l.caught);
+  return exit_status;
+}

@@ -1,0 +1,359 @@
+/* lock_child.c: the guard of a command under a lock, and the talk with it; the contract is in lock_child.h. */
+#include "lock_child.h"
+
+#include "cli.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KILL_AGAIN_MS = 5 };
+
+static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+enum { HANDED_ON = sizeof handed_on / sizeof handed_on[0] };
+
+/* To the guard. */
+typedef enum order { ORDER_GO = 1, ORDER_EXTEND, ORDER_SIGNAL, ORDER_STOP } order;
+
+/* Both ways, one a packet. */
+typedef struct packet {
+  int32_t kind; /* order, or lock_child_said */
+  int32_t number;
+  int64_t until; /* boot_ms */
+  uint64_t fence;
+} packet;
+
+/* The guard's own. */
+typedef struct guard {
+  char *const *argv;
+  int64_t grace_ms;
+  int link;
+  int children; /* a signalfd of SIGCHLD */
+  pid_t parent;
+  pid_t pid; /* of the command */
+  int status;
+  bool ended;     /* the command */
+  bool alone;     /* nothing descends from it any more */
+  bool signalled; /* a signal was handed on */
+  bool stopping;
+  int64_t until;
+  int64_t kill_at; /* 0: not to be killed */
+  const sigset_t *mask;
+} guard;
+
+/* Also counts while the host sleeps, as the hold does. */
+static int64_t boot_ms(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_BOOTTIME, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- all that descends from this process ----------------------------------------------------------------- */
+
+typedef struct member {
+  pid_t pid;
+  pid_t parent;
+} member;
+
+/* The parent of a process; 0 when it is gone. The name, in parentheses, may contain anything. */
+static pid_t parent_of(const char *pid) {
+  char path[64];
+  char text[512];
+  (void)snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+  if (fd >= 0) (void)close(fd);
+  text[n > 0 ? n : 0] = '\0';
+  const char *end = strrchr(text, ')');
+  if (end == NULL || strlen(end) < 5) return 0;
+  return (pid_t)strtol(end + 4, NULL, 10);
+}
+
+static size_t list_processes(member **ret) {
+  size_t count = 0;
+  size_t room = 0;
+  DIR *proc = opendir("/proc");
+  for (struct dirent *entry; proc != NULL && (entry = readdir(proc)) != NULL;) {
+    pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+    pid_t parent = pid > 0 ? parent_of(entry->d_name) : 0;
+    if (parent <= 0) continue;
+    if (count == room) {
+      room = room == 0 ? 256 : 2 * room;
+      member *more = realloc(*ret, room * sizeof **ret);
+      if (more == NULL) break;
+      *ret = more;
+    }
+    (*ret)[count++] = (member){pid, parent};
+  }
+  if (proc != NULL) (void)closedir(proc);
+  return count;
+}
+
+static bool is_in(const pid_t *pids, size_t count, pid_t pid) {
+  for (size_t i = 0; i < count; i++)
+    if (pids[i] == pid) return true;
+  return false;
+}
+
+/* Each generation is found by that before it. Who is born meanwhile is found the next time. `child` (0: none) is told also where there is no /proc. */
+static void signal_below(pid_t child, int signo) {
+  member *all = NULL;
+  size_t count = list_processes(&all);
+  pid_t *below = malloc((count + 1) * sizeof *below);
+  size_t found = 1;
+  if (below != NULL) {
+    below[0] = getpid();
+    for (size_t before = 0; before != found;) {
+      before = found;
+      for (size_t i = 0; i < count; i++)
+        if (is_in(below, found, all[i].parent) && !is_in(below, found, all[i].pid)) below[found++] = all[i].pid;
+    }
+    for (size_t i = 1; i < found; i++) (void)kill(below[i], signo);
+  }
+  if (child > 0 && (below == NULL || !is_in(below, found, child))) (void)kill(child, signo);
+  free(below);
+  free(all);
+}
+
+/* Kills them until none is left. */
+static void kill_below(pid_t child) {
+  for (;;) {
+    signal_below(child, SIGKILL);
+    child = 0;
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) continue;
+    if (pid < 0 && errno == ECHILD) return;
+    (void)poll(NULL, 0, KILL_AGAIN_MS);
+  }
+}
+
+/* ---- the guard ------------------------------------------------------------------------------------------- */
+
+static void say(const guard *g, lock_child_said said, int number) {
+  packet p = {.kind = (int32_t)said, .number = number};
+  (void)send(g->link, &p, sizeof p, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void take_null(bool also_stderr) {
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) return;
+  (void)dup2(null, STDIN_FILENO);
+  (void)dup2(null, STDOUT_FILENO);
+  if (also_stderr) (void)dup2(null, STDERR_FILENO);
+  if (null > STDERR_FILENO) (void)close(null);
+}
+
+/* In the child: never returns. */
+static void become(const guard *g, int report, pid_t parent) {
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(CLI_FAILED);
+  (void)sigprocmask(SIG_SETMASK, g->mask, NULL);
+  (void)execvp(g->argv[0], g->argv);
+  int code = errno;
+  (void)!write(report, &code, sizeof code);
+  _exit(CLI_FAILED);
+}
+
+/* 0, or the errno of what failed. */
+static int start(guard *g, uint64_t fence) {
+  char text[24];
+  int report[2];
+  int code = 0;
+  pid_t self = getpid();
+  (void)snprintf(text, sizeof text, "%" PRIu64, fence);
+  if (setenv("CORRAL_FENCE", text, 1) != 0 || pipe2(report, O_CLOEXEC) != 0) return errno;
+  g->pid = fork();
+  if (g->pid == 0) become(g, report[1], self);
+  if (g->pid < 0) code = errno;
+  (void)close(report[1]);
+  if (code == 0 && read(report[0], &code, sizeof code) != (ssize_t)sizeof code) code = 0;
+  (void)close(report[0]);
+  return code;
+}
+
+static void signal_all(const guard *g, int signo) { signal_below(g->ended ? 0 : g->pid, signo); }
+
+/* SIGCONT: who is stopped can't act on it. */
+static void stop(guard *g) {
+  int64_t now = boot_ms();
+  if (g->stopping) return;
+  g->stopping = true;
+  signal_all(g, SIGTERM);
+  signal_all(g, SIGCONT);
+  g->kill_at = now + g->grace_ms < g->until ? now + g->grace_ms : g->until;
+  if (g->kill_at == 0) g->kill_at = 1;
+}
+
+static void obey(guard *g) {
+  packet p = {0};
+  ssize_t n = recv(g->link, &p, sizeof p, MSG_DONTWAIT);
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (n != (ssize_t)sizeof p) {
+    kill_below(g->ended ? 0 : g->pid);
+    _exit(0);
+  }
+  if (p.kind == ORDER_EXTEND && p.until > g->until) g->until = p.until;
+  if (p.kind == ORDER_STOP) stop(g);
+  if (p.kind == ORDER_SIGNAL) g->signalled = true;
+  if (p.kind == ORDER_SIGNAL && p.number != 0) signal_all(g, p.number);
+}
+
+static void reap(guard *g) {
+  int status = 0;
+  pid_t pid;
+  struct signalfd_siginfo info;
+  while (read(g->children, &info, sizeof info) == (ssize_t)sizeof info) continue;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    if (pid != g->pid) continue;
+    g->ended = true;
+    g->status = status;
+  }
+  g->alone = pid < 0 && errno == ECHILD;
+  if (g->ended && g->signalled && g->kill_at == 0) g->kill_at = boot_ms() + g->grace_ms;
+}
+
+static void keep_time(guard *g) {
+  int64_t now = boot_ms();
+  if (!g->stopping && now >= g->until - g->grace_ms) {
+    say(g, LOCK_CHILD_ENDING, 0);
+    stop(g);
+  }
+  if (g->kill_at == 0 || now < g->kill_at) return;
+  signal_all(g, SIGKILL);
+  g->kill_at = now + KILL_AGAIN_MS;
+}
+
+static void watch(guard *g) {
+  while (!g->ended || (!g->alone && g->kill_at != 0)) {
+    int64_t next = g->kill_at != 0 ? g->kill_at : g->until - g->grace_ms;
+    int64_t left = next - boot_ms();
+    struct pollfd fds[2] = {{g->link, POLLIN, 0}, {g->children, POLLIN, 0}};
+    (void)poll(fds, 2, left <= 0 ? 0 : left > 60000 ? 60000 : (int)left);
+    if (fds[0].revents != 0) obey(g);
+    reap(g);
+    if (!g->ended || !g->alone) keep_time(g);
+  }
+}
+
+static bool await_go(guard *g, uint64_t *fence) {
+  packet p = {0};
+  ssize_t n;
+  do n = recv(g->link, &p, sizeof p, 0);
+  while (n < 0 && errno == EINTR);
+  g->until = p.until;
+  *fence = p.fence;
+  return n == (ssize_t)sizeof p && p.kind == ORDER_GO;
+}
+
+/* Never returns. It leaves the group when the command is in it: what stops or ends that leaves the guard alone. */
+static void be_guard(guard *g) {
+  uint64_t fence = 0;
+  sigset_t all;
+  sigset_t chld;
+  (void)sigfillset(&all);
+  (void)sigemptyset(&chld);
+  (void)sigaddset(&chld, SIGCHLD);
+  (void)sigprocmask(SIG_SETMASK, &all, NULL);
+  (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+  g->children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (!await_go(g, &fence)) _exit(0);
+  int code = g->children >= 0 ? start(g, fence) : errno;
+  (void)setpgid(0, 0);
+  take_null(true);
+  if (code == 0) {
+    watch(g);
+    say(g, LOCK_CHILD_ENDED, g->status);
+  } else {
+    say(g, LOCK_CHILD_NOT_STARTED, code);
+  }
+  _exit(0);
+}
+
+/* ---- the other end --------------------------------------------------------------------------------------- */
+
+static bool is_ignored(int signo) {
+  struct sigaction action;
+  return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
+  int link[2];
+  sigset_t taken;
+  *child = (lock_child){.guard = -1, .link = -1, .signals = -1};
+  (void)sigemptyset(&taken);
+  for (size_t i = 0; i < HANDED_ON; i++)
+    if (!is_ignored(handed_on[i])) (void)sigaddset(&taken, handed_on[i]);
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) != 0) return false;
+  (void)sigprocmask(SIG_BLOCK, &taken, &child->old_mask);
+  child->link = link[0];
+  child->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+  child->guard = child->signals >= 0 ? fork() : -1;
+  if (child->guard == 0) {
+    (void)close(link[0]);
+    (void)close(child->signals);
+    be_guard(&(guard){.argv = argv, .grace_ms = grace_ms, .link = link[1], .mask = &child->old_mask});
+  }
+  int code = errno;
+  (void)close(link[1]);
+  if (child->guard > 0) {
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    take_null(false);
+    return true;
+  }
+  errno = code;
+  return false;
+}
+
+static void order_guard(const lock_child *child, packet p) { (void)send(child->link, &p, sizeof p, MSG_NOSIGNAL); }
+
+void lock_child_go(const lock_child *child, uint64_t fence, int64_t left_ms) {
+  order_guard(child, (packet){.kind = ORDER_GO, .until = boot_ms() + left_ms, .fence = fence});
+}
+
+void lock_child_extend(const lock_child *child, int64_t left_ms) {
+  order_guard(child, (packet){.kind = ORDER_EXTEND, .until = boot_ms() + left_ms});
+}
+
+void lock_child_signal(const lock_child *child, int signo, bool told) {
+  order_guard(child, (packet){.kind = ORDER_SIGNAL, .number = told ? 0 : signo});
+}
+
+void lock_child_stop(const lock_child *child) { order_guard(child, (packet){.kind = ORDER_STOP}); }
+
+lock_child_said lock_child_hear(const lock_child *child, int *number) {
+  packet p = {0};
+  ssize_t n;
+  /* A guard that ended with orders unread resets the link once; what it said before is still there. */
+  do n = recv(child->link, &p, sizeof p, 0);
+  while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+  *number = p.number;
+  return n == (ssize_t)sizeof p ? (lock_child_said)p.kind : LOCK_CHILD_GONE;
+}
+
+int lock_child_caught(const lock_child *child, bool *told) {
+  struct signalfd_siginfo info;
+  if (read(child->signals, &info, sizeof info) != (ssize_t)sizeof info) return 0;
+  *told = info.ssi_code == SI_KERNEL;
+  return (int)info.ssi_signo;
+}
+
+void lock_child_finish(lock_child *child) {
+  int status = 0;
+  if (child->link >= 0) (void)close(child->link);
+  child->link = -1;
+  while (child->guard > 0 && waitpid(child->guard, &status, 0) < 0 && errno == EINTR) continue;
+  if (child->guard > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) kill_below(0);
+  child->guard = -1;
+}
