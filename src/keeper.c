@@ -58,7 +58,7 @@ static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int
 static corral_op extension(crl_kept_lease *lease, int64_t now) {
   lease->next_at = now + lease->lease_ms / 3;
   return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND, .key = lease->key, .key_len = lease->key_len,
-                     .token = lease->token, .lease_ms = lease->lease_ms};
+                     .token = lease->token, .lease_ms = lease->lease_ms, .seen = lease->fence};
 }
 
 static void judge(crl_keeper *keeper, crl_kept_lease *lease, const corral_op *op, int64_t sent) {

@@ -26,6 +26,7 @@ typedef struct crl_kept_lease {
   /* A user's lock: kept by LOCK_EXTEND. It may move the limit, and set the token to NULL, when it was extended by a request sent at
    * `sent` (crl_env_boot_ms); may be NULL. */
   int is_lock;
+  uint64_t fence;
   void (*on_extended)(struct crl_kept_lease *lease, const corral_op *op, int64_t sent);
   int64_t other_ms; /* for on_lost: until_ms of what said so */
   int64_t next_at; /* the keeper's own */

@@ -161,7 +161,7 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   emit(lock, CORRAL_EVENT_LOCKED, NULL);
   if (!keep && lock->on_lost == NULL) return;
   lock->kept = (crl_kept_lease){.key = lock->key.stored, .key_len = lock->key.stored_len, .user_key = lock->name, .user_key_len = lock->name_len,
-                                .token = keep ? lock->token : NULL, .lease_ms = lock->ttl_ms, .limit = limit_of(lock), .is_lock = 1,
+                                .token = keep ? lock->token : NULL, .lease_ms = lock->ttl_ms, .limit = limit_of(lock), .is_lock = 1, .fence = lock->fence,
                                 .on_lost = on_lost, .on_limit = on_limit, .on_extended = on_extended};
   lock->is_kept = 1;
   crl_keeper_hold(lock->station->keeper, &lock->kept, crl_env_now_ms() - (crl_env_boot_ms() - sent));
@@ -181,6 +181,7 @@ static int extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_erro
   corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_EXTEND, &detail);
   op.lease_ms = ttl_ms;
   op.flags = flags;
+  op.seen = lock->fence;
   int64_t sent = crl_env_boot_ms();
   crl_pool_perform(lock->station->pool, &op, 1, crl_env_now_ms() + lock->station->op_ms);
   if (op.status == CORRAL_ELOST) return crl_lock_say_lost(lock, why_of(op.until_ms), error);

@@ -29,6 +29,7 @@ typedef struct taking {
   crl_watcher watcher;
   int watches;       /* the watcher waits */
   int told;          /* the store will tell of the next change since the last request */
+  int unasked;       /* it does so without a look */
   int free;          /* at the last look nobody was in the way */
   int hurried;       /* asked again at once because of that */
   int doubtful;      /* a hold, or a place in a queue, may have come of a request */
@@ -73,7 +74,7 @@ static int meet_foreign(taking *t) {
 }
 
 static int judge(taking *t, const corral_op *op) {
-  t->other_ms = op->until_ms;
+  t->other_ms = op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->until_ms : -1;
   switch (op->status) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
@@ -86,27 +87,30 @@ static int judge(taking *t, const corral_op *op) {
       t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0;
       return CORRAL_EBUSY;
     case CORRAL_EUNKNOWN:
+    case CORRAL_EPROTOCOL:
     case CORRAL_EREFUSED: t->doubtful = 1; return op->status;
     default: return op->status;
   }
 }
 
-/* Who has to wait looks along: that look's outdating will be told. */
+/* Who has to wait looks along, where it needs a look whose outdating will be told. */
 static int ask(taking *t) {
   corral_error unused;
   corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail), crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
   ops[0].lease_ms = t->lock->ttl_ms;
   ops[0].ttl_ms = t->deadline != 0 ? WISH_MS : 0;
-  ops[0].flags = t->options->shared > 0 ? CORRAL_OP_SHARED : 0;
+  ops[0].flags = (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   ops[0].record = (const uint8_t *)t->lock->note;
   ops[0].record_len = strlen(t->lock->note);
   ops[1].flags = CORRAL_OP_WATCH;
   t->told = t->free = 0;
   t->sent = crl_env_boot_ms();
   emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
-  crl_pool_perform(t->station->pool, ops, t->watches ? 2 : 1, crl_env_now_ms() + t->station->op_ms);
-  if (t->watches) look_at(t, &ops[1]);
-  if (t->watches && (ops[0].flags & CORRAL_OP_QUEUED)) t->told = 1;
+  int looks = t->watches && !t->unasked;
+  crl_pool_perform(t->station->pool, ops, looks ? 2 : 1, crl_env_now_ms() + t->station->op_ms);
+  if (looks) look_at(t, &ops[1]);
+  t->unasked = t->watches && (ops[0].flags & (CORRAL_OP_QUEUED | CORRAL_OP_WATCHED)) != 0;
+  t->told |= t->unasked;
   return judge(t, &ops[0]);
 }
 

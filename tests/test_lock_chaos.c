@@ -14,7 +14,9 @@
 #include "support/lock_chaos.h"
 #include "support/mariadb_server.h"
 #include "support/memcached_server.h"
+#include "support/postgresql_server.h"
 #include "support/redis_server.h"
+#include "support/zookeeper_server.h"
 
 enum { PROCESSES = 50, ACQUISITIONS = 2000 };
 
@@ -83,12 +85,45 @@ static void no_two_holders_and_a_right_counter_on_redlock(void **state) {
   char uri[160];
   for (int i = 0; i < 3; i++)
     if (!redis_server_start(&servers[i], NULL)) skip();
-  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d?server_ms=2000", redis_server_port(servers[0]),
+  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d?server_ms=2s", redis_server_port(servers[0]),
            redis_server_port(servers[1]), redis_server_port(servers[2]));
   holds(uri, 400, 6);
   for (int i = 0; i < 3; i++) redis_server_stop(servers[i]);
 }
 
+#ifdef CORRAL_HAVE_postgresql
+static const char *const crowd[] = {"max_connections=300", NULL};
+
+static void no_two_holders_and_a_right_counter_on_postgresql(void **state) {
+  (void)state;
+  postgresql_server *server;
+  if (!postgresql_server_start(&server, crowd)) skip();
+  holds(postgresql_server_uri(server, ""), 300, 6);
+  postgresql_server_stop(server);
+}
+
+static void no_two_holders_and_a_right_counter_on_postgresql_advisory(void **state) {
+  (void)state;
+  postgresql_server *server;
+  if (!postgresql_server_start(&server, crowd)) skip();
+  holds(postgresql_server_uri(server, "?locks=advisory"), 300, 6);
+  postgresql_server_stop(server);
+}
+#endif
+
+#ifdef CORRAL_HAVE_zookeeper
+static void no_two_holders_and_a_right_counter_on_zookeeper(void **state) {
+  (void)state;
+  zookeeper_server *server;
+  if (!zookeeper_server_start(&server, NULL)) skip();
+  char uri[64];
+  snprintf(uri, sizeof uri, "zookeeper://127.0.0.1:%d?session=1s", zookeeper_server_port(server));
+  holds(uri, 1000, 4);
+  zookeeper_server_stop(server);
+}
+#endif
+
+#ifdef CORRAL_HAVE_mariadb
 static void no_two_holders_and_a_right_counter_on_mariadb(void **state) {
   (void)state;
   mariadb_server *server;
@@ -98,6 +133,9 @@ static void no_two_holders_and_a_right_counter_on_mariadb(void **state) {
   mariadb_server_stop(server);
 }
 
+#endif
+
+#ifdef CORRAL_HAVE_etcd
 static void no_two_holders_and_a_right_counter_on_etcd(void **state) {
   (void)state;
   etcd_server *server;
@@ -105,6 +143,7 @@ static void no_two_holders_and_a_right_counter_on_etcd(void **state) {
   holds(etcd_server_uri(server), 1000, 4);
   etcd_server_stop(server);
 }
+#endif
 
 int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -116,8 +155,19 @@ int main(void) {
       T(no_two_holders_and_a_right_counter_on_redis_without_scripts),
       T(no_two_holders_and_a_right_counter_on_sqlite),
       T(no_two_holders_and_a_right_counter_on_redlock),
+#ifdef CORRAL_HAVE_postgresql
+      T(no_two_holders_and_a_right_counter_on_postgresql),
+      T(no_two_holders_and_a_right_counter_on_postgresql_advisory),
+#endif
+#ifdef CORRAL_HAVE_mariadb
       T(no_two_holders_and_a_right_counter_on_mariadb),
+#endif
+#ifdef CORRAL_HAVE_zookeeper
+      T(no_two_holders_and_a_right_counter_on_zookeeper),
+#endif
+#ifdef CORRAL_HAVE_etcd
       T(no_two_holders_and_a_right_counter_on_etcd),
+#endif
   };
   if (getenv("ONLY") != NULL) cmocka_set_test_filter(getenv("ONLY"));
   return cmocka_run_group_tests(tests, NULL, NULL);

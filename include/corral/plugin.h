@@ -89,8 +89,8 @@ typedef enum corral_verb {
 
 /* Flags of an operation. */
 enum {
-  CORRAL_OP_WATCH = 1,  /* GET, LOCK_SHOW, set by the host: the store's watch is to tell the next change of this key after this look */
-  CORRAL_OP_WATCHED = 2, /* GET, set by the plugin: it will */
+  CORRAL_OP_WATCH = 1,  /* GET, LOCK, LOCK_SHOW, set by the host: the store's watch is to tell the next change of this key after this look */
+  CORRAL_OP_WATCHED = 2, /* set by the plugin: it will. LOCK: where that costs nothing, else by LOCK_SHOW alone */
   CORRAL_OP_SHARED = 4, /* LOCK: beside other shared holds. LOCK_EXTEND: an exclusive hold becomes a shared one */
   CORRAL_OP_REPAIR = 8, /* LOCK_SHOW: what something else than corral left at this key without any end of its life shall live for
                            lease_ms more; one atomic step with seeing that it has none */

@@ -23,6 +23,7 @@ typedef struct crl_etcd_store {
   char bases[CRL_ETCD_HOSTS][CRL_ETCD_HOST + 24]; /* "http://host:port" */
   size_t count;
   _Atomic size_t at; /* the one that answered last */
+  _Atomic int watches; /* how many are open */
   char prefix[CRL_ETCD_PREFIX + 1], name[160];
   char *user, *password, *tls_ca, *tls_cert, *tls_key;
   int tls, tls_verify;

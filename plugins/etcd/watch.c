@@ -11,7 +11,8 @@
 enum { QUIET_MS = 2000, ANSWER_MS = 2000, PREFIX64 = (CRL_ETCD_PREFIX + 2) / 3 * 4 + 1 };
 
 typedef struct watcher {
-  crl_etcd_handle *handle; /* for signs of life; its login and member are the stream's too */
+  crl_etcd_handle *handle;
+  int open; /* counted in the store */ /* for signs of life; its login and member are the stream's too */
   CURL *stream;
   CURLM *multi;
   crl_etcd_text in;
@@ -129,6 +130,7 @@ static int turn(watcher *w, int stop_fd, int64_t rest_ms, int *ret_stop, listene
 
 void crl_etcd_unwatch(void *watch) {
   watcher *w = watch;
+  if (w->open) atomic_fetch_sub(&w->handle->store->watches, 1);
   if (w->asking) curl_multi_remove_handle(w->multi, w->handle->easy);
   if (w->stream != NULL) curl_multi_remove_handle(w->multi, w->stream);
   curl_easy_cleanup(w->stream);
@@ -191,9 +193,14 @@ int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watc
     else status = turn(w, -1, left < QUIET_MS ? left : QUIET_MS, &stop, NULL, error);
     if (status == CORRAL_OK && !w->created) status = ask(w, error);
   }
-  if (status == CORRAL_OK) *ret_watch = w;
-  else crl_etcd_unwatch(w);
-  return status;
+  if (status != CORRAL_OK) {
+    crl_etcd_unwatch(w);
+    return status;
+  }
+  w->open = 1;
+  atomic_fetch_add(&s->watches, 1);
+  *ret_watch = w;
+  return CORRAL_OK;
 }
 
 int crl_etcd_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {

@@ -39,8 +39,6 @@ int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hol
   op->found_free = free;
   op->life_ms = now;
   s->host->lock_write(fence, holds, count, op->found);
-  /* That a session ended isn't told. */
-  if (op->flags & CORRAL_OP_WATCH && !s->advisory && atomic_load(&s->watches) > 0) op->flags |= CORRAL_OP_WATCHED;
   return CORRAL_OK;
 }
 
