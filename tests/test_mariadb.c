@@ -191,6 +191,8 @@ static void a_stopped_holder_loses_when_its_lease_is_over_and_is_told(void **sta
 static void a_hold_that_is_extended_outlives_its_first_lease(void **state) {
   (void)state;
   kit a = opened(uri), b = opened(uri);
+  assert_int_equal(take(&a, "n", 1, 60000), CORRAL_OK); /* the same connection, with another lease */
+  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
   assert_int_equal(take(&a, "n", 1, 1000), CORRAL_OK);
   int64_t begun = a.host->now_ms();
   while (a.host->now_ms() - begun < 3000) {
