@@ -14,7 +14,7 @@
 
 enum {
   NAP_MOST_MS = 1000, /* also who is woken looks so often: what tells him may break unnoticed */
-  FRUITLESS = 8,      /* so many wakes in a row that others were faster after: too many are woken each time */
+  FRUITLESS = 3,      /* so many wakes in a row that others were faster after: too many are woken each time */
   WISH_MS = 2000      /* a waiting writer's wish stands until it has asked again, or died */
 };
 
@@ -34,7 +34,8 @@ typedef struct taking {
   int hurried;       /* asked again at once because of that */
   int doubtful;      /* a hold, or a place in a queue, may have come of a request */
   int foreign;       /* what else than corral left there was reported */
-  unsigned pauses, fruitless;
+  unsigned pauses, fruitless, backs;
+  int64_t woken_at;  /* the first of the fruitless wakes */
   int64_t other_ms;  /* when those in the way are gone; -1 unknown */
   int64_t sent;      /* the last request; crl_env_boot_ms */
   corral_error detail;
@@ -134,22 +135,26 @@ static int at_once(taking *t, int status) {
   return t->hurried;
 }
 
-/* Who was woken in vain again and again isn't told for a while, so that not all of a crowd ask at each release; returns how long. */
-static int64_t stand_back(taking *t, uint64_t dice) {
+/* Who was woken in vain again and again isn't told for a while, so that not all of a crowd ask at each release: as long as those wakes took, then
+ * twice as long each time. */
+static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
+  int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
   crl_watch_leave(t->station->watch, &t->watcher);
   t->watches = t->told = 0;
   t->fruitless = 0;
-  return t->options->poll_max_ms / 4 + (int64_t)(dice % ((uint64_t)t->options->poll_max_ms / 4 + 1));
+  if (ms > most) ms = most;
+  else t->backs++;
+  return ms / 2 + (int64_t)(dice % ((uint64_t)ms / 2 + 1));
 }
 
 static void pause(taking *t) {
   uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(&t->station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
   int64_t now = crl_env_now_ms(), ms;
-  if (t->told && t->fruitless >= FRUITLESS) ms = stand_back(t, dice);
+  if (t->watches && t->fruitless >= FRUITLESS) ms = stand_back(t, dice, now);
   else ms = t->told ? NAP_MOST_MS : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
   if (t->other_ms >= 0 && t->other_ms < ms) ms = t->other_ms + 1;
   int woken = crl_nap_until(&t->nap, now + ms < t->deadline ? now + ms : t->deadline);
-  if (woken && t->told) t->fruitless++;
+  if (woken && t->watches && t->fruitless++ == 0) t->woken_at = crl_env_now_ms();
 }
 
 /* Until it is granted, or can't be, or time is up: then CORRAL_EDEADLINE, or what kept the store from answering. */

@@ -18,12 +18,15 @@ enum { CRL_ETCD_HOSTS = 32, CRL_ETCD_HOST = 255, CRL_ETCD_PREFIX = 200, CRL_ETCD
 enum { CRL_ETCD_KEY64 = (CRL_ETCD_PREFIX + CRL_ETCD_KEY + 2) / 3 * 4 + 1, CRL_ETCD_VALUE = 1022, CRL_ETCD_VALUE64 = (CRL_ETCD_VALUE + 2) / 3 * 4 + 1 };
 enum { CRL_ETCD_BODY = 3 * CRL_ETCD_KEY64 + CRL_ETCD_VALUE64 + 1024, CRL_ETCD_REPLY = 8 << 20 };
 
+enum { CRL_ETCD_WAITING = 256 };
+
 typedef struct crl_etcd_store {
   const corral_host *host;
   char bases[CRL_ETCD_HOSTS][CRL_ETCD_HOST + 24]; /* "http://host:port" */
   size_t count;
   _Atomic size_t at; /* the one that answered last */
   _Atomic int watches; /* how many are open */
+  _Atomic int64_t waiting[CRL_ETCD_WAITING]; /* leases of tokens that were refused and will ask again, by their number; a lost one is granted anew */
   char prefix[CRL_ETCD_PREFIX + 1], name[160];
   char *user, *password, *tls_ca, *tls_cert, *tls_key;
   int tls, tls_verify;
@@ -49,7 +52,8 @@ typedef struct crl_etcd_handle {
   crl_etcd_text in;
   cJSON *reply;
   int64_t lease;    /* of the verb under way: the number of this token's lease */
-  uint64_t busy;    /* hash of the key that was refused last; 0 none */
+  uint64_t busy;    /* hash of the key that was refused last */
+  int contended;    /* so many times more a look at it goes before the writes; 0: it doesn't */
   corral_error error;
   char trouble[CURL_ERROR_SIZE], key[CRL_ETCD_KEY64], body[CRL_ETCD_BODY]; /* key: base64 */
 } crl_etcd_handle;

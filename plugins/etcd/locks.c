@@ -11,7 +11,10 @@
 
 #include "etcd.h"
 
-enum { SWEEP_MS = 500 }; /* how often the server looks for leases that have ended */
+enum {
+  SWEEP_MS = 500, /* how often the server looks for leases that have ended */
+  CONTENDED = 3   /* reads are cheaper than the writes of a LOCK in vain */
+};
 
 /* A key as it is in the store. */
 typedef struct key_now {
@@ -190,9 +193,12 @@ static int renew(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   return status == CORRAL_OK ? granted(h, op, hold->created, ttl, sent) : status;
 }
 
+/* Who is told of the key's end needs not be told when that will be. */
 static int busy(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   h->busy = h->store->host->hash64(op->key, op->key_len);
-  (void)ends_in(h, hold->lease, &op->until_ms);
+  h->contended = CONTENDED;
+  op->until_ms = -1;
+  if (!hold->ours || !(op->flags & CORRAL_OP_WATCH) || atomic_load(&h->store->watches) == 0) (void)ends_in(h, hold->lease, &op->until_ms);
   return hold->ours ? CORRAL_EBUSY : crl_etcd_fail(h, CORRAL_EFOREIGN, "the key holds what corral did not write", "");
 }
 
@@ -208,30 +214,57 @@ static int put(crl_etcd_handle *h, corral_op *op, int64_t id, int64_t *ret_revis
   return status == CORRAL_OK && *ret_revision == 0 && !hold->found ? crl_etcd_strange(h, "a key that is there and isn't") : status;
 }
 
+static _Atomic int64_t *waiting(crl_etcd_handle *h) { return &h->store->waiting[(uint64_t)h->lease % CRL_ETCD_WAITING]; }
+
+/* A token that will ask again keeps its lease, until it is granted or UNLOCK: another one would be two writes for each request. */
+static int refuse(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
+  if (op->ttl_ms > 0 && hold->ours) {
+    atomic_store(waiting(h), h->lease);
+    op->flags |= CORRAL_OP_QUEUED;
+  } else {
+    revoke(h, h->lease);
+  }
+  return busy(h, op, hold);
+}
+
+/* A lease for the token and the key under it. *ret_leased: OK: a new lease; EBUSY: one from before, of which who knows how much is left. */
+static int lease_and_put(crl_etcd_handle *h, corral_op *op, int64_t *ret_ttl, int64_t *ret_revision, key_now *hold, int *ret_leased) {
+  int64_t own = h->lease, id = own;
+  if (atomic_exchange(waiting(h), 0) == own) {
+    int status = put(h, op, own, ret_revision, hold);
+    *ret_leased = CORRAL_EBUSY;
+    if (status != CORRAL_ELOST) return status;
+  }
+  *ret_leased = grant(h, op->lease_ms, &id, ret_ttl);
+  if (*ret_leased == CORRAL_OK && id != own) return crl_etcd_strange(h, "another lease");
+  if (*ret_leased != CORRAL_OK && *ret_leased != CORRAL_EBUSY) return *ret_leased;
+  return put(h, op, own, ret_revision, hold);
+}
+
 static int lock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
-  int64_t own = h->lease, id = own, ttl = 0, revision = 0, sent = h->store->host->now_ms();
+  int64_t ttl = 0, revision = 0, sent = h->store->host->now_ms();
+  int leased = CORRAL_OK;
   if (op->flags & CORRAL_OP_SHARED) return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
-  if (h->busy != 0 && h->busy == h->store->host->hash64(op->key, op->key_len)) {
+  if (h->contended > 0 && h->busy == h->store->host->hash64(op->key, op->key_len)) {
     int looked = look(h, &hold);
     if (looked != CORRAL_OK) return looked;
     if (hold.found && !is_mine(&hold, op)) return busy(h, op, &hold);
-    h->busy = 0;
+    h->contended--;
   }
-  int leased = grant(h, op->lease_ms, &id, &ttl), status = leased;
-  if (leased == CORRAL_OK && id != own) return crl_etcd_strange(h, "another lease");
-  if (leased == CORRAL_OK || leased == CORRAL_EBUSY) status = put(h, op, own, &revision, &hold);
+  int status = lease_and_put(h, op, &ttl, &revision, &hold, &leased);
   int is_new = status == CORRAL_OK && revision > 0;
   if (is_new && leased == CORRAL_OK) return granted(h, op, revision, ttl, sent);
-  if (is_new) { /* an earlier LOCK of this token was lost between lease and key: how much is left of the lease isn't known */
-    hold = (key_now){.created = revision, .modified = revision, .lease = own};
+  if (is_new) { /* how much is left of the lease isn't known */
+    hold = (key_now){.created = revision, .modified = revision, .lease = h->lease};
     status = renew(h, op, &hold);
   } else if (status == CORRAL_OK && is_mine(&hold, op)) {
     status = renew(h, op, &hold);
-    if (status == CORRAL_OK && hold.lease != own) revoke(h, own);
+    if (status == CORRAL_OK && hold.lease != h->lease) revoke(h, h->lease);
+  } else if (status == CORRAL_OK) {
+    return refuse(h, op, &hold);
   } else if (status != CORRAL_EUNKNOWN && (leased == CORRAL_OK || leased == CORRAL_EBUSY)) {
-    revoke(h, own);
-    if (status == CORRAL_OK) return busy(h, op, &hold);
+    revoke(h, h->lease);
   }
   return status == CORRAL_ELOST ? crl_etcd_fail(h, CORRAL_EUNAVAILABLE, "the lease was over before the lock was there", "") : status;
 }
@@ -261,7 +294,8 @@ static int drop(crl_etcd_handle *h, const char *target, const char *field, int64
 /* The key may be under another lease than the token's first. Revoking that one also when there is no key lets no LOCK that is on its way put one. */
 static int unlock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
-  int64_t revision = 0;
+  int64_t revision = 0, own = h->lease;
+  atomic_compare_exchange_strong(waiting(h), &own, 0);
   int status = drop(h, "LEASE", "lease", h->lease, &revision, &hold);
   if (status == CORRAL_OK && revision == 0 && is_mine(&hold, op)) {
     int64_t other = hold.lease;

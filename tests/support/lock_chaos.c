@@ -22,14 +22,15 @@
 
 #include "env.h"
 
-enum { PROCESSES = 64, PATIENCE_MS = 60000 };
+enum { PROCESSES = 64, PATIENCE_MS = 60000, CALM_TTL_MS = 20000 };
 
 typedef struct arena {
   const lock_chaos *plan;
   char table[96];
   atomic_int taken, inside, most, refused, lost, errors, quiet, doubles;
+  _Atomic int64_t ttl_ms;
   atomic_int holder;         /* number + 1 of who came in last; 0 */
-  atomic_int entered[PROCESSES];
+  _Atomic int64_t entered[PROCESSES]; /* with holds of so long; 0: not inside */
   atomic_flag said;
   char error[240];
   pid_t pids[PROCESSES];
@@ -91,10 +92,10 @@ static int write_value(sqlite3 *db, long long fence, long long value) {
 
 /* ---- a process ------------------------------------------------------------------------------------------- */
 
-static void come_in(arena *a, int number) {
+static void come_in(arena *a, int number, int64_t ttl_ms) {
   int now = atomic_fetch_add(&a->inside, 1) + 1, most = atomic_load(&a->most);
   while (atomic_load(&a->quiet) && now > most && !atomic_compare_exchange_weak(&a->most, &most, now)) {}
-  atomic_store(&a->entered[number], 1);
+  atomic_store(&a->entered[number], ttl_ms);
   atomic_store(&a->holder, number + 1);
 }
 
@@ -103,9 +104,9 @@ static void go_out(arena *a, int number) {
   atomic_fetch_sub(&a->inside, 1);
 }
 
-static void work(arena *a, sqlite3 *db, int number, corral_lock *lock) {
+static void work(arena *a, sqlite3 *db, int number, corral_lock *lock, int64_t ttl_ms) {
   long long fence = (long long)(corral_lock_fence(lock) & INT64_MAX);
-  come_in(a, number);
+  come_in(a, number, ttl_ms);
   if (ask(db, "INSERT INTO granted VALUES (?1) RETURNING 1", fence, 0) != 1) atomic_fetch_add(&a->doubles, 1);
   long long value = read_value(db, fence);
   if (value < 0 || !write_value(db, fence, value + 1)) atomic_fetch_add(&a->refused, 1);
@@ -123,7 +124,8 @@ static void contend(arena *a, int number) {
     _exit(1);
   }
   while (atomic_load(&a->taken) < a->plan->acquisitions) {
-    corral_lock_options *options = CORRAL_LOCK(.ttl_ms = a->plan->ttl_ms, .wait_ms = PATIENCE_MS, .error = &error);
+    int64_t ttl_ms = atomic_load(&a->ttl_ms);
+    corral_lock_options *options = CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS, .error = &error);
     int status = corral_lock_take(c, "chaos", 5, options, &lock);
     if (status != CORRAL_OK) {
       say(a, corral_status_name(status), error.text);
@@ -131,7 +133,7 @@ static void contend(arena *a, int number) {
       continue;
     }
     atomic_fetch_add(&a->taken, 1);
-    work(a, db, number, lock);
+    work(a, db, number, lock, ttl_ms);
     if (corral_lock_release(lock, &error) == CORRAL_ELOST) atomic_fetch_add(&a->lost, 1);
   }
   corral_close(c);
@@ -160,11 +162,11 @@ static void until_taken(arena *a, int least) {
   }
 }
 
-/* One who is inside; waits until there is one. */
+/* One who is inside with a short hold; waits until there is one. */
 static int find_holder(arena *a) {
   for (int64_t end = crl_env_now_ms() + PATIENCE_MS; crl_env_now_ms() < end;) {
     int number = atomic_load(&a->holder) - 1;
-    if (number >= 0 && atomic_load(&a->entered[number])) return number;
+    if (number >= 0 && atomic_load(&a->entered[number]) == a->plan->ttl_ms) return number;
   }
   fail_msg("%s: nobody came in", a->plan->uri);
   return 0;
@@ -187,11 +189,16 @@ static void kill_one(arena *a) {
   spawn(a, victim);
 }
 
+/* In the second half; the first one is calm, with holds so long that none ends by itself. */
 static void disturb(arena *a) {
   const lock_chaos *plan = a->plan;
-  int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops;
+  int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops, half = plan->acquisitions / 2;
+  until_taken(a, half);
+  if (faults == 0) return;
+  atomic_store(&a->quiet, 0);
+  atomic_store(&a->ttl_ms, plan->ttl_ms);
   for (int i = 0; i < faults; i++) {
-    until_taken(a, plan->acquisitions * (i + 1) / (faults + 2));
+    until_taken(a, half + half * (i + 1) / (faults + 2));
     if (kills > 0 && (i % 2 == 0 || stops == 0)) kills--, kill_one(a);
     else stops--, stop_one(a);
   }
@@ -214,7 +221,8 @@ lock_chaos_outcome lock_chaos_run(const lock_chaos *plan) {
   int64_t begun = crl_env_now_ms();
   if (a == MAP_FAILED || mkdtemp(folder) == NULL || plan->processes > PROCESSES) abort();
   a->plan = plan;
-  atomic_store(&a->quiet, plan->kills + plan->stops == 0);
+  atomic_store(&a->quiet, 1);
+  atomic_store(&a->ttl_ms, CALM_TTL_MS);
   snprintf(a->table, sizeof a->table, "%s/table", folder);
   make_table(a->table);
   for (int i = 0; i < plan->processes; i++) spawn(a, i);
