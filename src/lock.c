@@ -147,6 +147,7 @@ static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent)
   corral_lock *lock = lock_of(kept);
   crl_lock_granted(lock, op, sent);
   kept->limit = limit_of(lock);
+  if (op->until_ms < lock->ttl_ms) kept->next_at -= (lock->ttl_ms - op->until_ms) / 3;
   if (sent + lock->ttl_ms >= lock->keep_until) kept->token = NULL;
 }
 
@@ -164,7 +165,9 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
                                 .token = keep ? lock->token : NULL, .lease_ms = lock->ttl_ms, .limit = limit_of(lock), .is_lock = 1, .fence = lock->fence,
                                 .on_lost = on_lost, .on_limit = on_limit, .on_extended = on_extended};
   lock->is_kept = 1;
-  crl_keeper_hold(lock->station->keeper, &lock->kept, crl_env_now_ms() - (crl_env_boot_ms() - sent));
+  /* A store may grant less than was asked for: a third of that, then. */
+  int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
+  crl_keeper_hold(lock->station->keeper, &lock->kept, crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
 }
 
 /* ---- extend, release ------------------------------------------------------------------------------------- */

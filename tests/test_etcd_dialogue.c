@@ -359,7 +359,7 @@ static void grants(void) {
 }
 
 /* A waiter who was refused asks who is there before he has a lease granted in vain. */
-static void a_name_that_was_busy_is_looked_at_first(void **state) {
+static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
   (void)state;
   grants();
   hears("kv/txn");
@@ -372,20 +372,44 @@ static void a_name_that_was_busy_is_looked_at_first(void **state) {
   replies(200, RANGE(OTHER));
   hears("lease/timetolive");
   replies(200, "{" HEADER ",\"TTL\":\"-1\"}");
-  hears("kv/range");
-  replies(200, "{" HEADER "}");
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 4; i++) {
+    if (i < 3) hears("kv/range");
+    if (i < 3) replies(200, "{" HEADER "}");
     grants();
     hears("kv/txn");
     replies(200, "{" HEADER ",\"succeeded\":true}");
   }
   dialogue d = with_greeting();
   static const int64_t untils[] = {4000, 500};
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 6; i++) {
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
     assert_int_equal(perform(&d.c, &op, PATIENCE), i < 2 ? CORRAL_EBUSY : CORRAL_OK);
     if (i < 2) assert_int_equal(op.until_ms, untils[i]);
     else assert_true(op.seen == 7 && op.until_ms <= 5000 && op.until_ms > 0);
+  }
+  ended(&d);
+}
+
+/* The second request is a transaction with the lease of the first, whose life then begins anew. */
+static void who_asks_again_keeps_its_lease(void **state) {
+  (void)state;
+  grants();
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"responses\":[{\"response_range\":" RANGE(OTHER) "}]}");
+  hears("lease/timetolive");
+  replies(200, "{" HEADER ",\"TTL\":\"3\"}");
+  hears("kv/range");
+  replies(200, "{" HEADER "}");
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"succeeded\":true}");
+  hears("lease/keepalive");
+  replies(200, "{\"result\":{" HEADER ",\"ID\":\"1\",\"TTL\":\"5\"}}");
+  dialogue d = with_greeting();
+  for (int i = 0; i < 2; i++) {
+    corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
+    op.ttl_ms = 2000;
+    assert_int_equal(perform(&d.c, &op, PATIENCE), i == 0 ? CORRAL_EBUSY : CORRAL_OK);
+    assert_int_equal((op.flags & CORRAL_OP_QUEUED) != 0, i == 0);
   }
   ended(&d);
 }
@@ -490,7 +514,8 @@ int main(void) {
       cmocka_unit_test(a_newer_etcd_is_taken),
       cmocka_unit_test(a_login_without_a_usable_token_is_refused),
       cmocka_unit_test(a_server_that_forgets_every_login_is_believed),
-      cmocka_unit_test(a_name_that_was_busy_is_looked_at_first),
+      cmocka_unit_test(a_name_that_was_busy_is_looked_at_first_for_a_while),
+      cmocka_unit_test(who_asks_again_keeps_its_lease),
       cmocka_unit_test(an_answer_stands_though_tidying_up_fails),
       cmocka_unit_test(a_lock_whose_lease_was_revoked_meanwhile_is_none),
       cmocka_unit_test(a_watch_of_strange_words_is_broken),

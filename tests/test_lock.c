@@ -13,7 +13,22 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
 #include "env.h"
+#include "value.h"
+
+static atomic_int no_randomness;
+
+ssize_t __real_getrandom(void *buffer, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *buffer, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *buffer, size_t size, unsigned flags) {
+  if (!atomic_load(&no_randomness)) return __real_getrandom(buffer, size, flags);
+  errno = ENOSYS;
+  return -1;
+}
 
 static corral *a, *b;
 static corral_error error;
@@ -163,6 +178,54 @@ static void wrong_arguments_are_named(void **state) {
   assert_int_equal(corral_lock_extend(lock, 7, &error), CORRAL_EINVAL);
   assert_int_equal(corral_lock_release(lock, NULL), CORRAL_OK);
   assert_int_equal(corral_lock_release(NULL, NULL), CORRAL_OK);
+}
+
+static void without_randomness_there_is_no_lock(void **state) {
+  (void)state;
+  corral_lock *none = NULL;
+  atomic_store(&no_randomness, 1);
+  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error), &none);
+  atomic_store(&no_randomness, 0);
+  assert_int_equal(status, CORRAL_EIO);
+  assert_null(none);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), 0);
+}
+
+static void want_of_memory_is_told_and_leaves_nothing_held(void **state) {
+  (void)state;
+  int granted = 0;
+  for (long n = 0; n < 12; n++) {
+    corral_lock *lock = NULL;
+    atomic_store(&crl_alloc_countdown, n);
+    int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = CORRAL_OFF), &lock);
+    atomic_store(&crl_alloc_countdown, -1);
+    if (status != CORRAL_OK && status != CORRAL_ENOMEM) fail_msg("allocation %ld: %s: %s", n, corral_status_name(status), error.text);
+    granted += status == CORRAL_OK;
+    if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+    assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
+  }
+  assert_in_range(granted, 1, 11);
+}
+
+/* Neither a function nor an option of the header has one: each taking makes its own. */
+static void r4_no_public_function_takes_a_token(void **state) {
+  (void)state;
+  char path[512], line[1024];
+  int inside = 0, seen = 0;
+  snprintf(path, sizeof path, "%s/include/corral/lock.h", getenv("CORRAL_SOURCE_DIR") != NULL ? getenv("CORRAL_SOURCE_DIR") : ".");
+  FILE *header = fopen(path, "r");
+  if (header == NULL) fail_msg("%s can't be read: CORRAL_SOURCE_DIR must name the tree", path);
+  while (fgets(line, sizeof line, header) != NULL) {
+    char *comment = strstr(line, "/*");
+    if (comment != NULL) *comment = '\0';
+    if (strncmp(line, "typedef struct", 14) == 0) inside = 1;
+    if (line[0] == '}') inside = 0;
+    if (!inside && strncmp(line, "CORRAL_API", 10) != 0) continue;
+    seen++;
+    if (strstr(line, "token") != NULL) fail_msg("%s", line);
+  }
+  fclose(header);
+  assert_true(seen > 20);
 }
 
 /* ---- time ------------------------------------------------------------------------------------------------ */
@@ -443,7 +506,8 @@ int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
   const struct CMUnitTest tests[] = {
       T(a_lock_is_refused_to_others_until_it_is_released), T(fencing_tokens_grow_from_hold_to_hold), T(who_has_it_is_shown),
-      T(names_are_bytes_of_any_value_and_length), T(wrong_arguments_are_named), T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
+      T(names_are_bytes_of_any_value_and_length), T(wrong_arguments_are_named), T(without_randomness_there_is_no_lock), T(want_of_memory_is_told_and_leaves_nothing_held),
+      T(r4_no_public_function_takes_a_token), T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
       T(what_became_of_a_lost_hold_is_in_the_error), T(a_kept_hold_outlives_its_ttl), T(what_is_kept_is_kept_for_keep_max_at_most),
       T(extending_lengthens_and_never_shortens), T(a_waiter_elsewhere_is_woken_by_the_release),
       T(a_waiter_in_the_same_process_is_woken_without_a_watch), T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),

@@ -126,7 +126,8 @@ static void a_hold_ends_by_the_clock_and_its_loss_says_whether_it_was_taken(void
   int64_t waited = take_when_free(&k, "short", 2, 5000);
   assert_in_range(waited, 50, 3000);
   is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "short", 1, 1);
-  while (extend(&k, "short and alone", 2, 1000) != CORRAL_ELOST) poll(NULL, 0, 1);
+  char note[CORRAL_LOCK_NOTE + 1];
+  while (shown(&k, "short and alone", note, NULL) > 0) poll(NULL, 0, 1);
   is_lost(&k, CORRAL_VERB_UNLOCK, "short and alone", 1, 0);
   closed(&k);
 }
