@@ -34,8 +34,8 @@ corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
 
-# corral_test(NAME LABEL SOURCE...)
-function(corral_test name label)
+# corral_test_program(NAME SOURCE...): the program test_NAME.
+function(corral_test_program name)
   add_executable(test_${name} ${ARGN})
   target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${name}})
   target_include_directories(test_${name} PRIVATE src plugins tests)
@@ -46,6 +46,11 @@ function(corral_test name label)
   target_link_options(test_${name} PRIVATE ${CORRAL_TESTS_LINK_${name}})
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   corral_target(test_${name})
+endfunction()
+
+# corral_test(NAME LABEL SOURCE...)
+function(corral_test name label)
+  corral_test_program(${name} ${ARGN})
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_tests_properties(${name} PROPERTIES
     LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77
@@ -84,6 +89,7 @@ if(support)
   corral_target(corral_test_support)
   set(support $<TARGET_OBJECTS:corral_test_support>)
 endif()
+list(FILTER programs EXCLUDE REGEX "test_lock_chaos")
 foreach(program IN LISTS programs)
   get_filename_component(name ${program} NAME_WE)
   string(REPLACE "test_" "" name ${name})
@@ -109,6 +115,17 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
     "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
 endif()
+# The crowd, on each store by itself: they may run beside each other.
+corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
+foreach(name lmdb memcached redis redis_without_scripts redlock sqlite postgresql postgresql_advisory mariadb zookeeper etcd)
+  string(REGEX REPLACE "_advisory" "" needs ${name})
+  if(needs MATCHES "^(postgresql|mariadb|zookeeper|etcd)$" AND NOT needs IN_LIST CORRAL_OPTIONAL)
+    continue()
+  endif()
+  add_test(NAME lock_chaos_${name} COMMAND test_lock_chaos WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_tests_properties(lock_chaos_${name} PROPERTIES LABELS live TIMEOUT 300 SKIP_RETURN_CODE 77 ENVIRONMENT "CORRAL_CHAOS=${name}")
+endforeach()
+
 if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   corral_script(cli scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_test.sh)
   set_tests_properties(cli PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
@@ -140,12 +157,9 @@ foreach(name memory lmdb redis redlock memcached)
     RUN_SERIAL ON ENVIRONMENT "CONFORMANCE=$<TARGET_FILE:corral_conformance>;PLUGINS=${plugins} ${builtin}")
 endforeach()
 
-if(TEST lock_chaos)
-  set_tests_properties(lock_chaos PROPERTIES TIMEOUT 500)
-endif()
-
 # These measure how soon something happens.
-foreach(name lock_rows storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers)
+foreach(name lock_rows storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_errors redis_tls
+    redis_watch memcached cost origin old_plugin answers_live many_live tags cli linked install lmdb redis_dialogue)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

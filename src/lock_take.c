@@ -110,8 +110,8 @@ static int ask(taking *t) {
   int looks = t->watches && !t->unasked;
   crl_pool_perform(t->station->pool, ops, looks ? 2 : 1, crl_env_now_ms() + t->station->op_ms);
   if (looks) look_at(t, &ops[1]);
-  t->unasked = t->watches && (ops[0].flags & (CORRAL_OP_QUEUED | CORRAL_OP_WATCHED)) != 0;
-  t->told |= t->unasked;
+  if (t->watches) t->unasked = (ops[0].flags & (CORRAL_OP_QUEUED | CORRAL_OP_WATCHED)) != 0;
+  t->told |= t->watches && t->unasked;
   return judge(t, &ops[0]);
 }
 
@@ -121,21 +121,23 @@ static int may_pass(int status) {
   return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN || status == CORRAL_EREFUSED;
 }
 
+static int begin_to_watch(taking *t) {
+  if (t->watches || t->station->watch == NULL || !crl_watch_up(t->station->watch)) return 0;
+  crl_watch_join(t->station->watch, &t->watcher, t->lock->entry.hash, &t->nap);
+  return t->watches = 1;
+}
+
 /* True when it is to be asked again without a pause: it begins to be told of changes, or nobody is in the way any more. */
 static int at_once(taking *t, int status) {
   int hurried = t->hurried;
   t->hurried = 0;
   if (status != CORRAL_EBUSY) return 0;
-  if (!t->watches && t->station->watch != NULL && crl_watch_up(t->station->watch)) {
-    crl_watch_join(t->station->watch, &t->watcher, t->lock->entry.hash, &t->nap);
-    t->watches = 1;
-    return 1;
-  }
+  if (begin_to_watch(t)) return 1;
   t->hurried = t->free && !hurried;
   return t->hurried;
 }
 
-/* Who was woken in vain again and again isn't told for a while, so that not all of a crowd ask at each release: as long as those wakes took, then
+/* Readers who are woken all come in; of writers one does. Who was woken in vain again and again isn't told for a while, so that not all of a crowd ask at each release: as long as those wakes took, then
  * twice as long each time. */
 static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
   int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
@@ -150,7 +152,7 @@ static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
 static void pause(taking *t) {
   uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(&t->station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
   int64_t now = crl_env_now_ms(), ms;
-  if (t->watches && t->fruitless >= FRUITLESS) ms = stand_back(t, dice, now);
+  if (t->watches && t->fruitless >= FRUITLESS && t->options->shared <= 0) ms = stand_back(t, dice, now);
   else ms = t->told ? NAP_MOST_MS : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
   if (t->other_ms >= 0 && t->other_ms < ms) ms = t->other_ms + 1;
   int woken = crl_nap_until(&t->nap, now + ms < t->deadline ? now + ms : t->deadline);
@@ -163,6 +165,7 @@ static int wait_for(taking *t) {
   while (!crl_ticket_cancelled(t->options->ticket)) {
     /* Whose turn comes when time is up isn't the last to ask, but one of many whose time is up. */
     if (crl_lock_table_first(t->station->locks, &t->waiter) && !(waited && crl_env_now_ms() >= t->deadline)) {
+      if (t->backs > 0) (void)begin_to_watch(t); /* it stood back: the request watches again */
       status = ask(t);
       if (!may_pass(status)) return status;
       if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;

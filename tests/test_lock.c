@@ -218,7 +218,7 @@ static void r4_no_public_function_takes_a_token(void **state) {
   while (fgets(line, sizeof line, header) != NULL) {
     char *comment = strstr(line, "/*");
     if (comment != NULL) *comment = '\0';
-    if (strncmp(line, "typedef struct", 14) == 0) inside = 1;
+    if (strncmp(line, "typedef struct", 14) == 0 && strchr(line, '{') != NULL) inside = 1;
     if (line[0] == '}') inside = 0;
     if (!inside && strncmp(line, "CORRAL_API", 10) != 0) continue;
     seen++;
