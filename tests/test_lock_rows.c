@@ -322,6 +322,49 @@ static void f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn(void 
   assert_true(first - begun < 2000000);
 }
 
+/* Waits for the caller's first request to run out of its 300 ms, and then some. */
+static void *resume_later(void *arg) {
+  crl_env_pause_us(450000);
+  redis_server_resume(server);
+  return arg;
+}
+
+static corral *open_hasty(void) {
+  corral *c;
+  if (corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 300, .breaker_failures = 100), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  return c;
+}
+
+/* The server hangs, and does what it was told when it goes on. */
+static void r6_a_take_whose_reply_was_lost_leaves_nothing_held(void **state) {
+  (void)state;
+  pthread_t resumes;
+  corral *hasty = open_hasty();
+  corral_lock *none = NULL;
+  assert_int_equal(try(hasty, CORRAL_LOCK(0)), CORRAL_OK); /* connected */
+  redis_server_pause(server);
+  if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
+  assert_int_equal(corral_lock_take(hasty, "n", 1, CORRAL_LOCK(.ttl_ms = 60000, .wait_ms = CORRAL_OFF, .error = &error), &none), CORRAL_EUNKNOWN);
+  pthread_join(resumes, NULL);
+  corral_lock *lock = take(b, CORRAL_LOCK(.wait_ms = 10000));
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  corral_close(hasty);
+}
+
+static void r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing(void **state) {
+  (void)state;
+  pthread_t resumes;
+  corral *hasty = open_hasty();
+  corral_lock *lock = take(hasty, CORRAL_LOCK(.ttl_ms = 60000));
+  redis_server_pause(server);
+  if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_EUNKNOWN);
+  pthread_join(resumes, NULL);
+  assert_int_equal(corral_counter(hasty, CORRAL_EVENT_LOCK_LOST), 0);
+  assert_int_equal(try(b, CORRAL_LOCK(0)), CORRAL_OK);
+  corral_close(hasty);
+}
+
 /* ---- T: time-outs and renewal ------------------------------------------------------------------------------ */
 
 static void lost(corral_lock *lock, const char *why, void *arg) {
@@ -565,6 +608,8 @@ int main(void) {
       T(a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_larger),
       T(r1_a_slow_holder_does_not_delete_its_successors_lock),
       T(r2_r3_tokens_of_forked_processes_are_never_the_same),
+      T(r6_a_take_whose_reply_was_lost_leaves_nothing_held),
+      T(r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing),
       T(r8_what_became_of_a_hold_is_told_apart_and_told_once),
       T(r9_f2_others_see_who_holds_it_and_for_how_long),
       T(f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn),

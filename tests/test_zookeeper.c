@@ -8,6 +8,8 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+#include <corral/lock.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -872,8 +874,25 @@ static void names_and_data_of_any_kind_are_read_safely(void **state) {
   }
 }
 
+/* A session of a second grants a second at most, whatever ttl was asked for. */
+static void a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for(void **state) {
+  (void)state;
+  corral *c;
+  corral_lock *lock;
+  corral_error error = {0};
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = uri_of(zookeeper_server_port(server), "?session=2s"), .op_ms = 5000), &error), CORRAL_OK);
+  if (corral_lock_take(c, "kept", 4, CORRAL_LOCK(.ttl_ms = 60000, .keep = 1, .error = &error), &lock) != CORRAL_OK) fail_msg("%s", error.text);
+  assert_true(corral_lock_left_ms(lock) <= 2000);
+  for (int64_t end = crl_env_now_ms() + 10000; corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) < 4; nap_ms(10))
+    if (crl_env_now_ms() > end) fail_msg("it isn't extended");
+  assert_int_equal(corral_lock_check(lock, 1), CORRAL_OK);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  corral_close(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for),
       cmocka_unit_test(names_and_data_of_any_kind_are_read_safely),
       cmocka_unit_test(a_wrong_uri_is_refused_with_what_is_accepted),
       cmocka_unit_test(a_waiter_is_forgotten_here),
