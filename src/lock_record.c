@@ -126,7 +126,7 @@ static void begin(corral_op *op, now_here *here) {
 /* A writer's wish bars readers only while readers are in its way; it is written again when half of it has passed. */
 static int wishes(const corral_op *op, now_here *here) {
   if (op->flags & CORRAL_OP_SHARED || op->ttl_ms <= 0 || here->exclusive_until != 0) return 0;
-  if (here->head.wish_until - here->now >= op->ttl_ms / 2) return 0;
+  if (here->head.wish_until > here->now && here->head.wish_until - here->now >= op->ttl_ms / 2) return 0;
   here->head.wish_until = here->now + op->ttl_ms;
   return 1;
 }

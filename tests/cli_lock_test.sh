@@ -291,14 +291,10 @@ keep_max() {
   ends 76 "$pid" keepmax.err && one_line "--keep-max passed" keepmax.err && both_gone keepmax
 }
 
-# In a process group that has a parent in its session, as a shell's job is: of any other the kernel hangs up on all of it when a member is stopped.
+# Whether a shell looks after the process group or not (then the kernel hangs up on all of it when a member is stopped and it is orphaned).
 stopped() {
-  rm -f stopped.pid stopped.child stopped.got stopped.status
-  setsid sh -c 'perl -e "setpgrp; exec @ARGV" "$@" >stopped.out 2>stopped.err & echo $! >stopped.job; wait $!; echo $? >stopped.status' \
-    sh "$CORRAL" lock --ttl 1500ms --keep stopped -- ./deaf stopped 2>/dev/null &
-  await [ -s stopped.pid ] || return 1
-  kill -STOP "$(cat stopped.job)" && await both_gone stopped && kill -CONT "$(cat stopped.job)" && await [ -s stopped.status ] &&
-    [ "$(cat stopped.status)" = 76 ] && one_line "lost: " stopped.err
+  begin stopped --ttl 1500ms --keep stopped -- ./deaf stopped || return 1
+  kill -STOP "$pid" && await both_gone stopped && kill -CONT "$pid" && ends 76 "$pid" stopped.err && one_line "lost: " stopped.err
 }
 
 killed() {
@@ -511,7 +507,7 @@ on_store() {
   check "what the command answers to SIGTERM doesn't hide the loss" polite_end
   check "--keep extends the hold while the command runs" keeps
   check "--keep-max ends that" keep_max
-  if command -v perl >/dev/null; then check "when corral is stopped the command is ended with its hold" stopped; else skip "a stopped corral" "there is no perl"; fi
+  check "when corral is stopped the command is ended with its hold" stopped
   check "when corral is killed the command is, and the lock is free by its ttl" killed
   check "nobody has the lock before the command of one who was killed is dead" killed_alone
   check "when the guard is killed the command is, too" guard_killed
@@ -546,7 +542,7 @@ if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; th
 fi
 deathsig=
 command -v setpriv >/dev/null && setpriv --pdeathsig KILL true 2>/dev/null && deathsig="setpriv --pdeathsig KILL"
-$deathsig setsid redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" >redis.log 2>&1 &
+$deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" >redis.log 2>&1 &
 server=$!
 await redis PING || { cat redis.log; exit 1; }
 CORRAL_STORE=redis+unix://$dir/redis

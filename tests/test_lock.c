@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/wait.h>
 
 #include "env.h"
 #include "value.h"
@@ -361,13 +362,41 @@ static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) 
   waiter w = {0};
   assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &error), CORRAL_OK);
   corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 60000));
-  start(&w, c, CORRAL_LOCK(.wait_ms = 20000, .poll_max_ms = 60000));
-  until(c, CORRAL_EVENT_LOCK_ASKED, 2);
+  start(&w, c, CORRAL_LOCK(.wait_ms = 60000, .poll_max_ms = 60000));
+  until(c, CORRAL_EVENT_LOCK_ASKED, 10); /* its pauses are of up to 2.5 s by then */
   crl_env_pause_us(20000);
+  int64_t released = crl_env_now_us();
   corral_lock_release(lock, NULL);
   pthread_join(w.thread, NULL);
   assert_int_equal(w.status, CORRAL_OK);
+  assert_true(w.came - released < 200000);
   corral_close(c);
+}
+
+static void the_next_waiter_asks_when_the_first_gives_up(void **state) {
+  (void)state;
+  waiter first = {0}, next = {0};
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 1000));
+  start(&first, b, CORRAL_LOCK(.wait_ms = 200));
+  until(b, CORRAL_EVENT_LOCK_WAIT, 1);
+  start(&next, b, CORRAL_LOCK(.wait_ms = 10000));
+  pthread_join(first.thread, NULL);
+  pthread_join(next.thread, NULL);
+  assert_int_equal(first.status, CORRAL_EDEADLINE);
+  assert_int_equal(next.status, CORRAL_OK); /* nothing is told when a hold ends by itself */
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+}
+
+static void a_child_leaves_its_parents_lock_alone(void **state) {
+  (void)state;
+  int status;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
+  pid_t pid = fork();
+  if (pid == 0) _exit(corral_lock_release(lock, NULL) == CORRAL_EFORKED && corral_lock_extend(lock, 0, NULL) == CORRAL_EFORKED ? 0 : 1);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
 static void many_threads_are_never_inside_at_once_and_one_of_a_process_asks(void **state) {
@@ -510,7 +539,8 @@ int main(void) {
       T(r4_no_public_function_takes_a_token), T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
       T(what_became_of_a_lost_hold_is_in_the_error), T(a_kept_hold_outlives_its_ttl), T(what_is_kept_is_kept_for_keep_max_at_most),
       T(extending_lengthens_and_never_shortens), T(a_waiter_elsewhere_is_woken_by_the_release),
-      T(a_waiter_in_the_same_process_is_woken_without_a_watch), T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),
+      T(a_waiter_in_the_same_process_is_woken_without_a_watch),
+      T(the_next_waiter_asks_when_the_first_gives_up), T(a_child_leaves_its_parents_lock_alone), T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),
       T(the_deadline_ends_a_wait_and_says_who_was_in_the_way), T(a_cancelled_wait_ends), T(who_has_it_already_is_told_at_once),
       T(a_reentrant_lock_is_released_by_its_last_release), T(a_count_never_outlives_the_lock_that_it_counts),
       T(little_is_left_so_taking_again_extends), T(readers_share_and_a_writer_is_alone),

@@ -365,6 +365,31 @@ static void r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds
   corral_close(hasty);
 }
 
+/* Granted when the server goes on, for 100 ms that began before that for all that the caller knows. */
+static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **state) {
+  (void)state;
+  pthread_t resumes;
+  corral_lock *none = NULL;
+  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_OK); /* connected */
+  redis_server_pause(server);
+  if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
+  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF, .error = &error), &none);
+  pthread_join(resumes, NULL);
+  assert_int_equal(status, CORRAL_EUNKNOWN);
+  assert_non_null(strstr(error.text, "too late"));
+  assert_int_equal(try(b, CORRAL_LOCK(0)), CORRAL_OK);
+}
+
+static void a_server_that_is_away_is_asked_with_pauses(void **state) {
+  (void)state;
+  corral_lock *none = NULL;
+  redis_server_kill(server);
+  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 1000, .error = &error), &none);
+  redis_server_restart(server);
+  assert_int_equal(status, CORRAL_EUNAVAILABLE);
+  assert_true(corral_counter(a, CORRAL_EVENT_LOCK_ASKED) < 40);
+}
+
 /* ---- T: time-outs and renewal ------------------------------------------------------------------------------ */
 
 static void lost(corral_lock *lock, const char *why, void *arg) {
@@ -403,6 +428,20 @@ static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(vo
   assert_true(told - paused < 900000 + 20000); /* extended just before: its end at the latest, and the thread's own delay */
   redis_server_resume(server);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+}
+
+/* Away for two of the three extensions that are due in a hold: tried again sooner than that. */
+static void t3_a_server_that_was_away_for_a_while_costs_no_hold(void **state) {
+  (void)state;
+  corral *hasty = open_hasty();
+  corral_lock *lock = take(hasty, CORRAL_LOCK(.ttl_ms = 3000, .keep = 1));
+  redis_server_pause(server);
+  for (int64_t end = crl_env_now_ms() + 2100; crl_env_now_ms() < end;) crl_env_pause_us(5000);
+  redis_server_resume(server);
+  until(hasty, CORRAL_EVENT_LOCK_EXTENDED, 2);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  assert_int_equal(corral_counter(hasty, CORRAL_EVENT_LOCK_LOST), 0);
+  corral_close(hasty);
 }
 
 static void t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer(void **state) {
@@ -610,11 +649,14 @@ int main(void) {
       T(r2_r3_tokens_of_forked_processes_are_never_the_same),
       T(r6_a_take_whose_reply_was_lost_leaves_nothing_held),
       T(r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing),
+      T(a_grant_that_comes_too_late_is_none_and_leaves_nothing_held),
+      T(a_server_that_is_away_is_asked_with_pauses),
       T(r8_what_became_of_a_hold_is_told_apart_and_told_once),
       T(r9_f2_others_see_who_holds_it_and_for_how_long),
       T(f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn),
       T(t2_a_keeper_never_extends_somebody_elses_hold),
       T(t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends),
+      T(t3_a_server_that_was_away_for_a_while_costs_no_hold),
       T(t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer),
       T(t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off),
       T(n1_n2_n3_the_last_release_frees_the_lock_for_others_at_once),

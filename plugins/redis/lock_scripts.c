@@ -99,7 +99,7 @@ static const char lock_text[] = BEGIN
     "  if mode == 2 then way = math.max(alone, wish) end\n"
     "  if way > now then\n"
     "    local w = tonumber(ARGV[5])\n"
-    "    if mode == 1 and w > 0 and alone == 0 and wish - now < math.floor(w / 2) then\n"
+    "    if mode == 1 and w > 0 and alone == 0 and (wish <= now or wish - now < math.floor(w / 2)) then\n"
     "      wish = now + w\n"
     "      write()\n"
     "    end\n"
@@ -148,7 +148,7 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"cd40aca863c958555aa0cec1efab6758b07b5c38", lock_text},
+    {"8f3ea55bac7191886687cc1d5a8492ca5aca93d6", lock_text},
     {"02b5e7da82865556ac6d5656812c11fda8005633", extend_text},
     {"cbdeafcd885b5c2ab97884cefd8d38861596bfaf", unlock_text},
     {"5d7b2311bb79905f338d27f55601761260f8a95e", repair_text},

@@ -269,7 +269,9 @@ static void be_guard(guard *g) {
   g->children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
   if (!await_go(g, &fence)) _exit(0);
   int code = g->children >= 0 ? start(g, fence) : errno;
-  (void)setpgid(0, 0);
+  /* Neither the terminal's signals nor those of the group are for the guard. A session of its own: if it were only a group, the end of the command,
+   * whose parent it is, would make the kernel hang up on a group that has a stopped member and no shell behind it. */
+  (void)setsid();
   take_null(true);
   if (code == 0) {
     watch(g);
