@@ -137,8 +137,8 @@ static int at_once(taking *t, int status) {
   return t->hurried;
 }
 
-/* Readers who are woken all come in; of writers one does. Who was woken in vain again and again isn't told for a while, so that not all of a crowd ask at each release: as long as those wakes took, then
- * twice as long each time. */
+/* Readers who are woken all come in; of writers one does. Who was woken in vain again and again isn't told for a while, so that not all of a crowd
+ * ask at each release: as long as those wakes took, then twice as long each time. */
 static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
   int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
   crl_watch_leave(t->station->watch, &t->watcher);
