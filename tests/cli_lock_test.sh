@@ -517,11 +517,11 @@ on_store() {
   check "what remains after a signal is ended before the release" rest_is_ended
   check "an ignored signal stays ignored" ignored
   check "a signal ends the wait" wait_ended
-  if command -v script >/dev/null && env --default-signal=INT true 2>/dev/null; then
+  if script -qec true /dev/null </dev/null >/dev/null 2>&1 && env --default-signal=INT true 2>/dev/null; then
     check "the command reads the terminal" terminal
     check "Ctrl-C ends the command" ctrl_c
   else
-    skip "the command reads the terminal" "there is no script(1), or no env --default-signal"
+    skip "the command reads the terminal" "there is no script(1), no pseudo-terminal, or no env --default-signal"
   fi
   check "a command that asks for the lock it runs under is refused" nested
 }
