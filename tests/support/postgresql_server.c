@@ -75,7 +75,7 @@ static void choose_user(postgresql_server *server) {
 }
 
 /* In a child: a program as that user, that dies with `parent`. A postmaster clears up after SIGQUIT, and after SIGKILL it doesn't. */
-static void become(const postgresql_server *server, pid_t parent, const char *program, char *const *args) {
+static void become(const postgresql_server *server, pid_t parent, const char *program, char **args) {
   char file[300];
   int null = open("/dev/null", O_RDWR), log = -1;
   snprintf(file, sizeof file, "%s/log", server->folder);
@@ -88,6 +88,7 @@ static void become(const postgresql_server *server, pid_t parent, const char *pr
   dup2(log, 2);
   for (int fd = 3; fd < 256; fd++) close(fd);
   snprintf(file, sizeof file, "%s/%s", server->bin, program);
+  args[0] = file; /* by this they find each other */
   execv(file, args);
   _exit(127);
 }
@@ -100,7 +101,7 @@ static void launch(postgresql_server *server) {
 }
 
 static void make_data(postgresql_server *server) {
-  char *const args[] = {"initdb", "--no-sync", "-A", "trust", "-U", "postgres", "--encoding=UTF8", "--locale=C", "-D", server->data, NULL};
+  char *args[] = {"initdb", "--no-sync", "-A", "trust", "-U", "postgres", "--encoding=UTF8", "--locale=C", "-D", server->data, NULL};
   pid_t parent = getpid(), pid = fork();
   int status = -1;
   if (pid == 0) become(server, parent, "initdb", args);
