@@ -257,7 +257,26 @@ typedef struct corral_host {
   void (*lock_decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now, uint64_t floor, uint8_t *room, corral_lock_change *change);
   /* Writes a record with these holds: CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD bytes. */
   void (*lock_write)(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record);
+  /* For origins: the functions of corral.h and corral/loop.h. */
+  const struct corral_fill_calls *fill;
 } corral_host;
+
+typedef struct corral_fill_calls {
+  size_t size;
+  int (*bytes)(corral_fill *fill, const void *data, size_t size);
+  void *(*reserve)(corral_fill *fill, size_t size);
+  void (*negative)(corral_fill *fill);
+  void (*lives)(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
+  void (*pass)(corral_fill *fill);
+  int (*validator)(corral_fill *fill, const void *data, size_t size);
+  const void *(*old)(const corral_fill *fill, size_t *size);
+  const void *(*old_validator)(const corral_fill *fill, size_t *size);
+  int (*not_modified)(corral_fill *fill);
+  int (*should_stop)(const corral_fill *fill);
+  void (*done)(corral_fill *fill);
+  void (*failed)(corral_fill *fill, int32_t code, const char *text);
+  void (*abandon)(corral_fill *fill);
+} corral_fill_calls;
 
 /* ---- what the plugin offers ------------------------------------------------------------------------------ */
 
@@ -330,6 +349,36 @@ typedef struct corral_store {
 
 /* The entry point of a plugin: corral_plugin_NAME.so exports this function, which returns its table. */
 typedef const corral_store *corral_plugin_fn(void);
+
+/* ---- origins ----------------------------------------------------------------------------------------------
+ *
+ * An origin rebuilds values from somewhere else, named by a URL: what the option `origin` of corral_open names when it has a "://". */
+typedef struct corral_origin {
+  size_t size;          /* sizeof(corral_origin) */
+  uint32_t abi;         /* CORRAL_PLUGIN_ABI */
+  uint32_t zero;
+  const char *name;     /* "http" */
+  const char *schemes;  /* separated by spaces: "http https" */
+  const char *summary;  /* one line */
+  /* Required. Checks the URL and its parameters, as the user wrote it. No I/O, no threads. `max_value`: longer ones can't be filled. */
+  int (*open)(const corral_host *host, const char *url, uint64_t max_value, void **ret_origin, corral_error *error);
+  /* Required. Gives up what is under way (fill->abandon), and frees. */
+  void (*close)(void *origin);
+  /* Required. Begins to rebuild, and returns without having waited for anything; ends with fill->done, failed or abandon, from any thread, at the latest soon after
+   * `deadline` (host->now_ms) or should_stop. `key` is valid until then. Any thread, several at once. */
+  void (*fetch)(void *origin, corral_fill *fill, const void *key, size_t key_len, int64_t deadline);
+} corral_origin;
+
+/* The entry point of an origin's file, corral_plugin_NAME.so. */
+typedef const corral_origin *corral_origin_plugin_fn(void);
+
+#if defined(CORRAL_BUILTIN)
+#define CORRAL_ORIGIN(origin)
+#else
+#define CORRAL_ORIGIN(origin)                                        \
+  CORRAL_API const corral_origin *corral_origin_plugin(void);        \
+  const corral_origin *corral_origin_plugin(void) { return &(origin); }
+#endif
 
 #if defined(CORRAL_BUILTIN)
 #define CORRAL_PLUGIN(store)
