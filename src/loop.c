@@ -246,7 +246,8 @@ static void end(corral_call *call, crl_outcome *outcome) {
   corral_value *value = NULL;
   corral_error error = {0};
   call->state = ENDED;
-  int status = crl_outcome_deliver(outcome, &error, &value);
+  int is_value = outcome->status != CORRAL_OK || call->work == NULL;
+  int status = is_value ? crl_outcome_deliver(outcome, &error, &value) : CORRAL_OK;
   call->async.done(call->async.arg, status, value, &error);
   see_off(call);
 }
