@@ -102,7 +102,7 @@ static void with_the_host_rung_one_claim_is_sent_and_the_others_wait(void **stat
   RUN_UNTIL(here.loop, leader.gones, 1);
   closed(&there);
   closed(&here);
-  snprintf(file, sizeof file, "%s/lock", folder);
+  snprintf(file, sizeof file, "%s/corral.lock", folder);
   unlink(file);
   rmdir(folder);
 }
