@@ -218,6 +218,7 @@ static const char *cache_status(const corral_value *value) {
 static void accept_value(page_answer *ret, corral_value *value) {
   int64_t age = corral_value_age_ms(value);
   ret->value = value;
+  ret->is_hit = corral_value_how(value) == CORRAL_FRESH;
   ret->is_stale = corral_value_how(value) == CORRAL_STALE;
   ret->body = corral_value_data(value);
   ret->size = corral_value_size(value);
