@@ -13,7 +13,7 @@
  *
  *   location /page {
  *     include fastcgi_params;
- *     fastcgi_split_path_info ^(/page)(.*)$;
+ *     fastcgi_split_path_info (?s)^(/page)(.*)$;
  *     fastcgi_param PATH_INFO $fastcgi_path_info;
  *     fastcgi_param SCRIPT_FILENAME /usr/lib/cgi-bin/page.cgi;
  *     fastcgi_param CORRAL_STORE lmdb:/var/cache/page/pages;
