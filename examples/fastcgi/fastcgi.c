@@ -17,6 +17,9 @@
  *
  * SIGTERM and SIGINT end it: requests that have come are answered, those that wait in the socket's queue too (what comes later than
  * DRAIN_MS is left to other processes), and refreshes that run are finished. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pipe2 */
+#endif
 #include <corral.h>
 
 #include <errno.h>
