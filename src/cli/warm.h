@@ -67,6 +67,7 @@ typedef struct warm_keys {
   pthread_mutex_t mutex;
   pthread_cond_t more; /* CLOCK_MONOTONIC */
   pthread_t reader;
+  int stop;            /* eventfd: ends the reader */
   bool is_reading;     /* there is a reader to be joined */
   bool is_seekable;    /* every input is a file: the number of keys is known before the first is looked at */
   bool is_complete;    /* all are read; under the mutex */

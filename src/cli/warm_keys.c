@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -150,27 +152,21 @@ static bool add_text(line *l, const char *text, size_t size) {
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
-/* Reading may be cancelled; nothing else may. */
-static ssize_t read_some(int fd, char *buffer, size_t size) {
-  int old = 0;
-  (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
-  ssize_t n = read(fd, buffer, size);
-  int code = errno;
-  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
-  errno = code;
-  return n;
-}
-
-static void close_later(void *arg) {
-  int *fd = arg;
-  if (*fd > STDIN_FILENO) (void)close(*fd);
+/* Waits for the next bytes, or for warm_keys_stop. */
+static ssize_t read_some(const warm_keys *k, int fd, char *buffer, size_t size) {
+  struct pollfd fds[2] = {{fd, POLLIN, 0}, {k->stop, POLLIN, 0}};
+  if (poll(fds, 2, -1) < 0) return -1;
+  if (fds[1].revents == 0) return read(fd, buffer, size);
+  errno = ECANCELED;
+  return -1;
 }
 
 static bool read_fd(line *l, int fd) {
   char buffer[65536];
   for (;;) {
-    ssize_t n = read_some(fd, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
+    ssize_t n = read_some(l->k, fd, buffer, sizeof buffer);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n < 0 && errno == ECANCELED) return false;
     if (n < 0) {
       warm_say("warm: %s: %s", name_of(l->input), strerror(errno));
       return false;
@@ -181,42 +177,30 @@ static bool read_fd(line *l, int fd) {
   }
 }
 
-static int open_input(warm_input *input) {
+/* Without waiting for the writer of a named pipe: poll does that. */
+static int open_input(const warm_input *input) {
   if (input->is_stdin) return STDIN_FILENO;
-  int old = 0;
-  (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old); /* a named pipe without a writer */
-  int fd = open(input->path, O_RDONLY | O_CLOEXEC);
-  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+  int fd = open(input->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) warm_say("warm: %s: %s", input->path, strerror(errno));
   return fd;
 }
 
-static void read_opened(line *l, int fd, bool *ret) {
-  warm_input *input = l->input;
-  *ret = false;
-  if (fd < 0) return;
-  if (fstat(fd, &input->st) != 0) input->st = (struct stat){0};
-  input->was_read = true;
-  *ret = read_fd(l, fd);
-}
-
 static bool read_input(warm_keys *k, warm_input *input, line *l) {
-  bool ok;
   l->k = k;
   l->input = input;
   l->number = l->size = 0;
   int fd = open_input(input);
-  pthread_cleanup_push(close_later, &fd);
-  read_opened(l, fd, &ok);
-  pthread_cleanup_pop(1);
+  if (fd < 0) return false;
+  if (fstat(fd, &input->st) != 0) input->st = (struct stat){0};
+  input->was_read = true;
+  bool ok = read_fd(l, fd);
+  if (!input->is_stdin) (void)close(fd);
   return ok;
 }
 
 static void *read_all(void *arg) {
   warm_keys *k = arg;
   static line l; /* one reader at a time */
-  int old = 0;
-  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
   for (size_t i = 0; i < k->input_count; i++)
     if (!read_input(k, &k->inputs[i], &l)) atomic_store(&k->is_broken, true);
   (void)pthread_mutex_lock(&k->mutex);
@@ -250,7 +234,8 @@ bool warm_keys_start(warm_keys *k, const warm_options *o) {
     if (S_ISDIR(st.st_mode)) return cli_say("warm: %s: %s", name_of(input), strerror(EISDIR)), false;
     if (!S_ISREG(st.st_mode)) k->is_seekable = false;
   }
-  int code = pthread_create(&k->reader, NULL, read_all, k);
+  k->stop = eventfd(0, EFD_CLOEXEC);
+  int code = k->stop >= 0 ? pthread_create(&k->reader, NULL, read_all, k) : errno;
   k->is_reading = code == 0;
   if (code != 0) cli_say("warm: no thread: %s", strerror(code));
   return code == 0;
@@ -258,9 +243,11 @@ bool warm_keys_start(warm_keys *k, const warm_options *o) {
 
 void warm_keys_stop(warm_keys *k) {
   if (!k->is_reading) return;
-  (void)pthread_cancel(k->reader);
+  uint64_t one = 1;
+  (void)!write(k->stop, &one, sizeof one);
   (void)pthread_join(k->reader, NULL);
   k->is_reading = false;
+  (void)close(k->stop);
 }
 
 void warm_keys_free(warm_keys *k) {
