@@ -160,10 +160,10 @@ ahead_serves() {
   echo as >as
   "$CORRAL" --json warm as --ttl 3s --spread 0 --ahead 2600ms -- sh -c 'echo x >>as.runs; read go <ahead.gate; echo new' >as.out 2>err &
   pid=$!
-  await lines 1 as.runs && [ "$("$CORRAL" get as | head -c 3)" = old ] && status 0 "$CORRAL" --json warm as --ttl 3s --spread 0 --ahead 2600ms --wait 50ms -- sh -c 'echo x >>as.runs'
+  await lines 1 as.runs && [ "$("$CORRAL" get as)" = old ] && "$CORRAL" warm as --ttl 3s --spread 0 --ahead 2600ms --wait 50ms -- sh -c 'echo x >>as.runs' 2>err
   got=$?
   echo go >ahead.gate
-  wait $pid && lines 1 as.runs && grep -q '"computed":1' as.out && [ "$("$CORRAL" get as | head -c 3)" = new ] && { [ $got -eq 0 ] || [ $got -eq 1 ]; }
+  wait $pid && lines 1 as.runs && grep -q '"computed":1' as.out && [ "$("$CORRAL" get as)" = new ] && [ $got -eq 1 ]
 }
 spread() {
   keys sp 1 60 >sp && status 0 "$CORRAL" warm sp --ttl 1000s --spread 50 -- true || return 1
@@ -200,7 +200,7 @@ busy() {
   await lines 1 by.runs && echo by | status_in 1 "$CORRAL" --json warm --wait 100ms -- true && report busy 1 && grep -q 'by: busy: somebody else still computes it' err
   got=$?
   echo go >by.gate
-  wait $pid
+  wait $pid 2>/dev/null
   return $got
 }
 # 30 computes at 50/s begin over 29 fiftieths of a second.
@@ -232,7 +232,7 @@ interrupted() {
   pid=$!
   exec 8<>int.gate
   await lines 2 int.runs && kill -TERM $pid && await grep -q 'once more to kill it' int.err && printf 'go\ngo\n' >&8
-  wait $pid
+  wait $pid 2>/dev/null
   got=$?
   exec 8>&-
   [ $got -eq 143 ] && lines 2 int.runs && grep -q '"computed":2,.*"signal":15' int.out && status 0 "$CORRAL" --json warm int -- sh -c 'echo {} >>int.runs' && report fresh 2 && once 50 int.runs
@@ -243,7 +243,7 @@ killed() {
   "$CORRAL" --json warm kl -- sh -c 'echo $$ >kl.pid; exec sleep 600' >kl.out 2>kl.err &
   pid=$!
   await [ -s kl.pid ] && kill -TERM $pid && await grep -q 'once more to kill it' kl.err && kill -TERM $pid
-  wait $pid
+  wait $pid 2>/dev/null
   [ $? -eq 143 ] && await gone "$(cat kl.pid)" && grep -q '"computed":0,.*"signal":15' kl.out
 }
 waiting_ends() {
@@ -255,10 +255,10 @@ waiting_ends() {
   "$CORRAL" -v warm we -- sh -c 'echo x >>we.mine' 2>we.err &
   pid=$!
   await lines 1 we.mine && kill -TERM $pid
-  wait $pid
+  wait $pid 2>/dev/null
   got=$?
   echo go >we.gate
-  wait $other
+  wait $other 2>/dev/null
   [ $got -eq 143 ]
 }
 stdin_ends() {
@@ -268,7 +268,7 @@ stdin_ends() {
   exec 7>se.keys
   echo se1 >&7
   await eval '"$CORRAL" get se1 >/dev/null 2>&1' && kill -TERM $pid
-  wait $pid
+  wait $pid 2>/dev/null
   got=$?
   exec 7>&-
   [ $got -eq 143 ]
@@ -284,7 +284,7 @@ watches() {
     await eval '[ "$(grep -c wa2 wa.runs)" -ge 2 ]'
   got=$?
   kill -TERM $pid
-  wait $pid
+  wait $pid 2>/dev/null
   [ $? -eq 143 ] && [ $got -eq 0 ] && grep -q '"failed":0,' wa.out
 }
 # The store remembers the failure for 1 s, 2 s, 4 s: the command isn't begun more often.
@@ -293,7 +293,7 @@ watch_fails() {
   "$CORRAL" --json warm wf --watch=100ms -- sh -c 'echo x >>wf.runs; exit 1' >wf.out 2>err &
   pid=$!
   await lines 1 wf.runs && sleep 1 && kill -TERM $pid
-  wait $pid
+  wait $pid 2>/dev/null
   [ "$(wc -l <wf.runs)" -le 2 ] && [ "$(sed 's/.*"passes":\([0-9]*\).*/\1/' wf.out)" -le 20 ]
 }
 
@@ -329,6 +329,22 @@ sqlite_wrong() {
 }
 endless='WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n WHERE i <> ?'
 sqlite_long() { echo sl | status_in 1 "$CORRAL" warm --sqlite db --compute 100ms --query "$endless" && grep -q 'sl: failed: the statement was ended' err; }
+
+# ---- an origin ----
+
+tale() { CORRAL_PLUGIN_PATH=$CORRAL_TEST_PLUGINS TALE_FOLDER=$dir status_in "$@"; }
+origin() {
+  printf 'tl1\ntl2\nnone1\nbad1\nflow1\n' | tale 1 "$CORRAL" --json warm --origin 'tale://host/{key}' --cache-failures 1h && report computed 2 && report negative 1 &&
+    report failed 2 && grep -q 'bad1: failed: the tale is sad' err && grep -q "flow1: failed: it can't be cached" err && [ "$("$CORRAL" get tl2)" = 'value of tl2' ] &&
+    printf 'tl1\ntl2\nnone1\n' | tale 0 "$CORRAL" --json warm --origin 'tale://host/{key}' && report fresh 2 && report negative 1 && lines 1 tl1
+}
+# What is stale, or to be rebuilt ahead of its end, is answered at once and rebuilt behind that: it is waited for.
+origin_stale() {
+  keys ts 1 40 >ts.keys && tale 0 "$CORRAL" --json warm --stale 1h --origin 'tale://host/{key}' ts.keys && report computed 40 && "$CORRAL" expire $(cat ts.keys) &&
+    tale 0 "$CORRAL" --json warm --stale 1h --origin 'tale://host/{key}' ts.keys && report computed 40 && lines 2 ts40 && lines 2 ts1 &&
+    tale 0 "$CORRAL" --json warm --ttl 1h --spread 0 --origin 'tale://host/{key}' --ahead 55s ts.keys && lines 3 ts1 && lines 3 ts40
+}
+origin_absent() { tale 125 "$CORRAL" warm --origin 'absent://host/{key}' plain; }
 
 null=/dev/null
 check "the output of a command is the value, and {} in it the key" plain
@@ -379,6 +395,13 @@ if command -v sqlite3 >/dev/null; then
   check "a statement that runs longer than --compute is ended" sqlite_long
 else
   skip "a SQLite database answers" "there is no sqlite3(1)"
+fi
+if [ -n "${CORRAL_TEST_PLUGINS:-}" ]; then
+  check "an origin answers: a value, none, a failure, what can't be cached" origin
+  check "what an origin rebuilds behind a stale answer is waited for" origin_stale
+  check "an origin that isn't there is an error before anything is done" origin_absent
+else
+  skip "an origin answers" "CORRAL_TEST_PLUGINS, the folder of the tests' plugins, is not set"
 fi
 [ $failed -eq 0 ] || exit 1
 [ $skipped -eq 0 ] || echo "some cases were skipped"

@@ -25,7 +25,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "      --json            answer in JSON (CORRAL_JSON)\n"
                                 "  -q, --quiet           no notes on stderr, only errors (CORRAL_QUIET)\n"
                                 "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
-                                "      --help, --version  this text; corral SUBCOMMAND --help: that one's; version\n"
+                                "      --help, --version this text, corral SUBCOMMAND --help: its; the version\n"
                                 "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";
 
 static const char help_run[] = "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
@@ -139,9 +139,9 @@ static const char help_warm[] = "Usage: corral [--json] warm [OPTION]... [FILE].
                                 "  --wait D, --lease D, --tag TAG               as of corral run\n"
                                 "  --negative D             life of \"no such thing\"; default 10s\n"
                                 "  -c, --comments           lines that begin with # are none\n"
-                                "  --progress D             a line every D where there is no terminal; default 10s\n"
-                                "What is fresh is skipped: after an interruption, run it again. Warmers on one set\n"
-                                "share the work.\n"
+                                "  --progress D             a line every D where there's no terminal; default 10s\n"
+                                "What is fresh is skipped: when interrupted, run it again. Several warmers on\n"
+                                "one set share the work.\n"
                                 "Exit: 0 all are warm, 1 some aren't, 125 corral failed, 128+N ended by signal N.\n";
 
 static const char help_storm[] = "Usage: corral [--json] storm [OPTION]...\n"

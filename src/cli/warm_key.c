@@ -142,8 +142,14 @@ static bool take_token(warm *w) {
   return warm_sleep_until(w, at);
 }
 
-/* Asks the library for it. `pct`: see judge. True: look again. */
-static bool ask(warm_seat *seat, const warm_key *key, int64_t pct, int64_t wait_ms, warm_outcome *ret) {
+/* The library's own threads ask an origin: that it was due, and nobody at it, and that there was no fresh value at once, says that this call made them. */
+static bool made_origin(const warm *w, bool is_due, int64_t pct, int status, const corral_value *value) {
+  if (w->source != NULL || !is_due || status != CORRAL_OK) return false;
+  return pct > 0 || corral_value_how(value) != CORRAL_FRESH;
+}
+
+/* Asks the library for it: it `is_due`, or somebody else is at it. `pct`: see judge. True: look again. */
+static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, int64_t wait_ms, warm_outcome *ret) {
   warm *w = seat->w;
   const warm_options *o = &w->o;
   corral_error error = {0};
@@ -157,7 +163,8 @@ static bool ask(warm_seat *seat, const warm_key *key, int64_t pct, int64_t wait_
   if (policy->compute_ms > 86400000) policy->compute_ms = 86400000;
   int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, policy, &value)
                                  : corral_get_or_compute(w->corral, key->bytes, key->size, policy, compute, seat, &value);
-  if (status == CORRAL_OK && corral_value_how(value) == CORRAL_COMPUTED && w->source == NULL) seat->ran = true;
+  if (made_origin(w, is_due, pct, status, value)) seat->ran = true;
+  corral_how how = status == CORRAL_OK ? corral_value_how(value) : CORRAL_FRESH;
   corral_kept kept = status == CORRAL_OK ? corral_value_kept(value) : CORRAL_KEPT_NOT;
   corral_value_unref(value);
   if (seat->ran && seat->failed) {
@@ -166,7 +173,7 @@ static bool ask(warm_seat *seat, const warm_key *key, int64_t pct, int64_t wait_
     return false;
   }
   if (status == CORRAL_ENOTFOUND || status == CORRAL_OK) {
-    bool is_lost = status == CORRAL_OK && seat->ran && kept == CORRAL_KEPT_NOT;
+    bool is_lost = status == CORRAL_OK && seat->ran && how == CORRAL_COMPUTED && kept == CORRAL_KEPT_NOT;
     (void)snprintf(seat->reason, sizeof seat->reason, "%s", is_lost ? "the store did not keep it" : "");
     return true; /* how it came doesn't tell how long it lives, nor what became of a rebuild behind a stale answer */
   }
@@ -176,6 +183,7 @@ static bool ask(warm_seat *seat, const warm_key *key, int64_t pct, int64_t wait_
 
 /* One round: look, compute it if that is due, look again. */
 static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_ms) {
+  const warm_options *o = &seat->w->o;
   corral_inspection i = {0};
   warm_outcome outcome = WARM_FAILED;
   int64_t pct = 0;
@@ -188,7 +196,8 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
     if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* not kept */
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
-    if (!ask(seat, key, pct, wait_ms, &outcome)) return outcome;
+    bool is_bound = v == IS_DUE && seat->w->source == NULL; /* what the library's threads compute ends by the caller's deadline */
+    if (!ask(seat, key, v == IS_DUE, pct, is_bound && wait_ms < o->limit_ms ? o->limit_ms : wait_ms, &outcome)) return outcome;
   }
   due_in(seat, BUSY_AGAIN_MS);
   return WARM_BUSY;

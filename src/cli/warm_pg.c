@@ -161,6 +161,8 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
   bool ok = pq.sendQueryPrepared(pg, statement, 1, values, NULL, NULL, 0) && await(seat, pg, until_ms, &is_ended);
   PGresult *result = ok ? pq.getResult(pg) : NULL;
   ExecStatusType kind = pq.resultStatus(result);
+  PGresult *rest = NULL;
+  while (ok && (rest = pq.getResult(pg)) != NULL) pq.clear(rest); /* only then it is known that the server has hung up */
   first_line(result != NULL && kind != PGRES_TUPLES_OK ? pq.resultErrorMessage(result) : pq.errorMessage(pg), text, size);
   bool is_broken = !is_ended && kind != PGRES_TUPLES_OK && (result == NULL || pq.status(pg) != CONNECTION_OK);
   if (is_broken) {
@@ -174,7 +176,6 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
   else
     warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", text[0] != '\0' ? text : "the statement answers no rows");
   pq.clear(result);
-  while (ok && (result = pq.getResult(pg)) != NULL) pq.clear(result);
   return true;
 }
 
