@@ -110,7 +110,7 @@ too_long() {
 }
 nested() { echo self | status_in 1 "$CORRAL" warm --exec "echo self | $CORRAL -q warm -- true" && grep -q 'would wait for itself' err; }
 many_failures() {
-  keys mf 1 150 >mf && status 1 "$CORRAL" --json warm mf -- false && report failed 150 && report failures_left_off 50 && lines 22 err
+  keys mf 1 150 >mf && status 1 "$CORRAL" --json warm mf --progress 1h -- false && report failed 150 && report failures_left_off 50 && lines 22 err
 }
 
 # ---- input ----
@@ -341,8 +341,12 @@ origin() {
 # What is stale, or to be rebuilt ahead of its end, is answered at once and rebuilt behind that: it is waited for.
 origin_stale() {
   keys ts 1 40 >ts.keys && tale 0 "$CORRAL" --json warm --stale 1h --origin 'tale://host/{key}' ts.keys && report computed 40 && "$CORRAL" expire $(cat ts.keys) &&
-    tale 0 "$CORRAL" --json warm --stale 1h --origin 'tale://host/{key}' ts.keys && report computed 40 && lines 2 ts40 && lines 2 ts1 &&
-    tale 0 "$CORRAL" --json warm --ttl 1h --spread 0 --origin 'tale://host/{key}' --ahead 55s ts.keys && lines 3 ts1 && lines 3 ts40
+    tale 0 "$CORRAL" --json warm --stale 1h --origin 'tale://host/{key}' ts.keys && report computed 40 && lines 2 ts40 && lines 2 ts1
+}
+origin_ahead() {
+  keys ta 1 3 >ta.keys && tale 0 "$CORRAL" warm --ttl 5s --spread 0 --origin 'tale://host/{key}' ta.keys || return 1
+  for i in 1 2 3; do await eval "[ \"\$(left ta$i)\" -lt 4400 ]" || return 1; done
+  tale 0 "$CORRAL" --json warm --ttl 1h --spread 0 --ahead 4400ms --origin 'tale://host/{key}' ta.keys && report computed 3 && lines 2 ta1 && lines 2 ta3
 }
 origin_absent() { tale 125 "$CORRAL" warm --origin 'absent://host/{key}' plain; }
 
@@ -399,6 +403,7 @@ fi
 if [ -n "${CORRAL_TEST_PLUGINS:-}" ]; then
   check "an origin answers: a value, none, a failure, what can't be cached" origin
   check "what an origin rebuilds behind a stale answer is waited for" origin_stale
+  check "what an origin rebuilds ahead of its end is waited for" origin_ahead
   check "an origin that isn't there is an error before anything is done" origin_absent
 else
   skip "an origin answers" "CORRAL_TEST_PLUGINS, the folder of the tests' plugins, is not set"
