@@ -16,7 +16,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { WATCH_LEAST_MS = 100 /* between two passes */ };
+enum {
+  WATCH_LEAST_MS = 100, /* between two passes */
+  OP_MS = 2000          /* nobody waits for a warmer: it is patient with a store that is busy */
+};
 
 /* What the main thread waits on. */
 typedef struct warm_stage {
@@ -249,7 +252,7 @@ static int run(stage *s) {
   warm *w = s->w;
   cli_globals quiet = *w->cli;
   quiet.verbose = false; /* that is a line for each key here */
-  corral_options options = {.size = sizeof options, .origin = w->o.url, .workers = w->o.threads};
+  corral_options options = {.size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = OP_MS};
   if (w->source != NULL && !w->source->check(w)) return CLI_FAILED;
   if (!make_ready(s) || !cli_open(&quiet, false, &options, &w->corral)) return CLI_FAILED;
   w->begun_ms = cli_now_ms();

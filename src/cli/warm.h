@@ -122,6 +122,7 @@ typedef struct warm {
   atomic_ullong computes; /* begun */
   atomic_bool reached;   /* the store has answered */
   atomic_llong away_ms;  /* since when it doesn't; 0 it does */
+  atomic_bool is_away_said;
   int64_t begun_ms;
   size_t dice;           /* random: where a pass begins */
   unsigned long long passes;

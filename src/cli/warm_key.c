@@ -19,6 +19,7 @@ enum {
   PAUSE_MS = 20,        /* between two looks at what others compute, growing */
   PAUSE_MOST_MS = 500,
   AWAY_PAUSE_MS = 500,
+  AWAY_SAID_MS = 1000,  /* what is shorter isn't worth a line */
   EARLY_MOST = 90,      /* the library's limit */
   WATCH_SHARE = 10,     /* --watch without --ahead: rebuilt when this part of its life is left */
   BUSY_AGAIN_MS = 1000, /* --watch: when to look again at a key that was not to be had */
@@ -111,7 +112,7 @@ static warm_outcome trouble(warm_seat *seat, int status, const corral_error *err
     default: break;
   }
   (void)snprintf(seat->reason, sizeof seat->reason, "%s", error->text[0] != '\0' ? error->text : corral_status_text(status));
-  if (status == CORRAL_EUNAVAILABLE) return WARM_AWAY;
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) return WARM_AWAY;
   if (status == CORRAL_EAUTH) warm_give_up(seat->w, "the store: %s", seat->reason);
   due_in(seat, status == CORRAL_EFAILED && error->retry_after_ms > 0 ? error->retry_after_ms : FAILED_AGAIN_MS);
   return WARM_FAILED;
@@ -209,10 +210,16 @@ static bool wait_for_store(warm_seat *seat) {
   long long none = 0;
   int64_t now = cli_now_ms();
   if (!atomic_load(&w->reached)) warm_give_up(w, "the store: %s", seat->reason);
-  if (atomic_compare_exchange_strong(&w->away_ms, &none, (long long)now)) warm_say("warm: waiting for the store: %s", seat->reason);
-  int64_t away = now - (int64_t)atomic_load(&w->away_ms);
+  bool is_first = atomic_compare_exchange_strong(&w->away_ms, &none, (long long)now);
+  int64_t away = is_first ? 0 : now - (int64_t)none;
+  if (away >= AWAY_SAID_MS && !atomic_exchange(&w->is_away_said, true)) warm_say("warm: waiting for the store: %s", seat->reason);
   if (!w->o.watch && away > WARM_AWAY_MS) warm_give_up(w, "the store: %s", seat->reason);
   return warm_sleep_until(w, cli_now_ns() + (int64_t)AWAY_PAUSE_MS * 1000000);
+}
+
+static void is_back(warm *w) {
+  atomic_store(&w->away_ms, 0);
+  if (atomic_exchange(&w->is_away_said, false)) warm_say("warm: the store is back");
 }
 
 warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
@@ -233,7 +240,7 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
       if (!wait_for_store(seat)) return WARM_STOPPED;
       continue;
     }
-    if (outcome != WARM_STOPPED) atomic_store(&w->away_ms, 0);
+    if (outcome != WARM_STOPPED) is_back(w);
     /* What this process has given to the library's threads is waited for here, or there would be no end of it. */
     bool waits = outcome == WARM_BUSY && left > 0 && (may_wait || seat->ran || w->source == NULL);
     if (!waits) return outcome;
