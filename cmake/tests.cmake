@@ -15,6 +15,8 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock
 # The web examples.
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
 
+list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
+
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)
@@ -149,6 +151,9 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   corral_script(cli_lock scripted 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   set_tests_properties(cli_lock PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
+
+corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)
+set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins" RUN_SERIAL ON)
 
 # What the command and what it loads for lmdb: are linked with.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
