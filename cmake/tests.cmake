@@ -11,6 +11,7 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
+list(APPEND CORRAL_TESTS_scripted http_origin)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -30,6 +31,9 @@ foreach(name lmdb redis memcached ${CORRAL_OPTIONAL})
 endforeach()
 add_library(corral_testable STATIC)
 corral_registry(corral_testable ${stores})
+if(NOT http IN_LIST CORRAL_OPTIONAL)
+  target_sources(corral_testable PRIVATE src/http_rules.c)
+endif()
 corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
@@ -97,8 +101,8 @@ foreach(program IN LISTS programs)
     continue()
   endif()
   # A store's own test is made where the store is.
-  if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd)" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the ${CMAKE_MATCH_1}: store' && exit 77")
+  if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd|http)" AND NOT name STREQUAL "http_rules" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
+    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
     continue()
   endif()
   set(label pure)

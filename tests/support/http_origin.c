@@ -201,7 +201,7 @@ static int answer(const connection *c, const http_answer *a, const char *head, i
 }
 
 /* Until the answer may begin; 0 when the client left. */
-static int wait_for_turn(connection *c, path *p, const http_answer *a) {
+static int wait_for_turn(const connection *c, const path *p, const http_answer *a) {
   int waits = a->held;
   if (a->delay_ms > 0 && !still_there(c, a->delay_ms)) return 0;
   while (waits) {
@@ -224,9 +224,10 @@ static int serve(connection *c, const char *head) {
   if (p != all) count_in(p, head);
   count_in(all, head);
   int number = p->seen;
-  http_answer a = copy_answer(p->has_answer ? &p->answer : &all->answer);
+  path *source = p->has_answer ? p : all;
+  http_answer a = copy_answer(&source->answer);
   pthread_mutex_unlock(&o->mutex);
-  int goes_on = wait_for_turn(c, p, &a) && answer(c, &a, head, number);
+  int goes_on = wait_for_turn(c, source, &a) && answer(c, &a, head, number);
   pthread_mutex_lock(&o->mutex);
   if (p != all) p->running--;
   all->running--;
