@@ -320,7 +320,7 @@ static void a_bad_url_or_parameter_is_refused_by_name(void **state) {
       {"http://h/", "no {key}"}, {"http://h/{id}", "{key} or {key:raw}, once"}, {"http://h/{key}{key}", "once"}, {"http://{key}/", "behind the host"},
       {"http://h{key}/", "behind the host"}, {"ftp://h/{key}", "http://HOST"}, {"file:///{key}", "http"}, {"http:///{key}", "host"}, {"http://h:x/{key}", "ort"},
       {"http://h/a b/{key}", "percent-encoded"}, {"http://h/../{key}", "'.' or '..'"}, {"http://h/a/%2e/{key}", "'.' or '..'"},
-      {"http://h/{key}#", NULL}, {"http://h/{key}#total", "name=value"}, {"http://h/{key}#total=1", NULL}, {"http://h/{key}#total=x", "total=x"},
+      {"http://h/{key}#", NULL}, {"http://h/{key}#total", "name=value"}, {"http://h/{key}#total=1", "with a unit"}, {"http://h/{key}#total=1ms", NULL}, {"http://h/{key}#total=x", "total=x"},
       {"http://h/{key}#totals=1s", "unknown parameter 'totals'"}, {"http://h/{key}#total=1s&total=2s", "given twice"}, {"http://h/{key}#ca=%zz", "hex digits"},
       {"http://h/{key}#max=0", "max=0"}, {"http://h/{key}#redirects=21", "redirects=21"}, {"http://h/{key}#include=yes", "accepted: 0, 1"},
       {"http://h/{key}#keep=20", "statuses from 200"}, {"http://h/{key}#keep=304", "not 304"}, {"http://h/{key}#keep=404", "in keep= and in negative="},

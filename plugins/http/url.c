@@ -157,9 +157,9 @@ static const char *follow(crl_http_transfer *t, CURLU *url, const char *to) {
   char *scheme = NULL, *server = NULL;
   const char *why = NULL;
   if (strlen(to) > CRL_HTTP_URL) why = "it redirects to a URL that is longer than 8192 bytes";
-  else if (curl_url_set(url, CURLUPART_URL, to, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK) why = "it redirects to something that isn't a URL";
-  else if (curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK || curl_url_get(url, CURLUPART_HOST, &server, 0) != CURLUE_OK) why = "it redirects to something that isn't a URL";
-  else if (strcasecmp(scheme, "http") != 0 && strcasecmp(scheme, "https") != 0) why = "it redirects to something else than http and https";
+  else if (curl_url_set(url, CURLUPART_URL, to, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK || curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+           curl_url_get(url, CURLUPART_HOST, &server, 0) != CURLUE_OK || (strcasecmp(scheme, "http") != 0 && strcasecmp(scheme, "https") != 0))
+    why = "it redirects to something else than a URL of http or https";
   else if (t->origin->is_https && strcasecmp(scheme, "https") != 0) why = "it redirects from https to http";
   if (why == NULL) {
     if (is_other(t->origin, server, port_of(url), strcasecmp(scheme, "https") == 0)) t->is_foreign = 1; /* for good */
