@@ -12,7 +12,7 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
-list(APPEND CORRAL_TESTS_live http_nginx)
+list(APPEND CORRAL_TESTS_live http_nginx http_live)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
