@@ -280,6 +280,16 @@ static void redirects_are_followed_within_their_limit(void **state) {
   }
   redirects_to("/b", 302, "", "a");
   expect_bytes(fetched(origin, "b"), "end");
+  /* Validators are of the URL that was asked first. */
+  char kept[1025];
+  http_origin_answer(server, "/was-here", HTTP_ANSWER(.body = "old", .etag = "\"v1\""));
+  corral_fill *old = fetched(origin, "was-here");
+  snprintf(kept, sizeof kept, "%s", old->validator);
+  fill_free(old);
+  redirects_to("/was-here", 302, "", "/end");
+  expect_bytes(refetched(origin, "was-here", "old", kept), "end");
+  assert_string_equal(http_origin_header(server, "/was-here", "If-None-Match"), "\"v1\"");
+  assert_null(http_origin_header(server, "/end", "If-None-Match"));
   redirects_to("/c", 302, "", "b");
   expect_failure(fetched(origin, "c"), 502, "more than 2 redirects");
   redirects_to("/loop", 302, "", "loop");
