@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-#include <corral.h>
+#include <corral/loop.h>
+#include <poll.h>
 #include <pthread.h>
 
 #include "env.h"
@@ -68,6 +69,34 @@ static void fifty_callers_of_a_cold_key_are_one_request(void **state) {
     assert_non_null(is_right);
   }
   assert_int_equal(http_origin_seen(server, "/page"), 1);
+  corral_close(c);
+}
+
+static int async_right;
+static void on_value(void *arg, int status, corral_value *value, const corral_error *error) {
+  (void)arg;
+  (void)error;
+  async_right += status == CORRAL_OK && corral_value_size(value) == 5;
+  corral_value_unref(value);
+}
+
+static void a_thousand_calls_of_a_loop_are_one_request(void **state) {
+  (void)state;
+  corral *c = opened("/{key}", NULL);
+  corral_loop *loop = NULL;
+  assert_int_equal(corral_loop_open(&loop, c, NULL), CORRAL_OK);
+  http_origin_answer(server, "/async", HTTP_ANSWER(.body = "hello", .held = 1));
+  for (int i = 0; i < 1000; i++) assert_int_equal(corral_get_async(loop, "async", 5, NULL, CORRAL_ASYNC(.done = on_value), NULL), CORRAL_OK);
+  int64_t until = crl_env_now_ms() + 10000;
+  while (async_right < 1000 && crl_env_now_ms() < until) {
+    struct pollfd ready = {.fd = corral_fd(loop), .events = POLLIN};
+    poll(&ready, 1, 20);
+    corral_dispatch(loop);
+    if (http_origin_running(server, "/async") > 0) http_origin_let(server, "/async");
+  }
+  assert_int_equal(async_right, 1000);
+  assert_int_equal(http_origin_seen(server, "/async"), 1);
+  corral_loop_close(loop);
   corral_close(c);
 }
 
@@ -186,6 +215,7 @@ static void a_bad_url_is_refused_at_open(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fifty_callers_of_a_cold_key_are_one_request),
+      cmocka_unit_test(a_thousand_calls_of_a_loop_are_one_request),
       cmocka_unit_test(an_expired_value_is_validated_instead_of_fetched),
       cmocka_unit_test(a_private_answer_goes_to_nobody_else),
       cmocka_unit_test(what_is_not_there_and_what_fails_is_remembered),
