@@ -194,7 +194,7 @@ static void on_fetched(corral_fill *fill, int abandoned) { crl_pilot_ended((crl_
 
 /* Whoever begins it may have ended it before this returns. 0: nobody can. */
 static int begin(crl_pilot *pilot, crl_run *r) {
-  if (r->start != NULL && r->flown.caller != NULL) return r->flown.caller->begin(r->flown.caller, r);
+  if (r->start != NULL && r->flown.caller != NULL && r->flown.caller->begin != NULL) return r->flown.caller->begin(r->flown.caller, r);
   if (r->start != NULL) {
     r->fill.ended = on_fetched;
     r->start(r->arg, &r->fill, key_of(r), key_len_of(r));
