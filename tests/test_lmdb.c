@@ -21,25 +21,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/folder_kit.h"
 #include "support/store_kit.h"
 #include "support/watch_kit.h"
 
 /* ---- files and processes --------------------------------------------------------------------------------- */
-
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  snprintf(folder, sizeof folder, "/tmp/corral-lmdb-XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  char command[128];
-  (void)state;
-  snprintf(command, sizeof command, "rm -rf '%s'", folder);
-  return system(command) == 0 ? 0 : -1;
-}
 
 /* A file in the test's folder; of the last four. */
 static const char *file(const char *name) {
@@ -1167,5 +1153,5 @@ int main(void) {
       cmocka_unit_test(what_many_processes_change_at_once_is_told),
       cmocka_unit_test(locks_that_nobody_held_for_a_while_are_swept),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

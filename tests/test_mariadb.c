@@ -117,14 +117,8 @@ static void names_are_bytes_of_any_value(void **state) {
 
 static void fencing_tokens_grow_over_a_thousand_grants_and_a_restart(void **state) {
   (void)state;
-  uint64_t last = 0;
   kit k = opened(uri);
-  for (unsigned i = 1; i <= 1000; i++) {
-    uint64_t fence = take_fence(&k, "n", i);
-    assert_true(fence > last);
-    last = fence;
-    assert_int_equal(unlock(&k, "n", i), CORRAL_OK);
-  }
+  uint64_t last = fences_grow(&k, "n");
   assert_int_equal(connections(), 1); /* one connection did it all */
   closed(&k);
   mariadb_server_kill(server);

@@ -549,14 +549,11 @@ static void only_what_the_readme_says_is_needed(void **state) {
 
 /* A store on a scripted server, without a handle. */
 static client scripted(const char *script, fake_server **ret) {
-  client c = {.host = crl_registry_host(), .info = {.size = sizeof(corral_store_info)}};
-  crl_uri uri;
+  client c;
   char text[64];
   *ret = fake_server_start(script);
   snprintf(text, sizeof text, "redis://127.0.0.1:%d", fake_server_port(*ret));
-  assert_int_equal(crl_uri_parse(&uri, text, &c.error), CORRAL_OK);
-  assert_int_equal(crl_plugin_redis.open(c.host, &uri.view, &c.store, &c.info, &c.error), CORRAL_OK);
-  crl_uri_free(&uri);
+  assert_int_equal(client_open(&c, &crl_plugin_redis, text), CORRAL_OK);
   return c;
 }
 

@@ -11,9 +11,8 @@
 
 #include <cmocka.h>
 
-#include "registry.h"
+#include "support/client_kit.h"
 #include "support/redis_server.h"
-#include "uri.h"
 
 enum { SERVERS = 5, LEASE = 60000, LIMIT = 20000, SLACK = 3000, PATIENCE = 15000 };
 
@@ -96,24 +95,7 @@ static void awaits_freedom(size_t i, const char *key) {
 
 /* ---- a store --------------------------------------------------------------------------------------------- */
 
-typedef struct client {
-  const corral_host *host;
-  void *store, *handle;
-  corral_store_info info;
-  corral_error error;
-} client;
-
-static int try_open(client *c, const char *text) {
-  crl_uri uri;
-  memset(c, 0, sizeof *c);
-  c->host = crl_registry_host();
-  c->info.size = sizeof c->info;
-  int status = crl_uri_parse(&uri, text, &c->error);
-  if (status != CORRAL_OK) return status;
-  status = crl_plugin_redis.open(c->host, &uri.view, &c->store, &c->info, &c->error);
-  crl_uri_free(&uri);
-  return status != CORRAL_OK ? status : crl_plugin_redis.connect(c->store, now_ms() + LIMIT, &c->handle, &c->error);
-}
+static int try_open(client *c, const char *text) { return client_begin(c, &crl_plugin_redis, text, LIMIT); }
 
 static client opened(const char *text) {
   client c;
@@ -133,10 +115,7 @@ static client redlock(size_t from, size_t to, const char *params) {
   return opened(text);
 }
 
-static void closed(client *c) {
-  crl_plugin_redis.disconnect(c->handle);
-  crl_plugin_redis.close(c->store);
-}
+static void closed(client *c) { client_end(c); }
 
 static const uint8_t *token(unsigned number) {
   static uint8_t tokens[256][CORRAL_TOKEN];
