@@ -5,11 +5,11 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers answers_callers near near_eviction many many_callers)
-set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_marks redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.
-list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
+list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
     zookeeper_sessions etcd etcd_time)
 
@@ -160,7 +160,7 @@ foreach(name memory lmdb redis redlock memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name lock_rows storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_errors redis_tls
+foreach(name lock_rows lock_rows_shared storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_marks redis_errors redis_tls
     redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live answers_callers_live many_live tags cli linked install lmdb lmdb_watch
     redis_dialogue)
   if(TEST ${name})

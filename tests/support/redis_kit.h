@@ -156,6 +156,14 @@ static inline int start(void **state) {
   return 0;
 }
 
+/* How many times the server read from its clients while `ops` were performed. */
+static inline long long reads(client *c, corral_op *ops, size_t count) {
+  long long before = redis_server_info(server, "total_reads_processed");
+  assert_int_equal(perform(c, ops, count), CORRAL_OK);
+  for (size_t i = 0; i < count; i++) dropped(&ops[i]);
+  return redis_server_info(server, "total_reads_processed") - before - 1;
+}
+
 static inline int stop(void **state) {
   (void)state;
   redis_server_stop(server);
