@@ -277,10 +277,8 @@ static void a_file_that_another_host_opened_is_left_with_a_text(void **state) {
 static void a_killed_holder_is_replaced_when_its_hold_ends(void **state) {
   (void)state;
   atomic_int *shared = common();
-  atomic_store(&shared[1], 300);
-  pid_t pid = other(hold_until_killed, uri, shared);
+  pid_t pid = holder(uri, shared, 300);
   kit k = opened(uri);
-  await_at_least(&shared[0], 1);
   gone(pid, SIGKILL);
   take_when_free(&k, "held", 2, 5000);
   is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "held", 77, 1);

@@ -169,6 +169,14 @@ static inline void hold_until_killed(const char *uri, atomic_int *shared) {
   closed(&k);
 }
 
+/* A process that runs it, once it has the lock. */
+static inline pid_t holder(const char *uri, atomic_int *shared, int lease_ms) {
+  atomic_store(&shared[1], lease_ms);
+  pid_t pid = other(hold_until_killed, uri, shared);
+  await_at_least(&shared[0], 1);
+  return pid;
+}
+
 /* ---- the race -------------------------------------------------------------------------------------------- */
 
 typedef struct race {
