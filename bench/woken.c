@@ -139,7 +139,8 @@ static void *sit(void *arg) {
 static void open_all(void) {
   for (kind k = WOKEN; k < KINDS; k++) {
     corral_error error;
-    if (corral_open(&corrals[k], CORRAL_OPTIONS(.store = redis_server_unix_uri(server), .name_space = k == WOKEN ? "w" : "p", .watch = k == WOKEN ? 1 : CORRAL_OFF), &error) != CORRAL_OK)
+    if (corral_open(&corrals[k],
+                    CORRAL_OPTIONS(.store = redis_server_unix_uri(server), .name_space = k == WOKEN ? "w" : "p", .watch = k == WOKEN ? 1 : CORRAL_OFF), &error) != CORRAL_OK)
       die(error.text);
   }
 }

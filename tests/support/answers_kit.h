@@ -15,8 +15,6 @@
 #include <stdatomic.h>
 
 #include "support/herd_lab.h"
-#include "support/memcached_server.h"
-#include "support/redis_server.h"
 
 enum { FAR = 60000 };
 
@@ -123,6 +121,9 @@ static inline corral_inspection inspected(corral *c, const char *key) {
 /* ---- the stores ------------------------------------------------------------------------------------------- */
 
 #ifdef LIVE
+#include "support/memcached_server.h"
+#include "support/redis_server.h"
+
 static redis_server *redis;
 static memcached_server *pair[2];
 
