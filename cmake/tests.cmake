@@ -4,17 +4,17 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many loop)
-set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
-    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
-list(APPEND CORRAL_TESTS_live loop_live)
-set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
+set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_marks redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
+set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.
-list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
-    redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
-# The web examples.
+list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
+    redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
+    zookeeper_sessions etcd etcd_time)
+# Event loops, the web, and what keeps it warm.
+list(APPEND CORRAL_TESTS_live loop_live)
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
-
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
@@ -44,10 +44,11 @@ corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
 
-# corral_test_program(NAME SOURCE...): the program test_NAME.
+# corral_test_program(NAME SOURCE...): the program test_NAME. It may call the library of the store that its name begins with.
 function(corral_test_program name)
   add_executable(test_${name} ${ARGN})
-  target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${name}})
+  string(REGEX REPLACE "_.*" "" store ${name})
+  target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${store}})
   target_include_directories(test_${name} PRIVATE src plugins tests)
   target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN)
   foreach(other IN LISTS CORRAL_OPTIONAL)
@@ -183,8 +184,9 @@ foreach(name memory lmdb redis redlock memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name lock_rows storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_errors redis_tls
-    redis_watch memcached cost origin old_plugin answers_live many_live tags cli linked install lmdb redis_dialogue)
+foreach(name lock_rows lock_rows_shared storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_marks redis_errors redis_tls
+    redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live answers_callers_live many_live tags cli linked install lmdb lmdb_watch
+    redis_dialogue)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
