@@ -11,6 +11,11 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
+# Of examples/backend.
+list(APPEND CORRAL_TESTS_live backend)
+if(TARGET corral_pq)
+  set(CORRAL_LINK_backend corral_pq)
+endif()
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -96,6 +101,10 @@ foreach(program IN LISTS programs)
   if(name MATCHES "^memcached" AND NOT CORRAL_MEMCACHED)
     continue()
   endif()
+  if(name STREQUAL "backend" AND NOT (TARGET example_backend AND postgresql IN_LIST CORRAL_OPTIONAL))
+    corral_script(backend live 10 sh -c "echo 'SKIPPED: built without examples/backend: there is no libmicrohttpd or no libpq' && exit 77")
+    continue()
+  endif()
   # A store's own test is made where the store is.
   if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd)" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
     corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the ${CMAKE_MATCH_1}: store' && exit 77")
@@ -114,6 +123,12 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
     "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
+endif()
+if(TARGET test_backend)
+  add_dependencies(test_backend example_backend)
+  set_property(TEST backend APPEND PROPERTY ENVIRONMENT
+    "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  set_tests_properties(backend PROPERTIES RUN_SERIAL ON) # it measures how soon a change is seen
 endif()
 # The crowd, on each store by itself: they may run beside each other.
 corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
