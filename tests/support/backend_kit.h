@@ -96,8 +96,9 @@ static inline long long executions(void) {
   return ask_number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE 'WITH own AS%%' AND '%s' = ''", "");
 }
 static inline void forget_executions(void) { (void)postgresql_server_ask(database, "SELECT pg_stat_statements_reset()"); }
+/* How many of them have their snapshot, and sleep (--pause). */
 static inline long long running(void) {
-  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND state = 'active' AND query LIKE 'WITH own AS%%' AND '%s' = ''", "");
+  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep' AND '%s' = ''", "");
 }
 static inline long long listeners(void) {
   return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND query = 'LISTEN corral' AND '%s' = ''", "");
