@@ -1,4 +1,5 @@
 /* test_backend.c: examples/backend in front of a real PostgreSQL: how often its report is computed, and that no answer is older than the data. */
+#include <dirent.h>
 #include <pthread.h>
 
 #include "support/backend_kit.h"
@@ -310,6 +311,41 @@ static void a_stop_answers_those_who_wait_and_ends_their_query(void **state) {
   http_storm_free(&storm);
 }
 
+static int threads_of(pid_t pid) {
+  char folder[48];
+  int count = 0;
+  snprintf(folder, sizeof folder, "/proc/%d/task", (int)pid);
+  DIR *tasks = opendir(folder);
+  assert_non_null(tasks);
+  for (struct dirent *task; (task = readdir(tasks)) != NULL;) count += task->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+/* Two hundred of them; some go away before the answer is there, which is nobody else's concern. */
+static void who_waits_holds_no_thread_and_may_leave(void **state) {
+  (void)state;
+  enum { STAY = 200, LEAVE = 20, THREADS = 16 };
+  backend b = backend_start("--pause", "500", NULL);
+  http_client *leavers[LEAVE];
+  forget_executions();
+  for (int i = 0; i < LEAVE; i++) {
+    leavers[i] = http_client_new(b.address);
+    assert_int_equal(http_client_send(leavers[i], &(http_request){.path = "/report?region=north"}), 0);
+  }
+  http_storm_run *run = http_client_storm_start(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = STAY, .requests_each = 1});
+  AWAIT(count_of(&b, "join") >= LEAVE + STAY - 1);
+  int threads = threads_of(b.pid);
+  for (int i = 0; i < LEAVE; i++) http_client_free(leavers[i]);
+  http_storm_result storm = http_client_storm_end(run);
+  print_message("%d requests waited in %d threads\n", LEAVE + STAY, threads);
+  assert_in_range(threads, 1, THREADS);
+  if (storm.statuses[200] != STAY) fail_msg("%d answered: %s", storm.statuses[200], storm.error);
+  assert_int_equal(executions(), 1);
+  http_storm_free(&storm);
+  backend_stop(&b);
+}
+
 /* ---- the schema's triggers ------------------------------------------------------------------------------- */
 
 /* What a connection that listens was told of: the payloads, in a row. */
@@ -398,6 +434,7 @@ int main(void) {
       cmocka_unit_test(bad_input_is_refused),
       cmocka_unit_test(answers_say_how_they_came),
       cmocka_unit_test(a_stop_answers_those_who_wait_and_ends_their_query),
+      cmocka_unit_test(who_waits_holds_no_thread_and_may_leave),
       cmocka_unit_test(a_statement_tells_each_region_that_it_changes_once),
       cmocka_unit_test(an_order_of_a_customer_who_moves_tells_his_new_region),
   };

@@ -14,12 +14,12 @@
 #include <corral.h>
 #include <errno.h>
 #include <getopt.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "report.h"
@@ -106,30 +106,26 @@ static int open_reports(corral **ret, const settings *s, report_source *source) 
 
 /* ---- run ------------------------------------------------------------------------------------------------- */
 
-static void await_signal(const sigset_t *signals) {
-  int which;
-  while (sigwait(signals, &which) != 0) continue;
-}
-
 /* Opened in this order and closed in the opposite one: requests end first, then the queries and the listener (by stop_fd), then what they use. */
-static int serve(const settings *s, report_source *source, const sigset_t *signals) {
+static int serve(const settings *s, report_source *source, int signal_fd) {
   corral *reports;
   char text[200];
   if (!open_reports(&reports, s, source)) return 0;
   listener *hears = listener_start(reports, s->database, source->stop_fd);
-  web *w = hears == NULL ? NULL : web_start(reports, hears, (int)s->port, text, sizeof text);
+  web *w = hears == NULL ? NULL : web_open(reports, hears, (int)s->port, text, sizeof text);
   if (w != NULL) {
     printf("listening on http://127.0.0.1:%d\n", web_port(w));
     fflush(stdout);
-    await_signal(signals);
-    web_stop(w, STOP_MS);
+    web_run(w, signal_fd, STOP_MS);
   } else {
     fprintf(stderr, "backend: %s\n", hears == NULL ? "no thread to listen by" : text);
   }
+  int ok = w != NULL;
+  web_close(w);
   if (eventfd_write(source->stop_fd, 1) != 0) abort();
   listener_join(hears);
   corral_close(reports);
-  return w != NULL;
+  return ok;
 }
 
 int main(int argc, char **argv) {
@@ -137,21 +133,23 @@ int main(int argc, char **argv) {
   report_source source = {0};
   sigset_t signals;
   if (!read_options(&s, argc, argv)) return 2;
-  /* Before any thread is made, so that all have them blocked, and await_signal alone gets them. */
+  /* Before any thread is made, so that all have them blocked: they come by the descriptor alone. */
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
   snprintf(source.pause, sizeof source.pause, "%d.%03d", (int)(s.pause_ms / 1000), (int)(s.pause_ms % 1000));
+  int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   source.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   source.pool = db_pool_new(s.database, (int)s.connections);
-  if (source.stop_fd < 0 || source.pool == NULL) {
+  if (signal_fd < 0 || source.stop_fd < 0 || source.pool == NULL) {
     fprintf(stderr, "backend: %s\n", strerror(errno));
     return 1;
   }
-  int ok = serve(&s, &source, &signals);
+  int ok = serve(&s, &source, signal_fd);
   db_pool_free(source.pool);
   close(source.stop_fd);
+  close(signal_fd);
   return ok ? 0 : 1;
 }

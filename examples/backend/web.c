@@ -1,36 +1,48 @@
-/* web.c: requests and answers, by libmicrohttpd, with a thread for each connection: a request that waits for a report holds its thread, and no
- * connection to the database. */
+/* web.c: requests and answers, by libmicrohttpd, on an event loop of two: MHD's sockets, and the corral's calls.
+ *
+ * A request whose report isn't at hand is suspended, and resumed when its call is done: it holds a connection and a few hundred bytes meanwhile, no
+ * thread. What this process has a copy of (the near tier) is answered at once. */
 #include "web.h"
 
 #include <arpa/inet.h>
+#include <corral/loop.h>
 #include <errno.h>
+#include <limits.h>
 #include <microhttpd.h>
-#include <pthread.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "report.h"
 
-enum { CONNECTIONS = 1000, IDLE_S = 30, HEAD_BYTES = 16384, STACK = 262144 };
+enum { CONNECTIONS = 10000, IDLE_S = 30, HEAD_BYTES = 16384 };
+
+typedef struct MHD_Connection connection;
+typedef struct MHD_Response response;
 
 struct web {
   corral *reports;
   const listener *hears;
   corral_ticket *ticket; /* of all calls: cancelled at the end */
+  corral_loop *loop;
   struct MHD_Daemon *daemon;
-  pthread_mutex_t mutex;
-  pthread_cond_t ended;
   unsigned active; /* requests */
 };
 
-typedef struct MHD_Connection connection;
-typedef struct MHD_Response response;
+/* From a request's head to the end of its answer. */
+typedef struct request {
+  web *web;
+  connection *from;
+  int is_done;         /* its call: what came of it is in the following */
+  int status;
+  corral_value *value; /* until it is answered */
+  int64_t retry_after_ms;
+} request;
 
 static enum MHD_Result send_and_drop(connection *to, unsigned code, response *r) {
   if (r == NULL) return MHD_NO; /* out of memory: the connection is closed */
@@ -99,24 +111,42 @@ static int is_region(const char *text, size_t len) {
 }
 
 /* What the database said goes to the log (main.c), not to strangers. */
-static enum MHD_Result send_failure(connection *to, int status, const corral_error *error) {
+static enum MHD_Result send_failure(const request *r) {
   char seconds[24];
-  int64_t ms = error->retry_after_ms;
-  if (status == CORRAL_ENOTFOUND) return refuse(to, MHD_HTTP_NOT_FOUND, "there is no such region", NULL, NULL);
-  snprintf(seconds, sizeof seconds, "%lld", (long long)(ms > 0 ? (ms + 999) / 1000 : 1));
-  return refuse(to, MHD_HTTP_SERVICE_UNAVAILABLE, "the report can't be had now", MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+  if (r->status == CORRAL_ENOTFOUND) return refuse(r->from, MHD_HTTP_NOT_FOUND, "there is no such region", NULL, NULL);
+  snprintf(seconds, sizeof seconds, "%lld", (long long)(r->retry_after_ms > 0 ? (r->retry_after_ms + 999) / 1000 : 1));
+  return refuse(r->from, MHD_HTTP_SERVICE_UNAVAILABLE, "the report can't be had now", MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
-static enum MHD_Result report(web *w, connection *to) {
+static enum MHD_Result send_outcome(request *r) {
+  corral_value *value = r->value;
+  r->value = NULL;
+  return r->status == CORRAL_OK ? send_report(r->from, value) : send_failure(r);
+}
+
+static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
+  request *r = arg;
+  r->is_done = 1;
+  r->status = status;
+  r->value = value;
+  r->retry_after_ms = error->retry_after_ms;
+  MHD_resume_connection(r->from); /* then on_request is called again */
+}
+
+static enum MHD_Result report(request *r) {
+  web *w = r->web;
   const char *region = NULL;
   size_t len = 0;
-  corral_error error = {0};
-  corral_value *value;
-  MHD_lookup_connection_value_n(to, MHD_GET_ARGUMENT_KIND, "region", 6, &region, &len);
+  const corral_policy *policy = CORRAL_POLICY(.ticket = w->ticket);
+  MHD_lookup_connection_value_n(r->from, MHD_GET_ARGUMENT_KIND, "region", 6, &region, &len);
   if (!is_region(region, len))
-    return refuse(to, MHD_HTTP_BAD_REQUEST, "region: accepted: 1 to 32 of a to z, 0 to 9 and -", NULL, NULL);
-  int status = corral_get(w->reports, region, len, CORRAL_POLICY(.error = &error, .ticket = w->ticket), &value);
-  return status == CORRAL_OK ? send_report(to, value) : send_failure(to, status, &error);
+    return refuse(r->from, MHD_HTTP_BAD_REQUEST, "region: accepted: 1 to 32 of a to z, 0 to 9 and -", NULL, NULL);
+  r->status = corral_peek(w->reports, region, len, policy, &r->value);
+  if (r->status == CORRAL_OK || r->status == CORRAL_ENOTFOUND) return send_outcome(r);
+  r->status = corral_get_async(w->loop, region, len, policy, CORRAL_ASYNC(.done = on_done, .arg = r), NULL);
+  if (r->status != CORRAL_OK) return send_failure(r);
+  MHD_suspend_connection(r->from);
+  return MHD_YES;
 }
 
 /* ---- /status --------------------------------------------------------------------------------------------- */
@@ -142,71 +172,73 @@ static enum MHD_Result show_status(web *w, connection *to) {
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
-static enum MHD_Result answer(web *w, connection *to, const char *url, const char *method) {
+static enum MHD_Result answer(request *r, const char *url, const char *method) {
   if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-    return refuse(to, MHD_HTTP_METHOD_NOT_ALLOWED, "accepted: GET and HEAD", MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-  if (strcmp(url, "/report") == 0) return report(w, to);
-  if (strcmp(url, "/status") == 0) return show_status(w, to);
-  return refuse(to, MHD_HTTP_NOT_FOUND, "there are /report?region=NAME and /status", NULL, NULL);
+    return refuse(r->from, MHD_HTTP_METHOD_NOT_ALLOWED, "accepted: GET and HEAD", MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  if (strcmp(url, "/report") == 0) return report(r);
+  if (strcmp(url, "/status") == 0) return show_status(r->web, r->from);
+  return refuse(r->from, MHD_HTTP_NOT_FOUND, "there are /report?region=NAME and /status", NULL, NULL);
 }
 
-/* Called when the head is there, for each part of a body, which nobody wants here, and when all of it was. */
-static enum MHD_Result on_request(void *arg, connection *to, const char *url, const char *method, const char *version, const char *body, size_t *body_size,
+/* Called when the head is there, for each part of a body, which nobody wants here, when all of it was, and when the request is resumed. */
+static enum MHD_Result on_request(void *arg, connection *from, const char *url, const char *method, const char *version, const char *body, size_t *body_size,
                                   void **state) {
   web *w = arg;
+  request *r = *state;
   (void)version, (void)body;
-  if (*state == NULL) {
-    *state = w;
-    pthread_mutex_lock(&w->mutex);
+  if (r == NULL) {
+    *state = r = calloc(1, sizeof *r);
+    if (r == NULL) return MHD_NO;
+    *r = (request){.web = w, .from = from};
     w->active++;
-    pthread_mutex_unlock(&w->mutex);
     return MHD_YES;
   }
   if (*body_size > 0) {
     *body_size = 0;
     return MHD_YES;
   }
-  return answer(w, to, url, method);
+  return r->is_done ? send_outcome(r) : answer(r, url, method);
 }
 
-static void on_end(void *arg, connection *to, void **state, enum MHD_RequestTerminationCode how) {
+/* Never of a request that is suspended. */
+static void on_end(void *arg, connection *from, void **state, enum MHD_RequestTerminationCode how) {
   web *w = arg;
-  (void)to, (void)how;
-  if (*state == NULL) return;
-  pthread_mutex_lock(&w->mutex);
-  if (--w->active == 0) pthread_cond_broadcast(&w->ended);
-  pthread_mutex_unlock(&w->mutex);
+  request *r = *state;
+  (void)from, (void)how;
+  if (r == NULL) return;
+  corral_value_unref(r->value);
+  free(r);
+  *state = NULL;
+  w->active--;
 }
 
-/* ---- start, stop ----------------------------------------------------------------------------------------- */
+/* ---- open, run, close ------------------------------------------------------------------------------------ */
 
-static void web_free(web *w) {
-  corral_ticket_free(w->ticket);
-  pthread_cond_destroy(&w->ended);
-  pthread_mutex_destroy(&w->mutex);
-  free(w);
-}
-
-web *web_start(corral *reports, const listener *hears, int port, char *text, size_t size) {
+static int open_daemon(web *w, int port) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  w->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC, (uint16_t)port, NULL, NULL, on_request, w, MHD_OPTION_SOCK_ADDR,
+                               (struct sockaddr *)&at, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_end, w, MHD_OPTION_END);
+  return w->daemon != NULL;
+}
+
+web *web_open(corral *reports, const listener *hears, int port, char *text, size_t size) {
+  corral_error error = {0};
   web *w = calloc(1, sizeof *w);
-  if (w == NULL) {
-    snprintf(text, size, "out of memory");
-    return NULL;
-  }
-  pthread_mutex_init(&w->mutex, NULL);
-  pthread_cond_init(&w->ended, NULL);
+  snprintf(text, size, "out of memory");
+  if (w == NULL) return NULL;
   w->reports = reports;
   w->hears = hears;
   w->ticket = corral_ticket_new();
-  if (w->ticket != NULL)
-    w->daemon = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, (uint16_t)port, NULL, NULL,
-                                 on_request, w, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&at, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
-                                 MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_NOTIFY_COMPLETED, on_end, w, MHD_OPTION_END);
-  if (w->daemon != NULL) return w;
+  if (w->ticket == NULL) goto failed;
+  if (corral_loop_open(&w->loop, reports, &error) != CORRAL_OK) {
+    snprintf(text, size, "%s", error.text);
+    goto failed;
+  }
+  if (open_daemon(w, port)) return w;
   snprintf(text, size, "can't listen on 127.0.0.1:%d: %s", port, strerror(errno));
-  web_free(w);
+failed:
+  web_close(w);
   return NULL;
 }
 
@@ -215,24 +247,39 @@ int web_port(const web *w) {
   return info == NULL ? 0 : info->port;
 }
 
-/* Until no request is under way, or the time is over. */
-static void await_end(web *w, int ms) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += ms / 1000;
-  until.tv_nsec += ms % 1000 * 1000000L;
-  if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
-  pthread_mutex_lock(&w->mutex);
-  while (w->active > 0 && pthread_cond_timedwait(&w->ended, &w->mutex, &until) == 0) continue;
-  pthread_mutex_unlock(&w->mutex);
+/* Waits for what comes next, not beyond `until`, and does it. Whether stop_fd is readable. */
+static int turn(web *w, int stop_fd, int64_t until) {
+  MHD_UNSIGNED_LONG_LONG idle;
+  int64_t left = until - db_now_ms();
+  struct pollfd fds[] = {{.fd = MHD_get_daemon_info(w->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, .events = POLLIN},
+                         {.fd = corral_fd(w->loop), .events = POLLIN},
+                         {.fd = stop_fd, .events = POLLIN}};
+  left = left < 0 ? 0 : left > INT_MAX ? INT_MAX : left;
+  if (MHD_get_timeout(w->daemon, &idle) == MHD_YES && idle < (MHD_UNSIGNED_LONG_LONG)left) left = (int64_t)idle;
+  poll(fds, 3, (int)left);
+  corral_dispatch(w->loop);
+  MHD_run(w->daemon);
+  return fds[2].revents != 0;
 }
 
-void web_stop(web *w, int grace_ms) {
+/* Until no request is under way. */
+static void run_out(web *w, int64_t until) {
+  while (w->active > 0 && db_now_ms() < until) turn(w, -1, until);
+}
+
+void web_run(web *w, int stop_fd, int grace_ms) {
+  while (!turn(w, stop_fd, INT64_MAX)) continue;
   MHD_socket listening = MHD_quiesce_daemon(w->daemon);
   if (listening != MHD_INVALID_SOCKET) close(listening);
-  await_end(w, grace_ms);
-  corral_cancel(w->ticket);
-  await_end(w, grace_ms);
-  MHD_stop_daemon(w->daemon);
-  web_free(w);
+  run_out(w, db_now_ms() + grace_ms);
+  corral_cancel(w->ticket); /* those who wait still are told so */
+  run_out(w, db_now_ms() + grace_ms);
+}
+
+void web_close(web *w) {
+  if (w == NULL) return;
+  if (w->daemon != NULL) MHD_stop_daemon(w->daemon); /* nobody is suspended any more: it would not end */
+  corral_loop_close(w->loop);
+  corral_ticket_free(w->ticket);
+  free(w);
 }
