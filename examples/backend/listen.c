@@ -28,6 +28,7 @@ struct listener {
   int stop_fd;
   int missed; /* something changed, nobody knows what */
   atomic_int hears;
+  atomic_ullong heard;
   pthread_t thread;
 };
 
@@ -56,11 +57,13 @@ static void catch_up(listener *l) {
 static void hear(listener *l, PGconn *conn) {
   for (;;) {
     PGnotify *note;
-    while ((note = PQnotifies(conn)) != NULL) {
+    unsigned count = 0;
+    for (; (note = PQnotifies(conn)) != NULL; count++) {
       void_region(l, note->extra);
       PQfreemem(note);
     }
     catch_up(l);
+    atomic_fetch_add(&l->heard, count);
     atomic_store(&l->hears, !l->missed);
     struct pollfd fds[] = {{.fd = PQsocket(conn), .events = POLLIN}, {.fd = l->stop_fd, .events = POLLIN}};
     poll(fds, 2, l->missed ? AGAIN_MS : -1);
@@ -114,3 +117,4 @@ void listener_join(listener *l) {
 }
 
 int listener_hears(const listener *l) { return atomic_load(&l->hears); }
+unsigned long long listener_heard(const listener *l) { return atomic_load(&l->heard); }

@@ -12,5 +12,7 @@ listener *listener_start(corral *reports, const char *conninfo, int stop_fd);
 void listener_join(listener *l);
 /* Whether changes are heard of now, and nothing is left to be voided. Any thread. */
 int listener_hears(const listener *l);
+/* How many notifications have come, and were acted upon. Any thread. */
+unsigned long long listener_heard(const listener *l);
 
 #endif

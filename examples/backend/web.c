@@ -156,7 +156,7 @@ static enum MHD_Result show_status(web *w, connection *to) {
   size_t size = 0;
   FILE *out = open_memstream(&text, &size);
   if (out == NULL) return MHD_NO;
-  fprintf(out, "{\"listening\": %s", listener_hears(w->hears) ? "true" : "false");
+  fprintf(out, "{\"listening\": %s, \"heard\": %llu", listener_hears(w->hears) ? "true" : "false", listener_heard(w->hears));
   for (int i = 0; i < CORRAL_EVENT_COUNT; i++)
     fprintf(out, ", \"%s\": %llu", corral_event_name((corral_event)i), (unsigned long long)corral_counter(w->reports, (corral_event)i));
   fprintf(out, "}\n");
