@@ -1,4 +1,4 @@
-# Stores that are built when what they need is there: CORRAL_POSTGRESQL and so on are AUTO, ON (required) or OFF. Sets CORRAL_SOURCES_name
+# Plugins (stores, and the http: origin) that are built when what they need is there: CORRAL_POSTGRESQL and so on are AUTO, ON (required) or OFF. Sets CORRAL_SOURCES_name
 # and CORRAL_LINK_name of those that are to be built, and lists them in CORRAL_OPTIONAL.
 set(CORRAL_OPTIONAL "")
 
@@ -15,10 +15,14 @@ function(corral_library target header library)
   endif()
 endfunction()
 
-# corral_optional(NAME TARGET...): the store plugins/NAME.c or plugins/NAME/*.c, linked with these targets.
+# corral_optional(NAME TARGET...): the plugin plugins/NAME.c or plugins/NAME/*.c, linked with these targets.
 macro(corral_optional name)
   string(TOUPPER ${name} upper)
-  set(CORRAL_${upper} AUTO CACHE STRING "The ${name}: locks: AUTO (when its libraries are there), ON, OFF")
+  set(what "locks")
+  if(name STREQUAL "http")
+    set(what "origins")
+  endif()
+  set(CORRAL_${upper} AUTO CACHE STRING "The ${name}: ${what}: AUTO (when its libraries are there), ON, OFF")
   set(absent "")
   foreach(target ${ARGN})
     if(NOT TARGET ${target})
@@ -26,7 +30,7 @@ macro(corral_optional name)
     endif()
   endforeach()
   if(CORRAL_${upper} STREQUAL "AUTO" AND absent)
-    message(STATUS "corral: no ${name}: locks, for there is no ${absent}")
+    message(STATUS "corral: no ${name}: ${what}, for there is no ${absent}")
   elseif(CORRAL_${upper})
     if(absent)
       message(FATAL_ERROR "CORRAL_${upper} is ON, and there is no ${absent}")
@@ -43,7 +47,8 @@ corral_library(corral_mariadb mysql.h mariadb mariadb)
 corral_library(corral_zookeeper zookeeper.h zookeeper_mt zookeeper)
 corral_library(corral_cjson cJSON.h cjson cjson)
 corral_library(corral_microhttpd microhttpd.h microhttpd)
-foreach(row "postgresql corral_pq" "mariadb corral_mariadb" "sqlite SQLite::SQLite3" "zookeeper corral_zookeeper" "etcd CURL::libcurl corral_cjson")
+foreach(row "postgresql corral_pq" "mariadb corral_mariadb" "sqlite SQLite::SQLite3" "zookeeper corral_zookeeper" "etcd CURL::libcurl corral_cjson"
+    "http CURL::libcurl")
   separate_arguments(row)
   list(POP_FRONT row name)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/plugins/${name}.c OR IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/plugins/${name})
@@ -57,3 +62,6 @@ foreach(name postgresql mariadb)
     list(APPEND CORRAL_SOURCES_${name} ${net_sources})
   endif()
 endforeach()
+if(DEFINED CORRAL_SOURCES_http)
+  list(APPEND CORRAL_SOURCES_http ${CMAKE_CURRENT_SOURCE_DIR}/src/http_rules.c)
+endif()

@@ -4,9 +4,10 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
+set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many loop)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
+list(APPEND CORRAL_TESTS_live loop_live)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
@@ -16,6 +17,12 @@ list(APPEND CORRAL_TESTS_live backend)
 if(TARGET corral_pq)
   set(CORRAL_LINK_backend corral_pq)
 endif()
+# The web examples.
+list(APPEND CORRAL_TESTS_live cgi fastcgi)
+
+list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
+list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
+list(APPEND CORRAL_TESTS_live http_nginx http_live)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -35,6 +42,9 @@ foreach(name lmdb redis memcached ${CORRAL_OPTIONAL})
 endforeach()
 add_library(corral_testable STATIC)
 corral_registry(corral_testable ${stores})
+if(NOT http IN_LIST CORRAL_OPTIONAL)
+  target_sources(corral_testable PRIVATE src/http_rules.c)
+endif()
 corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
@@ -106,8 +116,12 @@ foreach(program IN LISTS programs)
     continue()
   endif()
   # A store's own test is made where the store is.
-  if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd)" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the ${CMAKE_MATCH_1}: store' && exit 77")
+  if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd|http)" AND NOT name STREQUAL "http_rules" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
+    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
+    continue()
+  endif()
+  if(name MATCHES "^(cgi|fastcgi)$" AND NOT (CORRAL_LMDB AND TARGET example_${name}))
+    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without examples/${name}, or without the lmdb: store' && exit 77")
     continue()
   endif()
   set(label pure)
@@ -119,6 +133,14 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
+foreach(name cgi fastcgi)
+  if(TARGET test_${name})
+    add_dependencies(test_${name} example_${name})
+    if(TARGET corral_plugin_lmdb)
+      add_dependencies(test_${name} corral_plugin_lmdb)
+    endif()
+  endif()
+endforeach()
 if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_postgresql)
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
@@ -149,6 +171,9 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   corral_script(cli_lock scripted 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   set_tests_properties(cli_lock PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
+
+corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)
+set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins" RUN_SERIAL ON)
 
 # What the command and what it loads for lmdb: are linked with.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
@@ -183,7 +208,7 @@ endforeach()
 # Each public header compiles alone, as C11 and as C++17.
 include(CheckLanguage)
 check_language(CXX)
-foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h)
+foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h corral/loop.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()
