@@ -5,7 +5,8 @@
  * listened while the store kept its reports. That costs one query per region and start, however many processes there are. To void less one
  * would keep what changed in a table, and read it from where one left off.
  *
- * While nobody is connected, reports are as old as their life (--ttl) says at the worst: outdated answers, or none, is a choice, and this is it.
+ * While nobody listens, a report lives as long as --ttl says, and is then answered once more while it is made anew: outdated answers, or none, is a
+ * choice, and this is it. Who wants none looks at listener_hears before he answers.
  *
  * Each process listens for itself, so a change is voided as often as there are processes: each of them costs the store an operation or
  * three, and a query that a faster process began meanwhile is repeated. That one of them is dead or cut off then matters to nobody. */

@@ -1,4 +1,4 @@
-/* main.c: a web backend on PostgreSQL: an expensive report behind corral, that is never older than the data it is made of.
+/* main.c: a web backend on PostgreSQL: an expensive report behind corral, made anew when what it is made of has changed, and not before.
  *
  *   report.c   the query, and what guards it
  *   listen.c   what changes: LISTEN, by the triggers of schema.sql
@@ -9,7 +9,7 @@
  *   curl -i 'http://127.0.0.1:8080/report?region=north'
  *   psql -d shop -c "UPDATE orders SET amount = amount + 1 WHERE id = 4"     the next report has it
  *
- * Any number of requests, of processes and of hosts that share the store cost one query for each change of a region. While the database is away, the last
+ * Any number of requests, of processes and of hosts that share the store cost one query for each change of a region, and one per --ttl. While the database is away, the last
  * reports are served for as long as --grace; while the store is away, each process computes for itself. SIGTERM and SIGINT end it in good order. */
 #include <corral.h>
 #include <errno.h>
