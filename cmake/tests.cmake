@@ -14,6 +14,10 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     zookeeper_sessions etcd etcd_time)
 # Event loops, the web, and what keeps it warm.
 list(APPEND CORRAL_TESTS_live loop_live)
+list(APPEND CORRAL_TESTS_live backend)
+if(TARGET corral_pq)
+  set(CORRAL_LINK_backend corral_pq)
+endif()
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
@@ -107,6 +111,10 @@ foreach(program IN LISTS programs)
   if(name MATCHES "^memcached" AND NOT CORRAL_MEMCACHED)
     continue()
   endif()
+  if(name STREQUAL "backend" AND NOT (TARGET example_backend AND postgresql IN_LIST CORRAL_OPTIONAL))
+    corral_script(backend live 10 sh -c "echo 'SKIPPED: built without examples/backend: there is no libmicrohttpd or no libpq' && exit 77")
+    continue()
+  endif()
   # A store's own test is made where the store is.
   if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd|http)" AND NOT name STREQUAL "http_rules" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
     corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
@@ -137,6 +145,12 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
     "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
+endif()
+if(TARGET test_backend)
+  add_dependencies(test_backend example_backend)
+  set_property(TEST backend APPEND PROPERTY ENVIRONMENT
+    "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  set_tests_properties(backend PROPERTIES RUN_SERIAL ON) # it measures how soon a change is seen
 endif()
 # The crowd, on each store by itself: they may run beside each other.
 corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
