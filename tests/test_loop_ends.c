@@ -1,0 +1,246 @@
+/* test_loop_ends.c: how calls of event loops end when something is given up: computes, functions, tickets, memory. */
+#include "support/herd_lab.h"
+#include "support/loop_kit.h"
+#include "value.h"
+
+enum { ALARMS = 63 }; /* that fit without more memory */
+
+static char store[64];
+
+/* A store of the test's own. */
+static int fresh_store(void **state) {
+  static int number;
+  (void)state;
+  snprintf(store, sizeof store, "memory:ends%d", number++);
+  return 0;
+}
+
+/* ---- computes -------------------------------------------------------------------------------------------- */
+
+static void a_compute_of_ones_own_that_is_abandoned_ends_the_call_by_its_deadline(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_loop *loop = loop_of(c);
+  request leader = {0}, waiter = {0};
+  ask(loop, "a", NULL, &leader);
+  RUN_UNTIL(loop, leader.starts, 1);
+  ask(loop, "a", CORRAL_POLICY(.wait_ms = 20, .at_deadline = CORRAL_DEADLINE_COMPUTE), &waiter);
+  RUN_UNTIL(loop, waiter.starts, 1);
+  assert_true(waiter.is_alone);
+  corral_fill_abandon(waiter.fill);
+  RUN_UNTIL(loop, waiter.gones, 1);
+  assert_int_equal(waiter.dones, 1);
+  assert_int_equal(waiter.status, CORRAL_EDEADLINE);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_DEADLINE), 1);
+  make(&leader, "x");
+  RUN_UNTIL(loop, leader.gones, 1);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+static void abandon_twice(void *arg, corral_fill *fill, const void *key, size_t key_len) {
+  request *r = arg;
+  (void)key;
+  (void)key_len;
+  if (r->starts++ < 2) {
+    corral_fill_abandon(fill);
+    return;
+  }
+  corral_fill_bytes(fill, "third", 5);
+  corral_fill_done(fill);
+}
+
+static void a_call_whose_compute_is_abandoned_may_be_told_to_start_again(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_loop *loop = loop_of(c);
+  request r = {0};
+  assert_int_equal(corral_get_async(loop, "a", 1, NULL, CORRAL_ASYNC(.done = request_done, .start = abandon_twice, .gone = request_gone, .arg = &r), NULL),
+                   CORRAL_OK);
+  RUN_UNTIL(loop, r.gones, 1);
+  assert_int_equal(r.starts, 3);
+  assert_int_equal(r.dones, 1);
+  assert_string_equal(r.text, "third");
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+static void gone_comes_after_the_compute_that_a_cancelled_call_began(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_loop *loop = loop_of(c);
+  request r = {0}, other = {.makes = "y"};
+  ask(loop, "a", NULL, &r);
+  RUN_UNTIL(loop, r.starts, 1);
+  corral_call_cancel(r.call);
+  ask(loop, "b", NULL, &other);
+  RUN_UNTIL(loop, other.gones, 1);
+  assert_int_equal(r.gones, 0);
+  make(&r, "x");
+  RUN_UNTIL(loop, r.gones, 1);
+  assert_int_equal(r.dones, 0);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+/* ---- functions ------------------------------------------------------------------------------------------- */
+
+typedef struct errand {
+  atomic_int began, ended, gone_early;
+  atomic_int *gate;
+} errand;
+
+static int wait_at_gate(corral *c, void *arg, corral_error *error) {
+  errand *e = arg;
+  (void)c;
+  (void)error;
+  lab_add(&e->began, 1);
+  lab_await_ms(e->gate, 1, LOOP_PATIENCE_MS);
+  atomic_store(&e->ended, 1);
+  return CORRAL_OK;
+}
+
+static void errand_done(void *arg, int status, corral_value *value, const corral_error *error) {
+  (void)arg;
+  (void)status;
+  (void)value;
+  (void)error;
+}
+
+static void errand_gone(void *arg) {
+  errand *e = arg;
+  if (atomic_load(&e->began) && !atomic_load(&e->ended)) atomic_store(&e->gone_early, 1);
+  lab_add(&e->began, 100);
+}
+
+static void *open_gate(void *arg) {
+  crl_env_pause_us(20000); /* the longer, the surer a close that doesn't wait is caught */
+  lab_add(arg, 1);
+  return NULL;
+}
+
+static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont(void **state) {
+  (void)state;
+  atomic_int gate = 0;
+  errand first = {.gate = &gate}, second = {.gate = &gate};
+  pthread_t thread;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .workers = 1));
+  corral_loop *loop = loop_of(c);
+  assert_int_equal(corral_run_async(loop, wait_at_gate, CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &first), NULL), CORRAL_OK);
+  assert_int_equal(corral_run_async(loop, wait_at_gate, CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &second), NULL), CORRAL_OK);
+  assert_true(lab_await_ms(&first.began, 1, LOOP_PATIENCE_MS));
+  pthread_create(&thread, NULL, open_gate, &gate);
+  corral_loop_close(loop);
+  assert_int_equal(first.began, 101);
+  assert_false(first.gone_early);
+  assert_int_equal(second.began, 100);
+  pthread_join(thread, NULL);
+  corral_close(c);
+  assert_int_equal(second.began, 100);
+}
+
+/* ---- tickets --------------------------------------------------------------------------------------------- */
+
+static void free_ticket(request *r) { corral_ticket_free(r->arg); }
+
+static void a_ticket_isnt_needed_any_more_when_its_call_is_done(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_loop *loop = loop_of(c);
+  corral_set(c, "stale", 5, NULL, "old", 3);
+  for (int i = 0; i < 300; i++) {
+    corral_ticket *ticket = corral_ticket_new();
+    request r = {.makes = "x", .arg = ticket, .on_done = free_ticket};
+    corral_expire(c, "stale", 5, NULL);
+    ask(loop, "stale", CORRAL_POLICY(.swr_ms = 600000, .ticket = ticket), &r);
+    RUN_UNTIL(loop, r.gones, 1);
+  }
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
+
+static int bound(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key;
+  (void)key_len;
+  (void)arg;
+  return corral_fill_bytes(fill, "bound", 5);
+}
+
+static const corral_policy patient = {.size = sizeof patient, .wait_ms = 3600000};
+
+/* A leader whose compute is open, and so many who wait for it, each with an alarm. */
+static void crowd(corral_loop *loop, request *leader, request *waiters, int count) {
+  ask(loop, "a", &patient, leader);
+  RUN_UNTIL(loop, leader->starts, 1);
+  for (int i = 0; i < count; i++) ask(loop, "a", &patient, &waiters[i]);
+}
+
+static void a_call_that_cant_be_given_an_alarm_is_refused_or_ends(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .compute = bound));
+  corral_loop *loop = loop_of(c);
+  static request leader, waiters[ALARMS - 1]; /* the leader waits for itself */
+  request refused = {0}, ended = {0};
+  crowd(loop, &leader, waiters, ALARMS - 1);
+  atomic_store(&crl_alloc_countdown, 1); /* the call itself, and then the alarm */
+  assert_int_equal(ask_as(loop, "a", &patient, &refused, 1), CORRAL_ENOMEM);
+  atomic_store(&crl_alloc_countdown, -1);
+  assert_int_equal(ask_as(loop, "b", &patient, &ended, 0), CORRAL_OK);
+  await_counter(c, CORRAL_EVENT_FILL, 1);
+  crl_env_pause_us(20000); /* its run should be gone, so that nothing else keeps the call */
+  atomic_store(&crl_alloc_countdown, 0);
+  RUN_UNTIL(loop, ended.gones, 1);
+  atomic_store(&crl_alloc_countdown, -1);
+  assert_int_equal(ended.status, CORRAL_ENOMEM);
+  assert_int_equal(refused.dones + refused.gones, 0);
+  make(&leader, "x");
+  for (int i = 0; i < ALARMS - 1; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
+  RUN_UNTIL(loop, leader.gones, 1);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+static void await_mail(corral_loop *loop) {
+  struct pollfd fd = {.fd = corral_fd(loop), .events = POLLIN};
+  assert_int_equal(poll(&fd, 1, LOOP_PATIENCE_MS), 1);
+}
+
+static void a_call_that_cant_be_given_its_second_alarm_ends(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_loop *loop = loop_of(c);
+  static request leader, waiters[ALARMS - 2];
+  request soft = {0}, last = {0};
+  crowd(loop, &leader, waiters, ALARMS - 2);
+  corral_dispatch(loop);
+  ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000, .soft_ms = 30), &soft);
+  corral_dispatch(loop);
+  await_mail(loop); /* its alarm rang */
+  ask(loop, "a", &patient, &last);
+  atomic_store(&crl_alloc_countdown, 0);
+  RUN_UNTIL(loop, soft.gones, 1);
+  atomic_store(&crl_alloc_countdown, -1);
+  assert_int_equal(soft.status, CORRAL_ENOMEM);
+  make(&leader, "x");
+  for (int i = 0; i < ALARMS - 2; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
+  RUN_UNTIL(loop, leader.gones + last.gones, 2);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, fresh_store)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(a_compute_of_ones_own_that_is_abandoned_ends_the_call_by_its_deadline),
+      TEST(a_call_whose_compute_is_abandoned_may_be_told_to_start_again),
+      TEST(gone_comes_after_the_compute_that_a_cancelled_call_began),
+      TEST(closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont),
+      TEST(a_ticket_isnt_needed_any_more_when_its_call_is_done),
+      TEST(a_call_that_cant_be_given_an_alarm_is_refused_or_ends),
+      TEST(a_call_that_cant_be_given_its_second_alarm_ends),
+  };
+  return cmocka_run_group_tests_name("loop_ends", tests, NULL, NULL);
+}
