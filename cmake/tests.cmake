@@ -10,6 +10,7 @@ set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch 
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_threads loop_swarm loop_ends)
+list(APPEND CORRAL_TESTS_live loop_examples)
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
 
@@ -116,6 +117,13 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
     "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
 endif()
+foreach(name poll libevent libuv)
+  if(TARGET test_loop_examples AND TARGET example_loop_${name})
+    string(TOUPPER ${name} upper)
+    add_dependencies(test_loop_examples example_loop_${name})
+    set_property(TEST loop_examples APPEND PROPERTY ENVIRONMENT "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>")
+  endif()
+endforeach()
 # The crowd, on each store by itself: they may run beside each other.
 corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
 foreach(name lmdb memcached redis redis_without_scripts redlock sqlite postgresql postgresql_advisory mariadb zookeeper etcd)
