@@ -67,7 +67,7 @@ static void waits(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
-  int listens = call->flying == r && !call->is_cancelled && !r->flight.answered && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
+  int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL; /* else he has been answered, or left */
   if (listens) call->flying = NULL;
   pthread_mutex_unlock(&loop->mutex);
   if (!listens) return;

@@ -83,6 +83,90 @@ static void gone_comes_after_the_compute_that_a_cancelled_call_began(void **stat
   corral_close(c);
 }
 
+typedef struct joiner {
+  request leader;
+  corral *c;
+} joiner;
+
+/* The flight that is about to be joined lands. */
+static void land_at_join(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+  joiner *j = arg;
+  (void)key;
+  (void)key_len;
+  (void)detail;
+  if (event != CORRAL_EVENT_JOIN) return;
+  make(&j->leader, "x");
+  await_counter(j->c, CORRAL_EVENT_FILL, 1);
+  crl_env_pause_us(20000); /* it lands right after that */
+}
+
+static void a_flight_that_lands_while_it_is_being_joined_answers_all_the_same(void **state) {
+  (void)state;
+  joiner j = {{0}, NULL};
+  request late = {0};
+  j.c = loop_corral(CORRAL_OPTIONS(.store = store, .on_event = land_at_join, .event_arg = &j));
+  corral_loop *loop = loop_of(j.c);
+  ask(loop, "a", NULL, &j.leader);
+  RUN_UNTIL(loop, j.leader.starts, 1);
+  ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000), &late);
+  RUN_UNTIL(loop, late.gones, 1);
+  assert_string_equal(late.text, "x");
+  assert_int_equal(late.starts, 0);
+  RUN_UNTIL(loop, j.leader.gones, 1);
+  corral_loop_close(loop);
+  corral_close(j.c);
+}
+
+/* ---- leaving a wait -------------------------------------------------------------------------------------- */
+
+/* Who waits by this looks again in a minute, and not before it is woken. */
+#define DROWSY .wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000
+
+static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)), *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
+  corral_loop *loop = loop_of(c), *there = loop_of(other);
+  request leader = {0}, waiter = {0};
+  ask(loop, "a", NULL, &leader);
+  RUN_UNTIL(loop, leader.starts, 1);
+  ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
+  await_counter(other, CORRAL_EVENT_WAIT, 1);
+  corral_call_cancel(waiter.call);
+  RUN_UNTIL(there, waiter.gones, 1);
+  assert_int_equal(waiter.dones + waiter.starts, 0);
+  make(&leader, "x");
+  RUN_UNTIL(loop, leader.gones, 1);
+  corral_loop_close(there);
+  corral_loop_close(loop);
+  corral_close(other);
+  corral_close(c);
+}
+
+static void calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .max_computes = 1));
+  corral_loop *loop = loop_of(c);
+  corral_ticket *ticket = corral_ticket_new();
+  request leader = {0}, cancelled = {0}, ticketed = {0}, late = {0};
+  ask(loop, "a", CORRAL_POLICY(DROWSY), &leader);
+  RUN_UNTIL(loop, leader.starts, 1);
+  ask(loop, "b", CORRAL_POLICY(DROWSY), &cancelled);
+  ask(loop, "c", CORRAL_POLICY(DROWSY, .ticket = ticket), &ticketed);
+  ask(loop, "d", CORRAL_POLICY(.wait_ms = 50, .poll_ms = 60000, .poll_max_ms = 60000), &late);
+  await_counter(c, CORRAL_EVENT_LIMITED, 3);
+  corral_call_cancel(cancelled.call);
+  corral_cancel(ticket);
+  RUN_UNTIL(loop, cancelled.gones + ticketed.gones + late.gones, 3);
+  assert_int_equal(cancelled.dones, 0);
+  assert_int_equal(ticketed.status, CORRAL_ECANCELLED);
+  assert_int_equal(late.status, CORRAL_EDEADLINE);
+  make(&leader, "x");
+  RUN_UNTIL(loop, leader.gones, 1);
+  corral_ticket_free(ticket);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
 /* ---- functions ------------------------------------------------------------------------------------------- */
 
 typedef struct errand {
@@ -237,6 +321,9 @@ int main(void) {
       TEST(a_compute_of_ones_own_that_is_abandoned_ends_the_call_by_its_deadline),
       TEST(a_call_whose_compute_is_abandoned_may_be_told_to_start_again),
       TEST(gone_comes_after_the_compute_that_a_cancelled_call_began),
+      TEST(a_flight_that_lands_while_it_is_being_joined_answers_all_the_same),
+      TEST(a_cancelled_call_that_waits_for_another_process_is_gone_at_once),
+      TEST(calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline),
       TEST(closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont),
       TEST(a_ticket_isnt_needed_any_more_when_its_call_is_done),
       TEST(a_call_that_cant_be_given_an_alarm_is_refused_or_ends),
