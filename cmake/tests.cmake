@@ -9,7 +9,7 @@ set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch 
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
-list(APPEND CORRAL_TESTS_threads loop_swarm loop_ends)
+list(APPEND CORRAL_TESTS_threads alarms loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)

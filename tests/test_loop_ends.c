@@ -1,6 +1,8 @@
 /* test_loop_ends.c: how calls of event loops end when something is given up: computes, functions, tickets, memory. */
-#include "support/herd_lab.h"
 #include "support/loop_kit.h"
+
+#include "async.h"
+#include "support/herd_lab.h"
 #include "value.h"
 
 enum { ALARMS = 63 }; /* that fit without more memory */
@@ -142,6 +144,33 @@ static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void
   corral_close(c);
 }
 
+/* Twice at once: the second time while it isn't parked. */
+static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)), *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
+  corral_loop *loop = loop_of(c), *there = loop_of(other);
+  request leader = {0}, waiter = {0};
+  ask(loop, "a", NULL, &leader);
+  RUN_UNTIL(loop, leader.starts, 1);
+  ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
+  await_counter(other, CORRAL_EVENT_WAIT, 1);
+  for (uint64_t i = 1; i <= 20; i++) {
+    crl_pilot_wake(waiter.call->flying);
+    crl_pilot_wake(waiter.call->flying);
+    await_counter(other, CORRAL_EVENT_POLL, i);
+  }
+  crl_env_pause_us(20000); /* the longer, the more looks of one that doesn't wait */
+  assert_in_range(corral_counter(other, CORRAL_EVENT_POLL), 20, 41);
+  corral_call_cancel(waiter.call);
+  RUN_UNTIL(there, waiter.gones, 1);
+  make(&leader, "x");
+  RUN_UNTIL(loop, leader.gones, 1);
+  corral_loop_close(there);
+  corral_loop_close(loop);
+  corral_close(other);
+  corral_close(c);
+}
+
 static void calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .max_computes = 1));
@@ -243,6 +272,21 @@ static void a_ticket_isnt_needed_any_more_when_its_call_is_done(void **state) {
   corral_close(c);
 }
 
+static void nor_is_it_when_the_call_is_done_and_its_compute_still_runs(void **state) {
+  (void)state;
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_loop *loop = loop_of(c);
+  request r = {.arg = corral_ticket_new(), .on_done = free_ticket};
+  ask(loop, "a", CORRAL_POLICY(.wait_ms = 30, .ticket = r.arg), &r);
+  RUN_UNTIL(loop, r.dones, 1);
+  RUN_UNTIL(loop, r.starts, 1);
+  assert_int_equal(r.status, CORRAL_EDEADLINE);
+  make(&r, "x");
+  RUN_UNTIL(loop, r.gones, 1);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
 static int bound(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -323,9 +367,11 @@ int main(void) {
       TEST(gone_comes_after_the_compute_that_a_cancelled_call_began),
       TEST(a_flight_that_lands_while_it_is_being_joined_answers_all_the_same),
       TEST(a_cancelled_call_that_waits_for_another_process_is_gone_at_once),
+      TEST(a_waiter_that_is_woken_for_nothing_waits_on),
       TEST(calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline),
       TEST(closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont),
       TEST(a_ticket_isnt_needed_any_more_when_its_call_is_done),
+      TEST(nor_is_it_when_the_call_is_done_and_its_compute_still_runs),
       TEST(a_call_that_cant_be_given_an_alarm_is_refused_or_ends),
       TEST(a_call_that_cant_be_given_its_second_alarm_ends),
   };

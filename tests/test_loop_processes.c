@@ -2,6 +2,7 @@
 #include "support/loop_kit.h"
 
 #include "support/herd_lab.h"
+#include "support/redis_server.h"
 
 enum { PROCESSES = 4, CALLS = 100, READY = 0, STARTED, ANSWERED, GATE, LEADER };
 
@@ -79,10 +80,61 @@ static void a_loop_whose_process_is_killed_is_replaced_when_its_lease_ends(void 
   assert_int_equal(l->marks[ANSWERED], (PROCESSES - 1) * CALLS);
 }
 
+/* ---- the ladder ---------------------------------------------------------------------------------------------------- */
+
+static redis_server *server;
+static int missing;
+
+static int start_server(void **state) {
+  (void)state;
+  missing = !redis_server_start(&server, NULL);
+  return 0;
+}
+
+static int stop_server(void **state) {
+  (void)state;
+  redis_server_stop(server);
+  return 0;
+}
+
+/* Two corrals are two processes here: each opens the host's lock for itself. */
+static void calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left(void **state) {
+  (void)state;
+  if (server == NULL) skip();
+  const char *folder = redis_server_folder(server);
+  const corral_policy *patient = CORRAL_POLICY(.wait_ms = 3600000);
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = redis_server_uri(server), .host_lock = 1, .host_dir = folder));
+  corral *other = loop_corral(CORRAL_OPTIONS(.store = redis_server_uri(server), .host_lock = 1, .host_dir = folder));
+  corral_loop *loop = loop_of(c), *there = loop_of(other);
+  request leader[3] = {{0}}, waiter[3] = {{0}};
+  static const char *const keys[] = {"a", "b", "c"};
+  for (int i = 0; i < 3; i++) ask(loop, keys[i], patient, &leader[i]);
+  for (int i = 0; i < 3; i++) RUN_UNTIL(loop, leader[i].starts, 1);
+  ask(there, "a", patient, &waiter[0]);
+  ask(there, "b", CORRAL_POLICY(.wait_ms = 50), &waiter[1]);
+  ask(there, "c", patient, &waiter[2]);
+  await_counter(other, CORRAL_EVENT_HOST_WAIT, 3);
+  corral_call_cancel(waiter[0].call);
+  RUN_UNTIL(there, waiter[0].gones + waiter[1].gones, 2);
+  assert_int_equal(waiter[0].dones, 0);
+  assert_int_equal(waiter[1].status, CORRAL_EDEADLINE);
+  for (int i = 0; i < 3; i++) make(&leader[i], "x");
+  for (int i = 0; i < 3; i++) RUN_UNTIL(loop, leader[i].gones, 1);
+  RUN_UNTIL(there, waiter[2].gones, 1);
+  assert_string_equal(waiter[2].text, "x");
+  assert_int_equal(waiter[0].starts + waiter[1].starts + waiter[2].starts, 0);
+  corral_loop_close(there);
+  corral_loop_close(loop);
+  corral_close(other);
+  corral_close(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(loops_of_several_processes_make_one_compute, lab_make_room, lab_leave_room),
       cmocka_unit_test_setup_teardown(a_loop_whose_process_is_killed_is_replaced_when_its_lease_ends, lab_make_room, lab_leave_room),
+      cmocka_unit_test_setup_teardown(calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left, start_server, stop_server),
   };
-  return cmocka_run_group_tests_name("loop_processes", tests, NULL, NULL);
+  int failed = cmocka_run_group_tests_name("loop_processes", tests, NULL, NULL);
+  return failed == 0 && missing ? 77 : failed;
 }

@@ -4,8 +4,6 @@
  * CORRAL_SEED=n rolls those dice again (threads still interleave as they like), CORRAL_SECONDS=n makes each swarm last so long. */
 #include "support/loop_kit.h"
 
-#include <unistd.h>
-
 enum {
   CORRALS = 2,
   KEYS = 6,
@@ -508,14 +506,10 @@ static void at_max_computes_and_with_a_bound_compute_the_same_holds(void **state
   swarm(&w, *CORRAL_OPTIONS(.max_computes = 2));
 }
 
-static void on_the_ladder_the_same_holds(void **state) {
-  char folder[] = "/tmp/corral-swarm-XXXXXX", lock[64];
-  world w = {.title = "host_lock"};
+static void without_a_watch_the_same_holds(void **state) {
+  world w = {.title = "polling"};
   (void)state;
-  assert_non_null(mkdtemp(folder));
-  swarm(&w, *CORRAL_OPTIONS(.host_lock = 1, .host_dir = folder));
-  snprintf(lock, sizeof lock, "rm -r %s", folder);
-  assert_int_equal(system(lock), 0);
+  swarm(&w, *CORRAL_OPTIONS(.watch = CORRAL_OFF, .generation = 1));
 }
 
 int main(void) {
@@ -523,7 +517,7 @@ int main(void) {
       cmocka_unit_test(every_call_is_answered_once_or_cancelled_and_then_gone),
       cmocka_unit_test(copies_of_the_process_are_never_older_than_what_was_invalidated),
       cmocka_unit_test(at_max_computes_and_with_a_bound_compute_the_same_holds),
-      cmocka_unit_test(on_the_ladder_the_same_holds),
+      cmocka_unit_test(without_a_watch_the_same_holds),
   };
   return cmocka_run_group_tests_name("loop_swarm", tests, NULL, NULL);
 }
