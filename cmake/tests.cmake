@@ -182,7 +182,7 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
 endif()
 
 corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)
-set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins" RUN_SERIAL ON)
+set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
 
 # What the command and what it loads for lmdb: are linked with.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)

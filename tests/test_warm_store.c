@@ -63,7 +63,7 @@ static void a_store_that_comes_back_within_ten_seconds_is_waited_for(void **stat
 
 static void a_store_that_stays_away_ends_the_run(void **state) {
   (void)state;
-  assert_int_equal(run("mkfifo pipe2; { $CORRAL_COMMAND warm pipe2 --exec 'echo $1 >>gone.runs' >gone.out 2>gone.err; echo $? >gone.status; } &"), 0);
+  assert_int_equal(run("mkfifo pipe2; { $CORRAL_COMMAND warm pipe2 --patience 1s --exec 'echo $1 >>gone.runs' >gone.out 2>gone.err; echo $? >gone.status; } &"), 0);
   char path[512];
   (void)snprintf(path, sizeof path, "%s/pipe2", redis_server_folder(server));
   FILE *f = fopen(path, "w");

@@ -139,6 +139,7 @@ static const char help_warm[] = "Usage: corral [--json] warm [OPTION]... [FILE].
                                 "  --wait D, --lease D, --tag TAG               as of corral run\n"
                                 "  --negative D             life of \"no such thing\"; default 10s\n"
                                 "  -c, --comments           lines that begin with # are none\n"
+                                "  --patience D             wait so long for a store that is away (10s)\n"
                                 "  --progress D             a line every D where there's no terminal; default 10s\n"
                                 "What is fresh is skipped: when interrupted, run it again. Several warmers on\n"
                                 "one set share the work.\n"

@@ -18,8 +18,7 @@ enum {
   WARM_KEY = 65536,     /* bytes of a key: the library's limit */
   WARM_THREADS = 256,
   WARM_FAILURES = 100,  /* listed in the report */
-  WARM_REASON = 240,
-  WARM_AWAY_MS = 10000 /* a store that is away for longer ends the run, unless it watches */
+  WARM_REASON = 240
 };
 
 typedef struct warm_options {
@@ -40,6 +39,7 @@ typedef struct warm_options {
   int64_t spread_pct;
   bool watch;
   int64_t watch_ms;    /* each key is looked at that often at least */
+  int64_t patience_ms; /* a store that is away for longer ends the run, unless it watches */
   int64_t progress_ms; /* between two lines where there is no terminal */
   int64_t ttl_ms, stale_ms, stale_if_error_ms, negative_ms, failures_ms, wait_ms, limit_ms, lease_ms;
   const char *tags[CLI_TAGS];

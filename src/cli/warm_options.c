@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_HELP = 256, OPT_EXEC, OPT_ORIGIN, OPT_SQLITE, OPT_PG, OPT_QUERY, OPT_AS_RUN, OPT_RATE, OPT_AHEAD, OPT_SPREAD, OPT_WATCH, OPT_PROGRESS, OPT_TTL,
+enum { OPT_HELP = 256, OPT_EXEC, OPT_ORIGIN, OPT_SQLITE, OPT_PG, OPT_QUERY, OPT_AS_RUN, OPT_RATE, OPT_AHEAD, OPT_SPREAD, OPT_WATCH, OPT_PROGRESS, OPT_PATIENCE, OPT_TTL,
        OPT_STALE, OPT_STALE_IF_ERROR, OPT_NEGATIVE, OPT_CACHE_FAILURES, OPT_WAIT, OPT_COMPUTE, OPT_LEASE, OPT_TAG };
 
 static const int64_t most_life_ms = 315360000000;
@@ -25,6 +25,7 @@ static const struct option longs[] = {
     {"spread", required_argument, NULL, OPT_SPREAD},
     {"watch", optional_argument, NULL, OPT_WATCH},
     {"progress", required_argument, NULL, OPT_PROGRESS},
+    {"patience", required_argument, NULL, OPT_PATIENCE},
     {"ttl", required_argument, NULL, OPT_TTL},
     {"stale", required_argument, NULL, OPT_STALE},
     {"stale-if-error", required_argument, NULL, OPT_STALE_IF_ERROR},
@@ -85,6 +86,7 @@ static bool set_option(warm_options *o, int option) {
     case OPT_RATE: return set_rate(o, optarg);
     case OPT_AHEAD: return cli_duration("warm: --ahead", optarg, 0, most_life_ms, &o->ahead_ms);
     case OPT_SPREAD: return cli_count("warm: --spread", optarg, 0, 90, &o->spread_pct);
+    case OPT_PATIENCE: return cli_duration("warm: --patience", optarg, 0, day_ms, &o->patience_ms);
     case OPT_PROGRESS: return cli_duration("warm: --progress", optarg, 100, day_ms, &o->progress_ms);
     case OPT_WATCH:
       o->watch = true;
@@ -133,7 +135,7 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
   static const char *const only_stdin = "-";
   const cli_grammar grammar = {"warm", "-:0cj:", longs};
   int option = -1;
-  *o = (warm_options){.threads = 4, .ahead_ms = -1, .spread_pct = 20, .watch_ms = 60000, .progress_ms = 10000, .ttl_ms = 60000, .stale_if_error_ms = -1,
+  *o = (warm_options){.threads = 4, .ahead_ms = -1, .spread_pct = 20, .watch_ms = 60000, .progress_ms = 10000, .patience_ms = 10000, .ttl_ms = 60000, .stale_if_error_ms = -1,
                       .negative_ms = 10000, .failures_ms = 1000, .limit_ms = 600000};
   o->files = calloc((size_t)argc + 1, sizeof *o->files);
   if (o->files == NULL) return cli_fail("warm: out of memory");
