@@ -4,7 +4,7 @@
  * Each round does the one thing that runs ask for which comes first in the table below, for all that ask for it. So nobody computes while another
  * could still go on to the compute, and nobody waits, for the store, a host's lock or another's flight, while something is to be computed:
  * two calls with keys in common each finish what they lead before they wait for each other. */
-#include "drive.h"
+#include "batch.h"
 
 #include <stdlib.h>
 
@@ -14,8 +14,6 @@
 #include "status.h"
 
 enum {
-  BATCH_OPS = 256,         /* of one batch, at the most */
-  BATCH_BYTES = 1 << 20,   /* and of its records */
   COUNT_MOST = 1 << 24,    /* keys */
   GAP_MS = 2,              /* between looks that are owed to wake-ups: what comes meanwhile is looked at together */
   SLICE_MS = 4             /* of a wait for a host's lock, while other things are waited for */
@@ -47,11 +45,10 @@ typedef struct many {
   leg *legs;
   size_t *table;        /* index + 1 by key */
   leg **group;          /* those that ask for the same */
-  crl_run **runs;       /* those that compute */
+  crl_run **runs;       /* those that compute, or ask the store */
   corral_fill **fills;
   crl_made *made;
-  crl_errand *errands;  /* room for one batch */
-  corral_op *ops;
+  crl_batch batch;
   crl_nap nap;          /* of all runs and entries */
   crl_leaver leaver;
   crl_slot slot;        /* one for all that compute */
@@ -140,85 +137,9 @@ static void land(many *m, leg *l) {
 
 /* ---- the store ------------------------------------------------------------------------------------------- */
 
-static size_t weigh(const crl_run *r) { return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0; }
-
-/* How many of them go into one batch. A record that is larger than the store accepts goes alone: it would fail the others. */
-static size_t cut(const many *m, leg *const *legs, size_t count) {
-  uint64_t most = crl_pool_info(m->station->pool)->max_record < BATCH_BYTES ? crl_pool_info(m->station->pool)->max_record : BATCH_BYTES;
-  size_t n = 1, bytes = weigh(legs[0]->run), runs = m->station->generation ? BATCH_OPS / 2 : BATCH_OPS;
-  while (n < count && n < runs && bytes + weigh(legs[n]->run) <= most) bytes += weigh(legs[n++]->run);
-  return n;
-}
-
-/* What the fetch of all marks came to for those that one run wants. */
-static int take_marks(crl_marks *own, const crl_marks *all, int status) {
-  for (size_t i = 0; i < own->count; i++) {
-    crl_mark *mark = &own->mark[i];
-    if (mark->status != CRL_MARK_WANTED) continue;
-    const crl_mark *found = crl_marks_find(all, mark->name, mark->len);
-    if (found == NULL || found->status == CRL_MARK_WANTED) return status == CORRAL_OK ? CORRAL_ENOMEM : status;
-    if (found->status != CORRAL_OK && found->status != CORRAL_EMISS) return found->status;
-    *mark = *found;
-  }
-  return CORRAL_OK;
-}
-
-static int want_marks(crl_marks *all, const crl_marks *own) {
-  for (size_t i = 0; i < own->count; i++)
-    if (own->mark[i].status == CRL_MARK_WANTED && !crl_marks_want(all, own->mark[i].name, own->mark[i].len)) return CORRAL_ENOMEM;
-  return CORRAL_OK;
-}
-
-/* The marks that are wanted of the tags of what was found, each once. */
-static void fetch_marks(many *m, leg *const *legs, size_t count, int64_t limit) {
-  crl_marks all = {0};
-  corral_error error = {0};
-  int status = CORRAL_OK;
-  for (size_t i = 0; i < count && status == CORRAL_OK; i++)
-    if (m->errands[i].has_payload) status = want_marks(&all, &legs[i]->run->marks);
-  if (status == CORRAL_OK) status = crl_marks_fetch(m->station, &all, m->call->policy.near_ms, limit, &error);
-  for (size_t i = 0; i < count; i++) {
-    crl_errand *e = &m->errands[i];
-    if (!e->has_payload) continue;
-    e->fetched = take_marks(&legs[i]->run->marks, &all, status);
-    if (e->fetched != CORRAL_OK) legs[i]->run->error = error;
-  }
-  crl_marks_clean(&all);
-}
-
-static int64_t make_batch(many *m, leg *const *legs, size_t count, size_t *ops) {
-  int64_t limit = 0;
-  *ops = 0;
-  for (size_t i = 0; i < count; i++) {
-    crl_errand *e = &m->errands[i];
-    crl_run_make(legs[i]->run, e);
-    for (size_t o = 0; o < e->count; o++) m->ops[(*ops)++] = e->op[o];
-    if (e->limit > limit) limit = e->limit;
-  }
-  return limit;
-}
-
-static void perform_batch(many *m, leg *const *legs, size_t count) {
-  size_t ops, op = 0;
-  int64_t limit = make_batch(m, legs, count, &ops);
-  if (ops > 0) crl_pool_perform(m->station->pool, m->ops, ops, limit);
-  for (size_t i = 0; i < count; i++) {
-    for (size_t o = 0; o < m->errands[i].count; o++) m->errands[i].op[o] = m->ops[op++];
-    crl_run_got(legs[i]->run, &m->errands[i]);
-  }
-  fetch_marks(m, legs, count, limit);
-  for (size_t i = 0; i < count; i++) {
-    crl_told told;
-    memset(&told, 0, sizeof told);
-    if (crl_run_take(legs[i]->run, &m->errands[i], &told)) crl_run_step(legs[i]->run, &told);
-  }
-}
-
 static void perform(many *m, size_t count) {
-  for (size_t done = 0, n; done < count; done += n) {
-    n = cut(m, m->group + done, count - done);
-    perform_batch(m, m->group + done, n);
-  }
+  for (size_t i = 0; i < count; i++) m->runs[i] = m->group[i]->run;
+  crl_batch_perform(&m->batch, m->runs, count);
 }
 
 /* ---- rungs ----------------------------------------------------------------------------------------------- */
@@ -488,12 +409,11 @@ static void clean(many *m) {
   free(m->runs);
   free(m->fills);
   free(m->made);
-  free(m->errands);
-  free(m->ops);
+  crl_batch_clean(&m->batch);
 }
 
 static int make(many *m, size_t count, size_t *mask) {
-  size_t slots = 2, batch = count < BATCH_OPS ? count : BATCH_OPS;
+  size_t slots = 2;
   if (count > COUNT_MOST) return 0;
   while (slots < 2 * count) slots *= 2;
   *mask = slots - 1;
@@ -504,10 +424,8 @@ static int make(many *m, size_t count, size_t *mask) {
   m->runs = crl_alloc(count * sizeof *m->runs);
   m->fills = crl_alloc(count * sizeof *m->fills);
   m->made = crl_alloc(count * sizeof *m->made);
-  m->errands = crl_alloc(batch * sizeof *m->errands);
-  m->ops = crl_alloc(2 * batch * sizeof *m->ops);
-  return m->legs != NULL && m->table != NULL && m->group != NULL && m->runs != NULL && m->fills != NULL && m->made != NULL && m->errands != NULL &&
-         m->ops != NULL;
+  return m->legs != NULL && m->table != NULL && m->group != NULL && m->runs != NULL && m->fills != NULL && m->made != NULL &&
+         crl_batch_make(&m->batch, m->station, count);
 }
 
 static void begin_all(many *m, corral_item *items, size_t mask) {
