@@ -4,9 +4,10 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many)
+set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many loop)
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
+list(APPEND CORRAL_TESTS_live loop_live)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
@@ -172,7 +173,7 @@ endforeach()
 # Each public header compiles alone, as C11 and as C++17.
 include(CheckLanguage)
 check_language(CXX)
-foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h)
+foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h corral/loop.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()

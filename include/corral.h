@@ -272,7 +272,8 @@ typedef struct corral_options {
   const char *host_dir;     /* folder of host_lock's lock file; NULL: $CORRAL_HOST_DIR, else one in /dev/shm or /tmp for this
                              * user. Processes of several users share an election when they name the same folder */
   const char *origin;       /* name of what the computes burden, for fleet_max_computes: all corrals on this store that name it
-                             * share the limit, in any namespace; 1 to 100 bytes; NULL: "origin" */
+                             * share the limit, in any namespace; 1 to 100 bytes; NULL: "origin". Or a URL, "https://host/{key}", where the values come from: it
+                             * takes the place of `compute` (docs/http.md), and its name is "https://host" */
 #define CORRAL_OPTION_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
   CORRAL_OPTION_MAP(CORRAL_OPTION_FIELD)
 #undef CORRAL_OPTION_FIELD

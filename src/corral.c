@@ -8,9 +8,11 @@
 #include "fill.h"
 #include "handle.h"
 #include "marks.h"
+#include "pilot.h"
 #include "put.h"
 #include "record.h"
 #include "registry.h"
+#include "source.h"
 #include "status.h"
 #include "uri.h"
 
@@ -25,6 +27,7 @@ struct corral {
   crl_station station;
   corral_compute *compute;
   void *compute_arg;
+  crl_source source; /* instead; its plugin is NULL when there is none */
 };
 
 /* ---- open, close ----------------------------------------------------------------------------------------- */
@@ -108,8 +111,8 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
 }
 
 /* What makes an election: the rungs, the keeper of leases, the slots. */
-static int make_rungs(crl_station *station, const corral_options *options) {
-  crl_origin_options origin = {.name = options->origin == NULL ? "origin" : options->origin, .most = options->max_computes,
+static int make_rungs(crl_station *station, const corral_options *options, const char *origin_name) {
+  crl_origin_options origin = {.name = origin_name, .most = options->max_computes,
                                .fleet_most = options->fleet_max_computes, .lease_ms = station->policy.lease_ms,
                                .op_ms = options->op_ms, .poll_ms = station->policy.poll_ms,
                                .poll_max_ms = station->policy.poll_max_ms, .pool = station->pool};
@@ -120,6 +123,11 @@ static int make_rungs(crl_station *station, const corral_options *options) {
   if (options->host_lock <= 0 || crl_pool_info(station->pool)->reach != CORRAL_REACH_FLEET) return CORRAL_OK;
   station->hostlock = crl_hostlock_new(options->host_dir, station->scope);
   return station->hostlock == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+}
+
+static const char *origin_name(const corral *c, const corral_options *options) {
+  if (c->source.plugin != NULL) return c->source.name;
+  return options->origin == NULL ? "origin" : options->origin;
 }
 
 static int make_station(corral *c, const corral_options *options, corral_error *error) {
@@ -145,8 +153,9 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
   station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
                                .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
+  station->pilot = crl_pilot_new(station);
   if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
-      make_rungs(station, options) != CORRAL_OK)
+      station->pilot == NULL || make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
 }
@@ -156,7 +165,9 @@ static int check_names(const corral_options *options, corral_error *error) {
   if (options->name_space != NULL && strlen(options->name_space) > 1024)
     return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
   size_t len = options->origin == NULL ? 1 : strlen(options->origin);
-  if (len < 1 || len > 100) return crl_status_fail(error, CORRAL_EINVAL, "origin: %zu bytes; accepted: 1 to 100", len);
+  int is_url = crl_source_is_url(options->origin);
+  if (!is_url && (len < 1 || len > 100)) return crl_status_fail(error, CORRAL_EINVAL, "origin: %zu bytes; accepted: a name of 1 to 100, or a URL", len);
+  if (is_url && options->compute != NULL) return crl_status_fail(error, CORRAL_EINVAL, "a compute and an origin with a URL; accepted: one of them");
   if (options->host_dir != NULL && options->host_dir[0] != '/')
     return crl_status_fail(error, CORRAL_EINVAL, "host_dir: '%.100s'; accepted: an absolute path", options->host_dir);
   return CORRAL_OK;
@@ -181,7 +192,8 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   c->compute_arg = options.compute_arg;
   c->station.policy = policy;
   crl_env_forks();
-  status = make_station(c, &options, error);
+  if (crl_source_is_url(options.origin)) status = crl_source_open(&c->source, options.origin, (uint64_t)options.max_value, error);
+  if (status == CORRAL_OK) status = make_station(c, &options, error);
   if (status != CORRAL_OK) {
     corral_close(c);
     return status;
@@ -201,7 +213,11 @@ void corral_close(corral *c) {
   if (c == NULL || !atomic_compare_exchange_strong(&c->magic, &open, CLOSING)) return;
   crl_station *station = &c->station;
   if (!is_home(c)) return;
+  /* In this order the computes that run end before what they end by. */
+  if (station->pilot != NULL) crl_pilot_close(station->pilot);
+  crl_source_close(&c->source);
   if (station->workers != NULL) crl_workers_free(station->workers);
+  if (station->pilot != NULL) crl_pilot_free(station->pilot);
   if (station->origin != NULL) crl_origin_free(station->origin);
   if (station->keeper != NULL) crl_keeper_free(station->keeper);
   if (station->herd != NULL) crl_herd_free(station->herd);
@@ -258,26 +274,41 @@ static int check_values(const corral *c, corral_error *error) {
   return crl_status_fail(error, CORRAL_EUNSUPPORTED, "%s has locks only, no values", info->name);
 }
 
-static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
+/* All that doesn't depend on the key. */
+static int check_handle(corral *c, corral_error *error) {
   int status = check_open(c, error);
-  if (status == CORRAL_OK) status = check_key(key, key_len, error);
   if (status == CORRAL_OK) status = check_home(c, error);
   return status == CORRAL_OK ? check_values(c, error) : status;
 }
 
-/* The user's error, when his struct is long enough to have one. */
-static corral_error *error_of(const corral_policy *policy) {
+static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
+  int status = check_open(c, error);
+  if (status == CORRAL_OK) status = check_key(key, key_len, error);
+  return status == CORRAL_OK ? check_handle(c, error) : status;
+}
+
+corral_error *crl_handle_error(const corral_policy *policy) {
   size_t end = offsetof(corral_policy, error) + sizeof(corral_error *);
   return policy != NULL && policy->size >= end ? policy->error : NULL;
 }
 
-static int call_of(corral *c, const void *key, size_t key_len, const corral_policy *policy, crl_call *call) {
-  corral_error *error = error_of(policy);
+int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy, crl_call *call) {
+  corral_error *error = crl_handle_error(policy);
   int status = check(c, key, key_len, error);
   if (status == CORRAL_OK) status = crl_policy_resolve(&call->policy, policy, &c->station.policy, error);
   call->key = key;
   call->key_len = key_len;
   return status;
+}
+
+void crl_handle_bind(corral *c, crl_call *call) {
+  call->compute = c->compute;
+  call->arg = c->compute_arg;
+  if (c->source.plugin != NULL) {
+    call->start = crl_source_fetch;
+    call->arg = &c->source;
+  }
+  call->bound = crl_call_computes(call);
 }
 
 /* ---- ask ------------------------------------------------------------------------------------------------- */
@@ -286,27 +317,23 @@ int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corr
                           corral_compute *compute, void *arg, corral_value **ret) {
   crl_call call = {.compute = compute, .arg = arg};
   if (compute == NULL || ret == NULL)
-    return crl_status_fail(error_of(policy), CORRAL_EINVAL, "corral_get_or_compute: no %s", ret == NULL ? "ret" : "compute");
-  int status = call_of(c, key, key_len, policy, &call);
+    return crl_status_fail(crl_handle_error(policy), CORRAL_EINVAL, "corral_get_or_compute: no %s", ret == NULL ? "ret" : "compute");
+  int status = crl_handle_call(c, key, key_len, policy, &call);
   return status == CORRAL_OK ? crl_drive_call(&c->station, &call, ret) : status;
 }
 
 int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret) {
   crl_call call = {0};
-  if (ret == NULL) return crl_status_fail(error_of(policy), CORRAL_EINVAL, "corral_get: no ret");
-  int status = call_of(c, key, key_len, policy, &call);
+  if (ret == NULL) return crl_status_fail(crl_handle_error(policy), CORRAL_EINVAL, "corral_get: no ret");
+  int status = crl_handle_call(c, key, key_len, policy, &call);
   if (status != CORRAL_OK) return status;
-  call.compute = c->compute;
-  call.arg = c->compute_arg;
-  call.bound = c->compute != NULL;
+  crl_handle_bind(c, &call);
   return crl_drive_call(&c->station, &call, ret);
 }
 
 static int check_many(corral *c, const corral_item *items, size_t count, const corral_policy *policy, crl_call *call) {
-  corral_error *error = error_of(policy);
-  int status = check_open(c, error);
-  if (status == CORRAL_OK) status = check_home(c, error);
-  if (status == CORRAL_OK) status = check_values(c, error);
+  corral_error *error = crl_handle_error(policy);
+  int status = check_handle(c, error);
   if (status == CORRAL_OK) status = crl_policy_resolve(&call->policy, policy, &c->station.policy, error);
   if (status == CORRAL_OK && items == NULL && count > 0) status = crl_status_fail(error, CORRAL_EINVAL, "corral_get_many: no items");
   return status;
@@ -324,7 +351,7 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_po
   if (status != CORRAL_OK || count == 0) return status;
   status = crl_drive_many(&c->station, &call, items, count);
   for (size_t i = 0; status != CORRAL_OK && i < count; i++) items[i].status = crl_status_plain(&items[i].error, status);
-  return status == CORRAL_OK ? status : crl_status_plain(error_of(policy), status);
+  return status == CORRAL_OK ? status : crl_status_plain(crl_handle_error(policy), status);
 }
 
 /* ---- single operations ----------------------------------------------------------------------------------- */
@@ -372,9 +399,7 @@ int corral_expire(corral *c, const void *key, size_t key_len, corral_error *erro
 
 /* Which flights will give the tag to their values nobody knows yet: nobody joins any of them from now on. */
 static int change_tag(corral *c, const void *tag, size_t len, int only_expire, corral_error *error) {
-  int status = check_open(c, error);
-  if (status == CORRAL_OK) status = check_home(c, error);
-  if (status == CORRAL_OK) status = check_values(c, error);
+  int status = check_handle(c, error);
   if (status != CORRAL_OK) return status;
   status = crl_marks_change(&c->station, tag, len, only_expire, error);
   crl_offer_void(&c->station.offer, tag, len);
@@ -434,8 +459,8 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
                size_t size) {
   crl_call call = {0};
   crl_key key;
-  corral_error *error = error_of(policy);
-  int status = call_of(c, user_key, key_len, policy, &call);
+  corral_error *error = crl_handle_error(policy);
+  int status = crl_handle_call(c, user_key, key_len, policy, &call);
   if (status != CORRAL_OK) return status;
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
   if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);

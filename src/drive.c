@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "env.h"
+#include "pilot.h"
 #include "registry.h"
 #include "run.h"
 #include "status.h"
@@ -41,12 +42,29 @@ uint64_t crl_key_hash(const crl_key *key) { return crl_registry_host()->hash64(k
 
 /* ---- compute --------------------------------------------------------------------------------------------- */
 
+/* A compute that is begun, and waited for here. */
+static void on_ended(corral_fill *fill, int abandoned) {
+  crl_run *r = (crl_run *)(void *)((char *)fill - offsetof(crl_run, fill));
+  if (abandoned) corral_fill_fail(fill, CORRAL_ECLOSED, corral_status_text(CORRAL_ECLOSED));
+  crl_nap_wake(&r->fetched);
+}
+
+static int fetch(crl_run *r) {
+  crl_nap_init(&r->fetched);
+  r->fill.ended = on_ended;
+  r->start(r->arg, &r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len);
+  while (!crl_nap_until(&r->fetched, INT64_MAX)) {}
+  crl_nap_clean(&r->fetched);
+  return CORRAL_OK;
+}
+
 static void do_compute(crl_run *r, crl_told *told) {
   crl_run *runs[] = {r};
   crl_computing frame = {.runs = runs, .count = 1};
   crl_run_begin_compute(r);
   const crl_computing *outer = crl_run_inside(&frame);
-  int status = r->compute(&r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len, r->arg);
+  int status = r->start != NULL ? fetch(r)
+                                : r->compute(&r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len, r->arg);
   crl_run_inside(outer);
   int64_t ended = crl_env_now_us();
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
@@ -89,10 +107,11 @@ static void do_ask(crl_run *r, crl_told *told) {
   }
 }
 
-/* A bound compute runs on the workers, and so does the whole way to it behind a stale answer. */
+/* A bound compute runs on the workers, and so does the whole way to it behind a stale answer. One that is only begun needs none: the pilot flies on. */
 static int wants_worker(const crl_run *r) {
   int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
-  return r->bound && !r->handed_over && r->flight.alone != CRL_ALONE_DEADLINE && (r->ask == CRL_ASK_COMPUTE || (climbs && r->flight.answered)) && !crl_worker_here();
+  return r->bound && !r->handed_over && r->flight.alone != CRL_ALONE_DEADLINE && (r->ask == CRL_ASK_COMPUTE || (climbs && r->flight.answered)) &&
+         (r->start != NULL || !crl_worker_here());
 }
 
 /* Flies until the end, or until the workers should go on; tells which. */
@@ -116,15 +135,7 @@ static void job_run(crl_job *job) {
 
 static void job_drop(crl_job *job) {
   crl_run *r = (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
-  crl_told unused;
-  if (r->flight.leased) {
-    r->flight.retry_ms = 0;
-    r->ask = CRL_ASK_RELEASE;
-    crl_run_perform(r, &unused);
-  }
-  r->flight.has_slot = r->flight.on_host = 0;
-  crl_run_let_go(r);
-  crl_herd_give_up(r->entry);
+  crl_run_abandon(r);
   crl_run_free(r);
 }
 
@@ -140,6 +151,13 @@ static crl_turn await(crl_station *station, const crl_call *call, crl_entry *ent
   return crl_run_turn(station, call, came, &patience, outcome);
 }
 
+static int hand_over(crl_run *r) {
+  r->handed_over = 1;
+  r->job = (crl_job){.run = job_run, .drop = job_drop};
+  if (r->start != NULL) return crl_pilot_fly(r->station->pilot, r, NULL) == CORRAL_OK;
+  return crl_workers_submit(r->station->workers, &r->job) == 0;
+}
+
 /* Flies the run; where the workers are to go on with it, hands it over. */
 static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline, crl_outcome *outcome) {
   int ended = fly(r), answered = r->flight.answered;
@@ -147,9 +165,7 @@ static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int
   if (ended || answered) *outcome = crl_run_outcome(r);
   if (!ended) {
     crl_run_forget_caller(r);
-    r->handed_over = 1;
-    r->job = (crl_job){.run = job_run, .drop = job_drop};
-    if (crl_workers_submit(station->workers, &r->job) == 0) return answered ? CRL_TURN_ENDED : await(station, call, entry, deadline, 1, outcome);
+    if (hand_over(r)) return answered ? CRL_TURN_ENDED : await(station, call, entry, deadline, 1, outcome);
     fly(r);
     if (!answered) *outcome = crl_run_outcome(r);
   }
@@ -175,7 +191,7 @@ static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t de
   int leads = 1;
   crl_entry *entry = NULL;
   memset(outcome, 0, sizeof *outcome);
-  if (call->compute != NULL) {
+  if (crl_call_computes(call)) {
     entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, call->key, call->key_len, &leads) : crl_herd_private(station->herd, call->key, call->key_len);
     if (entry == NULL) {
       *outcome = crl_outcome_plain(CORRAL_ENOMEM);

@@ -21,12 +21,16 @@ typedef struct crl_costs {
   _Atomic uint64_t slots[CRL_COSTS]; /* 32 bits of the hash, 32 of ms */
 } crl_costs;
 
+/* Begins a compute, which ends by fill->ended. */
+typedef void crl_start(void *arg, corral_fill *fill, const void *key, size_t key_len);
+
 /* What all flights of one corral share. */
 typedef struct crl_station {
   crl_pool *pool;
   crl_herd *herd;
   crl_keeper *keeper;
   crl_workers *workers;
+  struct crl_pilot *pilot; /* pilot.h */
   crl_lock_table *locks;  /* users' own */
   crl_hostlock *hostlock; /* NULL: the ladder has no such rung */
   crl_origin *origin;
@@ -58,13 +62,14 @@ typedef struct crl_call {
   size_t key_len;
   corral_policy policy; /* resolved; with the caller's error */
   corral_compute *compute;
-  corral_compute_many *compute_many; /* instead; both NULL: only look */
+  corral_compute_many *compute_many; /* instead; all NULL: only look */
+  crl_start *start; /* instead: a compute that is begun */
   void *arg;
   int bound; /* compute may run on the workers */
   int early; /* a fresh value is to be rebuilt all the same */
 } crl_call;
 
-static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL; }
+static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL || call->start != NULL; }
 
 /* The key with its namespace, and as the store gets it: longer ones than it takes are hashed. */
 typedef struct crl_key {

@@ -1,6 +1,7 @@
 /* fill.c: what a compute made: the record that will be stored, "no such thing", "can't be cached", or a failure. */
 #include "fill.h"
 
+#include <corral/loop.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -101,6 +102,20 @@ int corral_fill_has_stale(const corral_fill *fill) { return fill->has_stale; }
 
 int corral_should_stop(const corral_fill *fill) {
   return atomic_load_explicit(&((corral_fill *)(uintptr_t)fill)->stop, memory_order_relaxed);
+}
+
+int corral_fill_is_alone(const corral_fill *fill) { return fill->is_alone; }
+
+static void end(corral_fill *fill, int abandoned) {
+  if (fill->ended != NULL) fill->ended(fill, abandoned);
+}
+
+void corral_fill_done(corral_fill *fill) { end(fill, 0); }
+void corral_fill_abandon(corral_fill *fill) { end(fill, 1); }
+
+void corral_fill_failed(corral_fill *fill, int32_t code, const char *text) {
+  corral_fill_fail(fill, code, text);
+  end(fill, 0);
 }
 
 static int64_t chosen(int64_t own, int64_t policy) {

@@ -42,6 +42,10 @@ struct corral_fill {
   size_t validator_len;
   crl_old old;
   int has_stale;
+  int is_alone;
+  int64_t limit;   /* crl_env_now_ms: when it has taken too long */
+  /* Of a compute that goes on after it was begun: called at its end, on any thread. NULL: it ends when it returns. */
+  void (*ended)(corral_fill *fill, int abandoned);
   _Atomic int stop;
 };
 

@@ -161,6 +161,14 @@ void crl_hostlock_give(int hold) {
 
 static int is_held(int fd, struct flock byte) { return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK; }
 
+int crl_hostlock_is_held(crl_hostlock *lock, const void *key, size_t key_len) {
+  lock_file file;
+  if (open_file(lock, &file, NULL) != CORRAL_OK) return 0;
+  int held = is_held(file.fd, byte_of(lock, key, key_len));
+  close(file.fd);
+  return held;
+}
+
 void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until, const corral_ticket *ticket) {
   lock_file file;
   if (open_file(lock, &file, NULL) != CORRAL_OK) return;

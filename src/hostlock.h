@@ -17,6 +17,8 @@ void crl_hostlock_free(crl_hostlock *lock);
 /* Tries once. CORRAL_OK: *ret_hold is to be given to crl_hostlock_give. CORRAL_EBUSY: somebody has it. Else CORRAL_EIO with a text:
  * there is no such rung here. */
 int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold, corral_error *error);
+/* Whether anybody has it now; 0 also when there is no such rung. */
+int crl_hostlock_is_held(crl_hostlock *lock, const void *key, size_t key_len);
 /* Explicitly unlocked, for a child that was forked meanwhile has the description too. */
 void crl_hostlock_give(int hold);
 /* Returns when nobody has it any more, `ticket` (may be NULL) is cancelled, or at `until` (crl_env_now_ms): looks after 0.1 ms, twice as long each time up to 4 ms. */

@@ -4,6 +4,7 @@
  * folder it was installed to. */
 #include "registry.h"
 
+#include <corral/loop.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -31,6 +32,23 @@ static void hash128(const void *data, size_t size, uint8_t hash[16]) {
   memcpy(hash, canonical.digest, sizeof canonical.digest);
 }
 
+static const corral_fill_calls fill_calls = {
+    .size = sizeof(corral_fill_calls),
+    .bytes = corral_fill_bytes,
+    .reserve = corral_fill_reserve,
+    .negative = corral_fill_negative,
+    .lives = corral_fill_lives,
+    .pass = corral_fill_pass,
+    .validator = corral_fill_validator,
+    .old = corral_fill_old,
+    .old_validator = corral_fill_old_validator,
+    .not_modified = corral_fill_not_modified,
+    .should_stop = corral_should_stop,
+    .done = corral_fill_done,
+    .failed = corral_fill_failed,
+    .abandon = corral_fill_abandon,
+};
+
 static const corral_host host = {
     .size = sizeof(corral_host),
     .abi = CORRAL_PLUGIN_ABI,
@@ -49,39 +67,22 @@ static const corral_host host = {
     .wall_ms = crl_env_wall_ms,
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,
+    .fill = &fill_calls,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }
 
-extern const corral_store crl_plugin_memory;
-#ifdef CORRAL_HAVE_lmdb
-extern const corral_store crl_plugin_lmdb;
-#endif
-#ifdef CORRAL_HAVE_redis
-extern const corral_store crl_plugin_redis;
-#endif
-#ifdef CORRAL_HAVE_memcached
-extern const corral_store crl_plugin_memcached;
-#endif
-#ifdef CORRAL_HAVE_postgresql
-extern const corral_store crl_plugin_postgresql;
-#endif
-#ifdef CORRAL_HAVE_mariadb
-extern const corral_store crl_plugin_mariadb;
-#endif
-#ifdef CORRAL_HAVE_sqlite
-extern const corral_store crl_plugin_sqlite;
-#endif
-#ifdef CORRAL_HAVE_zookeeper
-extern const corral_store crl_plugin_zookeeper;
-#endif
-#ifdef CORRAL_HAVE_etcd
-extern const corral_store crl_plugin_etcd;
-#endif
+/* What is built in: the rows of a header that the build writes. */
+#define STORE(name) extern const corral_store crl_plugin_##name;
+#define ORIGIN(name) extern const corral_origin crl_origin_##name;
+#include "corral_builtin.h"
+#undef STORE
+#undef ORIGIN
 
-enum { STORES = 32 };
+enum { STORES = 32, ORIGINS = 8 };
 static corral_store stores[STORES];
-static size_t store_count;
+static corral_origin origins[ORIGINS];
+static size_t store_count, origin_count;
 static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int has_word(const char *words, const char *word) {
@@ -154,33 +155,26 @@ static int add(const corral_store *plugin, const char *file, const char *scheme,
   return CORRAL_OK;
 }
 
+/* An origin's table, likewise. */
+static int add_origin(const corral_origin *plugin, const char *file, corral_error *error) {
+  char room[110];
+  const char *from = brief(file, room, sizeof room);
+  if (plugin == NULL || plugin->abi != CORRAL_PLUGIN_ABI || plugin->size < sizeof *plugin)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table is not one of an origin of ABI %d", from, CORRAL_PLUGIN_ABI);
+  if (plugin->schemes == NULL || plugin->open == NULL || plugin->close == NULL || plugin->fetch == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table needs schemes, open, close and fetch", from);
+  if (origin_count == ORIGINS) return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d origin plugins", ORIGINS);
+  memcpy(&origins[origin_count++], plugin, sizeof *plugin);
+  return CORRAL_OK;
+}
+
 static void add_built_in(void) {
   if (store_count > 0) return;
-  add(&crl_plugin_memory, "memory", NULL, NULL);
-#ifdef CORRAL_HAVE_lmdb
-  add(&crl_plugin_lmdb, "lmdb", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_redis
-  add(&crl_plugin_redis, "redis", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_memcached
-  add(&crl_plugin_memcached, "memcached", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_postgresql
-  add(&crl_plugin_postgresql, "postgresql", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_mariadb
-  add(&crl_plugin_mariadb, "mariadb", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_sqlite
-  add(&crl_plugin_sqlite, "sqlite", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_zookeeper
-  add(&crl_plugin_zookeeper, "zookeeper", NULL, NULL);
-#endif
-#ifdef CORRAL_HAVE_etcd
-  add(&crl_plugin_etcd, "etcd", NULL, NULL);
-#endif
+#define STORE(name) add(&crl_plugin_##name, #name, NULL, NULL);
+#define ORIGIN(name) add_origin(&crl_origin_##name, #name, NULL);
+#include "corral_builtin.h"
+#undef STORE
+#undef ORIGIN
 }
 
 static const corral_store *known(const char *scheme) {
@@ -189,21 +183,31 @@ static const corral_store *known(const char *scheme) {
   return NULL;
 }
 
-/* rediss, redis+unix and redlock are served by the plugin file of redis. */
+static const corral_origin *known_origin(const char *scheme) {
+  for (size_t i = 0; i < origin_count; i++)
+    if (has_word(origins[i].schemes, scheme)) return &origins[i];
+  return NULL;
+}
+
+/* rediss, redis+unix and redlock are served by the plugin file of redis, https by that of http. */
 static void plugin_name(const char *scheme, char *name, size_t size) {
   snprintf(name, size, "%.*s", (int)strcspn(scheme, "+"), scheme);
   if (strcmp(name, "rediss") == 0 || strcmp(name, "redlock") == 0) snprintf(name, size, "redis");
+  if (strcmp(name, "https") == 0) snprintf(name, size, "http");
 }
 
 static int load(const char *file, const char *scheme, corral_error *error) {
   char room[230];
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s", brief(dlerror(), room, sizeof room));
-  corral_plugin_fn *entry;
-  *(void **)&entry = dlsym(library, "corral_plugin");
-  int status = entry != NULL ? add(entry(), file, scheme, error)
-                             : crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a corral plugin: it has no function corral_plugin",
-                                               brief(file, room, 150));
+  corral_plugin_fn *store;
+  corral_origin_plugin_fn *origin;
+  *(void **)&store = dlsym(library, "corral_plugin");
+  *(void **)&origin = dlsym(library, "corral_origin_plugin");
+  int status = store != NULL    ? add(store(), file, scheme, error)
+               : origin != NULL ? add_origin(origin(), file, error)
+                                : crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a corral plugin: it has no function corral_plugin",
+                                                  brief(file, room, 150));
   if (status != CORRAL_OK) dlclose(library);
   return status;
 }
@@ -298,9 +302,24 @@ int crl_registry_find(const char *scheme, const corral_store **ret, corral_error
   pthread_mutex_lock(&stores_mutex);
   add_built_in();
   const corral_store *store = known(scheme);
-  if (store == NULL) status = find_file(scheme, error);
+  if (store == NULL && known_origin(scheme) != NULL) status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
+  else if (store == NULL) status = find_file(scheme, error);
   if (store == NULL && status == CORRAL_OK) store = known(scheme);
   pthread_mutex_unlock(&stores_mutex);
+  if (status == CORRAL_OK && store == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
   if (status == CORRAL_OK) *ret = store;
+  return status;
+}
+
+int crl_registry_find_origin(const char *scheme, const corral_origin **ret, corral_error *error) {
+  int status = CORRAL_OK;
+  pthread_mutex_lock(&stores_mutex);
+  add_built_in();
+  const corral_origin *origin = known_origin(scheme);
+  if (origin == NULL && known(scheme) == NULL) status = find_file(scheme, error);
+  if (origin == NULL && status == CORRAL_OK) origin = known_origin(scheme);
+  pthread_mutex_unlock(&stores_mutex);
+  if (status == CORRAL_OK && origin == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "'%.20s:' is not an origin; accepted: http, https", scheme);
+  if (status == CORRAL_OK) *ret = origin;
   return status;
 }

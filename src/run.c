@@ -135,6 +135,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   int64_t advised = crl_pool_info(station->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;
+  r->start = call->start;
   r->arg = call->arg;
   r->bound = call->bound;
   r->fill.key = r->key.whole;
@@ -146,9 +147,28 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   return r;
 }
 
-void crl_run_free(crl_run *r) {
+void crl_run_part(crl_run *r) {
   crl_run_forget_caller(r);
   if (r->watches) crl_watch_leave(r->station->watch, &r->watcher);
+  r->watches = 0;
+  if (r->entry != NULL) crl_entry_unref(r->entry);
+  r->entry = NULL;
+}
+
+void crl_run_abandon(crl_run *r) {
+  crl_told unused;
+  if (r->flight.leased) {
+    r->flight.retry_ms = 0;
+    r->ask = CRL_ASK_RELEASE;
+    crl_run_perform(r, &unused);
+  }
+  r->flight.has_slot = r->flight.on_host = 0;
+  crl_run_let_go(r);
+  if (r->entry != NULL) crl_herd_give_up(r->entry);
+}
+
+void crl_run_free(crl_run *r) {
+  crl_run_part(r);
   if (r->nap == &r->own_nap) crl_nap_clean(&r->own_nap);
   crl_bytes_unref(r->found);
   crl_bytes_unref(r->plain);
@@ -158,7 +178,6 @@ void crl_run_free(crl_run *r) {
   free(r->ancestors);
   crl_bytes_unref(r->answer.bytes);
   crl_fill_clean(&r->fill);
-  if (r->entry != NULL) crl_entry_unref(r->entry);
   crl_key_clean(&r->key);
   free(r);
 }
@@ -191,7 +210,7 @@ void crl_run_step(crl_run *r, crl_told *told) {
   int computed = r->ask == CRL_ASK_COMPUTE;
   if (r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM) r->last = told->look;
   told->now = crl_env_now_ms();
-  told->left = (uint8_t)crl_ticket_cancelled(r->ticket);
+  told->left = (uint8_t)(crl_ticket_cancelled(r->ticket) || atomic_load(&r->left));
   r->ask = crl_flight_step(&r->flight, told);
   if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_hold_verdict(r);
   crl_run_let_go(r);

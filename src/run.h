@@ -5,13 +5,39 @@
 #ifndef CRL_RUN_H
 #define CRL_RUN_H
 
+#include "alarms.h"
 #include "drive.h"
 #include "fill.h"
 #include "flight.h"
 #include "marks.h"
 
-/* Its caller's, or, once handed over, the workers'. */
-typedef struct crl_run {
+typedef struct crl_run crl_run;
+
+/* Who asked for a run that the pilot flies; outlives it. Called on the pilot's threads. */
+typedef struct crl_caller {
+  void (*answered)(struct crl_caller *caller, crl_run *r);
+  /* A compute is about to begin: unless he has been answered he waits on the run's entry from now on, if it has one that will tell. */
+  void (*waits)(struct crl_caller *caller, crl_run *r);
+  /* He is to begin the compute himself, or let it be begun soon; 0: he can't. */
+  int (*begin)(struct crl_caller *caller, crl_run *r);
+  void (*gone)(struct crl_caller *caller, crl_run *r); /* it will be freed */
+} crl_caller;
+
+/* Of a run that the pilot flies. */
+typedef struct crl_flown {
+  crl_run *next, **link; /* in the queue; among the parked, or those whose compute was begun in a loop */
+  crl_caller *caller;   /* NULL: nobody waits for more than the entry tells */
+  crl_alarm alarm;
+  int phase, computing; /* the pilot's; a compute was begun and isn't finished */
+  int parked, woken;    /* under the pilot's mutex */
+  int64_t ended_us;
+  unsigned tries;       /* for a slot */
+  _Atomic int fate;     /* the loop's */
+  int starting, ended;  /* the loop's: within `start`; it has ended there */
+} crl_flown;
+
+/* Its caller's, or, once handed over, the workers' or the pilot's. */
+struct crl_run {
   crl_job job;
   crl_kept_lease lease;
   crl_station *station;
@@ -19,11 +45,15 @@ typedef struct crl_run {
   crl_flight flight;
   corral_policy policy;
   corral_compute *compute;
+  crl_start *start;
   void *arg;
   int bound, handed_over;
+  crl_flown flown;
+  _Atomic int left;      /* the caller is gone, though no ticket says so */
   corral_ticket *ticket; /* of the caller; NULL: none, or he is gone */
   crl_leaver leaver;
   _Atomic int inside;    /* compute runs on the caller's thread */
+  crl_nap fetched;       /* a compute that was begun has ended */
   crl_nap *nap, own_nap; /* where it waits; NULL: not yet. Runs that are flown together share one */
   crl_watcher watcher;
   int watches;           /* watcher has joined the watch */
@@ -56,7 +86,7 @@ typedef struct crl_run {
   uint64_t self;     /* stands for the key in this station */
   uint64_t *ancestors; /* the keys whose computes asked for this one */
   size_t depth;
-} crl_run;
+};
 
 /* The runs that a thread computes at once. */
 typedef struct crl_computing {
@@ -69,6 +99,10 @@ void crl_run_emit(crl_run *r, corral_event event, const char *detail);
 /* Begins a flight. NULL without memory. */
 crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline, crl_alone alone);
 void crl_run_free(crl_run *r);
+/* Ends what ties it to its station; crl_run_free does so too. What its fill needs stays. */
+void crl_run_part(crl_run *r);
+/* The end of a flight that can't go on: gives back what it has, and those who wait enter anew. */
+void crl_run_abandon(crl_run *r);
 /* Tells the flight what its ask came to (the time is added), and gives back what it doesn't need any more. */
 void crl_run_step(crl_run *r, crl_told *told);
 /* From now on, and until it is forgotten, the run ends early when its caller leaves. */

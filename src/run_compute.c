@@ -56,6 +56,8 @@ void crl_run_begin_compute(crl_run *r) {
   prepare(r);
   r->began_us = crl_env_now_us();
   r->began = crl_env_now_ms();
+  r->fill.limit = r->began + r->policy.compute_ms;
+  r->fill.is_alone = r->flight.alone != CRL_ALONE_NOT;
   r->lease = (crl_kept_lease){.key = r->key.stored, .key_len = r->key.stored_len,
                               .user_key = r->key.whole + r->station->prefix_len,
                               .user_key_len = r->key.whole_len - r->station->prefix_len,

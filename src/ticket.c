@@ -19,6 +19,12 @@ void crl_nap_init(crl_nap *nap) {
   pthread_mutex_init(&nap->mutex, NULL);
   crl_env_cond_init(&nap->cond);
   nap->woken = 0;
+  nap->hook = NULL;
+}
+
+void crl_nap_init_hook(crl_nap *nap, void (*hook)(crl_nap *nap)) {
+  crl_nap_init(nap);
+  nap->hook = hook;
 }
 
 void crl_nap_clean(crl_nap *nap) {
@@ -27,6 +33,10 @@ void crl_nap_clean(crl_nap *nap) {
 }
 
 void crl_nap_wake(crl_nap *nap) {
+  if (nap->hook != NULL) {
+    nap->hook(nap);
+    return;
+  }
   pthread_mutex_lock(&nap->mutex);
   nap->woken = 1;
   pthread_cond_signal(&nap->cond);

@@ -10,9 +10,11 @@ typedef struct crl_nap {
   pthread_mutex_t mutex;
   pthread_cond_t cond;
   int woken;
+  void (*hook)(struct crl_nap *nap); /* not NULL: nobody sleeps here, this is called for each wake, under whatever mutex the waker holds */
 } crl_nap;
 
 void crl_nap_init(crl_nap *nap);
+void crl_nap_init_hook(crl_nap *nap, void (*hook)(crl_nap *nap));
 void crl_nap_clean(crl_nap *nap);
 void crl_nap_wake(crl_nap *nap);
 /* Until it is woken, or `until` (crl_env_now_ms); a wake is used up. 1 when it was woken. */

@@ -1,0 +1,316 @@
+/* async.c: a call of an event loop, from its beginning to its last callback. */
+#include "async.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "env.h"
+#include "status.h"
+
+/* ---- mail ------------------------------------------------------------------------------------------------ */
+
+/* Under the mutex. */
+void crl_async_post(corral_loop *loop, crl_mail *m) {
+  uint64_t one = 1;
+  if (m->is_posted || loop->is_closed) return;
+  m->is_posted = 1;
+  m->next = NULL;
+  *loop->tail = m;
+  loop->tail = &m->next;
+  if (loop->is_rung) return;
+  loop->is_rung = 1;
+  ssize_t n = write(loop->fd, &one, sizeof one);
+  (void)n; /* it can't be full */
+}
+
+static void post_call(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_async_post(call->loop, &call->mail);
+  pthread_mutex_unlock(&call->loop->mutex);
+}
+
+static void on_nap(crl_nap *nap) { post_call((corral_call *)(void *)((char *)nap - offsetof(corral_call, nap))); }
+static void on_alarm(crl_alarm *alarm) { post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm))); }
+static void on_ticket(void *call) { post_call(call); }
+
+/* ---- what runs tell -------------------------------------------------------------------------------------- */
+
+corral_call *crl_async_call(crl_caller *caller) { return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller)); }
+
+/* Takes over the outcome's reference. Without memory the call learns just that. */
+void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
+  call->answer = crl_alloc(sizeof *call->answer);
+  if (call->answer != NULL) *call->answer = *outcome;
+  else crl_bytes_unref(outcome->bytes);
+  call->is_answered = 1;
+  crl_async_post(call->loop, &call->mail);
+}
+
+static void answered(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  pthread_mutex_lock(&call->loop->mutex);
+  if (call->flying == r) {
+    crl_outcome outcome = crl_run_outcome(r);
+    call->flying = NULL;
+    crl_async_take_answer(call, &outcome);
+  }
+  pthread_mutex_unlock(&call->loop->mutex);
+}
+
+void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came) {
+  crl_herd_unlisten(entry, &call->listener, came);
+  crl_entry_unref(entry);
+}
+
+/* It begins to listen here, so that nobody finds the flight without anybody who waits; herds' mutexes come before the loop's. */
+static void waits(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  corral_loop *loop = call->loop;
+  pthread_mutex_lock(&loop->mutex);
+  int listens = call->flying == r && !call->is_cancelled && !r->flight.answered && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
+  if (listens) call->flying = NULL;
+  pthread_mutex_unlock(&loop->mutex);
+  if (!listens) return;
+  crl_entry *entry = crl_entry_ref(r->entry);
+  crl_herd_listen(entry, &call->listener, &call->nap);
+  pthread_mutex_lock(&loop->mutex);
+  int is_closed = loop->is_closed;
+  call->entry = is_closed ? NULL : entry;
+  call->is_handed = !is_closed;
+  crl_async_post(loop, &call->mail);
+  pthread_mutex_unlock(&loop->mutex);
+  if (is_closed) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
+}
+
+/* The run's own mail: it has no more than one in its life. */
+static int begin(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  corral_loop *loop = call->loop;
+  pthread_mutex_lock(&loop->mutex);
+  int begins = !call->is_cancelled && !loop->is_closed;
+  crl_mail *m = begins ? crl_alloc(sizeof *m) : NULL;
+  if (m != NULL) {
+    m->starts = r;
+    crl_async_post(loop, m);
+  }
+  pthread_mutex_unlock(&loop->mutex);
+  return m != NULL;
+}
+
+void crl_async_unref_loop(corral_loop *loop, size_t count) {
+  pthread_mutex_lock(&loop->mutex);
+  loop->refs -= count;
+  int last = loop->refs == 0;
+  pthread_mutex_unlock(&loop->mutex);
+  if (!last) return;
+  pthread_mutex_destroy(&loop->mutex);
+  free(loop);
+}
+
+void crl_async_free(corral_call *call) {
+  corral_loop *loop = call->loop;
+  if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
+  free(call->answer);
+  crl_nap_clean(&call->nap);
+  free(call);
+  crl_async_unref_loop(loop, 1);
+}
+
+void crl_async_run_gone(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  call->runs--;
+  int frees = call->runs == 0 && call->loop->is_closed;
+  crl_async_post(call->loop, &call->mail);
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (frees) crl_async_free(call);
+}
+
+static void gone(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  pthread_mutex_lock(&call->loop->mutex);
+  if (call->flying == r) call->flying = NULL;
+  pthread_mutex_unlock(&call->loop->mutex);
+  crl_async_run_gone(call);
+}
+
+/* ---- a call's way; on the loop's thread ------------------------------------------------------------------ */
+
+static crl_patience patience_of(const corral_call *call) {
+  crl_patience patience = crl_run_patience(&call->asked, call->deadline);
+  patience.owns = call->owns;
+  return patience;
+}
+
+/* When a wait ends by itself, next. */
+static int arm(corral_call *call) {
+  crl_patience patience = patience_of(call);
+  int64_t at = patience.deadline;
+  if (patience.soft_until > crl_env_now_ms() && patience.soft_until < at) at = patience.soft_until;
+  return crl_alarms_set(crl_pilot_alarms(call->loop->station->pilot), &call->alarm, at);
+}
+
+/* It listens to call->entry; from now on its time and its ticket are heeded too. Without an alarm it has no end of its own: it ends now. */
+static int settle_down(corral_call *call, int owns) {
+  call->state = CRL_ASYNC_JOINED;
+  call->owns = owns;
+  crl_ticket_join(call->asked.policy.ticket, &call->leaver, on_ticket, call);
+  return arm(call);
+}
+
+void crl_async_leave(corral_call *call, crl_wait came) {
+  crl_entry *entry = call->entry;
+  call->entry = NULL;
+  crl_async_stop_listening(call, entry, came);
+  crl_ticket_leave(call->asked.policy.ticket, &call->leaver);
+  crl_alarms_clear(crl_pilot_alarms(call->loop->station->pilot), &call->alarm);
+}
+
+void crl_async_unlink(corral_call *call) {
+  *call->link = call->next;
+  if (call->next != NULL) call->next->link = call->link;
+}
+
+/* The last callback, when nobody may call it any more and no mail is under way. */
+static void see_off(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  int is_over = call->runs == 0 && !call->mail.is_posted;
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (!is_over) return;
+  crl_async_unlink(call);
+  if (call->async.gone != NULL) call->async.gone(call->async.arg);
+  crl_async_free(call);
+}
+
+static void end(corral_call *call, crl_outcome *outcome) {
+  corral_value *value = NULL;
+  corral_error error = {0};
+  call->state = CRL_ASYNC_ENDED;
+  int is_value = outcome->status != CORRAL_OK || call->work == NULL;
+  int status = is_value ? crl_outcome_deliver(outcome, &error, &value) : CORRAL_OK;
+  call->async.done(call->async.arg, status, value, &error);
+  see_off(call);
+}
+
+static void end_plain(corral_call *call, int status) {
+  crl_outcome outcome = crl_outcome_plain(status);
+  end(call, &outcome);
+}
+
+static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
+  corral_loop *loop = call->loop;
+  crl_run *r = crl_run_new(loop->station, &call->asked, call->deadline, alone);
+  if (r == NULL) {
+    if (entry != NULL) crl_herd_give_up(entry);
+    if (entry != NULL) crl_entry_unref(entry);
+    return CORRAL_ENOMEM;
+  }
+  r->entry = entry;
+  r->flown.caller = &call->caller;
+  call->state = CRL_ASYNC_FLIES;
+  pthread_mutex_lock(&loop->mutex);
+  call->runs++;
+  call->flying = r;
+  pthread_mutex_unlock(&loop->mutex);
+  if (crl_pilot_fly(loop->station->pilot, r, call->asked.policy.ticket) == CORRAL_OK) return CORRAL_OK;
+  pthread_mutex_lock(&loop->mutex);
+  call->flying = NULL;
+  call->runs--;
+  pthread_mutex_unlock(&loop->mutex);
+  if (entry != NULL) crl_herd_give_up(entry);
+  crl_run_free(r);
+  return CORRAL_EIO;
+}
+
+static int join(corral_call *call, crl_entry *entry) {
+  crl_event_emit(&call->loop->station->events, CORRAL_EVENT_JOIN, call->asked.key, call->asked.key_len, NULL);
+  crl_herd_listen(entry, &call->listener, &call->nap);
+  call->entry = entry;
+  int status = settle_down(call, 0);
+  if (status == CORRAL_OK) post_call(call); /* it may have landed before */
+  else crl_async_leave(call, CRL_WAIT_LEFT);
+  return status;
+}
+
+/* Leads or joins a flight. Else the status that the call ends with. */
+int crl_async_enter(corral_call *call, crl_alone alone) {
+  const crl_call *asked = &call->asked;
+  crl_herd *herd = call->loop->station->herd;
+  crl_entry *entry = NULL;
+  int leads = 1;
+  if (crl_call_computes(asked)) {
+    entry = alone ? crl_herd_private(herd, asked->key, asked->key_len) : crl_herd_enter(herd, asked->key, asked->key_len, &leads);
+    if (entry == NULL) return CORRAL_ENOMEM;
+  }
+  return leads ? lead(call, entry, alone) : join(call, entry);
+}
+
+static void enter_anew(corral_call *call, crl_alone alone) {
+  int status = crl_async_enter(call, alone);
+  if (status != CORRAL_OK) end_plain(call, status);
+}
+
+static void look(corral_call *call) {
+  crl_outcome outcome;
+  crl_patience patience = patience_of(call);
+  memset(&outcome, 0, sizeof outcome);
+  crl_wait came = crl_herd_look(call->entry, &patience, &outcome);
+  if (came == 0) {
+    arm(call);
+    return;
+  }
+  crl_async_leave(call, came);
+  switch (crl_run_turn(call->loop->station, &call->asked, came, &patience, &outcome)) {
+    case CRL_TURN_ENDED: end(call, &outcome); break;
+    case CRL_TURN_ENTER: enter_anew(call, CRL_ALONE_NOT); break;
+    case CRL_TURN_ALONE: enter_anew(call, CRL_ALONE_PASS); break;
+    case CRL_TURN_ALONE_HERE: enter_anew(call, CRL_ALONE_DEADLINE); break;
+  }
+}
+
+static void end_answered(corral_call *call, crl_outcome *answer) {
+  if (answer == NULL) {
+    end_plain(call, CORRAL_ENOMEM);
+    return;
+  }
+  crl_outcome outcome = *answer;
+  free(answer);
+  end(call, &outcome);
+}
+
+/* Waits on the entry of its own flight from now on; one that has left meanwhile does not. */
+static void follow(corral_call *call) {
+  int status = settle_down(call, 1);
+  int leaves = call->is_cancelled || status != CORRAL_OK;
+  if (!leaves) return;
+  crl_async_leave(call, CRL_WAIT_LEFT);
+  if (call->is_cancelled) call->state = CRL_ASYNC_ENDED;
+  else end_plain(call, status);
+}
+
+void crl_async_bring_on(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  int is_answered = call->is_answered, is_handed = call->is_handed;
+  crl_outcome *answer = call->answer;
+  call->answer = NULL;
+  call->is_answered = call->is_handed = 0;
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (is_handed) follow(call);
+  if (call->state == CRL_ASYNC_ENDED) {
+    if (answer != NULL) crl_bytes_unref(answer->bytes);
+    free(answer);
+    see_off(call);
+  } else if (is_answered) {
+    end_answered(call, answer);
+  } else if (call->state == CRL_ASYNC_JOINED) {
+    look(call);
+  }
+}
+
+/* ---- for the loop ---------------------------------------------------------------------------------------- */
+
+crl_caller crl_async_caller(void) { return (crl_caller){.answered = answered, .waits = waits, .begin = begin, .gone = gone}; }
+
+void crl_async_init_waits(corral_call *call) {
+  call->alarm.ring = on_alarm;
+  crl_nap_init_hook(&call->nap, on_nap);
+}

@@ -1,0 +1,196 @@
+/* test_loop_live.c: event loops on a real Redis: what crosses processes, what a sick server does to them, how much goes in one round trip. */
+#include "support/loop_kit.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/redis_server.h"
+
+static redis_server *server;
+
+typedef struct desk {
+  corral *c;
+  corral_loop *loop;
+} desk;
+
+static desk opened_as(const corral_options *options) {
+  if (server == NULL) skip();
+  desk d = {.c = loop_corral(options)};
+  d.loop = loop_of(d.c);
+  return d;
+}
+
+static desk opened(const corral_policy *policy) {
+  return opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .policy = policy));
+}
+
+static void closed(desk *d) {
+  corral_loop_close(d->loop);
+  corral_close(d->c);
+}
+
+static int fresh(void **state) {
+  (void)state;
+  if (server != NULL) redis_server_ask(server, "FLUSHALL");
+  return 0;
+}
+
+static void who_waits_for_another_process_is_woken_by_its_fill(void **state) {
+  (void)state;
+  desk here = opened(NULL), there = opened(CORRAL_POLICY(.poll_ms = 60000, .poll_max_ms = 60000));
+  request leader = {0}, waiter = {0};
+  ask(here.loop, "a", NULL, &leader);
+  RUN_UNTIL(here.loop, leader.starts, 1);
+  /* A wait that began before the watch was up has a pause of its own; the next ones are watched. */
+  request first = {0};
+  ask(there.loop, "a", CORRAL_POLICY(.wait_ms = 100), &first);
+  RUN_UNTIL(there.loop, first.gones, 1);
+  assert_int_equal(first.status, CORRAL_EDEADLINE);
+  ask(there.loop, "a", NULL, &waiter);
+  await_counter(there.c, CORRAL_EVENT_WAIT, 2);
+  int64_t began = crl_env_now_ms();
+  make(&leader, "x");
+  RUN_UNTIL(there.loop, waiter.gones, 1);
+  assert_string_equal(waiter.text, "x");
+  assert_int_equal(waiter.how, CORRAL_JOINED);
+  assert_true(crl_env_now_ms() - began < 1000);
+  RUN_UNTIL(here.loop, leader.gones, 1);
+  closed(&there);
+  closed(&here);
+}
+
+static void a_leader_whose_lease_is_gone_is_replaced_and_fenced(void **state) {
+  (void)state;
+  desk here = opened(NULL), there = opened(NULL);
+  request leader = {0}, waiter = {.makes = "the second's"};
+  ask(here.loop, "a", NULL, &leader);
+  RUN_UNTIL(here.loop, leader.starts, 1);
+  ask(there.loop, "a", NULL, &waiter);
+  await_counter(there.c, CORRAL_EVENT_WAIT, 1);
+  /* A DEL by anybody ends the lease too. */
+  redis_server_ask(server, "DEL a");
+  RUN_UNTIL(there.loop, waiter.gones, 1);
+  assert_string_equal(waiter.text, "the second's");
+  make(&leader, "too late");
+  RUN_UNTIL(here.loop, leader.gones, 1);
+  assert_string_equal(leader.text, "too late");
+  request next = {0};
+  ask(there.loop, "a", NULL, &next);
+  RUN_UNTIL(there.loop, next.gones, 1);
+  assert_string_equal(next.text, "the second's");
+  closed(&there);
+  closed(&here);
+}
+
+static void with_the_host_rung_one_claim_is_sent_and_the_others_wait(void **state) {
+  (void)state;
+  char folder[] = "/tmp/corral-loop-XXXXXX", file[64];
+  assert_non_null(mkdtemp(folder));
+  if (server == NULL) skip();
+  corral_options options = {.size = sizeof options, .store = redis_server_uri(server), .host_lock = 1, .host_dir = folder};
+  desk here = opened_as(&options), there = opened_as(&options);
+  request leader = {0}, waiter = {.makes = "never"};
+  ask(here.loop, "a", NULL, &leader);
+  RUN_UNTIL(here.loop, leader.starts, 1);
+  ask(there.loop, "a", NULL, &waiter);
+  await_counter(there.c, CORRAL_EVENT_HOST_WAIT, 1);
+  make(&leader, "x");
+  RUN_UNTIL(there.loop, waiter.gones, 1);
+  assert_string_equal(waiter.text, "x");
+  assert_int_equal(waiter.starts, 0);
+  assert_int_equal(corral_counter(there.c, CORRAL_EVENT_CLAIM), 0);
+  RUN_UNTIL(here.loop, leader.gones, 1);
+  closed(&there);
+  closed(&here);
+  snprintf(file, sizeof file, "%s/corral.lock", folder);
+  unlink(file);
+  rmdir(folder);
+}
+
+static void while_the_server_hangs_calls_end_and_compute_once_a_key(void **state) {
+  enum { CALLS = 200 };
+  (void)state;
+  static request r[CALLS];
+  memset(r, 0, sizeof r);
+  if (server == NULL) skip();
+  desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 100));
+  redis_server_pause(server);
+  int64_t began = crl_env_now_ms();
+  for (int i = 0; i < CALLS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "k%d", i % 4);
+    r[i].makes = "x";
+    ask(d.loop, key, NULL, &r[i]);
+  }
+  for (int i = 0; i < CALLS; i++) RUN_UNTIL(d.loop, r[i].gones, 1);
+  int64_t took = crl_env_now_ms() - began;
+  redis_server_resume(server);
+  int computes = 0;
+  for (int i = 0; i < CALLS; i++) {
+    computes += r[i].starts;
+    assert_string_equal(r[i].text, "x");
+  }
+  assert_int_equal(computes, 4);
+  assert_true(took < 3000);
+  closed(&d);
+}
+
+static void a_server_that_dies_under_computes_costs_no_answer(void **state) {
+  (void)state;
+  if (server == NULL) skip();
+  desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 150));
+  request leader = {0}, waiter = {0};
+  ask(d.loop, "a", NULL, &leader);
+  RUN_UNTIL(d.loop, leader.starts, 1);
+  ask(d.loop, "a", NULL, &waiter);
+  redis_server_kill(server);
+  make(&leader, "x");
+  RUN_UNTIL(d.loop, leader.gones + waiter.gones, 2);
+  redis_server_restart(server);
+  assert_string_equal(leader.text, "x");
+  assert_string_equal(waiter.text, "x");
+  closed(&d);
+}
+
+static void many_calls_at_once_are_few_round_trips(void **state) {
+  enum { CALLS = 1000 };
+  (void)state;
+  static request r[CALLS];
+  memset(r, 0, sizeof r);
+  desk d = opened(NULL);
+  request warm = {0};
+  ask(d.loop, "nothing", NULL, &warm);
+  RUN_UNTIL(d.loop, warm.starts, 1);
+  long long before = redis_server_info(server, "total_net_input_bytes"), reads = redis_server_info(server, "total_reads_processed");
+  for (int i = 0; i < CALLS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "k%d", i);
+    assert_int_equal(ask_as(d.loop, key, NULL, &r[i], 0), CORRAL_OK);
+  }
+  for (int i = 0; i < CALLS; i++) RUN_UNTIL(d.loop, r[i].gones, 1);
+  reads = redis_server_info(server, "total_reads_processed") - reads;
+  assert_true(redis_server_info(server, "total_net_input_bytes") > before);
+  print_message("[          ] %d looks in %lld reads of the server\n", CALLS, reads);
+  assert_true(reads < CALLS / 4);
+  for (int i = 0; i < CALLS; i++) assert_int_equal(r[i].status, CORRAL_EMISS);
+  make(&warm, "x");
+  RUN_UNTIL(d.loop, warm.gones, 1);
+  closed(&d);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, fresh)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(who_waits_for_another_process_is_woken_by_its_fill),
+      TEST(a_leader_whose_lease_is_gone_is_replaced_and_fenced),
+      TEST(with_the_host_rung_one_claim_is_sent_and_the_others_wait),
+      TEST(while_the_server_hangs_calls_end_and_compute_once_a_key),
+      TEST(a_server_that_dies_under_computes_costs_no_answer),
+      TEST(many_calls_at_once_are_few_round_trips),
+  };
+  if (!redis_server_start(&server, NULL)) return 77;
+  int failed = cmocka_run_group_tests_name("loop_live", tests, NULL, NULL);
+  redis_server_stop(server);
+  return failed;
+}
