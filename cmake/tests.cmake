@@ -8,6 +8,7 @@ set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api b
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
 list(APPEND CORRAL_TESTS_live loop_live)
+list(APPEND CORRAL_TESTS_live nginx_http)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
@@ -113,6 +114,18 @@ foreach(program IN LISTS programs)
     endif()
   endforeach()
   corral_test(${name} ${label} ${program} ${support})
+endforeach()
+
+# The module's tests load it into nginx, which isn't built with sanitizers: their library comes first.
+set(nginx_asan "")
+if(CORRAL_SANITIZE MATCHES "address")
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE nginx_asan OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+foreach(name ${CORRAL_TESTS_live})
+  if(CORRAL_NGINX_MODULE AND TARGET test_${name} AND name MATCHES "^nginx_")
+    add_dependencies(test_${name} ${CORRAL_NGINX_MODULE} ${CORRAL_PLUGINS})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "CORRAL_NGINX_MODULE=$<TARGET_FILE:${CORRAL_NGINX_MODULE}>;CORRAL_ASAN=${nginx_asan}")
+  endif()
 endforeach()
 
 if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_postgresql)
