@@ -13,7 +13,12 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
+<<<<<<< HEAD
 list(APPEND CORRAL_TESTS_scripted http_origin)
+=======
+# The web examples.
+list(APPEND CORRAL_TESTS_live cgi fastcgi)
+>>>>>>> w-cgi
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -107,6 +112,10 @@ foreach(program IN LISTS programs)
     corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
     continue()
   endif()
+  if(name MATCHES "^(cgi|fastcgi)$" AND NOT TARGET example_${name})
+    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without examples/${name}' && exit 77")
+    continue()
+  endif()
   set(label pure)
   foreach(other threads live scripted)
     if(name IN_LIST CORRAL_TESTS_${other})
@@ -116,6 +125,7 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
+<<<<<<< HEAD
 # The module's tests load it into nginx, which isn't built with sanitizers: their library comes first.
 set(nginx_asan "")
 if(CORRAL_SANITIZE MATCHES "address")
@@ -128,6 +138,16 @@ foreach(name ${CORRAL_TESTS_live})
   endif()
 endforeach()
 
+=======
+foreach(name cgi fastcgi)
+  if(TARGET test_${name})
+    add_dependencies(test_${name} example_${name})
+    if(TARGET corral_plugin_lmdb)
+      add_dependencies(test_${name} corral_plugin_lmdb)
+    endif()
+  endif()
+endforeach()
+>>>>>>> w-cgi
 if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_postgresql)
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT

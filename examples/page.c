@@ -15,7 +15,8 @@
 
 extern char **environ;
 
-enum { NO_SUCH_PAGE = 4, LIMIT_MS = 10000, STEP_MS = 20, DAY_MS = 86400000 };
+/* STORE_MS: with a hundred processes at the same file a short limit would take it for away, and a page would be made more than once. */
+enum { NO_SUCH_PAGE = 4, STORE_MS = 5000, LIMIT_MS = 10000, STEP_MS = 20, DAY_MS = 86400000 };
 
 static int64_t number(const char *name, int64_t usual, int64_t most) {
   const char *text = getenv(name);
@@ -50,7 +51,7 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
   }
   return corral_open(ret,
                      CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy, .compute = is_bound ? page_compute : NULL,
-                                    .max_value = number("PAGE_MAX", 1 << 20, 1 << 29), .host_lock = 1),
+                                    .max_value = number("PAGE_MAX", 1 << 20, 1 << 29), .op_ms = STORE_MS, .host_lock = 1),
                      error);
 }
 
@@ -218,6 +219,7 @@ static const char *cache_status(const corral_value *value) {
 static void accept_value(page_answer *ret, corral_value *value) {
   int64_t age = corral_value_age_ms(value);
   ret->value = value;
+  ret->is_hit = corral_value_how(value) == CORRAL_FRESH;
   ret->is_stale = corral_value_how(value) == CORRAL_STALE;
   ret->body = corral_value_data(value);
   ret->size = corral_value_size(value);
@@ -261,7 +263,7 @@ void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corr
   }
   /* Without a bound compute this only looks, and so never holds up a stale answer. */
   int status = corral_get(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why), &value);
-  if (!is_bound && (status == CORRAL_EMISS || status == CORRAL_EUNAVAILABLE))
+  if (!is_bound && status != CORRAL_OK && status != CORRAL_ENOTFOUND) /* not there, or the store is away */
     status = corral_get_or_compute(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why), page_compute, NULL, &value);
   if (status == CORRAL_OK) accept_value(ret, value);
   else refuse_error(ret, status, &why);

@@ -29,7 +29,7 @@ typedef struct page_answer {
   const void *body;    /* `size` bytes of the value, or of `text` */
   size_t size;
   corral_value *value; /* NULL: an error */
-  int is_stale;
+  int is_hit, is_stale; /* fresh from the store; from there too, and to be made anew */
   char text[300];
   char key[PAGE_KEY];  /* path, a newline, query */
   size_t key_len;

@@ -11,6 +11,7 @@
 
 #include "support/etcd_kit.h"
 #include "support/etcd_server.h"
+#include "support/server_process.h"
 #include "support/watch_kit.h"
 
 enum { ROUNDS = 500, RACERS = 4, LANES = 4, TURNS = 25, NAP_MS = 1 };
@@ -538,7 +539,7 @@ static void the_next_member_is_asked_when_one_is_not_there(void **state) {
   (void)state;
   char text[160];
   if (server == NULL) skip();
-  snprintf(text, sizeof text, "etcd://127.0.0.1:%d,127.0.0.1:%d", etcd_server_free_port(), etcd_server_port(server));
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d,127.0.0.1:%d", server_process_free_port(), etcd_server_port(server));
   client c = connected(text);
   assert_int_equal(locks(&c, "second", 1), CORRAL_OK);
   ear *e = ear_open(&c.k);
@@ -546,7 +547,7 @@ static void the_next_member_is_asked_when_one_is_not_there(void **state) {
   is_told(e, "second");
   ear_close(e);
   gone(&c);
-  snprintf(text, sizeof text, "etcd://127.0.0.1:%d", etcd_server_free_port());
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d", server_process_free_port());
   assert_int_equal(open_only(&c, text), CORRAL_OK);
   assert_int_equal(connects(&c, PATIENCE), CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(c.error.text, text + 7));

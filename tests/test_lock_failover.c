@@ -15,6 +15,7 @@
 
 #include "env.h"
 #include "support/redis_server.h"
+#include "support/server_process.h"
 
 static corral_error error;
 
@@ -76,7 +77,7 @@ static void h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older
   follow(replica, primary);
   corral *a = open_one(redis_server_uri(primary)), *b = open_one(redis_server_uri(replica));
   /* The link stops: what the primary grants now, the replica never hears of. */
-  redis_server_ask(replica, "REPLICAOF 127.0.0.1 %d", redis_server_free_port());
+  redis_server_ask(replica, "REPLICAOF 127.0.0.1 %d", server_process_free_port());
   corral_lock *first = take(a, CORRAL_LOCK(.ttl_ms = 60000));
   redis_server_kill(primary);
   redis_server_ask(replica, "REPLICAOF NO ONE");

@@ -1,5 +1,6 @@
 /* test_redis_errors.c: what the Redis plugin says of wrong addresses, of users who may not, and of servers that refuse. */
 #include "support/redis_kit.h"
+#include "support/server_process.h"
 
 #include <pthread.h>
 
@@ -41,7 +42,7 @@ static void nobody_listening_is_said_at_once(void **state) {
   (void)state;
   client c;
   char uri[64];
-  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", redis_server_free_port());
+  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", server_process_free_port());
   assert_int_equal(try_open(&c, uri), CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(c.error.text, "refused"));
   closed(&c);

@@ -1,5 +1,4 @@
 /* test_redis_lock_faults.c: locks on Redis when the connection ends within a request or a reply, and when the server says what it shouldn't. */
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,6 +8,7 @@
 #include "redis/redis.h"
 #include "support/fake_server.h"
 #include "support/redis_lock_kit.h"
+#include "support/server_process.h"
 
 /* ---- a server in front of the server ----------------------------------------------------------------------- */
 
@@ -19,12 +19,6 @@ typedef struct proxy {
   atomic_int left;      /* bytes of requests that still go through; -1: all */
   const char *last;     /* a reply with these bytes isn't told any more; NULL: all are. Set before the proxy has anything to tell */
 } proxy;
-
-static int loopback(int port, struct sockaddr_in *at) {
-  *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  at->sin_port = htons((uint16_t)port);
-  return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-}
 
 /* False when the connection is to end. */
 static int forwards(proxy *p, int from, int to, int is_request) {
@@ -43,9 +37,8 @@ static int forwards(proxy *p, int from, int to, int is_request) {
 
 static void *proxy_run(void *arg) {
   proxy *p = arg;
-  struct sockaddr_in at;
-  int client_fd = accept(p->listener, NULL, NULL), server_fd = loopback(redis_server_port(server), &at);
-  if (client_fd < 0 || server_fd < 0 || connect(server_fd, (struct sockaddr *)&at, sizeof at) != 0) abort();
+  int client_fd = accept(p->listener, NULL, NULL), server_fd = server_process_dial(redis_server_port(server));
+  if (client_fd < 0 || server_fd < 0) abort();
   for (;;) {
     struct pollfd fds[2] = {{.fd = client_fd, .events = POLLIN}, {.fd = server_fd, .events = POLLIN}};
     if (poll(fds, 2, 20000) <= 0) break;
@@ -58,13 +51,9 @@ static void *proxy_run(void *arg) {
 }
 
 static void proxy_open(proxy *p) {
-  struct sockaddr_in at;
-  p->port = redis_server_free_port();
-  p->listener = loopback(p->port, &at);
+  p->listener = server_process_bind(&p->port);
   p->last = NULL;
   atomic_init(&p->left, -1);
-  assert_int_equal(setsockopt(p->listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
-  assert_int_equal(bind(p->listener, (struct sockaddr *)&at, sizeof at), 0);
   assert_int_equal(listen(p->listener, 1), 0);
   assert_int_equal(pthread_create(&p->thread, NULL, proxy_run, p), 0);
 }

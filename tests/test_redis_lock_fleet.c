@@ -1,5 +1,6 @@
 /* test_redis_lock_fleet.c: locks on more than one real Redis: a replica that is to confirm them, and two nodes of a cluster. */
 #include "support/redis_lock_kit.h"
+#include "support/server_process.h"
 
 #include "redis/redis.h"
 
@@ -104,7 +105,7 @@ static void wait_for(redis_server *node, const char *text) {
 static void start_cluster(redis_server *nodes[2]) {
   for (int i = 0; i < 2; i++) {
     char bus[12];
-    snprintf(bus, sizeof bus, "%d", redis_server_free_port());
+    snprintf(bus, sizeof bus, "%d", server_process_free_port());
     const char *const args[] = {"--cluster-enabled", "yes", "--cluster-port", bus, NULL};
     if (!redis_server_start(&nodes[i], args)) skip();
     redis_server_ask(nodes[i], "CLUSTER ADDSLOTSRANGE %d %d", i * 8192, i * 8192 + 8191);

@@ -13,6 +13,7 @@
 
 #include "registry.h"
 #include "support/redis_server.h"
+#include "support/server_process.h"
 #include "uri.h"
 
 extern const corral_store crl_plugin_redis;
@@ -59,7 +60,7 @@ static int start(void **state) {
     fprintf(stderr, "SKIPPED: the openssl command is missing, or made no certificates\n");
     return 0;
   }
-  port = redis_server_free_port();
+  port = server_process_free_port();
   snprintf(text, sizeof text, "%d", port);
   snprintf(ca, sizeof ca, "%s/ca.crt", folder);
   snprintf(crt, sizeof crt, "%s/server.crt", folder);

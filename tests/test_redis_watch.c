@@ -8,6 +8,7 @@
 
 #include "../plugins/redis/redis.h"
 #include "support/fake_server.h"
+#include "support/server_process.h"
 
 enum { SOON = 1000, NOTED = 256 };
 
@@ -190,7 +191,7 @@ static void also_over_tls(void **state) {
                   "-subj /CN=test >log 2>&1", folder);
   snprintf(crt, sizeof crt, "%s/crt", folder);
   snprintf(key, sizeof key, "%s/key", folder);
-  snprintf(port, sizeof port, "%d", redis_server_free_port());
+  snprintf(port, sizeof port, "%d", server_process_free_port());
   snprintf(uri, sizeof uri, "rediss://127.0.0.1:%s?tls_verify=no", port);
   const char *const args[] = {"--tls-port", port, "--tls-cert-file", crt, "--tls-key-file", key, "--tls-ca-cert-file", crt,
                               "--tls-auth-clients", "no", NULL};

@@ -11,6 +11,7 @@
 
 #include "support/herd_lab.h"
 #include "support/redis_server.h"
+#include "support/server_process.h"
 
 enum { PROCESSES = 2, THREADS = 20, KEYS = 4, WAIT_MS = 500, SLACK_MS = 300, BACK_MS = 3000 };
 enum { STOP, MEETING }; /* marks */
@@ -155,7 +156,7 @@ static void a_store_that_was_never_there_is_done_without_and_the_event_tells_why
   (void)state;
   lab *l = lab_new();
   char uri[64], port[12];
-  snprintf(port, sizeof port, "%d", redis_server_free_port());
+  snprintf(port, sizeof port, "%d", server_process_free_port());
   snprintf(uri, sizeof uri, "redis://127.0.0.1:%s", port);
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = THREADS, .body = ask_without_a_store});
   lab_end(l);

@@ -8,7 +8,7 @@
  *
  *   location /page {
  *     include fastcgi_params;
- *     fastcgi_split_path_info ^(/page)(.*)$;
+ *     fastcgi_split_path_info (?s)^(/page)(.*)$;
  *     fastcgi_param PATH_INFO $fastcgi_path_info;
  *     fastcgi_pass unix:/run/page.socket;
  *   }

@@ -21,8 +21,6 @@ void etcd_server_stop(etcd_server *server);
 const char *etcd_server_uri(const etcd_server *server);
 int etcd_server_port(const etcd_server *server);
 const char *etcd_server_folder(const etcd_server *server);
-/* A port below 32768 that was free a moment ago. */
-int etcd_server_free_port(void);
 
 /* SIGSTOP; SIGCONT; SIGKILL; start again with the same data. */
 void etcd_server_pause(etcd_server *server);

@@ -1,16 +1,16 @@
 /* fake_server.c: a server that says what a script tells it to. */
 #include "fake_server.h"
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "server_process.h"
 
 enum { GIVE_UP_MS = 20000, ROOM = 1 << 20 };
 
@@ -28,17 +28,8 @@ static void die(const char *what) {
 }
 
 static void listen_somewhere(fake_server *server) {
-  for (int i = 0; i < 200; i++) {
-    uint16_t random = 0;
-    if (getrandom(&random, sizeof random, 0) < 0) die("getrandom");
-    server->port = 20000 + random % 12000;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    at.sin_port = htons((uint16_t)server->port);
-    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(server->listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(server->listener, 8) == 0) return;
-    close(server->listener);
-  }
-  die("no free port");
+  server->listener = server_process_bind(&server->port);
+  if (listen(server->listener, 8) != 0) die("listen");
 }
 
 /* True when `fd` is readable (or at its end) in time. */

@@ -1,145 +1,71 @@
 /* memcached_server.c: a real memcached for a test. */
 #include "memcached_server.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGS = 48, TRIES = 2000, STEP_MS = 5, ROOM = 4 << 20, PATIENCE_MS = 20000 };
+#include "server_process.h"
+
+enum { ROOM = 4 << 20, PATIENCE_MS = 20000 };
 
 struct memcached_server {
-  pid_t pid;
+  server_process process;
   int port; /* 0: a unix socket */
-  char folder[48], socket[64], uri[96];
-  char *args[ARGS];
-  int arg_count;
+  char socket[80], uri[104];
   int fd; /* of our own questions; -1: none */
   char *text;
 };
 
-static void die(const char *what) {
-  fprintf(stderr, "memcached_server: %s: %s\n", what, strerror(errno));
-  abort();
-}
-
-static struct sockaddr_in loopback(int port) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  at.sin_port = htons((uint16_t)port);
-  return at;
-}
-
-static int free_port(void) {
-  for (int i = 0; i < 200; i++) {
-    uint16_t random = 0;
-    if (getrandom(&random, sizeof random, 0) < 0) die("getrandom");
-    struct sockaddr_in at = loopback(20000 + random % 12000);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int bound = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
-    if (fd >= 0) close(fd);
-    if (bound) return ntohs(at.sin_port);
-  }
-  die("no free port");
-  return 0;
-}
-
-static int is_installed(void) {
-  const char *path = getenv("PATH");
-  char *folders = strdup(path != NULL ? path : "/usr/bin"), *save = NULL, file[4200];
-  int found = 0;
-  for (char *folder = strtok_r(folders, ":", &save); folder != NULL && !found; folder = strtok_r(NULL, ":", &save)) {
-    snprintf(file, sizeof file, "%s/memcached", folder);
-    found = access(file, X_OK) == 0;
-  }
-  free(folders);
-  return found;
-}
-
-static void add_arg(memcached_server *server, const char *arg) {
-  if (server->arg_count >= ARGS - 1) die("too many arguments");
-  server->args[server->arg_count++] = strdup(arg);
-}
-
-static void launch(memcached_server *server) {
-  pid_t parent = getpid();
-  server->pid = fork();
-  if (server->pid < 0) die("fork");
-  if (server->pid > 0) return;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);
-  int null = open("/dev/null", O_RDWR);
-  dup2(null, 0);
-  dup2(null, 1);
-  dup2(null, 2);
-  execvp("memcached", server->args);
-  _exit(127);
-}
+static void die(const char *what) { server_process_die("memcached_server", what); }
 
 static void hang_up(memcached_server *server) {
   if (server->fd >= 0) close(server->fd);
   server->fd = -1;
 }
 
-static int connects(memcached_server *server) {
-  struct sockaddr_in in = loopback(server->port);
-  struct sockaddr_un un = {.sun_family = AF_UNIX};
-  memcpy(un.sun_path, server->socket, strlen(server->socket) + 1);
-  int is_unix = server->port == 0;
-  const struct sockaddr *at = is_unix ? (const struct sockaddr *)&un : (const struct sockaddr *)&in;
-  server->fd = socket(is_unix ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (server->fd < 0) die("socket");
-  if (connect(server->fd, at, is_unix ? sizeof un : sizeof in) == 0) return 1;
-  hang_up(server);
-  return 0;
+static int dial_unix(const char *path) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  memcpy(at.sun_path, path, strlen(path) + 1);
+  if (fd < 0) die("socket");
+  if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) return fd;
+  close(fd);
+  return -1;
 }
 
-static void wait_until_up(memcached_server *server) {
-  for (int i = 0; i < TRIES; i++) {
-    if (connects(server)) return;
-    if (waitpid(server->pid, NULL, WNOHANG) == server->pid) die("memcached ended at once: wrong arguments?");
-    poll(NULL, 0, STEP_MS);
-  }
-  die("memcached doesn't answer");
+static int connects(void *arg) {
+  memcached_server *server = arg;
+  server->fd = server->port == 0 ? dial_unix(server->socket) : server_process_dial(server->port);
+  return server->fd >= 0;
 }
+
+static void wait_until_up(memcached_server *server) { server_process_await(&server->process, connects, server); }
 
 static int start(memcached_server **ret, const char *const *args, int is_unix) {
-  if (!is_installed()) {
-    fprintf(stderr, "SKIPPED: there is no memcached in PATH (apt-get install memcached)\n");
-    return 0;
-  }
+  char program[SERVER_PROCESS_PATH], port[12];
+  if (!server_process_find("memcached", "memcached", program)) return 0;
   memcached_server *server = calloc(1, sizeof *server);
   if (server == NULL || (server->text = malloc(ROOM)) == NULL) die("calloc");
   server->fd = -1;
-  snprintf(server->folder, sizeof server->folder, "/tmp/corral-memcached-XXXXXX");
-  if (mkdtemp(server->folder) == NULL) die("mkdtemp");
-  snprintf(server->socket, sizeof server->socket, "%s/socket", server->folder);
-  server->port = is_unix ? 0 : free_port();
+  server_process *process = &server->process;
+  server_process_init(process, "memcached", "/tmp");
+  snprintf(server->socket, sizeof server->socket, "%s/socket", process->folder);
+  server->port = is_unix ? 0 : server_process_free_port();
   if (is_unix) snprintf(server->uri, sizeof server->uri, "memcached+unix://%s", server->socket);
   else snprintf(server->uri, sizeof server->uri, "memcached://127.0.0.1:%d", server->port);
-  char port[12];
   snprintf(port, sizeof port, "%d", server->port);
-  add_arg(server, "memcached");
-  add_arg(server, is_unix ? "-s" : "-p");
-  add_arg(server, is_unix ? server->socket : port);
-  const char *fixed[] = {is_unix ? "-a" : "-l", is_unix ? "0700" : "127.0.0.1", "-U", "0", "-t", "2"};
-  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add_arg(server, fixed[i]);
-  if (geteuid() == 0) {
-    add_arg(server, "-u");
-    add_arg(server, "root");
-  }
-  for (; args != NULL && *args != NULL; args++) add_arg(server, *args);
-  launch(server);
+  if (is_unix) server_process_add_args(process, (const char *[]){program, "-s", server->socket, "-a", "0700", NULL});
+  else server_process_add_args(process, (const char *[]){program, "-p", port, "-l", "127.0.0.1", NULL});
+  server_process_add_args(process, (const char *[]){"-U", "0", "-t", "2", NULL});
+  if (geteuid() == 0) server_process_add_args(process, (const char *[]){"-u", "root", NULL});
+  server_process_add_args(process, args);
+  server_process_launch(process);
   wait_until_up(server);
   *ret = server;
   return 1;
@@ -150,40 +76,30 @@ int memcached_server_start_unix(memcached_server **ret, const char *const *args)
 
 void memcached_server_kill(memcached_server *server) {
   hang_up(server);
-  if (server->pid > 0) {
-    kill(server->pid, SIGKILL);
-    waitpid(server->pid, NULL, 0);
-  }
-  server->pid = 0;
+  server_process_kill(&server->process);
 }
 
 void memcached_server_restart(memcached_server *server) {
   memcached_server_kill(server);
   unlink(server->socket);
-  launch(server);
+  server_process_launch(&server->process);
   wait_until_up(server);
 }
 
 void memcached_server_stop(memcached_server *server) {
   if (server == NULL) return;
-  memcached_server_kill(server);
-  unlink(server->socket);
-  rmdir(server->folder);
-  for (int i = 0; i < server->arg_count; i++) free(server->args[i]);
+  hang_up(server);
+  server_process_clean(&server->process);
   free(server->text);
   free(server);
 }
 
-void memcached_server_pause(memcached_server *server) {
-  kill(server->pid, SIGSTOP);
-  waitpid(server->pid, NULL, WUNTRACED);
-}
-
-void memcached_server_resume(memcached_server *server) { kill(server->pid, SIGCONT); }
+void memcached_server_pause(memcached_server *server) { server_process_pause(&server->process); }
+void memcached_server_resume(memcached_server *server) { server_process_resume(&server->process); }
 
 const char *memcached_server_uri(const memcached_server *server) { return server->uri; }
 int memcached_server_tcp_port(const memcached_server *server) { return server->port; }
-const char *memcached_server_folder(const memcached_server *server) { return server->folder; }
+const char *memcached_server_folder(const memcached_server *server) { return server->process.folder; }
 
 /* True when the text ends as replies do. */
 static int is_whole(const char *text, size_t len) {

@@ -1,62 +1,38 @@
 /* nginx_server.c: a real nginx for a test. */
 #include "nginx_server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server_process.h"
+
 enum { TRIES = 3000, STEP_MS = 5, PROCESSES = 64, VARIABLES = 16, PORT_TRIES = 5 };
 
 struct nginx_server {
-  pid_t pid;
+  server_process process;
   int port, workers, connections, has_port;
-  char program[64], folder[48], address[80];
+  char address[96];
   char *main, *http, *level, *environment[VARIABLES + 1], *text;
 };
 
-static void die(const nginx_server *server, const char *what) {
-  fprintf(stderr, "nginx_server: %s: %s\n", what, strerror(errno));
-  if (server != NULL) fprintf(stderr, "%s%s\n", nginx_server_stderr((nginx_server *)server), nginx_server_log((nginx_server *)server));
-  abort();
-}
-
-static int find_program(char *file, size_t size) {
-  const char *path = getenv("PATH");
-  char *folders = NULL, *save = NULL;
-  int found = 0;
-  if (asprintf(&folders, "%s:/usr/sbin:/usr/local/sbin", path != NULL ? path : "/usr/bin") < 0) die(NULL, "asprintf");
-  for (char *folder = strtok_r(folders, ":", &save); folder != NULL && !found; folder = strtok_r(NULL, ":", &save))
-    found = snprintf(file, size, "%s/nginx", folder) < (int)size && access(file, X_OK) == 0;
-  free(folders);
-  return found;
-}
-
-static int free_port(void) {
-  for (int i = 0; i < 200; i++) {
-    uint16_t random = 0;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (getrandom(&random, sizeof random, 0) < 0) die(NULL, "getrandom");
-    at.sin_port = htons((uint16_t)(20000 + random % 12000));
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int bound = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
-    if (fd >= 0) close(fd);
-    if (bound) return ntohs(at.sin_port);
+static _Noreturn void die(const nginx_server *server, const char *what) {
+  int code = errno;
+  if (server != NULL) {
+    fprintf(stderr, "%s\n", nginx_server_stderr((nginx_server *)server));
+    fprintf(stderr, "%s\n", nginx_server_log((nginx_server *)server));
   }
-  die(NULL, "no free port");
-  return 0;
+  errno = code;
+  server_process_die("nginx_server", what);
 }
 
 /* ---- its files ------------------------------------------------------------------------------------------- */
@@ -68,34 +44,34 @@ static void put(const nginx_server *server, FILE *file, const char *text) {
     fwrite(text, 1, plain, file);
     text += plain;
     if (strncmp(text, "%PORT%", 6) == 0) text += 6, fprintf(file, "%d", server->port);
-    else if (strncmp(text, "%FOLDER%", 8) == 0) text += 8, fputs(server->folder, file);
-    else if (strncmp(text, "%SOCKET%", 8) == 0) text += 8, fprintf(file, "%s/socket", server->folder);
+    else if (strncmp(text, "%FOLDER%", 8) == 0) text += 8, fputs(server->process.folder, file);
+    else if (strncmp(text, "%SOCKET%", 8) == 0) text += 8, fprintf(file, "%s/socket", server->process.folder);
     else if (*text != '\0') fputc(*text++, file);
   }
 }
 
 static void write_config(const nginx_server *server) {
   static const char *const temps[] = {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"};
-  char path[80];
-  snprintf(path, sizeof path, "%s/nginx.conf", server->folder);
+  char path[96];
+  snprintf(path, sizeof path, "%s/nginx.conf", server->process.folder);
   FILE *file = fopen(path, "we");
   if (file == NULL) die(server, path);
   fprintf(file, "daemon off;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file %s/nginx.lock;\nerror_log %s/error.log %s;\n", server->workers,
-          server->folder, server->folder, server->folder, server->level);
+          server->process.folder, server->process.folder, server->process.folder, server->level);
   if (geteuid() == 0) fputs("user root;\n", file);
   for (char *const *variable = server->environment; *variable != NULL; variable++) fprintf(file, "env %.*s;\n", (int)strcspn(*variable, "="), *variable);
   put(server, file, server->main);
   fprintf(file, "\nevents { worker_connections %d; }\nhttp {\naccess_log off;\n", server->connections);
-  for (size_t i = 0; i < sizeof temps / sizeof *temps; i++) fprintf(file, "%s_temp_path %s/%s_temp;\n", temps[i], server->folder, temps[i]);
+  for (size_t i = 0; i < sizeof temps / sizeof *temps; i++) fprintf(file, "%s_temp_path %s/%s_temp;\n", temps[i], server->process.folder, temps[i]);
   put(server, file, server->http);
   fputs("\n}\n", file);
   if (fclose(file) != 0) die(server, path);
 }
 
 static const char *file_text(nginx_server *server, const char *name) {
-  char path[80];
+  char path[96];
   struct stat about;
-  snprintf(path, sizeof path, "%s/%s", server->folder, name);
+  snprintf(path, sizeof path, "%s/%s", server->process.folder, name);
   free(server->text);
   server->text = NULL;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -113,7 +89,7 @@ static const char *file_text(nginx_server *server, const char *name) {
 }
 
 const char *nginx_server_log(nginx_server *server) { return file_text(server, "error.log"); }
-const char *nginx_server_stderr(nginx_server *server) { return file_text(server, "stderr"); }
+const char *nginx_server_stderr(nginx_server *server) { return file_text(server, "log"); }
 
 /* ---- its processes --------------------------------------------------------------------------------------- */
 
@@ -133,8 +109,8 @@ static pid_t parent_of(pid_t pid) {
 static int children(const nginx_server *server, pid_t *pids, int most, int taking) {
   char path[64], title[64];
   int count = 0, pid = 0;
-  if (server->pid <= 0) return 0;
-  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)server->pid, (int)server->pid);
+  if (server->process.pid <= 0) return 0;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)server->process.pid, (int)server->process.pid);
   FILE *file = fopen(path, "re");
   while (file != NULL && fscanf(file, "%d", &pid) == 1) {
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
@@ -142,7 +118,7 @@ static int children(const nginx_server *server, pid_t *pids, int most, int takin
     ssize_t n = fd >= 0 ? read(fd, title, sizeof title - 1) : -1;
     if (fd >= 0) close(fd);
     title[n > 0 ? n : 0] = '\0';
-    int is_one = taking ? strncmp(title, "nginx: worker process", 21) == 0 && strstr(title, "shutting") == NULL : parent_of(pid) == server->pid;
+    int is_one = taking ? strncmp(title, "nginx: worker process", 21) == 0 && strstr(title, "shutting") == NULL : parent_of(pid) == server->process.pid;
     if (is_one && count < most) pids[count++] = pid;
   }
   if (file != NULL) fclose(file);
@@ -164,36 +140,12 @@ void nginx_server_await_children(const nginx_server *server, int count) {
   die(server, "its processes are not as many as they should be");
 }
 
-static void launch(nginx_server *server) {
-  char config[80], log[80], errors[80];
-  pid_t parent = getpid();
-  snprintf(config, sizeof config, "%s/nginx.conf", server->folder);
-  snprintf(errors, sizeof errors, "%s/error.log", server->folder);
-  snprintf(log, sizeof log, "%s/stderr", server->folder);
-  char *const args[] = {"nginx", "-e", errors, "-p", server->folder, "-c", config, NULL};
-  server->pid = fork();
-  if (server->pid < 0) die(server, "fork");
-  if (server->pid > 0) return;
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM); /* by which it ends its workers too */
-  if (getppid() != parent) _exit(1);
-  int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600), null = open("/dev/null", O_RDONLY);
-  dup2(null, 0);
-  dup2(out, 1);
-  dup2(out, 2);
-  for (char *const *variable = server->environment; *variable != NULL; variable++) putenv(*variable);
-  execv(server->program, args);
-  _exit(127);
-}
-
 static int accepts(const nginx_server *server) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)server->port)};
   struct sockaddr_un path = {.sun_family = AF_UNIX};
-  snprintf(path.sun_path, sizeof path.sun_path, "%s/socket", server->folder);
-  int fd = socket(server->has_port ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) die(server, "socket");
-  int is_there = server->has_port ? connect(fd, (struct sockaddr *)&at, sizeof at) == 0 : connect(fd, (struct sockaddr *)&path, sizeof path) == 0;
-  close(fd);
+  int fd = server->has_port ? server_process_dial(server->port) : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  snprintf(path.sun_path, sizeof path.sun_path, "%s/socket", server->process.folder);
+  int is_there = fd >= 0 && (server->has_port || connect(fd, (struct sockaddr *)&path, sizeof path) == 0);
+  if (fd >= 0) close(fd);
   return is_there;
 }
 
@@ -202,8 +154,8 @@ static int comes_up(nginx_server *server) {
   pid_t pids[PROCESSES];
   for (int i = 0; i < TRIES; i++) {
     if (children(server, pids, PROCESSES, 1) >= server->workers && accepts(server)) return 1;
-    if (waitpid(server->pid, NULL, WNOHANG) == server->pid) {
-      server->pid = 0;
+    if (waitpid(server->process.pid, NULL, WNOHANG) == server->process.pid) {
+      server->process.pid = 0;
       if (strstr(nginx_server_log(server), "Address already in use") != NULL) return 0;
       die(server, "nginx ended at once");
     }
@@ -219,18 +171,39 @@ static char *copy_of(const char *text) {
   return copy;
 }
 
-int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
-  nginx_server *server = calloc(1, sizeof *server);
-  char www[64];
-  if (server == NULL) die(NULL, "calloc");
-  if (!find_program(server->program, sizeof server->program)) {
-    fprintf(stderr, "SKIPPED: there is no nginx in PATH or /usr/sbin (apt-get install nginx)\n");
-    free(server);
-    return 0;
+/* Through env, which becomes nginx. */
+static void add_args(nginx_server *server, const char *program) {
+  char config[96], log[96];
+  snprintf(config, sizeof config, "%s/nginx.conf", server->process.folder);
+  snprintf(log, sizeof log, "%s/error.log", server->process.folder);
+  server_process_add_arg(&server->process, "/usr/bin/env");
+  server_process_add_args(&server->process, (const char *const *)server->environment);
+  server_process_add_args(&server->process, (const char *const[]){program, "-e", log, "-p", server->process.folder, "-c", config, NULL});
+}
+
+static void begin(nginx_server *server) {
+  char path[96];
+  for (int i = 0;; i++) {
+    server->port = server_process_free_port();
+    if (server->has_port) snprintf(server->address, sizeof server->address, "127.0.0.1:%d", server->port);
+    else snprintf(server->address, sizeof server->address, "unix:%s/socket", server->process.folder);
+    write_config(server);
+    server_process_launch(&server->process);
+    if (comes_up(server)) return;
+    if (i == PORT_TRIES) die(server, "no port");
+    snprintf(path, sizeof path, "%s/error.log", server->process.folder);
+    unlink(path);
   }
-  snprintf(server->folder, sizeof server->folder, "/tmp/corral-nginx-XXXXXX");
-  if (mkdtemp(server->folder) == NULL) die(NULL, "mkdtemp");
-  snprintf(www, sizeof www, "%s/www", server->folder);
+}
+
+int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
+  char program[SERVER_PROCESS_PATH], www[96];
+  if (!server_process_find("nginx", "nginx", program)) return 0;
+  nginx_server *server = calloc(1, sizeof *server);
+  if (server == NULL) die(NULL, "calloc");
+  server->process.death_signal = SIGTERM; /* by which it ends its workers too */
+  server_process_init(&server->process, "nginx", "/tmp");
+  snprintf(www, sizeof www, "%s/www", server->process.folder);
   if (mkdir(www, 0700) != 0) die(NULL, www);
   server->workers = plan->workers > 0 ? plan->workers : 1;
   server->connections = plan->connections > 0 ? plan->connections : 2048;
@@ -242,17 +215,8 @@ int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
     if (i == VARIABLES) die(NULL, "too many variables");
     server->environment[i] = copy_of(plan->environment[i]);
   }
-  for (int i = 0;; i++) {
-    server->port = free_port();
-    if (server->has_port) snprintf(server->address, sizeof server->address, "127.0.0.1:%d", server->port);
-    else snprintf(server->address, sizeof server->address, "unix:%s/socket", server->folder);
-    write_config(server);
-    launch(server);
-    if (comes_up(server)) break;
-    if (i == PORT_TRIES) die(server, "no port");
-    snprintf(www, sizeof www, "%s/error.log", server->folder);
-    unlink(www);
-  }
+  add_args(server, program);
+  begin(server);
   *ret = server;
   return 1;
 }
@@ -272,7 +236,7 @@ void nginx_server_reload(nginx_server *server, const char *http) {
     server->http = copy_of(http);
     write_config(server);
   }
-  if (kill(server->pid, SIGHUP) != 0) die(server, "kill");
+  if (kill(server->process.pid, SIGHUP) != 0) die(server, "kill");
   for (int i = 0; i < TRIES; i++) {
     int now_count = nginx_server_workers(server, now, PROCESSES);
     if (now_count >= server->workers && !has_one_of(now, now_count, before, count)) return;
@@ -283,10 +247,10 @@ void nginx_server_reload(nginx_server *server, const char *http) {
 
 int nginx_server_quit(nginx_server *server) {
   int status = 0;
-  if (server->pid <= 0 || kill(server->pid, SIGQUIT) != 0) die(server, "nginx isn't running");
+  if (server->process.pid <= 0 || kill(server->process.pid, SIGQUIT) != 0) die(server, "nginx isn't running");
   for (int i = 0; i < TRIES; i++) {
-    if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
-      server->pid = 0;
+    if (waitpid(server->process.pid, &status, WNOHANG) == server->process.pid) {
+      server->process.pid = 0;
       return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     }
     poll(NULL, 0, STEP_MS);
@@ -296,30 +260,25 @@ int nginx_server_quit(nginx_server *server) {
 }
 
 void nginx_server_kill(nginx_server *server) {
-  if (server->pid <= 0) return;
-  kill(-server->pid, SIGKILL);
-  waitpid(server->pid, NULL, 0);
-  server->pid = 0;
+  pid_t pids[PROCESSES];
+  int count = children(server, pids, PROCESSES, 0);
+  server_process_kill(&server->process);
+  for (int i = 0; i < count; i++) kill(pids[i], SIGKILL);
 }
 
 void nginx_server_restart(nginx_server *server) {
-  char path[80];
+  char path[96];
   nginx_server_kill(server);
-  snprintf(path, sizeof path, "%s/socket", server->folder);
+  snprintf(path, sizeof path, "%s/socket", server->process.folder);
   unlink(path);
-  launch(server);
+  server_process_launch(&server->process);
   if (!comes_up(server)) die(server, "its port was taken meanwhile");
 }
 
 void nginx_server_stop(nginx_server *server) {
   if (server == NULL) return;
   nginx_server_kill(server);
-  pid_t pid = fork();
-  if (pid == 0) {
-    execlp("rm", "rm", "-rf", server->folder, (char *)NULL);
-    _exit(127);
-  }
-  if (pid > 0) waitpid(pid, NULL, 0);
+  server_process_clean(&server->process);
   for (char **variable = server->environment; *variable != NULL; variable++) free(*variable);
   free(server->main);
   free(server->http);
@@ -330,5 +289,5 @@ void nginx_server_stop(nginx_server *server) {
 
 const char *nginx_server_address(const nginx_server *server) { return server->address; }
 int nginx_server_port(const nginx_server *server) { return server->port; }
-const char *nginx_server_folder(const nginx_server *server) { return server->folder; }
-pid_t nginx_server_pid(const nginx_server *server) { return server->pid; }
+const char *nginx_server_folder(const nginx_server *server) { return server->process.folder; }
+pid_t nginx_server_pid(const nginx_server *server) { return server->process.pid; }

@@ -25,7 +25,7 @@ typedef struct nginx_plan {
   const char *const *environment; /* "NAME=VALUE"..., up to NULL, or NULL; workers have these too */
 } nginx_plan;
 
-/* Starts it and waits until it accepts and all its workers are there. 0 when there is no nginx, in PATH or /usr/sbin; then it has said "SKIPPED: ..." on
+/* Starts it and waits until it accepts and all its workers are there. 0 when there is no nginx, then it has said "SKIPPED: ..." on
  * stderr. */
 int nginx_server_start(nginx_server **ret, const nginx_plan *plan);
 /* Kills it if it still lives, removes its folder. NULL is allowed. */

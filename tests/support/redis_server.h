@@ -26,8 +26,6 @@ const char *redis_server_unix_uri(const redis_server *server);
 int redis_server_port(const redis_server *server);
 /* A folder of its own, for files of the test; removed by redis_server_stop. */
 const char *redis_server_folder(const redis_server *server);
-/* A port below 32768 that was free a moment ago. */
-int redis_server_free_port(void);
 
 /* SIGSTOP; SIGCONT; SIGKILL, and start again on the same port. */
 void redis_server_pause(redis_server *server);

@@ -2,9 +2,9 @@
 #ifndef ZOOKEEPER_KIT_H
 #define ZOOKEEPER_KIT_H
 
-#include <arpa/inet.h>
 #include <sys/prctl.h>
 
+#include "support/server_process.h"
 #include "support/watch_kit.h"
 
 enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 10000 };
@@ -82,12 +82,10 @@ static inline void proxy_hang_up(proxy *p) {
 }
 
 static inline void proxy_accept(proxy *p) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  at.sin_port = htons((uint16_t)p->server_port);
   proxy_hang_up(p);
   p->client = accept(p->listener, NULL, NULL);
-  p->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connect(p->server, (struct sockaddr *)&at, sizeof at) != 0) proxy_hang_up(p);
+  p->server = server_process_dial(p->server_port);
+  if (p->server < 0) proxy_hang_up(p);
 }
 
 /* From one side to the other; a request that has the needle is sent, and its reply is lost with the connection. */
@@ -126,15 +124,11 @@ static inline void *proxy_run(void *arg) {
 
 static inline proxy *proxy_start(int server_port) {
   proxy *p = calloc(1, sizeof *p);
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t len = sizeof at;
   assert_non_null(p);
   p->client = p->server = -1;
   p->server_port = server_port;
-  p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  assert_int_equal(bind(p->listener, (struct sockaddr *)&at, sizeof at) | listen(p->listener, 4), 0);
-  assert_int_equal(getsockname(p->listener, (struct sockaddr *)&at, &len), 0);
-  p->port = ntohs(at.sin_port);
+  p->listener = server_process_bind(&p->port);
+  assert_int_equal(listen(p->listener, 4), 0);
   assert_int_equal(pipe(p->stop), 0);
   assert_int_equal(pthread_create(&p->thread, NULL, proxy_run, p), 0);
   return p;
