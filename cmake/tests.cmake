@@ -13,12 +13,9 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
-<<<<<<< HEAD
 list(APPEND CORRAL_TESTS_scripted http_origin)
-=======
 # The web examples.
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
->>>>>>> w-cgi
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -125,7 +122,6 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
-<<<<<<< HEAD
 # The module's tests load it into nginx, which isn't built with sanitizers: their library comes first.
 set(nginx_asan "")
 if(CORRAL_SANITIZE MATCHES "address")
@@ -138,7 +134,6 @@ foreach(name ${CORRAL_TESTS_live})
   endif()
 endforeach()
 
-=======
 foreach(name cgi fastcgi)
   if(TARGET test_${name})
     add_dependencies(test_${name} example_${name})
@@ -147,7 +142,6 @@ foreach(name cgi fastcgi)
     endif()
   endif()
 endforeach()
->>>>>>> w-cgi
 if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_postgresql)
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
