@@ -144,7 +144,9 @@ char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   (void)cmd;
   if (to->zone_name.data != NULL) return "is duplicate";
   to->zone_name = *argument(cf, 1);
-  if (is(&to->zone_name, "off")) ngx_str_set(&to->zone_name, "");
+  if (is(&to->zone_name, "off")) {
+    ngx_str_set(&to->zone_name, "");
+  }
   return NGX_CONF_OK;
 }
 
@@ -231,7 +233,9 @@ char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
       return wrong(cf, "corral_cache_status", name, "on, off, or a name of printable ASCII without quotes and backslashes");
   if (name->len == 0) return wrong(cf, "corral_cache_status", name, "on, off, or a name");
   to->cache_status = *name;
-  if (is(name, "off")) ngx_str_set(&to->cache_status, "");
+  if (is(name, "off")) {
+    ngx_str_set(&to->cache_status, "");
+  }
   return NGX_CONF_OK;
 }
 

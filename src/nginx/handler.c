@@ -37,7 +37,9 @@ enum { KEY_LONGEST = 65536 };
 static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
   ngx_str_t scheme = ngx_string("http"), *host = &r->headers_in.server, *uri = &r->unparsed_uri;
 #if (NGX_HTTP_SSL)
-  if (r->connection->ssl != NULL) ngx_str_set(&scheme, "https");
+  if (r->connection->ssl != NULL) {
+    ngx_str_set(&scheme, "https");
+  }
 #endif
   if (host->len == 0) host = &((ngx_http_core_srv_conf_t *)ngx_http_get_module_srv_conf(r, ngx_http_core_module))->server_name;
   if (r != r->main) uri = &r->uri; /* a subrequest has its parent's unparsed one */
