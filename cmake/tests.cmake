@@ -8,7 +8,7 @@ set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api b
 set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
 list(APPEND CORRAL_TESTS_live loop_live)
-list(APPEND CORRAL_TESTS_live nginx_http)
+list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults

@@ -137,6 +137,19 @@ const char *nginx_kit_expect(nginx_server *server, const char *path, const char 
   return value;
 }
 
+static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+int nginx_kit_await_status(nginx_server *server, const char *path, int first, int then) {
+  int status = first;
+  for (int i = 0; i < 1000 && status == first; i++) {
+    http_reply reply = nginx_kit_get(server, path, NULL);
+    status = reply.status;
+    http_reply_free(&reply);
+    if (status == first) pause_ms(10);
+  }
+  return status == then;
+}
+
 long nginx_kit_counter(nginx_server *server, const char *name) {
   char quoted[64];
   snprintf(quoted, sizeof quoted, "\"%s\":", name);
@@ -150,7 +163,7 @@ long nginx_kit_counter(nginx_server *server, const char *name) {
 int nginx_kit_await_counter(nginx_server *server, const char *name, long count) {
   for (int i = 0; i < 1000; i++) {
     if (nginx_kit_counter(server, name) >= count) return 1;
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    pause_ms(10);
   }
   return 0;
 }

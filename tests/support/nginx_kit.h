@@ -58,6 +58,8 @@ http_reply nginx_kit_ask(nginx_server *server, const char *method, const char *p
 http_reply nginx_kit_get(nginx_server *server, const char *path, const char *headers);
 /* The same, with the status and body that it must have (NULL: any); returns a header, "" when it isn't there. Of this thread, until its next call. */
 const char *nginx_kit_expect(nginx_server *server, const char *path, const char *headers, int status, const char *body, const char *header);
+/* True once a GET is answered by `then`, within 10 s, and by `first` until then. */
+int nginx_kit_await_status(nginx_server *server, const char *path, int first, int then);
 /* A number of corral_status, which the plan must have at /status: its text after "NAME": ; -1 when there is none. */
 long nginx_kit_counter(nginx_server *server, const char *name);
 /* True once it is at least `count`, within 10 s. */
