@@ -42,7 +42,9 @@ static void on_cleanup(void *data) {
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text) {
   corral_fill *fill = take_fill(capture);
   capture->ctx->fwd_status = status;
-  if (fill != NULL) corral_fill_failed(fill, (int32_t)status, text);
+  if (fill == NULL) return;
+  corral_fill_failed(fill, (int32_t)status, text);
+  crl_ngx_led(capture->ctx, (ngx_int_t)status);
 }
 
 /* "Go your own way": for the leader too, who asks the origin a second time. */
@@ -54,6 +56,7 @@ static void give_up_size(crl_ngx_capture *capture) {
   corral_fill_pass(fill);
   (void)corral_fill_bytes(fill, "", 0);
   corral_fill_done(fill);
+  crl_ngx_led(capture->ctx, NGX_DECLINED);
 }
 
 /* Called when the subrequest has ended; when that is by a status without an answer, nginx makes a page for it, and calls again. */

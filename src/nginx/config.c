@@ -52,14 +52,15 @@ static int set_flag(ngx_str_t *value, int64_t *ret) {
 }
 
 /* One parameter of corral_zone that is a number. 1: it was one of these; 0: it is none; -1: its value isn't valid, and *accepted says what is. */
-static int set_number(crl_ngx_zone *zone, int64_t *near_ms, ngx_str_t *given, const char **accepted) {
+static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given, const char **accepted) {
   const struct {
     const char *name;
     int (*set)(ngx_str_t *value, int64_t *ret);
     int64_t *ret;
     const char *accepted;
   } rows[] = {{"near", set_bytes, &zone->options.near_bytes, "near=SIZE, as near=64m, or near=off"},
-              {"near_time", set_ms, near_ms, "near_time=TIME, as near_time=1s"},
+              {"near_time", set_ms, &policy->near_ms, "near_time=TIME, as near_time=1s"},
+              {"compute", set_ms, &policy->compute_ms, "compute=TIME, as compute=30s"},
               {"handles", set_count, &zone->options.handles, "handles=COUNT, 1 to 64"},
               {"op", set_ms, &zone->options.op_ms, "op=TIME, as op=250ms"},
               {"computes", set_count, &zone->options.max_computes, "computes=COUNT, at least 1"},
@@ -76,10 +77,10 @@ static int set_number(crl_ngx_zone *zone, int64_t *near_ms, ngx_str_t *given, co
 }
 
 static const char zone_parameters[] =
-    "store=URI near=SIZE|off near_time=TIME namespace=NAME handles=COUNT op=TIME computes=COUNT fleet_computes=COUNT host_lock=on|off jitter=PERCENT";
+    "store=URI near=SIZE|off near_time=TIME compute=TIME namespace=NAME handles=COUNT op=TIME computes=COUNT fleet_computes=COUNT host_lock=on|off jitter=PERCENT";
 
 /* Texts are terminated: nginx's words are. */
-static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, int64_t *near_ms, ngx_str_t *given) {
+static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given) {
   const char *accepted = zone_parameters;
   ngx_str_t value = value_of(given, "store");
   if (value.len > 0) return zone->options.store = crl_ngx_text(&value), NGX_CONF_OK;
@@ -92,7 +93,7 @@ static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, int64_t *near_ms
     zone->jitter = percent == 0 ? CORRAL_OFF : percent;
     return NGX_CONF_OK;
   }
-  return set_number(zone, near_ms, given, &accepted) == 1 ? NGX_CONF_OK : wrong(cf, "corral_zone", given, accepted);
+  return set_number(zone, policy, given, &accepted) == 1 ? NGX_CONF_OK : wrong(cf, "corral_zone", given, accepted);
 }
 
 /* Opening does no I/O: it checks the options, and loads the store's plugin, which workers inherit. */
@@ -112,7 +113,6 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_main_conf *main_conf = conf;
   crl_ngx_zone *zone = ngx_pcalloc(cf->pool, sizeof *zone), **slot;
   corral_policy *policy = ngx_pcalloc(cf->pool, sizeof *policy);
-  int64_t near_ms = 0;
   (void)cmd;
   if (zone == NULL || policy == NULL) return NGX_CONF_ERROR;
   zone->name = *argument(cf, 1);
@@ -123,13 +123,13 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
     return NGX_CONF_ERROR;
   }
   zone->options = *CORRAL_OPTIONS(.near_bytes = 0);
+  *policy = *CORRAL_POLICY(.near_ms = 0);
   for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
-    if (zone_parameter(cf, zone, &near_ms, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
+    if (zone_parameter(cf, zone, policy, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
   if (zone->options.store == NULL) {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing", &zone->name);
     return NGX_CONF_ERROR;
   }
-  *policy = *CORRAL_POLICY(.near_ms = near_ms);
   zone->options.policy = policy;
   slot = ngx_array_push(&main_conf->zones);
   if (slot == NULL || zone_check(cf, zone) != NGX_CONF_OK) return NGX_CONF_ERROR;

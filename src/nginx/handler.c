@@ -145,6 +145,7 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
   case CORRAL_EABANDONED: return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
   case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
   case CORRAL_EDEADLINE:
+    if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS; /* it is for those who wait for others */
     if (ctx->conf->lock_pass) return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
     return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
   case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
@@ -179,12 +180,9 @@ static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_finalize_request(r, NGX_DONE);
 }
 
-void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error) {
+/* A request that was suspended goes on. */
+static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
-  ngx_int_t rc = NGX_ERROR;
-  ctx->waited = ngx_current_msec - ctx->begun;
-  crl_ngx_step step = status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
-  if (step == CRL_NGX_WAITS) return;
   count(ctx);
   r->write_event_handler = ngx_http_core_run_phases;
   if (r == r->main) r->read_event_handler = ngx_http_block_reading;
@@ -196,6 +194,38 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const c
   } else {
     ngx_http_core_run_phases(r);
   }
+}
+
+void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error) {
+  ngx_int_t rc = NGX_ERROR;
+  ctx->waited = ngx_current_msec - ctx->begun;
+  crl_ngx_step step = status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
+  if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
+}
+
+static void on_late(ngx_http_request_t *r) {
+  crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+  ngx_int_t rc = NGX_ERROR;
+  ctx->waited = ngx_current_msec - ctx->begun;
+  if (ctx->late_status == 0) {
+    ctx->outcome = ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
+    ctx->is_answered = 1;
+    rc = crl_ngx_reply(ctx, NULL, &ctx->late);
+  }
+  crl_ngx_step step = ctx->late_status == 0              ? CRL_NGX_REPLIED
+                      : ctx->late_status == NGX_DECLINED ? own_way(ctx, CRL_NGX_PASS, NULL)
+                                                         : fail(ctx, ctx->late_status, "failed", &rc);
+  finish(ctx, step, rc);
+}
+
+/* Not at once: this is called from within the subrequest's end. */
+void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
+  ctx->is_leading = 0;
+  if (!ctx->is_late) return;
+  ctx->is_late = 0;
+  ctx->late_status = status;
+  ctx->r->write_event_handler = on_late;
+  if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
 }
 
 /* The same from within the phases of nginx. */

@@ -109,6 +109,10 @@ typedef struct crl_ngx_ctx {
   unsigned is_answered : 1; /* from a record */
   unsigned is_stored : 1;
   unsigned is_counted : 1;
+  unsigned is_leading : 1; /* its origin runs */
+  unsigned is_late : 1;    /* its call is over, by the deadline, and its origin still runs: that one's answer is awaited */
+  ngx_int_t late_status;   /* of who is late: 0 `late`, NGX_DECLINED its own way, else a status page */
+  crl_ngx_record late;
 } crl_ngx_ctx;
 
 /* What a step comes to. */
@@ -148,6 +152,10 @@ void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome);
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
 /* NULL when corral has nothing to do with this request. */
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
+
+/* The origin of this request has ended. A leader who is late is answered: by ctx->late (status 0, set before), on his own way (NGX_DECLINED), or by a
+ * status page. */
+void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 
 /* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
@@ -189,7 +197,7 @@ int crl_ngx_vary_key(ngx_http_request_t *r, const ngx_str_t *key, const unsigned
 enum { CRL_NGX_VARY_TAG = 64 };
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
 
-/* reply.c: sends the record as the request's answer; what nginx's finalization wants. Takes the value. */
+/* reply.c: sends the record as the request's answer; what nginx's finalization wants. Takes the value that the record points into; NULL: the request's pool. */
 ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record);
 
 /* variables.c */

@@ -110,6 +110,7 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
     crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR, "the origin's subrequest can't be made");
     return;
   }
+  ctx->is_leading = 1;
   sr->method = NGX_HTTP_GET;
   sr->method_name = ngx_http_core_get_method;
   sr->request_body = NULL;
@@ -118,5 +119,5 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
     return;
   }
   /* Others wait for this answer too: the client's leaving doesn't end it. */
-  if (ctx->r == ctx->r->main && !ctx->r->main->done) ctx->r->read_event_handler = ngx_http_block_reading;
+  if (ctx->r == ctx->r->main && !ctx->r->done) ctx->r->read_event_handler = ngx_http_block_reading;
 }

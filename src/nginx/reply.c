@@ -1,7 +1,7 @@
 /* reply.c: a record as the answer of a request. nginx's own filters do the rest: ranges, conditions, gzip, HEAD. */
 #include "module.h"
 
-static void release(void *value) { corral_value_unref(value); }
+static void release(void *value) { corral_value_unref(value); } /* NULL is allowed */
 
 /* "text/html; charset=utf-8" is a type and a charset to nginx's filters; as its upstreams do it. */
 static void set_type(ngx_http_headers_out_t *out, const crl_ngx_field *field) {

@@ -121,10 +121,8 @@ static void drop_cookies(crl_ngx_response *response) {
   response->count = kept;
 }
 
-/* 0, or -1: it can't be written. */
-static int write_record(corral_fill *fill, const crl_ngx_record *record, const crl_ngx_response *response) {
-  size_t room = crl_ngx_record_room(record, response->fields, response->count);
-  unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
+/* 0, or -1: there is no room. */
+static int write_record(unsigned char *to, const crl_ngx_record *record, const crl_ngx_response *response) {
   if (to == NULL) return -1;
   to = crl_ngx_record_write(to, record, response->fields, response->count);
   for (ngx_chain_t *link = response->body; link != NULL; link = link->next) to = ngx_cpymem(to, link->buf->pos, (size_t)(link->buf->last - link->buf->pos));
@@ -135,6 +133,24 @@ static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ng
   int64_t swr = verdict->swr_ms == CRL_HTTP_NONE ? CORRAL_OFF : verdict->swr_ms, sie = verdict->sie_ms == CRL_HTTP_NONE ? CORRAL_OFF : verdict->sie_ms;
   corral_fill_lives(fill, record->ttl_ms, swr, sie);
   record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : (int64_t)conf->updating;
+}
+
+/* For a leader whose call is over. */
+static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record, const crl_ngx_response *response) {
+  unsigned char *bytes = ngx_palloc(ctx->r->pool, room);
+  if (write_record(bytes, record, response) != 0 || crl_ngx_record_read(bytes, room, &ctx->late) != 0) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  return 0;
+}
+
+static void put(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record, const crl_ngx_response *response) {
+  size_t room = crl_ngx_record_room(record, response->fields, response->count);
+  if (room == 0 || write_record(corral_fill_reserve(fill, room), record, response) != 0) {
+    corral_fill_failed(fill, NGX_HTTP_BAD_GATEWAY, "the origin's answer can't be kept: no memory, or a field is too long");
+    crl_ngx_led(ctx, NGX_HTTP_BAD_GATEWAY);
+    return;
+  }
+  corral_fill_done(fill);
+  crl_ngx_led(ctx, ctx->is_late ? late_record(ctx, room, record, response) : 0);
 }
 
 static ngx_uint_t is_unwanted(ngx_http_request_t *sr, const crl_ngx_conf *conf) {
@@ -166,8 +182,5 @@ void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr, 
     ctx->detail = why;
     corral_fill_pass(fill);
   }
-  if (write_record(fill, &record, response) != 0)
-    corral_fill_failed(fill, NGX_HTTP_BAD_GATEWAY, "the origin's answer can't be kept: out of memory, or a field is too long");
-  else
-    corral_fill_done(fill);
+  put(ctx, fill, &record, response);
 }
