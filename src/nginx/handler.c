@@ -142,7 +142,9 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
   int32_t code = error != NULL ? error->code : 0;
   switch (status) {
   case CORRAL_EFAILED: return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
-  case CORRAL_EABANDONED: return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
+  case CORRAL_EABANDONED:
+    if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
+    return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
   case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
   case CORRAL_EDEADLINE:
     if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS; /* it is for those who wait for others */
