@@ -100,7 +100,7 @@ const char *nginx_kit_config(const char *http, int *status) {
   if (to == NULL) abort();
   fprintf(to, "load_module %s;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n%s\n}\n", getenv("CORRAL_NGINX_MODULE"), folder, made);
   fclose(to);
-  if (asprintf(&command, "PATH=$PATH:/usr/sbin; LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 nginx -t -q -e stderr -c %s 2>&1; printf "\\nexit status $?"; rm -rf %s",
+  if (asprintf(&command, "PATH=$PATH:/usr/sbin; LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 nginx -t -q -e stderr -c %s 2>&1; status=$?; echo; echo exit status $status; rm -rf %s",
                asan != NULL ? asan : "", file, folder) < 0)
     abort();
   FILE *from = popen(command, "re");
