@@ -143,6 +143,22 @@ static void counters_are_of_all_zones_and_outlive_a_reload(void **state) {
   http_reply_free(&text);
 }
 
+static void a_connection_is_kept_alive_over_every_kind_of_answer(void **state) {
+  (void)state;
+  static const char *const paths[] = {"/kept", "/kept", "/kept", "/kept_not", "/kept_not", "/kept_404", "/kept_503", "/kept_503", "/purge/?key=x", "/status", "/kept"};
+  http_client *client = http_client_new(nginx_server_address(server));
+  http_origin_answer(nginx_kit_origin, "/kept", HTTP_ANSWER(.body = "page"));
+  http_origin_answer(nginx_kit_origin, "/kept_not", HTTP_ANSWER(.body = "page", .headers = "Set-Cookie: a=b\r\n"));
+  http_origin_answer(nginx_kit_origin, "/kept_404", HTTP_ANSWER(.status = 404));
+  http_origin_answer(nginx_kit_origin, "/kept_503", HTTP_ANSWER(.status = 503));
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+    http_reply reply = http_client_ask(client, &(http_request){.path = paths[i]});
+    if (reply.status == 0 || reply.is_repeated || reply.is_reused != (i > 0)) fail_msg("%s, request %zu: %s", paths[i], i, reply.error);
+    http_reply_free(&reply);
+  }
+  http_client_free(client);
+}
+
 static void a_purge_that_the_store_didnt_hear_says_so(void **state) {
   (void)state;
   redis_server_kill(nginx_kit_redis);
@@ -159,6 +175,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_location_inherits_corral_and_may_switch_it_off), cmocka_unit_test(a_purged_page_is_gone_with_all_its_variants),
       cmocka_unit_test(a_tag_purges_all_pages_that_carry_it),             cmocka_unit_test(counters_are_of_all_zones_and_outlive_a_reload),
+      cmocka_unit_test(a_connection_is_kept_alive_over_every_kind_of_answer),
       cmocka_unit_test(a_purge_that_the_store_didnt_hear_says_so),
   };
   int failed = cmocka_run_group_tests(words, NULL, NULL);

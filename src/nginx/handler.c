@@ -260,5 +260,6 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);
   ctx->is_lookup = holds(r, conf->no_store) & 1;
-  return go_on(ctx, ask(ctx, &rc), rc);
+  crl_ngx_step step = ask(ctx, &rc);
+  return go_on(ctx, step, rc);
 }
