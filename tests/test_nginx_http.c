@@ -4,6 +4,7 @@
 #define PAGES                                                                                                   \
   "location = /status { corral_status; }"                                                                       \
   "location / { corral pages; proxy_pass %ORIGIN%; gzip on; gzip_types text/plain; gzip_min_length 1; gzip_vary on; }" \
+  "location /fields/ { corral pages; proxy_buffer_size 16k; proxy_buffers 4 16k; proxy_pass %ORIGIN%; }"                              \
   "location /valid/ { corral pages; corral_valid 200 404 503 1m; proxy_pass %ORIGIN%; }"                        \
   "location /small/ { corral pages; corral_max_size 1k; corral_valid 1m; proxy_pass %ORIGIN%; }"                \
   "location /ignore/ { corral pages; corral_valid any 1m; corral_ignore_headers Set-Cookie Cache-Control; proxy_pass %ORIGIN%; }" \
@@ -174,6 +175,15 @@ static void a_body_over_the_limit_is_passed_on_whole(void **state) {
   assert_int_equal(http_origin_seen(nginx_kit_origin, fits), 1);
 }
 
+static void a_header_that_cant_be_kept_is_passed_on_whole(void **state) {
+  (void)state;
+  char lines[8000] = KEPT;
+  for (int i = 0; i < 300; i++) snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "X-%d: %d\r\n", i, i);
+  const char *path = page("/fields/many", HTTP_ANSWER(.headers = lines, .body = "page", .numbered = 1));
+  nginx_kit_expect(server, path, NULL, 200, "page 2", NULL);
+  nginx_kit_expect(server, path, NULL, 200, "page 3", NULL);
+}
+
 static void a_large_body_needs_no_room_among_the_upstreams_buffers(void **state) {
   (void)state;
   size_t size = 600000;
@@ -250,7 +260,9 @@ static void the_origin_may_be_files_or_another_location(void **state) {
   page("/behind/uri/cookie", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Set-Cookie: a=b\r\n"));
   for (int i = 1; i < 3; i++) nginx_kit_expect(server, "/uri/cookie", NULL, 200, i == 1 ? "page 1" : "page 2", NULL);
   page("/named/cookie", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Set-Cookie: a=b\r\n"));
-  for (int i = 1; i < 3; i++) nginx_kit_expect(server, "/named/cookie", NULL, 200, i == 1 ? "page 1" : "page 2", NULL);
+  for (int i = 1; i < 3; i++)
+    assert_string_equal(nginx_kit_expect(server, "/named/cookie", NULL, 200, i == 1 ? "page 1" : "page 2", "cache-status"),
+                        i == 1 ? "pages; fwd=miss; fwd-status=200; detail=Set-Cookie" : "pages; fwd=miss; fwd-status=200");
 }
 
 static void a_fragment_of_a_page_is_cached_by_itself(void **state) {
@@ -300,6 +312,7 @@ int main(void) {
       cmocka_unit_test(what_is_for_one_client_is_never_given_to_another),
       cmocka_unit_test(a_status_lives_as_corral_valid_says),
       cmocka_unit_test(a_body_over_the_limit_is_passed_on_whole),
+      cmocka_unit_test(a_header_that_cant_be_kept_is_passed_on_whole),
       cmocka_unit_test(a_large_body_needs_no_room_among_the_upstreams_buffers),
       cmocka_unit_test(an_upstream_that_dies_mid_body_leaves_nothing_behind),
       cmocka_unit_test(a_failure_is_answered_by_its_page),

@@ -17,7 +17,7 @@ struct crl_ngx_capture {
   unsigned has_header : 1;
   unsigned is_whole : 1;
   unsigned is_too_big : 1;
-  unsigned is_broken : 1; /* out of memory, or a header out of bounds */
+  unsigned is_broken : 1; /* it can't be kept: no memory, or a header out of bounds */
 };
 
 static ngx_http_output_header_filter_pt next_header_filter;
@@ -47,16 +47,9 @@ void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const cha
   crl_ngx_led(capture->ctx, (ngx_int_t)status);
 }
 
-/* "Go your own way": for the leader too, who asks the origin a second time. */
-static void give_up_size(crl_ngx_capture *capture) {
+static void give_up(crl_ngx_capture *capture, const char *detail) {
   corral_fill *fill = take_fill(capture);
-  if (fill == NULL) return;
-  capture->ctx->is_pass = 1;
-  capture->ctx->detail = "too-big";
-  corral_fill_pass(fill);
-  (void)corral_fill_bytes(fill, "", 0);
-  corral_fill_done(fill);
-  crl_ngx_led(capture->ctx, NGX_DECLINED);
+  if (fill != NULL) crl_ngx_store_nothing(capture->ctx, fill, detail);
 }
 
 /* Called when the subrequest has ended; when that is by a status without an answer, nginx makes a page for it, and calls again. */
@@ -72,15 +65,15 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   if (rc >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
     crl_ngx_capture_fail(capture, (ngx_uint_t)rc, "the origin can't be asked");
   } else if (capture->is_too_big) {
-    give_up_size(capture);
+    give_up(capture, "too-big");
   } else if (!capture->has_header) {
     crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin gave no answer");
   } else if (is_failure) {
     crl_ngx_capture_fail(capture, response->status, "the origin's status");
+  } else if (capture->is_broken) {
+    give_up(capture, "unkeepable");
   } else if (rc == NGX_ERROR || !capture->is_whole || (capture->expected >= 0 && (off_t)response->body_len != capture->expected)) {
     crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin's answer ended early");
-  } else if (capture->is_broken) {
-    crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin's answer can't be kept");
   } else {
     crl_ngx_store(capture->ctx, take_fill(capture), sr, response);
   }
@@ -165,7 +158,7 @@ static int append(crl_ngx_capture *capture, ngx_pool_t *pool, const u_char *byte
 /* More than may be kept: the leader needn't wait for the rest, nor the origin send it. */
 static void stop(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   capture->is_too_big = 1;
-  give_up_size(capture);
+  give_up(capture, "too-big");
   if (sr->upstream != NULL && !sr->upstream->buffering) sr->upstream->error = 1;
 }
 

@@ -9,7 +9,7 @@ static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_I
                                        {ngx_null_string, 0}};
 
 static ngx_conf_bitmask_t methods[] = {
-    {ngx_string("GET"), NGX_HTTP_GET}, {ngx_string("HEAD"), NGX_HTTP_HEAD}, {ngx_string("POST"), NGX_HTTP_POST}, {ngx_null_string, 0}};
+    {ngx_string("GET"), NGX_HTTP_GET}, {ngx_string("HEAD"), NGX_HTTP_HEAD}, {ngx_null_string, 0}}; /* the origin is asked by GET */
 
 enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
 

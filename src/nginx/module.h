@@ -183,6 +183,8 @@ typedef struct crl_ngx_response {
   size_t body_len;
 } crl_ngx_response;
 void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr, crl_ngx_response *response);
+/* "Go your own way", for this request (which asks the origin a second time) and for a while for all: the empty value. `detail` is static. */
+void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail);
 /* True when corral_valid names this very status. */
 int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
 

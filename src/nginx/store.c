@@ -135,6 +135,15 @@ static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ng
   record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : (int64_t)conf->updating;
 }
 
+void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail) {
+  ctx->is_pass = 1;
+  ctx->detail = detail;
+  corral_fill_pass(fill);
+  (void)corral_fill_bytes(fill, "", 0);
+  corral_fill_done(fill);
+  crl_ngx_led(ctx, NGX_DECLINED);
+}
+
 /* For a leader whose call is over. */
 static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record, const crl_ngx_response *response) {
   unsigned char *bytes = ngx_palloc(ctx->r->pool, room);
@@ -145,8 +154,7 @@ static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record
 static void put(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record, const crl_ngx_response *response) {
   size_t room = crl_ngx_record_room(record, response->fields, response->count);
   if (room == 0 || write_record(corral_fill_reserve(fill, room), record, response) != 0) {
-    corral_fill_failed(fill, NGX_HTTP_BAD_GATEWAY, "the origin's answer can't be kept: no memory, or a field is too long");
-    crl_ngx_led(ctx, NGX_HTTP_BAD_GATEWAY);
+    crl_ngx_store_nothing(ctx, fill, "unkeepable");
     return;
   }
   corral_fill_done(fill);
