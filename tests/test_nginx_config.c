@@ -80,7 +80,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  nginx_kit_end(server);
+  nginx_kit_end(server, 0);
   return 0;
 }
 
@@ -180,6 +180,5 @@ int main(void) {
   };
   int failed = cmocka_run_group_tests(words, NULL, NULL);
   failed += cmocka_run_group_tests(tests, start, stop);
-  nginx_kit_close();
-  return failed;
+  return failed + nginx_kit_close();
 }

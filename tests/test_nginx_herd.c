@@ -24,7 +24,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  for (int i = 0; i < 2; i++) nginx_kit_end(servers[i]);
+  for (int i = 0; i < 2; i++) nginx_kit_end(servers[i], 0);
   return 0;
 }
 
@@ -190,6 +190,5 @@ int main(void) {
       cmocka_unit_test(who_waits_too_long_goes_his_own_way_where_that_is_wished),
   };
   int failed = cmocka_run_group_tests(tests, start, stop);
-  nginx_kit_close();
-  return failed;
+  return failed + nginx_kit_close();
 }

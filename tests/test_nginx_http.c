@@ -36,7 +36,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  nginx_kit_end(server);
+  nginx_kit_end(server, 0);
   return 0;
 }
 
@@ -323,6 +323,5 @@ int main(void) {
       cmocka_unit_test(the_access_log_says_how_a_request_was_answered),
   };
   int failed = cmocka_run_group_tests(tests, start, stop);
-  nginx_kit_close();
-  return failed;
+  return failed + nginx_kit_close();
 }

@@ -20,7 +20,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  nginx_kit_end(server);
+  nginx_kit_end(server, 0);
   return 0;
 }
 
@@ -122,7 +122,7 @@ static void a_leader_waits_for_his_origin_longer_than_others_for_him(void **stat
   nginx_kit_expect(slow, "/late_large", NULL, 200, NULL, NULL);
   assert_string_equal(nginx_kit_expect(slow, "/late_cookie", NULL, 200, "mine", "set-cookie"), "a=b");
   nginx_kit_expect(slow, "/never", NULL, 504, NULL, NULL);
-  nginx_kit_end(slow);
+  nginx_kit_end(slow, 0);
 }
 
 static void a_worker_that_shuts_down_answers_who_waits_in_it(void **state) {
@@ -199,10 +199,7 @@ static void a_killed_worker_is_replaced_and_so_is_the_leader_in_it(void **state)
 /* The alert of the killed workers stays in the log: the last test of this server. */
 static int stop_after_kill(void **state) {
   (void)state;
-  int status = nginx_server_quit(server);
-  nginx_kit_check(server, 1);
-  assert_int_equal(status, 0);
-  nginx_server_stop(server);
+  nginx_kit_end(server, 1);
   return 0;
 }
 
@@ -221,6 +218,5 @@ int main(void) {
   const struct CMUnitTest last[] = {cmocka_unit_test(a_killed_worker_is_replaced_and_so_is_the_leader_in_it)};
   int failed = cmocka_run_group_tests(tests, start, stop);
   failed += cmocka_run_group_tests(last, start, stop_after_kill);
-  nginx_kit_close();
-  return failed;
+  return failed + nginx_kit_close();
 }

@@ -5,6 +5,8 @@
  * connection broke), the cleanup tells the call. */
 #include "module.h"
 
+#include <stdlib.h>
+
 typedef struct crl_ngx_job {
   crl_ngx_ctx *ctx;  /* NULL: the request is dead */
   crl_ngx_zone *zone;
@@ -65,7 +67,7 @@ static void on_gone(void *arg) {
   crl_ngx_ctx *ctx = job->ctx;
   crl_ngx_zone *zone = job->zone;
   if (job->cleanup != NULL) job->cleanup->handler = NULL;
-  ngx_free(job);
+  free(job);
   crl_ngx_zone_release(zone);
   if (ctx == NULL || zone->is_closing) return;
   ngx_connection_t *connection = enter(ctx->r);
@@ -91,10 +93,10 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   corral_error error;
   corral_policy policy = ctx->conf->policy;
   ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
-  crl_ngx_job *job = cleanup != NULL ? ngx_calloc(sizeof *job, r->connection->log) : NULL;
+  crl_ngx_job *job = cleanup != NULL ? calloc(1, sizeof *job) : NULL;
   ctx->outcome = CRL_NGX_PASS;
   ctx->detail = "unavailable";
-  if (job == NULL || suspend(r) != 0) return ngx_free(job), CRL_NGX_OWN_WAY;
+  if (job == NULL || suspend(r) != 0) return free(job), CRL_NGX_OWN_WAY;
   job->ctx = ctx;
   job->zone = ctx->zone;
   job->cleanup = cleanup;
@@ -104,7 +106,7 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
                                 CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start, .gone = on_gone, .arg = job), &job->call);
   if (status != CORRAL_OK) {
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
-    ngx_free(job);
+    free(job);
     return CRL_NGX_OWN_WAY;
   }
   cleanup->data = job;

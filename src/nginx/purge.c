@@ -3,6 +3,8 @@
  * The store is asked by a thread of the library. The request waits for it, and answers when it is done: what is said to be gone is gone. */
 #include "module.h"
 
+#include <stdlib.h>
+
 typedef struct crl_ngx_purge {
   ngx_http_request_t *r; /* NULL: it is dead */
   crl_ngx_zone *zone;
@@ -52,7 +54,7 @@ static void on_gone(void *arg) {
   crl_ngx_zone *zone = purge->zone;
   ngx_http_request_t *r = purge->r;
   if (purge->cleanup != NULL) purge->cleanup->handler = NULL;
-  ngx_free(purge);
+  free(purge);
   crl_ngx_zone_release(zone);
   if (r == NULL || zone->is_closing) return;
   ngx_connection_t *connection = r->connection;
@@ -62,7 +64,7 @@ static void on_gone(void *arg) {
 
 static crl_ngx_purge *purge_new(ngx_http_request_t *r, const crl_ngx_conf *conf, const ngx_str_t *key) {
   ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
-  crl_ngx_purge *purge = cleanup != NULL ? ngx_calloc(sizeof *purge + key->len, r->connection->log) : NULL;
+  crl_ngx_purge *purge = cleanup != NULL ? calloc(1, sizeof *purge + key->len) : NULL;
   if (purge == NULL) return NULL;
   purge->r = r;
   purge->zone = conf->purge;
@@ -86,7 +88,7 @@ ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r) {
   int status = corral_run_async(conf->purge->loop, work, CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
   if (status != CORRAL_OK) {
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral_purge: %s", corral_status_text(status));
-    ngx_free(purge);
+    free(purge);
     return NGX_HTTP_SERVICE_UNAVAILABLE;
   }
   purge->cleanup->data = purge;

@@ -1,10 +1,10 @@
 /* nginx_kit.h: what the tests of the nginx module share: an origin, a Redis, and nginxes with the module.
  *
- *   int main(void) { ... if (!nginx_kit_open()) return 77; int failed = cmocka_run_group_tests(...); nginx_kit_close(); return failed; }
+ *   int main(void) { ... if (!nginx_kit_open()) return 77; return cmocka_run_group_tests(...) + nginx_kit_close(); }
  *
  *   nginx_server *server = nginx_kit_start(&(nginx_kit_plan){.locations = "location / { corral pages; proxy_pass %ORIGIN%; }"});
  *   http_reply reply = nginx_kit_get(server, "/page", NULL);
- *   nginx_kit_end(server);                        quits it, and fails when it crashed, leaked, or logged what it mustn't
+ *   nginx_kit_end(server, 0);                     quits it; when it crashed, leaked, or logged what it mustn't, the program fails
  *
  * In the plan's texts %ORIGIN% is "http://127.0.0.1:PORT" of the origin, %REDIS% the store's URI; and what nginx_server.h says. The module is
  * $CORRAL_NGINX_MODULE; $CORRAL_ASAN a library to be loaded before it. */
@@ -39,7 +39,8 @@ extern redis_server *nginx_kit_redis;
 
 /* Origin and Redis; 0 when something is missing, which stderr says. */
 int nginx_kit_open(void);
-void nginx_kit_close(void);
+/* How many servers ended badly. */
+int nginx_kit_close(void);
 
 /* An empty store, then a server. Never NULL. */
 nginx_server *nginx_kit_start(const nginx_kit_plan *plan);
@@ -47,7 +48,8 @@ nginx_server *nginx_kit_start(const nginx_kit_plan *plan);
 nginx_server *nginx_kit_another(const nginx_kit_plan *plan);
 /* What stands in http { } by that plan; to be freed. */
 char *nginx_kit_http(const nginx_kit_plan *plan);
-void nginx_kit_end(nginx_server *server);
+/* Quits it. Workers that were killed may be expected. */
+void nginx_kit_end(nginx_server *server, int may_be_killed);
 /* Fails when the server's log has an alert or worse, or a sanitizer has spoken; killed workers may be expected. */
 void nginx_kit_check(nginx_server *server, int may_be_killed);
 /* What nginx -t says of `main`, and `http` in http { }; *status its exit status. Until the next call. */
