@@ -13,9 +13,12 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
 # Of locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
-list(APPEND CORRAL_TESTS_scripted http_origin)
 # The web examples.
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
+
+list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
+list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
+list(APPEND CORRAL_TESTS_live http_nginx http_live)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -109,8 +112,8 @@ foreach(program IN LISTS programs)
     corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
     continue()
   endif()
-  if(name MATCHES "^(cgi|fastcgi)$" AND NOT TARGET example_${name})
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without examples/${name}' && exit 77")
+  if(name MATCHES "^(cgi|fastcgi)$" AND NOT (CORRAL_LMDB AND TARGET example_${name}))
+    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without examples/${name}, or without the lmdb: store' && exit 77")
     continue()
   endif()
   set(label pure)
@@ -166,6 +169,9 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   corral_script(cli_lock scripted 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   set_tests_properties(cli_lock PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
+
+corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)
+set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins" RUN_SERIAL ON)
 
 # What the command and what it loads for lmdb: are linked with.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)

@@ -1,4 +1,7 @@
 /* page.c: an expensive page, guarded. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pipe2 */
+#endif
 #include "page.h"
 
 #include <errno.h>

@@ -211,14 +211,15 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
   call->runs++;
   call->flying = r;
   pthread_mutex_unlock(&loop->mutex);
-  if (crl_pilot_fly(loop->station->pilot, r, call->asked.policy.ticket) == CORRAL_OK) return CORRAL_OK;
+  int status = crl_pilot_fly(loop->station->pilot, r, call->asked.policy.ticket);
+  if (status == CORRAL_OK) return status;
   pthread_mutex_lock(&loop->mutex);
   call->flying = NULL;
   call->runs--;
   pthread_mutex_unlock(&loop->mutex);
   if (entry != NULL) crl_herd_give_up(entry);
   crl_run_free(r);
-  return CORRAL_EIO;
+  return status;
 }
 
 static int join(corral_call *call, crl_entry *entry) {

@@ -204,6 +204,7 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   corral_call *call = crl_alloc(sizeof *call + asked->key_len);
   if (call == NULL) return NULL;
   call->caller = crl_async_caller();
+  if (async->start == NULL) call->caller.begin = NULL;
   call->loop = loop;
   call->async = *async;
   call->asked = *asked;

@@ -37,10 +37,21 @@ struct crl_pilot {
   size_t aloft, computing; /* all runs; those whose compute is under way */
   size_t most;
   int closing;
-  courier couriers[COURIERS];
+  courier *couriers; /* `most` of them; NULL until the first run: a process of a single blocking call has none */
 };
 
+static void carry(crl_job *job);
+static void no_drop(crl_job *job);
+
 /* ---- the queue; under the mutex -------------------------------------------------------------------------- */
+
+static int has_couriers(crl_pilot *pilot) {
+  if (pilot->couriers != NULL) return 1;
+  pilot->couriers = crl_alloc(pilot->most * sizeof *pilot->couriers);
+  for (size_t i = 0; pilot->couriers != NULL && i < pilot->most; i++)
+    pilot->couriers[i] = (courier){.job = {.run = carry, .drop = no_drop}, .pilot = pilot};
+  return pilot->couriers != NULL;
+}
 
 /* 0: there is no thread, nor was there ever one. */
 static int send_courier(crl_pilot *pilot) {
@@ -183,7 +194,7 @@ static void on_fetched(corral_fill *fill, int abandoned) { crl_pilot_ended((crl_
 
 /* Whoever begins it may have ended it before this returns. 0: nobody can. */
 static int begin(crl_pilot *pilot, crl_run *r) {
-  if (r->start != NULL && r->flown.caller != NULL) return r->flown.caller->begin(r->flown.caller, r);
+  if (r->start != NULL && r->flown.caller != NULL && r->flown.caller->begin != NULL) return r->flown.caller->begin(r->flown.caller, r);
   if (r->start != NULL) {
     r->fill.ended = on_fetched;
     r->start(r->arg, &r->fill, key_of(r), key_len_of(r));
@@ -391,7 +402,6 @@ crl_pilot *crl_pilot_new(crl_station *station) {
   pilot->threads = crl_workers_new((int64_t)pilot->most);
   pthread_mutex_init(&pilot->mutex, NULL);
   crl_env_cond_init(&pilot->fewer);
-  for (size_t i = 0; i < COURIERS; i++) pilot->couriers[i] = (courier){.job = {.run = carry, .drop = no_drop}, .pilot = pilot};
   if (pilot->alarms != NULL && pilot->threads != NULL) return pilot;
   crl_pilot_free(pilot);
   return NULL;
@@ -406,13 +416,11 @@ int crl_pilot_fly(crl_pilot *pilot, crl_run *r, corral_ticket *ticket) {
   }
   crl_run_meet_caller(r, ticket);
   pthread_mutex_lock(&pilot->mutex);
-  pilot->aloft++;
-  int flies = push(pilot, r);
-  if (!flies) pilot->aloft--;
+  int status = !has_couriers(pilot) ? CORRAL_ENOMEM : !push(pilot, r) ? CORRAL_EIO : CORRAL_OK;
+  if (status == CORRAL_OK) pilot->aloft++;
   pthread_mutex_unlock(&pilot->mutex);
-  if (flies) return CORRAL_OK;
-  crl_run_forget_caller(r);
-  return CORRAL_EIO;
+  if (status != CORRAL_OK) crl_run_forget_caller(r);
+  return status;
 }
 
 void crl_pilot_close(crl_pilot *pilot) {
@@ -429,7 +437,8 @@ void crl_pilot_free(crl_pilot *pilot) {
   pthread_mutex_unlock(&pilot->mutex);
   if (pilot->threads != NULL) crl_workers_free(pilot->threads);
   if (pilot->alarms != NULL) crl_alarms_free(pilot->alarms);
-  for (size_t i = 0; i < COURIERS; i++) crl_batch_clean(&pilot->couriers[i].batch);
+  for (size_t i = 0; pilot->couriers != NULL && i < pilot->most; i++) crl_batch_clean(&pilot->couriers[i].batch);
+  free(pilot->couriers);
   pthread_cond_destroy(&pilot->fewer);
   pthread_mutex_destroy(&pilot->mutex);
   free(pilot);

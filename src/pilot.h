@@ -15,8 +15,8 @@ crl_pilot *crl_pilot_new(crl_station *station);
 void crl_pilot_close(crl_pilot *pilot);
 /* After that, and when all computes have ended: waits for the rest, frees. */
 void crl_pilot_free(crl_pilot *pilot);
-/* Flies a run from where it is to its end, and frees it. `ticket`: of its caller, may be NULL. CORRAL_OK; CORRAL_EIO: there is no thread to be had, and
- * the run is still the caller's. */
+/* Flies a run from where it is to its end, and frees it. `ticket`: of its caller, may be NULL. CORRAL_OK; CORRAL_EIO, CORRAL_ENOMEM: there is no thread to be had, or
+ * no memory, and the run is still the caller's. */
 int crl_pilot_fly(crl_pilot *pilot, crl_run *r, corral_ticket *ticket);
 /* The compute that its caller began, or was to begin, has ended; or, if abandoned, there will be none. */
 void crl_pilot_ended(crl_run *r, int abandoned);

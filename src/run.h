@@ -18,7 +18,7 @@ typedef struct crl_caller {
   void (*answered)(struct crl_caller *caller, crl_run *r);
   /* A compute is about to begin: unless he has been answered he waits on the run's entry from now on, if it has one that will tell. */
   void (*waits)(struct crl_caller *caller, crl_run *r);
-  /* He is to begin the compute himself, or let it be begun soon; 0: he can't. */
+  /* He is to begin the compute himself, or let it be begun soon; 0: he can't. NULL: that is not his to do. */
   int (*begin)(struct crl_caller *caller, crl_run *r);
   void (*gone)(struct crl_caller *caller, crl_run *r); /* it will be freed */
 } crl_caller;

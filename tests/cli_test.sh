@@ -612,7 +612,7 @@ no_store() { status 0 "$CORRAL" --store "lmdb:/proc/no/store" run --key away -- 
 check "the command runs when the store can't be opened" no_store
 
 helps() {
-  for sub in "" run get set invalidate expire inspect explain lock storm; do
+  for sub in "" run get set invalidate expire inspect explain lock warm storm; do
     status 0 "$CORRAL" $sub --help && awk 'length > 80 {bad = 1} END {exit bad || NR > 24}' out || return 1
   done
 }

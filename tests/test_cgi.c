@@ -11,9 +11,10 @@
 
 #include "support/page_kit.h"
 
-#define START(variables)                                 \
-  page_kit *kit = page_kit_start(PAGE_CGI, (variables)); \
+#define START_AS(way, variables)                      \
+  page_kit *kit = page_kit_start((way), (variables)); \
   if (kit == NULL) skip();
+#define START(variables) START_AS(PAGE_CGI, variables)
 
 static http_storm_run *herd(page_kit *kit, int connections, const char *expected) {
   return http_client_storm_start(&(http_storm){
@@ -22,7 +23,7 @@ static http_storm_run *herd(page_kit *kit, int connections, const char *expected
 
 static void a_hundred_requests_for_a_cold_page_make_it_once(void **state) {
   (void)state;
-  START("PAGE_COMMAND=%GATED%\n")
+  START_AS(PAGE_CGI_HERD, "PAGE_COMMAND=%GATED%\n")
   page_kit_gate(kit, 0);
   http_storm_run *run = herd(kit, 100, "edition 1\n");
   page_kit_await(kit, page_kit_requests, 100, 0);

@@ -128,6 +128,7 @@ static void errors_and_heads_are_as_with_cgi(void **state) {
   reply = http_client_ask(kit->client, &(http_request){.method = "PUT", .path = "/page/a?b=c", .body = "x", .size = 1});
   assert_int_equal(reply.status, 405);
   http_reply_free(&reply);
+  page_kit_await(kit, page_kit_requests, 0, 1); /* each connection was closed */
   page_kit_stop(kit);
 }
 

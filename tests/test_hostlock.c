@@ -16,6 +16,7 @@ static void hooked_sleep(int64_t us);
 #define crl_hostlock_take own_hostlock_take
 #define crl_hostlock_give own_hostlock_give
 #define crl_hostlock_wait own_hostlock_wait
+#define crl_hostlock_is_held own_hostlock_is_held
 #include "hostlock.c" /* NOLINT(bugprone-suspicious-include) */
 #undef fcntl
 #undef crl_env_pause_us

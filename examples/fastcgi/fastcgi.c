@@ -13,8 +13,13 @@
  *     fastcgi_pass unix:/run/page.socket;
  *   }
  *
- * SIGTERM and SIGINT end it: requests that have come are answered, those that still wait in the socket's queue too (for new ones at most
- * DRAIN_MS), and refreshes that run are finished. */
+ * A thread is not tied to a connection: each is closed after its request, also with fastcgi_keep_conn; don't let nginx keep a cache of them (keepalive).
+ *
+ * SIGTERM and SIGINT end it: requests that have come are answered, those that wait in the socket's queue too (what comes later than
+ * DRAIN_MS is left to other processes), and refreshes that run are finished. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pipe2 */
+#endif
 #include <corral.h>
 
 #include <errno.h>

@@ -9,6 +9,7 @@
 
 #include <corral.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@
 enum cli_exit {
   CLI_OK = 0,
   CLI_MISS = 1,        /* get: not in the store; lock --show: nobody holds it */
+  CLI_PARTLY = 1,      /* warm: not all keys are warm */
   CLI_BUSY = 75,       /* lock: somebody else has it, with --no-wait */
   CLI_LOST = 76,       /* lock: it was lost while the command ran */
   CLI_DEADLINE = 124,  /* --wait or --compute passed */
@@ -29,7 +31,9 @@ enum cli_exit {
 
 enum {
   CLI_KEY_TEXT = 96,     /* room for cli_key_text */
-  CLI_DURATION_TEXT = 32 /* room for cli_duration_text */
+  CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
+  CLI_NEST_TEXT = 2064,  /* room for cli_nest_text */
+  CLI_TAGS = 16          /* the library's limit */
 };
 
 /* The global options. */
@@ -52,6 +56,7 @@ int cli_expire(const cli_globals *cli, int argc, char **argv);
 int cli_inspect(const cli_globals *cli, int argc, char **argv);
 int cli_explain(const cli_globals *cli, int argc, char **argv);
 int cli_lock(const cli_globals *cli, int argc, char **argv);
+int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 
 /* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known name. */
@@ -77,6 +82,8 @@ bool cli_count(const char *what, const char *text, int64_t least, int64_t most, 
 bool cli_size(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
 /* A decimal number within least..most. */
 bool cli_real(const char *what, const char *text, double least, double most, double *ret);
+/* One more of at most CLI_TAGS tags. The text is the caller's. */
+bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], size_t *count);
 /* Milliseconds as an option would be written ("90s"), or with a fraction where it has one ("1.25s"). */
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 
@@ -99,6 +106,9 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
 /* Dies of `signo` as if it had not been taken. */
 void cli_die_of(int signo);
+/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, those that aren't ignored, and SIGCHLD `with_children`. A signalfd for them that doesn't block, or -1 with
+ * errno set; *ret_old is the mask from before, in both cases. */
+int cli_take_signals(bool with_children, sigset_t *ret_old);
 /* All of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
@@ -107,6 +117,8 @@ int cli_finish(int exit_status);
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
 /* Tells so to the commands that this process starts from now on. */
 void cli_nest(const cli_globals *cli, const void *key, size_t key_len);
+/* The same for one command: "CORRAL_RUNNING=...", for its environment. False when it doesn't fit: then it isn't told. */
+bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len, char text[CLI_NEST_TEXT]);
 /* Milliseconds and nanoseconds of the monotonic clock. */
 int64_t cli_now_ms(void);
 int64_t cli_now_ns(void);

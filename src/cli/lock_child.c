@@ -19,10 +19,6 @@
 
 enum { KILL_AGAIN_MS = 5 };
 
-static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-
-enum { HANDED_ON = sizeof handed_on / sizeof handed_on[0] };
-
 /* To the guard. */
 typedef enum order { ORDER_GO = 1, ORDER_EXTEND, ORDER_SIGNAL, ORDER_STOP } order;
 
@@ -284,22 +280,12 @@ static void be_guard(guard *g) {
 
 /* ---- the other end --------------------------------------------------------------------------------------- */
 
-static bool is_ignored(int signo) {
-  struct sigaction action;
-  return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   int link[2];
-  sigset_t taken;
   *child = (lock_child){.guard = -1, .link = -1, .signals = -1};
-  (void)sigemptyset(&taken);
-  for (size_t i = 0; i < HANDED_ON; i++)
-    if (!is_ignored(handed_on[i])) (void)sigaddset(&taken, handed_on[i]);
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) != 0) return false;
-  (void)sigprocmask(SIG_BLOCK, &taken, &child->old_mask);
   child->link = link[0];
-  child->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+  child->signals = cli_take_signals(false, &child->old_mask);
   child->guard = child->signals >= 0 ? fork() : -1;
   if (child->guard == 0) {
     (void)close(link[0]);

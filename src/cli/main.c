@@ -17,7 +17,7 @@ static const struct subcommand {
 } subcommands[] = {
     {"run", cli_run},       {"get", cli_get},         {"set", cli_set},     {"invalidate", cli_invalidate},
     {"expire", cli_expire}, {"inspect", cli_inspect}, {"explain", cli_explain}, {"lock", cli_lock},
-    {"storm", cli_storm},
+    {"warm", cli_warm},     {"storm", cli_storm},
 };
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };

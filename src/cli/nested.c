@@ -13,7 +13,7 @@
 
 static const char variable[] = "CORRAL_RUNNING";
 
-enum { LIST_ROOM = 2048, NAME_ROOM = 20 };
+enum { NAME_ROOM = 20 };
 
 static void name_of(const cli_globals *cli, const void *key, size_t key_len, char name[NAME_ROOM]) {
   const char *name_space = cli->name_space != NULL ? cli->name_space : "";
@@ -30,11 +30,15 @@ bool cli_nested(const cli_globals *cli, const void *key, size_t key_len) {
   return list != NULL && strstr(list, name) != NULL;
 }
 
-void cli_nest(const cli_globals *cli, const void *key, size_t key_len) {
+bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len, char text[CLI_NEST_TEXT]) {
   char name[NAME_ROOM];
-  char list[LIST_ROOM];
   const char *before = getenv(variable);
   name_of(cli, key, key_len, name);
-  int n = snprintf(list, sizeof list, "%s %s", name, before != NULL ? before : "");
-  if (n > 0 && (size_t)n < sizeof list) (void)setenv(variable, list, 1);
+  int n = snprintf(text, CLI_NEST_TEXT, "%s=%s %s", variable, name, before != NULL ? before : "");
+  return n > 0 && n < CLI_NEST_TEXT;
+}
+
+void cli_nest(const cli_globals *cli, const void *key, size_t key_len) {
+  char text[CLI_NEST_TEXT];
+  if (cli_nest_text(cli, key, key_len, text)) (void)setenv(variable, text + sizeof variable, 1);
 }

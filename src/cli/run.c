@@ -16,8 +16,8 @@ enum {
   FORMAT = 1,       /* version of the header */
   COPY = 65536,
   TAKEOVERS = 3,      /* runs that may lose their lease before this process gives up */
-  LIMIT_SLACK = 2000, /* ms the library waits beyond --compute, so that the command is dead before its successor */
-  FAIL_CODE = 0x100   /* plus the exit status: the code of a failure that is told to the others */
+  LIMIT_SLACK = RUN_LIMIT_SLACK,
+  FAIL_CODE = RUN_FAIL_CODE
 };
 
 static const char magic[4] = {'C', 'R', 'U', 'N'};
@@ -66,8 +66,8 @@ static bool take_result(const void *data, size_t size, result *ret) {
   return true;
 }
 
-/* `size` bytes from the start of a spool. */
-static bool read_spool(int fd, unsigned char *to, uint64_t size) {
+bool run_read_spool(int fd, void *ret, uint64_t size) {
+  unsigned char *to = ret;
   for (uint64_t done = 0; done < size;) {
     ssize_t n = pread(fd, to + done, size - done, (off_t)done);
     if (n < 0 && errno == EINTR) continue;
@@ -77,7 +77,7 @@ static bool read_spool(int fd, unsigned char *to, uint64_t size) {
   return true;
 }
 
-static bool fill_result(corral_fill *fill, const run_child *child) {
+bool run_fill_result(corral_fill *fill, const run_child *child) {
   uint64_t size = HEADER + child->size[0] + child->size[1];
   unsigned char *at = size <= most_value ? corral_fill_reserve(fill, size) : NULL;
   if (at == NULL) return false;
@@ -86,39 +86,42 @@ static bool fill_result(corral_fill *fill, const run_child *child) {
   put_number(at + 8, (uint64_t)child->number, 4);
   put_number(at + 12, child->size[0], 8);
   put_number(at + 20, child->size[1], 8);
-  return read_spool(child->spool[0], at + HEADER, child->size[0]) &&
-         read_spool(child->spool[1], at + HEADER + child->size[0], child->size[1]);
+  return run_read_spool(child->spool[0], at + HEADER, child->size[0]) &&
+         run_read_spool(child->spool[1], at + HEADER + child->size[0], child->size[1]);
 }
 
 /* ---- compute --------------------------------------------------------------------------------------------- */
 
 static bool stop_wanted(void *arg) { return corral_should_stop(((run *)arg)->fill) != 0; }
 
-/* Why a run left no value, for people and for the others: the text is cut at 63 bytes on its way to them. */
-static int failure_of(const run *r, char *text, size_t size) {
+int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text, size_t size) {
   char limit[CLI_DURATION_TEXT];
-  switch (r->child.how) {
+  switch (child->how) {
     case RUN_EXITED:
-      (void)snprintf(text, size, "the command failed with exit status %d", r->child.number);
-      return r->child.number;
+      (void)snprintf(text, size, "the command failed with exit status %d", child->number);
+      return child->number;
     case RUN_SIGNALLED:
-      (void)snprintf(text, size, "the command was ended by signal %d (%s)", r->child.number,
-                     strsignal(r->child.number));
-      return CLI_SIGNAL + r->child.number;
+      (void)snprintf(text, size, "the command was ended by signal %d (%s)", child->number,
+                     strsignal(child->number));
+      return CLI_SIGNAL + child->number;
     case RUN_NOT_STARTED:
-      if (r->child.number == ENOENT)
-        (void)snprintf(text, size, "command not found: %s", r->want.command[0]);
+      if (child->number == ENOENT)
+        (void)snprintf(text, size, "command not found: %s", command);
       else
-        (void)snprintf(text, size, "can't execute %s: %s", r->want.command[0], strerror(r->child.number));
-      return r->child.number == ENOENT ? CLI_NOCOMMAND : CLI_NOEXEC;
+        (void)snprintf(text, size, "can't execute %s: %s", command, strerror(child->number));
+      return child->number == ENOENT ? CLI_NOCOMMAND : CLI_NOEXEC;
     case RUN_LIMIT:
-      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, r->want.limit_ms));
+      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, limit_ms));
       return CLI_DEADLINE;
     case RUN_STOPPED:
       (void)snprintf(text, size, "killed: its lease was lost, or the key invalidated");
       return CLI_FAILED;
-    default: (void)snprintf(text, size, "can't run it: %s", strerror(r->child.number)); return CLI_FAILED;
+    default: (void)snprintf(text, size, "can't run it: %s", strerror(child->number)); return CLI_FAILED;
   }
+}
+
+static int failure_of(const run *r, char *text, size_t size) {
+  return run_failure_text(&r->child, r->want.command[0], r->want.limit_ms, text, size);
 }
 
 /* What the result was made from. A failing command's result has it too: what invalidates a value invalidates that. */
@@ -159,7 +162,7 @@ static void settle_exit(run *r, corral_fill *fill) {
     corral_fill_pass(fill);
   else if (fails_over(r, fill))
     return;
-  if (!fill_result(fill, &r->child))
+  if (!run_fill_result(fill, &r->child))
     corral_fill_fail(fill, FAIL_CODE + CLI_FAILED, "its output is too large to share (512 MiB)");
 }
 
@@ -184,7 +187,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   cli_nest(r->cli, r->want.key.bytes, r->want.key.size);
   int old = lend_old(r, fill);
   r->lent = old >= 0;
-  run_child_do(&r->child, r->want.command, old, r->want.limit_ms, stop_wanted, r);
+  run_child_do(&r->child, &(run_child_job){.argv = r->want.command, .lent = old, .limit_ms = r->want.limit_ms, .should_stop = stop_wanted, .arg = r});
   if (old >= 0) (void)close(old);
   r->fill = NULL;
   /* The lease goes with the process: the next in line takes over. */

@@ -3,10 +3,16 @@
 #define CORRAL_CLI_RUN_H
 
 #include "cli.h"
+#include "run_child.h"
 
 enum {
   RUN_KEY_ROOM = 65536, /* the library's limits */
-  RUN_TAGS = 16
+  RUN_TAGS = CLI_TAGS
+};
+
+enum {
+  RUN_LIMIT_SLACK = 2000, /* ms the library waits beyond --compute, so that the command is dead before its successor */
+  RUN_FAIL_CODE = 0x100   /* plus the exit status: the code of a failure that is told to the others */
 };
 
 typedef struct run_key {
@@ -43,5 +49,12 @@ typedef struct run_options {
 
 /* run_options.c: reads the command line. -1 to go on, else the exit status. */
 int run_options_parse(run_options *o, int argc, char **argv);
+
+/* run.c: the value that `corral run` stores of a run that has exited; false when it is too large, or can't be read. */
+bool run_fill_result(corral_fill *fill, const run_child *child);
+/* `size` bytes from the start of a spool. */
+bool run_read_spool(int fd, void *ret, uint64_t size);
+/* Why a run left no value, for people and for the others, and the exit status that stands for it: the text is cut at 63 bytes on its way to them. */
+int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text, size_t size);
 
 #endif

@@ -1,8 +1,11 @@
 /* run_child.c: one run of a command; the contract is in run_child.h.
  *
  * SIGINT, SIGTERM, SIGHUP and SIGQUIT (those that aren't ignored) and SIGCHLD are blocked and read from a signalfd
- * while the command runs. The command stays a zombie until the end, so that its process group's number can't be
- * another group's when it is killed.
+ * while the command runs; where signals are the caller's, the command's pidfd tells of its end. The command stays a zombie until
+ * the end, so that its process group's number can't be another group's when it is killed.
+ *
+ * One thread at a time starts a command: a fork by another one, while the writing ends of its pipes are open here, would keep them
+ * open in that one's guard.
  */
 #include "run_child.h"
 
@@ -11,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,29 +22,30 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { TICK_MS = 50, MERCY_MS = 1000, CHUNK = 65536, PIPE_ROOM = 1 << 20, FIRST = 3, LAST = 9 /* descriptors that a shell can name */ };
 
 static const char old_variable[] = "CORRAL_OLD_FD";
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
 /* A run under way. */
 typedef struct run {
   run_child *child;
+  const run_child_job *job;
   pid_t pid;
   pid_t guard;
   int guard_pipe; /* closed unread: kill the group; one byte: all is well */
-  int lent;       /* a file for the command, or -1 */
-  int lent_as;    /* its number there */
-  int signals;
+  int lent_as;     /* the lent file's number there */
+  int wake;        /* a signalfd; where signals are the caller's, a pidfd, or -1 when there is none to be had */
   int stream[2];   /* -1 at its end */
   bool exited;     /* a zombie by now */
   bool killed;     /* SIGKILL was sent */
   int64_t kill_at; /* when SIGKILL is due after SIGTERM; 0 when nothing was sent */
   int64_t limit_at;
   sigset_t old_mask;
-  sigset_t taken;
 } run;
 
 /* ---- files ----------------------------------------------------------------------------------------------- */
@@ -82,8 +87,9 @@ static int number_for(int fd) {
 
 static void name_lent(run *r) {
   char text[16];
-  if (r->lent >= 0) {
-    r->lent_as = number_for(r->lent);
+  if (r->job->env != NULL) return;
+  if (r->job->lent >= 0) {
+    r->lent_as = number_for(r->job->lent);
     (void)snprintf(text, sizeof text, "%d", r->lent_as);
     (void)setenv(old_variable, text, 1);
   } else {
@@ -93,14 +99,14 @@ static void name_lent(run *r) {
 
 /* In the child. *report makes room. */
 static bool lend(const run *r, int *report) {
-  if (r->lent < 0) return true;
+  if (r->job->lent < 0) return true;
   *report = fcntl(*report, F_DUPFD_CLOEXEC, LAST + 1);
-  if (r->lent == r->lent_as) return fcntl(r->lent, F_SETFD, 0) == 0;
-  return dup2(r->lent, r->lent_as) >= 0;
+  if (r->job->lent == r->lent_as) return fcntl(r->job->lent, F_SETFD, 0) == 0;
+  return dup2(r->job->lent, r->lent_as) >= 0;
 }
 
 /* In the child: never returns. `report` takes errno when exec fails. */
-static void become(const run *r, char *const argv[], int out, int err, int report, pid_t parent) {
+static void become(const run *r, int out, int err, int report, pid_t parent) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(CLI_FAILED);
@@ -109,7 +115,7 @@ static void become(const run *r, char *const argv[], int out, int err, int repor
   if (ready && null > STDERR_FILENO) (void)close(null); /* before its number may become the lent file's */
   if (ready && lend(r, &report)) {
     (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
-    (void)execvp(argv[0], argv);
+    (void)execvpe(r->job->argv[0], r->job->argv, r->job->env != NULL ? r->job->env : environ);
   }
   int code = errno;
   (void)!write(report, &code, sizeof code);
@@ -153,24 +159,14 @@ static void end_guard(run *r) {
   while (waitpid(r->guard, NULL, 0) < 0 && errno == EINTR) continue;
 }
 
-static bool is_ignored(int signo) {
-  struct sigaction action;
-  return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 static bool take_signals(run *r) {
-  static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-  (void)sigemptyset(&r->taken);
-  (void)sigaddset(&r->taken, SIGCHLD);
-  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-    if (!is_ignored(wanted[i])) (void)sigaddset(&r->taken, wanted[i]);
-  (void)sigprocmask(SIG_BLOCK, &r->taken, &r->old_mask);
-  r->signals = signalfd(-1, &r->taken, SFD_CLOEXEC | SFD_NONBLOCK);
-  return r->signals >= 0;
+  if (r->job->mask == NULL) return (r->wake = cli_take_signals(true, &r->old_mask)) >= 0;
+  r->old_mask = *r->job->mask;
+  return true;
 }
 
 /* Pipes 0 and 1 are the streams, 2 reports a failing exec. False with errno set, or with RUN_NOT_STARTED. */
-static bool start(run *r, char *const argv[]) {
+static bool start(run *r) {
   int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
   pid_t parent = getpid();
   int code = 0;
@@ -178,7 +174,7 @@ static bool start(run *r, char *const argv[]) {
     if (pipe2(pipes[i], O_CLOEXEC) != 0) code = errno;
   name_lent(r);
   if (code == 0) r->pid = fork();
-  if (r->pid == 0 && code == 0) become(r, argv, pipes[0][1], pipes[1][1], pipes[2][1], parent);
+  if (r->pid == 0 && code == 0) become(r, pipes[0][1], pipes[1][1], pipes[2][1], parent);
   if (r->pid < 0 && code == 0) code = errno;
   for (int i = 0; i < 3; i++) close_fd(&pipes[i][1]);
   int exec_error = 0;
@@ -213,7 +209,7 @@ static void stop(run *r, run_how why, int number, int signo) {
 
 static void read_signals(run *r) {
   struct signalfd_siginfo info;
-  while (read(r->signals, &info, sizeof info) == (ssize_t)sizeof info)
+  while (r->job->mask == NULL && read(r->wake, &info, sizeof info) == (ssize_t)sizeof info)
     if (info.ssi_signo != SIGCHLD) stop(r, RUN_INTERRUPTED, (int)info.ssi_signo, (int)info.ssi_signo);
   siginfo_t state = {0};
   if (!r->exited && waitid(P_PID, (id_t)r->pid, &state, WEXITED | WNOHANG | WNOWAIT) == 0)
@@ -221,7 +217,7 @@ static void read_signals(run *r) {
 }
 
 static void read_stream(run *r, int i) {
-  static char chunk[CHUNK];
+  char chunk[CHUNK];
   ssize_t n = read(r->stream[i], chunk, sizeof chunk);
   if (n < 0 && errno == EINTR) return;
   if (n <= 0) {
@@ -235,11 +231,11 @@ static void read_stream(run *r, int i) {
     stop(r, RUN_BROKEN, errno, SIGTERM);
 }
 
-static void keep_time(run *r, bool (*should_stop)(void *arg), void *arg) {
+static void keep_time(run *r) {
   int64_t now = cli_now_ms();
   if (r->kill_at == 0 && now >= r->limit_at)
     stop(r, RUN_LIMIT, 0, SIGTERM);
-  else if (r->kill_at == 0 && should_stop(arg))
+  else if (r->kill_at == 0 && r->job->should_stop(r->job->arg))
     stop(r, RUN_STOPPED, 0, SIGTERM);
   else if (r->kill_at != 0 && now >= r->kill_at && !r->killed) {
     (void)kill(-r->pid, SIGKILL);
@@ -253,14 +249,15 @@ static bool ended(const run *r) {
   return r->exited && (drained || r->killed);
 }
 
-static void watch(run *r, bool (*should_stop)(void *arg), void *arg) {
+static void watch(run *r) {
   while (!ended(r)) {
-    struct pollfd fds[3] = {{r->stream[0], POLLIN, 0}, {r->stream[1], POLLIN, 0}, {r->signals, POLLIN, 0}};
+    bool is_spent = r->exited && r->job->mask != NULL; /* a pidfd stays readable */
+    struct pollfd fds[3] = {{r->stream[0], POLLIN, 0}, {r->stream[1], POLLIN, 0}, {is_spent ? -1 : r->wake, POLLIN, 0}};
     (void)poll(fds, 3, TICK_MS);
     for (int i = 0; i < 2; i++)
       if (fds[i].revents != 0) read_stream(r, i);
     read_signals(r);
-    keep_time(r, should_stop, arg);
+    keep_time(r);
   }
 }
 
@@ -272,14 +269,25 @@ static void reap(run *r) {
   r->child->number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-void run_child_do(run_child *child, char *const argv[], int lent, int64_t limit_ms, bool (*should_stop)(void *arg), void *arg) {
-  run r = {.child = child, .pid = -1, .lent = lent, .guard = -1, .guard_pipe = -1, .signals = -1, .stream = {-1, -1}};
+/* False with errno set, or with RUN_NOT_STARTED. */
+static bool start_both(run *r) {
+  (void)pthread_mutex_lock(&starting);
+  bool ok = start(r);
+  int code = errno;
+  if (ok) start_guard(r);
+  (void)pthread_mutex_unlock(&starting);
+  errno = code;
+  return ok;
+}
+
+void run_child_do(run_child *child, const run_child_job *job) {
+  run r = {.child = child, .job = job, .pid = -1, .guard = -1, .guard_pipe = -1, .wake = -1, .stream = {-1, -1}};
   *child = (run_child){.how = RUN_NOT, .spool = {-1, -1}};
-  r.limit_at = cli_now_ms() + limit_ms;
+  r.limit_at = cli_now_ms() + job->limit_ms;
   bool ready = take_signals(&r);
-  if (ready && start(&r, argv)) {
-    start_guard(&r);
-    watch(&r, should_stop, arg);
+  if (ready && start_both(&r)) {
+    if (job->mask != NULL) r.wake = (int)syscall(SYS_pidfd_open, r.pid, 0);
+    watch(&r);
     end_guard(&r);
     reap(&r);
   } else if (child->how == RUN_NOT) {
@@ -288,6 +296,6 @@ void run_child_do(run_child *child, char *const argv[], int lent, int64_t limit_
   }
   close_fd(&r.stream[0]);
   close_fd(&r.stream[1]);
-  close_fd(&r.signals);
-  (void)sigprocmask(SIG_SETMASK, &r.old_mask, NULL);
+  close_fd(&r.wake);
+  if (job->mask == NULL) (void)sigprocmask(SIG_SETMASK, &r.old_mask, NULL);
 }

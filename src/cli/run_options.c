@@ -11,8 +11,6 @@ enum { OPT_HELP = 256, OPT_KEY, OPT_TTL, OPT_STALE, OPT_STALE_IF_ERROR, OPT_WAIT
        OPT_CACHE_FAILURES, OPT_ENV, OPT_AWAY, OPT_FLEET_MAX, OPT_ORIGIN, OPT_TAG, OPT_VERSION, OPT_COMPRESS, OPT_PASS_EXIT, OPT_UNMODIFIED_EXIT };
 enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
 
-enum { TAG_MOST = 200 }; /* the library's limit */
-
 static const int64_t most_value = 536870912;
 static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
@@ -121,19 +119,6 @@ static bool choice(const char *what, const char *text, const char *first, const 
   return false;
 }
 
-static bool add_tag(run_options *o, const char *text) {
-  size_t len = strlen(text);
-  if (len < 1 || len > TAG_MOST)
-    cli_say("run: --tag: a tag of %zu bytes is not accepted: 1 to %d are", len, TAG_MOST);
-  else if (o->tag_count == RUN_TAGS)
-    cli_say("run: --tag: at most %d are accepted", RUN_TAGS);
-  else {
-    o->tags[o->tag_count++] = text;
-    return true;
-  }
-  return false;
-}
-
 static bool set_option(run_options *o, int option) {
   switch (option) {
     case OPT_KEY:
@@ -153,7 +138,7 @@ static bool set_option(run_options *o, int option) {
     case OPT_AWAY: return choice("--away", optarg, "run", "fail", CORRAL_AWAY_COMPUTE, CORRAL_AWAY_ERROR, &o->when_away);
     case OPT_FLEET_MAX: return cli_count("run: --fleet-max", optarg, 1, 256, &o->fleet_max);
     case OPT_ORIGIN: o->origin = optarg; return true;
-    case OPT_TAG: return add_tag(o, optarg);
+    case OPT_TAG: return cli_tag("run: --tag", optarg, o->tags, &o->tag_count);
     case OPT_VERSION: return cli_count("run: --value-version", optarg, 1, INT64_MAX, &o->version);
     case OPT_COMPRESS: return cli_size("run: --compress", optarg, 1, most_value, &o->compress);
     case OPT_PASS_EXIT: return cli_count("run: --pass-exit", optarg, 1, 255, &o->pass_exit);

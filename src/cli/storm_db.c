@@ -1,24 +1,11 @@
 /* storm_db.c: the origin of the storm: a SQLite database, and a query that joins and sorts on purpose.
  *
  * The query reads the first `rows` orders, so its cost grows with them. A connection belongs to one thread.
- *
- * SQLite is loaded here and not linked: a fifth of a millisecond that the start of every other subcommand would pay.
  */
+#include "sqlite.h"
 #include "storm.h"
 
-#include <dlfcn.h>
-#include <sqlite3.h>
 #include <stdlib.h>
-
-#define FUNCTIONS(X)                                                                                             \
-  X(bind_int64) X(close) X(column_int64) X(errmsg) X(exec) X(finalize) X(open_v2) X(prepare_v2) X(progress_handler) \
-  X(reset) X(step)
-
-static struct {
-#define FIELD(name) __typeof__(sqlite3_##name) *name;
-  FUNCTIONS(FIELD)
-#undef FIELD
-} sqlite;
 
 struct storm_db {
   sqlite3 *sqlite;
@@ -47,24 +34,12 @@ static const char aggregate[] =
     " FROM orders o JOIN customers c ON c.id = o.customer JOIN products p ON p.id = o.product"
     " WHERE o.id < ?1 GROUP BY c.region, p.maker ORDER BY total DESC)";
 
-/* Once, in the process that the others are forked from. */
-static bool load_sqlite(void) {
-  void *library = dlopen("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) library = dlopen(CORRAL_SQLITE, RTLD_NOW | RTLD_LOCAL); /* where the build found it */
-  bool ok = library != NULL;
-#define LOAD(name) ok = ok && (*(void **)&sqlite.name = dlsym(library, "sqlite3_" #name)) != NULL;
-  FUNCTIONS(LOAD)
-#undef LOAD
-  if (!ok) cli_say("storm: it needs SQLite: %s", dlerror());
-  return ok;
-}
-
 static int progress(void *arg) { return atomic_load_explicit((atomic_int *)arg, memory_order_relaxed); }
 
 void storm_db_close(storm_db *db) {
   if (db == NULL) return;
-  (void)sqlite.finalize(db->query);
-  (void)sqlite.close(db->sqlite);
+  (void)cli_sqlite.finalize(db->query);
+  (void)cli_sqlite.close(db->sqlite);
   free(db);
 }
 
@@ -72,8 +47,8 @@ static storm_db *open_as(const char *path, int flags, atomic_int *stop) {
   storm_db *db = calloc(1, sizeof *db);
   if (db == NULL) return NULL;
   db->stop = stop;
-  if (sqlite.open_v2(path, &db->sqlite, flags | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK) {
-    sqlite.progress_handler(db->sqlite, PROGRESS_STEPS, progress, stop);
+  if (cli_sqlite.open_v2(path, &db->sqlite, flags | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK) {
+    cli_sqlite.progress_handler(db->sqlite, PROGRESS_STEPS, progress, stop);
     return db;
   }
   storm_db_close(db);
@@ -81,7 +56,7 @@ static storm_db *open_as(const char *path, int flags, atomic_int *stop) {
 }
 
 static bool prepare(storm_db *db) {
-  return sqlite.prepare_v2(db->sqlite, aggregate, -1, &db->query, NULL) == SQLITE_OK;
+  return cli_sqlite.prepare_v2(db->sqlite, aggregate, -1, &db->query, NULL) == SQLITE_OK;
 }
 
 storm_db *storm_db_open(const char *path, atomic_int *stop) {
@@ -92,20 +67,20 @@ storm_db *storm_db_open(const char *path, atomic_int *stop) {
 }
 
 bool storm_db_query(storm_db *db, int64_t rows, unsigned key, int64_t *ret) {
-  (void)sqlite.reset(db->query);
-  bool ok = sqlite.bind_int64(db->query, 1, rows) == SQLITE_OK && sqlite.bind_int64(db->query, 2, key) == SQLITE_OK &&
-            sqlite.step(db->query) == SQLITE_ROW;
-  if (ok) *ret = sqlite.column_int64(db->query, 0);
-  (void)sqlite.reset(db->query);
+  (void)cli_sqlite.reset(db->query);
+  bool ok = cli_sqlite.bind_int64(db->query, 1, rows) == SQLITE_OK && cli_sqlite.bind_int64(db->query, 2, key) == SQLITE_OK &&
+            cli_sqlite.step(db->query) == SQLITE_ROW;
+  if (ok) *ret = cli_sqlite.column_int64(db->query, 0);
+  (void)cli_sqlite.reset(db->query);
   return ok;
 }
 
 static bool add_rows(storm_db *db, int64_t from, int64_t to) {
   sqlite3_stmt *statement = NULL;
-  bool ok = sqlite.prepare_v2(db->sqlite, insert, -1, &statement, NULL) == SQLITE_OK &&
-            sqlite.bind_int64(statement, 1, from) == SQLITE_OK && sqlite.bind_int64(statement, 2, to) == SQLITE_OK &&
-            sqlite.step(statement) == SQLITE_DONE;
-  (void)sqlite.finalize(statement);
+  bool ok = cli_sqlite.prepare_v2(db->sqlite, insert, -1, &statement, NULL) == SQLITE_OK &&
+            cli_sqlite.bind_int64(statement, 1, from) == SQLITE_OK && cli_sqlite.bind_int64(statement, 2, to) == SQLITE_OK &&
+            cli_sqlite.step(statement) == SQLITE_DONE;
+  (void)cli_sqlite.finalize(statement);
   return ok;
 }
 
@@ -125,7 +100,7 @@ static int64_t measure(storm_db *db, int64_t rows) {
 static bool build(storm *s, storm_db *db) {
   bool calibrate = s->options.load == 0;
   int64_t rows = calibrate ? ROWS_FIRST : s->options.load;
-  if (sqlite.exec(db->sqlite, schema, NULL, NULL, NULL) != SQLITE_OK || !add_rows(db, 0, rows) || !prepare(db))
+  if (cli_sqlite.exec(db->sqlite, schema, NULL, NULL, NULL) != SQLITE_OK || !add_rows(db, 0, rows) || !prepare(db))
     return false;
   s->query_us = measure(db, rows);
   if (calibrate && s->query_us > 0 && s->query_us < TARGET_US) {
@@ -140,11 +115,11 @@ static bool build(storm *s, storm_db *db) {
 }
 
 bool storm_db_make(storm *s) {
-  if (!load_sqlite()) return false;
+  if (!cli_sqlite_load("storm")) return false; /* once, in the process that the others are forked from */
   storm_db *db = open_as(s->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &s->shared->stop);
   bool ok = db != NULL && build(s, db);
   if (!ok && atomic_load(&s->shared->stop) == 0)
-    cli_say("storm: %s: %s", s->database, db != NULL ? sqlite.errmsg(db->sqlite) : "can't be made");
+    cli_say("storm: %s: %s", s->database, db != NULL ? cli_sqlite.errmsg(db->sqlite) : "can't be made");
   storm_db_close(db);
   return ok;
 }

@@ -14,6 +14,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
                                 "  lock NAME -- CMD... run a command under a lock; --show NAME: who holds it\n"
                                 "  explain NAME=VALUE  what a policy will do, in sentences\n"
+                                "  warm [FILE]...      compute many keys' values before anybody asks for them\n"
                                 "  storm               let a herd loose on a database, without and with corral\n"
                                 "\n"
                                 "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
@@ -24,8 +25,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "      --json            answer in JSON (CORRAL_JSON)\n"
                                 "  -q, --quiet           no notes on stderr, only errors (CORRAL_QUIET)\n"
                                 "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
-                                "      --help            this text; corral SUBCOMMAND --help: that one's\n"
-                                "      --version         the version\n"
+                                "      --help, --version this text, corral SUBCOMMAND --help: its; the version\n"
                                 "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";
 
 static const char help_run[] = "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
@@ -123,6 +123,27 @@ static const char help_lock[] = "Usage: corral lock [OPTION]... NAME [--] CMD [A
                                 "CMD ran; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"
                                 "CMD not found, 128+N ended by signal N. --show: 0 held, 1 nobody holds it.\n";
 
+static const char help_warm[] = "Usage: corral [--json] warm [OPTION]... [FILE]... [-- CMD [ARGUMENT]...]\n"
+                                "Compute the values of the keys in FILEs, or stdin: one a line; -0: ended by NUL.\n"
+                                "  -- CMD [ARGUMENT]...     CMD's stdout; {} and $CORRAL_KEY are the key\n"
+                                "  --exec TEXT              the same by the shell: $1 and $CORRAL_KEY are the key\n"
+                                "  --as-run                 kept as corral run --key KEY keeps and answers it\n"
+                                "  --origin URL             an HTTP origin, {key} in it is the key\n"
+                                "  --sqlite FILE | --pg CONNINFO, --query SQL   the first column of the first row\n"
+                                "  -j, --jobs N             as many at once; default 4\n"
+                                "  --rate N                 computes: 10/s, 100/m, 1000/h; default: no limit\n"
+                                "  --ahead D                also what is fresh for less than D\n"
+                                "  --spread PCT             lives are shorter by up to PCT, at random; default 20\n"
+                                "  --watch[=D]              until a signal; each key is looked at every D (1m)\n"
+                                "  --ttl D, --stale D, --stale-if-error D, --cache-failures D, --compute D,\n"
+                                "  --wait D, --lease D, --tag TAG               as of corral run\n"
+                                "  --negative D             life of \"no such thing\"; default 10s\n"
+                                "  -c, --comments           lines that begin with # are none\n"
+                                "  --progress D             a line every D where there's no terminal; default 10s\n"
+                                "What is fresh is skipped: when interrupted, run it again. Several warmers on\n"
+                                "one set share the work.\n"
+                                "Exit: 0 all are warm, 1 some aren't, 125 corral failed, 128+N ended by signal N.\n";
+
 static const char help_storm[] = "Usage: corral [--json] storm [OPTION]...\n"
                                  "A herd asks for values that cost a real SQLite query; counts what reaches it.\n"
                                  "\n"
@@ -149,7 +170,7 @@ const char *cli_help(const char *subcommand) {
   } pages[] = {
       {"run", help_run},       {"get", help_get},         {"set", help_set},     {"invalidate", help_invalidate},
       {"expire", help_expire}, {"inspect", help_inspect}, {"explain", help_explain}, {"lock", help_lock},
-      {"storm", help_storm},
+      {"warm", help_warm},     {"storm", help_storm},
   };
   if (subcommand != NULL)
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)

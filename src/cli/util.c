@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,6 +144,8 @@ static const struct unit {
   int64_t ms;
 } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
 
+enum { TAG_MOST = 200 }; /* the library's limit */
+
 enum { UNITS = sizeof units / sizeof units[0] };
 
 static bool unit_ms(const char *name, int64_t *ret) {
@@ -226,6 +229,19 @@ bool cli_real(const char *what, const char *text, double least, double most, dou
   return true;
 }
 
+bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], size_t *count) {
+  size_t len = strlen(text);
+  if (len < 1 || len > TAG_MOST)
+    cli_say("%s: a tag of %zu bytes is not accepted: 1 to %d are", what, len, TAG_MOST);
+  else if (*count == CLI_TAGS)
+    cli_say("%s: at most %d are accepted", what, CLI_TAGS);
+  else {
+    tags[(*count)++] = text;
+    return true;
+  }
+  return false;
+}
+
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   const struct unit *best = &units[0];
   for (size_t i = 0; i < UNITS; i++)
@@ -280,6 +296,22 @@ void cli_die_of(int signo) {
   (void)signal(signo, SIG_DFL);
   (void)raise(signo);
   (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static bool is_ignored(int signo) {
+  struct sigaction action;
+  return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+int cli_take_signals(bool with_children, sigset_t *ret_old) {
+  static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  sigset_t taken;
+  (void)sigemptyset(&taken);
+  if (with_children) (void)sigaddset(&taken, SIGCHLD);
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+    if (!is_ignored(wanted[i])) (void)sigaddset(&taken, wanted[i]);
+  (void)sigprocmask(SIG_BLOCK, &taken, ret_old);
+  return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 bool cli_write(int fd, const void *data, size_t size) {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,8 @@ struct nginx_server {
 static _Noreturn void die(const nginx_server *server, const char *what) {
   int code = errno;
   if (server != NULL) {
-    fprintf(stderr, "%s\n", nginx_server_stderr((nginx_server *)server));
-    fprintf(stderr, "%s\n", nginx_server_log((nginx_server *)server));
+    fprintf(stderr, "%s\n", nginx_server_stderr((nginx_server *)(uintptr_t)server));
+    fprintf(stderr, "%s\n", nginx_server_log((nginx_server *)(uintptr_t)server));
   }
   errno = code;
   server_process_die("nginx_server", what);

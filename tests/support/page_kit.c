@@ -48,6 +48,8 @@ static char *filled(const page_kit *kit, const char *text) {
   return ret;
 }
 
+static int is_cgi(const page_kit *kit) { return kit->way == PAGE_CGI || kit->way == PAGE_CGI_HERD; }
+
 /* An example's program: beside the folder of the test's own. */
 static void find_example(const char *name, char path[SERVER_PROCESS_PATH]) {
   char self[SERVER_PROCESS_PATH - 64];
@@ -69,7 +71,7 @@ static void launch_cgi(page_kit *kit, const char *fcgiwrap) {
   char *script = NULL, path[96];
   socket_of(kit, 0, path);
   /* fcgiwrap leaves its children behind, so that all of them are a group that ends with the shell. */
-  if (asprintf(&script, "trap 'kill -9 0' TERM; %s -c %d -s unix:%s & wait", fcgiwrap, PAGE_CHILDREN, path) < 0) abort();
+  if (asprintf(&script, "trap 'kill -9 0' TERM; %s -c %d -s unix:%s & wait", fcgiwrap, kit->way == PAGE_CGI ? PAGE_FEW : PAGE_CHILDREN, path) < 0) abort();
   server_process_add_args(&kit->servers[0], (const char *const[]){"/usr/bin/setsid", "sh", "-c", script, NULL});
   free(script);
 }
@@ -100,11 +102,12 @@ static char *config(const page_kit *kit, char **variables, int count) {
   fputs("upstream pages {\n", out);
   for (int i = 0; i < kit->count; i++) {
     socket_of(kit, i, path);
-    fprintf(out, "server unix:%s%s;\n", path, kit->count > 1 ? " fail_timeout=100ms" : "");
+    fprintf(out, "server unix:%s%s;\n", path, kit->count > 1 ? " max_fails=0" : "");
   }
-  fputs("}\nserver { listen 127.0.0.1:%PORT%; location /page { include /etc/nginx/fastcgi_params; fastcgi_split_path_info (?s)^(/page)(.*)$;\n"
+  fprintf(out, "}\nfastcgi_keep_conn %s;\n", kit->way == PAGE_FASTCGI ? "on" : "off");
+  fputs("server { listen 127.0.0.1:%PORT%; location /page { include /etc/nginx/fastcgi_params; fastcgi_split_path_info (?s)^(/page)(.*)$;\n"
         "fastcgi_param PATH_INFO $fastcgi_path_info; fastcgi_pass pages; fastcgi_next_upstream error;\n", out);
-  if (kit->way == PAGE_CGI) {
+  if (is_cgi(kit)) {
     find_example("example_cgi", cgi);
     fprintf(out, "fastcgi_param SCRIPT_FILENAME %s;\n", cgi);
     for (int i = 0; i < count; i++) {
@@ -133,20 +136,20 @@ static int split(page_kit *kit, const char *text, char **variables) {
 
 page_kit *page_kit_start(page_way way, const char *text) {
   char program[SERVER_PROCESS_PATH], nginx[SERVER_PROCESS_PATH], path[96], *variables[LINES];
-  const char *name = way == PAGE_CGI ? "fcgiwrap" : "spawn-fcgi";
+  const char *name = way == PAGE_CGI || way == PAGE_CGI_HERD ? "fcgiwrap" : "spawn-fcgi";
   if (!server_process_find(name, name, program) || !server_process_find("nginx", "nginx", nginx)) return NULL;
   page_kit *kit = calloc(1, sizeof *kit);
   if (kit == NULL) abort();
   kit->way = way;
   kit->count = way == PAGE_FASTCGI_2 ? 2 : 1;
   for (int i = 0; i < kit->count; i++) {
-    kit->servers[i].death_signal = way == PAGE_CGI ? SIGTERM : SIGKILL;
+    kit->servers[i].death_signal = is_cgi(kit) ? SIGTERM : SIGKILL;
     server_process_init(&kit->servers[i], name, "/tmp");
   }
   int count = split(kit, text, variables);
   page_kit_gate(kit, 1);
   for (int i = 0; i < kit->count; i++) {
-    if (way == PAGE_CGI) launch_cgi(kit, program);
+    if (is_cgi(kit)) launch_cgi(kit, program);
     else launch_fastcgi(kit, i, program, variables, count);
     server_process_launch(&kit->servers[i]);
     socket_of(kit, i, path);
@@ -175,7 +178,7 @@ void page_kit_stop(page_kit *kit) {
   http_client_free(kit->client);
   nginx_server_stop(kit->nginx);
   for (int i = kit->count - 1; i >= 0; i--) {
-    if (kit->way == PAGE_CGI) server_process_end(&kit->servers[i], SIGTERM);
+    if (is_cgi(kit)) server_process_end(&kit->servers[i], SIGTERM);
     server_process_clean(&kit->servers[i]);
   }
   free(kit);
@@ -247,7 +250,7 @@ static int connections(const page_kit *kit) {
   return found;
 }
 
-int page_kit_requests(const page_kit *kit) { return kit->way == PAGE_CGI ? cgi_processes(kit) : connections(kit); }
+int page_kit_requests(const page_kit *kit) { return is_cgi(kit) ? cgi_processes(kit) : connections(kit); }
 
 void page_kit_await(const page_kit *kit, int (*what)(const page_kit *), int number, int is_exact) {
   int now = 0;

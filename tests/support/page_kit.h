@@ -16,12 +16,13 @@
 #include "server_process.h"
 
 typedef enum page_way {
-  PAGE_CGI,       /* by fcgiwrap, with PAGE_CHILDREN children */
-  PAGE_FASTCGI,   /* by spawn-fcgi: one process */
+  PAGE_CGI,       /* by fcgiwrap, with few children: so many requests at once */
+  PAGE_CGI_HERD,  /* with PAGE_CHILDREN */
+  PAGE_FASTCGI,   /* by spawn-fcgi: one process, asked to keep connections */
   PAGE_FASTCGI_2  /* two processes with a socket each; nginx takes the other when one is away */
 } page_way;
 
-enum { PAGE_CHILDREN = 110 };
+enum { PAGE_CHILDREN = 104, PAGE_FEW = 24 };
 
 typedef struct page_kit {
   page_way way;

@@ -1,0 +1,281 @@
+/* warm.c: corral warm: computes the values of many keys before anybody asks for them.
+ *
+ * A pass goes over the keys from a random one on, so that two warmers on one set don't move in step: each key's lease says who
+ * computes it, and what the other has done already counts as fresh. No state is kept elsewhere than in the store: an
+ * interrupted run is begun again, and passes over what it has done at the price of a look.
+ */
+#include "warm.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum {
+  WATCH_LEAST_MS = 100, /* between two passes */
+  OP_MS = 2000          /* nobody waits for a warmer: it is patient with a store that is busy */
+};
+
+/* What the main thread waits on. */
+typedef struct warm_stage {
+  warm *w;
+  warm_seat seats[WARM_THREADS];
+  pthread_t threads[WARM_THREADS];
+  atomic_size_t running;
+  int signals; /* signalfd */
+  int done;    /* eventfd: the last thread of a pass has ended */
+} stage;
+
+/* ---- stop ------------------------------------------------------------------------------------------------ */
+
+bool warm_sleep_until(warm *w, int64_t at_ns) {
+  struct timespec t = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+  (void)pthread_mutex_lock(&w->mutex);
+  while (!warm_is_stopping(w) && cli_now_ns() < at_ns) (void)pthread_cond_timedwait(&w->changed, &w->mutex, &t);
+  (void)pthread_mutex_unlock(&w->mutex);
+  return !warm_is_stopping(w);
+}
+
+/* Wakes all who sleep or wait for somebody else. */
+static void stop(warm *w) {
+  (void)pthread_mutex_lock(&w->mutex);
+  (void)pthread_cond_broadcast(&w->changed);
+  (void)pthread_mutex_unlock(&w->mutex);
+  corral_cancel(w->ticket);
+}
+
+void warm_give_up(warm *w, const char *format, ...) {
+  char text[sizeof w->fatal];
+  va_list args;
+  va_start(args, format);
+  (void)vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  (void)pthread_mutex_lock(&w->mutex);
+  if (!atomic_load(&w->is_fatal)) memcpy(w->fatal, text, sizeof text);
+  atomic_store(&w->is_fatal, true);
+  (void)pthread_mutex_unlock(&w->mutex);
+  stop(w);
+}
+
+/* The first signal lets end what runs. The second one ends this process: the guards of its commands end those, and leases end by themselves. */
+static void take_signal(stage *s) {
+  struct signalfd_siginfo info;
+  warm *w = s->w;
+  if (read(s->signals, &info, sizeof info) != (ssize_t)sizeof info) return;
+  int none = 0;
+  if (atomic_compare_exchange_strong(&w->signal, &none, (int)info.ssi_signo)) {
+    if (!w->cli->quiet && atomic_load(&s->running) > 0) warm_say("warm: ending: what is being computed is waited for; once more to kill it");
+    stop(w);
+    return;
+  }
+  warm_show_end(w);
+  (void)cli_finish(CLI_OK);
+  cli_die_of((int)info.ssi_signo);
+}
+
+/* ---- a pass ---------------------------------------------------------------------------------------------- */
+
+static bool is_stopping(void *arg) { return warm_is_stopping(arg); }
+
+/* The next key of this pass; NULL at its end. Where the number of keys is known before the first is looked at, they are taken from a random one on. */
+static warm_key *take(warm *w, size_t *ret_index) {
+  for (;;) {
+    (void)pthread_mutex_lock(&w->mutex);
+    size_t i = w->taken++;
+    bool is_over = w->is_second && i >= w->later_count;
+    if (w->is_second && !is_over) i = w->later[i];
+    (void)pthread_mutex_unlock(&w->mutex);
+    if (is_over) return NULL;
+    warm_key *key = warm_keys_get(&w->keys, i, is_stopping, w);
+    if (key != NULL && w->keys.is_seekable && !w->is_second) {
+      i = (i + w->dice % w->keys.count) % w->keys.count;
+      key = warm_keys_get(&w->keys, i, is_stopping, w);
+    }
+    *ret_index = i;
+    if (key == NULL || w->is_second || key->due_ms <= cli_now_ms()) return key;
+  }
+}
+
+static void put_later(warm *w, size_t i) {
+  (void)pthread_mutex_lock(&w->mutex);
+  if (w->later_count == w->later_room) {
+    size_t room = w->later_room * 2 + 64;
+    size_t *more = realloc(w->later, room * sizeof *more);
+    if (more != NULL) w->later = more;
+    if (more != NULL) w->later_room = room;
+  }
+  bool ok = w->later_count < w->later_room;
+  if (ok) w->later[w->later_count++] = i;
+  (void)pthread_mutex_unlock(&w->mutex);
+  if (!ok) warm_give_up(w, "out of memory");
+}
+
+/* What one thread does in a half of a pass. */
+static void work(warm_seat *seat) {
+  warm *w = seat->w;
+  size_t i = 0;
+  for (warm_key *key = NULL; (key = take(w, &i)) != NULL;) {
+    int64_t begin = cli_now_ms();
+    warm_outcome outcome = warm_one(seat, key, w->is_second);
+    if (outcome == WARM_STOPPED) break;
+    key->due_ms = seat->due_ms;
+    if (outcome == WARM_BUSY && !w->is_second)
+      put_later(w, i);
+    else
+      warm_show_key(seat, key, outcome, cli_now_ms() - begin);
+  }
+}
+
+static void *run_thread(void *arg) {
+  warm_seat *seat = arg;
+  stage *s = seat->stage;
+  uint64_t one = 1;
+  work(seat);
+  if (atomic_fetch_sub(&s->running, 1) == 1) (void)!write(s->done, &one, sizeof one);
+  return NULL;
+}
+
+/* Signals and the progress, until `until_ms` (0: no such time) or the threads' end. */
+static void attend(stage *s, int64_t until_ms) {
+  bool is_pass = until_ms == 0;
+  while (is_pass ? atomic_load(&s->running) > 0 : !warm_is_stopping(s->w) && cli_now_ms() < until_ms) {
+    struct pollfd fds[2] = {{s->signals, POLLIN, 0}, {s->done, POLLIN, 0}};
+    int64_t pause = warm_show_progress(s->w);
+    if (!is_pass && until_ms - cli_now_ms() < pause) pause = until_ms - cli_now_ms();
+    (void)poll(fds, 2, pause > 0 ? (int)pause : 0);
+    if (fds[0].revents != 0) take_signal(s);
+    uint64_t n = 0;
+    if (fds[1].revents != 0) (void)!read(s->done, &n, sizeof n);
+  }
+}
+
+/* Half of a pass: all threads, until there are no more keys. */
+static void half(stage *s, bool is_second) {
+  warm *w = s->w;
+  size_t wanted = (size_t)w->o.threads;
+  w->is_second = is_second;
+  w->taken = 0;
+  if (is_second && w->later_count < wanted) wanted = w->later_count;
+  size_t begun = 0;
+  int code = 0;
+  for (; begun < wanted && code == 0; begun += code == 0) {
+    (void)atomic_fetch_add(&s->running, 1);
+    code = pthread_create(&s->threads[begun], NULL, run_thread, &s->seats[begun]);
+    if (code != 0) (void)atomic_fetch_sub(&s->running, 1);
+  }
+  if (begun == 0 && code != 0) warm_give_up(w, "no thread: %s", strerror(code));
+  attend(s, 0);
+  for (size_t i = 0; i < begun; i++) (void)pthread_join(s->threads[i], NULL);
+}
+
+static void pass(stage *s) {
+  warm *w = s->w;
+  w->passes++;
+  w->later_count = 0;
+  half(s, false);
+  if (w->later_count > 0 && !warm_is_stopping(w)) half(s, true);
+}
+
+/* ---- a run ----------------------------------------------------------------------------------------------- */
+
+/* When the next key is due; never sooner than the least pause, so that nothing makes this spin. */
+static int64_t next_due(warm *w, int64_t now) {
+  int64_t next = now + w->o.watch_ms;
+  const warm_key *key = NULL;
+  for (size_t i = 0; (key = warm_keys_get(&w->keys, i, is_stopping, w)) != NULL; i++)
+    if (key->due_ms < next) next = key->due_ms;
+  return next > now + WATCH_LEAST_MS ? next : now + WATCH_LEAST_MS;
+}
+
+static void passes(stage *s) {
+  warm *w = s->w;
+  pass(s);
+  while (w->o.watch && !warm_is_stopping(w)) {
+    attend(s, next_due(w, cli_now_ms()));
+    if (warm_is_stopping(w)) break;
+    warm_keys_refresh(&w->keys);
+    pass(s);
+  }
+}
+
+static int end(warm *w) {
+  warm_show_end(w);
+  int signo = atomic_load(&w->signal);
+  bool is_partly = atomic_load(&w->counts[WARM_FAILED]) + atomic_load(&w->counts[WARM_BUSY]) + atomic_load(&w->keys.bad_lines) > 0;
+  int exit_status = is_partly ? CLI_PARTLY : CLI_OK;
+  if (atomic_load(&w->keys.is_broken)) exit_status = CLI_FAILED;
+  if (atomic_load(&w->is_fatal)) exit_status = cli_fail("warm: %s", w->fatal);
+  exit_status = cli_finish(exit_status);
+  if (signo != 0) cli_die_of(signo);
+  return exit_status;
+}
+
+static bool make_ready(stage *s) {
+  warm *w = s->w;
+  pthread_condattr_t attr;
+  (void)pthread_mutex_init(&w->mutex, NULL);
+  (void)pthread_condattr_init(&attr);
+  (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  (void)pthread_cond_init(&w->changed, &attr);
+  (void)pthread_condattr_destroy(&attr);
+  for (size_t i = 0; i < WARM_THREADS; i++) s->seats[i] = (warm_seat){.w = w, .stage = s};
+  if (getrandom(&w->dice, sizeof w->dice, 0) != (ssize_t)sizeof w->dice) w->dice = (size_t)cli_now_ns() ^ (size_t)getpid() << 32;
+  srandom((unsigned)w->dice);
+  s->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  s->signals = cli_take_signals(false, &w->mask);
+  w->ticket = corral_ticket_new();
+  if (s->done >= 0 && s->signals >= 0 && w->ticket != NULL) return true;
+  cli_say("warm: %s", strerror(errno));
+  return false;
+}
+
+static void clean(stage *s) {
+  warm *w = s->w;
+  for (size_t i = 0; i < WARM_THREADS; i++)
+    if (s->seats[i].own != NULL) w->source->close(&s->seats[i]);
+  warm_keys_free(&w->keys);
+  corral_close(w->corral);
+  corral_ticket_free(w->ticket);
+  for (size_t i = 0; i < w->failure_count; i++) free(w->failures[i].key);
+  free(w->later);
+  if (s->done >= 0) (void)close(s->done);
+  if (s->signals >= 0) (void)close(s->signals);
+}
+
+/* The store, the source, the keys; then the work. */
+static int run(stage *s) {
+  warm *w = s->w;
+  cli_globals quiet = *w->cli;
+  quiet.verbose = false; /* that is a line for each key here */
+  corral_options options = {.size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = OP_MS};
+  if (w->source != NULL && !w->source->check(w)) return CLI_FAILED;
+  if (!make_ready(s) || !cli_open(&quiet, false, &options, &w->corral)) return CLI_FAILED;
+  w->begun_ms = cli_now_ms();
+  if (!warm_keys_start(&w->keys, &w->o)) return CLI_FAILED;
+  passes(s);
+  warm_keys_stop(&w->keys);
+  return -1;
+}
+
+int cli_warm(const cli_globals *cli, int argc, char **argv) {
+  static warm w;
+  static stage s;
+  w = (warm){.cli = cli};
+  s = (stage){.w = &w, .signals = -1, .done = -1};
+  int exit_status = warm_options_parse(&w.o, argc, argv);
+  if (exit_status < 0) {
+    if (w.o.command != NULL || w.o.shell != NULL) w.source = &warm_exec;
+    if (w.o.sqlite != NULL) w.source = &warm_sqlite;
+    if (w.o.pg != NULL) w.source = &warm_pg;
+    exit_status = run(&s);
+    if (exit_status < 0) exit_status = end(&w);
+    clean(&s);
+  }
+  free(w.o.files);
+  return exit_status;
+}

@@ -1,0 +1,153 @@
+/* warm_options.c: the command line of corral warm. */
+#include "warm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPT_HELP = 256, OPT_EXEC, OPT_ORIGIN, OPT_SQLITE, OPT_PG, OPT_QUERY, OPT_AS_RUN, OPT_RATE, OPT_AHEAD, OPT_SPREAD, OPT_WATCH, OPT_PROGRESS, OPT_TTL,
+       OPT_STALE, OPT_STALE_IF_ERROR, OPT_NEGATIVE, OPT_CACHE_FAILURES, OPT_WAIT, OPT_COMPUTE, OPT_LEASE, OPT_TAG };
+
+static const int64_t most_life_ms = 315360000000;
+static const int64_t day_ms = 86400000;
+
+static const struct option longs[] = {
+    {"exec", required_argument, NULL, OPT_EXEC},
+    {"origin", required_argument, NULL, OPT_ORIGIN},
+    {"sqlite", required_argument, NULL, OPT_SQLITE},
+    {"pg", required_argument, NULL, OPT_PG},
+    {"query", required_argument, NULL, OPT_QUERY},
+    {"as-run", no_argument, NULL, OPT_AS_RUN},
+    {"null", no_argument, NULL, '0'},
+    {"comments", no_argument, NULL, 'c'},
+    {"jobs", required_argument, NULL, 'j'},
+    {"rate", required_argument, NULL, OPT_RATE},
+    {"ahead", required_argument, NULL, OPT_AHEAD},
+    {"spread", required_argument, NULL, OPT_SPREAD},
+    {"watch", optional_argument, NULL, OPT_WATCH},
+    {"progress", required_argument, NULL, OPT_PROGRESS},
+    {"ttl", required_argument, NULL, OPT_TTL},
+    {"stale", required_argument, NULL, OPT_STALE},
+    {"stale-if-error", required_argument, NULL, OPT_STALE_IF_ERROR},
+    {"negative", required_argument, NULL, OPT_NEGATIVE},
+    {"cache-failures", required_argument, NULL, OPT_CACHE_FAILURES},
+    {"wait", required_argument, NULL, OPT_WAIT},
+    {"compute", required_argument, NULL, OPT_COMPUTE},
+    {"lease", required_argument, NULL, OPT_LEASE},
+    {"tag", required_argument, NULL, OPT_TAG},
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
+};
+
+/* "10", "10/s", "0.5/s", "100/m", "1000/h". */
+static bool set_rate(warm_options *o, const char *text) {
+  static const struct {
+    const char *unit;
+    double seconds;
+  } units[] = {{"", 1}, {"/s", 1}, {"/m", 60}, {"/h", 3600}};
+  char *end = NULL;
+  double n = strtod(text, &end);
+  for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++)
+    if (strcmp(end, units[i].unit) == 0 && n / units[i].seconds >= 0.0001 && n / units[i].seconds <= 1e6) {
+      o->rate = n / units[i].seconds;
+      return true;
+    }
+  cli_say("warm: --rate: '%s' is not accepted: a number and /s, /m or /h is, as in 50/s, of 0.0001 to 1000000 a second", text);
+  return false;
+}
+
+static bool set_life(warm_options *o, int option) {
+  switch (option) {
+    case OPT_TTL: return cli_duration("warm: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
+    case OPT_STALE: return cli_duration("warm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
+    case OPT_STALE_IF_ERROR: return cli_duration("warm: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
+    case OPT_NEGATIVE: return cli_duration("warm: --negative", optarg, 0, most_life_ms, &o->negative_ms);
+    case OPT_CACHE_FAILURES: return cli_duration("warm: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
+    case OPT_WAIT: return cli_duration("warm: --wait", optarg, 1, day_ms, &o->wait_ms);
+    case OPT_COMPUTE: return cli_duration("warm: --compute", optarg, 10, day_ms, &o->limit_ms);
+    case OPT_LEASE: return cli_duration("warm: --lease", optarg, 50, 3600000, &o->lease_ms);
+    case OPT_TAG: return cli_tag("warm: --tag", optarg, o->tags, &o->tag_count);
+    default: return false;
+  }
+}
+
+static bool set_option(warm_options *o, int option) {
+  switch (option) {
+    case 1: o->files[o->file_count++] = optarg; return true;
+    case '0': o->nul = true; return true;
+    case 'c': o->comments = true; return true;
+    case 'j': return cli_count("warm: --jobs", optarg, 1, WARM_THREADS, &o->threads);
+    case OPT_EXEC: o->shell = optarg; return true;
+    case OPT_ORIGIN: o->url = optarg; return true;
+    case OPT_SQLITE: o->sqlite = optarg; return true;
+    case OPT_PG: o->pg = optarg; return true;
+    case OPT_QUERY: o->query = optarg; return true;
+    case OPT_AS_RUN: o->as_run = true; return true;
+    case OPT_RATE: return set_rate(o, optarg);
+    case OPT_AHEAD: return cli_duration("warm: --ahead", optarg, 0, most_life_ms, &o->ahead_ms);
+    case OPT_SPREAD: return cli_count("warm: --spread", optarg, 0, 90, &o->spread_pct);
+    case OPT_PROGRESS: return cli_duration("warm: --progress", optarg, 100, day_ms, &o->progress_ms);
+    case OPT_WATCH:
+      o->watch = true;
+      return optarg == NULL || cli_duration("warm: --watch", optarg, 100, most_life_ms, &o->watch_ms);
+    default: return set_life(o, option);
+  }
+}
+
+static bool check_source(const warm_options *o) {
+  int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + (o->sqlite != NULL) + (o->pg != NULL);
+  bool is_sql = o->sqlite != NULL || o->pg != NULL;
+  if (ways != 1)
+    cli_say("warm: %s: exactly one is accepted of --exec TEXT, --origin URL, --sqlite FILE, --pg CONNINFO, and a command after --",
+            ways == 0 ? "nothing to compute with" : "more than one to compute with");
+  else if (is_sql != (o->query != NULL))
+    cli_say("warm: %s", is_sql ? "no --query: what is to be asked, with one parameter for the key" : "--query is for --sqlite and --pg");
+  else if (o->url != NULL && strstr(o->url, "://") == NULL)
+    cli_say("warm: --origin: '%s' is not accepted: a URL with {key} in it is, as in https://host/{key}", o->url);
+  else if (o->shell != NULL && strstr(o->shell, "{}") != NULL)
+    cli_say("warm: --exec: {} is not replaced in a text for the shell: \"$1\" and \"$CORRAL_KEY\" are the key there; -- CMD {} is accepted");
+  else if (o->as_run && o->command == NULL && o->shell == NULL)
+    cli_say("warm: --as-run is for commands: --exec, or one after --");
+  else if (o->url != NULL && o->tag_count > 0)
+    cli_say("warm: --tag: what an --origin answers has the tags that it gives");
+  else
+    return true;
+  return false;
+}
+
+static bool check(const warm_options *o) {
+  size_t stdins = 0;
+  for (size_t i = 0; i < o->file_count; i++) stdins += strcmp(o->files[i], "-") == 0;
+  if (!check_source(o)) return false;
+  if (stdins > 1)
+    cli_say("warm: standard input is given %zu times: once is accepted", stdins);
+  else if (o->nul && o->comments)
+    cli_say("warm: --comments is for lines: it can't be combined with --null");
+  else if (o->ahead_ms > 0 && o->ahead_ms > o->ttl_ms / 100 * (100 - o->spread_pct) / 10 * 9)
+    cli_say("warm: --ahead is more than nine tenths of the shortest life that --ttl and --spread give: everything would be computed again at each pass");
+  else
+    return true;
+  return false;
+}
+
+int warm_options_parse(warm_options *o, int argc, char **argv) {
+  static const char *const only_stdin = "-";
+  const cli_grammar grammar = {"warm", "-:0cj:", longs};
+  int option = -1;
+  *o = (warm_options){.threads = 4, .ahead_ms = -1, .spread_pct = 20, .watch_ms = 60000, .progress_ms = 10000, .ttl_ms = 60000, .stale_if_error_ms = -1,
+                      .negative_ms = 10000, .failures_ms = 1000, .limit_ms = 600000};
+  o->files = calloc((size_t)argc + 1, sizeof *o->files);
+  if (o->files == NULL) return cli_fail("warm: out of memory");
+  while ((option = cli_option(&grammar, argc, argv)) != -1) {
+    if (option == OPT_HELP) {
+      (void)fputs(cli_help("warm"), stdout);
+      return cli_finish(CLI_OK);
+    }
+    if (!set_option(o, option)) return CLI_FAILED;
+  }
+  if (argv[optind] != NULL) o->command = argv + optind;
+  if (!check(o)) return CLI_FAILED;
+  if (o->file_count == 0) o->files[o->file_count++] = (char *)(uintptr_t)only_stdin;
+  if (o->stale_if_error_ms < 0) o->stale_if_error_ms = o->stale_ms;
+  if (o->wait_ms == 0) o->wait_ms = o->limit_ms;
+  return -1;
+}

@@ -1,0 +1,212 @@
+/* warm_pg.c: values that a PostgreSQL database answers: the first column of the first row. No row, or NULL, is "no such thing".
+ *
+ * A connection belongs to one thread. One that broke is made anew, and the statement repeated once. libpq is loaded here and not linked,
+ * so that nothing else pays for it.
+ */
+#include "run.h"
+#include "warm.h"
+
+#ifdef CORRAL_PQ
+
+#include <dlfcn.h>
+#include <libpq-fe.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FUNCTIONS(X)                                                                                                   \
+  X(cancel) X(clear) X(connectdbParams) X(consumeInput) X(describePrepared) X(errorMessage) X(finish) X(freeCancel)    \
+  X(freemem) X(ftype) X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(nparams)  \
+  X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus) X(sendQueryPrepared) X(setNoticeProcessor) X(socket)     \
+  X(status) X(unescapeBytea)
+
+static struct {
+#define FIELD(name) __typeof__(PQ##name) *name;
+  FUNCTIONS(FIELD)
+#undef FIELD
+} pq;
+
+enum { TICK_MS = 50, MERCY_MS = 2000, RECONNECT_MS = 1000, BYTEA = 17 /* the type's number, the same everywhere */ };
+
+static const char statement[] = "corral_warm";
+static const char connect_seconds[] = "10";
+
+typedef struct connection {
+  PGconn *pg;
+  int64_t failed_ms; /* when connecting last failed; 0 never */
+} connection;
+
+static bool load(void) {
+  void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) library = dlopen(CORRAL_PQ, RTLD_NOW | RTLD_LOCAL); /* where the build found it */
+  bool ok = library != NULL;
+#define LOAD(name) ok = ok && (*(void **)&pq.name = dlsym(library, "PQ" #name)) != NULL;
+  FUNCTIONS(LOAD)
+#undef LOAD
+  if (!ok) cli_say("warm: --pg needs PostgreSQL's client library: %s", dlerror());
+  return ok;
+}
+
+/* The first line of a message of the server's, or of libpq's. */
+static void first_line(const char *message, char *text, size_t size) {
+  (void)snprintf(text, size, "%.*s", (int)strcspn(message, "\n"), message);
+}
+
+static void quiet(void *arg, const char *message) {
+  (void)arg;
+  (void)message;
+}
+
+/* NULL with the reason in `text`. Waits ten seconds, unless the conninfo says otherwise. */
+static PGconn *connect_to(const warm_options *o, char *text, size_t size) {
+  const char *const names[] = {"connect_timeout", "fallback_application_name", "dbname", NULL};
+  const char *const values[] = {connect_seconds, "corral warm", o->pg, NULL};
+  PGconn *pg = pq.connectdbParams(names, values, 1);
+  if (pg == NULL) return (void)snprintf(text, size, "out of memory"), NULL;
+  (void)pq.setNoticeProcessor(pg, quiet, NULL);
+  if (pq.status(pg) == CONNECTION_OK) {
+    PGresult *result = pq.prepare(pg, statement, o->query, 0, NULL);
+    bool ok = pq.resultStatus(result) == PGRES_COMMAND_OK;
+    if (!ok) first_line(pq.errorMessage(pg), text, size);
+    pq.clear(result);
+    if (ok) return pg;
+  } else {
+    first_line(pq.errorMessage(pg), text, size);
+  }
+  pq.finish(pg);
+  return NULL;
+}
+
+static bool check(warm *w) {
+  char text[WARM_REASON];
+  if (!load()) return false;
+  PGconn *pg = connect_to(&w->o, text, sizeof text);
+  if (pg == NULL) return cli_say("warm: --pg: %s", text), false;
+  PGresult *result = pq.describePrepared(pg, statement);
+  bool ok = pq.resultStatus(result) == PGRES_COMMAND_OK;
+  int parameters = ok ? pq.nparams(result) : 0;
+  int columns = ok ? pq.nfields(result) : 0;
+  pq.clear(result);
+  pq.finish(pg);
+  if (parameters == 1 && columns > 0) return true;
+  cli_say("warm: --query has %d parameters and %d columns: a statement with $1, the key, that answers a column is accepted", parameters, columns);
+  return false;
+}
+
+static void disconnect(connection *c) {
+  if (c->pg != NULL) pq.finish(c->pg);
+  c->pg = NULL;
+}
+
+static void close_seat(warm_seat *seat) {
+  if (seat->own != NULL) disconnect(seat->own);
+  free(seat->own);
+  seat->own = NULL;
+}
+
+/* A server that is away isn't asked more than once a second. */
+static bool be_connected(warm_seat *seat, connection *c, char *text, size_t size) {
+  if (c->pg != NULL) return true;
+  (void)snprintf(text, size, "interrupted");
+  if (c->failed_ms != 0 && !warm_sleep_until(seat->w, (c->failed_ms + RECONNECT_MS) * 1000000)) return false;
+  c->pg = connect_to(&seat->w->o, text, size);
+  c->failed_ms = c->pg == NULL ? cli_now_ms() : 0;
+  return c->pg != NULL;
+}
+
+static void cancel(PGconn *pg) {
+  char text[256];
+  PGcancel *c = pq.getCancel(pg);
+  if (c == NULL) return;
+  (void)pq.cancel(c, text, sizeof text);
+  pq.freeCancel(c);
+}
+
+/* Until the result is there; false when the connection is of no use any more. *ret_ended: the statement was told to end. */
+static bool await(warm_seat *seat, PGconn *pg, int64_t until_ms, bool *ret_ended) {
+  int64_t give_up_ms = 0;
+  while (pq.isBusy(pg)) {
+    struct pollfd fd = {pq.socket(pg), POLLIN, 0};
+    int n = poll(&fd, 1, TICK_MS);
+    if (n > 0 && !pq.consumeInput(pg)) return false;
+    if (give_up_ms != 0 && cli_now_ms() >= give_up_ms) return false;
+    if (give_up_ms != 0 || !warm_should_stop(seat, until_ms)) continue;
+    *ret_ended = true;
+    cancel(pg);
+    give_up_ms = cli_now_ms() + MERCY_MS;
+  }
+  return true;
+}
+
+static void answer(warm_seat *seat, corral_fill *fill, const PGresult *result) {
+  if (pq.ntuples(result) == 0 || pq.getisnull(result, 0, 0)) {
+    corral_fill_negative(fill);
+    return;
+  }
+  const char *data = pq.getvalue(result, 0, 0);
+  size_t size = (size_t)pq.getlength(result, 0, 0);
+  unsigned char *bytes = NULL;
+  if (pq.ftype(result, 0) == BYTEA) bytes = pq.unescapeBytea((const unsigned char *)data, &size);
+  bool is_lost = bytes == NULL && pq.ftype(result, 0) == BYTEA;
+  int status = is_lost ? CORRAL_ENOMEM : corral_fill_bytes(fill, bytes != NULL ? (const char *)bytes : data, size);
+  if (status != CORRAL_OK) warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", corral_status_text(status));
+  pq.freemem(bytes);
+}
+
+/* False: the connection broke before there was an answer, the reason is in `text`, and the fill is as it was. */
+static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *key, char *text, size_t size) {
+  const char *const values[] = {key};
+  bool is_ended = false;
+  int64_t until_ms = cli_now_ms() + seat->w->o.limit_ms;
+  bool ok = pq.sendQueryPrepared(pg, statement, 1, values, NULL, NULL, 0) && await(seat, pg, until_ms, &is_ended);
+  PGresult *result = ok ? pq.getResult(pg) : NULL;
+  ExecStatusType kind = pq.resultStatus(result);
+  PGresult *rest = NULL;
+  while (ok && (rest = pq.getResult(pg)) != NULL) pq.clear(rest); /* only then it is known that the server has hung up */
+  first_line(result != NULL && kind != PGRES_TUPLES_OK ? pq.resultErrorMessage(result) : pq.errorMessage(pg), text, size);
+  bool is_broken = !is_ended && kind != PGRES_TUPLES_OK && (result == NULL || pq.status(pg) != CONNECTION_OK);
+  if (is_broken) {
+    pq.clear(result);
+    return false;
+  }
+  if (kind == PGRES_TUPLES_OK)
+    answer(seat, fill, result);
+  else if (is_ended)
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_DEADLINE, "the statement was ended: it ran longer than --compute, or its lease was lost");
+  else
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", text[0] != '\0' ? text : "the statement answers no rows");
+  pq.clear(result);
+  return true;
+}
+
+static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t key_len) {
+  char text[WARM_REASON] = "out of memory";
+  if (memchr(key, '\0', key_len) != NULL) {
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "a key with a NUL byte is no text for PostgreSQL");
+    return;
+  }
+  if (seat->own == NULL) seat->own = calloc(1, sizeof(connection));
+  connection *c = seat->own;
+  char *copy = strndup(key, key_len);
+  bool done = false;
+  for (int i = 0; i < 2 && !done && c != NULL && copy != NULL && be_connected(seat, c, text, sizeof text); i++) {
+    done = query(seat, fill, c->pg, copy, text, sizeof text);
+    if (!done || (seat->failed && pq.status(c->pg) != CONNECTION_OK)) disconnect(c);
+  }
+  if (!done) warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", text);
+  free(copy);
+}
+
+const warm_source warm_pg = {check, compute, close_seat};
+
+#else
+
+static bool check(warm *w) {
+  (void)w;
+  cli_say("warm: --pg: this corral was built without PostgreSQL's client library");
+  return false;
+}
+
+const warm_source warm_pg = {check, NULL, NULL};
+
+#endif

@@ -1,0 +1,259 @@
+/* warm_show.c: what corral warm shows: a line that is redrawn on a terminal, lines now and then elsewhere, the report.
+ *
+ * Everything goes to standard error, but the JSON. One lock keeps the line and the messages apart.
+ */
+#include "warm.h"
+
+#include <langinfo.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+  DRAW_MS = 100,       /* between two drawings of the line */
+  COLUMNS = 80,        /* where the terminal doesn't say */
+  COLUMNS_MOST = 200,
+  BAR_MOST = 40,
+  SAID_MOST = 20,      /* failures told in a span of --progress */
+  RATE_MS = 5000,      /* the rate is that of the last so many ms, about */
+  TEXT = 256
+};
+
+static const char *const names[WARM_OUTCOMES] = {"fresh", "computed", "negative", "failed", "busy"};
+
+static struct {
+  pthread_mutex_t mutex;
+  bool is_drawn;     /* the cursor is behind the line */
+  int64_t next_ms;   /* when something is due to be shown */
+  int64_t said_ms;   /* since when `said` counts */
+  unsigned said;
+  int64_t rate_ms;   /* when `rate_done` was counted */
+  unsigned long long rate_done;
+  double rate;
+  unsigned long long written; /* what the last plain line had */
+} show = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- pieces ---------------------------------------------------------------------------------------------- */
+
+static unsigned long long count_of(const warm *w, warm_outcome outcome) { return atomic_load(&w->counts[outcome]); }
+
+static unsigned long long done_of(const warm *w) {
+  unsigned long long sum = 0;
+  for (int i = 0; i < WARM_OUTCOMES; i++) sum += count_of(w, (warm_outcome)i);
+  return sum;
+}
+
+/* Known once all inputs are read; else 0. */
+static size_t total_of(warm *w) {
+  (void)pthread_mutex_lock(&w->keys.mutex);
+  size_t total = w->keys.is_complete ? w->keys.count : 0;
+  (void)pthread_mutex_unlock(&w->keys.mutex);
+  return total;
+}
+
+static void measure(const warm *w, int64_t now) {
+  unsigned long long done = done_of(w);
+  if (show.rate_ms == 0) show.rate_ms = w->begun_ms;
+  int64_t span = now - show.rate_ms;
+  if (span < DRAW_MS) return;
+  double latest = (double)(done - show.rate_done) * 1000 / (double)span;
+  double weight = show.rate_done == 0 || span >= RATE_MS ? 1 : (double)span / RATE_MS;
+  show.rate += (latest - show.rate) * weight;
+  show.rate_ms = now;
+  show.rate_done = done;
+}
+
+static const char *eta_text(char text[CLI_DURATION_TEXT], double seconds) {
+  long long s = seconds < 359999 ? (long long)(seconds + 0.5) : 359999;
+  if (s >= 3600)
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+  else
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld:%02lld", s / 60, s % 60);
+  return text;
+}
+
+/* "120/200  35/s  ETA 0:02  1 failed", as far as it is known. */
+static void state_text(warm *w, char *text, size_t size) {
+  unsigned long long done = done_of(w);
+  size_t total = w->o.watch ? 0 : total_of(w);
+  char of[32] = "";
+  char eta[CLI_DURATION_TEXT];
+  if (total > 0) (void)snprintf(of, sizeof of, "/%zu", total);
+  int n = snprintf(text, size, "%llu%s  %.*f/s", done, of, show.rate < 10 ? 1 : 0, show.rate);
+  size_t used = n > 0 ? (size_t)n : 0;
+  if (total > done && show.rate > 0) {
+    n = snprintf(text + used, size - used, "  ETA %s", eta_text(eta, (double)(total - done) / show.rate));
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (count_of(w, WARM_FAILED) > 0) (void)snprintf(text + used, size - used, "  %llu failed", count_of(w, WARM_FAILED));
+}
+
+/* `width` columns, so far filled. */
+static void bar_text(double share, int width, char *text, size_t size) {
+  bool is_unicode = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  int filled = (int)(share * width);
+  size_t used = 0;
+  for (int i = 0; i < width && used < size; i++) {
+    int n = snprintf(text + used, size - used, "%s", i < filled ? (is_unicode ? "\u2588" : "#") : is_unicode ? "\u2591" : ".");
+    used += n > 0 ? (size_t)n : 0;
+  }
+}
+
+/* ---- the line -------------------------------------------------------------------------------------------- */
+
+static void wipe(void) {
+  if (show.is_drawn) (void)cli_write(STDERR_FILENO, "\r\033[K", 4);
+  show.is_drawn = false;
+}
+
+static void draw(warm *w) {
+  char state[TEXT];
+  char bar[3 * COLUMNS_MOST + 1] = "";
+  char line[TEXT + sizeof bar + 32];
+  struct winsize size = {0};
+  int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
+  size_t total = w->o.watch ? 0 : total_of(w);
+  state_text(w, state, sizeof state);
+  int room = (columns < COLUMNS_MOST ? columns : COLUMNS_MOST) - (int)strlen(state) - (int)strlen("warm   ") - 1;
+  if (total > 0 && room >= 10) bar_text((double)done_of(w) / (double)total, room < BAR_MOST ? room : BAR_MOST, bar, sizeof bar);
+  int n = snprintf(line, sizeof line, "\r\033[Kwarm %s%s%.*s", bar, bar[0] != '\0' ? "  " : "", columns > 6 ? columns - 6 : 1, state);
+  if (n > 0) (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+  show.is_drawn = true;
+}
+
+/* While it watches, a line only when there is something new. */
+static void write_line(warm *w) {
+  char state[TEXT];
+  unsigned long long done = done_of(w);
+  if (w->o.watch && done == show.written) return;
+  show.written = done;
+  state_text(w, state, sizeof state);
+  cli_say("warm: %s", state);
+}
+
+int warm_show_progress(warm *w) {
+  bool is_terminal = isatty(STDERR_FILENO) == 1;
+  int64_t now = cli_now_ms();
+  int64_t every = is_terminal ? DRAW_MS : w->o.progress_ms;
+  if (w->cli->quiet) return DRAW_MS * 10;
+  (void)pthread_mutex_lock(&show.mutex);
+  measure(w, now);
+  if (show.next_ms == 0) show.next_ms = w->begun_ms + every;
+  if (now >= show.next_ms) {
+    if (is_terminal)
+      draw(w);
+    else
+      write_line(w);
+    show.next_ms = now + every;
+  }
+  int64_t left = show.next_ms - now;
+  (void)pthread_mutex_unlock(&show.mutex);
+  return (int)(left < DRAW_MS * 10 ? left : DRAW_MS * 10);
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------- */
+
+static void say_wiped(const char *format, va_list args) {
+  char text[1024];
+  (void)vsnprintf(text, sizeof text, format, args);
+  wipe();
+  cli_say("%s", text);
+}
+
+void warm_say(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  (void)pthread_mutex_lock(&show.mutex);
+  say_wiped(format, args);
+  (void)pthread_mutex_unlock(&show.mutex);
+  va_end(args);
+}
+
+/* Bounded in a span of time, so that a source that is away doesn't fill a disk. */
+static bool may_say(const warm *w) {
+  int64_t now = cli_now_ms();
+  (void)pthread_mutex_lock(&show.mutex);
+  if (now - show.said_ms >= w->o.progress_ms || show.said_ms == 0) {
+    show.said_ms = now;
+    show.said = 0;
+  }
+  unsigned before = show.said++;
+  (void)pthread_mutex_unlock(&show.mutex);
+  if (before == SAID_MOST) warm_say("warm: more fail: further ones are only counted for a while");
+  return before < SAID_MOST;
+}
+
+static void list_failure(warm *w, const warm_key *key, const char *reason) {
+  (void)pthread_mutex_lock(&w->mutex);
+  char *copy = w->failure_count < WARM_FAILURES ? malloc(key->size) : NULL;
+  if (copy != NULL) {
+    warm_failure *failure = &w->failures[w->failure_count++];
+    memcpy(copy, key->bytes, key->size);
+    failure->key = copy;
+    failure->size = key->size;
+    (void)snprintf(failure->reason, sizeof failure->reason, "%s", reason);
+  } else {
+    w->failures_left_off++;
+  }
+  (void)pthread_mutex_unlock(&w->mutex);
+}
+
+void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, int64_t took_ms) {
+  warm *w = seat->w;
+  char text[CLI_KEY_TEXT];
+  if (outcome >= WARM_OUTCOMES) return;
+  (void)atomic_fetch_add(&w->counts[outcome], 1);
+  bool is_bad = outcome == WARM_FAILED || outcome == WARM_BUSY;
+  const char *reason = outcome == WARM_BUSY ? "somebody else still computes it" : seat->reason;
+  if (is_bad) list_failure(w, key, reason);
+  if (w->cli->verbose)
+    warm_say("warm: %s: %s in %lld ms%s%s", cli_key_text(text, key->bytes, key->size), names[outcome], (long long)took_ms, is_bad ? ": " : "",
+             is_bad ? reason : "");
+  else if (is_bad && may_say(w))
+    warm_say("warm: %s: %s: %s", cli_key_text(text, key->bytes, key->size), names[outcome], reason);
+}
+
+/* ---- the report ------------------------------------------------------------------------------------------ */
+
+static void print_json(warm *w, size_t keys, double seconds) {
+  (void)printf("{\"keys\":%zu", keys);
+  for (int i = 0; i < WARM_OUTCOMES; i++) (void)printf(",\"%s\":%llu", names[i], count_of(w, (warm_outcome)i));
+  (void)printf(",\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,\"signal\":%d", (unsigned long long)atomic_load(&w->keys.bad_lines),
+               w->passes, seconds, seconds > 0 ? (double)done_of(w) / seconds : 0, atomic_load(&w->signal));
+  (void)printf(",\"failures\":[");
+  for (size_t i = 0; i < w->failure_count; i++) {
+    (void)printf("%s{\"key\":", i > 0 ? "," : "");
+    cli_json_string(stdout, w->failures[i].key, w->failures[i].size);
+    (void)printf(",\"reason\":");
+    cli_json_string(stdout, w->failures[i].reason, strlen(w->failures[i].reason));
+    (void)printf("}");
+  }
+  (void)printf("],\"failures_left_off\":%llu}\n", w->failures_left_off);
+}
+
+void warm_show_end(warm *w) {
+  double seconds = (double)(cli_now_ms() - w->begun_ms) / 1000;
+  (void)pthread_mutex_lock(&w->keys.mutex);
+  size_t keys = w->keys.count;
+  (void)pthread_mutex_unlock(&w->keys.mutex);
+  (void)pthread_mutex_lock(&show.mutex);
+  wipe();
+  (void)pthread_mutex_unlock(&show.mutex);
+  char counts[TEXT] = "";
+  size_t used = 0;
+  for (int i = 0; i < WARM_OUTCOMES; i++) {
+    if (count_of(w, (warm_outcome)i) == 0 && i != WARM_FRESH && i != WARM_COMPUTED) continue;
+    int n = snprintf(counts + used, sizeof counts - used, ", %llu %s", count_of(w, (warm_outcome)i), names[i]);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  unsigned long long bad = atomic_load(&w->keys.bad_lines);
+  if (bad > 0) (void)snprintf(counts + used, sizeof counts - used, ", %llu bad lines", bad);
+  if (!w->cli->quiet)
+    cli_say("warm: %zu keys%s%s in %.1f s%s", keys, counts, w->o.watch ? ", all passes together," : "", seconds,
+            atomic_load(&w->signal) != 0 ? ": interrupted; what is warm is skipped the next time" : "");
+  (void)pthread_mutex_lock(&w->mutex);
+  if (w->cli->json) print_json(w, keys, seconds);
+  (void)pthread_mutex_unlock(&w->mutex);
+}

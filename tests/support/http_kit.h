@@ -1,0 +1,189 @@
+/* http_kit.h: the http: origin through its table, with a host and fills of the test's own. */
+#ifndef TESTS_HTTP_KIT_H
+#define TESTS_HTTP_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <corral/plugin.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include "env.h"
+#include "http_origin.h"
+#include "uri.h"
+
+enum { HTTP_PATIENCE_MS = 20000, HTTP_MAX_VALUE = 1 << 20 };
+
+extern const corral_origin crl_origin_http;
+
+typedef enum fill_end { FILL_RUNNING = 0, FILL_DONE, FILL_FAILED, FILL_ABANDONED } fill_end;
+typedef enum fill_kind { FILLED_NOTHING = 0, FILLED_BYTES, FILLED_NEGATIVE, FILLED_UNMODIFIED } fill_kind;
+
+/* A fill as a plugin meets it: what it was given, and how it ended. */
+struct corral_fill {
+  fill_end end;
+  fill_kind kind;
+  int ends; /* how often it was ended: once */
+  char *bytes;
+  size_t size;
+  int is_passed, has_lives;
+  int64_t ttl, swr, sie;
+  int32_t code;
+  char text[240];
+  char validator[1025];
+  const char *old, *old_validator; /* NULL: none */
+  _Atomic int stop;
+  int64_t began_ms, ended_ms;
+};
+
+static pthread_mutex_t fill_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t fill_ended = PTHREAD_COND_INITIALIZER;
+
+static int kit_bytes(corral_fill *f, const void *data, size_t size) {
+  if (size > HTTP_MAX_VALUE) return CORRAL_ETOOBIG;
+  free(f->bytes);
+  f->bytes = malloc(size + 1);
+  if (size > 0) memcpy(f->bytes, data, size);
+  f->bytes[size] = '\0';
+  f->size = size;
+  f->kind = FILLED_BYTES;
+  return CORRAL_OK;
+}
+static void kit_negative(corral_fill *f) { f->kind = FILLED_NEGATIVE; }
+static void kit_lives(corral_fill *f, int64_t ttl, int64_t swr, int64_t sie) { f->ttl = ttl, f->swr = swr, f->sie = sie, f->has_lives = 1; }
+static void kit_pass(corral_fill *f) { f->is_passed = 1; }
+static int kit_validator(corral_fill *f, const void *data, size_t size) {
+  assert_true(size < sizeof f->validator);
+  memcpy(f->validator, data, size);
+  f->validator[size] = '\0';
+  return CORRAL_OK;
+}
+static const void *kit_old(const corral_fill *f, size_t *size) {
+  *size = f->old != NULL ? strlen(f->old) : 0;
+  return f->old;
+}
+static const void *kit_old_validator(const corral_fill *f, size_t *size) {
+  *size = f->old_validator != NULL ? strlen(f->old_validator) : 0;
+  return f->old_validator;
+}
+static int kit_not_modified(corral_fill *f) {
+  if (f->old == NULL) return CORRAL_EMISS;
+  f->kind = FILLED_UNMODIFIED;
+  return CORRAL_OK;
+}
+static int kit_should_stop(const corral_fill *f) { return f->stop; }
+static void kit_end(corral_fill *f, fill_end end) {
+  pthread_mutex_lock(&fill_mutex);
+  f->end = end;
+  f->ends++;
+  f->ended_ms = crl_env_now_ms();
+  pthread_cond_broadcast(&fill_ended);
+  pthread_mutex_unlock(&fill_mutex);
+}
+static void kit_done(corral_fill *f) { kit_end(f, FILL_DONE); }
+static void kit_abandon(corral_fill *f) { kit_end(f, FILL_ABANDONED); }
+static void kit_failed(corral_fill *f, int32_t code, const char *text) {
+  f->code = code;
+  snprintf(f->text, sizeof f->text, "%s", text);
+  kit_end(f, FILL_FAILED);
+}
+
+static const corral_fill_calls kit_calls = {.size = sizeof(corral_fill_calls), .bytes = kit_bytes, .negative = kit_negative, .lives = kit_lives, .pass = kit_pass,
+    .validator = kit_validator, .old = kit_old, .old_validator = kit_old_validator, .not_modified = kit_not_modified, .should_stop = kit_should_stop,
+    .done = kit_done, .failed = kit_failed, .abandon = kit_abandon};
+
+__attribute__((format(printf, 3, 4))) static int kit_fail(corral_error *error, int status, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  if (error != NULL) {
+    error->status = status;
+    vsnprintf(error->text, sizeof error->text, format, args);
+  }
+  va_end(args);
+  return status;
+}
+
+static uint64_t kit_hash64(const void *data, size_t size) {
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < size; i++) hash = (hash ^ ((const uint8_t *)data)[i]) * 1099511628211u;
+  return hash;
+}
+
+static const corral_host kit_host = {.size = sizeof(corral_host), .abi = CORRAL_PLUGIN_ABI, .now_ms = crl_env_now_ms, .wall_ms = crl_env_wall_ms, .fail = kit_fail,
+    .uri_check = crl_uri_check, .uri_get = crl_uri_get, .uri_number = crl_uri_number, .hash64 = kit_hash64, .fill = &kit_calls};
+
+/* An origin at a URL made as by printf. */
+__attribute__((format(printf, 1, 2), unused)) static void *opened(const char *format, ...) {
+  char url[1024];
+  void *origin = NULL;
+  corral_error error = {0};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(url, sizeof url, format, args);
+  va_end(args);
+  if (crl_origin_http.open(&kit_host, url, HTTP_MAX_VALUE, &origin, &error) != CORRAL_OK) fail_msg("%s: %s", url, error.text);
+  return origin;
+}
+static inline void closed(void *origin) { crl_origin_http.close(origin); }
+
+/* A fetch that is under way. */
+static inline void begin_with(corral_fill *f, void *origin, const char *key, int64_t limit_ms) {
+  f->began_ms = crl_env_now_ms();
+  crl_origin_http.fetch(origin, f, key, strlen(key), f->began_ms + limit_ms);
+}
+static inline corral_fill *begun(void *origin, const char *key) {
+  corral_fill *f = calloc(1, sizeof *f);
+  begin_with(f, origin, key, HTTP_PATIENCE_MS);
+  return f;
+}
+static inline void awaited(corral_fill *f) {
+  int64_t until = crl_env_now_ms() + HTTP_PATIENCE_MS + 2000;
+  pthread_mutex_lock(&fill_mutex);
+  while (f->end == FILL_RUNNING && crl_env_now_ms() < until) {
+    pthread_mutex_unlock(&fill_mutex);
+    poll(NULL, 0, 1);
+    pthread_mutex_lock(&fill_mutex);
+  }
+  pthread_mutex_unlock(&fill_mutex);
+  assert_int_not_equal(f->end, FILL_RUNNING);
+  assert_int_equal(f->ends, 1);
+}
+static inline void fill_free(corral_fill *f) {
+  free(f->bytes);
+  free(f);
+}
+/* A fetch from its beginning to its end. */
+static inline corral_fill *fetched(void *origin, const char *key) {
+  corral_fill *f = begun(origin, key);
+  awaited(f);
+  return f;
+}
+/* A fetch where the store has a value: with `kept`, the validator an earlier one left. */
+static inline corral_fill *refetched(void *origin, const char *key, const char *old, const char *kept) {
+  corral_fill *f = calloc(1, sizeof *f);
+  f->old = old;
+  f->old_validator = kept;
+  begin_with(f, origin, key, HTTP_PATIENCE_MS);
+  awaited(f);
+  return f;
+}
+/* It was filled with these bytes; or it failed with this code and a text that has `part`. Frees it. */
+static inline void expect_bytes(corral_fill *f, const char *bytes) {
+  if (f->end != FILL_DONE || f->kind != FILLED_BYTES) fail_msg("ended %d, kind %d: %d %s", f->end, f->kind, f->code, f->text);
+  assert_string_equal(f->bytes, bytes);
+  fill_free(f);
+}
+static inline void expect_failure(corral_fill *f, int code, const char *part) {
+  if (f->end != FILL_FAILED || f->code != code || strstr(f->text, part) == NULL) fail_msg("ended %d, kind %d: %d %s; wanted %d %s", f->end, f->kind, f->code, f->text, code, part);
+  fill_free(f);
+}
+
+#endif

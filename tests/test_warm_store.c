@@ -1,0 +1,93 @@
+/* test_warm_store.c: corral warm and a store that goes away, or is shared by warmers of several hosts: a Redis of the test's own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/redis_server.h"
+
+enum { COMMAND = 4096, PATIENCE = 1500, LOOK_MS = 20 };
+
+static redis_server *server;
+
+/* A shell's text, in the folder of the server. The exit status. */
+static int run(const char *text) {
+  char command[COMMAND];
+  int n = snprintf(command, sizeof command, "cd '%s' || exit 1; %s", redis_server_folder(server), text);
+  assert_in_range(n, 1, sizeof command - 1);
+  int status = system(command);
+  if (!WIFEXITED(status)) fail_msg("%s: status %d", command, status);
+  return WEXITSTATUS(status);
+}
+
+static void await(const char *text) {
+  for (int i = 0; i < PATIENCE; i++) {
+    if (run(text) == 0) return;
+    (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+  }
+  fail_msg("in vain: %s", text);
+}
+
+static void two_warmers_without_a_host_in_common_compute_each_key_once(void **state) {
+  (void)state;
+  assert_int_equal(run("seq 1 200 >keys; for i in 1 2; do $CORRAL_COMMAND --no-host-lock -q --json warm keys --ttl 1h --exec 'echo $1 >>runs; sleep 0.005' >out.$i & done; wait; "
+                       "test $(wc -l <runs) -eq 200 && test -z \"$(sort runs | uniq -d)\" && ! grep '\"computed\":0,' out.1 out.2"),
+                   0);
+}
+
+static void a_store_that_comes_back_within_ten_seconds_is_waited_for(void **state) {
+  (void)state;
+  assert_int_equal(run("mkfifo pipe; { $CORRAL_COMMAND --json warm pipe -j 1 --exec 'echo $1 >>away.runs' >away.out 2>away.err; echo $? >away.status; } &"), 0);
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/pipe", redis_server_folder(server));
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  (void)fputs("before\n", f);
+  (void)fflush(f);
+  await("$CORRAL_COMMAND get before >get.out 2>&1");
+  redis_server_kill(server);
+  (void)fputs("after\n", f);
+  (void)fclose(f);
+  await("grep -q 'waiting for the store' away.err");
+  redis_server_restart(server);
+  await("test -s away.status");
+  assert_int_equal(run("cat away.err >&2; test $(cat away.status) -eq 0 && grep -q '\"computed\":2,' away.out && $CORRAL_COMMAND get after >get.out"), 0);
+}
+
+static void a_store_that_stays_away_ends_the_run(void **state) {
+  (void)state;
+  assert_int_equal(run("mkfifo pipe2; { $CORRAL_COMMAND warm pipe2 --exec 'echo $1 >>gone.runs' >gone.out 2>gone.err; echo $? >gone.status; } &"), 0);
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/pipe2", redis_server_folder(server));
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  (void)fputs("first\n", f);
+  (void)fflush(f);
+  await("$CORRAL_COMMAND get first >get.out 2>&1");
+  redis_server_kill(server);
+  (void)fputs("second\n", f);
+  (void)fclose(f);
+  await("test -s gone.status");
+  assert_int_equal(run("test $(cat gone.status) -eq 125 && grep -q 'corral: warm: the store: ' gone.err && test $(wc -l <gone.runs) -eq 1"), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(two_warmers_without_a_host_in_common_compute_each_key_once),
+      cmocka_unit_test(a_store_that_comes_back_within_ten_seconds_is_waited_for),
+      cmocka_unit_test(a_store_that_stays_away_ends_the_run),
+  };
+  if (getenv("CORRAL_COMMAND") == NULL) return (void)fputs("SKIPPED: CORRAL_COMMAND is not set\n", stderr), 77;
+  if (!redis_server_start(&server, NULL)) return 77;
+  (void)setenv("CORRAL_STORE", redis_server_uri(server), 1);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  redis_server_stop(server);
+  return failed;
+}
