@@ -4,6 +4,9 @@
 #define PAGES                                                                                                   \
   "location = /status { corral_status; }"                                                                       \
   "location / { corral pages; proxy_pass %ORIGIN%; gzip on; gzip_types text/plain; gzip_min_length 1; gzip_vary on; }" \
+  "location /grace/ { corral pages; corral_valid 20000d; corral_stale updating 20000d error 20000d; proxy_pass %ORIGIN%; }" \
+  "location /variable/ { corral pages; corral_valid 1m; corral_key $uri$http_range$http_x_other; proxy_set_header X-Range $http_range;" \
+  "  proxy_set_header X-Again $http_x_other; proxy_pass %ORIGIN%; }"                                             \
   "location /fields/ { corral pages; proxy_buffer_size 16k; proxy_buffers 4 16k; proxy_pass %ORIGIN%; }"                              \
   "location /valid/ { corral pages; corral_valid 200 404 503 1m; proxy_pass %ORIGIN%; }"                        \
   "location /small/ { corral pages; corral_max_size 1k; corral_valid 1m; proxy_pass %ORIGIN%; }"                \
@@ -15,6 +18,8 @@
   "location /named/ { corral pages; corral_valid 1m; corral_pass @origin; }"                                    \
   "location @origin { proxy_pass %ORIGIN%; }"                                                                   \
   "location /uri/ { corral pages; corral_valid 1m; corral_pass /behind$uri?from=$arg_x; }"                      \
+  "location /try/ { corral pages; corral_valid 1m; root %FOLDER%/www; try_files $uri @origin; }"                  \
+  "location /fallback/ { corral pages; corral_valid 1m; root %FOLDER%/www; error_page 404 = @origin; }"          \
   "location /behind/ { internal; proxy_pass %ORIGIN%; }"                                                        \
   "location /buffers/ { corral pages; corral_valid 1m; proxy_buffer_size 4k; proxy_buffers 3 4k; proxy_busy_buffers_size 4k; proxy_max_temp_file_size 0; proxy_pass %ORIGIN%; }" \
   "location /named_status/ { corral pages; corral_valid 1m; corral_cache_status 'a cache'; proxy_pass %ORIGIN%; }" \
@@ -265,6 +270,39 @@ static void the_origin_may_be_files_or_another_location(void **state) {
                         i == 1 ? "pages; fwd=miss; fwd-status=200; detail=Set-Cookie" : "pages; fwd=miss; fwd-status=200");
 }
 
+static void what_a_location_falls_back_to_is_kept(void **state) {
+  (void)state;
+  static const char *const paths[] = {"/try/page", "/fallback/page", "/try/cookie", "/fallback/cookie"};
+  for (int i = 0; i < 4; i++) {
+    page(paths[i], HTTP_ANSWER(.body = "page", .numbered = 1, .headers = i < 2 ? "" : "Set-Cookie: a=b\r\n"));
+    nginx_kit_expect(server, paths[i], NULL, 200, "page 1", NULL);
+    nginx_kit_expect(server, paths[i], NULL, 200, i < 2 ? "page 1" : "page 2", NULL);
+  }
+}
+
+static void a_life_has_an_upper_bound(void **state) {
+  (void)state;
+  const char *path = page("/ages", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Cache-Control: max-age=99999999999999999999, stale-while-revalidate=99999999999\r\n"));
+  for (int i = 0; i < 2; i++) nginx_kit_expect(server, path, NULL, 200, "page 1", NULL);
+  const char *grace = page("/grace/page", HTTP_ANSWER(.body = "page", .numbered = 1));
+  for (int i = 0; i < 2; i++) nginx_kit_expect(server, grace, NULL, 200, "page 1", NULL);
+}
+
+static void an_answers_age_goes_on_where_another_cache_left_off(void **state) {
+  (void)state;
+  const char *path = page("/aged", HTTP_ANSWER(.body = "page", .headers = KEPT "Age: 20\r\n"));
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "page", "cache-status"), "pages; fwd=miss; fwd-status=200; stored; ttl=40");
+  assert_in_range(strtol(nginx_kit_expect(server, path, NULL, 200, "page", "age"), NULL, 10), 20, 22);
+}
+
+static void a_variable_of_a_dropped_field_is_empty_at_the_origin(void **state) {
+  (void)state;
+  const char *path = page("/variable/a", HTTP_ANSWER(.body = "0123456789"));
+  nginx_kit_expect(server, path, "Range: bytes=2-4\r\nX-Other: kept\r\n", 206, "234", NULL);
+  assert_null(http_origin_header(nginx_kit_origin, path, "x-range"));
+  assert_string_equal(http_origin_header(nginx_kit_origin, path, "x-again"), "kept");
+}
+
 static void a_fragment_of_a_page_is_cached_by_itself(void **state) {
   (void)state;
   page("/ssi/page", HTTP_ANSWER(.headers = "Content-Type: text/plain\r\n", .body = "<<!--# include virtual=\"/fragment?a\" -->|<!--# include virtual=\"/fragment?b\" -->>"));
@@ -318,6 +356,10 @@ int main(void) {
       cmocka_unit_test(a_failure_is_answered_by_its_page),
       cmocka_unit_test(wishes_not_to_be_cached_are_heard),
       cmocka_unit_test(the_origin_may_be_files_or_another_location),
+      cmocka_unit_test(what_a_location_falls_back_to_is_kept),
+      cmocka_unit_test(a_life_has_an_upper_bound),
+      cmocka_unit_test(an_answers_age_goes_on_where_another_cache_left_off),
+      cmocka_unit_test(a_variable_of_a_dropped_field_is_empty_at_the_origin),
       cmocka_unit_test(a_fragment_of_a_page_is_cached_by_itself),
       cmocka_unit_test(the_cache_status_has_the_name_that_is_given),
       cmocka_unit_test(the_access_log_says_how_a_request_was_answered),

@@ -69,7 +69,7 @@ static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *n
   return NGX_CONF_ERROR;
 }
 
-static int64_t grace(ngx_msec_t ms) { return ms == 0 ? CORRAL_OFF : (int64_t)ms; }
+static int64_t grace(ngx_msec_t ms) { return ms == 0 ? CORRAL_OFF : (int64_t)ngx_min(ms, (ngx_msec_t)CRL_NGX_LONGEST_MS); }
 
 static void make_policy(crl_ngx_conf *conf) {
   conf->policy = *CORRAL_POLICY(.swr_ms = grace(conf->updating), .sie_ms = grace(conf->error), .wait_ms = (int64_t)conf->lock_timeout,

@@ -22,6 +22,8 @@
 #error "this nginx was configured without its HTTP cache, whose parsers are used here"
 #endif
 
+#define CRL_NGX_LONGEST_MS INT64_C(315360000000) /* of a life: ten years, the policy's most */
+
 /* How a request was answered: $corral_status, and counters. */
 typedef enum crl_ngx_outcome {
   CRL_NGX_NONE = 0,

@@ -129,8 +129,11 @@ static int write_record(unsigned char *to, const crl_ngx_record *record, const c
   return 0;
 }
 
+static int64_t life(int64_t ms) { return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS); }
+
 static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ngx_record *record, const crl_ngx_conf *conf) {
-  int64_t swr = verdict->swr_ms == CRL_HTTP_NONE ? CORRAL_OFF : verdict->swr_ms, sie = verdict->sie_ms == CRL_HTTP_NONE ? CORRAL_OFF : verdict->sie_ms;
+  int64_t swr = life(verdict->swr_ms), sie = life(verdict->sie_ms);
+  record->ttl_ms = life(record->ttl_ms);
   corral_fill_lives(fill, record->ttl_ms, swr, sie);
   record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : (int64_t)conf->updating;
 }
