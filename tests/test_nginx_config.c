@@ -64,9 +64,9 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
 
 #define LOCATIONS                                                                                                 \
   "corral pages; corral_valid 1m; corral_key $uri; corral_tag Surrogate-Key;"                                     \
-  "location = /status { corral off; corral_status; }"                                                             \
-  "location /purge/ { corral off; corral_purge pages $arg_key; }"                                                 \
-  "location /purge_tag/ { corral off; corral_purge pages $arg_tag tag; }"                                         \
+  "location = /status { corral_status; }"                                                             \
+  "location /purge/ { corral_purge pages $arg_key; }"                                                 \
+  "location /purge_tag/ { corral_purge pages $arg_tag tag; }"                                         \
   "location / { proxy_pass %ORIGIN%; }"                                                                           \
   "location /off/ { corral off; proxy_pass %ORIGIN%; }"
 

@@ -180,6 +180,18 @@ static void a_body_over_the_limit_is_passed_on_whole(void **state) {
   assert_int_equal(http_origin_seen(nginx_kit_origin, fits), 1);
 }
 
+static void the_rest_of_a_body_over_the_limit_isnt_read(void **state) {
+  (void)state;
+  const char *path = page("/small/endless", HTTP_ANSWER(.body = "x", .repeat = 50000, .chunked = 1, .fate = HTTP_FATE_HANGS_MID_BODY));
+  http_client *client = http_client_new(nginx_server_address(server));
+  assert_int_equal(http_client_send(client, &(http_request){.path = path}), 0);
+  assert_true(http_origin_await_seen(nginx_kit_origin, path, 2));
+  for (int i = 0; i < 1000 && http_origin_running(nginx_kit_origin, path) != 1; i++) nginx_kit_expect(server, "/status", NULL, 200, NULL, NULL);
+  assert_int_equal(http_origin_running(nginx_kit_origin, path), 1); /* the client's own, which streams */
+  http_client_hang_up(client);
+  http_client_free(client);
+}
+
 static void a_header_that_cant_be_kept_is_passed_on_whole(void **state) {
   (void)state;
   char lines[8000] = KEPT;
@@ -350,6 +362,7 @@ int main(void) {
       cmocka_unit_test(what_is_for_one_client_is_never_given_to_another),
       cmocka_unit_test(a_status_lives_as_corral_valid_says),
       cmocka_unit_test(a_body_over_the_limit_is_passed_on_whole),
+      cmocka_unit_test(the_rest_of_a_body_over_the_limit_isnt_read),
       cmocka_unit_test(a_header_that_cant_be_kept_is_passed_on_whole),
       cmocka_unit_test(a_large_body_needs_no_room_among_the_upstreams_buffers),
       cmocka_unit_test(an_upstream_that_dies_mid_body_leaves_nothing_behind),

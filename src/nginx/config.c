@@ -239,7 +239,8 @@ char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   return NGX_CONF_OK;
 }
 
-static char *set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler) {
+static char *set_handler(ngx_conf_t *cf, crl_ngx_conf *to, ngx_http_handler_pt handler) {
+  to->is_handler = 1;
   ngx_http_core_loc_conf_t *core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
   core->handler = handler;
   return NGX_CONF_OK;
@@ -253,11 +254,10 @@ char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   to->purge_zone = *argument(cf, 1);
   to->purge_tag = cf->args->nelts == 4;
   to->purge_key = complex(cf, argument(cf, 2));
-  return to->purge_key != NULL ? set_handler(cf, crl_ngx_purge_handler) : NGX_CONF_ERROR;
+  return to->purge_key != NULL ? set_handler(cf, to, crl_ngx_purge_handler) : NGX_CONF_ERROR;
 }
 
 char *crl_ngx_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   (void)cmd;
-  (void)conf;
-  return set_handler(cf, crl_ngx_status_handler);
+  return set_handler(cf, conf, crl_ngx_status_handler);
 }

@@ -77,7 +77,7 @@ static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const cha
 
 static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how, const crl_ngx_record *record) {
   switch (how) {
-  case CORRAL_STALE: return ctx->age_ms <= record->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
+  case CORRAL_STALE: return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
   case CORRAL_COMPUTED: return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
   case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
   default: return CRL_NGX_HIT;

@@ -94,6 +94,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_str_value(conf->tag, above->tag, "");
   ngx_conf_merge_str_value(conf->cache_status, above->cache_status, "on");
   if (conf->purge_zone.len > 0 && find_zone(cf, "corral_purge", &conf->purge_zone, &conf->purge) != NGX_CONF_OK) return NGX_CONF_ERROR;
+  if (conf->is_handler) conf->zone_name.len = 0;
   if (conf->zone_name.len == 0) {
     if (conf->pass == NULL) return NGX_CONF_OK;
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_pass: needs \"corral ZONE\" in its location, or above");

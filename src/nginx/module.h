@@ -82,9 +82,9 @@ typedef struct crl_ngx_conf {
   ngx_http_complex_value_t *pass;
   ngx_str_t tag;           /* name of a response header; "" none */
   ngx_str_t cache_status;  /* "" off; data NULL unset; "on": the zone's name */
-  ngx_flag_t status_header;
   corral_policy policy;    /* from the above */
   /* Of handlers, not inherited. */
+  ngx_uint_t is_handler;   /* corral_purge, corral_status: never cached itself */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
   ngx_http_complex_value_t *purge_key;
