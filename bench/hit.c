@@ -8,14 +8,11 @@
 #include <hiredis/hiredis.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "kit.h"
+#include "support/redis_server.h"
 
 enum { ROUNDS = 9, ALONE = 4000, MANY = 300, THREADS = 64 };
 
@@ -24,41 +21,10 @@ static char place[PATH_MAX]; /* a socket's path, or a host */
 static int port;             /* 0: a socket */
 static size_t value_size = 100;
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what) {
-  fprintf(stderr, "bench_hit: %s\n", what);
-  exit(1);
-}
-
 static redisContext *raw_connect(void) {
   redisContext *r = port == 0 ? redisConnectUnix(place) : redisConnect(place, port);
   if (r == NULL || r->err != 0) die("can't connect to the redis-server");
   return r;
-}
-
-static pid_t start_server(void) {
-  snprintf(place, sizeof place, "%s/sock", folder);
-  pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (freopen("/dev/null", "w", stdout) == NULL) _exit(1);
-    execlp("redis-server", "redis-server", "--port", "0", "--save", "", "--unixsocket", place, (char *)NULL);
-    _exit(127);
-  }
-  for (int i = 0; i < 5000; i++) {
-    redisContext *r = redisConnectUnix(place);
-    int up = r != NULL && r->err == 0;
-    if (r != NULL) redisFree(r);
-    if (up) return pid;
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  }
-  die("redis-server doesn't start");
-  return 0;
 }
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -132,16 +98,6 @@ static double crowd_us(corral *c) {
   return (now_us() - begin) / (THREADS * MANY);
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *of) {
-  qsort(of, ROUNDS, sizeof *of, by_size);
-  return of[ROUNDS / 2];
-}
-
 static void embedded(const char *name, const char *uri, double raw) {
   double us[ROUNDS];
   corral *c = open_at(uri);
@@ -151,7 +107,7 @@ static void embedded(const char *name, const char *uri, double raw) {
     corral_hits(c, "key", ALONE);
     us[i] = (now_us() - begin) / ALONE;
   }
-  double a = median(us);
+  double a = median(us, ROUNDS);
   printf("%-8s one thread      corral %6.2f us   ratio to the raw GET %.2f\n", name, a, a / raw);
   corral_close(c);
 }
@@ -170,7 +126,7 @@ static double redis(corral *c, redisContext *r) {
     many_raw[i] = crowd_us(NULL);
     many_ours[i] = crowd_us(c);
   }
-  double a = median(ours), b = median(raw), x = median(many_ours), y = median(many_raw);
+  double a = median(ours, ROUNDS), b = median(raw, ROUNDS), x = median(many_ours, ROUNDS), y = median(many_raw, ROUNDS);
   printf("redis    one thread      corral %6.2f us   raw GET %6.2f us   ratio %.2f\n", a, b, a / b);
   printf("redis    %d threads      corral %6.2f us   raw GET, a connection each %6.2f us   ratio %.2f\n", THREADS, x, y, x / y);
   return b;
@@ -210,15 +166,16 @@ static void remove_folder(void) {
 
 int main(int argc, char **argv) {
   char uri[PATH_MAX + 32];
-  pid_t server = 0;
+  redis_server *server = NULL;
   if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
   if (mkdtemp(folder) == NULL) die("no temporary folder");
   atexit(remove_folder);
   if (argc > 2) {
     take_place(argv[2], uri, sizeof uri);
   } else {
-    server = start_server();
-    snprintf(uri, sizeof uri, "redis+unix://%s", place);
+    if (!redis_server_start(&server, NULL)) return 1;
+    snprintf(uri, sizeof uri, "%s", redis_server_unix_uri(server));
+    snprintf(place, sizeof place, "%s", redis_server_socket(server));
   }
   corral *c = open_at(uri);
   redisContext *r = raw_connect();
@@ -233,9 +190,6 @@ int main(int argc, char **argv) {
   clean(c, r);
   corral_close(c);
   redisFree(r);
-  if (server > 0) {
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
-  }
+  redis_server_stop(server);
   return 0;
 }

@@ -1,62 +1,30 @@
-/* lock.c: what a lock costs on Redis. Uncontended: corral_lock_take and corral_lock_release against two raw round trips of hiredis to the same
- * server, in turns within one run (a GET of a small key; and EVALSHA of "return 1", for every lock that is right needs a script on
- * this server). Contended: from just before the release to the return of the next holder's take, among processes that all wait: woken,
- * and polling.
+/* lock.c: what a lock costs on Redis. Uncontended: corral_lock_take and corral_lock_release, by scripts and without, against two raw round
+ * trips of hiredis to the same server, in turns within one run (a GET of a small key; and EVALSHA of "return 1", for every lock that is right
+ * needs a script on this server); and the time that the server itself spends on each. Contended: from just before the release to the return of the
+ * next holder's take, among processes that all wait: woken, and polling.
  *
  *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and goes to it by TCP and by a unix socket. */
 #include <corral/lock.h>
 #include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, PAIRS = 1500, HANDOVERS = 1500, PROCESSES = 64, PORT = 21379 };
+#include "kit.h"
+#include "support/redis_server.h"
 
-static char folder[] = "/tmp/corral-bench-XXXXXX", place[64], unix_uri[96], tcp_uri[64];
+enum { ROUNDS = 15, PAIRS = 1500, HANDOVERS = 1500, PROCESSES = 64 };
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what) {
-  fprintf(stderr, "bench_lock: %s\n", what);
-  exit(1);
-}
+static redis_server *server;
 
 static redisContext *raw_connect(int tcp) {
-  redisContext *r = tcp ? redisConnect("127.0.0.1", PORT) : redisConnectUnix(place);
+  redisContext *r = tcp ? redisConnect("127.0.0.1", redis_server_port(server)) : redisConnectUnix(redis_server_socket(server));
   if (r == NULL || r->err != 0) die("can't connect to the redis-server");
   return r;
-}
-
-static pid_t start_server(void) {
-  char port[16];
-  snprintf(port, sizeof port, "%d", PORT);
-  pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (freopen("/dev/null", "w", stdout) == NULL) _exit(1);
-    execlp("redis-server", "redis-server", "--port", port, "--save", "", "--unixsocket", place, (char *)NULL);
-    _exit(127);
-  }
-  for (int i = 0; i < 5000; i++) {
-    redisContext *r = redisConnectUnix(place);
-    int up = r != NULL && r->err == 0;
-    if (r != NULL) redisFree(r);
-    if (up) return pid;
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  }
-  die("redis-server doesn't start");
-  return 0;
 }
 
 static corral *open_at(const char *uri, int watch) {
@@ -64,16 +32,6 @@ static corral *open_at(const char *uri, int watch) {
   corral_error error = {0};
   if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch), &error) != CORRAL_OK) die(error.text);
   return c;
-}
-
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double quantile(double *of, int count, double q) {
-  qsort(of, (size_t)count, sizeof *of, by_size);
-  return of[(int)(q * (count - 1))];
 }
 
 /* ---- uncontended ----------------------------------------------------------------------------------------- */
@@ -95,10 +53,25 @@ static void lock_pairs(corral *c, int count) {
   }
 }
 
+/* What the server itself spends on each GET, and on each script of a lock. */
+static void server_time(redisContext *r, corral *c) {
+  freeReplyObject(redisCommand(r, "CONFIG RESETSTAT"));
+  raw_pairs(r, "GET bench:raw", PAIRS);
+  lock_pairs(c, PAIRS);
+  redisReply *reply = redisCommand(r, "INFO commandstats");
+  char *save = NULL;
+  if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no INFO");
+  for (char *line = strtok_r(reply->str, "\r\n", &save); line != NULL; line = strtok_r(NULL, "\r\n", &save))
+    if (strstr(line, "evalsha") != NULL || strstr(line, "cmdstat_get:") != NULL) printf("%s\n", line);
+  freeReplyObject(reply);
+}
+
 static void uncontended(const char *name, int tcp) {
-  double ours[ROUNDS], get[ROUNDS], script[ROUNDS];
-  char evalsha[80];
-  corral *c = open_at(tcp ? tcp_uri : unix_uri, 0);
+  double ours[ROUNDS], without[ROUNDS], get[ROUNDS], script[ROUNDS];
+  char evalsha[80], uri[160];
+  const char *place = tcp ? redis_server_uri(server) : redis_server_unix_uri(server);
+  snprintf(uri, sizeof uri, "%s?scripts=no", place);
+  corral *c = open_at(place, 0), *no = open_at(uri, 0);
   redisContext *r = raw_connect(tcp);
   redisReply *sha = redisCommand(r, "SCRIPT LOAD %s", "return 1");
   if (sha == NULL || sha->type != REDIS_REPLY_STRING) die("SCRIPT LOAD failed");
@@ -106,6 +79,7 @@ static void uncontended(const char *name, int tcp) {
   freeReplyObject(sha);
   freeReplyObject(redisCommand(r, "SET bench:raw x"));
   lock_pairs(c, PAIRS);
+  lock_pairs(no, PAIRS);
   for (int i = 0; i < ROUNDS; i++) {
     double begin = now_us();
     raw_pairs(r, "GET bench:raw", PAIRS);
@@ -114,12 +88,18 @@ static void uncontended(const char *name, int tcp) {
     lock_pairs(c, PAIRS);
     ours[i] = (now_us() - begin) / PAIRS;
     begin = now_us();
+    lock_pairs(no, PAIRS);
+    without[i] = (now_us() - begin) / PAIRS;
+    begin = now_us();
     raw_pairs(r, evalsha, PAIRS);
     script[i] = (now_us() - begin) / PAIRS;
   }
-  double a = quantile(ours, ROUNDS, 0.5), b = quantile(get, ROUNDS, 0.5), s = quantile(script, ROUNDS, 0.5);
-  printf("uncontended, %s: take + release %.1f us   two GETs %.1f us, ratio %.2f   two empty scripts %.1f us, ratio %.2f\n", name, a, b, a / b, s, a / s);
+  double a = median(ours, ROUNDS), n = median(without, ROUNDS), b = median(get, ROUNDS), s = median(script, ROUNDS);
+  printf("uncontended, %s: take + release %.1f us   without scripts %.1f us   two GETs %.1f us, ratio %.2f   two empty scripts %.1f us, ratio %.2f\n", name, a, n, b,
+         a / b, s, a / s);
+  server_time(r, c);
   redisFree(r);
+  corral_close(no);
   corral_close(c);
 }
 
@@ -132,7 +112,7 @@ typedef struct board {
 } board;
 
 static void contend(board *b, int watch, int processes) {
-  corral *c = open_at(tcp_uri, watch);
+  corral *c = open_at(redis_server_uri(server), watch);
   corral_lock *lock;
   corral_error error = {0};
   atomic_fetch_add(&b->ready, 1);
@@ -163,27 +143,21 @@ static void contended(const char *name, int watch, int processes) {
   }
   for (int i = 0, status; i < processes; i++)
     if (wait(&status) > 0 && status != 0) die("a contender failed");
-  printf("contended, %d processes, %s: hand-over median %.2f ms, p90 %.2f, p99 %.2f\n", processes, name, quantile(b->us, HANDOVERS, 0.5) / 1000,
+  printf("contended, %d processes, %s: hand-over median %.2f ms, p90 %.2f, p99 %.2f\n", processes, name, median(b->us, HANDOVERS) / 1000,
          quantile(b->us, HANDOVERS, 0.9) / 1000, quantile(b->us, HANDOVERS, 0.99) / 1000);
   munmap(b, sizeof *b);
 }
 
 int main(int argc, char **argv) {
-  char *end = NULL, command[64];
+  char *end = NULL;
   long processes = argc > 1 ? strtol(argv[1], &end, 10) : 8;
   if (argc > 2 || (end != NULL && *end != '\0') || processes < 2 || processes > PROCESSES) die("usage: bench_lock [PROCESSES], 2 to 64");
   setvbuf(stdout, NULL, _IOLBF, 0);
-  if (mkdtemp(folder) == NULL) die("no folder");
-  snprintf(place, sizeof place, "%s/sock", folder);
-  snprintf(unix_uri, sizeof unix_uri, "redis+unix://%s", place);
-  snprintf(tcp_uri, sizeof tcp_uri, "redis://127.0.0.1:%d", PORT);
-  pid_t server = start_server();
+  if (!redis_server_start(&server, NULL)) return 1;
   contended("woken", 1, (int)processes);
   contended("polling", CORRAL_OFF, (int)processes);
   uncontended("TCP", 1);
   uncontended("unix socket", 0);
-  kill(server, SIGKILL);
-  waitpid(server, NULL, 0);
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command) == 0 ? 0 : 1;
+  redis_server_stop(server);
+  return 0;
 }

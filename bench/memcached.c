@@ -5,20 +5,16 @@
  *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release && build/release/bench/bench_memcached [SIZE]
  *
  * A value of SIZE bytes (100; at most 1000000). It starts its own memcached on a port of 127.0.0.1. */
-#include <arpa/inet.h>
 #include <libmemcached/memcached.h>
 #include <netinet/tcp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "kit.h"
 #include "record.h"
 #include "registry.h"
+#include "support/memcached_server.h"
+#include "support/server_process.h"
 #include "uri.h"
 
 extern const corral_store crl_plugin_memcached;
@@ -30,31 +26,14 @@ static size_t value_size = 100;
 static char *room; /* for raw commands and replies */
 static uint8_t *record;
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what) {
-  fprintf(stderr, "bench_memcached: %s\n", what);
-  exit(1);
-}
-
 /* ---- by hand ---------------------------------------------------------------------------------------------- */
 
 static int raw_connect(void) {
   const int on = 1;
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  at.sin_port = htons((uint16_t)port);
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) die("no socket");
-  if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
-  }
-  close(fd);
-  return -1;
+  int fd = server_process_dial(port);
+  if (fd < 0) die("can't connect to the memcached");
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
 }
 
 /* Sends what is in the room and reads until `end` came; the reply is in the room then. */
@@ -193,45 +172,14 @@ static void *connected(void **store) {
 
 /* ---- the server, the rounds ------------------------------------------------------------------------------- */
 
-static pid_t start_server(void) {
-  char number[12];
-  port = 20000 + (int)(getpid() % 12000);
-  snprintf(number, sizeof number, "%d", port);
-  pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execlp("memcached", "memcached", "-p", number, "-l", "127.0.0.1", "-U", "0", "-m", "1024", "-u",
-           geteuid() == 0 ? "root" : "nobody", (char *)NULL);
-    _exit(127);
-  }
-  for (int i = 0; i < 2000; i++) {
-    int fd = raw_connect();
-    if (fd >= 0) {
-      close(fd);
-      return pid;
-    }
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  }
-  die("memcached doesn't start");
-  return 0;
-}
-
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 enum { RAW, LIBRARY, PLUGIN, WAYS };
 static double took[2][WAYS][ROUNDS]; /* hits, fills */
 
 static void report(const char *what, double (*times)[ROUNDS]) {
-  double median[WAYS];
-  for (int i = 0; i < WAYS; i++) {
-    qsort(times[i], ROUNDS, sizeof *times[i], by_size);
-    median[i] = times[i][ROUNDS / 2];
-  }
+  double us[WAYS];
+  for (int i = 0; i < WAYS; i++) us[i] = median(times[i], ROUNDS);
   printf("%-15s %zu bytes   raw protocol %7.2f us   libmemcached %7.2f us, ratio %.2f   plugin %7.2f us, ratio %.2f\n", what, value_size,
-         median[RAW], median[LIBRARY], median[LIBRARY] / median[RAW], median[PLUGIN], median[PLUGIN] / median[RAW]);
+         us[RAW], us[LIBRARY], us[LIBRARY] / us[RAW], us[PLUGIN], us[PLUGIN] / us[RAW]);
 }
 
 static double lap(double *since, int count) {
@@ -268,7 +216,9 @@ int main(int argc, char **argv) {
   record = calloc(1, CORRAL_HEADER + value_size);
   if (room == NULL || record == NULL) die("no memory");
   crl_record_write(&header, record);
-  pid_t server = start_server();
+  memcached_server *server;
+  if (!memcached_server_start(&server, (const char *const[]){"-m", "1024", NULL})) return 1;
+  port = memcached_server_tcp_port(server);
   int fd = raw_connect();
   void *handle = connected(&store);
   memcached_st *library = library_connect();
@@ -281,7 +231,6 @@ int main(int argc, char **argv) {
   close(fd);
   free(record);
   free(room);
-  kill(server, SIGKILL);
-  waitpid(server, NULL, 0);
+  memcached_server_stop(server);
   return 0;
 }

@@ -7,8 +7,8 @@
 
 #include <corral.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <time.h>
+
+#include "kit.h"
 
 enum { ROUNDS = 15, HITS = 400000, KEYS = 10000, KEY_SIZE = 24, THREADS_MOST = 2, ORDER = 1 << 16 };
 
@@ -23,16 +23,7 @@ static uint16_t order[ORDER]; /* keys as they are asked for, uniform */
 static pthread_mutex_t one_for_all = PTHREAD_MUTEX_INITIALIZER;
 static size_t value_size = 100;
 
-static void die(const char *what) {
-  fprintf(stderr, "bench_near: %s\n", what);
-  exit(1);
-}
-
-static double now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
+static double now_ns(void) { return now_us() * 1e3; }
 
 /* ---- the three ways, each for one key ---------------------------------------------------------------------------- */
 
@@ -120,17 +111,11 @@ static double measure(way by, int uniform, size_t threads) {
   return took / (double)(threads * HITS);
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static void compare(int uniform, size_t threads) {
   double ns[WAYS][ROUNDS];
   for (size_t round = 0; round < ROUNDS; round++)
     for (int by = 0; by < WAYS; by++) ns[by][round] = measure((way)by, uniform, threads);
-  for (int by = 0; by < WAYS; by++) qsort(ns[by], ROUNDS, sizeof(double), by_size);
-  double hit = ns[NEAR][ROUNDS / 2], look = ns[BARE][ROUNDS / 2], mutex = ns[MUTEX][ROUNDS / 2];
+  double hit = median(ns[NEAR], ROUNDS), look = median(ns[BARE], ROUNDS), mutex = median(ns[MUTEX], ROUNDS);
   printf("%-12s %7zu %9.1f %11.1f %11.1f %11.2f %11.2f\n", uniform ? "10,000 keys" : "one hot key", threads, hit, look, mutex, hit / look,
          hit / mutex);
 }
@@ -184,12 +169,9 @@ static void compare_calls(void) {
     for (int i = 0; i < 2; i++) ns_per_call(c[i]);
   for (size_t round = 0; round < ROUNDS; round++)
     for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i]);
-  for (int i = 0; i < 2; i++) {
-    qsort(ns[i], ROUNDS, sizeof(double), by_size);
-    corral_close(c[i]);
-  }
-  printf("corral_get, 10,000 keys, 1 thread: memory: %.0f ns, with the near tier %.0f ns, %.2f of it\n", ns[0][ROUNDS / 2], ns[1][ROUNDS / 2],
-         ns[1][ROUNDS / 2] / ns[0][ROUNDS / 2]);
+  for (int i = 0; i < 2; i++) corral_close(c[i]);
+  double alone = median(ns[0], ROUNDS), near_too = median(ns[1], ROUNDS);
+  printf("corral_get, 10,000 keys, 1 thread: memory: %.0f ns, with the near tier %.0f ns, %.2f of it\n", alone, near_too, near_too / alone);
 }
 
 int main(int argc, char **argv) {

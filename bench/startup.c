@@ -5,12 +5,11 @@
  *   bench_startup [COUNT [CORRAL]]    COUNT runs of each (400), in turns, so that each meets the same weather; medians */
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "kit.h"
 
 enum { LEAST = 10, MOST = 100000, WARM_UP = 10 };
 
@@ -18,17 +17,6 @@ static char folder[] = "/tmp/corral-bench-XXXXXX";
 static char store[sizeof folder + 16];
 static const char *command = CORRAL_COMMAND;
 static posix_spawn_file_actions_t quiet;
-
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what) {
-  fprintf(stderr, "bench_startup: %s\n", what);
-  exit(1);
-}
 
 /* Microseconds from before the start to after the end. */
 static double spawn_us(const char *const *argv) {
@@ -83,11 +71,6 @@ static struct subject {
 
 enum { SUBJECTS = sizeof subjects / sizeof subjects[0], SHELL = 1, FIRST_RUN = 3 };
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static void measure(int count) {
   for (int s = 0; s < SUBJECTS; s++)
     if ((subjects[s].times = calloc((size_t)count, sizeof(double))) == NULL) die("no memory");
@@ -96,10 +79,7 @@ static void measure(int count) {
       double us = subjects[s].us(i);
       if (i >= 0) subjects[s].times[i] = us;
     }
-  for (int s = 0; s < SUBJECTS; s++) {
-    qsort(subjects[s].times, (size_t)count, sizeof(double), by_size);
-    subjects[s].median = subjects[s].times[count / 2];
-  }
+  for (int s = 0; s < SUBJECTS; s++) subjects[s].median = median(subjects[s].times, (size_t)count);
 }
 
 static int report(void) {

@@ -10,15 +10,15 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "kit.h"
+#include "support/redis_server.h"
 
 enum { PROCESSES = 4, THREADS = 50, CALLERS = PROCESSES * THREADS, COST_MS = 100, ROUNDS_MOST = 1000 };
 
@@ -41,24 +41,13 @@ typedef struct seat {
 
 static board *shared;
 static int rounds = 20;
-static char folder[] = "/tmp/corral-bench-XXXXXX", place[64];
+static redis_server *server;
 static corral *corrals[KINDS];
 static atomic_int heard;
-
-static long long now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 static void rest(long ms) {
   struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
   nanosleep(&t, NULL);
-}
-
-static void give_up(const char *what) {
-  fprintf(stderr, "bench_woken: %s\n", what);
-  exit(1);
 }
 
 /* ---- one round ------------------------------------------------------------------------------------------- */
@@ -68,14 +57,14 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   (void)key_len;
   (void)arg;
   rest(COST_MS);
-  atomic_store(&shared->ended, now_us());
+  atomic_store(&shared->ended, (long long)now_us());
   return corral_fill_bytes(fill, "v", 1);
 }
 
 static void ask(corral *c) {
   corral_value *value = NULL;
   corral_error error;
-  if (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.error = &error), compute, NULL, &value) != CORRAL_OK) give_up(error.text);
+  if (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.error = &error), compute, NULL, &value) != CORRAL_OK) die(error.text);
   corral_value_unref(value);
 }
 
@@ -83,7 +72,7 @@ static void ask(corral *c) {
 static void hear(const seat *s, int round) {
   if (s->thread == 0 && s->process == 0) {
     rest(COST_MS);
-    atomic_store(&shared->ended, now_us());
+    atomic_store(&shared->ended, (long long)now_us());
     atomic_store(&shared->word, round);
     syscall(SYS_futex, &shared->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
   }
@@ -96,7 +85,7 @@ static void hear(const seat *s, int round) {
 }
 
 static void note_last(void) {
-  long long now = now_us();
+  long long now = (long long)now_us();
   for (long long seen = atomic_load(&shared->last); now > seen && !atomic_compare_exchange_weak(&shared->last, &seen, now);) continue;
 }
 
@@ -125,7 +114,7 @@ static long long calls_of(const char *stats, const char *command) {
 /* What clients sent: with each GET a PTTL; the scripts' own commands aren't counted, and neither is this one. */
 static long long server_commands(redisContext *redis) {
   redisReply *reply = redisCommand(redis, "INFO commandstats");
-  if (reply == NULL || reply->type != REDIS_REPLY_STRING) give_up("no answer from the server");
+  if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no answer from the server");
   long long count = 2 * calls_of(reply->str, "get") + calls_of(reply->str, "evalsha") + calls_of(reply->str, "eval") + calls_of(reply->str, "client|caching");
   freeReplyObject(reply);
   return count;
@@ -134,7 +123,7 @@ static long long server_commands(redisContext *redis) {
 /* The first round of each opens connections, and what is watched. */
 static void *sit(void *arg) {
   const seat *s = arg;
-  redisContext *redis = s->process + s->thread == 0 ? redisConnectUnix(place) : NULL;
+  redisContext *redis = s->process + s->thread == 0 ? redisConnectUnix(redis_server_socket(server)) : NULL;
   for (int round = 1; round <= rounds; round++)
     for (kind k = 0; k < KINDS; k++) {
       long long before = redis == NULL || round == 1 ? 0 : server_commands(redis);
@@ -148,12 +137,11 @@ static void *sit(void *arg) {
 /* ---- processes ------------------------------------------------------------------------------------------- */
 
 static void open_all(void) {
-  char uri[96];
-  snprintf(uri, sizeof uri, "redis+unix://%s", place);
   for (kind k = WOKEN; k < KINDS; k++) {
     corral_error error;
-    if (corral_open(&corrals[k], CORRAL_OPTIONS(.store = uri, .name_space = k == WOKEN ? "w" : "p", .watch = k == WOKEN ? 1 : CORRAL_OFF), &error) != CORRAL_OK)
-      give_up(error.text);
+    if (corral_open(&corrals[k],
+                    CORRAL_OPTIONS(.store = redis_server_unix_uri(server), .name_space = k == WOKEN ? "w" : "p", .watch = k == WOKEN ? 1 : CORRAL_OFF), &error) != CORRAL_OK)
+      die(error.text);
   }
 }
 
@@ -164,34 +152,12 @@ static void be_process(int number) {
   open_all();
   for (int i = 0; i < THREADS; i++) {
     seats[i] = (seat){number, i};
-    if (pthread_create(&threads[i], NULL, sit, &seats[i]) != 0) give_up("no thread to be had");
+    if (pthread_create(&threads[i], NULL, sit, &seats[i]) != 0) die("no thread to be had");
   }
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   for (kind k = WOKEN; k < KINDS; k++) corral_close(corrals[k]);
   exit(0);
 }
-
-static pid_t start_server(void) {
-  if (mkdtemp(folder) == NULL) give_up("no folder in /tmp");
-  snprintf(place, sizeof place, "%s/socket", folder);
-  pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", place, "--save", "", "--loglevel", "warning", "--logfile", "/dev/null", (char *)NULL);
-    _exit(127);
-  }
-  for (int i = 0; i < 500; i++) {
-    redisContext *redis = redisConnectUnix(place);
-    int up = redis != NULL && redis->err == 0;
-    if (redis != NULL) redisFree(redis);
-    if (up) return pid;
-    rest(10);
-  }
-  give_up("redis-server doesn't start: is it installed?");
-  return pid;
-}
-
-static int by_number(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
 static void report(void) {
   double floor = 0;
@@ -199,10 +165,9 @@ static void report(void) {
   printf("%-32s %10s %10s %10s %10s %18s\n", "", "median ms", "best", "worst", "ratio", "commands a caller");
   for (kind k = 0; k < KINDS; k++) {
     double *late = shared->late_ms[k] + 1;
-    qsort(late, (size_t)rounds - 1, sizeof *late, by_number);
-    double median = late[(rounds - 1) / 2];
-    if (k == FLOOR) floor = median;
-    printf("%-32s %10.2f %10.2f %10.2f %10.2f %18.3f\n", names[k], median, late[0], late[rounds - 2], median / floor,
+    double middle = median(late, (size_t)rounds - 1);
+    if (k == FLOOR) floor = middle;
+    printf("%-32s %10.2f %10.2f %10.2f %10.2f %18.3f\n", names[k], middle, late[0], late[rounds - 2], middle / floor,
            k == FLOOR ? 0 : shared->commands[k] / (rounds - 1) / CALLERS);
   }
 }
@@ -211,22 +176,19 @@ int main(int argc, char **argv) {
   pthread_barrierattr_t attr;
   if (argc > 1) rounds = (int)strtol(argv[1], NULL, 10) + 1;
   else rounds++;
-  if (rounds < 2 || rounds > ROUNDS_MOST) give_up("the number of rounds: 1 to 999");
+  if (rounds < 2 || rounds > ROUNDS_MOST) die("the number of rounds: 1 to 999");
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) give_up("no memory");
+  if (shared == MAP_FAILED) die("no memory");
   pthread_barrierattr_init(&attr);
   pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
   pthread_barrier_init(&shared->all, &attr, CALLERS);
-  pid_t server = start_server();
+  if (!redis_server_start(&server, NULL)) return 1;
   pid_t processes[PROCESSES];
   int failed = 0;
   for (int i = 0; i < PROCESSES; i++)
     if ((processes[i] = fork()) == 0) be_process(i);
   for (int i = 0, status; i < PROCESSES; i++) failed |= waitpid(processes[i], &status, 0) < 0 || status != 0;
   if (!failed) report();
-  kill(server, SIGKILL);
-  waitpid(server, NULL, 0);
-  unlink(place);
-  rmdir(folder);
+  redis_server_stop(server);
   return failed;
 }

@@ -46,6 +46,7 @@ corral_library(corral_pq libpq-fe.h pq postgresql)
 corral_library(corral_mariadb mysql.h mariadb mariadb)
 corral_library(corral_zookeeper zookeeper.h zookeeper_mt zookeeper)
 corral_library(corral_cjson cJSON.h cjson cjson)
+corral_library(corral_microhttpd microhttpd.h microhttpd)
 foreach(row "postgresql corral_pq" "mariadb corral_mariadb" "sqlite SQLite::SQLite3" "zookeeper corral_zookeeper" "etcd CURL::libcurl corral_cjson"
     "http CURL::libcurl")
   separate_arguments(row)

@@ -4,21 +4,27 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers near many loop)
-set(CORRAL_TESTS_live lmdb redis redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
-    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live many_live tags)
-list(APPEND CORRAL_TESTS_live loop_live)
-list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
-set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue)
+set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_marks redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
+set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.
-list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
-    redis_lock_fleet memcached_locks redlock sqlite mariadb postgresql zookeeper etcd)
-# The web examples.
+list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
+    redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
+    zookeeper_sessions etcd etcd_time)
+# Event loops, the web, and what keeps it warm.
+list(APPEND CORRAL_TESTS_live loop_live)
+list(APPEND CORRAL_TESTS_live backend)
+if(TARGET corral_pq)
+  set(CORRAL_LINK_backend corral_pq)
+endif()
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
-
+list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
+list(APPEND CORRAL_TESTS_threads alarms loop_swarm loop_ends)
+list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
@@ -45,10 +51,11 @@ corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
 
-# corral_test_program(NAME SOURCE...): the program test_NAME.
+# corral_test_program(NAME SOURCE...): the program test_NAME. It may call the library of the store that its name begins with.
 function(corral_test_program name)
   add_executable(test_${name} ${ARGN})
-  target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${name}})
+  string(REGEX REPLACE "_.*" "" store ${name})
+  target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${store}})
   target_include_directories(test_${name} PRIVATE src plugins tests)
   target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN)
   foreach(other IN LISTS CORRAL_OPTIONAL)
@@ -107,6 +114,10 @@ foreach(program IN LISTS programs)
   if(name MATCHES "^memcached" AND NOT CORRAL_MEMCACHED)
     continue()
   endif()
+  if(name STREQUAL "backend" AND NOT (TARGET example_backend AND postgresql IN_LIST CORRAL_OPTIONAL))
+    corral_script(backend live 10 sh -c "echo 'SKIPPED: built without examples/backend: there is no libmicrohttpd or no libpq' && exit 77")
+    continue()
+  endif()
   # A store's own test is made where the store is.
   if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd|http)" AND NOT name STREQUAL "http_rules" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
     corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
@@ -150,6 +161,19 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
     "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
 endif()
+if(TARGET test_backend)
+  add_dependencies(test_backend example_backend)
+  set_property(TEST backend APPEND PROPERTY ENVIRONMENT
+    "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  set_tests_properties(backend PROPERTIES RUN_SERIAL ON) # it measures how soon a change is seen
+endif()
+foreach(name poll libevent libuv)
+  if(TARGET test_loop_examples AND TARGET example_loop_${name})
+    string(TOUPPER ${name} upper)
+    add_dependencies(test_loop_examples example_loop_${name})
+    set_property(TEST loop_examples APPEND PROPERTY ENVIRONMENT "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>")
+  endif()
+endforeach()
 # The crowd, on each store by itself: they may run beside each other.
 corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
 foreach(name lmdb memcached redis redis_without_scripts redlock sqlite postgresql postgresql_advisory mariadb zookeeper etcd)
@@ -196,8 +220,9 @@ foreach(name memory lmdb redis redlock memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name lock_rows storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_errors redis_tls
-    redis_watch memcached cost origin old_plugin answers_live many_live tags cli linked install lmdb redis_dialogue)
+foreach(name lock_rows lock_rows_shared storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_marks redis_errors redis_tls
+    redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live answers_callers_live many_live tags cli linked install lmdb lmdb_watch
+    redis_dialogue)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

@@ -67,7 +67,7 @@ static void waits(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
-  int listens = call->flying == r && !call->is_cancelled && !r->flight.answered && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
+  int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL; /* else he has been answered, or left */
   if (listens) call->flying = NULL;
   pthread_mutex_unlock(&loop->mutex);
   if (!listens) return;
@@ -103,11 +103,12 @@ void crl_async_unref_loop(corral_loop *loop, size_t count) {
   int last = loop->refs == 0;
   pthread_mutex_unlock(&loop->mutex);
   if (!last) return;
+  pthread_cond_destroy(&loop->fewer);
   pthread_mutex_destroy(&loop->mutex);
   free(loop);
 }
 
-void crl_async_free(corral_call *call) {
+static void free_call(corral_call *call) {
   corral_loop *loop = call->loop;
   if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
   free(call->answer);
@@ -122,14 +123,21 @@ void crl_async_run_gone(corral_call *call) {
   int frees = call->runs == 0 && call->loop->is_closed;
   crl_async_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
-  if (frees) crl_async_free(call);
+  if (frees) free_call(call);
 }
 
+/* Without an answer it was a compute for this caller alone, at his deadline, that was abandoned. */
 static void gone(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
+  crl_outcome outcome = crl_outcome_plain(CORRAL_EDEADLINE);
   pthread_mutex_lock(&call->loop->mutex);
-  if (call->flying == r) call->flying = NULL;
+  int is_unanswered = call->flying == r;
+  if (is_unanswered) {
+    call->flying = NULL;
+    crl_async_take_answer(call, &outcome);
+  }
   pthread_mutex_unlock(&call->loop->mutex);
+  if (is_unanswered) crl_event_emit(&call->loop->station->events, CORRAL_EVENT_DEADLINE, call->asked.key, call->asked.key_len, NULL);
   crl_async_run_gone(call);
 }
 
@@ -165,7 +173,7 @@ void crl_async_leave(corral_call *call, crl_wait came) {
   crl_alarms_clear(crl_pilot_alarms(call->loop->station->pilot), &call->alarm);
 }
 
-void crl_async_unlink(corral_call *call) {
+static void unlink_call(corral_call *call) {
   *call->link = call->next;
   if (call->next != NULL) call->next->link = call->link;
 }
@@ -176,9 +184,16 @@ static void see_off(corral_call *call) {
   int is_over = call->runs == 0 && !call->mail.is_posted;
   pthread_mutex_unlock(&call->loop->mutex);
   if (!is_over) return;
-  crl_async_unlink(call);
+  unlink_call(call);
   if (call->async.gone != NULL) call->async.gone(call->async.arg);
-  crl_async_free(call);
+  free_call(call);
+}
+
+/* Now, or when mail comes that is under way: its entry, or its ticket, may have told it something meanwhile. */
+void crl_async_withdraw(corral_call *call) {
+  call->async.gone = NULL;
+  call->state = CRL_ASYNC_ENDED;
+  see_off(call);
 }
 
 static void end(corral_call *call, crl_outcome *outcome) {
@@ -255,11 +270,13 @@ static void look(corral_call *call) {
   crl_patience patience = patience_of(call);
   memset(&outcome, 0, sizeof outcome);
   crl_wait came = crl_herd_look(call->entry, &patience, &outcome);
-  if (came == 0) {
-    arm(call);
+  int status = came == 0 ? arm(call) : CORRAL_OK;
+  if (came == 0 && status == CORRAL_OK) return;
+  crl_async_leave(call, came == 0 ? CRL_WAIT_LEFT : came);
+  if (status != CORRAL_OK) {
+    end_plain(call, status);
     return;
   }
-  crl_async_leave(call, came);
   switch (crl_run_turn(call->loop->station, &call->asked, came, &patience, &outcome)) {
     case CRL_TURN_ENDED: end(call, &outcome); break;
     case CRL_TURN_ENTER: enter_anew(call, CRL_ALONE_NOT); break;
@@ -278,14 +295,16 @@ static void end_answered(corral_call *call, crl_outcome *answer) {
   end(call, &outcome);
 }
 
-/* Waits on the entry of its own flight from now on; one that has left meanwhile does not. */
-static void follow(corral_call *call) {
+/* Waits on the entry of its own flight from now on; one that has left meanwhile does not. 0: that was the call's end. */
+static int follow(corral_call *call) {
   int status = settle_down(call, 1);
   int leaves = call->is_cancelled || status != CORRAL_OK;
-  if (!leaves) return;
+  if (!leaves) return 1;
   crl_async_leave(call, CRL_WAIT_LEFT);
-  if (call->is_cancelled) call->state = CRL_ASYNC_ENDED;
-  else end_plain(call, status);
+  call->state = CRL_ASYNC_ENDED;
+  if (call->is_cancelled) return 1;
+  end_plain(call, status);
+  return 0;
 }
 
 void crl_async_bring_on(corral_call *call) {
@@ -295,7 +314,7 @@ void crl_async_bring_on(corral_call *call) {
   call->answer = NULL;
   call->is_answered = call->is_handed = 0;
   pthread_mutex_unlock(&call->loop->mutex);
-  if (is_handed) follow(call);
+  if (is_handed && !follow(call)) return;
   if (call->state == CRL_ASYNC_ENDED) {
     if (answer != NULL) crl_bytes_unref(answer->bytes);
     free(answer);

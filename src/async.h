@@ -33,6 +33,8 @@ struct corral_loop {
   crl_mail *head, **tail;
   corral_call *calls;  /* the thread's own */
   crl_run *computing;  /* begun by `start`, and not ended */
+  size_t working;      /* functions that run for its calls */
+  pthread_cond_t fewer;
   size_t refs;         /* its own, and one for each call that isn't freed */
 };
 
@@ -72,6 +74,8 @@ void crl_async_post(corral_loop *loop, crl_mail *mail);
 int crl_async_enter(corral_call *call, crl_alone alone);
 /* Does what its mail says. */
 void crl_async_bring_on(corral_call *call);
+/* One that was refused: no callback. */
+void crl_async_withdraw(corral_call *call);
 /* It doesn't wait on its entry any more. */
 void crl_async_leave(corral_call *call, crl_wait came);
 /* Under the mutex: takes over the outcome's reference. Without memory the call learns just that. */
@@ -81,8 +85,6 @@ void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came
 /* One that may call it less; after the loop's end the last one frees it. Any thread. */
 void crl_async_run_gone(corral_call *call);
 void crl_async_init_waits(corral_call *call);
-void crl_async_unlink(corral_call *call);
-void crl_async_free(corral_call *call);
 void crl_async_unref_loop(corral_loop *loop, size_t count);
 
 #endif

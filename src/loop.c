@@ -43,9 +43,22 @@ static void on_ended(corral_fill *fill, int abandoned) {
   crl_run_free(r);
 }
 
+/* Under the mutex: those of the loop. One that ends at this very moment belongs to those who end it, and may be gone soon. */
+static crl_run *take_orphans(corral_loop *loop) {
+  crl_run *orphans = NULL;
+  for (crl_run *r = loop->computing, *next; r != NULL; r = next) {
+    int fate = BEGUN;
+    next = r->flown.next;
+    r->flown.link = NULL;
+    if (!atomic_compare_exchange_strong(&r->flown.fate, &fate, IS_ORPHANED_NOW)) continue;
+    r->flown.next = orphans;
+    orphans = r;
+  }
+  loop->computing = NULL;
+  return orphans;
+}
+
 static void orphan(crl_run *r) {
-  int fate = BEGUN;
-  if (!atomic_compare_exchange_strong(&r->flown.fate, &fate, IS_ORPHANED_NOW)) return;
   crl_pilot_orphan(r);
   if (atomic_exchange(&r->flown.fate, IS_ORPHAN) == ENDED_MEANWHILE) crl_run_free(r);
 }
@@ -107,6 +120,7 @@ int corral_loop_open(corral_loop **ret, corral *c, corral_error *error) {
   }
   loop->tail = &loop->head;
   pthread_mutex_init(&loop->mutex, NULL);
+  crl_env_cond_init(&loop->fewer);
   *ret = loop;
   return CORRAL_OK;
 }
@@ -157,10 +171,8 @@ static void give_up_computes(corral_loop *loop) {
   loop->is_closed = 1;
   for (corral_call *call = loop->calls; call != NULL; call = call->next) call->runs++; /* by which they stay until all are seen off */
   crl_mail *first = loop->head;
-  crl_run *computing = loop->computing;
+  crl_run *orphans = take_orphans(loop);
   loop->head = NULL;
-  loop->computing = NULL;
-  for (crl_run *r = computing; r != NULL; r = r->flown.next) r->flown.link = NULL;
   pthread_mutex_unlock(&loop->mutex);
   for (crl_mail *m = first, *next; m != NULL; m = next) {
     next = m->next;
@@ -168,10 +180,24 @@ static void give_up_computes(corral_loop *loop) {
     crl_pilot_ended(m->starts, 1);
     free(m);
   }
-  for (crl_run *r = computing, *next; r != NULL; r = next) {
+  for (crl_run *r = orphans, *next; r != NULL; r = next) {
     next = r->flown.next;
     orphan(r);
   }
+}
+
+static void await_work(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  while (loop->working > 0) pthread_cond_wait(&loop->fewer, &loop->mutex);
+  pthread_mutex_unlock(&loop->mutex);
+}
+
+/* What a call listens to that wasn't told so any more; or NULL. */
+static crl_entry *handed(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_entry *entry = call->is_handed ? call->entry : NULL;
+  pthread_mutex_unlock(&call->loop->mutex);
+  return entry;
 }
 
 void corral_loop_close(corral_loop *loop) {
@@ -180,9 +206,11 @@ void corral_loop_close(corral_loop *loop) {
   if (!crl_handle_is_home(loop->station)) return;
   for (corral_call *call = loop->calls; call != NULL; call = call->next) corral_call_cancel(call);
   give_up_computes(loop);
+  await_work(loop);
   for (corral_call *call = loop->calls, *next; call != NULL; call = next) {
     next = call->next;
-    if (call->is_handed) crl_async_stop_listening(call, call->entry, CRL_WAIT_LEFT);
+    crl_entry *entry = handed(call);
+    if (entry != NULL) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
     if (call->async.gone != NULL) call->async.gone(call->async.arg);
     crl_async_run_gone(call);
   }
@@ -239,8 +267,7 @@ static int begin_call(corral_call *call, int status, corral_call **ret, corral_e
     if (ret != NULL) *ret = call;
     return CORRAL_OK;
   }
-  crl_async_unlink(call);
-  crl_async_free(call);
+  crl_async_withdraw(call);
   return crl_status_plain(error, status);
 }
 
@@ -270,10 +297,30 @@ static void end_work(corral_call *call, int status, const corral_error *error) {
   crl_async_run_gone(call);
 }
 
+/* 0: its loop is closed, and its argument isn't there any more. */
+static int may_work(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  int may = !loop->is_closed;
+  if (may) loop->working++;
+  pthread_mutex_unlock(&loop->mutex);
+  return may;
+}
+
+static void has_worked(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  loop->working--;
+  pthread_cond_signal(&loop->fewer);
+  pthread_mutex_unlock(&loop->mutex);
+}
+
 static void work(crl_job *job) {
   corral_call *call = (corral_call *)(void *)((char *)job - offsetof(corral_call, job));
   corral_error error = {0};
-  int status = call->work(call->loop->c, call->async.arg, &error);
+  int status = CORRAL_ECANCELLED;
+  if (may_work(call->loop)) {
+    status = call->work(call->loop->c, call->async.arg, &error);
+    has_worked(call->loop);
+  }
   end_work(call, status, &error);
 }
 

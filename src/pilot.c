@@ -255,9 +255,9 @@ static int resume(crl_pilot *pilot, crl_run *r) {
   switch ((phase)r->flown.phase) {
     case WAITS:
       crl_alarms_clear(pilot->alarms, &r->flown.alarm);
-      if (is_closing(pilot)) break;
-      while (!is_over(r))
+      while (!is_closing(pilot) && !is_over(r))
         if (!park(pilot, r, host_poll(r), WAITS)) return 0;
+      if (is_closing(pilot)) break;
       step(r, CORRAL_OK);
       return 1;
     case WANTS_SLOT:
@@ -298,7 +298,9 @@ static int take_slot(crl_pilot *pilot, crl_run *r) {
   return park(pilot, r, next < r->flight.until ? next : r->flight.until, WANTS_SLOT) ? resume(pilot, r) : 0;
 }
 
+/* He may free his ticket as soon as he knows. */
 static void answer(crl_run *r) {
+  crl_run_forget_caller(r);
   crl_run_answer(r);
   if (r->flown.caller != NULL) r->flown.caller->answered(r->flown.caller, r);
   step(r, CORRAL_OK);

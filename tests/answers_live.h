@@ -1,4 +1,4 @@
-/* answers_live.h: stories that need a server which can be away; the end of test_answers_live.c. */
+/* answers_live.h: stories that need a server which can be away; the end of test_answers_callers_live.c. */
 
 static corral *opened_quick(int64_t near_bytes) {
   return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = 100, .breaker_failures = 1, .breaker_rest_ms = 30, .near_bytes = near_bytes));

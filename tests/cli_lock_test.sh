@@ -3,45 +3,9 @@
 #
 # CORRAL is the path of the command. Prints "ok - sentence" or "not ok - sentence" for each case and exits 1 when one failed. Commands under
 # test wait at a FIFO until this script lets them go; the script waits for a state, never for a time. NAMES of locks differ from case to case.
-set -u
-
-: "${CORRAL:?CORRAL must be the path of the corral command}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/corral-lock.XXXXXX") || exit 1
+. "$(dirname "$0")/support/cli.sh"
 server=
-finish() {
-  [ -z "$server" ] || kill -9 "$server" 2>/dev/null
-  rm -rf "$dir"
-}
-trap finish EXIT
-trap 'exit 1' INT TERM HUP
-cd "$dir" || exit 1
-failed=0
-unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_LOCK_NAME CORRAL_FENCE CORRAL_RUNNING
-
-# check SENTENCE COMMAND...: the case passes when the command succeeds.
-check() {
-  sentence="$store: $1"
-  shift
-  if "$@"; then
-    echo "ok - $sentence"
-  else
-    echo "not ok - $sentence"
-    failed=1
-  fi
-}
-
-skip() { echo "ok - $1 # SKIP $2"; }
-
-# status N COMMAND...: the command's exit status is N; its streams are in out and err.
-status() {
-  wanted=$1
-  shift
-  "$@" >out 2>err </dev/null
-  answer=$?
-  [ "$answer" -eq "$wanted" ] && return 0
-  echo "# exit status $answer, not $wanted: $*; stderr: $(head -c 300 err)" | head -c 600
-  return 1
-}
+finish() { [ -z "$server" ] || kill -9 "$server" 2>/dev/null; }
 
 # ends N PID ERR: the command in the background ends with that status.
 ends() {
@@ -51,22 +15,6 @@ ends() {
   echo "# exit status $answer, not $1; stderr: $(head -c 300 "$3")"
   return 1
 }
-
-# lines N FILE: the file has N lines.
-lines() { [ "$(cat "$2" 2>/dev/null | wc -l)" -eq "$1" ]; }
-
-# await COMMAND...: looks again until the command succeeds; gives up after some 30 s.
-await() {
-  looks=0
-  until "$@"; do
-    looks=$((looks + 1))
-    [ "$looks" -gt 1500 ] && { echo "# gave up waiting for: $*"; return 1; }
-    sleep 0.02
-  done
-}
-
-# gone PID: the process has ended; it may still be a zombie where process 1 reaps late.
-gone() { ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'; }
 
 # one_line TEXT FILE: the file is one line of corral's, and has TEXT.
 one_line() {

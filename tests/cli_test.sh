@@ -4,62 +4,13 @@
 # CORRAL is the path of the command. Prints "ok - sentence" or "not ok - sentence" for each case and exits 1 when one
 # failed. Commands under test wait at a FIFO until this script lets them go; the script waits for a state (a line in a
 # file), never for a time.
-set -u
-
-: "${CORRAL:?CORRAL must be the path of the corral command}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/corral-cli.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 1' INT TERM HUP
-cd "$dir" || exit 1
-failed=0
+. "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
 export TMPDIR CORRAL_STORE
-unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OLD_FD
-
-# check SENTENCE COMMAND...: the case passes when the command succeeds.
-check() {
-  sentence=$1
-  shift
-  if "$@"; then
-    echo "ok - $sentence"
-  else
-    echo "not ok - $sentence"
-    failed=1
-  fi
-}
-
-skip() { echo "ok - $1 # SKIP $2"; }
-
-# status N COMMAND...: the command's exit status is N; its streams are in out and err.
-status() {
-  wanted=$1
-  shift
-  "$@" >out 2>err </dev/null
-  got=$?
-  [ "$got" -eq "$wanted" ] && return 0
-  echo "# exit status $got, not $wanted: $*; stderr: $(head -c 300 err)"
-  return 1
-}
-
-# lines N FILE: the file has N lines.
-lines() { [ "$(cat "$2" 2>/dev/null | wc -l)" -eq "$1" ]; }
-
-# await COMMAND...: looks again until the command succeeds; gives up after some 30 s.
-await() {
-  looks=0
-  until "$@"; do
-    looks=$((looks + 1))
-    [ "$looks" -gt 1500 ] && { echo "# gave up waiting for: $*"; return 1; }
-    sleep 0.02
-  done
-}
 
 # waiting N PREFIX: N runs that write to PREFIX.*.err with -v wait for somebody else's.
 waiting() { [ "$(cat "$2".*.err 2>/dev/null | grep -c '^corral: event wait:')" -ge "$1" ]; }
-
-# gone PID: the process has ended; it may still be a zombie where process 1 reaps late.
-gone() { ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'; }
 
 # ---- replay ----
 

@@ -1,24 +1,12 @@
 /* Users' locks through the public API, on the store inside this process: two corrals on one memory are two holders. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <corral/lock.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 
-#include "env.h"
+#include "support/lock_kit.h"
 #include "value.h"
 
 static atomic_int no_randomness;
@@ -31,20 +19,6 @@ ssize_t __wrap_getrandom(void *buffer, size_t size, unsigned flags) {
   return -1;
 }
 
-static corral *a, *b;
-static corral_error error;
-static _Atomic int a_lost;
-static char a_detail[300];
-
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
-  (void)key;
-  (void)key_len;
-  if (arg != NULL && event == CORRAL_EVENT_LOCK_LOST) {
-    snprintf(a_detail, sizeof a_detail, "%s", detail);
-    atomic_fetch_add((_Atomic int *)arg, 1);
-  }
-}
-
 static int setup(void **state) {
   (void)state;
   char uri[64];
@@ -55,36 +29,6 @@ static int setup(void **state) {
   assert_int_equal(corral_open(&a, CORRAL_OPTIONS(.store = uri, .on_event = on_event, .event_arg = &a_lost), &error), CORRAL_OK);
   assert_int_equal(corral_open(&b, CORRAL_OPTIONS(.store = uri, .on_event = on_event), &error), CORRAL_OK);
   return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  corral_close(a);
-  corral_close(b);
-  return 0;
-}
-
-static corral_lock *take(corral *c, const char *name, corral_lock_options *options) {
-  corral_lock *lock = NULL;
-  options->error = &error;
-  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK) fail_msg("%s: %s", name, error.text);
-  return lock;
-}
-
-static int try(corral *c, const char *name, corral_lock_options *options) {
-  corral_lock *lock = NULL;
-  options->error = &error;
-  options->wait_ms = CORRAL_OFF;
-  int status = corral_lock_take(c, name, strlen(name), options, &lock);
-  if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
-  return status;
-}
-
-static void until(corral *c, corral_event event, uint64_t least) {
-  for (int64_t end = crl_env_now_ms() + 10000; corral_counter(c, event) < least;) {
-    if (crl_env_now_ms() > end) fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);
-    crl_env_pause_us(200);
-  }
 }
 
 /* ---- one holder ------------------------------------------------------------------------------------------ */
@@ -532,7 +476,7 @@ static void a_downgrade_lets_waiting_readers_in_at_once(void **state) {
 }
 
 int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, close_both)
   const struct CMUnitTest tests[] = {
       T(a_lock_is_refused_to_others_until_it_is_released), T(fencing_tokens_grow_from_hold_to_hold), T(who_has_it_is_shown),
       T(names_are_bytes_of_any_value_and_length), T(wrong_arguments_are_named), T(without_randomness_there_is_no_lock), T(want_of_memory_is_told_and_leaves_nothing_held),

@@ -1,151 +1,18 @@
-/* The flaws of the usual Redis locks, row by row (docs/locks.md has the table), against a real Redis and corral's own API. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <corral/lock.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
+/* test_lock_rows.c: the flaws of the usual Redis locks, row by row (docs/locks.md has the table), against a real Redis and corral's own API: rows A, R, T
+ * and N. */
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "env.h"
-#include "support/redis_server.h"
-
-static redis_server *server;
-static corral *a, *b;
-static corral_error error;
-static _Atomic int lost_of_a;
-
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
-  (void)key;
-  (void)key_len;
-  (void)detail;
-  if (arg != NULL && event == CORRAL_EVENT_LOCK_LOST) atomic_fetch_add((_Atomic int *)arg, 1);
-}
-
-static corral *open_one(void *arg) {
-  corral *c;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 3000, .on_event = on_event, .event_arg = arg), &error) != CORRAL_OK)
-    fail_msg("%s", error.text);
-  return c;
-}
-
-static int start_server(void **state) {
-  (void)state;
-  return redis_server_start(&server, NULL) ? 0 : -1;
-}
-
-static int stop_server(void **state) {
-  (void)state;
-  redis_server_stop(server);
-  return 0;
-}
-
-static int setup(void **state) {
-  (void)state;
-  redis_server_ask(server, "FLUSHALL");
-  atomic_store(&lost_of_a, 0);
-  a = open_one(&lost_of_a);
-  b = open_one(NULL);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  corral_close(a);
-  corral_close(b);
-  return 0;
-}
-
-static corral_lock *take(corral *c, corral_lock_options *options) {
-  corral_lock *lock = NULL;
-  options->error = &error;
-  if (corral_lock_take(c, "n", 1, options, &lock) != CORRAL_OK) fail_msg("%s", error.text);
-  return lock;
-}
-
-static int try(corral *c, corral_lock_options *options) {
-  corral_lock *lock = NULL;
-  options->error = &error;
-  options->wait_ms = CORRAL_OFF;
-  int status = corral_lock_take(c, "n", 1, options, &lock);
-  if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
-  return status;
-}
-
-static void until(corral *c, corral_event event, uint64_t least) {
-  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, event) < least; crl_env_pause_us(200))
-    if (crl_env_now_ms() > end) fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);
-}
-
-/* A process that takes the lock and then waits to be killed. */
-static pid_t hold_elsewhere(corral_lock_options options) {
-  int pipes[2];
-  char ready;
-  if (pipe(pipes) != 0) abort();
-  pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    corral *c = open_one(NULL);
-    take(c, &options);
-    if (write(pipes[1], "!", 1) != 1) _exit(1);
-    for (;;) pause();
-  }
-  assert_int_equal(read(pipes[0], &ready, 1), 1);
-  close(pipes[0]);
-  close(pipes[1]);
-  return pid;
-}
-
-static void kill_it(pid_t pid) {
-  kill(pid, SIGKILL);
-  waitpid(pid, NULL, 0);
-}
-
-typedef struct waiter {
-  corral *c;
-  pthread_t thread;
-  corral_lock_options options;
-  int status;
-  int64_t came_us, hold_us;
-} waiter;
-
-static void *wait_for_it(void *arg) {
-  waiter *w = arg;
-  corral_lock *lock;
-  w->status = corral_lock_take(w->c, "n", 1, &w->options, &lock);
-  w->came_us = crl_env_now_us();
-  if (w->status != CORRAL_OK) return NULL;
-  if (w->hold_us > 0) crl_env_pause_us(w->hold_us);
-  w->status = corral_lock_release(lock, NULL);
-  return NULL;
-}
-
-static void start(waiter *w, corral *c, const corral_lock_options *options) {
-  w->c = c;
-  w->options = *options;
-  if (pthread_create(&w->thread, NULL, wait_for_it, w) != 0) abort();
-}
+#include "support/lock_rows_kit.h"
 
 /* ---- A: acquire ------------------------------------------------------------------------------------------- */
 
 static void a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl(void **state) {
   (void)state;
   pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 1000));
-  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
   kill_it(holder);
   int64_t begun = crl_env_now_ms();
-  corral_lock *lock = take(a, CORRAL_LOCK(.wait_ms = 20000));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.wait_ms = 20000));
   assert_true(crl_env_now_ms() - begun <= 2000);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
@@ -154,7 +21,7 @@ static void a6_one_unit_everywhere_what_is_left_is_what_was_asked_for(void **sta
   (void)state;
   static const int64_t lives[] = {50, 999, 1000, 1001, 5000, 86400000};
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
-    corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = lives[i]));
+    corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = lives[i]));
     corral_lock_holder who;
     size_t count;
     long long pttl = strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10);
@@ -196,18 +63,18 @@ static void a7_waiters_ask_seldom_and_are_told_in_time(void **state) {
 /* The server forgets: killed and empty again, or flushed. */
 static void a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_larger(void **state) {
   (void)state;
-  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 60000));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
   uint64_t fence = corral_lock_fence(lock);
   redis_server_kill(server);
   redis_server_restart(server);
-  corral_lock *next = take(b, CORRAL_LOCK(.wait_ms = 10000));
+  corral_lock *next = take(b, "n", CORRAL_LOCK(.wait_ms = 10000));
   assert_true(corral_lock_fence(next) > fence);
   assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_TAKEN);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   fence = corral_lock_fence(next);
   redis_server_ask(server, "FLUSHALL");
-  lock = take(a, CORRAL_LOCK(0));
+  lock = take(a, "n", CORRAL_LOCK(0));
   assert_true(corral_lock_fence(lock) > fence);
   assert_int_equal(corral_lock_release(next, &error), CORRAL_ELOST);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
@@ -220,7 +87,7 @@ static void a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_
   assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 30000), &none), CORRAL_EFOREIGN);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FOREIGN), 1);
   assert_string_equal(redis_server_ask(server, "PTTL lock:n"), "-1");
-  corral_lock *lock = take(a, CORRAL_LOCK(.repair_ms = 300, .wait_ms = 20000));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.repair_ms = 300, .wait_ms = 20000));
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
   corral_lock_release(lock, NULL);
   redis_server_ask(server, "DEL lock:n");
@@ -234,10 +101,10 @@ static void a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_
 
 static void r1_a_slow_holder_does_not_delete_its_successors_lock(void **state) {
   (void)state;
-  corral_lock *slow = take(a, CORRAL_LOCK(.ttl_ms = 50));
-  corral_lock *next = take(b, CORRAL_LOCK(.wait_ms = 20000, .ttl_ms = 60000));
+  corral_lock *slow = take(a, "n", CORRAL_LOCK(.ttl_ms = 50));
+  corral_lock *next = take(b, "n", CORRAL_LOCK(.wait_ms = 20000, .ttl_ms = 60000));
   assert_int_equal(corral_lock_release(slow, &error), CORRAL_ELOST);
-  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
   assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
 }
 
@@ -268,19 +135,19 @@ static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
 
 static void r8_what_became_of_a_hold_is_told_apart_and_told_once(void **state) {
   (void)state;
-  corral_lock *lock = take(a, CORRAL_LOCK(0));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
-  lock = take(a, CORRAL_LOCK(0));
+  lock = take(a, "n", CORRAL_LOCK(0));
   redis_server_ask(server, "DEL lock:n");
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
   assert_non_null(strstr(error.text, "fencing token"));
-  lock = take(a, CORRAL_LOCK(0));
+  lock = take(a, "n", CORRAL_LOCK(0));
   redis_server_ask(server, "DEL lock:n");
-  corral_lock *next = take(b, CORRAL_LOCK(0));
+  corral_lock *next = take(b, "n", CORRAL_LOCK(0));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_TAKEN);
-  assert_int_equal(atomic_load(&lost_of_a), 2);
+  assert_int_equal(atomic_load(&a_lost), 2);
   redis_server_pause(server);
   int status = corral_lock_release(next, &error);
   redis_server_resume(server);
@@ -300,7 +167,7 @@ static void r9_f2_others_see_who_holds_it_and_for_how_long(void **state) {
   assert_non_null(strstr(who.who, pid));
   assert_non_null(strstr(who.who, "report 7"));
   assert_in_range(who.left_ms, 1, 30000);
-  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
   assert_non_null(strstr(error.text, "report 7"));
   kill_it(holder);
 }
@@ -341,12 +208,12 @@ static void r6_a_take_whose_reply_was_lost_leaves_nothing_held(void **state) {
   pthread_t resumes;
   corral *hasty = open_hasty();
   corral_lock *none = NULL;
-  assert_int_equal(try(hasty, CORRAL_LOCK(0)), CORRAL_OK); /* connected */
+  assert_int_equal(try(hasty, "n", CORRAL_LOCK(0)), CORRAL_OK); /* connected */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
   assert_int_equal(corral_lock_take(hasty, "n", 1, CORRAL_LOCK(.ttl_ms = 60000, .wait_ms = CORRAL_OFF, .error = &error), &none), CORRAL_EUNKNOWN);
   pthread_join(resumes, NULL);
-  corral_lock *lock = take(b, CORRAL_LOCK(.wait_ms = 10000));
+  corral_lock *lock = take(b, "n", CORRAL_LOCK(.wait_ms = 10000));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   corral_close(hasty);
 }
@@ -355,13 +222,13 @@ static void r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds
   (void)state;
   pthread_t resumes;
   corral *hasty = open_hasty();
-  corral_lock *lock = take(hasty, CORRAL_LOCK(.ttl_ms = 60000));
+  corral_lock *lock = take(hasty, "n", CORRAL_LOCK(.ttl_ms = 60000));
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_EUNKNOWN);
   pthread_join(resumes, NULL);
   assert_int_equal(corral_counter(hasty, CORRAL_EVENT_LOCK_LOST), 0);
-  assert_int_equal(try(b, CORRAL_LOCK(0)), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
   corral_close(hasty);
 }
 
@@ -370,14 +237,14 @@ static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **s
   (void)state;
   pthread_t resumes;
   corral_lock *none = NULL;
-  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_OK); /* connected */
+  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK); /* connected */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
   int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF, .error = &error), &none);
   pthread_join(resumes, NULL);
   assert_int_equal(status, CORRAL_EUNKNOWN);
   assert_non_null(strstr(error.text, "too late"));
-  assert_int_equal(try(b, CORRAL_LOCK(0)), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
 }
 
 static void a_server_that_is_away_is_asked_with_pauses(void **state) {
@@ -402,9 +269,9 @@ static void lost(corral_lock *lock, const char *why, void *arg) {
 static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
   (void)state;
   _Atomic int64_t told = 0;
-  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = lost, .lost_arg = &told));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = lost, .lost_arg = &told));
   redis_server_ask(server, "DEL lock:n");
-  corral_lock *next = take(b, CORRAL_LOCK(.ttl_ms = 60000));
+  corral_lock *next = take(b, "n", CORRAL_LOCK(.ttl_ms = 60000));
   until(a, CORRAL_EVENT_LOCK_LOST, 1);
   long long pttl = strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10);
   assert_in_range(pttl, 60001, 120000);
@@ -416,7 +283,7 @@ static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
 static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(void **state) {
   (void)state;
   _Atomic int64_t told = 0;
-  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 900, .keep = 1, .on_lost = lost, .lost_arg = &told));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 900, .keep = 1, .on_lost = lost, .lost_arg = &told));
   until(a, CORRAL_EVENT_LOCK_EXTENDED, 2);
   int64_t paused = crl_env_now_us();
   redis_server_pause(server); /* hung: the last extension came before this */
@@ -434,7 +301,7 @@ static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(vo
 static void t3_a_server_that_was_away_for_a_while_costs_no_hold(void **state) {
   (void)state;
   corral *hasty = open_hasty();
-  corral_lock *lock = take(hasty, CORRAL_LOCK(.ttl_ms = 3000, .keep = 1));
+  corral_lock *lock = take(hasty, "n", CORRAL_LOCK(.ttl_ms = 3000, .keep = 1));
   redis_server_pause(server);
   for (int64_t end = crl_env_now_ms() + 2100; crl_env_now_ms() < end;) crl_env_pause_us(5000);
   redis_server_resume(server);
@@ -446,8 +313,8 @@ static void t3_a_server_that_was_away_for_a_while_costs_no_hold(void **state) {
 
 static void t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer(void **state) {
   (void)state;
-  corral_lock *stuck = take(a, CORRAL_LOCK(.ttl_ms = 200, .keep = 1, .keep_max_ms = 700));
-  corral_lock *next = take(b, CORRAL_LOCK(.wait_ms = 20000));
+  corral_lock *stuck = take(a, "n", CORRAL_LOCK(.ttl_ms = 200, .keep = 1, .keep_max_ms = 700));
+  corral_lock *next = take(b, "n", CORRAL_LOCK(.wait_ms = 20000));
   assert_int_equal(corral_lock_release(stuck, &error), CORRAL_ELOST);
   assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
 }
@@ -461,14 +328,14 @@ static void t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hand
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     corral *c = open_one(NULL);
-    corral_lock *lock = take(c, CORRAL_LOCK(.ttl_ms = 300, .keep = 1));
+    corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1));
     if (write(out[1], "!", 1) != 1 || read(in[0], &word, 1) != 1) _exit(1);
     word = corral_lock_check(lock, 0) == CORRAL_ELOST && corral_lock_release(lock, NULL) == CORRAL_ELOST ? 'y' : 'n';
     _exit(write(out[1], &word, 1) != 1);
   }
   assert_int_equal(read(out[0], &word, 1), 1);
   kill(pid, SIGSTOP);
-  corral_lock *next = take(a, CORRAL_LOCK(.wait_ms = 20000));
+  corral_lock *next = take(a, "n", CORRAL_LOCK(.wait_ms = 20000));
   assert_int_equal(write(in[1], "!", 1), 1);
   kill(pid, SIGCONT);
   assert_int_equal(read(out[0], &word, 1), 1);
@@ -482,20 +349,20 @@ static void t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hand
 
 static void n1_n2_n3_the_last_release_frees_the_lock_for_others_at_once(void **state) {
   (void)state;
-  corral_lock *one = take(a, CORRAL_LOCK(0)), *two = take(a, CORRAL_LOCK(.reentrant = 1));
+  corral_lock *one = take(a, "n", CORRAL_LOCK(0)), *two = take(a, "n", CORRAL_LOCK(.reentrant = 1));
   assert_int_equal(corral_lock_release(two, &error), CORRAL_OK);
-  assert_int_equal(try(b, CORRAL_LOCK(.owner = "b")), CORRAL_EBUSY);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "b")), CORRAL_EBUSY);
   assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
   corral_lock_holder who;
   size_t count = 9;
   assert_int_equal(corral_lock_show(b, "n", 1, &who, 1, &count, &error), CORRAL_OK);
   assert_int_equal(count, 0);
-  assert_int_equal(try(b, CORRAL_LOCK(.owner = "b")), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "b")), CORRAL_OK);
 }
 
 static void n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss(void **state) {
   (void)state;
-  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 100)), *none = NULL;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 100)), *none = NULL;
   for (int64_t end = crl_env_now_ms() + 120; crl_env_now_ms() < end;) crl_env_pause_us(1000);
   assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ELOST);
   assert_null(none);
@@ -505,7 +372,7 @@ static void n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss(void **s
 static void n5_an_owner_by_name_is_the_same_one_on_every_thread(void **state) {
   (void)state;
   waiter w = {0}, x = {0};
-  corral_lock *lock = take(a, CORRAL_LOCK(.owner = "job 1"));
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.owner = "job 1"));
   start(&w, a, CORRAL_LOCK(.owner = "job 1", .reentrant = 1));
   start(&x, a, CORRAL_LOCK(.owner = "job 2", .reentrant = 1, .wait_ms = CORRAL_OFF));
   pthread_join(w.thread, NULL);
@@ -517,128 +384,16 @@ static void n5_an_owner_by_name_is_the_same_one_on_every_thread(void **state) {
 
 static void n6_who_would_wait_for_itself_is_told_at_once(void **state) {
   (void)state;
-  corral_lock *lock = take(a, CORRAL_LOCK(0)), *none = NULL;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none = NULL;
   uint64_t asked = corral_counter(a, CORRAL_EVENT_LOCK_ASKED);
   assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &none), CORRAL_ERECURSION);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), asked);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
-/* ---- W: shared locks --------------------------------------------------------------------------------------- */
-
-static void w2_w3_a_dead_readers_hold_ends_alone_and_its_release_says_lost(void **state) {
-  (void)state;
-  corral_lock *dead = take(a, CORRAL_LOCK(.shared = 1, .ttl_ms = 100)), *alive = take(b, CORRAL_LOCK(.shared = 1, .ttl_ms = 60000, .owner = "alive"));
-  corral_lock_holder who[2];
-  size_t count = 2;
-  for (int64_t end = crl_env_now_ms() + 10000; count == 2 && crl_env_now_ms() < end; crl_env_pause_us(5000))
-    assert_int_equal(corral_lock_show(b, "n", 1, who, 2, &count, &error), CORRAL_OK);
-  assert_int_equal(count, 1);
-  assert_true(who[0].mine);
-  assert_int_equal(corral_lock_release(dead, &error), CORRAL_ELOST);
-  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_EBUSY);
-  assert_int_equal(corral_lock_release(alive, &error), CORRAL_OK);
-  assert_int_equal(try(a, CORRAL_LOCK(0)), CORRAL_OK);
-}
-
-static void w4_taking_it_again_never_adds_up_lives(void **state) {
-  (void)state;
-  corral_lock *held[5];
-  corral_lock_holder who;
-  size_t count;
-  for (int i = 0; i < 5; i++) held[i] = take(a, CORRAL_LOCK(.ttl_ms = 10000, .reentrant = 1));
-  assert_int_equal(corral_lock_show(b, "n", 1, &who, 1, &count, &error), CORRAL_OK);
-  assert_in_range(who.left_ms, 1, 10000);
-  for (int i = 0; i < 5; i++) assert_int_equal(corral_lock_release(held[i], &error), CORRAL_OK);
-}
-
-static void w5_a_downgrade_lets_ten_waiting_readers_in(void **state) {
-  (void)state;
-  enum { READERS = 10 };
-  waiter r[READERS] = {0};
-  corral *c[READERS];
-  corral_lock *writer = take(a, CORRAL_LOCK(.ttl_ms = 60000));
-  for (int i = 0; i < READERS; i++) {
-    c[i] = open_one(NULL);
-    start(&r[i], c[i], CORRAL_LOCK(.shared = 1, .wait_ms = 30000));
-  }
-  for (int i = 0; i < READERS; i++) until(c[i], CORRAL_EVENT_LOCK_ASKED, 3);
-  int64_t begun = crl_env_now_us(), last = 0;
-  assert_int_equal(corral_lock_downgrade(writer, &error), CORRAL_OK);
-  for (int i = 0; i < READERS; i++) {
-    pthread_join(r[i].thread, NULL);
-    assert_int_equal(r[i].status, CORRAL_OK);
-    if (r[i].came_us > last) last = r[i].came_us;
-    corral_close(c[i]);
-  }
-  printf("w5: ten readers in %.1f ms after the downgrade\n", (double)(last - begun) / 1000);
-  assert_true(last - begun < 500000); /* by themselves they look every second */
-  assert_int_equal(corral_lock_release(writer, &error), CORRAL_OK);
-}
-
-static void w6_a_reader_who_asks_to_write_is_refused_at_once(void **state) {
-  (void)state;
-  corral_lock *reader = take(a, CORRAL_LOCK(.shared = 1)), *none = NULL;
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .wait_ms = 60000, .error = &error), &none), CORRAL_ERECURSION);
-  assert_int_equal(corral_lock_release(reader, &error), CORRAL_OK);
-}
-
-static atomic_int stop_reading;
-
-static void *read_on_and_on(void *arg) {
-  corral *c = arg;
-  while (!atomic_load(&stop_reading)) {
-    corral_lock *lock;
-    if (corral_lock_take(c, "n", 1, CORRAL_LOCK(.shared = 1, .wait_ms = 20000), &lock) != CORRAL_OK) continue;
-    crl_env_pause_us(30000);
-    corral_lock_release(lock, NULL);
-  }
-  return NULL;
-}
-
-/* Eight readers whose holds of 30 ms overlap: a writer that only waited for a gap would wait for ever. */
-static void w7_a_waiting_writer_is_not_starved_by_readers(void **state) {
-  (void)state;
-  enum { READERS = 8 };
-  pthread_t readers[READERS];
-  corral *c[READERS];
-  atomic_store(&stop_reading, 0);
-  for (int i = 0; i < READERS; i++) {
-    c[i] = open_one(NULL);
-    if (pthread_create(&readers[i], NULL, read_on_and_on, c[i]) != 0) abort();
-  }
-  for (int i = 0; i < READERS; i++) until(c[i], CORRAL_EVENT_LOCKED, 2);
-  for (int i = 0; i < 5; i++) {
-    int64_t begun = crl_env_now_ms();
-    corral_lock *writer = take(a, CORRAL_LOCK(.wait_ms = 20000));
-    printf("w7: the writer waited %lld ms; readers hold for 30\n", (long long)(crl_env_now_ms() - begun));
-    assert_true(crl_env_now_ms() - begun < 1000);
-    assert_int_equal(corral_lock_release(writer, &error), CORRAL_OK);
-  }
-  atomic_store(&stop_reading, 1);
-  for (int i = 0; i < READERS; i++) {
-    pthread_join(readers[i], NULL);
-    corral_close(c[i]);
-  }
-}
-
-static void w8_a_lost_message_delays_a_waiter_and_no_more(void **state) {
-  (void)state;
-  waiter w = {0};
-  corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 60000));
-  start(&w, b, CORRAL_LOCK(.wait_ms = 30000));
-  until(b, CORRAL_EVENT_LOCK_ASKED, 3);
-  redis_server_ask(server, "CLIENT KILL TYPE pubsub");
-  int64_t begun = crl_env_now_us();
-  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
-  pthread_join(w.thread, NULL);
-  assert_int_equal(w.status, CORRAL_OK);
-  assert_true(w.came_us - begun < 3000000);
-}
-
 int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, close_both)
   const struct CMUnitTest tests[] = {
       T(a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl),
       T(a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request),
@@ -663,12 +418,6 @@ int main(void) {
       T(n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss),
       T(n5_an_owner_by_name_is_the_same_one_on_every_thread),
       T(n6_who_would_wait_for_itself_is_told_at_once),
-      T(w2_w3_a_dead_readers_hold_ends_alone_and_its_release_says_lost),
-      T(w4_taking_it_again_never_adds_up_lives),
-      T(w5_a_downgrade_lets_ten_waiting_readers_in),
-      T(w6_a_reader_who_asks_to_write_is_refused_at_once),
-      T(w7_a_waiting_writer_is_not_starved_by_readers),
-      T(w8_a_lost_message_delays_a_waiter_and_no_more),
   };
   return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -1,35 +1,12 @@
 /* test_lock_stores.c: users' locks in memory and in LMDB, through their tables: what corral-conformance can't see. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "support/hold_kit.h"
 
-#include <cmocka.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "support/store_kit.h"
+#include "support/folder_kit.h"
 #include "support/watch_kit.h"
 
 enum { SHARED = CORRAL_OP_SHARED, HOUR = 3600000 };
 
-static char folder[64], uri[160];
-
-static int set_up(void **state) {
-  (void)state;
-  snprintf(folder, sizeof folder, "/tmp/corral-locks-XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  char command[128];
-  (void)state;
-  snprintf(command, sizeof command, "rm -rf '%s'", folder);
-  return system(command) == 0 ? 0 : -1;
-}
+static char uri[160];
 
 /* A file that no other test has. */
 static const char *lmdb_uri(const char *params) {
@@ -37,26 +14,6 @@ static const char *lmdb_uri(const char *params) {
   snprintf(uri, sizeof uri, "lmdb:%s/%u%s", folder, number++, params);
   return uri;
 }
-
-static corral_op take_op(const char *key, unsigned holder, unsigned flags) {
-  corral_op op = op_of(CORRAL_VERB_LOCK, key, holder);
-  op.flags = flags;
-  op.ttl_ms = 0;
-  return op;
-}
-
-static int takes(const kit *k, const char *key, unsigned holder, unsigned flags) {
-  corral_op op = take_op(key, holder, flags);
-  return run(k, &op);
-}
-
-static uint64_t fence_of(const kit *k, const char *key, unsigned holder) {
-  corral_op op = take_op(key, holder, 0);
-  assert_int_equal(run(k, &op), CORRAL_OK);
-  return op.seen;
-}
-
-static int unlocks(const kit *k, const char *key, unsigned holder) { return verb(k, CORRAL_VERB_UNLOCK, key, holder); }
 
 /* ---- the wall clock ---------------------------------------------------------------------------------------------- */
 
@@ -261,20 +218,17 @@ static void what_lets_others_in_is_told_and_nothing_else(void **state) {
 
 /* ---- lmdb: holds belong to tokens ---------------------------------------------------------------------------------- */
 
+static void take_and_end(const char *text, atomic_int *unused) {
+  (void)unused;
+  kit k;
+  if (kit_open(&k, text, NULL) != CORRAL_OK || takes(&k, "k", 1, 0) != CORRAL_OK) _exit(1);
+  _exit(0); /* as if it were killed: nothing is closed */
+}
+
 static void a_hold_outlives_its_process_and_another_may_end_it(void **state) {
   (void)state;
   const char *text = lmdb_uri("");
-  pid_t pid = fork();
-  assert_true(pid >= 0);
-  if (pid == 0) {
-    kit child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (kit_open(&child, text, NULL) != CORRAL_OK || takes(&child, "k", 1, 0) != CORRAL_OK) _exit(1);
-    _exit(0); /* as if it were killed: nothing is closed */
-  }
-  int end = -1;
-  assert_int_equal(waitpid(pid, &end, 0), pid);
-  assert_int_equal(end, 0);
+  gone(other(take_and_end, text, NULL), 0);
   kit k = opened(text);
   assert_int_equal(takes(&k, "k", 2, 0), CORRAL_EBUSY);
   assert_int_equal(unlocks(&k, "k", 1), CORRAL_OK);
@@ -293,5 +247,5 @@ int main(void) {
       cmocka_unit_test(what_lets_others_in_is_told_and_nothing_else),
       cmocka_unit_test(a_hold_outlives_its_process_and_another_may_end_it),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -117,14 +117,8 @@ static void names_are_bytes_of_any_value(void **state) {
 
 static void fencing_tokens_grow_over_a_thousand_grants_and_a_restart(void **state) {
   (void)state;
-  uint64_t last = 0;
   kit k = opened(uri);
-  for (unsigned i = 1; i <= 1000; i++) {
-    uint64_t fence = take_fence(&k, "n", i);
-    assert_true(fence > last);
-    last = fence;
-    assert_int_equal(unlock(&k, "n", i), CORRAL_OK);
-  }
+  uint64_t last = fences_grow(&k, "n");
   assert_int_equal(connections(), 1); /* one connection did it all */
   closed(&k);
   mariadb_server_kill(server);
@@ -157,10 +151,8 @@ static void nothing_is_granted_in_the_second_in_which_the_server_started(void **
 static void a_killed_holder_is_replaced_at_once(void **state) {
   (void)state;
   atomic_int *shared = common();
-  atomic_store(&shared[1], 3600000);
-  pid_t pid = other(hold_until_killed, uri, shared);
+  pid_t pid = holder(uri, shared, 3600000);
   kit k = opened(uri);
-  await_at_least(&shared[0], 1);
   assert_int_equal(take(&k, "held", 1, 1000), CORRAL_EBUSY);
   gone(pid, SIGKILL);
   assert_true(take_when_free(&k, "held", 1, 1000) < 1000);
@@ -171,11 +163,9 @@ static void a_killed_holder_is_replaced_at_once(void **state) {
 static void a_stopped_holder_loses_when_its_lease_is_over_and_is_told(void **state) {
   (void)state;
   atomic_int *shared = common();
-  atomic_store(&shared[1], 1500);
   int64_t begun = crl_registry_host()->now_ms();
-  pid_t pid = other(hold_until_killed, uri, shared);
+  pid_t pid = holder(uri, shared, 1500);
   kit k = opened(uri);
-  await_at_least(&shared[0], 1);
   kill(pid, SIGSTOP);
   take_when_free(&k, "held", 1, 60000);
   int64_t took = k.host->now_ms() - begun;

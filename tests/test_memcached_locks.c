@@ -1,16 +1,7 @@
 /* test_memcached_locks.c: users' locks on a real memcached, through the plugin's table: what corral-conformance can't see. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-#include <pthread.h>
+#include "support/hold_kit.h"
 
 #include "support/memcached_server.h"
-#include "support/store_kit.h"
 
 enum { SHARED = CORRAL_OP_SHARED, HOUR = 3600000 };
 
@@ -22,26 +13,6 @@ static int stop(void **state) {
   memcached_server_stop(server);
   return 0;
 }
-
-static corral_op take_op(const char *key, unsigned holder, unsigned flags) {
-  corral_op op = op_of(CORRAL_VERB_LOCK, key, holder);
-  op.flags = flags;
-  op.ttl_ms = 0;
-  return op;
-}
-
-static int takes(const kit *k, const char *key, unsigned holder, unsigned flags) {
-  corral_op op = take_op(key, holder, flags);
-  return run(k, &op);
-}
-
-static uint64_t fence_of(const kit *k, const char *key, unsigned holder) {
-  corral_op op = take_op(key, holder, 0);
-  assert_int_equal(run(k, &op), CORRAL_OK);
-  return op.seen;
-}
-
-static int unlocks(const kit *k, const char *key, unsigned holder) { return verb(k, CORRAL_VERB_UNLOCK, key, holder); }
 
 static kit memcached_open(const char *params) {
   if (server == NULL && !memcached_server_start(&server, NULL)) skip();

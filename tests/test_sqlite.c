@@ -1,6 +1,8 @@
 /* Tests of sqlite: locks in a table of a file, by real processes. */
 #include "support/hold_kit.h"
 
+#include "support/folder_kit.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -9,22 +11,13 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static char folder[64], file[128], uri[160];
+static char file[128], uri[160];
 
 static int set_up(void **state) {
-  (void)state;
-  snprintf(folder, sizeof folder, "/tmp/corral-sqlite-XXXXXX");
-  if (mkdtemp(folder) == NULL) return -1;
+  if (make_folder(state) != 0) return -1;
   snprintf(file, sizeof file, "%s/locks.db", folder);
   snprintf(uri, sizeof uri, "sqlite:%s", file);
   return 0;
-}
-
-static int tear_down(void **state) {
-  char command[96];
-  (void)state;
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
 }
 
 /* ---- SQL from aside -------------------------------------------------------------------------------------- */
@@ -188,14 +181,8 @@ static void people_with_an_sql_prompt_can_read_who_holds_what(void **state) {
 
 static void fencing_tokens_grow_for_ever(void **state) {
   (void)state;
-  uint64_t last = 0;
   kit k = opened(uri);
-  for (unsigned i = 1; i <= 1000; i++) {
-    uint64_t fence = take_fence(&k, "n", i);
-    assert_true(fence > last);
-    last = fence;
-    assert_int_equal(unlock(&k, "n", i), CORRAL_OK);
-  }
+  fences_grow(&k, "n");
   closed(&k);
 }
 
@@ -290,10 +277,8 @@ static void a_file_that_another_host_opened_is_left_with_a_text(void **state) {
 static void a_killed_holder_is_replaced_when_its_hold_ends(void **state) {
   (void)state;
   atomic_int *shared = common();
-  atomic_store(&shared[1], 300);
-  pid_t pid = other(hold_until_killed, uri, shared);
+  pid_t pid = holder(uri, shared, 300);
   kit k = opened(uri);
-  await_at_least(&shared[0], 1);
   gone(pid, SIGKILL);
   take_when_free(&k, "held", 2, 5000);
   is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "held", 77, 1);
@@ -504,7 +489,7 @@ static void a_file_that_may_not_grow_is_told(void **state) {
   gone(other(with_a_limit_of_file_size, uri, NULL), 0);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, remove_folder)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -54,6 +54,38 @@ static inline int extend(const kit *k, const char *name, unsigned holder, int64_
   return by(k, &op, HOLD_PATIENCE_MS);
 }
 
+/* The three that follow: for a minute, in a call without a deadline that is to succeed as such. */
+static inline corral_op take_op(const char *name, unsigned holder, uint32_t flags) {
+  corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 60000);
+  op.flags = flags;
+  return op;
+}
+
+static inline int takes(const kit *k, const char *name, unsigned holder, uint32_t flags) {
+  corral_op op = take_op(name, holder, flags);
+  return run(k, &op);
+}
+
+static inline uint64_t fence_of(const kit *k, const char *name, unsigned holder) {
+  corral_op op = take_op(name, holder, 0);
+  assert_int_equal(run(k, &op), CORRAL_OK);
+  return op.seen;
+}
+
+static inline int unlocks(const kit *k, const char *name, unsigned holder) { return verb(k, CORRAL_VERB_UNLOCK, name, holder); }
+
+/* Takes and releases it a thousand times, with a larger fencing token each time. Returns the last. */
+static inline uint64_t fences_grow(const kit *k, const char *name) {
+  uint64_t last = 0;
+  for (unsigned i = 1; i <= 1000; i++) {
+    uint64_t fence = take_fence(k, name, i);
+    assert_true(fence > last);
+    last = fence;
+    assert_int_equal(unlock(k, name, i), CORRAL_OK);
+  }
+  return last;
+}
+
 /* ELOST, and whether somebody else has it. */
 static inline void is_lost(const kit *k, corral_verb what, const char *name, unsigned holder, int somebody) {
   corral_op op = hold_op(what, name, holder, 1000);
@@ -135,6 +167,14 @@ static inline void hold_until_killed(const char *uri, atomic_int *shared) {
   corral_op op = hold_op(CORRAL_VERB_LOCK_EXTEND, "held", 77, 1000);
   atomic_store(&shared[3], by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_ELOST && op.until_ms != 0 ? 2 : 1);
   closed(&k);
+}
+
+/* A process that runs it, once it has the lock. */
+static inline pid_t holder(const char *uri, atomic_int *shared, int lease_ms) {
+  atomic_store(&shared[1], lease_ms);
+  pid_t pid = other(hold_until_killed, uri, shared);
+  await_at_least(&shared[0], 1);
+  return pid;
 }
 
 /* ---- the race -------------------------------------------------------------------------------------------- */

@@ -38,7 +38,8 @@ static void add_args(mariadb_server *server, const char *program) {
   snprintf(socket_arg, sizeof socket_arg, "--socket=%s", server->socket);
   snprintf(port, sizeof port, "--port=%d", server->port);
   snprintf(pid_file, sizeof pid_file, "--pid-file=%s/pid", server->process.folder);
-  server_process_add_args(&server->process, (const char *[]){program, "--no-defaults", data, socket_arg, port, pid_file, "--bind-address=127.0.0.1", "--skip-log-bin", "--skip-name-resolve",
+  server_process_add_args(&server->process, (const char *[]){program, "--no-defaults", data, socket_arg, port, pid_file, "--bind-address=127.0.0.1", "--skip-log-bin",
+                                                             "--skip-name-resolve",
                                                              "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=4M", "--innodb-buffer-pool-size=8M",
                                                              "--innodb-use-native-aio=0", "--performance-schema=OFF", "--max-connections=60", AS_ROOT, NULL});
 }

@@ -12,41 +12,16 @@
 #include <cmocka.h>
 
 #include "record.h"
-#include "registry.h"
-#include "uri.h"
+#include "support/client_kit.h"
 
 extern const corral_store crl_plugin_memcached;
 
 enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
 
-typedef struct client {
-  const corral_host *host;
-  void *store, *handle;
-  corral_store_info info;
-  corral_error error;
-} client;
-
 /* The status of opening, with the text in c->error. */
-static inline int only_open(client *c, const char *text) {
-  crl_uri uri;
-  memset(c, 0, sizeof *c);
-  c->host = crl_registry_host();
-  c->info.size = sizeof c->info;
-  int status = crl_uri_parse(&uri, text, &c->error);
-  if (status != CORRAL_OK) return status;
-  status = crl_plugin_memcached.open(c->host, &uri.view, &c->store, &c->info, &c->error);
-  crl_uri_free(&uri);
-  return status;
-}
-
-static inline int connects(client *c, int64_t limit) {
-  return crl_plugin_memcached.connect(c->store, c->host->now_ms() + limit, &c->handle, &c->error);
-}
-
-static inline int try_open(client *c, const char *text) {
-  int status = only_open(c, text);
-  return status != CORRAL_OK ? status : connects(c, LIMIT);
-}
+static inline int only_open(client *c, const char *text) { return client_open(c, &crl_plugin_memcached, text); }
+static inline int connects(client *c, int64_t limit) { return client_connect(c, limit); }
+static inline int try_open(client *c, const char *text) { return client_begin(c, &crl_plugin_memcached, text, LIMIT); }
 
 static inline client opened(const char *text) {
   client c;
@@ -60,8 +35,7 @@ static inline void hung_up(client *c) {
 }
 
 static inline void closed(client *c) {
-  hung_up(c);
-  if (c->store != NULL) crl_plugin_memcached.close(c->store);
+  client_end(c);
 }
 
 static inline int perform_for(client *c, corral_op *ops, size_t count, int64_t limit) {

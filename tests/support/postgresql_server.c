@@ -81,7 +81,8 @@ int postgresql_server_start(postgresql_server **ret, const char *const *settings
   snprintf(server->conninfo, sizeof server->conninfo, "host=127.0.0.1 port=%d user=postgres dbname=postgres", server->port);
   snprintf(server->socketinfo, sizeof server->socketinfo, "host=%s port=%d user=postgres dbname=postgres", process->folder, server->port);
   snprintf(port, sizeof port, "%d", server->port);
-  server_process_add_args(process, (const char *[]){postgres, "-D", server->data, "-k", process->folder, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", NULL});
+  server_process_add_args(process, (const char *[]){postgres, "-D", server->data, "-k", process->folder, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c",
+                                                    "fsync=off", NULL});
   for (; settings != NULL && *settings != NULL; settings++) server_process_add_args(process, (const char *[]){"-c", *settings, NULL});
   server_process_run(process, (char *[]){initdb, "--no-sync", "-A", "trust", "-U", "postgres", "--encoding=UTF8", "--locale=C", "-D", server->data, NULL});
   server_process_launch(process);

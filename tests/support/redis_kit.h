@@ -12,9 +12,8 @@
 #include <cmocka.h>
 
 #include "record.h"
-#include "registry.h"
+#include "support/client_kit.h"
 #include "support/redis_server.h"
-#include "uri.h"
 
 extern const corral_store crl_plugin_redis;
 
@@ -22,26 +21,8 @@ enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
 
 static redis_server *server; /* of all tests that need no other */
 
-typedef struct client {
-  const corral_host *host;
-  void *store, *handle;
-  corral_store_info info;
-  corral_error error;
-} client;
-
 /* The status of opening and connecting, with the text in c->error. */
-static inline int try_open(client *c, const char *text) {
-  crl_uri uri;
-  memset(c, 0, sizeof *c);
-  c->host = crl_registry_host();
-  c->info.size = sizeof c->info;
-  int status = crl_uri_parse(&uri, text, &c->error);
-  if (status != CORRAL_OK) return status;
-  status = crl_plugin_redis.open(c->host, &uri.view, &c->store, &c->info, &c->error);
-  crl_uri_free(&uri);
-  if (status != CORRAL_OK) return status;
-  return crl_plugin_redis.connect(c->store, c->host->now_ms() + LIMIT, &c->handle, &c->error);
-}
+static inline int try_open(client *c, const char *text) { return client_begin(c, &crl_plugin_redis, text, LIMIT); }
 
 static inline client opened(const char *text) {
   client c;
@@ -49,10 +30,7 @@ static inline client opened(const char *text) {
   return c;
 }
 
-static inline void closed(client *c) {
-  if (c->handle != NULL) crl_plugin_redis.disconnect(c->handle);
-  if (c->store != NULL) crl_plugin_redis.close(c->store);
-}
+static inline void closed(client *c) { client_end(c); }
 
 static inline int perform(client *c, corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -176,6 +154,14 @@ static inline int start(void **state) {
   if (server == NULL && !redis_server_start(&server, NULL)) skip();
   redis_server_ask(server, "FLUSHALL");
   return 0;
+}
+
+/* How many times the server read from its clients while `ops` were performed. */
+static inline long long reads(client *c, corral_op *ops, size_t count) {
+  long long before = redis_server_info(server, "total_reads_processed");
+  assert_int_equal(perform(c, ops, count), CORRAL_OK);
+  for (size_t i = 0; i < count; i++) dropped(&ops[i]);
+  return redis_server_info(server, "total_reads_processed") - before - 1;
 }
 
 static inline int stop(void **state) {

@@ -85,6 +85,7 @@ void redis_server_resume(redis_server *server) { server_process_resume(&server->
 
 const char *redis_server_uri(const redis_server *server) { return server->uri; }
 const char *redis_server_unix_uri(const redis_server *server) { return server->unix_uri; }
+const char *redis_server_socket(const redis_server *server) { return server->socket; }
 int redis_server_port(const redis_server *server) { return server->port; }
 const char *redis_server_folder(const redis_server *server) { return server->process.folder; }
 

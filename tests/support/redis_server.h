@@ -23,6 +23,7 @@ void redis_server_stop(redis_server *server);
 /* "redis://127.0.0.1:PORT" and "redis+unix:///PATH"; the server's. */
 const char *redis_server_uri(const redis_server *server);
 const char *redis_server_unix_uri(const redis_server *server);
+const char *redis_server_socket(const redis_server *server);
 int redis_server_port(const redis_server *server);
 /* A folder of its own, for files of the test; removed by redis_server_stop. */
 const char *redis_server_folder(const redis_server *server);

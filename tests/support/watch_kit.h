@@ -196,4 +196,16 @@ static inline void check_times(const char *what, int64_t *us, size_t count) {
   assert_true(us[count / 2] < 20000);
 }
 
+/* Of "k0" and on, which were put, those that were evicted were told once more; they are more than a hundred. */
+static inline void evictions_are_told(const ear *e, unsigned count) {
+  char key[32];
+  unsigned evicted = 0;
+  for (unsigned i = 0; i < count; i++) {
+    int present = verb(e->k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
+    assert_int_equal(times_told(e, key), present ? 2 : 3);
+    evicted += !present;
+  }
+  assert_true(evicted > 100);
+}
+
 #endif

@@ -1,11 +1,14 @@
-/* zookeeper_kit.h: lock verbs through a plugin's table, in one line each, and a proxy that loses what it is told to. For tests of the ZooKeeper plugin. */
+/* zookeeper_kit.h: lock verbs through a plugin's table, in one line each, on a real server that others can look into. For tests of the ZooKeeper plugin. */
 #ifndef ZOOKEEPER_KIT_H
 #define ZOOKEEPER_KIT_H
 
-#include <sys/prctl.h>
+#define THREADED /* the library's calls that wait */
+#include <corral/lock.h>
 
-#include "support/server_process.h"
+#include "../plugins/zookeeper/zk.h"
+#include "lock_record.h"
 #include "support/watch_kit.h"
+#include "support/zookeeper_server.h"
 
 enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 10000 };
 
@@ -63,85 +66,63 @@ static inline int64_t gets_within(const kit *k, const char *key, unsigned holder
   return k->host->now_ms() - from;
 }
 
-/* ---- a proxy: one connection at a time -------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------------------- */
 
-enum { PASSES = 0, LOSES_A_REPLY, HOLDS_ALL, CUTS }; /* CUTS: what was held is lost with the connection, then PASSES */
+enum { LONG_MS = 4000, SESSION_MS = 1000, TICK_MS = 100, SLACK_MS = 1500 };
 
-typedef struct proxy {
-  int listener, client, server, port, server_port, stop[2];
-  atomic_int mode;
-  atomic_int lost; /* replies */
-  char needle[40]; /* LOSES_A_REPLY: to the request that has this */
-  pthread_t thread;
-} proxy;
+static zookeeper_server *server;
 
-static inline void proxy_hang_up(proxy *p) {
-  if (p->client >= 0) close(p->client);
-  if (p->server >= 0) close(p->server);
-  p->client = p->server = -1;
+static inline const char *uri_of(int port, const char *rest) {
+  static char uri[200];
+  snprintf(uri, sizeof uri, "zookeeper://127.0.0.1:%d%s", port, rest);
+  return uri;
 }
 
-static inline void proxy_accept(proxy *p) {
-  proxy_hang_up(p);
-  p->client = accept(p->listener, NULL, NULL);
-  p->server = server_process_dial(p->server_port);
-  if (p->server < 0) proxy_hang_up(p);
+static inline kit begin(void) { return opened(uri_of(zookeeper_server_port(server), "?session=4s")); }
+
+static inline int setup(void **state) {
+  (void)state;
+  return zookeeper_server_start(&server, NULL) ? 0 : -1;
 }
 
-/* From one side to the other; a request that has the needle is sent, and its reply is lost with the connection. */
-static inline void proxy_carry(proxy *p, int from, int to) {
-  static char bytes[1 << 16];
-  ssize_t n = recv(from, bytes, sizeof bytes, 0);
-  int found = n > 0 && from == p->client && atomic_load(&p->mode) == LOSES_A_REPLY && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) != NULL;
-  if (n <= 0 || send(to, bytes, (size_t)n, MSG_NOSIGNAL) != n) {
-    proxy_hang_up(p);
-  } else if (found) {
-    do n = recv(p->server, bytes, sizeof bytes, 0);
-    while (n > 0 && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) == NULL); /* the reply names the node too */
-    atomic_store(&p->mode, PASSES);
-    atomic_fetch_add(&p->lost, 1);
-    proxy_hang_up(p);
+static inline int teardown(void **state) {
+  (void)state;
+  zookeeper_server_stop(server);
+  return 0;
+}
+
+/* ---- the server, as somebody else sees it ----------------------------------------------------------------- */
+
+static inline void ignore(zhandle_t *zh, int type, int state, const char *path, void *arg) { (void)zh, (void)type, (void)state, (void)path, (void)arg; }
+static inline void silent(const char *message) { (void)message; }
+
+static inline zhandle_t *outsider_of(int port) {
+  char at[40];
+  snprintf(at, sizeof at, "127.0.0.1:%d", port);
+  zhandle_t *zh = zookeeper_init2(at, ignore, 4000, NULL, NULL, ZOO_NO_LOG_CLIENTENV, silent);
+  assert_non_null(zh);
+  return zh;
+}
+
+static inline zhandle_t *outsider(void) { return outsider_of(zookeeper_server_port(server)); }
+
+static inline void dropped(int rc, const char *path, const void *data) { (void)rc, (void)path, (void)data; }
+
+static inline int nodes_in(zhandle_t *zh, const char *dir) {
+  struct String_vector names = {0};
+  int rc = zoo_get_children(zh, dir, 0, &names), count = names.count;
+  if (rc == ZNONODE) return 0;
+  assert_int_equal(rc, ZOK);
+  deallocate_String_vector(&names);
+  return count;
+}
+
+static inline void come_to(zhandle_t *zh, const char *dir, int count) {
+  int64_t until = crl_env_now_ms() + PATIENT_MS;
+  while (nodes_in(zh, dir) != count) {
+    if (crl_env_now_ms() > until) fail_msg("%s has %d nodes, not %d", dir, nodes_in(zh, dir), count);
+    nap_ms(10);
   }
-}
-
-static inline void *proxy_run(void *arg) {
-  proxy *p = arg;
-  for (;;) {
-    int mode = atomic_load(&p->mode), holds = mode == HOLDS_ALL;
-    if (mode == CUTS) {
-      proxy_hang_up(p);
-      atomic_store(&p->mode, PASSES);
-    }
-    struct pollfd fds[] = {{.fd = p->stop[0], .events = POLLIN}, {.fd = holds ? -1 : p->listener, .events = POLLIN},
-                           {.fd = holds ? -1 : p->client, .events = POLLIN}, {.fd = holds ? -1 : p->server, .events = POLLIN}};
-    poll(fds, 4, 5);
-    if (fds[0].revents != 0) return NULL;
-    if (fds[1].revents != 0) proxy_accept(p);
-    else if (fds[2].revents != 0) proxy_carry(p, p->client, p->server);
-    else if (fds[3].revents != 0) proxy_carry(p, p->server, p->client);
-  }
-}
-
-static inline proxy *proxy_start(int server_port) {
-  proxy *p = calloc(1, sizeof *p);
-  assert_non_null(p);
-  p->client = p->server = -1;
-  p->server_port = server_port;
-  p->listener = server_process_bind(&p->port);
-  assert_int_equal(listen(p->listener, 4), 0);
-  assert_int_equal(pipe(p->stop), 0);
-  assert_int_equal(pthread_create(&p->thread, NULL, proxy_run, p), 0);
-  return p;
-}
-
-static inline void proxy_stop(proxy *p) {
-  assert_int_equal(write(p->stop[1], "", 1), 1);
-  pthread_join(p->thread, NULL);
-  proxy_hang_up(p);
-  close(p->listener);
-  close(p->stop[0]);
-  close(p->stop[1]);
-  free(p);
 }
 
 #endif

@@ -1,0 +1,54 @@
+# cli.sh: what the scripts that test the command share. Sourced: `. "$(dirname "$0")/support/cli.sh"`. It makes a folder, goes there, and removes
+# it at the end, after what the script's own `finish` does. A case prints "ok - sentence" or "not ok - sentence"; then $failed is 1.
+set -u
+
+: "${CORRAL:?CORRAL must be the path of the corral command}"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/corral-cli.XXXXXX") || exit 1
+finish() { :; }
+trap 'finish; rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM HUP
+cd "$dir" || exit 1
+failed=0
+store= # what the sentences begin with
+unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OLD_FD CORRAL_LOCK_NAME CORRAL_FENCE CORRAL_RUNNING
+
+# check SENTENCE COMMAND...: the case passes when the command succeeds.
+check() {
+  sentence="${store:+$store: }$1"
+  shift
+  if "$@"; then
+    echo "ok - $sentence"
+  else
+    echo "not ok - $sentence"
+    failed=1
+  fi
+}
+
+skip() { echo "ok - $1 # SKIP $2"; }
+
+# status N COMMAND...: the command's exit status is N; its streams are in out and err.
+status() {
+  wanted=$1
+  shift
+  "$@" >out 2>err </dev/null
+  answer=$?
+  [ "$answer" -eq "$wanted" ] && return 0
+  echo "# exit status $answer, not $wanted: $*; stderr: $(head -c 300 err)" | head -c 600
+  return 1
+}
+
+# lines N FILE: the file has N lines.
+lines() { [ "$(cat "$2" 2>/dev/null | wc -l)" -eq "$1" ]; }
+
+# await COMMAND...: looks again until the command succeeds; gives up after some 30 s.
+await() {
+  looks=0
+  until "$@"; do
+    looks=$((looks + 1))
+    [ "$looks" -gt 1500 ] && { echo "# gave up waiting for: $*"; return 1; }
+    sleep 0.02
+  done
+}
+
+# gone PID: the process has ended; it may still be a zombie where process 1 reaps late.
+gone() { ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'; }

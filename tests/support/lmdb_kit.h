@@ -1,0 +1,101 @@
+/* lmdb_kit.h: files and processes for tests of the lmdb: store. */
+#ifndef LMDB_KIT_H
+#define LMDB_KIT_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <lmdb.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/folder_kit.h"
+#include "support/store_kit.h"
+
+/* A file in the test's folder; of the last four. */
+static inline const char *file(const char *name) {
+  static char rooms[4][160];
+  static unsigned next;
+  char *room = rooms[next++ % 4];
+  snprintf(room, 160, "%s/%s", folder, name);
+  return room;
+}
+
+static inline const char *address(const char *name, const char *params) {
+  static char room[256];
+  snprintf(room, sizeof room, "lmdb:%s%s", file(name), params);
+  return room;
+}
+
+static inline void write_file(const char *path, const char *text) {
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  assert_true(fputs(text, f) >= 0);
+  assert_int_equal(fclose(f), 0);
+}
+
+static inline pid_t child(void) {
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return pid;
+}
+
+static inline int ended(pid_t pid) {
+  int end = -1;
+  assert_int_equal(waitpid(pid, &end, 0), pid);
+  return end;
+}
+
+/* A process that claims `key`, says so, and never does anything again. With `heir` it forks a child, *heir_pid, which
+ * lives on until the test's own process ends. */
+static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid_t *heir_pid) {
+  int ready[2], life[2];
+  assert_int_equal(pipe(ready), 0);
+  assert_int_equal(pipe(life), 0);
+  pid_t pid = child();
+  if (pid == 0) {
+    kit k;
+    close(life[1]);
+    if (kit_open(&k, uri, NULL) != CORRAL_OK || verb(&k, CORRAL_VERB_CLAIM, key, 99) != CORRAL_OK) _exit(1);
+    pid_t other = heir ? fork() : 0;
+    if (heir && other == 0) { /* speaks itself: its own first steps have closed what it inherited */
+      other = getpid();
+      if (write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
+      _exit(read(life[0], &other, 1) == 0 ? 0 : 1); /* it may outlive the leader, and not the test */
+    }
+    if (!heir && write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
+    for (;;) pause();
+  }
+  close(ready[1]);
+  pid_t other;
+  assert_int_equal(read(ready[0], &other, sizeof other), sizeof other);
+  close(ready[0]);
+  close(life[0]); /* the other end stays open as long as this process lives */
+  if (heir_pid != NULL) *heir_pid = other;
+  return pid;
+}
+
+static inline void refused(const char *uri, int status, const char *word) {
+  kit k;
+  corral_error error = {0};
+  int got = kit_open(&k, uri, &error);
+  if (got != status || strstr(error.text, word) == NULL) fail_msg("%s: %d: %s", uri, got, error.text);
+  if (k.store != NULL) k.plugin->close(k.store);
+}
+
+/* Of several processes. */
+typedef struct board {
+  atomic_uint inside, wrong, led;
+} board;
+
+static inline board *new_board(void) {
+  board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(b, MAP_FAILED);
+  return b;
+}
+
+#endif

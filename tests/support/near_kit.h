@@ -1,0 +1,118 @@
+/* near_kit.h: the table of copies, in one line for each call. */
+#ifndef NEAR_KIT_H
+#define NEAR_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "envelope.h"
+#include "near.h"
+
+/* MOST is one shard, WIDE are 64 of them. */
+enum { MOST = 100000, WIDE = 64 << 20, SEED = 7, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
+
+/* ---- one line for each call ----------------------------------------------------------------------------------------- */
+
+static atomic_int freed;
+
+static inline void free_bytes(void *owner) {
+  atomic_fetch_add(&freed, 1);
+  free(owner);
+}
+
+static inline crl_bytes *bytes_of(char letter, size_t size) {
+  uint8_t *data = malloc(size);
+  assert_non_null(data);
+  memset(data, letter, size);
+  long countdown = atomic_exchange(&crl_alloc_countdown, -1);
+  crl_bytes *bytes = crl_bytes_wrap(data, size, free_bytes, data);
+  atomic_store(&crl_alloc_countdown, countdown);
+  assert_non_null(bytes);
+  return bytes;
+}
+
+static inline uint64_t hash_of(const char *key) { return XXH3_64bits(key, strlen(key)); }
+
+static inline uint64_t ticket(crl_near *near, const char *key) { return crl_near_ticket(near, hash_of(key)); }
+
+static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size, int64_t now, uint64_t with) {
+  crl_near_copy copy = {.bytes = bytes_of(letter, size), .size = size, .kind = kind, .looked = now, .made = now, .fresh_until = now + LIFE, .ttl = LIFE};
+  int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
+  crl_near_copy_clean(&copy);
+  return kept;
+}
+
+static inline int put(crl_near *near, const char *key, char letter) {
+  return put_copy(near, key, CRL_KIND_VALUE, letter, SIZE, 0, ticket(near, key));
+}
+
+static inline int put_sized(crl_near *near, const char *key, size_t size) {
+  return put_copy(near, key, CRL_KIND_VALUE, 's', size, 0, ticket(near, key));
+}
+
+static inline int put_negative(crl_near *near, const char *key) {
+  return put_copy(near, key, CRL_KIND_NEGATIVE, 'n', SIZE, 0, ticket(near, key));
+}
+
+/* The letter that is found; '-' nothing. */
+static inline char got_at(crl_near *near, const char *key, int64_t now) {
+  crl_near_copy copy;
+  if (!crl_near_get(near, hash_of(key), key, strlen(key), now, &copy)) return '-';
+  char letter = (char)copy.bytes->data[copy.offset];
+  crl_near_copy_clean(&copy);
+  return letter;
+}
+
+static inline char got(crl_near *near, const char *key) { return got_at(near, key, 0); }
+
+static inline const char *numbered(const char *stem, size_t number) {
+  static _Thread_local char room[64];
+  snprintf(room, sizeof room, "%s%06zu", stem, number);
+  return room;
+}
+
+static inline crl_near *near_of(int64_t most) {
+  crl_near *near = crl_near_new(most, SEED);
+  assert_non_null(near);
+  return near;
+}
+
+/* Puts stem0, stem1, ... */
+static inline void put_many(crl_near *near, const char *stem, size_t count) {
+  for (size_t i = 0; i < count; i++) assert_true(put(near, numbered(stem, i), 'm'));
+}
+
+static inline void get_many(crl_near *near, const char *stem, size_t count, int times) {
+  for (int turn = 0; turn < times; turn++)
+    for (size_t i = 0; i < count; i++) (void)got(near, numbered(stem, i));
+}
+
+static inline size_t found_of(crl_near *near, const char *stem, size_t count) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++) found += got(near, numbered(stem, i)) != '-';
+  return found;
+}
+
+/* What a copy of SIZE bytes weighs under a key as `numbered` makes them from a stem of one letter. */
+static inline size_t weight_of_one(void) {
+  crl_near *near = near_of(MOST);
+  assert_true(put(near, numbered("k", 0), 'a'));
+  size_t weight = crl_near_weight(near);
+  crl_near_free(near);
+  return weight;
+}
+
+/* How many copies of put_many fit. */
+static inline size_t room_for(void) { return (size_t)(MOST - MOST / 10) / weight_of_one(); }
+
+#endif

@@ -1,0 +1,89 @@
+/* redis_watch_kit.h: a watch of the Redis plugin, and what it was told. */
+#ifndef REDIS_WATCH_KIT_H
+#define REDIS_WATCH_KIT_H
+
+#include "support/redis_kit.h"
+
+enum { SOON = 1000, NOTED = 256 };
+
+typedef struct notes {
+  uint64_t hashes[NOTED];
+  size_t count;
+} notes;
+
+static inline void note(void *arg, uint64_t hash) {
+  notes *n = arg;
+  n->hashes[n->count++ % NOTED] = hash;
+}
+
+static inline int has(const notes *n, uint64_t hash) {
+  for (size_t i = 0; i < n->count && i < NOTED; i++)
+    if (n->hashes[i] == hash) return 1;
+  return 0;
+}
+
+static inline uint64_t hash_of(const char *key) { return crl_registry_host()->hash64(key, strlen(key)); }
+
+static inline int watches(client *c, void **ret) {
+  return crl_plugin_redis.watch(c->store, 0, c->host->now_ms() + LIMIT, ret, &c->error);
+}
+
+static inline void *watching(client *c) {
+  void *watch = NULL;
+  if (watches(c, &watch) != CORRAL_OK) fail_msg("%s", c->error.text);
+  return watch;
+}
+
+/* Like changes, for `ms`, adding to `n`. */
+static inline int hears(client *c, void *watch, int64_t ms, notes *n) {
+  return crl_plugin_redis.changes(watch, -1, c->host->now_ms() + ms, note, n, &c->error);
+}
+
+/* Whether it is told of `hash` soon; with whatever is told before it. */
+static inline int told(client *c, void *watch, uint64_t hash, notes *n) {
+  int64_t until = c->host->now_ms() + SOON;
+  while (!has(n, hash) && c->host->now_ms() < until)
+    if (hears(c, watch, until - c->host->now_ms(), n) != CORRAL_OK) fail_msg("%s", c->error.text);
+  return has(n, hash);
+}
+
+static inline int told_of(client *c, void *watch, const char *key) {
+  notes n = {.count = 0};
+  return told(c, watch, hash_of(key), &n);
+}
+
+static inline corral_op look_of(const char *key) {
+  corral_op op = op_of(CORRAL_VERB_GET, key, 0);
+  op.flags = CORRAL_OP_WATCH;
+  return op;
+}
+
+/* Looks with WATCH: whether the change will be told. */
+static inline int watched(client *c, const char *key) {
+  corral_op op = look_of(key);
+  int status = done(c, &op);
+  if (status != CORRAL_OK && status != CORRAL_EMISS) fail_msg("%s: %s", key, c->error.text);
+  return op.flags == (CORRAL_OP_WATCH | CORRAL_OP_WATCHED);
+}
+
+/* All that was told until now: looks at a key of its own and changes it. */
+static inline notes told_so_far(client *c, void *watch) {
+  notes n = {.count = 0};
+  redis_server_ask(server, "DEL fence");
+  assert_true(watched(c, "fence"));
+  redis_server_ask(server, "SET fence x");
+  assert_true(told(c, watch, hash_of("fence"), &n));
+  return n;
+}
+
+/* Executions of a command, or of "client|caching" and the like, rejected ones too. */
+static inline long long calls(const char *command) {
+  char name[64];
+  snprintf(name, sizeof name, "cmdstat_%s:", command);
+  const char *line = strstr(redis_server_ask(server, "INFO commandstats"), name);
+  if (line == NULL) return 0;
+  const char *rejected = strstr(line, "rejected_calls=");
+  return strtoll(strstr(line, "calls=") + 6, NULL, 10) + (rejected != NULL ? strtoll(rejected + 15, NULL, 10) : 0);
+}
+
+#endif

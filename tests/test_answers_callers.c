@@ -1,0 +1,484 @@
+/* test_answers_callers.c: callers that pass, leave, are woken, and have copies of their own: through the public functions, on the stores that need no
+ * server; test_answers_callers_live.c is the same on those that do. */
+#include <pthread.h>
+
+#include "support/answers_kit.h"
+
+/* ---- "can't be cached" ------------------------------------------------------------------------------------ */
+
+typedef struct private_answers {
+  corral *c;
+  pthread_barrier_t together; /* two computes must be inside at once for either to end */
+  _Atomic int number;
+  _Atomic int first;
+  int bound;
+} private_answers;
+
+/* The first compute waits until somebody joined; the others for each other: in a row they would wait for ever. */
+static int private_answer(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  private_answers *p = arg;
+  (void)key;
+  (void)key_len;
+  int number = atomic_fetch_add(&p->number, 1);
+  if (number == 0)
+    while (corral_counter(p->c, CORRAL_EVENT_JOIN) < 4) sched_yield();
+  else pthread_barrier_wait(&p->together);
+  corral_fill_pass(fill);
+  return corral_fill_bytes(fill, &number, sizeof number);
+}
+
+static void *ask_privately(void *arg) {
+  private_answers *p = arg;
+  corral_value *value = NULL;
+  corral_policy policy = usual();
+  int status = p->bound ? corral_get(p->c, "k", 1, &policy, &value) : corral_get_or_compute(p->c, "k", 1, &policy, private_answer, p, &value);
+  if (status != CORRAL_OK || corral_value_how(value) != CORRAL_COMPUTED || corral_value_kept(value) != CORRAL_KEPT_NOT) return NULL;
+  int *number = malloc(sizeof *number);
+  memcpy(number, corral_value_data(value), sizeof *number);
+  corral_value_unref(value);
+  return number;
+}
+
+static void callers_pass(const char *uri, int bound) {
+  private_answers p = {.bound = bound};
+  pthread_t threads[5];
+  int seen = 0;
+  pthread_barrier_init(&p.together, NULL, 4);
+  p.c = opened(CORRAL_OPTIONS(.store = uri, .compute = bound ? private_answer : NULL, .compute_arg = &p, .workers = 8));
+  for (int i = 0; i < 5; i++) pthread_create(&threads[i], NULL, ask_privately, &p);
+  for (int i = 0; i < 5; i++) {
+    void *number;
+    pthread_join(threads[i], &number);
+    assert_non_null(number);
+    seen |= 1 << *(int *)number; /* nobody has another's */
+    free(number);
+  }
+  assert_int_equal(seen, 31);
+  assert_string_equal(inspected(p.c, "k").state, "pass");
+  assert_int_equal(corral_counter(p.c, CORRAL_EVENT_CLAIM), 1);
+  corral_close(p.c);
+  pthread_barrier_destroy(&p.together);
+}
+
+static void callers_compute(const char *uri) { callers_pass(uri, 0); }
+static void workers_compute(const char *uri) { callers_pass(uri, 1); }
+
+static void what_can_t_be_cached_is_computed_in_parallel(void **state) {
+  (void)state;
+  on_each(callers_compute);
+}
+
+static void by_the_workers_too(void **state) {
+  (void)state;
+  on_each(workers_compute);
+}
+
+static void a_pass_ends_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri));
+  say s = {.text = "mine", .pass = 1};
+  corral_policy policy = usual();
+  policy.pass_ttl_ms = CORRAL_OFF;
+  asks_by(c, "never", &policy, &s);
+  assert_string_equal(inspected(c, "never").state, "none");
+  asks(c, "k", &s);
+  assert_int_equal(asks(c, "k", &s).how, CORRAL_COMPUTED);
+  assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK);
+  s.pass = 0;
+  assert_int_equal(asks(c, "k", &s).kept, CORRAL_KEPT);
+  assert_int_equal(asks(c, "k", &s).how, CORRAL_FRESH);
+  corral_close(c);
+}
+
+static void a_pass_ends(void **state) {
+  (void)state;
+  on_each(a_pass_ends_on);
+}
+
+/* ---- leaving ---------------------------------------------------------------------------------------------- */
+
+typedef struct slow {
+  corral *c;
+  _Atomic int inside, let_go, stopped, computes;
+} slow;
+
+/* Until it is let go, or told to stop. */
+static int take_long(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  slow *s = arg;
+  (void)key;
+  (void)key_len;
+  atomic_fetch_add(&s->computes, 1);
+  atomic_fetch_add(&s->inside, 1);
+  while (!atomic_load(&s->let_go) && !corral_should_stop(fill)) sched_yield();
+  atomic_store(&s->stopped, corral_should_stop(fill));
+  return corral_fill_bytes(fill, "slow", 4);
+}
+
+typedef struct caller {
+  slow *slow;
+  corral_policy policy;
+  pthread_t thread;
+  int bound, status;
+  corral_how how;
+  char text[16];
+} caller;
+
+static void *call(void *arg) {
+  caller *k = arg;
+  corral_value *value = NULL;
+  k->status = k->bound ? corral_get(k->slow->c, "k", 1, &k->policy, &value)
+                       : corral_get_or_compute(k->slow->c, "k", 1, &k->policy, take_long, k->slow, &value);
+  if (k->status != CORRAL_OK) return NULL;
+  k->how = corral_value_how(value);
+  snprintf(k->text, sizeof k->text, "%.*s", (int)corral_value_size(value), (const char *)corral_value_data(value));
+  corral_value_unref(value);
+  return NULL;
+}
+
+static void start(caller *k) { assert_int_equal(pthread_create(&k->thread, NULL, call, k), 0); }
+static void end(caller *k) { pthread_join(k->thread, NULL); }
+
+static void wait_for(_Atomic int *number, int least) {
+  while (atomic_load(number) < least) sched_yield();
+}
+
+static void wait_for_event(const corral *c, corral_event event, uint64_t least) {
+  while (corral_counter(c, event) < least) sched_yield();
+}
+
+static void one_who_waits_leaves_at_once(void **state) {
+  (void)state;
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
+  corral_ticket *ticket = corral_ticket_new();
+  caller leader = {.slow = &s, .policy = usual()}, one = leader, other = leader;
+  one.policy.ticket = ticket;
+  start(&leader);
+  wait_for(&s.inside, 1);
+  start(&one);
+  start(&other);
+  wait_for_event(s.c, CORRAL_EVENT_JOIN, 2);
+  corral_cancel(ticket);
+  end(&one);
+  assert_int_equal(one.status, CORRAL_ECANCELLED);
+  atomic_store(&s.let_go, 1);
+  end(&leader);
+  end(&other);
+  assert_true(leader.status == CORRAL_OK && other.status == CORRAL_OK && other.how == CORRAL_JOINED);
+  assert_false(s.stopped);
+  /* and whoever comes under the ticket later, unless the answer is there */
+  call(&one);
+  assert_int_equal(one.status, CORRAL_ECANCELLED);
+  corral_ticket_free(ticket);
+  corral_close(s.c);
+}
+
+/* The leader is in another corral: this one polls, or naps until it is woken. */
+static void one_who_waits_for_the_store_leaves_at_once(void **state) {
+  (void)state;
+  for (int ladder = 0; ladder < 2; ladder++) {
+    char uri[64];
+    snprintf(uri, sizeof uri, "memory:leave %d %p", ladder, (void *)lab_room);
+    slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))}, t = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = ladder ? 1 : -1))};
+    corral_ticket *ticket = corral_ticket_new();
+    caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
+    one.policy.ticket = ticket;
+    one.policy.poll_ms = one.policy.poll_max_ms = 60000;
+    leader.policy.lease_ms = one.policy.lease_ms = 60000;
+    start(&leader);
+    wait_for(&s.inside, 1);
+    start(&one);
+    wait_for_event(t.c, CORRAL_EVENT_WAIT, 1);
+    int64_t before = lab_now_us();
+    corral_cancel(ticket);
+    end(&one);
+    assert_int_equal(one.status, CORRAL_ECANCELLED);
+    assert_in_range(lab_now_us() - before, 0, 10000000);
+    atomic_store(&s.let_go, 1);
+    end(&leader);
+    corral_ticket_free(ticket);
+    corral_close(t.c);
+    corral_close(s.c);
+  }
+}
+
+static void one_who_queues_for_a_slot_leaves_at_once(void **state) {
+  (void)state;
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:", .max_computes = 1))};
+  corral_ticket *ticket = corral_ticket_new();
+  caller leader = {.slow = &s, .policy = usual()};
+  corral_policy policy = usual();
+  policy.ticket = ticket;
+  start(&leader);
+  wait_for(&s.inside, 1);
+  corral_cancel(ticket);
+  say quick = {.text = "v"};
+  assert_int_equal(asks_by(s.c, "another", &policy, &quick).status, CORRAL_ECANCELLED);
+  assert_int_equal(quick.ran, 0);
+  atomic_store(&s.let_go, 1);
+  end(&leader);
+  corral_ticket_free(ticket);
+  corral_close(s.c);
+}
+
+/* The compute inside of a call is told only when its policy says so, and nobody else waits for it. */
+static void a_compute_is_told_when_the_last_one_has_left(void **state) {
+  (void)state;
+  for (int told = 0; told < 3; told++) { /* 0: the policy doesn't say so; 1: somebody else waits; 2: told */
+    slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
+    corral_ticket *ticket = corral_ticket_new();
+    caller leader = {.slow = &s, .policy = usual()}, other = leader;
+    leader.policy.ticket = ticket;
+    leader.policy.stop_alone = told == 0 ? CORRAL_OFF : 1;
+    start(&leader);
+    wait_for(&s.inside, 1);
+    if (told == 1) {
+      start(&other);
+      wait_for_event(s.c, CORRAL_EVENT_JOIN, 1);
+      lab_sleep_ms(20); /* joined is counted just before it waits */
+    }
+    corral_cancel(ticket);
+    if (told != 2) atomic_store(&s.let_go, 1);
+    end(&leader);
+    assert_int_equal(atomic_load(&s.stopped), told == 2);
+    assert_int_equal(leader.status, CORRAL_OK); /* it has what was computed */
+    if (told == 1) {
+      end(&other);
+      assert_int_equal(other.status, CORRAL_OK);
+    }
+    corral_ticket_free(ticket);
+    corral_close(s.c);
+  }
+}
+
+static void a_background_compute_is_told_when_the_last_waiter_s_deadline_has_come(void **state) {
+  (void)state;
+  slow s = {0};
+  s.c = opened(CORRAL_OPTIONS(.store = "memory:", .compute = take_long, .compute_arg = &s));
+  caller one = {.slow = &s, .policy = usual(), .bound = 1};
+  one.policy.stop_alone = 1;
+  one.policy.wait_ms = 30;
+  call(&one);
+  assert_int_equal(one.status, CORRAL_EDEADLINE);
+  while (!atomic_load(&s.stopped)) sched_yield();
+  corral_close(s.c);
+}
+
+static void after_the_soft_limit_the_stale_value_is_taken_on(const char *uri) {
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))};
+  say old = {.text = "old"};
+  corral_policy policy = graceful();
+  asks_by(s.c, "k", &policy, &old);
+  assert_int_equal(corral_expire(s.c, "k", 1, NULL), CORRAL_OK);
+  caller leader = {.slow = &s, .policy = policy}, one = leader;
+  one.policy.soft_ms = 20;
+  start(&leader);
+  wait_for(&s.inside, 1);
+  int64_t before = lab_now_us();
+  call(&one);
+  assert_true(one.status == CORRAL_OK && one.how == CORRAL_STALE);
+  assert_string_equal(one.text, "old");
+  assert_in_range(lab_now_us() - before, 15000, 5000000);
+  atomic_store(&s.let_go, 1);
+  end(&leader);
+  assert_string_equal(leader.text, "slow");
+  corral_close(s.c);
+}
+
+static void after_the_soft_limit_the_stale_value_is_taken(void **state) {
+  (void)state;
+  on_each(after_the_soft_limit_the_stale_value_is_taken_on);
+}
+
+static void at_the_deadline_a_call_computes_for_itself(void **state) {
+  (void)state;
+  for (int bound = 0; bound < 2; bound++) {
+    slow s = {0};
+    s.c = opened(CORRAL_OPTIONS(.store = "memory:", .compute = bound ? take_long : NULL, .compute_arg = &s));
+    caller leader = {.slow = &s, .policy = usual(), .bound = bound}, one = leader;
+    one.policy.wait_ms = 30;
+    one.policy.at_deadline = CORRAL_DEADLINE_COMPUTE;
+    start(&leader);
+    wait_for(&s.inside, 1);
+    start(&one);
+    wait_for(&s.inside, 2); /* beside the leader */
+    atomic_store(&s.let_go, 1);
+    end(&one);
+    end(&leader);
+    assert_true(one.status == CORRAL_OK && one.how == CORRAL_COMPUTED && leader.how == CORRAL_COMPUTED);
+    assert_int_equal(corral_counter(s.c, CORRAL_EVENT_FILL), 1);
+    corral_close(s.c);
+  }
+}
+
+/* ---- the near tier ---------------------------------------------------------------------------------------- */
+
+static void a_copy_answers_alone_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
+  say s = {.text = "v"}, none = {.text = NULL};
+  GETS(c, "k", &s, "v", CORRAL_COMPUTED);
+  GETS(c, "k", &s, "v", CORRAL_FRESH); /* from the store: this leaves a copy */
+  for (int i = 0; i < 3; i++) GETS(c, "k", &s, "v", CORRAL_FRESH);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 3);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_HIT), 1);
+  for (int i = 0; i < 4; i++) assert_int_equal(asks(c, "none", &none).status, CORRAL_ENOTFOUND);
+  assert_int_equal(none.ran, 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 5);
+  corral_policy policy = usual();
+  policy.near_ms = CORRAL_OFF;
+  asks_by(c, "k", &policy, &s);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 5);
+  corral_close(c);
+}
+
+static void a_copy_answers_alone(void **state) {
+  (void)state;
+  on_each(a_copy_answers_alone_on);
+}
+
+static void what_this_process_does_to_a_key_its_copy_follows_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF, .generation = 1));
+  corral_policy policy = usual();
+  say s = {.text = "1", .tags = {"t"}};
+  policy.near_ms = FAR;
+  for (int round = 0; round < 5; round++) {
+    for (int i = 0; i < 3; i++) asks_by(c, "k", &policy, &s);
+    uint64_t near = corral_counter(c, CORRAL_EVENT_NEAR);
+    assert_string_equal(asks_by(c, "k", &policy, &s).text, "1");
+    assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), near + 1);
+    int ran = s.ran;
+    switch (round) {
+      case 0: assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK); break;
+      case 1: assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK); break;
+      case 2: assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_OK); break;
+      case 3: assert_int_equal(corral_expire_all(c, NULL), CORRAL_OK); break;
+      default: assert_int_equal(corral_invalidate_all(c, NULL), CORRAL_OK); break;
+    }
+    say another = {.text = "2", .tags = {"t"}};
+    asks_by(c, "another", &policy, &another); /* brings copies of the marks as they are now */
+    asks_by(c, "another", &policy, &another);
+    assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+    assert_int_equal(s.ran, ran + 1);
+  }
+  for (int i = 0; i < 3; i++) asks_by(c, "k", &policy, &s);
+  assert_int_equal(corral_set(c, "k", 1, &policy, "set", 3), CORRAL_OK);
+  assert_string_equal(asks_by(c, "k", &policy, &s).text, "set");
+  corral_close(c);
+}
+
+static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
+  (void)state;
+  on_each(what_this_process_does_to_a_key_its_copy_follows_on);
+}
+
+/* A copy that answers alone doesn't hide that its value is due. */
+static void a_copy_is_rebuilt_ahead_of_time_too_on(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
+  corral_policy policy = usual();
+  say s = {.text = "v"};
+  policy.ttl_ms = 4000;
+  policy.early_pct = 90;
+  policy.near_ms = FAR;
+  int64_t until = lab_now_us() + 3500000;
+  while (s.ran < 2 && lab_now_us() < until) assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_OK);
+  assert_int_equal(s.ran, 2);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_EARLY), 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_MISS), 1);
+  assert_true(corral_counter(c, CORRAL_EVENT_NEAR) > 0);
+  corral_close(c);
+}
+
+static void a_copy_is_rebuilt_ahead_of_time_too(void **state) {
+  (void)state;
+  on_each(a_copy_is_rebuilt_ahead_of_time_too_on);
+}
+
+/* Told by the store's watch: from one corral to another, at once. The answer may be the old one until it is told. */
+static void what_others_do_is_told(const char *uri) {
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)), *other = opened(CORRAL_OPTIONS(.store = uri));
+  corral_policy policy = usual();
+  say s = {.text = "v"};
+  policy.near_ms = FAR;
+  /* The watch opens behind the first look; what was looked at before doesn't answer alone. */
+  while (corral_counter(c, CORRAL_EVENT_NEAR) == 0) asks_by(c, "k", &policy, &s);
+  for (int i = 0; i < 20; i++) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", i);
+    assert_int_equal(corral_set(other, "k", 1, &policy, text, strlen(text)), CORRAL_OK);
+    int64_t until = lab_now_us() + 10000000;
+    while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
+      if (lab_now_us() > until) fail_msg("%s was not told", text);
+  }
+  assert_int_equal(s.ran, 1);
+  corral_close(other);
+  corral_close(c);
+}
+
+static void copies_follow_what_others_do(void **state) {
+  (void)state;
+  on_each_that_tells(what_others_do_is_told);
+}
+
+/* ---- woken ------------------------------------------------------------------------------------------------ */
+
+static void a_waiter_is_woken_by(const char *uri) {
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))}, t = {.c = opened(CORRAL_OPTIONS(.store = uri))};
+  caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
+  one.policy.poll_ms = one.policy.poll_max_ms = 60000;
+  leader.policy.lease_ms = one.policy.lease_ms = 60000;
+  /* The watch is up once a first wait has asked for it. */
+  for (int round = 0; round < 3; round++) {
+    uint64_t polls = corral_counter(t.c, CORRAL_EVENT_POLL);
+    atomic_store(&s.let_go, 0);
+    start(&leader);
+    wait_for(&s.inside, round + 1);
+    start(&one);
+    wait_for_event(t.c, CORRAL_EVENT_POLL, polls + 1); /* it has joined the watch, and looked again */
+    atomic_store(&s.let_go, 1);
+    int64_t before = lab_now_us();
+    end(&leader);
+    end(&one);
+    assert_true(one.status == CORRAL_OK && one.how == CORRAL_JOINED);
+    assert_in_range(lab_now_us() - before, 0, 10000000);
+    assert_int_equal(corral_invalidate(s.c, "k", 1, NULL), CORRAL_OK);
+  }
+  assert_int_equal(atomic_load(&t.computes), 0);
+  corral_close(t.c);
+  corral_close(s.c);
+}
+
+static void waiters_are_woken_by_the_store(void **state) {
+  (void)state;
+  on_each_that_tells(a_waiter_is_woken_by);
+}
+
+#ifdef LIVE
+#include "answers_live.h"
+#else
+#define LIVE_TESTS
+#endif
+
+#define T(test) cmocka_unit_test_setup_teardown(test, lab_make_room, lab_leave_room)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      T(what_can_t_be_cached_is_computed_in_parallel),
+      T(by_the_workers_too),
+      T(a_pass_ends),
+      T(one_who_waits_leaves_at_once),
+      T(one_who_waits_for_the_store_leaves_at_once),
+      T(one_who_queues_for_a_slot_leaves_at_once),
+      T(a_compute_is_told_when_the_last_one_has_left),
+      T(a_background_compute_is_told_when_the_last_waiter_s_deadline_has_come),
+      T(after_the_soft_limit_the_stale_value_is_taken),
+      T(at_the_deadline_a_call_computes_for_itself),
+      T(a_copy_answers_alone),
+      T(what_this_process_does_to_a_key_its_copy_follows),
+      T(a_copy_is_rebuilt_ahead_of_time_too),
+      T(copies_follow_what_others_do),
+      T(waiters_are_woken_by_the_store),
+      LIVE_TESTS
+  };
+  start_servers();
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  stop_servers();
+  return failed;
+}

@@ -1,0 +1,469 @@
+/* test_backend.c: examples/backend in front of a real PostgreSQL: how often its report is computed, and that no answer is older than the data. */
+#include <corral.h>
+#include <dirent.h>
+#include <pthread.h>
+
+#include "support/backend_kit.h"
+
+enum { NOTIFIED_MS = 100, CHANGES = 11 };
+
+static int by_size(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* ---- one execution --------------------------------------------------------------------------------------- */
+
+static void five_hundred_requests_for_a_cold_report_cost_one_execution(void **state) {
+  (void)state;
+  backend b = backend_start("--pause", "100", NULL);
+  forget_executions();
+  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = 50, .requests_each = 10});
+  if (storm.statuses[200] != 500) fail_msg("%d of 500 answered: %s", storm.statuses[200], storm.error);
+  assert_true(storm.same_bodies);
+  assert_int_equal(member(storm.body, "revenue"), revenue_in_database("north"));
+  assert_int_equal(executions(), 1);
+  print_message("500 requests, 50 connections: 1 execution; median %lld us, 99 %% %lld us\n", (long long)storm.p50_us, (long long)storm.p99_us);
+  http_storm_free(&storm);
+  backend_stop(&b);
+}
+
+static void two_processes_share_an_execution_and_follow_one_notification(void **state) {
+  (void)state;
+  const char *store = redis_server_uri(redis);
+  backend a = backend_start("--store", store, "--namespace", "two", "--pause", "100", NULL);
+  backend b = backend_start("--store", store, "--namespace", "two", "--pause", "100", NULL);
+  const char *addresses[] = {a.address, b.address, NULL};
+  forget_executions();
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/report?region=east", .connections = 50, .requests_each = 10});
+  if (storm.statuses[200] != 500) fail_msg("%d of 500 answered: %s", storm.statuses[200], storm.error);
+  assert_true(storm.same_bodies);
+  assert_int_equal(executions(), 1);
+  change("east");
+  long long after = revenue_in_database("east");
+  assert_int_equal(after, member(storm.body, "revenue") + 1);
+  AWAIT(revenue_of(&a, "east") == after);
+  AWAIT(revenue_of(&b, "east") == after);
+  for (int i = 0; i < 20; i++) assert_int_equal(revenue_of(i % 2 ? &a : &b, "east"), after);
+  /* One, and one more where the slower process voided what the faster one had begun. */
+  assert_in_range(executions(), 2, 3);
+  http_storm_free(&storm);
+  backend_stop(&b);
+  backend_stop(&a);
+}
+
+/* ---- changes --------------------------------------------------------------------------------------------- */
+
+/* From the return of the statement, which had committed then, to the end of the first new answer, which was computed for it. */
+static int64_t us_until_seen(const backend *b, const char *region) {
+  long long before = revenue_of(b, region), now;
+  change(region);
+  int64_t from = crl_env_now_us();
+  do now = revenue_of(b, region);
+  while (now == before && crl_env_now_us() - from < PATIENCE_MS * 1000LL);
+  int64_t us = crl_env_now_us() - from;
+  assert_int_equal(now, before + 1);
+  return us;
+}
+
+static void a_change_is_seen_within_100_ms_of_its_commit(void **state) {
+  (void)state;
+  const char *stores[] = {"memory:", redis_server_uri(redis)};
+  for (int s = 0; s < 2; s++) {
+    int64_t us[CHANGES];
+    backend b = backend_start("--store", stores[s], "--namespace", "soon", NULL);
+    for (int i = 0; i < CHANGES; i++) us[i] = us_until_seen(&b, "south");
+    assert_int_equal(revenue_of(&b, "south"), revenue_in_database("south"));
+    qsort(us, CHANGES, sizeof *us, by_size);
+    print_message("%.*s from commit to the new answer: median %lld us, longest %lld us\n", (int)strcspn(stores[s], ":") + 1, stores[s],
+                  (long long)us[CHANGES / 2], (long long)us[CHANGES - 1]);
+    assert_in_range(us[CHANGES / 4], 0, NOTIFIED_MS * 1000); /* others use this machine too */
+    backend_stop(&b);
+  }
+}
+
+static void a_change_of_one_region_leaves_the_others_alone(void **state) {
+  (void)state;
+  backend b = backend_start(NULL, NULL);
+  long long north = revenue_of(&b, "north"), south = revenue_of(&b, "south");
+  forget_executions();
+  change("north");
+  AWAIT(revenue_of(&b, "north") == north + 1);
+  assert_int_equal(revenue_of(&b, "south"), south);
+  assert_int_equal(executions(), 1);
+  backend_stop(&b);
+}
+
+static void *ask_for_west(void *arg) {
+  const backend *b = arg;
+  http_client *client = http_client_new(b->address);
+  http_reply reply = http_client_ask(client, &(http_request){.path = "/report?region=west"});
+  long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
+  http_reply_free(&reply);
+  http_client_free(client);
+  return (void *)(intptr_t)revenue;
+}
+
+/* The query's snapshot is older than the change; who asked before the change may get its answer, and nobody else. */
+static void a_change_while_a_report_is_being_computed_is_not_lost(void **state) {
+  (void)state;
+  const char *stores[] = {"memory:", redis_server_uri(redis)};
+  for (int s = 0; s < 2; s++) {
+    backend b = backend_start("--store", stores[s], "--namespace", "race", "--pause", "1000", NULL);
+    long long before = revenue_in_database("west");
+    pthread_t thread;
+    void *early;
+    forget_executions();
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_west, &b), 0);
+    AWAIT(running() == 1);
+    change("west");
+    assert_int_equal(running(), 1);
+    pthread_join(thread, &early);
+    assert_int_equal((intptr_t)early, before);
+    assert_int_equal(revenue_of(&b, "west"), before + 1);
+    assert_int_equal(revenue_of(&b, "west"), before + 1);
+    assert_int_equal(executions(), 2);
+    backend_stop(&b);
+  }
+}
+
+/* Who asks when the change was heard of doesn't wait for the query that has missed it. */
+static void who_asks_after_a_change_does_not_get_what_was_begun_before(void **state) {
+  (void)state;
+  backend b = backend_start("--pause", "1500", NULL);
+  pthread_t thread;
+  void *early;
+  assert_int_equal(pthread_create(&thread, NULL, ask_for_west, &b), 0);
+  AWAIT(running() == 1);
+  long long before = revenue_in_database("west");
+  change("west");
+  AWAIT(count_of(&b, "heard") > 0);
+  assert_int_equal(running(), 1);
+  assert_int_equal(revenue_of(&b, "west"), before + 1);
+  pthread_join(thread, &early);
+  assert_int_equal((intptr_t)early, before);
+  assert_int_equal(revenue_of(&b, "west"), before + 1);
+  backend_stop(&b);
+}
+
+/* By it an older report can't replace a later one, whoever offers it when the store is back. */
+static void a_report_bears_the_end_of_its_snapshot_as_its_version(void **state) {
+  (void)state;
+  corral *c;
+  corral_inspection seen;
+  backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "version", NULL);
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(redis), .name_space = "version", .generation = 1), NULL), CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    assert_true(revenue_of(&b, "north") >= 0);
+    assert_int_equal(corral_inspect(c, "north", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+    assert_string_equal(seen.state, "fresh");
+    assert_int_equal(seen.version, ask_number("SELECT pg_snapshot_xmax(pg_current_snapshot())::text WHERE '%s' = ''", ""));
+    change("north");
+    AWAIT(count_of(&b, "heard") > i);
+  }
+  corral_close(c);
+  backend_stop(&b);
+}
+
+static void no_such_region_is_remembered_until_it_has_its_first_customer(void **state) {
+  (void)state;
+  backend b = backend_start(NULL, NULL);
+  forget_executions();
+  for (int i = 0; i < 5; i++) {
+    http_reply reply = report(&b, "atlantis");
+    assert_int_equal(reply.status, 404);
+    http_reply_free(&reply);
+  }
+  assert_int_equal(executions(), 1);
+  assert_string_equal(postgresql_server_ask(database, "INSERT INTO customers (name, region) VALUES ('first', 'atlantis')"), "");
+  AWAIT(revenue_of(&b, "atlantis") == 0);
+  assert_string_equal(postgresql_server_ask(database, "DELETE FROM customers WHERE region = 'atlantis'"), "");
+  AWAIT(revenue_of(&b, "atlantis") == -1);
+  backend_stop(&b);
+}
+
+/* ---- what is away ---------------------------------------------------------------------------------------- */
+
+static void a_change_that_nobody_listened_to_is_seen(void **state) {
+  (void)state;
+  backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "missed", NULL);
+  long long before = revenue_of(&b, "south");
+  assert_string_equal(postgresql_server_ask(database, "ALTER ROLE shop NOLOGIN"), "");
+  (void)postgresql_server_ask(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop'");
+  AWAIT(listeners() == 0);
+  change("south");
+  AWAIT(!hears(&b));
+  assert_int_equal(revenue_of(&b, "south"), before);
+  assert_string_equal(postgresql_server_ask(database, "ALTER ROLE shop LOGIN"), "");
+  AWAIT(hears(&b));
+  assert_int_equal(revenue_of(&b, "south"), before + 1);
+  backend_stop(&b);
+}
+
+/* What a store kept from a time when no backend ran. */
+static void a_change_from_before_the_start_is_seen(void **state) {
+  (void)state;
+  backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "start", NULL);
+  long long before = revenue_of(&b, "south");
+  backend_stop(&b);
+  change("south");
+  b = backend_start("--store", redis_server_uri(redis), "--namespace", "start", NULL);
+  assert_int_equal(revenue_of(&b, "south"), before + 1);
+  backend_stop(&b);
+}
+
+static int is_answered(const backend *b, const char *region, int status, const char *header, const char *part) {
+  http_reply reply = report(b, region);
+  const char *value = http_reply_header(&reply, header);
+  int is_so = reply.status == status && value != NULL && strstr(value, part) != NULL;
+  http_reply_free(&reply);
+  return is_so;
+}
+
+static void while_the_database_is_away_the_last_reports_are_served(void **state) {
+  (void)state;
+  backend b = backend_start("--ttl", "100", NULL);
+  long long before = revenue_of(&b, "north");
+  postgresql_server_kill(database);
+  AWAIT(is_answered(&b, "north", 200, "Cache-Status", "stale"));
+  AWAIT(is_answered(&b, "east", 503, "Retry-After", ""));
+  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = 20, .requests_each = 20});
+  assert_int_equal(storm.statuses[200], 400);
+  assert_int_equal(member(storm.body, "revenue"), before);
+  assert_true(storm.max_us < 2000000);
+  http_storm_free(&storm);
+  postgresql_server_restart(database);
+  change("north");
+  AWAIT(hears(&b));
+  AWAIT(revenue_of(&b, "north") == before + 1);
+  AWAIT(revenue_of(&b, "east") == revenue_in_database("east"));
+  backend_stop(&b);
+}
+
+static void while_the_store_is_away_a_process_computes_for_itself_and_still_follows(void **state) {
+  (void)state;
+  backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "away", NULL);
+  redis_server_kill(redis);
+  long long before = revenue_in_database("west");
+  forget_executions();
+  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address, .path = "/report?region=west", .connections = 20, .requests_each = 20});
+  if (storm.statuses[200] != 400) fail_msg("%d of 400 answered: %s", storm.statuses[200], storm.error);
+  assert_true(storm.same_bodies);
+  assert_int_equal(member(storm.body, "revenue"), before);
+  print_message("400 requests without the store: %lld executions\n", executions());
+  http_storm_free(&storm);
+  change("west");
+  AWAIT(revenue_of(&b, "west") == before + 1);
+  redis_server_restart(redis);
+  AWAIT(count_of(&b, "store_up") > 0);
+  AWAIT(hears(&b));
+  for (int i = 0; i < 20; i++) assert_int_equal(revenue_of(&b, "west"), before + 1);
+  backend_stop(&b);
+}
+
+/* ---- HTTP ------------------------------------------------------------------------------------------------ */
+
+static void bad_input_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *method, *path;
+    int status;
+  } rows[] = {
+      {"GET", "/report", 400},
+      {"GET", "/report?region=", 400},
+      {"GET", "/report?region", 400},
+      {"GET", "/report?region=North", 400},
+      {"GET", "/report?region=north%00x", 400},
+      {"GET", "/report?region=north'%20OR%20'1'='1", 400},
+      {"GET", "/report?region=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 400},
+      {"GET", "/report?region=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 404},
+      {"GET", "/", 404},
+      {"POST", "/report?region=north", 405},
+      {"DELETE", "/status", 405},
+  };
+  backend b = backend_start(NULL, NULL);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    http_request request = {.method = rows[i].method, .path = rows[i].path, .body = rows[i].method[0] == 'P' ? "abc" : NULL, .size = 3};
+    if (request.body == NULL) request.size = 0;
+    http_reply reply = http_client_ask(b.client, &request);
+    if (reply.status != rows[i].status) fail_msg("%s %s: %d %s", rows[i].method, rows[i].path, reply.status, reply.error);
+    assert_non_null(strstr(reply.body, "\"error\": \""));
+    http_reply_free(&reply);
+  }
+  backend_stop(&b);
+}
+
+static void answers_say_how_they_came(void **state) {
+  (void)state;
+  backend b = backend_start(NULL, NULL);
+  char condition[64];
+  http_reply cold = report(&b, "north"), warm = report(&b, "north");
+  assert_string_equal(http_reply_header(&cold, "Cache-Status"), "corral; fwd=miss; stored");
+  assert_string_equal(http_reply_header(&warm, "Cache-Status"), "corral; hit");
+  assert_string_equal(http_reply_header(&warm, "Content-Type"), "application/json");
+  assert_string_equal(http_reply_header(&warm, "Age"), "0");
+  assert_string_equal(http_reply_header(&warm, "ETag"), http_reply_header(&cold, "ETag"));
+  snprintf(condition, sizeof condition, "If-None-Match: \"x\", %s\r\n", http_reply_header(&warm, "ETag"));
+  http_reply same = get(&b, "/report?region=north", condition), other = get(&b, "/report?region=east", condition);
+  assert_int_equal(same.status, 304);
+  assert_int_equal(same.size, 0);
+  assert_int_equal(other.status, 200);
+  http_reply head = http_client_ask(b.client, &(http_request){.method = "HEAD", .path = "/report?region=north"});
+  assert_int_equal(head.status, 200);
+  assert_int_equal(head.size, 0);
+  assert_string_equal(http_reply_header(&head, "ETag"), http_reply_header(&warm, "ETag"));
+  assert_int_equal(count_of(&b, "compute"), 2);
+  http_reply_free(&cold), http_reply_free(&warm), http_reply_free(&same), http_reply_free(&other), http_reply_free(&head);
+  backend_stop(&b);
+}
+
+/* Those who wait are answered, the query doesn't go on in the database. */
+static void a_stop_answers_those_who_wait_and_ends_their_query(void **state) {
+  (void)state;
+  backend b = backend_start("--pause", "10000", NULL);
+  http_storm_run *run =
+      http_client_storm_start(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = 10, .requests_each = 1, .closes = 1});
+  AWAIT(running() == 1);
+  AWAIT(count_of(&b, "join") >= 9);
+  int64_t ms = backend_stop(&b), stopped = crl_env_now_ms();
+  http_storm_result storm = http_client_storm_end(run);
+  if (storm.statuses[503] != 10) fail_msg("%d of 10 got 503: %s", storm.statuses[503], storm.error);
+  AWAIT(running() == 0);
+  assert_in_range(crl_env_now_ms() - stopped, 0, 3000);
+  assert_in_range(ms, 0, 6000);
+  http_storm_free(&storm);
+}
+
+static int threads_of(pid_t pid) {
+  char folder[48];
+  int count = 0;
+  snprintf(folder, sizeof folder, "/proc/%d/task", (int)pid);
+  DIR *tasks = opendir(folder);
+  assert_non_null(tasks);
+  for (struct dirent *task; (task = readdir(tasks)) != NULL;) count += task->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+/* Two hundred of them; some go away before the answer is there, which is nobody else's concern. */
+static void who_waits_holds_no_thread_and_may_leave(void **state) {
+  (void)state;
+  enum { STAY = 200, LEAVE = 20, THREADS = 16 };
+  backend b = backend_start("--pause", "1500", NULL);
+  http_client *leavers[LEAVE];
+  forget_executions();
+  for (int i = 0; i < LEAVE; i++) {
+    leavers[i] = http_client_new(b.address);
+    assert_int_equal(http_client_send(leavers[i], &(http_request){.path = "/report?region=north"}), 0);
+  }
+  http_storm_run *run = http_client_storm_start(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = STAY, .requests_each = 1});
+  AWAIT(count_of(&b, "join") >= LEAVE + STAY - 1);
+  int threads = threads_of(b.pid);
+  for (int i = 0; i < LEAVE; i++) http_client_free(leavers[i]);
+  http_storm_result storm = http_client_storm_end(run);
+  print_message("%d requests waited in %d threads\n", LEAVE + STAY, threads);
+  assert_in_range(threads, 1, THREADS);
+  if (storm.statuses[200] != STAY) fail_msg("%d answered: %s", storm.statuses[200], storm.error);
+  assert_int_equal(executions(), 1);
+  http_storm_free(&storm);
+  backend_stop(&b);
+}
+
+/* ---- the schema's triggers ------------------------------------------------------------------------------- */
+
+/* What a connection that listens was told of: the payloads, in a row. */
+static const char *told(PGconn *conn) {
+  static char text[256];
+  PGnotify *note;
+  size_t len = 0;
+  text[0] = '\0';
+  PQclear(PQexec(conn, "SELECT 1")); /* what was committed before comes with the answer, or before it */
+  while ((note = PQnotifies(conn)) != NULL) {
+    len += (size_t)snprintf(text + len, sizeof text - len, "%s ", note->extra);
+    PQfreemem(note);
+    assert_true(len < sizeof text);
+  }
+  return text;
+}
+
+static void a_statement_tells_each_region_that_it_changes_once(void **state) {
+  (void)state;
+  static const struct {
+    const char *sql, *told;
+  } rows[] = {
+      {"UPDATE orders SET amount = amount + 1 WHERE customer IN (SELECT id FROM customers WHERE region = 'north')", "north "},
+      {"UPDATE orders SET amount = amount + 1 WHERE false", ""},
+      {"BEGIN; UPDATE orders SET amount = 0; ROLLBACK", ""},
+      {"BEGIN; UPDATE orders SET amount = amount + 1 WHERE customer = 4; UPDATE orders SET amount = amount - 1 WHERE customer = 4; COMMIT", "north "},
+      {"UPDATE orders SET customer = 5 WHERE id = (SELECT min(id) FROM orders WHERE customer = 4)", "east north "},
+      {"UPDATE customers SET name = 'x' WHERE id = 6", "south "},
+      {"UPDATE customers SET region = 'west' WHERE id = 6", "south west "},
+      {"INSERT INTO orders (customer, placed, amount) VALUES (6, '2026-01-01', 5)", "west "},
+      {"DELETE FROM orders WHERE customer = 6", "west "},
+      {"DELETE FROM customers WHERE id = 7", "west "},
+      {"BEGIN; TRUNCATE orders; COMMIT", "* "},
+  };
+  postgresql_server_ask(database, "CREATE TABLE kept AS SELECT * FROM orders");
+  PGconn *conn = PQconnectdb(postgresql_server_conninfo(database));
+  PQclear(PQexec(conn, "LISTEN corral"));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_string_equal(postgresql_server_ask(database, "%s", rows[i].sql), "");
+    const char *heard = told(conn);
+    /* Regions of one statement come in any order. */
+    if (strlen(heard) != strlen(rows[i].told) || (strcmp(heard, rows[i].told) != 0 && strchr(heard, ' ') == strrchr(heard, ' ')))
+      fail_msg("%s: told '%s', not '%s'", rows[i].sql, heard, rows[i].told);
+  }
+  PQfinish(conn);
+  assert_string_equal(postgresql_server_ask(database, "INSERT INTO orders SELECT k.* FROM kept k JOIN customers c ON c.id = k.customer; DROP TABLE kept"), "");
+}
+
+/* An order that waits for a customer's move to commit tells the region that he moved to. */
+static void an_order_of_a_customer_who_moves_tells_his_new_region(void **state) {
+  (void)state;
+  PGconn *ears = PQconnectdb(postgresql_server_conninfo(database)), *mover = PQconnectdb(postgresql_server_conninfo(database)),
+         *buyer = PQconnectdb(postgresql_server_conninfo(database));
+  PGresult *r;
+  PGnotify *note;
+  int is_told = 0;
+  PQclear(PQexec(ears, "LISTEN corral"));
+  PQclear(PQexec(mover, "BEGIN"));
+  PQclear(PQexec(mover, "UPDATE customers SET region = 'nowhere' WHERE id = 9"));
+  assert_int_equal(PQsendQuery(buyer, "INSERT INTO orders (customer, placed, amount) VALUES (9, '2026-01-01', 5)"), 1);
+  AWAIT(ask_number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT%%' AND '%s' = ''", "") == 1);
+  PQclear(PQexec(mover, "COMMIT"));
+  while ((r = PQgetResult(buyer)) != NULL) PQclear(r);
+  PQclear(PQexec(ears, "SELECT 1"));
+  while ((note = PQnotifies(ears)) != NULL) {
+    is_told |= note->be_pid == PQbackendPID(buyer) && strcmp(note->extra, "nowhere") == 0;
+    PQfreemem(note);
+  }
+  PQfinish(ears), PQfinish(mover), PQfinish(buyer);
+  assert_true(is_told);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(five_hundred_requests_for_a_cold_report_cost_one_execution),
+      cmocka_unit_test(two_processes_share_an_execution_and_follow_one_notification),
+      cmocka_unit_test(a_change_is_seen_within_100_ms_of_its_commit),
+      cmocka_unit_test(a_change_of_one_region_leaves_the_others_alone),
+      cmocka_unit_test(a_change_while_a_report_is_being_computed_is_not_lost),
+      cmocka_unit_test(who_asks_after_a_change_does_not_get_what_was_begun_before),
+      cmocka_unit_test(a_report_bears_the_end_of_its_snapshot_as_its_version),
+      cmocka_unit_test(no_such_region_is_remembered_until_it_has_its_first_customer),
+      cmocka_unit_test(a_change_that_nobody_listened_to_is_seen),
+      cmocka_unit_test(a_change_from_before_the_start_is_seen),
+      cmocka_unit_test(while_the_database_is_away_the_last_reports_are_served),
+      cmocka_unit_test(while_the_store_is_away_a_process_computes_for_itself_and_still_follows),
+      cmocka_unit_test(bad_input_is_refused),
+      cmocka_unit_test(answers_say_how_they_came),
+      cmocka_unit_test(a_stop_answers_those_who_wait_and_ends_their_query),
+      cmocka_unit_test(who_waits_holds_no_thread_and_may_leave),
+      cmocka_unit_test(a_statement_tells_each_region_that_it_changes_once),
+      cmocka_unit_test(an_order_of_a_customer_who_moves_tells_his_new_region),
+  };
+  int failed = kit_start();
+  if (failed == 0) failed = cmocka_run_group_tests(tests, NULL, NULL);
+  kit_stop();
+  return failed;
+}

@@ -1,0 +1,360 @@
+/* test_etcd_time.c: locks on a real etcd, through the plugin's table: when holds end, who races for them, who is told, and which member is asked. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/etcd_live_kit.h"
+#include "support/server_process.h"
+#include "support/watch_kit.h"
+
+enum { ROUNDS = 500, RACERS = 4, LANES = 4, TURNS = 25 };
+
+/* ---- processes of their own: this program, called by another name ------------------------------------------ */
+
+/* What all racers share: nobody but one at a time is inside, and fencing tokens only grow. */
+typedef struct oracle {
+  atomic_int inside, overlaps, backwards, taken, lost;
+  atomic_ullong fence;
+} oracle;
+
+static oracle *shared;
+static int shared_fd;
+
+static pid_t spawn(const char *role, int out) {
+  char fd[12];
+  pid_t parent = getpid(), pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  if (out >= 0) dup2(out, 1);
+  snprintf(fd, sizeof fd, "%d", shared_fd);
+  execl("/proc/self/exe", "test_etcd_time", role, etcd_server_uri(server), fd, (char *)NULL);
+  _exit(127);
+}
+
+typedef struct lane {
+  const char *uri;
+  unsigned holder;
+} lane;
+
+static void once_inside(client *c, const corral_op *got, unsigned holder) {
+  unsigned long long before = atomic_exchange(&shared->fence, got->seen);
+  atomic_fetch_add(&shared->overlaps, atomic_fetch_add(&shared->inside, 1) != 0);
+  atomic_fetch_add(&shared->backwards, got->seen <= before);
+  atomic_fetch_add(&shared->taken, 1);
+  nap();
+  atomic_fetch_sub(&shared->inside, 1);
+  corral_op op = lock_op(CORRAL_VERB_UNLOCK, "race", holder, 0);
+  atomic_fetch_add(&shared->lost, perform(c, &op, PATIENCE) != CORRAL_OK);
+}
+
+static void *run_lane(void *arg) {
+  const lane *l = arg;
+  client c = connected(l->uri);
+  for (unsigned turn = 0; turn < TURNS; nap()) {
+    unsigned holder = l->holder * 1000 + turn;
+    corral_op op = lock_op(CORRAL_VERB_LOCK, "race", holder, 20000);
+    if (perform(&c, &op, PATIENCE) != CORRAL_OK) continue;
+    once_inside(&c, &op, holder);
+    turn++;
+  }
+  gone(&c);
+  return NULL;
+}
+
+static int racer(const char *uri) {
+  pthread_t threads[LANES];
+  lane lanes[LANES];
+  for (unsigned i = 0; i < LANES; i++) {
+    lanes[i] = (lane){uri, (unsigned)getpid() * LANES + i};
+    if (pthread_create(&threads[i], NULL, run_lane, &lanes[i]) != 0) return 1;
+  }
+  for (unsigned i = 0; i < LANES; i++) pthread_join(threads[i], NULL);
+  return 0;
+}
+
+static int holder_process(const char *uri) {
+  client c = connected(uri);
+  int64_t lease = 1000;
+  if (ask(&c, CORRAL_VERB_LOCK, "dead", 1, lease).status != CORRAL_OK || write(1, "x", 1) != 1) return 1;
+  for (;;) pause();
+}
+
+static int other_role(char **argv) {
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, (int)strtol(argv[3], NULL, 10), 0);
+  if (shared == MAP_FAILED) return 1;
+  return strcmp(argv[1], "racer") == 0 ? racer(argv[2]) : holder_process(argv[2]);
+}
+
+/* ---- time -------------------------------------------------------------------------------------------------- */
+
+static void a_dead_holder_is_replaced_when_its_hold_ends(void **state) {
+  (void)state;
+  client c = fresh();
+  int out[2];
+  char byte;
+  assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+  pid_t pid = spawn("holder", out[1]);
+  close(out[1]);
+  assert_int_equal(read(out[0], &byte, 1), 1);
+  close(out[0]);
+  int64_t began = c.k.host->now_ms();
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  corral_op op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000);
+  assert_int_equal(op.status, CORRAL_EBUSY);
+  assert_true(op.until_ms > 0 && op.until_ms <= 2000);
+  while ((op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000)).status == CORRAL_EBUSY) nap();
+  int64_t took = c.k.host->now_ms() - began;
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 0 && op.until_ms <= 1000);
+  print_message("a hold of 1000 ms: free %lld ms after its holder was killed\n", (long long)took);
+  assert_true(took >= 900 && took < 5000);
+  assert_int_equal(unlocks(&c, "dead", 2), CORRAL_OK);
+  gone(&c);
+}
+
+static void a_hold_that_ended_by_itself_is_told_as_lost(void **state) {
+  (void)state;
+  client c = fresh();
+  ear *e = ear_open(&c.k);
+  assert_int_equal(ask(&c, CORRAL_VERB_LOCK, "brief", 1, 100).status, CORRAL_OK);
+  is_told(e, "brief");
+  assert_int_equal(extends(&c, "brief", 1), CORRAL_ELOST);
+  assert_int_equal(unlocks(&c, "brief", 1), CORRAL_ELOST);
+  assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "brief", 1, 0).status, CORRAL_EMISS);
+  ear_close(e);
+  gone(&c);
+}
+
+static void what_the_server_grants_is_what_is_told(void **state) {
+  (void)state;
+  static const char *const slow[] = {"--heartbeat-interval", "100", "--election-timeout", "1500", NULL};
+  etcd_server *other;
+  if (server == NULL || !etcd_server_start(&other, slow)) skip();
+  client c = connected(etcd_server_uri(other));
+  corral_op op = ask(&c, CORRAL_VERB_LOCK, "k", 1, 1000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.until_ms > 2000 && op.until_ms <= 3000);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000);
+  assert_true(op.until_ms > 2000 && op.until_ms <= 3000);
+  gone(&c);
+  etcd_server_stop(other);
+}
+
+static void a_hold_survives_its_server(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "survivor", 1, 5000);
+  etcd_server_kill(server);
+  corral_op op = lock_op(CORRAL_VERB_LOCK_EXTEND, "survivor", 1, 5000);
+  assert_int_equal(perform(&c, &op, 1000), CORRAL_EUNAVAILABLE);
+  assert_int_equal(c.performed, CORRAL_EUNAVAILABLE);
+  etcd_server_restart(server);
+  c.k.plugin->disconnect(c.k.handle);
+  assert_int_equal(connects(&c, PATIENCE), CORRAL_OK);
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "survivor", 1, 5000);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.seen == first.seen);
+  assert_int_equal(locks(&c, "survivor", 2), CORRAL_EBUSY);
+  etcd_server_restart(server); /* and the connection, idle, is replaced unnoticed */
+  assert_int_equal(unlocks(&c, "survivor", 1), CORRAL_OK);
+  op = ask(&c, CORRAL_VERB_LOCK, "survivor", 2, 5000);
+  assert_true(op.status == CORRAL_OK && op.seen > first.seen);
+  assert_int_equal(unlocks(&c, "survivor", 2), CORRAL_OK);
+  gone(&c);
+}
+
+static void fencing_tokens_grow(void **state) {
+  (void)state;
+  client c = fresh();
+  uint64_t last = 0;
+  int64_t began = c.k.host->now_ms();
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    corral_op op = ask(&c, CORRAL_VERB_LOCK, "fence", i + 1, 20000);
+    assert_int_equal(op.status, CORRAL_OK);
+    assert_true(op.seen > last);
+    last = op.seen;
+    assert_int_equal(unlocks(&c, "fence", i + 1), CORRAL_OK);
+  }
+  int64_t took = c.k.host->now_ms() - began;
+  began = c.k.host->now_ms();
+  for (unsigned i = 0; i < ROUNDS; i++) assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "none", 1, 0).status, CORRAL_EMISS);
+  print_message("lock and unlock: %lld us; one read: %lld us\n", (long long)took * 1000 / ROUNDS, (long long)(c.k.host->now_ms() - began) * 1000 / ROUNDS);
+  gone(&c);
+}
+
+static void racers_never_overlap(void **state) {
+  (void)state;
+  pid_t pids[RACERS];
+  if (server == NULL) skip();
+  memset(shared, 0, sizeof *shared);
+  for (int i = 0; i < RACERS; i++) pids[i] = spawn("racer", -1);
+  for (int i = 0; i < RACERS; i++) {
+    int status;
+    waitpid(pids[i], &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  assert_int_equal(shared->taken, RACERS * LANES * TURNS);
+  assert_int_equal(shared->overlaps, 0);
+  assert_int_equal(shared->backwards, 0);
+  assert_int_equal(shared->lost, 0);
+}
+
+/* ---- the watch --------------------------------------------------------------------------------------------- */
+
+static void a_watch_tells_of_an_unlock_and_not_of_a_lock(void **state) {
+  (void)state;
+  client c = fresh();
+  ear *e = ear_open(&c.k);
+  assert_int_equal(locks(&c, "w", 1), CORRAL_OK);
+  assert_int_equal(locks(&c, "\xff", 1), CORRAL_OK);
+  assert_int_equal(extends(&c, "w", 1), CORRAL_OK);
+  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 50), 0);
+  assert_int_equal(unlocks(&c, "w", 1), CORRAL_OK);
+  is_told(e, "w");
+  assert_int_equal(unlocks(&c, "\xff", 1), CORRAL_OK);
+  is_told(e, "\xff");
+  assert_int_equal(e->count, 2);
+  ear_close(e);
+  gone(&c);
+}
+
+static void a_watch_ends_its_rest_when_it_shall(void **state) {
+  (void)state;
+  client c = fresh();
+  ear *e = ear_open(&c.k);
+  int pair[2];
+  assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+  assert_int_equal(write(pair[1], "x", 1), 1);
+  int64_t began = c.k.host->now_ms();
+  assert_int_equal(listen_until(e, pair[0], began + 60000), 0);
+  assert_true(c.k.host->now_ms() - began < 5000);
+  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 3000), 0); /* longer than its silence */
+  close(pair[0]);
+  close(pair[1]);
+  ear_close(e);
+  gone(&c);
+}
+
+/* Until it says so. */
+static int64_t breaks_after(ear *e, corral_error *error) {
+  const corral_host *host = e->k->host;
+  int64_t began = host->now_ms();
+  while (e->k->plugin->changes(e->watch, -1, host->now_ms() + 1000, ear_hears, e, error) == CORRAL_OK)
+    if (host->now_ms() - began > 20000) fail_msg("the watch doesn't notice");
+  return host->now_ms() - began;
+}
+
+static void a_watch_notices_a_server_that_hangs_or_ends(void **state) {
+  (void)state;
+  client c = fresh();
+  corral_error error = {0};
+  ear *e = ear_open(&c.k);
+  etcd_server_pause(server);
+  int64_t took = breaks_after(e, &error);
+  etcd_server_resume(server);
+  assert_int_equal(error.status, CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(error.text, "no sign of life"));
+  assert_true(took < 6000);
+  ear_close(e);
+  e = ear_open(&c.k);
+  etcd_server_kill(server);
+  assert_true(breaks_after(e, &error) < 6000);
+  assert_int_equal(error.status, CORRAL_EUNAVAILABLE);
+  ear_close(e);
+  void *watch;
+  assert_int_equal(c.k.plugin->watch(c.k.store, 0, c.k.host->now_ms() + 1000, &watch, &error), CORRAL_EUNAVAILABLE);
+  etcd_server_restart(server);
+  gone(&c);
+}
+
+/* ---- where it is -------------------------------------------------------------------------------------------- */
+
+static void the_next_member_is_asked_when_one_is_not_there(void **state) {
+  (void)state;
+  char text[160];
+  if (server == NULL) skip();
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d,127.0.0.1:%d", server_process_free_port(), etcd_server_port(server));
+  client c = connected(text);
+  assert_int_equal(locks(&c, "second", 1), CORRAL_OK);
+  ear *e = ear_open(&c.k);
+  assert_int_equal(unlocks(&c, "second", 1), CORRAL_OK);
+  is_told(e, "second");
+  ear_close(e);
+  gone(&c);
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d", server_process_free_port());
+  assert_int_equal(open_only(&c, text), CORRAL_OK);
+  assert_int_equal(connects(&c, PATIENCE), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, text + 7));
+  gone(&c);
+}
+
+static void a_server_that_hangs_costs_no_more_than_the_deadline(void **state) {
+  (void)state;
+  client c = fresh();
+  assert_int_equal(locks(&c, "hangs", 1), CORRAL_OK);
+  etcd_server_pause(server);
+  int64_t began = c.k.host->now_ms();
+  corral_op ops[2] = {lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0), lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0)};
+  corral_error error = {0};
+  assert_int_equal(c.k.plugin->perform(c.k.handle, ops, 2, began + 300, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(ops[0].status, CORRAL_EUNKNOWN);
+  assert_int_equal(ops[1].status, CORRAL_EUNAVAILABLE);
+  assert_true(error.status == CORRAL_EUNAVAILABLE && strstr(error.text, "no reply") != NULL);
+  c.k.plugin->disconnect(c.k.handle);
+  c.k.handle = NULL;
+  assert_int_equal(connects(&c, 300), CORRAL_EUNAVAILABLE);
+  assert_true(c.k.host->now_ms() - began < 2000);
+  etcd_server_resume(server);
+  gone(&c);
+}
+
+static void a_server_without_room_says_so(void **state) {
+  (void)state;
+  static const char *const small[] = {"--quota-backend-bytes", "65536", NULL};
+  etcd_server *other;
+  if (server == NULL || !etcd_server_start(&other, small)) skip();
+  client c = connected(etcd_server_uri(other));
+  corral_op op;
+  unsigned i = 0;
+  while ((op = ask(&c, CORRAL_VERB_LOCK, "full", ++i, 20000)).status == CORRAL_OK && i < 5000) (void)unlocks(&c, "full", i);
+  assert_int_equal(op.status, CORRAL_EREFUSED);
+  assert_non_null(strstr(c.error.text, "space exceeded"));
+  gone(&c);
+  etcd_server_stop(other);
+}
+
+static int start(void **state) {
+  if (begin_all(state) != 0) return -1;
+  shared_fd = memfd_create("oracle", 0);
+  if (shared_fd < 0 || ftruncate(shared_fd, sizeof *shared) != 0) return -1;
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd, 0);
+  return shared == MAP_FAILED ? -1 : 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 4) return other_role(argv);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_dead_holder_is_replaced_when_its_hold_ends),
+      cmocka_unit_test(a_hold_that_ended_by_itself_is_told_as_lost),
+      cmocka_unit_test(what_the_server_grants_is_what_is_told),
+      cmocka_unit_test(a_hold_survives_its_server),
+      cmocka_unit_test(fencing_tokens_grow),
+      cmocka_unit_test(racers_never_overlap),
+      cmocka_unit_test(a_watch_tells_of_an_unlock_and_not_of_a_lock),
+      cmocka_unit_test(a_watch_ends_its_rest_when_it_shall),
+      cmocka_unit_test(a_watch_notices_a_server_that_hangs_or_ends),
+      cmocka_unit_test(the_next_member_is_asked_when_one_is_not_there),
+      cmocka_unit_test(a_server_that_hangs_costs_no_more_than_the_deadline),
+      cmocka_unit_test(a_server_without_room_says_so),
+  };
+  if (!etcd_server_start(&server, NULL)) return 77;
+  return cmocka_run_group_tests(tests, start, end_all);
+}
