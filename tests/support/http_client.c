@@ -210,8 +210,10 @@ static int take_head(http_client *client, http_reply *reply) {
   if (end == 0) return -1;
   free(reply->head);
   reply->header_count = 0;
-  reply->head = strndup(client->bytes + client->begin, end - client->begin);
+  reply->head = malloc(end - client->begin + 1); /* not strndup: what is read needn't end by a '\0' */
   if (reply->head == NULL) abort();
+  memcpy(reply->head, client->bytes + client->begin, end - client->begin);
+  reply->head[end - client->begin] = '\0';
   client->begin = end;
   split_head(reply);
   errno = EPROTO;

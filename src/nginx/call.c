@@ -1,0 +1,119 @@
+/* call.c: a call of the zone's loop on behalf of a request.
+ *
+ * The request may die before the call does (its client left), and the call may outlive its answer (a stale one, rebuilt behind it). So what the callbacks get is
+ * a struct of its own, which goes with `gone`; and the request is held, by its count, as long. When nginx ends a request all the same (the client's
+ * connection broke), the cleanup tells the call. */
+#include "module.h"
+
+#include <stdlib.h>
+
+typedef struct crl_ngx_job {
+  crl_ngx_ctx *ctx;  /* NULL: the request is dead */
+  crl_ngx_zone *zone;
+  corral_call *call; /* NULL from `done` on */
+  ngx_http_cleanup_t *cleanup;
+} crl_ngx_job;
+
+/* The request ends before `gone`: by force. */
+static void on_cleanup(void *data) {
+  crl_ngx_job *job = data;
+  job->ctx = NULL;
+  job->cleanup = NULL;
+  if (job->call != NULL) corral_call_cancel(job->call);
+  job->call = NULL;
+}
+
+static ngx_connection_t *enter(ngx_http_request_t *r) {
+  ngx_connection_t *connection = r->connection;
+  ngx_http_set_log_request(connection->log, r);
+  return connection;
+}
+
+static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
+  crl_ngx_job *job = arg;
+  job->call = NULL;
+  if (job->ctx == NULL) {
+    corral_value_unref(value);
+    return;
+  }
+  ngx_connection_t *connection = enter(job->ctx->r);
+  crl_ngx_answered(job->ctx, status, value, error);
+  ngx_http_run_posted_requests(connection);
+}
+
+/* Who asks while it is known that this can't be kept goes his own way: the empty value says so. */
+static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_len) {
+  crl_ngx_job *job = arg;
+  size_t size;
+  (void)key;
+  (void)key_len;
+  if (job->ctx == NULL) {
+    corral_fill_abandon(fill);
+  } else if (corral_fill_is_alone(fill)) {
+    corral_fill_pass(fill);
+    (void)corral_fill_bytes(fill, "", 0);
+    corral_fill_done(fill);
+  } else {
+    ngx_connection_t *connection = enter(job->ctx->r);
+    job->ctx->has_led = job->call != NULL;
+    job->ctx->had_old = corral_fill_old(fill, &size) != NULL;
+    crl_ngx_origin_begin(job->ctx, fill);
+    ngx_http_run_posted_requests(connection);
+  }
+}
+
+static void on_gone(void *arg) {
+  crl_ngx_job *job = arg;
+  crl_ngx_ctx *ctx = job->ctx;
+  crl_ngx_zone *zone = job->zone;
+  if (job->cleanup != NULL) job->cleanup->handler = NULL;
+  free(job);
+  crl_ngx_zone_release(zone);
+  if (ctx == NULL || zone->is_closing) return;
+  ngx_connection_t *connection = enter(ctx->r);
+  ngx_http_finalize_request(ctx->r, NGX_DONE);
+  ngx_http_run_posted_requests(connection);
+}
+
+/* The request sleeps; a client that leaves is noticed. */
+static int suspend(ngx_http_request_t *r) {
+  ngx_event_t *reading = r->connection->read;
+  r->write_event_handler = ngx_http_request_empty_handler;
+  if (r != r->main) return 0;
+  r->read_event_handler = ngx_http_test_reading;
+  if (ngx_handle_read_event(reading, 0) != NGX_OK) return -1;
+  if (reading->ready) {
+    ngx_post_event(reading, &ngx_posted_events);
+  }
+  return 0;
+}
+
+crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
+  ngx_http_request_t *r = ctx->r;
+  corral_error error;
+  corral_policy policy = ctx->conf->policy;
+  ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
+  crl_ngx_job *job = cleanup != NULL ? calloc(1, sizeof *job) : NULL;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->detail = "unavailable";
+  if (job == NULL || suspend(r) != 0) return free(job), CRL_NGX_OWN_WAY;
+  job->ctx = ctx;
+  job->zone = ctx->zone;
+  job->cleanup = cleanup;
+  ngx_memzero(&error, sizeof error);
+  policy.error = &error;
+  int status = corral_get_async(ctx->zone->loop, ctx->key.data, ctx->key.len, &policy,
+                                CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start, .gone = on_gone, .arg = job), &job->call);
+  if (status != CORRAL_OK) {
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
+    free(job);
+    return CRL_NGX_OWN_WAY;
+  }
+  cleanup->data = job;
+  cleanup->handler = on_cleanup;
+  r->main->count++;
+  ctx->outcome = CRL_NGX_NONE;
+  ctx->detail = NULL;
+  crl_ngx_zone_hold(ctx->zone);
+  return CRL_NGX_WAITS;
+}

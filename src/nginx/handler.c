@@ -1,0 +1,265 @@
+/* handler.c: what becomes of a request in a location with `corral NAME`. */
+#include "module.h"
+
+static void ctx_mark(void *data) { (void)data; } /* by its address a context is found again */
+
+crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r) {
+  crl_ngx_ctx *ctx = ngx_http_get_module_ctx(r, ngx_http_corral_module);
+  if (ctx != NULL) return ctx;
+  if (!r->internal && !r->filter_finalize) return NULL;
+  for (ngx_pool_cleanup_t *cleanup = r->pool->cleanup; cleanup != NULL; cleanup = cleanup->next) {
+    if (cleanup->handler != ctx_mark || ((crl_ngx_ctx *)cleanup->data)->r != r) continue;
+    ngx_http_set_ctx(r, cleanup->data, ngx_http_corral_module);
+    return cleanup->data;
+  }
+  return NULL;
+}
+
+static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
+  ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, sizeof(crl_ngx_ctx));
+  if (cleanup == NULL) return NULL;
+  crl_ngx_ctx *ctx = cleanup->data;
+  ngx_memzero(ctx, sizeof *ctx);
+  cleanup->handler = ctx_mark;
+  ctx->r = r;
+  ctx->zone = conf->zone;
+  ctx->conf = conf;
+  ctx->begun = ngx_current_msec;
+  ngx_http_set_ctx(r, ctx, ngx_http_corral_module);
+  return ctx;
+}
+
+/* ---- the key --------------------------------------------------------------------------------------------- */
+
+enum { KEY_LONGEST = 65536 };
+
+/* "$scheme$host$request_uri" without the work of a script. */
+static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
+  ngx_str_t scheme = ngx_string("http"), *host = &r->headers_in.server, *uri = &r->unparsed_uri;
+#if (NGX_HTTP_SSL)
+  if (r->connection->ssl != NULL) {
+    ngx_str_set(&scheme, "https");
+  }
+#endif
+  if (host->len == 0) host = &((ngx_http_core_srv_conf_t *)ngx_http_get_module_srv_conf(r, ngx_http_core_module))->server_name;
+  if (r != r->main) uri = &r->uri; /* a subrequest has its parent's unparsed one */
+  ngx_uint_t with_args = r != r->main && r->args.len > 0;
+  ret->len = scheme.len + host->len + uri->len + (with_args ? 1 + r->args.len : 0);
+  ret->data = ngx_pnalloc(r->pool, ret->len);
+  if (ret->data == NULL) return -1;
+  u_char *at = ngx_cpymem(ret->data, scheme.data, scheme.len);
+  at = ngx_cpymem(at, host->data, host->len);
+  at = ngx_cpymem(at, uri->data, uri->len);
+  if (with_args) {
+    *at++ = '?';
+    ngx_memcpy(at, r->args.data, r->args.len);
+  }
+  return 0;
+}
+
+/* 0; -1 without memory, or when the key isn't one. */
+static int make_key(crl_ngx_ctx *ctx) {
+  ngx_http_request_t *r = ctx->r;
+  if (ctx->conf->key == NULL ? default_key(r, &ctx->key) != 0 : ngx_http_complex_value(r, ctx->conf->key, &ctx->key) != NGX_OK) return -1;
+  ctx->main_key = ctx->key;
+  if (ctx->key.len > 0 && ctx->key.len <= KEY_LONGEST) return 0;
+  ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: a key of %uz bytes; accepted are 1 to %d", ctx->key.len, (int)KEY_LONGEST);
+  return -1;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------- */
+
+static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const char *detail) {
+  ctx->outcome = outcome;
+  if (detail != NULL) ctx->detail = detail;
+  return CRL_NGX_OWN_WAY;
+}
+
+static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how, const crl_ngx_record *record) {
+  switch (how) {
+  case CORRAL_STALE: return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
+  case CORRAL_COMPUTED: return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
+  case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
+  default: return CRL_NGX_HIT;
+  }
+}
+
+static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
+
+/* The record is of another variant than this request wants: its own one has a key of its own. */
+static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
+  if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary"); /* the origin varies by other names than it did */
+  if (crl_ngx_vary_key(ctx->r, &ctx->main_key, hash, &ctx->key) != 0 || ctx->key.len > KEY_LONGEST) return own_way(ctx, CRL_NGX_PASS, "vary");
+  ctx->is_variant = 1;
+  ctx->has_led = ctx->had_old = ctx->is_pass = 0;
+  return ask(ctx, rc);
+}
+
+/* A value came; takes it. */
+static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
+  crl_ngx_record record;
+  unsigned char hash[CRL_NGX_RECORD_HASH];
+  size_t size = corral_value_size(value);
+  if (size == 0 || crl_ngx_record_read(corral_value_data(value), size, &record) != 0) {
+    corral_value_unref(value);
+    return own_way(ctx, CRL_NGX_PASS, size == 0 ? NULL : "unreadable");
+  }
+  corral_how how = corral_value_how(value);
+  if (record.vary_len > 0 && !(how == CORRAL_COMPUTED && ctx->has_led)) {
+    crl_ngx_vary_hash(ctx->r, record.vary, record.vary_len, hash);
+    if (ngx_memcmp(hash, record.hash, sizeof hash) != 0) {
+      corral_value_unref(value);
+      return ask_variant(ctx, hash, rc);
+    }
+  }
+  ctx->age_ms = corral_value_age_ms(value) + (int64_t)record.age_s * 1000;
+  ctx->ttl_ms = record.ttl_ms + (int64_t)record.age_s * 1000;
+  ctx->outcome = outcome_of(ctx, how, &record);
+  ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
+  ctx->is_answered = 1;
+  ctx->fwd_status = record.status;
+  if (how == CORRAL_HELD) ctx->detail = "held";
+  *rc = crl_ngx_reply(ctx, value, &record);
+  return CRL_NGX_REPLIED;
+}
+
+/* The worker's own copy, or else a call. */
+static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  corral_value *value;
+  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &ctx->conf->policy, &value) == CORRAL_OK) return take(ctx, value, rc);
+  return crl_ngx_call_begin(ctx);
+}
+
+static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail, ngx_int_t *rc) {
+  ctx->outcome = CRL_NGX_ERROR;
+  ctx->detail = detail;
+  *rc = status;
+  return CRL_NGX_REPLIED;
+}
+
+/* What a status of corral means to a client. What has nothing to do with the origin never fails a request: it goes its own way. */
+static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error *error, ngx_int_t *rc) {
+  int32_t code = error != NULL ? error->code : 0;
+  switch (status) {
+  case CORRAL_EFAILED: return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
+  case CORRAL_EABANDONED:
+    if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
+    return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
+  case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
+  case CORRAL_EDEADLINE:
+    if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS; /* it is for those who wait for others */
+    if (ctx->conf->lock_pass) return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
+    return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
+  case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
+  default:
+    ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s", error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status));
+    return own_way(ctx, CRL_NGX_PASS, "unavailable");
+  }
+}
+
+/* ---- on its way ------------------------------------------------------------------------------------------ */
+
+static void count(crl_ngx_ctx *ctx) {
+  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
+  ctx->is_counted = 1;
+}
+
+/* With corral_pass the origin is elsewhere: the request is sent there. It is this request's last step here. */
+static void redirect(crl_ngx_ctx *ctx) {
+  ngx_http_request_t *r = ctx->r;
+  ngx_str_t to, args;
+  if (ngx_http_complex_value(r, ctx->conf->pass, &to) != NGX_OK || to.len == 0) {
+    ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    return;
+  }
+  if (to.data[0] == '@') {
+    (void)ngx_http_named_location(r, &to);
+  } else {
+    args = r->args;
+    ngx_http_split_args(r, &to, &args);
+    (void)ngx_http_internal_redirect(r, &to, &args);
+  }
+  ngx_http_finalize_request(r, NGX_DONE);
+}
+
+/* A request that was suspended goes on. */
+static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
+  ngx_http_request_t *r = ctx->r;
+  count(ctx);
+  r->write_event_handler = ngx_http_core_run_phases;
+  if (r == r->main) r->read_event_handler = ngx_http_block_reading;
+  if (step == CRL_NGX_REPLIED) {
+    r->write_event_handler = ngx_http_request_empty_handler;
+    ngx_http_finalize_request(r, rc);
+  } else if (ctx->conf->pass != NULL) {
+    redirect(ctx);
+  } else {
+    ngx_http_core_run_phases(r);
+  }
+}
+
+void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error) {
+  ngx_int_t rc = NGX_ERROR;
+  ctx->waited = ngx_current_msec - ctx->begun;
+  crl_ngx_step step = status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
+  if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
+}
+
+static void on_late(ngx_http_request_t *r) {
+  crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+  ngx_int_t rc = NGX_ERROR;
+  ctx->waited = ngx_current_msec - ctx->begun;
+  if (ctx->late_status == 0) {
+    ctx->outcome = ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
+    ctx->is_answered = 1;
+    rc = crl_ngx_reply(ctx, NULL, &ctx->late);
+  }
+  crl_ngx_step step = ctx->late_status == 0              ? CRL_NGX_REPLIED
+                      : ctx->late_status == NGX_DECLINED ? own_way(ctx, CRL_NGX_PASS, NULL)
+                                                         : fail(ctx, ctx->late_status, "failed", &rc);
+  finish(ctx, step, rc);
+}
+
+/* Not at once: this is called from within the subrequest's end. */
+void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
+  ctx->is_leading = 0;
+  if (!ctx->is_late) return;
+  ctx->is_late = 0;
+  ctx->late_status = status;
+  ctx->r->write_event_handler = on_late;
+  if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
+}
+
+/* The same from within the phases of nginx. */
+static ngx_int_t go_on(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
+  ngx_http_request_t *r = ctx->r;
+  if (step == CRL_NGX_WAITS) return NGX_DONE;
+  count(ctx);
+  if (step == CRL_NGX_OWN_WAY && ctx->conf->pass == NULL) return NGX_DECLINED;
+  if (step == CRL_NGX_OWN_WAY) {
+    redirect(ctx);
+  } else {
+    r->write_event_handler = ngx_http_request_empty_handler;
+    ngx_http_finalize_request(r, rc);
+  }
+  return NGX_DONE;
+}
+
+static unsigned holds(ngx_http_request_t *r, ngx_array_t *conditions) {
+  return conditions != NULL && ngx_http_test_predicates(r, conditions) == NGX_DECLINED;
+}
+
+ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
+  crl_ngx_conf *conf = crl_ngx_conf_of(r);
+  ngx_int_t rc = NGX_ERROR;
+  if (conf->zone == NULL || r->background || r->subrequest_in_memory || crl_ngx_capture_of(r) != NULL || crl_ngx_ctx_of(r) != NULL) return NGX_DECLINED;
+  crl_ngx_ctx *ctx = ctx_new(r, conf);
+  if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (!(r->method & conf->methods)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
+  if (conf->zone->loop == NULL) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "unavailable"), rc);
+  if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
+  if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);
+  ctx->is_lookup = holds(r, conf->no_store) & 1;
+  crl_ngx_step step = ask(ctx, &rc);
+  return go_on(ctx, step, rc);
+}

@@ -1,0 +1,219 @@
+/* module.h: the nginx module: what its files share.
+ *
+ * A request of a location with `corral NAME` is taken in the precontent phase (handler.c). A copy in the worker answers at once; else it asks the zone's
+ * corral_loop and is suspended, until a callback brings it on: with a record (reply.c), with a status page, or on its own way: to the location's content
+ * handler, as if corral weren't there. Told to compute, the request runs the location's handler once more as a background subrequest (origin.c), whose
+ * answer goes into a fill instead of to the client (capture.c).
+ *
+ * Everything runs on the worker's only thread, but count(), which is told of events on threads of the library. */
+#ifndef CRL_NGX_MODULE_H
+#define CRL_NGX_MODULE_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <corral.h>
+#include <corral/loop.h>
+
+#include "record.h"
+
+#if !(NGX_HTTP_CACHE)
+#error "this nginx was configured without its HTTP cache, whose parsers are used here"
+#endif
+
+#define CRL_NGX_LONGEST_MS INT64_C(315360000000) /* of a life: ten years, the policy's most */
+
+/* How a request was answered: $corral_status, and counters. */
+typedef enum crl_ngx_outcome {
+  CRL_NGX_NONE = 0,
+  CRL_NGX_HIT,
+  CRL_NGX_STALE,
+  CRL_NGX_UPDATING,
+  CRL_NGX_MISS,
+  CRL_NGX_COLLAPSED,
+  CRL_NGX_BYPASS,
+  CRL_NGX_PASS,
+  CRL_NGX_EXPIRED,
+  CRL_NGX_ERROR,
+  CRL_NGX_OUTCOMES
+} crl_ngx_outcome;
+
+/* In the zone's shared memory; of all workers together, and over reloads. */
+typedef struct crl_ngx_counters {
+  ngx_atomic_t events[CORRAL_EVENT_COUNT];
+  ngx_atomic_t requests[CRL_NGX_OUTCOMES];
+} crl_ngx_counters;
+
+typedef struct crl_ngx_zone {
+  ngx_str_t name;
+  corral_options options; /* its texts live as long as the configuration */
+  ngx_int_t jitter;       /* as the policy's jitter_pct */
+  crl_ngx_counters *counters;
+  /* The worker's. */
+  corral *c;              /* NULL: it couldn't be opened, then requests go their own way */
+  corral_loop *loop;
+  ngx_connection_t *connection; /* has the loop's descriptor; no client */
+  ngx_event_t hold;       /* a timer while calls are under way: a worker that shuts down waits for timers */
+  ngx_uint_t calls;
+  ngx_uint_t is_closing;
+} crl_ngx_zone;
+
+typedef struct crl_ngx_main_conf {
+  ngx_array_t zones; /* of crl_ngx_zone * */
+} crl_ngx_main_conf;
+
+/* Headers that corral_ignore_headers names. */
+enum { CRL_NGX_IGNORE_SET = 1, CRL_NGX_IGNORE_ACCEL = 2, CRL_NGX_IGNORE_EXPIRES = 4, CRL_NGX_IGNORE_CONTROL = 8, CRL_NGX_IGNORE_COOKIE = 16, CRL_NGX_IGNORE_VARY = 32 };
+
+typedef struct crl_ngx_conf {
+  ngx_str_t zone_name;     /* of `corral`; "" off; data NULL unset */
+  crl_ngx_zone *zone;      /* found when the configuration is complete; NULL off */
+  ngx_http_complex_value_t *key;
+  ngx_array_t *valid;      /* of ngx_http_cache_valid_t */
+  ngx_uint_t ignore;
+  ngx_msec_t updating, error; /* graces */
+  ngx_msec_t lock_timeout;
+  ngx_uint_t lock_pass;
+  ngx_int_t early;
+  ngx_uint_t methods;      /* of NGX_HTTP_GET... */
+  ngx_array_t *bypass, *no_store;
+  size_t max_size;
+  ngx_http_complex_value_t *pass;
+  ngx_str_t tag;           /* name of a response header; "" none */
+  ngx_str_t cache_status;  /* "" off; data NULL unset; "on": the zone's name */
+  corral_policy policy;    /* from the above */
+  /* Of handlers, not inherited. */
+  ngx_uint_t is_handler;   /* corral_purge, corral_status: never cached itself */
+  ngx_str_t purge_zone;
+  crl_ngx_zone *purge;
+  ngx_http_complex_value_t *purge_key;
+  ngx_uint_t purge_tag;
+} crl_ngx_conf;
+
+/* Of a request. It outlives internal redirects, which clear nginx's own table of such things. */
+typedef struct crl_ngx_ctx {
+  ngx_http_request_t *r;
+  crl_ngx_zone *zone;
+  crl_ngx_conf *conf;      /* of the location that took the request */
+  ngx_str_t key;           /* what is asked for now */
+  ngx_str_t main_key;      /* the same without a variant */
+  crl_ngx_outcome outcome;
+  const char *detail;      /* for Cache-Status; a token, or NULL */
+  int64_t age_ms, ttl_ms;
+  ngx_msec_t begun, waited;
+  ngx_uint_t fwd_status;   /* what the origin answered; 0 unknown */
+  unsigned is_variant : 1;
+  unsigned is_lookup : 1;  /* no_store: it only looks */
+  unsigned has_led : 1;
+  unsigned had_old : 1;
+  unsigned is_pass : 1;    /* led, and its answer can't be kept */
+  unsigned is_answered : 1; /* from a record */
+  unsigned is_stored : 1;
+  unsigned is_counted : 1;
+  unsigned is_leading : 1; /* its origin runs */
+  unsigned is_late : 1;    /* its call is over, by the deadline, and its origin still runs: that one's answer is awaited */
+  ngx_int_t late_status;   /* of who is late: 0 `late`, NGX_DECLINED its own way, else a status page */
+  crl_ngx_record late;
+} crl_ngx_ctx;
+
+/* What a step comes to. */
+typedef enum crl_ngx_step { CRL_NGX_REPLIED, CRL_NGX_OWN_WAY, CRL_NGX_WAITS } crl_ngx_step;
+
+typedef struct crl_ngx_capture crl_ngx_capture;
+
+extern ngx_module_t ngx_http_corral_module;
+
+static inline const char *crl_ngx_text(const ngx_str_t *s) { return (const char *)s->data; }
+
+/* module.c */
+crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
+
+/* config.c: setters of directives. */
+char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_stale(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_lock_timeout(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_early(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+/* zone.c */
+char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone);
+crl_ngx_zone *crl_ngx_zone_find(crl_ngx_main_conf *conf, const ngx_str_t *name);
+ngx_int_t crl_ngx_zone_init_process(ngx_cycle_t *cycle);
+void crl_ngx_zone_exit_process(ngx_cycle_t *cycle);
+/* A call more, or less, is under way. */
+void crl_ngx_zone_hold(crl_ngx_zone *zone);
+void crl_ngx_zone_release(crl_ngx_zone *zone);
+void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome);
+
+/* handler.c */
+ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
+/* NULL when corral has nothing to do with this request. */
+crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
+
+/* The origin of this request has ended. A leader who is late is answered: by ctx->late (status 0, set before), on his own way (NGX_DECLINED), or by a
+ * status page. */
+void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
+
+/* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when it couldn't begin. */
+crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
+/* Back from call.c: what the call came to. `value` is the callee's. */
+void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error);
+
+/* origin.c: runs the origin for a fill, which it ends in any case, now or later. */
+void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill);
+
+/* capture.c */
+ngx_int_t crl_ngx_capture_init(ngx_conf_t *cf);
+/* Of a subrequest that runs the origin; NULL for other requests. */
+crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r);
+/* NULL without memory. */
+crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_post_subrequest_t **ret);
+/* The fill is given up. */
+void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text);
+
+/* store.c: what was captured goes into the fill. */
+typedef struct crl_ngx_response {
+  ngx_uint_t status;
+  crl_ngx_field fields[CRL_NGX_RECORD_FIELDS];
+  size_t count;
+  ngx_chain_t *body; /* in memory */
+  size_t body_len;
+} crl_ngx_response;
+void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr, crl_ngx_response *response);
+/* "Go your own way", for this request (which asks the origin a second time) and for a while for all: the empty value. `detail` is static. */
+void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail);
+/* True when corral_valid names this very status. */
+int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
+
+/* fields.c: the header fields of an answer that are kept. 0, or -1: too many or too long. */
+int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
+int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
+
+/* vary.c: the hash of what a request has for these names; and the key of that variant, in the request's pool (0, or -1 without memory). */
+void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len, unsigned char *hash);
+int crl_ngx_vary_key(ngx_http_request_t *r, const ngx_str_t *key, const unsigned char *hash, ngx_str_t *ret);
+/* The tag of all variants of a key: `tag` has room for CRL_NGX_VARY_TAG bytes; returns its length. */
+enum { CRL_NGX_VARY_TAG = 64 };
+size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
+
+/* reply.c: sends the record as the request's answer; what nginx's finalization wants. Takes the value that the record points into; NULL: the request's pool. */
+ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record);
+
+/* variables.c */
+ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
+/* Adds the Cache-Status header, if this location wants it. */
+ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
+const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
+
+/* status.c, purge.c: content handlers. */
+ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r);
+ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r);
+/* A short text as the whole answer, `type` being static. */
+ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type, const ngx_str_t *text);
+
+#endif

@@ -1,0 +1,107 @@
+/* record.c: what the nginx module keeps of an HTTP response. See record.h.
+ *
+ *   0  "cNX1"              8  u32 age_s         24  i64 swr_ms       36  u16 length of vary    58  vary, fields, body
+ *   4  u16 status         12  u32 fields' size  32  u32 checksum     38  hash
+ *   6  u16 zero           16  i64 ttl_ms
+ *
+ * A field is u16 length of the name, u16 length of the value, name, value. The store's own envelope has the checksum of it all; the one here, of the
+ * numbers, tells a record from a value that somebody else put under this key. */
+#include "record.h"
+
+#include <string.h>
+
+enum { HEAD = 58, AT_STATUS = 4, AT_ZERO = 6, AT_AGE = 8, AT_FIELDS = 12, AT_TTL = 16, AT_SWR = 24, AT_CHECK = 32, AT_VARY = 36, AT_HASH = 38 };
+enum { FIELD_HEAD = 4, LONGEST = 65535 };
+static const unsigned char magic[4] = {'c', 'N', 'X', '1'};
+
+static void put(unsigned char *to, uint64_t number, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++) to[i] = (unsigned char)(number >> (8 * i));
+}
+
+static uint64_t take(const unsigned char *from, size_t bytes) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)from[i] << (8 * i);
+  return number;
+}
+
+/* FNV-1a over the head but the checksum itself. */
+static uint32_t check(const unsigned char *head) {
+  uint32_t sum = 2166136261U;
+  for (size_t i = 0; i < HEAD; i++)
+    if (i < AT_CHECK || i >= AT_VARY) sum = (sum ^ head[i]) * 16777619U;
+  return sum;
+}
+
+size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count) {
+  size_t room = HEAD + record->vary_len;
+  if (record->status < 100 || record->status > 999 || record->vary_len > CRL_NGX_RECORD_VARY || count > CRL_NGX_RECORD_FIELDS) return 0;
+  for (size_t i = 0; i < count; i++) {
+    if (fields[i].name_len == 0 || fields[i].name_len > LONGEST || fields[i].value_len > LONGEST) return 0;
+    room += FIELD_HEAD + fields[i].name_len + fields[i].value_len;
+  }
+  return record->body_len > SIZE_MAX / 2 ? 0 : room + record->body_len;
+}
+
+static unsigned char *append(unsigned char *to, const unsigned char *bytes, size_t len) {
+  if (len > 0) memcpy(to, bytes, len);
+  return to + len;
+}
+
+unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record, const crl_ngx_field *fields, size_t count) {
+  unsigned char *begin = append(to + HEAD, record->vary, record->vary_len), *at = begin;
+  for (size_t i = 0; i < count; i++) {
+    put(at, fields[i].name_len, 2);
+    put(at + 2, fields[i].value_len, 2);
+    at = append(append(at + FIELD_HEAD, fields[i].name, fields[i].name_len), fields[i].value, fields[i].value_len);
+  }
+  memset(to, 0, HEAD);
+  memcpy(to, magic, sizeof magic);
+  put(to + AT_STATUS, record->status, 2);
+  put(to + AT_AGE, record->age_s, 4);
+  put(to + AT_FIELDS, (size_t)(at - begin), 4);
+  put(to + AT_TTL, (uint64_t)record->ttl_ms, 8);
+  put(to + AT_SWR, (uint64_t)record->swr_ms, 8);
+  put(to + AT_VARY, record->vary_len, 2);
+  memcpy(to + AT_HASH, record->hash, CRL_NGX_RECORD_HASH);
+  put(to + AT_CHECK, check(to), 4);
+  return at;
+}
+
+int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret) {
+  const unsigned char *head = data;
+  if (size < HEAD || memcmp(head, magic, sizeof magic) != 0 || take(head + AT_CHECK, 4) != check(head)) return -1;
+  crl_ngx_record read = {.status = (uint32_t)take(head + AT_STATUS, 2),
+                         .age_s = (uint32_t)take(head + AT_AGE, 4),
+                         .ttl_ms = (int64_t)take(head + AT_TTL, 8),
+                         .swr_ms = (int64_t)take(head + AT_SWR, 8),
+                         .vary_len = (size_t)take(head + AT_VARY, 2),
+                         .fields_len = (size_t)take(head + AT_FIELDS, 4)};
+  if (read.status < 100 || read.status > 999 || take(head + AT_ZERO, 2) != 0 || read.vary_len > CRL_NGX_RECORD_VARY) return -1;
+  size -= HEAD;
+  if (read.vary_len > size || read.fields_len > size - read.vary_len) return -1;
+  memcpy(read.hash, head + AT_HASH, CRL_NGX_RECORD_HASH);
+  read.vary = head + HEAD;
+  read.fields = read.vary + read.vary_len;
+  read.body = read.fields + read.fields_len;
+  read.body_len = size - read.vary_len - read.fields_len;
+  crl_ngx_field field;
+  size_t at = 0, count = 0;
+  while (crl_ngx_record_next(&read, &at, &field))
+    if (++count > CRL_NGX_RECORD_FIELDS) return -1;
+  if (at != read.fields_len) return -1;
+  *ret = read;
+  return 0;
+}
+
+int crl_ngx_record_next(const crl_ngx_record *record, size_t *at, crl_ngx_field *ret) {
+  size_t left = record->fields_len - *at;
+  if (left < FIELD_HEAD) return 0;
+  const unsigned char *from = record->fields + *at;
+  crl_ngx_field field = {.name_len = (size_t)take(from, 2), .value_len = (size_t)take(from + 2, 2)};
+  if (field.name_len == 0 || field.name_len + field.value_len > left - FIELD_HEAD) return 0;
+  field.name = from + FIELD_HEAD;
+  field.value = field.name + field.name_len;
+  *at += FIELD_HEAD + field.name_len + field.value_len;
+  *ret = field;
+  return 1;
+}

@@ -1,0 +1,40 @@
+/* record.h: what the nginx module keeps of an HTTP response: the bytes of a corral value.
+ *
+ * Status, lives, the names of Vary and the hash of what the request had for them, header fields, body. Pure: no nginx in here. Numbers are little-endian, so
+ * that hosts of any kind share a store. What can't be read is refused as a whole; the caller treats it as if there were nothing. */
+#ifndef CRL_NGX_RECORD_H
+#define CRL_NGX_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CRL_NGX_RECORD_HASH = 20, CRL_NGX_RECORD_FIELDS = 256, CRL_NGX_RECORD_VARY = 512 };
+
+typedef struct crl_ngx_field {
+  const unsigned char *name, *value;
+  size_t name_len, value_len; /* at most 65,535 each */
+} crl_ngx_field;
+
+typedef struct crl_ngx_record {
+  uint32_t status;        /* 100 to 999 */
+  uint32_t age_s;         /* how old it was when it was stored */
+  int64_t ttl_ms, swr_ms; /* what it was stored with; for display */
+  const unsigned char *vary; /* names in lower case, separated by spaces; at most CRL_NGX_RECORD_VARY bytes */
+  size_t vary_len;
+  unsigned char hash[CRL_NGX_RECORD_HASH]; /* of the request's values of these; zeroes without them */
+  const unsigned char *fields;             /* read only by crl_ngx_record_next */
+  size_t fields_len;
+  const unsigned char *body;
+  size_t body_len;
+} crl_ngx_record;
+
+/* How many bytes crl_ngx_record_write will write; 0 when something is over its bound. Of `record`, fields isn't used, and body_len, not body, counts. */
+size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
+/* Writes all but the body, and returns where that belongs. */
+unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
+/* 0, and *ret points into `data`; -1: these bytes aren't a whole record. */
+int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret);
+/* The next field: 1, or 0 when there are no more. `*at` is 0 at first. */
+int crl_ngx_record_next(const crl_ngx_record *record, size_t *at, crl_ngx_field *ret);
+
+#endif

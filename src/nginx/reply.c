@@ -1,0 +1,125 @@
+/* reply.c: a record as the answer of a request. nginx's own filters do the rest: ranges, conditions, gzip, HEAD. */
+#include "module.h"
+
+static void release(void *value) { corral_value_unref(value); } /* NULL is allowed */
+
+/* "text/html; charset=utf-8" is a type and a charset to nginx's filters; as its upstreams do it. */
+static void set_type(ngx_http_headers_out_t *out, const crl_ngx_field *field) {
+  u_char *value = (u_char *)field->value, *end = value + field->value_len;
+  out->content_type.data = value;
+  out->content_type.len = out->content_type_len = field->value_len;
+  out->content_type_lowcase = NULL;
+  for (u_char *at = value; at < end; at++) {
+    if (*at != ';') continue;
+    u_char *name = at + 1;
+    while (name < end && *name == ' ') name++;
+    if (end - name < 8 || ngx_strncasecmp(name, (u_char *)"charset=", 8) != 0) continue;
+    u_char *from = name + 8, *to = end;
+    if (from < to && *from == '"') from++;
+    if (to > from && to[-1] == '"') to--;
+    out->content_type_len = (size_t)(at - value);
+    out->charset.data = from;
+    out->charset.len = (size_t)(to - from);
+    return;
+  }
+}
+
+#if (nginx_version >= 1023000)
+static int add_line(ngx_http_request_t *r, ngx_table_elt_t **list, ngx_table_elt_t *line) {
+  (void)r;
+  while (*list != NULL) list = &(*list)->next;
+  *list = line;
+  return 0;
+}
+#else
+static int add_line(ngx_http_request_t *r, ngx_array_t *list, ngx_table_elt_t *line) {
+  if (list->elts == NULL && ngx_array_init(list, r->pool, 2, sizeof(ngx_table_elt_t *)) != NGX_OK) return -1;
+  ngx_table_elt_t **slot = ngx_array_push(list);
+  if (slot == NULL) return -1;
+  *slot = line;
+  return 0;
+}
+#endif
+
+/* Some fields have places of their own, where filters look for them. */
+static int set_place(ngx_http_request_t *r, const crl_ngx_field *field, ngx_table_elt_t *line) {
+  ngx_http_headers_out_t *out = &r->headers_out;
+  const struct {
+    const char *name;
+    ngx_table_elt_t **place;
+  } rows[] = {{"etag", &out->etag},
+              {"last-modified", &out->last_modified},
+              {"location", &out->location},
+              {"content-encoding", &out->content_encoding},
+              {"expires", &out->expires},
+              {"www-authenticate", &out->www_authenticate},
+              {"refresh", &out->refresh}};
+  if (crl_ngx_field_is(field, "cache-control")) return add_line(r, &out->cache_control, line);
+  if (crl_ngx_field_is(field, "link")) return add_line(r, &out->link, line);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (crl_ngx_field_is(field, rows[i].name)) *rows[i].place = line;
+  if (line == out->last_modified) out->last_modified_time = ngx_parse_http_time(line->value.data, line->value.len);
+  return 0;
+}
+
+static int set_fields(ngx_http_request_t *r, const crl_ngx_record *record) {
+  crl_ngx_field field;
+  for (size_t at = 0; crl_ngx_record_next(record, &at, &field);) {
+    if (crl_ngx_field_is(&field, "content-type")) {
+      set_type(&r->headers_out, &field);
+      continue;
+    }
+    ngx_table_elt_t *line = ngx_list_push(&r->headers_out.headers);
+    if (line == NULL) return -1;
+    ngx_memzero(line, sizeof *line);
+    line->hash = 1;
+    line->key.data = (u_char *)field.name;
+    line->key.len = field.name_len;
+    line->value.data = (u_char *)field.value;
+    line->value.len = field.value_len;
+    if (set_place(r, &field, line) != 0) return -1;
+  }
+  return 0;
+}
+
+/* Of a stored answer (RFC 9111, 5.1): who computed it just now has one of the origin's own age. */
+static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx) {
+  ngx_table_elt_t *line = ngx_list_push(&r->headers_out.headers);
+  u_char *text = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+  if (line == NULL || text == NULL) return -1;
+  ngx_memzero(line, sizeof *line);
+  line->hash = 1;
+  ngx_str_set(&line->key, "Age");
+  line->value.data = text;
+  line->value.len = (size_t)(ngx_sprintf(text, "%L", (int64_t)(ctx->age_ms / 1000)) - text);
+  return 0;
+}
+
+ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record) {
+  ngx_http_request_t *r = ctx->r;
+  ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, 0);
+  if (cleanup == NULL) {
+    corral_value_unref(value);
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  }
+  cleanup->data = value;
+  cleanup->handler = release;
+  ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
+  if (rc != NGX_OK) return rc;
+  r->headers_out.status = record->status;
+  r->headers_out.content_length_n = (off_t)record->body_len;
+  r->allow_ranges = 1;
+  if (set_fields(r, record) != 0 || (!ctx->is_pass && ctx->outcome != CRL_NGX_MISS && set_age(r, ctx) != 0)) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  rc = ngx_http_send_header(r);
+  if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) return rc;
+  ngx_buf_t *body = ngx_calloc_buf(r->pool);
+  if (body == NULL) return NGX_ERROR;
+  body->pos = body->start = (u_char *)record->body;
+  body->last = body->end = body->pos + record->body_len;
+  body->memory = record->body_len > 0;
+  body->last_buf = r == r->main;
+  body->last_in_chain = 1;
+  body->sync = body->memory == 0 && !body->last_buf;
+  ngx_chain_t out = {.buf = body};
+  return ngx_http_output_filter(r, &out);
+}

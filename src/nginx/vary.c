@@ -1,0 +1,58 @@
+/* vary.c: variants of an answer, by the request's fields that the response's Vary names.
+ *
+ * The first answer is stored under the key itself, with the names and a hash of what its request had for them. Who has something else asks for the key of his
+ * own variant. The hash is SHA-1: it keeps apart what clients send, who may not choose two headers that share an answer. */
+#include "module.h"
+#include <ngx_sha1.h>
+
+static const char before_hash[] = "\nvary ";
+
+/* Values of several lines are joined by commas, and white space around counts for nothing (RFC 9111, 4.1). */
+static void add_field(ngx_sha1_t *sha, ngx_http_request_t *r, const u_char *name, size_t len) {
+  ngx_list_part_t *part = &r->headers_in.headers.part;
+  ngx_sha1_update(sha, name, len);
+  for (; part != NULL; part = part->next) {
+    ngx_table_elt_t *field = part->elts;
+    for (ngx_uint_t i = 0; i < part->nelts; i++) {
+      if (field[i].key.len != len || ngx_strncasecmp(field[i].key.data, (u_char *)name, len) != 0) continue;
+      const u_char *from = field[i].value.data, *to = from + field[i].value.len;
+      while (from < to && (*from == ' ' || *from == '\t')) from++;
+      while (to > from && (to[-1] == ' ' || to[-1] == '\t')) to--;
+      ngx_sha1_update(sha, ",", 1);
+      ngx_sha1_update(sha, from, (size_t)(to - from));
+    }
+  }
+  ngx_sha1_update(sha, "\n", 1); /* no field has one */
+}
+
+void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len, unsigned char *hash) {
+  ngx_sha1_t sha;
+  const u_char *end = names + len;
+  ngx_sha1_init(&sha);
+  while (names < end) {
+    const u_char *space = memchr(names, ' ', (size_t)(end - names));
+    const u_char *stop = space != NULL ? space : end;
+    if (stop > names) add_field(&sha, r, names, (size_t)(stop - names));
+    names = stop + 1;
+  }
+  ngx_sha1_final(hash, &sha);
+}
+
+int crl_ngx_vary_key(ngx_http_request_t *r, const ngx_str_t *key, const unsigned char *hash, ngx_str_t *ret) {
+  u_char *text = ngx_pnalloc(r->pool, key->len + sizeof before_hash - 1 + (size_t)2 * CRL_NGX_RECORD_HASH);
+  if (text == NULL) return -1;
+  u_char *at = ngx_cpymem(ngx_cpymem(text, key->data, key->len), before_hash, sizeof before_hash - 1);
+  at = ngx_hex_dump(at, (u_char *)hash, CRL_NGX_RECORD_HASH);
+  ret->data = text;
+  ret->len = (size_t)(at - text);
+  return 0;
+}
+
+size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag) {
+  ngx_sha1_t sha;
+  u_char hash[CRL_NGX_RECORD_HASH];
+  ngx_sha1_init(&sha);
+  ngx_sha1_update(&sha, key, len);
+  ngx_sha1_final(hash, &sha);
+  return (size_t)(ngx_hex_dump(ngx_cpymem(tag, "variants ", 9), hash, sizeof hash) - tag);
+}

@@ -1,0 +1,194 @@
+/* test_nginx_herd.c: the nginx module and the crowd: one compute for all workers of all nginxes; stale while it runs, and while the origin is dead. */
+#include <time.h>
+
+#include "support/nginx_kit.h"
+
+#define LOCATIONS                                                                                                 \
+  "location = /status { corral_status; }"                                                                         \
+  "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                                            \
+  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s error 1m; proxy_pass %ORIGIN%; }" \
+  "location /early/ { corral pages; corral_valid 2s; corral_early 50%; corral_stale updating 30s; proxy_pass %ORIGIN%; }" \
+  "location /impatient/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms; proxy_pass %ORIGIN%; }"       \
+  "location /passing/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms pass; proxy_pass %ORIGIN%; }"
+
+static nginx_server *servers[2];
+static const char *addresses[3];
+
+static int start(void **state) {
+  (void)state;
+  servers[0] = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=off jitter=0"});
+  servers[1] = nginx_kit_another(&(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=8m near_time=100ms jitter=0"});
+  for (int i = 0; i < 2; i++) addresses[i] = nginx_server_address(servers[i]);
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) nginx_kit_end(servers[i], 0);
+  return 0;
+}
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL); }
+
+/* Times are asserted where no sanitizer slows them. */
+static void in_time(const char *what, int64_t p99_us, int64_t most_us) {
+  const char *asan = getenv("CORRAL_ASAN");
+  printf("%s: p99 %.1f ms\n", what, (double)p99_us / 1000);
+  if (asan == NULL || *asan == '\0') assert_true(p99_us < most_us);
+}
+
+static void all_good(http_storm_result *storm) {
+  if (storm->good != storm->count) fail_msg("%d of %d: %s", storm->good, storm->count, storm->error);
+  assert_true(storm->count > 0);
+}
+
+static void two_hundred_connections_on_a_cold_page_are_one_compute(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/cold", HTTP_ANSWER(.body = "page", .numbered = 1, .delay_ms = 100));
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/cold", .connections = 200, .requests_each = 1, .expected = "page 1"});
+  all_good(&storm);
+  assert_int_equal(storm.count, 200);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/cold"), 1);
+  in_time("cold", storm.p99_us, 150000);
+  http_storm_free(&storm);
+}
+
+/* Runs a storm on a page for so long; how often the origin was asked meanwhile. */
+static int storm_for(const char *path, long ms, http_storm_result *ret, int64_t *took_ms) {
+  nginx_kit_expect(servers[0], path, NULL, 200, NULL, NULL);
+  int before = http_origin_seen(nginx_kit_origin, path);
+  int64_t begun = now_ms();
+  http_storm_run *run = http_client_storm_start(&(http_storm){.addresses = addresses, .path = path, .connections = 20});
+  pause_ms(ms);
+  *ret = http_client_storm_end(run);
+  *took_ms = now_ms() - begun;
+  return http_origin_seen(nginx_kit_origin, path) - before;
+}
+
+static void an_expiry_under_load_is_one_request_of_the_origin(void **state) {
+  (void)state;
+  http_storm_result storm;
+  int64_t took;
+  http_origin_answer(nginx_kit_origin, "/second/load", HTTP_ANSWER(.body = "page", .delay_ms = 100));
+  int seen = storm_for("/second/load", 3500, &storm, &took);
+  all_good(&storm);
+  assert_in_range(seen, 2, took / 1000 + 1);
+  assert_int_equal(http_origin_most_running(nginx_kit_origin, "/second/load"), 1);
+  printf("%d requests, %d expiries\n", storm.count, seen);
+  in_time("expiry", storm.p99_us, 10000);
+  http_storm_free(&storm);
+}
+
+static void a_page_is_rebuilt_before_it_expires(void **state) {
+  (void)state;
+  http_storm_result storm;
+  int64_t took;
+  http_origin_answer(nginx_kit_origin, "/early/load", HTTP_ANSWER(.body = "page", .delay_ms = 20));
+  int seen = storm_for("/early/load", 1700, &storm, &took);
+  all_good(&storm);
+  assert_in_range(seen, 1, took / 1000 + 1);
+  assert_true(nginx_kit_counter(servers[0], "early") + nginx_kit_counter(servers[1], "early") > 0);
+  http_storm_free(&storm);
+}
+
+static void no_error_reaches_a_client_while_stale_is_allowed(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/second/dead", HTTP_ANSWER(.body = "page"));
+  nginx_kit_expect(servers[0], "/second/dead", NULL, 200, "page", NULL);
+  http_origin_down(nginx_kit_origin);
+  http_storm_run *run = http_client_storm_start(&(http_storm){.addresses = addresses, .path = "/second/dead", .connections = 10, .expected = "page"});
+  pause_ms(3000);
+  http_storm_result storm = http_client_storm_end(run);
+  all_good(&storm);
+  http_storm_free(&storm);
+  long failures = nginx_kit_counter(servers[0], "failure") + nginx_kit_counter(servers[1], "failure");
+  assert_in_range(failures, 1, 8); /* one at a time, with growing pauses */
+  http_origin_up(nginx_kit_origin);
+  http_origin_answer(nginx_kit_origin, "/second/dead", HTTP_ANSWER(.body = "healed"));
+  http_reply reply = {0};
+  for (int i = 0; i < 1000 && (reply.body == NULL || strcmp(reply.body, "healed") != 0); i++) {
+    http_reply_free(&reply);
+    reply = nginx_kit_get(servers[0], "/second/dead", NULL);
+    assert_int_equal(reply.status, 200);
+    pause_ms(10);
+  }
+  assert_string_equal(reply.body, "healed");
+  http_reply_free(&reply);
+}
+
+static void a_failure_of_a_cold_page_is_shared(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/broken", HTTP_ANSWER(.status = 503, .delay_ms = 50));
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/broken", .connections = 50, .requests_each = 1});
+  assert_int_equal(storm.statuses[503], 50);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/broken"), 1);
+  http_storm_free(&storm);
+}
+
+static void what_cant_be_kept_is_asked_for_in_parallel(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/cookie", HTTP_ANSWER(.headers = "Set-Cookie: a=b\r\n", .body = "mine", .delay_ms = 100));
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/cookie", .connections = 20, .requests_each = 1, .expected = "mine"});
+  all_good(&storm);
+  assert_true(http_origin_most_running(nginx_kit_origin, "/cookie") > 3);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/cookie"), 20); /* the first one's, and then each his own */
+  assert_true(storm.max_us < 2000000);
+  http_storm_free(&storm);
+}
+
+/* The page's first request is held at the origin; returns who asked. */
+static http_client *lead(const char *path) {
+  http_client *leader = http_client_new(addresses[0]);
+  http_origin_answer(nginx_kit_origin, path, HTTP_ANSWER(.body = "page", .held = 1));
+  assert_int_equal(http_client_send(leader, &(http_request){.path = path}), 0);
+  assert_true(http_origin_await_running(nginx_kit_origin, path, 1));
+  return leader;
+}
+
+static void led(http_client *leader) {
+  http_reply reply = http_client_receive(leader);
+  assert_string_equal(reply.body, "page");
+  http_reply_free(&reply);
+  http_client_free(leader);
+}
+
+static void who_waits_too_long_gets_504_and_the_leader_his_page(void **state) {
+  (void)state;
+  http_client *leader = lead("/impatient/a");
+  assert_string_equal(nginx_kit_expect(servers[1], "/impatient/a", NULL, 504, NULL, "cache-status"), "pages; fwd=miss; detail=lock-timeout");
+  http_origin_let(nginx_kit_origin, "/impatient/a");
+  led(leader);
+  nginx_kit_expect(servers[1], "/impatient/a", NULL, 200, "page", NULL);
+}
+
+static void who_waits_too_long_goes_his_own_way_where_that_is_wished(void **state) {
+  (void)state;
+  http_client *leader = lead("/passing/a"), *waiter = http_client_new(addresses[1]);
+  assert_int_equal(http_client_send(waiter, &(http_request){.path = "/passing/a"}), 0);
+  assert_true(http_origin_await_running(nginx_kit_origin, "/passing/a", 2));
+  http_origin_let(nginx_kit_origin, "/passing/a");
+  led(leader);
+  led(waiter);
+}
+
+int main(void) {
+  if (!nginx_kit_open()) return 77;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(two_hundred_connections_on_a_cold_page_are_one_compute),
+      cmocka_unit_test(an_expiry_under_load_is_one_request_of_the_origin),
+      cmocka_unit_test(a_page_is_rebuilt_before_it_expires),
+      cmocka_unit_test(no_error_reaches_a_client_while_stale_is_allowed),
+      cmocka_unit_test(a_failure_of_a_cold_page_is_shared),
+      cmocka_unit_test(what_cant_be_kept_is_asked_for_in_parallel),
+      cmocka_unit_test(who_waits_too_long_gets_504_and_the_leader_his_page),
+      cmocka_unit_test(who_waits_too_long_goes_his_own_way_where_that_is_wished),
+  };
+  int failed = cmocka_run_group_tests(tests, start, stop);
+  return failed + nginx_kit_close();
+}
