@@ -338,7 +338,9 @@ void crl_run_make(crl_run *r, crl_errand *e) {
     case CRL_ASK_GET: e->status = make_get(r, e); break;
     case CRL_ASK_CLAIM: e->status = make_claim(r, e); break;
     case CRL_ASK_SETTLE: make_settle(r, e); break;
-    default: e->op[0] = crl_run_release_op(r, e->header, r->flight.retry_ms, r->fill.text, r->flight.retry_ms > 0 ? r->fill.code : 0); break; /* else it may still be written */
+    default: /* without a verdict the fill may still be written to */
+      e->op[0] = crl_run_release_op(r, e->header, r->flight.retry_ms, r->fill.text, r->flight.retry_ms > 0 ? r->fill.code : 0);
+      break;
   }
   if (e->status != CORRAL_OK) e->count = 0;
 }

@@ -44,7 +44,8 @@ static void await_rings(int count) {
   }
 }
 
-static void reset(void) {
+static void reset(crl_alarms *alarms) {
+  for (int i = 0; i < ALARMS; i++) crl_alarms_clear(alarms, &bells[i].alarm);
   for (int i = 0; i < ALARMS; i++) bells[i] = (bell){.alarm = {.ring = ring}};
   rings = 0;
   latest = 0;
@@ -58,7 +59,7 @@ static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state)
   crl_alarms *alarms = crl_alarms_new();
   for (int round = 0; round < 5; round++) {
     int expected = 0;
-    reset();
+    reset(alarms);
     int64_t base = crl_env_now_ms() + 120;
     for (int i = 0; i < 6 * ALARMS; i++) {
       dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -77,13 +78,14 @@ static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state)
     }
     if (disorder) fail_msg("seed %llu: not in order", (unsigned long long)seed);
   }
+  reset(alarms);
   crl_alarms_free(alarms);
 }
 
 static void an_earlier_alarm_rings_though_the_thread_sleeps_towards_a_later_one(void **state) {
   (void)state;
   crl_alarms *alarms = crl_alarms_new();
-  reset();
+  reset(alarms);
   crl_alarms_set(alarms, &bells[0].alarm, crl_env_now_ms() + 3600000);
   crl_env_pause_us(5000); /* the thread is asleep */
   crl_alarms_set(alarms, &bells[1].alarm, crl_env_now_ms() + 5);

@@ -110,7 +110,7 @@ static void calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_ar
   static const char *const keys[] = {"a", "b", "c"};
   for (int i = 0; i < 3; i++) ask(loop, keys[i], patient, &leader[i]);
   for (int i = 0; i < 3; i++) RUN_UNTIL(loop, leader[i].starts, 1);
-  ask(there, "a", patient, &waiter[0]);
+  ask(there, "a", CORRAL_POLICY(.wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000), &waiter[0]);
   ask(there, "b", CORRAL_POLICY(.wait_ms = 50), &waiter[1]);
   ask(there, "c", patient, &waiter[2]);
   await_counter(other, CORRAL_EVENT_HOST_WAIT, 3);
