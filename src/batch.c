@@ -30,7 +30,7 @@ static size_t weigh(const crl_run *r) { return r->ask == CRL_ASK_SETTLE && r->pr
 static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
   const crl_station *station = batch->station;
   uint64_t most = crl_pool_info(station->pool)->max_record < BATCH_BYTES ? crl_pool_info(station->pool)->max_record : BATCH_BYTES;
-  size_t n = 1, bytes = weigh(runs[0]), keys = station->generation ? batch->most / 2 : batch->most;
+  size_t n = 1, bytes = weigh(runs[0]), keys = station->generation && batch->most > BATCH_OPS / 2 ? BATCH_OPS / 2 : batch->most;
   while (n < count && n < keys && bytes + weigh(runs[n]) <= most) bytes += weigh(runs[n++]);
   return n;
 }
