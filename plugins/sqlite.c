@@ -510,7 +510,7 @@ static int check(const corral_host *host, const corral_uri *uri, const char **re
 
 static int sqlite_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
   static const char name[] = "sqlite ";
-  const char *table, *here = uri->path[0] == '/' ? "" : "./"; /* so that no path is one of SQLite's special names */
+  const char *table = "", *here = uri->path[0] == '/' ? "" : "./"; /* so that no path is one of SQLite's special names */
   int status = check(host, uri, &table, error);
   if (status != CORRAL_OK) return status;
   size_t size = sizeof name + 2 + strlen(uri->path);
