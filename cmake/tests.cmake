@@ -137,6 +137,11 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
+if(TARGET test_warm_store AND TARGET corral_plugin_http)
+  add_dependencies(test_warm_store corral_plugin_http)
+  set_property(TEST warm_store APPEND PROPERTY ENVIRONMENT "CORRAL_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_http>")
+endif()
+
 # The module's tests load it into nginx, which isn't built with sanitizers: their library comes first.
 set(nginx_asan "")
 if(CORRAL_SANITIZE MATCHES "address")

@@ -11,9 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/http_origin.h"
 #include "support/redis_server.h"
 
-enum { COMMAND = 4096, PATIENCE = 1500, LOOK_MS = 20 };
+enum { COMMAND = 4096, PATIENCE = 300, LOOK_MS = 20 };
 
 static redis_server *server;
 
@@ -32,7 +33,30 @@ static void await(const char *text) {
     if (run(text) == 0) return;
     (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
   }
+  (void)run("cat *.err *.status >&2; $CORRAL_COMMAND get first >&2");
   fail_msg("in vain: %s", text);
+}
+
+/* By the plugin that the command loads. */
+static void an_http_origin_warms_what_corral_get_finds(void **state) {
+  (void)state;
+  char text[COMMAND];
+  const char *folder = getenv("CORRAL_PLUGINS");
+  if (folder == NULL) skip();
+  http_origin *origin = http_origin_start();
+  http_origin_answer(origin, "/base/a", HTTP_ANSWER(.headers = "Cache-Control: max-age=600\r\n", .body = "the page"));
+  http_origin_answer(origin, "/base/sick", HTTP_ANSWER(.status = 503));
+  snprintf(text, sizeof text,
+           "export CORRAL_PLUGIN_PATH=%s; printf 'a\\nnone\\nsick\\n' | $CORRAL_COMMAND --json warm --origin '%s/base/{key}' >http.out 2>http.err; "
+           "test $? -eq 1 && grep -q '\"computed\":1,' http.out && grep -q '\"negative\":1,' http.out && grep -q 'sick: failed: HTTP 503' http.err && "
+           "test \"$($CORRAL_COMMAND get a)\" = 'the page'",
+           folder, http_origin_url(origin));
+  int status = run(text);
+  int seen = http_origin_seen(origin, "/base/a");
+  http_origin_stop(origin);
+  if (status != 0) (void)run("cat http.out http.err >&2");
+  assert_int_equal(status, 0);
+  assert_int_equal(seen, 1);
 }
 
 static void two_warmers_without_a_host_in_common_compute_each_key_once(void **state) {
@@ -80,6 +104,7 @@ static void a_store_that_stays_away_ends_the_run(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_http_origin_warms_what_corral_get_finds),
       cmocka_unit_test(two_warmers_without_a_host_in_common_compute_each_key_once),
       cmocka_unit_test(a_store_that_comes_back_within_ten_seconds_is_waited_for),
       cmocka_unit_test(a_store_that_stays_away_ends_the_run),

@@ -15,7 +15,7 @@
 
 enum {
   ATTEMPTS = 3,         /* looks that find something else than the compute before them left */
-  FIRST_WAIT_MS = 1,    /* in the first half of a pass nobody else's compute is waited for */
+  FIRST_WAIT_MS = 500,  /* in the first half of a pass nobody else's compute is waited for, but for one that began since the look */
   PAUSE_MS = 20,        /* between two looks at what others compute, growing */
   PAUSE_MOST_MS = 500,
   AWAY_PAUSE_MS = 500,
