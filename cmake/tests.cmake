@@ -50,6 +50,7 @@ endif()
 corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
+add_custom_target(corral_thread_tests COMMENT "Those, and tests with threads")
 
 # corral_test_program(NAME SOURCE...): the program test_NAME. It may call the library of the store that its name begins with.
 function(corral_test_program name)
@@ -73,6 +74,9 @@ function(corral_test name label)
   set_tests_properties(${name} PROPERTIES
     LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77
     ENVIRONMENT "CORRAL_COMMAND=$<TARGET_FILE:corral_command>;CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+  if(label MATCHES "^(pure|threads)$")
+    add_dependencies(corral_thread_tests test_${name})
+  endif()
   if(label STREQUAL "pure")
     add_dependencies(corral_pure_tests test_${name})
   else()

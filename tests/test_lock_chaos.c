@@ -1,4 +1,5 @@
-/* 50 processes, 2,000 acquisitions of one lock, on each store (or on $CORRAL_CHAOS alone): half of them without faults, then with holders killed and stopped. */
+/* 50 processes, 2,000 acquisitions of one lock ($CORRAL_ACQUISITIONS of them; on the stores that take long 600), on each store (or on $CORRAL_CHAOS alone): half of
+ * them without faults, then with holders killed and stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,10 +19,12 @@
 #include "support/redis_server.h"
 #include "support/zookeeper_server.h"
 
-enum { PROCESSES = 50, ACQUISITIONS = 2000 };
+enum { PROCESSES = 50, MANY = 2000, SOME = 600 };
 
-static void holds(const char *uri, int64_t ttl_ms, int faults) {
-  lock_chaos plan = {.uri = uri, .processes = PROCESSES, .acquisitions = ACQUISITIONS, .ttl_ms = ttl_ms, .kills = faults, .stops = faults};
+static void holds(const char *uri, int64_t ttl_ms, int faults, int acquisitions) {
+  const char *wish = getenv("CORRAL_ACQUISITIONS");
+  if (wish != NULL) acquisitions = (int)strtol(wish, NULL, 10);
+  lock_chaos plan = {.uri = uri, .processes = PROCESSES, .acquisitions = acquisitions, .ttl_ms = ttl_ms, .kills = faults, .stops = faults};
   lock_chaos_outcome o = lock_chaos_run(&plan);
   printf("%-40.40s %5lld ms, inside at once %d; then %d killed and %d stopped: refused %d, lost %d\n", uri, (long long)o.took_ms, o.most, faults, faults,
          o.refused, o.lost);
@@ -34,14 +37,14 @@ static void holds(const char *uri, int64_t ttl_ms, int faults) {
 
 static void no_two_holders_and_a_right_counter_on_lmdb(void **state) {
   (void)state;
-  holds(lab_lmdb(lab_room, "locks"), 300, 6);
+  holds(lab_lmdb(lab_room, "locks"), 300, 6, MANY);
 }
 
 static void no_two_holders_and_a_right_counter_on_memcached(void **state) {
   (void)state;
   memcached_server *pair[2] = {0};
   if (!memcached_server_start(&pair[0], NULL) || !memcached_server_start(&pair[1], NULL)) skip();
-  holds(memcached_server_pair_uri(pair), 300, 6);
+  holds(memcached_server_pair_uri(pair), 300, 6, MANY);
   memcached_server_stop(pair[0]);
   memcached_server_stop(pair[1]);
 }
@@ -50,7 +53,7 @@ static void no_two_holders_and_a_right_counter_on_redis(void **state) {
   (void)state;
   redis_server *server;
   if (!redis_server_start(&server, NULL)) skip();
-  holds(redis_server_uri(server), 300, 6);
+  holds(redis_server_uri(server), 300, 6, MANY);
   redis_server_stop(server);
 }
 
@@ -60,7 +63,7 @@ static void no_two_holders_and_a_right_counter_on_redis_without_scripts(void **s
   char uri[96];
   if (!redis_server_start(&server, NULL)) skip();
   snprintf(uri, sizeof uri, "%s?scripts=no", redis_server_uri(server));
-  holds(uri, 300, 6);
+  holds(uri, 300, 6, SOME);
   redis_server_stop(server);
 }
 
@@ -68,7 +71,7 @@ static void no_two_holders_and_a_right_counter_on_sqlite(void **state) {
   (void)state;
   char uri[160];
   snprintf(uri, sizeof uri, "sqlite:%s/locks", lab_room->folder);
-  holds(uri, 300, 6);
+  holds(uri, 300, 6, MANY);
 }
 
 /* A member that answers late counts as absent: with 50 processes on 2 cores all would. */
@@ -80,7 +83,7 @@ static void no_two_holders_and_a_right_counter_on_redlock(void **state) {
     if (!redis_server_start(&servers[i], NULL)) skip();
   snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d?server_ms=2s", redis_server_port(servers[0]),
            redis_server_port(servers[1]), redis_server_port(servers[2]));
-  holds(uri, 400, 6);
+  holds(uri, 400, 6, SOME);
   for (int i = 0; i < 3; i++) redis_server_stop(servers[i]);
 }
 
@@ -91,7 +94,7 @@ static void no_two_holders_and_a_right_counter_on_postgresql(void **state) {
   (void)state;
   postgresql_server *server;
   if (!postgresql_server_start(&server, crowd)) skip();
-  holds(postgresql_server_uri(server, ""), 300, 6);
+  holds(postgresql_server_uri(server, ""), 300, 6, SOME);
   postgresql_server_stop(server);
 }
 
@@ -99,7 +102,7 @@ static void no_two_holders_and_a_right_counter_on_postgresql_advisory(void **sta
   (void)state;
   postgresql_server *server;
   if (!postgresql_server_start(&server, crowd)) skip();
-  holds(postgresql_server_uri(server, "?locks=advisory"), 300, 6);
+  holds(postgresql_server_uri(server, "?locks=advisory"), 300, 6, SOME);
   postgresql_server_stop(server);
 }
 #endif
@@ -111,7 +114,7 @@ static void no_two_holders_and_a_right_counter_on_zookeeper(void **state) {
   if (!zookeeper_server_start(&server, NULL)) skip();
   char uri[64];
   snprintf(uri, sizeof uri, "zookeeper://127.0.0.1:%d?session=1s", zookeeper_server_port(server));
-  holds(uri, 1000, 4);
+  holds(uri, 1000, 4, SOME);
   zookeeper_server_stop(server);
 }
 #endif
@@ -122,7 +125,7 @@ static void no_two_holders_and_a_right_counter_on_mariadb(void **state) {
   mariadb_server *server;
   if (!mariadb_server_start(&server)) skip();
   mariadb_server_ask(server, "SET GLOBAL max_connections = 300");
-  holds(mariadb_server_uri(server), 1000, 4);
+  holds(mariadb_server_uri(server), 1000, 4, SOME);
   mariadb_server_stop(server);
 }
 
@@ -133,7 +136,7 @@ static void no_two_holders_and_a_right_counter_on_etcd(void **state) {
   (void)state;
   etcd_server *server;
   if (!etcd_server_start(&server, NULL)) skip();
-  holds(etcd_server_uri(server), 1000, 4);
+  holds(etcd_server_uri(server), 1000, 4, SOME);
   etcd_server_stop(server);
 }
 #endif
