@@ -5,61 +5,10 @@
 # test wait at a FIFO until this script lets them go; the script waits for a state, never for a time. Keys differ from case to case.
 set -u
 
-: "${CORRAL:?CORRAL must be the path of the corral command}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/corral-warm.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 1' INT TERM HUP
-cd "$dir" || exit 1
-failed=0
-skipped=0
+. "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
 export TMPDIR CORRAL_STORE
-unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OLD_FD CORRAL_RUNNING
-
-check() {
-  sentence=$1
-  shift
-  if "$@"; then
-    echo "ok - $sentence"
-  else
-    echo "not ok - $sentence"
-    [ -s err ] && sed 's/^/# /' err | head -n 5
-    failed=1
-  fi
-}
-
-skip() {
-  echo "ok - $1 # SKIP $2"
-  echo "SKIPPED: $1: $2" >&2
-  skipped=1
-}
-
-# status N COMMAND...: the command's exit status is N; its streams are in out and err.
-status() {
-  wanted=$1
-  shift
-  "$@" >out 2>err </dev/null
-  got=$?
-  [ "$got" -eq "$wanted" ] && return 0
-  echo "# exit status $got, not $wanted: $*; stderr: $(head -c 300 err)"
-  return 1
-}
-
-# lines N FILE: the file has N lines.
-lines() { [ "$(cat "$2" 2>/dev/null | wc -l)" -eq "$1" ]; }
-
-# await COMMAND...: looks again until the command succeeds; gives up after some 30 s.
-await() {
-  looks=0
-  until "$@"; do
-    looks=$((looks + 1))
-    [ "$looks" -gt 1500 ] && { echo "# gave up waiting for: $*"; return 1; }
-    sleep 0.02
-  done
-}
-
-gone() { ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'; }
 
 # keys PREFIX FROM TO: keys, one a line
 keys() { i=$2; while [ "$i" -le "$3" ]; do echo "$1$i"; i=$((i + 1)); done; }
@@ -417,4 +366,3 @@ else
   skip "an origin answers" "CORRAL_TEST_PLUGINS, the folder of the tests' plugins, is not set"
 fi
 [ $failed -eq 0 ] || exit 1
-[ $skipped -eq 0 ] || echo "some cases were skipped"

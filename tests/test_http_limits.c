@@ -7,20 +7,6 @@
 
 #include "http/http.h"
 
-static http_origin *server;
-
-static int start(void **state) {
-  (void)state;
-  server = http_origin_start();
-  return 0;
-}
-
-static int stop(void **state) {
-  (void)state;
-  http_origin_stop(server);
-  return 0;
-}
-
 /* ---- size ---------------------------------------------------------------------------------------------------- */
 
 static void a_body_is_cut_off_at_the_limit_in_every_framing(void **state) {

@@ -32,7 +32,7 @@ static void put_file(nginx_server *nginx, const char *name, const char *text, in
   fclose(file);
 }
 
-static int start(void **state) {
+static int start_nginx(void **state) {
   char config[1000];
   (void)state;
   snprintf(folder, sizeof folder, "/tmp/corral-http-XXXXXX");
@@ -50,7 +50,7 @@ static int start(void **state) {
   return 0;
 }
 
-static int stop(void **state) {
+static int stop_nginx(void **state) {
   char command[100];
   (void)state;
   nginx_server_stop(plain);
@@ -124,6 +124,6 @@ int main(void) {
       cmocka_unit_test(what_nginx_compresses_is_unfolded_where_that_was_asked_for),
       cmocka_unit_test(certificates_are_verified_always),
   };
-  int failed = cmocka_run_group_tests(tests, start, stop);
+  int failed = cmocka_run_group_tests(tests, start_nginx, stop_nginx);
   return failed == 0 && tls == NULL ? 77 : failed;
 }

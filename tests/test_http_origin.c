@@ -1,20 +1,6 @@
 /* test_http_origin.c: values from an HTTP server: URLs, statuses, lives, validators, variants. */
 #include "support/http_kit.h"
 
-static http_origin *server;
-
-static int start(void **state) {
-  (void)state;
-  server = http_origin_start();
-  return 0;
-}
-
-static int stop(void **state) {
-  (void)state;
-  http_origin_stop(server);
-  return 0;
-}
-
 /* ---- keys and URLs ------------------------------------------------------------------------------------------ */
 
 static void the_key_takes_its_place_in_the_url(void **state) {

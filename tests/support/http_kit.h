@@ -24,6 +24,20 @@ enum { HTTP_PATIENCE_MS = 20000, HTTP_MAX_VALUE = 1 << 20 };
 
 extern const corral_origin crl_origin_http;
 
+static http_origin *server; /* of all tests */
+
+static inline int start(void **state) {
+  (void)state;
+  server = http_origin_start();
+  return 0;
+}
+
+static inline int stop(void **state) {
+  (void)state;
+  http_origin_stop(server);
+  return 0;
+}
+
 typedef enum fill_end { FILL_RUNNING = 0, FILL_DONE, FILL_FAILED, FILL_ABANDONED } fill_end;
 typedef enum fill_kind { FILLED_NOTHING = 0, FILLED_BYTES, FILLED_NEGATIVE, FILLED_UNMODIFIED } fill_kind;
 
