@@ -231,7 +231,7 @@ foreach(name memory lmdb redis redlock memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name lock_rows lock_rows_shared storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_marks redis_errors redis_tls
+foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_marks redis_errors redis_tls
     redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live answers_callers_live many_live tags cli linked install lmdb lmdb_watch
     redis_dialogue)
   if(TEST ${name})
