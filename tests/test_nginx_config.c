@@ -159,6 +159,26 @@ static void a_connection_is_kept_alive_over_every_kind_of_answer(void **state) {
   http_client_free(client);
 }
 
+/* Asks for pages until the log has that line. */
+static void await_line(const char *line) {
+  for (int i = 0; i < 2000; i++) {
+    char path[32];
+    snprintf(path, sizeof path, "/away?%d", i);
+    nginx_kit_expect(server, path, NULL, 200, "page", NULL);
+    if (strstr(nginx_server_log(server), line) != NULL) return;
+  }
+  fail_msg("the log has no line with: %s", line);
+}
+
+static void a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/away", HTTP_ANSWER(.body = "page"));
+  redis_server_kill(nginx_kit_redis);
+  await_line("corral_zone \"pages\": the store doesn't answer: requests go on without it");
+  redis_server_restart(nginx_kit_redis);
+  await_line("corral_zone \"pages\": the store answers again");
+}
+
 static void a_purge_that_the_store_didnt_hear_says_so(void **state) {
   (void)state;
   redis_server_kill(nginx_kit_redis);
@@ -176,6 +196,7 @@ int main(void) {
       cmocka_unit_test(a_location_inherits_corral_and_may_switch_it_off), cmocka_unit_test(a_purged_page_is_gone_with_all_its_variants),
       cmocka_unit_test(a_tag_purges_all_pages_that_carry_it),             cmocka_unit_test(counters_are_of_all_zones_and_outlive_a_reload),
       cmocka_unit_test(a_connection_is_kept_alive_over_every_kind_of_answer),
+      cmocka_unit_test(a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer),
       cmocka_unit_test(a_purge_that_the_store_didnt_hear_says_so),
   };
   int failed = cmocka_run_group_tests(words, NULL, NULL);

@@ -57,6 +57,8 @@ typedef struct crl_ngx_zone {
   ngx_event_t hold;       /* a timer while calls are under way: a worker that shuts down waits for timers */
   ngx_uint_t calls;
   ngx_uint_t is_closing;
+  ngx_atomic_t downs, ups; /* how often its store was left to rest, and was back: counted by any thread */
+  ngx_atomic_t told_downs, told_ups; /* of those in the error log */
 } crl_ngx_zone;
 
 typedef struct crl_ngx_main_conf {

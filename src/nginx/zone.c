@@ -45,11 +45,23 @@ char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone) {
 
 /* An event, from any thread. */
 static void count_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
-  crl_ngx_counters *counters = arg;
+  crl_ngx_zone *zone = arg;
   (void)key;
   (void)key_len;
   (void)detail;
-  (void)ngx_atomic_fetch_add(&counters->events[event], 1);
+  (void)ngx_atomic_fetch_add(&zone->counters->events[event], 1);
+  if (event == CORRAL_EVENT_STORE_DOWN) (void)ngx_atomic_fetch_add(&zone->downs, 1);
+  if (event == CORRAL_EVENT_STORE_UP) (void)ngx_atomic_fetch_add(&zone->ups, 1);
+}
+
+/* What happened to the store goes to the log on nginx's own thread. */
+static void tell(crl_ngx_zone *zone) {
+  ngx_atomic_uint_t downs = ngx_atomic_fetch_add(&zone->downs, 0), ups = ngx_atomic_fetch_add(&zone->ups, 0);
+  if (downs != zone->told_downs)
+    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "corral_zone \"%V\": the store doesn't answer: requests go on without it", &zone->name);
+  if (ups != zone->told_ups) ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "corral_zone \"%V\": the store answers again", &zone->name);
+  zone->told_downs = downs;
+  zone->told_ups = ups;
 }
 
 void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome) { (void)ngx_atomic_fetch_add(&zone->counters->requests[outcome], 1); }
@@ -61,6 +73,7 @@ static void on_readable(ngx_event_t *event) {
   crl_ngx_zone *zone = connection->data;
   event->ready = 0;
   corral_dispatch(zone->loop);
+  tell(zone);
 }
 
 static void on_hold(ngx_event_t *event) {
@@ -119,7 +132,7 @@ static void open_zone(crl_ngx_zone *zone, ngx_cycle_t *cycle) {
   corral_error error;
   ngx_memzero(&error, sizeof error);
   zone->options.on_event = count_event;
-  zone->options.event_arg = zone->counters;
+  zone->options.event_arg = zone;
   if (corral_open(&zone->c, &zone->options, &error) == CORRAL_OK && corral_loop_open(&zone->loop, zone->c, &error) == CORRAL_OK &&
       watch(zone, cycle) == NGX_OK)
     return;
