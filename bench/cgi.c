@@ -5,16 +5,14 @@
  *   bench_cgi [COUNT [PROGRAM...]]    COUNT runs of each (400); further programs are measured besides, as CGI programs with the same page */
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "folder.h"
 
 enum { LEAST = 10, MOST = 100000, WARM_UP = 20, SUBJECTS = 8 };
 
-static char folder[] = "/tmp/corral-bench-XXXXXX";
 static posix_spawn_file_actions_t quiet;
 static const double BOUND = 1.5;
 
@@ -22,17 +20,6 @@ static struct subject {
   const char *program;
   double *times, median;
 } subjects[SUBJECTS] = {{.program = BENCH_PLAIN}, {.program = BENCH_CGI}};
-
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what) {
-  fprintf(stderr, "bench_cgi: %s\n", what);
-  exit(1);
-}
 
 static double spawn_us(const char *program, char *const *with) {
   char *const args[] = {(char *)(size_t)program, NULL};
@@ -42,11 +29,6 @@ static double spawn_us(const char *program, char *const *with) {
   if (posix_spawn(&pid, program, &quiet, NULL, args, with) != 0) die("a program doesn't start");
   if (waitpid(pid, &status, 0) != pid || status != 0) die("a program failed");
   return now_us() - begin;
-}
-
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 static void measure(int subject_count, int count) {
@@ -61,10 +43,7 @@ static void measure(int subject_count, int count) {
       double us = spawn_us(subjects[s].program, with);
       if (i >= 0) subjects[s].times[i] = us;
     }
-  for (int s = 0; s < subject_count; s++) {
-    qsort(subjects[s].times, (size_t)count, sizeof(double), by_size);
-    subjects[s].median = subjects[s].times[count / 2];
-  }
+  for (int s = 0; s < subject_count; s++) subjects[s].median = median(subjects[s].times, (size_t)count);
 }
 
 /* All but the first run were hits. */
@@ -78,19 +57,12 @@ static int computes(void) {
   return lines;
 }
 
-static void remove_folder(void) {
-  char line[128];
-  snprintf(line, sizeof line, "rm -rf %s", folder);
-  if (system(line) != 0) fprintf(stderr, "bench_cgi: %s stays behind\n", folder);
-}
-
 int main(int argc, char **argv) {
   long count = argc > 1 ? strtol(argv[1], NULL, 10) : 400;
   int subject_count = 2;
   if (count < LEAST || count > MOST) die("COUNT: 10 to 100000");
   for (int i = 2; i < argc && subject_count < SUBJECTS; i++) subjects[subject_count++].program = argv[i];
-  if (mkdtemp(folder) == NULL) die("no temporary folder");
-  atexit(remove_folder);
+  make_folder();
   if (posix_spawn_file_actions_init(&quiet) != 0 || posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) != 0)
     die("no memory");
   measure(subject_count, (int)count);

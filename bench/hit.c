@@ -11,12 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kit.h"
+#include "folder.h"
 #include "support/redis_server.h"
 
 enum { ROUNDS = 9, ALONE = 4000, MANY = 300, THREADS = 64 };
 
-static char folder[] = "/tmp/corral-bench-XXXXXX";
 static char place[PATH_MAX]; /* a socket's path, or a host */
 static int port;             /* 0: a socket */
 static size_t value_size = 100;
@@ -158,18 +157,11 @@ static void clean(corral *c, redisContext *r) {
   freeReplyObject(redisCommand(r, "DEL bench_hit:raw"));
 }
 
-static void remove_folder(void) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  if (system(command) != 0) fprintf(stderr, "bench_hit: %s stays behind\n", folder);
-}
-
 int main(int argc, char **argv) {
   char uri[PATH_MAX + 32];
   redis_server *server = NULL;
   if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
-  if (mkdtemp(folder) == NULL) die("no temporary folder");
-  atexit(remove_folder);
+  make_folder();
   if (argc > 2) {
     take_place(argv[2], uri, sizeof uri);
   } else {

@@ -7,33 +7,15 @@
 #include <dirent.h>
 #include <malloc.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "folder.h"
+#include "support/redis_server.h"
 
 enum { ROUNDS = 7, HITS = 20000, KEYS = 1000, WAYS = 4 };
 
 static const int in_flight[WAYS] = {0, 1, 64, 1000}; /* 0: corral_get */
-static char folder[] = "/tmp/corral-bench-XXXXXX";
 static char keys[KEYS][24];
-
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what) {
-  fprintf(stderr, "bench_loop: %s\n", what);
-  exit(1);
-}
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   static const char value[100];
@@ -89,11 +71,6 @@ static double measure(corral *c, int most) {
   return took;
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static void hits(const char *name, const char *uri) {
   corral *c;
   corral_error error;
@@ -102,10 +79,12 @@ static void hits(const char *name, const char *uri) {
   for (int way = 0; way < WAYS; way++) measure(c, in_flight[way]);
   for (int round = 0; round < ROUNDS; round++)
     for (int way = 0; way < WAYS; way++) us[way][round] = measure(c, in_flight[way]);
-  for (int way = 0; way < WAYS; way++) qsort(us[way], ROUNDS, sizeof(double), by_size);
-  double floor = us[0][ROUNDS / 2];
+  double floor = median(us[0], ROUNDS);
   printf("%-8s corral_get %7.2f us", name, floor);
-  for (int way = 1; way < WAYS; way++) printf("   %d in flight %7.2f us, ratio %.2f", in_flight[way], us[way][ROUNDS / 2], us[way][ROUNDS / 2] / floor);
+  for (int way = 1; way < WAYS; way++) {
+    double own = median(us[way], ROUNDS);
+    printf("   %d in flight %7.2f us, ratio %.2f", in_flight[way], own, own / floor);
+  }
   printf("\n");
   fflush(stdout);
   corral_close(c);
@@ -161,46 +140,19 @@ static void wait_for_one(int waiters) {
   corral_close(c);
 }
 
-/* ---- the server ---------------------------------------------------------------------------------------------------- */
-
-/* 0: there is no redis-server. */
-static pid_t start_redis(const char *path) {
-  struct sockaddr_un there = {.sun_family = AF_UNIX};
-  int status;
-  pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (freopen("/dev/null", "w", stdout) == NULL) _exit(1);
-    execlp("redis-server", "redis-server", "--port", "0", "--save", "", "--unixsocket", path, (char *)NULL);
-    _exit(127);
-  }
-  snprintf(there.sun_path, sizeof there.sun_path, "%s", path);
-  for (int i = 0; i < 5000 && waitpid(pid, &status, WNOHANG) == 0; i++) {
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    int up = connect(fd, (struct sockaddr *)&there, sizeof there) == 0;
-    close(fd);
-    if (up) return pid;
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  }
-  return 0;
-}
-
 int main(int argc, char **argv) {
-  char path[64], uri[96], command[64];
+  char uri[96];
+  redis_server *server;
   int waiters = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 10000;
   if (waiters < 1 || waiters > 1000000) die("accepted: 1 to 1000000 waiters");
-  if (mkdtemp(folder) == NULL) die("no folder");
+  make_folder();
   for (int i = 0; i < KEYS; i++) snprintf(keys[i], sizeof keys[i], "key %d", i);
   wait_for_one(waiters);
   hits("memory:", "memory:bench");
   snprintf(uri, sizeof uri, "lmdb:%s/db", folder);
   hits("lmdb:", uri);
-  snprintf(path, sizeof path, "%s/sock", folder);
-  pid_t server = start_redis(path);
-  snprintf(uri, sizeof uri, "redis+unix://%s", path);
-  if (server > 0) hits("redis:", uri);
-  else fprintf(stderr, "SKIPPED: redis:, for there is no redis-server\n");
-  if (server > 0) kill(server, SIGKILL);
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command) == 0 ? 0 : 1;
+  if (!redis_server_start(&server, NULL)) return 0; /* which it has said */
+  hits("redis:", redis_server_unix_uri(server));
+  redis_server_stop(server);
+  return 0;
 }

@@ -9,11 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kit.h"
+#include "folder.h"
 
 enum { LEAST = 10, MOST = 100000, WARM_UP = 10 };
 
-static char folder[] = "/tmp/corral-bench-XXXXXX";
 static char store[sizeof folder + 16];
 static const char *command = CORRAL_COMMAND;
 static posix_spawn_file_actions_t quiet;
@@ -95,18 +94,11 @@ static int report(void) {
   return over;
 }
 
-static void remove_folder(void) {
-  char line[128];
-  snprintf(line, sizeof line, "rm -rf %s", folder);
-  if (system(line) != 0) fprintf(stderr, "bench_startup: %s stays behind\n", folder);
-}
-
 int main(int argc, char **argv) {
   long count = argc > 1 ? strtol(argv[1], NULL, 10) : 400;
   if (count < LEAST || count > MOST) die("COUNT: 10 to 100000");
   if (argc > 2) command = argv[2];
-  if (mkdtemp(folder) == NULL) die("no temporary folder");
-  atexit(remove_folder);
+  make_folder();
   snprintf(store, sizeof store, "lmdb:%s/store", folder);
   if (posix_spawn_file_actions_init(&quiet) != 0 ||
       posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) != 0)
