@@ -23,7 +23,7 @@ list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
-list(APPEND CORRAL_TESTS_threads alarms loop_swarm loop_ends)
+list(APPEND CORRAL_TESTS_threads alarms loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)

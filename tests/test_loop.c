@@ -7,37 +7,13 @@
 #include "support/herd_lab.h"
 #include "value.h"
 
-static char store[64];
-
-/* A store of the test's own. */
-static int fresh_store(void **state) {
-  static int number;
-  (void)state;
-  snprintf(store, sizeof store, "memory:loop%d", number++);
-  return 0;
-}
-
-typedef struct desk {
-  corral *c;
-  corral_loop *loop;
-} desk;
-
-static desk opened(const corral_policy *policy) {
-  desk d = {.c = loop_corral(CORRAL_OPTIONS(.store = store, .policy = policy))};
-  d.loop = loop_of(d.c);
-  return d;
-}
-
-static void closed(desk *d) {
-  corral_loop_close(d->loop);
-  corral_close(d->c);
-}
+static loop_desk opened(const corral_policy *policy) { return desk_open(CORRAL_OPTIONS(.store = store, .policy = policy)); }
 
 /* ---- one call -------------------------------------------------------------------------------------------- */
 
 static void a_call_is_answered_by_a_dispatch_and_never_within_itself(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request r = {.makes = "one"};
   ask(d.loop, "a", NULL, &r);
   assert_int_equal(r.dones + r.starts, 0);
@@ -62,7 +38,7 @@ static void *end_elsewhere(void *arg) {
 
 static void a_compute_may_end_on_another_thread(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request r = {0};
   pthread_t thread;
   ask(d.loop, "a", NULL, &r);
@@ -77,7 +53,7 @@ static void a_compute_may_end_on_another_thread(void **state) {
 
 static void a_failure_is_told_with_its_code_and_remembered(void **state) {
   (void)state;
-  desk d = opened(CORRAL_POLICY(.retry_ms = 60000, .retry_max_ms = 60000));
+  loop_desk d = opened(CORRAL_POLICY(.retry_ms = 60000, .retry_max_ms = 60000));
   request first = {0}, second = {.makes = "never"};
   ask(d.loop, "a", NULL, &first);
   RUN_UNTIL(d.loop, first.starts, 1);
@@ -95,7 +71,7 @@ static void a_failure_is_told_with_its_code_and_remembered(void **state) {
 
 static void without_a_compute_a_call_only_looks(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request r = {0};
   assert_int_equal(ask_as(d.loop, "a", NULL, &r, 0), CORRAL_OK);
   RUN_UNTIL(d.loop, r.gones, 1);
@@ -106,7 +82,7 @@ static void without_a_compute_a_call_only_looks(void **state) {
 
 static void a_stale_value_is_answered_first_and_rebuilt_behind_the_answer(void **state) {
   (void)state;
-  desk d = opened(CORRAL_POLICY(.swr_ms = 600000));
+  loop_desk d = opened(CORRAL_POLICY(.swr_ms = 600000));
   request r = {0}, fresh = {0};
   assert_int_equal(corral_set(d.c, "a", 1, NULL, "old", 3), CORRAL_OK);
   assert_int_equal(corral_expire(d.c, "a", 1, NULL), CORRAL_OK);
@@ -126,7 +102,7 @@ static void a_stale_value_is_answered_first_and_rebuilt_behind_the_answer(void *
 
 static void a_call_ends_by_its_deadline_though_its_compute_hangs(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request leader = {0}, waiter = {0};
   const corral_policy *short_one = CORRAL_POLICY(.wait_ms = 30);
   ask(d.loop, "a", short_one, &leader);
@@ -146,7 +122,7 @@ static void a_call_ends_by_its_deadline_though_its_compute_hangs(void **state) {
 
 static void at_its_deadline_a_call_may_compute_for_itself(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request leader = {0}, waiter = {.makes = "my own"};
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
@@ -162,7 +138,7 @@ static void at_its_deadline_a_call_may_compute_for_itself(void **state) {
 
 static void after_soft_ms_a_waiter_takes_what_is_stale(void **state) {
   (void)state;
-  desk d = opened(CORRAL_POLICY(.sie_ms = 600000));
+  loop_desk d = opened(CORRAL_POLICY(.sie_ms = 600000));
   request leader = {0}, waiter = {0};
   assert_int_equal(corral_set(d.c, "a", 1, NULL, "old", 3), CORRAL_OK);
   assert_int_equal(corral_expire(d.c, "a", 1, NULL), CORRAL_OK);
@@ -180,7 +156,7 @@ static void after_soft_ms_a_waiter_takes_what_is_stale(void **state) {
 
 static void what_cant_be_cached_is_computed_by_each_for_itself(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request leader = {0}, waiter = {.makes = "his"};
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
@@ -193,141 +169,6 @@ static void what_cant_be_cached_is_computed_by_each_for_itself(void **state) {
   assert_string_equal(waiter.text, "his");
   assert_true(waiter.is_alone);
   closed(&d);
-}
-
-/* ---- leaving --------------------------------------------------------------------------------------------- */
-
-static void a_cancelled_call_is_told_nothing_but_that_it_is_gone(void **state) {
-  (void)state;
-  desk d = opened(NULL);
-  request leader = {0}, waiter = {0}, flying = {0};
-  ask(d.loop, "a", NULL, &leader);
-  RUN_UNTIL(d.loop, leader.starts, 1);
-  ask(d.loop, "a", NULL, &waiter);
-  corral_call_cancel(waiter.call);
-  ask(d.loop, "b", NULL, &flying);
-  corral_call_cancel(flying.call);
-  RUN_UNTIL(d.loop, waiter.gones + flying.gones, 2);
-  assert_int_equal(waiter.dones + waiter.starts + flying.dones + flying.starts, 0);
-  corral_call_cancel(leader.call);
-  make(&leader, "all the same");
-  RUN_UNTIL(d.loop, leader.gones, 1);
-  assert_int_equal(leader.dones, 0);
-  request next = {0};
-  ask(d.loop, "a", NULL, &next);
-  RUN_UNTIL(d.loop, next.gones, 1);
-  assert_string_equal(next.text, "all the same");
-  closed(&d);
-}
-
-static void who_joined_a_call_that_is_cancelled_before_it_computes_leads_on(void **state) {
-  (void)state;
-  desk d = opened(NULL);
-  for (int i = 0; i < 50; i++) {
-    char key[16];
-    request first = {0}, second = {.makes = "mine"};
-    snprintf(key, sizeof key, "k%d", i);
-    ask(d.loop, key, NULL, &first);
-    ask(d.loop, key, NULL, &second);
-    corral_call_cancel(first.call);
-    RUN_UNTIL(d.loop, first.gones + second.gones, 2);
-    assert_int_equal(first.starts + first.dones, 0);
-    assert_string_equal(second.text, "mine");
-  }
-  closed(&d);
-}
-
-static void an_abandoned_compute_is_begun_anew_by_one_who_waits(void **state) {
-  (void)state;
-  desk d = opened(NULL);
-  request first = {0}, second = {.makes = "the second's"}, third = {.makes = "the third's"};
-  ask(d.loop, "a", NULL, &first);
-  RUN_UNTIL(d.loop, first.starts, 1);
-  ask(d.loop, "a", NULL, &second);
-  ask(d.loop, "a", NULL, &third);
-  corral_call_cancel(first.call);
-  corral_fill_abandon(first.fill);
-  RUN_UNTIL(d.loop, first.gones + second.gones + third.gones, 3);
-  assert_int_equal(second.starts + third.starts, 1);
-  assert_string_equal(second.text, third.text);
-  assert_int_equal(corral_counter(d.c, CORRAL_EVENT_FAILURE), 0);
-  closed(&d);
-}
-
-static void a_ticket_ends_calls_that_fly_and_calls_that_wait(void **state) {
-  (void)state;
-  desk d = opened(NULL), other = opened(NULL);
-  corral_ticket *ticket = corral_ticket_new();
-  request leader = {0}, waiter = {0}, abroad = {0};
-  ask(d.loop, "a", NULL, &leader);
-  RUN_UNTIL(d.loop, leader.starts, 1);
-  ask(d.loop, "a", CORRAL_POLICY(.ticket = ticket), &waiter);
-  ask(other.loop, "a", CORRAL_POLICY(.ticket = ticket, .wait_ms = 60000), &abroad);
-  await_counter(other.c, CORRAL_EVENT_WAIT, 1);
-  corral_cancel(ticket);
-  RUN_UNTIL(d.loop, waiter.gones, 1);
-  RUN_UNTIL(other.loop, abroad.gones, 1);
-  assert_int_equal(waiter.status, CORRAL_ECANCELLED);
-  assert_int_equal(abroad.status, CORRAL_ECANCELLED);
-  make(&leader, "x");
-  RUN_UNTIL(d.loop, leader.gones, 1);
-  corral_ticket_free(ticket);
-  closed(&other);
-  closed(&d);
-}
-
-static void with_stop_alone_a_compute_is_told_to_stop_when_the_last_one_left(void **state) {
-  (void)state;
-  desk d = opened(CORRAL_POLICY(.stop_alone = 1));
-  request leader = {0}, waiter = {0};
-  ask(d.loop, "a", NULL, &leader);
-  RUN_UNTIL(d.loop, leader.starts, 1);
-  ask(d.loop, "a", NULL, &waiter);
-  corral_call_cancel(leader.call);
-  assert_false(corral_should_stop(leader.fill));
-  corral_call_cancel(waiter.call);
-  assert_true(corral_should_stop(leader.fill));
-  corral_fill_abandon(leader.fill);
-  RUN_UNTIL(d.loop, leader.gones, 1);
-  closed(&d);
-}
-
-static void closing_a_loop_lets_others_lead_and_leaves_the_fills_valid(void **state) {
-  (void)state;
-  desk d = opened(NULL);
-  corral_loop *other = loop_of(d.c);
-  request leader = {0}, waiter = {.makes = "the other's"};
-  ask(d.loop, "a", NULL, &leader);
-  RUN_UNTIL(d.loop, leader.starts, 1);
-  ask(other, "a", NULL, &waiter);
-  corral_loop_close(d.loop);
-  assert_int_equal(leader.gones, 1);
-  assert_int_equal(leader.dones, 0);
-  RUN_UNTIL(other, waiter.gones, 1);
-  assert_string_equal(waiter.text, "the other's");
-  assert_true(corral_should_stop(leader.fill));
-  corral_loop_close(other);
-  corral_close(d.c);
-  make(&leader, "to nobody");
-}
-
-static void a_loop_may_be_closed_at_any_time(void **state) {
-  (void)state;
-  for (int turns = 0; turns < 60; turns++) {
-    request r[6] = {{0}};
-    desk d = opened(CORRAL_POLICY(.swr_ms = 600000));
-    corral_set(d.c, "stale", 5, NULL, "old", 3);
-    corral_expire(d.c, "stale", 5, NULL);
-    static const char *const keys[] = {"a", "a", "stale", "b", "stale", "c"};
-    for (int i = 0; i < 6; i++) ask(d.loop, keys[i], NULL, &r[i]);
-    corral_call_cancel(r[3].call);
-    for (int i = 0; i < turns % 6; i++) turn(d.loop, crl_env_now_ms() + 2);
-    closed(&d);
-    for (int i = 0; i < 6; i++) {
-      assert_int_equal(r[i].gones, 1);
-      if (r[i].fill != NULL) make(&r[i], "nothing");
-    }
-  }
 }
 
 /* ---- many ------------------------------------------------------------------------------------------------ */
@@ -351,7 +192,7 @@ static size_t allocated(void) { return mallinfo2().uordblks; }
 static void ten_thousand_waiters_are_one_flight_and_no_threads(void **state) {
   enum { CROWD = 10000 };
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request *crowd = calloc(CROWD, sizeof *crowd);
   request leader = {0};
   ask(d.loop, "a", CORRAL_POLICY(.wait_ms = 60000), &leader);
@@ -383,7 +224,7 @@ static void ten_thousand_waiters_are_one_flight_and_no_threads(void **state) {
 static void calls_of_another_corral_wait_without_threads(void **state) {
   enum { KEYS = 300 };
   (void)state;
-  desk d = opened(NULL), other = opened(CORRAL_POLICY(.wait_ms = 60000));
+  loop_desk d = opened(NULL), other = opened(CORRAL_POLICY(.wait_ms = 60000));
   static request here[KEYS], there[KEYS];
   memset(here, 0, sizeof here);
   memset(there, 0, sizeof there);
@@ -410,8 +251,7 @@ static void calls_of_another_corral_wait_without_threads(void **state) {
 static void at_max_computes_calls_wait_for_a_place_without_threads(void **state) {
   enum { KEYS = 40 };
   (void)state;
-  desk d = {.c = loop_corral(CORRAL_OPTIONS(.store = store, .max_computes = 3))};
-  d.loop = loop_of(d.c);
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .max_computes = 3));
   request r[KEYS] = {{0}};
   int made = 0;
   for (int i = 0; i < KEYS; i++) {
@@ -457,8 +297,7 @@ static void a_bound_compute_serves_loops_and_blocking_callers_alike(void **state
   (void)state;
   atomic_int count = 0;
   request r = {0}, stale = {0};
-  desk d = {.c = loop_corral(CORRAL_OPTIONS(.store = store, .compute = bound, .compute_arg = &count, .policy = CORRAL_POLICY(.swr_ms = 600000)))};
-  d.loop = loop_of(d.c);
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .compute = bound, .compute_arg = &count, .policy = CORRAL_POLICY(.swr_ms = 600000)));
   assert_int_equal(ask_as(d.loop, "a", NULL, &r, 0), CORRAL_OK);
   corral_value *value = get_blocking(d.c);
   assert_memory_equal(corral_value_data(value), "bound", 5);
@@ -477,8 +316,7 @@ static void a_bound_compute_serves_loops_and_blocking_callers_alike(void **state
 static void a_blocking_caller_joins_the_flight_of_a_loop(void **state) {
   (void)state;
   atomic_int count = 0;
-  desk d = {.c = loop_corral(CORRAL_OPTIONS(.store = store, .compute = bound, .compute_arg = &count))};
-  d.loop = loop_of(d.c);
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .compute = bound, .compute_arg = &count));
   request r = {0};
   pthread_t thread;
   void *value;
@@ -502,7 +340,7 @@ static int invalidate(corral *c, void *arg, corral_error *error) {
 
 static void blocking_functions_are_had_by_run_async(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   char key[] = "a";
   request r = {.arg = key, .is_work = 1}, wrong = {.arg = key + 1, .is_work = 1};
   corral_set(d.c, "a", 1, NULL, "x", 1);
@@ -518,8 +356,7 @@ static void blocking_functions_are_had_by_run_async(void **state) {
 
 static void a_peek_never_leaves_the_thread(void **state) {
   (void)state;
-  desk d = {.c = loop_corral(CORRAL_OPTIONS(.store = store, .near_bytes = 1 << 20))};
-  d.loop = loop_of(d.c);
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .near_bytes = 1 << 20));
   corral_value *value = NULL;
   request r = {.makes = "x"};
   assert_int_equal(corral_peek(d.c, "a", 1, NULL, &value), CORRAL_EMISS);
@@ -556,7 +393,7 @@ static void ask_itself(void *arg, corral_fill *fill, const void *key, size_t key
 
 static void bad_input_is_refused_before_any_callback(void **state) {
   (void)state;
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   corral_error error;
   request r = {0};
   corral_async none = {.size = sizeof none};
@@ -585,7 +422,7 @@ static void without_memory_a_call_is_refused_or_answered(void **state) {
   int refused = 0, answered = 0;
   for (int nth = 0; nth < 60; nth++) {
     char key[16];
-    desk d = opened(NULL);
+    loop_desk d = opened(NULL);
     request r = {.makes = "x"};
     snprintf(key, sizeof key, "k%d", nth);
     atomic_store(&crl_alloc_countdown, nth);
@@ -619,13 +456,6 @@ int main(void) {
       TEST(at_its_deadline_a_call_may_compute_for_itself),
       TEST(after_soft_ms_a_waiter_takes_what_is_stale),
       TEST(what_cant_be_cached_is_computed_by_each_for_itself),
-      TEST(a_cancelled_call_is_told_nothing_but_that_it_is_gone),
-      TEST(who_joined_a_call_that_is_cancelled_before_it_computes_leads_on),
-      TEST(an_abandoned_compute_is_begun_anew_by_one_who_waits),
-      TEST(a_ticket_ends_calls_that_fly_and_calls_that_wait),
-      TEST(with_stop_alone_a_compute_is_told_to_stop_when_the_last_one_left),
-      TEST(closing_a_loop_lets_others_lead_and_leaves_the_fills_valid),
-      TEST(a_loop_may_be_closed_at_any_time),
       TEST(ten_thousand_waiters_are_one_flight_and_no_threads),
       TEST(calls_of_another_corral_wait_without_threads),
       TEST(at_max_computes_calls_wait_for_a_place_without_threads),

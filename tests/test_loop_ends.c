@@ -7,16 +7,6 @@
 
 enum { ALARMS = 63 }; /* that fit without more memory */
 
-static char store[64];
-
-/* A store of the test's own. */
-static int fresh_store(void **state) {
-  static int number;
-  (void)state;
-  snprintf(store, sizeof store, "memory:ends%d", number++);
-  return 0;
-}
-
 /* ---- computes -------------------------------------------------------------------------------------------- */
 
 static void a_compute_of_ones_own_that_is_abandoned_ends_the_call_by_its_deadline(void **state) {

@@ -8,25 +8,13 @@
 
 static redis_server *server;
 
-typedef struct desk {
-  corral *c;
-  corral_loop *loop;
-} desk;
-
-static desk opened_as(const corral_options *options) {
+static loop_desk opened_as(const corral_options *options) {
   if (server == NULL) skip();
-  desk d = {.c = loop_corral(options)};
-  d.loop = loop_of(d.c);
-  return d;
+  return desk_open(options);
 }
 
-static desk opened(const corral_policy *policy) {
+static loop_desk opened(const corral_policy *policy) {
   return opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .policy = policy));
-}
-
-static void closed(desk *d) {
-  corral_loop_close(d->loop);
-  corral_close(d->c);
 }
 
 static int fresh(void **state) {
@@ -37,7 +25,7 @@ static int fresh(void **state) {
 
 static void who_waits_for_another_process_is_woken_by_its_fill(void **state) {
   (void)state;
-  desk here = opened(NULL), there = opened(CORRAL_POLICY(.poll_ms = 60000, .poll_max_ms = 60000));
+  loop_desk here = opened(NULL), there = opened(CORRAL_POLICY(.poll_ms = 60000, .poll_max_ms = 60000));
   request leader = {0}, waiter = {0};
   ask(here.loop, "a", NULL, &leader);
   RUN_UNTIL(here.loop, leader.starts, 1);
@@ -61,7 +49,7 @@ static void who_waits_for_another_process_is_woken_by_its_fill(void **state) {
 
 static void a_leader_whose_lease_is_gone_is_replaced_and_fenced(void **state) {
   (void)state;
-  desk here = opened(NULL), there = opened(NULL);
+  loop_desk here = opened(NULL), there = opened(NULL);
   request leader = {0}, waiter = {.makes = "the second's"};
   ask(here.loop, "a", NULL, &leader);
   RUN_UNTIL(here.loop, leader.starts, 1);
@@ -88,7 +76,7 @@ static void with_the_host_rung_one_claim_is_sent_and_the_others_wait(void **stat
   assert_non_null(mkdtemp(folder));
   if (server == NULL) skip();
   corral_options options = {.size = sizeof options, .store = redis_server_uri(server), .host_lock = 1, .host_dir = folder};
-  desk here = opened_as(&options), there = opened_as(&options);
+  loop_desk here = opened_as(&options), there = opened_as(&options);
   request leader = {0}, waiter = {.makes = "never"};
   ask(here.loop, "a", NULL, &leader);
   RUN_UNTIL(here.loop, leader.starts, 1);
@@ -113,7 +101,7 @@ static void while_the_server_hangs_calls_end_and_compute_once_a_key(void **state
   static request r[CALLS];
   memset(r, 0, sizeof r);
   if (server == NULL) skip();
-  desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 100));
+  loop_desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 100));
   redis_server_pause(server);
   int64_t began = crl_env_now_ms();
   for (int i = 0; i < CALLS; i++) {
@@ -138,7 +126,7 @@ static void while_the_server_hangs_calls_end_and_compute_once_a_key(void **state
 static void a_server_that_dies_under_computes_costs_no_answer(void **state) {
   (void)state;
   if (server == NULL) skip();
-  desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 150));
+  loop_desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 150));
   request leader = {0}, waiter = {0};
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
@@ -157,7 +145,7 @@ static void many_calls_at_once_are_few_round_trips(void **state) {
   (void)state;
   static request r[CALLS];
   memset(r, 0, sizeof r);
-  desk d = opened(NULL);
+  loop_desk d = opened(NULL);
   request warm = {0};
   ask(d.loop, "nothing", NULL, &warm);
   RUN_UNTIL(d.loop, warm.starts, 1);

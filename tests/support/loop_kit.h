@@ -124,4 +124,31 @@ static inline corral_loop *loop_of(corral *c) {
   return loop;
 }
 
+static char store[64]; /* of a test */
+
+/* A memory: store of the test's own: a setup. */
+static inline int fresh_store(void **state) {
+  static int number;
+  (void)state;
+  snprintf(store, sizeof store, "memory:loop%d", number++);
+  return 0;
+}
+
+/* A corral and a loop. */
+typedef struct loop_desk {
+  corral *c;
+  corral_loop *loop;
+} loop_desk;
+
+static inline loop_desk desk_open(const corral_options *options) {
+  loop_desk d = {.c = loop_corral(options)};
+  d.loop = loop_of(d.c);
+  return d;
+}
+
+static inline void closed(loop_desk *d) {
+  corral_loop_close(d->loop);
+  corral_close(d->c);
+}
+
 #endif
