@@ -16,27 +16,11 @@
   if (kit == NULL) skip();
 #define START(variables) START_AS(PAGE_CGI, variables)
 
-static http_storm_run *herd(page_kit *kit, int connections, const char *expected) {
-  return http_client_storm_start(&(http_storm){
-      .address = nginx_server_address(kit->nginx), .path = "/page/herd", .connections = connections, .requests_each = 1, .expected = expected});
-}
-
 static void a_hundred_requests_for_a_cold_page_make_it_once(void **state) {
   (void)state;
   START_AS(PAGE_CGI_HERD, "PAGE_COMMAND=%GATED%\n")
-  page_kit_gate(kit, 0);
-  http_storm_run *run = herd(kit, 100, "edition 1\n");
-  page_kit_await(kit, page_kit_requests, 100, 0);
-  page_kit_await(kit, page_kit_computes, 1, 0);
-  page_kit_gate(kit, 1);
-  http_storm_result storm = http_client_storm_end(run);
-  print_message("100 processes: the last was answered after %lld ms\n", (long long)storm.max_us / 1000);
-  assert_string_equal(storm.error, "");
-  assert_int_equal(storm.good, 100);
-  assert_int_equal(page_kit_computes(kit), 1);
-  assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; hit|edition 1\n");
-  http_storm_free(&storm);
-  page_kit_stop(kit);
+  long long longest = page_kit_hundred_make_it_once(kit);
+  print_message("100 processes: the last was answered after %lld ms\n", longest / 1000);
 }
 
 static void a_stale_page_is_answered_first_and_made_anew_after(void **state) {
@@ -48,7 +32,7 @@ static void a_stale_page_is_answered_first_and_made_anew_after(void **state) {
   while (strstr(page_kit_show(kit, "/page/herd"), "hit|") != NULL) continue;
   page_kit_await(kit, page_kit_computes, 2, 0);
   assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; hit; detail=stale|edition 1\n");
-  http_storm_result storm = http_client_storm_end(herd(kit, 20, "edition 1\n"));
+  http_storm_result storm = http_client_storm_end(page_kit_herd(kit, 20, "edition 1\n"));
   assert_int_equal(storm.good, 20);
   page_kit_await(kit, page_kit_requests, 1, 1); /* all have ended, but the one that refreshes */
   assert_int_equal(page_kit_computes(kit), 2);
@@ -63,7 +47,7 @@ static void a_killed_maker_does_not_stop_the_others(void **state) {
   (void)state;
   START("PAGE_COMMAND=%GATED%\n")
   page_kit_gate(kit, 0);
-  http_storm_run *run = herd(kit, 20, NULL);
+  http_storm_run *run = page_kit_herd(kit, 20, NULL);
   page_kit_await(kit, page_kit_requests, 20, 0);
   page_kit_await(kit, page_kit_computes, 1, 0);
   assert_int_equal(kill(page_kit_maker(kit), SIGKILL), 0);

@@ -15,25 +15,9 @@
   page_kit *kit = page_kit_start((way), (variables)); \
   if (kit == NULL) skip();
 
-static http_storm_run *herd(page_kit *kit, int connections, const char *expected) {
-  return http_client_storm_start(&(http_storm){
-      .address = nginx_server_address(kit->nginx), .path = "/page/herd", .connections = connections, .requests_each = 1, .expected = expected});
-}
-
 static void a_hundred_requests_make_a_cold_page_once(const char *variables) {
   START(PAGE_FASTCGI, variables)
-  page_kit_gate(kit, 0);
-  http_storm_run *run = herd(kit, 100, "edition 1\n");
-  page_kit_await(kit, page_kit_requests, 100, 0);
-  page_kit_await(kit, page_kit_computes, 1, 0);
-  page_kit_gate(kit, 1);
-  http_storm_result storm = http_client_storm_end(run);
-  assert_string_equal(storm.error, "");
-  assert_int_equal(storm.good, 100);
-  assert_int_equal(page_kit_computes(kit), 1);
-  assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; hit|edition 1\n");
-  http_storm_free(&storm);
-  page_kit_stop(kit);
+  (void)page_kit_hundred_make_it_once(kit);
 }
 
 static void a_hundred_threads_with_a_cold_page_make_it_once(void **state) {
@@ -54,7 +38,7 @@ static void a_stale_page_is_answered_while_it_is_made_anew(void **state) {
   while (strstr(page_kit_show(kit, "/page/herd"), "hit|") != NULL) continue;
   page_kit_await(kit, page_kit_computes, 2, 0);
   /* Two threads are enough: neither is busy with it. */
-  http_storm_result storm = http_client_storm_end(herd(kit, 20, "edition 1\n"));
+  http_storm_result storm = http_client_storm_end(page_kit_herd(kit, 20, "edition 1\n"));
   assert_int_equal(storm.good, 20);
   assert_int_equal(page_kit_computes(kit), 2);
   assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; hit; detail=stale|edition 1\n");
@@ -70,7 +54,7 @@ static void at_its_end_it_answers_what_has_come(void **state) {
   (void)state;
   START(PAGE_FASTCGI, "PAGE_COMMAND=%GATED%\nPAGE_THREADS=8\n")
   page_kit_gate(kit, 0);
-  http_storm_run *run = herd(kit, 100, "edition 1\n");
+  http_storm_run *run = page_kit_herd(kit, 100, "edition 1\n");
   page_kit_await(kit, page_kit_requests, 100, 0); /* 8 with a thread, the rest in the socket's queue */
   page_kit_await(kit, page_kit_computes, 1, 0);
   page_kit_terminate(kit, 0);

@@ -286,3 +286,25 @@ int page_kit_end(page_kit *kit, int number) {
   }
   return -1;
 }
+
+http_storm_run *page_kit_herd(page_kit *kit, int connections, const char *expected) {
+  return http_client_storm_start(&(http_storm){
+      .address = nginx_server_address(kit->nginx), .path = "/page/herd", .connections = connections, .requests_each = 1, .expected = expected});
+}
+
+long long page_kit_hundred_make_it_once(page_kit *kit) {
+  page_kit_gate(kit, 0);
+  http_storm_run *run = page_kit_herd(kit, 100, "edition 1\n");
+  page_kit_await(kit, page_kit_requests, 100, 0);
+  page_kit_await(kit, page_kit_computes, 1, 0);
+  page_kit_gate(kit, 1);
+  http_storm_result storm = http_client_storm_end(run);
+  long long longest = (long long)storm.max_us;
+  assert_string_equal(storm.error, "");
+  assert_int_equal(storm.good, 100);
+  assert_int_equal(page_kit_computes(kit), 1);
+  assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; hit|edition 1\n");
+  http_storm_free(&storm);
+  page_kit_stop(kit);
+  return longest;
+}

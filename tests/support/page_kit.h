@@ -53,4 +53,9 @@ void page_kit_await(const page_kit *kit, int (*what)(const page_kit *), int numb
 /* SIGTERM to a FastCGI process; its exit status once it has ended, -1: by a signal, or not within 20 s. */
 void page_kit_terminate(page_kit *kit, int number);
 int page_kit_end(page_kit *kit, int number);
+
+/* So many connections at once that each ask for /page/herd. */
+http_storm_run *page_kit_herd(page_kit *kit, int connections, const char *expected);
+/* A hundred of them meet a page that is being made: one makes it, all get it, and the next one hits. Returns how long the last one waited, in us; stops the kit. */
+long long page_kit_hundred_make_it_once(page_kit *kit);
 #endif
