@@ -19,7 +19,7 @@
 extern char **environ;
 
 /* STORE_MS: with a hundred processes at the same file a short limit would take it for away, and a page would be made more than once. */
-enum { NO_SUCH_PAGE = 4, STORE_MS = 5000, LIMIT_MS = 10000, STEP_MS = 20, DAY_MS = 86400000 };
+enum { NO_SUCH_PAGE = 4, STORE_MS = 5000, LEASE_MS = 10000, LIMIT_MS = 10000, STEP_MS = 20, DAY_MS = 86400000 };
 
 static int64_t number(const char *name, int64_t usual, int64_t most) {
   const char *text = getenv(name);
@@ -45,6 +45,8 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
                           .swr_ms = swr > 0 ? swr : CORRAL_OFF,
                           .sie_ms = sie > 0 ? sie : CORRAL_OFF,
                           .compute_ms = number("PAGE_LIMIT_MS", LIMIT_MS, DAY_MS),
+                          .lease_ms = LEASE_MS, /* on lmdb: a lease ends with its process at once, and its time matters only to one that starves */
+                          .lease_min_ms = LEASE_MS,
                           .wait_ms = number("PAGE_WAIT_MS", 15000, DAY_MS)};
   if (store == NULL || *store == '\0') {
     memset(error, 0, sizeof *error);
