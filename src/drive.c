@@ -22,7 +22,7 @@ int crl_key_make(crl_key *key, const crl_station *station, const void *user_key,
   key->stored = key->whole;
   key->stored_len = key->whole_len;
   if (key->whole_len <= crl_pool_info(station->pool)->max_key) return CORRAL_OK;
-  crl_registry_host()->hash128(key->whole, key->whole_len, hash);
+  crl_registry_host()->digest(key->whole, key->whole_len, hash);
   memcpy(key->hashed, "corral#", 7);
   for (size_t i = 0; i < sizeof hash; i++) {
     key->hashed[7 + 2 * i] = (uint8_t)digits[hash[i] >> 4];

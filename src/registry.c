@@ -11,10 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "env.h"
+#include "hash.h"
 #include "lock_record.h"
 #include "record.h"
 #include "status.h"
@@ -23,14 +22,6 @@
 #ifndef CORRAL_PLUGIN_DIR
 #define CORRAL_PLUGIN_DIR "/usr/lib/corral"
 #endif
-
-static uint64_t hash64(const void *data, size_t size) { return XXH3_64bits(data, size); }
-
-static void hash128(const void *data, size_t size, uint8_t hash[16]) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
-  memcpy(hash, canonical.digest, sizeof canonical.digest);
-}
 
 static const corral_fill_calls fill_calls = {
     .size = sizeof(corral_fill_calls),
@@ -62,8 +53,8 @@ static const corral_host host = {
     .header_read = crl_record_read,
     .header_write = crl_record_write,
     .decide = crl_record_decide,
-    .hash64 = hash64,
-    .hash128 = hash128,
+    .hash64 = crl_hash,
+    .digest = crl_digest,
     .wall_ms = crl_env_wall_ms,
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,

@@ -7,7 +7,7 @@
  * the store built in (cmake -DBUILD_SHARED_LIBS=OFF -DCORRAL_BUILTIN_PLUGINS=lmdb), and with archives of what that needs; bench/cgi.c measures it:
  *
  *   cc -O2 -no-pie -Wl,--as-needed,--gc-sections,-z,now -I.. cgi.c ../page.c $(pkg-config --cflags --libs-only-L corral) -l:libcorral.a \
- *     -l:libzstd.a -l:liblmdb.a -o page.cgi
+ *     -l:libzstd.a -l:libsodium.a -l:liblmdb.a -o page.cgi
  *
  * nginx runs CGI programs by fcgiwrap (fcgiwrap -c 120 -s unix:/run/fcgiwrap.socket; -c: how many at once):
  *

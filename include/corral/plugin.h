@@ -245,9 +245,11 @@ typedef struct corral_host {
    * time `now`: sets op->status, life_ms, until_ms and same, and *change. Pure. For GET and CLAIM the plugin still sets
    * op->found (after the change was made). Of `record` only the header and the stamp behind it are read. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, INVALIDATE too. */
   void (*decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now, corral_change *change);
-  /* 64 and 128 bits of XXH3 of some bytes. */
+  /* For tables of this process, and for what a watch tells: keyed with random bytes, so it differs from process to process. */
   uint64_t (*hash64)(const void *data, size_t size);
-  void (*hash128)(const void *data, size_t size, uint8_t hash[16]);
+  /* For names that several processes or hosts share: the first 16 bytes of a cryptographic hash, the same everywhere
+   * (BLAKE2b with 16 bytes of output, RFC 7693). */
+  void (*digest)(const void *data, size_t size, uint8_t digest[16]);
   /* The wall clock, ms since 1970. It may jump: for stores whose servers know no better time, and then read once. */
   int64_t (*wall_ms)(void);
   /* What op's lock verb does to the lock record that the store has now (NULL: none, or its `expires` has passed) at store time `now`: sets all

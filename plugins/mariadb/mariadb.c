@@ -181,7 +181,7 @@ static void add_held(crl_mariadb_session *s) {
 
 static void name_of(const crl_mariadb_store *st, const corral_op *op, char name[CRL_MARIADB_NAME]) {
   uint8_t hash[16];
-  st->host->hash128(op->key, op->key_len, hash);
+  st->host->digest(op->key, op->key_len, hash);
   int used = snprintf(name, CRL_MARIADB_NAME, "corral:");
   for (int i = 0; i < 16; i++) used += snprintf(name + used, (size_t)(CRL_MARIADB_NAME - used), "%02x", hash[i]);
 }

@@ -9,7 +9,7 @@ static void name_by_digest(const corral_host *host, const void *key, size_t key_
   static const char hex[] = "0123456789abcdef";
   uint8_t digest[16];
   char *to = ret->text;
-  host->hash128(key, key_len, digest);
+  host->digest(key, key_len, digest);
   for (const char *at = prefix; *at != '\0'; at++) *to++ = *at;
   for (size_t i = 0; i < sizeof digest; i++) {
     *to++ = hex[digest[i] >> 4];

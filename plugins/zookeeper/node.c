@@ -28,7 +28,7 @@ void crl_zk_dir(const zk_store *st, const void *key, size_t key_len, char dir[CR
   }
   name[len] = '\0';
   if (len > NAME_MOST) {
-    st->host->hash128(key, key_len, hash);
+    st->host->digest(key, key_len, hash);
     memcpy(name, "%h", 2);
     put_hex(hash, sizeof hash, name + 2);
   }

@@ -234,7 +234,7 @@ const uint8_t *token(unsigned number) { return tokens[number % TOKENS]; }
 void tokens_make(void) {
   for (unsigned i = 0; i < TOKENS; i++) {
     uint64_t text[2] = {run_number(), i};
-    host()->hash128(text, sizeof text, tokens[i]);
+    host()->digest(text, sizeof text, tokens[i]);
   }
 }
 
