@@ -83,18 +83,19 @@ static item *add(tiny *t, const corral_op *op) {
   return t->items = it;
 }
 
-static int replace(tiny *t, item **at, const corral_op *op, const corral_change *change) {
-  uint8_t *record = malloc(CORRAL_HEADER + change->body_len);
+static int put(tiny *t, item **at, const corral_op *op, const corral_change *change) {
+  const uint8_t *body = change->action == CORRAL_ACTION_EDIT ? (*at)->record + CORRAL_HEAD : change->body;
+  size_t size = change->front_len + change->body_len;
+  uint8_t *record = malloc(size);
   item *it = record == NULL || *at != NULL ? *at : add(t, op);
   if (record == NULL || it == NULL) {
     free(record);
     return CORRAL_ENOMEM;
   }
-  memcpy(record, change->header, CORRAL_HEADER);
-  if (change->body_len > 0) memcpy(record + CORRAL_HEADER, change->body, change->body_len);
+  t->host->join(change, body, record);
   free(it->record);
   it->record = record;
-  it->size = CORRAL_HEADER + change->body_len;
+  it->size = size;
   it->expires = change->expires;
   return CORRAL_OK;
 }
@@ -102,10 +103,7 @@ static int replace(tiny *t, item **at, const corral_op *op, const corral_change 
 static int apply(tiny *t, item **at, const corral_op *op, const corral_change *change) {
   switch (change->action) {
     case CORRAL_ACTION_EDIT:
-      memcpy((*at)->record, change->header, CORRAL_HEADER);
-      (*at)->expires = change->expires;
-      break;
-    case CORRAL_ACTION_REPLACE: return replace(t, at, op, change);
+    case CORRAL_ACTION_REPLACE: return put(t, at, op, change);
     case CORRAL_ACTION_REMOVE:
       if (*at != NULL) drop(at);
       break;
@@ -128,14 +126,12 @@ static int give(corral_op *op, const item *it) {
 
 static void one(tiny *t, corral_op *op) {
   corral_change change;
+  uint8_t front[CORRAL_FRONT];
   int64_t now = t->host->boot_ms();
   item **at = find(t, op, now);
-  t->host->decide(op, *at == NULL ? NULL : (*at)->record, *at == NULL ? 0 : (*at)->size, now, &change);
+  size_t len = *at == NULL ? 0 : t->host->front((*at)->record, (*at)->size, front);
+  t->host->decide(op, *at == NULL ? NULL : front, len, now, &change);
   int status = apply(t, at, op, &change);
-  if (status != CORRAL_OK && op->verb == CORRAL_VERB_INVALIDATE) { /* it need not be remembered, but it must happen */
-    if (*at != NULL) drop(at);
-    status = CORRAL_OK;
-  }
   if (status == CORRAL_OK && (op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_CLAIM)) {
     op->same = 0;
     status = give(op, *find(t, op, now));

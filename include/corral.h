@@ -59,7 +59,8 @@ extern "C" {
   X(EIO, -23, "the operating system reported an error")                                                         \
   X(EABANDONED, -24, "computing took longer than compute_ms")                                                   \
   X(EUNSUPPORTED, -25, "the store can't do that")                                                               \
-  X(ECANCELLED, -26, "the caller left: corral_cancel")
+  X(ECANCELLED, -26, "the caller left: corral_cancel")                                                          \
+  X(ENEWER, -27, "the store's key holds a record of a later version of corral")
 
 typedef enum corral_status {
   CORRAL_OK = 0,

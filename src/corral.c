@@ -92,7 +92,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   crl_uri uri;
   crl_station *station = &c->station;
   crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms, .breaker_failures = options->breaker_failures,
-                           .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all, .on_up = crl_offer_done,
+                           .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all,
                            .return_arg = &station->offer, .probe_key = station->probe_key};
   pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
                                   .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
@@ -152,7 +152,7 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->held = crl_held_new(options->held_bytes, options->held_ms);
   station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
   station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
-                               .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
+                               .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms};
   station->pilot = crl_pilot_new(station);
   if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
       station->pilot == NULL || make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
@@ -363,7 +363,7 @@ static void void_held(crl_station *station, const corral_op *op, const void *use
   crl_held_drop(station->held, op->key, op->key_len);
   crl_held_drop(station->verdicts, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
-  crl_held_keep(station->held, op->key, op->key_len, NULL, 0, now, now);
+  crl_held_invalidate(station->held, op->key, op->key_len, now);
   crl_event_emit(&station->events, CORRAL_EVENT_HELD, user_key, key_len, NULL);
 }
 
@@ -379,7 +379,6 @@ static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t ke
     status = crl_status_plain(error, CORRAL_ENOMEM);
   if (status != CORRAL_OK) return status;
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
-  if (verb == CORRAL_VERB_INVALIDATE && c->station.held_ms > 0) op.ttl_ms = c->station.held_ms;
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
   void_held(&c->station, &op, user_key, key_len);
   forget_near(&c->station, &key);
@@ -447,7 +446,7 @@ static int set_fill(crl_station *station, const crl_key *key, const corral_polic
   crl_env_random(&finish.dice, sizeof finish.dice);
   if (crl_fill_finish(fill, &finish, &product) == CRL_MADE_FAILURE) return crl_status_plain(error, CORRAL_ENOMEM);
   crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = product.record->data, .record_len = product.record->size,
-                 .hard_ttl = product.hard_ttl, .lease_ms = policy->lease_ms, .held_ms = station->held_ms, .op_ms = station->op_ms};
+                 .hard_ttl = product.hard_ttl, .lease_ms = policy->lease_ms, .op_ms = station->op_ms};
   status = crl_put_record(station->pool, &put, crl_env_now_ms() + policy->wait_ms, error);
   crl_product_clean(&product);
   crl_held_drop(station->held, key->stored, key->stored_len);
@@ -509,16 +508,17 @@ static void inspect_envelope(const crl_envelope *envelope, int expired, const co
   else ret->state = lives.fresh > 0 ? "fresh" : lives.swr > 0 || lives.sie > 0 ? "stale" : "expired";
 }
 
-static int inspect_record(crl_station *station, const crl_key *key, const corral_op *op, corral_inspection *ret, corral_error *error) {
+static int inspect_record(crl_station *station, crl_key *key, const corral_op *op, corral_inspection *ret, corral_error *error) {
   corral_header header;
   crl_envelope envelope;
-  if (crl_record_read(op->found, op->found_len, &header) != CORRAL_OK) return crl_status_plain(error, CORRAL_EFOREIGN);
+  int read = crl_record_read_whole(op->found, op->found_len, &header);
+  if (read != CORRAL_OK) return crl_status_plain(error, read);
   ret->stored_size = op->found_len;
   inspect_header(&header, op, ret);
-  int status = crl_envelope_read(op->found, op->found_len, key->whole, key->whole_len, &envelope);
+  int status = crl_envelope_read(op->found, op->found_len, crl_key_digest(key), &envelope);
   if (status == CORRAL_OK && op->life_ms != 0) {
     crl_marks_source source = {.deadline = crl_env_now_ms() + station->op_ms};
-    crl_standing standing = crl_marks_standing(station, op->found + envelope.extras_at, envelope.extras_len, &source);
+    crl_standing standing = crl_marks_standing(station, op->found + envelope.metadata_at, envelope.tag_count > 0 ? envelope.metadata_len : 0, &source);
     inspect_envelope(&envelope, (header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, op, ret);
     if (standing == CRL_STANDS_VOID) ret->state = "void";
   }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "env.h"
+#include "hash.h"
 #include "pilot.h"
 #include "registry.h"
 #include "run.h"
@@ -19,6 +20,7 @@ int crl_key_make(crl_key *key, const crl_station *station, const void *user_key,
   if (key->whole == NULL) return CORRAL_ENOMEM;
   memcpy(key->whole, station->prefix, station->prefix_len);
   memcpy(key->whole + station->prefix_len, user_key, user_key_len);
+  key->has_digest = 0;
   key->stored = key->whole;
   key->stored_len = key->whole_len;
   if (key->whole_len <= crl_pool_info(station->pool)->max_key) return CORRAL_OK;
@@ -36,6 +38,12 @@ int crl_key_make(crl_key *key, const crl_station *station, const void *user_key,
 void crl_key_clean(crl_key *key) {
   if (key->whole != key->room) free(key->whole);
   key->whole = NULL;
+}
+
+const uint8_t *crl_key_digest(crl_key *key) {
+  if (!key->has_digest) crl_digest(key->whole, key->whole_len, key->digest);
+  key->has_digest = 1;
+  return key->digest;
 }
 
 uint64_t crl_key_hash(const crl_key *key) { return crl_registry_host()->hash64(key->stored, key->stored_len); }

@@ -78,6 +78,8 @@ typedef struct crl_key {
   const uint8_t *stored; /* whole, or hashed */
   size_t stored_len;
   uint8_t hashed[48];
+  int has_digest;
+  uint8_t digest[CORRAL_DIGEST];
   uint8_t room[256]; /* for `whole`, when it fits */
 } crl_key;
 
@@ -85,6 +87,8 @@ typedef struct crl_key {
 int crl_key_make(crl_key *key, const crl_station *station, const void *user_key, size_t user_key_len);
 void crl_key_clean(crl_key *key);
 
+/* The digest of the whole key: the same in all processes. Computed once. */
+const uint8_t *crl_key_digest(crl_key *key);
 /* Stands for the key in this process's near tier, and in what the store's watch tells. */
 uint64_t crl_key_hash(const crl_key *key);
 

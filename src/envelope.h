@@ -1,8 +1,9 @@
-/* envelope.h: what the core keeps behind a record's header: lives, cost, the key itself, the payload, a checksum. Pure. */
+/* envelope.h: the body of a record: the payload, and behind it the metadata. Pure. docs/record.md describes it. */
 #ifndef CRL_ENVELOPE_H
 #define CRL_ENVELOPE_H
 
-#include <corral/plugin.h>
+#include "metadata.h"
+#include "record.h"
 
 enum {
   CRL_KIND_VALUE = 1,
@@ -12,31 +13,35 @@ enum {
   CRL_KINDS
 };
 enum { CRL_ENCODING_PLAIN, CRL_ENCODING_ZSTD, CRL_ENCODINGS };
-enum { CRL_ENVELOPE_FORMAT = 1, CRL_ENVELOPE_FIXED = 80 };
 
 /* The longest life there is, ten years: the ranges of the options end there too. */
 #define CRL_ENVELOPE_LIFE_MOST INT64_C(315360000000)
 
 typedef struct crl_envelope {
-  uint8_t kind;
+  uint8_t kind, encoding;
+  const uint8_t *digest; /* of the key, CORRAL_DIGEST bytes */
   int64_t ttl_ms, swr_ms, sie_ms;
-  int64_t created_ms; /* wall clock, for display, and for the age where a store can't tell the remaining life */
+  int64_t created_ms;    /* wall clock, for display, and for the age where a store can't tell the remaining life */
   uint64_t cost_us;
-  uint64_t version;   /* of the value, as its compute said; 0 none */
-  const void *key;
-  size_t key_len;
-  size_t payload_at;  /* offset in the record */
+  uint64_t version;      /* of the value, as its compute said; 0 none */
+  size_t payload_at;     /* reading: within the bytes that it was read from */
   size_t payload_len;
-  uint8_t encoding;   /* of the payload */
-  size_t plain_len;   /* of the payload when it is unpacked; payload_len when CRL_ENCODING_PLAIN */
-  size_t extras_at, extras_len; /* extras.h */
+  size_t plain_len;      /* of the payload when it is unpacked; payload_len when CRL_ENCODING_PLAIN */
+  const crl_tags *tags;  /* writing; NULL none */
+  size_t tag_count;      /* reading: crl_tags_read tells which */
+  const void *validator; /* NULL none; reading: within the record */
+  size_t validator_len;
+  size_t metadata_at, metadata_len; /* set by crl_envelope_size and crl_envelope_read */
 } crl_envelope;
 
-/* Where the payload begins in the record of a key, and so how much room a record takes in front of it. */
-size_t crl_envelope_payload_at(size_t key_len);
-/* Writes header (FREE) and envelope in front of the payload that is in place at crl_envelope_payload_at(key_len), with the extras behind it. */
+/* Where the payload begins in a record. */
+enum { CRL_PAYLOAD_AT = CORRAL_HEAD };
+
+/* The bytes of the whole record that crl_envelope_write makes; 0 when they are too many for one. */
+size_t crl_envelope_size(crl_envelope *envelope);
+/* Writes the head (FREE) in front of the payload that is in place at CRL_PAYLOAD_AT, and the metadata behind it. */
 void crl_envelope_write(const crl_envelope *envelope, uint8_t *record);
-/* CORRAL_OK; CORRAL_EMISS: no payload; CORRAL_EFOREIGN; CORRAL_ECORRUPT: damaged, an unknown format, or another key's (a `key` of NULL is any). */
-int crl_envelope_read(const uint8_t *record, size_t size, const void *key, size_t key_len, crl_envelope *ret);
+/* CORRAL_OK; CORRAL_EMISS: no body; CORRAL_EFOREIGN, CORRAL_ENEWER; CORRAL_ECORRUPT: damaged, or of another key (a `digest` of NULL: of any). */
+int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret);
 
 #endif

@@ -9,14 +9,13 @@
 
 void *corral_fill_reserve(corral_fill *fill, size_t size) {
   if (size > fill->max_value) return NULL;
-  size_t at = crl_envelope_payload_at(fill->key_len);
-  uint8_t *record = crl_alloc(at + size);
+  uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size);
   if (record == NULL) return NULL;
   free(fill->record);
   fill->record = record;
   fill->size = size;
   fill->filled = CRL_FILLED_BYTES;
-  return record + at;
+  return record + CRL_PAYLOAD_AT;
 }
 
 int corral_fill_bytes(corral_fill *fill, const void *data, size_t size) {
@@ -184,17 +183,17 @@ static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish, c
 
 /* ---- the record ------------------------------------------------------------------------------------------ */
 
-/* Puts the extras behind what fill->record has; 0 without memory. */
-static int add_extras(corral_fill *fill, crl_envelope *envelope) {
-  crl_extras extras = {.tags = fill->tags, .validator = fill->validator, .validator_len = fill->validator_len};
-  size_t at = envelope->payload_at + envelope->payload_len;
-  envelope->extras_len = crl_extras_size(&extras);
-  if (envelope->extras_len == 0) return 1;
-  uint8_t *longer = crl_alloc_more(fill->record, at + envelope->extras_len);
+/* Makes room for the metadata behind the payload in fill->record, and writes the record; its size, or 0 without memory. */
+static size_t write_record(corral_fill *fill, crl_envelope *envelope) {
+  envelope->tags = fill->tags;
+  envelope->validator = fill->validator;
+  envelope->validator_len = fill->validator_len;
+  size_t size = crl_envelope_size(envelope);
+  uint8_t *longer = size == 0 ? NULL : crl_alloc_more(fill->record, size);
   if (longer == NULL) return 0;
   fill->record = longer;
-  crl_extras_write(&extras, fill->record + at);
-  return 1;
+  crl_envelope_write(envelope, longer);
+  return size;
 }
 
 /* Wraps fill->record, which it takes over; NULL without memory. */
@@ -206,9 +205,9 @@ static crl_bytes *take_record(corral_fill *fill, size_t size) {
 
 /* A record of the same key with other payload bytes, in place of fill->record; 0 without memory. */
 static int new_record(corral_fill *fill, crl_envelope *envelope, const void *payload, size_t size) {
-  uint8_t *record = crl_alloc(envelope->payload_at + size);
+  uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size);
   if (record == NULL) return 0;
-  if (size > 0) memcpy(record + envelope->payload_at, payload, size);
+  if (size > 0) memcpy(record + CRL_PAYLOAD_AT, payload, size);
   fill->record = record;
   envelope->payload_len = size;
   return 1;
@@ -218,12 +217,12 @@ static int new_record(corral_fill *fill, crl_envelope *envelope, const void *pay
 static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope, crl_product *ret) {
   uint8_t *packed = NULL;
   int packs = envelope->kind == CRL_KIND_VALUE && finish->compress_min > 0 && fill->size >= (size_t)finish->compress_min && fill->size > 0;
-  size_t packed_size = packs ? crl_pack(fill->record + envelope->payload_at, fill->size, &packed) : 0;
+  size_t packed_size = packs ? crl_pack(fill->record + CRL_PAYLOAD_AT, fill->size, &packed) : 0;
   envelope->plain_len = fill->size;
   if (packed_size > 0) envelope->encoding = CRL_ENCODING_ZSTD;
   int done = 1;
   if (packed_size > 0 || envelope->kind == CRL_KIND_PASS) {
-    ret->plain = take_record(fill, envelope->payload_at + fill->size);
+    ret->plain = take_record(fill, CRL_PAYLOAD_AT + fill->size);
     done = ret->plain != NULL && new_record(fill, envelope, packed, packed_size);
   }
   free(packed);
@@ -231,11 +230,10 @@ static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *enve
 }
 
 static int make(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope, crl_product *ret) {
-  ret->at = envelope->payload_at;
+  ret->at = CRL_PAYLOAD_AT;
   ret->size = fill->size;
-  if (!shape(fill, finish, envelope, ret) || !add_extras(fill, envelope)) return 0;
-  crl_envelope_write(envelope, fill->record);
-  ret->record = take_record(fill, envelope->payload_at + envelope->payload_len + envelope->extras_len);
+  size_t size = shape(fill, finish, envelope, ret) ? write_record(fill, envelope) : 0;
+  ret->record = size > 0 ? take_record(fill, size) : NULL;
   if (ret->record == NULL) return 0;
   if (ret->plain == NULL) ret->plain = crl_bytes_ref(ret->record);
   return 1;
@@ -260,9 +258,7 @@ crl_made crl_fill_finish(corral_fill *fill, const crl_finish *finish, crl_produc
       .created_ms = finish->wall_ms,
       .cost_us = (uint64_t)finish->cost_us,
       .version = fill->version,
-      .key = fill->key,
-      .key_len = fill->key_len,
-      .payload_at = crl_envelope_payload_at(fill->key_len),
+      .digest = fill->digest,
       .payload_len = fill->size,
   };
   set_lives(fill, finish, &envelope);

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 
 #include "envelope.h"
-#include "extras.h"
 #include "flight.h"
 #include "value.h"
 
@@ -28,8 +27,9 @@ struct corral_fill {
   crl_filled filled;
   const void *key; /* whole, as the envelope keeps it */
   size_t key_len, prefix_len;
+  const uint8_t *digest; /* of the key, as the record has it */
   uint64_t max_value;
-  uint8_t *record; /* room for header, envelope and payload; malloc'ed */
+  uint8_t *record; /* room for the head, and the payload; malloc'ed */
   size_t size;     /* of the payload */
   int32_t code;
   char text[240];

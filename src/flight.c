@@ -69,8 +69,11 @@ static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
   return climb(flight, now);
 }
 
+/* The store is there, but the key is somebody else's. */
+static int is_taken(int status) { return status == CORRAL_EFOREIGN || status == CORRAL_ENEWER; }
+
 static crl_ask go_without(crl_flight *flight, int64_t now) {
-  int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && flight->status != CORRAL_EFOREIGN;
+  int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && !is_taken(flight->status);
   if (flight->plan.can_compute && !flight->last_look && !is_error) {
     flight->degraded = 1;
     return climb(flight, now);
@@ -89,7 +92,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
   if (told->look.retry_left > 0) return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
-  if (flight->policy->when_away == CORRAL_AWAY_STALE && status != CORRAL_EFOREIGN) return CRL_ASK_HELD;
+  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_HELD;
   return go_without(flight, now);
 }
 

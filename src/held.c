@@ -1,20 +1,21 @@
-/* held.c: what was made while the store was away, the newest per key, to be offered to the store once when it is back. */
+/* held.c: what this process knows of a store that is away: the newest fill of each key, and which keys are to be invalidated. */
 #include "held.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+
+#include "hash.h"
 
 enum { BUCKETS = 1024, OVERHEAD = 128 };
 
 typedef struct node {
-  struct node *next;                 /* of its bucket */
-  struct node *older, *newer;        /* of all */
-  crl_bytes *record;                 /* NULL: invalidate */
-  int64_t hard_ttl, began, made;
-  int64_t until; /* 0, or when it is forgotten */
+  struct node *next;          /* of its bucket */
+  struct node *older, *newer; /* of all */
+  crl_held_fill fill;         /* its record NULL: none */
+  int invalidates;
+  int64_t wished;             /* when the invalidation was */
+  int64_t made;               /* of the later of both */
   int given_out;
   size_t key_len;
   uint8_t key[];
@@ -41,11 +42,11 @@ crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms) {
 /* ---- under the mutex ------------------------------------------------------------------------------------- */
 
 static int64_t weigh(const node *n) {
-  return (int64_t)((n->record == NULL ? 0 : n->record->size) + n->key_len + OVERHEAD);
+  return (int64_t)((n->fill.record == NULL ? 0 : n->fill.record->size) + n->key_len + OVERHEAD);
 }
 
 static node **link_of(crl_held *held, const void *key, size_t key_len) {
-  node **link = &held->buckets[XXH3_64bits(key, key_len) % BUCKETS];
+  node **link = &held->buckets[crl_hash(key, key_len) % BUCKETS];
   while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0)) link = &(*link)->next;
   return link;
 }
@@ -61,7 +62,7 @@ static void take_out(crl_held *held, node *n) {
 }
 
 static void put_in(crl_held *held, node *n) {
-  node **bucket = &held->buckets[XXH3_64bits(n->key, n->key_len) % BUCKETS];
+  node **bucket = &held->buckets[crl_hash(n->key, n->key_len) % BUCKETS];
   n->next = *bucket;
   *bucket = n;
   n->newer = NULL;
@@ -75,12 +76,49 @@ static void put_in(crl_held *held, node *n) {
 
 static void drop(crl_held *held, node *n) {
   take_out(held, n);
-  crl_bytes_unref(n->record);
+  crl_bytes_unref(n->fill.record);
   free(n);
 }
 
-static int is_over(const crl_held *held, const node *n, int64_t now) {
-  return (n->until != 0 && now >= n->until) || now - n->made >= held->held_ms || (n->record != NULL && now - n->made >= n->hard_ttl);
+static void drop_fill(crl_held *held, node *n) {
+  held->weight -= weigh(n);
+  crl_bytes_unref(n->fill.record);
+  memset(&n->fill, 0, sizeof n->fill);
+  held->weight += weigh(n);
+}
+
+static int is_over(const crl_held *held, const node *n, int64_t now) { return now - n->made >= held->held_ms; }
+
+static int has_fill(const node *n, int64_t now) { return n->fill.record != NULL && now - n->fill.made < n->fill.hard_ttl; }
+
+/* NULL when there is none. One whose time is over goes. */
+static node *find(crl_held *held, const void *key, size_t key_len, int64_t now) {
+  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
+  if (n == NULL || !(is_over(held, n, now) || (!n->invalidates && !has_fill(n, now)))) return n;
+  drop(held, n);
+  return NULL;
+}
+
+/* A new node takes the place of `there` (NULL: none), as the newest. NULL without memory: then nothing is kept. */
+static node *renew(crl_held *held, node *there, const void *key, size_t key_len, int64_t now) {
+  node *n = crl_alloc(sizeof *n + key_len);
+  if (n != NULL) {
+    n->key_len = key_len;
+    memcpy(n->key, key, key_len);
+    n->made = now;
+    if (there != NULL) {
+      n->invalidates = there->invalidates;
+      n->wished = there->wished;
+    }
+  }
+  if (there != NULL) drop(held, there);
+  return n;
+}
+
+/* In goes the node, out go those that there is no room for. */
+static void put(crl_held *held, node *n) {
+  put_in(held, n);
+  while (held->weight > held->most) drop(held, held->oldest);
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
@@ -91,43 +129,32 @@ void crl_held_free(crl_held *held) {
   free(held);
 }
 
-static node *make_node(const void *key, size_t key_len, crl_bytes *record, int64_t hard_ttl, int64_t began, int64_t made) {
-  node *n = crl_alloc(sizeof *n + key_len);
-  if (n == NULL) return NULL;
-  n->record = record == NULL ? NULL : crl_bytes_ref(record);
-  n->hard_ttl = hard_ttl;
-  n->began = began;
-  n->made = made;
-  n->key_len = key_len;
-  memcpy(n->key, key, key_len);
-  return n;
-}
+static int keeps(const crl_held *held) { return held->most > 0 && held->held_ms > 0; }
 
-/* Takes over the node: it is kept, or freed. */
-static void keep(crl_held *held, node *n, int64_t now) {
+void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill) {
+  if (!keeps(held) || fill->hard_ttl <= 0) return;
   pthread_mutex_lock(&held->mutex);
-  node *there = *link_of(held, n->key, n->key_len);
-  if (there != NULL && is_over(held, there, now)) {
-    drop(held, there);
-    there = NULL;
-  }
-  /* Of two that began at the same time, an invalidation is what counts. */
-  int wins = there == NULL || there->began < n->began || (there->began == n->began && there->record != NULL);
-  if (wins && there != NULL) drop(held, there);
-  if (!wins || is_over(held, n, now) || weigh(n) > held->most) {
-    crl_bytes_unref(n->record);
-    free(n);
-  } else {
-    put_in(held, n);
-    while (held->weight > held->most) drop(held, held->oldest);
+  node *there = find(held, key, key_len, fill->made), *n = NULL;
+  int wins = there == NULL || ((!there->invalidates || there->wished < fill->began) && there->fill.began <= fill->began);
+  if (wins) n = renew(held, there, key, key_len, fill->made);
+  if (n != NULL) {
+    n->fill = *fill;
+    crl_bytes_ref(fill->record);
+    put(held, n);
   }
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_keep(crl_held *held, const void *key, size_t key_len, crl_bytes *record, int64_t hard_ttl, int64_t began, int64_t now) {
-  if (held->most <= 0 || held->held_ms <= 0) return;
-  node *n = make_node(key, key_len, record, hard_ttl, began, now);
-  if (n != NULL) keep(held, n, now);
+void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now) {
+  if (!keeps(held)) return;
+  pthread_mutex_lock(&held->mutex);
+  node *n = renew(held, find(held, key, key_len, now), key, key_len, now);
+  if (n != NULL) {
+    n->invalidates = 1;
+    n->wished = now;
+    put(held, n);
+  }
+  pthread_mutex_unlock(&held->mutex);
 }
 
 void crl_held_drop(crl_held *held, const void *key, size_t key_len) {
@@ -137,48 +164,61 @@ void crl_held_drop(crl_held *held, const void *key, size_t key_len) {
   pthread_mutex_unlock(&held->mutex);
 }
 
+void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t began) {
+  pthread_mutex_lock(&held->mutex);
+  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
+  if (n != NULL && (!n->invalidates || n->wished < began)) drop(held, n);
+  pthread_mutex_unlock(&held->mutex);
+}
+
 void crl_held_drop_if(crl_held *held, int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
   pthread_mutex_lock(&held->mutex);
   for (node *n = held->oldest, *newer; n != NULL; n = newer) {
     newer = n->newer;
-    if (n->record != NULL && wanted(arg, n->record)) drop(held, n);
+    if (n->fill.record == NULL || !wanted(arg, n->fill.record)) continue;
+    if (n->invalidates) drop_fill(held, n);
+    else drop(held, n);
   }
   pthread_mutex_unlock(&held->mutex);
 }
 
-int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_entry *ret) {
-  int found = 0;
+int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_fill *ret) {
   pthread_mutex_lock(&held->mutex);
-  node *n = *link_of(held, key, key_len);
-  if (n != NULL && is_over(held, n, now)) {
-    drop(held, n);
-  } else if (n != NULL && n->record != NULL) {
-    *ret = (crl_held_entry){.record = crl_bytes_ref(n->record), .hard_ttl = n->hard_ttl, .began = n->began, .made = n->made};
-    found = 1;
+  node *n = find(held, key, key_len, now);
+  int found = n != NULL && has_fill(n, now);
+  if (found) {
+    *ret = n->fill;
+    crl_bytes_ref(ret->record);
   }
   pthread_mutex_unlock(&held->mutex);
   return found;
 }
 
-/* A copy of an entry for whoever offers it; false without memory. */
+static int is_to_replay(const node *n, int64_t now) {
+  return !n->given_out && n->made <= now && (n->invalidates || (n->fill.version != 0 && has_fill(n, now)));
+}
+
+/* A copy of a key's entry for whoever replays it; false without memory. */
 static int give_out(node *n, crl_held_entry *ret) {
   uint8_t *key = crl_alloc(n->key_len);
   if (key == NULL) return 0;
   memcpy(key, n->key, n->key_len);
   n->given_out = 1;
-  *ret = (crl_held_entry){.key = key, .key_len = n->key_len, .record = n->record == NULL ? NULL : crl_bytes_ref(n->record),
-                          .hard_ttl = n->hard_ttl, .began = n->began, .made = n->made, .memory = key};
+  *ret = (crl_held_entry){.key = key, .key_len = n->key_len, .invalidates = n->invalidates, .began = n->wished, .memory = key};
+  if (n->invalidates) return 1;
+  ret->fill = n->fill;
+  crl_bytes_ref(ret->fill.record);
   return 1;
 }
 
-size_t crl_held_offer(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
-                      crl_held_entry *ret, size_t most) {
+size_t crl_held_replay(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
+                       crl_held_entry *ret, size_t most) {
   size_t count = 0;
   pthread_mutex_lock(&held->mutex);
   for (node *n = held->oldest, *newer; n != NULL && count < most; n = newer) {
     newer = n->newer;
     if (is_over(held, n, now)) drop(held, n);
-    else if (!n->given_out && n->made <= now && wanted(arg, n->key, n->key_len)) count += (size_t)give_out(n, &ret[count]);
+    else if (is_to_replay(n, now) && wanted(arg, n->key, n->key_len)) count += (size_t)give_out(n, &ret[count]);
   }
   pthread_mutex_unlock(&held->mutex);
   return count;
@@ -186,20 +226,23 @@ size_t crl_held_offer(crl_held *held, int64_t now, int (*wanted)(void *arg, cons
 
 void crl_held_return(crl_held *held, const crl_held_entry *entry) {
   pthread_mutex_lock(&held->mutex);
-  node *n = *link_of(held, entry->key, entry->key_len);
-  if (n != NULL && n->began == entry->began) n->given_out = 0;
+  node *n = held->count == 0 ? NULL : *link_of(held, entry->key, entry->key_len);
+  if (n != NULL && (entry->invalidates ? n->wished == entry->began : n->fill.began == entry->fill.began)) n->given_out = 0;
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_forget(crl_held *held, int64_t until, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg) {
+void crl_held_replayed(crl_held *held, const crl_held_entry *entry) {
   pthread_mutex_lock(&held->mutex);
-  for (node *n = held->oldest; n != NULL; n = n->newer)
-    if (n->given_out && n->until == 0 && wanted(arg, n->key, n->key_len)) n->until = until;
+  node *n = held->count == 0 ? NULL : *link_of(held, entry->key, entry->key_len);
+  if (n != NULL && n->wished == entry->began) {
+    n->invalidates = n->given_out = 0;
+    if (n->fill.record == NULL) drop(held, n);
+  }
   pthread_mutex_unlock(&held->mutex);
 }
 
 void crl_held_entry_clean(crl_held_entry *entry) {
-  crl_bytes_unref(entry->record);
+  crl_bytes_unref(entry->fill.record);
   free(entry->memory);
   memset(entry, 0, sizeof *entry);
 }

@@ -473,6 +473,5 @@ void crl_lane_probe(crl_lane *lane, crl_pool *pool) {
   lane->probe_handle = NULL;
   pthread_mutex_unlock(&lane->mutex);
   if (left != NULL) options->plugin->disconnect(left);
-  if (works && rests && options->on_up != NULL) options->on_up(options->return_arg, pool, lane->server);
   report(lane, event, why.text);
 }

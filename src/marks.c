@@ -12,8 +12,7 @@
 
 static const char before_name[] = "corral-tag:";
 
-enum { BEFORE = sizeof before_name - 1, PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2,
-       KEPT_MS = 60000 /* how long the store remembers that a mark was invalidated, should a new one not come at once */ };
+enum { BEFORE = sizeof before_name - 1, PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
 
 /* Longer than any value's. */
 static const int64_t life = CRL_ENVELOPE_LIFE_MOST;
@@ -84,17 +83,16 @@ static uint64_t draw(void) {
 }
 
 /* malloc'ed; NULL without memory. */
-static uint8_t *write_record(const crl_key *key, const crl_mark *mark, size_t *size) {
-  size_t at = crl_envelope_payload_at(key->whole_len);
-  uint8_t *record = crl_alloc(at + PAYLOAD);
-  crl_envelope envelope = {.kind = CRL_KIND_MARK, .ttl_ms = life, .created_ms = crl_env_wall_ms(), .key = key->whole,
-                           .key_len = key->whole_len, .payload_len = PAYLOAD};
+static uint8_t *write_record(crl_key *key, const crl_mark *mark, size_t *size) {
+  crl_envelope envelope = {.kind = CRL_KIND_MARK, .ttl_ms = life, .created_ms = crl_env_wall_ms(), .digest = crl_key_digest(key),
+                           .payload_len = PAYLOAD};
+  *size = crl_envelope_size(&envelope);
+  uint8_t *record = crl_alloc(*size);
   if (record == NULL) return NULL;
-  crl_record_put(record + at, mark->hard, 8);
-  crl_record_put(record + at + 8, mark->soft, 8);
-  record[at + 16] = (uint8_t)mark->changed;
+  crl_record_put(record + CRL_PAYLOAD_AT, mark->hard, 8);
+  crl_record_put(record + CRL_PAYLOAD_AT + 8, mark->soft, 8);
+  record[CRL_PAYLOAD_AT + 16] = (uint8_t)mark->changed;
   crl_envelope_write(&envelope, record);
-  *size = at + PAYLOAD;
   return record;
 }
 
@@ -104,10 +102,10 @@ static void read_payload(crl_mark *mark, const uint8_t *payload) {
   mark->changed = payload[16] != 0;
 }
 
-static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) {
+static int read_record(crl_mark *mark, crl_key *key, const corral_op *op) {
   crl_envelope envelope;
   if (op->found == NULL || op->life_ms == 0) return CORRAL_EMISS;
-  int status = crl_envelope_read(op->found, op->found_len, key->whole, key->whole_len, &envelope);
+  int status = crl_envelope_read(op->found, op->found_len, crl_key_digest(key), &envelope);
   if (status == CORRAL_ECORRUPT) return CORRAL_EMISS;
   if (status != CORRAL_OK) return status;
   if (envelope.kind != CRL_KIND_MARK || envelope.payload_len != PAYLOAD) return CORRAL_EMISS;
@@ -116,17 +114,7 @@ static int read_record(crl_mark *mark, const crl_key *key, const corral_op *op) 
   return CORRAL_OK;
 }
 
-/* How long ago the store says that it was invalidated, as its header tells one who has just claimed it; -1: not, or that is forgotten. */
-static int64_t invalidated_ago(const crl_station *station, const corral_op *claimed) {
-  corral_header header;
-  int64_t kept = station->held_ms > 0 && station->held_ms < KEPT_MS ? station->held_ms : KEPT_MS;
-  if (claimed->found == NULL || crl_record_read(claimed->found, claimed->found_len, &header) != CORRAL_OK) return -1;
-  if ((header.flags & CORRAL_FLAG_INVALIDATED) == 0) return -1;
-  int64_t ago = header.since - (header.life_end - kept);
-  return ago > 0 ? ago : 0;
-}
-
-static void take(crl_mark *mark, const crl_key *key, corral_op *op) {
+static void take(crl_mark *mark, crl_key *key, corral_op *op) {
   mark->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY ? read_record(mark, key, op) : op->status;
   if (op->found_free != NULL) op->found_free(op->found_owner);
   op->found_free = NULL;
@@ -252,14 +240,12 @@ int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int
   return say(fetch(station, marks, near_ms, deadline, 1), error);
 }
 
-crl_standing crl_marks_standing(crl_station *station, const uint8_t *extras, size_t extras_len, const crl_marks_source *source) {
+crl_standing crl_marks_standing(crl_station *station, const uint8_t *metadata, size_t metadata_len, const crl_marks_source *source) {
   crl_marks marks = {0};
-  const void *validator;
-  size_t len;
   crl_standing standing = CRL_STANDS_VOID;
-  if (extras_len == 0) return station->generation ? CRL_STANDS_VOID : CRL_STANDS;
+  if (metadata_len == 0) return station->generation ? CRL_STANDS_VOID : CRL_STANDS;
   crl_tags *tags = crl_alloc(sizeof *tags);
-  if (tags != NULL && crl_extras_read(extras, extras_len, tags, &validator, &len) && (!station->generation || crl_tags_find(tags, "", 0) != NULL) &&
+  if (tags != NULL && crl_tags_read(metadata, metadata_len, tags) && (!station->generation || crl_tags_find(tags, "", 0) != NULL) &&
       crl_marks_want_all(&marks, tags) && fetch(station, &marks, source->near_ms, source->deadline, source->deadline > 0) == CORRAL_OK)
     standing = crl_marks_judge(&marks, tags);
   crl_marks_clean(&marks);
@@ -269,7 +255,7 @@ crl_standing crl_marks_standing(crl_station *station, const uint8_t *extras, siz
 
 /* ---- making ---------------------------------------------------------------------------------------------- */
 
-static int settle(crl_station *station, const crl_key *key, const uint8_t *token, const crl_mark *mark) {
+static int settle(crl_station *station, crl_key *key, const uint8_t *token, const crl_mark *mark) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);
   corral_op op = {.verb = record == NULL ? CORRAL_VERB_RELEASE : CORRAL_VERB_SETTLE, .key = key->stored, .key_len = key->stored_len,
@@ -289,33 +275,25 @@ static int is_before(const crl_station *station, int64_t changed_ago, int64_t el
   return changed_ago > elapsed_ms + crl_pool_info(station->pool)->clock_skew_ms + TICK_MS;
 }
 
-enum { OF_BEFORE = 1 }; /* the compute that wants the mark may have begun before it was invalidated */
-
-/* What is to be done with a mark under its lease. */
-typedef struct errand {
-  int expires;        /* change the soft version; else only make it, if it isn't there */
-  int64_t elapsed_ms; /* to make it: since the compute began that wants it */
-} errand;
-
-/* One try. EBUSY, ELOST: try again. A mark that comes after an invalidation says that it was changed: there may be computes that began before. */
-static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *mark, const errand *what) {
+/* One try to make a mark under its lease, if it isn't there, or to change the soft version of one. EBUSY, ELOST: try again. */
+static int try_under_lease(crl_station *station, crl_key *key, crl_mark *mark, int expires) {
+  uint8_t wish[CORRAL_FRONT];
   uint8_t token[CORRAL_TOKEN];
   if (crl_env_random(token, sizeof token) != CORRAL_OK) return CORRAL_EIO;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS,
+                  .record = wish, .record_len = crl_put_wish(crl_key_digest(key), 0, wish)};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
   int status = op.status;
-  int64_t ago = status == CORRAL_OK ? invalidated_ago(station, &op) : -1;
   take(mark, key, &op);
-  if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !what->expires ? CORRAL_OK : status;
+  if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !expires ? CORRAL_OK : status;
   int there = mark->status == CORRAL_OK;
-  int too_late = !there && !what->expires && ago >= 0 && !is_before(station, ago, what->elapsed_ms);
-  if (too_late || (there && !what->expires)) {
+  if (there && !expires) {
     release(station, key, token);
-    return too_late ? OF_BEFORE : CORRAL_OK;
+    return CORRAL_OK;
   }
   if (!there) mark->hard = draw();
   mark->soft = draw();
-  mark->changed = what->expires || ago >= 0;
+  mark->changed = expires;
   mark->age_ms = 0;
   status = settle(station, key, token, mark);
   if (status == CORRAL_OK) {
@@ -325,28 +303,27 @@ static int try_under_lease(crl_station *station, const crl_key *key, crl_mark *m
   return status;
 }
 
-static int under_lease(crl_station *station, crl_mark *mark, const errand *what) {
+static int under_lease(crl_station *station, crl_mark *mark, int expires) {
   crl_key key;
   int status = make_key(&key, station, mark->name, mark->len);
   if (status != CORRAL_OK) return status;
-  status = try_under_lease(station, &key, mark, what);
+  status = try_under_lease(station, &key, mark, expires);
   for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
     crl_env_pause_us(PAUSE_US);
-    status = try_under_lease(station, &key, mark, what);
+    status = try_under_lease(station, &key, mark, expires);
   }
   crl_key_clean(&key);
   return status;
 }
 
 static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *before, crl_marks *now, int64_t elapsed_ms) {
-  const errand make = {.elapsed_ms = elapsed_ms};
   for (size_t i = 0; i < tags->count; i++) {
     crl_tag *tag = &tags->tag[i];
     const crl_mark *mark = crl_marks_find(before, tag->name, tag->len);
     if (mark == NULL || mark->status != CORRAL_OK) {
       crl_mark *found = (crl_mark *)(uintptr_t)crl_marks_find(now, tag->name, tag->len);
-      int status = found->status == CORRAL_EMISS ? under_lease(station, found, &make) : CORRAL_OK;
-      if (status != CORRAL_OK) return status == CORRAL_EBUSY || status == OF_BEFORE ? CORRAL_ELOST : status;
+      int status = found->status == CORRAL_EMISS ? under_lease(station, found, 0) : CORRAL_OK;
+      if (status != CORRAL_OK) return status == CORRAL_EBUSY ? CORRAL_ELOST : status;
       if (!found->made_here && found->changed && !is_before(station, found->age_ms, elapsed_ms)) return CORRAL_ELOST;
       mark = found;
     }
@@ -372,12 +349,12 @@ int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *befor
 
 /* ---- changing -------------------------------------------------------------------------------------------- */
 
-static int put_new(crl_station *station, const crl_key *key, const crl_mark *mark, corral_error *error) {
+static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, corral_error *error) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);
   if (record == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = record, .record_len = size, .hard_ttl = life,
-                 .lease_ms = LEASE_MS, .held_ms = KEPT_MS, .op_ms = station->op_ms};
+                 .lease_ms = LEASE_MS, .op_ms = station->op_ms};
   int status = crl_put_record(station->pool, &put, crl_env_now_ms() + station->op_ms, error);
   free(record);
   return status;
@@ -387,7 +364,7 @@ static int put_new(crl_station *station, const crl_key *key, const crl_mark *mar
 static void forget(crl_station *station, const crl_key *key, int status) {
   int64_t now = crl_env_now_ms();
   if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
-  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) crl_held_keep(station->held, key->stored, key->stored_len, NULL, 0, now, now);
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) crl_held_invalidate(station->held, key->stored, key->stored_len, now);
 }
 
 int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error) {
@@ -397,7 +374,7 @@ int crl_marks_change(crl_station *station, const void *name, size_t len, int onl
   int status = make_key(&key, station, name, len);
   if (status != CORRAL_OK) return crl_status_plain(error, status);
   if (only_expire) {
-    status = under_lease(station, &mark, &(errand){.expires = 1});
+    status = under_lease(station, &mark, 1);
     forget(station, &key, CORRAL_OK);
     crl_key_clean(&key);
     return say(status, error);

@@ -1,14 +1,14 @@
 /* marks.h: the marks of tags: a record of the store each, by which all values that carry a tag are invalidated or expired at once.
  *
  * A mark has two versions, drawn at random: `hard` is changed by an invalidation, `soft` by that and by an expiry. A value remembers those that
- * its tags' marks had before it was computed (extras.h), and counts as long as they are the same. A mark that the store has lost voids what
+ * its tags' marks had before it was computed (metadata.h), and counts as long as they are the same. A mark that the store has lost voids what
  * remembers it: forgetting is safe. The key of a mark is the namespace, "corral-tag:" and the tag. The tag of length 0 is
  * that of the whole namespace. */
 #ifndef CRL_MARKS_H
 #define CRL_MARKS_H
 
 #include "drive.h"
-#include "extras.h"
+#include "metadata.h"
 
 typedef struct crl_mark {
   int status;      /* CORRAL_OK: what follows was read; EMISS: the store has none; another: that error; CRL_MARK_WANTED */
@@ -47,8 +47,8 @@ typedef struct crl_marks_source {
   int64_t near_ms, deadline;
 } crl_marks_source;
 
-/* All that for one record, by its extras. Void also where a mark can't be read, or the tag of the whole namespace is missing. */
-crl_standing crl_marks_standing(crl_station *station, const uint8_t *extras, size_t extras_len, const crl_marks_source *source);
+/* All that for one record, by its metadata (size 0: it has no tags). Void also where a mark can't be read, or the tag of the whole namespace is missing. */
+crl_standing crl_marks_standing(crl_station *station, const uint8_t *metadata, size_t metadata_len, const crl_marks_source *source);
 /* What the marks, all of them read, say of a value with these tags. */
 crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags);
 void crl_marks_forget(crl_marks *marks);

@@ -123,7 +123,7 @@ static inline entry *find(const shard *s, uint64_t spot, const void *key, size_t
 
 static size_t weigh(size_t key_len, const crl_near_copy *copy) {
   size_t bytes = sizeof(crl_bytes) + copy->bytes->size;
-  if (copy->extras != NULL) bytes += sizeof(crl_bytes) + copy->extras->size;
+  if (copy->metadata != NULL) bytes += sizeof(crl_bytes) + copy->metadata->size;
   return sizeof(entry) + key_len + OVERHEAD + bytes;
 }
 
@@ -136,7 +136,7 @@ static int64_t end_of(const crl_near_copy *copy) {
 static inline void hand_out(const crl_near_copy *copy, crl_near_copy *ret) {
   *ret = *copy;
   crl_bytes_ref(ret->bytes);
-  if (ret->extras != NULL) crl_bytes_ref(ret->extras);
+  if (ret->metadata != NULL) crl_bytes_ref(ret->metadata);
 }
 
 static entry *make_entry(uint64_t spot, const void *key, size_t key_len, const crl_near_copy *copy, size_t weight) {
@@ -470,7 +470,7 @@ void crl_near_clear(crl_near *near) {
 
 void crl_near_copy_clean(crl_near_copy *copy) {
   crl_bytes_unref(copy->bytes);
-  crl_bytes_unref(copy->extras);
+  crl_bytes_unref(copy->metadata);
   memset(copy, 0, sizeof *copy);
 }
 

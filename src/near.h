@@ -16,7 +16,7 @@ typedef struct crl_near crl_near;
 typedef struct crl_near_copy {
   crl_bytes *bytes;     /* a reference; a "no such thing" has bytes too */
   size_t offset, size;  /* the value within */
-  crl_bytes *extras;    /* what the record says of tags; NULL none. A reference */
+  crl_bytes *metadata;    /* what the record says of tags; NULL none. A reference */
   uint8_t kind;         /* CRL_KIND_... */
   int64_t looked;       /* when the store was asked */
   int64_t made;         /* when the value was stored: its age is now - made */

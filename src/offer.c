@@ -1,21 +1,22 @@
-/* offer.c: offers what was held to a store that is back.
+/* offer.c: gives what was held to a store that is back: invalidations, and fills whose version is later than that of the value there.
  *
- * All claims of a batch first, then what they allow: a settle or, where the store knows something newer, a release. */
+ * All claims of a batch first, then what they allow: a settle or a release. A fill without a version stays in this process: whether
+ * something newer was stored and has ended since, no store remembers. */
 #include "offer.h"
 
 #include <stdlib.h>
 
 #include "env.h"
-#include "extras.h"
-#include "policy.h"
-#include "record.h"
+#include "envelope.h"
+#include "put.h"
 
-enum { BATCH = 32, ROUNDS = 4, LINGER_MS = 1000 };
+enum { BATCH = 32, ROUNDS = 4 };
 
 typedef struct batch {
   const crl_offer *offer;
   crl_held_entry entries[BATCH];
   uint8_t tokens[BATCH][CORRAL_TOKEN];
+  uint8_t wishes[BATCH][CORRAL_FRONT];
   uint8_t settles[BATCH]; /* else the claim, if it was granted, is released */
   corral_op ops[BATCH];
   size_t count;
@@ -38,11 +39,9 @@ static corral_op op_of(const batch *b, size_t i, corral_verb verb) {
 /* The tags of a record, malloc'ed; NULL when it has none that can be read. */
 static crl_tags *tags_of(const crl_bytes *record) {
   crl_envelope envelope;
-  const void *validator;
-  size_t len;
-  if (crl_envelope_read(record->data, record->size, NULL, 0, &envelope) != CORRAL_OK || envelope.extras_len == 0) return NULL;
+  if (crl_envelope_read(record->data, record->size, NULL, &envelope) != CORRAL_OK || envelope.tag_count == 0) return NULL;
   crl_tags *tags = crl_alloc(sizeof *tags);
-  if (tags != NULL && crl_extras_read(record->data + envelope.extras_at, envelope.extras_len, tags, &validator, &len) && tags->count > 0) return tags;
+  if (tags != NULL && crl_tags_read(record->data + envelope.metadata_at, envelope.metadata_len, tags)) return tags;
   free(tags);
   return NULL;
 }
@@ -74,34 +73,31 @@ void crl_offer_void(crl_offer *offer, const void *tag, size_t len) {
   crl_held_drop_if(offer->held, carries, &wanted);
 }
 
-/* What the store has is from before this entry's compute began, or nothing. */
-static int is_newer(const crl_held_entry *entry, const corral_op *claimed, int64_t now) {
+/* The store has a value of an earlier version, which nobody has expired. Where it has none, nobody knows what came after this fill. */
+static int is_newer(const crl_held_fill *fill, const corral_op *claimed) {
   corral_header header;
-  crl_envelope stored, ours;
-  if (claimed->found == NULL || crl_record_read(claimed->found, claimed->found_len, &header) != CORRAL_OK) return 0;
-  if (header.flags != 0) return 0;
-  if (crl_envelope_read(entry->record->data, entry->record->size, NULL, 0, &ours) != CORRAL_OK || is_unstamped(entry->record)) return 0;
-  if (claimed->life_ms == 0 || claimed->found_len <= CORRAL_HEADER) return 1;
-  if (crl_envelope_read(claimed->found, claimed->found_len, ours.key, ours.key_len, &stored) != CORRAL_OK)
-    return 0;
-  if (claimed->life_ms < 0 || (ours.version != 0 && ours.version < stored.version)) return 0;
-  int64_t age = crl_policy_hard_ttl(stored.ttl_ms, stored.swr_ms, stored.sie_ms) - claimed->life_ms;
-  return age > now - entry->began;
+  crl_envelope stored;
+  if (claimed->found == NULL || claimed->life_ms == 0 || is_unstamped(fill->record)) return 0;
+  if (crl_record_read_whole(claimed->found, claimed->found_len, &header) != CORRAL_OK || header.flags != 0) return 0;
+  if (crl_envelope_read(claimed->found, claimed->found_len, crl_record_digest(fill->record->data), &stored) != CORRAL_OK) return 0;
+  return stored.version != 0 && stored.version < fill->version;
 }
 
 static int claim_all(batch *b, crl_pool *pool, size_t server) {
   for (size_t i = 0; i < b->count; i++) {
-    int forget = b->entries[i].record == NULL;
-    b->ops[i] = op_of(b, i, forget ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
-    b->ops[i].lease_ms = b->offer->lease_ms;
-    b->ops[i].ttl_ms = b->offer->held_ms;
-    if (!forget && crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
+    const crl_held_entry *entry = &b->entries[i];
+    corral_op *op = &b->ops[i];
+    *op = op_of(b, i, entry->invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
+    if (entry->invalidates) continue;
+    if (crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
+    op->lease_ms = b->offer->lease_ms;
+    op->record = b->wishes[i];
+    op->record_len = crl_put_wish(crl_record_digest(entry->fill.record->data), 0, b->wishes[i]);
   }
   int works = crl_pool_perform_probe(pool, server, b->ops, b->count);
-  int64_t now = crl_env_now_ms();
   for (size_t i = 0; i < b->count; i++) {
     corral_op *op = &b->ops[i];
-    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK && is_newer(&b->entries[i], op, now);
+    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK && is_newer(&b->entries[i].fill, op);
     if (op->found_free != NULL) op->found_free(op->found_owner);
     op->found_free = NULL;
   }
@@ -122,13 +118,17 @@ static int finish_all(batch *b, crl_pool *pool, size_t server) {
   int64_t now = crl_env_now_ms();
   for (size_t i = 0; i < b->count; i++) {
     const crl_held_entry *entry = &b->entries[i];
-    if (entry->record == NULL && b->ops[i].status == CORRAL_OK) report(b, i);
-    if (entry->record == NULL || b->ops[i].status != CORRAL_OK) continue;
-    int64_t left = entry->hard_ttl - (now - entry->made);
+    if (b->ops[i].status != CORRAL_OK) continue;
+    if (entry->invalidates) {
+      crl_held_replayed(b->offer->held, entry);
+      report(b, i);
+      continue;
+    }
+    int64_t left = entry->fill.hard_ttl - (now - entry->fill.made);
     ops[count] = op_of(b, i, b->settles[i] && left > 0 ? CORRAL_VERB_SETTLE : CORRAL_VERB_RELEASE);
     if (ops[count].verb == CORRAL_VERB_SETTLE) {
-      ops[count].record = entry->record->data;
-      ops[count].record_len = entry->record->size;
+      ops[count].record = entry->fill.record->data;
+      ops[count].record_len = entry->fill.record->size;
       ops[count].ttl_ms = left;
     }
     of[count++] = i;
@@ -150,12 +150,6 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   return works;
 }
 
-/* Not at once: a caller may have been refused by the store, and not have looked here yet. */
-void crl_offer_done(void *arg, crl_pool *pool, size_t server) {
-  place there = {pool, server};
-  crl_held_forget(((const crl_offer *)arg)->held, crl_env_now_ms() + LINGER_MS, is_there, &there);
-}
-
 /* All that was held at this moment; whether there was any. */
 static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server, int *works) {
   place there = {pool, server};
@@ -164,7 +158,7 @@ static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t 
   do {
     memset(b, 0, sizeof *b);
     b->offer = offer;
-    b->count = crl_held_offer(offer->held, now, is_there, &there, b->entries, BATCH);
+    b->count = crl_held_replay(offer->held, now, is_there, &there, b->entries, BATCH);
     all += b->count;
     *works = b->count == 0 || offer_batch(b, pool, server);
   } while (*works && b->count > 0);

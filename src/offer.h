@@ -1,4 +1,4 @@
-/* offer.h: offers what was held to a store that is back. */
+/* offer.h: gives what was held to a store that is back. */
 #ifndef CRL_OFFER_H
 #define CRL_OFFER_H
 
@@ -11,16 +11,14 @@ typedef struct crl_offer {
   crl_events *events;
   const char *prefix; /* of the keys; left out in events */
   size_t prefix_len;
-  int64_t lease_ms, held_ms;
+  int64_t lease_ms;
 } crl_offer;
 
-/* For crl_pool_options.on_return; `offer` is a crl_offer. Sends what is held for keys of this server, in batches, each once: a record only
- * where the store has neither a lease, nor a verdict, nor the mark of an invalidation, nor a value that was stored after this one's
- * compute began. 0 when the server failed again: what was not sent is held still. */
+/* For crl_pool_options.on_return; `offer` is a crl_offer. Replays what is held for keys of this server, in batches, each once: invalidations, and
+ * fills where the store has a value of an earlier version and nobody has a lease. 0 when the server failed again: what was not sent is
+ * held still. */
 int crl_offer_all(void *offer, crl_pool *pool, size_t server);
-/* Forgets what is held and carries a tag. */
+/* Forgets the fills that carry a tag. */
 void crl_offer_void(crl_offer *offer, const void *tag, size_t len);
-/* For crl_pool_options.on_up: what was offered need not be held any more. */
-void crl_offer_done(void *offer, crl_pool *pool, size_t server);
 
 #endif

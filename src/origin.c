@@ -6,8 +6,9 @@
 #include <stdlib.h>
 
 #include "env.h"
+#include "hash.h"
 #include "policy.h"
-#include "record.h"
+#include "put.h"
 #include "value.h"
 
 enum { FLEET_MOST = 256 };
@@ -55,15 +56,12 @@ static void name_slot(const crl_origin *origin, unsigned number, crl_slot *slot)
 static void ignore(crl_kept_lease *lease) { (void)lease; }
 
 static int claim(crl_origin *origin, unsigned number, crl_slot *slot) {
-  corral_header header;
-  uint8_t wish[CORRAL_HEADER];
-  memset(&header, 0, sizeof header);
-  crl_env_holder(header.note, sizeof header.note);
-  crl_record_write(&header, wish);
+  uint8_t wish[CORRAL_FRONT], digest[CRL_DIGEST];
   name_slot(origin, number, slot);
+  crl_digest(slot->key, strlen(slot->key), digest);
   if (crl_env_random(slot->token, sizeof slot->token) != CORRAL_OK) return CORRAL_EIO;
   corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = slot->key, .key_len = strlen(slot->key), .token = slot->token,
-                  .lease_ms = origin->options.lease_ms, .record = wish, .record_len = sizeof wish};
+                  .lease_ms = origin->options.lease_ms, .record = wish, .record_len = crl_put_wish(digest, 0, wish)};
   int64_t sent = crl_env_now_ms();
   crl_pool_perform(origin->options.pool, &op, 1, sent + origin->options.op_ms);
   if (op.found_free != NULL) op.found_free(op.found_owner);

@@ -21,6 +21,11 @@ size_t crl_pack(const void *data, size_t size, uint8_t **ret) {
   return 0;
 }
 
+size_t crl_packed_size(const void *packed, size_t packed_size) {
+  unsigned long long size = ZSTD_getFrameContentSize(packed, packed_size);
+  return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size >= SIZE_MAX ? SIZE_MAX : (size_t)size;
+}
+
 int crl_unpack(const void *packed, size_t packed_size, void *data, size_t size) {
   return ZSTD_decompress(data, size, packed, packed_size) == size;
 }

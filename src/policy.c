@@ -86,10 +86,13 @@ int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {
   return ttl_ms + larger(at_least_zero(swr_ms), at_least_zero(sie_ms));
 }
 
+/* By the clock of its maker, which may be any number. */
+static int64_t age_by_wall(int64_t created_ms, int64_t wall_ms) { return created_ms < 0 || created_ms > wall_ms ? 0 : wall_ms - created_ms; }
+
 crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t life_ms, int64_t wall_ms) {
   crl_lives lives = {0, 0, 0, 0};
   int64_t hard = crl_policy_hard_ttl(envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms);
-  lives.age = at_least_zero(life_ms < 0 ? wall_ms - envelope->created_ms : hard - life_ms);
+  lives.age = at_least_zero(life_ms < 0 ? age_by_wall(envelope->created_ms, wall_ms) : hard - life_ms);
   if (!expired) lives.fresh = at_least_zero(envelope->ttl_ms - lives.age);
   if (envelope->kind != CRL_KIND_VALUE) return lives;
   if (envelope->swr_ms > 0) lives.swr = at_least_zero(envelope->ttl_ms + envelope->swr_ms - lives.age);

@@ -21,7 +21,6 @@ typedef struct crl_pool_options {
   /* A resting server answers again, on the probing thread, before callers are let to it; 0 when it failed once more. May be NULL.
    * Not called for stores whose handle all threads share. */
   int (*on_return)(void *arg, crl_pool *pool, size_t server);
-  void (*on_up)(void *arg, crl_pool *pool, size_t server); /* after that, when callers are let to it. May be NULL */
   void *return_arg;
 } crl_pool_options;
 

@@ -12,26 +12,31 @@ int crl_put_say(const corral_op *op, corral_error *error) {
   return crl_status_fail(error, op->status, "%s", op->error->text);
 }
 
+size_t crl_put_wish(const uint8_t *digest, uint32_t cost_ms, uint8_t front[CORRAL_FRONT]) {
+  corral_header wish;
+  memset(&wish, 0, sizeof wish);
+  wish.state = CORRAL_LEASED;
+  wish.cost_ms = cost_ms;
+  memcpy(wish.digest, digest, CORRAL_DIGEST);
+  crl_env_holder(wish.note, sizeof wish.note);
+  return crl_record_write(&wish, front);
+}
+
 static void give_up(crl_pool *pool, const crl_put *put, const uint8_t *token) {
   corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = put->key, .key_len = put->key_len, .token = token};
   crl_pool_perform(pool, &op, 1, crl_env_now_ms() + put->op_ms);
 }
 
 static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, int64_t deadline, corral_error *error) {
-  uint8_t note[CORRAL_HEADER];
-  corral_header header;
+  uint8_t wish[CORRAL_FRONT];
   corral_error detail = {0};
-  memset(&header, 0, sizeof header);
-  crl_env_holder(header.note, sizeof header.note);
-  crl_record_write(&header, note);
   corral_op op = {.key = put->key, .key_len = put->key_len, .token = token, .error = &detail};
   corral_op ops[3] = {op, op, op};
   ops[0].verb = CORRAL_VERB_INVALIDATE;
-  if (put->held_ms > 0) ops[0].ttl_ms = put->held_ms;
   ops[1].verb = CORRAL_VERB_CLAIM;
   ops[1].lease_ms = put->lease_ms;
-  ops[1].record = note;
-  ops[1].record_len = sizeof note;
+  ops[1].record = wish;
+  ops[1].record_len = crl_put_wish(crl_record_digest(put->record), 0, wish);
   ops[2].verb = CORRAL_VERB_SETTLE;
   ops[2].record = put->record;
   ops[2].record_len = put->record_len;

@@ -10,10 +10,11 @@ typedef struct crl_put {
   const uint8_t *record;
   size_t record_len;
   int64_t hard_ttl, lease_ms;
-  int64_t held_ms;  /* how long the invalidation that it begins with is remembered, should the fill not come after it */
   int64_t op_ms;
 } crl_put;
 
+/* The front that a claim brings: the key's digest, the holder, what the rebuild is expected to cost (0: unknown). Returns its size. */
+size_t crl_put_wish(const uint8_t *digest, uint32_t cost_ms, uint8_t front[CORRAL_FRONT]);
 /* CORRAL_OK once it is stored, by `deadline`. */
 int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error);
 /* The status of a single operation with its text, or the status's own. */

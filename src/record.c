@@ -1,11 +1,20 @@
-/* record.c: the header of a record, and what each verb does to a record.
+/* record.c: the front of a record, and what each verb does to a record.
  *
  * This is the one place that says what claim, settle, release, extend, invalidate and expire mean; stores that can change a
- * record atomically use it through corral_host.decide, the scripts of the Redis plugin say the same in Lua. */
+ * record atomically use it through corral_host.decide, the scripts of the Redis plugin say the same in Lua.
+ *
+ * Whatever is read here may have been written by anybody: a length, a time or a number is bounded before it is believed. */
 #include "record.h"
 
-enum { AT_STATE = 4, AT_FLAGS = 5, AT_TOKEN = 8, AT_UNTIL = 24, AT_SINCE = 32, AT_LIFE = 40, AT_COST = 48, AT_CODE = 52,
-       AT_FAILURES = 56, AT_NOTE = 64 };
+enum { AT_FORMAT = 3, AT_STATE = 4, AT_FLAGS = 5, AT_KIND = 6, AT_ENCODING = 7, AT_LIFE = 8, AT_BODY = 16, AT_METADATA = 20,
+       AT_FAILURES = 22, AT_DIGEST = 24, AT_STAMP = 40 };
+enum { LEASE_LENGTH = 4, LEASE_UNTIL = 8, LEASE_SINCE = 16, LEASE_TOKEN = 24 };
+enum { PART_NOTE = 1, PART_COST = 2, PART_CODE = 3, PART_HEAD = 2, NUMBER = 4 };
+
+static const char magic[] = "crl";
+static const uint8_t format = '2';
+
+_Static_assert(CORRAL_HEAD + CORRAL_LEASE + PART_HEAD + CORRAL_NOTE + 2 * (PART_HEAD + NUMBER) <= CORRAL_FRONT, "room for all parts");
 
 void crl_record_put(uint8_t *at, uint64_t number, unsigned bytes) {
   for (unsigned i = 0; i < bytes; i++) at[i] = (uint8_t)(number >> (8 * i));
@@ -17,109 +26,281 @@ uint64_t crl_record_take(const uint8_t *at, unsigned bytes) {
   return number;
 }
 
-int crl_record_read(const void *record, size_t size, corral_header *header) {
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static int is_magic(const uint8_t *at, size_t size) { return size > AT_FORMAT && memcmp(at, magic, AT_FORMAT) == 0; }
+
+/* CORRAL_OK: a head of this format. One that is cut short or makes no sense is as good as nothing. */
+static int judge_head(const uint8_t *at, size_t size) {
+  if (!is_magic(at, size)) return CORRAL_EFOREIGN;
+  if (at[AT_FORMAT] != format) return at[AT_FORMAT] > format ? CORRAL_ENEWER : CORRAL_EMISS;
+  return size < CORRAL_HEAD || at[AT_STATE] > CORRAL_VERDICT ? CORRAL_EMISS : CORRAL_OK;
+}
+
+/* How many bytes of a lease there are; 0 when what is there is none. */
+static size_t lease_size(const uint8_t *lease, size_t size) {
+  if (size < CORRAL_LEASE) return 0;
+  size_t all = (size_t)crl_record_take(lease, 2);
+  return all >= CORRAL_LEASE && all <= size && all <= CORRAL_FRONT - CORRAL_HEAD ? all : 0;
+}
+
+size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FRONT]) {
   const uint8_t *at = record;
-  if (size < CORRAL_HEADER || memcmp(at, "crl1", 4) != 0 || at[AT_STATE] > CORRAL_VERDICT) return CORRAL_EFOREIGN;
+  size_t head = size < CORRAL_HEAD ? size : CORRAL_HEAD;
+  memcpy(front, at, head);
+  if (judge_head(at, size) != CORRAL_OK) return head;
+  uint64_t body = crl_record_take(at + AT_BODY, 4);
+  if (body > size - CORRAL_HEAD) { /* cut short: neither body nor lease can be believed */
+    front[AT_STATE] = CORRAL_FREE;
+    memset(front + AT_LIFE, 0, AT_FAILURES - AT_LIFE);
+    return head;
+  }
+  const uint8_t *lease = at + CORRAL_HEAD + body;
+  size_t more = at[AT_STATE] == CORRAL_FREE ? 0 : lease_size(lease, size - CORRAL_HEAD - (size_t)body);
+  memcpy(front + CORRAL_HEAD, lease, more);
+  return CORRAL_HEAD + more;
+}
+
+static void read_parts(const uint8_t *at, size_t size, corral_header *header) {
+  while (size >= PART_HEAD && at[1] <= size - PART_HEAD) {
+    const uint8_t *part = at + PART_HEAD;
+    size_t len = at[1];
+    if (at[0] == PART_NOTE) memcpy(header->note, part, len < CORRAL_NOTE ? len : CORRAL_NOTE);
+    if (at[0] == PART_COST && len == NUMBER) header->cost_ms = (uint32_t)crl_record_take(part, NUMBER);
+    if (at[0] == PART_CODE && len == NUMBER) header->code = (int32_t)(uint32_t)crl_record_take(part, NUMBER);
+    at += PART_HEAD + len;
+    size -= PART_HEAD + len;
+  }
+}
+
+/* A state without a lease behind it is FREE. */
+static void read_lease(const uint8_t *lease, size_t size, corral_header *header) {
+  size_t all = lease_size(lease, size);
+  if (all == 0) {
+    header->state = CORRAL_FREE;
+    return;
+  }
+  header->length_ms = (uint32_t)crl_record_take(lease + LEASE_LENGTH, 4);
+  header->until = (int64_t)crl_record_take(lease + LEASE_UNTIL, 8);
+  header->since = (int64_t)crl_record_take(lease + LEASE_SINCE, 8);
+  memcpy(header->token, lease + LEASE_TOKEN, CORRAL_TOKEN);
+  read_parts(lease + CORRAL_LEASE, all - CORRAL_LEASE, header);
+}
+
+int crl_record_read(const void *front, size_t size, corral_header *header) {
+  const uint8_t *at = front;
+  int status = judge_head(at, size);
+  if (status != CORRAL_OK) return status;
+  memset(header, 0, sizeof *header);
   header->state = at[AT_STATE];
   header->flags = at[AT_FLAGS];
-  memcpy(header->token, at + AT_TOKEN, CORRAL_TOKEN);
-  header->until = (int64_t)crl_record_take(at + AT_UNTIL, 8);
-  header->since = (int64_t)crl_record_take(at + AT_SINCE, 8);
+  header->kind = at[AT_KIND];
+  header->encoding = at[AT_ENCODING];
   header->life_end = (int64_t)crl_record_take(at + AT_LIFE, 8);
-  header->cost_ms = (uint32_t)crl_record_take(at + AT_COST, 4);
-  header->code = (int32_t)(uint32_t)crl_record_take(at + AT_CODE, 4);
-  header->failures = (uint32_t)crl_record_take(at + AT_FAILURES, 4);
-  memcpy(header->note, at + AT_NOTE, CORRAL_NOTE);
+  header->body = (uint32_t)crl_record_take(at + AT_BODY, 4);
+  header->metadata = (uint16_t)crl_record_take(at + AT_METADATA, 2);
+  header->failures = (uint32_t)crl_record_take(at + AT_FAILURES, 2);
+  memcpy(header->digest, at + AT_DIGEST, CORRAL_DIGEST);
+  header->stamp = crl_record_take(at + AT_STAMP, 8);
+  if (header->state != CORRAL_FREE) read_lease(at + CORRAL_HEAD, size - CORRAL_HEAD, header);
   return CORRAL_OK;
 }
 
-void crl_record_write(const corral_header *header, uint8_t record[CORRAL_HEADER]) {
-  memset(record, 0, CORRAL_HEADER);
-  memcpy(record, "crl1", 4);
-  record[AT_STATE] = header->state;
-  record[AT_FLAGS] = header->flags;
-  memcpy(record + AT_TOKEN, header->token, CORRAL_TOKEN);
-  crl_record_put(record + AT_UNTIL, (uint64_t)header->until, 8);
-  crl_record_put(record + AT_SINCE, (uint64_t)header->since, 8);
-  crl_record_put(record + AT_LIFE, (uint64_t)header->life_end, 8);
-  crl_record_put(record + AT_COST, header->cost_ms, 4);
-  crl_record_put(record + AT_CODE, (uint32_t)header->code, 4);
-  crl_record_put(record + AT_FAILURES, header->failures, 4);
-  memcpy(record + AT_NOTE, header->note, CORRAL_NOTE);
+int crl_record_read_whole(const void *record, size_t size, corral_header *header) {
+  uint8_t front[CORRAL_FRONT];
+  size_t len = crl_record_front(record, size, front);
+  return crl_record_read(front, len, header);
 }
 
-uint64_t crl_record_stamp(const void *record, size_t size) {
-  return size >= CORRAL_HEADER + 8 ? crl_record_take((const uint8_t *)record + CORRAL_HEADER, 8) : 0;
+int crl_record_read_found(const corral_op *op, corral_header *header) {
+  return op->same ? crl_record_read(op->found, op->found_len, header) : crl_record_read_whole(op->found, op->found_len, header);
 }
+
+const uint8_t *crl_record_digest(const uint8_t *record) { return record + AT_DIGEST; }
+
+uint64_t crl_record_stamp(const void *record, size_t size) {
+  corral_header header;
+  return crl_record_read_whole(record, size, &header) == CORRAL_OK ? header.stamp : 0;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+static uint8_t *write_part(uint8_t *at, uint8_t kind, const void *bytes, size_t len) {
+  at[0] = kind;
+  at[1] = (uint8_t)len;
+  memcpy(at + PART_HEAD, bytes, len);
+  return at + PART_HEAD + len;
+}
+
+static uint8_t *write_number(uint8_t *at, uint8_t kind, uint32_t number) {
+  uint8_t bytes[NUMBER];
+  if (number == 0) return at;
+  crl_record_put(bytes, number, NUMBER);
+  return write_part(at, kind, bytes, NUMBER);
+}
+
+static size_t write_lease(const corral_header *header, uint8_t *lease) {
+  size_t note = strnlen(header->note, CORRAL_NOTE);
+  uint8_t *end = lease + CORRAL_LEASE;
+  memset(lease, 0, CORRAL_LEASE);
+  crl_record_put(lease + LEASE_LENGTH, header->length_ms, 4);
+  crl_record_put(lease + LEASE_UNTIL, (uint64_t)header->until, 8);
+  crl_record_put(lease + LEASE_SINCE, (uint64_t)header->since, 8);
+  memcpy(lease + LEASE_TOKEN, header->token, CORRAL_TOKEN);
+  if (note > 0) end = write_part(end, PART_NOTE, header->note, note);
+  end = write_number(end, PART_COST, header->cost_ms);
+  end = write_number(end, PART_CODE, (uint32_t)header->code);
+  crl_record_put(lease, (uint64_t)(end - lease), 2);
+  return (size_t)(end - lease);
+}
+
+size_t crl_record_write(const corral_header *header, uint8_t front[CORRAL_FRONT]) {
+  memset(front, 0, CORRAL_HEAD);
+  memcpy(front, magic, AT_FORMAT);
+  front[AT_FORMAT] = format;
+  front[AT_STATE] = header->state;
+  front[AT_FLAGS] = header->flags;
+  front[AT_KIND] = header->kind;
+  front[AT_ENCODING] = header->encoding;
+  crl_record_put(front + AT_LIFE, (uint64_t)header->life_end, 8);
+  crl_record_put(front + AT_BODY, header->body, 4);
+  crl_record_put(front + AT_METADATA, header->metadata, 2);
+  crl_record_put(front + AT_FAILURES, header->failures < UINT16_MAX ? header->failures : UINT16_MAX, 2);
+  memcpy(front + AT_DIGEST, header->digest, CORRAL_DIGEST);
+  crl_record_put(front + AT_STAMP, header->stamp, 8);
+  return CORRAL_HEAD + (header->state == CORRAL_FREE ? 0 : write_lease(header, front + CORRAL_HEAD));
+}
+
+void crl_record_join(const corral_change *change, const uint8_t *body, uint8_t *record) {
+  memcpy(record, change->front, CORRAL_HEAD);
+  if (change->body_len > 0) memcpy(record + CORRAL_HEAD, body, change->body_len);
+  memcpy(record + CORRAL_HEAD + change->body_len, change->front + CORRAL_HEAD, change->front_len - CORRAL_HEAD);
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------------------- */
 
 /* The record as a verb finds it. */
 typedef struct now_here {
   corral_header header;
-  int payload; /* there is one, and its life isn't over */
-  int mark;    /* there is none, for it was invalidated, which is still to be remembered */
+  int body; /* there is one, and its life isn't over */
   int64_t now;
 } now_here;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The header as it is now takes the place of the old one. life_end and flags are those of the payload or of the mark: without
- * both they end. */
+/* a - b, held within the range of numbers. */
+static int64_t difference(int64_t a, int64_t b) {
+  int64_t result;
+  if (!__builtin_sub_overflow(a, b, &result)) return result;
+  return a > b ? INT64_MAX : INT64_MIN;
+}
+
+/* What the lease or verdict may last at the most after it was taken. */
+static int64_t longest(const corral_header *header) {
+  int64_t most = header->state == CORRAL_LEASED ? CRL_RECORD_LEASE_MOST : CRL_RECORD_VERDICT_MOST;
+  int64_t length = header->length_ms > 0 ? header->length_ms : 1;
+  return length < most ? length : most;
+}
+
+/* What is left of the lease or verdict; 0: nothing, or there is none. */
+static int64_t left_of(const now_here *here) {
+  if (here->header.state == CORRAL_FREE) return 0;
+  return later(difference(here->header.until, here->now), 0);
+}
+
+/* More is left of it than it was ever taken for, or it began in the future: a clock has stepped, or somebody lies. */
+static int contradicts(const now_here *here) {
+  return left_of(here) > longest(&here->header) + CRL_RECORD_STEP_MS ||
+         difference(here->header.since, here->now) > CRL_RECORD_STEP_MS;
+}
+
+/* The header as it is now takes the place of the old one. Without a body all that speaks of it ends. */
 static void edit(now_here *here, corral_change *change) {
   corral_header *header = &here->header;
-  change->action = here->payload ? CORRAL_ACTION_EDIT : CORRAL_ACTION_REPLACE;
-  if (!here->payload && !here->mark) {
+  change->action = here->body ? CORRAL_ACTION_EDIT : CORRAL_ACTION_REPLACE;
+  if (!here->body) {
     header->life_end = 0;
-    header->flags = 0;
+    header->flags = header->kind = header->encoding = 0;
+    header->body = header->metadata = 0;
+    header->stamp = 0;
   }
-  change->expires = later(header->life_end, header->until);
-  crl_record_write(header, change->header);
+  change->expires = header->state == CORRAL_FREE ? header->life_end : later(header->life_end, header->until);
+  change->front_len = crl_record_write(header, change->front);
+  change->body_len = header->body;
 }
 
 static void let_go(corral_header *header) {
   header->state = CORRAL_FREE;
   memset(header->token, 0, CORRAL_TOKEN);
   header->until = header->since = 0;
-  header->cost_ms = 0;
+  header->length_ms = header->cost_ms = 0;
   header->code = 0;
   memset(header->note, 0, CORRAL_NOTE);
 }
 
-static int holds(const now_here *here, const uint8_t *token) {
+static int is_leased_by(const now_here *here, const uint8_t *token) {
   return here->header.state == CORRAL_LEASED && memcmp(here->header.token, token, CORRAL_TOKEN) == 0;
+}
+
+static int holds(const now_here *here, const corral_op *op) { return is_leased_by(here, op->token); }
+
+/* From now on, for this long. */
+static void date(now_here *here, int64_t length_ms) {
+  here->header.length_ms = length_ms < UINT32_MAX ? (uint32_t)length_ms : UINT32_MAX;
+  here->header.until = here->now + length_ms;
+}
+
+/* Of a lease or verdict that is not over. An end that can't be true becomes one length from now: so it comes. */
+static int refuse(now_here *here, corral_change *change) {
+  if (!contradicts(here)) return CORRAL_EBUSY;
+  here->header.since = here->now;
+  date(here, longest(&here->header));
+  edit(here, change);
+  return CORRAL_EBUSY;
+}
+
+/* Another key's bytes are no body of this one. */
+static void adopt(now_here *here, const corral_header *wish) {
+  if (memcmp(here->header.digest, wish->digest, CORRAL_DIGEST) != 0) here->body = 0;
+  memcpy(here->header.digest, wish->digest, CORRAL_DIGEST);
 }
 
 static int claim(corral_op *op, now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   corral_header wish;
-  if (header->state != CORRAL_FREE && header->until > here->now) return holds(here, op->token) ? CORRAL_OK : CORRAL_EBUSY;
-  if (op->record == NULL || crl_record_read(op->record, op->record_len, &wish) != CORRAL_OK) memset(&wish, 0, sizeof wish);
+  int is_dead = op->over != NULL && is_leased_by(here, op->over);
+  if (left_of(here) > 0 && !is_dead) return holds(here, op) ? CORRAL_OK : refuse(here, change);
+  let_go(header);
   header->state = CORRAL_LEASED;
   memcpy(header->token, op->token, CORRAL_TOKEN);
   header->since = here->now;
-  header->until = here->now + op->lease_ms;
-  header->cost_ms = wish.cost_ms;
-  memcpy(header->note, wish.note, CORRAL_NOTE);
+  date(here, op->lease_ms);
+  if (op->record != NULL && crl_record_read(op->record, op->record_len, &wish) == CORRAL_OK) {
+    adopt(here, &wish);
+    header->cost_ms = wish.cost_ms;
+    memcpy(header->note, wish.note, CORRAL_NOTE);
+  }
   edit(here, change);
   return CORRAL_OK;
 }
 
 static int settle(corral_op *op, now_here *here, corral_change *change) {
   corral_header header;
-  if (!holds(here, op->token)) return CORRAL_ELOST;
-  if (crl_record_read(op->record, op->record_len, &header) != CORRAL_OK) return CORRAL_EINVAL;
+  if (!holds(here, op)) return CORRAL_ELOST;
+  if (crl_record_read_whole(op->record, op->record_len, &header) != CORRAL_OK || header.state != CORRAL_FREE) return CORRAL_EINVAL;
   header.life_end = here->now + op->ttl_ms;
   change->action = CORRAL_ACTION_REPLACE;
-  change->body = op->record + CORRAL_HEADER;
-  change->body_len = op->record_len - CORRAL_HEADER;
+  change->body = op->record + CORRAL_HEAD;
+  change->body_len = header.body;
   change->expires = header.life_end;
-  crl_record_write(&header, change->header);
+  change->front_len = crl_record_write(&header, change->front);
   return CORRAL_OK;
 }
 
-/* What holds still is true: the payload gets a new life as if it had been stored now. */
+/* What holds still is true: the body gets a new life as if it had been stored now. */
 static int renew(corral_op *op, now_here *here, corral_change *change) {
-  if (!holds(here, op->token)) return CORRAL_ELOST;
-  if (!here->payload) return CORRAL_EMISS;
+  if (!holds(here, op)) return CORRAL_ELOST;
+  if (!here->body) return CORRAL_EMISS;
   let_go(&here->header);
   here->header.flags = 0;
   here->header.failures = 0;
@@ -131,18 +312,18 @@ static int renew(corral_op *op, now_here *here, corral_change *change) {
 static int release(corral_op *op, now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   corral_header verdict;
-  if (!holds(here, op->token)) return CORRAL_ELOST;
+  if (!holds(here, op)) return CORRAL_ELOST;
   let_go(header);
   if (op->record != NULL && crl_record_read(op->record, op->record_len, &verdict) == CORRAL_OK) {
     header->state = CORRAL_VERDICT;
     header->since = here->now;
-    header->until = here->now + op->lease_ms;
+    date(here, op->lease_ms);
     header->code = verdict.code;
     header->failures = verdict.failures;
     memcpy(header->note, verdict.note, CORRAL_NOTE);
     edit(here, change);
-    if (!here->payload) change->expires = later(change->expires, here->now + op->ttl_ms);
-  } else if (here->payload || here->mark) {
+    if (!here->body) change->expires = later(change->expires, here->now + op->ttl_ms);
+  } else if (here->body) {
     edit(here, change);
   } else {
     change->action = CORRAL_ACTION_REMOVE;
@@ -151,34 +332,28 @@ static int release(corral_op *op, now_here *here, corral_change *change) {
 }
 
 static int extend(corral_op *op, now_here *here, corral_change *change) {
-  if (!holds(here, op->token)) return CORRAL_ELOST;
-  here->header.until = here->now + op->lease_ms;
+  if (!holds(here, op)) return CORRAL_ELOST;
+  date(here, op->lease_ms);
+  if (here->header.since > here->now) here->header.since = here->now;
   edit(here, change);
   return CORRAL_OK;
 }
 
 static int expire(now_here *here, corral_change *change) {
-  if (!here->payload && !here->mark) {
-    change->action = CORRAL_ACTION_REMOVE;
-    return CORRAL_OK;
-  }
+  change->action = CORRAL_ACTION_REMOVE;
+  if (!here->body) return CORRAL_OK;
   let_go(&here->header);
-  if (here->payload) here->header.flags |= CORRAL_FLAG_EXPIRED;
+  here->header.flags |= CORRAL_FLAG_EXPIRED;
   edit(here, change);
   return CORRAL_OK;
 }
 
-/* Whoever computed a value where the store was out of reach learns by the mark that it is of before. */
-static int invalidate(const corral_op *op, const now_here *here, corral_change *change) {
-  corral_header mark = {.state = CORRAL_FREE, .flags = CORRAL_FLAG_INVALIDATED};
-  mark.life_end = later(here->now + op->ttl_ms, here->mark ? here->header.life_end : 0);
-  change->action = CORRAL_ACTION_REPLACE;
-  change->expires = mark.life_end;
-  crl_record_write(&mark, change->header);
+static int remove_key(corral_change *change) {
+  change->action = CORRAL_ACTION_REMOVE;
   return CORRAL_OK;
 }
 
-/* A key that the store doesn't have. */
+/* A key that the store doesn't have, or with what is as good as nothing. */
 static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
   switch (op->verb) {
     case CORRAL_VERB_GET: return CORRAL_EMISS;
@@ -187,8 +362,8 @@ static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
     case CORRAL_VERB_RELEASE:
     case CORRAL_VERB_RENEW:
     case CORRAL_VERB_EXTEND: return CORRAL_ELOST;
-    case CORRAL_VERB_INVALIDATE: return op->ttl_ms > 0 ? invalidate(op, here, change) : CORRAL_OK;
-    case CORRAL_VERB_EXPIRE: return CORRAL_OK;
+    case CORRAL_VERB_INVALIDATE:
+    case CORRAL_VERB_EXPIRE: return remove_key(change);
     default: return CORRAL_EUNSUPPORTED;
   }
 }
@@ -200,35 +375,50 @@ static int decide_present(corral_op *op, now_here *here, corral_change *change) 
     case CORRAL_VERB_SETTLE: return settle(op, here, change);
     case CORRAL_VERB_RELEASE: return release(op, here, change);
     case CORRAL_VERB_EXTEND: return extend(op, here, change);
-    case CORRAL_VERB_INVALIDATE:
-      if (op->ttl_ms > 0) return invalidate(op, here, change);
-      change->action = CORRAL_ACTION_REMOVE;
-      return CORRAL_OK;
+    case CORRAL_VERB_INVALIDATE: return remove_key(change);
     case CORRAL_VERB_EXPIRE: return expire(here, change);
     case CORRAL_VERB_RENEW: return renew(op, here, change);
     default: return CORRAL_EUNSUPPORTED;
   }
 }
 
-void crl_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now, corral_change *change) {
+/* A later version of corral keeps what it wrote: only its end can be brought about from here. */
+static int decide_newer(const corral_op *op, corral_change *change) {
+  switch (op->verb) {
+    case CORRAL_VERB_GET:
+    case CORRAL_VERB_CLAIM: return CORRAL_ENEWER;
+    case CORRAL_VERB_INVALIDATE:
+    case CORRAL_VERB_EXPIRE: return remove_key(change);
+    default: return CORRAL_ELOST;
+  }
+}
+
+/* What is left, as the host is told: an end that can't be true is none for those who look, so that one of them claims. */
+static int64_t told_left(const corral_op *op, const now_here *here) {
+  if (!contradicts(here)) return left_of(here);
+  return op->verb == CORRAL_VERB_GET ? 0 : longest(&here->header);
+}
+
+void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t now, corral_change *change) {
   now_here here;
   memset(&here, 0, sizeof here);
-  memset(change, 0, sizeof *change);
+  memset(change, 0, offsetof(corral_change, front));
+  change->front_len = change->body_len = 0;
+  change->body = NULL;
+  change->expires = 0;
   op->same = 0;
   op->life_ms = op->until_ms = 0;
   here.now = now;
-  if (record == NULL) {
-    op->status = decide_absent(op, &here, change);
-  } else if (crl_record_read(record, size, &here.header) != CORRAL_OK) {
-    op->status = CORRAL_EFOREIGN;
-    return;
-  } else {
-    int invalidated = (here.header.flags & CORRAL_FLAG_INVALIDATED) != 0;
-    here.mark = invalidated && here.header.life_end > now;
-    here.payload = !invalidated && size > CORRAL_HEADER && (here.header.life_end == 0 || here.header.life_end > now);
-    op->status = decide_present(op, &here, change);
-    if (here.payload) op->life_ms = here.header.life_end == 0 ? -1 : here.header.life_end - now;
-    op->same = op->verb == CORRAL_VERB_CLAIM && here.payload && op->seen != 0 && crl_record_stamp(record, size) == op->seen;
+  int read = front == NULL ? CORRAL_EMISS : crl_record_read(front, size, &here.header);
+  here.body = read == CORRAL_OK && here.header.body > 0 && here.header.life_end > now &&
+              difference(here.header.life_end, now) <= CRL_RECORD_LIFE_MOST;
+  switch (read) {
+    case CORRAL_OK: op->status = decide_present(op, &here, change); break;
+    case CORRAL_EMISS: op->status = decide_absent(op, &here, change); break;
+    case CORRAL_ENEWER: op->status = decide_newer(op, change); break;
+    default: op->status = CORRAL_EFOREIGN; return;
   }
-  if (here.header.state != CORRAL_FREE && here.header.until > now) op->until_ms = here.header.until - now;
+  if (here.body) op->life_ms = difference(here.header.life_end, now);
+  op->same = op->verb == CORRAL_VERB_CLAIM && here.body && op->seen != 0 && here.header.stamp == op->seen;
+  op->until_ms = told_left(op, &here);
 }

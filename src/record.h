@@ -1,18 +1,30 @@
-/* record.h: the header of a record, and what each verb does to a record. Pure: no I/O, no clock, no memory. */
+/* record.h: the front of a record, and what each verb does to a record. Pure: no I/O, no clock, no memory. */
 #ifndef CRL_RECORD_H
 #define CRL_RECORD_H
 
 #include <corral/plugin.h>
 
-/* CORRAL_EFOREIGN when these bytes don't begin with a header. */
-int crl_record_read(const void *record, size_t size, corral_header *header);
-void crl_record_write(const corral_header *header, uint8_t record[CORRAL_HEADER]);
-/* The stamp behind the header; 0 when there is no payload. */
-uint64_t crl_record_stamp(const void *record, size_t size);
-/* See corral_host.decide. */
-void crl_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now, corral_change *change);
+/* The longest that a lease or a verdict is believed to be taken for, and the longest step of a clock that is no contradiction. */
+/* Beyond twice the longest life that a policy allows and some: nobody wrote that in earnest. */
+#define CRL_RECORD_LIFE_MOST INT64_C(946080000000)
+enum { CRL_RECORD_LEASE_MOST = 3600000, CRL_RECORD_VERDICT_MOST = 86400000, CRL_RECORD_STEP_MS = 2000 };
 
-/* Little-endian numbers, shared with the envelope. */
+/* The functions of corral_host with these names. */
+size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FRONT]);
+int crl_record_read(const void *front, size_t size, corral_header *header);
+size_t crl_record_write(const corral_header *header, uint8_t front[CORRAL_FRONT]);
+void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t now, corral_change *change);
+void crl_record_join(const corral_change *change, const uint8_t *body, uint8_t *record);
+
+/* The header of a whole record, or of what a CLAIM found; as crl_record_read. */
+int crl_record_read_whole(const void *record, size_t size, corral_header *header);
+int crl_record_read_found(const corral_op *op, corral_header *header);
+/* The key's digest within a record that could be read. */
+const uint8_t *crl_record_digest(const uint8_t *record);
+/* The stamp of a whole record's body; 0 when it has none. */
+uint64_t crl_record_stamp(const void *record, size_t size);
+
+/* Little-endian numbers. */
 void crl_record_put(uint8_t *at, uint64_t number, unsigned bytes);
 uint64_t crl_record_take(const uint8_t *at, unsigned bytes);
 

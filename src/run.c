@@ -141,6 +141,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
   r->fill.prefix_len = station->prefix_len;
+  r->fill.digest = crl_key_digest(&r->key);
   r->fill.max_value = station->max_value;
   r->lease_ms = r->policy.lease_ms;
   r->ask = start(r, call, deadline, alone);

@@ -69,8 +69,6 @@ struct crl_run {
   crl_tags *tags;   /* of its own, behind has_tags */
   int has_tags, is_void; /* it has some; its tags were invalidated */
   uint64_t stored_version;
-  const void *validator; /* within found */
-  size_t validator_len;
   crl_envelope envelope;
   corral_header header;
   crl_look last;    /* what the last look found */
@@ -154,7 +152,7 @@ typedef struct crl_errand {
   uint64_t ticket;
   int64_t looked;
   crl_mark_look all;   /* of the second op */
-  uint8_t header[CORRAL_HEADER];
+  uint8_t front[CORRAL_FRONT];
 } crl_errand;
 
 /* run_store.c: one ask is made, performed by the driver, got, and, when the marks that are wanted were fetched, taken. */
@@ -179,8 +177,8 @@ int crl_run_plain(crl_run *r, crl_bytes **bytes, size_t *offset);
 void crl_run_lend_old(crl_run *r);
 /* After compute, before its record is made: versions of the tags, order of versions, quotas. CRL_MADE_VALUE: nothing is against storing it. */
 crl_made crl_run_stamp(crl_run *r);
-/* The op that ends the lease: with a verdict unless retry_ms is 0; `header` is room for it. */
-corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t retry_ms, const char *text, int32_t code);
+/* The op that ends the lease: with a verdict unless retry_ms is 0; `front` is room for it. */
+corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t retry_ms, const char *text, int32_t code);
 
 /* run_near.c */
 /* Answers from the near tier: 1 and *outcome (with a reference). 0: ask the store; *early: and rebuild the value ahead of time. */

@@ -17,11 +17,11 @@ static void on_lost(crl_kept_lease *lease) {
 static void on_limit(crl_kept_lease *lease) {
   crl_run *r = run_of(lease);
   corral_error unused;
-  uint8_t header[CORRAL_HEADER];
+  uint8_t front[CORRAL_FRONT];
   atomic_store(&r->fill.stop, 1);
   if (lease->token != NULL) {
     r->flight.failures++;
-    corral_op op = crl_run_release_op(r, header, crl_policy_retry(&r->policy, r->flight.failures, r->flight.dice),
+    corral_op op = crl_run_release_op(r, front, crl_policy_retry(&r->policy, r->flight.failures, r->flight.dice),
                               "computing took longer than compute_ms", CORRAL_EABANDONED);
     op.error = &unused;
     crl_pool_perform(r->station->pool, &op, 1, crl_env_now_ms() + r->station->op_ms);

@@ -11,9 +11,9 @@ static int is_current(const crl_station *station, const crl_near_copy *copy, int
 }
 
 static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t near_ms) {
-  const crl_bytes *extras = copy->extras;
+  const crl_bytes *metadata = copy->metadata;
   crl_marks_source source = {.near_ms = near_ms};
-  return crl_marks_standing(station, extras == NULL ? NULL : extras->data, extras == NULL ? 0 : extras->size, &source) == CRL_STANDS;
+  return crl_marks_standing(station, metadata == NULL ? NULL : metadata->data, metadata == NULL ? 0 : metadata->size, &source) == CRL_STANDS;
 }
 
 /* Takes over the copy's bytes. */
@@ -55,14 +55,14 @@ int crl_run_near(crl_station *station, const crl_call *call, int *early, crl_out
   return answers;
 }
 
-/* The extras of what was found, as bytes of their own: 0 without memory. */
-static int take_extras(const crl_run *r, crl_bytes **ret) {
+/* The metadata of what was found, where it has tags, as bytes of their own: 0 without memory. */
+static int take_metadata(const crl_run *r, crl_bytes **ret) {
   *ret = NULL;
-  if (r->envelope.extras_len == 0) return 1;
-  uint8_t *copy = crl_alloc(r->envelope.extras_len);
+  if (r->envelope.tag_count == 0) return 1;
+  uint8_t *copy = crl_alloc(r->envelope.metadata_len);
   if (copy == NULL) return 0;
-  memcpy(copy, r->found->data + r->envelope.extras_at, r->envelope.extras_len);
-  *ret = crl_bytes_wrap(copy, r->envelope.extras_len, free, copy);
+  memcpy(copy, r->found->data + r->envelope.metadata_at, r->envelope.metadata_len);
+  *ret = crl_bytes_wrap(copy, r->envelope.metadata_len, free, copy);
   if (*ret == NULL) free(copy);
   return *ret != NULL;
 }
@@ -72,9 +72,9 @@ void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t ticket, int64_
   crl_near_copy copy = {.size = r->envelope.plain_len, .kind = r->envelope.kind, .looked = looked, .made = looked - lives->age, .ttl = look->ttl,
                         .fresh_until = looked + lives->fresh, .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
                         .sie_until = lives->sie > 0 ? looked + lives->sie : 0, .cost_us = look->cost_us, .version = r->envelope.version};
-  if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_extras(r, &copy.extras)) return;
+  if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_metadata(r, &copy.metadata)) return;
   crl_near_put(r->station->near, r->hash, r->key.stored, r->key.stored_len, &copy, ticket);
-  crl_bytes_unref(copy.extras);
+  crl_bytes_unref(copy.metadata);
 }
 
 int crl_run_find_near(crl_run *r, crl_near_copy *copy) {

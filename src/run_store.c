@@ -4,6 +4,7 @@
 
 #include "env.h"
 #include "pack.h"
+#include "put.h"
 #include "record.h"
 #include "run.h"
 #include "status.h"
@@ -23,7 +24,8 @@ static int is_trouble(int status) { return status < 0 && status != CORRAL_EMISS 
 
 static void tell_trouble(crl_run *r, const corral_op *op) {
   if (!is_trouble(op->status)) return;
-  crl_run_emit(r, op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN : CORRAL_EVENT_STORE_ERROR,
+  corral_event event = op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN : op->status == CORRAL_ENEWER ? CORRAL_EVENT_NEWER : CORRAL_EVENT_STORE_ERROR;
+  crl_run_emit(r, event,
                r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
 }
 
@@ -41,7 +43,7 @@ static int keep_found(crl_run *r, corral_op *op) {
     change_found(r, NULL);
     return CORRAL_EMISS;
   }
-  int status = crl_record_read(op->found, op->found_len, &r->header);
+  int status = crl_record_read_found(op, &r->header);
   if (status != CORRAL_OK || op->same) {
     if (op->found_free != NULL) op->found_free(op->found_owner);
     return status;
@@ -94,13 +96,10 @@ void crl_run_note_cost(crl_run *r, int64_t cost_us) {
  * was invalidated. */
 static int read_tags(crl_run *r, crl_errand *e) {
   const crl_envelope *envelope = &r->envelope;
-  r->has_tags = 0;
-  r->validator = NULL;
-  r->validator_len = 0;
-  if (envelope->extras_len > 0) {
+  r->has_tags = envelope->tag_count > 0;
+  if (r->has_tags) {
     if (r->tags == NULL && (r->tags = crl_alloc(sizeof *r->tags)) == NULL) return CORRAL_ENOMEM;
-    if (!crl_extras_read(r->found->data + envelope->extras_at, envelope->extras_len, r->tags, &r->validator, &r->validator_len)) return CORRAL_ECORRUPT;
-    r->has_tags = r->tags->count > 0;
+    if (!crl_tags_read(r->found->data + envelope->metadata_at, envelope->metadata_len, r->tags)) return CORRAL_ECORRUPT;
   }
   e->is_void = r->station->generation && (!r->has_tags || crl_tags_find(r->tags, "", 0) == NULL);
   if (!r->has_tags || e->is_void) return CORRAL_OK;
@@ -122,9 +121,17 @@ static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look
   look->lives = lives;
 }
 
+/* What no compute of this corral could have made, or what a packed payload itself denies. */
+static int is_too_large(const crl_run *r, const crl_envelope *envelope) {
+  if (envelope->payload_len > r->station->max_value || envelope->plain_len > r->station->max_value) return 1;
+  const uint8_t *payload = r->found->data + envelope->payload_at;
+  return envelope->encoding == CRL_ENCODING_ZSTD && crl_packed_size(payload, envelope->payload_len) != envelope->plain_len;
+}
+
 /* What is damaged is as good as nothing. */
 static int read_payload(crl_run *r, crl_errand *e) {
-  int status = crl_envelope_read(r->found->data, r->found->size, r->key.whole, r->key.whole_len, &r->envelope);
+  int status = crl_envelope_read(r->found->data, r->found->size, crl_key_digest(&r->key), &r->envelope);
+  if (status == CORRAL_OK && is_too_large(r, &r->envelope)) status = CORRAL_ECORRUPT;
   if (status == CORRAL_OK && r->envelope.kind == CRL_KIND_MARK) status = CORRAL_EFOREIGN;
   if (status == CORRAL_OK) status = read_tags(r, e);
   if (status == CORRAL_OK) {
@@ -179,10 +186,10 @@ static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
 
 /* What this process remembers of a failure, for a look that the store didn't answer. */
 static void recall_verdict(crl_run *r, crl_look *look) {
-  crl_held_entry entry;
+  crl_held_fill entry;
   int64_t now = crl_env_now_ms();
   if (!crl_held_find(r->station->verdicts, r->key.stored, r->key.stored_len, now, &entry)) return;
-  if (crl_record_read(entry.record->data, entry.record->size, &r->header) == CORRAL_OK) {
+  if (crl_record_read_whole(entry.record->data, entry.record->size, &r->header) == CORRAL_OK) {
     look->failures = r->header.failures;
     look->retry_left = r->header.until > now ? r->header.until - now : 0;
   }
@@ -240,18 +247,14 @@ static void take_get(crl_run *r, const crl_errand *e, crl_told *told) {
 /* ---- CLAIM ----------------------------------------------------------------------------------------------- */
 
 static int make_claim(crl_run *r, crl_errand *e) {
-  corral_header wish;
-  memset(&wish, 0, sizeof wish);
   if (crl_env_random(r->token, sizeof r->token) != CORRAL_OK) return CORRAL_EIO;
   r->has_token = 1;
-  crl_env_holder(wish.note, sizeof wish.note);
-  wish.cost_ms = r->found != NULL && r->flight.has_value ? in_ms(r->envelope.cost_us) : recall_cost(r);
-  r->lease_ms = crl_policy_lease(&r->policy, wish.cost_ms);
-  crl_record_write(&wish, e->header);
+  uint32_t cost_ms = r->found != NULL && r->flight.has_value ? in_ms(r->envelope.cost_us) : recall_cost(r);
+  r->lease_ms = crl_policy_lease(&r->policy, cost_ms);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
   op.lease_ms = r->lease_ms;
-  op.record = e->header;
-  op.record_len = sizeof e->header;
+  op.record = e->front;
+  op.record_len = crl_put_wish(crl_key_digest(&r->key), cost_ms, e->front);
   op.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
   e->op[0] = op;
   r->claim_sent = crl_env_now_ms();
@@ -302,7 +305,7 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
     case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
     default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
   }
-  if (e->status == CORRAL_OK) crl_held_drop(r->station->held, op->key, op->key_len);
+  if (e->status == CORRAL_OK) crl_held_filled(r->station->held, op->key, op->key_len, r->began);
   if (e->status == CORRAL_OK) crl_held_drop(r->station->verdicts, op->key, op->key_len);
   if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EUNKNOWN) && !r->fill.pass) crl_run_hold(r);
   return 1;
@@ -311,17 +314,17 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
 /* ---- RELEASE --------------------------------------------------------------------------------------------- */
 
 /* A verdict's key outlives its rule, so that the next failure knows how many came before. */
-corral_op crl_run_release_op(crl_run *r, uint8_t header[CORRAL_HEADER], int64_t retry_ms, const char *text, int32_t code) {
+corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t retry_ms, const char *text, int32_t code) {
   corral_op op = new_op(r, CORRAL_VERB_RELEASE);
   corral_header verdict;
   if (retry_ms <= 0) return op;
   memset(&verdict, 0, sizeof verdict);
+  verdict.state = CORRAL_VERDICT;
   verdict.code = code;
   verdict.failures = r->flight.failures;
   snprintf(verdict.note, sizeof verdict.note, "%.63s", text);
-  crl_record_write(&verdict, header);
-  op.record = header;
-  op.record_len = CORRAL_HEADER;
+  op.record = front;
+  op.record_len = crl_record_write(&verdict, front);
   op.lease_ms = retry_ms;
   op.ttl_ms = 3 * retry_ms + r->policy.lease_ms;
   return op;
@@ -339,7 +342,7 @@ void crl_run_make(crl_run *r, crl_errand *e) {
     case CRL_ASK_CLAIM: e->status = make_claim(r, e); break;
     case CRL_ASK_SETTLE: make_settle(r, e); break;
     default: /* without a verdict the fill may still be written to */
-      e->op[0] = crl_run_release_op(r, e->header, r->flight.retry_ms, r->fill.text, r->flight.retry_ms > 0 ? r->fill.code : 0);
+      e->op[0] = crl_run_release_op(r, e->front, r->flight.retry_ms, r->fill.text, r->flight.retry_ms > 0 ? r->fill.code : 0);
       break;
   }
   if (e->status != CORRAL_OK) e->count = 0;
@@ -383,7 +386,7 @@ void crl_run_lend_old(crl_run *r) {
   crl_old *old = &r->fill.old;
   if (!r->flight.has_value || r->is_void || r->found == NULL || r->envelope.kind != CRL_KIND_VALUE) return;
   if (crl_run_plain(r, &bytes, &offset) != CORRAL_OK) return;
-  *old = (crl_old){.data = bytes->data + offset, .size = r->envelope.plain_len, .validator = r->validator, .validator_len = r->validator_len,
+  *old = (crl_old){.data = bytes->data + offset, .size = r->envelope.plain_len, .validator = r->envelope.validator, .validator_len = r->envelope.validator_len,
                    .tags = r->has_tags ? r->tags : NULL, .version = r->envelope.version, .ttl_ms = r->envelope.ttl_ms,
                    .swr_ms = r->envelope.swr_ms, .sie_ms = r->envelope.sie_ms};
 }
@@ -419,14 +422,16 @@ crl_made crl_run_stamp(crl_run *r) {
 
 void crl_run_hold(crl_run *r) {
   crl_held_drop(r->station->verdicts, r->key.stored, r->key.stored_len);
-  crl_held_keep(r->station->held, r->key.stored, r->key.stored_len, r->product.record, r->product.hard_ttl, r->began, crl_env_now_ms());
+  crl_held_fill fill = {.record = r->product.record, .version = r->fill.version, .hard_ttl = r->product.hard_ttl, .began = r->began,
+                        .made = crl_env_now_ms()};
+  crl_held_keep(r->station->held, r->key.stored, r->key.stored_len, &fill);
   crl_run_emit(r, CORRAL_EVENT_HELD, NULL);
 }
 
 void crl_run_hold_verdict(crl_run *r) {
   corral_header verdict;
   int64_t now = crl_env_now_ms(), retry_ms = r->flight.retry_ms;
-  uint8_t *record = retry_ms > 0 ? crl_alloc(CORRAL_HEADER) : NULL;
+  uint8_t *record = retry_ms > 0 ? crl_alloc(CORRAL_FRONT) : NULL;
   if (record == NULL) return;
   memset(&verdict, 0, sizeof verdict);
   verdict.state = CORRAL_VERDICT;
@@ -434,18 +439,19 @@ void crl_run_hold_verdict(crl_run *r) {
   verdict.code = r->fill.code;
   verdict.failures = r->flight.failures;
   snprintf(verdict.note, sizeof verdict.note, "%.63s", r->fill.text);
-  crl_record_write(&verdict, record);
-  crl_bytes *bytes = crl_bytes_wrap(record, CORRAL_HEADER, free, record);
+  crl_bytes *bytes = crl_bytes_wrap(record, crl_record_write(&verdict, record), free, record);
   if (bytes == NULL) free(record);
-  else crl_held_keep(r->station->verdicts, r->key.stored, r->key.stored_len, bytes, 3 * retry_ms, now, now);
+  if (bytes == NULL) return;
+  crl_held_fill fill = {.record = bytes, .hard_ttl = 3 * retry_ms, .began = now, .made = now};
+  crl_held_keep(r->station->verdicts, r->key.stored, r->key.stored_len, &fill);
   crl_bytes_unref(bytes);
 }
 
 /* What it held, or a copy of the near tier, whatever its age within its lives. */
 static int find_held(crl_run *r, int64_t now) {
-  crl_held_entry entry;
+  crl_held_fill entry;
   if (!crl_held_find(r->station->held, r->key.stored, r->key.stored_len, now, &entry)) return 0;
-  int status = crl_envelope_read(entry.record->data, entry.record->size, r->key.whole, r->key.whole_len, &r->envelope);
+  int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key), &r->envelope);
   if (status == CORRAL_OK) {
     change_found(r, entry.record);
     r->age_ms = now - entry.made;

@@ -37,7 +37,7 @@
   X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")                  \
   X(HELD, "held", "a fill, or an invalidation, was kept for the return of the store")                           \
   X(HELD_HIT, "held_hit", "a value that this process holds was served while the store is away")                 \
-  X(OFFERED, "offered", "what was held was stored when the store was back")                                     \
+  X(OFFERED, "offered", "what was held was given to the store when it was back")                                    \
   X(EARLY, "early", "a rebuild began before the fresh life ended")                                              \
   X(NEAR, "near", "a copy in this process answered, without a look at the store")                               \
   X(PASS, "pass", "a compute said that its answer can't be cached")                                             \
@@ -49,7 +49,8 @@
   X(LOCK_LOST, "lock_lost", "a lock's hold was over before it was released: the text says what to roll back")   \
   X(UNLOCKED, "unlocked", "a lock was released")                                                                \
   X(LOCK_FOREIGN, "lock_foreign", "a lock's key holds what corral did not write, and that never ends")          \
-  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")
+  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")                                              \
+  X(NEWER, "newer", "a key of the store holds a record of a later version of corral, which is left alone")
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,10 +9,9 @@
  *   disconnect  free a handle;   close   free the store
  *   watch, changes, unwatch   optional: tell of changes as they happen
  *
- * The record. One key of the store holds value and lease: CORRAL_HEADER bytes of header (below), and after it, unless
- * only a lease or a failure verdict is kept, the envelope with the payload, which is the core's own business. A store
- * that can read and write a record atomically (under its own mutex, in a transaction, by compare-and-swap) needs no logic of
- * its own: host->decide tells what each verb does to the record. A server that runs scripts does the same there.
+ * The record. One key of the store holds value and lease (below). A store that can read and write a record atomically (under its own
+ * mutex, in a transaction, by compare-and-swap) needs no logic of its own: host->decide tells what each verb does to the
+ * record. A server that runs scripts does the same there.
  *
  * Time. Lease ends and lives are judged by ONE clock that all users of the store share (the server's, or the host's
  * monotonic one): "store time", in ms, with any origin that is not zero.
@@ -27,44 +26,58 @@
 extern "C" {
 #endif
 
-#define CORRAL_PLUGIN_ABI 1
+#define CORRAL_PLUGIN_ABI 2
 
-/* ---- the header of a record: 128 bytes, numbers little-endian -------------------------------------------- */
+/* ---- records ---------------------------------------------------------------------------------------------- */
 
-#define CORRAL_HEADER 128
+#define CORRAL_HEAD 48   /* bytes of a record's head */
+#define CORRAL_LEASE 40  /* bytes of its lease, without parts */
+#define CORRAL_FRONT 192 /* most bytes of head and lease together */
 #define CORRAL_TOKEN 16
+#define CORRAL_DIGEST 16
 #define CORRAL_NOTE 64
 
 enum { CORRAL_FREE = 0, CORRAL_LEASED = 1, CORRAL_VERDICT = 2 };
-enum {
-  CORRAL_FLAG_EXPIRED = 1,    /* corral_expire: the soft life ended by decree */
-  CORRAL_FLAG_INVALIDATED = 2 /* no payload: it was invalidated, which is remembered until life_end, also under a lease */
-};
+enum { CORRAL_FLAG_EXPIRED = 1 /* corral_expire: the soft life ended by decree */ };
 
-/* offset size field
- *      0    4 magic "crl1"
+/* A record: the head; the body (payload and metadata), which is the core's own business; and, in the states LEASED and VERDICT, the
+ * lease. Behind that, or behind the body of a FREE record, anything may follow: it is skipped. Numbers are little-endian.
+ *
+ * offset size field of the head
+ *      0    3 magic "crl"
+ *      3    1 format: '2'. A later one is left alone (CORRAL_ENEWER), an earlier one is as good as nothing
  *      4    1 state: FREE, LEASED, VERDICT
  *      5    1 flags
- *      6    2 zero
- *      8   16 token of the lease; zero unless LEASED
- *     24    8 until: end of the lease or of the verdict, store time; zero when FREE
- *     32    8 since: when the lease or verdict began, store time
- *     40    8 life_end: when the payload's life ends, store time; zero: no payload, or the key's own TTL says it. With the
- *             flag INVALIDATED: until when that is remembered
- *     48    4 cost_ms: what the rebuild under way is expected to cost; 0 unknown
- *     52    4 code: a verdict's number
- *     56    4 failures in a row
- *     60    4 zero
- *     64   64 note: who holds the lease, or the verdict's text; zero-padded
- *    128    8 stamp of the envelope (its checksum): equal stamps, equal payload
- */
+ *      6    1 kind of the value      7  1 its encoding
+ *      8    8 life_end: when the body's life ends, store time; zero without a body
+ *     16    4 bytes of the body     20  2 how many of them, at its end, are metadata
+ *     22    2 failures in a row
+ *     24   16 digest of the key
+ *     40    8 stamp of the body (its checksum): equal stamps, equal bodies; zero without a body
+ *
+ * offset size field of the lease
+ *      0    2 bytes of the lease, parts included
+ *      2    2 zero
+ *      4    4 length_ms: what the lease or verdict was last taken for
+ *      8    8 until: when it ends, store time
+ *     16    8 since: when it began, store time
+ *     24   16 token; zero unless LEASED
+ *     40      parts: kind (1), length (1), bytes. 1 note: who holds the lease, or the verdict's text. 2 cost_ms: what the
+ *             rebuild is expected to cost. 3 code: a verdict's number. Other kinds are skipped
+ *
+ * The front of a record is its head and, right behind, its lease: all that the verbs look at. */
 typedef struct corral_header {
-  uint8_t state, flags;
-  uint8_t token[CORRAL_TOKEN];
-  int64_t until, since, life_end;
-  uint32_t cost_ms;
+  uint8_t state, flags, kind, encoding;
+  uint16_t metadata;
+  uint32_t body, failures;
+  int64_t life_end;
+  uint8_t digest[CORRAL_DIGEST];
+  uint64_t stamp;
+  /* Of the lease; zero when FREE. */
+  int64_t until, since;
+  uint32_t length_ms, cost_ms;
   int32_t code;
-  uint32_t failures;
+  uint8_t token[CORRAL_TOKEN];
   char note[CORRAL_NOTE]; /* not necessarily terminated */
 } corral_header;
 
@@ -76,10 +89,10 @@ typedef enum corral_verb {
   CORRAL_VERB_SETTLE,     /* store the record and end the lease, only if the lease is still this token's */
   CORRAL_VERB_RELEASE,    /* end the lease if it is this token's; with a verdict left in its place, if one is given */
   CORRAL_VERB_EXTEND,     /* lengthen the lease if it is this token's */
-  CORRAL_VERB_INVALIDATE, /* value and lease vanish together; that it happened is remembered for a while */
-  CORRAL_VERB_EXPIRE,     /* the soft life and any lease end; payload or INVALIDATED stay. Without both: the key goes */
-  CORRAL_VERB_RENEW,      /* as SETTLE, with the payload that is there: a new life for it, EXPIRED and failures end. Without a
-                             payload: EMISS, and nothing changes. A store that can't answers EUNSUPPORTED */
+  CORRAL_VERB_INVALIDATE, /* value and lease vanish together: the key goes */
+  CORRAL_VERB_EXPIRE,     /* the soft life and any lease end; the body stays. Without a body the key goes */
+  CORRAL_VERB_RENEW,      /* as SETTLE, with the body that is there: a new life for it, EXPIRED and failures end. Without a
+                             body: EMISS, and nothing changes. A store that can't answers EUNSUPPORTED */
   /* Users' own locks (below). Their keys are never those of values. A store that can't answers EUNSUPPORTED. */
   CORRAL_VERB_LOCK,       /* atomically a hold for this token, if no other one is in its way */
   CORRAL_VERB_LOCK_EXTEND, /* lengthen this token's hold, if it still is one */
@@ -105,24 +118,24 @@ typedef struct corral_op {
   size_t key_len;
   const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND, RENEW */
   int64_t lease_ms;      /* CLAIM, EXTEND: from now, store time. RELEASE with a verdict: how long it rules */
-  int64_t ttl_ms;        /* SETTLE, RENEW: the record's life. RELEASE with a verdict and no payload: how long to keep the key.
-                            INVALIDATE: how long to remember it by a header alone, FREE and INVALIDATED; 0: not at all.
-                            Where that finds no room the key is removed instead, which is OK too */
-  const uint8_t *record; /* SETTLE: header (FREE) and envelope. CLAIM: a header with note and cost_ms to take over.
-                            RELEASE: NULL, or a header with note, code and failures: the verdict */
+  int64_t ttl_ms;        /* SETTLE, RENEW: the body's life. RELEASE with a verdict and no body: how long to keep the key */
+  const uint8_t *record; /* SETTLE: head (FREE) and body. CLAIM: a front with digest, note and cost_ms to take over.
+                            RELEASE: NULL, or a front with note, code and failures: the verdict */
   size_t record_len;
-  uint64_t seen;         /* of locks: the fencing token. CLAIM: stamp of the payload the host has already; 0 none. When equal, `found` may be the
-                            header alone, with `same` set */
+  uint64_t seen;         /* of locks: the fencing token. CLAIM: stamp of the body the host has already; 0 none. When equal, `found`
+                            may be the front alone, with `same` set */
+  const uint8_t *over;   /* CLAIM: a lease with this token counts as over, for its holder is known to be dead; NULL: none */
 
   int status;            /* GET: OK or EMISS. CLAIM: OK or EBUSY (held, or a verdict rules). SETTLE, RELEASE, EXTEND,
                             RENEW: OK or ELOST (RENEW: or EMISS). INVALIDATE, EXPIRE: OK. All: EUNKNOWN (sent, no reply), or an error */
-  int same;              /* CLAIM: the payload is the one of `seen` */
+  int same;              /* CLAIM: the body is the one of `seen`, and `found` is the front alone */
   uint8_t *found;        /* GET, CLAIM: the record as it now stands (CLAIM: after the change); NULL when none */
   size_t found_len;
   void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found` */
   void *found_owner;
-  int64_t life_ms;       /* GET, CLAIM: the payload's remaining life; 0 none (over, or no payload), -1 unknown */
-  int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict in the header; 0 none, -1 unknown */
+  int64_t life_ms;       /* GET, CLAIM: the body's remaining life; 0 none (over, or no body), -1 unknown */
+  int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict; 0 none, -1 unknown. GET: 0 also for one with an end that
+                            contradicts its length: a CLAIM dates it anew */
   corral_error *error;   /* where detail of an error status goes; may be NULL */
 } corral_op;
 
@@ -209,12 +222,12 @@ enum { CORRAL_ACTION_KEEP = 0, CORRAL_ACTION_EDIT, CORRAL_ACTION_REPLACE, CORRAL
 
 /* What a verb does to a record. */
 typedef struct corral_change {
-  int action;                    /* KEEP; EDIT: overwrite the first CORRAL_HEADER bytes by `header`, keep the rest;
-                                    REPLACE: the key is now `header`, followed by `body`; REMOVE: the key goes */
-  uint8_t header[CORRAL_HEADER];
-  const uint8_t *body;           /* REPLACE: borrowed from op->record; NULL when body_len is 0 */
-  size_t body_len;
-  int64_t expires;               /* EDIT, REPLACE: when the store forgets the key, store time */
+  int action;            /* KEEP; EDIT: the front changes, the body stays; REPLACE: front and body change; REMOVE: the key goes */
+  uint8_t front[CORRAL_FRONT];
+  size_t front_len;
+  const uint8_t *body;   /* REPLACE: borrowed from op->record; EDIT: NULL */
+  size_t body_len;       /* of the new record, EDIT too */
+  int64_t expires;       /* EDIT, REPLACE: when the store forgets the key, store time */
 } corral_change;
 
 typedef struct corral_host {
@@ -238,13 +251,19 @@ typedef struct corral_host {
    * what it was when the parameter isn't given. CORRAL_EURI with a text that names what is accepted. */
   int (*uri_number)(const corral_uri *uri, const char *name, const char *unit, int64_t least, int64_t most,
                     int64_t *value, corral_error *error);
-  /* The header of a record; CORRAL_EFOREIGN when these bytes aren't one. */
-  int (*header_read)(const void *record, size_t size, corral_header *header);
-  void (*header_write)(const corral_header *header, uint8_t record[CORRAL_HEADER]);
-  /* What op's verb does to the record that the store has now (NULL: none, or its `expires` has passed) at store
-   * time `now`: sets op->status, life_ms, until_ms and same, and *change. Pure. For GET and CLAIM the plugin still sets
-   * op->found (after the change was made). Of `record` only the header and the stamp behind it are read. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, INVALIDATE too. */
-  void (*decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now, corral_change *change);
+  /* The front of a whole record: how many bytes were put. A record whose body is cut short has a front without a body. */
+  size_t (*front)(const void *record, size_t size, uint8_t front[CORRAL_FRONT]);
+  /* CORRAL_OK and *header; CORRAL_EFOREIGN: these bytes are no front; CORRAL_ENEWER, CORRAL_EMISS: of a later, an earlier format. */
+  int (*header_read)(const void *front, size_t size, corral_header *header);
+  /* How many bytes were put. */
+  size_t (*header_write)(const corral_header *header, uint8_t front[CORRAL_FRONT]);
+  /* What op's verb does to the record that the store has now, given by its front (NULL: none, or its `expires` has passed), at store
+   * time `now`: sets op->status, life_ms, until_ms and same, and *change. Pure. For GET and CLAIM the plugin still sets op->found
+   * (after the change was made). A record that isn't corral's is CORRAL_EFOREIGN and KEEP, INVALIDATE too. */
+  void (*decide)(corral_op *op, const uint8_t *front, size_t size, int64_t now, corral_change *change);
+  /* EDIT and REPLACE: the new record, front_len + body_len bytes, from the change and the body: change->body, or for EDIT what lies
+   * CORRAL_HEAD bytes into the old record, which must not overlap `record`. */
+  void (*join)(const corral_change *change, const uint8_t *body, uint8_t *record);
   /* For tables of this process, and for what a watch tells: keyed with random bytes, so it differs from process to process. */
   uint64_t (*hash64)(const void *data, size_t size);
   /* For names that several processes or hosts share: the first 16 bytes of a cryptographic hash, the same everywhere

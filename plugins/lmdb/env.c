@@ -31,7 +31,7 @@
 enum { READERS = 1022, MARK_ROOM = 64, GATE_PAUSE_MS = 1, CLOSE_WAIT_MS = 200 };
 
 static const char MARK[] = "corral-lmdb 1 "; /* the format's number, then the boot id */
-static const char FORMAT[] = "1";
+static const char FORMAT[] = "2";
 static const char BOOT_ID[] = "/proc/sys/kernel/random/boot_id";
 
 /* The files of a store, while it is being opened. */

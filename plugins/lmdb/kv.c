@@ -1,11 +1,11 @@
 /* kv.c: records inside an LMDB transaction.
  *
- *   heads   key -> expires (8, big-endian), length of the record (8), and the front of the record
- *   bodies  key + chunk number (4, big-endian) -> the rest of a record, in chunks
+ *   heads   key -> expires (8, big-endian), length of the record (8), and the record, or of a larger one the front
+ *   bodies  key + chunk number (4, big-endian) -> the body of a larger record, in chunks
  *   index   expires (8, big-endian) + key -> nothing; of users' locks with a bit that puts them behind all others: they are short, and
  *           what is held can't be evicted, so it must not be in the way of looking for what can
  *
- * The front is the header and up to 1 KiB of envelope, of larger ones the stamp alone: so a lease on a large value
+ * A body of up to 1 KiB is beside its front; of larger ones the front is alone: so a lease on a large value
  * rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one entry side by side, and
  * a large value in one piece would find no room in a file full of small holes. */
 #include "lmdb.h"
@@ -15,7 +15,6 @@
 
 enum {
   PREFIX = 16,
-  STAMP = 8,
   CHUNK = 16 * 4096 - 16, /* 16 pages less LMDB's page header */
   KEY_ROOM = CRL_LMDB_MAX_KEY + 8,
   PAGE = 4096
@@ -54,8 +53,7 @@ static MDB_val chunk_key(uint8_t room[KEY_ROOM], const void *key, size_t key_len
 
 static size_t chunks_of(const crl_lmdb_front *front) { return (front->len - front->kept + CHUNK - 1) / CHUNK; }
 
-/* How much of a record of this length stays in front. */
-static size_t kept_of(size_t len) { return len <= CORRAL_HEADER + CRL_LMDB_INLINE ? len : CORRAL_HEADER + STAMP; }
+static int is_inline(const crl_lmdb_front *front) { return front->kept == front->len; }
 
 static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
   const uint8_t *at = value->mv_data;
@@ -65,7 +63,7 @@ static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
   front->expires = (int64_t)take_be(at, 8);
   front->len = len;
   front->kept = value->mv_size - PREFIX;
-  if (front->kept != kept_of(front->len)) return MDB_CORRUPTED;
+  if (front->kept > front->len || (!is_inline(front) && (front->kept < CORRAL_HEAD || front->kept > CORRAL_FRONT))) return MDB_CORRUPTED;
   memcpy(front->bytes, at + PREFIX, front->kept);
   return 0;
 }
@@ -86,17 +84,18 @@ int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl
   uint8_t room[KEY_ROOM];
   uint8_t *record = malloc(front->len);
   if (record == NULL) return ENOMEM;
-  memcpy(record, front->bytes, front->kept);
-  size_t at = front->kept;
+  size_t at = is_inline(front) ? front->len : CORRAL_HEAD, end = front->len - (front->kept - at);
   int rc = 0;
-  for (size_t i = 0; at < front->len && rc == 0; i++) {
+  memcpy(record, front->bytes, at);
+  for (size_t i = 0; at < end && rc == 0; i++) {
     MDB_val k = chunk_key(room, key, key_len, i), value;
     rc = mdb_get(tx->txn, tx->env->bodies, &k, &value);
-    if (rc == 0 && (value.mv_size == 0 || value.mv_size > front->len - at)) rc = MDB_CORRUPTED;
+    if (rc == 0 && (value.mv_size == 0 || value.mv_size > end - at)) rc = MDB_CORRUPTED;
     if (rc != 0) break;
     memcpy(record + at, value.mv_data, value.mv_size);
     at += value.mv_size;
   }
+  if (rc == 0) memcpy(record + end, front->bytes + front->kept - (front->len - end), front->len - end);
   if (rc != 0) {
     free(record);
     return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
@@ -157,13 +156,6 @@ static int write_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, const 
   return rc;
 }
 
-static int edit(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front, const corral_change *change) {
-  int rc = front->expires == change->expires ? 0 : index_remove(tx, front->expires, key, key_len);
-  memcpy(front->bytes, change->header, CORRAL_HEADER);
-  front->expires = change->expires;
-  return rc != 0 ? rc : write_front(tx, key, key_len, front);
-}
-
 /* A whole record in place of the old one, if there is one: its front, and all that is behind it. */
 static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const crl_lmdb_front *front,
                         const uint8_t *rest) {
@@ -175,19 +167,25 @@ static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const 
   return rc;
 }
 
-static int replace(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const corral_change *change) {
-  crl_lmdb_front front;
-  front.expires = change->expires;
-  front.len = CORRAL_HEADER + change->body_len;
-  front.kept = kept_of(front.len);
-  size_t beside = front.kept - CORRAL_HEADER;
-  memcpy(front.bytes, change->header, CORRAL_HEADER);
-  if (beside > 0) memcpy(front.bytes + CORRAL_HEADER, change->body, beside);
-  return write_record(tx, key, key_len, old, &front, beside > 0 ? change->body + beside : change->body);
+/* A body that is in chunks stays there, or, when it is replaced, comes there; a small one is put beside the front. */
+static int change_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const corral_change *change) {
+  int edits = change->action == CORRAL_ACTION_EDIT;
+  crl_lmdb_front front = {.expires = change->expires, .len = change->front_len + change->body_len, .kept = change->front_len};
+  if (edits ? is_inline(old) : change->body_len <= CRL_LMDB_INLINE) {
+    if (change->body_len > CRL_LMDB_INLINE) return MDB_CORRUPTED;
+    tx->env->host->join(change, edits ? old->bytes + CORRAL_HEAD : change->body, front.bytes);
+    front.kept = front.len;
+  } else {
+    memcpy(front.bytes, change->front, change->front_len);
+  }
+  if (!edits) return write_record(tx, key, key_len, old, &front, change->body);
+  int rc = old->expires == front.expires ? 0 : index_remove(tx, old->expires, key, key_len);
+  return rc != 0 ? rc : write_front(tx, key, key_len, &front);
 }
 
 int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record, size_t len, int64_t expires) {
-  crl_lmdb_front old, front = {.expires = expires, .len = len, .kept = kept_of(len)};
+  crl_lmdb_front old, front = {.expires = expires, .len = len};
+  front.kept = len <= sizeof front.bytes ? len : CORRAL_HEAD;
   memcpy(front.bytes, record, front.kept);
   int rc = find_any(tx, key, key_len, &old);
   if (rc != 0 && rc != MDB_NOTFOUND) return rc;
@@ -200,9 +198,21 @@ int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const co
   int rc = find_any(tx, key, key_len, &old);
   if (rc != 0 && rc != MDB_NOTFOUND) return rc;
   int present = rc == 0;
-  if (change->action == CORRAL_ACTION_REPLACE) return replace(tx, key, key_len, present ? &old : NULL, change);
+  if (change->action == CORRAL_ACTION_REPLACE) return change_record(tx, key, key_len, present ? &old : NULL, change);
   if (!present) return 0;
-  return change->action == CORRAL_ACTION_EDIT ? edit(tx, key, key_len, &old, change) : remove_record(tx, key, key_len, &old);
+  return change->action == CORRAL_ACTION_EDIT ? change_record(tx, key, key_len, &old, change) : remove_record(tx, key, key_len, &old);
+}
+
+size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front, uint8_t bytes[CORRAL_FRONT]) {
+  if (is_inline(front)) return host->front(front->bytes, front->len, bytes);
+  memcpy(bytes, front->bytes, front->kept);
+  return front->kept;
+}
+
+int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front, corral_header *header) {
+  uint8_t bytes[CORRAL_FRONT];
+  size_t len = crl_lmdb_kv_front(host, front, bytes);
+  return host->header_read(bytes, len, header);
 }
 
 /* One row of the index, taken apart; the key is copied, for the map changes under it. */
@@ -255,7 +265,7 @@ int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most) {
 
 static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
   corral_header header;
-  return tx->env->host->header_read(front->bytes, front->kept, &header) == CORRAL_OK && header.state == CORRAL_LEASED &&
+  return crl_lmdb_kv_header(tx->env->host, front, &header) == CORRAL_OK && header.state == CORRAL_LEASED &&
          header.until > tx->now;
 }
 

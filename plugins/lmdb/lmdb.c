@@ -33,7 +33,7 @@ typedef struct store {
 
 /* LEASED, and the lease not over by time. */
 static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int64_t now, corral_header *header) {
-  return host->header_read(front->bytes, front->kept, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
+  return crl_lmdb_kv_header(host, front, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
          header->until > now;
 }
 
@@ -50,7 +50,6 @@ static void take_back(corral_op *op) {
   op->found_len = 0;
 }
 
-/* decide looks at no more than header and stamp, and both are always in front. */
 static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
   corral_change change;
   uint8_t *record = NULL;
@@ -62,7 +61,9 @@ static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
   }
   if (code == 0) code = crl_lmdb_kv_read(tx, op->key, op->key_len, front, &record);
   if (code != 0) return code;
-  host->decide(op, front->bytes, front->kept, tx->now, &change);
+  uint8_t bytes[CORRAL_FRONT];
+  size_t len = crl_lmdb_kv_front(host, front, bytes);
+  host->decide(op, bytes, len, tx->now, &change);
   if (op->status == CORRAL_OK) give(op, record, front->len);
   else free(record);
   return 0;
@@ -92,41 +93,43 @@ static void look(crl_lmdb_env *env, corral_op *op) {
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
 
-/* What a claim sees where the holder is dead: the record without its lease. */
-static void bury_dead(crl_lmdb_tx *tx, crl_lmdb_front *front) {
-  corral_header header;
-  const corral_host *host = tx->env->host;
-  if (!shows_lease(host, front, tx->now, &header) || crl_lmdb_lease_alive(&tx->env->leases, header.token)) return;
-  header.state = CORRAL_FREE;
-  header.until = header.since = 0;
-  header.cost_ms = 0;
-  memset(header.token, 0, sizeof header.token);
-  memset(header.note, 0, sizeof header.note);
-  host->header_write(&header, front->bytes);
+/* Leased, by a holder who is dead. */
+static int is_dead(crl_lmdb_tx *tx, const crl_lmdb_front *front, corral_header *header) {
+  return shows_lease(tx->env->host, front, tx->now, header) && !crl_lmdb_lease_alive(&tx->env->leases, header->token);
 }
 
-/* The record as it stands after `change`. */
+/* The record as it stands after `change`; for one who has the body already, its front. */
 static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front, const corral_change *change) {
-  int bare = op->same || change->action == CORRAL_ACTION_REPLACE;
-  uint8_t *record = NULL;
-  int code = 0;
-  if (bare) record = malloc(CORRAL_HEADER);
-  else code = crl_lmdb_kv_read(tx, op->key, op->key_len, front, &record);
+  int changes = change->action != CORRAL_ACTION_KEEP, edits = change->action == CORRAL_ACTION_EDIT;
+  uint8_t *old = NULL, *record;
+  if (op->same) {
+    record = malloc(CORRAL_FRONT);
+    if (record == NULL) return ENOMEM;
+    if (changes) memcpy(record, change->front, change->front_len);
+    give(op, record, changes ? change->front_len : crl_lmdb_kv_front(tx->env->host, front, record));
+    return 0;
+  }
+  int code = changes && !edits ? 0 : crl_lmdb_kv_read(tx, op->key, op->key_len, front, &old);
   if (code != 0) return code;
+  if (!changes) {
+    give(op, old, front->len);
+    return 0;
+  }
+  record = malloc(change->front_len + change->body_len);
+  if (record != NULL) tx->env->host->join(change, edits ? old + CORRAL_HEAD : change->body, record);
+  free(old);
   if (record == NULL) return ENOMEM;
-  if (change->action != CORRAL_ACTION_KEEP) memcpy(record, change->header, CORRAL_HEADER);
-  else if (bare) memcpy(record, front->bytes, CORRAL_HEADER);
-  give(op, record, bare ? CORRAL_HEADER : front->len);
+  give(op, record, change->front_len + change->body_len);
   return 0;
 }
 
 /* A quarter: the old value, the new one, and pages that can't be used again yet must all find room. */
 static int too_big(crl_lmdb_env *env, corral_op *op, const corral_change *change) {
   size_t most = atomic_load(&env->size) / 4;
-  if (change->action != CORRAL_ACTION_REPLACE || CORRAL_HEADER + change->body_len <= most) return 0;
+  if (change->action != CORRAL_ACTION_REPLACE || change->front_len + change->body_len <= most) return 0;
   op->status = env->host->fail(op->error, CORRAL_ETOOBIG,
                                "%.100s: a record of %zu bytes: one may take a quarter of size=, %zu", env->path,
-                               CORRAL_HEADER + change->body_len, most);
+                               change->front_len + change->body_len, most);
   return 1;
 }
 
@@ -138,12 +141,16 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   crl_lmdb_env *env = tx->env;
   crl_lmdb_front front;
   corral_change change;
+  corral_header header;
+  uint8_t bytes[CORRAL_FRONT];
   if (crl_lmdb_is_lock(op)) return crl_lmdb_lock_change(tx, op);
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
   if (code != 0 && code != MDB_NOTFOUND) return code;
   int present = code == 0;
-  if (present && op->verb == CORRAL_VERB_CLAIM) bury_dead(tx, &front);
-  env->host->decide(op, present ? front.bytes : NULL, present ? front.kept : 0, tx->now, &change);
+  if (present && op->verb == CORRAL_VERB_CLAIM && is_dead(tx, &front, &header)) op->over = header.token;
+  size_t len = present ? crl_lmdb_kv_front(env->host, &front, bytes) : 0;
+  env->host->decide(op, present ? bytes : NULL, len, tx->now, &change);
+  op->over = NULL;
   if (too_big(env, op, &change)) return 0;
   if (holds_now(op)) {
     /* Before the record shows the lease: until it is committed nobody looks for the byte. */

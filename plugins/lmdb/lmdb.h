@@ -114,14 +114,18 @@ typedef struct crl_lmdb_tx {
 
 enum { CRL_LMDB_INLINE = 1024 };
 
-/* The front of a record: its header, and as much of the envelope as is kept beside it: all if that is little. */
+/* A record as it is stored: whole when its body is small; else its front, and the body in chunks elsewhere. */
 typedef struct crl_lmdb_front {
   int64_t expires;
   size_t len;       /* bytes of the whole record */
-  size_t kept;      /* bytes of it in `bytes` */
-  uint8_t bytes[CORRAL_HEADER + CRL_LMDB_INLINE];
+  size_t kept;      /* bytes in `bytes`: `len`, or those of the front */
+  uint8_t bytes[CORRAL_FRONT + CRL_LMDB_INLINE];
 } crl_lmdb_front;
 
+/* Its front as corral_host.decide wants it; returns its size. */
+size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front, uint8_t bytes[CORRAL_FRONT]);
+/* corral_host.header_read of that. */
+int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front, corral_header *header);
 /* MDB_NOTFOUND when there is none, or its life is over. */
 int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front);
 /* The whole record, to be freed; ENOMEM. */

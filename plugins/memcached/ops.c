@@ -74,7 +74,8 @@ static int read_slots(crl_memcached_handle *h, crl_memcached_command command, sl
  * a verdict counts failures in a row beyond that time. */
 static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item, int64_t now) {
   corral_header header;
-  if (h->host->header_read(item->bytes, item->size, &header) != CORRAL_OK) return 0;
+  uint8_t front[CORRAL_FRONT];
+  if (h->host->header_read(front, h->host->front(item->bytes, item->size, front), &header) != CORRAL_OK) return 0;
   if (header.state == CORRAL_FREE) return header.life_end != 0 && header.life_end <= now;
   return header.state == CORRAL_LEASED && header.life_end <= now && header.until <= now;
 }
@@ -84,7 +85,9 @@ static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memca
                    corral_change *change) {
   int removes = op->verb == CORRAL_VERB_INVALIDATE || op->verb == CORRAL_VERB_EXPIRE;
   int seen = item->exists && (removes || !is_over(h, item, now));
-  h->host->decide(op, seen ? item->bytes : NULL, seen ? item->size : 0, now, change);
+  uint8_t front[CORRAL_FRONT];
+  size_t len = seen ? h->host->front(item->bytes, item->size, front) : 0;
+  h->host->decide(op, seen ? front : NULL, len, now, change);
 }
 
 int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
@@ -98,8 +101,9 @@ int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
 /* ---- GET ------------------------------------------------------------------------------------------------- */
 
 static void hand_over(corral_op *op, uint8_t *bytes, size_t size) {
+  op->same = 0; /* the whole is here anyway */
   op->found = bytes;
-  op->found_len = op->same ? CORRAL_HEADER : size;
+  op->found_len = size;
   op->found_free = free;
   op->found_owner = bytes;
 }
@@ -158,25 +162,21 @@ static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, s
 /* ---- the other verbs ------------------------------------------------------------------------------------- */
 
 /* The bytes to store; *owned when they are the caller's to free. NULL when there is no memory. */
-static uint8_t *make_value(slot *s, corral_change *change, size_t *size, int *owned) {
+static uint8_t *make_value(const corral_host *host, slot *s, corral_change *change, size_t *size, int *owned) {
   *owned = 0;
   switch (change->action) {
     case CORRAL_ACTION_EDIT:
-      memcpy(s->item.bytes, change->header, CORRAL_HEADER);
-      *size = s->item.size;
-      return s->item.bytes;
     case CORRAL_ACTION_REPLACE: {
-      *size = CORRAL_HEADER + change->body_len;
+      *size = change->front_len + change->body_len;
       uint8_t *value = malloc(*size);
       if (value == NULL) return NULL;
-      memcpy(value, change->header, CORRAL_HEADER);
-      if (change->body_len > 0) memcpy(value + CORRAL_HEADER, change->body, change->body_len);
+      host->join(change, change->action == CORRAL_ACTION_EDIT ? s->item.bytes + CORRAL_HEAD : change->body, value);
       *owned = 1;
       return value;
     }
     default:
       *size = 0;
-      return change->header; /* REMOVE */
+      return change->front; /* REMOVE */
   }
 }
 
@@ -206,11 +206,11 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
   int owned;
   size_t size;
   *word = CRL_MEMCACHED_REFUSED;
-  if (change->action == CORRAL_ACTION_REPLACE && CORRAL_HEADER + change->body_len > h->largest) {
+  if (change->action == CORRAL_ACTION_REPLACE && change->front_len + change->body_len > h->largest) {
     fail(h, op, CORRAL_ETOOBIG, "the record is larger than this server accepts (max_item= and its -I)");
     return CORRAL_OK;
   }
-  uint8_t *value = make_value(s, change, &size, &owned);
+  uint8_t *value = make_value(h->host, s, change, &size, &owned);
   if (value == NULL) {
     fail(h, op, CORRAL_ENOMEM, "no memory to send a record");
     return CORRAL_OK;

@@ -23,8 +23,9 @@ int crl_memory_is_lock(const corral_op *op) { return op->verb >= CORRAL_VERB_LOC
 /* Under the shard's lock: the entry becomes what was decided. */
 static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op, crl_memory_entry *e, const uint8_t *room,
                  const corral_lock_change *change) {
-  crl_memory_block *record = crl_memory_block_of(room, change->size);
+  crl_memory_block *record = crl_memory_block_new(change->size);
   if (record == NULL) return CORRAL_ENOMEM;
+  memcpy(record->bytes, room, change->size);
   if (e != NULL) crl_memory_entry_swap(m, e, record);
   else if (crl_memory_entry_add(m, s, hash, op, record, &e) != CORRAL_OK) return CORRAL_ENOMEM;
   e->expires = change->expires;

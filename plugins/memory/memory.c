@@ -31,37 +31,27 @@ typedef struct store {
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-static void note_lease(crl_memory *m, crl_memory_entry *e, int64_t expires) {
+static void note_lease(crl_memory *m, crl_memory_entry *e, const corral_change *change) {
   corral_header header;
-  e->expires = expires;
+  e->expires = change->expires;
   e->leased_until = 0;
-  if (m->host->header_read(e->record->bytes, e->record->len, &header) == CORRAL_OK && header.state == CORRAL_LEASED)
+  if (m->host->header_read(change->front, change->front_len, &header) == CORRAL_OK && header.state == CORRAL_LEASED)
     e->leased_until = header.until;
 }
 
-static int edit(crl_memory *m, crl_memory_entry *e, const corral_change *change) {
-  crl_memory_block *old = e->record;
-  /* References are only ever added under this lock, so one that is alone stays alone. */
-  if (atomic_load_explicit(&old->refs, memory_order_acquire) == 1) {
-    memcpy(old->bytes, change->header, CORRAL_HEADER);
-    return CORRAL_OK;
-  }
-  crl_memory_block *copy = crl_memory_block_new(change->header, old->bytes + CORRAL_HEADER, old->len - CORRAL_HEADER);
-  if (copy == NULL) return CORRAL_ENOMEM;
-  crl_memory_entry_swap(m, e, copy);
-  return CORRAL_OK;
-}
-
-static int replace(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
-  size_t need = crl_memory_charge_of(op->key_len, CORRAL_HEADER + change->body_len);
-  size_t most = atomic_load(&m->budget) / 2;
-  if (need > most) {
+/* A new block in place of the entry's: readers may hold that, and its length is another one. */
+static int put(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
+  size_t len = change->front_len + change->body_len;
+  const uint8_t *body = change->action == CORRAL_ACTION_EDIT ? (*e)->record->bytes + CORRAL_HEAD : change->body;
+  size_t need = crl_memory_charge_of(op->key_len, len), most = atomic_load(&m->budget) / 2;
+  if (change->action == CORRAL_ACTION_REPLACE && need > most) {
     return m->host->fail(op->error, CORRAL_ETOOBIG,
                          "a record of %zu bytes: one may take half of the store's size, %zu; a larger size= accepts it",
                          need, most);
   }
-  crl_memory_block *record = crl_memory_block_new(change->header, change->body, change->body_len);
+  crl_memory_block *record = crl_memory_block_new(len);
   if (record == NULL) return CORRAL_ENOMEM;
+  m->host->join(change, body, record->bytes);
   if (*e == NULL) return crl_memory_entry_add(m, s, hash, op, record, e);
   crl_memory_entry_swap(m, *e, record);
   return CORRAL_OK;
@@ -69,24 +59,15 @@ static int replace(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op 
 
 /* Does what was decided; *e is the entry afterwards, or NULL. */
 static void apply(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
-  int status = CORRAL_OK;
-  if (change->action == CORRAL_ACTION_EDIT) {
-    status = edit(m, *e, change);
-  } else if (change->action == CORRAL_ACTION_REPLACE) {
-    status = replace(m, s, hash, op, e, change);
-  } else if (change->action == CORRAL_ACTION_REMOVE && *e != NULL) {
-    crl_memory_entry_remove(m, s, *e);
-    *e = NULL;
-  }
-  if (status != CORRAL_OK && op->verb == CORRAL_VERB_INVALIDATE) {
-    /* No room for the mark: what was invalidated goes all the same. */
+  if (change->action == CORRAL_ACTION_KEEP) return;
+  if (change->action == CORRAL_ACTION_REMOVE) {
     if (*e != NULL) crl_memory_entry_remove(m, s, *e);
     *e = NULL;
-    if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
     return;
   }
+  int status = put(m, s, hash, op, e, change);
   if (status != CORRAL_OK) op->status = status;
-  else if (*e != NULL && change->action != CORRAL_ACTION_KEEP) note_lease(m, *e, change->expires);
+  else note_lease(m, *e, change);
 }
 
 static void hand_out(corral_op *op, crl_memory_entry *e) {
@@ -94,9 +75,10 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
   if (!found || e == NULL || (op->verb != CORRAL_VERB_GET && op->verb != CORRAL_VERB_CLAIM)) return;
   /* Waiters that look at a bare lease don't make its key popular. */
   if (op->verb == CORRAL_VERB_GET && op->life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST) e->marks++;
+  op->same = 0; /* the whole costs no more than its front */
   atomic_fetch_add_explicit(&e->record->refs, 1, memory_order_relaxed);
   op->found = e->record->bytes;
-  op->found_len = op->same ? CORRAL_HEADER : e->record->len;
+  op->found_len = e->record->len;
   op->found_free = crl_memory_block_drop;
   op->found_owner = e->record;
 }
@@ -122,6 +104,7 @@ static void perform_one(crl_memory *m, corral_op *op) {
   }
   int news = 0;
   corral_change change;
+  uint8_t front[CORRAL_FRONT];
   pthread_mutex_lock(&s->lock);
   int64_t now = m->host->boot_ms();
   crl_memory_entry *e = *crl_memory_find(s, hash, op->key, op->key_len);
@@ -129,7 +112,8 @@ static void perform_one(crl_memory *m, corral_op *op) {
     crl_memory_entry_remove(m, s, e);
     e = NULL;
   }
-  m->host->decide(op, e != NULL ? e->record->bytes : NULL, e != NULL ? e->record->len : 0, now, &change);
+  size_t front_len = e != NULL ? m->host->front(e->record->bytes, e->record->len, front) : 0;
+  m->host->decide(op, e != NULL ? front : NULL, front_len, now, &change);
   apply(m, s, hash, op, &e, &change);
   hand_out(op, e);
   if (change.action != CORRAL_ACTION_KEEP) news = crl_memory_is_watched(&m->watches);

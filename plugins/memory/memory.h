@@ -100,9 +100,8 @@ typedef struct crl_memory {
   crl_memory_watches watches;
 } crl_memory;
 
-crl_memory_block *crl_memory_block_new(const uint8_t header[CORRAL_HEADER], const uint8_t *body, size_t body_len);
-/* A lock's record, or any bytes. */
-crl_memory_block *crl_memory_block_of(const uint8_t *bytes, size_t len);
+/* Room for so many bytes; NULL without memory. */
+crl_memory_block *crl_memory_block_new(size_t len);
 void crl_memory_block_drop(void *block);
 /* What a record counts against the budget. */
 size_t crl_memory_charge_of(size_t key_len, size_t record_len);

@@ -5,8 +5,7 @@
  * it is met: what is over it meanwhile is one record per writing thread. Records that readers still hold after they were evicted aren't
  * counted.
  *
- * Records are counted blocks: GET hands out the block itself. A block that somebody holds is never written again; an
- * edit makes a copy then.
+ * Records are counted blocks: GET hands out the block itself. A block is never written again; a change makes a new one.
  *
  * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction", SOSP'23):
  * a small queue for newcomers, a main queue, and the hashes of those that left the small one. A hit marks and moves
@@ -25,22 +24,11 @@ enum {
 
 /* ---- blocks ---------------------------------------------------------------------------------------------- */
 
-crl_memory_block *crl_memory_block_new(const uint8_t header[CORRAL_HEADER], const uint8_t *body, size_t body_len) {
-  crl_memory_block *b = malloc(sizeof *b + CORRAL_HEADER + body_len);
-  if (b == NULL) return NULL;
-  atomic_init(&b->refs, 1);
-  b->len = CORRAL_HEADER + body_len;
-  memcpy(b->bytes, header, CORRAL_HEADER);
-  if (body_len > 0) memcpy(b->bytes + CORRAL_HEADER, body, body_len);
-  return b;
-}
-
-crl_memory_block *crl_memory_block_of(const uint8_t *bytes, size_t len) {
+crl_memory_block *crl_memory_block_new(size_t len) {
   crl_memory_block *b = malloc(sizeof *b + len);
   if (b == NULL) return NULL;
   atomic_init(&b->refs, 1);
   b->len = len;
-  memcpy(b->bytes, bytes, len);
   return b;
 }
 

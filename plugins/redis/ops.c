@@ -71,22 +71,23 @@ void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_i
   crl_redis_out_number(&h->out, (int64_t)keys);
 }
 
-/* The header that comes with an op, or an empty word. */
+/* The front that comes with an op, or an empty word. */
 static void put_wish(crl_redis_handle *h, const corral_op *op) {
   corral_header header;
   int given = op->record != NULL && h->store->host->header_read(op->record, op->record_len, &header) == CORRAL_OK;
-  crl_redis_out_word(&h->out, op->record, given ? CORRAL_HEADER : 0);
+  crl_redis_out_word(&h->out, op->record, given ? op->record_len : 0);
 }
 
 static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
   uint8_t seen[8];
   for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->seen >> (8 * i));
-  crl_redis_ops_put_script(h, round, CRL_REDIS_CLAIM, 1, 4);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_CLAIM, 1, 5);
   put_key(h, op);
   put_token(h, op);
   crl_redis_out_number(&h->out, op->lease_ms);
   put_wish(h, op);
   crl_redis_out_word(&h->out, seen, op->seen != 0 ? sizeof seen : 0);
+  crl_redis_out_word(&h->out, op->over, op->over != NULL ? CORRAL_TOKEN : 0);
 }
 
 static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
@@ -96,16 +97,6 @@ static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
   put_wish(h, op);
   crl_redis_out_number(&h->out, op->lease_ms);
   crl_redis_out_number(&h->out, op->ttl_ms);
-}
-
-/* The record with life_end 0: the key's TTL will say it. */
-static void put_record(crl_redis_handle *h, const corral_op *op) {
-  corral_header header;
-  uint8_t head[CORRAL_HEADER];
-  h->store->host->header_read(op->record, op->record_len, &header);
-  header.life_end = 0;
-  h->store->host->header_write(&header, head);
-  crl_redis_out_joined(&h->out, head, sizeof head, op->record + CORRAL_HEADER, op->record_len - CORRAL_HEADER);
 }
 
 /* True when the key has a hash tag: a '{' with, later, a '}' and something between. */
@@ -143,7 +134,7 @@ static void put_staged(crl_redis_handle *h, const corral_op *op, int round, cons
   crl_redis_out_command(&h->out, 5);
   crl_redis_out_text(&h->out, "SET");
   crl_redis_out_word(&h->out, name, name_len);
-  put_record(h, op);
+  crl_redis_out_word(&h->out, op->record, op->record_len);
   crl_redis_out_text(&h->out, "PX");
   crl_redis_out_number(&h->out, CRL_REDIS_STAGED_MS);
   crl_redis_ops_put_script(h, round, CRL_REDIS_STAGE, 2, 2);
@@ -168,7 +159,7 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   put_key(h, op);
   put_token(h, op);
   crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
-  put_record(h, op);
+  crl_redis_out_word(&h->out, op->record, op->record_len);
 }
 
 static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
@@ -179,11 +170,10 @@ static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
 }
 
 static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
-  crl_redis_ops_put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : id == CRL_REDIS_INVALIDATE ? 1 : 0);
+  crl_redis_ops_put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : 0);
   put_key(h, op);
   if (id == CRL_REDIS_EXTEND) put_token(h, op);
   if (id == CRL_REDIS_EXTEND) crl_redis_out_number(&h->out, op->lease_ms);
-  if (id == CRL_REDIS_INVALIDATE) crl_redis_out_number(&h->out, op->ttl_ms);
 }
 
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -213,6 +203,7 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 /* What can be refused without asking the server. */
 int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op) {
   corral_header header;
+  uint8_t front[CORRAL_FRONT];
   if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW) return crl_redis_ops_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
   if (op->key_len == 0) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "an empty key");
   if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
@@ -220,7 +211,8 @@ int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op) {
   if (has_lease && (op->lease_ms < 1 || op->lease_ms > CRL_REDIS_LONGEST_HOLD)) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
   if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
   if (op->record_len > CRL_REDIS_LARGEST) return crl_redis_ops_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
-  if (h->store->host->header_read(op->record, op->record_len, &header) != CORRAL_OK)
+  size_t len = h->store->host->front(op->record, op->record_len, front);
+  if (h->store->host->header_read(front, len, &header) != CORRAL_OK || header.state != CORRAL_FREE)
     return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "not a record");
   return CORRAL_OK;
 }
@@ -231,16 +223,14 @@ int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op) {
   return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a reply of a kind that doesn't answer the command");
 }
 
-/* Life and lease by header, TTL and the server's time. */
-static void judge(corral_op *op, const corral_header *header, int payload, int64_t pttl, int clock_known, int64_t now) {
-  op->life_ms = op->until_ms = 0;
-  if ((header->flags & CORRAL_FLAG_INVALIDATED) != 0) payload = 0;
-  if (payload && header->life_end == 0) op->life_ms = pttl >= -1 ? pttl : 0;
-  else if (payload && !clock_known) op->life_ms = -1;
-  else if (payload && header->life_end > now) op->life_ms = header->life_end - now;
-  if (header->state == CORRAL_FREE) return;
-  if (!clock_known) op->until_ms = -1;
-  else if (header->until > now) op->until_ms = header->until - now;
+/* Status, life and lease of a record by its front and the server's time: of a CLAIM as if it were repeated. */
+static void judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front, size_t len, int64_t now) {
+  corral_op look = {.verb = op->verb, .token = op->token, .lease_ms = op->lease_ms};
+  corral_change change;
+  h->store->host->decide(&look, front, len, now, &change);
+  op->status = look.status;
+  op->life_ms = look.life_ms;
+  op->until_ms = look.until_ms;
 }
 
 /* `reply`, a string, becomes op->found. */
@@ -273,10 +263,28 @@ int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const re
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
 }
 
+static int newer(const crl_redis_handle *h, corral_op *op) {
+  return crl_redis_ops_fail(h, op, CORRAL_ENEWER, "the key holds a record of a later version of corral, which is left alone");
+}
+
+/* What a GET found. Of a record that nobody leases the key's TTL says the life; else the server's time is needed, as far as it is known. */
+static void judge_record(crl_redis_handle *h, corral_op *op, const redisReply *record, int64_t pttl) {
+  uint8_t front[CORRAL_FRONT];
+  corral_header header;
+  size_t len = h->store->host->front(record->str, record->len, front);
+  judge(h, op, front, len, h->store->host->now_ms() + h->ahead);
+  if (op->status == CORRAL_EFOREIGN) foreign(h, op);
+  if (op->status == CORRAL_ENEWER) newer(h, op);
+  if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK) return;
+  if (header.state != CORRAL_FREE && !h->clock_known) op->until_ms = -1;
+  if (header.body == 0) return;
+  if (header.state == CORRAL_FREE && pttl >= 0) op->life_ms = h->clock_known && op->life_ms < pttl ? op->life_ms : pttl;
+  else if (!h->clock_known) op->life_ms = -1;
+}
+
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
-  corral_header header;
   if (replies[0]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[0]);
   if (replies[1]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[1]);
   if (replies[1]->type != REDIS_REPLY_INTEGER) return crl_redis_ops_nonsense(h, op);
@@ -285,14 +293,8 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
     return CORRAL_OK;
   }
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_ops_nonsense(h, op);
-  if (h->store->host->header_read(replies[0]->str, replies[0]->len, &header) != CORRAL_OK) {
-    foreign(h, op);
-    return CORRAL_OK;
-  }
-  judge(op, &header, replies[0]->len > CORRAL_HEADER, replies[1]->integer, h->clock_known,
-        h->store->host->now_ms() + h->ahead);
-  crl_redis_ops_give(op, &replies[0]);
-  op->status = CORRAL_OK;
+  judge_record(h, op, replies[0], replies[1]->integer);
+  if (op->status == CORRAL_OK) crl_redis_ops_give(op, &replies[0]);
   return CORRAL_OK;
 }
 
@@ -324,17 +326,20 @@ static int judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **re
   return status;
 }
 
-/* {status, now, pttl, record, same}, of which the first two were looked at. */
+/* {status, now, record or front, same}, of which the first two were looked at. */
 static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
-  corral_header header;
-  if (reply->elements != 5 || reply->element[2]->type != REDIS_REPLY_INTEGER ||
-      reply->element[3]->type != REDIS_REPLY_STRING || reply->element[4]->type != REDIS_REPLY_INTEGER)
+  uint8_t front[CORRAL_FRONT];
+  if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_STRING || reply->element[3]->type != REDIS_REPLY_INTEGER)
     return crl_redis_ops_nonsense(h, op);
-  redisReply *record = reply->element[3];
-  if (h->store->host->header_read(record->str, record->len, &header) != CORRAL_OK) return crl_redis_ops_nonsense(h, op);
-  op->same = reply->element[4]->integer != 0;
-  judge(op, &header, op->same || record->len > CORRAL_HEADER, reply->element[2]->integer, 1, reply->element[1]->integer);
-  crl_redis_ops_give(op, &reply->element[3]);
+  const redisReply *record = reply->element[2];
+  int status = op->status;
+  op->same = reply->element[3]->integer != 0;
+  size_t len = record->len < sizeof front ? record->len : sizeof front;
+  if (op->same) memcpy(front, record->str, len);
+  else len = h->store->host->front(record->str, record->len, front);
+  judge(h, op, front, len, reply->element[1]->integer);
+  if (op->status != status) return crl_redis_ops_nonsense(h, op);
+  crl_redis_ops_give(op, &reply->element[2]);
   return CORRAL_OK;
 }
 
@@ -343,7 +348,8 @@ static int known_status(const crl_redis_slot *slot, long long status) {
   switch (status) {
     case CORRAL_OK:
     case CORRAL_EFOREIGN: return 1;
-    case CORRAL_EBUSY: return slot->op->verb == CORRAL_VERB_CLAIM;
+    case CORRAL_EBUSY:
+    case CORRAL_ENEWER: return slot->op->verb == CORRAL_VERB_CLAIM;
     case CORRAL_EMISS: return slot->op->verb == CORRAL_VERB_RENEW;
     case CORRAL_ELOST:
       return slot->op->verb == CORRAL_VERB_SETTLE || slot->op->verb == CORRAL_VERB_RELEASE ||
@@ -367,6 +373,7 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
   crl_redis_clock(h, reply->element[1]->integer, before);
   op->status = (int)reply->element[0]->integer;
   if (op->status == CORRAL_EFOREIGN) foreign(h, op);
+  else if (op->status == CORRAL_ENEWER) newer(h, op);
   else if (op->status == 1) crl_redis_ops_fail(h, op, CORRAL_EREFUSED, "the staged record was evicted before it was in place");
   else if (op->verb == CORRAL_VERB_CLAIM) return judge_claim(h, op, reply);
   return CORRAL_OK;

@@ -1,122 +1,151 @@
 /* scripts.c: what each verb does to a record, in Lua, run by the server.
  *
- * They say what src/record.c says (crl_record_decide), with two things of Redis' own. A settled record has life_end 0: the
- * key's TTL is its life. When a lease or a verdict outlasts the payload, the TTL is lengthened and life_end says when
- * the payload ends. And a key never is without TTL.
+ * They say what src/record.c says (crl_record_decide), with two things of Redis' own. A key never is without TTL: that of its
+ * body, or of the lease or verdict that outlasts it. And where the lease of a record with a body has ended, its bytes stay
+ * behind the body, for a string can't be cut: readers skip them.
  *
  * Only redis.pcall is used, and its errors are returned as they are: so the first word of an error stays the first,
- * in Redis 6 as in Redis 7. Every script answers {status, now} (CLAIM: {status, now, pttl, record, same}).
+ * in Redis 6 as in Redis 7. Every script answers {status, now} (CLAIM: {status, now, record or front, same}).
  *
  * A script that has written may go on writing when the server is out of memory; PEXPIRE is never refused for
  * memory. Hence PEXPIRE comes first: a lease can always be extended and given back. */
 #include "redis.h"
 
-/* The key as it stands. ARGV[1] is the token for all scripts that have one. */
-#define PRELUDE                                                                                     \
+/* The key as it stands. ARGV[1] is the token for all scripts that have one. `at` is where the lease is; `fin` when the body's life
+ * ends; `limit` what the lease or verdict may have been taken for at the most. NEWER: the answer when the record is of a later format. */
+#define PRELUDE(NEWER)                                                                              \
   "local call, k = redis.pcall, KEYS[1]\n"                                                          \
+  "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"                    \
   "local t = call('TIME')\n"                                                                        \
   "if t.err then return t end\n"                                                                    \
   "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                             \
-  "local ttl = call('PTTL', k)\n"                                                                   \
-  "if type(ttl) == 'table' then return ttl end\n"                                                   \
-  "local got = call('GETRANGE', k, 0, 135)\n"                                                       \
+  "local got = call('GETRANGE', k, 0, 191)\n"                                                       \
   "if type(got) == 'table' then return got end\n"                                                   \
-  "local absent = ttl == -2\n"                                                                      \
-  "local layout = '<c4BBc2c16i8i8i8c4c4c4c4c64'\n"                                                  \
-  "local magic, state, flags, gap, token, till, since, life, cost, code, fails, gap2, note\n"       \
-  "local function zeros(n) return string.rep(string.char(0), n) end\n"                              \
-  "local function free()\n"                                                                         \
-  "  state, token, till, since, cost, code, note = 0, zeros(16), 0, 0, zeros(4), zeros(4), zeros(64)\n" \
+  "local sub, byte, char = string.sub, string.byte, string.char\n"                                  \
+  "local function zeros(n) return string.rep(char(0), n) end\n"                                     \
+  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, zeros(2), 48\n"                           \
+  "local token, length, till, since, parts = '', 0, 0, 0, ''\n"                                     \
+  "local absent = got == ''\n"                                                                      \
+  "local known = false\n"                                                                           \
+  "if not absent then\n"                                                                            \
+  "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                           \
+  "  if byte(got, 4) > 50 then return " NEWER " end\n"                                               \
+  "  known = byte(got, 4) == 50 and #got >= 48 and byte(got, 5) <= 2\n"                             \
   "end\n"                                                                                           \
-  "if absent then\n"                                                                                \
-  "  magic, flags, gap, life, fails, gap2 = 'crl1', 0, zeros(2), 0, zeros(4), zeros(4)\n"           \
-  "  free()\n"                                                                                      \
-  "else\n"                                                                                          \
-  "  if #got < 128 or string.sub(got, 1, 4) ~= 'crl1' or string.byte(got, 5) > 2 then return {-12, now} end\n" \
-  "  magic, state, flags, gap, token, till, since, life, cost, code, fails, gap2, note =\n"         \
-  "    struct.unpack(layout, got)\n"                                                                \
-  "end\n"                                                                                           \
-  "local gone = flags % 4 >= 2\n"                                                                   \
-  "local mark = gone and life > now\n"                                                              \
-  "local payload = not gone and #got > 128 and (life == 0 or life > now)\n"                         \
-  "local holds = state == 1 and token == ARGV[1]\n"                                                 \
-  "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"
-
-/* Writes the header back; a key without payload is the header alone and lives `keep` ms, or as long as its mark. Returns
- * an error or nil. */
-#define WRITE                                                                                       \
-  "local head\n"                                                                                    \
-  "local function pack()\n"                                                                         \
-  "  head = struct.pack(layout, magic, state, flags, zeros(2), token, till, since, life,\n"         \
-  "    cost, code, fails, zeros(4), note)\n"                                                        \
-  "end\n"                                                                                           \
-  "local function write(keep)\n"                                                                    \
-  "  local e\n"                                                                                     \
-  "  if payload then\n"                                                                             \
-  "    local left = ttl\n"                                                                          \
-  "    if life > 0 then left = life - now end\n"                                                    \
-  "    life = 0\n"                                                                                  \
-  "    ttl = left\n"                                                                                \
-  "    if state > 0 and left >= 0 and till - now > left then life, ttl = now + left, till - now end\n" \
-  "    if ttl >= 0 then e = bad(call('PEXPIRE', k, math.max(ttl, 1))) end\n"                        \
-  "    pack()\n"                                                                                    \
-  "    return e or bad(call('SETRANGE', k, 0, head))\n"                                             \
+  "if known then\n"                                                                                 \
+  "  state, flags, fails = byte(got, 5), byte(got, 6), sub(got, 23, 24)\n"                          \
+  "  fin, body = struct.unpack('<i8I4', got, 9)\n"                                                  \
+  "  at = 48 + body\n"                                                                              \
+  "  if body > 0 and at > #got then\n"                                                              \
+  "    local size = call('STRLEN', k)\n"                                                            \
+  "    if bad(size) then return size end\n"                                                         \
+  "    if at > size then state, fin, body, at = 0, 0, 0, 48 end\n"                    \
   "  end\n"                                                                                         \
-  "  if mark then keep = math.max(keep, life - now) else life, flags = 0, 0 end\n"                  \
-  "  ttl = math.max(keep, 1)\n"                                                                     \
-  "  if not absent then e = bad(call('PEXPIRE', k, ttl)) end\n"                                     \
-  "  pack()\n"                                                                                      \
-  "  return e or bad(call('SET', k, head, 'PX', ttl))\n"                                            \
+  "end\n"                                                                                           \
+  "local lease = ''\n"                                                                              \
+  "if state > 0 then\n"                                                                             \
+  "  lease = body == 0 and sub(got, 49) or call('GETRANGE', k, at, at + 143)\n"               \
+  "  if type(lease) == 'table' then return lease end\n"                                             \
+  "  local size = #lease >= 40 and struct.unpack('<I2', lease) or 0\n"                              \
+  "  if size < 40 or size > #lease or size > 144 then\n"                                            \
+  "    state = 0\n"                                                                                 \
+  "  else\n"                                                                                        \
+  "    length, till, since, token = struct.unpack('<I4i8i8c16', lease, 5)\n"                        \
+  "    lease, parts = sub(lease, 1, size), sub(lease, 41, size)\n"                                  \
+  "  end\n"                                                                                         \
+  "end\n"                                                                                           \
+  "local payload = body > 0 and fin > now and fin - now <= 946080000000\n"                          \
+  "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"               \
+  "local holds = state == 1 and token == ARGV[1]\n"
+
+/* Writes the front back; a key without body lives `keep` ms. Returns an error or nil. `front` is what was written. */
+#define WRITE                                                                                       \
+  "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                             \
+  "local function write(keep)\n"                                                                    \
+  "  lease = ''\n"                                                                                  \
+  "  if state > 0 then\n"                                                                           \
+  "    if #parts > 104 then parts = '' end\n"                                                       \
+  "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till, since, token) .. parts\n" \
+  "  end\n"                                                                                         \
+  "  if not payload then\n"                                                                         \
+  "    local ttl = math.max(keep, 1)\n"                                                             \
+  "    local e = not absent and bad(call('PEXPIRE', k, ttl))\n"                                     \
+  "    front = 'crl2' .. char(state) .. zeros(17) .. fails .. digest .. zeros(8) .. lease\n"        \
+  "    return e or bad(call('SET', k, front, 'PX', ttl))\n"                                         \
+  "  end\n"                                                                                         \
+  "  local old = call('PTTL', k)\n"                                                                 \
+  "  if bad(old) then return old end\n"                                                             \
+  "  if old >= 0 and now + old < fin then fin = now + old end\n"                                    \
+  "  local ttl = fin - now\n"                                                                       \
+  "  if state > 0 and till > fin then ttl = till - now end\n"                                       \
+  "  local e = ttl ~= old and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"                          \
+  "  if e then return e end\n"                                                                      \
+  "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, 17, 22) .. fails\n" \
+  "  front = 'crl2' .. head .. digest .. sub(got, 41, 48) .. lease\n"                               \
+  "  e = lease ~= '' and bad(call('SETRANGE', k, at, lease))\n"                                     \
+  "  return e or bad(call('SETRANGE', k, 4, head))\n"                                               \
   "end\n"
 
-/* ARGV: token, lease ms, wish (a header, or empty), seen (a stamp, or empty). */
-static const char claim_text[] = PRELUDE WRITE
-    "local status, whole = 0, #got > 128\n"
-    "if state > 0 and till > now then\n"
-    "  if not holds then status = -8 end\n"
-    "  head = string.sub(got, 1, 128)\n"
+/* ARGV: token, lease ms, wish (a front, or empty), seen (a stamp, or empty), the token of a holder who is dead (or empty). */
+static const char claim_text[] = PRELUDE("{-27, now}") WRITE
+    "local status = 0\n"
+    "local dead = state == 1 and token == ARGV[5]\n"
+    "if state > 0 and till > now and not dead then\n"
+    "  if not holds then\n"
+    "    status = -8\n"
+    "    if till - now > limit + 2000 or since - now > 2000 then\n"
+    "      since, till, length = now, now + limit, limit\n"
+    "      local e = write(limit)\n"
+    "      if e then return e end\n"
+    "    end\n"
+    "  end\n"
     "else\n"
-    "  state, token, since, till = 1, ARGV[1], now, now + ARGV[2]\n"
-    "  cost, note = zeros(4), zeros(64)\n"
-    "  if ARGV[3] ~= '' then cost, note = string.sub(ARGV[3], 49, 52), string.sub(ARGV[3], 65, 128) end\n"
-    "  whole = payload\n"
-    "  local e = write(tonumber(ARGV[2]))\n"
+    "  length = tonumber(ARGV[2])\n"
+    "  state, token, since, till, parts = 1, ARGV[1], now, now + length, ''\n"
+    "  if ARGV[3] ~= '' then\n"
+    "    if digest ~= sub(ARGV[3], 25, 40) then payload = false end\n"
+    "    digest, parts = sub(ARGV[3], 25, 40), sub(ARGV[3], 89)\n"
+    "  end\n"
+    "  local e = write(length)\n"
     "  if e then return e end\n"
     "end\n"
-    "local same = payload and ARGV[4] ~= '' and string.sub(got, 129, 136) == ARGV[4]\n"
-    "if whole and not same then\n"
-    "  head = call('GET', k)\n"
-    "  if bad(head) then return head end\n"
+    "local same = payload and ARGV[4] ~= '' and sub(got, 41, 48) == ARGV[4]\n"
+    "if front == '' and (same or body == 0) then front = sub(got, 1, 48) .. lease end\n"
+    "if front == '' or (payload and not same) then\n"
+    "  front = call('GET', k)\n"
+    "  if bad(front) then return front end\n"
     "end\n"
-    "return {status, now, ttl, head, same and 1 or 0}\n";
+    "return {status, now, front, same and 1 or 0}\n";
 
 /* ARGV: token, ttl ms, record. */
-static const char settle_text[] = PRELUDE
+static const char settle_text[] = PRELUDE("{-9, now}")
     "if not holds then return {-9, now} end\n"
-    "return bad(call('SET', k, ARGV[3], 'PX', ARGV[2])) or {0, now}\n";
+    "local r = sub(ARGV[3], 1, 8) .. struct.pack('<i8', now + ARGV[2]) .. sub(ARGV[3], 17)\n"
+    "return bad(call('SET', k, r, 'PX', ARGV[2])) or {0, now}\n";
 
 /* KEYS[2] is the staged record. ARGV: token, ttl ms. Answers 1 when nothing is staged. */
-static const char stage_text[] = PRELUDE
+static const char stage_text[] = PRELUDE("{-9, now}")
     "if not holds then\n"
     "  call('UNLINK', KEYS[2])\n"
     "  return {-9, now}\n"
     "end\n"
     "local e = call('PEXPIRE', KEYS[2], ARGV[2])\n"
     "if e == 0 then return {1, now} end\n"
-    "e = bad(e) or bad(call('RENAME', KEYS[2], k))\n"
+    "e = bad(e) or bad(call('SETRANGE', KEYS[2], 8, struct.pack('<i8', now + ARGV[2]))) or bad(call('RENAME', KEYS[2], k))\n"
     "if e then call('UNLINK', KEYS[2]) end\n"
     "return e or {0, now}\n";
 
-/* ARGV: token, verdict (a header, or empty), how long it rules, how long a key without payload stays. */
-static const char release_text[] = PRELUDE WRITE
+/* ARGV: token, verdict (a front, or empty), how long it rules, how long a key without body stays. */
+static const char release_text[] = PRELUDE("{-9, now}") WRITE
     "if not holds then return {-9, now} end\n"
-    "free()\n"
     "local e\n"
     "if ARGV[2] ~= '' then\n"
-    "  state, since, till = 2, now, now + ARGV[3]\n"
-    "  code, fails, note = string.sub(ARGV[2], 53, 56), string.sub(ARGV[2], 57, 60), string.sub(ARGV[2], 65, 128)\n"
-    "  e = write(math.max(tonumber(ARGV[3]), tonumber(ARGV[4])))\n"
-    "elseif payload or mark then\n"
+    "  length = tonumber(ARGV[3])\n"
+    "  state, token, since, till = 2, zeros(16), now, now + length\n"
+    "  fails, parts = sub(ARGV[2], 23, 24), sub(ARGV[2], 89)\n"
+    "  e = write(math.max(length, tonumber(ARGV[4])))\n"
+    "elseif payload then\n"
+    "  state = 0\n"
     "  e = write(1)\n"
     "else\n"
     "  e = bad(call('UNLINK', k))\n"
@@ -124,47 +153,46 @@ static const char release_text[] = PRELUDE WRITE
     "return e or {0, now}\n";
 
 /* ARGV: token, lease ms. */
-static const char extend_text[] = PRELUDE WRITE
+static const char extend_text[] = PRELUDE("{-9, now}") WRITE
     "if not holds then return {-9, now} end\n"
-    "till = now + ARGV[2]\n"
-    "return write(tonumber(ARGV[2])) or {0, now}\n";
+    "length = tonumber(ARGV[2])\n"
+    "till, since = now + length, math.min(since, now)\n"
+    "return write(length) or {0, now}\n";
 
-static const char expire_text[] = PRELUDE WRITE
-    "if absent then return {0, now} end\n"
-    "if not payload and not mark then return bad(call('UNLINK', k)) or {0, now} end\n"
-    "free()\n"
-    "if payload and flags % 2 == 0 then flags = flags + 1 end\n"
+static const char expire_text[] = PRELUDE("bad(call('UNLINK', k)) or {0, now}") WRITE
+    "if not payload then return bad(call('UNLINK', k)) or {0, now} end\n"
+    "state = 0\n"
+    "if flags % 2 == 0 then flags = flags + 1 end\n"
     "return write(1) or {0, now}\n";
 
 /* ARGV: token, ttl ms. */
-static const char renew_text[] = PRELUDE WRITE
+static const char renew_text[] = PRELUDE("{-9, now}") WRITE
     "if not holds then return {-9, now} end\n"
     "if not payload then return {-4, now} end\n"
-    "free()\n"
-    "flags, fails, life, ttl = flags - flags % 2, zeros(4), 0, tonumber(ARGV[2])\n"
-    "return write(1) or {0, now}\n";
+    "local e = bad(call('PEXPIRE', k, ARGV[2]))\n"
+    "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
+    "return e or write(1) or {0, now}\n";
 
-/* ARGV: how long to remember it. Whatever stands in the way of the mark, such as want of memory, must not keep the value
- * alive. */
-static const char invalidate_text[] = PRELUDE WRITE
-    "local keep = tonumber(ARGV[1])\n"
-    "if keep > 0 then\n"
-    "  if mark then keep = math.max(keep, life - now) end\n"
-    "  free()\n"
-    "  flags, life, fails, payload, mark = 2, now + keep, zeros(4), false, true\n"
-    "  if not write(keep) then return {0, now} end\n"
-    "end\n"
-    "return bad(call('UNLINK', k)) or {0, now}\n";
+/* What isn't corral's is left alone; what a later version of corral wrote goes too. */
+static const char invalidate_text[] =
+    "local t = redis.pcall('TIME')\n"
+    "if t.err then return t end\n"
+    "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
+    "local got = redis.pcall('GETRANGE', KEYS[1], 0, 3)\n"
+    "if type(got) == 'table' then return got end\n"
+    "if got ~= '' and (#got < 4 or string.sub(got, 1, 3) ~= 'crl') then return {-12, now} end\n"
+    "local r = redis.pcall('UNLINK', KEYS[1])\n"
+    "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"0945f6b8f38efe23b736a2aa6b28e963e14e786e", claim_text},
-    [CRL_REDIS_SETTLE] = {"fb5caa7219e78d947c938759047076cf2d0be8e0", settle_text},
-    [CRL_REDIS_STAGE] = {"926db8c1be1e521a6acf397f3bdf0685321188e2", stage_text},
-    [CRL_REDIS_RELEASE] = {"33a2c8309603c91dcfdd082fd2c058e50c9bdfc9", release_text},
-    [CRL_REDIS_EXTEND] = {"b23e98967d118de6c840415c2bb0550f4700b51e", extend_text},
-    [CRL_REDIS_EXPIRE] = {"7a0033b12e2fef48b85d80f1df4141017ab542ff", expire_text},
-    [CRL_REDIS_INVALIDATE] = {"b83f05c0a84d3ce08bc9e015e9d3c419bf272309", invalidate_text},
-    [CRL_REDIS_RENEW] = {"20e3a291fe89a342185a1922c7adbffa53c11186", renew_text},
+    [CRL_REDIS_CLAIM] = {"6025870f1ad8751c8a6a9f34e4a235526f3b08c5", claim_text},
+    [CRL_REDIS_SETTLE] = {"001640d10f0e8e4c599b1f3d00e370ce77d73114", settle_text},
+    [CRL_REDIS_STAGE] = {"1165ff7c8d459a7264224307273010ec0a1762b5", stage_text},
+    [CRL_REDIS_RELEASE] = {"9d1d44d31c3fdd8ea095e72b6a334be0bf7ad27a", release_text},
+    [CRL_REDIS_EXTEND] = {"7c2e6b92c9f7df1f7489299e8554fd638f36fd7d", extend_text},
+    [CRL_REDIS_EXPIRE] = {"281daf69131d16321a29c573108bc61cd2d0667a", expire_text},
+    [CRL_REDIS_INVALIDATE] = {"d84f5cb37e0e9f0d8d9281eed9dd00fd3fd4735a", invalidate_text},
+    [CRL_REDIS_RENEW] = {"04445861a85ab3370314526aed6ac1d0b5781c56", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {

@@ -134,7 +134,7 @@ void case_a_deadline_in_the_past_is_answered_at_once(void) {
   int status = client_perform(c, ops, 2, from - 1000);
   int64_t took = now_ms() - from;
   bool had = ops[1].found != NULL && ops[1].found_len == r->len &&
-             host()->hash64(ops[1].found + CORRAL_HEADER, r->len - CORRAL_HEADER) == r->hash;
+             host()->hash64(ops[1].found + CORRAL_HEAD, r->len - CORRAL_HEAD) == r->hash;
   op_drop(&ops[0]);
   op_drop(&ops[1]);
   check(took < 1000, "a batch whose deadline is over was answered after %lld ms", (long long)took);

@@ -25,11 +25,11 @@ void case_a_claim_keeps_the_payload(void) {
   wants_value("after a settle", get(c, k), fresh);
 }
 
-/* The record, or its header alone with `same`. */
+/* The record, or its front alone with `same`. */
 static void wants_known(const char *when, sight s, const record *r) {
   check(s.life_ms != 0, "%s: expected a value with a life, came none", when);
   if (!s.same) wants_value(when, s, r);
-  else check(s.len == CORRAL_HEADER || is_value(&s, r), "%s: expected a header alone, came %zu bytes", when, s.len);
+  else check(s.header.body == r->len - CORRAL_HEAD, "%s: the front tells of a body of %u bytes, expected %zu", when, (unsigned)s.header.body, r->len - CORRAL_HEAD);
 }
 
 void case_a_claim_knows_a_payload_that_was_seen(void) {
@@ -141,7 +141,7 @@ static void keeps_apart(client *c, const key *const *keys, size_t count) {
     fill(c, keys[i], OWNER, records[i], LONG_MS);
   }
   for (size_t i = 0; i < count; i++) wants_value("GET of one of several keys", get(c, keys[i]), records[i]);
-  wants("an invalidate of one of several keys", invalidate(c, keys[0], 0), CORRAL_OK);
+  wants("an invalidate of one of several keys", invalidate(c, keys[0]), CORRAL_OK);
   wants_nothing("GET of the one that was invalidated", get(c, keys[0]));
   for (size_t i = 1; i < count; i++) wants_value("GET of the others", get(c, keys[i]), records[i]);
 }
@@ -218,7 +218,7 @@ void case_what_was_found_stays_as_it_was(void) {
     memcpy(copy, op.found, op.found_len);
     wants("a claim", claim(c, k, OTHER, LONG_MS).status, CORRAL_OK);
     wants("a settle", settle(c, k, OTHER, record_new(k, sizes[i], 2), LONG_MS), CORRAL_OK);
-    wants("an invalidate", invalidate(c, k, 0), CORRAL_OK);
+    wants("an invalidate", invalidate(c, k), CORRAL_OK);
     int same = memcmp(copy, op.found, op.found_len) == 0;
     op_drop(&op);
     check(same, "what GET found changed before it was freed");

@@ -76,7 +76,7 @@ void case_an_invalidate_ends_a_verdict(void) {
   client *c = client_new();
   const key *k = key_new("k");
   leave_boom(c, k, LONG_MS);
-  wants("an invalidate", invalidate(c, k, 0), CORRAL_OK);
+  wants("an invalidate", invalidate(c, k), CORRAL_OK);
   wants_nothing("after an invalidate", get(c, k));
   wants("a claim after it", claim(c, k, OTHER, LONG_MS).status, CORRAL_OK);
 }
@@ -118,49 +118,13 @@ void case_an_expire_without_payload_invalidates(void) {
 void case_an_invalidate_removes_value_and_lease(void) {
   client *c = client_new();
   const key *k = key_new("k");
-  wants("an invalidate of an absent key", invalidate(c, k, 0), CORRAL_OK);
+  wants("an invalidate of an absent key", invalidate(c, k), CORRAL_OK);
   wants("GET after it", get(c, k).status, CORRAL_EMISS);
   fill(c, k, OWNER, record_new(k, 5000, 1), LONG_MS);
   wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
-  wants("an invalidate", invalidate(c, k, 0), CORRAL_OK);
+  wants("an invalidate", invalidate(c, k), CORRAL_OK);
   wants("GET after an invalidate", get(c, k).status, CORRAL_EMISS);
   wants("a release of before it", release(c, k, OWNER), CORRAL_ELOST);
   wants("an extend of before it", extend(c, k, OWNER, LONG_MS), CORRAL_ELOST);
   wants("GET after all", get(c, k).status, CORRAL_EMISS);
-}
-
-static void wants_mark(const char *when, sight s) {
-  wants_no_value(when, s);
-  check(s.header.flags & CORRAL_FLAG_INVALIDATED, "%s: the header doesn't have the flag INVALIDATED", when);
-}
-
-void case_an_invalidate_is_remembered(void) {
-  client *c = client_new();
-  const key *k = key_new("k"), *brief = key_new("brief");
-  const record *r = record_new(k, 100, 2);
-  fill(c, k, OWNER, record_new(k, 100, 1), LONG_MS);
-  wants("an invalidate", invalidate(c, k, LONG_MS), CORRAL_OK);
-  sight s = get(c, k);
-  wants_nothing("GET after an invalidate", s);
-  if (s.status == CORRAL_EMISS) cant("the store doesn't remember invalidations");
-  wants_mark("GET after an invalidate", s);
-  check(s.len == CORRAL_HEADER && s.header.state == CORRAL_FREE, "GET after an invalidate: expected a header alone, FREE");
-  for (unsigned holder = OWNER; holder <= OTHER; holder++) {
-    s = claim(c, k, holder, LONG_MS);
-    wants("a claim after an invalidate", s.status, CORRAL_OK);
-    wants_mark("a claim after an invalidate", s);
-    wants_mark("GET under the lease", get(c, k));
-    if (holder == OWNER) wants("a release", release(c, k, holder), CORRAL_OK);
-  }
-  wants("a settle", settle(c, k, OTHER, r, LONG_MS), CORRAL_OK);
-  s = get(c, k);
-  wants_value("after a settle", s, r);
-  check(!(s.header.flags & CORRAL_FLAG_INVALIDATED), "a value has the flag INVALIDATED");
-  int64_t from = now_ms();
-  wants("an invalidate of an absent key", invalidate(c, brief, 100), CORRAL_OK);
-  wants_nothing("GET after it", get(c, brief));
-  pause_ms(from + 300 - now_ms());
-  s = claim(c, brief, OWNER, LONG_MS);
-  wants("a claim when it should be forgotten", s.status, CORRAL_OK);
-  check(!(s.header.flags & CORRAL_FLAG_INVALIDATED), "an invalidation to be remembered for 100 ms is so after 300 ms");
 }

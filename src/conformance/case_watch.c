@@ -86,12 +86,10 @@ void case_a_verdict_is_told(void) {
 
 void case_an_invalidate_is_told(void) {
   scene s = scene_new();
-  for (int64_t remember_ms = 0; remember_ms <= LONG_MS; remember_ms += LONG_MS) {
-    fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
-    look_in_silence(&s);
-    wants("an invalidate", invalidate(s.other, s.k, remember_ms), CORRAL_OK);
-    wants_told(remember_ms == 0 ? "an invalidate" : "an invalidate that is remembered", &s, s.k);
-  }
+  fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
+  look_in_silence(&s);
+  wants("an invalidate", invalidate(s.other, s.k), CORRAL_OK);
+  wants_told("an invalidate", &s, s.k);
 }
 
 void case_an_expire_is_told(void) {
@@ -139,7 +137,7 @@ void case_many_keys_are_told(void) {
   for (unsigned i = 0; i < MANY; i++) look(&s, keys[i]);
   settle_down(&s);
   for (unsigned i = 0; i < MANY; i++) look(&s, keys[i]);
-  for (unsigned i = 0; i < MANY; i++) wants("an invalidate", invalidate(s.other, keys[i], 0), CORRAL_OK);
+  for (unsigned i = 0; i < MANY; i++) wants("an invalidate", invalidate(s.other, keys[i]), CORRAL_OK);
   for (unsigned i = 0; i < MANY; i++) wants_told("one of many changes", &s, keys[i]);
 }
 
@@ -187,7 +185,7 @@ static void change_twice(void *arg) {
   wait_for(&b->looked, 1, "to look");
   fill(c, b->key, OTHER, record_new(b->key, 100, 1), LONG_MS);
   wait_for(&b->looked, 2, "to look again");
-  wants("an invalidate", invalidate(c, b->key, 0), CORRAL_OK);
+  wants("an invalidate", invalidate(c, b->key), CORRAL_OK);
 }
 
 void case_a_change_by_another_process_is_told(void) {

@@ -76,7 +76,7 @@ typedef struct key {
 typedef struct record {
   uint8_t *bytes;
   size_t len;
-  uint64_t hash; /* of all behind the header */
+  uint64_t hash; /* of the body */
   uint64_t stamp;
 } record;
 
@@ -137,7 +137,7 @@ typedef struct sight {
   int status, same;
   corral_header header;
   size_t len;    /* of `found`; 0: none */
-  uint64_t hash; /* of all behind the header, where there is something */
+  uint64_t hash; /* of the body, where there is one */
   int64_t life_ms, until_ms;
 } sight;
 
@@ -156,7 +156,7 @@ int settle(client *c, const key *k, unsigned holder, const record *r, int64_t tt
 int release(client *c, const key *k, unsigned holder);
 int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const char *text, int64_t rule_ms, int64_t keep_ms);
 int extend(client *c, const key *k, unsigned holder, int64_t lease_ms);
-int invalidate(client *c, const key *k, int64_t remember_ms);
+int invalidate(client *c, const key *k);
 int expire(client *c, const key *k);
 /* Leaves by cant() where the store doesn't know it. */
 int renew(client *c, const key *k, unsigned holder, int64_t ttl_ms);
@@ -253,6 +253,7 @@ extern const size_t test_case_count;
 #define CASES_LEASE(X)                                                                    \
   X(an_absent_key_is_a_miss, 0)                                                           \
   X(a_claim_is_granted, 0)                                                                \
+  X(a_claim_takes_over_from_a_holder_who_is_dead, 0)                                      \
   X(a_claim_excludes_others, 0)                                                           \
   X(a_claim_that_is_mine_already_is_granted_again, 0)                                     \
   X(a_lease_ends_by_itself, 0)                                                            \
@@ -281,8 +282,7 @@ extern const size_t test_case_count;
   X(an_invalidate_ends_a_verdict, 0)                                                      \
   X(an_expire_ends_a_lease_and_keeps_the_payload, 0)                                      \
   X(an_expire_without_payload_invalidates, 0)                                             \
-  X(an_invalidate_removes_value_and_lease, 0)                                             \
-  X(an_invalidate_is_remembered, 0)
+  X(an_invalidate_removes_value_and_lease, 0)
 
 #define CASES_VALUE(X)                                                                    \
   X(a_claim_keeps_the_payload, 0)                                                         \

@@ -32,9 +32,9 @@ static void check_found(const corral_op *op, sight *s) {
         op->found != NULL ? "gave" : "gave not");
   if (op->found == NULL) return;
   check(op->found_free != NULL, "%s gave `found` without found_free", name);
-  check(crl_record_read(op->found, op->found_len, &s->header) == CORRAL_OK, "%s gave %zu bytes that are no record", name, op->found_len);
+  check(crl_record_read_found(op, &s->header) == CORRAL_OK, "%s gave %zu bytes that are no record", name, op->found_len);
   s->len = op->found_len;
-  if (s->len > CORRAL_HEADER) s->hash = host()->hash64(op->found + CORRAL_HEADER, op->found_len - CORRAL_HEADER);
+  if (s->header.body > 0 && !op->same) s->hash = host()->hash64(op->found + CORRAL_HEAD, s->header.body);
 }
 
 static void check_lives(const char *name, const sight *s) {
@@ -75,13 +75,13 @@ static sight plain(client *c, corral_verb verb, const key *k, unsigned holder) {
 sight get(client *c, const key *k) { return plain(c, CORRAL_VERB_GET, k, 0); }
 
 sight claim_as(client *c, const key *k, unsigned holder, int64_t lease_ms, const char *note, uint32_t cost_ms) {
-  corral_header wish = {.cost_ms = cost_ms};
-  uint8_t bytes[CORRAL_HEADER];
+  corral_header wish = {.state = CORRAL_LEASED, .cost_ms = cost_ms};
+  uint8_t bytes[CORRAL_FRONT];
   snprintf(wish.note, sizeof wish.note, "%s", note);
-  crl_record_write(&wish, bytes);
+  host()->digest(k->bytes, k->len, wish.digest);
   corral_op op = op_of(CORRAL_VERB_CLAIM, k, holder);
   op.record = bytes;
-  op.record_len = sizeof bytes;
+  op.record_len = crl_record_write(&wish, bytes);
   op.lease_ms = lease_ms;
   return perform_one(c, &op);
 }
@@ -98,13 +98,12 @@ int settle(client *c, const key *k, unsigned holder, const record *r, int64_t tt
 int release(client *c, const key *k, unsigned holder) { return plain(c, CORRAL_VERB_RELEASE, k, holder).status; }
 
 int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const char *text, int64_t rule_ms, int64_t keep_ms) {
-  corral_header header = {.code = code, .failures = 3};
-  uint8_t bytes[CORRAL_HEADER];
+  corral_header header = {.state = CORRAL_VERDICT, .code = code, .failures = 3};
+  uint8_t bytes[CORRAL_FRONT];
   snprintf(header.note, sizeof header.note, "%s", text);
-  crl_record_write(&header, bytes);
   corral_op op = op_of(CORRAL_VERB_RELEASE, k, holder);
   op.record = bytes;
-  op.record_len = sizeof bytes;
+  op.record_len = crl_record_write(&header, bytes);
   op.lease_ms = rule_ms;
   op.ttl_ms = keep_ms;
   return perform_one(c, &op).status;
@@ -116,11 +115,7 @@ int extend(client *c, const key *k, unsigned holder, int64_t lease_ms) {
   return perform_one(c, &op).status;
 }
 
-int invalidate(client *c, const key *k, int64_t remember_ms) {
-  corral_op op = op_of(CORRAL_VERB_INVALIDATE, k, 0);
-  op.ttl_ms = remember_ms;
-  return perform_one(c, &op).status;
-}
+int invalidate(client *c, const key *k) { return plain(c, CORRAL_VERB_INVALIDATE, k, 0).status; }
 
 int expire(client *c, const key *k) { return plain(c, CORRAL_VERB_EXPIRE, k, 0).status; }
 
@@ -132,10 +127,10 @@ int renew(client *c, const key *k, unsigned holder, int64_t ttl_ms) {
 
 /* ---- expectations ---------------------------------------------------------------------------------------- */
 
-bool has_value(const sight *s) { return s->len > CORRAL_HEADER && s->life_ms != 0; }
+bool has_value(const sight *s) { return s->header.body > 0 && s->life_ms != 0; }
 bool is_leased(const sight *s) { return s->len > 0 && s->header.state == CORRAL_LEASED && s->until_ms != 0; }
 bool has_verdict(const sight *s) { return s->len > 0 && s->header.state == CORRAL_VERDICT && s->until_ms != 0; }
-bool is_value(const sight *s, const record *r) { return has_value(s) && s->len == r->len && s->hash == r->hash; }
+bool is_value(const sight *s, const record *r) { return has_value(s) && CORRAL_HEAD + (size_t)s->header.body == r->len && s->hash == r->hash; }
 bool lease_is_over(const sight *s) { return !is_leased(s) && !has_verdict(s); }
 bool value_is_over(const sight *s) { return !has_value(s); }
 
@@ -145,8 +140,9 @@ void wants(const char *when, int came, int expected) {
 
 void wants_value(const char *when, sight s, const record *r) {
   check(has_value(&s), "%s: expected a value of %zu bytes, came %s%s", when, r->len, corral_status_name(s.status),
-        s.len == 0 ? "" : s.len == CORRAL_HEADER ? " with a header alone" : " with no life left");
-  check(s.len == r->len, "%s: expected a record of %zu bytes, came %zu bytes", when, r->len, s.len);
+        s.len == 0 ? "" : s.header.body == 0 ? " with a front alone" : " with no life left");
+  size_t body = r->len - CORRAL_HEAD;
+  check(s.header.body == body, "%s: expected a body of %zu bytes, came %u bytes", when, body, (unsigned)s.header.body);
   check(s.hash == r->hash, "%s: the record's %zu bytes are not those that were settled", when, s.len);
 }
 

@@ -284,9 +284,14 @@ key *key_near(const key *other, const char *stem) {
 
 /* ---- records --------------------------------------------------------------------------------------------- */
 
-static record *record_room(const key *k, size_t size) {
+static crl_envelope envelope_of(const uint8_t *digest, size_t size) {
+  return (crl_envelope){.kind = CRL_KIND_VALUE, .ttl_ms = LONG_MS, .created_ms = 1, .digest = digest, .payload_len = size};
+}
+
+static record *record_room(size_t size) {
   record *r = room(sizeof *r);
-  r->len = crl_envelope_payload_at(k->len) + size;
+  crl_envelope envelope = envelope_of(NULL, size);
+  r->len = crl_envelope_size(&envelope);
   if (r->len > world.declared.max_record)
     cant("a value of %zu bytes: the store declares max_record %llu", size, (unsigned long long)world.declared.max_record);
   r->bytes = room(r->len);
@@ -294,17 +299,19 @@ static record *record_room(const key *k, size_t size) {
 }
 
 static record *finish(record *r, const key *k, size_t size) {
-  crl_envelope envelope = {.kind = CRL_KIND_VALUE, .ttl_ms = LONG_MS, .created_ms = 1, .key = k->bytes,
-                           .key_len = k->len, .payload_at = crl_envelope_payload_at(k->len), .payload_len = size};
+  uint8_t digest[CORRAL_DIGEST];
+  host()->digest(k->bytes, k->len, digest);
+  crl_envelope envelope = envelope_of(digest, size);
+  crl_envelope_size(&envelope);
   crl_envelope_write(&envelope, r->bytes);
-  r->hash = host()->hash64(r->bytes + CORRAL_HEADER, r->len - CORRAL_HEADER);
+  r->hash = host()->hash64(r->bytes + CORRAL_HEAD, r->len - CORRAL_HEAD);
   r->stamp = crl_record_stamp(r->bytes, r->len);
   return r;
 }
 
 record *record_new(const key *k, size_t size, unsigned seed) {
-  record *r = record_room(k, size);
-  uint8_t *payload = r->bytes + crl_envelope_payload_at(k->len);
+  record *r = record_room(size);
+  uint8_t *payload = r->bytes + CRL_PAYLOAD_AT;
   uint64_t number = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
   for (size_t i = 0; i < size; i++) {
     number ^= number << 13;
@@ -316,7 +323,7 @@ record *record_new(const key *k, size_t size, unsigned seed) {
 }
 
 record *record_of(const key *k, const void *payload, size_t size) {
-  record *r = record_room(k, size);
-  if (size > 0) memcpy(r->bytes + crl_envelope_payload_at(k->len), payload, size);
+  record *r = record_room(size);
+  if (size > 0) memcpy(r->bytes + CRL_PAYLOAD_AT, payload, size);
   return finish(r, k, size);
 }

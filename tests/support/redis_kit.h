@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "record.h"
 #include "support/client_kit.h"
+#include "support/record_kit.h"
 #include "support/redis_server.h"
 
 extern const corral_store crl_plugin_redis;
@@ -51,10 +51,9 @@ static inline const uint8_t *token(unsigned number) {
   return tokens[number & 255];
 }
 
-/* INVALIDATE leaves nothing behind unless its ttl_ms is set afterwards. */
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
   return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR,
-                     .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : HOUR};
+                     .ttl_ms = HOUR};
 }
 
 /* Performs one op, drops what it found; its status. The handle must stay usable. */
@@ -70,29 +69,21 @@ static inline int does(client *c, corral_verb verb, const char *key, unsigned ho
   return done(c, &op);
 }
 
-static inline int invalidates(client *c, const char *key, int64_t ttl_ms) {
-  corral_op op = op_of(CORRAL_VERB_INVALIDATE, key, 0);
-  op.ttl_ms = ttl_ms;
-  return done(c, &op);
-}
+static inline int invalidates(client *c, const char *key) { return does(c, CORRAL_VERB_INVALIDATE, key, 0); }
 
-/* A FREE record with `size` bytes of payload; the caller's. */
-static inline uint8_t *record_of(size_t size, uint8_t fill) {
-  corral_header header = {0};
-  uint8_t *record = malloc(CORRAL_HEADER + size);
+/* A FREE record with `size` bytes of body; the caller's. */
+static inline uint8_t *record_of(size_t size, uint8_t fill, size_t *len) {
+  uint8_t *record = record_make((corral_header){0}, size, fill, len);
   assert_non_null(record);
-  crl_record_write(&header, record);
-  memset(record + CORRAL_HEADER, fill, size);
   return record;
 }
 
 static inline int settles(client *c, const char *key, size_t key_len, unsigned holder, size_t size, uint8_t fill) {
-  uint8_t *record = record_of(size, fill);
   corral_op op = op_of(CORRAL_VERB_SETTLE, "", holder);
+  uint8_t *record = record_of(size, fill, &op.record_len);
   op.key = key;
   op.key_len = key_len;
   op.record = record;
-  op.record_len = CORRAL_HEADER + size;
   int status = done(c, &op);
   free(record);
   return status;
@@ -103,12 +94,11 @@ static inline int fills(client *c, const char *key, unsigned holder, size_t size
 }
 
 static inline int verdict(client *c, const char *key, unsigned holder, int32_t code, int64_t rules_ms) {
-  corral_header header = {.code = code, .failures = 3, .note = "boom"};
-  uint8_t record[CORRAL_HEADER];
-  crl_record_write(&header, record);
+  corral_header header = {.state = CORRAL_VERDICT, .code = code, .failures = 3, .note = "boom"};
+  uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_RELEASE, key, holder);
-  op.record = record;
-  op.record_len = sizeof record;
+  op.record = front;
+  op.record_len = crl_record_write(&header, front);
   op.lease_ms = rules_ms;
   return done(c, &op);
 }
@@ -116,7 +106,7 @@ static inline int verdict(client *c, const char *key, unsigned holder, int32_t c
 /* The header and lives that GET or CLAIM tells of a key. */
 typedef struct sight {
   int status, same;
-  size_t size;
+  size_t size; /* of the body */
   corral_header header;
   int64_t life_ms, until_ms;
 } sight;
@@ -126,10 +116,10 @@ static inline sight sees(client *c, corral_op op) {
   assert_int_equal(perform(c, &op, 1), CORRAL_OK);
   s.status = op.status;
   s.same = op.same;
-  s.size = op.found_len;
   s.life_ms = op.life_ms;
   s.until_ms = op.until_ms;
-  if (op.found != NULL) assert_int_equal(crl_record_read(op.found, op.found_len, &s.header), CORRAL_OK);
+  if (op.found != NULL) assert_int_equal(crl_record_read_found(&op, &s.header), CORRAL_OK);
+  s.size = s.header.body;
   dropped(&op);
   return s;
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "record_kit.h"
 #include "registry.h"
 #include "uri.h"
 
@@ -52,10 +53,9 @@ static inline uint8_t *token(unsigned number) {
   return bytes;
 }
 
-/* INVALIDATE leaves nothing behind unless its ttl_ms is set afterwards. */
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
   return (corral_op){.verb = verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = 60000,
-                     .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : 600000, .status = CORRAL_EUNKNOWN};
+                     .ttl_ms = 600000, .status = CORRAL_EUNKNOWN};
 }
 
 static inline int run(const kit *k, corral_op *op) {
@@ -75,35 +75,13 @@ static inline int verb(const kit *k, corral_verb what, const char *key, unsigned
   return status;
 }
 
-static inline int invalidate(const kit *k, const char *key, int64_t ttl_ms) {
-  corral_op op = op_of(CORRAL_VERB_INVALIDATE, key, 0);
-  op.ttl_ms = ttl_ms;
-  return run(k, &op);
-}
-
-/* By GET or CLAIM of `holder`: the key is a mark alone, its lease (if any) apart. */
-static inline void is_marked(const kit *k, corral_verb how, const char *key, unsigned holder, int state) {
-  corral_header header = {0};
-  corral_op op = op_of(how, key, holder);
-  assert_int_equal(run(k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_HEADER);
-  assert_int_equal(op.life_ms, 0);
-  assert_int_equal(k->host->header_read(op.found, op.found_len, &header), CORRAL_OK);
-  assert_int_equal(header.flags, CORRAL_FLAG_INVALIDATED);
-  assert_int_equal(header.state, state);
-  assert_true(header.life_end > 0);
-  done(&op);
-}
+static inline int invalidate(const kit *k, const char *key) { return verb(k, CORRAL_VERB_INVALIDATE, key, 0); }
 
 static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len, corral_error *error) {
-  corral_header header = {.state = CORRAL_FREE};
   corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
-  uint8_t *record = malloc(CORRAL_HEADER + body_len);
+  uint8_t *record = record_make((corral_header){0}, body_len, (uint8_t)fill, &op.record_len);
   assert_non_null(record);
-  k->host->header_write(&header, record);
-  memset(record + CORRAL_HEADER, fill, body_len);
   op.record = record;
-  op.record_len = CORRAL_HEADER + body_len;
   op.error = error;
   int status = run(k, &op);
   free(record);

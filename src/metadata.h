@@ -1,0 +1,60 @@
+/* metadata.h: what stands behind a payload: numbers, tags and a validator, each as a part. Pure.
+ *
+ * A part: its kind (1 byte), its length (1 byte, or 2 for kinds from 128 on), its bytes. Readers skip kinds that they don't know. Numbers are
+ * little-endian without leading zeroes. docs/record.md has the kinds.
+ *
+ * A tag's mark is a record of its own in the store (marks.h). A value counts as long as the mark of each of its tags has the versions that
+ * it had when the value was computed: another `hard` one and it is void, another `soft` one and its fresh life is over. */
+#ifndef CRL_METADATA_H
+#define CRL_METADATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CRL_TAGS = 16, CRL_TAG_MOST = 200, CRL_VALIDATOR_MOST = 1024 };
+
+enum {
+  CRL_PART_TTL = 1, CRL_PART_SWR, CRL_PART_SIE, CRL_PART_CREATED, CRL_PART_COST, CRL_PART_VERSION, CRL_PART_PLAIN,
+  CRL_PART_TAG, /* 8 hard, 8 soft, the name */
+  CRL_PART_VALIDATOR = 128
+};
+
+typedef struct crl_tag {
+  uint64_t hard, soft; /* versions of its mark; never 0 */
+  uint8_t len;         /* 0: the tag of the whole namespace */
+  uint8_t name[CRL_TAG_MOST];
+} crl_tag;
+
+typedef struct crl_tags {
+  size_t count;
+  crl_tag tag[CRL_TAGS + 1]; /* and that of the whole namespace */
+} crl_tags;
+
+typedef struct crl_part {
+  uint8_t kind;
+  const uint8_t *bytes;
+  size_t len;
+} crl_part;
+
+/* The next part of *left bytes at *at: 1 and *part, 0 at the end, -1 when it is cut short. */
+int crl_part_next(const uint8_t **at, size_t *left, crl_part *part);
+/* A part's number; 0 when it has more than 8 bytes. */
+uint64_t crl_part_number(const crl_part *part);
+/* What a part of so many bytes takes. */
+size_t crl_part_size(uint8_t kind, size_t len);
+/* Writes kind and length, and the bytes unless they are NULL; returns where those stand. */
+uint8_t *crl_part_put(uint8_t *at, uint8_t kind, const void *bytes, size_t len);
+/* The bytes of a number. */
+size_t crl_number_len(uint64_t number);
+
+size_t crl_tags_size(const crl_tags *tags);
+/* Returns the end. */
+uint8_t *crl_tags_write(const crl_tags *tags, uint8_t *at);
+/* The tags of a record's metadata; 0 when they make no sense. */
+int crl_tags_read(const uint8_t *metadata, size_t size, crl_tags *tags);
+/* The tag of this name, or NULL. */
+crl_tag *crl_tags_find(crl_tags *tags, const void *name, size_t len);
+/* Adds it, unless it is there. NULL when there is no room. */
+crl_tag *crl_tags_add(crl_tags *tags, const void *name, size_t len);
+
+#endif
