@@ -5,7 +5,7 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
-set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_marks redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.
@@ -231,7 +231,7 @@ foreach(name memory lmdb redis redlock memcached)
 endforeach()
 
 # These measure how soon something happens.
-foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_marks redis_errors redis_tls
+foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_renew redis_errors redis_tls
     redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live answers_callers_live many_live tags cli linked install lmdb lmdb_watch
     redis_dialogue)
   if(TEST ${name})

@@ -129,10 +129,10 @@ void crl_held_free(crl_held *held) {
   free(held);
 }
 
-static int keeps(const crl_held *held) { return held->most > 0 && held->held_ms > 0; }
+static int keeps(const crl_held *held, size_t size) { return (int64_t)(size + OVERHEAD) <= held->most && held->held_ms > 0; }
 
 void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill) {
-  if (!keeps(held) || fill->hard_ttl <= 0) return;
+  if (!keeps(held, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
   pthread_mutex_lock(&held->mutex);
   node *there = find(held, key, key_len, fill->made), *n = NULL;
   int wins = there == NULL || ((!there->invalidates || there->wished < fill->began) && there->fill.began <= fill->began);
@@ -146,7 +146,7 @@ void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_he
 }
 
 void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now) {
-  if (!keeps(held)) return;
+  if (!keeps(held, key_len)) return;
   pthread_mutex_lock(&held->mutex);
   node *n = renew(held, find(held, key, key_len, now), key, key_len, now);
   if (n != NULL) {

@@ -13,7 +13,9 @@
 
 static const corral_policy usual = {.ttl_ms = 1000, .swr_ms = 200, .sie_ms = 300, .negative_ttl_ms = 50, .pass_ttl_ms = 70, .jitter_pct = CORRAL_OFF};
 
-static corral_fill empty(void) { return (corral_fill){.key = "key", .key_len = 3, .max_value = 100}; }
+static const uint8_t digest[CORRAL_DIGEST] = "key";
+
+static corral_fill empty(void) { return (corral_fill){.key = "key", .key_len = 3, .digest = digest, .max_value = 100}; }
 
 enum { WALL = 123456 };
 
@@ -25,7 +27,7 @@ static crl_made finish(corral_fill *fill, crl_envelope *envelope, int64_t *hard)
   crl_product_clean(&product);
   crl_made made = crl_fill_finish(fill, &known, &product);
   *hard = product.hard_ttl;
-  if (product.record != NULL) assert_int_equal(crl_envelope_read(product.record->data, product.record->size, "key", 3, envelope), CORRAL_OK);
+  if (product.record != NULL) assert_int_equal(crl_envelope_read(product.record->data, product.record->size, digest, envelope), CORRAL_OK);
   return made;
 }
 
@@ -208,8 +210,6 @@ static void tags_validator_and_version_go_along(void **state) {
   crl_envelope e;
   int64_t hard;
   crl_tags tags;
-  const void *validator;
-  size_t len;
   assert_int_equal(corral_fill_tag(&fill, "team:7", 6), CORRAL_OK);
   assert_int_equal(corral_fill_tag(&fill, "all", 3), CORRAL_OK);
   assert_int_equal(corral_fill_tag(&fill, "team:7", 6), CORRAL_OK); /* twice is once */
@@ -222,13 +222,13 @@ static void tags_validator_and_version_go_along(void **state) {
   fill.tags->tag[1].hard = 21;
   fill.tags->tag[1].soft = 22;
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_VALUE);
-  assert_true(e.version == UINT64_C(1) << 63 && e.payload_len == 5 && e.extras_at == e.payload_at + 5);
-  assert_true(crl_extras_read(product.record->data + e.extras_at, e.extras_len, &tags, &validator, &len));
+  assert_true(e.version == UINT64_C(1) << 63 && e.payload_len == 5 && e.metadata_at == e.payload_at + 5);
+  assert_true(crl_tags_read(product.record->data + e.metadata_at, e.metadata_len, &tags));
   assert_int_equal(tags.count, 2);
   assert_true(tags.tag[0].len == 6 && tags.tag[0].hard == 11 && tags.tag[0].soft == 12);
   assert_memory_equal(tags.tag[1].name, "all", 3);
-  assert_int_equal(len, 6);
-  assert_memory_equal(validator, "\"etag\"", 6);
+  assert_int_equal(e.validator_len, 6);
+  assert_memory_equal(e.validator, "\"etag\"", 6);
   assert_memory_equal(product.plain->data + product.at, "value", 5);
   crl_fill_clean(&fill);
 }
@@ -249,27 +249,23 @@ static void what_is_too_long_or_too_many_is_refused(void **state) {
   crl_fill_clean(&fill);
 }
 
-static void extras_that_make_no_sense_are_told(void **state) {
+static void tags_that_make_no_sense_are_told(void **state) {
   (void)state;
   crl_tags tags = {.count = 2, .tag = {{.hard = 1, .soft = 2, .len = 3, .name = "abc"}, {.hard = 3, .soft = 4, .len = 0}}}, got;
-  crl_extras extras = {.tags = &tags, .validator = "v", .validator_len = 1};
   uint8_t bytes[64];
-  const void *validator;
-  size_t len, size = crl_extras_size(&extras);
+  size_t size = crl_tags_size(&tags);
   assert_true(size <= sizeof bytes);
-  crl_extras_write(&extras, bytes);
+  assert_ptr_equal(crl_tags_write(&tags, bytes), bytes + size);
   for (size_t cut = 0; cut <= size; cut++) {
     uint8_t *copy = malloc(cut + 1); /* so that a read behind it is seen */
     memcpy(copy, bytes, cut);
-    int whole = crl_extras_read(copy, cut, &got, &validator, &len);
-    int parts = cut == 0 || cut == 21 || cut == 39 || cut == size;
-    assert_int_equal(whole, parts);
+    assert_int_equal(crl_tags_read(copy, cut, &got), cut == 0 || cut == 21 || cut == size);
     free(copy);
   }
   for (unsigned seed = 1; seed < 4000; seed++) {
     uint8_t noise[64];
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(crl_policy_mix(seed * 64 + i) % 5);
-    crl_extras_read(noise, sizeof noise, &got, &validator, &len);
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(crl_policy_mix(seed * 64 + i) % 19);
+    crl_tags_read(noise, sizeof noise, &got);
     assert_true(got.count <= CRL_TAGS + 1);
   }
 }
@@ -417,7 +413,7 @@ int main(void) {
       cmocka_unit_test(what_cannot_be_cached_is_its_caller_s_and_a_record_without_it),
       cmocka_unit_test(tags_validator_and_version_go_along),
       cmocka_unit_test(what_is_too_long_or_too_many_is_refused),
-      cmocka_unit_test(extras_that_make_no_sense_are_told),
+      cmocka_unit_test(tags_that_make_no_sense_are_told),
       cmocka_unit_test(without_an_old_value_nothing_can_be_unmodified),
       cmocka_unit_test(what_is_not_modified_is_renewed_or_stored_whole),
       cmocka_unit_test(what_changes_besides_the_bytes_needs_a_new_record),

@@ -29,16 +29,21 @@ static crl_bytes *record_of(char letter, size_t size) {
   return bytes;
 }
 
-/* letter 0: the wish to invalidate */
+static void keep_version(crl_held *held, const char *key, char letter, uint64_t version, int64_t began, int64_t now) {
+  crl_held_fill fill = {.record = record_of(letter, SIZE), .version = version, .hard_ttl = 100 * MS, .began = began, .made = now};
+  crl_held_keep(held, key, strlen(key), &fill);
+  crl_bytes_unref(fill.record);
+}
+
+/* With a version; letter 0: the wish to invalidate. */
 static void keep(crl_held *held, const char *key, char letter, int64_t began, int64_t now) {
-  crl_bytes *record = letter == 0 ? NULL : record_of(letter, SIZE);
-  crl_held_keep(held, key, strlen(key), record, 100 * MS, began, now);
-  crl_bytes_unref(record);
+  if (letter == 0) crl_held_invalidate(held, key, strlen(key), now);
+  else keep_version(held, key, letter, 7, began, now);
 }
 
 /* The letter that is found; '-' nothing. */
 static char found(crl_held *held, const char *key, int64_t now) {
-  crl_held_entry entry;
+  crl_held_fill entry;
   if (!crl_held_find(held, key, strlen(key), now, &entry)) return '-';
   char letter = (char)entry.record->data[0];
   crl_bytes_unref(entry.record);
@@ -49,11 +54,11 @@ static char found(crl_held *held, const char *key, int64_t now) {
 static const char *given(crl_held *held, int64_t now, size_t most, const char *key) {
   static char text[256];
   crl_held_entry entries[16];
-  size_t count = crl_held_offer(held, now, key == NULL ? all : only, (void *)(uintptr_t)key, entries, most), used = 0;
+  size_t count = crl_held_replay(held, now, key == NULL ? all : only, (void *)(uintptr_t)key, entries, most), used = 0;
   text[0] = '\0';
   for (size_t i = 0; i < count; i++) {
     used += (size_t)snprintf(text + used, sizeof text - used, "%.*s:%c ", (int)entries[i].key_len, (const char *)entries[i].key,
-                             entries[i].record == NULL ? '!' : (char)entries[i].record->data[0]);
+                             entries[i].invalidates ? '!' : (char)entries[i].fill.record->data[0]);
     crl_held_entry_clean(&entries[i]);
   }
   return text;
@@ -79,20 +84,65 @@ static void an_invalidation_counts_for_what_began_before_it(void **state) {
   keep(held, "a", 'y', 29, 40); /* was under way */
   assert_int_equal(found(held, "a", 41), '-');
   keep(held, "b", 'x', 50, 60);
-  keep(held, "b", 0, 50, 61);
+  keep(held, "b", 0, 61, 61);
   assert_string_equal(given(held, 62, 16, NULL), "a:! b:! ");
   keep(held, "a", 'z', 70, 80);
   assert_int_equal(found(held, "a", 81), 'z');
   crl_held_free(held);
 }
 
+static void a_fill_after_an_invalidation_does_not_make_it_forgotten(void **state) {
+  (void)state;
+  crl_held *held = crl_held_new(BYTES, MS);
+  crl_held_entry entry;
+  keep(held, "a", 0, 10, 10);
+  keep(held, "a", 'x', 20, 30);
+  assert_int_equal(found(held, "a", 31), 'x');
+  assert_int_equal(crl_held_replay(held, 31, all, NULL, &entry, 1), 1);
+  assert_true(entry.invalidates);
+  crl_held_replayed(held, &entry);
+  crl_held_entry_clean(&entry);
+  assert_int_equal(found(held, "a", 32), 'x'); /* of after it */
+  assert_string_equal(given(held, 32, 16, NULL), "a:x ");
+  keep(held, "b", 0, 40, 40);
+  assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t)"b", &entry, 1), 1);
+  crl_held_replayed(held, &entry);
+  crl_held_entry_clean(&entry);
+  assert_int_equal(crl_held_count(held), 1);
+  crl_held_free(held);
+}
+
+static void a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones(void **state) {
+  (void)state;
+  crl_held *held = crl_held_new(BYTES, MS);
+  keep(held, "a", 'x', 10, 11);
+  crl_held_filled(held, "a", 1, 12);
+  assert_int_equal(found(held, "a", 13), '-');
+  keep(held, "a", 0, 20, 20);
+  crl_held_filled(held, "a", 1, 15); /* its compute began before the invalidation */
+  assert_string_equal(given(held, 21, 16, NULL), "a:! ");
+  crl_held_filled(held, "a", 1, 25);
+  assert_int_equal(crl_held_count(held), 0);
+  crl_held_free(held);
+}
+
+/* What came after it in the store and has ended, no store remembers. */
+static void a_fill_without_a_version_is_never_given_to_the_store(void **state) {
+  (void)state;
+  crl_held *held = crl_held_new(BYTES, MS);
+  keep_version(held, "a", 'x', 0, 10, 11);
+  assert_string_equal(given(held, 12, 16, NULL), "");
+  assert_int_equal(found(held, "a", 12), 'x');
+  crl_held_free(held);
+}
+
 static void what_is_too_old_is_forgotten(void **state) {
   (void)state;
   crl_held *held = crl_held_new(BYTES, MS);
-  crl_bytes *record = record_of('x', SIZE);
+  crl_held_fill brief = {.record = record_of('x', SIZE), .hard_ttl = 50, .made = 1};
   keep(held, "a", 'a', 0, 1);
-  crl_held_keep(held, "short", 5, record, 50, 0, 1); /* its own life is 50 ms */
-  crl_bytes_unref(record);
+  crl_held_keep(held, "short", 5, &brief);
+  crl_bytes_unref(brief.record);
   assert_int_equal(found(held, "short", 50), 'x');
   assert_int_equal(found(held, "short", 51), '-');
   assert_int_equal(found(held, "a", MS), 'a');
@@ -113,15 +163,15 @@ static void when_there_is_no_room_the_oldest_goes(void **state) {
   }
   assert_int_equal(found(held, "k0", 10), '-');
   assert_int_equal(found(held, "k9", 10), 'j');
-  crl_bytes *large = record_of('L', 2000);
-  crl_held_keep(held, "large", 5, large, MS, 20, 20);
-  crl_bytes_unref(large);
+  crl_held_fill large = {.record = record_of('L', 2000), .hard_ttl = MS, .began = 20, .made = 20};
+  crl_held_keep(held, "large", 5, &large);
+  crl_bytes_unref(large.record);
   assert_int_equal(found(held, "large", 20), '-'); /* nobody goes for one that never fits */
   assert_int_equal(found(held, "k9", 20), 'j');
   crl_held_free(held);
 }
 
-static void each_is_given_out_once_the_oldest_first_and_found_until_it_is_forgotten(void **state) {
+static void each_is_given_out_once_the_oldest_first_and_still_found(void **state) {
   (void)state;
   crl_held *held = crl_held_new(BYTES, MS);
   keep(held, "a", 'x', 1, 1);
@@ -131,10 +181,6 @@ static void each_is_given_out_once_the_oldest_first_and_found_until_it_is_forgot
   assert_string_equal(given(held, 10, 2, NULL), "c:z ");
   assert_string_equal(given(held, 10, 2, NULL), "");
   assert_int_equal(found(held, "a", 10), 'x');
-  crl_held_forget(held, 50, only, (void *)(uintptr_t)"a");
-  assert_int_equal(found(held, "a", 49), 'x');
-  assert_int_equal(found(held, "a", 50), '-');
-  assert_int_equal(found(held, "b", 50), 'y');
   keep(held, "b", 'w', 60, 60); /* a newer one is news */
   assert_string_equal(given(held, 61, 16, NULL), "b:w ");
   crl_held_free(held);
@@ -146,7 +192,7 @@ static void what_could_not_be_offered_is_given_out_again(void **state) {
   crl_held_entry entry;
   keep(held, "a", 'x', 1, 1);
   keep(held, "b", 'y', 1, 1);
-  assert_int_equal(crl_held_offer(held, 2, only, (void *)(uintptr_t)"b", &entry, 1), 1);
+  assert_int_equal(crl_held_replay(held, 2, only, (void *)(uintptr_t)"b", &entry, 1), 1);
   crl_held_return(held, &entry);
   crl_held_entry_clean(&entry);
   assert_string_equal(given(held, 2, 16, NULL), "a:x b:y ");
@@ -177,15 +223,15 @@ static void without_memory_nothing_is_kept_and_nothing_breaks(void **state) {
   crl_alloc_countdown = 0;
   assert_null(crl_held_new(BYTES, MS));
   crl_held *held = crl_held_new(BYTES, MS);
-  crl_bytes *record = record_of('x', SIZE);
+  crl_held_fill fill = {.record = record_of('x', SIZE), .version = 1, .hard_ttl = MS, .began = 1, .made = 1};
   crl_alloc_countdown = 0;
-  crl_held_keep(held, "a", 1, record, MS, 1, 1);
+  crl_held_keep(held, "a", 1, &fill);
   assert_int_equal(crl_held_count(held), 0);
-  crl_held_keep(held, "a", 1, record, MS, 1, 1);
+  crl_held_keep(held, "a", 1, &fill);
   crl_alloc_countdown = 0;
   assert_string_equal(given(held, 2, 16, NULL), "");
   assert_string_equal(given(held, 2, 16, NULL), "a:x ");
-  crl_bytes_unref(record);
+  crl_bytes_unref(fill.record);
   crl_held_free(held);
 }
 
@@ -193,9 +239,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(of_each_key_the_newest_is_kept),
       cmocka_unit_test(an_invalidation_counts_for_what_began_before_it),
+      cmocka_unit_test(a_fill_after_an_invalidation_does_not_make_it_forgotten),
+      cmocka_unit_test(a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones),
+      cmocka_unit_test(a_fill_without_a_version_is_never_given_to_the_store),
       cmocka_unit_test(what_is_too_old_is_forgotten),
       cmocka_unit_test(when_there_is_no_room_the_oldest_goes),
-      cmocka_unit_test(each_is_given_out_once_the_oldest_first_and_found_until_it_is_forgotten),
+      cmocka_unit_test(each_is_given_out_once_the_oldest_first_and_still_found),
       cmocka_unit_test(what_could_not_be_offered_is_given_out_again),
       cmocka_unit_test(what_is_made_later_than_that_moment_is_left_for_the_next_time),
       cmocka_unit_test(switched_off_it_keeps_nothing),

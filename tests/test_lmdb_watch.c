@@ -73,7 +73,7 @@ static void an_eviction_is_told_and_the_end_of_a_life_is_not(void **state) {
     catch_up(e);
   }
   evictions_are_told(e, 600);
-  assert_int_equal(invalidate(&k, "soon", 1), CORRAL_OK);
+  assert_int_equal(invalidate(&k, "soon"), CORRAL_OK);
   for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "sweeps", 1), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "soon", 0), CORRAL_EMISS);
@@ -125,7 +125,7 @@ static void a_renewed_lease_frees_its_byte(void **state) {
   assert_int_equal(lock.l_type, F_UNLCK);
   op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.life_ms > 600000 && op.found_len == CORRAL_HEADER + 3000);
+  assert_true(op.life_ms > 600000 && op.found_len == CORRAL_HEAD + 3000);
   done(&op);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "bare", 1), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_RENEW, "bare", 1), CORRAL_EMISS);
@@ -192,7 +192,7 @@ static void a_change_whose_teller_was_killed_halfway_is_told_as_any(void **state
     catch_up(e);
     assert_int_equal(times_told(e, "after"), 2);
     assert_false(any_told(e));
-    for (unsigned i = 0; i < 4096 - 10; i++) (void)invalidate(&k, "fill", 60000 + i);
+    for (unsigned i = 0; i < 4096 - 10; i++) (void)invalidate(&k, "fill");
     forget(e);
   }
   munmap(r, sizeof *r);
@@ -206,18 +206,18 @@ static void a_watch_that_falls_behind_is_told_any(void **state) {
   ring *r = ring_of(file("behind-watch"));
   ear *e = ear_open(&k);
   assert_int_equal(listen_until(e, -1, 0), 0);
-  for (unsigned i = 0; i < 4096; i++) (void)invalidate(&k, "full", 60000);
+  for (unsigned i = 0; i < 4096; i++) (void)invalidate(&k, "full");
   catch_up(e);
   assert_int_equal(times_told(e, "full"), 4096);
   assert_false(any_told(e));
-  for (unsigned i = 0; i < 4097; i++) (void)invalidate(&k, "more", 60000);
+  for (unsigned i = 0; i < 4097; i++) (void)invalidate(&k, "more");
   catch_up(e);
   assert_int_equal(times_told(e, "more"), 0);
   assert_true(any_told(e));
   ear_close(e);
   atomic_store(&r->head, UINT32_MAX - 1); /* numbers begin again at zero */
   e = ear_open(&k);
-  for (unsigned i = 0; i < 5; i++) (void)invalidate(&k, "around", 60000);
+  for (unsigned i = 0; i < 5; i++) (void)invalidate(&k, "around");
   catch_up(e);
   assert_int_equal(times_told(e, "around"), 5);
   assert_false(any_told(e));
@@ -283,7 +283,7 @@ static void watches_of_many_processes_are_told_also_when_some_are_killed(void **
 static void change_for_ever(const char *uri, board *b) {
   kit k;
   if (kit_open(&k, uri, NULL) != CORRAL_OK) _exit(1);
-  for (;; atomic_fetch_add(&b->led, 1)) (void)invalidate(&k, "other", 60000);
+  for (;; atomic_fetch_add(&b->led, 1)) (void)invalidate(&k, "other");
 }
 
 static void writers_killed_at_any_moment_leave_a_watch_that_works(void **state) {
@@ -324,7 +324,7 @@ static void call_often(const char *uri, call *c) {
   for (unsigned i = 0; i < CALLS; i++) {
     crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
     atomic_store(&c->called_us, crl_env_now_us());
-    (void)invalidate(&k, "call", 60000);
+    (void)invalidate(&k, "call");
     while (atomic_load(&c->heard) <= i) sched_yield();
   }
   closed(&k);
@@ -371,7 +371,7 @@ static void what_many_processes_change_at_once_is_told(void **state) {
   while (atomic_load(&b->led) < 100) sched_yield();
   for (unsigned i = 0; i < 200; i++) {
     e->count = 0;
-    (void)invalidate(&k, numbered(key, "k", i), 60000);
+    (void)invalidate(&k, numbered(key, "k", i));
     int64_t until = soon(&k);
     while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until) (void)listen_until(e, -1, until);
     assert_true(times_told(e, key) > 0 || any_told(e));

@@ -264,7 +264,7 @@ static void the_record_outlives_its_last_hold(void **state) {
 
 static void what_is_foreign_is_left_alone(void **state) {
   (void)state;
-  uint8_t value[CORRAL_HEADER] = "crl1", good[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD], room[512];
+  uint8_t value[CORRAL_HEAD] = "crl1", good[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD], room[512];
   corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + 5, .fence = 9};
   corral_lock_change change;
   crl_lock_record_write(9, &hold, 1, good);

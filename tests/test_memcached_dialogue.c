@@ -460,7 +460,7 @@ static void large_fill_against(const char *steps, int64_t limit, int64_t most) {
   dropped(ops);
   ops[0] = op_of(CORRAL_VERB_SETTLE, "k", 1);
   ops[0].record = record;
-  ops[0].record_len = CORRAL_HEADER + 800000;
+  ops[0].record_len = CORRAL_HEAD + 800000;
   int64_t before = d.c.host->now_ms();
   int status = perform_for(&d.c, ops, 2, limit);
   assert_true(status != CORRAL_OK);

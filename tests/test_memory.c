@@ -33,8 +33,8 @@ static void a_settled_value_is_found_again(void **state) {
   put(&k, "a", 'x', 100);
   corral_op op = op_of(CORRAL_VERB_GET, "a", 1);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_HEADER + 100);
-  assert_int_equal(op.found[CORRAL_HEADER + 99], 'x');
+  assert_int_equal(op.found_len, CORRAL_HEAD + 100);
+  assert_int_equal(op.found[CORRAL_HEAD + 99], 'x');
   assert_true(op.life_ms > 0 && op.life_ms <= 600000);
   assert_int_equal(op.until_ms, 0);
   done(&op);
@@ -69,101 +69,24 @@ static void invalidating_fences_a_fill_under_way(void **state) {
   closed(&k);
 }
 
-static void an_invalidation_is_remembered_until_a_fill(void **state) {
-  (void)state;
-  kit k = opened("memory:");
-  put(&k, "a", 'x', 1000);
-  assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
-  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
-  assert_int_equal(settle(&k, "a", 1, 'x', 8, NULL), CORRAL_ELOST);
-  is_marked(&k, CORRAL_VERB_GET, "a", 0, CORRAL_FREE);
-  is_marked(&k, CORRAL_VERB_CLAIM, "a", 2, CORRAL_LEASED);
-  assert_int_equal(verb(&k, CORRAL_VERB_RELEASE, "a", 2), CORRAL_OK);
-  is_marked(&k, CORRAL_VERB_CLAIM, "a", 3, CORRAL_LEASED);
-  assert_int_equal(settle(&k, "a", 3, 'x', 8, NULL), CORRAL_OK);
-  corral_op op = op_of(CORRAL_VERB_GET, "a", 0);
-  assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.life_ms > 0);
-  done(&op);
-  closed(&k);
-}
-
-static void what_was_never_there_can_be_invalidated_for_a_while(void **state) {
-  (void)state;
-  kit k = opened("memory:");
-  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
-  is_marked(&k, CORRAL_VERB_GET, "a", 0, CORRAL_FREE);
-  assert_int_equal(invalidate(&k, "b", 1), CORRAL_OK);
-  for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
-  assert_int_equal(verb(&k, CORRAL_VERB_GET, "b", 0), CORRAL_EMISS);
-  closed(&k);
-}
-
-static void what_is_remembered_looks_like_a_miss_to_callers(void **state) {
-  (void)state;
-  kit k = opened("memory:marked");
-  corral *c = NULL;
-  corral_error error = {0};
-  corral_inspection seen = {0};
-  corral_value *value = NULL;
-  assert_int_equal(invalidate(&k, "a", 60000), CORRAL_OK);
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:marked"), &error), CORRAL_OK);
-  assert_int_equal(corral_inspect(c, "a", 1, &seen, sizeof seen, &error), CORRAL_OK);
-  assert_string_equal(seen.state, "none");
-  assert_true(seen.lease_left_ms <= 0 && seen.retry_left_ms <= 0 && seen.failures == 0);
-  assert_int_equal(corral_get(c, "a", 1, NULL, &value), CORRAL_EMISS);
-  assert_int_equal(corral_set(c, "a", 1, NULL, "new", 3), CORRAL_OK);
-  assert_int_equal(corral_get(c, "a", 1, NULL, &value), CORRAL_OK);
-  corral_value_unref(value);
-  corral_close(c);
-  closed(&k);
-}
-
-static void without_memory_for_a_mark_the_value_goes_all_the_same(void **state) {
-  (void)state;
-  kit k = opened("memory:");
-  put(&k, "a", 'x', 1000);
-  no_memory = 1;
-  int present = invalidate(&k, "a", 60000), absent = invalidate(&k, "b", 60000);
-  no_memory = 0;
-  assert_int_equal(present, CORRAL_OK);
-  assert_int_equal(absent, CORRAL_OK);
-  assert_int_equal(verb(&k, CORRAL_VERB_GET, "a", 0), CORRAL_EMISS);
-  assert_int_equal(verb(&k, CORRAL_VERB_GET, "b", 0), CORRAL_EMISS);
-  closed(&k);
-}
-
 static void a_reader_keeps_its_bytes_while_the_header_changes(void **state) {
   (void)state;
   kit k = opened("memory:");
   put(&k, "a", 'x', 100);
   corral_op held = op_of(CORRAL_VERB_GET, "a", 0);
   assert_int_equal(run(&k, &held), CORRAL_OK);
-  uint8_t before[CORRAL_HEADER + 100];
+  uint8_t before[CORRAL_HEAD + 100];
   memcpy(before, held.found, sizeof before);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
   assert_memory_equal(before, held.found, sizeof before);
   corral_op look = op_of(CORRAL_VERB_GET, "a", 0);
   assert_int_equal(run(&k, &look), CORRAL_OK);
-  assert_memory_not_equal(before, look.found, CORRAL_HEADER);
-  assert_memory_equal(before + CORRAL_HEADER, look.found + CORRAL_HEADER, 100);
+  assert_memory_not_equal(before, look.found, CORRAL_HEAD);
+  assert_memory_equal(before + CORRAL_HEAD, look.found + CORRAL_HEAD, 100);
   done(&look);
   closed(&k);
   assert_memory_equal(before, held.found, sizeof before);
   done(&held);
-}
-
-static void a_claim_that_has_the_payload_gets_the_header_alone(void **state) {
-  (void)state;
-  kit k = opened("memory:");
-  put(&k, "a", 'x', 100);
-  corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 1);
-  memset(&op.seen, 'x', sizeof op.seen);
-  assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.same);
-  assert_int_equal(op.found_len, CORRAL_HEADER);
-  done(&op);
-  closed(&k);
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------- */
@@ -266,15 +189,6 @@ static void nothing_but_leases_is_bounded_too(void **state) {
   closed(&k);
 }
 
-static void nothing_but_marks_is_bounded_too(void **state) {
-  (void)state;
-  kit k = opened("memory:?size=64k");
-  char key[32];
-  for (unsigned i = 0; i < 3000; i++) assert_int_equal(invalidate(&k, numbered(key, "mark", i), 60000), CORRAL_OK);
-  assert_in_range(count_present(&k, "mark", 3000), 50, 400);
-  closed(&k);
-}
-
 static void a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old(void **state) {
   (void)state;
   kit k = opened("memory:?size=64m");
@@ -288,7 +202,7 @@ static void a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old
   assert_true(error.text[0] != '\0');
   corral_op op = op_of(CORRAL_VERB_GET, "big", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found[CORRAL_HEADER], 'b');
+  assert_int_equal(op.found[CORRAL_HEAD], 'b');
   done(&op);
   closed(&k);
 }
@@ -321,8 +235,8 @@ typedef struct crowd {
 static void look(const crowd *c, const char *key) {
   corral_op op = op_of(CORRAL_VERB_GET, key, 0);
   if (run(c->k, &op) == CORRAL_OK) {
-    for (size_t i = CORRAL_HEADER + 1; i < op.found_len; i++)
-      if (op.found[i] != op.found[CORRAL_HEADER]) atomic_fetch_add(c->wrong, 1);
+    for (size_t i = CORRAL_HEAD + 1; i < op.found_len; i++)
+      if (op.found[i] != op.found[CORRAL_HEAD]) atomic_fetch_add(c->wrong, 1);
   }
   done(&op);
 }
@@ -373,7 +287,7 @@ static void a_renewed_value_lives_on(void **state) {
   op = op_of(CORRAL_VERB_GET, "a", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_true(op.life_ms > 600000 && op.until_ms == 0);
-  assert_memory_equal(op.found + CORRAL_HEADER, held.found + CORRAL_HEADER, 100);
+  assert_memory_equal(op.found + CORRAL_HEAD, held.found + CORRAL_HEAD, 100);
   done(&op);
   done(&held);
   closed(&k);
@@ -434,7 +348,7 @@ static void an_eviction_is_told_and_the_end_of_a_life_is_not(void **state) {
   for (unsigned i = 0; i < 200; i++) put(&k, numbered(key, "k", i), 'x', 1000);
   catch_up(e);
   evictions_are_told(e, 200);
-  assert_int_equal(invalidate(&k, "soon", 1), CORRAL_OK);
+  assert_int_equal(invalidate(&k, "soon"), CORRAL_OK);
   for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "soon", 0), CORRAL_EMISS);
   catch_up(e);
@@ -525,7 +439,7 @@ typedef struct teller {
 static void *tell_many(void *arg) {
   const teller *t = arg;
   char key[32];
-  for (unsigned i = 0; i < TOLD_EACH; i++) (void)invalidate(t->k, numbered(key, "t", t->number * TOLD_EACH + i), 60000);
+  for (unsigned i = 0; i < TOLD_EACH; i++) (void)invalidate(t->k, numbered(key, "t", t->number * TOLD_EACH + i));
   return NULL;
 }
 
@@ -572,7 +486,7 @@ static void *call_often(void *arg) {
   for (unsigned i = 0; i < CALLS; i++) {
     crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
     atomic_store(&c->called_us, crl_env_now_us());
-    (void)invalidate(c->k, "call", 60000);
+    (void)invalidate(c->k, "call");
     while (atomic_load(&c->heard) <= i) sched_yield();
   }
   return NULL;
@@ -602,12 +516,7 @@ int main(void) {
       cmocka_unit_test(a_settled_value_is_found_again),
       cmocka_unit_test(one_claim_wins_and_the_other_is_told_what_is_left),
       cmocka_unit_test(invalidating_fences_a_fill_under_way),
-      cmocka_unit_test(an_invalidation_is_remembered_until_a_fill),
-      cmocka_unit_test(what_was_never_there_can_be_invalidated_for_a_while),
-      cmocka_unit_test(what_is_remembered_looks_like_a_miss_to_callers),
-      cmocka_unit_test(without_memory_for_a_mark_the_value_goes_all_the_same),
       cmocka_unit_test(a_reader_keeps_its_bytes_while_the_header_changes),
-      cmocka_unit_test(a_claim_that_has_the_payload_gets_the_header_alone),
       cmocka_unit_test(a_name_is_shared_and_no_name_is_private),
       cmocka_unit_test(a_child_of_a_fork_starts_empty),
       cmocka_unit_test(wrong_addresses_are_refused_with_a_text),
@@ -615,7 +524,6 @@ int main(void) {
       cmocka_unit_test(a_value_that_is_asked_for_survives_a_scan),
       cmocka_unit_test(a_live_lease_is_not_evicted),
       cmocka_unit_test(nothing_but_leases_is_bounded_too),
-      cmocka_unit_test(nothing_but_marks_is_bounded_too),
       cmocka_unit_test(a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old),
       cmocka_unit_test(a_value_whose_life_is_over_is_gone),
       cmocka_unit_test(threads_see_whole_values_and_one_leader),

@@ -10,7 +10,7 @@
 static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .offset = 10, .size = 30, .extras = bytes_of('x', 5), .kind = CRL_KIND_VALUE,
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .offset = 10, .size = 30, .metadata = bytes_of('x', 5), .kind = CRL_KIND_VALUE,
                              .looked = 1, .made = 2, .fresh_until = 30, .swr_until = 40, .sie_until = 50, .ttl = 28, .cost_us = 9};
   assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
   assert_true(crl_near_get(near, 77, "key", 3, 3, &ret));
@@ -137,7 +137,7 @@ static void the_table_grows_with_its_keys(void **state) {
 
 /* ---- weights ---------------------------------------------------------------------------------------------------------- */
 
-static void a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhead(void **state) {
+static void a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overhead(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
   crl_near_copy copy = {.bytes = bytes_of('v', 1000), .offset = 900, .size = 10, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
@@ -146,7 +146,7 @@ static void a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhea
   assert_in_range(one, 1001, 1400);
   assert_true(crl_near_put(near, 2, "key", 3, &copy, crl_near_ticket(near, 2)));
   assert_int_equal(crl_near_weight(near), 2 * one + 2);
-  copy.extras = bytes_of('x', 200);
+  copy.metadata = bytes_of('x', 200);
   assert_true(crl_near_put(near, 3, "k", 1, &copy, crl_near_ticket(near, 3)));
   assert_int_equal(crl_near_weight(near), 3 * one + 2 + 200 + sizeof(crl_bytes));
   assert_int_equal(crl_near_count(near), 3);
@@ -534,7 +534,7 @@ int main(void) {
       cmocka_unit_test(a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then),
       cmocka_unit_test(a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed),
       cmocka_unit_test(the_table_grows_with_its_keys),
-      cmocka_unit_test(a_copy_weighs_its_whole_bytes_its_extras_its_key_and_a_fixed_overhead),
+      cmocka_unit_test(a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overhead),
       cmocka_unit_test(the_budget_is_never_exceeded_by_copies_of_any_size_and_kind),
       cmocka_unit_test(a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes),
       cmocka_unit_test(without_a_budget_nothing_is_kept),

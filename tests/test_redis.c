@@ -16,14 +16,14 @@ static void a_cold_key_is_claimed_once_filled_and_read(void **state) {
   assert_near(pttl("k"), HOUR);
   sight s = looks(&c, "k");
   assert_int_equal(s.status, CORRAL_OK);
-  assert_int_equal(s.size, CORRAL_HEADER);
+  assert_int_equal(s.size, 0);
   assert_int_equal(s.header.state, CORRAL_LEASED);
   assert_int_equal(s.life_ms, 0);
   assert_near(s.until_ms, HOUR);
   assert_int_equal(fills(&c, "k", 2, 10), CORRAL_ELOST);
   assert_int_equal(fills(&c, "k", 1, 10), CORRAL_OK);
   s = looks(&c, "k");
-  assert_int_equal(s.size, CORRAL_HEADER + 10);
+  assert_int_equal(s.size, 10);
   assert_int_equal(s.header.state, CORRAL_FREE);
   assert_near(s.life_ms, HOUR);
   assert_int_equal(s.until_ms, 0);
@@ -42,12 +42,11 @@ static void a_claim_that_is_mine_already_is_granted_again(void **state) {
 static void a_claim_tells_who_holds_the_lease(void **state) {
   (void)state;
   client c = begin();
-  corral_header wish = {.cost_ms = 77, .note = "host/12"};
-  uint8_t record[CORRAL_HEADER];
-  crl_record_write(&wish, record);
+  corral_header wish = {.state = CORRAL_LEASED, .cost_ms = 77, .note = "host/12"};
+  uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.record = record;
-  op.record_len = sizeof record;
+  op.record = front;
+  op.record_len = crl_record_write(&wish, front);
   assert_int_equal(done(&c, &op), CORRAL_OK);
   sight s = sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 2));
   assert_int_equal(s.status, CORRAL_EBUSY);
@@ -67,12 +66,12 @@ static void a_claim_of_a_payload_that_was_seen_brings_the_header_only(void **sta
   sight s = sees(&c, op);
   assert_int_equal(s.status, CORRAL_OK);
   assert_true(s.same);
-  assert_int_equal(s.size, CORRAL_HEADER);
+  assert_int_equal(s.size, 1000);
   assert_near(s.life_ms, HOUR);
   op.seen++;
   s = sees(&c, op);
   assert_false(s.same);
-  assert_int_equal(s.size, CORRAL_HEADER + 1000);
+  assert_int_equal(s.size, 1000);
   assert_int_equal(s.header.state, CORRAL_LEASED);
   closed(&c);
 }
@@ -147,7 +146,7 @@ static void a_verdict_leaves_a_usable_payload_in_place(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 2);
   assert_int_equal(verdict(&c, "k", 2, 1, 2 * HOUR), CORRAL_OK);
   sight s = looks(&c, "k");
-  assert_int_equal(s.size, CORRAL_HEADER + 10);
+  assert_int_equal(s.size, 10);
   assert_near(s.life_ms, HOUR);
   assert_near(s.until_ms, 2 * HOUR);
   closed(&c);
@@ -203,7 +202,7 @@ static void a_large_fill_is_staged_and_leaves_no_trace(void **state) {
     does(&c, CORRAL_VERB_CLAIM, keys[i], 1);
     assert_int_equal(fills(&c, keys[i], 1, 100000), CORRAL_OK);
     assert_near(pttl(keys[i]), HOUR);
-    assert_int_equal(looks(&c, keys[i]).size, CORRAL_HEADER + 100000);
+    assert_int_equal(looks(&c, keys[i]).size, 100000);
   }
   assert_int_equal(strtol(redis_server_ask(server, "DBSIZE"), NULL, 10), sizeof keys / sizeof *keys);
   closed(&c);
@@ -218,8 +217,8 @@ static void sixteen_mebibytes_come_back_as_they_were(void **state) {
     corral_op op = op_of((corral_verb)verb, "k", 2);
     assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
     assert_int_equal(op.status, CORRAL_OK);
-    assert_int_equal(op.found_len, CORRAL_HEADER + 16 * MIB);
-    for (size_t i = CORRAL_HEADER; i < op.found_len; i++)
+    assert_int_equal(op.found_len, CORRAL_HEAD + 16 * MIB);
+    for (size_t i = CORRAL_HEAD; i < op.found_len; i++)
       if (op.found[i] != 0xa5) fail_msg("byte %zu is %d", i, op.found[i]);
     dropped(&op);
   }
@@ -256,10 +255,10 @@ static void somebody_elses_key_is_left_alone(void **state) {
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++) {
       corral_op op = op_of((corral_verb)verb, keys[i], 1);
       op.record = verb == CORRAL_VERB_SETTLE ? record : NULL;
-      op.record_len = CORRAL_HEADER + 8;
+      op.record_len = CORRAL_HEAD + 8;
       if (done(&c, &op) != CORRAL_EFOREIGN) fail_msg("%s, verb %d: %s", keys[i], verb, corral_status_name(op.status));
     }
-  for (size_t i = 0; i < 4; i++) assert_int_equal(invalidates(&c, keys[i], HOUR), CORRAL_EFOREIGN);
+  for (size_t i = 0; i < 4; i++) assert_int_equal(invalidates(&c, keys[i]), CORRAL_EFOREIGN);
   assert_string_equal(redis_server_ask(server, "DBSIZE"), "4");
   assert_string_equal(redis_server_ask(server, "GET text"), "hello");
   free(record);
@@ -288,7 +287,7 @@ static void a_server_that_takes_less_says_too_big(void **state) {
   uint8_t *record = record_of(8 * MIB, 1);
   corral_op op = op_of(CORRAL_VERB_SETTLE, "k", 1);
   op.record = record;
-  op.record_len = CORRAL_HEADER + 8 * MIB;
+  op.record_len = CORRAL_HEAD + 8 * MIB;
   assert_int_not_equal(perform(&c, &op, 1), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_ETOOBIG);
   free(record);
@@ -313,15 +312,15 @@ static void a_batch_is_done_in_order(void **state) {
     const int expected[] = {CORRAL_EMISS, CORRAL_OK, CORRAL_OK, CORRAL_OK, CORRAL_OK,
                             CORRAL_OK,    CORRAL_OK, CORRAL_ELOST, CORRAL_EMISS};
     ops[3].record = small;
-    ops[3].record_len = CORRAL_HEADER + 10;
+    ops[3].record_len = CORRAL_HEAD + 10;
     ops[5].record = large;
-    ops[5].record_len = CORRAL_HEADER + MIB;
+    ops[5].record_len = CORRAL_HEAD + MIB;
     assert_int_equal(perform(&c, ops, 9), CORRAL_OK);
     for (size_t i = 0; i < 9; i++)
       if (ops[i].status != expected[i]) fail_msg("flushed %d, op %zu: %s", flushed, i, corral_status_name(ops[i].status));
-    assert_int_equal(ops[2].found_len, CORRAL_HEADER);
-    assert_int_equal(ops[4].found_len, CORRAL_HEADER + 10);
-    assert_int_equal(ops[6].found_len, CORRAL_HEADER + MIB);
+    assert_int_equal(ops[2].found_len, CORRAL_HEAD + CORRAL_LEASE);
+    assert_int_equal(ops[4].found_len, CORRAL_HEAD + 10);
+    assert_int_equal(ops[6].found_len, CORRAL_HEAD + MIB);
     for (size_t i = 0; i < 9; i++) dropped(&ops[i]);
   }
   free(small);
@@ -338,11 +337,11 @@ static void half_of_the_scripts_missing_does_no_harm(void **state) {
   redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(CRL_REDIS_SETTLE)->text);
   corral_op ops[] = {op_of(CORRAL_VERB_EXTEND, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_CLAIM, "k", 2)};
   ops[1].record = record;
-  ops[1].record_len = CORRAL_HEADER + 10;
+  ops[1].record_len = CORRAL_HEAD + 10;
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
   assert_int_equal(ops[1].status, CORRAL_OK);
   assert_int_equal(ops[2].status, CORRAL_OK);
-  assert_int_equal(ops[2].found_len, CORRAL_HEADER + 10);
+  assert_int_equal(ops[2].found_len, CORRAL_HEAD + 10);
   dropped(&ops[2]);
   free(record);
   closed(&c);
@@ -362,10 +361,10 @@ static void a_value_that_is_set_is_there_whatever_scripts_are_missing(void **sta
     corral_op ops[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_GET, "k", 0)};
     ops[0].ttl_ms = HOUR;
     ops[2].record = record;
-    ops[2].record_len = CORRAL_HEADER + 10;
+    ops[2].record_len = CORRAL_HEAD + 10;
     assert_int_equal(perform(&c, ops, 4), CORRAL_OK);
     for (int i = 0; i < 4; i++) assert_int_equal(ops[i].status, CORRAL_OK);
-    assert_int_equal(ops[3].found_len, CORRAL_HEADER + 10);
+    assert_int_equal(ops[3].found_len, CORRAL_HEAD + 10);
     assert_true(ops[3].life_ms > 0 && ops[3].until_ms == 0);
     dropped(&ops[1]);
     dropped(&ops[3]);
@@ -422,7 +421,7 @@ static void a_hit_and_each_script_is_one_round_trip(void **state) {
     corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 1), settle = op_of(CORRAL_VERB_SETTLE, "k", 1);
     corral_op get = op_of(CORRAL_VERB_GET, "k", 0);
     settle.record = record;
-    settle.record_len = CORRAL_HEADER + 2000;
+    settle.record_len = CORRAL_HEAD + 2000;
     long long count[3] = {reads(&c, &claim, 1), reads(&c, &settle, 1), reads(&c, &get, 1)};
     if (i == 0) continue;
     assert_int_equal(count[0], 1);
@@ -430,9 +429,8 @@ static void a_hit_and_each_script_is_one_round_trip(void **state) {
     assert_int_equal(count[2], 1);
   }
   corral_op forgets[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1)};
-  forgets[0].ttl_ms = HOUR;
   forgets[2].record = record;
-  forgets[2].record_len = CORRAL_HEADER + 2000;
+  forgets[2].record_len = CORRAL_HEAD + 2000;
   reads(&c, forgets, 3);
   assert_int_equal(reads(&c, forgets, 3), 1);
   for (size_t i = 0; i < 3; i++) assert_int_equal(forgets[i].status, CORRAL_OK);

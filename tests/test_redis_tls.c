@@ -162,7 +162,7 @@ static void a_key_is_claimed_filled_and_read_over_tls(void **state) {
     op = op_of(CORRAL_VERB_GET);
     assert_int_equal(perform(&c, &op), CORRAL_OK);
     assert_int_equal(op.found_len, LARGE);
-    assert_memory_equal(op.found + CORRAL_HEADER, record + CORRAL_HEADER, LARGE - CORRAL_HEADER);
+    assert_memory_equal(op.found + CORRAL_HEAD, record + CORRAL_HEAD, LARGE - CORRAL_HEAD);
     op.found_free(op.found_owner);
   }
   free(record);

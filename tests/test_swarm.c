@@ -26,6 +26,7 @@ enum {
 };
 
 static const char key[] = "the key";
+static const uint8_t digest[CORRAL_DIGEST] = "key";
 
 /* ---- the world --------------------------------------------------------------------------------------------------- */
 
@@ -143,7 +144,7 @@ static event next_event(world *w) {
 
 static uint64_t version_of(const uint8_t *record, size_t len) {
   crl_envelope envelope;
-  if (crl_envelope_read(record, len, key, sizeof key, &envelope) != CORRAL_OK) return 0;
+  if (crl_envelope_read(record, len, digest, &envelope) != CORRAL_OK) return 0;
   return crl_record_take(record + envelope.payload_at, 8);
 }
 
@@ -185,40 +186,33 @@ static void watch(world *w, const event *e, const corral_op *op, int usable_befo
 }
 
 static void apply(world *w, const corral_change *change) {
-  switch (change->action) {
-    case CORRAL_ACTION_REMOVE: w->record_len = 0; return;
-    case CORRAL_ACTION_REPLACE:
-      assert_true(CORRAL_HEADER + change->body_len <= sizeof w->record);
-      if (change->body_len > 0) memcpy(w->record + CORRAL_HEADER, change->body, change->body_len);
-      w->record_len = CORRAL_HEADER + change->body_len;
-      break;
-    case CORRAL_ACTION_EDIT: break;
-    default: return;
-  }
-  memcpy(w->record, change->header, CORRAL_HEADER);
+  uint8_t record[sizeof w->record];
+  if (change->action == CORRAL_ACTION_KEEP) return;
+  w->record_len = change->action == CORRAL_ACTION_REMOVE ? 0 : change->front_len + change->body_len;
+  if (w->record_len == 0) return;
+  assert_true(w->record_len <= sizeof record);
+  crl_record_join(change, change->action == CORRAL_ACTION_EDIT ? w->record + CORRAL_HEAD : change->body, record);
+  memcpy(w->record, record, w->record_len);
   w->expires = change->expires;
   expect(w, w->expires > w->now, "4: a record that has no end, or is over already");
 }
 
 static int usable(const world *w) {
   corral_header header;
-  if (w->record_len <= CORRAL_HEADER || crl_record_read(w->record, w->record_len, &header) != CORRAL_OK) return 0;
-  return header.life_end > w->now;
+  if (w->record_len == 0 || crl_record_read_whole(w->record, w->record_len, &header) != CORRAL_OK) return 0;
+  return header.body > 0 && header.life_end > w->now;
 }
 
 /* In that control run settle is given whatever token the record has, or a lease where there is none. */
 static void forget_the_token(world *w, uint8_t *token) {
-  corral_header header;
-  if (w->record_len == 0) {
-    memset(&header, 0, sizeof header);
-    w->record_len = CORRAL_HEADER;
-    w->expires = w->now + 1;
-  } else {
-    crl_record_read(w->record, w->record_len, &header);
-  }
+  corral_change change = {.action = CORRAL_ACTION_EDIT, .expires = w->record_len == 0 ? w->now + 1 : w->expires};
+  corral_header header = {0};
+  if (w->record_len > 0) crl_record_read_whole(w->record, w->record_len, &header);
   header.state = CORRAL_LEASED;
   memcpy(header.token, token, CORRAL_TOKEN);
-  crl_record_write(&header, w->record);
+  change.front_len = crl_record_write(&header, change.front);
+  change.body_len = header.body;
+  apply(w, &change);
 }
 
 static void look_of(world *w, const pilot *p, const corral_op *op, event *reply) {
@@ -226,11 +220,11 @@ static void look_of(world *w, const pilot *p, const corral_op *op, event *reply)
   crl_envelope envelope;
   crl_look *look = &reply->told.look;
   if (w->record_len == 0) return;
-  crl_record_read(w->record, w->record_len, &header);
+  crl_record_read_whole(w->record, w->record_len, &header);
   if (header.state == CORRAL_LEASED && memcmp(header.token, p->token, CORRAL_TOKEN) != 0) look->lease_left = op->until_ms;
   if (header.state == CORRAL_VERDICT) look->retry_left = op->until_ms;
   look->failures = header.failures;
-  if (op->life_ms == 0 || crl_envelope_read(w->record, w->record_len, key, sizeof key, &envelope) != CORRAL_OK) return;
+  if (op->life_ms == 0 || crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK) return;
   look->lives = crl_policy_judge(&envelope, header.flags & CORRAL_FLAG_EXPIRED, op->life_ms, 0);
   reply->version = version_of(w->record, w->record_len);
   reply->has_found = 1;
@@ -238,12 +232,14 @@ static void look_of(world *w, const pilot *p, const corral_op *op, event *reply)
 
 static void on_arrives(world *w, event *e) {
   corral_change change;
+  uint8_t front[CORRAL_FRONT];
   corral_op op = {.verb = e->verb, .key = key, .key_len = sizeof key, .token = e->token, .lease_ms = e->lease_ms,
                   .ttl_ms = e->ttl_ms, .record = e->record_len > 0 ? e->record : NULL, .record_len = e->record_len};
   if (w->record_len > 0 && w->expires <= w->now) w->record_len = 0;
   if (w->control == SETTLE_IGNORES_THE_TOKEN && e->verb == CORRAL_VERB_SETTLE) forget_the_token(w, e->token);
   int usable_before = usable(w);
-  crl_record_decide(&op, w->record_len > 0 ? w->record : NULL, w->record_len, w->now, &change);
+  size_t front_len = w->record_len > 0 ? crl_record_front(w->record, w->record_len, front) : 0;
+  crl_record_decide(&op, w->record_len > 0 ? front : NULL, front_len, w->now, &change);
   apply(w, &change);
   watch(w, e, &op, usable_before, usable(w));
   if (e->reply_in < 0) return;
@@ -276,26 +272,23 @@ static void send(world *w, const pilot *p, event *e) {
 
 static void ask_store(world *w, pilot *p, corral_verb verb) {
   event e = {.verb = verb, .lease_ms = LEASE_MS};
-  uint8_t header_bytes[CORRAL_HEADER];
-  corral_header header;
+  corral_header verdict;
   if (verb == CORRAL_VERB_GET || verb == CORRAL_VERB_CLAIM) p->floor = w->floor;
   if (verb == CORRAL_VERB_CLAIM && (!p->claimed || w->control != CLAIMS_SHARE_A_TOKEN)) crl_record_put(p->token, roll(w) | 1, 8);
   if (verb == CORRAL_VERB_CLAIM) p->claimed = 1;
   if (verb == CORRAL_VERB_SETTLE) {
     crl_envelope envelope = {.kind = CRL_KIND_VALUE, .ttl_ms = w->policy.ttl_ms, .swr_ms = w->policy.swr_ms,
-                             .sie_ms = w->policy.sie_ms, .key = key, .key_len = sizeof key, .payload_len = 8};
-    size_t at = crl_envelope_payload_at(sizeof key);
-    crl_record_put(e.record + at, p->made, 8);
+                             .sie_ms = w->policy.sie_ms, .digest = digest, .payload_len = 8};
+    crl_record_put(e.record + CRL_PAYLOAD_AT, p->made, 8);
+    e.record_len = crl_envelope_size(&envelope);
     crl_envelope_write(&envelope, e.record);
-    e.record_len = at + 8;
     e.ttl_ms = crl_policy_hard_ttl(envelope.ttl_ms, envelope.swr_ms, envelope.sie_ms);
   }
   if (verb == CORRAL_VERB_RELEASE && p->flight.retry_ms > 0) {
-    memset(&header, 0, sizeof header);
-    header.failures = p->flight.failures;
-    crl_record_write(&header, header_bytes);
-    memcpy(e.record, header_bytes, sizeof header_bytes);
-    e.record_len = sizeof header_bytes;
+    memset(&verdict, 0, sizeof verdict);
+    verdict.state = CORRAL_VERDICT;
+    verdict.failures = p->flight.failures;
+    e.record_len = crl_record_write(&verdict, e.record);
     e.lease_ms = p->flight.retry_ms;
     e.ttl_ms = 3 * p->flight.retry_ms;
   }

@@ -26,6 +26,7 @@
   "local state, flags, fin, body, fails, at = 0, 0, 0, 0, zeros(2), 48\n"                           \
   "local token, length, till, since, parts = '', 0, 0, 0, ''\n"                                     \
   "local absent = got == ''\n"                                                                      \
+  "if absent and call('PTTL', k) ~= -2 then return {-12, now} end\n"                              \
   "local known = false\n"                                                                           \
   "if not absent then\n"                                                                            \
   "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                           \
@@ -37,9 +38,9 @@
   "  fin, body = struct.unpack('<i8I4', got, 9)\n"                                                  \
   "  at = 48 + body\n"                                                                              \
   "  if body > 0 and at > #got then\n"                                                              \
-  "    local size = call('STRLEN', k)\n"                                                            \
-  "    if bad(size) then return size end\n"                                                         \
-  "    if at > size then state, fin, body, at = 0, 0, 0, 48 end\n"                    \
+  "    local last = call('GETRANGE', k, at - 1, at - 1)\n"                                          \
+  "    if type(last) == 'table' then return last end\n"                                             \
+  "    if last == '' then state, fin, body, at = 0, 0, 0, 48 end\n"                                 \
   "  end\n"                                                                                         \
   "end\n"                                                                                           \
   "local lease = ''\n"                                                                              \
@@ -180,19 +181,20 @@ static const char invalidate_text[] =
     "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local got = redis.pcall('GETRANGE', KEYS[1], 0, 3)\n"
     "if type(got) == 'table' then return got end\n"
+    "if got == '' and redis.pcall('PTTL', KEYS[1]) ~= -2 then return {-12, now} end\n"
     "if got ~= '' and (#got < 4 or string.sub(got, 1, 3) ~= 'crl') then return {-12, now} end\n"
     "local r = redis.pcall('UNLINK', KEYS[1])\n"
     "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"6025870f1ad8751c8a6a9f34e4a235526f3b08c5", claim_text},
-    [CRL_REDIS_SETTLE] = {"001640d10f0e8e4c599b1f3d00e370ce77d73114", settle_text},
-    [CRL_REDIS_STAGE] = {"1165ff7c8d459a7264224307273010ec0a1762b5", stage_text},
-    [CRL_REDIS_RELEASE] = {"9d1d44d31c3fdd8ea095e72b6a334be0bf7ad27a", release_text},
-    [CRL_REDIS_EXTEND] = {"7c2e6b92c9f7df1f7489299e8554fd638f36fd7d", extend_text},
-    [CRL_REDIS_EXPIRE] = {"281daf69131d16321a29c573108bc61cd2d0667a", expire_text},
-    [CRL_REDIS_INVALIDATE] = {"d84f5cb37e0e9f0d8d9281eed9dd00fd3fd4735a", invalidate_text},
-    [CRL_REDIS_RENEW] = {"04445861a85ab3370314526aed6ac1d0b5781c56", renew_text},
+    [CRL_REDIS_CLAIM] = {"af9c81f6363bf81c189af6fa01e38f4abc8066ce", claim_text},
+    [CRL_REDIS_SETTLE] = {"a5576c41c6d8294b96d53fe6d803b27a4b8c9c1f", settle_text},
+    [CRL_REDIS_STAGE] = {"31c92283a033dab84578a23301941c8e71995384", stage_text},
+    [CRL_REDIS_RELEASE] = {"319608c93b1835c9f035effc9ea9a9b85433b73b", release_text},
+    [CRL_REDIS_EXTEND] = {"231ada61ff6758f505d8f6cd5d3e6ca9fea01aa3", extend_text},
+    [CRL_REDIS_EXPIRE] = {"cd6beb4955a20c9302f9895b8058a4b0be5fd7d6", expire_text},
+    [CRL_REDIS_INVALIDATE] = {"c933439b1ae73a29ef43fd9e408f543f484a6604", invalidate_text},
+    [CRL_REDIS_RENEW] = {"d24c1d0c41a1d8499e525accd2d7066f5fccd636", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {

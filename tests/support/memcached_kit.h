@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "record.h"
+#include "support/record_kit.h"
 #include "support/client_kit.h"
 
 extern const corral_store crl_plugin_memcached;
@@ -80,11 +80,9 @@ static inline int does(client *c, corral_verb verb, const char *key, unsigned ho
 
 /* A FREE record with `size` bytes of payload; the caller's. */
 static inline uint8_t *record_of(size_t size, uint8_t fill) {
-  corral_header header = {0};
-  uint8_t *record = malloc(CORRAL_HEADER + size);
+  size_t len;
+  uint8_t *record = record_make((corral_header){0}, size, fill, &len);
   assert_non_null(record);
-  crl_record_write(&header, record);
-  memset(record + CORRAL_HEADER, fill, size);
   return record;
 }
 
@@ -93,7 +91,7 @@ static inline int settles(client *c, corral_op op, size_t size, uint8_t fill) {
   uint8_t *record = record_of(size, fill);
   op.verb = CORRAL_VERB_SETTLE;
   op.record = record;
-  op.record_len = CORRAL_HEADER + size;
+  op.record_len = CORRAL_HEAD + size;
   int status = done(c, &op);
   free(record);
   return status;
@@ -104,12 +102,11 @@ static inline int fills(client *c, const char *key, unsigned holder, size_t size
 }
 
 static inline int verdict(client *c, const char *key, unsigned holder, int32_t code, int64_t rules_ms) {
-  corral_header header = {.code = code, .failures = 3, .note = "boom"};
-  uint8_t record[CORRAL_HEADER];
-  crl_record_write(&header, record);
+  corral_header header = {.state = CORRAL_VERDICT, .code = code, .failures = 3, .note = "boom"};
+  uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_RELEASE, key, holder);
-  op.record = record;
-  op.record_len = sizeof record;
+  op.record = front;
+  op.record_len = crl_record_write(&header, front);
   op.lease_ms = rules_ms;
   return done(c, &op);
 }
@@ -117,7 +114,7 @@ static inline int verdict(client *c, const char *key, unsigned holder, int32_t c
 /* The header and lives that GET or CLAIM tells of a key. */
 typedef struct sight {
   int status, same;
-  size_t size;
+  size_t size; /* of the body */
   corral_header header;
   int64_t life_ms, until_ms;
 } sight;
@@ -127,10 +124,10 @@ static inline sight sees(client *c, corral_op op) {
   assert_int_equal(perform(c, &op, 1), CORRAL_OK);
   s.status = op.status;
   s.same = op.same;
-  s.size = op.found_len;
   s.life_ms = op.life_ms;
   s.until_ms = op.until_ms;
-  if (op.found != NULL) assert_int_equal(crl_record_read(op.found, op.found_len, &s.header), CORRAL_OK);
+  if (op.found != NULL) assert_int_equal(crl_record_read_found(&op, &s.header), CORRAL_OK);
+  s.size = s.header.body;
   dropped(&op);
   return s;
 }

@@ -72,15 +72,17 @@ static inline int does(client *c, corral_verb verb, const char *key, unsigned ho
 static inline int invalidates(client *c, const char *key) { return does(c, CORRAL_VERB_INVALIDATE, key, 0); }
 
 /* A FREE record with `size` bytes of body; the caller's. */
-static inline uint8_t *record_of(size_t size, uint8_t fill, size_t *len) {
-  uint8_t *record = record_make((corral_header){0}, size, fill, len);
+static inline uint8_t *record_of(size_t size, uint8_t fill) {
+  size_t len;
+  uint8_t *record = record_make((corral_header){0}, size, fill, &len);
   assert_non_null(record);
   return record;
 }
 
 static inline int settles(client *c, const char *key, size_t key_len, unsigned holder, size_t size, uint8_t fill) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, "", holder);
-  uint8_t *record = record_of(size, fill, &op.record_len);
+  uint8_t *record = record_of(size, fill);
+  op.record_len = CORRAL_HEAD + size;
   op.key = key;
   op.key_len = key_len;
   op.record = record;

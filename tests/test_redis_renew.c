@@ -1,4 +1,4 @@
-/* test_redis_marks.c: the Redis plugin through its table on a real server: renewing, and an invalidation that is remembered. */
+/* test_redis_renew.c: the Redis plugin through its table on a real server: renewing. */
 #include "support/redis_kit.h"
 
 #include "../plugins/redis/redis.h"
@@ -29,10 +29,10 @@ static void a_renewed_payload_lives_anew_and_is_not_sent_again(void **state) {
     corral_op get = op_of(CORRAL_VERB_GET, "k", 0);
     perform(&c, &get, 1);
     corral_header header = {0}, fresh = {0};
-    assert_int_equal(get.found_len, CORRAL_HEADER + 1000);
+    assert_int_equal(get.found_len, CORRAL_HEAD + 1000);
     assert_int_equal(crl_record_read(get.found, get.found_len, &header), CORRAL_OK);
     assert_memory_equal(&header, &fresh, sizeof header);
-    for (size_t i = CORRAL_HEADER; i < get.found_len; i++) assert_int_equal(get.found[i], 1);
+    for (size_t i = CORRAL_HEAD; i < get.found_len; i++) assert_int_equal(get.found[i], 1);
     assert_near(get.life_ms, holder * HOUR);
     assert_int_equal(get.until_ms, 0);
     dropped(&get);
@@ -80,14 +80,12 @@ static void without_a_payload_there_is_nothing_to_renew(void **state) {
   client c = begin();
   does(&c, CORRAL_VERB_CLAIM, "cold", 1);
   assert_nothing_to_renew(&c, "cold", 1);
-  invalidates(&c, "marked", HOUR);
-  does(&c, CORRAL_VERB_CLAIM, "marked", 1);
-  assert_nothing_to_renew(&c, "marked", 1);
-  corral_header header = {.state = CORRAL_LEASED, .until = server_now() + HOUR, .life_end = server_now() - 1};
-  uint8_t over[CORRAL_HEADER + 8] = {0};
+  corral_header header = {.state = CORRAL_LEASED, .until = server_now() + HOUR, .length_ms = HOUR, .life_end = server_now() - 1};
+  size_t len;
   memcpy(header.token, token(1), CORRAL_TOKEN);
-  crl_record_write(&header, over);
-  redis_server_ask(server, "SET over %b PX %d", over, sizeof over, HOUR);
+  uint8_t *over = record_make(header, 8, 'x', &len);
+  redis_server_ask(server, "SET over %b PX %d", over, len, HOUR);
+  free(over);
   assert_nothing_to_renew(&c, "over", 1);
   closed(&c);
 }
@@ -112,99 +110,12 @@ static void a_renewal_is_one_round_trip_and_happens_once_in_a_batch(void **state
   closed(&c);
 }
 
-/* ---- an invalidation that is remembered ---------------------------------------------------------------------- */
-
-static void assert_marked(const sight *s, int state_now, int64_t life_end) {
-  assert_int_equal(s->size, CORRAL_HEADER);
-  assert_int_equal(s->header.flags, CORRAL_FLAG_INVALIDATED);
-  assert_int_equal(s->header.state, state_now);
-  assert_int_equal(s->life_ms, 0);
-  assert_near(s->header.life_end, life_end);
-}
-
-static void an_invalidation_is_remembered_as_long_as_asked(void **state) {
-  (void)state;
-  client c = begin();
-  does(&c, CORRAL_VERB_CLAIM, "k", 1);
-  fills(&c, "k", 1, 1000);
-  does(&c, CORRAL_VERB_CLAIM, "k", 2);
-  static const char *const keys[] = {"k", "nothing"};
-  for (size_t i = 0; i < 2; i++) {
-    assert_int_equal(invalidates(&c, keys[i], 2 * HOUR), CORRAL_OK);
-    assert_int_equal(invalidates(&c, keys[i], HOUR), CORRAL_OK); /* shorter: changes nothing */
-    assert_near(pttl(keys[i]), 2 * HOUR);
-    sight s = looks(&c, keys[i]);
-    assert_int_equal(s.status, CORRAL_OK);
-    assert_int_equal(s.until_ms, 0);
-    assert_marked(&s, CORRAL_FREE, server_now() + 2 * HOUR);
-  }
-  assert_int_equal(fills(&c, "k", 2, 10), CORRAL_ELOST);
-  assert_int_equal(invalidates(&c, "k", 0), CORRAL_OK);
-  assert_int_equal(looks(&c, "k").status, CORRAL_EMISS);
-  assert_int_equal(invalidates(&c, "k", 1), CORRAL_OK);
-  int64_t until = c.host->now_ms() + LIMIT;
-  while (looks(&c, "k").status != CORRAL_EMISS && c.host->now_ms() < until) continue;
-  assert_int_equal(pttl("k"), -2);
-  closed(&c);
-}
-
-static void a_claim_shows_that_the_key_was_invalidated(void **state) {
-  (void)state;
-  client c = begin();
-  invalidates(&c, "k", HOUR);
-  corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  claim.lease_ms = 3 * HOUR;
-  int64_t life_end = server_now() + HOUR;
-  sight s = sees(&c, claim);
-  assert_int_equal(s.status, CORRAL_OK);
-  assert_near(s.until_ms, 3 * HOUR);
-  assert_marked(&s, CORRAL_LEASED, life_end);
-  assert_near(pttl("k"), 3 * HOUR);
-  s = sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 2));
-  assert_int_equal(s.status, CORRAL_EBUSY);
-  assert_marked(&s, CORRAL_LEASED, life_end);
-  assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "k", 1), CORRAL_OK);
-  assert_int_equal(does(&c, CORRAL_VERB_RELEASE, "k", 1), CORRAL_OK);
-  s = looks(&c, "k");
-  assert_marked(&s, CORRAL_FREE, life_end);
-  assert_near(pttl("k"), HOUR);
-  closed(&c);
-}
-
-static void a_mark_outlives_verdicts_and_ends_with_a_fill(void **state) {
-  (void)state;
-  client c = begin();
-  invalidates(&c, "k", 3 * HOUR);
-  int64_t life_end = server_now() + 3 * HOUR;
-  does(&c, CORRAL_VERB_CLAIM, "k", 1);
-  assert_int_equal(verdict(&c, "k", 1, -42, HOUR / 2), CORRAL_OK);
-  sight s = sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 2));
-  assert_int_equal(s.status, CORRAL_EBUSY);
-  assert_int_equal(s.header.code, -42);
-  assert_marked(&s, CORRAL_VERDICT, life_end);
-  assert_near(pttl("k"), 3 * HOUR);
-  assert_int_equal(does(&c, CORRAL_VERB_EXPIRE, "k", 0), CORRAL_OK);
-  s = looks(&c, "k");
-  assert_marked(&s, CORRAL_FREE, life_end);
-  does(&c, CORRAL_VERB_CLAIM, "k", 1);
-  assert_int_equal(fills(&c, "k", 1, 10), CORRAL_OK);
-  s = looks(&c, "k");
-  assert_int_equal(s.size, CORRAL_HEADER + 10);
-  assert_int_equal(s.header.flags, 0);
-  assert_near(s.life_ms, HOUR);
-  assert_near(pttl("k"), HOUR);
-  closed(&c);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_renewed_payload_lives_anew_and_is_not_sent_again),
       cmocka_unit_test(only_the_holder_of_the_lease_renews),
       cmocka_unit_test(without_a_payload_there_is_nothing_to_renew),
       cmocka_unit_test(a_renewal_is_one_round_trip_and_happens_once_in_a_batch),
-      cmocka_unit_test(an_invalidation_is_remembered_as_long_as_asked),
-      cmocka_unit_test(a_claim_shows_that_the_key_was_invalidated),
-      cmocka_unit_test(a_mark_outlives_verdicts_and_ends_with_a_fill),
   };
   return cmocka_run_group_tests(tests, NULL, stop);
 }
