@@ -463,7 +463,7 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
   if (status != CORRAL_OK) return status;
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
   if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
-  corral_fill fill = {.key = key.whole, .key_len = key.whole_len, .max_value = c->station.max_value};
+  corral_fill fill = {.key = key.whole, .key_len = key.whole_len, .digest = crl_key_digest(&key), .max_value = c->station.max_value};
   status = corral_fill_bytes(&fill, data, size);
   if (status != CORRAL_OK) crl_status_plain(error, status);
   else status = set_fill(&c->station, &key, &call.policy, &fill, error);

@@ -36,6 +36,8 @@ typedef struct crl_envelope {
 
 /* Where the payload begins in a record. */
 enum { CRL_PAYLOAD_AT = CORRAL_HEAD };
+/* Room for the metadata of a value without tags and validator. */
+enum { CRL_METADATA_USUAL = 7 * (2 + 8) };
 
 /* The bytes of the whole record that crl_envelope_write makes; 0 when they are too many for one. */
 size_t crl_envelope_size(crl_envelope *envelope);

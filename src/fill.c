@@ -9,7 +9,7 @@
 
 void *corral_fill_reserve(corral_fill *fill, size_t size) {
   if (size > fill->max_value) return NULL;
-  uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size);
+  uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size + CRL_METADATA_USUAL);
   if (record == NULL) return NULL;
   free(fill->record);
   fill->record = record;
@@ -189,10 +189,13 @@ static size_t write_record(corral_fill *fill, crl_envelope *envelope) {
   envelope->validator = fill->validator;
   envelope->validator_len = fill->validator_len;
   size_t size = crl_envelope_size(envelope);
-  uint8_t *longer = size == 0 ? NULL : crl_alloc_more(fill->record, size);
-  if (longer == NULL) return 0;
-  fill->record = longer;
-  crl_envelope_write(envelope, longer);
+  if (size == 0) return 0;
+  if (envelope->metadata_len > CRL_METADATA_USUAL) {
+    uint8_t *longer = crl_alloc_more(fill->record, size);
+    if (longer == NULL) return 0;
+    fill->record = longer;
+  }
+  crl_envelope_write(envelope, fill->record);
   return size;
 }
 
@@ -205,7 +208,7 @@ static crl_bytes *take_record(corral_fill *fill, size_t size) {
 
 /* A record of the same key with other payload bytes, in place of fill->record; 0 without memory. */
 static int new_record(corral_fill *fill, crl_envelope *envelope, const void *payload, size_t size) {
-  uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size);
+  uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size + CRL_METADATA_USUAL);
   if (record == NULL) return 0;
   if (size > 0) memcpy(record + CRL_PAYLOAD_AT, payload, size);
   fill->record = record;

@@ -353,8 +353,8 @@ static int remove_key(corral_change *change) {
   return CORRAL_OK;
 }
 
-/* A key that the store doesn't have, or with what is as good as nothing. */
-static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
+/* A key that the store doesn't have, or (is_there) with what is as good as nothing. */
+static int decide_absent(corral_op *op, now_here *here, int is_there, corral_change *change) {
   switch (op->verb) {
     case CORRAL_VERB_GET: return CORRAL_EMISS;
     case CORRAL_VERB_CLAIM: return claim(op, here, change);
@@ -363,7 +363,7 @@ static int decide_absent(corral_op *op, now_here *here, corral_change *change) {
     case CORRAL_VERB_RENEW:
     case CORRAL_VERB_EXTEND: return CORRAL_ELOST;
     case CORRAL_VERB_INVALIDATE:
-    case CORRAL_VERB_EXPIRE: return remove_key(change);
+    case CORRAL_VERB_EXPIRE: return is_there ? remove_key(change) : CORRAL_OK;
     default: return CORRAL_EUNSUPPORTED;
   }
 }
@@ -414,7 +414,7 @@ void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t
               difference(here.header.life_end, now) <= CRL_RECORD_LIFE_MOST;
   switch (read) {
     case CORRAL_OK: op->status = decide_present(op, &here, change); break;
-    case CORRAL_EMISS: op->status = decide_absent(op, &here, change); break;
+    case CORRAL_EMISS: op->status = decide_absent(op, &here, front != NULL, change); break;
     case CORRAL_ENEWER: op->status = decide_newer(op, change); break;
     default: op->status = CORRAL_EFOREIGN; return;
   }

@@ -16,7 +16,7 @@ static void a_settled_value_is_found_again(void **state) {
     put(&k, "a", (char)('a' + i), sizes[i]);
     corral_op op = op_of(CORRAL_VERB_GET, "a", 1);
     assert_int_equal(run(&k, &op), CORRAL_OK);
-    assert_int_equal(op.found_len, CORRAL_HEAD + sizes[i]);
+    assert_int_equal(body_of(&op), sizes[i]);
     for (size_t at = 0; at < sizes[i]; at++)
       if (op.found[CORRAL_HEAD + at] != 'a' + i) fail_msg("size %zu: byte %zu", sizes[i], at);
     assert_true(op.life_ms > 0 && op.life_ms <= 600000);
@@ -25,7 +25,7 @@ static void a_settled_value_is_found_again(void **state) {
   put(&k, "a", 'z', 10);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 1);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_HEAD + 10);
+  assert_int_equal(body_of(&op), 10);
   done(&op);
   closed(&k);
 }
@@ -79,6 +79,7 @@ static void operations_of_a_batch_see_each_other(void **state) {
   ops[1].record = record;
   ops[1].record_len = len;
   assert_int_equal(k.plugin->perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
+  free(record);
   for (size_t i = 0; i < 6; i++) {
     assert_int_equal(ops[i].status, expected[i]);
     done(&ops[i]);

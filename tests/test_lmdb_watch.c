@@ -73,7 +73,7 @@ static void an_eviction_is_told_and_the_end_of_a_life_is_not(void **state) {
     catch_up(e);
   }
   evictions_are_told(e, 600);
-  assert_int_equal(invalidate(&k, "soon"), CORRAL_OK);
+  blink(&k, "soon");
   for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "sweeps", 1), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "soon", 0), CORRAL_EMISS);
@@ -91,14 +91,16 @@ static void a_batch_of_many_is_told(void **state) {
   static char keys[MANY][32];
   static corral_op ops[2 * MANY];
   for (unsigned i = 0; i < 2 * MANY; i++) {
-    ops[i] = op_of(CORRAL_VERB_INVALIDATE, numbered(keys[i % MANY], "k", i % MANY), 0);
-    ops[i].ttl_ms = 60000;
+    ops[i] = op_of(CORRAL_VERB_CLAIM, numbered(keys[i % MANY], "k", i % MANY), 1);
   }
   assert_int_equal(k.plugin->perform(k.handle, ops, MANY, INT64_MAX, NULL), CORRAL_OK);
   catch_up(e);
   assert_int_equal(e->count, MANY);
   for (unsigned i = 0; i < MANY; i++) assert_int_equal(times_told(e, keys[i]), 1);
-  for (unsigned i = 0; i < 2 * MANY; i++) ops[i].status = CORRAL_EUNKNOWN;
+  for (unsigned i = 0; i < 2 * MANY; i++) {
+    done(&ops[i]);
+    ops[i].verb = CORRAL_VERB_EXTEND;
+  }
   e->count = 0;
   assert_int_equal(k.plugin->perform(k.handle, ops, 2 * MANY, INT64_MAX, NULL), CORRAL_OK);
   catch_up(e);
@@ -125,7 +127,7 @@ static void a_renewed_lease_frees_its_byte(void **state) {
   assert_int_equal(lock.l_type, F_UNLCK);
   op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.life_ms > 600000 && op.found_len == CORRAL_HEAD + 3000);
+  assert_true(op.life_ms > 600000 && body_of(&op) == 3000);
   done(&op);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "bare", 1), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_RENEW, "bare", 1), CORRAL_EMISS);
@@ -192,7 +194,7 @@ static void a_change_whose_teller_was_killed_halfway_is_told_as_any(void **state
     catch_up(e);
     assert_int_equal(times_told(e, "after"), 2);
     assert_false(any_told(e));
-    for (unsigned i = 0; i < 4096 - 10; i++) (void)invalidate(&k, "fill");
+    for (unsigned i = 0; i < 4096 - 10; i++) touch(&k, "fill");
     forget(e);
   }
   munmap(r, sizeof *r);
@@ -206,18 +208,18 @@ static void a_watch_that_falls_behind_is_told_any(void **state) {
   ring *r = ring_of(file("behind-watch"));
   ear *e = ear_open(&k);
   assert_int_equal(listen_until(e, -1, 0), 0);
-  for (unsigned i = 0; i < 4096; i++) (void)invalidate(&k, "full");
+  for (unsigned i = 0; i < 4096; i++) touch(&k, "full");
   catch_up(e);
   assert_int_equal(times_told(e, "full"), 4096);
   assert_false(any_told(e));
-  for (unsigned i = 0; i < 4097; i++) (void)invalidate(&k, "more");
+  for (unsigned i = 0; i < 4097; i++) touch(&k, "more");
   catch_up(e);
   assert_int_equal(times_told(e, "more"), 0);
   assert_true(any_told(e));
   ear_close(e);
   atomic_store(&r->head, UINT32_MAX - 1); /* numbers begin again at zero */
   e = ear_open(&k);
-  for (unsigned i = 0; i < 5; i++) (void)invalidate(&k, "around");
+  for (unsigned i = 0; i < 5; i++) touch(&k, "around");
   catch_up(e);
   assert_int_equal(times_told(e, "around"), 5);
   assert_false(any_told(e));
@@ -283,7 +285,7 @@ static void watches_of_many_processes_are_told_also_when_some_are_killed(void **
 static void change_for_ever(const char *uri, board *b) {
   kit k;
   if (kit_open(&k, uri, NULL) != CORRAL_OK) _exit(1);
-  for (;; atomic_fetch_add(&b->led, 1)) (void)invalidate(&k, "other");
+  for (;; atomic_fetch_add(&b->led, 1)) touch(&k, "other");
 }
 
 static void writers_killed_at_any_moment_leave_a_watch_that_works(void **state) {
@@ -324,7 +326,7 @@ static void call_often(const char *uri, call *c) {
   for (unsigned i = 0; i < CALLS; i++) {
     crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
     atomic_store(&c->called_us, crl_env_now_us());
-    (void)invalidate(&k, "call");
+    touch(&k, "call");
     while (atomic_load(&c->heard) <= i) sched_yield();
   }
   closed(&k);
@@ -371,7 +373,7 @@ static void what_many_processes_change_at_once_is_told(void **state) {
   while (atomic_load(&b->led) < 100) sched_yield();
   for (unsigned i = 0; i < 200; i++) {
     e->count = 0;
-    (void)invalidate(&k, numbered(key, "k", i));
+    touch(&k, numbered(key, "k", i));
     int64_t until = soon(&k);
     while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until) (void)listen_until(e, -1, until);
     assert_true(times_told(e, key) > 0 || any_told(e));

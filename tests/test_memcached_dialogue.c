@@ -21,11 +21,12 @@ enum { SHORT = 100, SEEN = 77 };
   "STAT cas_enabled yes\\r\\nEND\\r\\n\n"
 #define GET_K "EXPECT get k\\r\\n\n"
 #define GETS_K "EXPECT gets k\\r\\n\n"
-#define ADD_K "EXPECT add k 0 3601 128\\r\\n\n"
-/* A record of 128 zero bytes behind "crl1": free. Its cas id is 9. */
+#define ADD_K "EXPECT add k 0 3601 88\\r\\n\n"
+/* A record of 44 zero bytes behind "crl2": free. Its cas id is 9. */
 #define ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
-#define RECORD_K "SEND VALUE k 0 128 9\\r\\ncrl1" ZEROS ZEROS ZEROS ZEROS "\\r\\nEND\\r\\n\n"
-#define CAS_K "EXPECT cas k 0 3601 128 9\\r\\n\n"
+#define TEN_ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
+#define RECORD_K "SEND VALUE k 0 48 9\\r\\ncrl2" ZEROS TEN_ZEROS "\\0\\0\\0\\r\\nEND\\r\\n\n"
+#define CAS_K "EXPECT cas k 0 3601 88 9\\r\\n\n"
 
 typedef struct dialogue {
   client c;
@@ -205,8 +206,8 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
 static void nonsense_of_any_kind_ends_with_a_status(void **state) {
   (void)state;
   static const char *const pieces[] = {
-      "VALUE", "STORED", "NOT_", "END", "EXISTS", "k", "0", "1", "128", "-1", "18446744073709551615", " ", " ", " ",
-      "\\r\\n", "\\r\\n", "\\r\\n", "\\n", "\\0", "\\xff", "crl1" ZEROS, ZEROS, "SERVER_ERROR", "STAT", "OK", "VERSION"};
+      "VALUE", "STORED", "NOT_", "END", "EXISTS", "k", "0", "1", "48", "-1", "18446744073709551615", " ", " ", " ",
+      "\\r\\n", "\\r\\n", "\\r\\n", "\\n", "\\0", "\\xff", "crl2" ZEROS, ZEROS, "SERVER_ERROR", "STAT", "OK", "VERSION"};
   uint32_t seed;
   crl_registry_host()->random(&seed, sizeof seed);
   print_message("seed %u\n", (unsigned)seed);
@@ -473,9 +474,10 @@ static void large_fill_against(const char *steps, int64_t limit, int64_t most) {
 }
 
 /* A record leased by token 1, as this test's server tells it: until the year 2100. */
+#define TOKEN_1 "\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02"
 #define LEASED_K                                                                                              \
-  "SEND VALUE k 0 128 9\\r\\ncrl1\\x01\\0\\0\\0\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02" \
-  "\\x02\\x02\\x02\\0\\x70\\xd5\\x84\\xbb\\x03\\0\\0" ZEROS ZEROS ZEROS "\\0\\0\\0\\r\\nEND\\r\\n\n"
+  "SEND VALUE k 0 88 9\\r\\ncrl2\\x01" ZEROS TEN_ZEROS "\\0\\0\\x28\\0\\0\\0\\x10\\x27\\0\\0"                  \
+  "\\0\\x70\\xd5\\x84\\xbb\\x03\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0" TOKEN_1 "\\r\\nEND\\r\\n\n"
 
 static void a_server_that_fails_within_a_large_fill_costs_no_more_than_the_deadline(void **state) {
   (void)state;

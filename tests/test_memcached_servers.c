@@ -89,8 +89,8 @@ static void every_size_comes_back_as_it_was(void **state) {
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_CLAIM; verb++) { /* the second edits it, header only */
       corral_op look = op_of((corral_verb)verb, "k", 100);
       assert_int_equal(perform(&c, &look, 1), CORRAL_OK);
-      assert_int_equal(look.found_len, CORRAL_HEAD + sizes[i]);
-      for (size_t at = CORRAL_HEAD; at < look.found_len; at++)
+      assert_int_equal(body_of(&look), sizes[i]);
+      for (size_t at = CORRAL_HEAD; at < CORRAL_HEAD + body_of(&look); at++)
         if (look.found[at] != 0x0a) fail_msg("size %zu: byte %zu is %d", sizes[i], at, look.found[at]);
       dropped(&look);
     }

@@ -33,7 +33,7 @@ static void a_settled_value_is_found_again(void **state) {
   put(&k, "a", 'x', 100);
   corral_op op = op_of(CORRAL_VERB_GET, "a", 1);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_HEAD + 100);
+  assert_int_equal(body_of(&op), 100);
   assert_int_equal(op.found[CORRAL_HEAD + 99], 'x');
   assert_true(op.life_ms > 0 && op.life_ms <= 600000);
   assert_int_equal(op.until_ms, 0);
@@ -235,7 +235,7 @@ typedef struct crowd {
 static void look(const crowd *c, const char *key) {
   corral_op op = op_of(CORRAL_VERB_GET, key, 0);
   if (run(c->k, &op) == CORRAL_OK) {
-    for (size_t i = CORRAL_HEAD + 1; i < op.found_len; i++)
+    for (size_t i = CORRAL_HEAD + 1; i < CORRAL_HEAD + body_of(&op); i++)
       if (op.found[i] != op.found[CORRAL_HEAD]) atomic_fetch_add(c->wrong, 1);
   }
   done(&op);
@@ -348,7 +348,7 @@ static void an_eviction_is_told_and_the_end_of_a_life_is_not(void **state) {
   for (unsigned i = 0; i < 200; i++) put(&k, numbered(key, "k", i), 'x', 1000);
   catch_up(e);
   evictions_are_told(e, 200);
-  assert_int_equal(invalidate(&k, "soon"), CORRAL_OK);
+  blink(&k, "soon");
   for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "soon", 0), CORRAL_EMISS);
   catch_up(e);
@@ -439,7 +439,7 @@ typedef struct teller {
 static void *tell_many(void *arg) {
   const teller *t = arg;
   char key[32];
-  for (unsigned i = 0; i < TOLD_EACH; i++) (void)invalidate(t->k, numbered(key, "t", t->number * TOLD_EACH + i));
+  for (unsigned i = 0; i < TOLD_EACH; i++) touch(t->k, numbered(key, "t", t->number * TOLD_EACH + i));
   return NULL;
 }
 
@@ -486,7 +486,7 @@ static void *call_often(void *arg) {
   for (unsigned i = 0; i < CALLS; i++) {
     crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
     atomic_store(&c->called_us, crl_env_now_us());
-    (void)invalidate(c->k, "call");
+    touch(c->k, "call");
     while (atomic_load(&c->heard) <= i) sched_yield();
   }
   return NULL;

@@ -145,8 +145,8 @@ static void every_verb_in_every_state_with_the_token_of_the_lease(void **unused)
   check_rows(CORRAL_VERB_RELEASE, mine, judged.at, judged.size, (const row[STATES]){{LOST, K}, {LOST, K}, {OK, P}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {OK, P}, {OK, P}, {LOST, K}, {OK, E}});
   check_rows(CORRAL_VERB_EXTEND, mine, NULL, 0, (const row[STATES]){{LOST, K}, {LOST, K}, {OK, P}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {OK, P}, {OK, P}, {LOST, K}, {OK, E}});
   check_rows(CORRAL_VERB_RENEW, mine, NULL, 0, (const row[STATES]){{LOST, K}, {LOST, K}, {MISS, K}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {MISS, K}, {MISS, K}, {LOST, K}, {OK, E}});
-  check_rows(CORRAL_VERB_INVALIDATE, mine, NULL, 0, (const row[STATES]){{OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}});
-  check_rows(CORRAL_VERB_EXPIRE, mine, NULL, 0, (const row[STATES]){{OK, R}, {OK, E}, {OK, R}, {OK, E}, {OK, E}, {OK, R}, {OK, E}, {OK, E}, {OK, R}, {OK, R}, {OK, E}, {OK, E}});
+  check_rows(CORRAL_VERB_INVALIDATE, mine, NULL, 0, (const row[STATES]){{OK, K}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}});
+  check_rows(CORRAL_VERB_EXPIRE, mine, NULL, 0, (const row[STATES]){{OK, K}, {OK, E}, {OK, R}, {OK, E}, {OK, E}, {OK, R}, {OK, E}, {OK, E}, {OK, R}, {OK, R}, {OK, E}, {OK, E}});
 }
 
 static void a_stranger_can_take_over_only_what_is_over(void **unused) {

@@ -21,4 +21,10 @@ static inline uint8_t *record_make(corral_header header, size_t size, uint8_t fi
   return record;
 }
 
+/* How many bytes of body a record that was found has; they begin at CORRAL_HEAD. */
+static inline size_t body_of(const corral_op *op) {
+  corral_header header;
+  return op->found != NULL && crl_record_read_found(op, &header) == CORRAL_OK ? header.body : 0;
+}
+
 #endif

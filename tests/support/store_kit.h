@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "record_kit.h"
 #include "registry.h"
@@ -76,6 +77,19 @@ static inline int verb(const kit *k, corral_verb what, const char *key, unsigned
 }
 
 static inline int invalidate(const kit *k, const char *key) { return verb(k, CORRAL_VERB_INVALIDATE, key, 0); }
+
+/* Changes a key, whatever there is: its lease is taken, or lengthened. */
+static inline void touch(const kit *k, const char *key) {
+  if (verb(k, CORRAL_VERB_EXTEND, key, (unsigned)getpid()) != CORRAL_OK) (void)verb(k, CORRAL_VERB_CLAIM, key, (unsigned)getpid());
+}
+
+/* A key that is there for a millisecond. */
+static inline void blink(const kit *k, const char *key) {
+  corral_op op = op_of(CORRAL_VERB_CLAIM, key, 9);
+  op.lease_ms = 1;
+  assert_int_equal(run(k, &op), CORRAL_OK);
+  done(&op);
+}
 
 static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len, corral_error *error) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
