@@ -209,7 +209,7 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
 enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
 
 /* Values of when_away. COMPUTE: one at a time per key and process (per host with host_lock), bounded by max_computes. STALE: a
- * value that this process made since the store went away, while its lives last (see held_ms); where there is none, as COMPUTE. ERROR:
+ * value that this process made while the store was away, while its lives last (see held_ms); where there is none, as COMPUTE. ERROR:
  * CORRAL_EUNAVAILABLE, at once while the breaker is open. */
 enum { CORRAL_AWAY_COMPUTE = 1, CORRAL_AWAY_STALE = 2, CORRAL_AWAY_ERROR = 3 };
 
@@ -253,8 +253,8 @@ typedef struct corral corral;
   X(host_lock, "flag", -1, -1, 1, "1: elections are first won among the processes of this host.")               \
   X(max_computes, "count", -1, -1, 1000000, "Most computes at once in this process; -1: no limit.")             \
   X(fleet_max_computes, "count", -1, -1, 256, "Most computes at once of this `origin` everywhere.")             \
-  X(held_bytes, "bytes", 16777216, -1, 1099511627776, "Room for fills kept for the return of a store.")         \
-  X(held_ms, "ms", 60000, -1, 86400000, "How long such fills are kept, and invalidations remembered.")          \
+  X(held_bytes, "bytes", 16777216, -1, 1099511627776, "Room for fills made while the store is away.")         \
+  X(held_ms, "ms", 60000, -1, 86400000, "How long such fills, and invalidations to repeat, are kept.")          \
   X(near_bytes, "bytes", -1, -1, 1099511627776, "Room for copies in this process, in front of the store.")      \
   X(watch, "flag", 1, -1, 1, "1: waiters are woken by the store, where it can; -1: they poll.")                 \
   X(generation, "flag", -1, -1, 1, "1: corral_invalidate_all is possible; each look reads one mark more.")      \
@@ -295,7 +295,7 @@ CORRAL_API void corral_close(corral *c);
 /* The value for a key: from the store, from whoever is computing it, or from `compute`, run here by this call when it
  * holds the lease. `policy` may be NULL. On CORRAL_OK *ret is the caller's, to be given to corral_value_unref.
  * The call ends by wait_ms (or soft_ms, with a stale value), or when its ticket is cancelled; only its own compute may take longer. When the store is away, compute runs once at a time per key and
- * process (and host, with host_lock), unless when_away says otherwise; the result is offered to the store when it is back.
+ * process (and host, with host_lock), unless when_away says otherwise; the result stays in this process.
  * At max_computes a call that may be answered by a stale value is, others wait within wait_ms.
  * CORRAL_ENOTFOUND (remembered "no such thing"), CORRAL_EFAILED (with code, text and retry_after_ms in the error),
  * CORRAL_EDEADLINE, CORRAL_ECANCELLED, CORRAL_ERECURSION, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EINVAL, CORRAL_ENOMEM. */
