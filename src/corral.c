@@ -19,7 +19,7 @@
 #define MAGIC UINT32_C(0xc0881a11)
 #define CLOSING UINT32_C(0xc0881a00)
 
-enum { KEY_MOST = 65536, VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
+enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
 
 struct corral {
   _Atomic uint32_t magic; /* MAGIC, then CLOSING */
@@ -32,22 +32,9 @@ struct corral {
 
 /* ---- open, close ----------------------------------------------------------------------------------------- */
 
-static const char probe_name[] = "corral-probe";
-
-/* The prefix of all keys, and what a resting server is asked for: a key within the namespace, the only ones a server may allow. */
-static int make_prefix(crl_station *station, const char *name_space) {
-  size_t len = name_space == NULL ? 0 : strlen(name_space);
-  station->prefix = crl_alloc(len + 2);
-  station->probe_key = crl_alloc(len + 1 + sizeof probe_name);
-  if (station->prefix == NULL || station->probe_key == NULL) return CORRAL_ENOMEM;
-  if (len > 0) {
-    memcpy(station->prefix, name_space, len);
-    station->prefix[len] = ':';
-    station->prefix_len = len + 1;
-  }
-  memcpy(station->probe_key, station->prefix, station->prefix_len);
-  memcpy(station->probe_key + station->prefix_len, probe_name, sizeof probe_name);
-  return CORRAL_OK;
+/* What a resting server is asked for: a key of length 0, which is no user's, in the namespace: a server may allow no other keys. */
+static const char *probe_key_of(const crl_key_space *space) {
+  return space->prefix_len > 0 && space->prefix_len <= space->max_key ? space->prefix : ":";
 }
 
 /* What all who share the host's elections have in common; NULL without memory. */
@@ -93,17 +80,19 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   crl_station *station = &c->station;
   crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms, .breaker_failures = options->breaker_failures,
                            .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all, .on_up = crl_offer_done,
-                           .return_arg = &station->offer, .probe_key = station->probe_key};
-  pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
+                           .return_arg = &station->offer};
+  pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = CRL_KEY_MOST, .max_record = UINT64_C(600) << 20,
                                   .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
   int status = crl_uri_parse(&uri, options->store, error);
   if (status != CORRAL_OK) return status;
   status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
   if (status == CORRAL_OK) status = pool.plugin->open(crl_registry_host(), &uri.view, &pool.store, &pool.info, error);
   if (status == CORRAL_OK) status = check_store(&pool, error);
-  if (status == CORRAL_OK) station->scope = scope_of(uri.view.text, station->prefix);
+  if (status == CORRAL_OK) station->scope = scope_of(uri.view.text, station->space.prefix);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
+  station->space.max_key = pool.info.max_key;
+  pool.probe_key = probe_key_of(&station->space);
   station->pool = crl_pool_new(&pool);
   if (station->pool != NULL) return make_near(station, &pool, options);
   pool.plugin->close(pool.store);
@@ -143,7 +132,7 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->compress_min = options->compress_min;
   station->generation = options->generation > 0;
   crl_quota_init(&station->negatives, options->negative_max);
-  if (make_prefix(station, options->name_space) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_space_make(&station->space, options->name_space) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   int status = open_store(c, options, error);
   if (status != CORRAL_OK) return status;
   station->herd = crl_herd_new(seed);
@@ -151,8 +140,7 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->workers = crl_workers_new(options->workers);
   station->held = crl_held_new(options->held_bytes, options->held_ms);
   station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
-  station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
-                               .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
+  station->offer = (crl_offer){.held = station->held, .events = &station->events, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
   station->pilot = crl_pilot_new(station);
   if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
       station->pilot == NULL || make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
@@ -230,8 +218,7 @@ void corral_close(corral *c) {
   if (station->hostlock != NULL) crl_hostlock_free(station->hostlock);
   crl_quota_clean(&station->negatives);
   free(station->scope);
-  free(station->probe_key);
-  free(station->prefix);
+  free(station->space.prefix);
   free(c);
 }
 
@@ -244,9 +231,9 @@ static int check_open(const corral *c, corral_error *error) {
 }
 
 static int check_key(const void *key, size_t key_len, corral_error *error) {
-  if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", KEY_MOST);
-  if (key_len > KEY_MOST)
-    return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, KEY_MOST);
+  if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
+  if (key_len > CRL_KEY_MOST)
+    return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, CRL_KEY_MOST);
   return CORRAL_OK;
 }
 
@@ -373,9 +360,10 @@ static void forget_near(crl_station *station, const crl_key *key) {
 
 static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t key_len, corral_error *error) {
   crl_key key;
+  crl_name name = {.key = user_key, .key_len = key_len};
   corral_error detail = {0};
   int status = check(c, user_key, key_len, error);
-  if (status == CORRAL_OK && crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK)
+  if (status == CORRAL_OK && crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, &name) != CORRAL_OK)
     status = crl_status_plain(error, CORRAL_ENOMEM);
   if (status != CORRAL_OK) return status;
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
@@ -462,8 +450,9 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
   corral_error *error = crl_handle_error(policy);
   int status = crl_handle_call(c, user_key, key_len, policy, &call);
   if (status != CORRAL_OK) return status;
+  crl_name name = crl_call_name(&call);
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
-  if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, &name) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_fill fill = {.key = key.whole, .key_len = key.whole_len, .max_value = c->station.max_value};
   status = corral_fill_bytes(&fill, data, size);
   if (status != CORRAL_OK) crl_status_plain(error, status);
@@ -528,12 +517,13 @@ static int inspect_record(crl_station *station, const crl_key *key, const corral
 int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspection *ret, size_t ret_size,
                    corral_error *error) {
   crl_key key;
+  crl_name name = {.key = user_key, .key_len = key_len};
   corral_error detail = {0};
   corral_inspection found = {.state = "none", .age_ms = -1, .left_ms = -1};
   int status = check(c, user_key, key_len, error);
   if (status != CORRAL_OK) return status;
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_inspect: no ret");
-  if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, &name) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
   if (op.status == CORRAL_OK) status = inspect_record(&c->station, &key, &op, &found, error);

@@ -117,7 +117,7 @@ static void begin(many *m, leg *l) {
   crl_outcome outcome;
   crl_call call = call_of(m, l);
   m->open++;
-  if (crl_run_recurses(m->station, call.key, call.key_len)) {
+  if (crl_run_recurses(m->station, &call)) {
     end_plain(m, l, CORRAL_ERECURSION);
   } else if (crl_run_near(m->station, &call, &l->early, &outcome)) {
     crl_event_emit(&m->station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);

@@ -78,7 +78,6 @@ static void start(corral_loop *loop, crl_run *r) {
   corral_call *call = crl_async_call(r->flown.caller);
   crl_run *runs[] = {r};
   crl_computing frame = {.runs = runs, .count = 1};
-  size_t prefix = loop->station->prefix_len;
   crl_async_bring_on(call);
   pthread_mutex_lock(&loop->mutex);
   int is_cancelled = call->is_cancelled;
@@ -89,7 +88,7 @@ static void start(corral_loop *loop, crl_run *r) {
     return;
   }
   const crl_computing *outer = crl_run_inside(&frame);
-  call->async.start(call->async.arg, &r->fill, r->key.whole + prefix, r->key.whole_len - prefix);
+  call->async.start(call->async.arg, &r->fill, r->key.user, r->key.user_len);
   crl_run_inside(outer);
   pthread_mutex_lock(&loop->mutex);
   r->flown.starting = 0;
@@ -282,7 +281,7 @@ int corral_get_async(corral_loop *loop, const void *key, size_t key_len, const c
   if (callbacks.start != NULL) asked.start = callbacks.start;
   else crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
-  if (crl_run_recurses(loop->station, key, key_len)) return crl_status_plain(error, CORRAL_ERECURSION);
+  if (crl_run_recurses(loop->station, &asked)) return crl_status_plain(error, CORRAL_ERECURSION);
   corral_call *call = new_call(loop, &callbacks, &asked);
   if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   return begin_call(call, set_out(call), ret, error);
