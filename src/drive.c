@@ -159,9 +159,10 @@ static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entr
 static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline, crl_turn how, crl_outcome *outcome) {
   int leads = 1;
   crl_entry *entry = NULL;
+  crl_name name = crl_call_name(call);
   memset(outcome, 0, sizeof *outcome);
   if (crl_call_computes(call)) {
-    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, call->key, call->key_len, &leads) : crl_herd_private(station->herd, call->key, call->key_len);
+    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, &name, &leads) : crl_herd_private(station->herd, &name);
     if (entry == NULL) {
       *outcome = crl_outcome_plain(CORRAL_ENOMEM);
       return CRL_TURN_ENDED;

@@ -70,7 +70,9 @@ typedef struct crl_call {
 
 static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL || call->start != NULL; }
 
-static inline crl_name crl_call_name(const crl_call *call) { return (crl_name){.key = call->key, .key_len = call->key_len}; }
+static inline crl_name crl_call_name(const crl_call *call) {
+  return (crl_name){.key = call->key, .key_len = call->key_len, .variant = call->policy.variant, .variant_len = call->policy.variant_len};
+}
 
 /* The whole way of one call: status, and on CORRAL_OK *ret. */
 int crl_drive_call(crl_station *station, const crl_call *call, corral_value **ret);

@@ -28,6 +28,8 @@ struct corral_fill {
   crl_filled filled;
   const void *key; /* whole, as the envelope keeps it */
   size_t key_len, prefix_len; /* the user's key begins behind the prefix */
+  const void *variant;
+  size_t variant_len;
   uint64_t max_value;
   uint8_t *record; /* room for header, envelope and payload; malloc'ed */
   size_t size;     /* of the payload */

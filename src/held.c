@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+
+#include "hash.h"
 
 enum { BUCKETS = 1024, OVERHEAD = 128 };
 
@@ -45,7 +45,7 @@ static int64_t weigh(const node *n) {
 }
 
 static node **link_of(crl_held *held, const void *key, size_t key_len) {
-  node **link = &held->buckets[XXH3_64bits(key, key_len) % BUCKETS];
+  node **link = &held->buckets[crl_hash(key, key_len) % BUCKETS];
   while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0)) link = &(*link)->next;
   return link;
 }
@@ -61,7 +61,7 @@ static void take_out(crl_held *held, node *n) {
 }
 
 static void put_in(crl_held *held, node *n) {
-  node **bucket = &held->buckets[XXH3_64bits(n->key, n->key_len) % BUCKETS];
+  node **bucket = &held->buckets[crl_hash(n->key, n->key_len) % BUCKETS];
   n->next = *bucket;
   *bucket = n;
   n->newer = NULL;

@@ -68,7 +68,7 @@ static int wants_colon(crl_key_kind kind, const crl_key_space *space, const crl_
 }
 
 static size_t room_for(const char *word, const crl_key_space *space, const crl_name *name) {
-  return strlen(word) + space->prefix_len + 1 + 3 * name->variant_len + 1 + name->key_len;
+  return strlen(word) + space->prefix_len + 1 + 3 * name->variant_len + 1 + name->key_len + name->variant_len;
 }
 
 static void shorten(crl_key *key) {
@@ -97,6 +97,9 @@ int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space, co
   at = put(at, name->key, name->key_len);
   key->stored = key->whole;
   key->stored_len = key->whole_len = (size_t)(at - key->whole);
+  key->variant = at;
+  key->variant_len = name->variant_len;
+  put(at, name->variant, name->variant_len);
   if (key->whole_len > space->max_key) shorten(key);
   return CORRAL_OK;
 }

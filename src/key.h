@@ -45,6 +45,8 @@ typedef struct crl_key {
   size_t whole_len;
   const uint8_t *user; /* the user's key within whole */
   size_t user_len;
+  const uint8_t *variant; /* as the user gave it, behind whole */
+  size_t variant_len;
   const uint8_t *stored; /* what the store gets: whole, or short_form */
   size_t stored_len;
   int has_digest;

@@ -228,7 +228,8 @@ static int check_async(const corral_async *async, corral_async *ret, corral_erro
 }
 
 static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked) {
-  corral_call *call = crl_alloc(sizeof *call + asked->key_len);
+  size_t variant_len = asked->policy.variant_len;
+  corral_call *call = crl_alloc(sizeof *call + asked->key_len + variant_len);
   if (call == NULL) return NULL;
   call->caller = crl_async_caller();
   if (async->start == NULL) call->caller.begin = NULL;
@@ -237,6 +238,7 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   call->asked = *asked;
   if (asked->key_len > 0) memcpy(call->key, asked->key, asked->key_len);
   call->asked.key = call->key;
+  if (variant_len > 0) call->asked.policy.variant = memcpy(call->key + asked->key_len, asked->policy.variant, variant_len);
   call->asked.policy.error = NULL;
   call->deadline = crl_env_now_ms() + asked->policy.wait_ms;
   crl_async_init_waits(call);

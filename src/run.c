@@ -129,6 +129,8 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->hash = crl_key_hash(&r->key);
   atomic_init(&r->hold, -1);
   r->policy = call->policy;
+  r->policy.variant = NULL; /* it need not outlive the call */
+  r->policy.variant_len = 0;
   int64_t advised = crl_pool_info(station->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;
@@ -138,6 +140,8 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
   r->fill.prefix_len = (size_t)(r->key.user - r->key.whole);
+  r->fill.variant = r->key.variant;
+  r->fill.variant_len = r->key.variant_len;
   r->fill.max_value = station->max_value;
   r->lease_ms = r->policy.lease_ms;
   r->ask = start(r, call, deadline, alone);

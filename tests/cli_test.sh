@@ -457,6 +457,16 @@ check "expire ends the fresh life and leaves the grace" expired
 inspected() { "$CORRAL" set look --ttl 1h four && status 0 "$CORRAL" inspect look && grep -q '^state *fresh' out && grep -q '^size *4 bytes' out; }
 check "inspect shows state and size" inspected
 
+keys() {
+  status 0 "$CORRAL" key users:42 && [ "$(cat out)" = ":users:42" ] && status 0 "$CORRAL" --namespace users key 42 && [ "$(cat out)" = "users:42" ] &&
+    status 0 "$CORRAL" --namespace a:b key --variant de x:y && [ "$(cat out)" = "~variant:a%3Ab:de:x:y" ] &&
+    status 0 "$CORRAL" key --tag blue && [ "$(cat out)" = "~tag::blue" ] && status 0 "$CORRAL" key --lock deploy && [ "$(cat out)" = "~lock::deploy" ] &&
+    status 0 "$CORRAL" key "$(printf 'a\\b\033')" && [ "$(cat out)" = 'a\x5cb\x1b' ] &&
+    status 0 "$CORRAL" --json key a:b && [ "$(cat out)" = '{"name":"a:b","key":":a:b"}' ] &&
+    refuses "--tag, --lock and --variant" key --tag --lock x && refuses "no NAME" key && refuses "one argument too many" key x y
+}
+check "key prints the stored form of a value, a variant, a tag and a lock" keys
+
 apart() { "$CORRAL" --namespace n set apart x && status 1 "$CORRAL" get apart && CORRAL_NAMESPACE=n status 0 "$CORRAL" get apart; }
 check "--namespace and CORRAL_NAMESPACE keep keys apart" apart
 
@@ -563,7 +573,7 @@ no_store() { status 0 "$CORRAL" --store "lmdb:/proc/no/store" run --key away -- 
 check "the command runs when the store can't be opened" no_store
 
 helps() {
-  for sub in "" run get set invalidate expire inspect explain lock warm storm; do
+  for sub in "" run get set invalidate expire inspect key explain lock warm storm; do
     status 0 "$CORRAL" $sub --help && awk 'length > 80 {bad = 1} END {exit bad || NR > 24}' out || return 1
   done
 }

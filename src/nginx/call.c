@@ -102,6 +102,8 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   job->cleanup = cleanup;
   ngx_memzero(&error, sizeof error);
   policy.error = &error;
+  policy.variant = ctx->is_variant ? ctx->variant : NULL;
+  policy.variant_len = ctx->is_variant ? sizeof ctx->variant : 0;
   int status = corral_get_async(ctx->zone->loop, ctx->key.data, ctx->key.len, &policy,
                                 CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start, .gone = on_gone, .arg = job), &job->call);
   if (status != CORRAL_OK) {

@@ -98,8 +98,8 @@ typedef struct crl_ngx_ctx {
   ngx_http_request_t *r;
   crl_ngx_zone *zone;
   crl_ngx_conf *conf;      /* of the location that took the request */
-  ngx_str_t key;           /* what is asked for now */
-  ngx_str_t main_key;      /* the same without a variant */
+  ngx_str_t key;
+  u_char variant[2 * CRL_NGX_RECORD_HASH]; /* of the key, where is_variant */
   crl_ngx_outcome outcome;
   const char *detail;      /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
@@ -196,9 +196,8 @@ int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
 
-/* vary.c: the hash of what a request has for these names; and the key of that variant, in the request's pool (0, or -1 without memory). */
+/* vary.c: the hash of what a request has for these names. */
 void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len, unsigned char *hash);
-int crl_ngx_vary_key(ngx_http_request_t *r, const ngx_str_t *key, const unsigned char *hash, ngx_str_t *ret);
 /* The tag of all variants of a key: `tag` has room for CRL_NGX_VARY_TAG bytes; returns its length. */
 enum { CRL_NGX_VARY_TAG = 64 };
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
