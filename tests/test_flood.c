@@ -1,7 +1,7 @@
 /* test_flood.c: keys that were chosen to collide under XXH3 with its public secret are spread by every table all the same.
  *
- * XXH3 of 17 to 32 bytes multiplies the last 16 bytes in two halves, each first combined with the secret: a half that is the secret itself makes the product 0,
- * and the other half is free. What a table does is counted in comparisons of keys: this program's memcmp is wrapped. */
+ * XXH3 of 17 to 32 bytes multiplies the two halves of the first 16 bytes, and those of the last 16, each first combined with the secret. A half that is the
+ * secret itself makes the product 0, and the other half is free. What a table does is counted in comparisons of keys: this program's memcmp is wrapped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@
 #include "near.h"
 #include "value.h"
 
-enum { FLOOD = 2000, LEN = 17, SECRET_AT = 16, EACH = 24 /* comparisons of one call, at most, on average */ };
+enum { FLOOD = 2000, LEN = 24, SECRET_AT = 16, EACH = 24 /* comparisons of one call, at most, on average */ };
 
 static char keys[FLOOD][LEN];
 static _Atomic uint64_t comparisons;
@@ -42,9 +42,9 @@ static int make_keys(void **state) {
   for (int i = 0; i < FLOOD; i++) {
     char free_half[16];
     snprintf(free_half, sizeof free_half, "%08d", i);
-    keys[i][0] = 'k';
-    memcpy(keys[i] + 1, XXH3_kSecret + SECRET_AT, 8);
-    memcpy(keys[i] + 9, free_half, 8);
+    memset(keys[i], 'k', 8);
+    memcpy(keys[i] + 8, XXH3_kSecret + SECRET_AT, 8);
+    memcpy(keys[i] + 16, free_half, 8);
   }
   return 0;
 }

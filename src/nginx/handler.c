@@ -125,7 +125,8 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
 /* The worker's own copy, or else a call. */
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
-  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &ctx->conf->policy, &value) == CORRAL_OK) return take(ctx, value, rc);
+  corral_policy policy = crl_ngx_call_policy(ctx);
+  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &policy, &value) == CORRAL_OK) return take(ctx, value, rc);
   return crl_ngx_call_begin(ctx);
 }
 

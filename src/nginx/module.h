@@ -163,6 +163,8 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 
 /* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
+/* The policy of its call: the location's, and which variant of the key. It points into ctx. */
+corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
 /* Back from call.c: what the call came to. `value` is the callee's. */
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error);
 
