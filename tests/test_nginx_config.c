@@ -111,9 +111,11 @@ static void a_purged_page_is_gone_with_all_its_variants(void **state) {
 static void variant_hash(char hash[41]) {
   redisReply *keys = redis_server_command(nginx_kit_redis, "KEYS *");
   hash[0] = '\0';
-  for (size_t i = 0; i < keys->elements; i++)
-    for (const char *at = keys->element[i]->str; *at != '\0' && strstr(keys->element[i]->str, "vari") != NULL && hash[0] == '\0'; at++)
+  for (size_t i = 0; i < keys->elements; i++) {
+    const char *key = keys->element[i]->str;
+    for (const char *at = key; strstr(key, "/own") != NULL && *at != '\0'; at++)
       if (strspn(at, "0123456789abcdef") == 40) snprintf(hash, 41, "%.40s", at);
+  }
   freeReplyObject(keys);
   assert_int_equal(strlen(hash), 40);
 }

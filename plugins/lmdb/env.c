@@ -336,7 +336,6 @@ static int init_locks(crl_lmdb_env *e) {
 static void free_env(crl_lmdb_env *e) {
   pthread_rwlock_destroy(&e->resize);
   pthread_mutex_destroy(&e->idle_lock);
-  pthread_mutex_destroy(&e->watch_lock);
   free(e->path);
   free(e);
 }
@@ -356,7 +355,6 @@ static int new_env(const files *f, int64_t size, crl_lmdb_env **ret, corral_erro
   atomic_init(&e->size, (size_t)size);
   atomic_init(&e->broken, 0);
   atomic_init(&e->watches, 0);
-  pthread_mutex_init(&e->watch_lock, NULL);
   e->path = strdup(f->data);
   code = e->path == NULL ? ENOMEM : crl_lmdb_leases_init(&e->leases, f->fd);
   if (code == 0 && (code = open_env(e, f, size)) != 0) {

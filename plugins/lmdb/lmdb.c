@@ -75,7 +75,7 @@ static void look(crl_lmdb_env *env, corral_op *op) {
   crl_lmdb_front front;
   corral_header header;
   crl_lmdb_tx tx = {.env = env, .now = host->boot_ms()};
-  int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_heed(env, op->key, op->key_len); /* before the look */
+  int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env); /* before the look */
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
     code = op->verb == CORRAL_VERB_GET ? get_inside(&tx, op, &front) : crl_lmdb_lock_show(&tx, op);
@@ -163,7 +163,7 @@ static int begin(crl_lmdb_env *env, crl_lmdb_tx *tx, crl_lmdb_news *news) {
   tx->news = news;
   tx->full = 0;
   tx->now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
-  news->count = 0;
+  news->count = news->used = 0;
   return code;
 }
 

@@ -64,8 +64,6 @@ typedef struct crl_lmdb_env {
   crl_lmdb_ring *ring;  /* NULL: changes can't be told, for the reason of ring_code, an errno */
   int ring_code;
   atomic_uint watches;  /* open in this process */
-  pthread_mutex_t watch_lock;
-  struct crl_lmdb_watch *watch; /* the first of them */
 } crl_lmdb_env;
 
 int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, int64_t deadline, crl_lmdb_env **ret,
@@ -81,12 +79,13 @@ int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
 
 /* ---- watch.c --------------------------------------------------------------------------------------------- */
 
-enum { CRL_LMDB_NEWS = 256 };
+enum { CRL_LMDB_NEWS = 256, CRL_LMDB_NEWS_ROOM = 16384 };
 
 /* Keys that a transaction changes; more than there is room for: any. */
 typedef struct crl_lmdb_news {
-  size_t count;
-  uint64_t prints[CRL_LMDB_NEWS]; /* of keys: digests, cut: processes share them */
+  size_t count, used;
+  uint16_t lens[CRL_LMDB_NEWS];
+  uint8_t keys[CRL_LMDB_NEWS_ROOM]; /* one behind the other */
 } crl_lmdb_news;
 
 /* Maps the file, made where it isn't there; the gate is held. 0 or an errno. */
@@ -95,8 +94,8 @@ void crl_lmdb_ring_close(crl_lmdb_ring *ring); /* may be NULL */
 void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key, size_t key_len);
 /* Tells all watches of all processes. After the commit, so that who is told sees it. */
 void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news);
-/* Whether changes of this key that begin from now on are told to a watch of this process, once. */
-int crl_lmdb_heed(crl_lmdb_env *env, const void *key, size_t key_len);
+/* Whether changes that begin from now on are told to a watch of this process. */
+int crl_lmdb_is_watched(crl_lmdb_env *env);
 /* 0 or an errno. The watch's `env` must outlive it. */
 int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret);
 /* Its env. */

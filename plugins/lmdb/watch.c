@@ -1,9 +1,7 @@
 /* watch.c: changes, told to all processes that share the file.
  *
- * PATH-watch is mapped by each: a ring of the prints (digests, cut) of keys that changed. Each process has hashes of its own for keys, so a watch keeps
- * the prints of keys that were looked at to be told of, each with the key's hash here, until it is told: HEEDED of them; one more, and all are told
- * of and forgotten. A writer takes the next number, fills the slot of that number,
- * and says in the slot which number it is for. A watch reads from where it was; what it finds half-done for longer than a moment (its
+ * PATH-watch is mapped by each: a ring of the keys that changed, for each process hashes them by a secret of its own. A writer takes the next number,
+ * fills the slot of that number, and says in the slot which number it is for. A watch reads from where it was; what it finds half-done for longer than a moment (its
  * writer was killed there), or overwritten, it tells as "any may have changed". A writer that is killed after its commit and before it
  * has a number tells nothing: a hint, as hints are, can be missing.
  *
@@ -27,11 +25,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10, HEEDED = 4096, PLACES = 2 * HEEDED };
+enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10, WORDS = (CRL_LMDB_MAX_KEY + 7) / 8 };
 
-/* `proof` is the slot's number, and the print folded to half of it: a slot of two writers is recognized. */
+/* `proof` is the slot's number, and the key's digest, cut: a slot of two writers is recognized. A key of length 0: any. */
 typedef struct slot {
-  _Atomic uint64_t print, proof;
+  _Atomic uint64_t proof, len, key[WORDS];
 } slot;
 
 /* What is in the file; nothing of it is trusted. */
@@ -43,22 +41,14 @@ struct crl_lmdb_ring {
   slot slots[SLOTS];
 };
 
-typedef struct heeded {
-  uint64_t print, hash; /* print 0: nothing */
-} heeded;
-
-typedef struct crl_lmdb_watch {
+typedef struct watch {
   crl_lmdb_env *env;
-  struct crl_lmdb_watch *next; /* of its env */
   pid_t pid;
   int fd;
   pthread_t ear;
   atomic_int stop;
   uint32_t from; /* the number of the first change after it was opened */
-  uint32_t at;   /* that of the first that wasn't told yet */
-  size_t count;  /* of places that are taken */
-  int forgot;    /* there were too many */
-  heeded places[PLACES];
+  uint32_t next; /* that of the first that wasn't told yet */
 } watch;
 
 /* ---- the file -------------------------------------------------------------------------------------------- */
@@ -123,12 +113,8 @@ void crl_lmdb_ring_close(crl_lmdb_ring *ring) {
 
 /* ---- telling --------------------------------------------------------------------------------------------- */
 
-static uint64_t proof_of(uint32_t number, uint64_t print) { return (uint64_t)number << 32 | (uint32_t)(print ^ print >> 32); }
-
-/* Never 0, which means any key. */
-static uint64_t print_of(const corral_host *host, const void *key, size_t key_len) {
-  uint64_t print = corral_digest_number(host, key, key_len);
-  return print != 0 ? print : 1;
+static uint64_t proof_of(const corral_host *host, uint32_t number, const void *key, size_t len) {
+  return (uint64_t)number << 32 | (uint32_t)corral_digest_number(host, key, len);
 }
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
@@ -140,93 +126,37 @@ static void ring_bell(crl_lmdb_ring *ring) {
   (void)syscall(SYS_futex, &ring->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static void put(crl_lmdb_ring *ring, uint64_t print) {
-  uint32_t number = atomic_fetch_add(&ring->head, 1);
-  slot *s = &ring->slots[number % SLOTS];
-  atomic_store_explicit(&s->print, print, memory_order_relaxed);
-  atomic_store_explicit(&s->proof, proof_of(number, print), memory_order_release);
+static void put(const crl_lmdb_env *env, const void *key, size_t len) {
+  uint32_t number = atomic_fetch_add(&env->ring->head, 1);
+  slot *s = &env->ring->slots[number % SLOTS];
+  uint64_t words[WORDS] = {0};
+  if (len > 0) memcpy(words, key, len);
+  atomic_store_explicit(&s->len, len, memory_order_relaxed);
+  for (size_t i = 0; i < (len + 7) / 8; i++) atomic_store_explicit(&s->key[i], words[i], memory_order_relaxed);
+  atomic_store_explicit(&s->proof, proof_of(env->host, number, words, len), memory_order_release);
 }
 
 void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key, size_t key_len) {
   if (env->ring == NULL || news->count > CRL_LMDB_NEWS) return;
-  if (news->count < CRL_LMDB_NEWS) news->prints[news->count] = print_of(env->host, key, key_len);
-  news->count++;
+  if (news->count == CRL_LMDB_NEWS || key_len > CRL_LMDB_MAX_KEY || key_len > sizeof news->keys - news->used) {
+    news->count = CRL_LMDB_NEWS + 1;
+    return;
+  }
+  memcpy(news->keys + news->used, key, key_len);
+  news->lens[news->count++] = (uint16_t)key_len;
+  news->used += key_len;
 }
 
 void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news) {
   crl_lmdb_ring *ring = env->ring;
+  const uint8_t *key = news->keys;
   if (ring == NULL || news->count == 0) return;
-  if (news->count > CRL_LMDB_NEWS) put(ring, 0);
-  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; i++) put(ring, news->prints[i]);
+  if (news->count > CRL_LMDB_NEWS) put(env, NULL, 0);
+  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; key += news->lens[i++]) put(env, key, news->lens[i]);
   if (atomic_load(&ring->waiting) != 0) ring_bell(ring);
 }
 
-/* ---- what was looked at: under env->watch_lock ------------------------------------------------------------- */
-
-static size_t home_of(const watch *w, uint64_t print) { return (size_t)w->env->host->hash64(&print, sizeof print) % PLACES; }
-
-/* Where a print is, or would be. */
-static heeded *find(watch *w, uint64_t print) {
-  size_t at = home_of(w, print);
-  while (w->places[at].print != 0 && w->places[at].print != print) at = (at + 1) % PLACES;
-  return &w->places[at];
-}
-
-/* Takes one out; those behind it that would not be found any more move up. */
-static void take_out(watch *w, heeded *gone) {
-  size_t hole = (size_t)(gone - w->places);
-  for (size_t at = (hole + 1) % PLACES; w->places[at].print != 0; at = (at + 1) % PLACES) {
-    size_t home = home_of(w, w->places[at].print);
-    if ((at + PLACES - home) % PLACES < (at + PLACES - hole) % PLACES) continue;
-    w->places[hole] = w->places[at];
-    hole = at;
-  }
-  w->places[hole].print = 0;
-  w->count--;
-}
-
-static void heed(watch *w, uint64_t print, uint64_t hash) {
-  static const uint64_t one = 1;
-  heeded *place = find(w, print);
-  if (place->print != 0) return;
-  if (w->count == HEEDED) {
-    memset(w->places, 0, sizeof w->places);
-    w->count = 0;
-    w->forgot = 1;
-    (void)!write(w->fd, &one, sizeof one);
-    place = find(w, print);
-  }
-  *place = (heeded){.print = print, .hash = hash};
-  w->count++;
-}
-
-int crl_lmdb_heed(crl_lmdb_env *env, const void *key, size_t key_len) {
-  if (atomic_load(&env->watches) == 0) return 0;
-  uint64_t print = print_of(env->host, key, key_len), hash = env->host->hash64(key, key_len);
-  pthread_mutex_lock(&env->watch_lock);
-  int some = env->watch != NULL;
-  for (watch *w = env->watch; w != NULL; w = w->next) heed(w, print, hash);
-  pthread_mutex_unlock(&env->watch_lock);
-  return some;
-}
-
-/* The hash of a key that was looked at; 0 when this one wasn't. It is told once. */
-static uint64_t heeded_hash(watch *w, uint64_t print) {
-  pthread_mutex_lock(&w->env->watch_lock);
-  heeded *place = find(w, print);
-  uint64_t hash = place->print != 0 ? place->hash : 0;
-  if (place->print != 0) take_out(w, place);
-  pthread_mutex_unlock(&w->env->watch_lock);
-  return hash;
-}
-
-static int has_forgotten(watch *w) {
-  pthread_mutex_lock(&w->env->watch_lock);
-  int forgot = w->forgot;
-  w->forgot = 0;
-  pthread_mutex_unlock(&w->env->watch_lock);
-  return forgot;
-}
+int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
 
 /* ---- the ear --------------------------------------------------------------------------------------------- */
 
@@ -269,7 +199,7 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
   if (w == NULL) return ENOMEM;
   w->env = env;
   w->pid = getpid();
-  w->from = w->at = atomic_load(&env->ring->head);
+  w->from = w->next = atomic_load(&env->ring->head);
   w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   int code = w->fd < 0 ? errno : start_ear(w);
   if (code != 0) {
@@ -277,21 +207,9 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
     free(w);
     return code;
   }
-  pthread_mutex_lock(&env->watch_lock);
-  w->next = env->watch;
-  env->watch = w;
-  pthread_mutex_unlock(&env->watch_lock);
   atomic_fetch_add(&env->watches, 1);
   *ret = w;
   return 0;
-}
-
-static void leave(watch *w) {
-  pthread_mutex_lock(&w->env->watch_lock);
-  watch **link = &w->env->watch;
-  while (*link != w) link = &(*link)->next;
-  *link = w->next;
-  pthread_mutex_unlock(&w->env->watch_lock);
 }
 
 crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
@@ -299,7 +217,6 @@ crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
   crl_lmdb_env *env = w->env;
   if (w->pid == getpid()) { /* else it was inherited by a fork, and the ear wasn't */
     atomic_fetch_sub(&env->watches, 1);
-    leave(w);
     atomic_store(&w->stop, 1);
     ring_bell(env->ring);
     pthread_join(w->ear, NULL);
@@ -309,13 +226,16 @@ crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
   return env;
 }
 
-/* The print of one change; 0 when its slot tells of something else. */
-static uint64_t read_slot(crl_lmdb_ring *ring, uint32_t number) {
-  slot *s = &ring->slots[number % SLOTS];
+/* The hash of one changed key; 0: any, also when its slot tells of something else. */
+static uint64_t read_slot(const crl_lmdb_env *env, uint32_t number) {
+  slot *s = &env->ring->slots[number % SLOTS];
+  uint64_t words[WORDS] = {0};
   for (int look = 0; look < MOMENT; look++) {
     uint64_t proof = atomic_load_explicit(&s->proof, memory_order_acquire);
-    uint64_t print = atomic_load_explicit(&s->print, memory_order_relaxed);
-    if (proof == proof_of(number, print)) return print;
+    uint64_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
+    for (size_t i = 0; i < (len + 7) / 8 && i < WORDS; i++) words[i] = atomic_load_explicit(&s->key[i], memory_order_relaxed);
+    int whole = (uint32_t)(proof >> 32) == number && len <= CRL_LMDB_MAX_KEY && proof == proof_of(env->host, number, words, (size_t)len);
+    if (whole) return len == 0 ? 0 : env->host->hash64(words, (size_t)len);
     if ((uint32_t)(proof >> 32) - number - 1 < INT32_MAX) return 0; /* overwritten by a later one */
     sched_yield();
   }
@@ -326,16 +246,14 @@ static uint64_t read_slot(crl_lmdb_ring *ring, uint32_t number) {
 static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg) {
   crl_lmdb_ring *ring = w->env->ring;
   uint32_t head = atomic_load(&ring->head);
-  int forgot = has_forgotten(w);
-  if (head == w->at && !forgot) return 0;
-  uint64_t print = forgot || head - w->at > SLOTS ? 0 : 1;
-  while (w->at != head && print != 0) {
-    print = read_slot(ring, w->at++);
-    uint64_t hash = print != 0 ? heeded_hash(w, print) : 0;
+  if (head == w->next) return 0;
+  uint64_t hash = head - w->next > SLOTS ? 0 : 1;
+  while (w->next != head && hash != 0) {
+    hash = read_slot(w->env, w->next++);
     if (hash != 0) told(arg, hash);
   }
-  w->at = head;
-  if (print == 0) told(arg, 0); /* of all the others */
+  w->next = head;
+  if (hash == 0) told(arg, 0); /* of all the others */
   return 1;
 }
 
