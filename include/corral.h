@@ -268,7 +268,7 @@ typedef struct corral corral;
 typedef struct corral_options {
   size_t size;              /* sizeof(corral_options), set by CORRAL_OPTIONS */
   const char *store;        /* URI: memory:, lmdb:PATH, redis://host:port/db ...; required */
-  const char *name_space;   /* put before each key as "name_space:"; NULL for none */
+  const char *name_space;   /* put before each key as "name_space:" (docs/keys.md); NULL for none */
   const corral_policy *policy; /* for every call that doesn't say otherwise; NULL for the table's defaults */
   corral_compute *compute;  /* bound compute, for corral_get; may run in the background. NULL for none */
   void *compute_arg;        /* handed to `compute`; must outlive the corral */
