@@ -9,12 +9,16 @@
 
 static const char digits[] = "0123456789ABCDEF";
 static const char short_word[] = "~long:";
-static const char *const words[] = {
-    [CRL_KEY_VALUE] = "~variant:", [CRL_KEY_TAG] = "~tag:", [CRL_KEY_LOCK] = "~lock:", [CRL_KEY_SLOT] = "~slot:"};
+static const char *const words[] = {[CRL_KEY_VALUE] = "~variant:",
+                                    [CRL_KEY_TAG] = "~tag:",
+                                    [CRL_KEY_LOCK] = "~lock:",
+                                    [CRL_KEY_SLOT] = "~slot:"};
 
-_Static_assert(CRL_KEY_SHORT == sizeof short_word - 1 + 2 * CRL_DIGEST, "a short form is its word and a digest in hex");
+_Static_assert(CRL_KEY_SHORT == sizeof short_word - 1 + 2 * CRL_DIGEST,
+               "a short form is its word and a digest in hex");
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing
+ * --------------------------------------------------------------------------------------------- */
 
 static uint8_t *put(uint8_t *to, const void *bytes, size_t len) {
   if (len > 0) memcpy(to, bytes, len);
@@ -29,14 +33,17 @@ static uint8_t *put_escaped(uint8_t *to, uint8_t byte) {
 }
 
 static int is_plain(uint8_t byte) {
-  return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || byte == '.' || byte == '_' || byte == '-';
+  return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= 'a' && byte <= 'z') || byte == '.' || byte == '_' || byte == '-';
 }
 
 static uint8_t *put_variant(uint8_t *to, const crl_name *name) {
   const uint8_t *variant = name->variant;
   for (size_t i = 0; i < name->variant_len; i++) {
-    if (is_plain(variant[i])) *to++ = variant[i];
-    else to = put_escaped(to, variant[i]);
+    if (is_plain(variant[i]))
+      *to++ = variant[i];
+    else
+      to = put_escaped(to, variant[i]);
   }
   *to++ = ':';
   return to;
@@ -48,8 +55,10 @@ int crl_key_space_make(crl_key_space *space, const char *name_space) {
   if (prefix == NULL) return CORRAL_ENOMEM;
   for (size_t i = 0; i < len; i++) {
     uint8_t byte = (uint8_t)name_space[i];
-    if (byte == ':' || byte == '%' || byte == '~') at = put_escaped(at, byte);
-    else *at++ = byte;
+    if (byte == ':' || byte == '%' || byte == '~')
+      at = put_escaped(at, byte);
+    else
+      *at++ = byte;
   }
   if (len > 0) *at++ = ':';
   *at = '\0';
@@ -58,9 +67,12 @@ int crl_key_space_make(crl_key_space *space, const char *name_space) {
   return CORRAL_OK;
 }
 
-/* ---- a key ----------------------------------------------------------------------------------------------- */
+/* ---- a key
+ * -----------------------------------------------------------------------------------------------
+ * */
 
-/* Without a namespace: where it could be taken for something else, its place is shown by a colon. */
+/* Without a namespace: where it could be taken for something else, its place is shown by a colon.
+ * */
 static int wants_colon(crl_key_kind kind, const crl_key_space *space, const crl_name *name) {
   if (space->prefix_len > 0) return 0;
   if (kind != CRL_KEY_VALUE || name->variant_len > 0 || name->key_len == 0) return 1;
@@ -68,7 +80,8 @@ static int wants_colon(crl_key_kind kind, const crl_key_space *space, const crl_
 }
 
 static size_t room_for(const char *word, const crl_key_space *space, const crl_name *name) {
-  return strlen(word) + space->prefix_len + 1 + 3 * name->variant_len + 1 + name->key_len + name->variant_len;
+  return strlen(word) + space->prefix_len + 1 + 3 * name->variant_len + 1 + name->key_len +
+         name->variant_len;
 }
 
 static void shorten(crl_key *key) {
@@ -82,7 +95,8 @@ static void shorten(crl_key *key) {
   key->stored_len = CRL_KEY_SHORT;
 }
 
-int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space, const crl_name *name) {
+int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space,
+                 const crl_name *name) {
   const char *word = kind == CRL_KEY_VALUE && name->variant_len == 0 ? "" : words[kind];
   size_t room = room_for(word, space, name);
   uint8_t *at = key->whole = room <= sizeof key->room ? key->room : crl_alloc(room);
@@ -118,7 +132,8 @@ const uint8_t *crl_key_digest(crl_key *key) {
 uint64_t crl_key_hash(const crl_key *key) { return crl_hash(key->stored, key->stored_len); }
 
 const void *crl_key_shown(const void *stored, size_t stored_len, size_t *ret_len) {
-  const char *key = stored, *colon = stored_len > 0 && *key != '~' ? memchr(key, ':', stored_len) : NULL;
+  const char *key = stored,
+             *colon = stored_len > 0 && *key != '~' ? memchr(key, ':', stored_len) : NULL;
   const char *user = colon == NULL ? key : colon + 1;
   *ret_len = stored_len - (size_t)(user - key);
   return user;

@@ -1,18 +1,21 @@
 /* key.h: the keys that a store gets. Pure.
  *
- * One encoding of (kind, namespace, user's key, variant); two different ones never give the same stored key:
+ * One encoding of (kind, namespace, user's key, variant); two different ones never give the same
+ * stored key:
  *
- *   KEY                             a value without a namespace, where KEY has no ':' and doesn't begin with '~'
+ *   KEY                             a value without a namespace, if KEY has no ':' and no '~' in front
  *   NAMESPACE:KEY                   a value; NAMESPACE may be empty
  *   ~variant:NAMESPACE:VARIANT:KEY  a variant of a value
  *   ~tag:NAMESPACE:TAG              the mark of a tag
  *   ~lock:NAMESPACE:NAME            a user's lock
  *   ~slot::NUMBER:ORIGIN            a place among the fleet's computes
- *   ~long:DIGEST                    one of the above that is longer than the store accepts, by its digest in hex
+ *   ~long:DIGEST                    one of the above, longer than the store takes: its digest in hex
  *
- * KEY, TAG, NAME and ORIGIN are the user's bytes as they are; they come last, so no byte of theirs can be taken for what stands before. In
- * NAMESPACE ':', '%' and '~' are written as %XX, in VARIANT all but letters, digits, '.', '_' and '-'. What stands before KEY has a brace only where NAMESPACE
- * has one, so a Redis hash tag in KEY names the slot of the value and of its variants. No value's key begins with '~': that is for kinds, and for what plugins add. */
+ * KEY, TAG, NAME and ORIGIN are the user's bytes as they are; they come last, so no byte of theirs
+ * can be taken for what stands before. In NAMESPACE ':', '%' and '~' are written as %XX, in
+ * VARIANT all but letters, digits, '.', '_' and '-'. What stands before KEY has a brace only where
+ * NAMESPACE has one, so a Redis hash tag in KEY names the slot of the value and of its variants.
+ * No value's key begins with '~': that is for kinds, and for what plugins add. */
 #ifndef CRL_KEY_H
 #define CRL_KEY_H
 
@@ -55,9 +58,11 @@ typedef struct crl_key {
   uint8_t room[256]; /* for `whole`, when it fits */
 } crl_key;
 
-/* Sets prefix and prefix_len by a namespace (NULL or "": none); the prefix is malloc'ed. CORRAL_ENOMEM. */
+/* Sets prefix and prefix_len by a namespace (NULL or "": none); the prefix is malloc'ed.
+ * CORRAL_ENOMEM. */
 int crl_key_space_make(crl_key_space *space, const char *name_space);
-/* CORRAL_ENOMEM; else crl_key_clean later. The struct must not be moved. A key of length 0 is no user's, and needs no kind. */
+/* CORRAL_ENOMEM; else crl_key_clean later. The struct must not be moved. A key of length 0 is no
+ * user's, and needs no kind. */
 int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space, const crl_name *name);
 void crl_key_clean(crl_key *key);
 /* The digest of the whole encoded key: the same in all processes and stores. Computed once. */

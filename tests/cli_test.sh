@@ -457,16 +457,6 @@ check "expire ends the fresh life and leaves the grace" expired
 inspected() { "$CORRAL" set look --ttl 1h four && status 0 "$CORRAL" inspect look && grep -q '^state *fresh' out && grep -q '^size *4 bytes' out; }
 check "inspect shows state and size" inspected
 
-keys() {
-  status 0 "$CORRAL" key users:42 && [ "$(cat out)" = ":users:42" ] && status 0 "$CORRAL" --namespace users key 42 && [ "$(cat out)" = "users:42" ] &&
-    status 0 "$CORRAL" --namespace a:b key --variant de x:y && [ "$(cat out)" = "~variant:a%3Ab:de:x:y" ] &&
-    status 0 "$CORRAL" key --tag blue && [ "$(cat out)" = "~tag::blue" ] && status 0 "$CORRAL" key --lock deploy && [ "$(cat out)" = "~lock::deploy" ] &&
-    status 0 "$CORRAL" key "$(printf 'a\\b\033')" && [ "$(cat out)" = 'a\x5cb\x1b' ] &&
-    status 0 "$CORRAL" --json key a:b && [ "$(cat out)" = '{"name":"a:b","key":":a:b"}' ] &&
-    refuses "--tag, --lock and --variant" key --tag --lock x && refuses "no NAME" key && refuses "one argument too many" key x y
-}
-check "key prints the stored form of a value, a variant, a tag and a lock" keys
-
 apart() { "$CORRAL" --namespace n set apart x && status 1 "$CORRAL" get apart && CORRAL_NAMESPACE=n status 0 "$CORRAL" get apart; }
 check "--namespace and CORRAL_NAMESPACE keep keys apart" apart
 
@@ -571,6 +561,16 @@ check "a value that is no result of a run is refused" foreign
 
 no_store() { status 0 "$CORRAL" --store "lmdb:/proc/no/store" run --key away -- echo ran && [ "$(cat out)" = ran ]; }
 check "the command runs when the store can't be opened" no_store
+
+keys() {
+  status 0 "$CORRAL" key users:42 && [ "$(cat out)" = ":users:42" ] && status 0 "$CORRAL" --namespace users key 42 && [ "$(cat out)" = "users:42" ] &&
+    status 0 "$CORRAL" --namespace a:b key --variant de x:y && [ "$(cat out)" = "~variant:a%3Ab:de:x:y" ] &&
+    status 0 "$CORRAL" key --tag blue && [ "$(cat out)" = "~tag::blue" ] && status 0 "$CORRAL" key --lock deploy && [ "$(cat out)" = "~lock::deploy" ] &&
+    status 0 "$CORRAL" key "$(printf 'a\\b\033')" && [ "$(cat out)" = 'a\x5cb\x1b' ] &&
+    status 0 "$CORRAL" --json key a:b && [ "$(cat out)" = '{"name":"a:b","key":":a:b"}' ] &&
+    refuses "one of them is accepted" key --tag --lock x && refuses "no NAME" key && refuses "one argument too many" key x y
+}
+check "key prints the stored form of a value, a variant, a tag and a lock" keys
 
 helps() {
   for sub in "" run get set invalidate expire inspect key explain lock warm storm; do

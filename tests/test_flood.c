@@ -1,7 +1,10 @@
-/* test_flood.c: keys that were chosen to collide under XXH3 with its public secret are spread by every table all the same.
+/* test_flood.c: keys that were chosen to collide under XXH3 with its public secret are spread by
+ * every table all the same.
  *
- * XXH3 of 17 to 32 bytes multiplies the two halves of the first 16 bytes, and those of the last 16, each first combined with the secret. A half that is the
- * secret itself makes the product 0, and the other half is free. What a table does is counted in comparisons of keys: this program's memcmp is wrapped. */
+ * XXH3 of 17 to 32 bytes multiplies the two halves of the first 16 bytes, and those of the last
+ * 16, each first combined with the secret. A half that is the secret itself makes the product 0,
+ * and the other half is free. What a table does is counted in comparisons of keys: this program's
+ * memcmp is wrapped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -24,7 +27,12 @@
 #include "near.h"
 #include "value.h"
 
-enum { FLOOD = 2000, LEN = 24, SECRET_AT = 16, EACH = 24 /* comparisons of one call, at most, on average */ };
+enum {
+  FLOOD = 2000,
+  LEN = 24,
+  SECRET_AT = 16,
+  EACH = 24 /* comparisons of one call, at most, on average */
+};
 
 static char keys[FLOOD][LEN];
 static _Atomic uint64_t comparisons;
@@ -53,14 +61,19 @@ static int make_keys(void **state) {
 static void expect_few(const char *table, uint64_t before, uint64_t calls) {
   uint64_t made = atomic_load(&comparisons) - before;
   print_message("%s: %.2f comparisons a call\n", table, (double)made / (double)calls);
-  if (made > calls * EACH) fail_msg("%s: %llu comparisons in %llu calls", table, (unsigned long long)made, (unsigned long long)calls);
+  if (made > calls * EACH)
+    fail_msg("%s: %llu comparisons in %llu calls", table, (unsigned long long)made,
+             (unsigned long long)calls);
 }
 
 static crl_name name_of(int i) { return (crl_name){.key = keys[i], .key_len = LEN}; }
 
-/* ---- the flood itself -------------------------------------------------------------------------------------- */
+/* ---- the flood itself
+ * -------------------------------------------------------------------------------------- */
 
-static uint64_t public_hash(const crl_key *key) { return XXH3_64bits(key->stored, key->stored_len); }
+static uint64_t public_hash(const crl_key *key) {
+  return XXH3_64bits(key->stored, key->stored_len);
+}
 
 /* As the plain key, a key of a namespace, and a lock. */
 static void the_keys_collide_under_xxh3_with_its_public_secret(void **state) {
@@ -68,7 +81,8 @@ static void the_keys_collide_under_xxh3_with_its_public_secret(void **state) {
   static const struct {
     const char *name_space;
     crl_key_kind kind;
-  } rows[] = {{NULL, CRL_KEY_VALUE}, {"shop", CRL_KEY_VALUE}, {NULL, CRL_KEY_LOCK}, {NULL, CRL_KEY_TAG}};
+  } rows[] = {
+      {NULL, CRL_KEY_VALUE}, {"shop", CRL_KEY_VALUE}, {NULL, CRL_KEY_LOCK}, {NULL, CRL_KEY_TAG}};
   for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
     crl_key_space space = {.max_key = 1024};
     crl_key first, other;
@@ -102,11 +116,13 @@ static void their_hashes_fill_the_buckets_of_any_table(void **state) {
   }
   for (size_t i = 0; i < 2 * BUCKETS; i++)
     if (counts[i / BUCKETS][i % BUCKETS] > longest) longest = counts[i / BUCKETS][i % BUCKETS];
-  print_message("the longest of %d chains has %zu, the mean %d\n", BUCKETS, longest, FLOOD / BUCKETS);
+  print_message("the longest of %d chains has %zu, the mean %d\n", BUCKETS, longest,
+                FLOOD / BUCKETS);
   assert_true(longest < 5 * FLOOD / BUCKETS);
 }
 
-/* ---- tables of the core ------------------------------------------------------------------------------------ */
+/* ---- tables of the core
+ * ------------------------------------------------------------------------------------ */
 
 static void the_herd_spreads_them(void **state) {
   (void)state;
@@ -141,7 +157,13 @@ static void the_near_tier_keeps_all_of_them(void **state) {
   crl_near_copy found;
   uint8_t *data = malloc(1);
   crl_bytes *bytes = crl_bytes_wrap(data, 1, free, data);
-  crl_near_copy copy = {.bytes = bytes, .size = 1, .kind = CRL_KIND_VALUE, .looked = 1, .made = 1, .fresh_until = 100000, .ttl = 100000};
+  crl_near_copy copy = {.bytes = bytes,
+                        .size = 1,
+                        .kind = CRL_KIND_VALUE,
+                        .looked = 1,
+                        .made = 1,
+                        .fresh_until = 100000,
+                        .ttl = 100000};
   uint64_t before = atomic_load(&comparisons);
   int kept = 0;
   for (int i = 0; i < FLOOD; i++) {
@@ -159,7 +181,8 @@ static void the_near_tier_keeps_all_of_them(void **state) {
   crl_near_free(near);
 }
 
-/* ---- by the public functions, on the store inside the process ------------------------------------------------ */
+/* ---- by the public functions, on the store inside the process
+ * ------------------------------------------------ */
 
 static void the_memory_store_spreads_them(void **state) {
   (void)state;
@@ -167,7 +190,8 @@ static void the_memory_store_spreads_them(void **state) {
   corral_value *value;
   assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
   uint64_t before = atomic_load(&comparisons);
-  for (int i = 0; i < FLOOD; i++) assert_int_equal(corral_set(c, keys[i], LEN, NULL, "x", 1), CORRAL_OK);
+  for (int i = 0; i < FLOOD; i++)
+    assert_int_equal(corral_set(c, keys[i], LEN, NULL, "x", 1), CORRAL_OK);
   for (int i = 0; i < FLOOD; i++) {
     assert_int_equal(corral_get(c, keys[i], LEN, NULL, &value), CORRAL_OK);
     corral_value_unref(value);
@@ -196,7 +220,9 @@ static void locks_spread_them(void **state) {
   corral *c = NULL;
   assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
   uint64_t before = atomic_load(&comparisons);
-  for (int i = 0; i < FLOOD; i++) assert_int_equal(corral_lock_take(c, keys[i], LEN, CORRAL_LOCK(.owner = "o"), &locks[i]), CORRAL_OK);
+  for (int i = 0; i < FLOOD; i++)
+    assert_int_equal(corral_lock_take(c, keys[i], LEN, CORRAL_LOCK(.owner = "o"), &locks[i]),
+                     CORRAL_OK);
   expect_few("locks", before, FLOOD);
   for (int i = 0; i < FLOOD; i++) assert_int_equal(corral_lock_release(locks[i], NULL), CORRAL_OK);
   corral_close(c);

@@ -1,4 +1,5 @@
-/* test_key.c: keys as the store gets them: different names never share one, whatever bytes they are made of. */
+/* test_key.c: keys as the store gets them: different names never share one, whatever bytes they
+ * are made of. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,14 +19,20 @@ static crl_key_space space_of(const char *name_space, size_t max_key) {
   return space;
 }
 
-/* ---- the forms ------------------------------------------------------------------------------------------- */
+/* ---- the forms
+ * ------------------------------------------------------------------------------------------- */
 
-static void expect(const char *form, crl_key_kind kind, const char *name_space, const char *variant, const char *user) {
+static void expect(const char *form, crl_key_kind kind, const char *name_space, const char *variant,
+                   const char *user) {
   crl_key key;
   crl_key_space space = space_of(name_space, CRL_KEY_MOST);
-  crl_name name = {.key = user, .key_len = strlen(user), .variant = variant, .variant_len = variant == NULL ? 0 : strlen(variant)};
+  crl_name name = {.key = user,
+                   .key_len = strlen(user),
+                   .variant = variant,
+                   .variant_len = variant == NULL ? 0 : strlen(variant)};
   assert_int_equal(crl_key_make(&key, kind, &space, &name), CORRAL_OK);
-  if (key.stored_len != strlen(form) || memcmp(key.stored, form, key.stored_len) != 0) fail_msg("%.*s; expected: %s", (int)key.stored_len, (const char *)key.stored, form);
+  if (key.stored_len != strlen(form) || memcmp(key.stored, form, key.stored_len) != 0)
+    fail_msg("%.*s; expected: %s", (int)key.stored_len, (const char *)key.stored, form);
   assert_int_equal(key.user_len, name.key_len);
   assert_memory_equal(key.user, user, name.key_len);
   crl_key_clean(&key);
@@ -66,7 +73,8 @@ static void what_a_user_calls_like_a_kind_is_a_value(void **state) {
   expect("%7Etag:app:blue", CRL_KEY_VALUE, "~tag", NULL, "app:blue");
 }
 
-/* What Redis Cluster hashes of a key: what stands in the first braces, if that isn't empty, else all of it. */
+/* What Redis Cluster hashes of a key: what stands in the first braces, if that isn't empty, else
+ * all of it. */
 static void slot_text(const uint8_t *key, size_t len, const uint8_t **ret, size_t *ret_len) {
   const uint8_t *open = memchr(key, '{', len);
   const uint8_t *close = open == NULL ? NULL : memchr(open, '}', len - (size_t)(open - key));
@@ -79,14 +87,19 @@ static void hash_tags_of_users_keys_name_the_slot_of_all_their_forms(void **stat
   static const struct {
     const char *name_space, *variant;
     crl_key_kind kind;
-  } rows[] = {{NULL, NULL, CRL_KEY_VALUE}, {"a:%~", NULL, CRL_KEY_VALUE}, {"a", "{v}", CRL_KEY_VALUE}, {NULL, "{", CRL_KEY_VALUE}, {"a", NULL, CRL_KEY_TAG}, {"a", NULL, CRL_KEY_LOCK}};
+  } rows[] = {{NULL, NULL, CRL_KEY_VALUE}, {"a:%~", NULL, CRL_KEY_VALUE},
+              {"a", "{v}", CRL_KEY_VALUE}, {NULL, "{", CRL_KEY_VALUE},
+              {"a", NULL, CRL_KEY_TAG},    {"a", NULL, CRL_KEY_LOCK}};
   const uint8_t *text;
   size_t len;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     crl_key key;
     crl_key_space space = space_of(rows[i].name_space, CRL_KEY_MOST);
     const char *variant = rows[i].variant;
-    crl_name name = {.key = "x:{user:42}:{y}", .key_len = 15, .variant = variant, .variant_len = variant == NULL ? 0 : strlen(variant)};
+    crl_name name = {.key = "x:{user:42}:{y}",
+                     .key_len = 15,
+                     .variant = variant,
+                     .variant_len = variant == NULL ? 0 : strlen(variant)};
     assert_int_equal(crl_key_make(&key, rows[i].kind, &space, &name), CORRAL_OK);
     slot_text(key.stored, key.stored_len, &text, &len);
     assert_int_equal(len, 7);
@@ -98,7 +111,8 @@ static void hash_tags_of_users_keys_name_the_slot_of_all_their_forms(void **stat
 
 static void the_users_key_is_found_in_a_stored_one(void **state) {
   (void)state;
-  static const char *const rows[][2] = {{"42", "42"}, {":a:b", "a:b"}, {"app:~x", "~x"}, {"~tag:app:x", "~tag:app:x"}, {"", ""}};
+  static const char *const rows[][2] = {
+      {"42", "42"}, {":a:b", "a:b"}, {"app:~x", "~x"}, {"~tag:app:x", "~tag:app:x"}, {"", ""}};
   size_t len;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const void *shown = crl_key_shown(rows[i][0], strlen(rows[i][0]), &len);
@@ -107,7 +121,8 @@ static void the_users_key_is_found_in_a_stored_one(void **state) {
   }
 }
 
-/* ---- long keys ------------------------------------------------------------------------------------------- */
+/* ---- long keys
+ * ------------------------------------------------------------------------------------------- */
 
 static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void **state) {
   (void)state;
@@ -116,7 +131,9 @@ static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void
   crl_key key;
   crl_key_space space = space_of("app", 250);
   memset(user, 'x', 300);
-  assert_int_equal(crl_key_make(&key, CRL_KEY_VALUE, &space, &(crl_name){.key = user, .key_len = 300}), CORRAL_OK);
+  assert_int_equal(
+      crl_key_make(&key, CRL_KEY_VALUE, &space, &(crl_name){.key = user, .key_len = 300}),
+      CORRAL_OK);
   assert_int_equal(key.whole_len, 304);
   crl_digest(key.whole, key.whole_len, digest);
   assert_memory_equal(crl_key_digest(&key), digest, CRL_DIGEST);
@@ -126,7 +143,9 @@ static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void
   assert_memory_equal(key.stored + 6, hex, 32);
   assert_int_equal(key.user_len, 300);
   crl_key_clean(&key);
-  assert_int_equal(crl_key_make(&key, CRL_KEY_VALUE, &space, &(crl_name){.key = user, .key_len = 246}), CORRAL_OK);
+  assert_int_equal(
+      crl_key_make(&key, CRL_KEY_VALUE, &space, &(crl_name){.key = user, .key_len = 246}),
+      CORRAL_OK);
   assert_int_equal(key.stored_len, 250);
   crl_key_clean(&key);
   free(space.prefix);
@@ -135,7 +154,8 @@ static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void
 static void the_digest_is_that_of_the_whole_key_in_every_store(void **state) {
   (void)state;
   crl_key wide, narrow;
-  crl_key_space space = space_of("app", CRL_KEY_MOST), small = {.prefix = space.prefix, .prefix_len = space.prefix_len, .max_key = 40};
+  crl_key_space space = space_of("app", CRL_KEY_MOST),
+                small = {.prefix = space.prefix, .prefix_len = space.prefix_len, .max_key = 40};
   char user[100] = "x";
   crl_name name = {.key = user, .key_len = sizeof user};
   assert_int_equal(crl_key_make(&wide, CRL_KEY_VALUE, &space, &name), CORRAL_OK);
@@ -147,7 +167,8 @@ static void the_digest_is_that_of_the_whole_key_in_every_store(void **state) {
   free(space.prefix);
 }
 
-/* ---- no two share one ------------------------------------------------------------------------------------ */
+/* ---- no two share one
+ * ------------------------------------------------------------------------------------ */
 
 static const char hostile[] = {':', '%', '~', '{', '}', '\n', 'a', '\0'};
 
@@ -196,7 +217,8 @@ static void add(heap *h, crl_key_kind kind, const crl_name *name) {
 }
 
 /* Every kind, with all keys of up to three letters, and variants and keys of up to two. */
-static void add_all(heap *h, char texts[][TEXT], const size_t *lens, size_t count, size_t short_count) {
+static void add_all(heap *h, char texts[][TEXT], const size_t *lens, size_t count,
+                    size_t short_count) {
   for (size_t k = 1; k < count; k++) {
     crl_name name = {.key = texts[k], .key_len = lens[k]};
     add(h, CRL_KEY_VALUE, &name);
@@ -205,7 +227,8 @@ static void add_all(heap *h, char texts[][TEXT], const size_t *lens, size_t coun
   }
   for (size_t k = 1; k < short_count; k++)
     for (size_t v = 1; v < short_count; v++) {
-      crl_name name = {.key = texts[k], .key_len = lens[k], .variant = texts[v], .variant_len = lens[v]};
+      crl_name name = {
+          .key = texts[k], .key_len = lens[k], .variant = texts[v], .variant_len = lens[v]};
       add(h, CRL_KEY_VALUE, &name);
       if (v <= LETTERS) add(h, CRL_KEY_SLOT, &name);
     }
@@ -216,7 +239,8 @@ static void all_differ(size_t max_key) {
   static size_t lens[1024], space_lens[64];
   heap h = {.text = malloc((size_t)NAMES_MOST * 64), .at = malloc(NAMES_MOST * sizeof *h.at)};
   assert_true(h.text != NULL && h.at != NULL);
-  size_t count = list(texts, lens, 3, 1), short_count = 1 + LETTERS + LETTERS * LETTERS, space_count = list(spaces, space_lens, 2, 0);
+  size_t count = list(texts, lens, 3, 1), short_count = 1 + LETTERS + LETTERS * LETTERS,
+         space_count = list(spaces, space_lens, 2, 0);
   for (size_t i = 0; i < space_count; i++) {
     h.space = space_of(spaces[i], max_key);
     add_all(&h, texts, lens, count, short_count);
@@ -226,7 +250,8 @@ static void all_differ(size_t max_key) {
   sorted = h.text;
   qsort(h.at, h.count, sizeof *h.at, compare);
   for (size_t i = 1; i < h.count; i++)
-    if (compare(&h.at[i - 1], &h.at[i]) == 0) fail_msg("two names share the key %.*s", h.text[h.at[i]], h.text + h.at[i] + 1);
+    if (compare(&h.at[i - 1], &h.at[i]) == 0)
+      fail_msg("two names share the key %.*s", h.text[h.at[i]], h.text + h.at[i] + 1);
   free(h.text);
   free(h.at);
 }
@@ -241,7 +266,8 @@ static void nor_do_they_when_keys_are_shortened(void **state) {
   all_differ(8);
 }
 
-/* ---- hashes of names ------------------------------------------------------------------------------------- */
+/* ---- hashes of names
+ * ------------------------------------------------------------------------------------- */
 
 static void a_name_with_a_variant_has_another_hash(void **state) {
   (void)state;

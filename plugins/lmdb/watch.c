@@ -1,13 +1,17 @@
 /* watch.c: changes, told to all processes that share the file.
  *
- * PATH-watch is mapped by each: a ring of the keys that changed, for each process hashes them by a secret of its own. A writer takes the next number,
- * fills the slot of that number, and says in the slot which number it is for. A watch reads from where it was; what it finds half-done for longer than a moment (its
- * writer was killed there), or overwritten, it tells as "any may have changed". A writer that is killed after its commit and before it
- * has a number tells nothing: a hint, as hints are, can be missing.
+ * PATH-watch is mapped by each: a ring of the keys that changed, for each process hashes them by a
+ * secret of its own. A writer takes the next number, fills the slot of that number, and says in
+ * the slot which number it is for. A watch reads from where it was; what it finds half-done for
+ * longer than a moment (its writer was killed there), or overwritten, it tells as "any may have
+ * changed". A writer that is killed after its commit and before it has a number tells nothing: a
+ * hint, as hints are, can be missing.
  *
- * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear, which waits at the futex, costs nothing
- * while nothing happens, and makes an eventfd readable when something does. `waiting` counts the ears that may be asleep, so that
- * a writer need not ring where nobody listens; a killed process leaves it too high, which costs each later write a system call. */
+ * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear,
+ * which waits at the futex, costs nothing while nothing happens, and makes an eventfd readable
+ * when something does. `waiting` counts the ears that may be asleep, so that a writer need not
+ * ring where nobody listens; a killed process leaves it too high, which costs each later write a
+ * system call. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -27,7 +31,8 @@
 
 enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10, WORDS = (CRL_LMDB_MAX_KEY + 7) / 8 };
 
-/* `proof` is the slot's number, and the key's digest, cut: a slot of two writers is recognized. A key of length 0: any. */
+/* `proof` is the slot's number, and the key's digest, cut: a slot of two writers is recognized. A
+ * key of length 0: any. */
 typedef struct slot {
   _Atomic uint64_t proof, len, key[WORDS];
 } slot;
@@ -51,7 +56,8 @@ typedef struct watch {
   uint32_t next; /* that of the first that wasn't told yet */
 } watch;
 
-/* ---- the file -------------------------------------------------------------------------------------------- */
+/* ---- the file
+ * -------------------------------------------------------------------------------------------- */
 
 /* Every byte is written, so that no page of the mapping lacks room on the disk. */
 static int make_room(int fd) {
@@ -111,7 +117,8 @@ void crl_lmdb_ring_close(crl_lmdb_ring *ring) {
   if (ring != NULL) munmap(ring, sizeof *ring);
 }
 
-/* ---- telling --------------------------------------------------------------------------------------------- */
+/* ---- telling
+ * --------------------------------------------------------------------------------------------- */
 
 static uint64_t proof_of(const corral_host *host, uint32_t number, const void *key, size_t len) {
   return (uint64_t)number << 32 | (uint32_t)corral_digest_number(host, key, len);
@@ -158,9 +165,11 @@ void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news) {
 
 int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
 
-/* ---- the ear --------------------------------------------------------------------------------------------- */
+/* ---- the ear
+ * --------------------------------------------------------------------------------------------- */
 
-/* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell on from `seen`. */
+/* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell
+ * on from `seen`. */
 static void *listen_on(void *arg) {
   static const uint64_t one = 1;
   watch *w = arg;
@@ -192,7 +201,8 @@ static int start_ear(watch *w) {
   return code;
 }
 
-/* ---- a watch --------------------------------------------------------------------------------------------- */
+/* ---- a watch
+ * --------------------------------------------------------------------------------------------- */
 
 int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
   watch *w = calloc(1, sizeof *w);

@@ -91,8 +91,8 @@ static const char help_inspect[] = "Usage: corral [--json] inspect KEY\n"
                                    "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
 
 static const char help_key[] = "Usage: corral [--namespace NAME] [--json] key [OPTION] NAME\n"
-                               "Print the key under which the store has a value, for redis-cli and the like. What\n"
-                               "is not printable ASCII, and \\, is written as \\xNN.\n"
+                               "Print the key under which the store has a value, for redis-cli and the like.\n"
+                               "What is not printable ASCII, and \\, is written as \\xNN.\n"
                                "\n"
                                "  --variant V         the variant V of the value\n"
                                "  --tag               NAME is a tag: the key of its version\n"
