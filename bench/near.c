@@ -122,7 +122,7 @@ static void compare(int uniform, size_t threads) {
 
 static void fill(void) {
   uint64_t dice = 1;
-  near = crl_near_new(INT64_C(64) << 20, 7);
+  near = crl_near_new(INT64_C(64) << 20);
   if (near == NULL) die("no memory");
   for (size_t i = 0; i < KEYS; i++) {
     uint8_t *data = calloc(1, value_size + 1);

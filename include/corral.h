@@ -169,6 +169,8 @@ CORRAL_API uint64_t corral_fill_old_version(const corral_fill *fill);
 CORRAL_API int corral_fill_not_modified(corral_fill *fill);
 /* The key that is being computed (without the namespace). */
 CORRAL_API const void *corral_fill_key(const corral_fill *fill, size_t *size);
+/* The variant of it that the call asked for (see corral_policy); NULL and *size = 0 for the key itself. */
+CORRAL_API const void *corral_fill_variant(const corral_fill *fill, size_t *size);
 /* True when a failure now would be answered by a stale value that is still usable. */
 CORRAL_API int corral_fill_has_stale(const corral_fill *fill);
 /* True when nobody will use the result any more: the flight was abandoned (compute_ms), its lease is lost, or, with the policy's
@@ -220,6 +222,9 @@ typedef struct corral_policy {
   size_t size;         /* sizeof(corral_policy), set by CORRAL_POLICY */
   corral_error *error; /* per call: where detail goes; NULL is allowed. Ignored in a policy given to corral_open */
   corral_ticket *ticket; /* per call: see corral_cancel; NULL is allowed. Ignored likewise */
+  const void *variant; /* per call: which of several values of one key is meant (of a page by language, say): 1 to 1024 bytes of any
+                        * value. Each variant is stored, computed and leased by itself, and no key is any other key's variant. Ignored likewise */
+  size_t variant_len;  /* 0: the key itself */
 #define CORRAL_POLICY_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
   CORRAL_POLICY_MAP(CORRAL_POLICY_FIELD)
 #undef CORRAL_POLICY_FIELD
@@ -264,7 +269,7 @@ typedef struct corral corral;
 typedef struct corral_options {
   size_t size;              /* sizeof(corral_options), set by CORRAL_OPTIONS */
   const char *store;        /* URI: memory:, lmdb:PATH, redis://host:port/db ...; required */
-  const char *name_space;   /* put before each key as "name_space:"; NULL for none */
+  const char *name_space;   /* put before each key as "name_space:" (docs/keys.md); NULL for none */
   const corral_policy *policy; /* for every call that doesn't say otherwise; NULL for the table's defaults */
   corral_compute *compute;  /* bound compute, for corral_get; may run in the background. NULL for none */
   void *compute_arg;        /* handed to `compute`; must outlive the corral */
@@ -334,6 +339,8 @@ CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corr
  * store may still hold the old value; if it was away, the invalidation is repeated when it is back, while this process lives and
  * for held_ms at the most. CORRAL_OK also when there was nothing. */
 CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
+/* The same for one variant. What is done to a key leaves its variants as they are: a tag in common reaches all of them. */
+CORRAL_API int corral_invalidate_variant(corral *c, const void *key, size_t key_len, const void *variant, size_t variant_len, corral_error *error);
 /* End the fresh life now: still served in grace (swr_ms, sie_ms), and any compute under way is voided. */
 CORRAL_API int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error);
 
@@ -383,6 +390,12 @@ typedef struct corral_inspection {
 /* Fills *ret; `ret_size` is sizeof(corral_inspection). A key that the store doesn't have is state "none", CORRAL_OK. */
 CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, corral_inspection *ret, size_t ret_size,
                               corral_error *error);
+typedef enum corral_key_kind { CORRAL_KEY_VALUE = 0, CORRAL_KEY_TAG, CORRAL_KEY_LOCK } corral_key_kind;
+
+/* The key under which the store is asked for a value (the policy's variant of it), a tag's version, or a lock (docs/keys.md): at most `size` bytes into
+ * `room`; *ret_len is its length, 65536 at most. Asks no store. CORRAL_EINVAL (also a variant of a tag or a lock), CORRAL_ETOOBIG: longer than `size`. */
+CORRAL_API int corral_stored_key(corral *c, corral_key_kind kind, const void *key, size_t key_len, const corral_policy *policy, void *room, size_t size,
+                                 size_t *ret_len);
 /* How often an event has happened on this handle. */
 CORRAL_API uint64_t corral_counter(const corral *c, corral_event event);
 /* The version of the library that is running, as "major.minor.patch". */

@@ -251,10 +251,11 @@ static int join(corral_call *call, crl_entry *entry) {
 int crl_async_enter(corral_call *call, crl_alone alone) {
   const crl_call *asked = &call->asked;
   crl_herd *herd = call->loop->station->herd;
+  crl_name name = crl_call_name(asked);
   crl_entry *entry = NULL;
   int leads = 1;
   if (crl_call_computes(asked)) {
-    entry = alone ? crl_herd_private(herd, asked->key, asked->key_len) : crl_herd_enter(herd, asked->key, asked->key_len, &leads);
+    entry = alone ? crl_herd_private(herd, &name) : crl_herd_enter(herd, &name, &leads);
     if (entry == NULL) return CORRAL_ENOMEM;
   }
   return leads ? lead(call, entry, alone) : join(call, entry);

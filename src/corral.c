@@ -19,7 +19,7 @@
 #define MAGIC UINT32_C(0xc0881a11)
 #define CLOSING UINT32_C(0xc0881a00)
 
-enum { KEY_MOST = 65536, VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
+enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
 
 struct corral {
   _Atomic uint32_t magic; /* MAGIC, then CLOSING */
@@ -32,22 +32,9 @@ struct corral {
 
 /* ---- open, close ----------------------------------------------------------------------------------------- */
 
-static const char probe_name[] = "corral-probe";
-
-/* The prefix of all keys, and what a resting server is asked for: a key within the namespace, the only ones a server may allow. */
-static int make_prefix(crl_station *station, const char *name_space) {
-  size_t len = name_space == NULL ? 0 : strlen(name_space);
-  station->prefix = crl_alloc(len + 2);
-  station->probe_key = crl_alloc(len + 1 + sizeof probe_name);
-  if (station->prefix == NULL || station->probe_key == NULL) return CORRAL_ENOMEM;
-  if (len > 0) {
-    memcpy(station->prefix, name_space, len);
-    station->prefix[len] = ':';
-    station->prefix_len = len + 1;
-  }
-  memcpy(station->probe_key, station->prefix, station->prefix_len);
-  memcpy(station->probe_key + station->prefix_len, probe_name, sizeof probe_name);
-  return CORRAL_OK;
+/* What a resting server is asked for: a key of length 0, which is no user's, in the namespace: a server may allow no other keys. */
+static const char *probe_key_of(const crl_key_space *space) {
+  return space->prefix_len > 0 && space->prefix_len <= space->max_key ? space->prefix : ":";
 }
 
 /* What all who share the host's elections have in common; NULL without memory. */
@@ -80,9 +67,8 @@ static void on_change(void *arg, uint64_t hash) {
 
 /* The near tier and the watch; a store of several servers has none yet. */
 static int make_near(crl_station *station, const crl_pool_options *pool, const corral_options *options) {
-  uint64_t seed = atomic_load(&station->dice);
   crl_watch_options watch = {.plugin = pool->plugin, .store = pool->store, .op_ms = options->op_ms, .on_change = on_change, .arg = station};
-  if (options->near_bytes > 0 && (station->near = crl_near_new(options->near_bytes, seed)) == NULL) return CORRAL_ENOMEM;
+  if (options->near_bytes > 0 && (station->near = crl_near_new(options->near_bytes)) == NULL) return CORRAL_ENOMEM;
   if (options->watch <= 0 || pool->plugin->watch == NULL || pool->info.servers > 1) return CORRAL_OK;
   station->watch = crl_watch_new(&watch);
   return station->watch == NULL ? CORRAL_ENOMEM : CORRAL_OK;
@@ -93,17 +79,19 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   crl_station *station = &c->station;
   crl_pool_options pool = {.handles = options->handles, .op_ms = options->op_ms, .breaker_failures = options->breaker_failures,
                            .breaker_rest_ms = options->breaker_rest_ms, .events = &station->events, .on_return = crl_offer_all,
-                           .return_arg = &station->offer, .probe_key = station->probe_key};
-  pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = KEY_MOST, .max_record = UINT64_C(600) << 20,
+                           .return_arg = &station->offer};
+  pool.info = (corral_store_info){.size = sizeof pool.info, .max_key = CRL_KEY_MOST, .max_record = UINT64_C(600) << 20,
                                   .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
   int status = crl_uri_parse(&uri, options->store, error);
   if (status != CORRAL_OK) return status;
   status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
   if (status == CORRAL_OK) status = pool.plugin->open(crl_registry_host(), &uri.view, &pool.store, &pool.info, error);
   if (status == CORRAL_OK) status = check_store(&pool, error);
-  if (status == CORRAL_OK) station->scope = scope_of(uri.view.text, station->prefix);
+  if (status == CORRAL_OK) station->scope = scope_of(uri.view.text, station->space.prefix);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
+  station->space.max_key = pool.info.max_key;
+  pool.probe_key = probe_key_of(&station->space);
   station->pool = crl_pool_new(&pool);
   if (station->pool != NULL) return make_near(station, &pool, options);
   pool.plugin->close(pool.store);
@@ -143,16 +131,15 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->compress_min = options->compress_min;
   station->generation = options->generation > 0;
   crl_quota_init(&station->negatives, options->negative_max);
-  if (make_prefix(station, options->name_space) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_space_make(&station->space, options->name_space) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   int status = open_store(c, options, error);
   if (status != CORRAL_OK) return status;
-  station->herd = crl_herd_new(seed);
+  station->herd = crl_herd_new();
   station->locks = crl_lock_table_new();
   station->workers = crl_workers_new(options->workers);
   station->held = crl_held_new(options->held_bytes, options->held_ms);
   station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
-  station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
-                               .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms};
+  station->offer = (crl_offer){.held = station->held, .events = &station->events, .lease_ms = station->policy.lease_ms};
   station->pilot = crl_pilot_new(station);
   if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
       station->pilot == NULL || make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
@@ -184,6 +171,8 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   if (status != CORRAL_OK) return status;
   policy.error = NULL;
   policy.ticket = NULL;
+  policy.variant = NULL;
+  policy.variant_len = 0;
   if ((status = check_names(&options, error)) != CORRAL_OK) return status;
   corral *c = crl_alloc(sizeof *c);
   if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
@@ -230,8 +219,7 @@ void corral_close(corral *c) {
   if (station->hostlock != NULL) crl_hostlock_free(station->hostlock);
   crl_quota_clean(&station->negatives);
   free(station->scope);
-  free(station->probe_key);
-  free(station->prefix);
+  free(station->space.prefix);
   free(c);
 }
 
@@ -244,9 +232,9 @@ static int check_open(const corral *c, corral_error *error) {
 }
 
 static int check_key(const void *key, size_t key_len, corral_error *error) {
-  if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", KEY_MOST);
-  if (key_len > KEY_MOST)
-    return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, KEY_MOST);
+  if (key == NULL || key_len == 0) return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
+  if (key_len > CRL_KEY_MOST)
+    return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d", key_len, CRL_KEY_MOST);
   return CORRAL_OK;
 }
 
@@ -357,43 +345,49 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_po
 /* ---- single operations ----------------------------------------------------------------------------------- */
 
 /* What this process holds of a key for the store's return is void; where the store could not be told, it will be. */
-static void void_held(crl_station *station, const corral_op *op, const void *user_key, size_t key_len) {
+static void void_held(crl_station *station, const corral_op *op, const crl_name *name) {
   int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
   int64_t now = crl_env_now_ms();
   crl_held_drop(station->held, op->key, op->key_len);
   crl_held_drop(station->verdicts, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
   crl_held_invalidate(station->held, op->key, op->key_len, now);
-  crl_event_emit(&station->events, CORRAL_EVENT_HELD, user_key, key_len, NULL);
+  crl_event_emit(&station->events, CORRAL_EVENT_HELD, name->key, name->key_len, NULL);
 }
 
 static void forget_near(crl_station *station, const crl_key *key) {
   if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
 }
 
-static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t key_len, corral_error *error) {
+static int run_verb(corral *c, corral_verb verb, const crl_name *name, corral_error *error) {
   crl_key key;
   corral_error detail = {0};
-  int status = check(c, user_key, key_len, error);
-  if (status == CORRAL_OK && crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK)
+  int status = check(c, name->key, name->key_len, error);
+  if (status == CORRAL_OK && crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, name) != CORRAL_OK)
     status = crl_status_plain(error, CORRAL_ENOMEM);
   if (status != CORRAL_OK) return status;
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
-  void_held(&c->station, &op, user_key, key_len);
+  void_held(&c->station, &op, name);
   forget_near(&c->station, &key);
   /* After the store: a flight that begins between the two has seen the store as it is now. */
-  crl_herd_detach_key(c->station.herd, user_key, key_len);
+  crl_herd_detach_key(c->station.herd, name);
   crl_key_clean(&key);
   return op.status == CORRAL_OK ? CORRAL_OK : crl_put_say(&op, error);
 }
 
 int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error) {
-  return run_verb(c, CORRAL_VERB_INVALIDATE, key, key_len, error);
+  return run_verb(c, CORRAL_VERB_INVALIDATE, &(crl_name){.key = key, .key_len = key_len}, error);
+}
+
+int corral_invalidate_variant(corral *c, const void *key, size_t key_len, const void *variant, size_t variant_len, corral_error *error) {
+  int status = crl_policy_variant(variant, variant_len, error);
+  if (status != CORRAL_OK) return status;
+  return run_verb(c, CORRAL_VERB_INVALIDATE, &(crl_name){.key = key, .key_len = key_len, .variant = variant, .variant_len = variant_len}, error);
 }
 
 int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error) {
-  return run_verb(c, CORRAL_VERB_EXPIRE, key, key_len, error);
+  return run_verb(c, CORRAL_VERB_EXPIRE, &(crl_name){.key = key, .key_len = key_len}, error);
 }
 
 /* Which flights will give the tag to their values nobody knows yet: nobody joins any of them from now on. */
@@ -461,13 +455,14 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
   corral_error *error = crl_handle_error(policy);
   int status = crl_handle_call(c, user_key, key_len, policy, &call);
   if (status != CORRAL_OK) return status;
+  crl_name name = crl_call_name(&call);
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
-  if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, &name) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_fill fill = {.key = key.whole, .key_len = key.whole_len, .digest = crl_key_digest(&key), .max_value = c->station.max_value};
   status = corral_fill_bytes(&fill, data, size);
   if (status != CORRAL_OK) crl_status_plain(error, status);
   else status = set_fill(&c->station, &key, &call.policy, &fill, error);
-  if (status == CORRAL_OK) crl_herd_detach_key(c->station.herd, user_key, key_len);
+  if (status == CORRAL_OK) crl_herd_detach_key(c->station.herd, &name);
   crl_fill_clean(&fill);
   crl_key_clean(&key);
   return status;
@@ -528,12 +523,13 @@ static int inspect_record(crl_station *station, crl_key *key, const corral_op *o
 int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspection *ret, size_t ret_size,
                    corral_error *error) {
   crl_key key;
+  crl_name name = {.key = user_key, .key_len = key_len};
   corral_error detail = {0};
   corral_inspection found = {.state = "none", .age_ms = -1, .left_ms = -1};
   int status = check(c, user_key, key_len, error);
   if (status != CORRAL_OK) return status;
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_inspect: no ret");
-  if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, &name) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
   if (op.status == CORRAL_OK) status = inspect_record(&c->station, &key, &op, &found, error);
@@ -541,6 +537,36 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
   if (op.found_free != NULL) op.found_free(op.found_owner);
   crl_key_clean(&key);
   if (status == CORRAL_OK) memcpy(ret, &found, ret_size < sizeof found ? ret_size : sizeof found);
+  return status;
+}
+
+/* Of a kind of corral.h. */
+static crl_key_kind kind_of(corral_key_kind kind) { return kind == CORRAL_KEY_TAG ? CRL_KEY_TAG : kind == CORRAL_KEY_LOCK ? CRL_KEY_LOCK : CRL_KEY_VALUE; }
+
+static int copy_key(const crl_key *key, void *room, size_t size, size_t *ret_len, corral_error *error) {
+  if (key->stored_len > size) return crl_status_fail(error, CORRAL_ETOOBIG, "the stored key has %zu bytes; room for %zu", key->stored_len, size);
+  memcpy(room, key->stored, key->stored_len);
+  *ret_len = key->stored_len;
+  return CORRAL_OK;
+}
+
+int corral_stored_key(corral *c, corral_key_kind kind, const void *user_key, size_t key_len, const corral_policy *policy, void *room, size_t size,
+                      size_t *ret_len) {
+  crl_call call = {0};
+  crl_key key;
+  corral_error *error = crl_handle_error(policy);
+  int status = check_open(c, error);
+  if (status == CORRAL_OK) status = check_key(user_key, key_len, error);
+  if (status == CORRAL_OK) status = crl_policy_resolve(&call.policy, policy, &c->station.policy, error);
+  if (status != CORRAL_OK) return status;
+  call.key = user_key;
+  call.key_len = key_len;
+  crl_name name = crl_call_name(&call);
+  if ((unsigned)kind > CORRAL_KEY_LOCK || (kind != CORRAL_KEY_VALUE && name.variant_len > 0) || room == NULL || ret_len == NULL)
+    return crl_status_fail(error, CORRAL_EINVAL, "corral_stored_key: accepted: a value with or without a variant, a tag, a lock; room and ret_len");
+  if (crl_key_make(&key, kind_of(kind), &c->station.space, &name) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
+  status = copy_key(&key, room, size, ret_len, error);
+  crl_key_clean(&key);
   return status;
 }
 

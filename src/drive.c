@@ -10,44 +10,6 @@
 #include "run.h"
 #include "status.h"
 
-/* ---- keys ------------------------------------------------------------------------------------------------ */
-
-int crl_key_make(crl_key *key, const crl_station *station, const void *user_key, size_t user_key_len) {
-  static const char digits[] = "0123456789abcdef";
-  uint8_t hash[16];
-  key->whole_len = station->prefix_len + user_key_len;
-  key->whole = key->whole_len <= sizeof key->room ? key->room : crl_alloc(key->whole_len);
-  if (key->whole == NULL) return CORRAL_ENOMEM;
-  memcpy(key->whole, station->prefix, station->prefix_len);
-  memcpy(key->whole + station->prefix_len, user_key, user_key_len);
-  key->has_digest = 0;
-  key->stored = key->whole;
-  key->stored_len = key->whole_len;
-  if (key->whole_len <= crl_pool_info(station->pool)->max_key) return CORRAL_OK;
-  crl_registry_host()->digest(key->whole, key->whole_len, hash);
-  memcpy(key->hashed, "corral#", 7);
-  for (size_t i = 0; i < sizeof hash; i++) {
-    key->hashed[7 + 2 * i] = (uint8_t)digits[hash[i] >> 4];
-    key->hashed[8 + 2 * i] = (uint8_t)digits[hash[i] & 15];
-  }
-  key->stored = key->hashed;
-  key->stored_len = 7 + 2 * sizeof hash;
-  return CORRAL_OK;
-}
-
-void crl_key_clean(crl_key *key) {
-  if (key->whole != key->room) free(key->whole);
-  key->whole = NULL;
-}
-
-const uint8_t *crl_key_digest(crl_key *key) {
-  if (!key->has_digest) crl_digest(key->whole, key->whole_len, key->digest);
-  key->has_digest = 1;
-  return key->digest;
-}
-
-uint64_t crl_key_hash(const crl_key *key) { return crl_registry_host()->hash64(key->stored, key->stored_len); }
-
 /* ---- compute --------------------------------------------------------------------------------------------- */
 
 /* A compute that is begun, and waited for here. */
@@ -60,7 +22,7 @@ static void on_ended(corral_fill *fill, int abandoned) {
 static int fetch(crl_run *r) {
   crl_nap_init(&r->fetched);
   r->fill.ended = on_ended;
-  r->start(r->arg, &r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len);
+  r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
   while (!crl_nap_until(&r->fetched, INT64_MAX)) {}
   crl_nap_clean(&r->fetched);
   return CORRAL_OK;
@@ -72,7 +34,7 @@ static void do_compute(crl_run *r, crl_told *told) {
   crl_run_begin_compute(r);
   const crl_computing *outer = crl_run_inside(&frame);
   int status = r->start != NULL ? fetch(r)
-                                : r->compute(&r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len, r->arg);
+                                : r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
   crl_run_inside(outer);
   int64_t ended = crl_env_now_us();
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
@@ -198,9 +160,10 @@ static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entr
 static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline, crl_turn how, crl_outcome *outcome) {
   int leads = 1;
   crl_entry *entry = NULL;
+  crl_name name = crl_call_name(call);
   memset(outcome, 0, sizeof *outcome);
   if (crl_call_computes(call)) {
-    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, call->key, call->key_len, &leads) : crl_herd_private(station->herd, call->key, call->key_len);
+    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, &name, &leads) : crl_herd_private(station->herd, &name);
     if (entry == NULL) {
       *outcome = crl_outcome_plain(CORRAL_ENOMEM);
       return CRL_TURN_ENDED;
@@ -216,7 +179,7 @@ int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **r
   crl_call call = *asked;
   crl_outcome outcome;
   crl_turn next = CRL_TURN_ENTER;
-  if (crl_run_recurses(station, call.key, call.key_len)) return crl_status_plain(call.policy.error, CORRAL_ERECURSION);
+  if (crl_run_recurses(station, &call)) return crl_status_plain(call.policy.error, CORRAL_ERECURSION);
   if (crl_run_near(station, &call, &call.early, &outcome)) {
     crl_event_emit(&station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);
     return crl_outcome_deliver(&outcome, call.policy.error, ret);

@@ -5,6 +5,7 @@
 #include "event.h"
 #include "herd.h"
 #include "hostlock.h"
+#include "key.h"
 #include "keeper.h"
 #include "lock_table.h"
 #include "near.h"
@@ -50,9 +51,7 @@ typedef struct crl_station {
   int64_t compress_min; /* or CORRAL_OFF */
   crl_quota negatives;
   int generation; /* each value carries the tag of the whole namespace */
-  char *prefix; /* "name_space:", or "" */
-  size_t prefix_len;
-  char *probe_key; /* what a resting server is asked for */
+  crl_key_space space;
   char *scope;     /* what all who share the host's elections have in common */
 } crl_station;
 
@@ -71,26 +70,9 @@ typedef struct crl_call {
 
 static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL || call->start != NULL; }
 
-/* The key with its namespace, and as the store gets it: longer ones than it takes are hashed. */
-typedef struct crl_key {
-  uint8_t *whole;
-  size_t whole_len;
-  const uint8_t *stored; /* whole, or hashed */
-  size_t stored_len;
-  uint8_t hashed[48];
-  int has_digest;
-  uint8_t digest[CORRAL_DIGEST];
-  uint8_t room[256]; /* for `whole`, when it fits */
-} crl_key;
-
-/* CORRAL_ENOMEM; else crl_key_clean later. The struct must not be moved. */
-int crl_key_make(crl_key *key, const crl_station *station, const void *user_key, size_t user_key_len);
-void crl_key_clean(crl_key *key);
-
-/* The digest of the whole key: the same in all processes. Computed once. */
-const uint8_t *crl_key_digest(crl_key *key);
-/* Stands for the key in this process's near tier, and in what the store's watch tells. */
-uint64_t crl_key_hash(const crl_key *key);
+static inline crl_name crl_call_name(const crl_call *call) {
+  return (crl_name){.key = call->key, .key_len = call->key_len, .variant = call->policy.variant, .variant_len = call->policy.variant_len};
+}
 
 /* The whole way of one call: status, and on CORRAL_OK *ret. */
 int crl_drive_call(crl_station *station, const crl_call *call, corral_value **ret);

@@ -96,8 +96,9 @@ static void enter(many *m, leg *l, crl_alone alone) {
   int leads = 1;
   crl_entry *entry = NULL;
   crl_call call = call_of(m, l);
+  crl_name name = crl_call_name(&call);
   if (crl_call_computes(&call)) {
-    entry = alone ? crl_herd_private(m->station->herd, call.key, call.key_len) : crl_herd_enter(m->station->herd, call.key, call.key_len, &leads);
+    entry = alone ? crl_herd_private(m->station->herd, &name) : crl_herd_enter(m->station->herd, &name, &leads);
     if (entry == NULL) {
       end_plain(m, l, CORRAL_ENOMEM);
       return;
@@ -117,7 +118,7 @@ static void begin(many *m, leg *l) {
   crl_outcome outcome;
   crl_call call = call_of(m, l);
   m->open++;
-  if (crl_run_recurses(m->station, call.key, call.key_len)) {
+  if (crl_run_recurses(m->station, &call)) {
     end_plain(m, l, CORRAL_ERECURSION);
   } else if (crl_run_near(m->station, &call, &l->early, &outcome)) {
     crl_event_emit(&m->station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);
@@ -393,7 +394,7 @@ static void wait(many *m) {
 
 static const corral_item *find_twin(many *m, size_t mask, size_t index) {
   const corral_item *own = m->legs[index].item;
-  size_t at = (size_t)crl_registry_host()->hash64(own->key, own->key_len) & mask;
+  size_t at = (size_t)crl_hash(own->key, own->key_len) & mask;
   for (; m->table[at] != 0; at = (at + 1) & mask) {
     const corral_item *other = m->legs[m->table[at] - 1].item;
     if (other->key_len == own->key_len && memcmp(other->key, own->key, own->key_len) == 0) return other;

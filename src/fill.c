@@ -92,6 +92,11 @@ int corral_fill_not_modified(corral_fill *fill) {
   return CORRAL_OK;
 }
 
+const void *corral_fill_variant(const corral_fill *fill, size_t *size) {
+  *size = fill->variant_len;
+  return fill->variant_len > 0 ? fill->variant : NULL;
+}
+
 const void *corral_fill_key(const corral_fill *fill, size_t *size) {
   *size = fill->key_len - fill->prefix_len;
   return (const uint8_t *)fill->key + fill->prefix_len;

@@ -26,7 +26,9 @@ typedef struct crl_old {
 struct corral_fill {
   crl_filled filled;
   const void *key; /* whole, as the envelope keeps it */
-  size_t key_len, prefix_len;
+  size_t key_len, prefix_len; /* the user's key begins behind the prefix */
+  const void *variant;
+  size_t variant_len;
   const uint8_t *digest; /* of the key, as the record has it */
   uint64_t max_value;
   uint8_t *record; /* room for the head, and the payload; malloc'ed */

@@ -8,8 +8,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "env.h"
 
@@ -35,19 +33,17 @@ struct crl_entry {
   void *alone_arg;
   crl_listener *listeners;
   uint64_t hash;
-  size_t key_len;
-  uint8_t key[];
+  size_t key_len, variant_len;
+  uint8_t name[]; /* key and variant */
 };
 
 struct crl_herd {
-  uint64_t seed;
   shard shards[SHARDS];
 };
 
-crl_herd *crl_herd_new(uint64_t seed) {
+crl_herd *crl_herd_new(void) {
   crl_herd *herd = crl_alloc(sizeof *herd);
   if (herd == NULL) return NULL;
-  herd->seed = seed;
   for (int i = 0; i < SHARDS; i++) pthread_mutex_init(&herd->shards[i].mutex, NULL);
   return herd;
 }
@@ -61,9 +57,14 @@ void crl_herd_free(crl_herd *herd) {
 
 static crl_entry **bucket_of(shard *home, uint64_t hash) { return &home->buckets[hash / SHARDS % BUCKETS]; }
 
-static crl_entry *find(shard *home, uint64_t hash, const void *key, size_t key_len) {
+static int is_of(const crl_entry *entry, const crl_name *name) {
+  if (entry->key_len != name->key_len || entry->variant_len != name->variant_len || memcmp(entry->name, name->key, name->key_len) != 0) return 0;
+  return name->variant_len == 0 || memcmp(entry->name + name->key_len, name->variant, name->variant_len) == 0;
+}
+
+static crl_entry *find(shard *home, uint64_t hash, const crl_name *name) {
   for (crl_entry *e = *bucket_of(home, hash); e != NULL; e = e->next)
-    if (e->hash == hash && e->key_len == key_len && memcmp(e->key, key, key_len) == 0) return e;
+    if (e->hash == hash && is_of(e, name)) return e;
   return NULL;
 }
 
@@ -74,13 +75,15 @@ static void take_out(crl_entry *entry) {
   entry->link = NULL;
 }
 
-static crl_entry *put_in(shard *home, uint64_t hash, const void *key, size_t key_len) {
-  crl_entry *entry = crl_alloc(sizeof *entry + key_len);
+static crl_entry *put_in(shard *home, uint64_t hash, const crl_name *name) {
+  crl_entry *entry = crl_alloc(sizeof *entry + name->key_len + name->variant_len);
   if (entry == NULL) return NULL;
   entry->home = home;
   entry->hash = hash;
-  entry->key_len = key_len;
-  memcpy(entry->key, key, key_len);
+  entry->key_len = name->key_len;
+  entry->variant_len = name->variant_len;
+  memcpy(entry->name, name->key, name->key_len);
+  if (name->variant_len > 0) memcpy(entry->name + name->key_len, name->variant, name->variant_len);
   entry->link = bucket_of(home, hash);
   entry->next = *entry->link;
   if (entry->next != NULL) entry->next->link = &entry->next;
@@ -114,28 +117,28 @@ static void tell_all(crl_entry *entry) {
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
 
-static shard *home_of(crl_herd *herd, const void *key, size_t key_len, uint64_t *hash) {
-  *hash = XXH3_64bits_withSeed(key, key_len, herd->seed);
+static shard *home_of(crl_herd *herd, const crl_name *name, uint64_t *hash) {
+  *hash = crl_name_hash(name);
   return &herd->shards[*hash % SHARDS];
 }
 
-crl_entry *crl_herd_enter(crl_herd *herd, const void *key, size_t key_len, int *leads) {
+crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads) {
   uint64_t hash;
-  shard *home = home_of(herd, key, key_len, &hash);
+  shard *home = home_of(herd, name, &hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = find(home, hash, key, key_len);
+  crl_entry *entry = find(home, hash, name);
   *leads = entry == NULL;
-  if (entry == NULL) entry = put_in(home, hash, key, key_len);
+  if (entry == NULL) entry = put_in(home, hash, name);
   if (entry != NULL) entry->refs++;
   pthread_mutex_unlock(&home->mutex);
   return entry;
 }
 
-crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len) {
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name) {
   uint64_t hash;
-  shard *home = home_of(herd, key, key_len, &hash);
+  shard *home = home_of(herd, name, &hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = put_in(home, hash, key, key_len);
+  crl_entry *entry = put_in(home, hash, name);
   if (entry != NULL) {
     take_out(entry);
     entry->refs++;
@@ -312,11 +315,11 @@ void crl_herd_detach(crl_entry *entry) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-void crl_herd_detach_key(crl_herd *herd, const void *key, size_t key_len) {
+void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {
   uint64_t hash;
-  shard *home = home_of(herd, key, key_len, &hash);
+  shard *home = home_of(herd, name, &hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = find(home, hash, key, key_len);
+  crl_entry *entry = find(home, hash, name);
   if (entry != NULL) take_out(entry);
   pthread_mutex_unlock(&home->mutex);
 }
@@ -363,11 +366,11 @@ size_t crl_herd_count(crl_herd *herd) {
   return count;
 }
 
-size_t crl_herd_waiting(crl_herd *herd, const void *key, size_t key_len) {
+size_t crl_herd_waiting(crl_herd *herd, const crl_name *name) {
   uint64_t hash;
-  shard *home = home_of(herd, key, key_len, &hash);
+  shard *home = home_of(herd, name, &hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = find(home, hash, key, key_len);
+  crl_entry *entry = find(home, hash, name);
   size_t waiting = entry == NULL ? 0 : entry->waiting;
   pthread_mutex_unlock(&home->mutex);
   return waiting;

@@ -8,6 +8,7 @@
 #ifndef CRL_HERD_H
 #define CRL_HERD_H
 
+#include "key.h"
 #include "ticket.h"
 #include "value.h"
 
@@ -50,12 +51,12 @@ typedef struct crl_listener {
 } crl_listener;
 
 /* NULL without memory. */
-crl_herd *crl_herd_new(uint64_t seed);
+crl_herd *crl_herd_new(void);
 void crl_herd_free(crl_herd *herd);
-/* The entry of a key, with a reference; *leads tells whether the caller shall run the flight. NULL without memory. */
-crl_entry *crl_herd_enter(crl_herd *herd, const void *key, size_t key_len, int *leads);
+/* The entry of a key (and variant), with a reference; *leads tells whether the caller shall run the flight. NULL without memory. */
+crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads);
 /* An entry that nobody else finds. NULL without memory. */
-crl_entry *crl_herd_private(crl_herd *herd, const void *key, size_t key_len);
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name);
 /* Waits until the entry's flight has something for this caller. */
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* The same in parts: from listen to unlisten the caller counts as waiting, and its nap is woken, with `stirred` set, by every change; look tells
@@ -79,13 +80,13 @@ void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg);
 void crl_herd_give_up(crl_entry *entry);
 /* Nobody joins from now on; those who did still get the outcome. */
 void crl_herd_detach(crl_entry *entry);
-void crl_herd_detach_key(crl_herd *herd, const void *key, size_t key_len);
+void crl_herd_detach_key(crl_herd *herd, const crl_name *name);
 void crl_herd_detach_all(crl_herd *herd);
 crl_entry *crl_entry_ref(crl_entry *entry);
 void crl_entry_unref(crl_entry *entry);
 /* How many keys have an entry in the map now; for tests. */
 size_t crl_herd_count(crl_herd *herd);
 /* How many callers wait on a key now; for tests. */
-size_t crl_herd_waiting(crl_herd *herd, const void *key, size_t key_len);
+size_t crl_herd_waiting(crl_herd *herd, const crl_name *name);
 
 #endif

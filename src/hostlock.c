@@ -12,10 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "env.h"
+#include "hash.h"
 #include "status.h"
 #include "value.h"
 
@@ -26,7 +25,7 @@ enum { BASES = 2, TRIES = 16, PAUSE_US = 100, PAUSE_MOST_US = 4000 };
 _Static_assert(sizeof(off_t) == sizeof(int64_t), "a lock's offset has 63 bits");
 
 struct crl_hostlock {
-  uint64_t seed;            /* of the scope */
+  uint8_t scope[CRL_DIGEST];
   const char *bases[BASES]; /* where a folder of this user's own may stand: the first that can be written to */
   char folder[];            /* that was named, else empty */
 };
@@ -121,7 +120,7 @@ crl_hostlock *crl_hostlock_new(const char *folder, const char *scope) {
   crl_hostlock *lock = crl_alloc(sizeof *lock + size);
   if (lock == NULL) return NULL;
   memcpy(lock->folder, folder, size);
-  lock->seed = XXH3_64bits(scope, strlen(scope));
+  crl_digest(scope, strlen(scope), lock->scope);
   lock->bases[0] = "/dev/shm";
   lock->bases[1] = "/tmp";
   return lock;
@@ -131,8 +130,10 @@ void crl_hostlock_free(crl_hostlock *lock) { free(lock); }
 
 /* Two keys on one byte exclude each other: nobody is wrong, somebody waits. */
 static struct flock byte_of(const crl_hostlock *lock, const void *key, size_t key_len) {
-  uint64_t hash = XXH3_64bits_withSeed(key, key_len, lock->seed);
-  return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(hash % INT64_MAX), .l_len = 1};
+  uint8_t name[2 * CRL_DIGEST];
+  memcpy(name, lock->scope, CRL_DIGEST);
+  crl_digest(key, key_len, name + CRL_DIGEST);
+  return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(crl_digest64(name, sizeof name) % INT64_MAX), .l_len = 1};
 }
 
 int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold, corral_error *error) {

@@ -1,6 +1,6 @@
 /* hostlock.h: the host's rung of the ladder: an election among the processes of one host, by one byte of a lock file.
  *
- * An open file description lock (fcntl(2), F_OFD_SETLK) on the byte at hash64(scope, key): no file per key, no TTL, no token; the kernel
+ * An open file description lock (fcntl(2), F_OFD_SETLK) on the byte at the digest of scope and key: no file per key, no TTL, no token; the kernel
  * frees it when its holder dies. Each hold has an open file description of its own, so threads of one process exclude each other too. */
 #ifndef CRL_HOSTLOCK_H
 #define CRL_HOSTLOCK_H

@@ -17,23 +17,15 @@
 
 static int check_name(const void *name, size_t len, corral_error *error) {
   if (name == NULL || len == 0)
-    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name is empty; accepted: 1 to %zu bytes", (size_t)CRL_LOCK_NAME_MOST);
-  if (len > CRL_LOCK_NAME_MOST)
-    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name has %zu bytes; accepted: 1 to %zu", len, (size_t)CRL_LOCK_NAME_MOST);
+    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
+  if (len > CRL_KEY_MOST)
+    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name has %zu bytes; accepted: 1 to %d", len, CRL_KEY_MOST);
   return CORRAL_OK;
 }
 
 static int make_key(corral_lock *lock, const void *name, size_t len) {
-  size_t before = sizeof CRL_LOCK_PREFIX - 1;
-  uint8_t *text = crl_alloc(before + len);
-  if (text == NULL) return CORRAL_ENOMEM;
-  memcpy(text, CRL_LOCK_PREFIX, before);
-  memcpy(text + before, name, len);
-  int status = crl_key_make(&lock->key, lock->station, text, before + len);
-  free(text);
+  int status = crl_key_make(&lock->key, CRL_KEY_LOCK, &lock->station->space, &(crl_name){.key = name, .key_len = len});
   if (status != CORRAL_OK) return status;
-  lock->name = lock->key.whole + lock->station->prefix_len + before;
-  lock->name_len = len;
   lock->entry.hash = crl_key_hash(&lock->key);
   lock->entry.key = lock->key.stored;
   lock->entry.key_len = lock->key.stored_len;
@@ -78,7 +70,7 @@ void crl_lock_op_drop(corral_op *op) {
 }
 
 static void emit(const corral_lock *lock, corral_event event, const char *detail) {
-  crl_event_emit(&lock->station->events, event, lock->name, lock->name_len, detail);
+  crl_event_emit(&lock->station->events, event, lock->key.user, lock->key.user_len, detail);
 }
 
 /* ---- time ------------------------------------------------------------------------------------------------ */
@@ -102,8 +94,8 @@ int corral_lock_check(const corral_lock *lock, int64_t need_ms) {
 uint64_t corral_lock_fence(const corral_lock *lock) { return lock->fence; }
 
 const void *corral_lock_name(const corral_lock *lock, size_t *len) {
-  if (len != NULL) *len = lock->name_len;
-  return lock->name;
+  if (len != NULL) *len = lock->key.user_len;
+  return lock->key.user;
 }
 
 /* ---- lost ------------------------------------------------------------------------------------------------ */
@@ -161,7 +153,7 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   crl_lock_table_add(lock->station->locks, &lock->entry);
   emit(lock, CORRAL_EVENT_LOCKED, NULL);
   if (!keep && lock->on_lost == NULL) return;
-  lock->kept = (crl_kept_lease){.key = lock->key.stored, .key_len = lock->key.stored_len, .user_key = lock->name, .user_key_len = lock->name_len,
+  lock->kept = (crl_kept_lease){.key = lock->key.stored, .key_len = lock->key.stored_len, .user_key = lock->key.user, .user_key_len = lock->key.user_len,
                                 .token = keep ? lock->token : NULL, .lease_ms = lock->ttl_ms, .limit = limit_of(lock), .is_lock = 1, .fence = lock->fence,
                                 .on_lost = on_lost, .on_limit = on_limit, .on_extended = on_extended};
   lock->is_kept = 1;

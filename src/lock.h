@@ -9,17 +9,11 @@
 
 #include "handle.h"
 
-#define CRL_LOCK_PREFIX "lock:"
-
-enum { CRL_LOCK_NAME_MOST = 65536 - (sizeof CRL_LOCK_PREFIX - 1) };
-
 struct corral_lock {
   crl_lock_entry entry; /* the first member */
   uint32_t magic;
   crl_station *station;
-  crl_key key;          /* "name_space:lock:name" */
-  const uint8_t *name;
-  size_t name_len;
+  crl_key key;
   uint8_t token[CORRAL_TOKEN];
   uint64_t fence;
   int64_t ttl_ms;

@@ -44,7 +44,7 @@ typedef struct taking {
 /* ---- asking ---------------------------------------------------------------------------------------------- */
 
 static void emit(const taking *t, corral_event event, const char *detail) {
-  crl_event_emit(&t->station->events, event, t->lock->name, t->lock->name_len, detail);
+  crl_event_emit(&t->station->events, event, t->lock->key.user, t->lock->key.user_len, detail);
 }
 
 static void look_at(taking *t, corral_op *look) {

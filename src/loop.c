@@ -78,7 +78,6 @@ static void start(corral_loop *loop, crl_run *r) {
   corral_call *call = crl_async_call(r->flown.caller);
   crl_run *runs[] = {r};
   crl_computing frame = {.runs = runs, .count = 1};
-  size_t prefix = loop->station->prefix_len;
   crl_async_bring_on(call);
   pthread_mutex_lock(&loop->mutex);
   int is_cancelled = call->is_cancelled;
@@ -89,7 +88,7 @@ static void start(corral_loop *loop, crl_run *r) {
     return;
   }
   const crl_computing *outer = crl_run_inside(&frame);
-  call->async.start(call->async.arg, &r->fill, r->key.whole + prefix, r->key.whole_len - prefix);
+  call->async.start(call->async.arg, &r->fill, r->key.user, r->key.user_len);
   crl_run_inside(outer);
   pthread_mutex_lock(&loop->mutex);
   r->flown.starting = 0;
@@ -229,7 +228,8 @@ static int check_async(const corral_async *async, corral_async *ret, corral_erro
 }
 
 static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked) {
-  corral_call *call = crl_alloc(sizeof *call + asked->key_len);
+  size_t variant_len = asked->policy.variant_len;
+  corral_call *call = crl_alloc(sizeof *call + asked->key_len + variant_len);
   if (call == NULL) return NULL;
   call->caller = crl_async_caller();
   if (async->start == NULL) call->caller.begin = NULL;
@@ -238,6 +238,7 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   call->asked = *asked;
   if (asked->key_len > 0) memcpy(call->key, asked->key, asked->key_len);
   call->asked.key = call->key;
+  if (variant_len > 0) call->asked.policy.variant = memcpy(call->key + asked->key_len, asked->policy.variant, variant_len);
   call->asked.policy.error = NULL;
   call->deadline = crl_env_now_ms() + asked->policy.wait_ms;
   crl_async_init_waits(call);
@@ -282,7 +283,7 @@ int corral_get_async(corral_loop *loop, const void *key, size_t key_len, const c
   if (callbacks.start != NULL) asked.start = callbacks.start;
   else crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
-  if (crl_run_recurses(loop->station, key, key_len)) return crl_status_plain(error, CORRAL_ERECURSION);
+  if (crl_run_recurses(loop->station, &asked)) return crl_status_plain(error, CORRAL_ERECURSION);
   corral_call *call = new_call(loop, &callbacks, &asked);
   if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   return begin_call(call, set_out(call), ret, error);

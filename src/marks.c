@@ -10,9 +10,7 @@
 #include "record.h"
 #include "status.h"
 
-static const char before_name[] = "corral-tag:";
-
-enum { BEFORE = sizeof before_name - 1, PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
+enum { PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
 
 /* Longer than any value's. */
 static const int64_t life = CRL_ENVELOPE_LIFE_MOST;
@@ -69,11 +67,8 @@ crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags) {
 /* ---- records --------------------------------------------------------------------------------------------- */
 
 /* To be given to crl_key_clean. */
-static int make_key(crl_key *key, const crl_station *station, const void *name, size_t len) {
-  uint8_t text[BEFORE + CRL_TAG_MOST];
-  memcpy(text, before_name, BEFORE);
-  if (len > 0) memcpy(text + BEFORE, name, len);
-  return crl_key_make(key, station, text, BEFORE + len);
+static int make_key(crl_key *key, const crl_station *station, const void *tag, size_t len) {
+  return crl_key_make(key, CRL_KEY_TAG, &station->space, &(crl_name){.key = tag, .key_len = len});
 }
 
 static uint64_t draw(void) {

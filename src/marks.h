@@ -2,8 +2,7 @@
  *
  * A mark has two versions, drawn at random: `hard` is changed by an invalidation, `soft` by that and by an expiry. A value remembers those that
  * its tags' marks had before it was computed (metadata.h), and counts as long as they are the same. A mark that the store has lost voids what
- * remembers it: forgetting is safe. The key of a mark is the namespace, "corral-tag:" and the tag. The tag of length 0 is
- * that of the whole namespace. */
+ * remembers it: forgetting is safe. The key of a mark is of a kind of its own (key.h). The tag of length 0 is that of the whole namespace. */
 #ifndef CRL_MARKS_H
 #define CRL_MARKS_H
 

@@ -12,8 +12,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "env.h"
 #include "envelope.h"
@@ -73,7 +71,6 @@ typedef struct budget {
 
 struct crl_near {
   void *memory;
-  uint64_t seed;
   size_t shard_count, copy_most;
   budget values, negatives;
   shard shards[];
@@ -101,9 +98,6 @@ static inline void lock(shard *s) {
 static inline void unlock(shard *s) { atomic_store_explicit(&s->locked, 0, memory_order_release); }
 
 /* ---- places ---------------------------------------------------------------------------------------------------- */
-
-/* The seed spreads hashes that somebody chose to meet in one shard or bucket. */
-static inline uint64_t spot_of(const crl_near *near, uint64_t hash) { return XXH3_64bits_withSeed(&hash, sizeof hash, near->seed); }
 
 static inline shard *shard_of(crl_near *near, uint64_t spot) { return &near->shards[(spot >> 56) & (near->shard_count - 1)]; }
 
@@ -364,13 +358,12 @@ static int shard_init(shard *s) {
   return s->table != NULL && s->ghosts != NULL;
 }
 
-crl_near *crl_near_new(int64_t most, uint64_t seed) {
+crl_near *crl_near_new(int64_t most) {
   size_t all = most > 0 ? (size_t)most : 0, count = shards_for(all);
   uint8_t *memory = crl_alloc(sizeof(crl_near) + count * sizeof(shard) + LINE);
   if (memory == NULL) return NULL;
   crl_near *near = (void *)(memory + (LINE - (uintptr_t)memory % LINE));
   near->memory = memory;
-  near->seed = seed;
   near->shard_count = count;
   near->copy_most = near->negatives.most = all / ONE_OF;
   near->values.most = all - near->negatives.most;
@@ -396,12 +389,11 @@ void crl_near_free(crl_near *near) {
 }
 
 int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now, crl_near_copy *ret) {
-  uint64_t spot = spot_of(near, hash);
-  shard *s = shard_of(near, spot);
+  shard *s = shard_of(near, hash);
   entry *gone = NULL;
   int found = 0;
   lock(s);
-  entry *e = find(s, spot, key, key_len);
+  entry *e = find(s, hash, key, key_len);
   if (e != NULL && e->over <= now) {
     take_out_but_remember(s, e, &gone);
   } else if (e != NULL) {
@@ -415,21 +407,19 @@ int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len,
 }
 
 uint64_t crl_near_ticket(crl_near *near, uint64_t hash) {
-  uint64_t spot = spot_of(near, hash);
-  return atomic_load_explicit(drops_of(shard_of(near, spot), spot), memory_order_acquire);
+  return atomic_load_explicit(drops_of(shard_of(near, hash), hash), memory_order_acquire);
 }
 
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len, const crl_near_copy *copy, uint64_t ticket) {
-  uint64_t spot = spot_of(near, hash);
-  shard *s = shard_of(near, spot);
+  shard *s = shard_of(near, hash);
   /* Nobody has to leave for one that is refused. */
-  if (atomic_load_explicit(drops_of(s, spot), memory_order_acquire) != ticket) return 0;
-  entry *e = entry_with_room(near, spot, key, key_len, copy), *gone = NULL;
+  if (atomic_load_explicit(drops_of(s, hash), memory_order_acquire) != ticket) return 0;
+  entry *e = entry_with_room(near, hash, key, key_len, copy), *gone = NULL;
   int kept = 0;
   lock(s);
-  entry *there = find(s, spot, key, key_len);
+  entry *there = find(s, hash, key, key_len);
   int is_newer = there == NULL || there->copy.looked <= copy->looked;
-  if (is_newer && atomic_load_explicit(drops_of(s, spot), memory_order_relaxed) == ticket) {
+  if (is_newer && atomic_load_explicit(drops_of(s, hash), memory_order_relaxed) == ticket) {
     replace(s, there, e, &gone);
     kept = e != NULL;
   } else {
@@ -441,14 +431,13 @@ int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
 }
 
 void crl_near_drop(crl_near *near, uint64_t hash) {
-  uint64_t spot = spot_of(near, hash);
-  shard *s = shard_of(near, spot);
+  shard *s = shard_of(near, hash);
   entry *gone = NULL;
   lock(s);
-  atomic_fetch_add_explicit(drops_of(s, spot), 1, memory_order_release);
-  for (entry *e = *bucket_of(s, spot), *next; e != NULL; e = next) {
+  atomic_fetch_add_explicit(drops_of(s, hash), 1, memory_order_release);
+  for (entry *e = *bucket_of(s, hash), *next; e != NULL; e = next) {
     next = e->chain;
-    if (e->spot == spot) take_out_but_remember(s, e, &gone);
+    if (e->spot == hash) take_out_but_remember(s, e, &gone);
   }
   unlock(s);
   discard(near, gone);

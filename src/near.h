@@ -27,7 +27,7 @@ typedef struct crl_near_copy {
 } crl_near_copy;
 
 /* `most`: bytes of all copies, with their keys and a fixed overhead each. NULL without memory. No thread. */
-crl_near *crl_near_new(int64_t most, uint64_t seed);
+crl_near *crl_near_new(int64_t most);
 void crl_near_free(crl_near *near);
 /* 1 and *ret (with references of the caller's, to be given to crl_near_copy_clean), else 0. Tells what there is, whatever its lives: a
  * copy whose lives are all over at `now` is forgotten instead. */

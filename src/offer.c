@@ -8,6 +8,7 @@
 
 #include "env.h"
 #include "envelope.h"
+#include "key.h"
 #include "put.h"
 
 enum { BATCH = 32, ROUNDS = 4 };
@@ -105,10 +106,9 @@ static int claim_all(batch *b, crl_pool *pool, size_t server) {
 }
 
 static void report(const batch *b, size_t i) {
-  const uint8_t *key = b->entries[i].key;
-  size_t len = b->entries[i].key_len, prefix = b->offer->prefix_len;
-  if (len <= prefix || memcmp(key, b->offer->prefix, prefix) != 0) prefix = 0;
-  crl_event_emit(b->offer->events, CORRAL_EVENT_OFFERED, key + prefix, len - prefix, NULL);
+  size_t len;
+  const void *key = crl_key_shown(b->entries[i].key, b->entries[i].key_len, &len);
+  crl_event_emit(b->offer->events, CORRAL_EVENT_OFFERED, key, len, NULL);
 }
 
 /* What became of the claims; an entry whose turn it was is done with, whatever the answer. */

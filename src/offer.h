@@ -9,8 +9,6 @@
 typedef struct crl_offer {
   crl_held *held;
   crl_events *events;
-  const char *prefix; /* of the keys; left out in events */
-  size_t prefix_len;
   int64_t lease_ms;
 } crl_offer;
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "env.h"
-#include "hash.h"
 #include "policy.h"
 #include "put.h"
 #include "value.h"
@@ -48,52 +47,65 @@ int crl_origin_limits(const crl_origin *origin) { return origin->gate != NULL; }
 
 /* ---- the fleet's slots ----------------------------------------------------------------------------------- */
 
-static void name_slot(const crl_origin *origin, unsigned number, crl_slot *slot) {
-  snprintf(slot->key, sizeof slot->key, "corral-origin:%s:%u", origin->name, number);
+/* To be given to crl_key_clean. In no namespace: all who name the origin share its slots. */
+static int make_key(const crl_origin *origin, unsigned number, crl_key *key) {
+  crl_key_space none = {.max_key = crl_pool_info(origin->options.pool)->max_key};
+  char text[16];
+  crl_name name = {.key = origin->name, .key_len = strlen(origin->name), .variant = text};
+  name.variant_len = (size_t)snprintf(text, sizeof text, "%u", number);
+  return crl_key_make(key, CRL_KEY_SLOT, &none, &name);
 }
 
 /* Somebody else has the slot now: this process was away for longer than the lease. Its compute goes on. */
 static void ignore(crl_kept_lease *lease) { (void)lease; }
 
-static int claim(crl_origin *origin, unsigned number, crl_slot *slot) {
-  uint8_t wish[CORRAL_FRONT], digest[CRL_DIGEST];
-  name_slot(origin, number, slot);
-  crl_digest(slot->key, strlen(slot->key), digest);
+static int claim_key(crl_origin *origin, crl_slot *slot) {
+  uint8_t wish[CORRAL_FRONT];
+  size_t wish_len = crl_put_wish(crl_key_digest(&slot->key), 0, wish);
   if (crl_env_random(slot->token, sizeof slot->token) != CORRAL_OK) return CORRAL_EIO;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = slot->key, .key_len = strlen(slot->key), .token = slot->token,
-                  .lease_ms = origin->options.lease_ms, .record = wish, .record_len = crl_put_wish(digest, 0, wish)};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = slot->key.stored, .key_len = slot->key.stored_len, .token = slot->token,
+                  .lease_ms = origin->options.lease_ms, .record = wish, .record_len = wish_len};
   int64_t sent = crl_env_now_ms();
   crl_pool_perform(origin->options.pool, &op, 1, sent + origin->options.op_ms);
   if (op.found_free != NULL) op.found_free(op.found_owner);
   if (op.status != CORRAL_OK) return op.status;
-  atomic_store(&origin->last, number);
   slot->fleet = 1;
-  slot->lease = (crl_kept_lease){.key = slot->key, .key_len = op.key_len, .user_key = slot->key, .user_key_len = op.key_len,
+  slot->lease = (crl_kept_lease){.key = op.key, .key_len = op.key_len, .user_key = op.key, .user_key_len = op.key_len,
                                  .token = slot->token, .lease_ms = origin->options.lease_ms, .limit = INT64_MAX,
                                  .on_lost = ignore, .on_limit = ignore};
   crl_keeper_hold(origin->options.keeper, &slot->lease, sent);
   return CORRAL_OK;
 }
 
+static int claim(crl_origin *origin, unsigned number, crl_slot *slot) {
+  int status = make_key(origin, number, &slot->key);
+  if (status == CORRAL_OK) status = claim_key(origin, slot);
+  if (status == CORRAL_OK) atomic_store(&origin->last, number);
+  else crl_key_clean(&slot->key);
+  return status;
+}
+
 /* Which slots look free; how many, or a negative status. One round trip where the store has batches. */
 static int list_free(crl_origin *origin, unsigned *numbers) {
   unsigned most = (unsigned)origin->options.fleet_most;
   corral_op *ops = crl_alloc(most * sizeof *ops);
-  crl_slot *names = crl_alloc(most * sizeof *names);
-  int count = 0, answers = 0, status = CORRAL_ENOMEM;
-  for (unsigned i = 0; ops != NULL && names != NULL && i < most; i++) {
-    name_slot(origin, i, &names[i]);
-    ops[i] = (corral_op){.verb = CORRAL_VERB_GET, .key = names[i].key, .key_len = strlen(names[i].key)};
+  crl_key *keys = crl_alloc(most * sizeof *keys);
+  int count = 0, answers = 0, status = ops == NULL || keys == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+  for (unsigned i = 0; status == CORRAL_OK && i < most; i++) {
+    status = make_key(origin, i, &keys[i]);
+    ops[i] = (corral_op){.verb = CORRAL_VERB_GET, .key = keys[i].stored, .key_len = keys[i].stored_len};
   }
-  if (ops != NULL && names != NULL) crl_pool_perform(origin->options.pool, ops, most, crl_env_now_ms() + origin->options.op_ms);
-  for (unsigned i = 0; ops != NULL && names != NULL && i < most; i++) {
+  int asked = status == CORRAL_OK;
+  if (asked) crl_pool_perform(origin->options.pool, ops, most, crl_env_now_ms() + origin->options.op_ms);
+  for (unsigned i = 0; asked && i < most; i++) {
     status = ops[i].status;
     if (status == CORRAL_OK || status == CORRAL_EMISS) answers++;
     if (status == CORRAL_EMISS || (status == CORRAL_OK && ops[i].until_ms == 0)) numbers[count++] = i;
     if (ops[i].found_free != NULL) ops[i].found_free(ops[i].found_owner);
   }
+  for (unsigned i = 0; keys != NULL && i < most; i++) crl_key_clean(&keys[i]);
   free(ops);
-  free(names);
+  free(keys);
   return answers > 0 ? count : status;
 }
 
@@ -154,8 +166,9 @@ int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ti
 void crl_origin_leave(crl_origin *origin, crl_slot *slot) {
   if (slot->fleet) {
     crl_keeper_drop(origin->options.keeper, &slot->lease);
-    corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = slot->key, .key_len = slot->lease.key_len, .token = slot->token};
+    corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = slot->key.stored, .key_len = slot->key.stored_len, .token = slot->token};
     crl_pool_perform(origin->options.pool, &op, 1, crl_env_now_ms() + origin->options.op_ms);
+    crl_key_clean(&slot->key);
   }
   crl_gate_leave(origin->gate);
 }

@@ -1,12 +1,13 @@
 /* origin.h: protection of what computes burden: at most so many at once in this process, and everywhere.
  *
- * The fleet's slots are keys of the store, "corral-origin:NAME:NUMBER", each held under a lease like any other, extended by the keeper
+ * The fleet's slots are keys of the store (key.h), by number and name, each held under a lease like any other, extended by the keeper
  * while its compute runs: a slot ends with its holder. While the store is away only the process's own limit holds. */
 #ifndef CRL_ORIGIN_H
 #define CRL_ORIGIN_H
 
 #include "gate.h"
 #include "keeper.h"
+#include "key.h"
 
 typedef struct crl_origin crl_origin;
 
@@ -23,7 +24,7 @@ typedef struct crl_origin_options {
 typedef struct crl_slot {
   crl_kept_lease lease;
   uint8_t token[CORRAL_TOKEN];
-  char key[128];
+  crl_key key;
   int fleet; /* a slot of the fleet is held too */
 } crl_slot;
 

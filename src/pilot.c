@@ -172,8 +172,6 @@ void crl_pilot_ended(crl_run *r, int abandoned) {
   pthread_mutex_unlock(&pilot->mutex);
 }
 
-static const uint8_t *key_of(const crl_run *r) { return r->key.whole + r->station->prefix_len; }
-static size_t key_len_of(const crl_run *r) { return r->key.whole_len - r->station->prefix_len; }
 
 static crl_run *run_of(crl_job *job) { return (crl_run *)(void *)((char *)job - offsetof(crl_run, job)); }
 
@@ -181,7 +179,7 @@ static void compute(crl_job *job) {
   crl_run *r = run_of(job), *runs[] = {r};
   crl_computing frame = {.runs = runs, .count = 1};
   const crl_computing *outer = crl_run_inside(&frame);
-  int status = r->compute(&r->fill, key_of(r), key_len_of(r), r->arg);
+  int status = r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
   crl_run_inside(outer);
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_pilot_ended(r, 0);
@@ -197,7 +195,7 @@ static int begin(crl_pilot *pilot, crl_run *r) {
   if (r->start != NULL && r->flown.caller != NULL && r->flown.caller->begin != NULL) return r->flown.caller->begin(r->flown.caller, r);
   if (r->start != NULL) {
     r->fill.ended = on_fetched;
-    r->start(r->arg, &r->fill, key_of(r), key_len_of(r));
+    r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
     return 1;
   }
   r->job = (crl_job){.run = compute, .drop = drop};

@@ -53,10 +53,17 @@ static int fill_rows(void *options, const void *base, const row *rows, size_t co
   return CORRAL_OK;
 }
 
+int crl_policy_variant(const void *variant, size_t len, corral_error *error) {
+  if (len <= CRL_KEY_VARIANT_MOST && (variant != NULL || len == 0)) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EINVAL, "the variant has %zu bytes%s; accepted: 1 to %d, or 0 and none", len, variant == NULL ? " and is NULL" : "",
+                         (int)CRL_KEY_VARIANT_MOST);
+}
+
 int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base, corral_error *error) {
   int status = CORRAL_OK;
   memset(ret, 0, sizeof *ret);
   if (user != NULL) status = take_sized(ret, sizeof *ret, user, user->size, "policy", error);
+  if (status == CORRAL_OK) status = crl_policy_variant(ret->variant, ret->variant_len, error);
   if (status == CORRAL_OK) status = fill_rows(ret, base, policy_rows, sizeof policy_rows / sizeof *policy_rows, error);
   ret->size = sizeof *ret;
   return status;

@@ -5,12 +5,15 @@
 #include <corral/lock.h>
 
 #include "envelope.h"
+#include "key.h"
 
 /* The user's sized struct over `base` (NULL: the table's defaults) into *ret, every field set. CORRAL_EINVAL names the
  * option, its value and its range; CORRAL_EOPTION when the struct is longer than known and the rest isn't zero. */
 int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base, corral_error *error);
 /* The same for the corral's own options. */
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error);
+/* CORRAL_EINVAL: longer than a variant may be, or NULL with a length. */
+int crl_policy_variant(const void *variant, size_t len, corral_error *error);
 /* And for a lock's. `user` may be NULL. */
 int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error);
 

@@ -4,14 +4,12 @@
 #include <stdlib.h>
 
 #include "env.h"
-#include "registry.h"
 
 /* What this thread is computing, the innermost. */
 static _Thread_local const crl_computing *computing;
 
 void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
-  size_t prefix = r->station->prefix_len;
-  crl_event_emit(&r->station->events, event, r->key.whole + prefix, r->key.whole_len - prefix, detail);
+  crl_event_emit(&r->station->events, event, r->key.user, r->key.user_len, detail);
 }
 
 /* ---- who asks for whom ----------------------------------------------------------------------------------- */
@@ -23,15 +21,12 @@ const crl_computing *crl_run_inside(const crl_computing *inner) {
 }
 
 /* Stands for a key in this process. */
-static uint64_t self_of(const crl_station *station, const void *key, size_t key_len) {
-  return crl_registry_host()->hash64(key, key_len) ^ (uint64_t)(uintptr_t)station;
-}
+static uint64_t self_of(const crl_station *station, const crl_name *name) { return crl_name_hash(name) ^ (uint64_t)(uintptr_t)station; }
 
 /* Who asks for whom goes along when a run is handed to a worker, and outlives a caller who left. Runs that compute together were asked for from
  * within the same compute. 0 without memory. */
-static int descend(crl_run *r) {
-  size_t prefix = r->station->prefix_len;
-  r->self = self_of(r->station, r->key.whole + prefix, r->key.whole_len - prefix);
+static int descend(crl_run *r, const crl_name *name) {
+  r->self = self_of(r->station, name);
   if (computing == NULL) return 1;
   const crl_run *first = computing->runs[0];
   r->ancestors = crl_alloc((computing->count + first->depth) * sizeof *r->ancestors);
@@ -41,11 +36,12 @@ static int descend(crl_run *r) {
   return 1;
 }
 
-int crl_run_recurses(const crl_station *station, const void *key, size_t key_len) {
+int crl_run_recurses(const crl_station *station, const crl_call *call) {
   int found = 0;
   if (computing == NULL) return 0;
   const crl_run *first = computing->runs[0];
-  uint64_t self = self_of(station, key, key_len);
+  crl_name name = crl_call_name(call);
+  uint64_t self = self_of(station, &name);
   for (size_t i = 0; i < computing->count; i++) found |= computing->runs[i]->self == self;
   for (size_t i = 0; i < first->depth; i++) found |= first->ancestors[i] == self;
   return found;
@@ -122,16 +118,19 @@ static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alo
 }
 
 crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline, crl_alone alone) {
+  crl_name name = crl_call_name(call);
   crl_run *r = crl_alloc(sizeof *r);
   if (r == NULL) return NULL;
   r->station = station;
-  if (crl_key_make(&r->key, station, call->key, call->key_len) != CORRAL_OK || !descend(r)) {
+  if (crl_key_make(&r->key, CRL_KEY_VALUE, &station->space, &name) != CORRAL_OK || !descend(r, &name)) {
     crl_run_free(r);
     return NULL;
   }
   r->hash = crl_key_hash(&r->key);
   atomic_init(&r->hold, -1);
   r->policy = call->policy;
+  r->policy.variant = NULL; /* it need not outlive the call */
+  r->policy.variant_len = 0;
   int64_t advised = crl_pool_info(station->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;
@@ -140,7 +139,9 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->bound = call->bound;
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
-  r->fill.prefix_len = station->prefix_len;
+  r->fill.prefix_len = (size_t)(r->key.user - r->key.whole);
+  r->fill.variant = r->key.variant;
+  r->fill.variant_len = r->key.variant_len;
   r->fill.digest = crl_key_digest(&r->key);
   r->fill.max_value = station->max_value;
   r->lease_ms = r->policy.lease_ms;

@@ -131,7 +131,7 @@ void crl_run_let_go(crl_run *r);
 /* From now on this thread computes those (NULL: nothing); returns those before. */
 const crl_computing *crl_run_inside(const crl_computing *inner);
 /* True when that key is computed for the very compute that asks: waiting for it would be waiting for itself. */
-int crl_run_recurses(const crl_station *station, const void *key, size_t key_len);
+int crl_run_recurses(const crl_station *station, const crl_call *call);
 
 /* run_compute.c: begin, compute, made, end; for several runs all begins, one compute, all mades, all ends. */
 void crl_run_begin_compute(crl_run *r);

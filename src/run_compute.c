@@ -59,8 +59,7 @@ void crl_run_begin_compute(crl_run *r) {
   r->fill.limit = r->began + r->policy.compute_ms;
   r->fill.is_alone = r->flight.alone != CRL_ALONE_NOT;
   r->lease = (crl_kept_lease){.key = r->key.stored, .key_len = r->key.stored_len,
-                              .user_key = r->key.whole + r->station->prefix_len,
-                              .user_key_len = r->key.whole_len - r->station->prefix_len,
+                              .user_key = r->key.user, .user_key_len = r->key.user_len,
                               .token = r->flight.leased ? r->token : NULL, .lease_ms = r->lease_ms,
                               .limit = r->began + r->policy.compute_ms, .on_lost = on_lost, .on_limit = on_limit};
   crl_keeper_hold(r->station->keeper, &r->lease, r->claim_sent);

@@ -47,9 +47,10 @@ static int answer(crl_station *station, const crl_call *call, const crl_key *key
 
 int crl_run_near(crl_station *station, const crl_call *call, int *early, crl_outcome *outcome) {
   crl_key key;
+  crl_name name = crl_call_name(call);
   *early = 0;
   if (station->near == NULL || call->policy.near_ms <= 0) return 0;
-  if (crl_key_make(&key, station, call->key, call->key_len) != CORRAL_OK) return 0;
+  if (crl_key_make(&key, CRL_KEY_VALUE, &station->space, &name) != CORRAL_OK) return 0;
   int answers = answer(station, call, &key, early, outcome);
   crl_key_clean(&key);
   return answers;

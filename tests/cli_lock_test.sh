@@ -201,12 +201,12 @@ shows() {
 }
 
 names() {
-  long=$(printf '%065531d' 0)
+  long=$(printf '%065536d' 0)
   status 0 "$CORRAL" lock ' two  words
 and lines ' -- sh -c '[ "$CORRAL_LOCK_NAME" = " two  words
 and lines " ]' && status 0 "$CORRAL" lock "$long" -- true && status 0 "$CORRAL" lock -- --odd -- true && status 1 "$CORRAL" lock --show -- -n &&
     status 0 "$CORRAL" lock -- -n true && status 1 "$CORRAL" --json lock --show 'a
-b' && grep -qF '"a\u000ab"' out && refuses "1 to 65531" lock "${long}1" -- true && refuses "0 bytes is not accepted: 1 to 65531" lock "" -- true
+b' && grep -qF '"a\u000ab"' out && refuses "1 to 65536" lock "${long}1" -- true && refuses "0 bytes is not accepted: 1 to 65536" lock "" -- true
 }
 
 # ---- the end of a hold -------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ redis() { redis-cli -s "$dir/redis" "$@" >redis.out 2>&1; }
 
 deleted() {
   begin deleted --ttl 900ms --keep deleted -- ./polite deleted || return 1
-  redis DEL lock:deleted && ends 76 "$pid" deleted.err && one_line "deleted: lost: the hold with fencing token " deleted.err &&
+  redis DEL ~lock::deleted && ends 76 "$pid" deleted.err && one_line "deleted: lost: the hold with fencing token " deleted.err &&
     one_line "is over: its time passed" deleted.err && lines 1 deleted.got
 }
 
@@ -395,13 +395,13 @@ flushed_deaf() {
 taken() {
   begin taken --ttl 3s --keep taken -- ./polite taken || return 1
   loser=$pid
-  redis DEL lock:taken && begin taker --keep taken -- ./sleeper taker && ends 76 "$loser" taken.err && one_line "somebody else has the lock" taken.err &&
+  redis DEL ~lock::taken && begin taker --keep taken -- ./sleeper taker && ends 76 "$loser" taken.err && one_line "somebody else has the lock" taken.err &&
     held taken && kill "$pid" && ends 143 "$pid" taker.err
 }
 
 # Without --keep nobody looks until the release.
 lost_at_release() {
-  status 76 "$CORRAL" lock late -- redis-cli -s "$dir/redis" DEL lock:late && one_line "late: lost: the hold with fencing token " err
+  status 76 "$CORRAL" lock late -- redis-cli -s "$dir/redis" DEL ~lock::late && one_line "late: lost: the hold with fencing token " err
 }
 
 server_stopped() {
@@ -428,7 +428,7 @@ waits_for_store() {
 }
 
 foreign() {
-  redis SET lock:foreign x && refuses "--repair D lets it end after D" lock foreign -- true && redis TTL lock:foreign && grep -q -e -1 redis.out &&
+  redis SET ~lock::foreign x && refuses "--repair D lets it end after D" lock foreign -- true && redis TTL ~lock::foreign && grep -q -e -1 redis.out &&
     status 0 "$CORRAL" lock --repair 50ms foreign -- true
 }
 
@@ -449,7 +449,7 @@ on_store() {
   check "without --wait it waits until it is free" waits_for_it
   check "shared holds are together, others alone" shared
   check "--show tells who holds it, as text and as JSON" shows
-  check "a name is any text of 1 to 65531 bytes" names
+  check "a name is any text of 1 to 65536 bytes" names
   check "without --keep the command is ended with its hold" no_keep
   check "also one that doesn't hear SIGTERM" no_keep_deaf
   check "what the command answers to SIGTERM doesn't hide the loss" polite_end

@@ -562,8 +562,18 @@ check "a value that is no result of a run is refused" foreign
 no_store() { status 0 "$CORRAL" --store "lmdb:/proc/no/store" run --key away -- echo ran && [ "$(cat out)" = ran ]; }
 check "the command runs when the store can't be opened" no_store
 
+keys() {
+  status 0 "$CORRAL" key users:42 && [ "$(cat out)" = ":users:42" ] && status 0 "$CORRAL" --namespace users key 42 && [ "$(cat out)" = "users:42" ] &&
+    status 0 "$CORRAL" --namespace a:b key --variant de x:y && [ "$(cat out)" = "~variant:a%3Ab:de:x:y" ] &&
+    status 0 "$CORRAL" key --tag blue && [ "$(cat out)" = "~tag::blue" ] && status 0 "$CORRAL" key --lock deploy && [ "$(cat out)" = "~lock::deploy" ] &&
+    status 0 "$CORRAL" key "$(printf 'a\\b\033')" && [ "$(cat out)" = 'a\x5cb\x1b' ] &&
+    status 0 "$CORRAL" --json key a:b && [ "$(cat out)" = '{"name":"a:b","key":":a:b"}' ] &&
+    refuses "one of them is accepted" key --tag --lock x && refuses "no NAME" key && refuses "one argument too many" key x y
+}
+check "key prints the stored form of a value, a variant, a tag and a lock" keys
+
 helps() {
-  for sub in "" run get set invalidate expire inspect explain lock warm storm; do
+  for sub in "" run get set invalidate expire inspect key explain lock warm storm; do
     status 0 "$CORRAL" $sub --help && awk 'length > 80 {bad = 1} END {exit bad || NR > 24}' out || return 1
   done
 }

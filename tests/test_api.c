@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <corral/lock.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -228,7 +229,7 @@ static void namespace_story(const char *uri) {
   assert_int_equal(corral_set(blog, "k", 1, NULL, "blog's", 6), CORRAL_OK);
   assert_int_equal(corral_invalidate(blog, "k", 1, NULL), CORRAL_OK);
   gets(shop, "k", NULL, "shop's", CORRAL_FRESH);
-  gets(bare, "shop:k", NULL, "shop's", CORRAL_FRESH);
+  assert_int_equal(status_of(bare, "shop:k", NULL), CORRAL_EMISS);
   corral_close(shop);
   corral_close(blog);
   corral_close(bare);
@@ -238,6 +239,132 @@ static void a_namespace_separates(void **state) {
   (void)state;
   namespace_story("memory:shared");
   namespace_story(lab_lmdb(lab_room, "store"));
+}
+
+/* Each pair was one key of the store before namespaces were escaped. */
+static void twins_story(const char *uri) {
+  corral *app = opened(CORRAL_OPTIONS(.store = uri, .name_space = "app"));
+  corral *admin = opened(CORRAL_OPTIONS(.store = uri, .name_space = "app:admin"));
+  corral *bare = opened(CORRAL_OPTIONS(.store = uri));
+  assert_int_equal(corral_set(app, "admin:x", 7, NULL, "user's", 6), CORRAL_OK);
+  assert_int_equal(status_of(admin, "x", NULL), CORRAL_EMISS);
+  assert_int_equal(status_of(bare, "app:admin:x", NULL), CORRAL_EMISS);
+  assert_int_equal(corral_set(admin, "x", 1, NULL, "admin's", 7), CORRAL_OK);
+  assert_int_equal(corral_set(bare, "app:admin:x", 11, NULL, "nobody's", 8), CORRAL_OK);
+  gets(app, "admin:x", NULL, "user's", CORRAL_FRESH);
+  gets(admin, "x", NULL, "admin's", CORRAL_FRESH);
+  gets(bare, "app:admin:x", NULL, "nobody's", CORRAL_FRESH);
+  corral_close(app);
+  corral_close(admin);
+  corral_close(bare);
+}
+
+static void a_namespace_and_a_key_are_never_another_namespaces_key(void **state) {
+  (void)state;
+  twins_story("memory:twins");
+  twins_story(lab_lmdb(lab_room, "twins"));
+}
+
+static int give_tagged(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key;
+  (void)key_len;
+  (void)arg;
+  return corral_fill_tag(fill, "T", 1) == CORRAL_OK ? corral_fill_bytes(fill, "x", 1) : CORRAL_ENOMEM;
+}
+
+static void a_users_key_is_never_a_tags_a_locks_or_a_variants(void **state) {
+  (void)state;
+  static const char *const names[] = {"corral-tag:T", "~tag::T", ":~tag::T", "lock:L", "~lock::L", "k\nvary de", "~variant::de:k"};
+  corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
+  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2);
+  corral_value *value;
+  corral_lock *lock;
+  assert_int_equal(corral_get_or_compute(c, "tagged", 6, NULL, give_tagged, NULL, &value), CORRAL_OK);
+  corral_value_unref(value);
+  assert_int_equal(corral_set(c, "k", 1, german, "ja", 2), CORRAL_OK);
+  assert_int_equal(corral_lock_take(c, "L", 1, CORRAL_LOCK(.ttl_ms = 60000), &lock), CORRAL_OK);
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    assert_int_equal(corral_set(c, names[i], strlen(names[i]), NULL, "forged", 6), CORRAL_OK);
+    assert_int_equal(corral_invalidate(c, names[i], strlen(names[i]), NULL), CORRAL_OK);
+    gets(c, "tagged", NULL, "x", CORRAL_FRESH);
+    gets(c, "k", german, "ja", CORRAL_FRESH);
+  }
+  assert_int_equal(corral_lock_release(lock, NULL), CORRAL_OK);
+  corral_close(c);
+}
+
+/* ---- variants -------------------------------------------------------------------------------------------- */
+
+static int give_variant(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  size_t size;
+  const void *variant = corral_fill_variant(fill, &size);
+  (void)key;
+  (void)arg;
+  assert_int_equal(key_len, 4);
+  return variant == NULL ? corral_fill_bytes(fill, "none", 4) : corral_fill_bytes(fill, variant, size);
+}
+
+static void variants_of_a_key_are_apart_and_the_compute_is_told_which(void **state) {
+  (void)state;
+  corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .compute = give_variant, .near_bytes = 1 << 20));
+  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2), *french = CORRAL_POLICY(.variant = "fr", .variant_len = 2);
+  for (int turn = 0; turn < 2; turn++) {
+    corral_how how = turn == 0 ? CORRAL_COMPUTED : CORRAL_FRESH;
+    gets(c, "page", NULL, "none", how);
+    gets(c, "page", german, "de", how);
+    gets(c, "page", french, "fr", how);
+  }
+  assert_int_equal(corral_set(c, "page", 4, german, "neu", 3), CORRAL_OK);
+  gets(c, "page", german, "neu", CORRAL_FRESH);
+  gets(c, "page", french, "fr", CORRAL_FRESH);
+  assert_int_equal(corral_invalidate(c, "page", 4, NULL), CORRAL_OK);
+  gets(c, "page", german, "neu", CORRAL_FRESH);
+  assert_int_equal(corral_invalidate_variant(c, "page", 4, "de", 2, NULL), CORRAL_OK);
+  gets(c, "page", german, "de", CORRAL_COMPUTED);
+  gets(c, "page", french, "fr", CORRAL_FRESH);
+  corral_close(c);
+}
+
+static int give_other(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  corral_value *value = NULL;
+  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2);
+  size_t size;
+  if (corral_fill_variant(fill, &size) == NULL) return corral_fill_bytes(fill, "inner", 5);
+  assert_int_equal(corral_get_or_compute(arg, key, key_len, german, give_other, arg, &value), CORRAL_ERECURSION);
+  int status = corral_get_or_compute(arg, key, key_len, NULL, give_other, arg, &value);
+  if (status == CORRAL_OK) status = corral_fill_bytes(fill, corral_value_data(value), corral_value_size(value));
+  corral_value_unref(value);
+  return status;
+}
+
+static void a_variants_compute_may_ask_for_the_key_but_not_for_itself(void **state) {
+  (void)state;
+  corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
+  corral_value *value = NULL;
+  assert_int_equal(corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.variant = "de", .variant_len = 2), give_other, c, &value), CORRAL_OK);
+  assert_int_equal(corral_value_size(value), 5);
+  corral_value_unref(value);
+  corral_close(c);
+}
+
+static void the_stored_key_can_be_asked_for(void **state) {
+  (void)state;
+  char room[64];
+  size_t len = 0;
+  corral_error error;
+  corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .name_space = "a:b"));
+  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2, .error = &error);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_VALUE, "k:1", 3, german, room, sizeof room, &len), CORRAL_OK);
+  assert_int_equal(len, 21);
+  assert_memory_equal(room, "~variant:a%3Ab:de:k:1", 21);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_LOCK, "k", 1, NULL, room, sizeof room, &len), CORRAL_OK);
+  assert_memory_equal(room, "~lock:a%3Ab:k", len);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, german, room, sizeof room, &len), CORRAL_EINVAL);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, NULL, room, 3, &len), CORRAL_ETOOBIG);
+  german->variant_len = 1025;
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_VALUE, "k", 1, german, room, sizeof room, &len), CORRAL_EINVAL);
+  assert_string_equal(error.text, "the variant has 1025 bytes; accepted: 1 to 1024, or 0 and none");
+  corral_close(c);
 }
 
 /* ---- wrong arguments ------------------------------------------------------------------------------------- */
@@ -335,6 +462,11 @@ int main(void) {
       IN_ROOM(a_value_of_64_mib_comes_back_and_outlives_its_corral),
       IN_ROOM(a_value_above_max_value_is_refused),
       IN_ROOM(a_namespace_separates),
+      IN_ROOM(a_namespace_and_a_key_are_never_another_namespaces_key),
+      cmocka_unit_test(a_users_key_is_never_a_tags_a_locks_or_a_variants),
+      cmocka_unit_test(variants_of_a_key_are_apart_and_the_compute_is_told_which),
+      cmocka_unit_test(a_variants_compute_may_ask_for_the_key_but_not_for_itself),
+      cmocka_unit_test(the_stored_key_can_be_asked_for),
       IN_ROOM(null_is_an_answer_and_not_a_crash),
       IN_ROOM(an_option_out_of_range_is_named_with_its_range),
       IN_ROOM(an_unknown_scheme_is_told_what_exists),

@@ -46,7 +46,7 @@ static void lease_half(client *c) {
   uint8_t number[CORRAL_TOKEN + sizeof "corral/half" - 1];
   memcpy(number, token(1), CORRAL_TOKEN);
   memcpy(number + CORRAL_TOKEN, "corral/half", sizeof "corral/half" - 1);
-  unsigned long long id = c->k.host->hash64(number, sizeof number) & INT64_MAX;
+  unsigned long long id = corral_digest_number(c->k.host, number, sizeof number) & INT64_MAX;
   snprintf(body, sizeof body, "{\"ID\":\"%llu\",\"TTL\":\"2\"}", id);
   assert_non_null(strstr(etcd_server_ask(server, "/v3/lease/grant", body), "\"TTL\":\"2\""));
 }

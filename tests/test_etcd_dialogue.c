@@ -348,7 +348,7 @@ static unsigned long long own_lease(void) {
   uint8_t all[CORRAL_TOKEN + sizeof "corral/k" - 1];
   memcpy(all, token(1), CORRAL_TOKEN);
   memcpy(all + CORRAL_TOKEN, "corral/k", sizeof "corral/k" - 1);
-  return crl_registry_host()->hash64(all, sizeof all) & INT64_MAX;
+  return corral_digest_number(crl_registry_host(), all, sizeof all) & INT64_MAX;
 }
 
 static void grants(void) {

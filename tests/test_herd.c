@@ -14,6 +14,8 @@
 #include "env.h"
 #include "herd.h"
 
+#define NAMED(text, len) (&(crl_name){.key = (text), .key_len = (len)})
+
 enum { WAITERS = 8, FAR = 60000 };
 
 static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
@@ -40,7 +42,7 @@ static void *wait_for_it(void *arg) {
 static waiter join_herd(crl_herd *herd, const char *key, int64_t deadline) {
   int leads;
   waiter w = {.herd = herd, .deadline = deadline};
-  w.entry = crl_herd_enter(herd, key, strlen(key), &leads);
+  w.entry = crl_herd_enter(herd, NAMED(key, strlen(key)), &leads);
   assert_non_null(w.entry);
   assert_false(leads);
   return w;
@@ -50,7 +52,7 @@ static void start(waiter *w, void *(*act)(void *)) { assert_int_equal(pthread_cr
 
 static void until_waiting(crl_herd *herd, const char *key, size_t count) {
   int64_t limit = later(FAR);
-  while (crl_herd_waiting(herd, key, strlen(key)) != count) {
+  while (crl_herd_waiting(herd, NAMED(key, strlen(key))) != count) {
     assert_true(crl_env_now_ms() < limit);
     sched_yield();
   }
@@ -58,7 +60,7 @@ static void until_waiting(crl_herd *herd, const char *key, size_t count) {
 
 static crl_entry *lead(crl_herd *herd, const char *key) {
   int leads;
-  crl_entry *entry = crl_herd_enter(herd, key, strlen(key), &leads);
+  crl_entry *entry = crl_herd_enter(herd, NAMED(key, strlen(key)), &leads);
   assert_non_null(entry);
   assert_true(leads);
   return entry;
@@ -81,7 +83,7 @@ static void assert_has(waiter *w, const char *text) {
 
 static void all_who_joined_get_the_leader_s_outcome(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   waiter w[WAITERS];
   for (int i = 0; i < WAITERS; i++) w[i] = join_herd(herd, "k", later(FAR));
@@ -102,7 +104,7 @@ static void all_who_joined_get_the_leader_s_outcome(void **state) {
 
 static void a_failure_lands_for_all_too(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   waiter w = join_herd(herd, "k", later(FAR));
   crl_outcome outcome = {.status = CORRAL_EFAILED, .error = {.status = CORRAL_EFAILED, .code = 7}};
@@ -118,7 +120,7 @@ static void a_failure_lands_for_all_too(void **state) {
 
 static void who_comes_after_the_landing_leads_anew(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *first = lead(herd, "k");
   crl_outcome outcome = {.status = CORRAL_ENOTFOUND};
   crl_herd_land(first, &outcome);
@@ -135,7 +137,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
   (void)state;
   enum { KEYS = 3000 };
   static crl_entry *entries[KEYS];
-  crl_herd *herd = crl_herd_new(99);
+  crl_herd *herd = crl_herd_new();
   char key[16];
   int leads;
   for (int i = 0; i < KEYS; i++) {
@@ -143,7 +145,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
     entries[i] = lead(herd, key);
   }
   assert_int_equal(crl_herd_count(herd), KEYS);
-  crl_entry *prefix = crl_herd_enter(herd, "12", 1, &leads); /* "1" */
+  crl_entry *prefix = crl_herd_enter(herd, NAMED("12", 1), &leads); /* "1" */
   assert_false(leads);
   assert_ptr_equal(prefix, entries[1]);
   crl_entry_unref(prefix);
@@ -161,7 +163,7 @@ static void *wait_or_lead(void *arg) {
   w->result = crl_herd_wait(w->entry, &(crl_patience){.deadline = w->deadline}, &w->outcome);
   crl_entry_unref(w->entry);
   if (w->result != CRL_WAIT_GIVEN_UP) return NULL;
-  crl_entry *entry = crl_herd_enter(w->herd, "k", 1, &leads);
+  crl_entry *entry = crl_herd_enter(w->herd, NAMED("k", 1), &leads);
   if (leads) {
     w->led = 1;
     until_waiting(w->herd, "k", WAITERS - 1);
@@ -177,7 +179,7 @@ static void *wait_or_lead(void *arg) {
 
 static void when_a_leader_gives_up_exactly_one_of_the_others_leads(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   waiter w[WAITERS];
   int leaders = 0;
@@ -198,12 +200,12 @@ static void when_a_leader_gives_up_exactly_one_of_the_others_leads(void **state)
 
 static void a_waiter_leaves_at_its_own_deadline(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   waiter w = join_herd(herd, "k", crl_env_now_ms());
   wait_for_it(&w);
   assert_int_equal(w.result, CRL_WAIT_DEADLINE);
-  assert_int_equal(crl_herd_waiting(herd, "k", 1), 0);
+  assert_int_equal(crl_herd_waiting(herd, NAMED("k", 1)), 0);
   crl_entry_unref(entry);
   crl_herd_free(herd);
 }
@@ -212,14 +214,14 @@ static void a_waiter_leaves_at_its_own_deadline(void **state) {
 
 static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_get_it(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *old = lead(herd, "k");
   waiter joined = join_herd(herd, "k", later(FAR));
   start(&joined, wait_for_it);
   until_waiting(herd, "k", 1);
-  crl_herd_detach_key(herd, "other", 5);
+  crl_herd_detach_key(herd, NAMED("other", 5));
   assert_int_equal(crl_herd_count(herd), 1);
-  crl_herd_detach_key(herd, "k", 1);
+  crl_herd_detach_key(herd, NAMED("k", 1));
   crl_entry *new = lead(herd, "k");
   waiter after = join_herd(herd, "k", later(FAR));
   start(&after, wait_for_it);
@@ -229,7 +231,7 @@ static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_ge
   crl_bytes_unref(outcome.bytes);
   pthread_join(joined.thread, NULL);
   assert_has(&joined, "old");
-  assert_int_equal(crl_herd_waiting(herd, "k", 1), 1);
+  assert_int_equal(crl_herd_waiting(herd, NAMED("k", 1)), 1);
   outcome = value_of("new", CORRAL_COMPUTED);
   crl_herd_land(new, &outcome);
   crl_bytes_unref(outcome.bytes);
@@ -245,7 +247,7 @@ static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_ge
 
 static void an_interim_answer_is_for_all_while_the_flight_goes_on(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   waiter w = join_herd(herd, "k", later(FAR)), late = join_herd(herd, "k", later(FAR)), last = join_herd(herd, "k", later(FAR));
   start(&w, wait_for_it);
@@ -268,7 +270,7 @@ static void an_interim_answer_is_for_all_while_the_flight_goes_on(void **state) 
 
 static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   crl_outcome stale = value_of("stale", CORRAL_STALE);
   waiter hurried = join_herd(herd, "k", crl_env_now_ms()), patient = join_herd(herd, "k", later(FAR));
@@ -278,7 +280,7 @@ static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void *
   until_waiting(herd, "k", 1);
   wait_for_it(&hurried);
   assert_has(&hurried, "stale");
-  assert_int_equal(crl_herd_waiting(herd, "k", 1), 1);
+  assert_int_equal(crl_herd_waiting(herd, NAMED("k", 1)), 1);
   crl_herd_interim(entry, &stale, 0, crl_env_now_ms()); /* its grace is over */
   wait_for_it(&too_late);
   assert_int_equal(too_late.result, CRL_WAIT_DEADLINE);
@@ -296,13 +298,13 @@ static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void *
 static void without_memory_there_is_no_entry(void **state) {
   (void)state;
   int leads;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   crl_alloc_countdown = 0;
-  assert_null(crl_herd_enter(herd, "k", 1, &leads));
+  assert_null(crl_herd_enter(herd, NAMED("k", 1), &leads));
   assert_int_equal(crl_herd_count(herd), 0);
   crl_herd_free(herd);
   crl_alloc_countdown = 0;
-  assert_null(crl_herd_new(1));
+  assert_null(crl_herd_new());
 }
 
 /* ---- a crowd, for the thread sanitizer ------------------------------------------------------------------------------------ */
@@ -312,7 +314,7 @@ static void *roam(void *arg) {
   for (int i = 0; i < 500; i++) {
     int leads;
     crl_outcome outcome = {0};
-    crl_entry *entry = crl_herd_enter(w->herd, "a\0b" + i % 3, 1, &leads);
+    crl_entry *entry = crl_herd_enter(w->herd, NAMED("a\0b" + i % 3, 1), &leads);
     if (leads) {
       outcome = value_of("x", CORRAL_COMPUTED);
       if (i % 5 == 0) crl_herd_interim(entry, &outcome, later(5), later(5));
@@ -330,7 +332,7 @@ static void *roam(void *arg) {
 
 static void a_crowd_leaves_nothing_behind(void **state) {
   (void)state;
-  crl_herd *herd = crl_herd_new(1);
+  crl_herd *herd = crl_herd_new();
   waiter w[WAITERS];
   memset(w, 0, sizeof w);
   for (int i = 0; i < WAITERS; i++) {

@@ -24,7 +24,7 @@ static void a6_one_unit_everywhere_what_is_left_is_what_was_asked_for(void **sta
     corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = lives[i]));
     corral_lock_holder who;
     size_t count;
-    long long pttl = strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10);
+    long long pttl = strtoll(redis_server_ask(server, "PTTL ~lock::n"), NULL, 10);
     assert_in_range(pttl, lives[i], lives[i] + 60000);
     assert_true(corral_lock_left_ms(lock) <= lives[i]);
     if (lives[i] >= 999) {
@@ -83,17 +83,17 @@ static void a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_lar
 static void a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request(void **state) {
   (void)state;
   corral_lock *none = NULL;
-  redis_server_ask(server, "SETNX lock:n someone");
+  redis_server_ask(server, "SETNX ~lock::n someone");
   assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 30000), &none), CORRAL_EFOREIGN);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FOREIGN), 1);
-  assert_string_equal(redis_server_ask(server, "PTTL lock:n"), "-1");
+  assert_string_equal(redis_server_ask(server, "PTTL ~lock::n"), "-1");
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.repair_ms = 300, .wait_ms = 20000));
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
   corral_lock_release(lock, NULL);
-  redis_server_ask(server, "DEL lock:n");
-  redis_server_ask(server, "SET lock:n someone PX 100000");
+  redis_server_ask(server, "DEL ~lock::n");
+  redis_server_ask(server, "SET ~lock::n someone PX 100000");
   assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 200, .repair_ms = 50), &none), CORRAL_EDEADLINE);
-  assert_true(strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10) > 90000);
+  assert_true(strtoll(redis_server_ask(server, "PTTL ~lock::n"), NULL, 10) > 90000);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
 }
 
@@ -138,12 +138,12 @@ static void r8_what_became_of_a_hold_is_told_apart_and_told_once(void **state) {
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   lock = take(a, "n", CORRAL_LOCK(0));
-  redis_server_ask(server, "DEL lock:n");
+  redis_server_ask(server, "DEL ~lock::n");
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
   assert_non_null(strstr(error.text, "fencing token"));
   lock = take(a, "n", CORRAL_LOCK(0));
-  redis_server_ask(server, "DEL lock:n");
+  redis_server_ask(server, "DEL ~lock::n");
   corral_lock *next = take(b, "n", CORRAL_LOCK(0));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_TAKEN);
@@ -270,10 +270,10 @@ static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
   (void)state;
   _Atomic int64_t told = 0;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = lost, .lost_arg = &told));
-  redis_server_ask(server, "DEL lock:n");
+  redis_server_ask(server, "DEL ~lock::n");
   corral_lock *next = take(b, "n", CORRAL_LOCK(.ttl_ms = 60000));
   until(a, CORRAL_EVENT_LOCK_LOST, 1);
-  long long pttl = strtoll(redis_server_ask(server, "PTTL lock:n"), NULL, 10);
+  long long pttl = strtoll(redis_server_ask(server, "PTTL ~lock::n"), NULL, 10);
   assert_in_range(pttl, 60001, 120000);
   assert_true(told > 0);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);

@@ -349,7 +349,7 @@ static void a_near_tier_is_made_whole_or_not_at_all(void **state) {
   crl_near *near = NULL;
   for (; near == NULL; index++) {
     crl_alloc_countdown = index;
-    near = crl_near_new(2 << 20, SEED);
+    near = crl_near_new(2 << 20);
     crl_alloc_countdown = -1;
   }
   assert_in_range(index, 3, 100);

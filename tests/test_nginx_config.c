@@ -107,6 +107,39 @@ static void a_purged_page_is_gone_with_all_its_variants(void **state) {
   nginx_kit_expect(server, "/purge/", NULL, 400, NULL, NULL);
 }
 
+/* The hash of a variant, from the name of its key; 40 letters in hex. */
+static void variant_hash(char hash[41]) {
+  redisReply *keys = redis_server_command(nginx_kit_redis, "KEYS *");
+  hash[0] = '\0';
+  for (size_t i = 0; i < keys->elements; i++) {
+    const char *key = keys->element[i]->str;
+    for (const char *at = key; strstr(key, "/own") != NULL && *at != '\0'; at++)
+      if (strspn(at, "0123456789abcdef") == 40) snprintf(hash, 41, "%.40s", at);
+  }
+  freeReplyObject(keys);
+  assert_int_equal(strlen(hash), 40);
+}
+
+/* The key is the decoded URL: a line's end can be in it. */
+static void a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for(void **state) {
+  (void)state;
+  static const char *const forms[] = {"/victim%%0avary%%20%s", "/~variant::%s:/victim"};
+  char hash[41], forged[128];
+  redis_server_ask(nginx_kit_redis, "FLUSHALL");
+  http_origin_answer(nginx_kit_origin, "/own", HTTP_ANSWER(.body = "own", .headers = "Vary: X-Kind\r\n"));
+  nginx_kit_expect(server, "/own", "X-Kind: a\r\n", 200, "own", NULL);
+  nginx_kit_expect(server, "/own", "X-Kind: b\r\n", 200, "own", NULL);
+  variant_hash(hash);
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    snprintf(forged, sizeof forged, forms[i], hash);
+    http_origin_answer(nginx_kit_origin, forged, HTTP_ANSWER(.body = "forged"));
+    nginx_kit_expect(server, forged, NULL, 200, "forged", NULL);
+  }
+  http_origin_answer(nginx_kit_origin, "/victim", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Vary: X-Kind\r\n"));
+  nginx_kit_expect(server, "/victim", "X-Kind: a\r\n", 200, "page 1", NULL);
+  nginx_kit_expect(server, "/victim", "X-Kind: b\r\n", 200, "page 2", NULL);
+}
+
 static void a_tag_purges_all_pages_that_carry_it(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/tag1", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Surrogate-Key: orders  all, x\r\n"));
@@ -194,6 +227,7 @@ int main(void) {
                                      cmocka_unit_test(every_directive_is_accepted_where_it_belongs)};
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_location_inherits_corral_and_may_switch_it_off), cmocka_unit_test(a_purged_page_is_gone_with_all_its_variants),
+      cmocka_unit_test(a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for),
       cmocka_unit_test(a_tag_purges_all_pages_that_carry_it),             cmocka_unit_test(counters_are_of_all_zones_and_outlive_a_reload),
       cmocka_unit_test(a_connection_is_kept_alive_over_every_kind_of_answer),
       cmocka_unit_test(a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer),

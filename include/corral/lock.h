@@ -16,7 +16,7 @@
  * Time. A hold begins and ends by the store's clock; how much is left of it is counted here on the monotonic clock, from before the request
  * was sent, so this process thinks it over sooner than the store does. The wall clock of this host is never asked.
  *
- * Names are bytes: 1 to 65,531 of them, of any value. In the store, "lock:" goes before them, and the corral's namespace before that.
+ * Names are bytes: 1 to 65,536 of them, of any value. In the store, "lock:" goes before them, and the corral's namespace before that.
  * Threads: any function from any thread, but a lock is used by nobody when it is released. Close: all locks of a corral must
  * be released before corral_close. Fork: as with corral.h; a child must not use, and needs not release, its parent's locks. */
 #ifndef CORRAL_LOCK_H

@@ -282,6 +282,15 @@ typedef struct corral_host {
   const struct corral_fill_calls *fill;
 } corral_host;
 
+/* For names of 64 bits: the first 8 bytes of a digest, as a little-endian number. */
+static inline uint64_t corral_digest_number(const corral_host *host, const void *data, size_t size) {
+  uint8_t digest[16];
+  uint64_t number = 0;
+  host->digest(data, size, digest);
+  for (unsigned i = 0; i < 8; i++) number |= (uint64_t)digest[i] << (8 * i);
+  return number;
+}
+
 typedef struct corral_fill_calls {
   size_t size;
   int (*bytes)(corral_fill *fill, const void *data, size_t size);

@@ -88,7 +88,7 @@ static void set_key(crl_etcd_handle *h, const corral_op *op) {
   memcpy(at, h->store->prefix, before);
   memcpy(at + before, op->key, op->key_len);
   crl_etcd_base64(at, before + op->key_len, h->key);
-  h->lease = (int64_t)(h->store->host->hash64(all, CORRAL_TOKEN + before + op->key_len) & INT64_MAX);
+  h->lease = (int64_t)(corral_digest_number(h->store->host, all, CORRAL_TOKEN + before + op->key_len) & INT64_MAX);
   if (h->lease == 0) h->lease = 1;
 }
 

@@ -280,13 +280,12 @@ int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, co
   show(&p, o->text);
   snprintf(o->alike, sizeof o->alike, "accept accept-encoding host user-agent");
   size_t len = strlen(o->text);
-  uint64_t hash = o->host->hash64(o->text, len);
   int status = len > TEMPLATE_MOST ? bad(&p, "it is longer than %d bytes", TEMPLATE_MOST) : CORRAL_OK;
   if (status == CORRAL_OK && fragment != NULL) status = split(&p, fragment);
   if (status == CORRAL_OK) status = read_params(&p, max_value);
   if (status == CORRAL_OK) status = read_template(&p, o->text);
   if (status == CORRAL_ENOMEM) o->host->fail(error, CORRAL_ENOMEM, "out of memory");
-  o->hash = hash ^ (uint64_t)(o->is_included * 2 + o->is_compressed);
+  o->hash = corral_digest_number(o->host, o->text, len) ^ (uint64_t)(o->is_included * 2 + o->is_compressed);
   return status;
 }
 

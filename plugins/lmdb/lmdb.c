@@ -170,7 +170,7 @@ static int begin(crl_lmdb_env *env, crl_lmdb_tx *tx, crl_lmdb_news *news) {
   tx->news = news;
   tx->full = 0;
   tx->now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
-  news->count = 0;
+  news->count = news->used = 0;
   return code;
 }
 

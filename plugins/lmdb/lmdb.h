@@ -79,12 +79,13 @@ int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
 
 /* ---- watch.c --------------------------------------------------------------------------------------------- */
 
-enum { CRL_LMDB_NEWS = 256 };
+enum { CRL_LMDB_NEWS = 256, CRL_LMDB_NEWS_ROOM = 16384 };
 
 /* Keys that a transaction changes; more than there is room for: any. */
 typedef struct crl_lmdb_news {
-  size_t count;
-  uint64_t hashes[CRL_LMDB_NEWS];
+  size_t count, used;
+  uint16_t lens[CRL_LMDB_NEWS];
+  uint8_t keys[CRL_LMDB_NEWS_ROOM]; /* one behind the other */
 } crl_lmdb_news;
 
 /* Maps the file, made where it isn't there; the gate is held. 0 or an errno. */

@@ -1,13 +1,17 @@
 /* watch.c: changes, told to all processes that share the file.
  *
- * PATH-watch is mapped by each: a ring of the hashes of keys that changed. A writer takes the next number, fills the slot of that number,
- * and says in the slot which number it is for. A watch reads from where it was; what it finds half-done for longer than a moment (its
- * writer was killed there), or overwritten, it tells as "any may have changed". A writer that is killed after its commit and before it
- * has a number tells nothing: a hint, as hints are, can be missing.
+ * PATH-watch is mapped by each: a ring of the keys that changed, for each process hashes them by a
+ * secret of its own. A writer takes the next number, fills the slot of that number, and says in
+ * the slot which number it is for. A watch reads from where it was; what it finds half-done for
+ * longer than a moment (its writer was killed there), or overwritten, it tells as "any may have
+ * changed". A writer that is killed after its commit and before it has a number tells nothing: a
+ * hint, as hints are, can be missing.
  *
- * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear, which waits at the futex, costs nothing
- * while nothing happens, and makes an eventfd readable when something does. `waiting` counts the ears that may be asleep, so that
- * a writer need not ring where nobody listens; a killed process leaves it too high, which costs each later write a system call. */
+ * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear,
+ * which waits at the futex, costs nothing while nothing happens, and makes an eventfd readable
+ * when something does. `waiting` counts the ears that may be asleep, so that a writer need not
+ * ring where nobody listens; a killed process leaves it too high, which costs each later write a
+ * system call. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -25,11 +29,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10 };
+enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10, WORDS = (CRL_LMDB_MAX_KEY + 7) / 8 };
 
-/* `proof` is the slot's number, and half of the hash folded: a slot of two writers is recognized. */
+/* `proof` is the slot's number, and the key's digest, cut: a slot of two writers is recognized. A
+ * key of length 0: any. */
 typedef struct slot {
-  _Atomic uint64_t hash, proof;
+  _Atomic uint64_t proof, len, key[WORDS];
 } slot;
 
 /* What is in the file; nothing of it is trusted. */
@@ -51,7 +56,8 @@ typedef struct watch {
   uint32_t next; /* that of the first that wasn't told yet */
 } watch;
 
-/* ---- the file -------------------------------------------------------------------------------------------- */
+/* ---- the file
+ * -------------------------------------------------------------------------------------------- */
 
 /* Every byte is written, so that no page of the mapping lacks room on the disk. */
 static int make_room(int fd) {
@@ -111,9 +117,12 @@ void crl_lmdb_ring_close(crl_lmdb_ring *ring) {
   if (ring != NULL) munmap(ring, sizeof *ring);
 }
 
-/* ---- telling --------------------------------------------------------------------------------------------- */
+/* ---- telling
+ * --------------------------------------------------------------------------------------------- */
 
-static uint64_t proof_of(uint32_t number, uint64_t hash) { return (uint64_t)number << 32 | (uint32_t)(hash ^ hash >> 32); }
+static uint64_t proof_of(const corral_host *host, uint32_t number, const void *key, size_t len) {
+  return (uint64_t)number << 32 | (uint32_t)corral_digest_number(host, key, len);
+}
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
   (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL, NULL, 0);
@@ -124,32 +133,43 @@ static void ring_bell(crl_lmdb_ring *ring) {
   (void)syscall(SYS_futex, &ring->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static void put(crl_lmdb_ring *ring, uint64_t hash) {
-  uint32_t number = atomic_fetch_add(&ring->head, 1);
-  slot *s = &ring->slots[number % SLOTS];
-  atomic_store_explicit(&s->hash, hash, memory_order_relaxed);
-  atomic_store_explicit(&s->proof, proof_of(number, hash), memory_order_release);
+static void put(const crl_lmdb_env *env, const void *key, size_t len) {
+  uint32_t number = atomic_fetch_add(&env->ring->head, 1);
+  slot *s = &env->ring->slots[number % SLOTS];
+  uint64_t words[WORDS] = {0};
+  if (len > 0) memcpy(words, key, len);
+  atomic_store_explicit(&s->len, len, memory_order_relaxed);
+  for (size_t i = 0; i < (len + 7) / 8; i++) atomic_store_explicit(&s->key[i], words[i], memory_order_relaxed);
+  atomic_store_explicit(&s->proof, proof_of(env->host, number, words, len), memory_order_release);
 }
 
 void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key, size_t key_len) {
   if (env->ring == NULL || news->count > CRL_LMDB_NEWS) return;
-  if (news->count < CRL_LMDB_NEWS) news->hashes[news->count] = env->host->hash64(key, key_len);
-  news->count++;
+  if (news->count == CRL_LMDB_NEWS || key_len > CRL_LMDB_MAX_KEY || key_len > sizeof news->keys - news->used) {
+    news->count = CRL_LMDB_NEWS + 1;
+    return;
+  }
+  memcpy(news->keys + news->used, key, key_len);
+  news->lens[news->count++] = (uint16_t)key_len;
+  news->used += key_len;
 }
 
 void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news) {
   crl_lmdb_ring *ring = env->ring;
+  const uint8_t *key = news->keys;
   if (ring == NULL || news->count == 0) return;
-  if (news->count > CRL_LMDB_NEWS) put(ring, 0);
-  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; i++) put(ring, news->hashes[i]);
+  if (news->count > CRL_LMDB_NEWS) put(env, NULL, 0);
+  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; key += news->lens[i++]) put(env, key, news->lens[i]);
   if (atomic_load(&ring->waiting) != 0) ring_bell(ring);
 }
 
 int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
 
-/* ---- the ear --------------------------------------------------------------------------------------------- */
+/* ---- the ear
+ * --------------------------------------------------------------------------------------------- */
 
-/* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell on from `seen`. */
+/* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell
+ * on from `seen`. */
 static void *listen_on(void *arg) {
   static const uint64_t one = 1;
   watch *w = arg;
@@ -181,7 +201,8 @@ static int start_ear(watch *w) {
   return code;
 }
 
-/* ---- a watch --------------------------------------------------------------------------------------------- */
+/* ---- a watch
+ * --------------------------------------------------------------------------------------------- */
 
 int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
   watch *w = calloc(1, sizeof *w);
@@ -215,13 +236,16 @@ crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
   return env;
 }
 
-/* The hash of one change; 0 when its slot tells of something else. */
-static uint64_t read_slot(crl_lmdb_ring *ring, uint32_t number) {
-  slot *s = &ring->slots[number % SLOTS];
+/* The hash of one changed key; 0: any, also when its slot tells of something else. */
+static uint64_t read_slot(const crl_lmdb_env *env, uint32_t number) {
+  slot *s = &env->ring->slots[number % SLOTS];
+  uint64_t words[WORDS] = {0};
   for (int look = 0; look < MOMENT; look++) {
     uint64_t proof = atomic_load_explicit(&s->proof, memory_order_acquire);
-    uint64_t hash = atomic_load_explicit(&s->hash, memory_order_relaxed);
-    if (proof == proof_of(number, hash)) return hash;
+    uint64_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
+    for (size_t i = 0; i < (len + 7) / 8 && i < WORDS; i++) words[i] = atomic_load_explicit(&s->key[i], memory_order_relaxed);
+    int whole = (uint32_t)(proof >> 32) == number && len <= CRL_LMDB_MAX_KEY && proof == proof_of(env->host, number, words, (size_t)len);
+    if (whole) return len == 0 ? 0 : env->host->hash64(words, (size_t)len);
     if ((uint32_t)(proof >> 32) - number - 1 < INT32_MAX) return 0; /* overwritten by a later one */
     sched_yield();
   }
@@ -235,7 +259,7 @@ static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg)
   if (head == w->next) return 0;
   uint64_t hash = head - w->next > SLOTS ? 0 : 1;
   while (w->next != head && hash != 0) {
-    hash = read_slot(ring, w->next++);
+    hash = read_slot(w->env, w->next++);
     if (hash != 0) told(arg, hash);
   }
   w->next = head;

@@ -5,7 +5,7 @@
 #include "memcached.h"
 
 static void name_by_digest(const corral_host *host, const void *key, size_t key_len, crl_memcached_key *ret) {
-  static const char prefix[] = "corral#";
+  static const char prefix[] = "~long:"; /* the host gives no user's key that begins with a '~' */
   static const char hex[] = "0123456789abcdef";
   uint8_t digest[16];
   char *to = ret->text;

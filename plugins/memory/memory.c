@@ -83,20 +83,12 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
   op->found_owner = e->record;
 }
 
-/* The seed goes in front of the key: xored to the result it would leave colliding keys colliding. */
-static uint64_t hash_key(const crl_memory *m, const corral_op *op) {
-  uint8_t text[sizeof m->seed + CRL_MEMORY_MAX_KEY];
-  memcpy(text, &m->seed, sizeof m->seed);
-  memcpy(text + sizeof m->seed, op->key, op->key_len);
-  return m->host->hash64(text, sizeof m->seed + op->key_len);
-}
-
 static void perform_one(crl_memory *m, corral_op *op) {
   if (op->key_len == 0 || op->key_len > CRL_MEMORY_MAX_KEY) {
     op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len, (int)CRL_MEMORY_MAX_KEY);
     return;
   }
-  uint64_t hash = hash_key(m, op);
+  uint64_t hash = m->host->hash64(op->key, op->key_len);
   crl_memory_shard *s = &m->shards[(hash >> 56) & (m->shard_count - 1)];
   if (crl_memory_is_lock(op)) {
     crl_memory_lock_verb(m, s, hash, op);
@@ -162,7 +154,7 @@ static int memory_fill(crl_memory *m, size_t size) {
     if (crl_memory_shard_init(s, size / wanted) != CORRAL_OK) return CORRAL_ENOMEM;
     atomic_fetch_add(&m->used, s->bucket_count * sizeof(crl_memory_entry *) + s->ghost_count * sizeof(crl_memory_ghost));
   }
-  return m->host->random(&m->seed, sizeof m->seed);
+  return CORRAL_OK;
 }
 
 static int memory_new(const store *st, crl_memory **ret) {

@@ -92,7 +92,6 @@ typedef struct crl_memory {
   char *name;
   pid_t pid;
   size_t refs;
-  uint64_t seed;
   atomic_size_t budget, used;
   atomic_size_t hand; /* the shard to evict from next */
   size_t shard_count;

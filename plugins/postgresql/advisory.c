@@ -119,7 +119,7 @@ static void name_it(const crl_pg_session *c, int64_t life_ms, char room[CRL_PG_N
   snprintf(room, CRL_PG_NAME_ROOM, "%lldms %s", (long long)life_ms, c->note);
 }
 
-static int64_t lock_of(const crl_pg_store *s, const corral_op *op) { return (int64_t)s->host->hash64(op->key, op->key_len); }
+static int64_t lock_of(const crl_pg_store *s, const corral_op *op) { return (int64_t)corral_digest_number(s->host, op->key, op->key_len); }
 
 /* Whether anybody holds it now; as far as it can be known. */
 static int is_taken(crl_pg_handle *h, int64_t lock, int64_t deadline) {
@@ -149,13 +149,13 @@ static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, i
 /* The life of a hold that there is begins anew. A session that is gone took the hold with it. */
 static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char name[CRL_PG_NAME_ROOM], hash[24];
+  char name[CRL_PG_NAME_ROOM], text[CRL_PG_KEY_TEXT];
   int64_t now = s->host->now_ms(), left = c->until - now, life = op->lease_ms > left ? op->lease_ms : left;
   int becomes_shared = op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
   name_it(c, life, name);
   int answer = ask_hold(s, c, CRL_PG_TOUCH, life, name, deadline, op->error);
   if (answer == 1 && becomes_shared) {
-    answer = ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_hash_text(s, op, hash), deadline, op->error);
+    answer = ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_key_text(s, op, text), deadline, op->error);
     if (c->sent) c->shared = 1; /* it is, or is going to be; END_SHARED ends either */
   }
   if (answer == 1) {
@@ -239,7 +239,7 @@ static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
 /* One that wasn't answered is asked again on the same session, whose late reply is then the answer; the next failure ends the session, and so the hold. */
 static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char hash[24];
+  char text[CRL_PG_KEY_TEXT];
   int status, answer;
   crl_pg_session *c = borrow(s, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
@@ -248,7 +248,7 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK ? crl_pg_failed(s, CORRAL_EUNKNOWN, op->error, "no answer to an unlock") : crl_pg_number_at(r, 0, 0) != 0;
     PQclear(r);
   } else {
-    answer = ask_hold(s, c, c->shared ? CRL_PG_END_SHARED : CRL_PG_END, 0, crl_pg_hash_text(s, op, hash), deadline, op->error);
+    answer = ask_hold(s, c, c->shared ? CRL_PG_END_SHARED : CRL_PG_END, 0, crl_pg_key_text(s, op, text), deadline, op->error);
   }
   if (answer < 0 && c->pending && !c->ends) {
     c->ends = 1;

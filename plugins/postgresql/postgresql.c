@@ -20,7 +20,7 @@
  * the ids of the last moments come again after a crash. A standby that is promoted without having received everything can give them again, too:
  * there locks=table is better. A lock belongs to the process that took it. PgBouncer in transaction mode hands the session to others: never put it in between.
  *
- * Both refuse a standby. Waiters are told by NOTIFY corral_lock with the hash of the name, when a hold is unlocked. The server hands out NOTIFY
+ * Both refuse a standby. Waiters are told by NOTIFY corral_lock with the name in hex, when a hold is unlocked. The server hands out NOTIFY
  * one transaction at a time; notify=no is for servers that suffer from that. Unlike a lock's end, a LISTEN doesn't survive PgBouncer in transaction mode.
  *
  * A handle is one connection, for one thread at a time. A statement whose deadline passed may still be at work in the server, which gives it
@@ -64,7 +64,7 @@ static int read_table(crl_pg_store *s, const corral_uri *uri, corral_error *erro
   else snprintf(s->table, sizeof s->table, "\"%.*s\".\"%s\"", (int)before, text, dot + 1);
   for (int i = 0; i < CRL_PG_STATEMENTS; i++) {
     if (!crl_pg_statement_text((crl_pg_statement)i, s->table, s->sql[i], sizeof s->sql[i])) return bad_uri(s, uri, error, "table: the name is too long");
-    snprintf(s->prepared[i], sizeof s->prepared[i], "crl_%016llx", (unsigned long long)s->host->hash64(s->sql[i], strlen(s->sql[i])));
+    snprintf(s->prepared[i], sizeof s->prepared[i], "crl_%016llx", (unsigned long long)corral_digest_number(s->host, s->sql[i], strlen(s->sql[i])));
   }
   return CORRAL_OK;
 }
@@ -149,7 +149,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
     close_store(s);
     return status;
   }
-  info->max_key = 2048; /* a b-tree's entry is at most a third of a page */
+  info->max_key = CRL_PG_KEY; /* a b-tree's entry is at most a third of a page */
   info->handles = 4;
   info->reach = CORRAL_REACH_FLEET;
   info->locks_only = 1;

@@ -20,6 +20,8 @@ enum {
   CRL_PG_TABLE_ROOM = 140,
   CRL_PG_SQL_ROOM = 1600,
   CRL_PG_NAME_ROOM = CORRAL_LOCK_NOTE + 32, /* of an application_name */
+  CRL_PG_KEY = 2048,
+  CRL_PG_KEY_TEXT = 2 * CRL_PG_KEY + 1, /* in hex; a payload has less than 8000 bytes */
   CRL_PG_POLL_MOST_MS = 60000
 };
 
@@ -115,7 +117,7 @@ int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline);
 /* The note as text that this server takes: what it doesn't is '?'. */
 const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op, char room[CORRAL_LOCK_NOTE + 1]);
 /* What NOTIFY tells: "" for nothing. */
-const char *crl_pg_hash_text(const crl_pg_store *s, const corral_op *op, char room[24]);
+const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char room[CRL_PG_KEY_TEXT]);
 /* Hands out a record of these holds. */
 int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds, size_t count, int64_t now);
 

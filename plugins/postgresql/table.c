@@ -27,9 +27,12 @@ const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op, char ro
   return room;
 }
 
-const char *crl_pg_hash_text(const crl_pg_store *s, const corral_op *op, char room[24]) {
-  snprintf(room, 24, "%llu", (unsigned long long)s->host->hash64(op->key, op->key_len));
-  return s->notify ? room : "";
+const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char room[CRL_PG_KEY_TEXT]) {
+  const uint8_t *key = op->key;
+  if (!s->notify) return "";
+  snprintf(room, CRL_PG_KEY_TEXT, "any");
+  for (size_t i = 0; op->key_len <= CRL_PG_KEY && i < op->key_len; i++) snprintf(room + 2 * i, 3, "%02x", key[i]);
+  return room;
 }
 
 int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds, size_t count, int64_t now) {
@@ -64,14 +67,14 @@ static int judge(corral_op *op, const PGresult *r) {
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   static const crl_pg_statement verbs[] = {CRL_PG_TAKE, CRL_PG_EXTEND, CRL_PG_UNLOCK, CRL_PG_SHOW};
   crl_pg_store *s = h->store;
-  char text[CORRAL_LOCK_NOTE + 1];
+  char text[CRL_PG_KEY_TEXT]; /* or a note */
   PGresult *r;
   if (op->flags & CORRAL_OP_SHARED) return s->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s: no shared holds in a table; locks=advisory has them", s->name);
   if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > INT64_MAX)
     return s->host->fail(op->error, CORRAL_EREFUSED, "%s: a fencing token has 63 bits at most", s->name);
   crl_pg_question q = {.name = op->key, .name_len = op->key_len, .token = op->token, .first = op->lease_ms, .second = (int64_t)op->seen};
   if (op->verb == CORRAL_VERB_LOCK) q.text = crl_pg_note_of(h->session, op, text);
-  if (op->verb == CORRAL_VERB_UNLOCK) q.text = crl_pg_hash_text(s, op, text);
+  if (op->verb == CORRAL_VERB_UNLOCK) q.text = crl_pg_key_text(s, op, text);
   int status = crl_pg_ask(s, h->session, verbs[op->verb - CORRAL_VERB_LOCK], &q, deadline, &r, op->error);
   if (status == CORRAL_EFOREIGN) op->until_ms = -1;
   if (status != CORRAL_OK) return status;

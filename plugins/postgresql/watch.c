@@ -1,4 +1,4 @@
-/* watch.c: a connection of its own on which the server tells of locks that were unlocked: LISTEN corral_lock, the payload a name's hash.
+/* watch.c: a connection of its own on which the server tells of locks that were unlocked: LISTEN corral_lock, the payload a name in hex.
  *
  * Silent for QUIET_MS, it is asked whether it listens, and has ANSWER_MS to say so: it is dead otherwise, or somebody in between gave it to others. */
 #include <poll.h>
@@ -41,13 +41,23 @@ int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
   return status;
 }
 
-/* All that has come. A payload that is no number is somebody else's: any lock may be meant. */
+/* The hash of the key of a payload; 0 when it isn't one: somebody else's, or "any". */
+static uint64_t hash_of(const crl_pg_store *s, const char *hex) {
+  uint8_t key[CRL_PG_KEY];
+  size_t len = strlen(hex);
+  if (len == 0 || len % 2 != 0 || len > 2 * sizeof key || strspn(hex, "0123456789abcdef") != len) return 0;
+  for (size_t i = 0; i < len; i += 2) {
+    const char pair[] = {hex[i], hex[i + 1], '\0'};
+    key[i / 2] = (uint8_t)strtoul(pair, NULL, 16);
+  }
+  return s->host->hash64(key, len / 2);
+}
+
+/* All that has come. */
 static int tell_all(watcher *w, void (*told)(void *arg, uint64_t hash), void *arg) {
   int count = 0;
   for (PGnotify *n; (n = PQnotifies(w->session->conn)) != NULL; count++) {
-    char *end;
-    unsigned long long hash = strtoull(n->extra, &end, 10);
-    told(arg, *end == '\0' ? hash : 0);
+    told(arg, hash_of(w->store, n->extra));
     PQfreemem(n);
   }
   return count;

@@ -107,7 +107,8 @@ static int has_tag(const char *key, size_t len) {
   return close != NULL && close > open + 1;
 }
 
-/* The name of a staged record: key and token, in the key's hash slot. 0 when no such name exists, or no memory. */
+/* The name of a staged record: a kind of its own (no user's key begins with a '~'), token and key, in the key's hash slot. 0 when no such
+ * name exists, or no memory. */
 static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
   static const char hex[] = "0123456789abcdef";
   const char *key = op->key;
@@ -115,16 +116,17 @@ static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
   if (!tagged && memchr(key, '}', op->key_len) != NULL) return 0;
   char *name = malloc(op->key_len + 64), *at = name;
   if (name == NULL) return 0;
-  if (!tagged) *at++ = '{';
-  memcpy(at, key, op->key_len);
-  at += op->key_len;
-  if (!tagged) *at++ = '}';
-  memcpy(at, ":corral:", 8);
-  at += 8;
+  memcpy(at, "~stage:", 7);
+  at += 7;
   for (size_t i = 0; i < CORRAL_TOKEN; i++) {
     *at++ = hex[op->token[i] >> 4];
     *at++ = hex[op->token[i] & 15];
   }
+  *at++ = ':';
+  if (!tagged) *at++ = '{';
+  memcpy(at, key, op->key_len);
+  at += op->key_len;
+  if (!tagged) *at++ = '}';
   *ret = name;
   *ret_len = (size_t)(at - name);
   return 1;

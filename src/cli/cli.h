@@ -54,6 +54,7 @@ int cli_set(const cli_globals *cli, int argc, char **argv);
 int cli_invalidate(const cli_globals *cli, int argc, char **argv);
 int cli_expire(const cli_globals *cli, int argc, char **argv);
 int cli_inspect(const cli_globals *cli, int argc, char **argv);
+int cli_key(const cli_globals *cli, int argc, char **argv);
 int cli_explain(const cli_globals *cli, int argc, char **argv);
 int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);

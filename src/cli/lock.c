@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-  NAME_MOST = 65531, /* bytes of a name: corral/lock.h */
+  NAME_MOST = 65536, /* bytes of a name: corral/lock.h */
   NOTE_MOST = 40,
   WHY_ROOM = 256,
   HOLDERS = 64, /* room for as many at first */

@@ -16,7 +16,7 @@ static const struct subcommand {
   int (*main)(const cli_globals *cli, int argc, char **argv);
 } subcommands[] = {
     {"run", cli_run},       {"get", cli_get},         {"set", cli_set},     {"invalidate", cli_invalidate},
-    {"expire", cli_expire}, {"inspect", cli_inspect}, {"explain", cli_explain}, {"lock", cli_lock},
+    {"expire", cli_expire}, {"inspect", cli_inspect}, {"key", cli_key}, {"explain", cli_explain}, {"lock", cli_lock},
     {"warm", cli_warm},     {"storm", cli_storm},
 };
 

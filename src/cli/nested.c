@@ -1,26 +1,28 @@
 /* nested.c: which keys the processes above this one are computing: a variable of the environment, handed down to commands.
  *
- * CORRAL_RUNNING holds a hash for each of them, of store, namespace and key, in hex, separated by spaces. Asking for one of
+ * CORRAL_RUNNING holds a digest (BLAKE2b) for each of them, of store, namespace and key, in hex, separated by spaces. Asking for one of
  * these keys would be waiting for oneself.
  */
 #include "cli.h"
 
-#include <inttypes.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 static const char variable[] = "CORRAL_RUNNING";
 
-enum { NAME_ROOM = 20 };
+enum { DIGEST = 16, NAME_ROOM = 2 * DIGEST + 1 };
 
 static void name_of(const cli_globals *cli, const void *key, size_t key_len, char name[NAME_ROOM]) {
   const char *name_space = cli->name_space != NULL ? cli->name_space : "";
-  uint64_t hash = XXH3_64bits(cli->store, strlen(cli->store));
-  hash = XXH3_64bits_withSeed(name_space, strlen(name_space), hash);
-  hash = XXH3_64bits_withSeed(key, key_len, hash);
-  (void)snprintf(name, NAME_ROOM, "%016" PRIx64, hash);
+  unsigned char digest[DIGEST];
+  crypto_generichash_state state;
+  (void)crypto_generichash_init(&state, NULL, 0, sizeof digest);
+  (void)crypto_generichash_update(&state, (const unsigned char *)cli->store, strlen(cli->store) + 1);
+  (void)crypto_generichash_update(&state, (const unsigned char *)name_space, strlen(name_space) + 1);
+  (void)crypto_generichash_update(&state, key, key_len);
+  (void)crypto_generichash_final(&state, digest, sizeof digest);
+  for (size_t i = 0; i < DIGEST; i++) (void)snprintf(name + 2 * i, 3, "%02x", digest[i]);
 }
 
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len) {

@@ -13,10 +13,10 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "  expire KEY...       end the fresh life now; stale may still be served\n"
                                 "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
                                 "  lock NAME -- CMD... run a command under a lock; --show NAME: who holds it\n"
+                                "  key NAME            the key that the store is asked for\n"
                                 "  explain NAME=VALUE  what a policy will do, in sentences\n"
                                 "  warm [FILE]...      compute many keys' values before anybody asks for them\n"
                                 "  storm               let a herd loose on a database, without and with corral\n"
-                                "\n"
                                 "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
                                 "                        default: lmdb: in your cache folder, corral/store\n"
                                 "      --namespace NAME  put NAME: before each key (CORRAL_NAMESPACE)\n"
@@ -89,6 +89,16 @@ static const char help_inspect[] = "Usage: corral [--json] inspect KEY\n"
                                    "holds the lease and for how long, and a remembered failure.\n"
                                    "\n"
                                    "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
+
+static const char help_key[] = "Usage: corral [--namespace NAME] [--json] key [OPTION] NAME\n"
+                               "Print the key under which the store has a value, for redis-cli and the like.\n"
+                               "What is not printable ASCII, and \\, is written as \\xNN.\n"
+                               "\n"
+                               "  --variant V         the variant V of the value\n"
+                               "  --tag               NAME is a tag: the key of its version\n"
+                               "  --lock              NAME is a lock\n"
+                               "\n"
+                               "Exit: 0 printed, 125 corral failed.\n";
 
 static const char help_explain[] = "Usage: corral explain [NAME=VALUE]...\n"
                                    "Say what a policy of the library will do, and warn of what makes no sense.\n"
@@ -170,7 +180,7 @@ const char *cli_help(const char *subcommand) {
     const char *text;
   } pages[] = {
       {"run", help_run},       {"get", help_get},         {"set", help_set},     {"invalidate", help_invalidate},
-      {"expire", help_expire}, {"inspect", help_inspect}, {"explain", help_explain}, {"lock", help_lock},
+      {"expire", help_expire}, {"inspect", help_inspect}, {"key", help_key}, {"explain", help_explain}, {"lock", help_lock},
       {"warm", help_warm},     {"storm", help_storm},
   };
   if (subcommand != NULL)

@@ -88,10 +88,18 @@ static int suspend(ngx_http_request_t *r) {
   return 0;
 }
 
+corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx) {
+  corral_policy policy = ctx->conf->policy;
+  if (!ctx->is_variant) return policy;
+  policy.variant = ctx->variant;
+  policy.variant_len = sizeof ctx->variant;
+  return policy;
+}
+
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
   corral_error error;
-  corral_policy policy = ctx->conf->policy;
+  corral_policy policy = crl_ngx_call_policy(ctx);
   ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
   crl_ngx_job *job = cleanup != NULL ? calloc(1, sizeof *job) : NULL;
   ctx->outcome = CRL_NGX_PASS;

@@ -61,7 +61,6 @@ static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
 static int make_key(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
   if (ctx->conf->key == NULL ? default_key(r, &ctx->key) != 0 : ngx_http_complex_value(r, ctx->conf->key, &ctx->key) != NGX_OK) return -1;
-  ctx->main_key = ctx->key;
   if (ctx->key.len > 0 && ctx->key.len <= KEY_LONGEST) return 0;
   ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: a key of %uz bytes; accepted are 1 to %d", ctx->key.len, (int)KEY_LONGEST);
   return -1;
@@ -86,10 +85,10 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how, const 
 
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 
-/* The record is of another variant than this request wants: its own one has a key of its own. */
+/* The record is of another variant than this request wants: its own is the key's variant of that hash. */
 static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
   if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary"); /* the origin varies by other names than it did */
-  if (crl_ngx_vary_key(ctx->r, &ctx->main_key, hash, &ctx->key) != 0 || ctx->key.len > KEY_LONGEST) return own_way(ctx, CRL_NGX_PASS, "vary");
+  (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
   ctx->is_variant = 1;
   ctx->has_led = ctx->had_old = ctx->is_pass = 0;
   return ask(ctx, rc);
@@ -126,7 +125,8 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
 /* The worker's own copy, or else a call. */
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
-  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &ctx->conf->policy, &value) == CORRAL_OK) return take(ctx, value, rc);
+  corral_policy policy = crl_ngx_call_policy(ctx);
+  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &policy, &value) == CORRAL_OK) return take(ctx, value, rc);
   return crl_ngx_call_begin(ctx);
 }
 

@@ -98,8 +98,8 @@ typedef struct crl_ngx_ctx {
   ngx_http_request_t *r;
   crl_ngx_zone *zone;
   crl_ngx_conf *conf;      /* of the location that took the request */
-  ngx_str_t key;           /* what is asked for now */
-  ngx_str_t main_key;      /* the same without a variant */
+  ngx_str_t key;
+  u_char variant[2 * CRL_NGX_RECORD_HASH]; /* of the key, where is_variant */
   crl_ngx_outcome outcome;
   const char *detail;      /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
@@ -163,6 +163,8 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 
 /* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
+/* The policy of its call: the location's, and which variant of the key. It points into ctx. */
+corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
 /* Back from call.c: what the call came to. `value` is the callee's. */
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error);
 
@@ -196,9 +198,8 @@ int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
 
-/* vary.c: the hash of what a request has for these names; and the key of that variant, in the request's pool (0, or -1 without memory). */
+/* vary.c: the hash of what a request has for these names. */
 void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len, unsigned char *hash);
-int crl_ngx_vary_key(ngx_http_request_t *r, const ngx_str_t *key, const unsigned char *hash, ngx_str_t *ret);
 /* The tag of all variants of a key: `tag` has room for CRL_NGX_VARY_TAG bytes; returns its length. */
 enum { CRL_NGX_VARY_TAG = 64 };
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);

@@ -104,7 +104,7 @@ static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *
 static void add_tags(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_response *response) {
   unsigned char variants[CRL_NGX_VARY_TAG];
   ngx_uint_t count = 0;
-  if (ctx->is_variant) (void)corral_fill_tag(fill, variants, crl_ngx_vary_tag(ctx->main_key.data, ctx->main_key.len, variants));
+  if (ctx->is_variant) (void)corral_fill_tag(fill, variants, crl_ngx_vary_tag(ctx->key.data, ctx->key.len, variants));
   for (size_t i = 0; ctx->conf->tag.len > 0 && i < response->count; i++) {
     const crl_ngx_field *field = &response->fields[i];
     if (field->name_len == ctx->conf->tag.len && ngx_strncasecmp((u_char *)field->name, ctx->conf->tag.data, field->name_len) == 0)

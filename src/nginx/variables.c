@@ -49,9 +49,9 @@ static ngx_int_t get_wait(ngx_http_request_t *r, ngx_http_variable_value_t *v, u
 static ngx_int_t get_key(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data) {
   crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
   (void)data;
-  if (ctx == NULL || ctx->main_key.data == NULL) return not_found(v);
-  v->data = ctx->main_key.data;
-  v->len = (unsigned)ctx->main_key.len & 0xfffffff;
+  if (ctx == NULL || ctx->key.data == NULL) return not_found(v);
+  v->data = ctx->key.data;
+  v->len = (unsigned)ctx->key.len & 0xfffffff;
   v->valid = 1;
   v->no_cacheable = v->not_found = 0;
   return NGX_OK;

@@ -1,13 +1,14 @@
 /* vary.c: variants of an answer, by the request's fields that the response's Vary names.
  *
- * The first answer is stored under the key itself, with the names and a hash of what its request had for them. Who has something else asks for the key of his
- * own variant. The hash is SHA-1: it keeps apart what clients send, who may not choose two headers that share an answer. */
+ * The first answer is stored under the key itself, with the names and a hash of what its request
+ * had for them. A request that has something else asks for the key's variant of that hash. The
+ * hash is SHA-1: it keeps apart what clients send, who may not choose two headers that share an
+ * answer. */
 #include "module.h"
 #include <ngx_sha1.h>
 
-static const char before_hash[] = "\nvary ";
-
-/* Values of several lines are joined by commas, and white space around counts for nothing (RFC 9111, 4.1). */
+/* Values of several lines are joined by commas, and white space around counts for nothing (RFC
+ * 9111, 4.1). */
 static void add_field(ngx_sha1_t *sha, ngx_http_request_t *r, const u_char *name, size_t len) {
   ngx_list_part_t *part = &r->headers_in.headers.part;
   ngx_sha1_update(sha, name, len);
@@ -36,16 +37,6 @@ void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t
     names = stop + 1;
   }
   ngx_sha1_final(hash, &sha);
-}
-
-int crl_ngx_vary_key(ngx_http_request_t *r, const ngx_str_t *key, const unsigned char *hash, ngx_str_t *ret) {
-  u_char *text = ngx_pnalloc(r->pool, key->len + sizeof before_hash - 1 + (size_t)2 * CRL_NGX_RECORD_HASH);
-  if (text == NULL) return -1;
-  u_char *at = ngx_cpymem(ngx_cpymem(text, key->data, key->len), before_hash, sizeof before_hash - 1);
-  at = ngx_hex_dump(at, (u_char *)hash, CRL_NGX_RECORD_HASH);
-  ret->data = text;
-  ret->len = (size_t)(at - text);
-  return 0;
 }
 
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag) {

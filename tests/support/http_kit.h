@@ -125,14 +125,13 @@ __attribute__((format(printf, 3, 4))) static int kit_fail(corral_error *error, i
   return status;
 }
 
-static uint64_t kit_hash64(const void *data, size_t size) {
-  uint64_t hash = 14695981039346656037u;
-  for (size_t i = 0; i < size; i++) hash = (hash ^ ((const uint8_t *)data)[i]) * 1099511628211u;
-  return hash;
+static void kit_digest(const void *data, size_t size, uint8_t digest[16]) {
+  memset(digest, 0, 16);
+  for (size_t i = 0; i < size; i++) digest[i % 8] = (uint8_t)(digest[i % 8] * 31 + ((const uint8_t *)data)[i]);
 }
 
 static const corral_host kit_host = {.size = sizeof(corral_host), .abi = CORRAL_PLUGIN_ABI, .now_ms = crl_env_now_ms, .wall_ms = crl_env_wall_ms, .fail = kit_fail,
-    .uri_check = crl_uri_check, .uri_get = crl_uri_get, .uri_number = crl_uri_number, .hash64 = kit_hash64, .fill = &kit_calls};
+    .uri_check = crl_uri_check, .uri_get = crl_uri_get, .uri_number = crl_uri_number, .digest = kit_digest, .fill = &kit_calls};
 
 /* An origin at a URL made as by printf. */
 __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *format, ...) {

@@ -19,7 +19,7 @@
 #include "near.h"
 
 /* MOST is one shard, WIDE are 64 of them. */
-enum { MOST = 100000, WIDE = 64 << 20, SEED = 7, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
+enum { MOST = 100000, WIDE = 64 << 20, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
 
 /* ---- one line for each call ----------------------------------------------------------------------------------------- */
 
@@ -82,7 +82,7 @@ static inline const char *numbered(const char *stem, size_t number) {
 }
 
 static inline crl_near *near_of(int64_t most) {
-  crl_near *near = crl_near_new(most, SEED);
+  crl_near *near = crl_near_new(most);
   assert_non_null(near);
   return near;
 }
