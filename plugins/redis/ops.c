@@ -15,6 +15,8 @@
 
 #include "redis.h"
 
+enum { STEP_MS = 2000 /* what the server's time, as it is known here, may be off by */ };
+
 int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what) {
   return op->status = h->store->host->fail(op->error, status, "%s: %s", h->store->name, what);
 }
@@ -269,7 +271,8 @@ static int newer(const crl_redis_handle *h, corral_op *op) {
   return crl_redis_ops_fail(h, op, CORRAL_ENEWER, "the key holds a record of a later version of corral, which is left alone");
 }
 
-/* What a GET found. Of a record that nobody leases the key's TTL says the life; else the server's time is needed, as far as it is known. */
+/* What a GET found. The key's TTL is that of the body, or of the lease that outlasts it: so it tells the life to the millisecond, without a
+ * clock of this host. Where somebody else has changed it, the record's own end counts, by the server's time as far as that is known. */
 static void judge_record(crl_redis_handle *h, corral_op *op, const redisReply *record, int64_t pttl) {
   uint8_t front[CORRAL_FRONT];
   corral_header header;
@@ -280,8 +283,12 @@ static void judge_record(crl_redis_handle *h, corral_op *op, const redisReply *r
   if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK) return;
   if (header.state != CORRAL_FREE && !h->clock_known) op->until_ms = -1;
   if (header.body == 0) return;
-  if (header.state == CORRAL_FREE && pttl >= 0) op->life_ms = h->clock_known && op->life_ms < pttl ? op->life_ms : pttl;
-  else if (!h->clock_known) op->life_ms = -1;
+  int64_t outlasts = 0;
+  if (header.state != CORRAL_FREE && __builtin_sub_overflow(header.until, header.life_end, &outlasts)) outlasts = INT64_MAX;
+  if (outlasts < 0) outlasts = 0;
+  int64_t life = pttl > outlasts ? pttl - outlasts : 0;
+  if (!h->clock_known) op->life_ms = pttl >= 0 ? life : -1;
+  else if (pttl >= 0 && llabs(life - op->life_ms) < STEP_MS) op->life_ms = life;
 }
 
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
