@@ -4,7 +4,7 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
+set(CORRAL_TESTS_threads lock herd pool gate hostlock hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
 set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_marks redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
@@ -25,6 +25,7 @@ list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads alarms loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
+list(APPEND CORRAL_TESTS_live takeover)
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)

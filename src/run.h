@@ -83,6 +83,9 @@ struct crl_run {
   crl_slot slot;
   int has_slot;
   _Atomic int hold;  /* of the host's lock; -1 none. Also given back by the keeper */
+  int noted;         /* the token stands beside it */
+  uint8_t over[CORRAL_TOKEN]; /* of the lease of a dead leader */
+  int has_over;      /* the last look found it */
   uint64_t self;     /* stands for the key in this station */
   uint64_t *ancestors; /* the keys whose computes asked for this one */
   size_t depth;
@@ -128,6 +131,10 @@ void crl_run_make_nap(crl_run *r);
 int crl_run_begin_wait(crl_run *r);
 void crl_run_take_host(crl_run *r, crl_told *told);
 void crl_run_give_host(crl_run *r);
+/* Before its claim is sent: a later holder of the host's lock will know its lease for one of the dead. */
+void crl_run_note_token(crl_run *r);
+/* Whether the lease in r->header is of a leader that died with the host's lock, which this run has now; remembers its token. */
+int crl_run_finds_dead(crl_run *r);
 /* What the flight doesn't need any more. */
 void crl_run_let_go(crl_run *r);
 /* From now on this thread computes those (NULL: nothing); returns those before. */

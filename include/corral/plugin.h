@@ -113,6 +113,7 @@ typedef struct corral_op {
   size_t record_len;
   uint64_t seen;         /* of locks: the fencing token. CLAIM: stamp of the payload the host has already; 0 none. When equal, `found` may be the
                             header alone, with `same` set */
+  const uint8_t *over;   /* CLAIM: a lease that carries this token is taken over as if it had ended; NULL: none */
 
   int status;            /* GET: OK or EMISS. CLAIM: OK or EBUSY (held, or a verdict rules). SETTLE, RELEASE, EXTEND,
                             RENEW: OK or ELOST (RENEW: or EMISS). INVALIDATE, EXPIRE: OK. All: EUNKNOWN (sent, no reply), or an error */

@@ -81,12 +81,13 @@ static void put_wish(crl_redis_handle *h, const corral_op *op) {
 static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
   uint8_t seen[8];
   for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->seen >> (8 * i));
-  crl_redis_ops_put_script(h, round, CRL_REDIS_CLAIM, 1, 4);
+  crl_redis_ops_put_script(h, round, CRL_REDIS_CLAIM, 1, 5);
   put_key(h, op);
   put_token(h, op);
   crl_redis_out_number(&h->out, op->lease_ms);
   put_wish(h, op);
   crl_redis_out_word(&h->out, seen, op->seen != 0 ? sizeof seen : 0);
+  crl_redis_out_word(&h->out, op->over != NULL ? op->over : seen, op->over != NULL ? CORRAL_TOKEN : 0);
 }
 
 static void put_release(crl_redis_handle *h, const corral_op *op, int round) {

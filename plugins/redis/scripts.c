@@ -69,10 +69,11 @@
   "  return e or bad(call('SET', k, head, 'PX', ttl))\n"                                            \
   "end\n"
 
-/* ARGV: token, lease ms, wish (a header, or empty), seen (a stamp, or empty). */
+/* ARGV: token, lease ms, wish (a header, or empty), seen (a stamp, or empty), over (a token, or empty). */
 static const char claim_text[] = PRELUDE WRITE
     "local status, whole = 0, #got > 128\n"
-    "if state > 0 and till > now then\n"
+    "local over = state == 1 and token == ARGV[5]\n"
+    "if state > 0 and till > now and not over then\n"
     "  if not holds then status = -8 end\n"
     "  head = string.sub(got, 1, 128)\n"
     "else\n"
@@ -157,7 +158,7 @@ static const char invalidate_text[] = PRELUDE WRITE
     "return bad(call('UNLINK', k)) or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"0945f6b8f38efe23b736a2aa6b28e963e14e786e", claim_text},
+    [CRL_REDIS_CLAIM] = {"73b9c5c815c0fcf4307e2f086590b0027c0bb6dd", claim_text},
     [CRL_REDIS_SETTLE] = {"fb5caa7219e78d947c938759047076cf2d0be8e0", settle_text},
     [CRL_REDIS_STAGE] = {"926db8c1be1e521a6acf397f3bdf0685321188e2", stage_text},
     [CRL_REDIS_RELEASE] = {"33a2c8309603c91dcfdd082fd2c058e50c9bdfc9", release_text},
