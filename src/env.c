@@ -96,4 +96,14 @@ int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
   return error;
 }
 
+int crl_env_cancel_off(void) {
+  int before = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+
+void crl_env_cancel_as(int before) { pthread_setcancelstate(before, NULL); }
+
+void crl_env_cancel_back(const int *before) { crl_env_cancel_as(*before); }
+
 void crl_env_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }

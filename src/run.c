@@ -138,6 +138,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->start = call->start;
   r->arg = call->arg;
   r->bound = call->bound;
+  r->cancel = call->cancel;
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
   r->fill.prefix_len = station->prefix_len;
@@ -161,6 +162,7 @@ void crl_run_abandon(crl_run *r) {
     r->flight.retry_ms = 0;
     r->ask = CRL_ASK_RELEASE;
     crl_run_perform(r, &unused);
+    r->flight.leased = 0;
   }
   r->flight.has_slot = r->flight.on_host = 0;
   crl_run_let_go(r);

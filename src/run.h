@@ -48,6 +48,7 @@ struct crl_run {
   crl_start *start;
   void *arg;
   int bound, handed_over;
+  int cancel;           /* of the caller: crl_env_cancel_off */
   crl_flown flown;
   _Atomic int left;      /* the caller is gone, though no ticket says so */
   corral_ticket *ticket; /* of the caller; NULL: none, or he is gone */
@@ -144,6 +145,18 @@ int crl_run_recurses(const crl_station *station, const void *key, size_t key_len
 
 /* run_compute.c: begin, compute, made, end; for several runs all begins, one compute, all mades, all ends. */
 void crl_run_begin_compute(crl_run *r);
+/* This thread is within the user's function for these runs; on its stack, with the attribute cleanup(crl_run_unwind). */
+typedef struct crl_inside {
+  crl_computing frame;
+  const crl_computing *outer;
+  int left;
+} crl_inside;
+
+void crl_run_go_inside(crl_inside *inside, crl_run *const *runs, size_t count);
+/* The function returned. */
+void crl_run_come_outside(crl_inside *inside);
+/* It did not: its thread was cancelled or ends, or a C++ exception passes. Gives back all that the runs have; they are to be freed. */
+void crl_run_unwind(crl_inside *inside);
 /* Finishes what was filled, and tells; its lease is extended still, for this may ask the store for marks. */
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
 /* Its lease isn't extended any more. */
