@@ -155,8 +155,10 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->offer = (crl_offer){.held = station->held, .events = &station->events, .prefix = station->prefix,
                                .prefix_len = station->prefix_len, .lease_ms = station->policy.lease_ms, .held_ms = station->held_ms};
   station->pilot = crl_pilot_new(station);
-  if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
-      station->pilot == NULL || station->events.notifier == NULL || make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
+  if (station->herd == NULL || station->locks == NULL || station->workers == NULL ||
+      station->held == NULL || station->verdicts == NULL || station->pilot == NULL ||
+      station->events.notifier == NULL ||
+      make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
 }
@@ -243,7 +245,8 @@ void corral_close(corral *c) {
 
 static int check_callback(const crl_station *station, corral_error *error) {
   if (!crl_frame_within(&station->events)) return CORRAL_OK;
-  return crl_status_fail(error, CORRAL_EINVAL, "within on_event of this corral; accepted there: corral_counter");
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "within on_event of this corral; accepted there: corral_counter");
 }
 
 static int check_open(const corral *c, corral_error *error) {
@@ -274,7 +277,8 @@ int crl_handle_enter(corral *c, crl_station **ret, corral_error *error) {
 }
 
 int crl_handle_check(const crl_station *station, corral_error *error) {
-  return crl_handle_is_home(station) ? check_callback(station, error) : crl_status_plain(error, CORRAL_EFORKED);
+  return crl_handle_is_home(station) ? check_callback(station, error)
+                                     : crl_status_plain(error, CORRAL_EFORKED);
 }
 
 int crl_handle_is_home(const crl_station *station) {

@@ -50,6 +50,7 @@ static void on_ended(corral_fill *fill, int abandoned) {
 }
 
 static int fetch(crl_run *r) {
+  (void)crl_env_cancel_off(); /* it goes on when this thread doesn't */
   crl_nap_init(&r->fetched);
   r->fill.ended = on_ended;
   r->start(r->arg, &r->fill, r->key.whole + r->station->prefix_len, r->key.whole_len - r->station->prefix_len);
@@ -62,14 +63,16 @@ static int run_compute(crl_run *r) {
   size_t prefix = r->station->prefix_len;
   __attribute__((cleanup(crl_run_unwind))) crl_inside inside;
   crl_run_go_inside(&inside, &r, 1);
-  int status = r->compute(&r->fill, r->key.whole + prefix, r->key.whole_len - prefix, r->arg);
+  int status = r->start != NULL ? fetch(r)
+                                : r->compute(&r->fill, r->key.whole + prefix,
+                                             r->key.whole_len - prefix, r->arg);
   crl_run_come_outside(&inside);
   return status;
 }
 
 static void do_compute(crl_run *r, crl_told *told) {
   crl_run_begin_compute(r);
-  int status = r->start != NULL ? fetch(r) : run_compute(r);
+  int status = run_compute(r);
   int64_t ended = crl_env_now_us();
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_run_made(r, ended, told);
@@ -141,7 +144,8 @@ static void leave_entry(crl_entry **entry) {
 }
 
 static void job_run(crl_job *job) {
-  __attribute__((cleanup(free_run))) crl_run *r = (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
+  __attribute__((cleanup(free_run))) crl_run *r =
+      (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
   fly(r);
 }
 
@@ -214,7 +218,8 @@ static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t de
     }
   }
   if (!leads) crl_event_emit(&station->events, CORRAL_EVENT_JOIN, call->key, call->key_len, NULL);
-  return leads ? lead(station, call, entry, deadline, how, outcome) : await(station, call, entry, deadline, 0, outcome);
+  return leads ? lead(station, call, entry, deadline, how, outcome)
+               : await(station, call, entry, deadline, 0, outcome);
 }
 
 int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **ret) {

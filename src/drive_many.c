@@ -475,8 +475,10 @@ static void fly(many *m, corral_item *items, size_t mask) {
   size_t doing;
   begin_all(m, items, mask);
   while (m->open > 0) {
-    if ((doing = gather(m)) > 0) act(m, doing);
-    else wait(m);
+    if ((doing = gather(m)) > 0)
+      act(m, doing);
+    else
+      wait(m);
   }
   copy_twins(m);
 }
@@ -486,7 +488,8 @@ int crl_drive_many(crl_station *station, const crl_call *asked, corral_item *ite
   crl_call call = *asked;
   size_t mask;
   call.cancel = cancel;
-  many parts = {.station = station, .call = &call, .deadline = crl_env_now_ms() + call.policy.wait_ms};
+  many parts = {
+      .station = station, .call = &call, .deadline = crl_env_now_ms() + call.policy.wait_ms};
   if (!make(&parts, count, &mask)) {
     clean(&parts);
     return CORRAL_ENOMEM;

@@ -161,7 +161,7 @@ void crl_hostlock_give(int hold) {
   close(hold);
 }
 
-/* ---- notes ---------------------------------------------------------------------------------------------------------- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 /* A slot of the table, which begins where the file does. */
 typedef struct note {
@@ -186,28 +186,33 @@ static int read_note(int fd, off_t at, note *n) {
   return got == (ssize_t)sizeof *n;
 }
 
-void crl_hostlock_note(const crl_hostlock *lock, int hold, const void *key, size_t key_len, const uint8_t *token, const uint8_t *over) {
+void crl_hostlock_note(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
+                       const uint8_t *token, const uint8_t *over) {
   note n = {{0}, {0}};
   memcpy(n.token, token, CORRAL_TOKEN);
   if (over != NULL) memcpy(n.over, over, CORRAL_TOKEN);
   write_note(hold, slot_of(lock, key, key_len), &n);
 }
 
-int crl_hostlock_noted(const crl_hostlock *lock, int hold, const void *key, size_t key_len, const uint8_t *token) {
+int crl_hostlock_noted(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
+                       const uint8_t *token) {
   static const uint8_t none[CORRAL_TOKEN];
   note n;
-  if (memcmp(token, none, CORRAL_TOKEN) == 0 || !read_note(hold, slot_of(lock, key, key_len), &n)) return 0;
+  if (memcmp(token, none, CORRAL_TOKEN) == 0 || !read_note(hold, slot_of(lock, key, key_len), &n))
+    return 0;
   return memcmp(n.token, token, CORRAL_TOKEN) == 0 || memcmp(n.over, token, CORRAL_TOKEN) == 0;
 }
 
-void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, size_t key_len, const uint8_t *token) {
+void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
+                        const uint8_t *token) {
   static const note none;
   note n;
   off_t at = slot_of(lock, key, key_len);
-  if (read_note(hold, at, &n) && memcmp(n.token, token, CORRAL_TOKEN) == 0) write_note(hold, at, &none);
+  if (read_note(hold, at, &n) && memcmp(n.token, token, CORRAL_TOKEN) == 0)
+    write_note(hold, at, &none);
 }
 
-/* ---- waiting -------------------------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static int is_held(int fd, struct flock byte) { return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK; }
 

@@ -109,8 +109,9 @@ const void *corral_lock_name(const corral_lock *lock, size_t *len) {
 /* ---- lost ------------------------------------------------------------------------------------------------ */
 
 static void describe(const corral_lock *lock, int why, char *text, size_t size) {
-  snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s", (unsigned long long)lock->fence,
-           (long long)(crl_env_boot_ms() - lock->since), why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
+  snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
+           (unsigned long long)lock->fence, (long long)(crl_env_boot_ms() - lock->since),
+           why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
 }
 
 /* 1: this was the first to know, and is to tell. */
@@ -131,7 +132,9 @@ static void tell(corral_lock *lock) {
   crl_frame_leave(&of_all);
 }
 
-static void tell_later(crl_notice *notice) { tell((corral_lock *)(void *)((char *)notice - offsetof(corral_lock, notice))); }
+static void tell_later(crl_notice *notice) {
+  tell((corral_lock *)(void *)((char *)notice - offsetof(corral_lock, notice)));
+}
 
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
   char text[sizeof lock->why];
@@ -177,13 +180,23 @@ static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent)
 }
 
 static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
-  lock->kept = (crl_kept_lease){.key = lock->key.stored, .key_len = lock->key.stored_len, .user_key = lock->name, .user_key_len = lock->name_len,
-                                .token = keep ? lock->token : NULL, .lease_ms = lock->ttl_ms, .limit = limit_of(lock), .is_lock = 1, .fence = lock->fence,
-                                .on_lost = on_lost, .on_limit = on_limit, .on_extended = on_extended};
+  lock->kept = (crl_kept_lease){.key = lock->key.stored,
+                                .key_len = lock->key.stored_len,
+                                .user_key = lock->name,
+                                .user_key_len = lock->name_len,
+                                .token = keep ? lock->token : NULL,
+                                .lease_ms = lock->ttl_ms,
+                                .limit = limit_of(lock),
+                                .is_lock = 1,
+                                .fence = lock->fence,
+                                .on_lost = on_lost,
+                                .on_limit = on_limit,
+                                .on_extended = on_extended};
   lock->is_kept = 1;
   /* A store may grant less than was asked for: a third of that, then. */
   int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
-  crl_keeper_hold(lock->station->keeper, &lock->kept, crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
+  crl_keeper_hold(lock->station->keeper, &lock->kept,
+                  crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
 }
 
 /* Others of its owner may use it as soon as the table has it. */
@@ -282,7 +295,9 @@ int corral_lock_release(corral_lock *lock, corral_error *error) {
   int status = crl_handle_check(lock->station, error);
   if (status != CORRAL_OK) return status;
   if (crl_frame_within(lock))
-    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: within on_lost of this very lock, which is still to be released after it");
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "corral_lock_release: within on_lost of this very lock, which is still "
+                           "to be released after it");
   return crl_lock_give(lock, error);
 }
 

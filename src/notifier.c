@@ -18,7 +18,7 @@ struct crl_notifier {
   int started, closing;
 };
 
-/* ---- frames ---------------------------------------------------------------------------------------------- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static _Thread_local const crl_frame *innermost;
 
@@ -35,7 +35,7 @@ int crl_frame_within(const void *of) {
   return at != NULL;
 }
 
-/* ---- the queue ------------------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 crl_notifier *crl_notifier_new(void) {
   crl_notifier *notifier = crl_alloc(sizeof *notifier);
@@ -50,8 +50,10 @@ crl_notifier *crl_notifier_new(void) {
 /* Under the mutex. */
 static void unlink_notice(crl_notifier *notifier, crl_notice *notice) {
   *notice->link = notice->next;
-  if (notice->next != NULL) notice->next->link = notice->link;
-  else notifier->tail = notice->link;
+  if (notice->next != NULL)
+    notice->next->link = notice->link;
+  else
+    notifier->tail = notice->link;
   notice->queued = 0;
   notifier->queued--;
 }
@@ -73,8 +75,10 @@ static void *work(void *arg) {
   crl_env_thread_name("corral-notifier");
   pthread_mutex_lock(&notifier->mutex);
   while (notifier->head != NULL || !notifier->closing) {
-    if (notifier->head != NULL) tell_first(notifier);
-    else pthread_cond_wait(&notifier->work, &notifier->mutex);
+    if (notifier->head != NULL)
+      tell_first(notifier);
+    else
+      pthread_cond_wait(&notifier->work, &notifier->mutex);
   }
   pthread_mutex_unlock(&notifier->mutex);
   return NULL;
@@ -90,7 +94,8 @@ int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
     *notifier->tail = notice;
     notifier->tail = &notice->next;
     notifier->queued++;
-    if (!notifier->started) notifier->started = crl_env_thread(&notifier->thread, work, notifier) == 0;
+    if (!notifier->started)
+      notifier->started = crl_env_thread(&notifier->thread, work, notifier) == 0;
     pthread_cond_signal(&notifier->work);
   }
   pthread_mutex_unlock(&notifier->mutex);
@@ -99,7 +104,8 @@ int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
 
 int crl_notifier_withdraw(crl_notifier *notifier, crl_notice *notice) {
   pthread_mutex_lock(&notifier->mutex);
-  int queued = notice->queued, own = notifier->started && pthread_equal(notifier->thread, pthread_self());
+  int queued = notice->queued,
+      own = notifier->started && pthread_equal(notifier->thread, pthread_self());
   if (queued) unlink_notice(notifier, notice);
   while (!own && notifier->telling == notice) pthread_cond_wait(&notifier->told, &notifier->mutex);
   pthread_mutex_unlock(&notifier->mutex);

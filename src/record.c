@@ -92,7 +92,8 @@ static int claim(corral_op *op, now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   corral_header wish;
   int over = op->over != NULL && holds(here, op->over);
-  if (!over && header->state != CORRAL_FREE && header->until > here->now) return holds(here, op->token) ? CORRAL_OK : CORRAL_EBUSY;
+  if (!over && header->state != CORRAL_FREE && header->until > here->now)
+    return holds(here, op->token) ? CORRAL_OK : CORRAL_EBUSY;
   if (op->record == NULL || crl_record_read(op->record, op->record_len, &wish) != CORRAL_OK) memset(&wish, 0, sizeof wish);
   header->state = CORRAL_LEASED;
   memcpy(header->token, op->token, CORRAL_TOKEN);

@@ -196,20 +196,23 @@ void crl_run_take_host(crl_run *r, crl_told *told) {
 void crl_run_give_host(crl_run *r) {
   int hold = atomic_exchange(&r->hold, -1);
   if (hold < 0) return;
-  if (r->noted) crl_hostlock_erase(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->token);
+  if (r->noted)
+    crl_hostlock_erase(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->token);
   crl_hostlock_give(hold);
 }
 
 void crl_run_note_token(crl_run *r) {
   int hold = atomic_load(&r->hold);
   if (hold < 0) return;
-  crl_hostlock_note(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->token, r->has_over ? r->over : NULL);
+  crl_hostlock_note(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->token,
+                    r->has_over ? r->over : NULL);
   r->noted = 1;
 }
 
 int crl_run_finds_dead(crl_run *r) {
   int hold = atomic_load(&r->hold);
-  r->has_over = hold >= 0 && crl_hostlock_noted(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->header.token);
+  r->has_over = hold >= 0 && crl_hostlock_noted(r->station->hostlock, hold, r->key.whole,
+                                                r->key.whole_len, r->header.token);
   if (r->has_over) memcpy(r->over, r->header.token, CORRAL_TOKEN);
   return r->has_over;
 }

@@ -74,7 +74,7 @@ void crl_run_end_compute(crl_run *r) {
   crl_keeper_drop(r->station->keeper, &r->lease);
 }
 
-/* ---- the user's function ---------------------------------------------------------------------------------- */
+/* ---- the user's function --------------------------------------------------------------------- */
 
 void crl_run_go_inside(crl_inside *inside, crl_run *const *runs, size_t count) {
   inside->frame = (crl_computing){.runs = runs, .count = count};
@@ -100,7 +100,7 @@ void crl_run_unwind(crl_inside *inside) {
   }
 }
 
-/* ---- what was made ---------------------------------------------------------------------------------------- */
+/* ---- what was made --------------------------------------------------------------------------- */
 
 static crl_made finish_fill(crl_run *r, int64_t cost) {
   crl_finish finish = {.policy = &r->policy, .cost_us = cost, .wall_ms = crl_env_wall_ms(), .dice = r->flight.dice,

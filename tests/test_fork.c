@@ -1,4 +1,5 @@
-/* test_fork.c: a process that forks while its other threads are anywhere in the library: each child opens corrals of its own and uses them.
+/* test_fork.c: a process that forks while its other threads are anywhere in the library: each child
+ * opens corrals of its own and uses them.
  *
  * It is built without sanitizers: their own locks don't expect forks of many threads. */
 #include <setjmp.h>
@@ -42,12 +43,13 @@ static int give_answer(corral_fill *fill, const void *key, size_t key_len, void 
 
 static int ask(corral *c, const char *key, corral_error *error) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = error), give_answer, NULL, &value);
+  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = error),
+                                     give_answer, NULL, &value);
   corral_value_unref(value);
   return status;
 }
 
-/* ---- what the parent's threads do -------------------------------------------------------------------------- */
+/* ---- what the parent's threads do ------------------------------------------------------------ */
 
 static void open_and_close(int i) {
   corral *c = NULL;
@@ -68,7 +70,9 @@ static void invalidate(int i) {
 static void lock(int i) {
   corral_lock *held = NULL;
   corral *c = shared[i % STORES];
-  if (c != NULL && corral_lock_take(c, "n", 1, CORRAL_LOCK(.keep = 1, .wait_ms = 100), &held) == CORRAL_OK) corral_lock_release(held, NULL);
+  if (c != NULL &&
+      corral_lock_take(c, "n", 1, CORRAL_LOCK(.keep = 1, .wait_ms = 100), &held) == CORRAL_OK)
+    corral_lock_release(held, NULL);
 }
 
 /* A plugin's file that is loaded, found to be none, and unloaded, each time. */
@@ -101,8 +105,10 @@ static void loop(int i) {
   corral_loop *l = NULL;
   corral_call *call = NULL;
   int done = 0;
-  if (shared[i % STORES] == NULL || corral_loop_open(&l, shared[i % STORES], NULL) != CORRAL_OK) return;
-  int status = corral_get_async(l, "key", 3, NULL, CORRAL_ASYNC(.start = begin, .done = on_done, .arg = &done), &call);
+  if (shared[i % STORES] == NULL || corral_loop_open(&l, shared[i % STORES], NULL) != CORRAL_OK)
+    return;
+  int status = corral_get_async(l, "key", 3, NULL,
+                                CORRAL_ASYNC(.start = begin, .done = on_done, .arg = &done), &call);
   while (status == CORRAL_OK && !done) {
     crl_env_pause_us(100);
     corral_dispatch(l);
@@ -115,7 +121,8 @@ typedef struct actor {
   void (*act)(int turn);
 } actor;
 
-static const actor actors[ACTORS] = {{0, open_and_close}, {1, get}, {2, invalidate}, {3, lock}, {4, load_and_unload}, {5, loop}};
+static const actor actors[ACTORS] = {{0, open_and_close},  {1, get}, {2, invalidate}, {3, lock},
+                                     {4, load_and_unload}, {5, loop}};
 
 static void *play(void *arg) {
   const actor *a = arg;
@@ -126,7 +133,7 @@ static void *play(void *arg) {
   return NULL;
 }
 
-/* ---- the children -------------------------------------------------------------------------------------------- */
+/* ---- the children ---------------------------------------------------------------------------- */
 
 /* 0, or what was wrong. */
 static int live(void) {
@@ -154,7 +161,8 @@ static void await_child(pid_t pid, int number) {
     }
     crl_env_pause_us(500);
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("child %d ended with wait status 0x%x", number, (unsigned)status);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    fail_msg("child %d ended with wait status 0x%x", number, (unsigned)status);
 }
 
 static void fork_once(int number) {
@@ -172,7 +180,8 @@ static void make_odd_plugin(void) {
   Dl_info info;
   char library[PATH_MAX], name[96];
   assert_true(dladdr(dlsym(RTLD_NEXT, "getpid"), &info) != 0);
-  snprintf(library, sizeof library, "%.*s/libthread_db.so.1", (int)(strrchr(info.dli_fname, '/') - info.dli_fname), info.dli_fname);
+  snprintf(library, sizeof library, "%.*s/libthread_db.so.1",
+           (int)(strrchr(info.dli_fname, '/') - info.dli_fname), info.dli_fname);
   snprintf(name, sizeof name, "%s/corral_plugin_odd.so", folder);
   assert_int_equal(symlink(library, name), 0);
   assert_int_equal(setenv("CORRAL_PLUGIN_PATH", folder, 1), 0);
@@ -198,7 +207,8 @@ static void a_child_forked_during_anything_opens_gets_and_closes(void **state) {
     assert_int_equal(corral_open(&shared[i], CORRAL_OPTIONS(.store = uris[i]), NULL), CORRAL_OK);
     assert_int_equal(ask(shared[i], "key", NULL), CORRAL_OK);
   }
-  for (int i = 0; i < ACTORS; i++) assert_int_equal(pthread_create(&threads[i], NULL, play, (void *)(uintptr_t)&actors[i]), 0);
+  for (int i = 0; i < ACTORS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, play, (void *)(uintptr_t)&actors[i]), 0);
   for (int i = 0; i < FORKS; i++) fork_once(i);
   atomic_store(&stop, 1);
   for (int i = 0; i < ACTORS; i++) {
@@ -209,7 +219,8 @@ static void a_child_forked_during_anything_opens_gets_and_closes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(a_child_forked_during_anything_opens_gets_and_closes, set_up, remove_folder)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+      a_child_forked_during_anything_opens_gets_and_closes, set_up, remove_folder)};
   redis_server_start(&server, NULL);
   int failed = cmocka_run_group_tests_name("fork", tests, NULL, NULL);
   redis_server_stop(server);

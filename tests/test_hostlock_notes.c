@@ -1,4 +1,5 @@
-/* test_hostlock_notes.c: what holders of the host's lock leave beside it. A holder dies by its descriptor alone: the kernel frees its byte. */
+/* test_hostlock_notes.c: what holders of the host's lock leave beside it. A holder dies by its
+ * descriptor alone: the kernel frees its byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,9 +57,13 @@ static void note(int hold, const char *key, const uint8_t *token, const uint8_t 
   crl_hostlock_note(lock, hold, key, strlen(key), token, over);
 }
 
-static int noted(int hold, const char *key, const uint8_t *token) { return crl_hostlock_noted(lock, hold, key, strlen(key), token); }
+static int noted(int hold, const char *key, const uint8_t *token) {
+  return crl_hostlock_noted(lock, hold, key, strlen(key), token);
+}
 
-static void erase(int hold, const char *key, const uint8_t *token) { crl_hostlock_erase(lock, hold, key, strlen(key), token); }
+static void erase(int hold, const char *key, const uint8_t *token) {
+  crl_hostlock_erase(lock, hold, key, strlen(key), token);
+}
 
 /* Where the slot of a key is: where a note of it makes the file end. */
 static off_t end_of_slot(const char *key) {
@@ -70,7 +75,7 @@ static off_t end_of_slot(const char *key) {
   return end;
 }
 
-/* ---- what is found ---------------------------------------------------------------------------------------- */
+/* ---- what is found --------------------------------------------------------------------------- */
 
 static void the_token_of_a_dead_holder_is_found_and_no_other(void **state) {
   (void)state;
@@ -112,7 +117,7 @@ static void the_lease_that_a_claim_takes_over_stays_noted_beside_the_new_one(voi
   crl_hostlock_give(hold);
 }
 
-/* ---- what is not ------------------------------------------------------------------------------------------ */
+/* ---- what is not ----------------------------------------------------------------------------- */
 
 static void a_lease_without_a_token_is_nobody_s(void **state) {
   (void)state;

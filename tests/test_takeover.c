@@ -1,4 +1,5 @@
-/* test_takeover.c: a leader that dies is replaced by its own host at once, and by no other: on Redis and memcached, leases of a minute. */
+/* test_takeover.c: a leader that dies is replaced by its own host at once, and by no other: on
+ * Redis and memcached, leases of a minute. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,28 +34,35 @@ static const char *memcached_uri(void) {
 
 /* One more process of a host that has this folder. */
 static void join(lab *l, const char *uri, const char *folder, void (*body)(lab_seat *seat)) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = body, .options = {.host_lock = 1, .host_dir = folder}});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 1,
+                           .threads = 1,
+                           .body = body,
+                           .options = {.host_lock = 1, .host_dir = folder}});
 }
 
 static lab_answer ask(lab_seat *seat, int64_t wait_ms) {
   lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
-  const corral_policy *policy = CORRAL_POLICY(.wait_ms = wait_ms, .lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS, .poll_max_ms = 20);
+  const corral_policy *policy = CORRAL_POLICY(.wait_ms = wait_ms, .lease_ms = LEASE_MS,
+                                              .lease_min_ms = LEASE_MS, .poll_max_ms = 20);
   return lab_ask(seat, policy, &work);
 }
 
 static void ask_patiently(lab_seat *seat) {
   lab_answer answer = ask(seat, 50000);
-  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  if (answer.status != CORRAL_OK)
+    lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
   lab_add(&seat->lab->marks[ANSWERED], 1);
 }
 
 static void ask_until_the_deadline(lab_seat *seat) {
   lab_answer answer = ask(seat, 1000);
-  if (answer.status != CORRAL_EDEADLINE) lab_wrong(seat->lab, "%s", corral_status_name(answer.status));
+  if (answer.status != CORRAL_EDEADLINE)
+    lab_wrong(seat->lab, "%s", corral_status_name(answer.status));
   lab_add(&seat->lab->marks[GAVE_UP], 1);
 }
 
-/* ---- the same host ---------------------------------------------------------------------------------------- */
+/* ---- the same host --------------------------------------------------------------------------- */
 
 static void replace_the_dead(const char *uri, int times) {
   lab *l = lab_new();
@@ -74,12 +82,14 @@ static void replace_the_dead(const char *uri, int times) {
   lab_free(l);
 }
 
-static void a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_redis(void **state) {
+static void
+a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_redis(void **state) {
   (void)state;
   replace_the_dead(redis_uri(), 1);
 }
 
-static void a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached(void **state) {
+static void
+a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached(void **state) {
   (void)state;
   replace_the_dead(memcached_uri(), 1);
 }
@@ -105,7 +115,7 @@ static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
   lab_free(l);
 }
 
-/* ---- another one ------------------------------------------------------------------------------------------ */
+/* ---- another one ----------------------------------------------------------------------------- */
 
 /* Of a host that shares the store, and nothing else. */
 static const char *other_folder(const lab *l) {
@@ -132,12 +142,14 @@ static void leave_the_living(const char *uri) {
   lab_free(l);
 }
 
-static void a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_redis(void **state) {
+static void
+a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_redis(void **state) {
   (void)state;
   leave_the_living(redis_uri());
 }
 
-static void a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached(void **state) {
+static void
+a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached(void **state) {
   (void)state;
   leave_the_living(memcached_uri());
 }
@@ -167,11 +179,13 @@ static void a_note_of_the_dead_proves_nothing_against_the_lease_of_another(void 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_redis),
-      cmocka_unit_test(a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached),
+      cmocka_unit_test(
+          a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached),
       cmocka_unit_test(who_replaced_a_dead_leader_and_dies_is_replaced_in_turn),
       cmocka_unit_test(who_comes_after_the_death_of_a_leader_leads_at_once),
       cmocka_unit_test(a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_redis),
-      cmocka_unit_test(a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached),
+      cmocka_unit_test(
+          a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached),
       cmocka_unit_test(a_note_of_the_dead_proves_nothing_against_the_lease_of_another),
   };
   redis_server_start(&redis, NULL);

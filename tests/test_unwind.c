@@ -1,4 +1,5 @@
-/* test_unwind.c: threads that are cancelled or end inside a compute. Leases last a minute: only what was given back lets others lead. */
+/* test_unwind.c: threads that are cancelled or end inside a compute. Leases last a minute: only
+ * what was given back lets others lead. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <corral/loop.h>
@@ -20,17 +22,22 @@ enum { WATCHDOG_S = 60, LEASE_MS = 60000, WAIT_MS = 30000 };
 
 static corral *a, *b; /* two corrals on one store */
 static corral_error error;
-static atomic_int begun, leaves, gate; /* computes; how many of them still are to end their thread; the others may go on */
-static int exits;                      /* they end it themselves; else they wait to be cancelled */
+static atomic_int begun;  /* computes */
+static atomic_int leaves; /* how many of them still are to end their thread */
+static atomic_int gate;   /* they may */
+static int exits;         /* they end it themselves; else they wait to be cancelled */
 
 static corral *open_with(int64_t max_computes, corral_compute *compute) {
   static int number;
   static char uri[64];
   corral *c = NULL;
   if (max_computes == 0) snprintf(uri, sizeof uri, "memory:unwind%d", number++);
-  int status = corral_open(&c, CORRAL_OPTIONS(.store = uri, .workers = 1, .max_computes = max_computes, .compute = compute,
-                                              .policy = CORRAL_POLICY(.lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS, .wait_ms = WAIT_MS)),
-                           &error);
+  int status = corral_open(
+      &c,
+      CORRAL_OPTIONS(.store = uri, .workers = 1, .max_computes = max_computes, .compute = compute,
+                     .policy = CORRAL_POLICY(.lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS,
+                                             .wait_ms = WAIT_MS)),
+      &error);
   if (status != CORRAL_OK) fail_msg("%s", error.text);
   return c;
 }
@@ -64,6 +71,14 @@ static void await_event(corral *c, corral_event event, uint64_t least) {
   while (corral_counter(c, event) < least) crl_env_pause_us(200);
 }
 
+/* Runs until it is cancelled. */
+static void await_cancel(void) {
+  for (;;) {
+    pthread_testcancel();
+    sched_yield();
+  }
+}
+
 /* Does not return, if it is to leave. */
 static void maybe_leave(void) {
   if (atomic_fetch_sub(&leaves, 1) <= 0) return;
@@ -72,7 +87,7 @@ static void maybe_leave(void) {
     await(&gate, 1);
     pthread_exit(NULL);
   }
-  for (;;) pause();
+  await_cancel();
 }
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -93,7 +108,8 @@ static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
 
 static int ask(corral *c, const char *key) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = &error), compute, NULL, &value);
+  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = &error), compute,
+                                     NULL, &value);
   corral_value_unref(value);
   return status;
 }
@@ -109,15 +125,16 @@ static pthread_t start(void *(*run)(void *), void *arg) {
 /* It has begun its compute; what it ends by. */
 static void leave_by(pthread_t thread, int by_itself) {
   void *result = NULL;
-  exits = by_itself;
   await(&begun, 1);
-  if (by_itself) atomic_store(&gate, 1);
-  else pthread_cancel(thread);
+  if (by_itself)
+    atomic_store(&gate, 1);
+  else
+    pthread_cancel(thread);
   pthread_join(thread, &result);
   assert_true(by_itself ? result == NULL : result == PTHREAD_CANCELED);
 }
 
-/* ---- on the caller's thread -------------------------------------------------------------------------------- */
+/* ---- on the caller's thread ------------------------------------------------------------------ */
 
 static void the_lease_of_a_cancelled_leader_is_given_back_and_its_place_too(void **state) {
   (void)state;
@@ -170,7 +187,8 @@ static void a_compute_within_a_compute_gives_both_leases_back(void **state) {
 }
 
 static void *many_asker(void *arg) {
-  corral_item items[] = {{.key = "one", .key_len = 3}, {.key = "two", .key_len = 3}, {.key = "one", .key_len = 3}};
+  corral_item items[] = {
+      {.key = "one", .key_len = 3}, {.key = "two", .key_len = 3}, {.key = "one", .key_len = 3}};
   (void)arg;
   (void)corral_get_many(a, items, 3, NULL, compute_many, NULL);
   return NULL;
@@ -187,7 +205,7 @@ static void all_leases_of_a_cancelled_call_for_many_keys_are_given_back(void **s
 /* It waits for the leader's compute; the value comes, and only then it ends. */
 static void *late_asker(void *status) {
   *(atomic_int *)status = 1 + ask(a, "key");
-  while (pause() != 0) {}
+  await_cancel();
   return NULL;
 }
 
@@ -203,12 +221,12 @@ static void a_cancelled_waiter_ends_when_its_call_has_returned(void **state) {
   leave_by(leader, 0);
   pthread_join(waiter, &result);
   assert_ptr_equal(result, PTHREAD_CANCELED);
-  /* It led on, and was cancelled in its compute, or had its value: it never left anything behind. */
+  /* It led on and was cancelled in its compute, or had its value. */
   assert_true(status == 0 || status == 1 + CORRAL_OK);
   assert_int_equal(ask(b, "key"), CORRAL_OK);
 }
 
-/* ---- on the library's threads ------------------------------------------------------------------------------ */
+/* ---- on the library's threads ---------------------------------------------------------------- */
 
 static void a_bound_compute_that_ends_its_thread_is_begun_anew_on_another(void **state) {
   (void)state;
@@ -254,12 +272,16 @@ static void a_loop_s_compute_and_function_that_end_their_thread_are_told(void **
   exits = 1;
   atomic_store(&gate, 1);
   assert_int_equal(corral_loop_open(&loop, a, &error), CORRAL_OK);
-  assert_int_equal(corral_get_async(loop, "key", 3, NULL, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL), CORRAL_OK);
+  assert_int_equal(
+      corral_get_async(loop, "key", 3, NULL, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
+      CORRAL_OK);
   dispatch_until_done(loop, &e);
   assert_int_equal(e.status, CORRAL_OK);
   assert_int_equal(begun, 2);
   e = (ending){0};
-  assert_int_equal(corral_run_async(loop, work_and_exit, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL), CORRAL_OK);
+  assert_int_equal(
+      corral_run_async(loop, work_and_exit, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
+      CORRAL_OK);
   dispatch_until_done(loop, &e);
   assert_int_equal(e.status, CORRAL_ECANCELLED);
   corral_loop_close(loop);

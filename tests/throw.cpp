@@ -1,4 +1,5 @@
-// throw.cpp: a C++ exception passes through a call out of its compute: the lease is given back, and the next call computes.
+// throw.cpp: a C++ exception passes through a call out of its compute: the lease is given back, and
+// the next call computes.
 #include <corral.h>
 
 #include <cstdio>
@@ -11,9 +12,13 @@ static int compute(corral_fill *fill, const void *, size_t, void *) {
   return corral_fill_bytes(fill, "answer", 6);
 }
 
-static int compute_many(corral_fill *const *fills, size_t, void *) { return compute(fills[0], nullptr, 0, nullptr); }
+static int compute_many(corral_fill *const *fills, size_t, void *) {
+  return compute(fills[0], nullptr, 0, nullptr);
+}
 
-static int ask(corral *c, corral_value **value) { return corral_get_or_compute(c, "key", 3, nullptr, compute, nullptr, value); }
+static int ask(corral *c, corral_value **value) {
+  return corral_get_or_compute(c, "key", 3, nullptr, compute, nullptr, value);
+}
 
 static int ask_many(corral *c, corral_value **value) {
   corral_item item = {};
@@ -37,14 +42,17 @@ static int try_out(const char *what, int (*call)(corral *, corral_value **)) {
   options.size = sizeof options;
   options.store = what;
   options.policy = &policy;
-  if (corral_open(&one, &options, nullptr) != CORRAL_OK || corral_open(&two, &options, nullptr) != CORRAL_OK) return 1;
+  if (corral_open(&one, &options, nullptr) != CORRAL_OK ||
+      corral_open(&two, &options, nullptr) != CORRAL_OK)
+    return 1;
   try {
     call(one, &value);
   } catch (const std::runtime_error &) {
     caught = 1;
   }
   int status = call(two, &value);
-  std::printf("%s: caught %d, then %s, %d computes\n", what, caught, corral_status_name(status), computes);
+  std::printf("%s: caught %d, then %s, %d computes\n", what, caught, corral_status_name(status),
+              computes);
   corral_value_unref(value);
   corral_close(one);
   corral_close(two);

@@ -388,7 +388,9 @@ static void in_child(void) {
 }
 
 /* When the plugin is loaded: a fork in the middle of pthread_once would register them twice. */
-__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(before_fork, in_parent, in_child); }
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, in_parent, in_child);
+}
 
 static crl_lmdb_env *registered(const char *path) {
   struct stat st;
@@ -460,7 +462,7 @@ int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, i
   code = resolve(f, path);
   int status = code == 0 ? CORRAL_OK : crl_lmdb_fail(host, path, code, error);
   if (status == CORRAL_OK) {
-      pthread_mutex_lock(&registry_lock);
+    pthread_mutex_lock(&registry_lock);
     status = take_locked(f, size, deadline, ret, error);
     pthread_mutex_unlock(&registry_lock);
   }

@@ -154,9 +154,11 @@ static crl_memory *registry;
 
 static void lock_registry(void) { pthread_mutex_lock(&registry_lock); }
 static void unlock_registry(void) { pthread_mutex_unlock(&registry_lock); }
-/* A fork while another thread has the lock would leave it locked in the child for ever. */
-/* When the plugin is loaded: a fork in the middle of pthread_once would register them twice. */
-__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry); }
+/* A fork while another thread has the lock would leave it locked in the child for ever. Registered when
+ * the plugin is loaded: a fork in the middle of pthread_once would do so twice. */
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
+}
 
 static void memory_free(crl_memory *m) {
   for (size_t i = 0; i < m->shard_count; i++) crl_memory_shard_free(m, &m->shards[i]);

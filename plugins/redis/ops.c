@@ -87,7 +87,8 @@ static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
   crl_redis_out_number(&h->out, op->lease_ms);
   put_wish(h, op);
   crl_redis_out_word(&h->out, seen, op->seen != 0 ? sizeof seen : 0);
-  crl_redis_out_word(&h->out, op->over != NULL ? op->over : seen, op->over != NULL ? CORRAL_TOKEN : 0);
+  crl_redis_out_word(&h->out, op->over != NULL ? op->over : seen,
+                     op->over != NULL ? CORRAL_TOKEN : 0);
 }
 
 static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
