@@ -104,6 +104,7 @@ static void *keep(void *arg) {
   crl_keeper *keeper = arg;
   crl_kept_lease *due[BATCH];
   crl_env_thread_name("corral-keeper");
+  crl_event_defer();
   pthread_mutex_lock(&keeper->mutex);
   while (!keeper->closing) {
     int64_t now = crl_env_now_ms(), next, soonest;

@@ -1,7 +1,9 @@
-/* keeper.h: one thread that keeps the leases of running computes, and users' locks, alive, and ends those that take too long.
+/* keeper.h: one thread that keeps the leases of running computes, and users' locks, alive, and ends
+ * those that take too long.
  *
- * A thread of its own, since workers are busy with the very computes whose leases must not lapse. All extends that are due
- * go as one batch. */
+ * A thread of its own, since workers are busy with the very computes whose leases must not lapse.
+ * All extends that are due go as one batch. No callback of the user is called there: it might be
+ * slow, and may release what is being extended. */
 #ifndef CRL_KEEPER_H
 #define CRL_KEEPER_H
 

@@ -78,6 +78,14 @@ static corral_origin origins[ORIGINS];
 static size_t store_count, origin_count;
 static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+/* A fork waits until no other thread has the mutex, and so until no plugin is being loaded: the
+ * child finds either none of it or all. */
+static void before_fork(void) { pthread_mutex_lock(&stores_mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&stores_mutex); }
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 static int has_word(const char *words, const char *word) {
   size_t len = strlen(word);
   for (const char *at = words; (at = strstr(at, word)) != NULL; at += len)

@@ -74,6 +74,34 @@ void crl_run_end_compute(crl_run *r) {
   crl_keeper_drop(r->station->keeper, &r->lease);
 }
 
+/* ---- the user's function --------------------------------------------------------------------- */
+
+void crl_run_go_inside(crl_inside *inside, crl_run *const *runs, size_t count) {
+  inside->frame = (crl_computing){.runs = runs, .count = count};
+  inside->outer = crl_run_inside(&inside->frame);
+  inside->left = 0;
+  crl_env_cancel_as(runs[0]->cancel);
+}
+
+void crl_run_come_outside(crl_inside *inside) {
+  (void)crl_env_cancel_off();
+  crl_run_inside(inside->outer);
+  inside->left = 1;
+}
+
+void crl_run_unwind(crl_inside *inside) {
+  if (inside->left) return;
+  crl_run_come_outside(inside);
+  for (size_t i = 0; i < inside->frame.count; i++) {
+    crl_run *r = inside->frame.runs[i];
+    crl_run_stop(r);
+    crl_run_end_compute(r);
+    crl_run_abandon(r);
+  }
+}
+
+/* ---- what was made --------------------------------------------------------------------------- */
+
 static crl_made finish_fill(crl_run *r, int64_t cost) {
   crl_finish finish = {.policy = &r->policy, .cost_us = cost, .wall_ms = crl_env_wall_ms(), .dice = r->flight.dice,
                        .compress_min = r->station->compress_min};

@@ -154,9 +154,9 @@ static int read_found(crl_run *r, crl_errand *e) {
   return r->found == NULL || e->op[0].life_ms == 0 ? CORRAL_OK : read_payload(r, e);
 }
 
-static void look_at_header(const crl_run *r, const corral_op *op, crl_look *look) {
+static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
-  if (r->header.state == CORRAL_LEASED && !is_ours(r)) {
+  if (r->header.state == CORRAL_LEASED && !is_ours(r) && !crl_run_finds_dead(r)) {
     look->lease_left = until;
     /* Of unknown cost: as if it were due at once, so that pauses are a share of what it has taken. */
     look->expects = op->until_ms > 0;
@@ -177,6 +177,7 @@ static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
 /* What the flight is told of a look. */
 static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
   memset(look, 0, sizeof *look);
+  r->has_over = 0;
   if (e->has_header) look_at_header(r, &e->op[0], look);
   if (!e->has_payload) return e->read;
   if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
@@ -256,6 +257,8 @@ static int make_claim(crl_run *r, crl_errand *e) {
   op.record = e->front;
   op.record_len = crl_put_wish(crl_key_digest(&r->key), cost_ms, e->front);
   op.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
+  op.over = r->has_over ? r->over : NULL;
+  crl_run_note_token(r);
   e->op[0] = op;
   r->claim_sent = crl_env_now_ms();
   return CORRAL_OK;
