@@ -16,6 +16,7 @@
 
 #include "env.h"
 #include "lock_record.h"
+#include "pace.h"
 #include "record.h"
 #include "status.h"
 #include "uri.h"
@@ -65,6 +66,7 @@ static const corral_host host = {
     .hash64 = hash64,
     .hash128 = hash128,
     .wall_ms = crl_env_wall_ms,
+    .moved = crl_pace_moved,
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,
     .fill = &fill_calls,
