@@ -1,8 +1,8 @@
 /* pace.h: how long a batch on a handle may go on: until nothing has moved for a while, not until a moment.
  *
- * Each batch has a limit. Bytes that move put it off, to `quiet_ms` after they moved, by no more than they take at CRL_PACE_RATE, and
- * never beyond the caller's own deadline. So a body that moves is not cut, a server that stalls is noticed soon, and one that
- * sends a byte now and then doesn't hold a handle. The plugin tells of bytes by host->moved, which is crl_pace_moved. */
+ * Each batch has a limit. Every CRL_PACE_STEP bytes that moved put it off to `quiet_ms` from then, but never beyond the caller's own
+ * deadline. The time from bytes that moved to the next wait is the plugin's own, and doesn't count. So a body that moves is not cut, a server that stalls is noticed soon, and one that sends a byte now and then holds no handle.
+ * The plugin tells of bytes by host->moved, which is crl_pace_moved. */
 #ifndef CRL_PACE_H
 #define CRL_PACE_H
 
@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 enum {
-  CRL_PACE_RATE = 100,       /* bytes a millisecond: what is slower doesn't count as moving */
-  CRL_PACE_BODY = 64 << 10   /* fewer bytes are no body, and put nothing off */
+  CRL_PACE_STEP = 16 << 10, /* fewer bytes within quiet_ms don't count as moving */
+  CRL_PACE_BODY = 64 << 10  /* fewer bytes are no body */
 };
 
 typedef struct crl_pace {
@@ -20,7 +20,9 @@ typedef struct crl_pace {
   int64_t limit;    /* the limit now */
   int64_t latest;   /* the caller's own deadline */
   int64_t quiet_ms;
-  uint64_t bytes;
+  uint64_t bytes;   /* moved so far */
+  uint64_t step;    /* moved since the limit was put off */
+  int64_t came;     /* when the last bytes moved; 0: the plugin waits */
 } crl_pace;
 
 /* Until crl_pace_end, bytes that this thread's plugin tells of are of this batch. */

@@ -262,7 +262,7 @@ typedef struct corral_host {
   /* For origins: the functions of corral.h and corral/loop.h. */
   const struct corral_fill_calls *fill;
   /* Within perform, on its thread: `bytes` went to the server or came from it. Returns by when the batch must end if nothing more moves: for the
-   * `deadline` of perform that one, or another as bytes move; for any other `deadline` that one. With 0 bytes it only asks. A plugin
+   * `deadline` of perform that one, or another as bytes move; for any other `deadline` that one. With 0 bytes: before each wait. A plugin
    * that never calls it keeps the deadline of perform. */
   int64_t (*moved)(size_t bytes, int64_t deadline);
 } corral_host;

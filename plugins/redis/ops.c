@@ -272,6 +272,13 @@ int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const re
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
 }
 
+/* GETRANGE says of a key that isn't there what it says of an empty one. That one is somebody else's; but one that has an end may have come between
+ * both commands. */
+static int is_absent(const redisReply *piece, const redisReply *pttl) {
+  if (piece->type == REDIS_REPLY_NIL) return 1;
+  return piece->type == REDIS_REPLY_STRING && piece->len == 0 && pttl->integer != -1;
+}
+
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
@@ -279,7 +286,7 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   if (replies[0]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[0]);
   if (replies[1]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[1]);
   if (replies[1]->type != REDIS_REPLY_INTEGER) return crl_redis_ops_nonsense(h, op);
-  if (replies[0]->type == REDIS_REPLY_NIL || (replies[0]->type == REDIS_REPLY_STRING && replies[0]->len == 0)) {
+  if (is_absent(replies[0], replies[1])) {
     op->status = CORRAL_EMISS;
     return CORRAL_OK;
   }

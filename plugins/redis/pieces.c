@@ -91,7 +91,7 @@ static int64_t less(int64_t left, int64_t took) {
 }
 
 static void give(corral_op *op, const whole *w, int64_t took) {
-  op->found = op->found_owner = w->bytes;
+  op->found_owner = op->found = w->bytes;
   op->found_len = w->size;
   op->found_free = free;
   op->life_ms = less(op->life_ms, took);
@@ -104,7 +104,9 @@ int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, 
   whole w = {0};
   int status = CORRAL_OK, last = append(&w, op->found, op->found_len) != CORRAL_OK;
   op->found_free(op->found_owner);
-  op->found = NULL;
+  op->found_owner = op->found = NULL;
+  op->found_free = NULL;
+  op->found_len = 0;
   op->status = CORRAL_EUNKNOWN;
   if (last) give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
   while (!last && status == CORRAL_OK) status = hear_piece(h, op, &w, deadline, &last, error);
