@@ -332,7 +332,8 @@ static void *perform_batch(crl_lane *lane, request *own, size_t count, void *han
   return handle;
 }
 
-/* What a batch came to, for the breaker: CORRAL_EVENT_COUNT, or the event that became due. One that was cut in the middle of a body says nothing. */
+/* What a batch came to, for the breaker: CORRAL_EVENT_COUNT, or the event that became due. One that
+ * was cut in the middle of a body says nothing. */
 static corral_event judge_batch(crl_lane *lane, request *own, const crl_pace *pace, int worked, int probe, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
   int in_body = !worked && crl_pace_in_body(pace);
@@ -451,7 +452,8 @@ static void allow_less(corral_op *ops, size_t count, int less) {
 
 /* One attempt; true when it was cut in the middle of another's body. *opened as crl_lane_perform. */
 static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline, int is_large, int alone, int *opened) {
-  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline, .seats = is_large ? &lane->large : &lane->usual};
+  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
+  own.seats = is_large ? &lane->large : &lane->usual;
   own.limit = crl_env_now_ms() + lane->options->op_ms;
   /* One with less time than others isn't made to wait for theirs. */
   own.hurried = deadline < own.limit;

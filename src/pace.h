@@ -1,8 +1,10 @@
 /* pace.h: how long a batch on a handle may go on: until nothing has moved for a while, not until a moment.
  *
- * Each batch has a limit. Every CRL_PACE_STEP bytes that moved put it off to `quiet_ms` from then, but never beyond the caller's own
- * deadline. The time from bytes that moved to the next wait is the plugin's own, and doesn't count. So a body that moves is not cut, a server that stalls is noticed soon, and one that sends a byte now and then holds no handle.
- * The plugin tells of bytes by host->moved, which is crl_pace_moved. */
+ * Each batch has a limit. Every CRL_PACE_STEP bytes that moved put it off to `quiet_ms` from then,
+ * but never beyond the caller's own deadline. The time from bytes that moved to the next wait is
+ * the plugin's own, and doesn't count. So a body that moves is not cut, a server that stalls is
+ * noticed soon, and one that sends a byte now and then holds no handle. The plugin tells of bytes
+ * by host->moved, which is crl_pace_moved. */
 #ifndef CRL_PACE_H
 #define CRL_PACE_H
 

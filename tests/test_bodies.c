@@ -14,7 +14,7 @@
 enum { OP_MS = 100, FAR = 600000, STEP = 64 << 10 };
 
 /* What the store's bodies do. */
-typedef enum way { IN_TIME, MOVES_LONG, MOVES_ON, STALLS, TRICKLES, SILENT } way;
+typedef enum way { IN_TIME, MOVES_LONG, MOVES_ON, LINGERS, STALLS, TRICKLES, SILENT } way;
 
 typedef struct slow {
   way way;
@@ -40,24 +40,35 @@ static int slow_connect(void *store, int64_t deadline, void **ret, corral_error 
 
 static void slow_disconnect(void *handle) { (void)handle; }
 
-/* Moves so many bytes again and again, until the batch's limit, or `until`. True when that came first. */
-static int move_until(int64_t until, size_t bytes, int64_t pause_ms, int64_t deadline) {
+/* Waits, and then moves so many bytes, again and again, until the batch's limit, or `until`. True
+ * when that came first. */
+static int move_until(int64_t until, size_t bytes, int64_t deadline) {
   for (int64_t now; (now = crl_env_now_ms()) < until;) {
-    if (crl_pace_moved(bytes, deadline) <= now) return 0;
-    if (pause_ms > 0) crl_env_sleep_until(now + pause_ms);
+    if (crl_pace_moved(0, deadline) <= now) return 0;
+    crl_env_sleep_until(now + 1);
+    if (bytes > 0) crl_pace_moved(bytes, deadline);
   }
   return 1;
+}
+
+/* What a plugin does with bytes that came isn't the server's silence. */
+static int linger_until(int64_t until, int64_t deadline) {
+  crl_pace_moved(STEP, deadline);
+  crl_env_sleep_until(until);
+  return crl_pace_moved(0, deadline) > crl_env_now_ms();
 }
 
 static int behave(way how, int64_t deadline) {
   int64_t now = crl_env_now_ms();
   switch (how) {
     case IN_TIME: return 1;
-    case MOVES_LONG: return move_until(deadline + OP_MS, STEP, 0, deadline);
-    case MOVES_ON: return move_until(INT64_MAX, STEP, 0, deadline);
-    case STALLS: return move_until(now + OP_MS / 10, STEP, 0, deadline) && move_until(INT64_MAX, 0, 1, deadline);
-    case TRICKLES: return move_until(INT64_MAX, 1, 1, deadline);
-    case SILENT: return move_until(INT64_MAX, 0, 1, deadline);
+    case MOVES_LONG: return move_until(deadline + OP_MS, STEP, deadline);
+    case MOVES_ON: return move_until(INT64_MAX, STEP, deadline);
+    case LINGERS: return linger_until(deadline + OP_MS, deadline);
+    case STALLS:
+      return move_until(now + OP_MS / 10, STEP, deadline) && move_until(INT64_MAX, 0, deadline);
+    case TRICKLES: return move_until(INT64_MAX, 1, deadline);
+    case SILENT: return move_until(INT64_MAX, 0, deadline);
   }
   return 0;
 }
@@ -93,6 +104,13 @@ static int ask(crl_pool *pool, int64_t deadline) {
 static void a_body_that_moves_is_not_cut_at_op_ms(void **state) {
   (void)state;
   crl_pool *pool = pool_that(MOVES_LONG);
+  assert_int_equal(ask(pool, INT64_MAX), CORRAL_OK);
+  crl_pool_free(pool);
+}
+
+static void the_time_of_the_plugin_itself_is_no_silence(void **state) {
+  (void)state;
+  crl_pool *pool = pool_that(LINGERS);
   assert_int_equal(ask(pool, INT64_MAX), CORRAL_OK);
   crl_pool_free(pool);
 }
@@ -148,6 +166,7 @@ static void another_deadline_than_the_batchs_is_kept(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_body_that_moves_is_not_cut_at_op_ms),
+      cmocka_unit_test(the_time_of_the_plugin_itself_is_no_silence),
       cmocka_unit_test(a_body_that_moves_ends_by_the_callers_deadline),
       cmocka_unit_test(a_body_that_stalls_is_cut_and_says_nothing_of_the_server),
       cmocka_unit_test(what_trickles_is_cut_and_counts_as_silence),

@@ -1,12 +1,13 @@
 /* pieces.c: large records, read piece by piece.
  *
- * A reply is copied whole by the server before it does anything else, and kept until it is sent: ten readers of 64 MB at once held up
- * everybody for half a second, and took 640 MB. By pieces nobody waits for more than one of them, and the reader has no
- * second copy either.
+ * The server copies a reply whole before it does anything else, and keeps it until it is sent: ten
+ * readers of 64 MB at once hold up everybody for half a second, and take 640 MB. By pieces nobody
+ * waits for more than one of them, and the reader has no second copy either.
  *
- * A record may be replaced between two pieces. So the head, with the stamp, is read behind each piece, in the same write: while the stamp is that of the
- * first piece, so is the payload. When it isn't, the look begins anew. (A piece of a record that came and went between a piece and its head is
- * found by the envelope's checksum, which is the stamp.) */
+ * A record may be replaced between two pieces. So the head, with the stamp, is read behind each
+ * piece, in the same write: while the stamp is that of the first piece, so is the payload. When it
+ * isn't, the look begins anew. (A piece of a record that came and went between a piece and its head
+ * is found by the envelope's checksum, which is the stamp.) */
 #include <stdlib.h>
 
 #include "redis.h"

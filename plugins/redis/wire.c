@@ -1,5 +1,6 @@
-/* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute deadline, however many small pieces the
- * other side makes of it; that of a batch is put off by the host as a body moves. */
+/* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute deadline,
+ * however many small pieces the other side makes of it; the host puts off that of a batch as a body
+ * moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
