@@ -4,8 +4,8 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads lock herd pool gate hostlock hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
-set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+set(CORRAL_TESTS_threads lock herd pool bodies gate hostlock hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.
@@ -224,6 +224,11 @@ endif()
 if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   corral_script(cli_lock scripted 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   set_tests_properties(cli_lock PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
+endif()
+
+if(CORRAL_REDIS)
+  corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)
+  set_tests_properties(cli_bodies PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endif()
 
 corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)

@@ -248,7 +248,7 @@ typedef struct corral corral;
 
 /* Rows of the corral's own options; as in CORRAL_POLICY_MAP. */
 #define CORRAL_OPTION_MAP(X)                                                                                    \
-  X(op_ms, "ms", 250, 1, 60000, "Longest operation on the store, connecting included.")                         \
+  X(op_ms, "ms", 250, 1, 60000, "Longest operation, connecting included; of a body that moves, longest pause.") \
   X(handles, "count", 0, 0, 64, "Connections to the store; 0: what the store advises (2 local, 4 remote).")     \
   X(workers, "count", 4, 1, 256, "Most threads for a compute bound at open; started when first needed.")        \
   X(breaker_failures, "count", 3, 1, 1000, "Failures in a row after which a server of the store rests.")        \

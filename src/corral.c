@@ -553,7 +553,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_inspect: no ret");
   if (crl_key_make(&key, &c->station, user_key, key_len) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
-  crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
+  crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.policy.wait_ms);
   if (op.status == CORRAL_OK) status = inspect_record(&c->station, &key, &op, &found, error);
   else if (op.status != CORRAL_EMISS) status = crl_put_say(&op, error);
   if (op.found_free != NULL) op.found_free(op.found_owner);

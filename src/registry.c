@@ -15,6 +15,7 @@
 #include "env.h"
 #include "hash.h"
 #include "lock_record.h"
+#include "pace.h"
 #include "record.h"
 #include "status.h"
 #include "uri.h"
@@ -58,6 +59,7 @@ static const corral_host host = {
     .hash64 = crl_hash,
     .digest = crl_digest,
     .wall_ms = crl_env_wall_ms,
+    .moved = crl_pace_moved,
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,
     .fill = &fill_calls,

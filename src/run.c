@@ -150,6 +150,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
 }
 
 void crl_run_part(crl_run *r) {
+  crl_run_drop_lease(r);
   crl_run_forget_caller(r);
   if (r->watches) crl_watch_leave(r->station->watch, &r->watcher);
   r->watches = 0;

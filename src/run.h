@@ -54,6 +54,7 @@ struct crl_run {
   corral_ticket *ticket; /* of the caller; NULL: none, or he is gone */
   crl_leaver leaver;
   _Atomic int inside;    /* compute runs on the caller's thread */
+  _Atomic int settles;   /* its compute has ended, its lease is kept until the record is stored */
   crl_nap fetched;       /* a compute that was begun has ended */
   crl_nap *nap, own_nap; /* where it waits; NULL: not yet. Runs that are flown together share one */
   crl_watcher watcher;
@@ -161,8 +162,10 @@ void crl_run_come_outside(crl_inside *inside);
 void crl_run_unwind(crl_inside *inside);
 /* Finishes what was filled, and tells; its lease is extended still, for this may ask the store for marks. */
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
-/* Its lease isn't extended any more. */
+/* Its lease isn't extended any more, unless a large record is to be stored first. */
 void crl_run_end_compute(crl_run *r);
+/* That has been stored, or will not be. */
+void crl_run_drop_lease(crl_run *r);
 
 /* What one ask of the store needs on its way: GET, CLAIM, SETTLE, RELEASE. It must not be moved. */
 typedef struct crl_errand {

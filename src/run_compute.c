@@ -1,12 +1,15 @@
 /* run_compute.c: around a compute: its lease kept, its limit, and what it made. */
 #include "env.h"
+#include "pace.h"
 #include "run.h"
 #include "status.h"
 
 static crl_run *run_of(crl_kept_lease *lease) { return (crl_run *)(void *)((char *)lease - offsetof(crl_run, lease)); }
 
+/* While the record is on its way the settle itself tells what became of the lease. */
 static void on_lost(crl_kept_lease *lease) {
   crl_run *r = run_of(lease);
+  if (atomic_load(&r->settles)) return;
   atomic_store(&r->fill.stop, 1);
   if (r->entry != NULL) crl_herd_detach(r->entry);
   crl_run_give_host(r);
@@ -68,10 +71,23 @@ void crl_run_begin_compute(crl_run *r) {
   atomic_store(&r->inside, !r->handed_over);
 }
 
+/* Storing a body may take longer than the lease lasts. */
+static int settles_long(const crl_run *r) {
+  return r->flight.leased && r->product.record != NULL && r->product.record->size > CRL_PACE_BODY;
+}
+
 void crl_run_end_compute(crl_run *r) {
   atomic_store(&r->inside, 0);
   if (heeds(r)) crl_herd_heed(r->entry, NULL, NULL);
+  atomic_store(&r->settles, settles_long(r));
+  if (atomic_load(&r->settles)) crl_keeper_outlast(r->station->keeper, &r->lease);
+  else crl_keeper_drop(r->station->keeper, &r->lease);
+}
+
+void crl_run_drop_lease(crl_run *r) {
+  if (!atomic_load(&r->settles)) return;
   crl_keeper_drop(r->station->keeper, &r->lease);
+  atomic_store(&r->settles, 0);
 }
 
 /* ---- the user's function --------------------------------------------------------------------- */

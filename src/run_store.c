@@ -15,9 +15,12 @@ static corral_op new_op(crl_run *r, corral_verb verb) {
                      .error = &r->error};
 }
 
-/* Operations that end a flight still get their time when the call's own is over. */
+/* Operations that end a flight still get their time when the call's own is over. Behind an answer nobody waits for them: they may take as long
+ * as a call. */
 static int64_t limit_of(const crl_run *r, int ends_flight) {
-  return ends_flight || r->flight.answered || r->flight.last_look ? crl_env_now_ms() + r->station->op_ms : r->flight.plan.deadline;
+  int64_t now = crl_env_now_ms(), least = now + r->station->op_ms, deadline = r->flight.plan.deadline;
+  if (r->flight.answered) return now + r->policy.wait_ms > least ? now + r->policy.wait_ms : least;
+  return (ends_flight || r->flight.last_look) && deadline < least ? least : deadline;
 }
 
 static int is_trouble(int status) { return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST; }
@@ -299,6 +302,7 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
     r->product.renew_ttl = 0;
     return 0;
   }
+  crl_run_drop_lease(r);
   told->status = e->status;
   if (r->station->near != NULL) crl_near_drop(r->station->near, r->hash);
   switch (e->status) {
@@ -365,7 +369,10 @@ int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told) {
     case CRL_ASK_GET: take_get(r, e, told); return 1;
     case CRL_ASK_CLAIM: take_claim(r, e, told); return 1;
     case CRL_ASK_SETTLE: return take_settle(r, e, told);
-    default: told->status = e->status; return 1;
+    default:
+      crl_run_drop_lease(r);
+      told->status = e->status;
+      return 1;
   }
 }
 
