@@ -112,6 +112,40 @@ static void a_record_that_goes_while_it_is_read_is_a_miss(void **state) {
   body_proxy_stop(proxy);
 }
 
+static void the_lease_behind_a_large_body_is_found_with_it(void **state) {
+  (void)state;
+  client c = opened(redis_server_uri(server));
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  assert_int_equal(fills(&c, "k", 1, LARGE), CORRAL_OK);
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK);
+  sight s = looks(&c, "k");
+  assert_int_equal(s.header.state, CORRAL_LEASED);
+  assert_memory_equal(s.header.token, token(2), CORRAL_TOKEN);
+  assert_int_equal(s.size, LARGE);
+  assert_in_range(s.until_ms, HOUR - LIMIT, HOUR);
+  assert_in_range(s.life_ms, HOUR - LIMIT, HOUR);
+  closed(&c);
+}
+
+/* The flags stand at byte 5 of the head. */
+static void expire(void *arg) { redis_server_ask(server, "SETRANGE %s 5 \x01", (const char *)arg); }
+
+static void a_record_that_expires_while_it_is_read_is_found_expired(void **state) {
+  (void)state;
+  body_proxy *proxy;
+  client c = opened(redis_server_uri(server)), slow = behind(&proxy, expire, "k");
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+  assert_int_equal(fills(&c, "k", 1, LARGE), CORRAL_OK);
+  sight s = looks(&slow, "k");
+  assert_int_equal(s.status, CORRAL_OK);
+  assert_int_equal(s.header.flags, CORRAL_FLAG_EXPIRED);
+  assert_int_equal(s.size, LARGE);
+  assert_int_equal(body_proxy_strikes(proxy), 1);
+  closed(&slow);
+  closed(&c);
+  body_proxy_stop(proxy);
+}
+
 /* ---- the library --------------------------------------------------------------------------------------------- */
 
 static atomic_int computes;
@@ -213,6 +247,8 @@ int main(void) {
       cmocka_unit_test_setup(a_large_record_may_be_left_alone, start),
       cmocka_unit_test_setup(a_record_that_is_replaced_while_it_is_read_is_read_anew, start),
       cmocka_unit_test_setup(a_record_that_goes_while_it_is_read_is_a_miss, start),
+      cmocka_unit_test_setup(the_lease_behind_a_large_body_is_found_with_it, start),
+      cmocka_unit_test_setup(a_record_that_expires_while_it_is_read_is_found_expired, start),
       cmocka_unit_test_setup(a_server_that_stalls_in_a_body_costs_that_key_alone, start),
       cmocka_unit_test_setup(a_server_that_trickles_a_body_costs_that_key_alone, start),
       cmocka_unit_test_setup(a_lease_outlasts_the_storing_of_its_value, start),
