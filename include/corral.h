@@ -9,7 +9,8 @@
  *  - Threads: any function from any thread, except corral_close, which must be the last call on its handle.
  *    No callback of the user is run while the library holds a lock of its own.
  *  - Fork: a handle that was opened but not yet used may be used in every child. A handle that was used before a
- *    fork answers CORRAL_EFORKED in the child: open another one there.
+ *    fork answers CORRAL_EFORKED in the child: open another one there, whatever the parent's other threads were doing.
+ *  - Cancelling (pthread_cancel): a thread can be cancelled inside its compute, and not elsewhere inside a call.
  *  - Signals: the library installs no handler and never raises SIGPIPE; its threads block all signals.
  */
 #ifndef CORRAL_H
@@ -128,7 +129,10 @@ typedef struct corral_fill corral_fill;
  * corral_fill_fail (the last call counts) and returns CORRAL_OK; returning without any of them, or anything
  * negative, is a failure. It may call corral functions, also on the same handle, for other keys; asking for its own
  * key answers CORRAL_ERECURSION. Threads: given per call it runs inside that call, on that thread; bound at open
- * it runs on threads of the library, several keys at once. */
+ * it runs on threads of the library, several keys at once.
+ * It may leave without returning: its thread is cancelled, or ends by pthread_exit, or, on the caller's thread, a C++
+ * exception passes through the call. Its lease and whatever else it has are given back at once, others lead on, nothing is
+ * remembered as a failure. Leaving it by longjmp is not allowed. */
 typedef int corral_compute(corral_fill *fill, const void *key, size_t key_len, void *arg);
 
 /* The value: `size` bytes, copied. CORRAL_ETOOBIG above max_value, CORRAL_ENOMEM; then nothing is filled. */
@@ -249,7 +253,7 @@ typedef struct corral corral;
 
 /* Rows of the corral's own options; as in CORRAL_POLICY_MAP. */
 #define CORRAL_OPTION_MAP(X)                                                                                    \
-  X(op_ms, "ms", 250, 1, 60000, "Longest operation on the store, connecting included.")                         \
+  X(op_ms, "ms", 250, 1, 60000, "Longest operation, connecting included; of a body that moves, longest pause.") \
   X(handles, "count", 0, 0, 64, "Connections to the store; 0: what the store advises (2 local, 4 remote).")     \
   X(workers, "count", 4, 1, 256, "Most threads for a compute bound at open; started when first needed.")        \
   X(breaker_failures, "count", 3, 1, 1000, "Failures in a row after which a server of the store rests.")        \
@@ -292,7 +296,7 @@ typedef struct corral_options {
  * CORRAL_ENOPLUGIN, CORRAL_ENOMEM. */
 CORRAL_API int corral_open(corral **ret, const corral_options *options, corral_error *error);
 /* Waits for background computes that are running, gives up those that are queued, and frees everything. No other
- * call may be under way on this handle. Values outlive it. NULL is allowed. */
+ * call may be under way on this handle. Values outlive it. NULL is allowed. Within on_event, or on_lost of a lock, it does nothing. */
 CORRAL_API void corral_close(corral *c);
 
 /* ---- ask ------------------------------------------------------------------------------------------------- */

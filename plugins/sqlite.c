@@ -426,6 +426,12 @@ static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
 static size_t opened_count;
 static pid_t opened_by;
 
+static void before_fork(void) { pthread_mutex_lock(&opened_mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&opened_mutex); }
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 static int enter_process(const store *st, corral_error *error) {
   pthread_mutex_lock(&opened_mutex);
   if (opened_count == 0) opened_by = getpid();

@@ -137,12 +137,15 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   station->herd = crl_herd_new();
   station->locks = crl_lock_table_new();
   station->workers = crl_workers_new(options->workers);
+  station->events.notifier = crl_notifier_new();
   station->held = crl_held_new(options->held_bytes, options->held_ms);
   station->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
   station->offer = (crl_offer){.held = station->held, .events = &station->events, .lease_ms = station->policy.lease_ms};
   station->pilot = crl_pilot_new(station);
-  if (station->herd == NULL || station->locks == NULL || station->workers == NULL || station->held == NULL || station->verdicts == NULL ||
-      station->pilot == NULL || make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
+  if (station->herd == NULL || station->locks == NULL || station->workers == NULL ||
+      station->held == NULL || station->verdicts == NULL || station->pilot == NULL ||
+      station->events.notifier == NULL ||
+      make_rungs(station, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
 }
@@ -198,8 +201,10 @@ static int is_home(const corral *c) {
 }
 
 void corral_close(corral *c) {
+  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
   uint32_t open = MAGIC;
-  if (c == NULL || !atomic_compare_exchange_strong(&c->magic, &open, CLOSING)) return;
+  if (c == NULL || crl_frame_within(&c->station) || crl_frame_within(&c->station.events)) return;
+  if (!atomic_compare_exchange_strong(&c->magic, &open, CLOSING)) return;
   crl_station *station = &c->station;
   if (!is_home(c)) return;
   /* In this order the computes that run end before what they end by. */
@@ -209,6 +214,7 @@ void corral_close(corral *c) {
   if (station->pilot != NULL) crl_pilot_free(station->pilot);
   if (station->origin != NULL) crl_origin_free(station->origin);
   if (station->keeper != NULL) crl_keeper_free(station->keeper);
+  if (station->events.notifier != NULL) crl_notifier_free(station->events.notifier);
   if (station->herd != NULL) crl_herd_free(station->herd);
   if (station->locks != NULL) crl_lock_table_free(station->locks);
   if (station->watch != NULL) crl_watch_free(station->watch);
@@ -225,10 +231,17 @@ void corral_close(corral *c) {
 
 /* ---- every call's first steps ---------------------------------------------------------------------------- */
 
+static int check_callback(const crl_station *station, corral_error *error) {
+  if (!crl_frame_within(&station->events)) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "within on_event of this corral; accepted there: corral_counter");
+}
+
 static int check_open(const corral *c, corral_error *error) {
   uint32_t magic = c == NULL ? 0 : atomic_load(&((corral *)(uintptr_t)c)->magic);
   if (magic == CLOSING) return crl_status_plain(error, CORRAL_ECLOSED); /* a compute that close waits for */
-  return magic == MAGIC ? CORRAL_OK : crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+  if (magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+  return check_callback(&c->station, error);
 }
 
 static int check_key(const void *key, size_t key_len, corral_error *error) {
@@ -249,6 +262,11 @@ int crl_handle_enter(corral *c, crl_station **ret, corral_error *error) {
   if (status == CORRAL_OK) status = check_home(c, error);
   if (status == CORRAL_OK) *ret = &c->station;
   return status;
+}
+
+int crl_handle_check(const crl_station *station, corral_error *error) {
+  return crl_handle_is_home(station) ? check_callback(station, error)
+                                     : crl_status_plain(error, CORRAL_EFORKED);
 }
 
 int crl_handle_is_home(const crl_station *station) {
@@ -531,7 +549,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_inspect: no ret");
   if (crl_key_make(&key, CRL_KEY_VALUE, &c->station.space, &name) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   corral_op op = {.verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
-  crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.op_ms);
+  crl_pool_perform(c->station.pool, &op, 1, crl_env_now_ms() + c->station.policy.wait_ms);
   if (op.status == CORRAL_OK) status = inspect_record(&c->station, &key, &op, &found, error);
   else if (op.status != CORRAL_EMISS) status = crl_put_say(&op, error);
   if (op.found_free != NULL) op.found_free(op.found_owner);

@@ -20,6 +20,7 @@ static void on_ended(corral_fill *fill, int abandoned) {
 }
 
 static int fetch(crl_run *r) {
+  (void)crl_env_cancel_off(); /* it goes on when this thread doesn't */
   crl_nap_init(&r->fetched);
   r->fill.ended = on_ended;
   r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
@@ -28,14 +29,18 @@ static int fetch(crl_run *r) {
   return CORRAL_OK;
 }
 
-static void do_compute(crl_run *r, crl_told *told) {
-  crl_run *runs[] = {r};
-  crl_computing frame = {.runs = runs, .count = 1};
-  crl_run_begin_compute(r);
-  const crl_computing *outer = crl_run_inside(&frame);
+static int run_compute(crl_run *r) {
+  __attribute__((cleanup(crl_run_unwind))) crl_inside inside;
+  crl_run_go_inside(&inside, &r, 1);
   int status = r->start != NULL ? fetch(r)
-                                : r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
-  crl_run_inside(outer);
+                                 : r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
+  crl_run_come_outside(&inside);
+  return status;
+}
+
+static void do_compute(crl_run *r, crl_told *told) {
+  crl_run_begin_compute(r);
+  int status = run_compute(r);
   int64_t ended = crl_env_now_us();
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_run_made(r, ended, told);
@@ -97,10 +102,19 @@ static int fly(crl_run *r) {
   return 1;
 }
 
+/* Of who leaves, in whatever way. */
+static void free_run(crl_run **r) {
+  if (*r != NULL) crl_run_free(*r);
+}
+
+static void leave_entry(crl_entry **entry) {
+  if (*entry != NULL) crl_entry_unref(*entry);
+}
+
 static void job_run(crl_job *job) {
-  crl_run *r = (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
+  __attribute__((cleanup(free_run))) crl_run *r =
+      (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
   fly(r);
-  crl_run_free(r);
 }
 
 static void job_drop(crl_job *job) {
@@ -130,16 +144,19 @@ static int hand_over(crl_run *r) {
 
 /* Flies the run; where the workers are to go on with it, hands it over. */
 static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline, crl_outcome *outcome) {
+  __attribute__((cleanup(free_run))) crl_run *owned = r;
   int ended = fly(r), answered = r->flight.answered;
   crl_station *station = r->station;
   if (ended || answered) *outcome = crl_run_outcome(r);
   if (!ended) {
     crl_run_forget_caller(r);
-    if (hand_over(r)) return answered ? CRL_TURN_ENDED : await(station, call, entry, deadline, 1, outcome);
+    if (hand_over(r)) {
+      owned = NULL;
+      return answered ? CRL_TURN_ENDED : await(station, call, entry, deadline, 1, outcome);
+    }
     fly(r);
     if (!answered) *outcome = crl_run_outcome(r);
   }
-  crl_run_free(r);
   return CRL_TURN_ENDED;
 }
 
@@ -159,7 +176,7 @@ static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entr
 /* One turn of a call; what the next one is. */
 static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline, crl_turn how, crl_outcome *outcome) {
   int leads = 1;
-  crl_entry *entry = NULL;
+  __attribute__((cleanup(leave_entry))) crl_entry *entry = NULL;
   crl_name name = crl_call_name(call);
   memset(outcome, 0, sizeof *outcome);
   if (crl_call_computes(call)) {
@@ -170,13 +187,14 @@ static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t de
     }
   }
   if (!leads) crl_event_emit(&station->events, CORRAL_EVENT_JOIN, call->key, call->key_len, NULL);
-  crl_turn next = leads ? lead(station, call, entry, deadline, how, outcome) : await(station, call, entry, deadline, 0, outcome);
-  if (entry != NULL) crl_entry_unref(entry);
-  return next;
+  return leads ? lead(station, call, entry, deadline, how, outcome)
+               : await(station, call, entry, deadline, 0, outcome);
 }
 
 int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **ret) {
+  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
   crl_call call = *asked;
+  call.cancel = cancel;
   crl_outcome outcome;
   crl_turn next = CRL_TURN_ENTER;
   if (crl_run_recurses(station, &call)) return crl_status_plain(call.policy.error, CORRAL_ERECURSION);

@@ -66,6 +66,7 @@ typedef struct crl_call {
   void *arg;
   int bound; /* compute may run on the workers */
   int early; /* a fresh value is to be rebuilt all the same */
+  int cancel; /* crl_env_cancel_off of its caller: how the compute runs */
 } crl_call;
 
 static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL || call->start != NULL; }

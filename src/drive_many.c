@@ -202,10 +202,10 @@ static void take_host(leg *l) {
 /* ---- compute --------------------------------------------------------------------------------------------- */
 
 static int run_compute(many *m, size_t count) {
-  crl_computing frame = {.runs = m->runs, .count = count};
-  const crl_computing *outer = crl_run_inside(&frame);
+  __attribute__((cleanup(crl_run_unwind))) crl_inside inside;
+  crl_run_go_inside(&inside, m->runs, count);
   int status = m->call->compute_many(m->fills, count, m->call->arg);
-  crl_run_inside(outer);
+  crl_run_come_outside(&inside);
   return status;
 }
 
@@ -448,23 +448,56 @@ static void copy_twins(many *m) {
   }
 }
 
-int crl_drive_many(crl_station *station, const crl_call *call, corral_item *items, size_t count) {
-  many m = {.station = station, .call = call, .deadline = crl_env_now_ms() + call->policy.wait_ms};
-  size_t mask, doing;
-  if (!make(&m, count, &mask)) {
-    clean(&m);
+/* Of keys that have no answer yet: the compute of some did not return. */
+static void leave_legs(many *m) {
+  for (size_t i = 0; m->legs != NULL && i < m->count; i++) {
+    leg *l = &m->legs[i];
+    if (l->run != NULL) {
+      crl_run_abandon(l->run);
+      crl_run_free(l->run);
+      l->run = NULL;
+    }
+    if (l->joined != NULL) {
+      crl_herd_unlisten(l->joined, &l->listener, CRL_WAIT_LEFT);
+      crl_entry_unref(l->joined);
+    }
+  }
+  give_slot(m);
+}
+
+static void leave(many *m) {
+  leave_legs(m);
+  crl_ticket_leave(m->call->policy.ticket, &m->leaver);
+  crl_nap_clean(&m->nap);
+  clean(m);
+}
+
+static void fly(many *m, corral_item *items, size_t mask) {
+  size_t doing;
+  begin_all(m, items, mask);
+  while (m->open > 0) {
+    if ((doing = gather(m)) > 0)
+      act(m, doing);
+    else
+      wait(m);
+  }
+  copy_twins(m);
+}
+
+int crl_drive_many(crl_station *station, const crl_call *asked, corral_item *items, size_t count) {
+  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  crl_call call = *asked;
+  size_t mask;
+  call.cancel = cancel;
+  many parts = {
+      .station = station, .call = &call, .deadline = crl_env_now_ms() + call.policy.wait_ms};
+  if (!make(&parts, count, &mask)) {
+    clean(&parts);
     return CORRAL_ENOMEM;
   }
+  __attribute__((cleanup(leave))) many m = parts;
   crl_nap_init(&m.nap);
-  crl_ticket_join_nap(call->policy.ticket, &m.leaver, &m.nap);
-  begin_all(&m, items, mask);
-  while (m.open > 0) {
-    if ((doing = gather(&m)) > 0) act(&m, doing);
-    else wait(&m);
-  }
-  crl_ticket_leave(call->policy.ticket, &m.leaver);
-  crl_nap_clean(&m.nap);
-  copy_twins(&m);
-  clean(&m);
+  crl_ticket_join_nap(call.policy.ticket, &m.leaver, &m.nap);
+  fly(&m, items, mask);
   return CORRAL_OK;
 }

@@ -52,15 +52,12 @@ void crl_env_sleep_until(int64_t until) {
 }
 
 static _Atomic unsigned forks;
-static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed); }
-static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+/* When the library is loaded: a fork in the middle of pthread_once would register it twice. */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
-unsigned crl_env_forks(void) {
-  pthread_once(&forks_once, watch_forks);
-  return atomic_load_explicit(&forks, memory_order_relaxed);
-}
+unsigned crl_env_forks(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
 
 void crl_env_holder(char *text, size_t size) {
   char name[256] = "";
@@ -98,5 +95,15 @@ int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return error;
 }
+
+int crl_env_cancel_off(void) {
+  int before = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+
+void crl_env_cancel_as(int before) { pthread_setcancelstate(before, NULL); }
+
+void crl_env_cancel_back(const int *before) { crl_env_cancel_as(*before); }
 
 void crl_env_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }

@@ -37,6 +37,11 @@ void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until);
 void crl_env_word_wake(_Atomic uint32_t *word, int count);
 /* Starts a joinable thread with all signals blocked; 0 or an errno. */
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+/* The calling thread can't be cancelled from now on; returns what it was, for crl_env_cancel_as. */
+int crl_env_cancel_off(void);
+void crl_env_cancel_as(int before);
+/* For a cleanup attribute: crl_env_cancel_as. */
+void crl_env_cancel_back(const int *before);
 /* Names the thread that calls it, for debuggers; at most 15 bytes. */
 void crl_env_thread_name(const char *name);
 

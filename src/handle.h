@@ -12,6 +12,8 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_pol
 void crl_handle_bind(corral *c, crl_call *call);
 /* The user's error, when his struct is long enough to have one. */
 corral_error *crl_handle_error(const corral_policy *policy);
+/* The same for what belongs to an open corral: CORRAL_EINVAL, CORRAL_EFORKED. */
+int crl_handle_check(const crl_station *station, corral_error *error);
 /* Whether this process is the one that uses it. */
 int crl_handle_is_home(const crl_station *station);
 

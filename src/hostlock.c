@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "value.h"
 
 enum { BASES = 2, TRIES = 16, PAUSE_US = 100, PAUSE_MOST_US = 4000 };
+enum { SLOTS = 4096 };
 
 #define LOCK_FILE "corral.lock"
 
@@ -159,6 +161,59 @@ void crl_hostlock_give(int hold) {
   (void)fcntl(hold, F_OFD_SETLK, &all);
   close(hold);
 }
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+/* A slot of the table, which begins where the file does. */
+typedef struct note {
+  uint8_t token[CORRAL_TOKEN];
+  uint8_t over[CORRAL_TOKEN];
+} note;
+
+static off_t slot_of(const crl_hostlock *lock, const void *key, size_t key_len) {
+  return byte_of(lock, key, key_len).l_start % SLOTS * (off_t)sizeof(note);
+}
+
+/* Writing beyond the process' limit of file sizes would be a signal. */
+static void write_note(int fd, off_t at, const note *n) {
+  struct rlimit most;
+  if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur < SLOTS * sizeof *n) return;
+  while (pwrite(fd, n, sizeof *n, at) < 0 && errno == EINTR) {}
+}
+
+static int read_note(int fd, off_t at, note *n) {
+  ssize_t got;
+  while ((got = pread(fd, n, sizeof *n, at)) < 0 && errno == EINTR) {}
+  return got == (ssize_t)sizeof *n;
+}
+
+void crl_hostlock_note(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
+                       const uint8_t *token, const uint8_t *over) {
+  note n = {{0}, {0}};
+  memcpy(n.token, token, CORRAL_TOKEN);
+  if (over != NULL) memcpy(n.over, over, CORRAL_TOKEN);
+  write_note(hold, slot_of(lock, key, key_len), &n);
+}
+
+int crl_hostlock_noted(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
+                       const uint8_t *token) {
+  static const uint8_t none[CORRAL_TOKEN];
+  note n;
+  if (memcmp(token, none, CORRAL_TOKEN) == 0 || !read_note(hold, slot_of(lock, key, key_len), &n))
+    return 0;
+  return memcmp(n.token, token, CORRAL_TOKEN) == 0 || memcmp(n.over, token, CORRAL_TOKEN) == 0;
+}
+
+void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
+                        const uint8_t *token) {
+  static const note none;
+  note n;
+  off_t at = slot_of(lock, key, key_len);
+  if (read_note(hold, at, &n) && memcmp(n.token, token, CORRAL_TOKEN) == 0)
+    write_note(hold, at, &none);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static int is_held(int fd, struct flock byte) { return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK; }
 

@@ -7,7 +7,7 @@
 #include "env.h"
 #include "value.h"
 
-enum { BATCH = 64 };
+enum { BATCH = 64, DOUBLED_MOST = 600000 };
 
 struct crl_keeper {
   pthread_mutex_t mutex;
@@ -56,6 +56,7 @@ static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int
 }
 
 static corral_op extension(crl_kept_lease *lease, int64_t now) {
+  if (lease->doubles && lease->lease_ms < DOUBLED_MOST) lease->lease_ms *= 2;
   lease->next_at = now + lease->lease_ms / 3;
   return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND, .key = lease->key, .key_len = lease->key_len,
                      .token = lease->token, .lease_ms = lease->lease_ms, .seen = lease->fence};
@@ -104,6 +105,7 @@ static void *keep(void *arg) {
   crl_keeper *keeper = arg;
   crl_kept_lease *due[BATCH];
   crl_env_thread_name("corral-keeper");
+  crl_event_defer();
   pthread_mutex_lock(&keeper->mutex);
   while (!keeper->closing) {
     int64_t now = crl_env_now_ms(), next, soonest;
@@ -126,7 +128,7 @@ static void *keep(void *arg) {
 }
 
 void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since) {
-  lease->busy = lease->over = 0;
+  lease->busy = lease->over = lease->doubles = 0;
   lease->next_at = since + lease->lease_ms / 3;
   pthread_mutex_lock(&keeper->mutex);
   lease->next = keeper->leases;
@@ -143,6 +145,14 @@ void crl_keeper_move(crl_keeper *keeper, crl_kept_lease *lease, int64_t limit) {
   while (lease->busy) pthread_cond_wait(&keeper->idle, &keeper->mutex);
   lease->limit = limit;
   if (due_at(lease) < keeper->sleeps_until) pthread_cond_signal(&keeper->wake);
+  pthread_mutex_unlock(&keeper->mutex);
+}
+
+void crl_keeper_outlast(crl_keeper *keeper, crl_kept_lease *lease) {
+  pthread_mutex_lock(&keeper->mutex);
+  while (lease->busy) pthread_cond_wait(&keeper->idle, &keeper->mutex);
+  lease->limit = INT64_MAX;
+  lease->doubles = 1;
   pthread_mutex_unlock(&keeper->mutex);
 }
 

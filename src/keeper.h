@@ -1,7 +1,9 @@
-/* keeper.h: one thread that keeps the leases of running computes, and users' locks, alive, and ends those that take too long.
+/* keeper.h: one thread that keeps the leases of running computes, and users' locks, alive, and ends
+ * those that take too long.
  *
- * A thread of its own, since workers are busy with the very computes whose leases must not lapse. All extends that are due
- * go as one batch. */
+ * A thread of its own, since workers are busy with the very computes whose leases must not lapse.
+ * All extends that are due go as one batch. No callback of the user is called there: it might be
+ * slow, and may release what is being extended. */
 #ifndef CRL_KEEPER_H
 #define CRL_KEEPER_H
 
@@ -30,7 +32,7 @@ typedef struct crl_kept_lease {
   void (*on_extended)(struct crl_kept_lease *lease, const corral_op *op, int64_t sent);
   int64_t other_ms; /* for on_lost: until_ms of what said so */
   int64_t next_at; /* the keeper's own */
-  int busy, over;
+  int busy, over, doubles;
 } crl_kept_lease;
 
 /* Starts no thread. NULL without memory. */
@@ -42,6 +44,10 @@ void crl_keeper_free(crl_keeper *keeper);
 void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since);
 /* A held lease's new limit. */
 void crl_keeper_move(crl_keeper *keeper, crl_kept_lease *lease, int64_t limit);
+/* The compute has ended and its record is on its way to the store: the lease has no limit any more,
+ * and each extension is twice as long as the one before. Where a fill is guarded by a version of the
+ * record, an extension makes it begin anew: so at last one is long enough. */
+void crl_keeper_outlast(crl_keeper *keeper, crl_kept_lease *lease);
 /* No extend is under way when this returns, and none will come. */
 void crl_keeper_drop(crl_keeper *keeper, crl_kept_lease *lease);
 

@@ -6,6 +6,7 @@
 
 #include "breaker.h"
 #include "env.h"
+#include "pace.h"
 #include "status.h"
 #include "value.h"
 
@@ -13,6 +14,8 @@ enum {
   BATCH_OPS = 256,          /* operations of a combined batch, at the most */
   BATCH_BYTES = 1 << 20,    /* and their bytes */
   ALONE_BYTES = 64 << 10,   /* larger ones take a handle alone */
+  LARGE_BYTES = 1 << 20,    /* larger ones a handle for large ones */
+  BYTES_A_MS = 10000,       /* the time that records get where the store doesn't tell of bytes that move */
   HANDLES = 64
 };
 
@@ -24,22 +27,30 @@ typedef struct request {
   corral_op *ops;
   size_t count;
   size_t bytes;
-  int64_t deadline;
+  int64_t limit;  /* when it ends if nothing moves */
+  int64_t latest; /* its caller's deadline: when it ends whatever moves */
+  struct seats *seats;
   int alone;
   int hurried; /* its caller has less time than op_ms: reaching that limit says nothing of the store */
   seat seat;
   int opened;   /* its failure opened the breaker, or made a probe due */
+  int cut;      /* the batch that it was in failed in the middle of a body */
   void *handle; /* LEADS: the one that was handed over; NULL: open one */
   pthread_cond_t cond;
 } request;
+
+/* Handles, and the queue for them. */
+typedef struct seats {
+  request *head, **tail;
+  void *idle[HANDLES];
+  size_t idle_count, open_count, most;
+} seats;
 
 struct crl_lane {
   const crl_pool_options *options;
   size_t server;
   pthread_mutex_t mutex;
-  request *head, **tail;
-  void *idle[HANDLES];
-  size_t idle_count, open_count, most;
+  seats usual, large; /* a large body is never in the way of anything else */
   /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is inside; who is inside */
   void *_Atomic shared;
   void *retired;
@@ -58,16 +69,19 @@ crl_lane *crl_lane_new(const crl_pool_options *options, size_t server) {
   lane->options = options;
   lane->server = server;
   pthread_mutex_init(&lane->mutex, NULL);
-  lane->tail = &lane->head;
-  lane->most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
-  if (lane->most > HANDLES) lane->most = HANDLES;
+  lane->usual.tail = &lane->usual.head;
+  lane->large.tail = &lane->large.head;
+  lane->usual.most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
+  if (lane->usual.most > HANDLES) lane->usual.most = HANDLES;
+  lane->large.most = lane->usual.most;
   crl_breaker_start(&lane->breaker, options->breaker_failures, options->breaker_rest_ms);
   return lane;
 }
 
 void crl_lane_free(crl_lane *lane) {
   const corral_store *plugin = lane->options->plugin;
-  for (size_t i = 0; i < lane->idle_count; i++) plugin->disconnect(lane->idle[i]);
+  for (size_t i = 0; i < lane->usual.idle_count; i++) plugin->disconnect(lane->usual.idle[i]);
+  for (size_t i = 0; i < lane->large.idle_count; i++) plugin->disconnect(lane->large.idle[i]);
   if (lane->retired != NULL) plugin->disconnect(lane->retired);
   if (lane->shared != NULL) plugin->disconnect(lane->shared);
   pthread_mutex_destroy(&lane->mutex);
@@ -143,15 +157,22 @@ static int connect_to(crl_lane *lane, int64_t deadline, void **handle, corral_er
   return plugin->connect(store, deadline, handle, why);
 }
 
+static int perform_paced(crl_lane *lane, void *handle, corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
+  crl_pace_begin(pace);
+  int status = lane->options->plugin->perform(handle, ops, count, pace->deadline, why);
+  crl_pace_end();
+  return status;
+}
+
 /* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
-static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, int64_t deadline, corral_error *why) {
+static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
   const corral_store *plugin = lane->options->plugin;
   for (int fresh = 0;;) {
     int status = CORRAL_OK;
     memset(why, 0, sizeof *why);
     if (*handle == NULL) {
       fresh = 1;
-      status = connect_to(lane, deadline, handle, why);
+      status = connect_to(lane, pace->first, handle, why);
       if (status != CORRAL_OK) {
         *handle = NULL;
         refuse(ops, count, status, why->text);
@@ -159,13 +180,13 @@ static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t co
       }
     }
     for (size_t i = 0; i < count; i++) preset(&ops[i]);
-    status = plugin->perform(*handle, ops, count, deadline, why);
+    status = perform_paced(lane, *handle, ops, count, pace, why);
     if (status == CORRAL_OK) return CORRAL_OK;
     plugin->disconnect(*handle);
     *handle = NULL;
     for (size_t i = 0; i < count; i++)
       if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE) crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
-    if (fresh || crl_env_now_ms() >= deadline || !all_repeatable(ops, count)) return status;
+    if (fresh || crl_env_now_ms() >= pace->first || !all_repeatable(ops, count)) return status;
   }
 }
 
@@ -237,9 +258,9 @@ static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t
 /* ---- handles that one thread at a time uses -------------------------------------------------------------- */
 
 /* Takes from the queue what goes along with `mine`: cut by count and bytes; those who want a handle alone stay. */
-static size_t gather(crl_lane *lane, request **mine, request *own) {
+static size_t gather(request **mine, request *own) {
   size_t count = own->count, bytes = own->bytes;
-  request **link = &lane->head, **end = mine;
+  request **link = &own->seats->head, **end = mine;
   while (!own->alone && *link != NULL) {
     request *other = *link;
     if (other->alone || count + other->count > BATCH_OPS || bytes + other->bytes > BATCH_BYTES) {
@@ -247,7 +268,7 @@ static size_t gather(crl_lane *lane, request **mine, request *own) {
       continue;
     }
     *link = other->next;
-    if (other->next == NULL) lane->tail = link;
+    if (other->next == NULL) own->seats->tail = link;
     other->next = NULL;
     *end = other;
     end = &other->next;
@@ -258,15 +279,15 @@ static size_t gather(crl_lane *lane, request **mine, request *own) {
 }
 
 /* Hands a handle (or the right to open one) to the head of the queue, or puts it to rest. Under the mutex. */
-static void pass_on(crl_lane *lane, void *handle) {
-  request *next = lane->head;
+static void pass_on(seats *all, void *handle) {
+  request *next = all->head;
   if (next == NULL) {
-    if (handle != NULL) lane->idle[lane->idle_count++] = handle;
-    else lane->open_count--;
+    if (handle != NULL) all->idle[all->idle_count++] = handle;
+    else all->open_count--;
     return;
   }
-  lane->head = next->next;
-  if (lane->head == NULL) lane->tail = &lane->head;
+  all->head = next->next;
+  if (all->head == NULL) all->tail = &all->head;
   next->next = NULL;
   next->handle = handle;
   next->seat = LEADS;
@@ -280,79 +301,110 @@ static void copy_results(request *all, const corral_op *batch) {
   }
 }
 
+static int64_t by_size(const request *r) {
+  int64_t limit = r->limit + (int64_t)(r->bytes / BYTES_A_MS);
+  return limit < r->latest ? limit : r->latest;
+}
+
+/* The pace of one more request in a batch: those who have less time are not made to wait longer for others' bodies. */
+static void join_pace(crl_pace *pace, const request *r) {
+  if (r->limit > pace->first) pace->first = r->limit;
+  if (by_size(r) > pace->deadline) pace->deadline = by_size(r);
+  if (r->latest < pace->latest) pace->latest = r->latest;
+}
+
 /* Performs own's operations and those of `others`, on `handle`; returns the handle, NULL when it broke. */
-static void *perform_batch(crl_lane *lane, request *own, size_t count, void *handle, int *worked, corral_error *why) {
+static void *perform_batch(crl_lane *lane, request *own, size_t count, void *handle, crl_pace *pace, int *worked, corral_error *why) {
   corral_op batch[BATCH_OPS];
   corral_op *ops = own->ops;
-  int64_t deadline = own->deadline;
   if (own->next != NULL) {
     size_t at = 0;
     for (request *r = own; r != NULL; r = r->next) {
       memcpy(batch + at, r->ops, r->count * sizeof *batch);
       at += r->count;
-      if (r->deadline > deadline) deadline = r->deadline;
     }
     ops = batch;
   }
-  *worked = perform_once(lane, &handle, ops, count, deadline, why) == CORRAL_OK;
+  *pace = (crl_pace){.latest = INT64_MAX, .quiet_ms = lane->options->op_ms};
+  for (const request *r = own; r != NULL; r = r->next) join_pace(pace, r);
+  *worked = perform_once(lane, &handle, ops, count, pace, why) == CORRAL_OK;
   if (own->next != NULL) copy_results(own, batch);
   return handle;
 }
 
-static void serve(crl_lane *lane, request *own) {
-  corral_error why;
-  int worked, probe;
-  own->next = NULL;
-  if (!may_ask(lane, &probe)) {
-    why = lane->why;
-    pass_on(lane, own->handle);
-    pthread_mutex_unlock(&lane->mutex);
-    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE, why.text);
-    return;
-  }
-  size_t count = gather(lane, &own->next, own);
-  pthread_mutex_unlock(&lane->mutex);
-  void *handle = perform_batch(lane, own, count, own->handle, &worked, &why);
-  pthread_mutex_lock(&lane->mutex);
+/* What a batch came to, for the breaker: CORRAL_EVENT_COUNT, or the event that became due. One that
+ * was cut in the middle of a body says nothing. */
+static corral_event judge_batch(crl_lane *lane, request *own, const crl_pace *pace, int worked, int probe, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
-  if (probe || worked || !own->hurried || crl_env_now_ms() < own->deadline) {
-    event = note_outcome(lane, worked, probe, &why);
+  int in_body = !worked && crl_pace_in_body(pace);
+  own->cut = in_body && own->next != NULL;
+  if (in_body && !probe) return event;
+  if (probe || worked || !own->hurried || crl_env_now_ms() < own->limit) {
+    event = note_outcome(lane, worked, probe, why);
     own->opened = event == CORRAL_EVENT_STORE_DOWN;
   } else {
     own->opened = note_doubt(lane);
   }
+  return event;
+}
+
+static void serve(crl_lane *lane, request *own) {
+  corral_error why;
+  crl_pace pace;
+  int worked, probe;
+  own->next = NULL;
+  if (!may_ask(lane, &probe)) {
+    why = lane->why;
+    pass_on(own->seats, own->handle);
+    pthread_mutex_unlock(&lane->mutex);
+    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE, why.text);
+    return;
+  }
+  size_t count = gather(&own->next, own);
+  pthread_mutex_unlock(&lane->mutex);
+  void *handle = perform_batch(lane, own, count, own->handle, &pace, &worked, &why);
+  pthread_mutex_lock(&lane->mutex);
+  corral_event event = judge_batch(lane, own, &pace, worked, probe, &why);
   for (request *r = own->next, *next; r != NULL; r = next) {
     next = r->next;
     r->seat = SERVED;
+    r->cut = own->cut;
     pthread_cond_signal(&r->cond);
   }
-  pass_on(lane, handle);
+  pass_on(own->seats, handle);
   pthread_mutex_unlock(&lane->mutex);
   report(lane, event, why.text);
 }
 
-static void leave_queue(crl_lane *lane, const request *own) {
-  request **link = &lane->head;
+/* The time in the queue is not the server's. */
+static void renew_limit(const crl_lane *lane, request *own) {
+  int64_t limit = crl_env_now_ms() + lane->options->op_ms;
+  own->limit = limit < own->latest ? limit : own->latest;
+}
+
+static void leave_queue(const request *own) {
+  request **link = &own->seats->head;
   while (*link != own) link = &(*link)->next;
   *link = own->next;
-  if (*link == NULL) lane->tail = link;
+  if (*link == NULL) own->seats->tail = link;
 }
 
 /* Waits for a handle, or for somebody who performs this request along; 0 when its time ran out first. Once somebody
  * performs it, it is waited for: the batch ends by the latest of its requests' deadlines. Under the mutex. */
 static int wait_in_queue(crl_lane *lane, request *own) {
   int queued = 1;
+  int64_t until = own->seats == &lane->large ? own->latest : own->limit; /* the bodies in front of it take their time */
   own->seat = QUEUED;
   own->next = NULL;
-  *lane->tail = own;
-  lane->tail = &own->next;
+  *own->seats->tail = own;
+  own->seats->tail = &own->next;
   while (own->seat == QUEUED) {
-    if (crl_env_cond_wait(&own->cond, &lane->mutex, own->deadline) || own->seat != QUEUED) continue;
+    if (crl_env_cond_wait(&own->cond, &lane->mutex, until) || own->seat != QUEUED) continue;
     queued = 0;
-    for (const request *r = lane->head; r != NULL; r = r->next)
+    for (const request *r = own->seats->head; r != NULL; r = r->next)
       if (r == own) queued = 1;
     if (queued) {
-      leave_queue(lane, own);
+      leave_queue(own);
       return 0;
     }
     while (own->seat == QUEUED) pthread_cond_wait(&own->cond, &lane->mutex);
@@ -362,11 +414,12 @@ static int wait_in_queue(crl_lane *lane, request *own) {
 
 static void perform_pooled(crl_lane *lane, request *own) {
   int in_time = 1;
+  seats *all = own->seats;
   pthread_mutex_lock(&lane->mutex);
-  if (lane->idle_count > 0) {
-    own->handle = lane->idle[--lane->idle_count];
-  } else if (lane->open_count < lane->most) {
-    lane->open_count++;
+  if (all->idle_count > 0) {
+    own->handle = all->idle[--all->idle_count];
+  } else if (all->open_count < all->most) {
+    all->open_count++;
   } else {
     crl_env_cond_init(&own->cond);
     in_time = wait_in_queue(lane, own);
@@ -376,6 +429,7 @@ static void perform_pooled(crl_lane *lane, request *own) {
       if (!in_time) refuse(own->ops, own->count, CORRAL_EUNAVAILABLE, "no connection to the store became free in time");
       return;
     }
+    if (all == &lane->large) renew_limit(lane, own);
   }
   serve(lane, own);
 }
@@ -388,21 +442,44 @@ static size_t weigh(const corral_op *ops, size_t count) {
   return bytes;
 }
 
-/* Large records get the time that they need at 10 MB/s. */
-static int64_t limit_of(const crl_lane *lane, size_t bytes) {
-  return crl_env_now_ms() + lane->options->op_ms + (int64_t)(bytes / 10000);
+/* The looks among them may leave a large record alone. */
+static void allow_less(corral_op *ops, size_t count, int less) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
+    if (less && ops[i].verb == CORRAL_VERB_GET) ops[i].flags |= CORRAL_OP_LESS;
+  }
 }
 
-int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
-  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count)};
-  int64_t own_limit = limit_of(lane, own.bytes);
-  own.deadline = deadline < own_limit ? deadline : own_limit;
+/* One attempt; true when it was cut in the middle of another's body. *opened as crl_lane_perform. */
+static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline, int is_large, int alone, int *opened) {
+  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
+  own.seats = is_large ? &lane->large : &lane->usual;
+  own.limit = crl_env_now_ms() + lane->options->op_ms;
   /* One with less time than others isn't made to wait for theirs. */
-  own.hurried = own.deadline < own_limit;
-  own.alone = own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
-  if (lane->options->plugin->threads == CORRAL_THREADS_PARALLEL) perform_shared(lane, ops, count, own.deadline);
-  else perform_pooled(lane, &own);
-  return own.opened;
+  own.hurried = deadline < own.limit;
+  if (own.hurried) own.limit = deadline;
+  own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
+  allow_less(ops, count, !is_large);
+  perform_pooled(lane, &own);
+  *opened |= own.opened;
+  return own.cut;
+}
+
+/* What was cut in the middle of another's body is asked once more, alone; and a large record on a handle for those. */
+int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
+  size_t bytes = weigh(ops, count);
+  int opened = 0, is_large = bytes > LARGE_BYTES;
+  if (lane->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
+    int64_t limit = crl_env_now_ms() + lane->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
+    perform_shared(lane, ops, count, deadline < limit ? deadline : limit);
+    return 0;
+  }
+  if (perform_as(lane, ops, count, deadline, is_large, 0, &opened) && all_repeatable(ops, count))
+    perform_as(lane, ops, count, deadline, is_large, 1, &opened);
+  for (size_t i = 0; i < count; i++)
+    if ((ops[i].flags & CORRAL_OP_LARGE) != 0) perform_as(lane, &ops[i], 1, deadline, 1, 1, &opened);
+  allow_less(ops, count, 0);
+  return opened;
 }
 
 void crl_lane_self_probing(crl_lane *lane, int self_probing) {
@@ -425,17 +502,24 @@ int64_t crl_lane_failures(crl_lane *lane) {
   return failures;
 }
 
+/* In full time, over the probe's handle. */
+static int perform_probe(crl_lane *lane, corral_op *ops, size_t count, corral_error *why) {
+  int64_t limit = crl_env_now_ms() + lane->options->op_ms;
+  crl_pace pace = {.first = limit, .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS), .latest = INT64_MAX,
+                   .quiet_ms = lane->options->op_ms};
+  return perform_once(lane, &lane->probe_handle, ops, count, &pace, why) == CORRAL_OK;
+}
+
 int crl_lane_perform_probe(crl_lane *lane, corral_op *ops, size_t count) {
   corral_error why;
-  return lane->probe_handle != NULL &&
-         perform_once(lane, &lane->probe_handle, ops, count, limit_of(lane, weigh(ops, count)), &why) == CORRAL_OK;
+  return lane->probe_handle != NULL && perform_probe(lane, ops, count, &why);
 }
 
 /* Puts a handle that works among the idle ones, if there is room. Under the mutex; returns what is to be disconnected. */
 static void *take_in(crl_lane *lane, void *handle) {
-  if (handle == NULL || lane->open_count >= lane->most) return handle;
-  lane->open_count++;
-  pass_on(lane, handle);
+  if (handle == NULL || lane->usual.open_count >= lane->usual.most) return handle;
+  lane->usual.open_count++;
+  pass_on(&lane->usual, handle);
   return NULL;
 }
 
@@ -443,7 +527,7 @@ static int ask_probe(crl_lane *lane, corral_error *why) {
   const char *key = lane->options->probe_key;
   uint32_t verb = lane->options->info.locks_only ? CORRAL_VERB_LOCK_SHOW : CORRAL_VERB_GET;
   corral_op op = {.verb = verb, .key = key, .key_len = strlen(key)};
-  int works = perform_once(lane, &lane->probe_handle, &op, 1, limit_of(lane, 0), why) == CORRAL_OK;
+  int works = perform_probe(lane, &op, 1, why);
   if (op.found_free != NULL) op.found_free(op.found_owner);
   return works;
 }

@@ -1,5 +1,8 @@
 /* lane.h: the handles of one server: combines callers' operations into batches, closes broken handles, rests a failing server.
  *
+ * Records of more than a MiB have handles and a queue of their own, as many again: they are never in
+ * front of anything else.
+ *
  * No thread of its own: a caller takes a free handle and sends all that is queued, its own first; else it queues. Who is done hands
  * the handle to the head of the queue. The more callers wait, the larger the batches; one caller alone pays nothing. */
 #ifndef CRL_LANE_H

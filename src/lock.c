@@ -100,17 +100,39 @@ const void *corral_lock_name(const corral_lock *lock, size_t *len) {
 
 /* ---- lost ------------------------------------------------------------------------------------------------ */
 
-int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
+static void describe(const corral_lock *lock, int why, char *text, size_t size) {
+  snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
+           (unsigned long long)lock->fence, (long long)(crl_env_boot_ms() - lock->since),
+           why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
+}
+
+/* 1: this was the first to know, and is to tell. */
+static int lose(corral_lock *lock, int why) {
   int none = 0;
-  char text[200];
-  int first = atomic_compare_exchange_strong(&lock->lost, &none, why);
-  why = first ? why : none;
-  snprintf(text, sizeof text, "the hold with fencing token %llu, taken %lld ms ago, is over: %s", (unsigned long long)lock->fence,
-           (long long)(crl_env_boot_ms() - lock->since), why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
-  if (first) {
-    emit(lock, CORRAL_EVENT_LOCK_LOST, text);
-    if (lock->on_lost != NULL) lock->on_lost(lock, text, lock->lost_arg);
-  }
+  if (!atomic_compare_exchange_strong(&lock->lost, &none, why)) return 0;
+  describe(lock, why, lock->why, sizeof lock->why);
+  emit(lock, CORRAL_EVENT_LOCK_LOST, lock->why);
+  return lock->on_lost != NULL;
+}
+
+static void tell(corral_lock *lock) {
+  crl_frame of_lock, of_all;
+  crl_frame_enter(&of_all, lock->station);
+  crl_frame_enter(&of_lock, lock);
+  lock->on_lost(lock, lock->why, lock->lost_arg);
+  crl_frame_leave(&of_lock);
+  crl_frame_leave(&of_all);
+}
+
+static void tell_later(crl_notice *notice) {
+  tell((corral_lock *)(void *)((char *)notice - offsetof(corral_lock, notice)));
+}
+
+int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
+  char text[sizeof lock->why];
+  if (lose(lock, why)) tell(lock);
+  why = atomic_load(&lock->lost);
+  describe(lock, why, text, sizeof text);
   crl_status_fail(error, CORRAL_ELOST, "%s", text);
   if (error != NULL) error->code = why;
   return CORRAL_ELOST;
@@ -123,12 +145,18 @@ static int why_of(int64_t other_ms) { return other_ms != 0 ? CORRAL_LOST_TAKEN :
 
 static corral_lock *lock_of(crl_kept_lease *kept) { return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept)); }
 
-static void on_lost(crl_kept_lease *kept) {
-  kept->over = 1;
-  crl_lock_say_lost(lock_of(kept), why_of(kept->other_ms), NULL);
+static void lose_later(corral_lock *lock, int why) {
+  if (!lose(lock, why)) return;
+  lock->notice.tell = tell_later;
+  crl_notifier_post(lock->station->events.notifier, &lock->notice, SIZE_MAX);
 }
 
-static void on_limit(crl_kept_lease *kept) { crl_lock_say_lost(lock_of(kept), CORRAL_LOST_EXPIRED, NULL); }
+static void on_lost(crl_kept_lease *kept) {
+  kept->over = 1;
+  lose_later(lock_of(kept), why_of(kept->other_ms));
+}
+
+static void on_limit(crl_kept_lease *kept) { lose_later(lock_of(kept), CORRAL_LOST_EXPIRED); }
 
 /* The limit of the keeper, which goes by another clock. */
 static int64_t limit_of(const corral_lock *lock) {
@@ -143,6 +171,27 @@ static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent)
   if (sent + lock->ttl_ms >= lock->keep_until) kept->token = NULL;
 }
 
+static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
+  lock->kept = (crl_kept_lease){.key = lock->key.stored,
+                                .key_len = lock->key.stored_len,
+                                .user_key = lock->key.user,
+                                .user_key_len = lock->key.user_len,
+                                .token = keep ? lock->token : NULL,
+                                .lease_ms = lock->ttl_ms,
+                                .limit = limit_of(lock),
+                                .is_lock = 1,
+                                .fence = lock->fence,
+                                .on_lost = on_lost,
+                                .on_limit = on_limit,
+                                .on_extended = on_extended};
+  lock->is_kept = 1;
+  /* A store may grant less than was asked for: a third of that, then. */
+  int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
+  crl_keeper_hold(lock->station->keeper, &lock->kept,
+                  crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
+}
+
+/* Others of its owner may use it as soon as the table has it. */
 void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner, int64_t sent) {
   int keep = options->keep > 0;
   lock->entry.owner = owner;
@@ -150,23 +199,17 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   lock->on_lost = options->on_lost;
   lock->lost_arg = options->lost_arg;
   lock->keep_until = sent + options->keep_max_ms;
-  crl_lock_table_add(lock->station->locks, &lock->entry);
   emit(lock, CORRAL_EVENT_LOCKED, NULL);
-  if (!keep && lock->on_lost == NULL) return;
-  lock->kept = (crl_kept_lease){.key = lock->key.stored, .key_len = lock->key.stored_len, .user_key = lock->key.user, .user_key_len = lock->key.user_len,
-                                .token = keep ? lock->token : NULL, .lease_ms = lock->ttl_ms, .limit = limit_of(lock), .is_lock = 1, .fence = lock->fence,
-                                .on_lost = on_lost, .on_limit = on_limit, .on_extended = on_extended};
-  lock->is_kept = 1;
-  /* A store may grant less than was asked for: a third of that, then. */
-  int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
-  crl_keeper_hold(lock->station->keeper, &lock->kept, crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
+  if (keep || lock->on_lost != NULL) begin_to_keep(lock, keep, sent);
+  crl_lock_table_add(lock->station->locks, &lock->entry);
 }
 
 /* ---- extend, release ------------------------------------------------------------------------------------- */
 
 static int check_held(corral_lock *lock, const char *what, corral_error *error) {
   if (lock == NULL || lock->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
-  if (!crl_handle_is_home(lock->station)) return crl_status_plain(error, CORRAL_EFORKED);
+  int status = crl_handle_check(lock->station, error);
+  if (status != CORRAL_OK) return status;
   if (atomic_load(&lock->lost) != 0) return crl_lock_say_lost(lock, 0, error);
   return CORRAL_OK;
 }
@@ -221,11 +264,13 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
 }
 
 int crl_lock_give(corral_lock *lock, corral_error *error) {
+  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
   corral_error detail = {0};
   crl_station *station = lock->station;
   int was_lost = atomic_load(&lock->lost);
   if (!crl_lock_table_drop(station->locks, &lock->entry)) return was_lost ? crl_lock_say_lost(lock, 0, error) : CORRAL_OK;
   if (lock->is_kept) crl_keeper_drop(station->keeper, &lock->kept);
+  if (crl_notifier_withdraw(station->events.notifier, &lock->notice)) tell(lock);
   was_lost = atomic_load(&lock->lost);
   int status = crl_lock_unlock(lock, &detail);
   if (status == CORRAL_ELOST || was_lost) status = crl_lock_say_lost(lock, detail.code, error);
@@ -239,7 +284,12 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
 int corral_lock_release(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
   if (lock->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
-  if (!crl_handle_is_home(lock->station)) return crl_status_plain(error, CORRAL_EFORKED);
+  int status = crl_handle_check(lock->station, error);
+  if (status != CORRAL_OK) return status;
+  if (crl_frame_within(lock))
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "corral_lock_release: within on_lost of this very lock, which is still "
+                           "to be released after it");
   return crl_lock_give(lock, error);
 }
 

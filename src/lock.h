@@ -27,6 +27,8 @@ struct corral_lock {
   int is_kept; /* the keeper has it */
   corral_lock_lost_fn *on_lost;
   void *lost_arg;
+  crl_notice notice; /* of its loss */
+  char why[200];     /* what on_lost is told; written by who set `lost` */
   char note[CORRAL_LOCK_NOTE];
 };
 

@@ -314,15 +314,23 @@ static void has_worked(corral_loop *loop) {
   pthread_mutex_unlock(&loop->mutex);
 }
 
+/* What a function on a worker comes to; one that ends its thread is cancelled. */
+typedef struct working {
+  corral_call *call;
+  corral_error error;
+  int status, works;
+} working;
+
+static void end_working(working *w) {
+  if (w->works) has_worked(w->call->loop);
+  end_work(w->call, w->status, &w->error);
+}
+
 static void work(crl_job *job) {
-  corral_call *call = (corral_call *)(void *)((char *)job - offsetof(corral_call, job));
-  corral_error error = {0};
-  int status = CORRAL_ECANCELLED;
-  if (may_work(call->loop)) {
-    status = call->work(call->loop->c, call->async.arg, &error);
-    has_worked(call->loop);
-  }
-  end_work(call, status, &error);
+  __attribute__((cleanup(end_working))) working w = {.status = CORRAL_ECANCELLED};
+  w.call = (corral_call *)(void *)((char *)job - offsetof(corral_call, job));
+  w.works = may_work(w.call->loop);
+  if (w.works) w.status = w.call->work(w.call->loop->c, w.call->async.arg, &w.error);
 }
 
 static void drop_work(crl_job *job) {

@@ -175,12 +175,19 @@ void crl_pilot_ended(crl_run *r, int abandoned) {
 
 static crl_run *run_of(crl_job *job) { return (crl_run *)(void *)((char *)job - offsetof(crl_run, job)); }
 
+/* Its thread ended within it. */
+static void give_up_compute(crl_run **r) {
+  if (*r != NULL) crl_pilot_ended(*r, 1);
+}
+
 static void compute(crl_job *job) {
   crl_run *r = run_of(job), *runs[] = {r};
+  __attribute__((cleanup(give_up_compute))) crl_run *inside = r;
   crl_computing frame = {.runs = runs, .count = 1};
   const crl_computing *outer = crl_run_inside(&frame);
   int status = r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
   crl_run_inside(outer);
+  inside = NULL;
   if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_pilot_ended(r, 0);
 }

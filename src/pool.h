@@ -28,8 +28,9 @@ typedef struct crl_pool_options {
 crl_pool *crl_pool_new(const crl_pool_options *options);
 /* No operation may be under way. Waits for a probe. */
 void crl_pool_free(crl_pool *pool);
-/* Performs `count` operations, those of one server in order, each by op_ms and by `deadline` (crl_env_now_ms) at the latest, and sets
- * the result of each; op->status is never left unset. Blocks. Any thread. */
+/* Performs `count` operations, those of one server in order, each by op_ms (a body that moves: pace.h)
+ * and by `deadline` (crl_env_now_ms) at the latest, and sets the result of each; op->status is never
+ * left unset. Blocks. Any thread. */
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
 /* Within on_return: performs on the server that is back. 0 when it failed. */
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);

@@ -5,7 +5,7 @@
 #include "record.h"
 #include "status.h"
 
-enum { TRIES = 8 };
+enum { TRIES = 8, LEASED_A_MS = 10000 /* bytes that are on their way while the lease is kept by nobody */ };
 
 int crl_put_say(const corral_op *op, corral_error *error) {
   if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0') return crl_status_plain(error, op->status);
@@ -34,7 +34,7 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, in
   corral_op ops[3] = {op, op, op};
   ops[0].verb = CORRAL_VERB_INVALIDATE;
   ops[1].verb = CORRAL_VERB_CLAIM;
-  ops[1].lease_ms = put->lease_ms;
+  ops[1].lease_ms = put->lease_ms + (int64_t)(put->record_len / LEASED_A_MS);
   ops[1].record = wish;
   ops[1].record_len = crl_put_wish(crl_record_digest(put->record), 0, wish);
   ops[2].verb = CORRAL_VERB_SETTLE;

@@ -15,6 +15,7 @@
 #include "env.h"
 #include "hash.h"
 #include "lock_record.h"
+#include "pace.h"
 #include "record.h"
 #include "status.h"
 #include "uri.h"
@@ -58,6 +59,7 @@ static const corral_host host = {
     .hash64 = crl_hash,
     .digest = crl_digest,
     .wall_ms = crl_env_wall_ms,
+    .moved = crl_pace_moved,
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,
     .fill = &fill_calls,
@@ -77,6 +79,14 @@ static corral_store stores[STORES];
 static corral_origin origins[ORIGINS];
 static size_t store_count, origin_count;
 static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* A fork waits until no other thread has the mutex, and so until no plugin is being loaded: the
+ * child finds either none of it or all. */
+static void before_fork(void) { pthread_mutex_lock(&stores_mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&stores_mutex); }
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 static int has_word(const char *words, const char *word) {
   size_t len = strlen(word);

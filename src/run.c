@@ -137,6 +137,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->start = call->start;
   r->arg = call->arg;
   r->bound = call->bound;
+  r->cancel = call->cancel;
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
   r->fill.prefix_len = (size_t)(r->key.user - r->key.whole);
@@ -150,6 +151,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
 }
 
 void crl_run_part(crl_run *r) {
+  crl_run_drop_lease(r);
   crl_run_forget_caller(r);
   if (r->watches) crl_watch_leave(r->station->watch, &r->watcher);
   r->watches = 0;
@@ -163,6 +165,7 @@ void crl_run_abandon(crl_run *r) {
     r->flight.retry_ms = 0;
     r->ask = CRL_ASK_RELEASE;
     crl_run_perform(r, &unused);
+    r->flight.leased = 0;
   }
   r->flight.has_slot = r->flight.on_host = 0;
   crl_run_let_go(r);
@@ -195,7 +198,26 @@ void crl_run_take_host(crl_run *r, crl_told *told) {
 
 void crl_run_give_host(crl_run *r) {
   int hold = atomic_exchange(&r->hold, -1);
-  if (hold >= 0) crl_hostlock_give(hold);
+  if (hold < 0) return;
+  if (r->noted)
+    crl_hostlock_erase(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->token);
+  crl_hostlock_give(hold);
+}
+
+void crl_run_note_token(crl_run *r) {
+  int hold = atomic_load(&r->hold);
+  if (hold < 0) return;
+  crl_hostlock_note(r->station->hostlock, hold, r->key.whole, r->key.whole_len, r->token,
+                    r->has_over ? r->over : NULL);
+  r->noted = 1;
+}
+
+int crl_run_finds_dead(crl_run *r) {
+  int hold = atomic_load(&r->hold);
+  r->has_over = hold >= 0 && crl_hostlock_noted(r->station->hostlock, hold, r->key.whole,
+                                                r->key.whole_len, r->header.token);
+  if (r->has_over) memcpy(r->over, r->header.token, CORRAL_TOKEN);
+  return r->has_over;
 }
 
 void crl_run_let_go(crl_run *r) {

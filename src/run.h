@@ -48,11 +48,13 @@ struct crl_run {
   crl_start *start;
   void *arg;
   int bound, handed_over;
+  int cancel; /* of the caller: crl_env_cancel_off */
   crl_flown flown;
   _Atomic int left;      /* the caller is gone, though no ticket says so */
   corral_ticket *ticket; /* of the caller; NULL: none, or he is gone */
   crl_leaver leaver;
   _Atomic int inside;    /* compute runs on the caller's thread */
+  _Atomic int settles;   /* its compute has ended, its lease is kept until the record is stored */
   crl_nap fetched;       /* a compute that was begun has ended */
   crl_nap *nap, own_nap; /* where it waits; NULL: not yet. Runs that are flown together share one */
   crl_watcher watcher;
@@ -81,6 +83,9 @@ struct crl_run {
   crl_slot slot;
   int has_slot;
   _Atomic int hold;  /* of the host's lock; -1 none. Also given back by the keeper */
+  int noted;         /* the token stands beside it */
+  uint8_t over[CORRAL_TOKEN]; /* of the lease of a dead leader */
+  int has_over;               /* the last look found it */
   uint64_t self;     /* stands for the key in this station */
   uint64_t *ancestors; /* the keys whose computes asked for this one */
   size_t depth;
@@ -126,6 +131,12 @@ void crl_run_make_nap(crl_run *r);
 int crl_run_begin_wait(crl_run *r);
 void crl_run_take_host(crl_run *r, crl_told *told);
 void crl_run_give_host(crl_run *r);
+/* Before its claim is sent: a later holder of the host's lock will know its lease for one of the
+ * dead. */
+void crl_run_note_token(crl_run *r);
+/* Whether the lease in r->header is of a leader that died with the host's lock, which this run has
+ * now; remembers its token. */
+int crl_run_finds_dead(crl_run *r);
 /* What the flight doesn't need any more. */
 void crl_run_let_go(crl_run *r);
 /* From now on this thread computes those (NULL: nothing); returns those before. */
@@ -135,10 +146,26 @@ int crl_run_recurses(const crl_station *station, const crl_call *call);
 
 /* run_compute.c: begin, compute, made, end; for several runs all begins, one compute, all mades, all ends. */
 void crl_run_begin_compute(crl_run *r);
+/* This thread is within the user's function for these runs; on its stack, with the attribute
+ * cleanup(crl_run_unwind). */
+typedef struct crl_inside {
+  crl_computing frame;
+  const crl_computing *outer;
+  int left;
+} crl_inside;
+
+void crl_run_go_inside(crl_inside *inside, crl_run *const *runs, size_t count);
+/* The function returned. */
+void crl_run_come_outside(crl_inside *inside);
+/* It did not: its thread was cancelled or ends, or a C++ exception passes. Gives back all that the
+ * runs have; they are to be freed. */
+void crl_run_unwind(crl_inside *inside);
 /* Finishes what was filled, and tells; its lease is extended still, for this may ask the store for marks. */
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
-/* Its lease isn't extended any more. */
+/* Its lease isn't extended any more, unless a large record is to be stored first. */
 void crl_run_end_compute(crl_run *r);
+/* That has been stored, or will not be. */
+void crl_run_drop_lease(crl_run *r);
 
 /* What one ask of the store needs on its way: GET, CLAIM, SETTLE, RELEASE. It must not be moved. */
 typedef struct crl_errand {

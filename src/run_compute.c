@@ -1,12 +1,15 @@
 /* run_compute.c: around a compute: its lease kept, its limit, and what it made. */
 #include "env.h"
+#include "pace.h"
 #include "run.h"
 #include "status.h"
 
 static crl_run *run_of(crl_kept_lease *lease) { return (crl_run *)(void *)((char *)lease - offsetof(crl_run, lease)); }
 
+/* While the record is on its way the settle itself tells what became of the lease. */
 static void on_lost(crl_kept_lease *lease) {
   crl_run *r = run_of(lease);
+  if (atomic_load(&r->settles)) return;
   atomic_store(&r->fill.stop, 1);
   if (r->entry != NULL) crl_herd_detach(r->entry);
   crl_run_give_host(r);
@@ -67,11 +70,52 @@ void crl_run_begin_compute(crl_run *r) {
   atomic_store(&r->inside, !r->handed_over);
 }
 
+/* Storing a body may take longer than the lease lasts. */
+static int settles_long(const crl_run *r) {
+  return r->flight.leased && r->product.record != NULL && r->product.record->size > CRL_PACE_BODY;
+}
+
 void crl_run_end_compute(crl_run *r) {
   atomic_store(&r->inside, 0);
   if (heeds(r)) crl_herd_heed(r->entry, NULL, NULL);
-  crl_keeper_drop(r->station->keeper, &r->lease);
+  atomic_store(&r->settles, settles_long(r));
+  if (atomic_load(&r->settles)) crl_keeper_outlast(r->station->keeper, &r->lease);
+  else crl_keeper_drop(r->station->keeper, &r->lease);
 }
+
+void crl_run_drop_lease(crl_run *r) {
+  if (!atomic_load(&r->settles)) return;
+  crl_keeper_drop(r->station->keeper, &r->lease);
+  atomic_store(&r->settles, 0);
+}
+
+/* ---- the user's function --------------------------------------------------------------------- */
+
+void crl_run_go_inside(crl_inside *inside, crl_run *const *runs, size_t count) {
+  inside->frame = (crl_computing){.runs = runs, .count = count};
+  inside->outer = crl_run_inside(&inside->frame);
+  inside->left = 0;
+  crl_env_cancel_as(runs[0]->cancel);
+}
+
+void crl_run_come_outside(crl_inside *inside) {
+  (void)crl_env_cancel_off();
+  crl_run_inside(inside->outer);
+  inside->left = 1;
+}
+
+void crl_run_unwind(crl_inside *inside) {
+  if (inside->left) return;
+  crl_run_come_outside(inside);
+  for (size_t i = 0; i < inside->frame.count; i++) {
+    crl_run *r = inside->frame.runs[i];
+    crl_run_stop(r);
+    crl_run_end_compute(r);
+    crl_run_abandon(r);
+  }
+}
+
+/* ---- what was made --------------------------------------------------------------------------- */
 
 static crl_made finish_fill(crl_run *r, int64_t cost) {
   crl_finish finish = {.policy = &r->policy, .cost_us = cost, .wall_ms = crl_env_wall_ms(), .dice = r->flight.dice,

@@ -15,9 +15,12 @@ static corral_op new_op(crl_run *r, corral_verb verb) {
                      .error = &r->error};
 }
 
-/* Operations that end a flight still get their time when the call's own is over. */
+/* Operations that end a flight still get their time when the call's own is over. Behind an answer nobody waits for them: they may take as long
+ * as a call. */
 static int64_t limit_of(const crl_run *r, int ends_flight) {
-  return ends_flight || r->flight.answered || r->flight.last_look ? crl_env_now_ms() + r->station->op_ms : r->flight.plan.deadline;
+  int64_t now = crl_env_now_ms(), least = now + r->station->op_ms, deadline = r->flight.plan.deadline;
+  if (r->flight.answered) return now + r->policy.wait_ms > least ? now + r->policy.wait_ms : least;
+  return (ends_flight || r->flight.last_look) && deadline < least ? least : deadline;
 }
 
 static int is_trouble(int status) { return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST; }
@@ -154,9 +157,9 @@ static int read_found(crl_run *r, crl_errand *e) {
   return r->found == NULL || e->op[0].life_ms == 0 ? CORRAL_OK : read_payload(r, e);
 }
 
-static void look_at_header(const crl_run *r, const corral_op *op, crl_look *look) {
+static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
-  if (r->header.state == CORRAL_LEASED && !is_ours(r)) {
+  if (r->header.state == CORRAL_LEASED && !is_ours(r) && !crl_run_finds_dead(r)) {
     look->lease_left = until;
     /* Of unknown cost: as if it were due at once, so that pauses are a share of what it has taken. */
     look->expects = op->until_ms > 0;
@@ -177,6 +180,7 @@ static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
 /* What the flight is told of a look. */
 static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
   memset(look, 0, sizeof *look);
+  r->has_over = 0;
   if (e->has_header) look_at_header(r, &e->op[0], look);
   if (!e->has_payload) return e->read;
   if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
@@ -256,6 +260,8 @@ static int make_claim(crl_run *r, crl_errand *e) {
   op.record = e->front;
   op.record_len = crl_put_wish(crl_key_digest(&r->key), cost_ms, e->front);
   op.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
+  op.over = r->has_over ? r->over : NULL;
+  crl_run_note_token(r);
   e->op[0] = op;
   r->claim_sent = crl_env_now_ms();
   return CORRAL_OK;
@@ -296,6 +302,7 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
     r->product.renew_ttl = 0;
     return 0;
   }
+  crl_run_drop_lease(r);
   told->status = e->status;
   if (r->station->near != NULL) crl_near_drop(r->station->near, r->hash);
   switch (e->status) {
@@ -362,7 +369,10 @@ int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told) {
     case CRL_ASK_GET: take_get(r, e, told); return 1;
     case CRL_ASK_CLAIM: take_claim(r, e, told); return 1;
     case CRL_ASK_SETTLE: return take_settle(r, e, told);
-    default: told->status = e->status; return 1;
+    default:
+      crl_run_drop_lease(r);
+      told->status = e->status;
+      return 1;
   }
 }
 

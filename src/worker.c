@@ -33,8 +33,26 @@ crl_workers *crl_workers_new(int64_t most) {
   return workers;
 }
 
+static void reinforce(crl_workers *workers);
+
+/* A thread that ends within a job makes room for another one. */
+static void leave(crl_workers **left) {
+  crl_workers *workers = *left;
+  int64_t own = 0;
+  if (workers == NULL) return;
+  pthread_mutex_lock(&workers->mutex);
+  if (!workers->closing) {
+    while (!pthread_equal(workers->threads[own], pthread_self())) own++;
+    workers->threads[own] = workers->threads[--workers->started];
+    pthread_detach(pthread_self());
+    reinforce(workers);
+  }
+  pthread_mutex_unlock(&workers->mutex);
+}
+
 static void *work(void *arg) {
   crl_workers *workers = arg;
+  __attribute__((cleanup(leave))) crl_workers *inside = workers;
   here = workers;
   crl_env_thread_name("corral-worker");
   pthread_mutex_lock(&workers->mutex);
@@ -54,6 +72,7 @@ static void *work(void *arg) {
     pthread_mutex_lock(&workers->mutex);
   }
   pthread_mutex_unlock(&workers->mutex);
+  inside = NULL;
   return NULL;
 }
 

@@ -138,7 +138,7 @@ static void a_hit_runs_no_script(void **state) {
   redis_server_ask(server, "CONFIG RESETSTAT");
   ask("plain", answer_42, CORRAL_FRESH);
   const char *stats = redis_server_ask(server, "INFO commandstats");
-  assert_non_null(strstr(stats, "cmdstat_get:calls=1,"));
+  assert_non_null(strstr(stats, "cmdstat_getrange:calls=1,"));
   assert_non_null(strstr(stats, "cmdstat_pttl:calls=1,"));
   assert_null(strstr(stats, "cmdstat_eval"));
 }

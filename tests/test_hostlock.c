@@ -17,6 +17,9 @@ static void hooked_sleep(int64_t us);
 #define crl_hostlock_give own_hostlock_give
 #define crl_hostlock_wait own_hostlock_wait
 #define crl_hostlock_is_held own_hostlock_is_held
+#define crl_hostlock_note own_hostlock_note
+#define crl_hostlock_noted own_hostlock_noted
+#define crl_hostlock_erase own_hostlock_erase
 #include "hostlock.c" /* NOLINT(bugprone-suspicious-include) */
 #undef fcntl
 #undef crl_env_pause_us

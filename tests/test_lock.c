@@ -173,6 +173,32 @@ static void r4_no_public_function_takes_a_token(void **state) {
   assert_true(seen > 20);
 }
 
+enum { SHARINGS = 300 };
+
+/* Both go by one owner: who finds the hold of the other has it too, and uses it at once. */
+static void *share(void *arg) {
+  corral_error detail;
+  for (int i = 0; i < SHARINGS; i++) {
+    corral_lock *lock = NULL;
+    int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "we", .reentrant = 1, .keep = 1, .error = &detail), &lock);
+    if (status == CORRAL_OK) status = corral_lock_extend(lock, 60000, &detail);
+    if (status == CORRAL_OK) status = corral_lock_release(lock, &detail);
+    if (status != CORRAL_OK) *(int *)arg = status;
+  }
+  return NULL;
+}
+
+static void a_hold_is_whole_before_another_thread_of_its_owner_can_have_it(void **state) {
+  (void)state;
+  pthread_t threads[2];
+  int wrong[2] = {0, 0};
+  for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, share, &wrong[i]), 0);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(wrong[0], 0);
+  assert_int_equal(wrong[1], 0);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
+}
+
 /* ---- time ------------------------------------------------------------------------------------------------ */
 
 static void lost_once(corral_lock *lock, const char *why, void *arg) {
@@ -194,6 +220,7 @@ static void a_hold_ends_by_its_ttl_and_its_holder_is_told_once(void **state) {
   assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_ELOST);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   assert_int_equal(told, 1);
+  while (atomic_load(&a_lost) == 0) crl_env_pause_us(200);
   assert_int_equal(atomic_load(&a_lost), 1);
   assert_non_null(strstr(a_detail, "fencing token"));
   assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
@@ -487,6 +514,7 @@ int main(void) {
       T(the_next_waiter_asks_when_the_first_gives_up), T(a_child_leaves_its_parents_lock_alone), T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),
       T(the_deadline_ends_a_wait_and_says_who_was_in_the_way), T(a_cancelled_wait_ends), T(who_has_it_already_is_told_at_once),
       T(a_reentrant_lock_is_released_by_its_last_release), T(a_count_never_outlives_the_lock_that_it_counts),
+      T(a_hold_is_whole_before_another_thread_of_its_owner_can_have_it),
       T(little_is_left_so_taking_again_extends), T(readers_share_and_a_writer_is_alone),
       T(a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself), T(a_downgrade_lets_waiting_readers_in_at_once),
   };

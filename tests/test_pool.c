@@ -24,14 +24,17 @@
 #include <cmocka.h>
 #include <sched.h>
 
-enum { CALLERS = 6, FAR = 60000, LOG = 64 };
+enum { CALLERS = 6, FAR = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
 
 /* ---- the store ----------------------------------------------------------------------------------------------------- */
 
 typedef struct fake {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  int gate;              /* closed: batches stand at it */
+  int gate;              /* closed: batches stand at it; 2: those with a large record only */
+  size_t large_len;      /* keys of this length have a large record */
+  int reads_whole;       /* how often such a record was read to its end */
+  int body_next;         /* so many batches break the handle in the middle of a body */
   int at_gate;
   int refuse;            /* connecting fails */
   int refuse_server;     /* to this server only, if there are several; -1 none */
@@ -83,23 +86,36 @@ static void fake_disconnect(void *handle) {
   pthread_mutex_unlock(&f->mutex);
 }
 
+/* Left alone where that is allowed. */
+static void look_at_large(fake *f, corral_op *op, size_t count) {
+  if ((op->flags & CORRAL_OP_LESS) != 0) {
+    op->flags |= CORRAL_OP_LARGE;
+    op->status = CORRAL_EUNKNOWN;
+    return;
+  }
+  assert_int_equal(count, 1);
+  f->reads_whole++;
+}
+
 static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
   fake *f = handle;
-  (void)deadline;
   pthread_mutex_lock(&f->mutex);
   assert_true(f->batch_count < LOG);
   f->batches[f->batch_count++] = count;
   if (++f->inside > f->most_inside) f->most_inside = f->inside;
   f->at_gate++;
   pthread_cond_broadcast(&f->changed);
-  while (f->gate) pthread_cond_wait(&f->changed, &f->mutex);
+  while (f->gate == 1 || (f->gate == 2 && ops[0].record_len >= LARGE)) pthread_cond_wait(&f->changed, &f->mutex);
   f->at_gate--;
   f->inside--;
-  int breaks = f->break_next > 0;
-  f->break_next -= breaks;
+  int stalls = f->body_next > 0, breaks = stalls || f->break_next > 0;
+  f->body_next -= stalls;
+  f->break_next -= breaks && !stalls;
+  if (stalls) crl_pace_moved(LARGE, deadline);
   for (size_t i = 0; i < count; i++) {
     ops[i].status = breaks ? f->broken_status : CORRAL_OK;
     ops[i].life_ms = (int64_t)ops[i].key_len; /* each gets its own */
+    if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len) look_at_large(f, &ops[i], count);
   }
   pthread_mutex_unlock(&f->mutex);
   return breaks ? crl_status_fail(error, CORRAL_EUNAVAILABLE, "broke") : CORRAL_OK;
@@ -136,7 +152,7 @@ static crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t h
   returns = 0;
   return_works = 1;
   crl_pool_options options = {.plugin = plugin, .store = &the_fake,
-                              .info = {.size = sizeof options.info, .max_record = 1 << 20, .handles = 2, .servers = servers},
+                              .info = {.size = sizeof options.info, .max_record = MOST, .handles = 2, .servers = servers},
                               .probe_key = "probe", .on_return = on_return,
                               .handles = handles, .op_ms = FAR, .breaker_failures = 3, .breaker_rest_ms = rest_ms, .events = &events};
   crl_pool *pool = crl_pool_new(&options);
@@ -172,7 +188,7 @@ static void until_queued(crl_pool *pool, int count) {
     crl_lane *lane = pool->lanes[0];
     pthread_mutex_lock(&lane->mutex);
     queued = 0;
-    for (const request *r = lane->head; r != NULL; r = r->next) queued++;
+    for (const request *r = lane->usual.head; r != NULL; r = r->next) queued++;
     pthread_mutex_unlock(&lane->mutex);
   }
 }
@@ -307,10 +323,79 @@ static void a_record_that_the_store_would_not_take_is_not_sent(void **state) {
   crl_pool *pool = pool_of(1, FAR);
   corral_op op = op_of(CORRAL_VERB_SETTLE, 1);
   op.record = byte;
-  op.record_len = (1 << 20) + 1;
+  op.record_len = MOST + 1;
   crl_pool_perform(pool, &op, 1, INT64_MAX);
   assert_int_equal(op.status, CORRAL_ETOOBIG);
   assert_int_equal(the_fake.connects, 0);
+  pool_end(pool);
+}
+
+/* ---- bodies --------------------------------------------------------------------------------------------------------------- */
+
+static void a_large_record_is_in_nobodys_way(void **state) {
+  (void)state;
+  static const uint8_t large[LARGE];
+  crl_pool *pool = pool_of(1, FAR);
+  caller first;
+  corral_op big = op_of(CORRAL_VERB_SETTLE, 3);
+  big.record = large;
+  big.record_len = sizeof large;
+  set_gate(2);
+  start(&first, pool, big);
+  until_at_gate(1);
+  for (int i = 0; i < 3; i++) assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(the_fake.most_open, 2);
+  set_gate(0);
+  pthread_join(first.thread, NULL);
+  assert_int_equal(first.op.status, CORRAL_OK);
+  pool_end(pool);
+}
+
+static void a_look_that_meets_a_large_record_is_repeated_alone(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  corral_op ops[] = {op_of(CORRAL_VERB_GET, 1), op_of(CORRAL_VERB_GET, 2), op_of(CORRAL_VERB_GET, 3)};
+  the_fake.large_len = 2;
+  crl_pool_perform(pool, ops, 3, INT64_MAX);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(ops[i].status, CORRAL_OK);
+    assert_int_equal(ops[i].flags, 0);
+    assert_int_equal(ops[i].life_ms, i + 1);
+  }
+  assert_int_equal(the_fake.reads_whole, 1);
+  assert_int_equal(the_fake.batch_count, 2);
+  assert_int_equal(the_fake.connects, 2);
+  pool_end(pool);
+}
+
+static void what_was_cut_in_the_middle_of_anothers_body_is_asked_again(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  caller first, others[CALLERS];
+  set_gate(1);
+  start(&first, pool, op_of(CORRAL_VERB_CLAIM, 1));
+  until_at_gate(1);
+  for (int i = 0; i < CALLERS; i++) start(&others[i], pool, op_of(CORRAL_VERB_GET, (size_t)i + 2));
+  until_queued(pool, CALLERS);
+  the_fake.body_next = 2; /* the first one's, and the batch of the others */
+  set_gate(0);
+  pthread_join(first.thread, NULL);
+  assert_int_equal(first.op.status, CORRAL_EUNKNOWN); /* it may have been granted */
+  for (int i = 0; i < CALLERS; i++) {
+    pthread_join(others[i].thread, NULL);
+    assert_int_equal(others[i].op.status, CORRAL_OK);
+  }
+  assert_int_equal(the_fake.batches[1], CALLERS);
+  pool_end(pool);
+}
+
+static void failures_in_the_middle_of_bodies_do_not_open_the_breaker(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.body_next = 10;
+  for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
   pool_end(pool);
 }
 
@@ -562,6 +647,10 @@ int main(void) {
       cmocka_unit_test(there_are_never_more_handles_than_the_limit),
       cmocka_unit_test(who_is_still_queued_at_the_deadline_is_told_so),
       cmocka_unit_test(a_record_that_the_store_would_not_take_is_not_sent),
+      cmocka_unit_test(a_large_record_is_in_nobodys_way),
+      cmocka_unit_test(a_look_that_meets_a_large_record_is_repeated_alone),
+      cmocka_unit_test(what_was_cut_in_the_middle_of_anothers_body_is_asked_again),
+      cmocka_unit_test(failures_in_the_middle_of_bodies_do_not_open_the_breaker),
       cmocka_unit_test(a_broken_handle_is_closed_and_replaced),
       cmocka_unit_test(what_was_not_sent_or_does_no_harm_is_sent_again_once),
       cmocka_unit_test(a_fresh_handle_that_breaks_is_not_tried_again),

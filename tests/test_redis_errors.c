@@ -84,13 +84,13 @@ static void a_user_who_may_not_do_it_is_told_so(void **state) {
   (void)state;
   start(NULL);
   client c;
-  redis_server_ask(server, "ACL SETUSER reader on >x ~* +get +pttl");
+  redis_server_ask(server, "ACL SETUSER reader on >x ~* +getrange +pttl");
   assert_int_equal(opens("reader:x@", &c), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_GET, "k", 1), CORRAL_EMISS);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EAUTH);
   assert_non_null(strstr(c.error.text, "NOPERM"));
   closed(&c);
-  redis_server_ask(server, "ACL SETUSER runner on >x ~* +get +pttl +evalsha +eval +time");
+  redis_server_ask(server, "ACL SETUSER runner on >x ~* +getrange +pttl +evalsha +eval +time");
   assert_int_equal(opens("runner:x@", &c), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EAUTH);
   closed(&c);

@@ -63,9 +63,12 @@ typedef enum corral_event {
   CORRAL_EVENT_COUNT
 } corral_event;
 
-/* Told of each event, on the thread where it happens, with no lock of the library held. `key` (may be NULL) and
- * `detail` (may be NULL: an error's text) are valid during the call only. It must be quick and must not call
- * functions of the same corral, corral_counter excepted. */
+/* Told of each event, on the thread where it happens, with no lock of the library held; of what
+ * happens where leases and locks are extended, on another thread, soon after, and by corral_close at
+ * the latest, though not of more than 1024 events that wait for a hook that is slow. `key` (may be
+ * NULL) and `detail` (may be NULL: an error's text) are valid during the call only. It must be
+ * quick. Functions of the same corral answer CORRAL_EINVAL within it, and corral_close does nothing:
+ * the call that caused the event is still under way. corral_counter, and other corrals, may be used. */
 typedef void corral_event_fn(corral_event event, const void *key, size_t key_len, const char *detail, void *arg);
 
 #if defined(__GNUC__)

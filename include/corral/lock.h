@@ -43,9 +43,12 @@ typedef struct corral_lock corral_lock;
   X(poll_max_ms, "ms", 250, 1, 60000, "Longest such pause.")                                                        \
   X(repair_ms, "ms", -1, -1, 86400000, "What else than corral left at the lock's key without an end gets so long.")
 
-/* Told once, when it is known that a hold was over before it was released: on the keeper's thread, or within the call that learned it. `why`: what
- * is needed to roll back (name, fencing token, since when, expired or taken by whom). No lock of the library is held; it must be quick and
- * must not call functions with `lock` other than those that do no I/O. */
+/* Told once, when it is known that a hold was over before it was released: on a thread of the corral
+ * that does nothing else, one loss after the other, or within the call that learned it. `why`: what
+ * is needed to roll back (name, fencing token, since when, expired or taken by whom). No lock of the
+ * library is held, and nothing is kept waiting but the release of `lock`, and other losses: it may
+ * take its time and call any function, also release other locks. Only the release of `lock` itself
+ * is refused (CORRAL_EINVAL; it is to be released afterwards), and corral_close does nothing. */
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
 typedef struct corral_lock_options {

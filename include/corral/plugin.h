@@ -107,13 +107,17 @@ enum {
   CORRAL_OP_SHARED = 4, /* LOCK: beside other shared holds. LOCK_EXTEND: an exclusive hold becomes a shared one */
   CORRAL_OP_REPAIR = 8, /* LOCK_SHOW: what something else than corral left at this key without any end of its life shall live for
                            lease_ms more; one atomic step with seeing that it has none */
-  CORRAL_OP_QUEUED = 16 /* LOCK, set by the plugin with EBUSY: this token has a place in a queue, until its LOCK is granted or UNLOCK */
+  CORRAL_OP_QUEUED = 16, /* LOCK, set by the plugin with EBUSY: this token has a place in a queue, until its LOCK is granted or UNLOCK */
+  CORRAL_OP_LESS = 32, /* GET, set by the host: a record of more than a MiB may be left alone, so
+                          that it isn't in the way of others */
+  CORRAL_OP_LARGE = 64 /* GET, set by the plugin: it was, and the status stays EUNKNOWN: the host
+                          asks again for this key, alone and without LESS */
 };
 
 /* One operation. The host sets the first part and presets status to CORRAL_EUNKNOWN; the plugin sets the second. */
 typedef struct corral_op {
   uint32_t verb;
-  uint32_t flags; /* CORRAL_OP_...; only for stores that have a watch, else zero */
+  uint32_t flags; /* CORRAL_OP_...; WATCH only for stores that have a watch */
   const void *key; /* 1 to max_key bytes, of any value */
   size_t key_len;
   const uint8_t *token;  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND, RENEW */
@@ -280,6 +284,11 @@ typedef struct corral_host {
   void (*lock_write)(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record);
   /* For origins: the functions of corral.h and corral/loop.h. */
   const struct corral_fill_calls *fill;
+  /* Within perform, on its thread: `bytes` went to the server or came from it; 0 bytes: a wait is
+   * about to begin. Returns by when that must end if nothing more moves: for the `deadline` of
+   * perform that one, or another as bytes move; for any other `deadline` that one. A plugin that
+   * never calls it keeps the deadline of perform. */
+  int64_t (*moved)(size_t bytes, int64_t deadline);
 } corral_host;
 
 /* For names of 64 bits: the first 8 bytes of a digest, as a little-endian number. */

@@ -373,7 +373,6 @@ static int new_env(const files *f, int64_t size, crl_lmdb_env **ret, corral_erro
 /* ---- the registry ---------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
 static crl_lmdb_env *registry;
 
 static void before_fork(void) { pthread_mutex_lock(&registry_lock); }
@@ -388,7 +387,10 @@ static void in_child(void) {
   pthread_mutex_unlock(&registry_lock);
 }
 
-static void watch_forks(void) { (void)pthread_atfork(before_fork, in_parent, in_child); }
+/* When the plugin is loaded: a fork in the middle of pthread_once would register them twice. */
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, in_parent, in_child);
+}
 
 static crl_lmdb_env *registered(const char *path) {
   struct stat st;
@@ -460,7 +462,6 @@ int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, i
   code = resolve(f, path);
   int status = code == 0 ? CORRAL_OK : crl_lmdb_fail(host, path, code, error);
   if (status == CORRAL_OK) {
-    pthread_once(&registry_once, watch_forks);
     pthread_mutex_lock(&registry_lock);
     status = take_locked(f, size, deadline, ret, error);
     pthread_mutex_unlock(&registry_lock);

@@ -1,5 +1,5 @@
-/* wire.c: the connection, never raising SIGPIPE. Each call keeps one absolute deadline,
- * however many small pieces the other side makes of it. */
+/* wire.c: the connection, never raising SIGPIPE. Each call keeps one absolute deadline, however many
+ * small pieces the other side makes of it; the host puts off that of a batch as a body moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -38,6 +38,7 @@ int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t
     if (n >= 0) {
       at += n;
       size -= (size_t)n;
+      wire->host->moved((size_t)n, deadline);
       continue;
     }
     if (errno == EINTR) continue;
@@ -56,6 +57,7 @@ static int receive(crl_memcached_wire *wire, void *to, size_t size, int64_t dead
     ssize_t n = recv(wire->fd, to, size, 0);
     if (n > 0) {
       *got = (size_t)n;
+      wire->host->moved(*got, deadline);
       return CORRAL_OK;
     }
     if (n == 0) return failed(wire, error, "connection", "closed by the server");

@@ -126,13 +126,15 @@ static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t de
 /* ---- memories, and the registry of those with a name -------------------------------------------------------- */
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
 static crl_memory *registry;
 
 static void lock_registry(void) { pthread_mutex_lock(&registry_lock); }
 static void unlock_registry(void) { pthread_mutex_unlock(&registry_lock); }
-/* A fork while another thread has the lock would leave it locked in the child for ever. */
-static void watch_forks(void) { (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry); }
+/* A fork while another thread has the lock would leave it locked in the child for ever. Registered when
+ * the plugin is loaded: a fork in the middle of pthread_once would do so twice. */
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
+}
 
 static void memory_free(crl_memory *m) {
   for (size_t i = 0; i < m->shard_count; i++) crl_memory_shard_free(m, &m->shards[i]);
@@ -175,7 +177,6 @@ static int memory_new(const store *st, crl_memory **ret) {
 
 /* The named memory, made when it isn't there. Of several sizes that were asked for, the largest counts. */
 static int registry_take(const store *st, crl_memory **ret) {
-  pthread_once(&registry_once, watch_forks);
   lock_registry();
   crl_memory *m = registry;
   while (m != NULL && (m->pid != getpid() || strcmp(m->name, st->name) != 0)) m = m->next;

@@ -20,7 +20,7 @@ int crl_net_failed_errno(const crl_net_peer *peer, corral_error *error, const ch
 int crl_net_await(const crl_net_peer *peer, int socket_fd, short want, int64_t deadline, corral_error *error) {
   for (;;) {
     struct pollfd fd = {.fd = socket_fd, .events = want};
-    int64_t left = deadline == CRL_NET_AT_ONCE ? 0 : deadline - peer->host->now_ms();
+    int64_t left = deadline == CRL_NET_AT_ONCE ? 0 : peer->host->moved(0, deadline) - peer->host->now_ms();
     if (left <= 0 && deadline != CRL_NET_AT_ONCE) return crl_net_failed(peer, error, "no answer", "the time allowed is over");
     int n = poll(&fd, 1, left > 60000 ? 60000 : (int)left);
     if (n > 0) return CORRAL_OK;

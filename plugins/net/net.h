@@ -32,7 +32,8 @@ typedef struct crl_net_address {
 int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret, size_t *ret_count, corral_error *error);
 /* Tries each address, the time that is left shared among them. *ret_fd is the caller's to close. */
 int crl_net_connect(const crl_net_peer *peer, int64_t deadline, int *ret_fd, corral_error *error);
-/* Until the socket is ready for `want` (POLLIN, POLLOUT). */
+/* Until the socket is ready for `want` (POLLIN, POLLOUT). The deadline of perform is put off as bytes
+ * move, of which the caller tells host->moved. */
 int crl_net_await(const crl_net_peer *peer, int fd, short want, int64_t deadline, corral_error *error);
 /* CORRAL_EUNAVAILABLE with "name: what: why", or with the text of errno. */
 int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *what, const char *why);

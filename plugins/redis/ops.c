@@ -1,6 +1,7 @@
 /* ops.c: a batch of operations: formatted as one pipeline, sent at once, judged reply by reply.
  *
- * GET is GET and PTTL; each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is staged:
+ * GET is GETRANGE and PTTL: the first CRL_REDIS_PIECE bytes, which nearly always are all (else: pieces.c); each other verb is one
+ * script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is staged:
  * SET to a temporary name of the same hash slot, and a script that renames it, for a script's argument is copied
  * several times by the server.
  *
@@ -28,9 +29,7 @@ static void put_key(crl_redis_handle *h, const corral_op *op) { crl_redis_out_wo
 static void put_token(crl_redis_handle *h, const corral_op *op) { crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN); }
 
 static void put_get(crl_redis_handle *h, const corral_op *op) {
-  crl_redis_out_command(&h->out, 2);
-  crl_redis_out_text(&h->out, "GET");
-  put_key(h, op);
+  crl_redis_pieces_put(h, op, 0);
   crl_redis_out_command(&h->out, 2);
   crl_redis_out_text(&h->out, "PTTL");
   put_key(h, op);
@@ -183,7 +182,7 @@ static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_r
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   corral_op *op = slot->op;
   slot->replies = op->verb == CORRAL_VERB_GET ? 2 : 1;
-  slot->staged = slot->noscript = slot->unstage = 0;
+  slot->staged = slot->noscript = slot->unstage = slot->partial = 0;
   switch (op->verb) {
     case CORRAL_VERB_LOCK:
     case CORRAL_VERB_LOCK_EXTEND:
@@ -253,7 +252,7 @@ void crl_redis_ops_take_back(corral_op *op) {
   op->found_free = NULL;
   op->found_owner = NULL;
   op->same = 0;
-  op->flags &= ~(uint32_t)CORRAL_OP_WATCHED;
+  op->flags &= ~(uint32_t)(CORRAL_OP_WATCHED | CORRAL_OP_LARGE);
   op->life_ms = op->until_ms = 0;
   if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
 }
@@ -271,12 +270,13 @@ static int newer(const crl_redis_handle *h, corral_op *op) {
   return crl_redis_ops_fail(h, op, CORRAL_ENEWER, "the key holds a record of a later version of corral, which is left alone");
 }
 
-/* What a GET found. The key's TTL is that of the body, or of the lease that outlasts it: so it tells the life to the millisecond, without a
- * clock of this host. Where somebody else has changed it, the record's own end counts, by the server's time as far as that is known. */
-static void judge_record(crl_redis_handle *h, corral_op *op, const redisReply *record, int64_t pttl) {
+/* What a GET found, as far as it was read. The key's TTL is that of the body, or of the lease that outlasts it: so it tells the life to the
+ * millisecond, without a clock of this host. Where somebody else has changed it, the record's own end counts, by the server's time as far as
+ * that is known. */
+static void judge_record(crl_redis_handle *h, corral_op *op, const void *record, size_t size, int64_t pttl) {
   uint8_t front[CORRAL_FRONT];
   corral_header header;
-  size_t len = h->store->host->front(record->str, record->len, front);
+  size_t len = h->store->host->front(record, size, front);
   judge(h, op, front, len, h->store->host->now_ms() + h->ahead);
   if (op->status == CORRAL_EFOREIGN) foreign(h, op);
   if (op->status == CORRAL_ENEWER) newer(h, op);
@@ -291,19 +291,35 @@ static void judge_record(crl_redis_handle *h, corral_op *op, const redisReply *r
   else if (pttl >= 0 && llabs(life - op->life_ms) < STEP_MS) op->life_ms = life;
 }
 
+/* GETRANGE says of a key that isn't there what it says of an empty one. That one is somebody else's; but one that has an end may have come between
+ * both commands. */
+static int is_absent(const redisReply *piece, const redisReply *pttl) {
+  if (piece->type == REDIS_REPLY_NIL) return 1;
+  return piece->type == REDIS_REPLY_STRING && piece->len == 0 && pttl->integer != -1;
+}
+
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
   if (replies[0]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[0]);
   if (replies[1]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[1]);
   if (replies[1]->type != REDIS_REPLY_INTEGER) return crl_redis_ops_nonsense(h, op);
-  if (replies[0]->type == REDIS_REPLY_NIL) {
+  if (is_absent(replies[0], replies[1])) {
     op->status = CORRAL_EMISS;
     return CORRAL_OK;
   }
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_ops_nonsense(h, op);
-  judge_record(h, op, replies[0], replies[1]->integer);
-  if (op->status == CORRAL_OK) crl_redis_ops_give(op, &replies[0]);
+  judge_record(h, op, replies[0]->str, replies[0]->len, replies[1]->integer);
+  if (op->status != CORRAL_OK) return CORRAL_OK;
+  slot->partial = crl_redis_pieces_more(h, replies[0]->str, replies[0]->len);
+  slot->left = replies[1]->integer;
+  if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
+    op->flags |= CORRAL_OP_LARGE;
+    op->status = CORRAL_EUNKNOWN;
+    op->life_ms = op->until_ms = 0;
+    return CORRAL_OK;
+  }
+  crl_redis_ops_give(op, &replies[0]);
   return CORRAL_OK;
 }
 
@@ -475,6 +491,38 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
   return CORRAL_OK;
 }
 
+/* Its old watch was told of the change; it has no new one. */
+static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, corral_error *error) {
+  size_t sent;
+  int64_t before = h->store->host->now_ms();
+  crl_redis_ops_take_back(slot->op);
+  crl_redis_out_reset(&h->out);
+  slot->watch = slot->partial = 0;
+  slot->replies = 2;
+  put_get(h, slot->op);
+  if (h->out.failed) return crl_redis_ops_fail(h, slot->op, CORRAL_ENOMEM, "no memory to send a command"), CORRAL_OK;
+  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
+  return status == CORRAL_OK ? hear(h, slot, deadline, before, error) : status;
+}
+
+/* As it is when all of it has arrived, `took` ms behind its first piece. */
+static void judge_whole(crl_redis_handle *h, const crl_redis_slot *slot, int64_t took) {
+  int64_t left = slot->left > took ? slot->left - took : 0;
+  judge_record(h, slot->op, slot->op->found, slot->op->found_len, slot->left < 0 ? slot->left : left);
+}
+
+/* The rest of a large record. One that is replaced meanwhile is looked at anew, within the deadline. */
+static int hear_rest(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, corral_error *error) {
+  int status = CORRAL_OK, changed = 1;
+  while (status == CORRAL_OK && changed && slot->partial && slot->op->found != NULL) {
+    int64_t begun = h->store->host->now_ms();
+    status = crl_redis_pieces_hear(h, slot->op, deadline, &changed, error);
+    if (status == CORRAL_OK && changed) status = look_anew(h, slot, deadline, error);
+    else if (slot->op->found != NULL) judge_whole(h, slot, h->store->host->now_ms() - begun);
+  }
+  return status;
+}
+
 static int same_key(const corral_op *a, const corral_op *b) {
   return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0;
 }
@@ -534,6 +582,7 @@ int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t
   }
   int status = run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error);
   if (status == CORRAL_OK && mark_again(h, count) > 0) status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
+  for (size_t i = 0; i < count && status == CORRAL_OK; i++) status = hear_rest(h, &h->slots[i], deadline, error);
   return status;
 }
 

@@ -7,6 +7,7 @@
  *   reply.c    replies by hiredis' reader; what an error reply means
  *   scripts.c  the Lua texts
  *   ops.c      a batch: format, exchange, judge
+ *   pieces.c   large records, read piece by piece
  *   watch.c    a connection that tells of changes
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a batch; by WATCH and EXEC, without scripts
  *   redlock.c, redlock_member.c   locks over several such stores
@@ -30,6 +31,7 @@
 enum {
   CRL_REDIS_LARGEST = 512 << 20,      /* proto-max-bulk-len, as Redis is delivered */
   CRL_REDIS_STAGED = 4096,            /* larger records are staged: see ops.c */
+  CRL_REDIS_PIECE = 1 << 20,          /* larger ones are read in pieces: see pieces.c */
   CRL_REDIS_STAGED_MS = 10000,        /* how long a staged record waits for its script */
   CRL_REDIS_LONGEST_ARRAY = 16,       /* no reply that a handle expects has more elements */
   CRL_REDIS_LONGEST_PUSH = 1 << 20    /* nor has one that a watch expects */
@@ -147,6 +149,8 @@ typedef struct crl_redis_slot {
   int redirects;  /* and begins with CLIENT TRACKING */
   int staged;     /* this round it was */
   int noscript, unstage, again;
+  int partial;    /* a look has found the first piece */
+  int64_t left;   /* PTTL, when it did */
 } crl_redis_slot;
 
 typedef struct crl_redis_handle {
@@ -231,6 +235,16 @@ int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op);
 /* A reply, a string, becomes op->found. What the op found or was told is forgotten. */
 void crl_redis_ops_give(corral_op *op, redisReply **reply);
 void crl_redis_ops_take_back(corral_op *op);
+
+/* ---- pieces.c -------------------------------------------------------------------------------------------- */
+
+/* The command that reads the piece of a record that begins at byte `from`. */
+void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from);
+/* True when a record whose first `size` bytes these are has more that is to be read. */
+int crl_redis_pieces_more(const crl_redis_handle *h, const void *record, size_t size);
+/* op found the first piece: reads the others, by commands of their own. CORRAL_OK, or why the handle is broken. *changed: another record is there
+ * now, and op found nothing. Else it found the whole record, with the head as it is now, which the caller judges. */
+int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed, corral_error *error);
 
 /* ---- lock.c ---------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute deadline,
- * however many small pieces the other side makes of it. */
+ * however many small pieces the other side makes of it; the host puts off that of a batch as a body
+ * moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
     ssize_t n = try_write(wire, pieces, count, &want);
     if (n > 0) {
       *wrote = (size_t)n;
+      wire->store->host->moved(*wrote, deadline);
       return CORRAL_OK;
     }
     if (want == 0) return gone(wire, n, error);
@@ -107,6 +109,7 @@ int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t
     ssize_t n = try_read(wire, buffer, size, 0, &want);
     if (n > 0) {
       *got = (size_t)n;
+      wire->store->host->moved(*got, deadline);
       return CORRAL_OK;
     }
     if (want == 0) return gone(wire, n, error);

@@ -43,6 +43,7 @@ typedef struct cli_globals {
   bool store_given;       /* --store or CORRAL_STORE, not the default */
   bool no_host_lock;      /* the ladder begins at the store */
   bool generation;        /* values can be invalidated all at once */
+  int64_t op_ms;          /* how long a store may be silent; 0: the subcommand's or the library's default */
   bool json;
   bool quiet;
   bool verbose;

@@ -22,11 +22,14 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
 
-enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_GENERATION };
+enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_GENERATION, OPT_OP };
+
+static const int64_t most_op_ms = 60000; /* the library's limit */
 
 static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
     {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK}, {"generation", no_argument, NULL, OPT_GENERATION},
+    {"op", required_argument, NULL, OPT_OP},
     {"json", no_argument, NULL, OPT_JSON},         {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},   {0},
@@ -84,6 +87,8 @@ static int print(const char *text) {
   return cli_finish(CLI_OK);
 }
 
+static bool set_op(cli_globals *cli, const char *what, const char *text) { return cli_duration(what, text, 1, most_op_ms, &cli->op_ms); }
+
 /* The global options; -1 to go on, else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {
   const cli_grammar grammar = {NULL, "+:qv", longs};
@@ -94,6 +99,9 @@ static int parse(cli_globals *cli, int argc, char **argv) {
       case OPT_NAMESPACE: cli->name_space = optarg; break;
       case OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
       case OPT_GENERATION: cli->generation = true; break;
+      case OPT_OP:
+        if (!set_op(cli, "--op", optarg)) return CLI_FAILED;
+        break;
       case OPT_JSON: cli->json = true; break;
       case 'q':
         cli->quiet = true;
@@ -134,8 +142,10 @@ int main(int argc, char **argv) {
       .quiet = env_switch("CORRAL_QUIET"),
       .verbose = env_switch("CORRAL_VERBOSE"),
   };
+  const char *op = env_text("CORRAL_OP");
   int status = parse(&cli, argc, argv);
   if (status >= 0) return status;
+  if (op != NULL && cli.op_ms == 0 && !set_op(&cli, "CORRAL_OP", op)) return CLI_FAILED;
   if (optind >= argc) return unknown_subcommand(NULL);
   for (size_t i = 0; i < SUBCOMMANDS; i++)
     if (strcmp(subcommands[i].name, argv[optind]) == 0)

@@ -283,6 +283,7 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   if (cli->verbose || (goes_on && !cli->quiet)) more->on_event = cli->verbose ? print_event : warn_event;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
   more->generation = cli->generation ? 1 : CORRAL_OFF;
+  if (cli->op_ms > 0) more->op_ms = cli->op_ms;
   int status = corral_open(ret, more, &error);
   if (status != CORRAL_OK)
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status)); /* the URI may have a password */

@@ -1,0 +1,134 @@
+/* body_proxy.c: a proxy that does something in the middle of a body. Two threads for each connection. */
+#include "support/body_proxy.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/server_process.h"
+
+enum { LINES = 64, CHUNK = 32 << 10, PAUSE_MS = 8 };
+
+typedef struct line {
+  body_proxy *proxy;
+  int client, server;
+  size_t passed; /* bytes of replies */
+  pthread_t up, down;
+} line;
+
+struct body_proxy {
+  int listener, port, server_port;
+  body_way way;
+  size_t after;
+  void (*then)(void *arg);
+  void *arg;
+  pthread_t acceptor;
+  line lines[LINES];
+  int count;
+  atomic_int strikes, stopping;
+};
+
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL); }
+
+static int give(int fd, const char *bytes, size_t size) {
+  while (size > 0) {
+    ssize_t n = send(fd, bytes, size, MSG_NOSIGNAL);
+    if (n <= 0) return 0;
+    bytes += n;
+    size -= (size_t)n;
+  }
+  return 1;
+}
+
+static void part(const line *l) {
+  shutdown(l->client, SHUT_RDWR);
+  shutdown(l->server, SHUT_RDWR);
+}
+
+static void *go_up(void *arg) {
+  line *l = arg;
+  static _Thread_local char bytes[CHUNK];
+  for (ssize_t n; (n = recv(l->client, bytes, sizeof bytes, 0)) > 0 && give(l->server, bytes, (size_t)n);)
+    if (l->proxy->way == BODY_GOES_SLOWLY && n == sizeof bytes) nap();
+  part(l);
+  return NULL;
+}
+
+/* 0: the connection passes nothing more. */
+static int strike(line *l, const char *bytes, size_t size) {
+  body_proxy *p = l->proxy;
+  if (atomic_fetch_add(&p->strikes, 1) == 0 && p->way == BODY_TELLS) p->then(p->arg);
+  if (p->way == BODY_TELLS) return give(l->client, bytes, size);
+  for (size_t i = 0; !atomic_load(&p->stopping); i = (i + 1) % size) {
+    nap();
+    if (p->way == BODY_TRICKLES && !give(l->client, bytes + i, 1)) break;
+  }
+  return 0;
+}
+
+static void *go_down(void *arg) {
+  line *l = arg;
+  body_proxy *p = l->proxy;
+  static _Thread_local char bytes[CHUNK];
+  for (ssize_t n; (n = recv(l->server, bytes, sizeof bytes, 0)) > 0;) {
+    int was_struck = l->passed >= p->after;
+    l->passed += (size_t)n;
+    int strikes = p->way != BODY_GOES_SLOWLY && !was_struck && l->passed >= p->after;
+    if (!(strikes ? strike(l, bytes, (size_t)n) : give(l->client, bytes, (size_t)n))) break;
+  }
+  part(l);
+  return NULL;
+}
+
+static void *accept_all(void *arg) {
+  body_proxy *p = arg;
+  for (int fd; (fd = accept(p->listener, NULL, NULL)) >= 0;) {
+    int server = server_process_dial(p->server_port);
+    if (server < 0 || p->count == LINES || atomic_load(&p->stopping)) {
+      if (server >= 0) close(server);
+      close(fd);
+      continue;
+    }
+    line *l = &p->lines[p->count++];
+    *l = (line){.proxy = p, .client = fd, .server = server};
+    if (pthread_create(&l->up, NULL, go_up, l) != 0 || pthread_create(&l->down, NULL, go_down, l) != 0) server_process_die("proxy", "thread");
+  }
+  return NULL;
+}
+
+body_proxy *body_proxy_start(int server_port, body_way way, size_t after, void (*then)(void *arg), void *arg) {
+  body_proxy *p = calloc(1, sizeof *p);
+  if (p == NULL) server_process_die("proxy", "calloc");
+  p->server_port = server_port;
+  p->way = way;
+  p->after = after;
+  p->then = then;
+  p->arg = arg;
+  p->listener = server_process_bind(&p->port);
+  if (listen(p->listener, 16) != 0 || pthread_create(&p->acceptor, NULL, accept_all, p) != 0) server_process_die("proxy", "start");
+  return p;
+}
+
+int body_proxy_port(const body_proxy *proxy) { return proxy->port; }
+
+int body_proxy_strikes(body_proxy *proxy) { return atomic_load(&proxy->strikes); }
+
+void body_proxy_stop(body_proxy *proxy) {
+  atomic_store(&proxy->stopping, 1);
+  shutdown(proxy->listener, SHUT_RDWR);
+  pthread_join(proxy->acceptor, NULL);
+  for (int i = 0; i < proxy->count; i++) {
+    line *l = &proxy->lines[i];
+    part(l);
+    pthread_join(l->up, NULL);
+    pthread_join(l->down, NULL);
+    close(l->client);
+    close(l->server);
+  }
+  close(proxy->listener);
+  free(proxy);
+}

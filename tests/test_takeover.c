@@ -1,0 +1,197 @@
+/* test_takeover.c: a leader that dies is replaced by its own host at once, and by no other: on
+ * Redis and memcached, leases of a minute. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "support/herd_lab.h"
+#include "support/memcached_server.h"
+#include "support/redis_server.h"
+
+enum { LEASE_MS = 60000, LOOKS = 8 };
+enum { GATE, ANSWERED, GAVE_UP }; /* marks */
+
+static redis_server *redis;
+static memcached_server *memcached;
+
+static const char *redis_uri(void) {
+  if (redis == NULL) skip();
+  redis_server_ask(redis, "FLUSHALL");
+  return redis_server_uri(redis);
+}
+
+static const char *memcached_uri(void) {
+  if (memcached == NULL) skip();
+  memcached_server_ask(memcached, "flush_all");
+  return memcached_server_uri(memcached);
+}
+
+/* One more process of a host that has this folder. */
+static void join(lab *l, const char *uri, const char *folder, void (*body)(lab_seat *seat)) {
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 1,
+                           .threads = 1,
+                           .body = body,
+                           .options = {.host_lock = 1, .host_dir = folder}});
+}
+
+static lab_answer ask(lab_seat *seat, int64_t wait_ms) {
+  lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
+  const corral_policy *policy = CORRAL_POLICY(.wait_ms = wait_ms, .lease_ms = LEASE_MS,
+                                              .lease_min_ms = LEASE_MS, .poll_max_ms = 20);
+  return lab_ask(seat, policy, &work);
+}
+
+static void ask_patiently(lab_seat *seat) {
+  lab_answer answer = ask(seat, 50000);
+  if (answer.status != CORRAL_OK)
+    lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  lab_add(&seat->lab->marks[ANSWERED], 1);
+}
+
+static void ask_until_the_deadline(lab_seat *seat) {
+  lab_answer answer = ask(seat, 1000);
+  if (answer.status != CORRAL_EDEADLINE)
+    lab_wrong(seat->lab, "%s", corral_status_name(answer.status));
+  lab_add(&seat->lab->marks[GAVE_UP], 1);
+}
+
+/* ---- the same host --------------------------------------------------------------------------- */
+
+static void replace_the_dead(const char *uri, int times) {
+  lab *l = lab_new();
+  join(l, uri, l->folder, ask_patiently);
+  for (int i = 1; i <= times; i++) {
+    lab_await(l, &l->keys[0].computes, i);
+    join(l, uri, l->folder, ask_patiently);
+    lab_await(l, &l->events[i][CORRAL_EVENT_HOST_WAIT], 1);
+    lab_kill(l, i - 1);
+  }
+  lab_await(l, &l->keys[0].computes, times + 1);
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  assert_int_equal(l->keys[0].computes, times + 1);
+  assert_int_equal(l->events[times][CORRAL_EVENT_FILL], 1);
+  assert_int_equal(l->marks[ANSWERED], 1);
+  lab_free(l);
+}
+
+static void
+a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_redis(void **state) {
+  (void)state;
+  replace_the_dead(redis_uri(), 1);
+}
+
+static void
+a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached(void **state) {
+  (void)state;
+  replace_the_dead(memcached_uri(), 1);
+}
+
+static void who_replaced_a_dead_leader_and_dies_is_replaced_in_turn(void **state) {
+  (void)state;
+  replace_the_dead(redis_uri(), 3);
+}
+
+/* Nobody waited when it died: who comes later finds the lock free. */
+static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  lab *l = lab_new();
+  join(l, uri, l->folder, ask_patiently);
+  lab_await(l, &l->keys[0].computes, 1);
+  lab_kill(l, 0);
+  join(l, uri, l->folder, ask_patiently);
+  lab_await(l, &l->keys[0].computes, 2);
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  assert_int_equal(l->events[1][CORRAL_EVENT_FILL], 1);
+  lab_free(l);
+}
+
+/* ---- another one ----------------------------------------------------------------------------- */
+
+/* Of a host that shares the store, and nothing else. */
+static const char *other_folder(const lab *l) {
+  static char other[64];
+  snprintf(other, sizeof other, "%s/other", l->folder);
+  assert_int_equal(mkdir(other, 0700), 0);
+  return other;
+}
+
+/* The second host's lock is free all the time; its holder sees a lease that is not of its host. */
+static void leave_the_living(const char *uri) {
+  lab *l = lab_new();
+  const char *other = other_folder(l);
+  join(l, uri, l->folder, ask_patiently);
+  lab_await(l, &l->keys[0].computes, 1);
+  join(l, uri, other, ask_until_the_deadline);
+  lab_await(l, &l->events[1][CORRAL_EVENT_POLL], LOOKS);
+  lab_await(l, &l->marks[GAVE_UP], 1);
+  assert_int_equal(l->keys[0].computes, 1);
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FILL], 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED], 0);
+  lab_free(l);
+}
+
+static void
+a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_redis(void **state) {
+  (void)state;
+  leave_the_living(redis_uri());
+}
+
+static void
+a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached(void **state) {
+  (void)state;
+  leave_the_living(memcached_uri());
+}
+
+/* The host's last leader died; the lease that stands in the store now is of somebody else. */
+static void a_note_of_the_dead_proves_nothing_against_the_lease_of_another(void **state) {
+  (void)state;
+  const char *uri = redis_uri();
+  lab *l = lab_new();
+  const char *other = other_folder(l);
+  join(l, uri, other, ask_patiently);
+  lab_await(l, &l->keys[0].computes, 1);
+  lab_kill(l, 0);
+  redis_server_ask(redis, "FLUSHALL");
+  join(l, uri, l->folder, ask_patiently);
+  lab_await(l, &l->keys[0].computes, 2);
+  join(l, uri, other, ask_until_the_deadline);
+  lab_await(l, &l->events[2][CORRAL_EVENT_POLL], LOOKS);
+  lab_await(l, &l->marks[GAVE_UP], 1);
+  assert_int_equal(l->keys[0].computes, 2);
+  lab_add(&l->marks[GATE], 1);
+  lab_end(l);
+  assert_int_equal(l->events[1][CORRAL_EVENT_FILL], 1);
+  lab_free(l);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_redis),
+      cmocka_unit_test(
+          a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached),
+      cmocka_unit_test(who_replaced_a_dead_leader_and_dies_is_replaced_in_turn),
+      cmocka_unit_test(who_comes_after_the_death_of_a_leader_leads_at_once),
+      cmocka_unit_test(a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_redis),
+      cmocka_unit_test(
+          a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached),
+      cmocka_unit_test(a_note_of_the_dead_proves_nothing_against_the_lease_of_another),
+  };
+  redis_server_start(&redis, NULL);
+  memcached_server_start(&memcached, NULL);
+  int failed = cmocka_run_group_tests_name("takeover", tests, NULL, NULL);
+  redis_server_stop(redis);
+  memcached_server_stop(memcached);
+  return failed;
+}

@@ -1,0 +1,303 @@
+/* test_unwind.c: threads that are cancelled or end inside a compute. Leases last a minute: only
+ * what was given back lets others lead. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <corral/loop.h>
+
+#include "env.h"
+
+enum { WATCHDOG_S = 60, LEASE_MS = 60000, WAIT_MS = 30000 };
+
+static corral *a, *b; /* two corrals on one store */
+static corral_error error;
+static atomic_int begun;  /* computes */
+static atomic_int leaves; /* how many of them still are to end their thread */
+static atomic_int gate;   /* they may */
+static int exits;         /* they end it themselves; else they wait to be cancelled */
+
+static corral *open_with(int64_t max_computes, corral_compute *compute) {
+  static int number;
+  static char uri[64];
+  corral *c = NULL;
+  if (max_computes == 0) snprintf(uri, sizeof uri, "memory:unwind%d", number++);
+  int status = corral_open(
+      &c,
+      CORRAL_OPTIONS(.store = uri, .workers = 1, .max_computes = max_computes, .compute = compute,
+                     .policy = CORRAL_POLICY(.lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS,
+                                             .wait_ms = WAIT_MS)),
+      &error);
+  if (status != CORRAL_OK) fail_msg("%s", error.text);
+  return c;
+}
+
+static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg);
+
+static int setup(void **state) {
+  (void)state;
+  alarm(WATCHDOG_S);
+  atomic_store(&begun, 0);
+  atomic_store(&leaves, 1);
+  atomic_store(&gate, 0);
+  exits = 0;
+  b = open_with(0, NULL);
+  a = open_with(1, compute);
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  corral_close(a);
+  corral_close(b);
+  return 0;
+}
+
+static void await(atomic_int *counter, int least) {
+  while (atomic_load(counter) < least) crl_env_pause_us(200);
+}
+
+static void await_event(corral *c, corral_event event, uint64_t least) {
+  while (corral_counter(c, event) < least) crl_env_pause_us(200);
+}
+
+/* Runs until it is cancelled. */
+static void await_cancel(void) {
+  for (;;) {
+    pthread_testcancel();
+    sched_yield();
+  }
+}
+
+/* Does not return, if it is to leave. */
+static void maybe_leave(void) {
+  if (atomic_fetch_sub(&leaves, 1) <= 0) return;
+  atomic_fetch_add(&begun, 1);
+  if (exits) {
+    await(&gate, 1);
+    pthread_exit(NULL);
+  }
+  await_cancel();
+}
+
+static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key;
+  (void)key_len;
+  (void)arg;
+  maybe_leave();
+  atomic_fetch_add(&begun, 1);
+  return corral_fill_bytes(fill, "answer", 6);
+}
+
+static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
+  (void)arg;
+  maybe_leave();
+  for (size_t i = 0; i < count; i++) (void)corral_fill_bytes(fills[i], "answer", 6);
+  return CORRAL_OK;
+}
+
+static int ask(corral *c, const char *key) {
+  corral_value *value = NULL;
+  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = &error), compute,
+                                     NULL, &value);
+  corral_value_unref(value);
+  return status;
+}
+
+static void *asker(void *key) { return (void *)(intptr_t)ask(a, key); }
+
+static pthread_t start(void *(*run)(void *), void *arg) {
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, run, arg), 0);
+  return thread;
+}
+
+/* It has begun its compute; what it ends by. */
+static void leave_by(pthread_t thread, int by_itself) {
+  void *result = NULL;
+  await(&begun, 1);
+  if (by_itself)
+    atomic_store(&gate, 1);
+  else
+    pthread_cancel(thread);
+  pthread_join(thread, &result);
+  assert_true(by_itself ? result == NULL : result == PTHREAD_CANCELED);
+}
+
+/* ---- on the caller's thread ------------------------------------------------------------------ */
+
+static void the_lease_of_a_cancelled_leader_is_given_back_and_its_place_too(void **state) {
+  (void)state;
+  leave_by(start(asker, "key"), 0);
+  assert_int_equal(ask(b, "key"), CORRAL_OK);
+  assert_int_equal(begun, 2);
+  assert_int_equal(ask(a, "another"), CORRAL_OK); /* of one compute at a time */
+}
+
+static void the_lease_of_a_leader_whose_thread_ends_inside_its_compute_is_given_back(void **state) {
+  (void)state;
+  exits = 1;
+  leave_by(start(asker, "key"), 1);
+  assert_int_equal(ask(b, "key"), CORRAL_OK);
+  assert_int_equal(begun, 2);
+}
+
+static void who_joined_a_cancelled_leader_leads_on(void **state) {
+  (void)state;
+  void *result = NULL;
+  pthread_t leader = start(asker, "key");
+  await(&begun, 1);
+  pthread_t joiner = start(asker, "key");
+  await_event(a, CORRAL_EVENT_JOIN, 1);
+  leave_by(leader, 0);
+  pthread_join(joiner, &result);
+  assert_int_equal((intptr_t)result, CORRAL_OK);
+  assert_int_equal(begun, 2);
+}
+
+static int ask_inside(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key;
+  (void)key_len;
+  (void)arg;
+  (void)ask(b, "inner");
+  return corral_fill_bytes(fill, "answer", 6);
+}
+
+static void *outer_asker(void *arg) {
+  corral_value *value = NULL;
+  (void)arg;
+  return (void *)(intptr_t)corral_get_or_compute(a, "outer", 5, NULL, ask_inside, NULL, &value);
+}
+
+static void a_compute_within_a_compute_gives_both_leases_back(void **state) {
+  (void)state;
+  leave_by(start(outer_asker, NULL), 0);
+  assert_int_equal(ask(b, "outer"), CORRAL_OK);
+  assert_int_equal(ask(b, "inner"), CORRAL_OK);
+}
+
+static void *many_asker(void *arg) {
+  corral_item items[] = {
+      {.key = "one", .key_len = 3}, {.key = "two", .key_len = 3}, {.key = "one", .key_len = 3}};
+  (void)arg;
+  (void)corral_get_many(a, items, 3, NULL, compute_many, NULL);
+  return NULL;
+}
+
+static void all_leases_of_a_cancelled_call_for_many_keys_are_given_back(void **state) {
+  (void)state;
+  leave_by(start(many_asker, NULL), 0);
+  assert_int_equal(ask(b, "one"), CORRAL_OK);
+  assert_int_equal(ask(b, "two"), CORRAL_OK);
+  assert_int_equal(ask(a, "three"), CORRAL_OK);
+}
+
+/* It waits for the leader's compute; the value comes, and only then it ends. */
+static void *late_asker(void *status) {
+  *(atomic_int *)status = 1 + ask(a, "key");
+  await_cancel();
+  return NULL;
+}
+
+static void a_cancelled_waiter_ends_when_its_call_has_returned(void **state) {
+  (void)state;
+  void *result = NULL;
+  atomic_int status = 0;
+  pthread_t leader = start(asker, "key");
+  await(&begun, 1);
+  pthread_t waiter = start(late_asker, &status);
+  await_event(a, CORRAL_EVENT_JOIN, 1);
+  pthread_cancel(waiter);
+  leave_by(leader, 0);
+  pthread_join(waiter, &result);
+  assert_ptr_equal(result, PTHREAD_CANCELED);
+  /* It led on and was cancelled in its compute, or had its value. */
+  assert_true(status == 0 || status == 1 + CORRAL_OK);
+  assert_int_equal(ask(b, "key"), CORRAL_OK);
+}
+
+/* ---- on the library's threads ---------------------------------------------------------------- */
+
+static void a_bound_compute_that_ends_its_thread_is_begun_anew_on_another(void **state) {
+  (void)state;
+  corral_value *value = NULL;
+  exits = 1;
+  atomic_store(&gate, 1);
+  atomic_store(&leaves, 3);
+  assert_int_equal(corral_get(a, "key", 3, CORRAL_POLICY(.error = &error), &value), CORRAL_OK);
+  corral_value_unref(value);
+  assert_int_equal(begun, 4);
+}
+
+typedef struct ending {
+  int status, done;
+} ending;
+
+static void on_done(void *arg, int status, corral_value *value, const corral_error *detail) {
+  ending *e = arg;
+  (void)detail;
+  corral_value_unref(value);
+  *e = (ending){.status = status, .done = 1};
+}
+
+static int work_and_exit(corral *c, void *arg, corral_error *detail) {
+  (void)c;
+  (void)arg;
+  (void)detail;
+  pthread_exit(NULL);
+  return CORRAL_OK;
+}
+
+static void dispatch_until_done(corral_loop *loop, const ending *e) {
+  while (!e->done) {
+    crl_env_pause_us(200);
+    corral_dispatch(loop);
+  }
+}
+
+static void a_loop_s_compute_and_function_that_end_their_thread_are_told(void **state) {
+  (void)state;
+  corral_loop *loop = NULL;
+  ending e = {0};
+  exits = 1;
+  atomic_store(&gate, 1);
+  assert_int_equal(corral_loop_open(&loop, a, &error), CORRAL_OK);
+  assert_int_equal(
+      corral_get_async(loop, "key", 3, NULL, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
+      CORRAL_OK);
+  dispatch_until_done(loop, &e);
+  assert_int_equal(e.status, CORRAL_OK);
+  assert_int_equal(begun, 2);
+  e = (ending){0};
+  assert_int_equal(
+      corral_run_async(loop, work_and_exit, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
+      CORRAL_OK);
+  dispatch_until_done(loop, &e);
+  assert_int_equal(e.status, CORRAL_ECANCELLED);
+  corral_loop_close(loop);
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, tear_down)
+  const struct CMUnitTest tests[] = {
+      T(the_lease_of_a_cancelled_leader_is_given_back_and_its_place_too),
+      T(the_lease_of_a_leader_whose_thread_ends_inside_its_compute_is_given_back),
+      T(who_joined_a_cancelled_leader_leads_on),
+      T(a_compute_within_a_compute_gives_both_leases_back),
+      T(all_leases_of_a_cancelled_call_for_many_keys_are_given_back),
+      T(a_cancelled_waiter_ends_when_its_call_has_returned),
+      T(a_bound_compute_that_ends_its_thread_is_begun_anew_on_another),
+      T(a_loop_s_compute_and_function_that_end_their_thread_are_told),
+  };
+  return cmocka_run_group_tests_name("unwind", tests, NULL, NULL);
+}
