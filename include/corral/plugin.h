@@ -119,7 +119,7 @@ typedef struct corral_op {
   int same;              /* CLAIM: the payload is the one of `seen` */
   uint8_t *found;        /* GET, CLAIM: the record as it now stands (CLAIM: after the change); NULL when none */
   size_t found_len;
-  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found` */
+  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found`; NULL where that is NULL */
   void *found_owner;
   int64_t life_ms;       /* GET, CLAIM: the payload's remaining life; 0 none (over, or no payload), -1 unknown */
   int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict in the header; 0 none, -1 unknown */

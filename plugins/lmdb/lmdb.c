@@ -44,10 +44,11 @@ static void give(corral_op *op, uint8_t *record, size_t len) {
   op->found_owner = record;
 }
 
+/* The host frees by found_free and found_owner, whatever `found` is: none of them may stay. */
 static void take_back(corral_op *op) {
   if (op->found != NULL) free(op->found_owner);
-  op->found = NULL;
-  op->found_len = 0;
+  give(op, NULL, 0);
+  op->found_free = NULL;
 }
 
 /* decide looks at no more than header and stamp, and both are always in front. */
