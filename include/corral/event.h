@@ -49,7 +49,8 @@
   X(LOCK_LOST, "lock_lost", "a lock's hold was over before it was released: the text says what to roll back")   \
   X(UNLOCKED, "unlocked", "a lock was released")                                                                \
   X(LOCK_FOREIGN, "lock_foreign", "a lock's key holds what corral did not write, and that never ends")          \
-  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")
+  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")                                              \
+  X(STORE_ANEW, "store_anew", "the store's files were damaged or replaced: what they held is gone, and it goes on empty")
 
 #ifdef __cplusplus
 extern "C" {

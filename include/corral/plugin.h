@@ -318,7 +318,8 @@ typedef struct corral_store {
               corral_error *error);
   /* Required. Frees the store; all handles are disconnected. */
   void (*close)(void *store);
-  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. */
+  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. With CORRAL_OK, here and
+   * of `perform`, a text (host->fail(error, CORRAL_OK, ...)) says that the store had to begin anew: the event store_anew. */
   int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
   /* Required. */
   void (*disconnect)(void *handle);

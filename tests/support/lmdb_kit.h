@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/descriptors_kit.h"
 #include "support/folder_kit.h"
 #include "support/store_kit.h"
 
