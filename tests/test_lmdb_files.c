@@ -96,22 +96,55 @@ static void a_database_in_the_place_of_the_stores_own_is_put_aside(void **state)
   begun_anew("swapped", 2);
 }
 
+static void damage(const char *name, off_t at, size_t size, uint64_t value) {
+  int fd = open(file(name), O_RDWR | O_CLOEXEC);
+  assert_int_equal(pwrite(fd, &value, size, at), (ssize_t)size);
+  close(fd);
+}
+
+enum { META = 4096 }; /* where the second page begins: it is the newer one, for a store of three commits */
+
+static void make_small(const char *name) {
+  kit k = opened(address(name, ""));
+  put(&k, "k", 'x', 10);
+  closed(&k);
+}
+
+typedef struct wound {
+  off_t at;
+  size_t size;
+  uint64_t value;
+} wound;
+
 /* Every number that liblmdb would believe. Offsets of a 64-bit machine. */
 static void a_meta_page_that_makes_no_sense_is_not_mapped(void **state) {
   (void)state;
-  static const struct { off_t at; size_t size; uint64_t value; } damage[] = {
-      {0, 8, 7}, {10, 2, 0}, {16, 4, 1}, {20, 4, 2}, {32, 8, 4096}, {40, 4, 3000}, {40, 4, 1 << 20}, {44, 2, 0}, {46, 2, 99}, {80, 8, 1 << 30},
-      {94, 2, 99}, {104, 8, 1 << 30}, {128, 8, 1 << 30}, {128, 8, 1}, {136, 8, 0}, {136, 8, 1 << 30}, {136, 8, UINT64_MAX}, {144, 8, UINT64_MAX}};
-  for (size_t i = 0; i < 2 * sizeof damage / sizeof *damage; i++) {
+  static const wound wounds[] = {{0, 8, 7},         {10, 2, 0},          {16, 4, 1},        {20, 4, 2},
+                                 {32, 8, 4096},     {40, 4, 3000},       {40, 4, 1 << 20},  {44, 2, 0},
+                                 {136, 8, 0},       {136, 8, 1 << 30},   {136, 8, ~0ULL},   {144, 8, 1001}};
+  for (size_t i = 0; i < 2 * sizeof wounds / sizeof *wounds; i++) {
     char name[32];
-    kit k = opened(address(numbered(name, "meta", (unsigned)i), ""));
-    put(&k, "k", 'x', 10);
+    const wound *w = &wounds[i / 2];
+    off_t page = i % 2 == 0 ? 0 : META;
+    make_small(numbered(name, "meta", (unsigned)i));
+    damage(name, page + w->at, w->size, w->value + (w->at == 144 && page == META));
+    begun_anew(name, 1);
+  }
+}
+
+static void a_root_that_is_no_page_is_not_followed(void **state) {
+  (void)state;
+  static const wound wounds[] = {{46, 2, 99},        {80, 8, 1 << 30}, {94, 2, 99},
+                                 {104, 8, 1 << 30},  {128, 8, 1 << 30}, {128, 8, 1}};
+  for (size_t i = 0; i < sizeof wounds / sizeof *wounds; i++) {
+    char name[32];
+    make_small(numbered(name, "root", (unsigned)i));
+    damage(name, wounds[i].at, wounds[i].size, wounds[i].value); /* the older page's isn't used */
+    kit k = opened(address(name, ""));
+    assert_int_equal(verb(&k, CORRAL_VERB_GET, "k", 0), CORRAL_OK);
     closed(&k);
-    int fd = open(file(name), O_RDWR | O_CLOEXEC);
-    off_t page = i % 2 == 0 ? 0 : 4096;
-    uint64_t value = damage[i / 2].value - (damage[i / 2].at == 144 ? (uint64_t)(i % 2) : 0);
-    assert_int_equal(pwrite(fd, &value, damage[i / 2].size, page + damage[i / 2].at), (ssize_t)damage[i / 2].size);
-    close(fd);
+    make_small(numbered(name, "last-root", (unsigned)i));
+    damage(name, META + wounds[i].at, wounds[i].size, wounds[i].value);
     begun_anew(name, 1);
   }
 }
@@ -269,6 +302,7 @@ int main(void) {
       cmocka_unit_test(somebody_elses_database_is_refused),
       cmocka_unit_test(a_database_in_the_place_of_the_stores_own_is_put_aside),
       cmocka_unit_test(a_meta_page_that_makes_no_sense_is_not_mapped),
+      cmocka_unit_test(a_root_that_is_no_page_is_not_followed),
       cmocka_unit_test(a_copy_with_its_companions_is_another_store),
       cmocka_unit_test(what_was_put_aside_does_not_pile_up),
       cmocka_unit_test(a_file_that_others_may_write_is_refused_unless_it_is_shared),

@@ -31,17 +31,18 @@ static int is_page_size(uint32_t size) { return size >= PAGE_LEAST && size <= CR
 
 static int has_sound_root(const table *t, size_t last_page) {
   if (t->root == NO_PAGE || t->depth == NO_DEPTH) return t->root == NO_PAGE && t->depth == NO_DEPTH;
-  if (t->branch_pages > last_page || t->leaf_pages > last_page || t->overflow_pages > last_page) return 0;
+  if (t->branch_pages > last_page || t->leaf_pages > last_page) return 0;
+  if (t->overflow_pages > last_page) return 0;
   return t->root >= 2 && t->root <= last_page && t->depth <= DEPTH_MOST;
 }
 
 static int is_sound(const meta *m, size_t number, uint32_t page_size, uint64_t file_size) {
-  if (m->page != number || (m->page_flags & META_FLAG) == 0 || m->magic != MAGIC || m->format != FORMAT) return 0;
+  if (m->page != number || (m->page_flags & META_FLAG) == 0) return 0;
+  if (m->magic != MAGIC || m->format != FORMAT) return 0;
   if (m->free.page_size != page_size || (m->free.flags & INTEGER_KEYS) == 0) return 0;
   if (m->txn != 0 && (m->txn & 1) != number) return 0; /* the pages take turns */
   if (m->last_page < 1 || m->last_page >= file_size / page_size) return 0;
-  if (m->map_size > MAP_MOST || m->map_size / page_size <= m->last_page) return 0;
-  return has_sound_root(&m->free, m->last_page) && has_sound_root(&m->main, m->last_page);
+  return m->map_size <= MAP_MOST && m->map_size / page_size > m->last_page;
 }
 
 int crl_lmdb_check(const uint8_t *bytes, size_t len, uint64_t file_size) {
@@ -51,5 +52,10 @@ int crl_lmdb_check(const uint8_t *bytes, size_t len, uint64_t file_size) {
   uint32_t page_size = first.free.page_size;
   if (!is_page_size(page_size) || len < page_size + sizeof second) return MDB_CORRUPTED;
   memcpy(&second, bytes + page_size, sizeof second);
-  return is_sound(&first, 0, page_size, file_size) && is_sound(&second, 1, page_size, file_size) ? 0 : MDB_CORRUPTED;
+  if (!is_sound(&first, 0, page_size, file_size)) return MDB_CORRUPTED;
+  if (!is_sound(&second, 1, page_size, file_size)) return MDB_CORRUPTED;
+  /* A commit that failed leaves roots in the older one that its last page doesn't cover. */
+  const meta *last = first.txn > second.txn ? &first : &second;
+  int is_whole = has_sound_root(&last->free, last->last_page) && has_sound_root(&last->main, last->last_page);
+  return is_whole ? 0 : MDB_CORRUPTED;
 }
