@@ -149,7 +149,8 @@ static void report(const crl_lane *lane, corral_event event, const char *text) {
 
 /* A text that came with CORRAL_OK: the store began anew. */
 static void report_notice(const crl_lane *lane, corral_error *why) {
-  if (why->status == CORRAL_OK && why->text[0] != '\0') report(lane, CORRAL_EVENT_STORE_ANEW, why->text);
+  if (why->status == CORRAL_OK && why->text[0] != '\0')
+    report(lane, CORRAL_EVENT_STORE_ANEW, why->text);
   memset(why, 0, sizeof *why);
 }
 

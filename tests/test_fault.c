@@ -1,5 +1,6 @@
-/* test_fault.c: each store, while every Nth of its writes, reads, descriptors and allocations fails, in turn: each call ends with a status of
- * the table, the process goes on, nothing leaks (under ASan), what was stored stays, and the store works again afterwards. */
+/* test_fault.c: each store, while every Nth of its writes, reads, descriptors and allocations
+ * fails, in turn: each call ends with a status of the table, the process goes on, nothing leaks
+ * (under ASan), what was stored stays, and the store works again afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,20 +37,23 @@
 
 enum { MOST = 60, HEAL_MS = 20000, SIZE = 3000, STATUSES = 26 };
 
-static const char *const kind_names[FAULT_KINDS] = {"", "ENOSPC", "EIO of writes", "short writes", "EIO of reads", "EMFILE", "ENOMEM", "ENOMEM of our own calls"};
+static const char *const kind_names[FAULT_KINDS] = {
+    "",       "ENOSPC", "EIO of writes",          "short writes", "EIO of reads",
+    "EMFILE", "ENOMEM", "ENOMEM of our own calls"};
 
 /* What is under test. */
 typedef struct place {
   const char *uri;
-  const char *origin;   /* NULL: computes are the test's own */
+  const char *origin; /* NULL: computes are the test's own */
   int locks_only;
-  int fragile;          /* its client library doesn't survive a lack of memory: why, stands where it is set */
+  int fragile; /* its client library doesn't survive a lack of memory: why, stands where it is set
+                */
 } place;
 
 static const place *at;
 static char label[160]; /* of the round */
 
-/* ---- calls -------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static int is_status(int status) { return status <= 0 && status >= -STATUSES; }
 
@@ -59,7 +63,8 @@ static void must_be_status(int status) {
 
 static corral_options *options(void) {
   static corral_options room;
-  room = *CORRAL_OPTIONS(.store = at->uri, .origin = at->origin, .op_ms = 2000, .breaker_failures = 1000, .breaker_rest_ms = 1);
+  room = *CORRAL_OPTIONS(.store = at->uri, .origin = at->origin, .op_ms = 2000,
+                         .breaker_failures = 1000, .breaker_rest_ms = 1);
   return &room;
 }
 
@@ -106,7 +111,9 @@ static char seen(corral *c, const char *key) {
 static int computed(corral *c, const char *key, char expected) {
   corral_value *value = NULL;
   corral_compute *compute = at->origin == NULL ? give : NULL;
-  int status = compute == NULL ? corral_get(c, key, strlen(key), NULL, &value) : corral_get_or_compute(c, key, strlen(key), NULL, compute, NULL, &value);
+  int status = compute == NULL
+                   ? corral_get(c, key, strlen(key), NULL, &value)
+                   : corral_get_or_compute(c, key, strlen(key), NULL, compute, NULL, &value);
   must_be_status(status);
   if (status != CORRAL_OK) return status;
   char byte = byte_of(value);
@@ -116,14 +123,16 @@ static int computed(corral *c, const char *key, char expected) {
 
 static int set(corral *c, const char *key, char with) {
   corral_error error = {0};
-  int status = corral_set(c, key, strlen(key), CORRAL_POLICY(.error = &error, .ttl_ms = 60000), filled(with), SIZE);
+  int status = corral_set(c, key, strlen(key), CORRAL_POLICY(.error = &error, .ttl_ms = 60000),
+                          filled(with), SIZE);
   must_be_status(status);
   return status;
 }
 
 static int lock_once(corral *c, const char *name) {
   corral_lock *lock = NULL;
-  int status = corral_lock_take(c, name, strlen(name), CORRAL_LOCK(.ttl_ms = 30000, .wait_ms = CORRAL_OFF), &lock);
+  int status = corral_lock_take(c, name, strlen(name),
+                                CORRAL_LOCK(.ttl_ms = 30000, .wait_ms = CORRAL_OFF), &lock);
   must_be_status(status);
   if (status != CORRAL_OK) return status;
   must_be_status(corral_lock_check(lock, 1));
@@ -131,7 +140,9 @@ static int lock_once(corral *c, const char *name) {
   return CORRAL_OK;
 }
 
-static void numbered(char room[32], const char *stem, unsigned round) { snprintf(room, 32, "%s%u", stem, round); }
+static void numbered(char room[32], const char *stem, unsigned round) {
+  snprintf(room, 32, "%s%u", stem, round);
+}
 
 /* Some of everything. */
 static void tour(corral *c, unsigned round) {
@@ -153,7 +164,7 @@ static void tour(corral *c, unsigned round) {
   must_be_status(corral_invalidate(c, key, strlen(key), &error));
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static void prepare(void) {
   if (at->locks_only || at->origin != NULL) return;
@@ -161,7 +172,8 @@ static void prepare(void) {
   for (int i = 0; i < 2; i++) {
     const char *key = i == 0 ? "kept" : "swap";
     int status = set(c, key, 'o');
-    if (status != CORRAL_OK || seen(c, key) != 'o') fail_msg("%s: preparing %s: %s", label, key, corral_status_name(status));
+    if (status != CORRAL_OK || seen(c, key) != 'o')
+      fail_msg("%s: preparing %s: %s", label, key, corral_status_name(status));
   }
   corral_close(c);
 }
@@ -185,14 +197,16 @@ static void must_be_kept(void) {
   corral *c = opened();
   char kept = seen(c, "kept"), swap = seen(c, "swap");
   if (kept != 'o') fail_msg("%s: what was stored: %c", label, kept);
-  if (swap != 'o' && swap != 'n' && swap != ' ') fail_msg("%s: what was being stored: %c", label, swap);
+  if (swap != 'o' && swap != 'n' && swap != ' ')
+    fail_msg("%s: what was being stored: %c", label, swap);
   corral_close(c);
 }
 
 static void round_with(fault_kind kind, int64_t countdown, unsigned round) {
   corral *c = NULL;
   corral_error error = {0};
-  snprintf(label, sizeof label, "%.80s: %s number %lld", at->uri, kind_names[kind], (long long)countdown);
+  snprintf(label, sizeof label, "%.80s: %s number %lld", at->uri, kind_names[kind],
+           (long long)countdown);
   prepare();
   fault_arm(kind, countdown, 1);
   int status = corral_open(&c, options(), &error);
@@ -211,19 +225,21 @@ static void fail_each(fault_kind kind) {
   round_with(kind, FAULT_NEVER, rounds++);
   int64_t count = fault_count(), step = count / MOST + 1;
   for (int64_t i = 0; i < count; i += step) round_with(kind, i, rounds++);
-  printf("%-28s %s: %lld of %lld calls failed\n", at->uri, kind_names[kind], (long long)((count + step - 1) / step), (long long)count);
+  printf("%-28s %s: %lld of %lld calls failed\n", at->uri, kind_names[kind],
+         (long long)((count + step - 1) / step), (long long)count);
 }
 
 static void fail_all(const place *p) {
   at = p;
-  round_with(FAULT_FULL, FAULT_NEVER, rounds++); /* libraries keep some descriptors for themselves */
+  round_with(FAULT_FULL, FAULT_NEVER,
+             rounds++); /* libraries keep some descriptors for themselves */
   int before = open_descriptors();
   for (fault_kind kind = FAULT_FULL; kind < FAULT_MEMORY; kind++) fail_each(kind);
   fail_each(p->fragile ? FAULT_OWN_MEMORY : FAULT_MEMORY);
   assert_int_equal(open_descriptors(), before);
 }
 
-/* ---- stores ------------------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 static void skipped(const char *name, const char *why) {
   print_message("SKIPPED: %s: %s\n", name, why);
@@ -269,7 +285,8 @@ static void redlock_survives_every_fault(void **state) {
   (void)state;
   for (size_t i = 0; i < 3; i++)
     if (!redis_server_start(&servers[i], NULL)) skipped(__func__, "there is no redis-server");
-  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", redis_server_port(servers[0]), redis_server_port(servers[1]),
+  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d",
+           redis_server_port(servers[0]), redis_server_port(servers[1]),
            redis_server_port(servers[2]));
   fail_all(&(place){.uri = uri, .locks_only = 1, .fragile = 1});
   for (size_t i = 0; i < 3; i++) redis_server_stop(servers[i]);
@@ -294,7 +311,8 @@ static void postgresql_survives_every_fault(void **state) {
 }
 #endif
 
-/* libmariadb reads a server version that it couldn't copy, and leaves its coroutine in the middle. */
+/* libmariadb reads a server version that it couldn't copy, and leaves its coroutine in the middle.
+ */
 #if CORRAL_HAVE_mariadb
 static void mariadb_survives_every_fault(void **state) {
   mariadb_server *server = NULL;
@@ -338,7 +356,9 @@ static pid_t start_origin(char url[80]) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     http_origin *origin = http_origin_start();
-    http_origin_answer(origin, "*", HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n", .body = "c", .repeat = SIZE));
+    http_origin_answer(
+        origin, "*",
+        HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n", .body = "c", .repeat = SIZE));
     const char *text = http_origin_url(origin);
     if (write(say[1], text, strlen(text) + 1) < 0) _exit(1);
     for (;;) pause();
@@ -363,25 +383,25 @@ static void an_http_origin_survives_every_fault(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
 #if CORRAL_HAVE_http
-      cmocka_unit_test(an_http_origin_survives_every_fault),
+    cmocka_unit_test(an_http_origin_survives_every_fault),
 #endif
-      cmocka_unit_test(memory_survives_every_fault),
-      cmocka_unit_test(lmdb_survives_every_fault),
-      cmocka_unit_test(sqlite_survives_every_fault),
-      cmocka_unit_test(redis_survives_every_fault),
-      cmocka_unit_test(redlock_survives_every_fault),
-      cmocka_unit_test(memcached_survives_every_fault),
+    cmocka_unit_test(memory_survives_every_fault),
+    cmocka_unit_test(lmdb_survives_every_fault),
+    cmocka_unit_test(sqlite_survives_every_fault),
+    cmocka_unit_test(redis_survives_every_fault),
+    cmocka_unit_test(redlock_survives_every_fault),
+    cmocka_unit_test(memcached_survives_every_fault),
 #if CORRAL_HAVE_postgresql
-      cmocka_unit_test(postgresql_survives_every_fault),
+    cmocka_unit_test(postgresql_survives_every_fault),
 #endif
 #if CORRAL_HAVE_mariadb
-      cmocka_unit_test(mariadb_survives_every_fault),
+    cmocka_unit_test(mariadb_survives_every_fault),
 #endif
 #if CORRAL_HAVE_etcd
-      cmocka_unit_test(etcd_survives_every_fault),
+    cmocka_unit_test(etcd_survives_every_fault),
 #endif
 #if CORRAL_HAVE_zookeeper
-      cmocka_unit_test(zookeeper_survives_every_fault),
+    cmocka_unit_test(zookeeper_survives_every_fault),
 #endif
   };
   const char *only = getenv("CORRAL_FAULT"); /* a part of a test's name */

@@ -102,7 +102,9 @@ static void damage(const char *name, off_t at, size_t size, uint64_t value) {
   close(fd);
 }
 
-enum { META = 4096 }; /* where the second page begins: it is the newer one, for a store of three commits */
+enum {
+  META = 4096
+}; /* where the second page begins: it is the newer one, for a store of three commits */
 
 static void make_small(const char *name) {
   kit k = opened(address(name, ""));
@@ -119,9 +121,10 @@ typedef struct wound {
 /* Every number that liblmdb would believe. Offsets of a 64-bit machine. */
 static void a_meta_page_that_makes_no_sense_is_not_mapped(void **state) {
   (void)state;
-  static const wound wounds[] = {{0, 8, 7},         {10, 2, 0},          {16, 4, 1},        {20, 4, 2},
-                                 {32, 8, 4096},     {40, 4, 3000},       {40, 4, 1 << 20},  {44, 2, 0},
-                                 {136, 8, 0},       {136, 8, 1 << 30},   {136, 8, ~0ULL},   {144, 8, 1001}};
+  static const wound wounds[] = {{0, 8, 7},         {10, 2, 0},      {16, 4, 1},
+                                 {20, 4, 2},        {32, 8, 4096},   {40, 4, 3000},
+                                 {40, 4, 1 << 20},  {44, 2, 0},      {136, 8, 0},
+                                 {136, 8, 1 << 30}, {136, 8, ~0ULL}, {144, 8, 1001}};
   for (size_t i = 0; i < 2 * sizeof wounds / sizeof *wounds; i++) {
     char name[32];
     const wound *w = &wounds[i / 2];
@@ -134,8 +137,8 @@ static void a_meta_page_that_makes_no_sense_is_not_mapped(void **state) {
 
 static void a_root_that_is_no_page_is_not_followed(void **state) {
   (void)state;
-  static const wound wounds[] = {{46, 2, 99},        {80, 8, 1 << 30}, {94, 2, 99},
-                                 {104, 8, 1 << 30},  {128, 8, 1 << 30}, {128, 8, 1}};
+  static const wound wounds[] = {{46, 2, 99},       {80, 8, 1 << 30},  {94, 2, 99},
+                                 {104, 8, 1 << 30}, {128, 8, 1 << 30}, {128, 8, 1}};
   for (size_t i = 0; i < sizeof wounds / sizeof *wounds; i++) {
     char name[32];
     make_small(numbered(name, "root", (unsigned)i));
@@ -155,7 +158,8 @@ static void a_copy_with_its_companions_is_another_store(void **state) {
   kit k = opened(address("first", ""));
   put(&k, "k", 'x', 10);
   closed(&k);
-  snprintf(command, sizeof command, "cd '%s' && for f in '' -lock -lease -watch; do cp -p first$f second$f; done", folder);
+  snprintf(command, sizeof command,
+           "cd '%s' && for f in '' -lock -lease -watch; do cp -p first$f second$f; done", folder);
   assert_int_equal(system(command), 0);
   begun_anew("second", 1);
   assert_true(is_there(file("second.damaged-1-lock")));
@@ -177,7 +181,7 @@ static void what_was_put_aside_does_not_pile_up(void **state) {
   assert_false(is_there(file("pile.damaged-10")));
 }
 
-/* ---- whose they are -------------------------------------------------------------------------------------- */
+/* ---- whose they are -------------------------------------------------------------------------- */
 
 static void a_file_that_others_may_write_is_refused_unless_it_is_shared(void **state) {
   (void)state;

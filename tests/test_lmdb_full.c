@@ -1,4 +1,5 @@
-/* test_lmdb_full.c: the lmdb: store on a disk that is full: each call ends, nothing is freed twice, and what was stored stays. */
+/* test_lmdb_full.c: the lmdb: store on a disk that is full: each call ends, nothing is freed twice,
+ * and what was stored stays. */
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -76,7 +77,8 @@ static int compute_all(corral *c, corral_error *error) {
   for (unsigned i = 0; i < KEYS; i++) {
     corral_value *value = NULL;
     numbered(key, "k", i);
-    int status = corral_get_or_compute(c, key, strlen(key), long_life(error), give_new, NULL, &value);
+    int status =
+        corral_get_or_compute(c, key, strlen(key), long_life(error), give_new, NULL, &value);
     if (status != CORRAL_OK || seen(value) != 'n') return wrong("compute", status, error);
   }
   return FINE;
@@ -103,7 +105,9 @@ static int full_disk_story(void) {
   corral_error error = {0};
   corral_lock *lock = NULL;
   if (!small_disk()) return NOT_HERE;
-  int status = corral_open(&c, CORRAL_OPTIONS(.store = address("disk/x", "?size=16m"), .breaker_failures = 1000), &error);
+  int status = corral_open(
+      &c, CORRAL_OPTIONS(.store = address("disk/x", "?size=16m"), .breaker_failures = 1000),
+      &error);
   if (status == CORRAL_OK) status = prepare(c, &error);
   if (status != CORRAL_OK) return wrong("prepare", status, &error);
   fill_disk();

@@ -1,4 +1,5 @@
-/* test_lmdb_replaced.c: an lmdb: store whose files are removed or replaced while processes use it: all of them end up on the same new ones. */
+/* test_lmdb_replaced.c: an lmdb: store whose files are removed or replaced while processes use it:
+ * all of them end up on the same new ones. */
 #include <corral/lock.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -6,7 +7,7 @@
 #include "support/lmdb_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- a clock of the test's own ---------------------------------------------------------------------------- */
+/* ---- a clock of the test's own --------------------------------------------------------------- */
 
 static corral_host odd_host;
 static int64_t odd_now_ms;
@@ -29,7 +30,7 @@ static kit odd_opened(const char *text) {
   return k;
 }
 
-/* ---- other processes -------------------------------------------------------------------------------------- */
+/* ---- other processes ------------------------------------------------------------------------- */
 
 /* In a process of its own that opens the store and performs one verb: the status. */
 static int elsewhere(const char *name, corral_verb what, const char *key, unsigned holder) {
@@ -38,7 +39,8 @@ static int elsewhere(const char *name, corral_verb what, const char *key, unsign
     kit k;
     if (kit_open(&k, address(name, ""), NULL) != CORRAL_OK) _exit(99);
     int status = verb(&k, what, key, holder);
-    if (what == CORRAL_VERB_CLAIM && holder == 7 && status == CORRAL_OK) status = settle(&k, key, 7, 'e', 10, NULL);
+    if (what == CORRAL_VERB_CLAIM && holder == 7 && status == CORRAL_OK)
+      status = settle(&k, key, 7, 'e', 10, NULL);
     closed(&k);
     _exit(-status);
   }
@@ -52,7 +54,7 @@ static int is_there(const char *path) {
   return lstat(path, &st) == 0;
 }
 
-/* ---- removed ---------------------------------------------------------------------------------------------- */
+/* ---- removed --------------------------------------------------------------------------------- */
 
 static void a_claim_after_the_file_was_removed_is_made_in_the_new_one(void **state) {
   (void)state;
@@ -86,7 +88,8 @@ static void a_lock_after_the_file_was_replaced_is_everybodys(void **state) {
   op = op_of(CORRAL_VERB_LOCK, "l", 2);
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_int_equal(elsewhere("locked", CORRAL_VERB_LOCK, "l", 3), CORRAL_EBUSY);
-  assert_true(is_there(file("locked.damaged-1"))); /* another store's data beside this one's lock file */
+  assert_true(
+      is_there(file("locked.damaged-1"))); /* another store's data beside this one's lock file */
   assert_true(is_there(file("locked.damaged-1-lock")));
   closed(&k);
 }
@@ -128,7 +131,7 @@ static void without_a_companion_all_begin_anew(void **state) {
     odd_now_ms += 1000;
     assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
     assert_int_equal(elsewhere(name, CORRAL_VERB_CLAIM, "k", 2), CORRAL_EBUSY);
-      closed(&k);
+    closed(&k);
   }
 }
 
@@ -172,7 +175,7 @@ static void where_the_process_goes_its_store_stays(void **state) {
   closed(&k);
 }
 
-/* ---- what is under way ------------------------------------------------------------------------------------- */
+/* ---- what is under way ----------------------------------------------------------------------- */
 
 static void the_old_files_are_closed_with_the_last_call_on_them(void **state) {
   (void)state;
@@ -198,7 +201,9 @@ static pid_t stuck_writer(const char *path) {
   if (pid == 0) {
     MDB_env *env;
     MDB_txn *txn;
-    if (mdb_env_create(&env) != 0 || mdb_env_open(env, path, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600) != 0 || mdb_txn_begin(env, NULL, 0, &txn) != 0)
+    if (mdb_env_create(&env) != 0 ||
+        mdb_env_open(env, path, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600) != 0 ||
+        mdb_txn_begin(env, NULL, 0, &txn) != 0)
       _exit(1);
     if (write(ready[1], &byte, 1) == 1) pause();
     _exit(1);
@@ -243,12 +248,15 @@ static void *call_on(void *arg) {
   unsigned own = atomic_fetch_add(&c->count, 1);
   for (unsigned i = 0; !atomic_load(&c->stop); i++) {
     corral_error error = {0}, detail = {0};
-    corral_op op = op_of(i % 4 == 0 ? CORRAL_VERB_CLAIM : CORRAL_VERB_GET, numbered(key, "k", i % 10), i * CALLERS + own);
+    corral_op op = op_of(i % 4 == 0 ? CORRAL_VERB_CLAIM : CORRAL_VERB_GET,
+                         numbered(key, "k", i % 10), i * CALLERS + own);
     op.error = &detail;
     int status = c->k.plugin->perform(c->k.handle, &op, 1, INT64_MAX, &error);
     done(&op);
     atomic_fetch_add(&c->calls, 1);
-    if (status == CORRAL_OK && (op.status == CORRAL_OK || op.status == CORRAL_EMISS || op.status == CORRAL_EBUSY)) continue;
+    if (status == CORRAL_OK &&
+        (op.status == CORRAL_OK || op.status == CORRAL_EMISS || op.status == CORRAL_EBUSY))
+      continue;
     fprintf(stderr, "%s: %s: %s\n", corral_status_name(op.status), error.text, detail.text);
     atomic_fetch_add(&c->wrong, 1);
   }
@@ -260,7 +268,8 @@ static void callers_and_replacements_cross_without_harm(void **state) {
   crowd c = {.k = opened(address("crowd", ""))};
   pthread_t threads[CALLERS];
   int before = open_descriptors();
-  for (size_t i = 0; i < CALLERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, call_on, &c), 0);
+  for (size_t i = 0; i < CALLERS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, call_on, &c), 0);
   for (unsigned i = 0; i < ROUNDS; i++) {
     static const char *const names[] = {"crowd", "crowd-lock", "crowd-lease"};
     (void)unlink(file(i % 7 == 0 ? names[1 + i / 7 % 2] : names[0]));
@@ -275,7 +284,7 @@ static void callers_and_replacements_cross_without_harm(void **state) {
   closed(&c.k);
 }
 
-/* ---- who is told ------------------------------------------------------------------------------------------- */
+/* ---- who is told ----------------------------------------------------------------------------- */
 
 static void watches_of_all_processes_are_told_that_any_key_may_have_changed(void **state) {
   (void)state;
@@ -296,7 +305,8 @@ static void watches_of_all_processes_are_told_that_any_key_may_have_changed(void
 
 static char anew[400];
 
-static void note(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void note(corral_event event, const void *key, size_t key_len, const char *detail,
+                 void *arg) {
   (void)key, (void)key_len, (void)arg;
   if (event == CORRAL_EVENT_STORE_ANEW) snprintf(anew, sizeof anew, "%s", detail);
 }
@@ -308,7 +318,9 @@ static void the_user_is_told_what_became_of_the_files(void **state) {
   kit k = opened(address("event", ""));
   closed(&k);
   assert_int_equal(truncate(file("event"), 5000), 0);
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = address("event", ""), .on_event = note), &error), CORRAL_OK);
+  assert_int_equal(
+      corral_open(&c, CORRAL_OPTIONS(.store = address("event", ""), .on_event = note), &error),
+      CORRAL_OK);
   assert_int_equal(corral_set(c, "k", 1, NULL, "v", 1), CORRAL_OK);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_STORE_ANEW), 1);
   assert_non_null(strstr(anew, "event: damaged: put aside as "));

@@ -97,7 +97,8 @@ static void *run(void *arg) {
   return NULL;
 }
 
-/* NULL too when there are no descriptors to wake it by: what is queued, and closing, would wait for its next turn. */
+/* NULL too when there are no descriptors to wake it by: what is queued, and closing, would wait for
+ * its next turn. */
 static CURLM *new_multi(void) {
   CURLM *multi = curl_multi_init();
   if (multi == NULL || curl_multi_wakeup(multi) == CURLM_OK) return multi;

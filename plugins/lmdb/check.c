@@ -1,11 +1,20 @@
-/* check.c: whether liblmdb may map a file: its two meta pages make sense, and point at pages that the file has.
+/* check.c: whether liblmdb may map a file: its two meta pages make sense, and point at pages that
+ * the file has.
  *
- * liblmdb believes what it maps: a damaged meta page ends the process by an assertion, SIGSEGV or SIGBUS. The layout is that of
- * liblmdb 0.9, whose structures aren't public; numbers are the machine's own. What is inside of other pages isn't looked at: a flipped
- * bit there isn't seen. Pure. */
+ * liblmdb believes what it maps: a damaged meta page ends the process by an assertion, SIGSEGV or
+ * SIGBUS. The layout is that of liblmdb 0.9, whose structures aren't public; numbers are the
+ * machine's own. What is inside of other pages isn't looked at: a flipped bit there isn't seen.
+ * Pure. */
 #include "lmdb.h"
 
-enum { META_FLAG = 0x08, INTEGER_KEYS = 0x08, FORMAT = 1, PAGE_LEAST = 4096, DEPTH_MOST = 32, NO_DEPTH = 0 };
+enum {
+  META_FLAG = 0x08,
+  INTEGER_KEYS = 0x08,
+  FORMAT = 1,
+  PAGE_LEAST = 4096,
+  DEPTH_MOST = 32,
+  NO_DEPTH = 0
+};
 
 static const uint32_t MAGIC = 0xBEEFC0DE;
 static const uint64_t MAP_MOST = UINT64_C(1) << 41;
@@ -27,7 +36,9 @@ typedef struct meta {
   size_t last_page, txn;
 } meta;
 
-static int is_page_size(uint32_t size) { return size >= PAGE_LEAST && size <= CRL_LMDB_PAGE_MOST && (size & (size - 1)) == 0; }
+static int is_page_size(uint32_t size) {
+  return size >= PAGE_LEAST && size <= CRL_LMDB_PAGE_MOST && (size & (size - 1)) == 0;
+}
 
 static int has_sound_root(const table *t, size_t last_page) {
   if (t->root == NO_PAGE || t->depth == NO_DEPTH) return t->root == NO_PAGE && t->depth == NO_DEPTH;
@@ -56,6 +67,7 @@ int crl_lmdb_check(const uint8_t *bytes, size_t len, uint64_t file_size) {
   if (!is_sound(&second, 1, page_size, file_size)) return MDB_CORRUPTED;
   /* A commit that failed leaves roots in the older one that its last page doesn't cover. */
   const meta *last = first.txn > second.txn ? &first : &second;
-  int is_whole = has_sound_root(&last->free, last->last_page) && has_sound_root(&last->main, last->last_page);
+  int is_whole =
+      has_sound_root(&last->free, last->last_page) && has_sound_root(&last->main, last->last_page);
   return is_whole ? 0 : MDB_CORRUPTED;
 }

@@ -1,15 +1,17 @@
-/* env.c: the environment of an LMDB store: its files opened once per process, and shared by all that want them.
+/* env.c: the environment of an LMDB store: its files opened once per process, and shared by all
+ * that want them.
  *
- * The data file is extended to the whole map at once (it is sparse, and takes no room on the disk by that): from then on a
- * file shorter than its own index says was truncated by somebody, and would kill the process that reads it by
- * SIGBUS. Writing goes through pwrite: a full disk is an error, not a signal. Truncating the file while it is in use
- * can't be survived.
+ * The data file is extended to the whole map at once (it is sparse, and takes no room on the disk
+ * by that): from then on a file shorter than its own index says was truncated by somebody, and
+ * would kill the process that reads it by SIGBUS. Writing goes through pwrite: a full disk is an
+ * error, not a signal. Truncating the file while it is in use can't be survived.
  *
- * The map is larger than size=, which bounds the pages in use: pages that were freed can't be used again before the
- * commit after the next, nor while a reader still sees them.
+ * The map is larger than size=, which bounds the pages in use: pages that were freed can't be used
+ * again before the commit after the next, nor while a reader still sees them.
  *
- * An environment is counted by the handles, watches and calls that use it, and closed with the last: a store whose files were
- * replaced is opened anew while calls on the old ones are still under way.
+ * An environment is counted by the handles, watches and calls that use it, and closed with the
+ * last: a store whose files were replaced is opened anew while calls on the old ones are still
+ * under way.
  *
  * All processes must see the same CLOCK_BOOTTIME: not across time namespaces with an offset. */
 #include "lmdb.h"
@@ -32,7 +34,8 @@ static int fail_lmdb(const corral_host *host, const char *path, int code, corral
       return host->fail(error, CORRAL_EFOREIGN, "%.120s: not a file of this store: choose another path, or delete it", path);
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
-      return host->fail(error, CORRAL_ECORRUPT, "%.120s: damaged: it is put aside, and a new one begun", path);
+      return host->fail(error, CORRAL_ECORRUPT,
+                        "%.120s: damaged: it is put aside, and a new one begun", path);
     case MDB_READERS_FULL:
       return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: more than %d readers at once", path, (int)READERS);
     case MDB_MAP_FULL:
@@ -104,13 +107,17 @@ static int agree_on_wall(crl_lmdb_env *e, MDB_txn *txn) {
   return 0;
 }
 
-/* The database keeps the id that its mark has: one that was copied to the place of another has another. */
+/* The database keeps the id that its mark has: one that was copied to the place of another has
+ * another. */
 static int agree_on_id(crl_lmdb_env *e, MDB_txn *txn, const char *id, int is_new) {
-  MDB_val key = {.mv_size = 2, .mv_data = (void *)(uintptr_t)"id"}, value = {.mv_size = CRL_LMDB_ID, .mv_data = (void *)(uintptr_t)id};
+  MDB_val key = {.mv_size = 2, .mv_data = (void *)(uintptr_t) "id"},
+          value = {.mv_size = CRL_LMDB_ID, .mv_data = (void *)(uintptr_t)id};
   if (is_new) return mdb_put(txn, e->meta, &key, &value, 0);
   int code = mdb_get(txn, e->meta, &key, &value);
   if (code == MDB_NOTFOUND) return MDB_CORRUPTED;
-  return code == 0 && (value.mv_size != CRL_LMDB_ID || memcmp(value.mv_data, id, CRL_LMDB_ID) != 0) ? MDB_CORRUPTED : code;
+  return code == 0 && (value.mv_size != CRL_LMDB_ID || memcmp(value.mv_data, id, CRL_LMDB_ID) != 0)
+             ? MDB_CORRUPTED
+             : code;
 }
 
 static int open_tables(crl_lmdb_env *e, MDB_txn *txn, const char *id) {
@@ -156,7 +163,10 @@ static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
   if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &e->lease);
   if (code != 0) return code;
   e->data = (crl_lmdb_file){.device = st.st_dev, .inode = st.st_ino, .is_there = 1};
-  return crl_lmdb_file_same(&e->data, &f->checked_data) && crl_lmdb_file_same(&e->lock, &f->checked_lock) && e->lease.is_there ? 0 : ESTALE;
+  return crl_lmdb_file_same(&e->data, &f->checked_data) &&
+                 crl_lmdb_file_same(&e->lock, &f->checked_lock) && e->lease.is_there
+             ? 0
+             : ESTALE;
 }
 
 static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
@@ -224,7 +234,8 @@ static int new_env(crl_lmdb_files *f, int64_t size, crl_lmdb_env **ret) {
     return code;
   }
   e->ring_code = crl_lmdb_ring_open(f, &e->ring);
-  if (e->ring != NULL && crl_lmdb_file_at(f->watch, 0, &e->watch) != 0) memset(&e->watch, 0, sizeof e->watch);
+  if (e->ring != NULL && crl_lmdb_file_at(f->watch, 0, &e->watch) != 0)
+    memset(&e->watch, 0, sizeof e->watch);
   memcpy(e->notice, f->notice, sizeof e->notice);
   atomic_init(&e->has_notice, e->notice[0] != '\0');
   *ret = e;
@@ -269,11 +280,13 @@ static int stays(const char *path, const char *suffix, const crl_lmdb_file *open
   return crl_lmdb_file_at(name, follow, &there) != 0 || crl_lmdb_file_same(&there, opened);
 }
 
-int crl_lmdb_env_leads(const crl_lmdb_env *e, const char *path) { return stays(path, "", &e->data, 1); }
+int crl_lmdb_env_leads(const crl_lmdb_env *e, const char *path) {
+  return stays(path, "", &e->data, 1);
+}
 
 int crl_lmdb_env_whole(crl_lmdb_env *e) {
-  return !atomic_load(&e->damaged) && stays(e->path, "-lock", &e->lock, 0) && stays(e->path, "-lease", &e->lease, 0) &&
-         stays(e->path, "-watch", &e->watch, 0);
+  return !atomic_load(&e->damaged) && stays(e->path, "-lock", &e->lock, 0) &&
+         stays(e->path, "-lease", &e->lease, 0) && stays(e->path, "-watch", &e->watch, 0);
 }
 
 static int grow_map(crl_lmdb_env *e, size_t size) {
@@ -290,7 +303,8 @@ static int grow_map(crl_lmdb_env *e, size_t size) {
   return code;
 }
 
-static int share(const crl_lmdb_files *f, crl_lmdb_env *e, int64_t size, crl_lmdb_env **ret, corral_error *error) {
+static int share(const crl_lmdb_files *f, crl_lmdb_env *e, int64_t size, crl_lmdb_env **ret,
+                 corral_error *error) {
   if (atomic_load(&e->broken)) {
     return f->host->fail(error, CORRAL_EIO, "%.120s: broke, and other corrals of this process have it open still", f->data);
   }
@@ -302,38 +316,51 @@ static int share(const crl_lmdb_files *f, crl_lmdb_env *e, int64_t size, crl_lmd
 }
 
 static int is_damage(int code) {
-  return code == MDB_CORRUPTED || code == MDB_PAGE_NOTFOUND || code == MDB_INVALID || code == MDB_VERSION_MISMATCH;
+  return code == MDB_CORRUPTED || code == MDB_PAGE_NOTFOUND || code == MDB_INVALID ||
+         code == MDB_VERSION_MISMATCH;
 }
 
-/* Somebody took away files that were being opened. What is left of them has no mark that others would know it by. */
+/* Somebody took away files that were being opened. What is left of them has no mark that others
+ * would know it by. */
 static int enter_again(crl_lmdb_files *f, int64_t deadline, corral_error *error) {
   crl_lmdb_files_leave(f);
   int status = crl_lmdb_files_enter(f, deadline, error);
-  return status == CORRAL_OK ? crl_lmdb_files_aside(f, &f->checked_data, "replaced while it was opened", error) : status;
+  return status == CORRAL_OK
+             ? crl_lmdb_files_aside(f, &f->checked_data, "replaced while it was opened", error)
+             : status;
 }
 
-/* Under the gate. What liblmdb can't make sense of after all, and what isn't the mark's, is put aside. */
-static int open_files(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret, corral_error *error) {
+/* Under the gate. What liblmdb can't make sense of after all, and what isn't the mark's, is put
+ * aside. */
+static int open_files(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret,
+                      corral_error *error) {
   for (int tries = TRIES;; tries--) {
     int status = crl_lmdb_files_prepare(f, error);
     if (status != CORRAL_OK) return status;
     int code = new_env(f, size, ret);
     if (code == 0) return CORRAL_OK;
     int is_gone = code == ESTALE || code == ENOENT;
-    if (tries == 1 || (!is_gone && !is_damage(code))) return crl_lmdb_fail(f->host, f->data, code, error);
-    if (is_gone) status = enter_again(f, deadline, error);
-    else status = crl_lmdb_files_aside(f, &f->checked_data, "damaged, or another store's", error);
+    if (tries == 1 || (!is_gone && !is_damage(code)))
+      return crl_lmdb_fail(f->host, f->data, code, error);
+    if (is_gone)
+      status = enter_again(f, deadline, error);
+    else
+      status = crl_lmdb_files_aside(f, &f->checked_data, "damaged, or another store's", error);
     if (status != CORRAL_OK) return status;
   }
 }
 
 /* Under the registry's lock. */
-static int take_locked(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret, corral_error *error) {
+static int take_locked(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret,
+                       corral_error *error) {
   crl_lmdb_env *e = registered(f);
   if (e != NULL && crl_lmdb_env_whole(e)) return share(f, e, size, ret, error);
   int status = crl_lmdb_files_enter(f, deadline, error);
   if (status != CORRAL_OK) return status;
-  if (e != NULL) status = crl_lmdb_files_aside(f, &e->data, atomic_load(&e->damaged) ? "damaged" : "its -lock, -lease or -watch is gone", error);
+  if (e != NULL)
+    status = crl_lmdb_files_aside(
+        f, &e->data, atomic_load(&e->damaged) ? "damaged" : "its -lock, -lease or -watch is gone",
+        error);
   if (status == CORRAL_OK) status = open_files(f, size, deadline, &e, error);
   if (status == CORRAL_OK) {
     crl_lmdb_gate_leave(f->fd);
@@ -346,7 +373,8 @@ static int take_locked(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lm
   return status;
 }
 
-int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_env **ret, corral_error *error) {
+int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_env **ret,
+                      corral_error *error) {
   crl_lmdb_files *f = calloc(1, sizeof *f);
   if (f == NULL) return CORRAL_ENOMEM;
   f->host = wanted->host;

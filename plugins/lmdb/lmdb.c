@@ -341,7 +341,8 @@ static int has_writes(const corral_op *ops, size_t count) {
   return i < count;
 }
 
-static void perform_on(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t now, int64_t deadline) {
+static void perform_on(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t now,
+                       int64_t deadline) {
   for (size_t i = 0, n; i < count; i += n) {
     n = 1;
     if (!key_fits(env, &ops[i])) continue;
@@ -354,7 +355,8 @@ static void perform_on(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t 
   }
 }
 
-static int lmdb_perform(void *handle_, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int lmdb_perform(void *handle_, corral_op *ops, size_t count, int64_t deadline,
+                        corral_error *error) {
   crl_lmdb_handle *handle = handle_;
   const corral_host *host = handle->wanted->host;
   crl_lmdb_env *env = NULL;
@@ -363,11 +365,14 @@ static int lmdb_perform(void *handle_, corral_op *ops, size_t count, int64_t dea
   int status = crl_lmdb_handle_enter(handle, has_writes(ops, count), now, deadline, &env, &why);
   if (why.text[0] != '\0') host->fail(error, status, "%s", why.text);
   if (status != CORRAL_OK) {
-    for (size_t i = 0; i < count; i++) ops[i].status = host->fail(ops[i].error, CORRAL_EUNAVAILABLE, "%s", why.text);
+    for (size_t i = 0; i < count; i++)
+      ops[i].status = host->fail(ops[i].error, CORRAL_EUNAVAILABLE, "%s", why.text);
     return status;
   }
   perform_on(env, ops, count, now, deadline);
-  if (atomic_load(&env->broken)) status = host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after", env->path);
+  if (atomic_load(&env->broken))
+    status =
+        host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after", env->path);
   crl_lmdb_env_drop(env);
   return status;
 }
@@ -404,7 +409,8 @@ static void lmdb_unwatch(void *watch) { crl_lmdb_env_drop(crl_lmdb_watch_close(w
 
 static void lmdb_close(void *store_) { free(store_); }
 
-static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wanted *wanted, corral_error *error) {
+static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wanted *wanted,
+                     corral_error *error) {
   const char *path = uri->path != NULL ? uri->path : "";
   size_t len = strlen(path);
   if (uri->hosts != NULL && uri->hosts[0] != '\0')

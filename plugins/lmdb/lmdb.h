@@ -1,6 +1,8 @@
-/* lmdb.h: what the files of the LMDB store share. From below: check.c (whether a file may be mapped), lease.c (who is alive), files.c (whose the
- * files are, and which belong together), env.c (them, opened once per process), watch.c (who is told of changes), kv.c (records inside a
- * transaction), lock.c (users' locks), handle.c (which files a call goes to), lmdb.c (batches, URI, the table). */
+/* lmdb.h: what the files of the LMDB store share. From below: check.c (whether a file may be
+ * mapped), lease.c (who is alive), files.c (whose the files are, and which belong together), env.c
+ * (them, opened once per process), watch.c (who is told of changes), kv.c (records inside a
+ * transaction), lock.c (users' locks), handle.c (which files a call goes to), lmdb.c (batches, URI,
+ * the table). */
 #ifndef CRL_LMDB_H
 #define CRL_LMDB_H
 
@@ -42,14 +44,15 @@ int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token);
 int crl_lmdb_gate_try(int fd);
 void crl_lmdb_gate_leave(int fd);
 
-/* ---- check.c --------------------------------------------------------------------------------------------- */
+/* ---- check.c --------------------------------------------------------------------------------- */
 
 enum { CRL_LMDB_PAGE_MOST = 32768, CRL_LMDB_HEAD = CRL_LMDB_PAGE_MOST + 512 };
 
-/* 0, or MDB_CORRUPTED. `bytes`: the first CRL_LMDB_HEAD bytes of a file, or all of a shorter one. */
+/* 0, or MDB_CORRUPTED. `bytes`: the first CRL_LMDB_HEAD bytes of a file, or all of a shorter one.
+ */
 int crl_lmdb_check(const uint8_t *bytes, size_t len, uint64_t file_size);
 
-/* ---- files.c --------------------------------------------------------------------------------------------- */
+/* ---- files.c --------------------------------------------------------------------------------- */
 
 enum { CRL_LMDB_ID = 32, CRL_LMDB_MARK = 192, CRL_LMDB_NOTICE = 400 };
 
@@ -67,7 +70,7 @@ typedef struct crl_lmdb_files {
   int fd; /* of lease, with the gate; -1 without */
   char id[CRL_LMDB_ID + 1];
   crl_lmdb_file checked_data, checked_lock; /* what crl_lmdb_files_prepare left there */
-  char notice[CRL_LMDB_NOTICE]; /* what was put aside; "" */
+  char notice[CRL_LMDB_NOTICE];             /* what was put aside; "" */
 } crl_lmdb_files;
 
 /* Which file a path leads to; none is an answer too. 0 or an errno. */
@@ -80,7 +83,8 @@ int crl_lmdb_files_enter(crl_lmdb_files *f, int64_t deadline, corral_error *erro
 /* Leaves either a database of this boot that liblmdb may map, or empty files. The gate is held. */
 int crl_lmdb_files_prepare(crl_lmdb_files *f, corral_error *error);
 /* Renames data and lock file, if that is still the data file. The gate is held. */
-int crl_lmdb_files_aside(crl_lmdb_files *f, const crl_lmdb_file *data, const char *reason, corral_error *error);
+int crl_lmdb_files_aside(crl_lmdb_files *f, const crl_lmdb_file *data, const char *reason,
+                         corral_error *error);
 /* Gives the gate back. */
 void crl_lmdb_files_leave(crl_lmdb_files *f);
 /* 0, EAGAIN when it is taken until `deadline`, or another errno. */
@@ -124,7 +128,8 @@ typedef struct crl_lmdb_wanted {
   int shared;
 } crl_lmdb_wanted;
 
-int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_env **ret, corral_error *error);
+int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_env **ret,
+                      corral_error *error);
 void crl_lmdb_env_drop(crl_lmdb_env *env);
 /* Whether the path still leads to its data file. */
 int crl_lmdb_env_leads(const crl_lmdb_env *env, const char *path);
@@ -132,14 +137,14 @@ int crl_lmdb_env_leads(const crl_lmdb_env *env, const char *path);
 int crl_lmdb_env_whole(crl_lmdb_env *env);
 /* The status of an LMDB code or errno, with a text that names the file and what to do. */
 int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_error *error);
-/* A transaction, or an LMDB code. Every one that began must end through crl_lmdb_read_end or crl_lmdb_write_end, also where its commit fails:
- * LMDB has freed it then. */
+/* A transaction, or an LMDB code. Every one that began must end through crl_lmdb_read_end or
+ * crl_lmdb_write_end, also where its commit fails: LMDB has freed it then. */
 int crl_lmdb_read_begin(crl_lmdb_env *env, MDB_txn **ret);
 void crl_lmdb_read_end(crl_lmdb_env *env, MDB_txn *txn);
 int crl_lmdb_write_begin(crl_lmdb_env *env, MDB_txn **ret);
 int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
 
-/* ---- handle.c -------------------------------------------------------------------------------------------- */
+/* ---- handle.c -------------------------------------------------------------------------------- */
 
 /* One view of a path, for as long as it is wanted, whatever files it leads to. */
 typedef struct crl_lmdb_handle {
@@ -151,10 +156,13 @@ typedef struct crl_lmdb_handle {
 } crl_lmdb_handle;
 
 /* `wanted` must outlive it. CORRAL_OK with a text in *error is a notice, here and below. */
-int crl_lmdb_handle_open(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_handle **ret, corral_error *error);
+int crl_lmdb_handle_open(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_handle **ret,
+                         corral_error *error);
 void crl_lmdb_handle_close(crl_lmdb_handle *handle);
-/* The environment of the files that are there now, to be dropped. Without `writes` what was there up to CRL_LMDB_STALE_MS ago is good enough. */
-int crl_lmdb_handle_enter(crl_lmdb_handle *handle, int writes, int64_t now, int64_t deadline, crl_lmdb_env **ret, corral_error *error);
+/* The environment of the files that are there now, to be dropped. Without `writes` what was there
+ * up to CRL_LMDB_STALE_MS ago is good enough. */
+int crl_lmdb_handle_enter(crl_lmdb_handle *handle, int writes, int64_t now, int64_t deadline,
+                          crl_lmdb_env **ret, corral_error *error);
 enum { CRL_LMDB_STALE_MS = 1000 };
 
 /* ---- watch.c --------------------------------------------------------------------------------------------- */

@@ -256,7 +256,8 @@ static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg)
   return 1;
 }
 
-/* Whether nobody tells here any more: the files were replaced. Looks at them each second, and when told so. */
+/* Whether nobody tells here any more: the files were replaced. Looks at them each second, and when
+ * told so. */
 static int is_left(watch *w) {
   int64_t now = w->env->host->now_ms();
   if (w->checked != 0 && now - w->checked < CRL_LMDB_STALE_MS) return 0;
@@ -278,7 +279,10 @@ int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until, void (*told)(void
     }
     if (is_told) return CORRAL_OK;
     int64_t left = until - host->now_ms();
-    int ready = poll(fds, 2, left <= 0 ? 0 : left > CRL_LMDB_STALE_MS ? CRL_LMDB_STALE_MS : (int)left);
+    int ready = poll(fds, 2,
+                     left <= 0                  ? 0
+                     : left > CRL_LMDB_STALE_MS ? CRL_LMDB_STALE_MS
+                                                : (int)left);
     if (ready < 0 && errno != EINTR) return host->fail(error, CORRAL_EIO, "%.120s: waiting for changes: %s", w->env->path, strerror(errno));
     if (ready > 0 && fds[1].revents != 0) return CORRAL_OK;
     if (ready == 0 && left <= CRL_LMDB_STALE_MS) return CORRAL_OK;

@@ -173,8 +173,10 @@ static crl_mariadb_session *session_new(crl_mariadb_store *st) {
 /* 0 without memory: a connection without the first option would crash the library. */
 static int set_options(crl_mariadb_session *s) {
   unsigned protocol = s->st->socket != NULL ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP, off = 0;
-  return mysql_options(s->mysql, MYSQL_OPT_NONBLOCK, NULL) == 0 && mysql_options(s->mysql, MYSQL_OPT_PROTOCOL, &protocol) == 0 &&
-         mysql_options(s->mysql, MYSQL_OPT_LOCAL_INFILE, &off) == 0 && mysql_options(s->mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4") == 0 &&
+  return mysql_options(s->mysql, MYSQL_OPT_NONBLOCK, NULL) == 0 &&
+         mysql_options(s->mysql, MYSQL_OPT_PROTOCOL, &protocol) == 0 &&
+         mysql_options(s->mysql, MYSQL_OPT_LOCAL_INFILE, &off) == 0 &&
+         mysql_options(s->mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4") == 0 &&
          mysql_options4(s->mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "corral") == 0;
 }
 
