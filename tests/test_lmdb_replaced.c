@@ -192,28 +192,6 @@ static void the_old_files_are_closed_with_the_last_call_on_them(void **state) {
   closed(&b);
 }
 
-/* A process inside a write transaction on the store's file that never ends it. */
-static pid_t stuck_writer(const char *path) {
-  int ready[2];
-  char byte = 0;
-  assert_int_equal(pipe(ready), 0);
-  pid_t pid = child();
-  if (pid == 0) {
-    MDB_env *env;
-    MDB_txn *txn;
-    if (mdb_env_create(&env) != 0 ||
-        mdb_env_open(env, path, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600) != 0 ||
-        mdb_txn_begin(env, NULL, 0, &txn) != 0)
-      _exit(1);
-    if (write(ready[1], &byte, 1) == 1) pause();
-    _exit(1);
-  }
-  close(ready[1]);
-  assert_int_equal(read(ready[0], &byte, 1), 1);
-  close(ready[0]);
-  return pid;
-}
-
 static void *claim_in_vain(void *arg) {
   (void)verb(arg, CORRAL_VERB_CLAIM, "stuck", 1);
   return NULL;
@@ -223,7 +201,7 @@ static void calls_on_the_new_file_do_not_wait_for_one_on_the_old(void **state) {
   (void)state;
   pthread_t waits;
   kit k = opened(address("stuck", ""));
-  pid_t pid = stuck_writer(file("stuck"));
+  pid_t pid = stuck_process(file("stuck"), 0);
   assert_int_equal(pthread_create(&waits, NULL, claim_in_vain, &k), 0);
   assert_int_equal(unlink(file("stuck")), 0);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);

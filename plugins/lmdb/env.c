@@ -156,17 +156,16 @@ static size_t map_for(size_t size) { return size + (size / 4 > SLACK_LEAST ? siz
 
 /* ESTALE when the files were replaced just before liblmdb opened them. */
 static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
-  struct stat st;
+  crl_lmdb_file lease;
   int fd, code = mdb_env_get_fd(e->env, &fd);
-  if (code == 0 && fstat(fd, &st) != 0) code = errno;
+  if (code == 0) code = crl_lmdb_file_of(fd, &e->data);
+  if (code == 0) code = crl_lmdb_file_of(f->fd, &e->lease);
   if (code == 0) code = crl_lmdb_file_at(f->lock, 0, &e->lock);
-  if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &e->lease);
+  if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &lease);
   if (code != 0) return code;
-  e->data = (crl_lmdb_file){.device = st.st_dev, .inode = st.st_ino, .is_there = 1};
-  return crl_lmdb_file_same(&e->data, &f->checked_data) &&
-                 crl_lmdb_file_same(&e->lock, &f->checked_lock) && e->lease.is_there
-             ? 0
-             : ESTALE;
+  int same = crl_lmdb_file_same(&e->data, &f->checked_data) &&
+             crl_lmdb_file_same(&e->lock, &f->checked_lock) && crl_lmdb_file_same(&e->lease, &lease);
+  return same ? 0 : ESTALE;
 }
 
 static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {

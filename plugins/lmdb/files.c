@@ -107,6 +107,13 @@ int crl_lmdb_file_at(const char *path, int follow, crl_lmdb_file *ret) {
   return 0;
 }
 
+int crl_lmdb_file_of(int fd, crl_lmdb_file *ret) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return errno;
+  *ret = name_of(&st);
+  return 0;
+}
+
 int crl_lmdb_file_same(const crl_lmdb_file *a, const crl_lmdb_file *b) {
   return a->is_there == b->is_there && a->device == b->device && a->inode == b->inode;
 }
@@ -222,14 +229,12 @@ static int open_lease(crl_lmdb_files *f) {
 /* Takes the gate; again if the file was replaced meanwhile. */
 static int gate_open(crl_lmdb_files *f, int64_t deadline) {
   for (;;) {
-    struct stat ours;
     crl_lmdb_file there, opened;
     int code = open_lease(f);
     if (code == EAGAIN) continue;
     if (code == 0) code = crl_lmdb_gate_wait(f->host, f->fd, deadline);
-    if (code == 0 && (fstat(f->fd, &ours) != 0 || crl_lmdb_file_at(f->lease, 0, &there) != 0))
-      code = EIO;
-    if (code == 0) opened = name_of(&ours);
+    if (code == 0) code = crl_lmdb_file_of(f->fd, &opened);
+    if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &there);
     if (code == 0 && crl_lmdb_file_same(&opened, &there)) return 0;
     crl_lmdb_files_leave(f);
     if (code != 0) return code;

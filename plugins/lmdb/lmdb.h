@@ -75,6 +75,8 @@ typedef struct crl_lmdb_files {
 
 /* Which file a path leads to; none is an answer too. 0 or an errno. */
 int crl_lmdb_file_at(const char *path, int follow, crl_lmdb_file *ret);
+/* That of an open one. */
+int crl_lmdb_file_of(int fd, crl_lmdb_file *ret);
 int crl_lmdb_file_same(const crl_lmdb_file *a, const crl_lmdb_file *b);
 /* The files' names; missing folders are made. A status, as the next two. */
 int crl_lmdb_files_find(crl_lmdb_files *f, const char *path, corral_error *error);
