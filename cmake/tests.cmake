@@ -5,7 +5,7 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads lock herd pool gate hostlock memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
-set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch redis redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.

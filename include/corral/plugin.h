@@ -131,7 +131,7 @@ typedef struct corral_op {
   int same;              /* CLAIM: the body is the one of `seen`, and `found` is the front alone */
   uint8_t *found;        /* GET, CLAIM: the record as it now stands (CLAIM: after the change); NULL when none */
   size_t found_len;
-  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found` */
+  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found`; NULL where that is NULL */
   void *found_owner;
   int64_t life_ms;       /* GET, CLAIM: the body's remaining life; 0 none (over, or no body), -1 unknown */
   int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict; 0 none, -1 unknown. GET: 0 also for one with an end that
@@ -339,7 +339,8 @@ typedef struct corral_store {
               corral_error *error);
   /* Required. Frees the store; all handles are disconnected. */
   void (*close)(void *store);
-  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. */
+  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. With CORRAL_OK, here and
+   * of `perform`, a text (host->fail(error, CORRAL_OK, ...)) says that the store had to begin anew: the event store_anew. */
   int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
   /* Required. */
   void (*disconnect)(void *handle);
