@@ -13,6 +13,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
     zookeeper_sessions etcd etcd_time)
 # Event loops, the web, and what keeps it warm.
+list(APPEND CORRAL_TESTS_live registry)
 list(APPEND CORRAL_TESTS_live loop_live nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend)
 if(TARGET corral_pq)
@@ -216,7 +217,8 @@ endif()
 
 # A plugin built against an older header, and plugins that are odd.
 add_subdirectory(tests/old_plugin)
-set_tests_properties(old_plugin PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
+add_dependencies(test_registry corral_plugin_old)
+set_tests_properties(old_plugin registry PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
 add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
 set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")

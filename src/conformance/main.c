@@ -2,16 +2,10 @@
 #include "conformance.h"
 
 #include <getopt.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "registry.h"
 #include "uri.h"
-
-/* The folder of installed plugins, seen from that of this program: "/../lib/corral"; empty where it isn't below one prefix. */
-#ifndef PLUGINS_NEAR
-#define PLUGINS_NEAR ""
-#endif
 
 enum { EXIT_BROKEN = 125, CHOSEN = 64 };
 
@@ -173,21 +167,6 @@ static int run_store(const char *uri) {
   return 0;
 }
 
-/* The registry looks beside the library; this program has its own registry, and is in bin/ or a build's folder. */
-static void find_plugins(void) {
-  char self[1024], path[4096];
-  const char *user = getenv("CORRAL_PLUGIN_PATH");
-  ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (len <= 0) return;
-  self[len] = '\0';
-  char *slash = strrchr(self, '/');
-  if (slash == NULL) return;
-  *slash = '\0';
-  int n = snprintf(path, sizeof path, "%s%s%s/plugins%s%s%s", user == NULL ? "" : user, user == NULL ? "" : ":", self,
-                   PLUGINS_NEAR[0] == '\0' ? "" : ":", PLUGINS_NEAR[0] == '\0' ? "" : self, PLUGINS_NEAR);
-  if (n > 0 && (size_t)n < sizeof path) (void)setenv("CORRAL_PLUGIN_PATH", path, 1);
-}
-
 /* ---- options --------------------------------------------------------------------------------------------- */
 
 static int misused(const char *what, const char *text) {
@@ -228,7 +207,6 @@ int main(int argc, char **argv) {
   for (size_t i = 0; options.list && i < test_case_count; i++) puts(shown(&test_cases[i]));
   if (options.list) return 0;
   if (optind >= argc) return misused("no URI: give that of a store, such as memory:", "");
-  find_plugins();
   tokens_make();
   for (int i = optind; i < argc; i++) {
     status = run_store(argv[i]);
