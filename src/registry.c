@@ -74,6 +74,8 @@ static const corral_host host = {
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,
     .fill = &fill_calls,
+    .own_fd = crl_env_own_fd,
+    .guard_standard = crl_env_guard_standard,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }

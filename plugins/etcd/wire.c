@@ -234,6 +234,7 @@ int crl_etcd_once(crl_etcd_handle *h, const char *path, const char *body) {
     int64_t left = left_of(h), share = left / (int64_t)(count - tries);
     if (left == 0) return crl_etcd_fail(h, CORRAL_EUNAVAILABLE, "no time left", "");
     crl_etcd_prepare(h, path, body, body != NULL ? left : share + 1, share + 1);
+    h->store->host->guard_standard();
     CURLcode code = curl_easy_perform(h->easy);
     if (code == CURLE_OK) {
       h->broken = CORRAL_OK;

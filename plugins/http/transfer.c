@@ -136,7 +136,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     t->is_refused = 1;
     return CURL_SOCKET_BAD;
   }
-  return socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol);
+  return t->origin->host->own_fd(socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol));
 }
 
 /* ---- what is sent ------------------------------------------------------------------------------------------ */

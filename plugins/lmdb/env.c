@@ -160,7 +160,7 @@ static int gate_wait(const corral_host *host, int fd, int64_t deadline) {
 static int gate_open(files *f, int64_t deadline) {
   for (;;) {
     struct stat ours, there;
-    f->fd = open(f->lease, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    f->fd = f->host->own_fd(open(f->lease, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (f->fd < 0) return errno;
     int code = gate_wait(f->host, f->fd, deadline);
     if (code == 0 && fstat(f->fd, &ours) == 0 && stat(f->lease, &there) == 0 && ours.st_ino == there.st_ino &&
@@ -450,6 +450,7 @@ int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, i
   if (f == NULL) return CORRAL_ENOMEM;
   f->host = host;
   f->fd = -1;
+  host->guard_standard();
   int code = join(f->data, path, "", "");
   if (code == 0) code = make_parents(f->data);
   if (code != 0) {

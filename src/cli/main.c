@@ -5,11 +5,13 @@
  */
 #include "cli.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const struct subcommand {
   const char *name;
@@ -122,7 +124,15 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
   return sub->main(cli, argc, argv);
 }
 
+/* A standard stream that is closed becomes /dev/null, before a store's socket or file gets its number. Each is opened the other way round, so that
+ * reading and printing there fails as before. */
+static void guard_streams(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
+}
+
 int main(int argc, char **argv) {
+  guard_streams();
   (void)setlocale(LC_CTYPE, "");
   (void)signal(SIGCHLD, SIG_DFL);
   cli_globals cli = {

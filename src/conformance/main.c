@@ -204,6 +204,7 @@ static int parse(int argc, char **argv) {
 int main(int argc, char **argv) {
   int status = parse(argc, argv), broken = 0;
   if (status >= 0) return status;
+  host()->guard_standard();
   for (size_t i = 0; options.list && i < test_case_count; i++) puts(shown(&test_cases[i]));
   if (options.list) return 0;
   if (optind >= argc) return misused("no URI: give that of a store, such as memory:", "");
