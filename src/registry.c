@@ -19,6 +19,7 @@
 #include "env.h"
 #include "lock_record.h"
 #include "record.h"
+#include "secret.h"
 #include "status.h"
 #include "uri.h"
 
@@ -76,6 +77,8 @@ static const corral_host host = {
     .fill = &fill_calls,
     .own_fd = crl_env_own_fd,
     .guard_standard = crl_env_guard_standard,
+    .uri_show = corral_uri_show,
+    .uri_secret = crl_secret_find,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }

@@ -265,6 +265,12 @@ typedef struct corral_host {
    * /dev/null. Any thread; cheap. */
   int (*own_fd)(int fd);
   void (*guard_standard)(void);
+  /* corral_uri_show, for texts that the host hasn't taken apart. */
+  void (*uri_show)(const char *uri, char *text, size_t size);
+  /* For origins, whose URLs the host doesn't take apart: the password that password_file=, password_fd= or password_env= among uri->params names: a copy
+   * for the plugin to wipe and free; NULL when none is given. CORRAL_EURI when there is more than one, uri->password included. A store finds it
+   * in uri->password, and the parameter gone. */
+  int (*uri_secret)(const corral_uri *uri, char **ret, corral_error *error);
 } corral_host;
 
 typedef struct corral_fill_calls {

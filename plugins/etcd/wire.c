@@ -286,10 +286,13 @@ int crl_etcd_log_in(crl_etcd_handle *h) {
   if (status == CORRAL_OK) {
     char *header = NULL;
     status = asprintf(&header, "Authorization: %s", token) > 0 ? add_header(h, header) : crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a request", "");
+    if (header != NULL) explicit_bzero(header, strlen(header));
     free(header);
   }
   if (body != NULL) explicit_bzero(body, strlen(body));
   cJSON_free(body);
+  const cJSON *copy = cJSON_GetObjectItemCaseSensitive(login, "password");
+  if (copy != NULL) explicit_bzero(copy->valuestring, strlen(copy->valuestring));
   cJSON_Delete(login);
   return status;
 }

@@ -119,13 +119,19 @@ static int read_uri(crl_pg_store *s, const corral_uri *uri, corral_error *error)
 
 /* ---- open, close ----------------------------------------------------------------------------------------- */
 
+/* Frees a text that may be a secret. */
+static void forget(char *text) {
+  if (text != NULL) explicit_bzero(text, strlen(text));
+  free(text);
+}
+
 static void close_store(void *store) {
   crl_pg_store *s = store;
   crl_pg_end_sessions(s);
   pthread_cond_destroy(&s->given_back);
   pthread_mutex_destroy(&s->mutex);
-  free(s->user);
-  free(s->password);
+  forget(s->user);
+  forget(s->password);
   free(s->database);
   free(s->sslmode);
   free(s->sslrootcert);

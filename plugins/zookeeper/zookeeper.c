@@ -162,6 +162,7 @@ static void close_store(void *arg) {
   reap(st, 1);
   pthread_mutex_destroy(&st->mutex);
   free(st->servers);
+  if (st->auth != NULL) explicit_bzero(st->auth, strlen(st->auth));
   free(st->auth);
   free(st);
 }

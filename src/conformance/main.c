@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "registry.h"
+#include "secret.h"
 #include "uri.h"
 
 enum { EXIT_BROKEN = 125, CHOSEN = 64 };
@@ -75,9 +76,10 @@ static int read_card(const char *text, store_card *card, corral_error *error) {
   int status = crl_uri_parse(&uri, text, error);
   if (status != CORRAL_OK) return status;
   snprintf(card->uri, sizeof card->uri, "%s", uri.view.text);
+  status = crl_secret_resolve(&uri, error);
   card->info = (corral_store_info){.size = sizeof card->info, .max_key = 65536, .max_record = UINT64_C(600) << 20, .handles = 2,
                                    .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
-  status = crl_registry_find(uri.view.scheme, &card->plugin, error);
+  if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &card->plugin, error);
   if (status == CORRAL_OK) status = card->plugin->open(host(), &uri.view, &store, &card->info, error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
