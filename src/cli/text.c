@@ -22,7 +22,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "      --namespace NAME  put NAME: before each key (CORRAL_NAMESPACE)\n"
                                 "      --generation      invalidate --all is possible (CORRAL_GENERATION)\n"
                                 "      --no-host-lock    no election on this host before the store's\n"
-                                "      --json            answer in JSON (CORRAL_JSON)\n"
+                                "      --json, --pass-store   answer in JSON; commands get CORRAL_STORE, too\n"
                                 "  -q, --quiet           no notes on stderr, only errors (CORRAL_QUIET)\n"
                                 "  -v, --verbose         what happens inside, on stderr (CORRAL_VERBOSE)\n"
                                 "      --help, --version this text, corral SUBCOMMAND --help: its; the version\n"
