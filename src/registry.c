@@ -1,7 +1,8 @@
 /* registry.c: scheme -> plugin: built in, or loaded on first use. And the table that plugins are given.
  *
- * Looked for in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the folder it was installed to: absolute
- * paths only. A program with more rights than its caller (set-user-id and the like) looks in the last one alone. */
+ * Looked for in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the folder
+ * it was installed to: absolute paths only. A program with more rights than its caller
+ * (set-user-id and the like) looks in the last one alone. */
 #include "registry.h"
 
 #include <corral/loop.h>
@@ -237,7 +238,9 @@ static int check_user_path(corral_error *error) {
   for (const char *at = path;; at++) {
     int len = (int)strcspn(at, ":");
     if (at[0] != '/')
-      return crl_status_fail(error, CORRAL_ENOPLUGIN, "CORRAL_PLUGIN_PATH: '%.*s' is no absolute path; accepted: absolute paths, separated by ':'",
+      return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                             "CORRAL_PLUGIN_PATH: '%.*s' is no absolute path; accepted: absolute "
+                             "paths, separated by ':'",
                              len < 100 ? len : 100, at);
     at += len;
     if (*at == '\0') return CORRAL_OK;
@@ -250,20 +253,24 @@ static int holds_library(struct dl_phdr_info *program, size_t size, void *ret) {
   (void)size;
   for (int i = 0; i < program->dlpi_phnum; i++) {
     uintptr_t from = program->dlpi_addr + program->dlpi_phdr[i].p_vaddr;
-    if (program->dlpi_phdr[i].p_type == PT_LOAD && self >= from && self - from < program->dlpi_phdr[i].p_memsz) *(int *)ret = 1;
+    if (program->dlpi_phdr[i].p_type == PT_LOAD && self >= from &&
+        self - from < program->dlpi_phdr[i].p_memsz)
+      *(int *)ret = 1;
   }
   return 1;
 }
 
-/* The folder of the file that this library is in; false when it isn't known by an absolute path. The dynamic linker knows a program by
- * argv[0] alone, which is whatever its caller likes: of that the kernel is asked. */
+/* The folder of the file that this library is in; false when it isn't known by an absolute path.
+ * The dynamic linker knows a program by argv[0] alone, which is whatever its caller likes: of
+ * that the kernel is asked. */
 static int own_folder(char *folder, size_t size) {
   Dl_info info;
   int in_program = 0;
   ssize_t len = -1;
   dl_iterate_phdr(holds_library, &in_program);
   if (in_program) len = readlink("/proc/self/exe", folder, size);
-  else if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL) len = snprintf(folder, size, "%s", info.dli_fname);
+  else if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL)
+    len = snprintf(folder, size, "%s", info.dli_fname);
   if (len <= 0 || (size_t)len >= size || folder[0] != '/') return 0;
   folder[len] = '\0';
   if (strchr(folder, ':') != NULL) return 0;
@@ -277,7 +284,8 @@ static char *search_path(const char *user) {
   const char *between = user[0] != '\0' ? ":" : "";
   int n = is_secure() || !own_folder(own, sizeof own)
               ? asprintf(&path, "%s%s%s", user, between, CORRAL_PLUGIN_DIR)
-              : asprintf(&path, "%s%s%s/plugins:%s/" CORRAL_PLUGINS_NEAR ":%s", user, between, own, own, CORRAL_PLUGIN_DIR);
+              : asprintf(&path, "%s%s%s/plugins:%s/" CORRAL_PLUGINS_NEAR ":%s", user, between, own,
+                         own, CORRAL_PLUGIN_DIR);
   return n < 0 ? NULL : path;
 }
 

@@ -1,4 +1,5 @@
-/* secret.c: a password that stands elsewhere than in the URI: in a file, behind a descriptor, in a variable of the environment. */
+/* secret.c: a password that stands elsewhere than in the URI: in a file, behind a descriptor, in
+ * a variable of the environment. */
 #include "secret.h"
 
 #include <errno.h>
@@ -12,13 +13,15 @@
 #include "status.h"
 
 /* A file's mode isn't the library's to warn of, for it has nobody to tell: it is refused. */
-static const char too_open[] = "others may read or write that file; accepted: one of mode 0600 or 0640";
+static const char too_open[] =
+    "others may read or write that file; accepted: one of mode 0600 or 0640";
 
 static int bad(const corral_uri *uri, corral_error *error, const char *name, const char *why) {
   return crl_status_fail(error, CORRAL_EURI, "store URI '%.80s': %s: %.120s", uri->text, name, why);
 }
 
-/* All up to the end or one byte more than is allowed; -1 with errno. A regular file is read from its beginning, whoever has read it before. */
+/* All up to the end or one byte more than is allowed; -1 with errno. A regular file is read from
+ * its beginning, whoever has read it before. */
 static ssize_t read_all(int fd, int is_file, char *room) {
   size_t used = 0;
   while (used <= CRL_SECRET_MOST) {
@@ -47,10 +50,14 @@ static const char *from_file(const char *path, char *room) {
   const char *why = NULL;
   int fd = crl_env_own_fd(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (fd < 0) return strerror(errno);
-  if (fstat(fd, &st) != 0) why = strerror(errno);
-  else if (!S_ISREG(st.st_mode)) why = "it names no regular file; accepted for a pipe: password_fd";
-  else if ((st.st_mode & (S_IROTH | S_IWOTH)) != 0) why = too_open;
-  else why = finish(room, read_all(fd, 1, room));
+  if (fstat(fd, &st) != 0)
+    why = strerror(errno);
+  else if (!S_ISREG(st.st_mode))
+    why = "it names no regular file; accepted for a pipe: password_fd";
+  else if ((st.st_mode & (S_IROTH | S_IWOTH)) != 0)
+    why = too_open;
+  else
+    why = finish(room, read_all(fd, 1, room));
   close(fd);
   return why;
 }
@@ -61,7 +68,8 @@ static const char *from_fd(const char *number, char *room) {
   char *end;
   errno = 0;
   long fd = strtol(number, &end, 10);
-  if (*number < '0' || *number > '9' || *end != '\0' || errno != 0 || fd > INT_MAX) return "accepted: the number of a descriptor";
+  if (*number < '0' || *number > '9' || *end != '\0' || errno != 0 || fd > INT_MAX)
+    return "accepted: the number of a descriptor";
   if (fstat((int)fd, &st) != 0) return strerror(errno);
   if (fd > STDERR_FILENO) (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
   return finish(room, read_all((int)fd, S_ISREG(st.st_mode), room));
@@ -97,7 +105,9 @@ int crl_secret_find(const corral_uri *uri, char **ret, corral_error *error) {
     given++;
   }
   if (which == SOURCES) return CORRAL_OK;
-  if (given > 1) return bad(uri, error, "more than one password", "accepted is one of user:password@, password_file, password_fd and password_env");
+  if (given > 1)
+    return bad(uri, error, "more than one password",
+               "accepted is one of user:password@, password_file, password_fd and password_env");
   char *room = malloc(CRL_SECRET_MOST + 2);
   if (room == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   const char *why = sources[which].read(crl_uri_get(uri, sources[which].name), room);

@@ -35,7 +35,7 @@ static int decode(char *text) {
   return 1;
 }
 
-/* ---- the text for messages ------------------------------------------------------------------------------- */
+/* ---- the text for messages ------------------------------------------------------------------- */
 
 static const char hidden[] = "***";
 
@@ -52,7 +52,8 @@ static void show(shown *to, const char *text, size_t len) {
 
 /* Whether a parameter of this name may have a secret as its value. */
 static int is_secret(const char *name, size_t len) {
-  static const char *const words[] = {"pass", "pw", "secret", "token", "auth", "cred", "header", "%"};
+  static const char *const words[] = {"pass", "pw",   "secret", "token",
+                                      "auth", "cred", "header", "%"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     for (size_t at = 0, size = strlen(words[i]); at + size <= len; at++)
       if (strncasecmp(name + at, words[i], size) == 0) return 1;
@@ -66,7 +67,8 @@ static const char *behind_scheme(const char *text) {
   return at > text && strncmp(at, "://", 3) == 0 ? at + 3 : text;
 }
 
-/* The ':' of a host whose port is no number, where there is no '@': a password whose '@' was forgotten, or encoded. */
+/* The ':' of a host whose port is no number, where there is no '@': a password whose '@' was
+ * forgotten, or encoded. */
 static const char *odd_port(const char *host) {
   const char *end = host + strcspn(host, "/?#");
   int is_address = 0;
@@ -79,11 +81,14 @@ static const char *odd_port(const char *host) {
   return NULL;
 }
 
-/* Shows all up to the end of the password; what is left. A password that should have been percent-encoded is hidden too, and so is what only
- * may be one: a user alone, for many a password is written without its ':'; and what stands before an '@' in a text that is no URI. */
+/* Shows all up to the end of the password; what is left. A password that should have been
+ * percent-encoded is hidden too, and so is what only may be one: a user alone, for many a
+ * password is written without its ':'; and what stands before an '@' in a text that is no URI. */
 static const char *show_user(shown *to, const char *text) {
   const char *user = behind_scheme(text), *at = strrchr(user, '@');
-  const char *colon = at != NULL ? memchr(user, ':', (size_t)(at - user)) : user != text ? odd_port(user) : NULL;
+  const char *colon = at != NULL     ? memchr(user, ':', (size_t)(at - user))
+                      : user != text ? odd_port(user)
+                                     : NULL;
   if (at == NULL && colon == NULL) return text;
   show(to, text, (size_t)((colon != NULL ? colon + 1 : user) - text));
   show(to, hidden, sizeof hidden - 1);
@@ -107,7 +112,7 @@ void corral_uri_show(const char *uri, char *text, size_t size) {
   *to.at = '\0';
 }
 
-/* ---- parsing --------------------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static int parse_scheme(crl_uri *uri, char *text, char **rest, corral_error *error) {
   char *colon = strchr(text, ':');

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 export TMPDIR
-unset CORRAL_STORE
+unset CORRAL_STORE CORRAL_PASS_STORE
 
 # ---- without standard streams ----
 

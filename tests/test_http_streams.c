@@ -1,4 +1,5 @@
-/* test_http_streams.c: an HTTP origin in a process without standard streams: no socket gets the number of one. */
+/* test_http_streams.c: an HTTP origin in a process without standard streams: no socket gets the
+ * number of one. */
 #include "support/http_kit.h"
 #include "support/streams_kit.h"
 

@@ -1,5 +1,5 @@
-/* test_registry.c: where plugins are looked for: a caller's argv[0] and a relative path decide nothing, and in a program with more rights
- * than its caller the environment neither. */
+/* test_registry.c: where plugins are looked for: a caller's argv[0] and a relative path decide
+ * nothing, and in a program with more rights than its caller the environment neither. */
 #include <corral.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -38,7 +38,8 @@ static void copy(const char *from, const char *to, mode_t mode) {
   FILE *in = fopen(from, "r"), *out = fopen(to, "w");
   assert_non_null(in);
   assert_non_null(out);
-  for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;) assert_int_equal(fwrite(bytes, 1, n, out), n);
+  for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;)
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
   assert_int_equal(fclose(in), 0);
   assert_int_equal(fclose(out), 0);
   assert_int_equal(chmod(to, mode), 0);
@@ -84,10 +85,13 @@ static int run(start s) {
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
-    if (s.path != NULL) setenv("CORRAL_PLUGIN_PATH", s.path, 1);
-    else unsetenv("CORRAL_PLUGIN_PATH");
+    if (s.path != NULL)
+      setenv("CORRAL_PLUGIN_PATH", s.path, 1);
+    else
+      unsetenv("CORRAL_PLUGIN_PATH");
     if (s.in != NULL && chdir(s.in) != 0) _exit(1);
-    if (s.as_nobody && (setgroups(0, NULL) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0)) _exit(2);
+    if (s.as_nobody && (setgroups(0, NULL) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+      _exit(2);
     execv(s.file, argv);
     _exit(3);
   }
@@ -116,7 +120,8 @@ static void a_program_finds_the_plugins_beside_its_own_file(void **state) {
   assert_int_equal(run((start){file, .name = "/nowhere/test", .mode = "any"}), LOADED);
 }
 
-static void a_program_with_more_rights_than_its_caller_looks_where_it_was_installed_alone(void **state) {
+static void
+a_program_with_more_rights_than_its_caller_looks_where_it_was_installed_alone(void **state) {
   (void)state;
   char file[128], name[128], path[128];
   plant("secure");
@@ -124,9 +129,12 @@ static void a_program_with_more_rights_than_its_caller_looks_where_it_was_instal
   snprintf(name, sizeof name, "%s/evil/test", folder);
   snprintf(path, sizeof path, "%s/evil/plugins", folder);
   copy(program, file, 04755);
-  int end = geteuid() != 0 ? NOT_SECURE : run((start){file, .name = name, .mode = "secure", .path = path, .as_nobody = 1});
+  int end = geteuid() != 0
+                ? NOT_SECURE
+                : run((start){file, .name = name, .mode = "secure", .path = path, .as_nobody = 1});
   if (end == NOT_SECURE) {
-    printf("SKIPPED: no set-user-id program can be made here: this needs root, and a /tmp without nosuid\n");
+    printf("SKIPPED: no set-user-id program can be made here: this needs root, and a /tmp without "
+           "nosuid\n");
     skip();
   }
   assert_int_equal(end, NOT_FOUND);
@@ -138,7 +146,9 @@ static void a_path_that_is_not_absolute_is_refused_with_its_entry(void **state) 
   snprintf(end, sizeof end, "%s:", plugins);
   snprintf(begin, sizeof begin, ":%s", plugins);
   snprintf(relative, sizeof relative, "%s:here", plugins);
-  const char *const rows[][2] = {{".", "'.'"}, {"plugins", "'plugins'"}, {end, "''"}, {begin, "''"}, {relative, "'here'"}, {":", "''"}, {"/a::/b", "''"}};
+  const char *const rows[][2] = {{".", "'.'"},    {"plugins", "'plugins'"}, {end, "''"},
+                                 {begin, "''"},   {relative, "'here'"},     {":", "''"},
+                                 {"/a::/b", "''"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const corral_store *store;
     corral_error error = {0};
@@ -155,7 +165,8 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_plugin_is_never_sought_by_argv_0),
       cmocka_unit_test(a_program_finds_the_plugins_beside_its_own_file),
-      cmocka_unit_test(a_program_with_more_rights_than_its_caller_looks_where_it_was_installed_alone),
+      cmocka_unit_test(
+          a_program_with_more_rights_than_its_caller_looks_where_it_was_installed_alone),
       cmocka_unit_test(a_path_that_is_not_absolute_is_refused_with_its_entry),
   };
   if (argc == 3 && strcmp(argv[1], "--find") == 0) return find_old(argv[2]);

@@ -1,4 +1,5 @@
-/* test_secrets.c: no message of any store shows a password, however malformed its URI is; where a password comes from, and how often. */
+/* test_secrets.c: no message of any store shows a password, however malformed its URI is; where
+ * a password comes from, and how often. */
 #include <corral.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,17 +16,49 @@
 
 /* @ at the begin is the scheme. */
 static const char *const rows[] = {
-    "@://u:s3cr3t@h:99999", "@://u:s3cr3t@h:x/0", "@://:s3cr3t@[::1", "@://u:s3cr3t@h/%", "@://u:s3cr3t@h/a/b/c?bad", "@://u:%s3cr3t@h",
-    "@://u:s3cr3t", "@://u:s3cr3t%40h:6379/0", "@://h:1,u:s3cr3t", "@://s3cr3t@h/1/2?x=1", "@://s3cr3t@h", "@://u:a/s3cr3t@h:x", "@://u:a?s3cr3t@h",
-    "@://u:a#s3cr3t@h", "@://u:a@s3cr3t@h:1x", "@://u:s3cr3t@h?nonsense=1", "@://u:s3cr3t@h?db=x&size=x&session=x&sslmode=x&tls=x&tls_verify=x",
-    "@://h?password=s3cr3t", "@://h?pw=s3cr3t&x=1", "@://h?pass%77ord=s3cr3t", "@://h?password_file=/nowhere/s3cr3t", "@://h?password_env=s3cr3t",
-    "@://h?password_fd=s3cr3t", "@://u:s3cr3t@h?password_fd=3", "@:/u:s3cr3t@h", "@//u:s3cr3t@h", "@:u:s3cr3t@h", "u:s3cr3t@h", "s3cr3t@h",
-    "//u:s3cr3t@h", "://u:s3cr3t@h", "re_dis://u:s3cr3t@h", "nosuch://u:s3cr3t@h", "@://u:s3cr3t@", "@://u:s3cr3t@,", "@://u:s3cr3t@h,h", "@://u:s3cr3t@[h]:1",
+    "@://u:s3cr3t@h:99999",
+    "@://u:s3cr3t@h:x/0",
+    "@://:s3cr3t@[::1",
+    "@://u:s3cr3t@h/%",
+    "@://u:s3cr3t@h/a/b/c?bad",
+    "@://u:%s3cr3t@h",
+    "@://u:s3cr3t",
+    "@://u:s3cr3t%40h:6379/0",
+    "@://h:1,u:s3cr3t",
+    "@://s3cr3t@h/1/2?x=1",
+    "@://s3cr3t@h",
+    "@://u:a/s3cr3t@h:x",
+    "@://u:a?s3cr3t@h",
+    "@://u:a#s3cr3t@h",
+    "@://u:a@s3cr3t@h:1x",
+    "@://u:s3cr3t@h?nonsense=1",
+    "@://u:s3cr3t@h?db=x&size=x&session=x&sslmode=x&tls=x&tls_verify=x",
+    "@://h?password=s3cr3t",
+    "@://h?pw=s3cr3t&x=1",
+    "@://h?pass%77ord=s3cr3t",
+    "@://h?password_file=/nowhere/s3cr3t",
+    "@://h?password_env=s3cr3t",
+    "@://h?password_fd=s3cr3t",
+    "@://u:s3cr3t@h?password_fd=3",
+    "@:/u:s3cr3t@h",
+    "@//u:s3cr3t@h",
+    "@:u:s3cr3t@h",
+    "u:s3cr3t@h",
+    "s3cr3t@h",
+    "//u:s3cr3t@h",
+    "://u:s3cr3t@h",
+    "re_dis://u:s3cr3t@h",
+    "nosuch://u:s3cr3t@h",
+    "@://u:s3cr3t@",
+    "@://u:s3cr3t@,",
+    "@://u:s3cr3t@h,h",
+    "@://u:s3cr3t@[h]:1",
 };
 
 static void no_store_shows_a_password(void **state) {
-  static const char *const schemes[] = {"redis", "rediss", "redis+unix", "redlock", "memcached", "memcached+unix", "postgresql", "mariadb", "etcd",
-                                        "zookeeper", "lmdb", "sqlite", "memory"};
+  static const char *const schemes[] = {
+      "redis",   "rediss", "redis+unix", "redlock", "memcached", "memcached+unix", "postgresql",
+      "mariadb", "etcd",   "zookeeper",  "lmdb",    "sqlite",    "memory"};
   size_t refused = 0;
   (void)state;
   for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
@@ -33,31 +66,46 @@ static void no_store_shows_a_password(void **state) {
       char uri[300];
       corral *c = NULL;
       corral_error error = {0};
-      snprintf(uri, sizeof uri, "%s%s", rows[j][0] == '@' ? schemes[i] : "", rows[j] + (rows[j][0] == '@'));
+      snprintf(uri, sizeof uri, "%s%s", rows[j][0] == '@' ? schemes[i] : "",
+               rows[j] + (rows[j][0] == '@'));
       int status = corral_open(&c, CORRAL_OPTIONS(.store = uri), &error);
       if (strstr(error.text, "s3cr3t") != NULL) fail_msg("%s: %s", uri, error.text);
-      if (status == CORRAL_OK) corral_close(c);
-      else refused++;
+      if (status == CORRAL_OK)
+        corral_close(c);
+      else
+        refused++;
     }
   assert_true(refused > sizeof schemes / sizeof *schemes * 20);
 }
 
 static void no_origin_shows_a_password(void **state) {
   static const char *const urls[] = {
-      "https://u:s3cr3t@h/", "https://u:a/s3cr3t@h/{key}", "https://u:a?s3cr3t@h/{key}", "https://u:s3#s3cr3t@h/{key}", "https://u:s3#a@s3cr3t=1/{key}", "://u:s3cr3t@h/{key}",
-      "https://u:s3cr3t@h/{key}#header=Cookie:s3cr3t&max=x", "https://u:s3cr3t@h/{key}#nonsense=1", "https://h/{key}#password_env=s3cr3t",
-      "https://u:s3cr3t@h/{key}#password_fd=0", "https://h/{key}#password=s3cr3t", "ftp://u:s3cr3t@h/{key}", "https://u:s3cr3t/{key}", "https://u:s3cr3t@h:x/{key}",
+      "https://u:s3cr3t@h/",
+      "https://u:a/s3cr3t@h/{key}",
+      "https://u:a?s3cr3t@h/{key}",
+      "https://u:s3#s3cr3t@h/{key}",
+      "https://u:s3#a@s3cr3t=1/{key}",
+      "://u:s3cr3t@h/{key}",
+      "https://u:s3cr3t@h/{key}#header=Cookie:s3cr3t&max=x",
+      "https://u:s3cr3t@h/{key}#nonsense=1",
+      "https://h/{key}#password_env=s3cr3t",
+      "https://u:s3cr3t@h/{key}#password_fd=0",
+      "https://h/{key}#password=s3cr3t",
+      "ftp://u:s3cr3t@h/{key}",
+      "https://u:s3cr3t/{key}",
+      "https://u:s3cr3t@h:x/{key}",
   };
   (void)state;
   for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
     corral *c = NULL;
     corral_error error = {0};
-    if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = urls[i]), &error) == CORRAL_OK) fail_msg("opened: %s", urls[i]);
+    if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = urls[i]), &error) == CORRAL_OK)
+      fail_msg("opened: %s", urls[i]);
     if (strstr(error.text, "s3cr3t") != NULL) fail_msg("%s: %s", urls[i], error.text);
   }
 }
 
-/* ---- where it comes from ------------------------------------------------------------------------------------ */
+/* ---- where it comes from --------------------------------------------------------------------- */
 
 /* The password that a plugin gets, or NULL with the reason. The caller frees it. */
 static char *resolved(const char *text, corral_error *error) {
@@ -66,7 +114,8 @@ static char *resolved(const char *text, corral_error *error) {
   assert_int_equal(crl_uri_parse(&uri, text, error), CORRAL_OK);
   int status = crl_secret_resolve(&uri, error);
   char *copy = status == CORRAL_OK && uri.view.password != NULL ? strdup(uri.view.password) : NULL;
-  if (copy != NULL && strstr(text, "db=") != NULL) assert_string_equal(crl_uri_get(&uri.view, "db"), "1");
+  if (copy != NULL && strstr(text, "db=") != NULL)
+    assert_string_equal(crl_uri_get(&uri.view, "db"), "1");
   assert_null(copy != NULL ? crl_uri_get(&uri.view, "password_env") : NULL);
   crl_uri_free(&uri);
   return copy;

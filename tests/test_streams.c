@@ -1,5 +1,6 @@
-/* test_streams.c: a process without standard streams: nothing that corral or a library opens gets the numbers 0 to 2. The stores that have
- * a server of their own are asked by corral-conformance. */
+/* test_streams.c: a process without standard streams: nothing that corral or a library opens
+ * gets the numbers 0 to 2. The stores that have a server of their own are asked by
+ * corral-conformance. */
 #include "support/streams_kit.h"
 
 #include <pthread.h>
@@ -23,7 +24,7 @@
 
 enum { THREADS = 8, ROUNDS = 200 };
 
-/* ---- the two functions --------------------------------------------------------------------------------------- */
+/* ---- the two functions ----------------------------------------------------------------------- */
 
 static int move_one(void) {
   int fd = crl_env_own_fd(eventfd(0, 0));
@@ -54,7 +55,8 @@ static int guard_them(void) {
   for (int fd = 0; fd <= 2; fd++)
     if (!is_null(fd) || (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) return 1;
   if (read(0, &byte, 1) != -1 || errno != EBADF) return 2;
-  if (write(1, "x", 1) != -1 || errno != EBADF || write(2, "x", 1) != -1 || errno != EBADF) return 3;
+  if (write(1, "x", 1) != -1 || errno != EBADF || write(2, "x", 1) != -1 || errno != EBADF)
+    return 3;
   if (next_free() != next) return 4; /* nothing else was left open */
   close(1);
   crl_env_guard_standard();
@@ -100,7 +102,7 @@ static void threads_that_guard_at_once_keep_three_and_no_more(void **state) {
   assert_int_equal(without_streams(guard_at_once), 0);
 }
 
-/* ---- those that open something -------------------------------------------------------------------------------- */
+/* ---- those that open something --------------------------------------------------------------- */
 
 static int lock_host(void) {
   corral_error error = {0};
@@ -115,14 +117,17 @@ static void the_hosts_lock_takes_none(void **state) {
   assert_int_equal(without_streams(lock_host), 0);
 }
 
-/* ---- stores with a server of their own ------------------------------------------------------------------------ */
+/* ---- stores with a server of their own ------------------------------------------------------- */
 
 /* The cases of corral-conformance on a store. */
 __attribute__((unused)) static void conforms(const char *uri) {
   const char *program = getenv("CORRAL_CONFORMANCE");
   char command[1024];
   assert_non_null(program);
-  snprintf(command, sizeof command, "'%s' --case a-store-takes-no-standard-descriptor --case a-watch-takes-no-standard-descriptor '%s'", program, uri);
+  snprintf(command, sizeof command,
+           "'%s' --case a-store-takes-no-standard-descriptor --case "
+           "a-watch-takes-no-standard-descriptor '%s'",
+           program, uri);
   assert_int_equal(system(command), 0);
 }
 

@@ -10,7 +10,8 @@
 enum { PARAMS = 48, TEMPLATE_MOST = 4096, DAY_MS = 86400000 };
 
 /* At most 100 bytes, which is what a message has room for. */
-static const char names[] = "connect total max connections redirects keep negative include allow deny vary header ca compressed password_file password_fd password_env";
+static const char names[] = "connect total max connections redirects keep negative include allow "
+                            "deny vary header ca compressed password_file password_fd password_env";
 static const char flags_accepted[] = "accepted: 0, 1";
 
 /* In messages. */
@@ -223,7 +224,8 @@ static int read_secret(parse *p) {
   crl_http_origin *o = p->o;
   p->uri.password = o->password;
   int status = o->host->uri_secret(&p->uri, &o->secret, p->error);
-  if (status == CORRAL_OK && o->secret != NULL && o->user == NULL) return bad(p, "a password without a user; accepted: https://USER@HOST/...");
+  if (status == CORRAL_OK && o->secret != NULL && o->user == NULL)
+    return bad(p, "a password without a user; accepted: https://USER@HOST/...");
   return status;
 }
 

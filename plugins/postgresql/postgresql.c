@@ -3,8 +3,9 @@
  *   postgresql://[user[:password]@][host[:port]]/DB[?parameters]
  *
  * Defaults: 127.0.0.1, 5432; user, password and DB as libpq has them. Parameters: locks=table|advisory (table), table=[schema.]NAME
- * (corral_lock), create=yes|no (yes), notify=yes|no (yes), max_holds (50, advisory), host (a socket's folder, in place of the host), sslmode
- * (verify-full for a host that isn't this one, else libpq's), sslrootcert (libpq's).
+ * (corral_lock), create=yes|no (yes), notify=yes|no (yes), max_holds (50, advisory), host (a
+ * socket's folder, in place of the host), sslmode (verify-full for a host that isn't this one,
+ * else libpq's), sslrootcert (libpq's).
  *
  * locks=table. A row for each name that was ever locked; it stays, with its fencing token, and rows are not to be deleted while
  * somebody may want them. All is judged by the server's clock, with one statement for each verb. clock_timestamp() is asked once the row's lock is
@@ -87,7 +88,8 @@ static int read_server(crl_pg_store *s, const corral_uri *uri, corral_error *err
 
 /* Whether what is sent stays on this host. */
 static int is_local(const crl_pg_store *s) {
-  return s->server[0] == '/' || strncmp(s->server, "127.", 4) == 0 || strcmp(s->server, "::1") == 0 || strcmp(s->server, "localhost") == 0;
+  return s->server[0] == '/' || strncmp(s->server, "127.", 4) == 0 ||
+         strcmp(s->server, "::1") == 0 || strcmp(s->server, "localhost") == 0;
 }
 
 /* A copy, or NULL for what isn't given. */

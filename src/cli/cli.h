@@ -115,11 +115,13 @@ int cli_take_signals(bool with_children, sigset_t *ret_old);
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
 int cli_finish(int exit_status);
-/* secret.c: the URI of an argument, whose secrets are then gone from there: `arg` itself where it has none, else a copy for good. */
+/* secret.c: the URI of an argument, whose secrets are then gone from there: `arg` itself where
+ * it has none, else a copy for good. */
 const char *cli_take_uri(char *arg);
 /* The same of what libpq calls conninfo. */
 const char *cli_take_conninfo(char *arg);
-/* The same of CORRAL_STORE; NULL when there is none, or a corral command above this one keeps its own to itself. */
+/* The same of CORRAL_STORE; NULL when there is none, or a corral command above this one keeps
+ * its own to itself. */
 const char *cli_take_store(bool *ret_withheld);
 /* What commands that run from now on find in CORRAL_STORE. False without memory. */
 bool cli_hand_down_store(const cli_globals *cli);

@@ -24,7 +24,16 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
 
-enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_GENERATION, OPT_PASS_STORE };
+enum {
+  OPT_HELP = 256,
+  OPT_VERSION,
+  OPT_STORE,
+  OPT_NAMESPACE,
+  OPT_JSON,
+  OPT_NO_HOST_LOCK,
+  OPT_GENERATION,
+  OPT_PASS_STORE
+};
 
 static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
@@ -122,7 +131,8 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
   cli->store_given = cli->store != NULL;
   bool needs_store = sub->main != cli_storm && sub->main != cli_explain;
   if (!cli->store_given && needs_store && cli->store_withheld)
-    return cli_fail("no store: the corral command that runs this one keeps its CORRAL_STORE to itself: give --store here, or --pass-store there");
+    return cli_fail("no store: the corral command that runs this one keeps its CORRAL_STORE to "
+                    "itself: give --store here, or --pass-store there");
   if (!cli->store_given && needs_store) cli->store = default_store();
   if (cli->store == NULL && needs_store)
     return cli_fail("no store: give --store, or set CORRAL_STORE, XDG_CACHE_HOME or HOME");
@@ -131,11 +141,13 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
   return sub->main(cli, argc, argv);
 }
 
-/* A standard stream that is closed becomes /dev/null, before a store's socket or file gets its number. Each is opened the other way round, so that
- * reading and printing there fails as before. */
+/* A standard stream that is closed becomes /dev/null, before a store's socket or file gets its
+ * number. Each is opened the other way round, so that reading and printing there fails as
+ * before. */
 static void guard_streams(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
+    if (fcntl(fd, F_GETFD) < 0)
+      (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,5 @@
-/* secret.c: what others of this host may read of a command line, for ps shows it; and what commands that run below are told of the store. */
+/* secret.c: what others of this host may read of a command line, for ps shows it; and what
+ * commands that run below are told of the store. */
 #include "cli.h"
 
 #include <stdlib.h>

@@ -99,7 +99,9 @@ static bool is_url(const warm_options *o) {
   char shown[CLI_KEY_TEXT];
   if (strstr(o->url, "://") != NULL) return true;
   corral_uri_show(o->url, shown, sizeof shown);
-  cli_say("warm: --origin: '%s' is not accepted: a URL with {key} in it is, as in https://host/{key}", shown);
+  cli_say(
+      "warm: --origin: '%s' is not accepted: a URL with {key} in it is, as in https://host/{key}",
+      shown);
   return false;
 }
 

@@ -1,5 +1,5 @@
-/* case_streams.c: a process that has no standard streams: no socket and no file of the store gets their numbers, for what somebody
- * prints would be written into it. */
+/* case_streams.c: a process that has no standard streams: no socket and no file of the store
+ * gets their numbers, for what somebody prints would be written into it. */
 #include "conformance.h"
 
 #include <errno.h>
@@ -37,7 +37,10 @@ static void close_all(void) {
 }
 
 static const char *kind_of(mode_t mode) {
-  return S_ISSOCK(mode) ? "a socket" : S_ISREG(mode) ? "a file" : S_ISFIFO(mode) ? "a pipe" : "of the store's";
+  return S_ISSOCK(mode)   ? "a socket"
+         : S_ISREG(mode)  ? "a file"
+         : S_ISFIFO(mode) ? "a pipe"
+                          : "of the store's";
 }
 
 /* Absent, or /dev/null. */
@@ -45,7 +48,8 @@ static void look_at_all(const char *when) {
   for (int i = 0; i < STREAMS; i++) {
     struct stat st;
     if (fstat(i, &st) != 0) continue;
-    check(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3), "%s, descriptor %d is %s", when, i, kind_of(st.st_mode));
+    check(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3), "%s, descriptor %d is %s", when, i,
+          kind_of(st.st_mode));
   }
 }
 
@@ -69,8 +73,10 @@ void case_a_store_takes_no_standard_descriptor(void) {
     client *c = client_new();
     wants("connecting without standard streams", client_connect(c, now_ms() + LIMIT_MS), CORRAL_OK);
     look_at_all("connected");
-    if (declared()->locks_only) use_locks(c);
-    else use_values(c);
+    if (declared()->locks_only)
+      use_locks(c);
+    else
+      use_values(c);
     look_at_all("used");
   }
 }
