@@ -13,6 +13,8 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
     zookeeper_sessions etcd etcd_time)
 # Event loops, the web, and what keeps it warm.
+list(APPEND CORRAL_TESTS_live registry streams)
+list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend)
 if(TARGET corral_pq)
@@ -205,6 +207,9 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tests/cli_lock_test.sh)
   set_tests_properties(cli_lock PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 endif()
 
+corral_script(cli_edges scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_edges_test.sh)
+set_tests_properties(cli_edges PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
+
 corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)
 set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
 
@@ -216,10 +221,14 @@ endif()
 
 # A plugin built against an older header, and plugins that are odd.
 add_subdirectory(tests/old_plugin)
-set_tests_properties(old_plugin PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
+add_dependencies(test_registry corral_plugin_old)
+set_tests_properties(old_plugin registry PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
 add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
 set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
+
+add_dependencies(test_streams corral_conformance)
+set_tests_properties(streams PROPERTIES ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
 
 # The conformance suite, on each store. What isn't built, or has no server here, skips. It measures how soon things end.
 foreach(name memory lmdb redis redlock memcached)

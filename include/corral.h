@@ -387,6 +387,10 @@ CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, corral
 CORRAL_API uint64_t corral_counter(const corral *c, corral_event event);
 /* The version of the library that is running, as "major.minor.patch". */
 CORRAL_API const char *corral_version(void);
+/* A store's URI, or an origin's URL, as messages may show it: its password, and the values of
+ * parameters that may be secrets, are "***". Any text will do, also one that is no URI. Cut to
+ * `size` bytes and terminated. Any thread. */
+CORRAL_API void corral_uri_show(const char *uri, char *text, size_t size);
 
 #ifdef __cplusplus
 }

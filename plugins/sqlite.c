@@ -464,6 +464,7 @@ static int sqlite_connect(void *arg, int64_t deadline, void **ret_handle, corral
   h->deadline = deadline;
   status = read_boot(h, error);
   if (status == CORRAL_OK) {
+    st->host->guard_standard();
     int code = sqlite3_open_v2(st->path, &h->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (code == SQLITE_OK) { /* else there may be no connection at all */
       sqlite3_extended_result_codes(h->db, 1);

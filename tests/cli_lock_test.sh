@@ -476,7 +476,8 @@ on_store() {
 
 store=lmdb
 CORRAL_STORE=lmdb:$dir/store
-export CORRAL_STORE
+CORRAL_PASS_STORE=1 # for what runs the command inside of a command
+export CORRAL_STORE CORRAL_PASS_STORE
 on_store
 check "wrong use is refused, with what is accepted" wrong_use
 away_lmdb() { refuses "away: /proc/no: No such file" --store lmdb:/proc/no/store lock away -- touch ran && [ ! -e ran ]; }

@@ -7,7 +7,8 @@
 . "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
-export TMPDIR CORRAL_STORE
+CORRAL_PASS_STORE=1 # for what runs the command inside of a command
+export TMPDIR CORRAL_STORE CORRAL_PASS_STORE
 
 # waiting N PREFIX: N runs that write to PREFIX.*.err with -v wait for somebody else's.
 waiting() { [ "$(cat "$2".*.err 2>/dev/null | grep -c '^corral: event wait:')" -ge "$1" ]; }

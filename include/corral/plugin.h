@@ -280,6 +280,20 @@ typedef struct corral_host {
   void (*lock_write)(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record);
   /* For origins: the functions of corral.h and corral/loop.h. */
   const struct corral_fill_calls *fill;
+  /* A process may have been begun with its standard streams closed; then a socket or a file gets
+   * the number of one, and what somebody prints is written into it. So a plugin passes each
+   * descriptor that it opens through own_fd: the same one, or another above 2, closed on exec;
+   * or -1 with errno, the first one closed. And before a library opens any it calls
+   * guard_standard: of 0, 1 and 2 those that are closed become /dev/null. Any thread; cheap. */
+  int (*own_fd)(int fd);
+  void (*guard_standard)(void);
+  /* corral_uri_show, for texts that the host hasn't taken apart. */
+  void (*uri_show)(const char *uri, char *text, size_t size);
+  /* For origins, whose URLs the host doesn't take apart: the password that password_file=,
+   * password_fd= or password_env= among uri->params names: a copy for the plugin to wipe and
+   * free; NULL when none is given. CORRAL_EURI when there is more than one, uri->password
+   * included. A store finds it in uri->password, and the parameter gone. */
+  int (*uri_secret)(const corral_uri *uri, char **ret, corral_error *error);
 } corral_host;
 
 typedef struct corral_fill_calls {

@@ -110,6 +110,7 @@ static CURLM *new_multi(void) {
 static int start(crl_http_origin *o) {
   sigset_t all, before;
   if (o->has_thread) return 1;
+  o->host->guard_standard();
   if (o->multi == NULL && (o->multi = new_multi()) == NULL) return 0;
   curl_multi_setopt(o->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)o->connections);
   curl_multi_setopt(o->multi, CURLMOPT_MAXCONNECTS, (long)o->connections);

@@ -55,6 +55,8 @@ typedef struct crl_http_origin {
   char server[256];          /* of the template: in lower case */
   int port, is_https;
   char *user, *password;     /* of curl_free; NULL: none */
+  char *secret; /* the password, where it stands elsewhere than in the URL; else NULL */
+  size_t text_size;
   uint64_t hash;             /* of the template and of what shapes values */
   int64_t connect_ms, total_ms, most, connections, redirects, is_included, is_compressed;
   crl_http_statuses kept, negative;

@@ -136,7 +136,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     t->is_refused = 1;
     return CURL_SOCKET_BAD;
   }
-  return socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol);
+  return t->origin->host->own_fd(socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol));
 }
 
 /* ---- what is sent ------------------------------------------------------------------------------------------ */
@@ -200,6 +200,7 @@ static int set_options(crl_http_transfer *t, int64_t left_ms) {
   if (o->ca != NULL) SET(CURLOPT_CAINFO, o->ca);
   if (!t->is_foreign && o->user != NULL) SET(CURLOPT_USERNAME, o->user);
   if (!t->is_foreign && o->password != NULL) SET(CURLOPT_PASSWORD, o->password);
+  if (!t->is_foreign && o->secret != NULL) SET(CURLOPT_PASSWORD, o->secret);
 #undef SET
   return !bad;
 }

@@ -378,6 +378,7 @@ int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_
   if (f == NULL) return CORRAL_ENOMEM;
   f->host = wanted->host;
   f->shared = wanted->shared;
+  f->host->guard_standard();
   int status = crl_lmdb_files_find(f, wanted->path, error);
   if (status == CORRAL_OK) {
     pthread_once(&registry_once, watch_forks);

@@ -218,10 +218,11 @@ static int own_mode(const crl_lmdb_files *f, int fd) {
 
 /* Opens PATH-lease, made where it isn't there. */
 static int open_lease(crl_lmdb_files *f) {
-  f->fd = open(f->lease, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  f->fd = f->host->own_fd(open(f->lease, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (f->fd >= 0) return 0;
   if (errno != ENOENT) return errno;
-  f->fd = open(f->lease, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  f->fd = f->host->own_fd(
+      open(f->lease, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (f->fd < 0) return errno == EEXIST ? EAGAIN : errno;
   return own_mode(f, f->fd);
 }

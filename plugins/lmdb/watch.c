@@ -199,7 +199,7 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret) {
   w->path = path;
   w->pid = getpid();
   w->from = w->next = atomic_load(&env->ring->head);
-  w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  w->fd = env->host->own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   int code = w->fd < 0 ? errno : start_ear(w);
   if (code != 0) {
     if (w->fd >= 0) close(w->fd);

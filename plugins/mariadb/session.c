@@ -197,6 +197,7 @@ static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadl
     return st->host->fail(error, CORRAL_ENOMEM, "no memory for a connection");
   }
   s->stage = CRL_MARIADB_CONNECTING;
+  st->host->guard_standard();
   s->wait = mysql_real_connect_start(&s->connected, s->mysql, address, st->user, st->password, st->db, (unsigned)st->peer.port, st->socket, 0);
   if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC); /* not every version of the library does */
   int status = advance(s, deadline, error);

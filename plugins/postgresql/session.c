@@ -213,6 +213,7 @@ static int connect_to(crl_pg_store *s, const char *address, int64_t deadline, cr
   const char *const values[] = {s->server, address, s->port, s->user, s->password, s->database, s->sslmode, s->sslrootcert, "corral", "UTF8", "disable",
                                 "5", "2", "3", "10000", NULL};
   crl_pg_session *c = calloc(1, sizeof *c);
+  s->host->guard_standard();
   if (c == NULL || (c->conn = PQconnectStartParams(names, values, 0)) == NULL) {
     free(c);
     return s->host->fail(error, CORRAL_ENOMEM, "%s: no memory to connect", s->name);

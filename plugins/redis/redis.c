@@ -58,7 +58,7 @@ static int read_place(crl_redis_store *s, const corral_uri *uri, corral_error *e
   int ok = 1;
   if (strcmp(uri->scheme, "redis+unix") == 0) {
     struct sockaddr_un at;
-    if (uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
+    if (uri->hosts == NULL || uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
       return bad_uri(s->host, uri, error, "accepted is redis+unix:///PATH/OF/SOCKET?db=N");
     if (strlen(uri->path) >= sizeof at.sun_path)
       return bad_uri(s->host, uri, error, "the path of a unix socket has 107 bytes at most");

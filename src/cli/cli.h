@@ -46,6 +46,8 @@ typedef struct cli_globals {
   bool json;
   bool quiet;
   bool verbose;
+  bool pass_store;        /* commands that are run are told of the store */
+  bool store_withheld;    /* a corral command above this one has not told of its store */
 } cli_globals;
 
 int cli_run(const cli_globals *cli, int argc, char **argv);
@@ -113,6 +115,16 @@ int cli_take_signals(bool with_children, sigset_t *ret_old);
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
 int cli_finish(int exit_status);
+/* secret.c: the URI of an argument, whose secrets are then gone from there: `arg` itself where
+ * it has none, else a copy for good. */
+const char *cli_take_uri(char *arg);
+/* The same of what libpq calls conninfo. */
+const char *cli_take_conninfo(char *arg);
+/* The same of CORRAL_STORE; NULL when there is none, or a corral command above this one keeps
+ * its own to itself. */
+const char *cli_take_store(bool *ret_withheld);
+/* What commands that run from now on find in CORRAL_STORE. False without memory. */
+bool cli_hand_down_store(const cli_globals *cli);
 /* nested.c: whether a process above this one is computing that key. */
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
 /* Tells so to the commands that this process starts from now on. */

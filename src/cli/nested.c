@@ -17,7 +17,9 @@ enum { NAME_ROOM = 20 };
 
 static void name_of(const cli_globals *cli, const void *key, size_t key_len, char name[NAME_ROOM]) {
   const char *name_space = cli->name_space != NULL ? cli->name_space : "";
-  uint64_t hash = XXH3_64bits(cli->store, strlen(cli->store));
+  char store[4096];
+  corral_uri_show(cli->store, store, sizeof store); /* others may read the environment */
+  uint64_t hash = XXH3_64bits(store, strlen(store));
   hash = XXH3_64bits_withSeed(name_space, strlen(name_space), hash);
   hash = XXH3_64bits_withSeed(key, key_len, hash);
   (void)snprintf(name, NAME_ROOM, "%016" PRIx64, hash);

@@ -135,7 +135,8 @@ int cli_option(const cli_grammar *grammar, int argc, char **argv) {
   list_options(grammar, accepted, sizeof accepted);
   char letter[3] = {'-', (char)optopt, '\0'};
   bool is_letter = optopt > ' ' && optopt < 0x7f && strncmp(word, "--", 2) != 0;
-  cli_say("%s%sunknown option '%s': accepted are %s", sub, colon, is_letter ? letter : word, accepted);
+  cli_say("%s%sunknown option '%.*s': accepted are %s", sub, colon,
+          (int)strcspn(is_letter ? letter : word, "="), is_letter ? letter : word, accepted);
   return '?';
 }
 
