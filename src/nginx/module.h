@@ -68,6 +68,8 @@ typedef struct crl_ngx_main_conf {
 /* Headers that corral_ignore_headers names. */
 enum { CRL_NGX_IGNORE_SET = 1, CRL_NGX_IGNORE_ACCEL = 2, CRL_NGX_IGNORE_EXPIRES = 4, CRL_NGX_IGNORE_CONTROL = 8, CRL_NGX_IGNORE_COOKIE = 16, CRL_NGX_IGNORE_VARY = 32 };
 
+enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
+
 typedef struct crl_ngx_conf {
   ngx_str_t zone_name;     /* of `corral`; "" off; data NULL unset */
   crl_ngx_zone *zone;      /* found when the configuration is complete; NULL off */
@@ -89,6 +91,7 @@ typedef struct crl_ngx_conf {
   ngx_uint_t is_handler;   /* corral_purge, corral_status: never cached itself */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
+  ngx_uint_t purge_from;   /* inherited */
   ngx_http_complex_value_t *purge_key;
   ngx_uint_t purge_tag;
 } crl_ngx_conf;
