@@ -72,6 +72,7 @@ typedef struct crl_ngx_purge {
   crl_ngx_zone *zone;
   corral_call *call;
   ngx_http_cleanup_t *cleanup;
+  crl_ngx_ctx *ctx; /* not a purge: one record is dropped, and its request goes on */
   int is_tag;
   size_t len;
   unsigned char key[];
@@ -82,7 +83,7 @@ static int work(corral *c, void *arg, corral_error *error) {
   unsigned char variants[CRL_NGX_VARY_TAG];
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
   int status = corral_invalidate(c, purge->key, purge->len, error);
-  return status != CORRAL_OK ? status : corral_invalidate_tag(c, variants, crl_ngx_vary_tag(purge->key, purge->len, variants), error);
+  return status != CORRAL_OK || purge->ctx != NULL ? status : corral_invalidate_tag(c, variants, crl_ngx_vary_tag(purge->key, purge->len, variants), error);
 }
 
 static void on_cleanup(void *data) {
@@ -107,7 +108,8 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   corral_value_unref(value);
   if (r == NULL) return;
   ngx_connection_t *connection = r->connection;
-  ngx_http_finalize_request(r, answer(r, status, error));
+  if (purge->ctx != NULL) crl_ngx_dropped(purge->ctx, status);
+  else ngx_http_finalize_request(r, answer(r, status, error));
   ngx_http_run_posted_requests(connection);
 }
 
@@ -124,17 +126,41 @@ static void on_gone(void *arg) {
   ngx_http_run_posted_requests(connection);
 }
 
-static crl_ngx_purge *purge_new(ngx_http_request_t *r, const crl_ngx_conf *conf, const ngx_str_t *key) {
+static crl_ngx_purge *purge_new(ngx_http_request_t *r, crl_ngx_zone *zone, const ngx_str_t *key) {
   ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
   crl_ngx_purge *purge = cleanup != NULL ? calloc(1, sizeof *purge + key->len) : NULL;
   if (purge == NULL) return NULL;
   purge->r = r;
-  purge->zone = conf->purge;
-  purge->is_tag = conf->purge_tag != 0;
+  purge->zone = zone;
   purge->len = key->len;
   ngx_memcpy(purge->key, key->data, key->len);
   purge->cleanup = cleanup;
   return purge;
+}
+
+/* Takes `purge`; the request is held until `gone`. */
+static int begin(crl_ngx_purge *purge) {
+  ngx_http_request_t *r = purge->r;
+  int status = corral_run_async(purge->zone->loop, work, CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
+  if (status != CORRAL_OK) {
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral: an invalidation can't begin: %s", corral_status_text(status));
+    free(purge);
+    return status;
+  }
+  purge->cleanup->data = purge;
+  purge->cleanup->handler = on_cleanup;
+  crl_ngx_zone_hold(purge->zone);
+  r->main->count++;
+  return CORRAL_OK;
+}
+
+crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx) {
+  crl_ngx_purge *purge = crl_ngx_suspend(ctx->r) == 0 ? purge_new(ctx->r, ctx->zone, &ctx->key) : NULL;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->detail = "unreadable";
+  if (purge == NULL) return CRL_NGX_OWN_WAY;
+  purge->ctx = ctx;
+  return begin(purge) == CORRAL_OK ? CRL_NGX_WAITS : CRL_NGX_OWN_WAY;
 }
 
 ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r) {
@@ -147,17 +173,10 @@ ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r) {
   if (ngx_http_complex_value(r, conf->purge_key, &key) != NGX_OK) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   if (key.len == 0 || key.len > (conf->purge_tag ? 200U : 65536U)) return NGX_HTTP_BAD_REQUEST;
   if (conf->purge->loop == NULL) return NGX_HTTP_SERVICE_UNAVAILABLE;
-  crl_ngx_purge *purge = purge_new(r, conf, &key);
+  crl_ngx_purge *purge = purge_new(r, conf->purge, &key);
   if (purge == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  int status = corral_run_async(conf->purge->loop, work, CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
-  if (status != CORRAL_OK) {
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral_purge: %s", corral_status_text(status));
-    free(purge);
-    return NGX_HTTP_SERVICE_UNAVAILABLE;
-  }
-  purge->cleanup->data = purge;
-  purge->cleanup->handler = on_cleanup;
-  crl_ngx_zone_hold(conf->purge);
-  r->main->count += 2; /* one until `done`, which finalizes, one until `gone` */
+  purge->is_tag = conf->purge_tag != 0;
+  if (begin(purge) != CORRAL_OK) return NGX_HTTP_SERVICE_UNAVAILABLE;
+  r->main->count++; /* until `done`, which finalizes */
   return NGX_DONE;
 }
