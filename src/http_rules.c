@@ -268,13 +268,19 @@ static void take_age(crl_http_rules *r, const char *text, size_t len) {
   if (r->age == UNSAID) r->age = seconds_of(text, first);
 }
 
-static int64_t accel_life(const crl_http_rules *r, int is_moment, int64_t value) { return is_moment ? value - r->now_ms / 1000 : value; }
+static int64_t accel_life(const crl_http_rules *r, int is_moment, int64_t value) {
+  return is_moment ? value - r->now_ms / 1000 : value;
+}
 
-/* A number of seconds, or "@" and a moment; the shortest of several counts. What is invalid isn't there. */
+/* A number of seconds, or "@" and a moment; the shortest of several counts. What is invalid isn't
+ * there. */
 static void take_accel(crl_http_rules *r, const char *text, size_t len) {
   int is_moment = len > 0 && text[0] == '@';
   int64_t value = seconds_of(text + is_moment, len - (size_t)is_moment);
-  if (value < 0 || (r->accel != UNSAID && accel_life(r, is_moment, value) >= accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel))) return;
+  if (value < 0 ||
+      (r->accel != UNSAID &&
+       accel_life(r, is_moment, value) >= accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel)))
+    return;
   r->accel = value;
   r->said = is_moment ? r->said | SAID_ACCEL_AT : r->said & ~(uint32_t)SAID_ACCEL_AT;
 }
@@ -306,7 +312,8 @@ void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, 
   trim(&value, &value_len);
   if (is_word(name, name_len, "Cache-Control")) take_cache_control(r, value, value_len);
   else if (is_word(name, name_len, "Expires")) keep_least(&r->expires, moment_of(r, value, value_len));
-  else if (is_word(name, name_len, "Date")) take_date(r, moment_of(r, value, value_len));
+  else if (is_word(name, name_len, "Date"))
+    take_date(r, moment_of(r, value, value_len));
   else if (is_word(name, name_len, "Age")) take_age(r, value, value_len);
   else if (is_word(name, name_len, "Vary")) take_vary(r, value, value_len);
   else if (is_word(name, name_len, "ETag")) take_etag(r, value, value_len);
@@ -333,7 +340,8 @@ static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms,
 /* The freshness lifetime in seconds, RFC 9111 4.2.1; UNSAID. Invalid freshness information makes it stale. */
 static int64_t lifetime(const crl_http_rules *r, int by_accel) {
   int64_t life = UNSAID, now = r->now_ms / 1000;
-  if (by_accel) life = accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel);
+  if (by_accel)
+    life = accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel);
   else if (r->s_maxage != UNSAID) life = r->s_maxage;
   else if (r->max_age != UNSAID) life = r->max_age;
   else if (r->expires != UNSAID) life = r->expires == INVALID ? 0 : r->expires - (r->date >= 0 ? r->date : now);

@@ -7,9 +7,17 @@
 #include "record.h"
 
 enum { AT_COUNT = 4, AT_FENCE = 8, AT_WISH = 16 };
-enum { AT_MODE = 16, AT_LENGTH = 20, AT_UNTIL = 24, AT_SINCE = 32, AT_HOLD_FENCE = 40, AT_NOTE = 48 };
+enum {
+  AT_MODE = 16,
+  AT_LENGTH = 20,
+  AT_UNTIL = 24,
+  AT_SINCE = 32,
+  AT_HOLD_FENCE = 40,
+  AT_NOTE = 48
+};
 
-/* Times in ms and fencing tokens in microseconds stay below this until 2255; the scripts' numbers are exact up to it. */
+/* Times in ms and fencing tokens in microseconds stay below this until 2255; the scripts' numbers
+ * are exact up to it. */
 static const int64_t exact = INT64_C(1) << 53;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -58,19 +66,24 @@ void crl_lock_record_write(uint64_t fence, const corral_hold *holds, size_t coun
   for (size_t i = 0; i < count; i++) put_hold(&holds[i], record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD);
 }
 
-/* ---- what isn't believed ------------------------------------------------------------------------------------ */
+/* ---- what isn't believed ------------------------------------------------------------------- */
 
 /* A fencing token that lock_decide can't have given counts as none. */
 static uint64_t believed(uint64_t fence) { return fence < (uint64_t)exact ? fence : 0; }
 
-/* How long a hold lasts from its taking, or from its last extending. Records of older versions don't say: then no longer than from its taking to its end. */
+/* How long a hold lasts from its taking, or from its last extending. Records of older versions
+ * don't say: then no longer than from its taking to its end. */
 static int64_t length_of(const corral_hold *hold) {
   int64_t length = hold->length_ms;
-  if (length == 0) length = hold->since > 0 && hold->since < exact && hold->since < hold->until ? hold->until - hold->since : CORRAL_LOCK_LONGEST_MS;
+  if (length == 0)
+    length = hold->since > 0 && hold->since < exact && hold->since < hold->until
+                 ? hold->until - hold->since
+                 : CORRAL_LOCK_LONGEST_MS;
   return sooner(length, CORRAL_LOCK_LONGEST_MS);
 }
 
-/* An end further away than that was written by another clock, or by a stranger: then it is one length from now. Returns whether it was so. */
+/* An end further away than that was written by another clock, or by a stranger: then it is one
+ * length from now. Returns whether it was so. */
 static int redate(corral_hold *hold, int64_t now) {
   int64_t length = length_of(hold);
   if (hold->until <= now || hold->until - now <= length + CORRAL_LOCK_SLACK_MS) return 0;
@@ -92,7 +105,8 @@ typedef struct now_here {
   size_t live;
   int64_t until;    /* the last end of a hold of others */
   int64_t exclusive_until; /* the end of an exclusive one; 0: none */
-  int is_redated;          /* an end in the record isn't believed: `until`, `own` and the wish are what it is to say */
+  int is_redated; /* an end in the record isn't believed: `until`, `own` and the wish are what it is
+                     to say */
 } now_here;
 
 /* Hold number `i`, with numbers that can be believed. */
@@ -128,7 +142,8 @@ static void look(now_here *here, const uint8_t *token) {
 }
 
 /* The record with what others hold, and, if it is one now, this token's own hold. */
-static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t *room, corral_lock_change *change) {
+static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t *room,
+                    corral_lock_change *change) {
   crl_lock_head head = here->head;
   corral_hold hold;
   int64_t last = later(here->now, here->head.wish_until);

@@ -14,7 +14,8 @@
 
 enum {
   NAP_MOST_MS = 1000, /* also who is woken looks so often: what tells him may break unnoticed */
-  FRUITLESS = 3       /* so many wakes in a row that others were faster after: too many are woken each time */
+  FRUITLESS =
+      3 /* so many wakes in a row that others were faster after: too many are woken each time */
 };
 
 typedef struct taking {

@@ -87,19 +87,26 @@ static void note_length(crl_http_transfer *t, const char *value, size_t len) {
   while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) len--;
   int is_number = len > 0 && len < sizeof t->length;
   for (size_t i = 0; i < len; i++) is_number = is_number && value[i] >= '0' && value[i] <= '9';
-  int is_other = t->length[0] != '\0' && (strlen(t->length) != len || memcmp(t->length, value, len) != 0);
-  if (!is_number || is_other) t->bad_head = is_number ? "two fields Content-Length that differ" : "a Content-Length that is no number";
+  int is_other =
+      t->length[0] != '\0' && (strlen(t->length) != len || memcmp(t->length, value, len) != 0);
+  if (!is_number || is_other)
+    t->bad_head =
+        is_number ? "two fields Content-Length that differ" : "a Content-Length that is no number";
   if (t->bad_head != NULL) return;
   memcpy(t->length, value, len);
   t->length[len] = '\0';
 }
 
-/* RFC 9112 5 and 2.2: a line that others may read as another field, or as none, makes the whole answer worthless. NULL, or what is wrong. */
+/* RFC 9112 5 and 2.2: a line that others may read as another field, or as none, makes the whole
+ * answer worthless. NULL, or what is wrong. */
 static const char *fault_of(const crl_http_transfer *t, const char *line, size_t len) {
   const char *colon = memchr(line, ':', len);
-  if (memchr(line, '\0', len) != NULL || memchr(line, '\r', len) != NULL) return "a NUL or a carriage return inside a line";
-  if (*line == ' ' || *line == '\t') return t->has_field ? NULL : "a line that goes on before there is a field";
-  if (colon == NULL || !crl_http_is_token(line, (size_t)(colon - line))) return "a line that isn't \"Name: value\"";
+  if (memchr(line, '\0', len) != NULL || memchr(line, '\r', len) != NULL)
+    return "a NUL or a carriage return inside a line";
+  if (*line == ' ' || *line == '\t')
+    return t->has_field ? NULL : "a line that goes on before there is a field";
+  if (colon == NULL || !crl_http_is_token(line, (size_t)(colon - line)))
+    return "a line that isn't \"Name: value\"";
   return NULL;
 }
 
@@ -142,7 +149,8 @@ static size_t on_head(char *bytes, size_t one, size_t count, void *arg) {
   if (text > 0 && bytes[text - 1] == '\r') text--;
   int is_end = text == 0, is_first = !t->is_in_head;
   if (is_first) begin_head(t, bytes, len);
-  else if (!is_end) take_field(t, bytes, text);
+  else if (!is_end)
+    take_field(t, bytes, text);
   if (t->bad_head != NULL) return 0;
   int is_value = t->origin->is_included && (is_first || is_end || !is_left_out(t));
   if (is_value && !append(t, bytes, len)) return 0;
@@ -239,7 +247,8 @@ static void forget_response(crl_http_transfer *t) {
   curl_slist_free_all(t->sent);
   t->sent = NULL;
   t->bad_head = NULL;
-  t->status = t->is_in_head = t->has_head = t->is_kept = t->is_too_big = t->is_enough = t->is_encoded = t->is_refused = 0;
+  t->status = t->is_in_head = t->has_head = t->is_kept = t->is_too_big = t->is_enough =
+      t->is_encoded = t->is_refused = 0;
   t->head_len = t->dropped = t->len = 0;
   t->failure[0] = '\0';
 }
@@ -281,7 +290,8 @@ static void fail_by_code(crl_http_transfer *t, CURLcode code) {
   const char *what = t->failure[0] != '\0' ? t->failure : curl_easy_strerror(code);
   curl_off_t got = 0;
   if (t->is_too_big) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer is larger than %lld bytes", (long long)t->origin->most);
-  else if (t->bad_head != NULL) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header isn't valid: it has %s", t->bad_head);
+  else if (t->bad_head != NULL)
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header isn't valid: it has %s", t->bad_head);
   else if (t->head_len > CRL_HTTP_HEAD) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header is larger than %d bytes", CRL_HTTP_HEAD);
   else if (t->is_refused) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the address %s of %s is not allowed (see allow=)", t->address, t->is_foreign ? "where it redirects to" : "the origin");
   else if (code == CURLE_OPERATION_TIMEDOUT) crl_http_fail(t, CRL_HTTP_TOO_LATE, "%s", what);

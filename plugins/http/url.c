@@ -1,8 +1,9 @@
 /* url.c: a key's URL and header fields, and where a redirect leads.
  *
- * {key} is the key's first line with everything but letters, digits and -._~/ percent-encoded; {key:raw} is that line as it is, which must consist of what a
- * URL may have (so it can have a query). Neither can leave the base path: a segment that is "." or "..", however encoded and whatever parameters follow it,
- * is refused. */
+ * {key} is the key's first line with everything but letters, digits and -._~/ percent-encoded;
+ * {key:raw} is that line as it is, which must consist of what a URL may have (so it can have a
+ * query). Neither can leave the base path: a segment that is "." or "..", however encoded and
+ * whatever parameters follow it, is refused. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +54,9 @@ static int is_raw_url(const char *key, size_t len) {
   return 1;
 }
 
-/* The next character of a path, with the escapes that some servers undo before they take it apart undone, also where they are escaped again; 0 at its end.
- * What follows ';', some servers leave out of a segment, and what follows NUL. */
+/* The next character of a path, with the escapes that some servers undo before they take it apart
+ * undone, also where they are escaped again; 0 at its end. What follows ';', some servers leave out
+ * of a segment, and what follows NUL. */
 static char next_of_path(const char **at) {
   static const struct {
     const char *escape;
@@ -77,9 +79,12 @@ int crl_http_has_dots(const char *path) {
   for (int dots = 0, others = 0, is_over = 0;;) {
     char c = next_of_path(&path);
     int is_end = c == '/' || c == '\0';
-    if (c == ';') is_over = 1;
-    else if (!is_end && !is_over && c == '.') dots++;
-    else if (!is_end && !is_over) others = 1;
+    if (c == ';')
+      is_over = 1;
+    else if (!is_end && !is_over && c == '.')
+      dots++;
+    else if (!is_end && !is_over)
+      others = 1;
     if (!is_end) continue;
     if (!others && (dots == 1 || dots == 2)) return 1;
     if (c == '\0') return 0;

@@ -110,7 +110,8 @@ int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, 
                corral_error *error);
 /* A boolean or bigint; 0 for NULL. */
 int64_t crl_pg_number_at(const PGresult *r, int column, int row);
-/* A number of ms that the server says, since 1970 or left: 0 to 2^53, so that such numbers can be added. */
+/* A number of ms that the server says, since 1970 or left: 0 to 2^53, so that such numbers can be
+ * added. */
 int64_t crl_pg_ms_at(const PGresult *r, int column, int row);
 
 /* table.c */

@@ -87,7 +87,9 @@ void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 /* ---- judging --------------------------------------------------------------------------------------------- */
 
 /* What is left of anything, as the server says. */
-static int64_t left_of(int64_t ms) { return ms < (int64_t)CRL_REDIS_EXACT ? ms : (int64_t)CRL_REDIS_EXACT; }
+static int64_t left_of(int64_t ms) {
+  return ms < (int64_t)CRL_REDIS_EXACT ? ms : (int64_t)CRL_REDIS_EXACT;
+}
 
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl) {
   crl_redis_ops_fail(h, op, CORRAL_EFOREIGN, pttl == -1 ? "a lock without TTL that corral did not write"
@@ -100,7 +102,9 @@ int64_t crl_redis_lock_time(const redisReply *reply) {
       reply->element[1]->type != REDIS_REPLY_STRING)
     return -1;
   int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
-  return seconds > 0 && seconds < (int64_t)(CRL_REDIS_EXACT / 1000000) && us >= 0 && us < 1000000 ? seconds * 1000000 + us : -1;
+  return seconds > 0 && seconds < (int64_t)(CRL_REDIS_EXACT / 1000000) && us >= 0 && us < 1000000
+             ? seconds * 1000000 + us
+             : -1;
 }
 
 /* The first word of a script's reply is an error: its meaning, and whether locks can do without scripts from now on. */
@@ -141,7 +145,8 @@ static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret
     for (int j = 7; j >= 0; j--) number = number << 8 | (uint8_t)reply->str[8 * i + j];
     ret[i] = (int64_t)number;
   }
-  int is_exact = ret[NOW] > 0 && ret[NOW] < (int64_t)CRL_REDIS_EXACT && ret[FENCE] >= 0 && ret[FENCE] <= (int64_t)CRL_REDIS_EXACT;
+  int is_exact = ret[NOW] > 0 && ret[NOW] < (int64_t)CRL_REDIS_EXACT && ret[FENCE] >= 0 &&
+                 ret[FENCE] <= (int64_t)CRL_REDIS_EXACT;
   return is_exact && known_status(op, ret[STATUS]);
 }
 

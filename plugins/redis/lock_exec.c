@@ -191,10 +191,13 @@ static int change(exec *e) {
     put_record(e, room, &what, now);
     status = execute(e);
     /* What a refused take would have written, a wish or another end, needn't be. */
-    int is_done = e->op->status == CORRAL_OK || ((decided.status == CORRAL_EBUSY || decided.status == CORRAL_EREFUSED) && status == CORRAL_OK);
+    int is_done = e->op->status == CORRAL_OK ||
+                  ((decided.status == CORRAL_EBUSY || decided.status == CORRAL_EREFUSED) &&
+                   status == CORRAL_OK);
     if (!e->again && is_done) take_over(e->op, &decided);
   }
-  if (decided.status == CORRAL_EREFUSED && !e->again) crl_redis_ops_fail(e->h, e->op, CORRAL_EREFUSED, "no room for one more hold of this lock");
+  if (decided.status == CORRAL_EREFUSED && !e->again)
+    crl_redis_ops_fail(e->h, e->op, CORRAL_EREFUSED, "no room for one more hold of this lock");
   free(room);
   return status;
 }

@@ -314,13 +314,18 @@ static void inspect_table(const char *key, const corral_inspection *i) {
   row("state", i->state);
   if (strcmp(i->state, "none") != 0) inspect_value(i);
   if (i->lease_left_ms > 0)
-    (void)printf("%-10s %s, %s left\n", "lease", i->holder[0] != '\0' ? cli_visible(holder, sizeof holder, i->holder, strlen(i->holder)) : "somebody",
+    (void)printf("%-10s %s, %s left\n", "lease",
+                 i->holder[0] != '\0'
+                     ? cli_visible(holder, sizeof holder, i->holder, strlen(i->holder))
+                     : "somebody",
                  cli_duration_text(left, i->lease_left_ms));
   else
     row("lease", "nobody rebuilds it");
   if (i->retry_left_ms > 0)
     (void)printf("%-10s %s (code %d, %lld in a row), remembered for %s\n", "failure",
-                 cli_visible(failure, sizeof failure, i->failure, strlen(i->failure)), (int)i->failure_code, (long long)i->failures, cli_duration_text(left, i->retry_left_ms));
+                 cli_visible(failure, sizeof failure, i->failure, strlen(i->failure)),
+                 (int)i->failure_code, (long long)i->failures,
+                 cli_duration_text(left, i->retry_left_ms));
   else
     row("failure", "none");
 }

@@ -354,10 +354,11 @@ static void print_holder(const corral_lock_holder *h) {
   char held[CLI_DURATION_TEXT];
   char left[CLI_DURATION_TEXT];
   char who[4 * sizeof h->who + 8];
-  (void)printf("held %s by %s, for %s, %s left, fencing token %llu\n", h->shared ? "shared" : "alone",
-               cli_visible(who, sizeof who, h->who, strlen(h->who)),
+  (void)printf("held %s by %s, for %s, %s left, fencing token %llu\n",
+               h->shared ? "shared" : "alone", cli_visible(who, sizeof who, h->who, strlen(h->who)),
                h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
-               h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time", (unsigned long long)h->fence);
+               h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time",
+               (unsigned long long)h->fence);
 }
 
 static void print_number(const char *name, int64_t n) {

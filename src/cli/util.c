@@ -14,17 +14,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- text of others ---------------------------------------------------------------------------------------- */
+/* ---- text of others ------------------------------------------------------------------------ */
 
-/* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
+/* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong
+ * forms, no surrogates). */
 static size_t utf8_length(const unsigned char *at, size_t left) {
   size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
   if (at[0] >= 0xf0 && at[0] <= 0xf4) n = 4;
   if (n == 0 || n > left) return 0;
   for (size_t i = 1; i < n; i++)
     if ((at[i] & 0xc0) != 0x80) return 0;
-  bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
-             (at[0] == 0xf4 && at[1] > 0x8f);
+  bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
+             (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
   return bad ? 0 : n;
 }
 
@@ -37,8 +38,10 @@ static unsigned long character(const unsigned char *at, size_t n) {
 
 /* Controls, those of C1 too, and what turns lines around, or is drawn as nothing. */
 static bool is_hidden(unsigned long code) {
-  static const unsigned long ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},     {0x180e, 0x180e},  {0x200b, 0x200f},
-                                            {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
+  static const unsigned long ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
+                                            {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
+                                            {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
+                                            {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
   for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
     if (code >= ranges[i][0] && code <= ranges[i][1]) return true;
   return false;

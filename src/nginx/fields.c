@@ -10,7 +10,8 @@ int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
 
 /* What record.c leaves out, and what is added by itself. */
 static int is_left_out(const crl_ngx_field *field) {
-  return crl_ngx_record_leaves_out(field) || crl_ngx_field_is(field, "content-type") || crl_ngx_field_is(field, "last-modified");
+  return crl_ngx_record_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
+         crl_ngx_field_is(field, "last-modified");
 }
 
 static int add(crl_ngx_response *response, const char *name, const u_char *value, size_t len) {

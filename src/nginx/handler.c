@@ -95,13 +95,17 @@ static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx
   return ask(ctx, rc);
 }
 
-/* A value that can't be sent. One that says it is a page, and can't be one, is taken out of the store once, so that the page is made anew; whatever else
- * is under this key is somebody else's, or a newer version's, and stays. */
+/* A value that can't be sent. One that says it is a page, and can't be one, is taken out of the
+ * store once, so that the page is made anew; whatever else is under this key is somebody else's, or
+ * a newer version's, and stays. */
 static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
-  if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped) return own_way(ctx, CRL_NGX_PASS, "unreadable");
+  if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped)
+    return own_way(ctx, CRL_NGX_PASS, "unreadable");
   ctx->has_dropped = 1;
   (void)ngx_atomic_fetch_add(&ctx->zone->counters->events[CORRAL_EVENT_FOREIGN], 1);
-  ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: what the store has as a page can't be sent: somebody else wrote it; it is made anew");
+  ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0,
+                "corral: what the store has as a page can't be sent: somebody else wrote it; it is "
+                "made anew");
   return crl_ngx_drop_begin(ctx);
 }
 
@@ -218,7 +222,8 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const c
 
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
   ngx_int_t rc = NGX_ERROR;
-  crl_ngx_step step = status == CORRAL_OK ? ask(ctx, &rc) : own_way(ctx, CRL_NGX_PASS, "unreadable");
+  crl_ngx_step step =
+      status == CORRAL_OK ? ask(ctx, &rc) : own_way(ctx, CRL_NGX_PASS, "unreadable");
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 

@@ -89,7 +89,7 @@ typedef struct crl_ngx_conf {
   ngx_uint_t is_handler;   /* corral_purge, corral_status: never cached itself */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
-  ngx_uint_t purge_from;   /* inherited */
+  ngx_uint_t purge_from; /* inherited */
   ngx_http_complex_value_t *purge_key;
   ngx_uint_t purge_tag;
 } crl_ngx_conf;
@@ -216,7 +216,8 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* purge.c: the key's record is taken out of the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when that couldn't begin. */
+/* purge.c: the key's record is taken out of the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when that
+ * couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
 /* Back from there. */
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status);

@@ -1,18 +1,22 @@
-/* purge.c: the handler of corral_purge: invalidates one key with all its variants, or all that carry a tag, for who may (corral_purge_from).
+/* purge.c: the handler of corral_purge: invalidates one key with all its variants, or all that
+ * carry a tag, for who may (corral_purge_from).
  *
- * The store is asked by a thread of the library. The request waits for it, and answers when it is done: what is said to be gone is gone. */
+ * The store is asked by a thread of the library. The request waits for it, and answers when it is
+ * done: what is said to be gone is gone. */
 #include "module.h"
 
 #include <stdlib.h>
 
-/* ---- who may --------------------------------------------------------------------------------------------- */
+/* ---- who may ------------------------------------------------------------------------------- */
 
 static ngx_uint_t is_loopback(const struct sockaddr *at) {
-  if (at->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)at)->sin_addr.s_addr) >> 24 == 127;
+  if (at->sa_family == AF_INET)
+    return ntohl(((const struct sockaddr_in *)at)->sin_addr.s_addr) >> 24 == 127;
 #if (NGX_HAVE_INET6)
   if (at->sa_family == AF_INET6) {
     const struct in6_addr *address = &((const struct sockaddr_in6 *)at)->sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+    return IN6_IS_ADDR_LOOPBACK(address) ||
+           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
   }
 #endif
   return 0;
@@ -25,7 +29,9 @@ static const ngx_str_t *proxy_field(ngx_http_request_t *r) {
     ngx_table_elt_t *line = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++)
       for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
-        if (line[i].key.len == ngx_strlen(names[n]) && ngx_strncasecmp(line[i].key.data, (u_char *)names[n], line[i].key.len) == 0) return &line[i].key;
+        if (line[i].key.len == ngx_strlen(names[n]) &&
+            ngx_strncasecmp(line[i].key.data, (u_char *)names[n], line[i].key.len) == 0)
+          return &line[i].key;
   }
   return NULL;
 }
@@ -47,12 +53,16 @@ static ngx_uint_t is_local(ngx_http_request_t *r) {
   } else {
     return 1;
   }
-  ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral_purge: refused: %s%V; \"corral_purge_from any\" in this location accepts it", why, what);
+  ngx_log_error(
+      NGX_LOG_ERR, r->connection->log, 0,
+      "corral_purge: refused: %s%V; \"corral_purge_from any\" in this location accepts it", why,
+      what);
   return 0;
 }
 
 static ngx_uint_t is_purge(const ngx_http_request_t *r) {
-  return r->method == NGX_HTTP_POST || (r->method_name.len == 5 && ngx_strncmp(r->method_name.data, "PURGE", 5) == 0);
+  return r->method == NGX_HTTP_POST ||
+         (r->method_name.len == 5 && ngx_strncmp(r->method_name.data, "PURGE", 5) == 0);
 }
 
 static ngx_int_t refuse_method(ngx_http_request_t *r) {
@@ -65,7 +75,7 @@ static ngx_int_t refuse_method(ngx_http_request_t *r) {
   return NGX_HTTP_NOT_ALLOWED;
 }
 
-/* ---- the call -------------------------------------------------------------------------------------------- */
+/* ---- the call ------------------------------------------------------------------------------ */
 
 typedef struct crl_ngx_purge {
   ngx_http_request_t *r; /* NULL: it is dead */
@@ -83,7 +93,10 @@ static int work(corral *c, void *arg, corral_error *error) {
   unsigned char variants[CRL_NGX_VARY_TAG];
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
   int status = corral_invalidate(c, purge->key, purge->len, error);
-  return status != CORRAL_OK || purge->ctx != NULL ? status : corral_invalidate_tag(c, variants, crl_ngx_vary_tag(purge->key, purge->len, variants), error);
+  return status != CORRAL_OK || purge->ctx != NULL
+             ? status
+             : corral_invalidate_tag(c, variants,
+                                     crl_ngx_vary_tag(purge->key, purge->len, variants), error);
 }
 
 static void on_cleanup(void *data) {
@@ -108,8 +121,10 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   corral_value_unref(value);
   if (r == NULL) return;
   ngx_connection_t *connection = r->connection;
-  if (purge->ctx != NULL) crl_ngx_dropped(purge->ctx, status);
-  else ngx_http_finalize_request(r, answer(r, status, error));
+  if (purge->ctx != NULL)
+    crl_ngx_dropped(purge->ctx, status);
+  else
+    ngx_http_finalize_request(r, answer(r, status, error));
   ngx_http_run_posted_requests(connection);
 }
 
@@ -141,9 +156,12 @@ static crl_ngx_purge *purge_new(ngx_http_request_t *r, crl_ngx_zone *zone, const
 /* Takes `purge`; the request is held until `gone`. */
 static int begin(crl_ngx_purge *purge) {
   ngx_http_request_t *r = purge->r;
-  int status = corral_run_async(purge->zone->loop, work, CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
+  int status =
+      corral_run_async(purge->zone->loop, work,
+                       CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
   if (status != CORRAL_OK) {
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral: an invalidation can't begin: %s", corral_status_text(status));
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral: an invalidation can't begin: %s",
+                  corral_status_text(status));
     free(purge);
     return status;
   }
@@ -155,7 +173,8 @@ static int begin(crl_ngx_purge *purge) {
 }
 
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx) {
-  crl_ngx_purge *purge = crl_ngx_suspend(ctx->r) == 0 ? purge_new(ctx->r, ctx->zone, &ctx->key) : NULL;
+  crl_ngx_purge *purge =
+      crl_ngx_suspend(ctx->r) == 0 ? purge_new(ctx->r, ctx->zone, &ctx->key) : NULL;
   ctx->outcome = CRL_NGX_PASS;
   ctx->detail = "unreadable";
   if (purge == NULL) return CRL_NGX_OWN_WAY;

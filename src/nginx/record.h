@@ -1,8 +1,10 @@
 /* record.h: what the nginx module keeps of an HTTP response: the bytes of a corral value.
  *
- * Status, lives, the names of Vary and the hash of what the request had for them, header fields, body. Pure: no nginx in here. Numbers are little-endian, so
- * that hosts of any kind share a store. What can't be read is refused as a whole. Whoever may write into the store may write a record: what a response mustn't
- * have (a line's end inside a field, a length or a status of its own) is refused when it is read, as when it is written. */
+ * Status, lives, the names of Vary and the hash of what the request had for them, header fields,
+ * body. Pure: no nginx in here. Numbers are little-endian, so that hosts of any kind share a store.
+ * What can't be read is refused as a whole. Whoever may write into the store may write a record:
+ * what a response mustn't have (a line's end inside a field, a length or a status of its own) is
+ * refused when it is read, as when it is written. */
 #ifndef CRL_NGX_RECORD_H
 #define CRL_NGX_RECORD_H
 
@@ -35,10 +37,11 @@ typedef struct crl_ngx_record {
 size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
 /* Writes all but the body, and returns where that belongs. */
 unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
-/* True for fields of one connection or one answer, and those that are meant for nginx: they are in no record. */
+/* True for fields of one connection or one answer, and those that are meant for nginx: they are in
+ * no record. */
 int crl_ngx_record_leaves_out(const crl_ngx_field *field);
-/* 0, and *ret points into `data`; CRL_NGX_NO_RECORD: these bytes aren't a whole record of this format; CRL_NGX_BAD_RECORD: one that nobody wrote by
- * crl_ngx_record_write. */
+/* 0, and *ret points into `data`; CRL_NGX_NO_RECORD: these bytes aren't a whole record of this
+ * format; CRL_NGX_BAD_RECORD: one that nobody wrote by crl_ngx_record_write. */
 enum { CRL_NGX_NO_RECORD = -1, CRL_NGX_BAD_RECORD = -2 };
 int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret);
 /* The next field: 1, or 0 when there are no more. `*at` is 0 at first. */
