@@ -169,16 +169,27 @@ typedef struct corral_op {
  * offset size field of the head               offset size field of a hold
  *      0    4 magic "crk1"                         0   16 token
  *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared
- *      6    2 zero                                17    7 zero
+ *      6    2 zero                                17    3 zero
+ *                                                 20    4 length, ms: taken, or last extended, for; 0 unknown
  *      8    8 the last fencing token              24    8 until, store time
  *     16    8 a writer waits until, store time    32    8 since, store time
  *     24    8 zero                                40    8 fencing token
  *                                                 48   80 note, zero-padded
+ *
+ * A hold's end is no further away than its length, and a wish's than CORRAL_LOCK_WISH_MS, but for
+ * CORRAL_LOCK_SLACK_MS: else the store's clock was set back, or a stranger wrote it. Then the next
+ * LOCK, granted or not, writes an end of one length from now: a living holder extends that, a dead
+ * one's comes.
  */
 #define CORRAL_LOCK_HEAD 32
 #define CORRAL_LOCK_HOLD 128
 #define CORRAL_LOCK_NOTE 80
 #define CORRAL_LOCK_HOLDS 1024 /* at most, of one lock */
+#define CORRAL_LOCK_LONGEST_MS 86400000 /* the longest length of a hold */
+/* The longest wish: a waiting writer's stands until it has asked again, or died. */
+#define CORRAL_LOCK_WISH_MS 2000
+/* By so much may the clocks of a store's users differ, or step, and no end is written anew. */
+#define CORRAL_LOCK_SLACK_MS 2000
 #define CORRAL_LOCK_MEMORY_MS 60000 /* the record outlives its last hold by so much, for the fencing token */
 
 enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2 };
@@ -186,6 +197,7 @@ enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2 };
 typedef struct corral_hold {
   uint8_t token[CORRAL_TOKEN];
   int mode;
+  uint32_t length_ms;   /* 0: not known */
   int64_t until, since; /* store time */
   uint64_t fence;
   char note[CORRAL_LOCK_NOTE]; /* not necessarily terminated */

@@ -100,6 +100,12 @@ int64_t crl_pg_number_at(const PGresult *r, int column, int row) {
   return (int64_t)number;
 }
 
+int64_t crl_pg_ms_at(const PGresult *r, int column, int row) {
+  static const int64_t most = INT64_C(1) << 53;
+  int64_t ms = crl_pg_number_at(r, column, row);
+  return ms < 0 ? 0 : ms < most ? ms : most;
+}
+
 static const Oid types[5] = {17, 17, 20, 20, 25}; /* bytea, bytea, bigint, bigint, text */
 
 static int send_it(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, const crl_pg_question *q) {

@@ -215,12 +215,11 @@ static void say(crl_redis_handle *h, greeting what) {
 
 /* Two strings: seconds and microseconds. */
 static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t before, corral_error *error) {
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
-      reply->element[1]->type != REDIS_REPLY_STRING)
+  int64_t us = crl_redis_lock_time(reply);
+  if (us < 0)
     return h->store->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange answer to TIME: is it a Redis server?",
                                 h->store->name);
-  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
-  crl_redis_clock(h, seconds * 1000 + us / 1000, before);
+  crl_redis_clock(h, us / 1000, before);
   return CORRAL_OK;
 }
 

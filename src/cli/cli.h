@@ -94,11 +94,16 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* cli_say, then CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A key for people: what isn't printable ASCII as \xNN, long keys cut. */
+/* Text of others (from a store, a server, a key) for people: what isn't valid UTF-8, controls, and
+ * what a terminal obeys or hides, as \xNN; cut with "..." where it doesn't fit. Returns `to`.
+ * Messages of cli_say are passed through it as a whole. */
+const char *cli_visible(char *to, size_t room, const void *text, size_t size);
+/* The same of a key, long ones cut. */
 const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len);
 /* Says why a call on `key` failed; answers the exit status that stands for it. */
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
-/* A JSON string with its quotes. Bytes that are no valid UTF-8 become \u0080 to \u00ff, one by one. */
+/* A JSON string with its quotes. Bytes that are no valid UTF-8 become \u0080 to \u00ff, one by one;
+ * what a terminal obeys or hides is escaped too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- the rest ---- */
