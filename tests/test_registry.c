@@ -19,15 +19,15 @@
 
 enum { NOBODY = 65534, LOADED = 10, NOT_FOUND = 11, NOT_SECURE = 12 };
 
-static const char *plugins; /* has corral_plugin_old.so */
+static const char *plugins; /* has corral_plugin_longer.so */
 static char program[4096], folder[64];
 
-/* Run as a program of its own: whether "old:" is found. */
-static int find_old(const char *mode) {
+/* Run as a program of its own: whether "longer:" is found. */
+static int find_longer(const char *mode) {
   const corral_store *store;
   corral_error error = {0};
   if (strcmp(mode, "secure") == 0 && secure_getenv("PATH") != NULL) return NOT_SECURE;
-  int status = crl_registry_find("old", &store, &error);
+  int status = crl_registry_find("longer", &store, &error);
   if (status != CORRAL_OK) fprintf(stderr, "%s\n", error.text);
   return status == CORRAL_OK ? LOADED : NOT_FOUND;
 }
@@ -45,15 +45,15 @@ static void copy(const char *from, const char *to, mode_t mode) {
   assert_int_equal(chmod(to, mode), 0);
 }
 
-/* Somebody's folder with a plugin in it, below `folder`: NAME/plugins/corral_plugin_old.so. */
+/* Somebody's folder with a plugin in it, below `folder`: NAME/plugins/corral_plugin_longer.so. */
 static void plant(const char *name) {
   char from[512], to[512];
   snprintf(to, sizeof to, "%s/%s", folder, name);
   assert_int_equal(mkdir(to, 0755), 0);
   snprintf(to, sizeof to, "%s/%s/plugins", folder, name);
   assert_int_equal(mkdir(to, 0755), 0);
-  snprintf(from, sizeof from, "%s/corral_plugin_old.so", plugins);
-  snprintf(to, sizeof to, "%s/%s/plugins/corral_plugin_old.so", folder, name);
+  snprintf(from, sizeof from, "%s/corral_plugin_longer.so", plugins);
+  snprintf(to, sizeof to, "%s/%s/plugins/corral_plugin_longer.so", folder, name);
   copy(from, to, 0755);
 }
 
@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
           a_program_with_more_rights_than_its_caller_looks_where_it_was_installed_alone),
       cmocka_unit_test(a_path_that_is_not_absolute_is_refused_with_its_entry),
   };
-  if (argc == 3 && strcmp(argv[1], "--find") == 0) return find_old(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "--find") == 0) return find_longer(argv[2]);
   plugins = getenv("CORRAL_TEST_PLUGINS");
   if (plugins == NULL) {
     printf("SKIPPED: CORRAL_TEST_PLUGINS names no folder\n");
