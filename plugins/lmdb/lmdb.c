@@ -272,21 +272,6 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
   return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* A mark needs pages that may not be there; to remove a record needs fewer, or none. Nothing else is done in this
- * transaction, so that nothing else can fail. */
-static int forget_unmarked(crl_lmdb_env *env, corral_op *op) {
-  crl_lmdb_tx tx;
-  crl_lmdb_news news;
-  corral_op plain = *op;
-  uint8_t fresh = 0;
-  plain.ttl_ms = 0;
-  int code = begin(env, &tx, &news);
-  if (code != 0) return code;
-  code = end(&tx, write_op(&tx, &plain, &fresh));
-  if (code == 0) op->status = plain.status;
-  return code;
-}
-
 /* One operation, with as much evicted as it can take: more would be in vain, for what is in use is within size= already.
  * What else fills the map are freed pages that readers still see: a dead one is cleared, a live one gets a moment to end. */
 static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
@@ -310,8 +295,6 @@ static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
 static void write_one_by_one(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
   for (size_t i = 0; i < count; i++) {
     int code = write_with_room(env, &ops[i], deadline);
-    if (code == MDB_MAP_FULL && ops[i].verb == CORRAL_VERB_INVALIDATE && ops[i].ttl_ms > 0)
-      code = forget_unmarked(env, &ops[i]);
     if (code != 0) ops[i].status = fail(env, code, ops[i].error);
   }
 }
