@@ -5,7 +5,7 @@ find_package(Cmocka REQUIRED)
 
 # Tests that are not in this table are pure.
 set(CORRAL_TESTS_threads flood lock herd pool bodies gate hostlock hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
-set(CORRAL_TESTS_live lmdb lmdb_files lmdb_watch redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
+set(CORRAL_TESTS_live lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
     leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
 # Of locks.
@@ -13,6 +13,8 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
     zookeeper_sessions etcd etcd_time)
 # Event loops, the web, and what keeps it warm.
+list(APPEND CORRAL_TESTS_live registry streams)
+list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend)
 if(TARGET corral_pq)
@@ -231,6 +233,8 @@ if(CORRAL_REDIS)
   corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)
   set_tests_properties(cli_bodies PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endif()
+corral_script(cli_edges scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_edges_test.sh)
+set_tests_properties(cli_edges PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>")
 
 corral_script(cli_warm scripted 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_warm_test.sh)
 set_tests_properties(cli_warm PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
@@ -241,12 +245,16 @@ if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
     $<TARGET_FILE:corral_command> $<TARGET_FILE:corral> $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
 endif()
 
-# A plugin built against an older header, and plugins that are odd.
+# A plugin of an older ABI, and plugins that are odd.
 add_subdirectory(tests/old_plugin)
-set_tests_properties(old_plugin PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
+add_dependencies(test_registry corral_plugin_longer)
+set_tests_properties(old_plugin registry PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
 add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
 set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
-  ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "run: computed, [^\n]*of stderr\n")
+  ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "corral_plugin_old[.]so: a plugin of ABI 1; this corral takes ABI 2")
+
+add_dependencies(test_streams corral_conformance)
+set_tests_properties(streams PROPERTIES ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
 
 # The conformance suite, on each store. What isn't built, or has no server here, skips. It measures how soon things end.
 foreach(name memory lmdb redis redlock memcached)

@@ -404,6 +404,10 @@ CORRAL_API int corral_stored_key(corral *c, corral_key_kind kind, const void *ke
 CORRAL_API uint64_t corral_counter(const corral *c, corral_event event);
 /* The version of the library that is running, as "major.minor.patch". */
 CORRAL_API const char *corral_version(void);
+/* A store's URI, or an origin's URL, as messages may show it: its password, and the values of
+ * parameters that may be secrets, are "***". Any text will do, also one that is no URI. Cut to
+ * `size` bytes and terminated. Any thread. */
+CORRAL_API void corral_uri_show(const char *uri, char *text, size_t size);
 
 #ifdef __cplusplus
 }

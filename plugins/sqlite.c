@@ -470,10 +470,13 @@ static int sqlite_connect(void *arg, int64_t deadline, void **ret_handle, corral
   h->deadline = deadline;
   status = read_boot(h, error);
   if (status == CORRAL_OK) {
+    st->host->guard_standard();
     int code = sqlite3_open_v2(st->path, &h->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    sqlite3_extended_result_codes(h->db, 1);
-    sqlite3_busy_handler(h->db, on_busy, h);
-    if (code == SQLITE_OK) code = set_up(h);
+    if (code == SQLITE_OK) { /* else there may be no connection at all */
+      sqlite3_extended_result_codes(h->db, 1);
+      sqlite3_busy_handler(h->db, on_busy, h);
+      code = set_up(h);
+    }
     /* Of two who switch a new file to WAL at a time one is refused at once, without on_busy. */
     while ((code & 0xff) == SQLITE_BUSY && on_busy(h, 0)) code = set_up(h);
     if (code != SQLITE_OK) status = fail(h, code, error);

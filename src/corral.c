@@ -12,6 +12,7 @@
 #include "put.h"
 #include "record.h"
 #include "registry.h"
+#include "secret.h"
 #include "source.h"
 #include "status.h"
 #include "uri.h"
@@ -84,7 +85,8 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                                   .handles = 2, .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
   int status = crl_uri_parse(&uri, options->store, error);
   if (status != CORRAL_OK) return status;
-  status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
+  status = crl_secret_resolve(&uri, error);
+  if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
   if (status == CORRAL_OK) status = pool.plugin->open(crl_registry_host(), &uri.view, &pool.store, &pool.info, error);
   if (status == CORRAL_OK) status = check_store(&pool, error);
   if (status == CORRAL_OK) station->scope = scope_of(uri.view.text, station->space.prefix);

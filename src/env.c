@@ -3,6 +3,7 @@
 
 #include <corral.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -107,3 +108,19 @@ void crl_env_cancel_as(int before) { pthread_setcancelstate(before, NULL); }
 void crl_env_cancel_back(const int *before) { crl_env_cancel_as(*before); }
 
 void crl_env_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }
+
+int crl_env_own_fd(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), number = errno;
+  close(fd);
+  errno = number;
+  return moved;
+}
+
+void crl_env_guard_standard(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    int made = open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
+    if (made > STDERR_FILENO) close(made); /* another thread was faster */
+  }
+}

@@ -42,6 +42,14 @@ int crl_env_cancel_off(void);
 void crl_env_cancel_as(int before);
 /* For a cleanup attribute: crl_env_cancel_as. */
 void crl_env_cancel_back(const int *before);
+/* A descriptor that this process has just opened: moved away from 0, 1 and 2, where others of
+ * the process read and print, and closed on exec. What can't be moved is closed: -1 with errno,
+ * as for an `fd` of -1. */
+int crl_env_own_fd(int fd);
+/* Where 0, 1 or 2 is closed it becomes /dev/null, and stays it, so that nothing that a foreign
+ * library opens next is taken for a standard stream. Reading and printing there fails as before:
+ * each is opened the other way round. Any thread. */
+void crl_env_guard_standard(void);
 /* Names the thread that calls it, for debuggers; at most 15 bytes. */
 void crl_env_thread_name(const char *name);
 

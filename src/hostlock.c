@@ -96,8 +96,9 @@ static int open_file(const crl_hostlock *lock, lock_file *file, corral_error *er
   int dir = named ? open_named(lock, file, error) : open_own(lock, file, error);
   if (dir < 0) return CORRAL_EIO;
   /* First without O_CREAT: in a folder like /tmp the kernel may refuse that for another user's file (fs.protected_regular). */
-  file->fd = openat(dir, LOCK_FILE, flags);
-  if (file->fd < 0 && errno == ENOENT) file->fd = openat(dir, LOCK_FILE, flags | O_CREAT, named ? 0666 : 0600);
+  file->fd = crl_env_own_fd(openat(dir, LOCK_FILE, flags));
+  if (file->fd < 0 && errno == ENOENT)
+    file->fd = crl_env_own_fd(openat(dir, LOCK_FILE, flags | O_CREAT, named ? 0666 : 0600));
   int number = errno;
   close(dir);
   if (file->fd < 0) return trouble(error, file->folder, number);

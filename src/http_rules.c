@@ -268,13 +268,21 @@ static void take_age(crl_http_rules *r, const char *text, size_t len) {
   if (r->age == UNSAID) r->age = seconds_of(text, first);
 }
 
-/* A number of seconds, or "@" and a moment. What is invalid isn't there. */
+static int64_t accel_life(const crl_http_rules *r, int is_moment, int64_t value) {
+  return is_moment ? value - r->now_ms / 1000 : value;
+}
+
+/* A number of seconds, or "@" and a moment; the shortest of several counts. What is invalid isn't
+ * there. */
 static void take_accel(crl_http_rules *r, const char *text, size_t len) {
   int is_moment = len > 0 && text[0] == '@';
   int64_t value = seconds_of(text + is_moment, len - (size_t)is_moment);
-  if (value < 0) return;
+  if (value < 0 ||
+      (r->accel != UNSAID &&
+       accel_life(r, is_moment, value) >= accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel)))
+    return;
   r->accel = value;
-  if (is_moment) r->said |= SAID_ACCEL_AT;
+  r->said = is_moment ? r->said | SAID_ACCEL_AT : r->said & ~(uint32_t)SAID_ACCEL_AT;
 }
 
 static void take_retry_after(crl_http_rules *r, const char *text, size_t len) {
@@ -289,16 +297,23 @@ static int64_t moment_of(const crl_http_rules *r, const char *text, size_t len) 
   return seconds > 0 ? seconds : 0; /* what was before 1970 is as old as that */
 }
 
+/* The latest counts: with Expires it makes the shortest life. */
+static void take_date(crl_http_rules *r, int64_t date) {
+  if (r->date == UNSAID || date > r->date) r->date = date;
+}
+
 void crl_http_rules_begin(crl_http_rules *r, int64_t now_ms) {
   *r = (crl_http_rules){.now_ms = now_ms, .max_age = UNSAID, .s_maxage = UNSAID, .swr = UNSAID, .sie = UNSAID, .age = UNSAID, .accel = UNSAID,
                         .retry_after = UNSAID, .expires = UNSAID, .date = UNSAID};
 }
 
 void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, const char *value, size_t value_len) {
+  trim(&name, &name_len); /* RFC 9112 5.1: no space belongs there; some readers pass over it */
   trim(&value, &value_len);
   if (is_word(name, name_len, "Cache-Control")) take_cache_control(r, value, value_len);
   else if (is_word(name, name_len, "Expires")) keep_least(&r->expires, moment_of(r, value, value_len));
-  else if (is_word(name, name_len, "Date")) r->date = moment_of(r, value, value_len);
+  else if (is_word(name, name_len, "Date"))
+    take_date(r, moment_of(r, value, value_len));
   else if (is_word(name, name_len, "Age")) take_age(r, value, value_len);
   else if (is_word(name, name_len, "Vary")) take_vary(r, value, value_len);
   else if (is_word(name, name_len, "ETag")) take_etag(r, value, value_len);
@@ -325,7 +340,8 @@ static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms,
 /* The freshness lifetime in seconds, RFC 9111 4.2.1; UNSAID. Invalid freshness information makes it stale. */
 static int64_t lifetime(const crl_http_rules *r, int by_accel) {
   int64_t life = UNSAID, now = r->now_ms / 1000;
-  if (by_accel) life = r->said & SAID_ACCEL_AT ? r->accel - now : r->accel;
+  if (by_accel)
+    life = accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel);
   else if (r->s_maxage != UNSAID) life = r->s_maxage;
   else if (r->max_age != UNSAID) life = r->max_age;
   else if (r->expires != UNSAID) life = r->expires == INVALID ? 0 : r->expires - (r->date >= 0 ? r->date : now);

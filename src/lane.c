@@ -164,6 +164,17 @@ static int perform_paced(crl_lane *lane, void *handle, corral_op *ops, size_t co
   return status;
 }
 
+static void report(const crl_lane *lane, corral_event event, const char *text) {
+  if (event != CORRAL_EVENT_COUNT) crl_event_emit(lane->options->events, event, NULL, 0, text);
+}
+
+/* A text that came with CORRAL_OK: the store began anew. */
+static void report_notice(const crl_lane *lane, corral_error *why) {
+  if (why->status == CORRAL_OK && why->text[0] != '\0')
+    report(lane, CORRAL_EVENT_STORE_ANEW, why->text);
+  memset(why, 0, sizeof *why);
+}
+
 /* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
 static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
   const corral_store *plugin = lane->options->plugin;
@@ -178,10 +189,14 @@ static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t co
         refuse(ops, count, status, why->text);
         return status;
       }
+      report_notice(lane, why);
     }
     for (size_t i = 0; i < count; i++) preset(&ops[i]);
     status = perform_paced(lane, *handle, ops, count, pace, why);
-    if (status == CORRAL_OK) return CORRAL_OK;
+    if (status == CORRAL_OK) {
+      report_notice(lane, why);
+      return CORRAL_OK;
+    }
     plugin->disconnect(*handle);
     *handle = NULL;
     for (size_t i = 0; i < count; i++)
@@ -191,10 +206,6 @@ static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t co
 }
 
 /* ---- a store whose handle all threads share -------------------------------------------------------------- */
-
-static void report(const crl_lane *lane, corral_event event, const char *text) {
-  if (event != CORRAL_EVENT_COUNT) crl_event_emit(lane->options->events, event, NULL, 0, text);
-}
 
 /* Opens the one handle, unless somebody has. Under the mutex. */
 static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, corral_error *why) {
@@ -242,7 +253,10 @@ static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t
     int status = open_shared(lane, deadline, &event, &why);
     pthread_mutex_unlock(&lane->mutex);
     report(lane, event, why.text);
-    if (status == CORRAL_OK) continue;
+    if (status == CORRAL_OK) {
+      report_notice(lane, &why);
+      continue;
+    }
     refuse(ops, count, status, why.text);
     return;
   }
@@ -251,6 +265,8 @@ static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t
     for (size_t i = 0; i < count; i++)
       if (ops[i].status == CORRAL_EUNKNOWN) crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
     retire_shared(lane, handle);
+  } else {
+    report_notice(lane, &why);
   }
   atomic_fetch_sub(&lane->inside, 1);
 }

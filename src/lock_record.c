@@ -7,9 +7,21 @@
 #include "record.h"
 
 enum { AT_COUNT = 4, AT_FENCE = 8, AT_WISH = 16 };
-enum { AT_MODE = 16, AT_UNTIL = 24, AT_SINCE = 32, AT_HOLD_FENCE = 40, AT_NOTE = 48 };
+enum {
+  AT_MODE = 16,
+  AT_LENGTH = 20,
+  AT_UNTIL = 24,
+  AT_SINCE = 32,
+  AT_HOLD_FENCE = 40,
+  AT_NOTE = 48
+};
+
+/* Times in ms and fencing tokens in microseconds stay below this until 2255; the scripts' numbers
+ * are exact up to it. */
+static const int64_t exact = INT64_C(1) << 53;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int crl_lock_record_read(const uint8_t *record, size_t size, crl_lock_head *head) {
   if (size < CORRAL_LOCK_HEAD || memcmp(record, "crk1", 4) != 0) return CORRAL_EFOREIGN;
@@ -23,6 +35,7 @@ void crl_lock_record_hold(const uint8_t *record, size_t index, corral_hold *hold
   const uint8_t *at = record + CORRAL_LOCK_HEAD + index * CORRAL_LOCK_HOLD;
   memcpy(hold->token, at, CORRAL_TOKEN);
   hold->mode = at[AT_MODE];
+  hold->length_ms = (uint32_t)crl_record_take(at + AT_LENGTH, 4);
   hold->until = (int64_t)crl_record_take(at + AT_UNTIL, 8);
   hold->since = (int64_t)crl_record_take(at + AT_SINCE, 8);
   hold->fence = crl_record_take(at + AT_HOLD_FENCE, 8);
@@ -41,6 +54,7 @@ static void put_hold(const corral_hold *hold, uint8_t *at) {
   memset(at, 0, CORRAL_LOCK_HOLD);
   memcpy(at, hold->token, CORRAL_TOKEN);
   at[AT_MODE] = (uint8_t)hold->mode;
+  crl_record_put(at + AT_LENGTH, hold->length_ms, 4);
   crl_record_put(at + AT_UNTIL, (uint64_t)hold->until, 8);
   crl_record_put(at + AT_SINCE, (uint64_t)hold->since, 8);
   crl_record_put(at + AT_HOLD_FENCE, hold->fence, 8);
@@ -50,6 +64,32 @@ static void put_hold(const corral_hold *hold, uint8_t *at) {
 void crl_lock_record_write(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record) {
   put_head(&(crl_lock_head){.count = count, .fence = fence}, record);
   for (size_t i = 0; i < count; i++) put_hold(&holds[i], record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD);
+}
+
+/* ---- what isn't believed ------------------------------------------------------------------- */
+
+/* A fencing token that lock_decide can't have given counts as none. */
+static uint64_t believed(uint64_t fence) { return fence < (uint64_t)exact ? fence : 0; }
+
+/* How long a hold lasts from its taking, or from its last extending. Records of older versions
+ * don't say: then no longer than from its taking to its end. */
+static int64_t length_of(const corral_hold *hold) {
+  int64_t length = hold->length_ms;
+  if (length == 0)
+    length = hold->since > 0 && hold->since < exact && hold->since < hold->until
+                 ? hold->until - hold->since
+                 : CORRAL_LOCK_LONGEST_MS;
+  return sooner(length, CORRAL_LOCK_LONGEST_MS);
+}
+
+/* An end further away than that was written by another clock, or by a stranger: then it is one
+ * length from now. Returns whether it was so. */
+static int redate(corral_hold *hold, int64_t now) {
+  int64_t length = length_of(hold);
+  if (hold->until <= now || hold->until - now <= length + CORRAL_LOCK_SLACK_MS) return 0;
+  hold->until = now + length;
+  hold->since = sooner(hold->since, now);
+  return 1;
 }
 
 /* ---- deciding -------------------------------------------------------------------------------------------- */
@@ -65,12 +105,30 @@ typedef struct now_here {
   size_t live;
   int64_t until;    /* the last end of a hold of others */
   int64_t exclusive_until; /* the end of an exclusive one; 0: none */
+  int is_redated; /* an end in the record isn't believed: `until`, `own` and the wish are what it is
+                     to say */
 } now_here;
+
+/* Hold number `i`, with numbers that can be believed. */
+static void hold_at(now_here *here, size_t i, corral_hold *hold) {
+  crl_lock_record_hold(here->record, i, hold);
+  hold->fence = believed(hold->fence);
+  if (redate(hold, here->now)) here->is_redated = 1;
+}
+
+static void check_head(now_here *here) {
+  int64_t wish = here->head.wish_until;
+  here->head.fence = believed(here->head.fence);
+  if (wish <= here->now || wish - here->now <= CORRAL_LOCK_WISH_MS + CORRAL_LOCK_SLACK_MS) return;
+  here->head.wish_until = here->now + CORRAL_LOCK_WISH_MS;
+  here->is_redated = 1;
+}
 
 static void look(now_here *here, const uint8_t *token) {
   corral_hold hold;
+  check_head(here);
   for (size_t i = 0; i < here->head.count; i++) {
-    crl_lock_record_hold(here->record, i, &hold);
+    hold_at(here, i, &hold);
     if (hold.until <= here->now) continue;
     here->live++;
     if (token != NULL && memcmp(hold.token, token, CORRAL_TOKEN) == 0) {
@@ -84,13 +142,14 @@ static void look(now_here *here, const uint8_t *token) {
 }
 
 /* The record with what others hold, and, if it is one now, this token's own hold. */
-static void replace(const now_here *here, int keeps_own, const uint8_t *token, uint8_t *room, corral_lock_change *change) {
+static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t *room,
+                    corral_lock_change *change) {
   crl_lock_head head = here->head;
   corral_hold hold;
   int64_t last = later(here->now, here->head.wish_until);
   uint8_t *at = room + CORRAL_LOCK_HEAD;
   for (size_t i = 0; i < here->head.count; i++) {
-    crl_lock_record_hold(here->record, i, &hold);
+    hold_at(here, i, &hold);
     if (hold.until <= here->now || memcmp(hold.token, token, CORRAL_TOKEN) == 0) continue;
     last = later(last, hold.until);
     put_hold(&hold, at);
@@ -107,7 +166,12 @@ static void replace(const now_here *here, int keeps_own, const uint8_t *token, u
 }
 
 static void grant(corral_op *op, now_here *here) {
-  here->own.until = later(here->own.until, here->now + op->lease_ms);
+  int64_t until = here->now + op->lease_ms;
+  here->own.since = sooner(here->own.since, here->now);
+  if (until >= here->own.until) {
+    here->own.until = until;
+    here->own.length_ms = (uint32_t)sooner(op->lease_ms, CORRAL_LOCK_LONGEST_MS);
+  }
   op->status = CORRAL_OK;
   op->seen = here->own.fence;
   op->until_ms = here->own.until - here->now;
@@ -137,11 +201,12 @@ static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_chang
   if (!here->mine && in_the_way > here->now) {
     op->status = CORRAL_EBUSY;
     op->until_ms = in_the_way - here->now;
-    if (wishes(op, here)) replace(here, 0, op->token, room, change);
+    if (wishes(op, here) || here->is_redated) replace(here, 0, op->token, room, change);
     return;
   }
   if (!here->mine && here->live >= CORRAL_LOCK_HOLDS) {
     op->status = CORRAL_EREFUSED;
+    if (here->is_redated) replace(here, 0, op->token, room, change);
     return;
   }
   if (!here->mine) begin(op, here);

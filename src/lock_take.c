@@ -14,8 +14,8 @@
 
 enum {
   NAP_MOST_MS = 1000, /* also who is woken looks so often: what tells him may break unnoticed */
-  FRUITLESS = 3,      /* so many wakes in a row that others were faster after: too many are woken each time */
-  WISH_MS = 2000      /* a waiting writer's wish stands until it has asked again, or died */
+  FRUITLESS =
+      3 /* so many wakes in a row that others were faster after: too many are woken each time */
 };
 
 typedef struct taking {
@@ -99,7 +99,7 @@ static int ask(taking *t) {
   corral_error unused;
   corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail), crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
   ops[0].lease_ms = t->lock->ttl_ms;
-  ops[0].ttl_ms = t->deadline != 0 ? WISH_MS : 0;
+  ops[0].ttl_ms = t->deadline != 0 ? CORRAL_LOCK_WISH_MS : 0;
   ops[0].flags = (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   ops[0].record = (const uint8_t *)t->lock->note;
   ops[0].record_len = strlen(t->lock->note);

@@ -1,15 +1,18 @@
 /* registry.c: scheme -> plugin: built in, or loaded on first use. And the table that plugins are given.
  *
- * Looked for in $CORRAL_PLUGIN_PATH (ignored in set-user-id programs), then beside the library (plugins/, corral/), then in the
- * folder it was installed to. */
+ * Looked for in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the folder
+ * it was installed to: absolute paths only. A program with more rights than its caller
+ * (set-user-id and the like) looks in the last one alone. */
 #include "registry.h"
 
 #include <corral/loop.h>
 #include <dirent.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "env.h"
@@ -17,11 +20,16 @@
 #include "lock_record.h"
 #include "pace.h"
 #include "record.h"
+#include "secret.h"
 #include "status.h"
 #include "uri.h"
 
 #ifndef CORRAL_PLUGIN_DIR
 #define CORRAL_PLUGIN_DIR "/usr/lib/corral"
+#endif
+/* The folder of installed plugins, seen from that of the library or the program. */
+#ifndef CORRAL_PLUGINS_NEAR
+#define CORRAL_PLUGINS_NEAR "corral"
 #endif
 
 static const corral_fill_calls fill_calls = {
@@ -63,6 +71,10 @@ static const corral_host host = {
     .lock_decide = crl_lock_record_decide,
     .lock_write = crl_lock_record_write,
     .fill = &fill_calls,
+    .own_fd = crl_env_own_fd,
+    .guard_standard = crl_env_guard_standard,
+    .uri_show = corral_uri_show,
+    .uri_secret = crl_secret_find,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }
@@ -215,21 +227,68 @@ static int load(const char *file, const char *scheme, corral_error *error) {
   return status;
 }
 
+/* More rights than the caller's: what the caller says of folders isn't believed. */
+static int is_secure(void) { return getauxval(AT_SECURE) != 0; }
+
 static const char *user_path(void) {
-  const char *path = secure_getenv("CORRAL_PLUGIN_PATH");
+  const char *path = is_secure() ? NULL : getenv("CORRAL_PLUGIN_PATH");
   return path == NULL ? "" : path;
+}
+
+static int check_user_path(corral_error *error) {
+  const char *path = user_path();
+  if (path[0] == '\0') return CORRAL_OK;
+  for (const char *at = path;; at++) {
+    int len = (int)strcspn(at, ":");
+    if (at[0] != '/')
+      return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                             "CORRAL_PLUGIN_PATH: '%.*s' is no absolute path; accepted: absolute "
+                             "paths, separated by ':'",
+                             len < 100 ? len : 100, at);
+    at += len;
+    if (*at == '\0') return CORRAL_OK;
+  }
+}
+
+/* Told of the program itself first: whether the library is a part of it. */
+static int holds_library(struct dl_phdr_info *program, size_t size, void *ret) {
+  uintptr_t self = (uintptr_t)&host;
+  (void)size;
+  for (int i = 0; i < program->dlpi_phnum; i++) {
+    uintptr_t from = program->dlpi_addr + program->dlpi_phdr[i].p_vaddr;
+    if (program->dlpi_phdr[i].p_type == PT_LOAD && self >= from &&
+        self - from < program->dlpi_phdr[i].p_memsz)
+      *(int *)ret = 1;
+  }
+  return 1;
+}
+
+/* The folder of the file that this library is in; false when it isn't known by an absolute path.
+ * The dynamic linker knows a program by argv[0] alone, which is whatever its caller likes: of
+ * that the kernel is asked. */
+static int own_folder(char *folder, size_t size) {
+  Dl_info info;
+  int in_program = 0;
+  ssize_t len = -1;
+  dl_iterate_phdr(holds_library, &in_program);
+  if (in_program) len = readlink("/proc/self/exe", folder, size);
+  else if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL)
+    len = snprintf(folder, size, "%s", info.dli_fname);
+  if (len <= 0 || (size_t)len >= size || folder[0] != '/') return 0;
+  folder[len] = '\0';
+  if (strchr(folder, ':') != NULL) return 0;
+  *strrchr(folder, '/') = '\0';
+  return 1;
 }
 
 /* The folders to look in, separated by colons: the user's first. To be freed; NULL without memory. */
 static char *search_path(const char *user) {
-  Dl_info info;
-  char *path = NULL;
-  const char *between = user[0] != '\0' ? ":" : "", *slash = NULL;
-  if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL) slash = strrchr(info.dli_fname, '/');
-  int len = slash == NULL ? 0 : (int)(slash - info.dli_fname);
-  int n = slash == NULL ? asprintf(&path, "%s%s%s", user, between, CORRAL_PLUGIN_DIR)
-                        : asprintf(&path, "%s%s%.*s/plugins:%.*s/corral:%s", user, between, len, info.dli_fname, len,
-                                   info.dli_fname, CORRAL_PLUGIN_DIR);
+  char own[4096], *path = NULL;
+  const char *between = user[0] != '\0' ? ":" : "";
+  int n = is_secure() || !own_folder(own, sizeof own)
+              ? asprintf(&path, "%s%s%s", user, between, CORRAL_PLUGIN_DIR)
+              : asprintf(&path, "%s%s%s/plugins:%s/" CORRAL_PLUGINS_NEAR ":%s", user, between, own,
+                         own, CORRAL_PLUGIN_DIR);
   return n < 0 ? NULL : path;
 }
 
@@ -283,8 +342,9 @@ static int not_found(const char *scheme, const char *name, corral_error *error) 
 }
 
 static int find_file(const char *scheme, corral_error *error) {
+  int found = 0, status = check_user_path(error);
+  if (status != CORRAL_OK) return status;
   char name[64], *file = NULL, *path = search_path(user_path());
-  int found = 0, status = CORRAL_OK;
   if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   plugin_name(scheme, name, sizeof name);
   for (char *save = NULL, *folder, *at = path; !found && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {

@@ -27,7 +27,9 @@ int crl_source_open(crl_source *source, const char *url, uint64_t max_value, cor
   char scheme[32];
   size_t len = (size_t)(strstr(url, "://") - url);
   if (len < 1 || len >= sizeof scheme)
-    return crl_status_fail(error, CORRAL_EURI, "origin: '%.60s' has no scheme; accepted: a name, or http://... or https://...", url);
+    return crl_status_fail(error, CORRAL_EURI,
+                           "origin: what stands before '://' is no scheme; accepted: a name, or "
+                           "http://... or https://...");
   for (size_t i = 0; i < len; i++) scheme[i] = (char)tolower((unsigned char)url[i]);
   scheme[len] = '\0';
   int status = crl_registry_find_origin(scheme, &source->plugin, error);

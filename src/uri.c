@@ -35,20 +35,84 @@ static int decode(char *text) {
   return 1;
 }
 
-/* The text for messages: what stands between the first ':' of the user part and '@' is hidden. */
-static void hide_password(char *text) {
-  char *start = strstr(text, "://");
-  if (start == NULL) return;
-  start += 3;
-  char *end = start + strlen(start); /* a password that should have been percent-encoded is hidden too */
-  char *at = NULL;
-  for (char *p = start; p < end; p++)
-    if (*p == '@') at = p;
-  char *colon = at == NULL ? NULL : memchr(start, ':', (size_t)(at - start));
-  if (colon == NULL) return;
-  memmove(colon + 4, at, strlen(at) + 1);
-  memcpy(colon + 1, "***", 3);
+/* ---- the text for messages ------------------------------------------------------------------- */
+
+static const char hidden[] = "***";
+
+/* A text that grows within its room. */
+typedef struct shown {
+  char *at, *end; /* one byte is left for the terminator */
+} shown;
+
+static void show(shown *to, const char *text, size_t len) {
+  if (len > (size_t)(to->end - to->at)) len = (size_t)(to->end - to->at);
+  memcpy(to->at, text, len);
+  to->at += len;
 }
+
+/* Whether a parameter of this name may have a secret as its value. */
+static int is_secret(const char *name, size_t len) {
+  static const char *const words[] = {"pass", "pw",   "secret", "token",
+                                      "auth", "cred", "header", "%"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t at = 0, size = strlen(words[i]); at + size <= len; at++)
+      if (strncasecmp(name + at, words[i], size) == 0) return 1;
+  return 0;
+}
+
+/* What follows the scheme's "://"; the text itself where there is no such thing. */
+static const char *behind_scheme(const char *text) {
+  const char *at = text;
+  while (isalnum((unsigned char)*at) || (*at != '\0' && strchr("+-.", *at) != NULL)) at++;
+  return at > text && strncmp(at, "://", 3) == 0 ? at + 3 : text;
+}
+
+/* The ':' of a host whose port is no number, where there is no '@': a password whose '@' was
+ * forgotten, or encoded. */
+static const char *odd_port(const char *host) {
+  const char *end = host + strcspn(host, "/?#");
+  int is_address = 0;
+  for (const char *at = host; at < end; at++) {
+    is_address = *at == '[' || (is_address && *at != ']');
+    if (*at != ':' || is_address) continue;
+    const char *behind = at + 1 + strspn(at + 1, "0123456789");
+    if (behind < end && *behind != ',') return at;
+  }
+  return NULL;
+}
+
+/* Shows all up to the end of the password; what is left. A password that should have been
+ * percent-encoded is hidden too, and so is what only may be one: a user alone, for many a
+ * password is written without its ':'; and what stands before an '@' in a text that is no URI. */
+static const char *show_user(shown *to, const char *text) {
+  const char *user = behind_scheme(text), *at = strrchr(user, '@');
+  const char *colon = at != NULL     ? memchr(user, ':', (size_t)(at - user))
+                      : user != text ? odd_port(user)
+                                     : NULL;
+  if (at == NULL && colon == NULL) return text;
+  show(to, text, (size_t)((colon != NULL ? colon + 1 : user) - text));
+  show(to, hidden, sizeof hidden - 1);
+  return at != NULL ? at : text + strlen(text);
+}
+
+void corral_uri_show(const char *uri, char *text, size_t size) {
+  if (size == 0) return;
+  shown to = {text, text + size - 1};
+  const char *at = show_user(&to, uri);
+  size_t len = strcspn(at, "?#");
+  show(&to, at, len);
+  for (at += len; *at != '\0'; at += len) {
+    show(&to, at++, 1);
+    len = strcspn(at, "&#");
+    size_t name = strcspn(at, "=&#");
+    int hides = is_secret(at, name);
+    show(&to, at, !hides ? len : at[name] == '=' ? name + 1 : 0);
+    if (hides) show(&to, hidden, sizeof hidden - 1);
+  }
+  *to.at = '\0';
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static int parse_scheme(crl_uri *uri, char *text, char **rest, corral_error *error) {
   char *colon = strchr(text, ':');
@@ -158,25 +222,32 @@ int crl_uri_parse(crl_uri *uri, const char *text, corral_error *error) {
   char *rest = NULL;
   memset(uri, 0, sizeof *uri);
   if (text == NULL) return crl_status_fail(error, CORRAL_EURI, "no store URI; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
-  size_t len = strlen(text) + 1;
-  char *memory = malloc(4 * len + 8);
+  size_t len = strlen(text) + 1, shown_room = 2 * len + 8;
+  char *memory = malloc(3 * len + shown_room);
   if (memory == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   uri->memory = memory;
-  memcpy(memory, text, len);          /* taken apart */
-  memcpy(memory + len, text, len);    /* for messages; may grow by "***" */
-  hide_password(memory + len);
+  uri->room = 3 * len + shown_room;
+  memcpy(memory, text, len); /* taken apart */
+  corral_uri_show(text, memory + len, shown_room);
   uri->view.text = memory + len;
   uri->view.host = uri->view.path = "";
   uri->view.params = uri->params;
   int status = parse_scheme(uri, memory, &rest, error);
-  if (status == CORRAL_OK) status = parse_rest(uri, rest, memory + 2 * len + 4, error);
+  if (status == CORRAL_OK) status = parse_rest(uri, rest, memory + len + shown_room, error);
   if (status != CORRAL_OK) crl_uri_free(uri);
   return status;
 }
 
+/* Frees what may have a secret in it. */
+static void wipe(char *memory, size_t size) {
+  if (memory != NULL) explicit_bzero(memory, size);
+  free(memory);
+}
+
 void crl_uri_free(crl_uri *uri) {
-  free(uri->memory);
-  uri->memory = NULL;
+  wipe(uri->memory, uri->room);
+  wipe(uri->secret, uri->secret == NULL ? 0 : strlen(uri->secret));
+  uri->memory = uri->secret = NULL;
 }
 
 const char *crl_uri_get(const corral_uri *uri, const char *name) {

@@ -10,7 +10,9 @@ enum { CRL_URI_PARAMS = 32 };
 typedef struct crl_uri {
   corral_uri view;
   corral_uri_param params[CRL_URI_PARAMS];
-  char *memory;
+  char *memory; /* wiped before it is freed */
+  size_t room;
+  char *secret; /* a password from elsewhere: see secret.h */
 } crl_uri;
 
 /* scheme:path?name=value&... or scheme://[user[:password]@]host[:port][,host[:port]...][/path]?...

@@ -95,7 +95,7 @@ static void *run(void *arg) {
 static void start(crl_watch *watch) {
   pthread_mutex_lock(&watch->mutex);
   if (atomic_load(&watch->state) == IDLE) {
-    watch->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    watch->stop_fd = crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     watch->started = watch->stop_fd >= 0 && crl_env_thread(&watch->thread, run, watch) == 0;
     atomic_store(&watch->state, watch->started ? RUNS : NEVER);
   }

@@ -187,6 +187,17 @@ shared() {
 
 # ---- who ---------------------------------------------------------------------------------------------------
 
+# A note that sets a terminal's title, begins a control sequence in one character of C1, turns the line around, and isn't valid UTF-8.
+hostile() {
+  begin hostile --note "$(printf 'a\033]0;t\007\177\302\2331m\342\200\256\377\303\244')" hostile -- ./sleeper hostile || return 1
+  status 0 "$CORRAL" lock --show hostile && lines 1 out && grep -qF "$(printf 'a\\x1b]0;t\\x07\\x7f\\xc2\\x9b1m\\xe2\\x80\\xae\\xff\303\244, for ')" out &&
+    status 0 "$CORRAL" --json lock --show hostile && lines 1 out && grep -qF "$(printf 'a\\u001b]0;t\\u0007\\u007f\\u009b1m\\u202e\\u00ff\303\244",')" out
+  got=$?
+  kill "$pid"
+  wait "$pid"
+  return $got
+}
+
 shows() {
   status 1 "$CORRAL" lock --show shows && [ "$(cat out)" = "nobody holds it" ] && [ ! -s err ] &&
     status 1 "$CORRAL" --json lock --show shows && [ "$(cat out)" = '{"name":"shows","held":false,"holders":[]}' ] || return 1
@@ -449,6 +460,7 @@ on_store() {
   check "without --wait it waits until it is free" waits_for_it
   check "shared holds are together, others alone" shared
   check "--show tells who holds it, as text and as JSON" shows
+  check "--show prints a note so that no terminal obeys it" hostile
   check "a name is any text of 1 to 65536 bytes" names
   check "without --keep the command is ended with its hold" no_keep
   check "also one that doesn't hear SIGTERM" no_keep_deaf
@@ -476,7 +488,8 @@ on_store() {
 
 store=lmdb
 CORRAL_STORE=lmdb:$dir/store
-export CORRAL_STORE
+CORRAL_PASS_STORE=1 # for what runs the command inside of a command
+export CORRAL_STORE CORRAL_PASS_STORE
 on_store
 check "wrong use is refused, with what is accepted" wrong_use
 away_lmdb() { refuses "away: /proc/no: No such file" --store lmdb:/proc/no/store lock away -- touch ran && [ ! -e ran ]; }

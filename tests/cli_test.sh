@@ -7,7 +7,8 @@
 . "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
-export TMPDIR CORRAL_STORE
+CORRAL_PASS_STORE=1 # for what runs the command inside of a command
+export TMPDIR CORRAL_STORE CORRAL_PASS_STORE
 
 # waiting N PREFIX: N runs that write to PREFIX.*.err with -v wait for somebody else's.
 waiting() { [ "$(cat "$2".*.err 2>/dev/null | grep -c '^corral: event wait:')" -ge "$1" ]; }
@@ -456,6 +457,18 @@ check "expire ends the fresh life and leaves the grace" expired
 
 inspected() { "$CORRAL" set look --ttl 1h four && status 0 "$CORRAL" inspect look && grep -q '^state *fresh' out && grep -q '^size *4 bytes' out; }
 check "inspect shows state and size" inspected
+
+# A failure whose text clears the screen, in the store's words and in this process's.
+foreign_text() {
+  name=$(printf 'no\033[2Jsuch\302\233\377')
+  shown='no\x1b[2Jsuch\xc2\x9b\xff'
+  status 127 "$CORRAL" run --key hostile --cache-failures 1h -- "$name" && grep -qF "$shown" err && ! LC_ALL=C grep -q "$(printf '[\033\377]')" err &&
+    status 127 "$CORRAL" run --key hostile -- true && grep -qF "$shown" err &&
+    status 0 "$CORRAL" inspect hostile && grep -qF "failure    command not found: $shown (code" out && ! LC_ALL=C grep -q "$(printf '[\033\377]')" out &&
+    status 0 "$CORRAL" --json inspect hostile && grep -qF '"failure":"command not found: no\u001b[2Jsuch\u009b\u00ff",' out &&
+    status 1 "$CORRAL" get "$name" && grep -qF "corral: $shown: " err
+}
+check "no text of others reaches the terminal as it is" foreign_text
 
 apart() { "$CORRAL" --namespace n set apart x && status 1 "$CORRAL" get apart && CORRAL_NAMESPACE=n status 0 "$CORRAL" get apart; }
 check "--namespace and CORRAL_NAMESPACE keep keys apart" apart

@@ -8,7 +8,8 @@ set -u
 . "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
-export TMPDIR CORRAL_STORE
+CORRAL_PASS_STORE=1 # for what runs the command inside of a command
+export TMPDIR CORRAL_STORE CORRAL_PASS_STORE
 
 # keys PREFIX FROM TO: keys, one a line
 keys() { i=$2; while [ "$i" -le "$3" ]; do echo "$1$i"; i=$((i + 1)); done; }

@@ -52,6 +52,38 @@ static void a_header_without_end_is_cut_off(void **state) {
   closed(origin);
 }
 
+/* However they are written: a space before the colon, a line within a line. What others might read there, or not read, mustn't be kept. */
+static void a_header_that_isnt_valid_fails_the_fetch(void **state) {
+  (void)state;
+#define BYTES(text) text, sizeof(text) - 1
+  static const char line[] = "a line that isn't \"Name: value\"", control[] = "a NUL or a carriage return";
+  static const struct {
+    const char *headers;
+    size_t len;
+    const char *why;
+  } rows[] = {
+      {BYTES("Cache-Control : no-store\r\n"), line}, {BYTES("Set-Cookie\t: a=b\r\n"), line}, {BYTES("Cache-Control : no-store\n"), line}, {BYTES(": no-store\r\n"), line},
+      {BYTES("no-store\r\n"), ""}, {BYTES("Set(Cookie): a\r\n"), line}, {BYTES("X-\303\244: a\r\n"), line}, {BYTES("A: b\r\nCache Control: no-store\r\n"), line},
+      {BYTES("HTTP/1.1 200 OK\r\n"), ""}, {BYTES("Cache-Control: no-store\r\nHTTP/1.1 200 OK: a\r\nA: b\r\n"), line},
+      {BYTES("A: b\rCache-Control: no-store\r\n"), control}, {BYTES("A: b\r\r\n"), control}, {BYTES("\rSet-Cookie: a=b\r\n"), control}, {BYTES("Cache-Control: no-store\0\r\n"), ""},
+      {BYTES("A\0: b\r\n"), ""}, {BYTES("X-Long-Name-Of-More-Than-Thirty-Two-Bytes : b\r\n"), line},
+      {BYTES("Content-Length: 7\r\n"), "two fields Content-Length that differ"}, {BYTES("Content-Length: 5, 5\r\n"), "Content-Length"}, {BYTES("Content-Length: +5\r\n"), "Content-Length"},
+  };
+  void *origin = opened("%s/{key}", http_origin_url(server));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    http_origin_answer(server, "/h", HTTP_ANSWER(.body = "12345", .headers = rows[i].headers, .headers_len = rows[i].len));
+    corral_fill *f = fetched(origin, "h");
+    if (f->code != 502 || strstr(f->text, rows[i].why) == NULL) fail_msg("%zu: %s: %d %s", i, rows[i].headers, (int)f->code, f->text);
+    fill_free(f);
+  }
+  http_origin_answer(server, "/h", HTTP_ANSWER(.status = 204, .headers = " Cache-Control: no-store\r\n"));
+  expect_failure(fetched(origin, "h"), 502, "");
+  http_origin_answer(server, "/h", HTTP_ANSWER(.body = "12345", .headers = "Content-Length: 5\r\nX-Empty:\r\nX-Tab:\t1\t\r\nX-Text: \303\244\r\n"));
+  expect_bytes(fetched(origin, "h"), "12345");
+  closed(origin);
+#undef BYTES
+}
+
 static void a_body_nobody_wants_is_not_read_to_its_end(void **state) {
   (void)state;
   void *origin = opened("%s/{key}", http_origin_url(server));
@@ -379,6 +411,16 @@ static void the_filter_judges_addresses(void **state) {
       {"", "93.184.216.34", 1, 1}, {"", "2606:2800::1", 1, 1}, {"", "127.0.0.1", 1, 0}, {"", "::1", 1, 0}, {"", "0.0.0.0", 1, 0}, {"", "::", 1, 0},
       {"", "10.0.0.1", 1, 0}, {"", "172.16.0.1", 1, 0}, {"", "172.31.255.255", 1, 0}, {"", "172.32.0.1", 1, 1}, {"", "192.168.1.1", 1, 0}, {"", "100.64.0.1", 1, 0},
       {"", "fd00::1", 1, 0}, {"", "fec0::1", 1, 0}, {"", "::ffff:10.0.0.1", 1, 0}, {"", "::10.0.0.1", 1, 0}, {"", "64:ff9b::10.0.0.1", 1, 0}, {"", "::ffff:8.8.8.8", 1, 1},
+      /* Spelled by 6to4, NAT64 of the world and of a site, Teredo, ISATAP, and as compatible and translated addresses. */
+      {"", "2002:7f00:1::", 1, 0}, {"", "2002:a00:1::1", 1, 0}, {"", "2002:a9fe:a9fe::1", 0, 0}, {"", "2002:808:808::1", 1, 1}, {"#deny=8.8.8.8", "2002:808:808::1", 0, 0},
+      {"#allow=10.0.0.0/8", "2002:a00:1::1", 1, 1}, {"#allow=2002::/16", "2002:a00:1::1", 1, 1}, {"#allow=10.0.0.0/8", "2002:c0a8:1::1", 1, 0},
+      {"", "64:ff9b::127.0.0.1", 1, 0}, {"", "64:ff9b::8.8.8.8", 1, 1}, {"", "64:ff9b:1::1", 1, 0}, {"", "64:ff9b:1::169.254.169.254", 0, 0},
+      {"", "64:ff9b:1:a9fe:a9:fe00::", 0, 0}, {"", "64:ff9b:1:a9:fe:a9fe::", 0, 0}, {"", "64:ff9b:1:a900::", 1, 0}, {"", "64:ff9b:1:ffa9:fe:a9fe::", 0, 0},
+      {"", "64:ff9b:1:ffff:a9:fea9:fe00:0", 0, 0}, {"#deny=8.8.8.8", "64:ff9b:1::8.8.8.8", 0, 0}, {"#allow=8.8.8.8", "64:ff9b:1::8.8.8.8", 1, 0},
+      {"#allow=64:ff9b:1::/48", "64:ff9b:1::10.0.0.1", 1, 1},
+      {"", "2001:0:7f00:1::ffff:ffff", 1, 0}, {"", "2001:0:808:808::f5ff:fffe", 1, 0}, {"", "2001:0:808:808::f7f7:f7f7", 1, 1}, {"", "2001:1::f5ff:fffe", 1, 1},
+      {"", "2606::5efe:10.0.0.1", 1, 0}, {"", "2606::200:5efe:169.254.0.1", 0, 0}, {"", "2606::5efe:8.8.8.8", 1, 1},
+      {"", "::127.0.0.1", 1, 0}, {"", "::2", 1, 0}, {"", "::8.8.8.8", 1, 1}, {"", "::ffff:0:10.0.0.1", 1, 0}, {"", "::ffff:0:169.254.0.1", 0, 0},
       {"", "169.254.0.1", 0, 0}, {"", "fe80::1", 0, 0}, {"", "febf::1", 0, 0}, {"", "::ffff:169.254.0.1", 0, 0},
       {"#allow=private", "10.0.0.1", 1, 1}, {"#allow=private", "127.0.0.1", 1, 0}, {"#allow=link-local", "169.254.169.254", 1, 1}, {"#allow=10.1.0.0/16", "10.1.2.3", 1, 1},
       {"#allow=10.1.0.0/16", "10.2.0.1", 1, 0}, {"#allow=10.0.0.0/8&deny=10.1.0.0/16", "10.1.0.1", 0, 0}, {"#deny=0.0.0.0/0", "8.8.8.8", 0, 0},
@@ -415,6 +457,7 @@ int main(void) {
       cmocka_unit_test(a_body_is_cut_off_at_the_limit_in_every_framing),
       cmocka_unit_test(with_include_the_header_counts_as_well),
       cmocka_unit_test(a_header_without_end_is_cut_off),
+      cmocka_unit_test(a_header_that_isnt_valid_fails_the_fetch),
       cmocka_unit_test(a_body_nobody_wants_is_not_read_to_its_end),
       cmocka_unit_test(a_compressed_body_is_counted_as_it_unfolds),
       cmocka_unit_test(a_server_that_dies_is_a_failure),

@@ -58,6 +58,7 @@ static void the_fresh_life_comes_from_the_strongest_source(void **state) {
       {"9111 5.2.2.10", "Cache-Control: s-maxage=100, max-age=60", 100000, N, N},
       {"9111 5.3", "Expires: " IN_A_MINUTE, 60000, U, U},
       {"9111 4.2.1", DATE "Expires: " IN_A_MINUTE, 60000, U, U},
+      {"9111 4.2.1", "Expires: " IN_A_MINUTE "\n" DATE "Date: Sun, 06 Nov 1994 08:49:00 GMT", 60000, U, U},
       {"9111 4.2.1", "Date: Sun, 06 Nov 1994 08:49:07 GMT\nExpires: " IN_A_MINUTE, 90000, U, U},
       {"9110 6.6.1", "Date: yesterday\nExpires: " IN_A_MINUTE, 60000, U, U},
       {"9111 5.3", "Expires: " IN_A_MINUTE "\nCache-Control: max-age=5", 5000, U, U},
@@ -207,6 +208,9 @@ static void some_responses_are_not_kept(void **state) {
       {"9110 12.5.5", "Vary: Accept\nVary: *", "Vary: *"},
       {"9110 12.5.5", "Vary: Accept", NULL},
       {"6265 3", "Set-Cookie: a=b", "Set-Cookie"},
+      {"9112 5.1", "Set-Cookie : a=b", "Set-Cookie"},
+      {"9112 5.1", "Cache-Control\t : no-store", "Cache-Control: no-store"},
+      {"9112 5.1", " Vary: *", "Vary: *"},
       {"9111 5.2.2.4", "Cache-Control: no-cache", NULL},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -249,6 +253,9 @@ static void x_accel_expires_comes_before_all_where_it_is_asked_for(void **state)
   CHECK_LIVES(without, &(crl_http_terms){0});
   assert_string_equal(judge("X-Accel-Expires: 0", &(crl_http_terms){.with_accel = 1}).why_not, "X-Accel-Expires: 0");
   assert_true(judge("X-Accel-Expires: 9\nCache-Control: private, no-store", &(crl_http_terms){.with_accel = 1}).is_storable);
+  assert_int_equal(judge("X-Accel-Expires: 9\nX-Accel-Expires: 5\nX-Accel-Expires: 7", &(crl_http_terms){.with_accel = 1}).fresh_ms, 5000);
+  assert_int_equal(judge("X-Accel-Expires: 0\nX-Accel-Expires: @784111837", &(crl_http_terms){.with_accel = 1}).is_storable, 0);
+  assert_int_equal(judge("X-Accel-Expires: @784111837\nX-Accel-Expires: 9", &(crl_http_terms){.with_accel = 1}).fresh_ms, 9000);
   assert_false(judge("X-Accel-Expires: 9\nVary: *", &(crl_http_terms){.with_accel = 1}).is_storable);
   assert_false(judge("X-Accel-Expires: 9\nSet-Cookie: a", &(crl_http_terms){.with_accel = 1}).is_storable);
 }

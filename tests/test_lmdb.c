@@ -91,8 +91,9 @@ static void two_corrals_of_a_process_share_one_file(void **state) {
   (void)state;
   kit a = opened(address("shared", "?size=1m"));
   put(&a, "k", 'x', 10);
+  int before = open_descriptors();
   kit b = opened(address("shared", "?size=64m"));
-  assert_ptr_equal(a.handle, b.handle);
+  assert_int_equal(open_descriptors(), before);
   assert_int_equal(verb(&b, CORRAL_VERB_GET, "k", 0), CORRAL_OK);
   put(&b, "big", 'x', 5000000);
   closed(&a);
@@ -275,26 +276,6 @@ static void a_value_too_big_is_refused_and_the_old_one_stays(void **state) {
   closed(&k);
 }
 
-/* Holds what it sees for ever. */
-static pid_t stuck_reader(const char *path) {
-  int ready[2];
-  char byte = 0;
-  assert_int_equal(pipe(ready), 0);
-  pid_t pid = child();
-  if (pid == 0) {
-    MDB_env *env;
-    MDB_txn *txn;
-    if (mdb_env_create(&env) != 0 || mdb_env_open(env, path, MDB_NOSUBDIR, 0600) != 0 ||
-        mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 || write(ready[1], &byte, 1) != 1)
-      _exit(1);
-    for (;;) pause();
-  }
-  assert_int_equal(read(ready[0], &byte, 1), 1);
-  close(ready[0]);
-  close(ready[1]);
-  return pid;
-}
-
 static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state) {
   (void)state;
   kit k = opened(address("hanging", "?size=1m"));
@@ -302,7 +283,7 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   char key[32];
   int status = CORRAL_OK;
   unsigned stored = 0;
-  pid_t reader = stuck_reader(file("hanging"));
+  pid_t reader = stuck_process(file("hanging"), MDB_RDONLY);
   while (status == CORRAL_OK && stored < 5000) {
     corral_op op = op_of(CORRAL_VERB_CLAIM, numbered(key, "k", stored), 1);
     op.error = &error;
@@ -313,13 +294,9 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   }
   assert_int_equal(status, CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "hangs"));
-  corral_op absent = op_of(CORRAL_VERB_INVALIDATE, "nothing", 0); /* no room to remember it, mostly */
-  absent.ttl_ms = 600000;
+  corral_op absent = op_of(CORRAL_VERB_INVALIDATE, "nothing", 0);
+  absent.ttl_ms = 0; /* as the library asks */
   assert_int_equal(run(&k, &absent), CORRAL_OK);
-  corral_op look = op_of(CORRAL_VERB_GET, "nothing", 0);
-  int seen = run(&k, &look);
-  assert_true(seen == CORRAL_EMISS || (seen == CORRAL_OK && look.life_ms == 0));
-  done(&look);
   unsigned left = 0; /* some of it was evicted, in vain */
   for (unsigned i = 0; i < stored; i++) left += verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
   assert_true(left > 0);

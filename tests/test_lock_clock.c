@@ -1,5 +1,5 @@
 /* A client whose wall clock jumps by an hour neither loses nor extends a lock, on each store: this program's clock_gettime, gettimeofday and time are
- * wrapped. The servers' clocks stay. */
+ * wrapped. The servers' clocks stay; to set one back, all times in the lock's record are set forth. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <corral/lock.h>
+#include <corral/plugin.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/time.h>
@@ -199,6 +200,61 @@ static void a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_comes_twi
   holds_and_waits_last(-HOUR);
 }
 
+/* ---- the server's clock -------------------------------------------------------------------------------------- */
+
+static void set_forth(uint8_t *at, int64_t ms) {
+  int64_t time;
+  memcpy(&time, at, sizeof time);
+  time += ms;
+  memcpy(at, &time, sizeof time);
+}
+
+/* The only lock in this database is as if it had been taken before the server's clock was set back by an hour. */
+static void set_server_back(int database) {
+  redis_server_ask(redis, "SELECT %d", database);
+  redisReply *keys = redis_server_command(redis, "KEYS *");
+  assert_int_equal(keys->elements, 1);
+  redisReply *record = redis_server_command(redis, "GET %b", keys->element[0]->str, keys->element[0]->len);
+  assert_int_equal(record->len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
+  set_forth((uint8_t *)record->str + CORRAL_LOCK_HEAD + 24, HOUR * 1000);
+  set_forth((uint8_t *)record->str + CORRAL_LOCK_HEAD + 32, HOUR * 1000);
+  redis_server_ask(redis, "SET %b %b PX %lld", keys->element[0]->str, keys->element[0]->len, record->str, record->len, HOUR * 1000LL);
+  freeReplyObject(record);
+  freeReplyObject(keys);
+}
+
+static int is_redis(const place *p) { return strncmp(p->uri, "redis", 5) == 0; }
+
+static void a_dead_holder_is_gone_after_one_length_when_the_servers_clock_was_set_back(void **state) {
+  (void)state;
+  int database = 0;
+  for (place *p = places; p < places + count; p++) {
+    if (!is_redis(p)) continue;
+    p->lock = take(p->a, "dead", CORRAL_LOCK(.ttl_ms = 300));
+    set_server_back(database++);
+    corral_lock *next = take(p->b, "dead", CORRAL_LOCK(.wait_ms = 20000));
+    must_be(p, corral_lock_release(p->lock, &error), CORRAL_ELOST);
+    must_be(p, corral_lock_release(next, &error), CORRAL_OK);
+  }
+  if (database == 0) skip();
+}
+
+static void a_living_holder_keeps_its_lock_when_the_servers_clock_was_set_back(void **state) {
+  (void)state;
+  int database = 0;
+  for (place *p = places; p < places + count; p++) {
+    if (!is_redis(p)) continue;
+    p->lock = take(p->a, "alive", CORRAL_LOCK(.ttl_ms = 2000, .keep = 1));
+    set_server_back(database++);
+    must_be(p, try(p->b, "alive"), CORRAL_EBUSY);
+    until_extended(p->a, 4);
+    must_be(p, try(p->b, "alive"), CORRAL_EBUSY);
+    must_be(p, corral_lock_check(p->lock, 1), CORRAL_OK);
+    must_be(p, corral_lock_release(p->lock, &error), CORRAL_OK);
+  }
+  if (database == 0) skip();
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
   const struct CMUnitTest tests[] = {
@@ -206,6 +262,8 @@ int main(void) {
       T(fencing_tokens_grow_all_the_same),
       T(a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_is_skipped),
       T(a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_comes_twice),
+      T(a_dead_holder_is_gone_after_one_length_when_the_servers_clock_was_set_back),
+      T(a_living_holder_keeps_its_lock_when_the_servers_clock_was_set_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

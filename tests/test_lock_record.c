@@ -307,7 +307,8 @@ static void the_bytes_are_where_the_header_says(void **state) {
   assert_memory_equal(r + 16, &(int64_t){NOW + WISH}, 8);
   assert_memory_equal(r + 24, "\0\0\0\0\0\0\0", 8);
   assert_memory_equal(r + 32, token(7), 16);
-  assert_memory_equal(r + 48, "\2\0\0\0\0\0\0", 8);
+  assert_memory_equal(r + 48, "\2\0\0\0", 4);
+  assert_memory_equal(r + 52, &(uint32_t){LEASE}, 4);
   assert_memory_equal(r + 56, &(int64_t){NOW + LEASE}, 8);
   assert_memory_equal(r + 64, &(int64_t){NOW}, 8);
   assert_memory_equal(r + 72, &(uint64_t){(uint64_t)NOW * 1000}, 8);
@@ -329,6 +330,164 @@ static void a_look_changes_nothing_and_tells_the_time(void **state) {
   op = op_of(CORRAL_VERB_GET, 0);
   assert_int_equal(does(&l, &op), CORRAL_EUNSUPPORTED);
   free(l.record);
+}
+
+/* ---- ends that can't be believed ------------------------------------------------------------------------------ */
+
+enum { STEP_BACK = 3600000 };
+
+static corral_hold only_hold(const lab *l) {
+  corral_hold hold;
+  assert_int_equal(head_of(l).count, 1);
+  crl_lock_record_hold(l->record, 0, &hold);
+  return hold;
+}
+
+/* A record of one hold that somebody else wrote. */
+static lab stranger(corral_hold hold) {
+  lab l = {.now = NOW, .expires = INT64_MAX, .size = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD};
+  l.record = malloc(l.size);
+  memcpy(hold.token, token(99), CORRAL_TOKEN);
+  crl_lock_record_write(hold.fence, &hold, 1, l.record);
+  return l;
+}
+
+static int64_t told_when_taking(lab *l, unsigned holder) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, holder);
+  assert_int_equal(does(l, &op), CORRAL_EBUSY);
+  return op.until_ms;
+}
+
+static void a_dead_holder_is_gone_after_one_length_though_the_clock_was_set_back(void **state) {
+  (void)state;
+  lab l = {.now = NOW + STEP_BACK};
+  takes(&l, 1, ALONE, 0);
+  l.now = NOW;
+  assert_int_equal(told_when_taking(&l, 2), LEASE);
+  assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
+  assert_int_equal(l.expires, NOW + LEASE + CORRAL_LOCK_MEMORY_MS);
+  assert_int_equal(only_hold(&l).since, NOW);
+  l.now += LEASE - 1;
+  assert_int_equal(told_when_taking(&l, 2), 1);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  l.now++;
+  assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void a_living_holder_keeps_its_hold_though_the_clock_was_set_back(void **state) {
+  (void)state;
+  lab l = {.now = NOW + STEP_BACK};
+  takes(&l, 1, ALONE, 0);
+  l.now = NOW;
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(told_when_taking(&l, 2), LEASE);
+    assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, 0), CORRAL_OK);
+    l.now += LEASE / 3;
+    assert_true(told_when_taking(&l, 2) > 0);
+    assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, 0), CORRAL_OK);
+  }
+  l.now += LEASE;
+  assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void the_length_is_that_of_the_last_extending(void **state) {
+  (void)state;
+  lab l = {.now = NOW + STEP_BACK};
+  takes(&l, 1, ALONE, 0);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
+  op.lease_ms = 5 * LEASE;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(only_hold(&l).length_ms, 5 * LEASE);
+  op.lease_ms = LEASE;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(only_hold(&l).length_ms, 5 * LEASE);
+  l.now = NOW;
+  assert_int_equal(told_when_taking(&l, 2), 5 * LEASE);
+  free(l.record);
+}
+
+static void a_small_step_of_the_clock_writes_nothing_and_ends_nothing(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  l.now -= CORRAL_LOCK_SLACK_MS;
+  assert_int_equal(told_when_taking(&l, 2), LEASE + CORRAL_LOCK_SLACK_MS);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  l.now--;
+  assert_int_equal(told_when_taking(&l, 2), LEASE);
+  assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
+  free(l.record);
+}
+
+static void a_strangers_end_comes_after_its_length_or_a_day(void **state) {
+  (void)state;
+  static const struct {
+    corral_hold hold;
+    int64_t length;
+  } rows[] = {
+      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX}, CORRAL_LOCK_LONGEST_MS},
+      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX, .since = INT64_MIN, .length_ms = UINT32_MAX}, CORRAL_LOCK_LONGEST_MS},
+      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX, .since = INT64_MAX, .length_ms = LEASE}, LEASE},
+      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + STEP_BACK + LEASE, .since = NOW + STEP_BACK}, LEASE}, /* of an older version */
+      {{.mode = 0, .until = NOW + STEP_BACK, .since = 1, .length_ms = LEASE}, LEASE},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    lab l = stranger(rows[i].hold);
+    assert_int_equal(told_when_taking(&l, 2), rows[i].length);
+    l.now += rows[i].length;
+    assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_OK);
+    free(l.record);
+  }
+}
+
+static void a_wish_is_over_after_the_longest_wish_whatever_it_says(void **state) {
+  (void)state;
+  static const int64_t ends[] = {INT64_MAX, NOW + STEP_BACK};
+  for (size_t i = 0; i < 2; i++) {
+    lab l = {.now = NOW};
+    takes(&l, 1, SHARED, 0);
+    memcpy(l.record + 16, &ends[i], 8);
+    corral_op op = op_of(CORRAL_VERB_LOCK, 2);
+    op.flags = SHARED;
+    assert_int_equal(does(&l, &op), CORRAL_EBUSY);
+    assert_int_equal(op.until_ms, CORRAL_LOCK_WISH_MS);
+    assert_int_equal(l.expires, NOW + CORRAL_LOCK_WISH_MS + CORRAL_LOCK_MEMORY_MS);
+    l.now += CORRAL_LOCK_WISH_MS;
+    assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
+    free(l.record);
+  }
+}
+
+static void holds_without_end_dont_fill_a_lock_for_good(void **state) {
+  (void)state;
+  static corral_hold holds[CORRAL_LOCK_HOLDS];
+  lab l = {.now = NOW, .expires = INT64_MAX, .size = CORRAL_LOCK_HEAD + sizeof holds / sizeof *holds * CORRAL_LOCK_HOLD};
+  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++) {
+    holds[i] = (corral_hold){.mode = CORRAL_LOCK_SHARED, .until = INT64_MAX, .length_ms = LEASE};
+    memcpy(holds[i].token, token(1000 + i), CORRAL_TOKEN);
+  }
+  l.record = malloc(l.size);
+  crl_lock_record_write(1, holds, CORRAL_LOCK_HOLDS, l.record);
+  assert_int_equal(takes(&l, 1, SHARED, 0), CORRAL_EREFUSED);
+  l.now += LEASE;
+  assert_int_equal(takes(&l, 1, SHARED, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void a_fencing_token_that_cant_have_been_given_is_none(void **state) {
+  (void)state;
+  static const uint64_t fences[] = {UINT64_MAX, (uint64_t)INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_C(1) << 53};
+  for (size_t i = 0; i < sizeof fences / sizeof *fences; i++) {
+    lab l = stranger((corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + LEASE, .since = NOW, .length_ms = LEASE, .fence = fences[i]});
+    assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 99, 0), CORRAL_OK);
+    l.now += LEASE;
+    corral_op op = op_of(CORRAL_VERB_LOCK, 2);
+    assert_int_equal(does(&l, &op), CORRAL_OK);
+    assert_int_equal(op.seen, (uint64_t)l.now * 1000);
+    free(l.record);
+  }
 }
 
 /* ---- a model ---------------------------------------------------------------------------------------------------- */
@@ -489,6 +648,14 @@ int main(void) {
       cmocka_unit_test(what_is_foreign_is_left_alone),
       cmocka_unit_test(the_bytes_are_where_the_header_says),
       cmocka_unit_test(a_look_changes_nothing_and_tells_the_time),
+      cmocka_unit_test(a_dead_holder_is_gone_after_one_length_though_the_clock_was_set_back),
+      cmocka_unit_test(a_living_holder_keeps_its_hold_though_the_clock_was_set_back),
+      cmocka_unit_test(the_length_is_that_of_the_last_extending),
+      cmocka_unit_test(a_small_step_of_the_clock_writes_nothing_and_ends_nothing),
+      cmocka_unit_test(a_strangers_end_comes_after_its_length_or_a_day),
+      cmocka_unit_test(a_wish_is_over_after_the_longest_wish_whatever_it_says),
+      cmocka_unit_test(holds_without_end_dont_fill_a_lock_for_good),
+      cmocka_unit_test(a_fencing_token_that_cant_have_been_given_is_none),
       cmocka_unit_test(whatever_is_done_a_lock_is_as_the_model_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -384,6 +384,24 @@ static void a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memo
   ended(&d);
 }
 
+/* A server's time that is none counts as not told. */
+static void a_time_that_no_clock_has_isnt_believed(void **state) {
+  (void)state;
+  static const char *const times[] = {"9223372036854775807", "-9223372036854775808", "99999999999999999999", "9223372036854775", "-1", "0", "x"};
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+    char script[1024];
+    snprintf(script, sizeof script, "EXPECT settings\\r\\n\nSEND STAT time %s\\r\\nEND\\r\\nSTAT item_size_max 1048576\\r\\nEND\\r\\n\n" GETS_K LOCK_K TAKE_K "SEND STORED\\r\\n\n",
+             times[i]);
+    int64_t before = crl_registry_host()->wall_ms();
+    dialogue d = connected(script);
+    corral_op op = take_op();
+    assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
+    assert_int_equal(op.status, CORRAL_OK);
+    assert_in_range(op.seen / 1000, before - 1, crl_registry_host()->wall_ms() + 1);
+    ended(&d);
+  }
+}
+
 /* ---- cut off -------------------------------------------------------------------------------------------------- */
 
 static void a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown(void **state) {
@@ -579,6 +597,7 @@ int main(void) {
       cmocka_unit_test(a_race_that_is_lost_until_the_deadline_has_changed_nothing),
       cmocka_unit_test(a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent_is_not),
       cmocka_unit_test(a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused),
+      cmocka_unit_test(a_time_that_no_clock_has_isnt_believed),
       cmocka_unit_test(a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown),
       cmocka_unit_test(a_connection_closed_while_idle_is_seen_before_sending),
       cmocka_unit_test(what_was_not_sent_for_a_broken_connection_is_told_so),

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../plugins/memcached/memcached.h"
+#include "support/descriptors_kit.h"
 #include "support/memcached_kit.h"
 #include "support/memcached_server.h"
 
@@ -256,15 +256,6 @@ static void a_server_that_is_away_is_told(void **state) {
   assert_int_equal(try_open(&c, "memcached://127.0.0.1:19"), CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(c.error.text, "memcached 127.0.0.1:19: can't connect"));
   closed(&c);
-}
-
-static int open_descriptors(void) {
-  DIR *folder = opendir("/proc/self/fd");
-  int count = 0;
-  if (folder == NULL) skip();
-  while (readdir(folder) != NULL) count++;
-  closedir(folder);
-  return count;
 }
 
 static void no_connection_leaves_anything_open(void **state) {

@@ -36,6 +36,7 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {ZONE "server { location / { corral_pass @x; } }", "corral_pass: needs \"corral ZONE\""},
       {ZONE "server { location / { corral_purge pages $uri all; } }", "corral_purge: \"all\" isn't valid; accepted: tag"},
       {ZONE "server { location / { corral_purge other $uri; } }", "corral_purge: there is no zone \"other\""},
+      {ZONE "corral_purge_from everywhere;", "invalid value \"everywhere\""},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     int status;
@@ -55,7 +56,8 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
                                       "corral_stale updating 1m error 1h; corral_lock_timeout 3s pass; corral_early 10; corral_methods GET HEAD;\n"
                                       "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key; corral_cache_status edge;\n"
                                       "server { corral_stale off; corral_early off; location / { corral_pass @x; } location @x { return 200; }\n"
-                                      "  location /p { corral_purge pages $arg_key; } location /t { corral_purge pages $arg_tag tag; } location /s { corral_status; } }",
+                                      "  corral_purge_from local;\n"
+                                      "  location /p { corral_purge pages $arg_key; } location /t { corral_purge pages $arg_tag tag; corral_purge_from any; } location /s { corral_status; } }",
                                       &status);
   if (status != 0) fail_msg("%s", said);
 }
@@ -67,6 +69,7 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
   "location = /status { corral_status; }"                                                             \
   "location /purge/ { corral_purge pages $arg_key; }"                                                 \
   "location /purge_tag/ { corral_purge pages $arg_tag tag; }"                                         \
+  "location /purge_any/ { corral_purge pages $arg_key; corral_purge_from any; }"                      \
   "location / { proxy_pass %ORIGIN%; }"                                                                           \
   "location /off/ { corral off; proxy_pass %ORIGIN%; }"
 
@@ -92,6 +95,13 @@ static void a_location_inherits_corral_and_may_switch_it_off(void **state) {
   for (int i = 1; i < 3; i++) assert_string_equal(nginx_kit_expect(server, "/off/page", NULL, 200, i == 1 ? "page 1" : "page 2", "cache-status"), "");
 }
 
+/* A request that isn't GET, with the status and body that it must have. */
+static void expect_asked(const char *method, const char *path, const char *headers, int status, const char *body) {
+  http_reply reply = nginx_kit_ask(server, method, path, headers);
+  if (reply.status != status || (body != NULL && strcmp(reply.body, body) != 0)) fail_msg("%s %s %s: %d %s", method, path, headers != NULL ? headers : "", reply.status, reply.body);
+  http_reply_free(&reply);
+}
+
 static void a_purged_page_is_gone_with_all_its_variants(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/purged", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Vary: X-Kind\r\n"));
@@ -101,10 +111,10 @@ static void a_purged_page_is_gone_with_all_its_variants(void **state) {
     snprintf(b, sizeof b, "page %d", round * 2 + 2);
     for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/purged", "X-Kind: a\r\n", 200, a, NULL);
     for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/purged", "X-Kind: b\r\n", 200, b, NULL);
-    nginx_kit_expect(server, "/purge/?key=/purged", NULL, 200, "purged\n", NULL);
+    expect_asked(round == 0 ? "POST" : "PURGE", "/purge/?key=/purged", NULL, 200, "purged\n");
   }
-  nginx_kit_expect(server, "/purge/?key=/never_seen", NULL, 200, "purged\n", NULL);
-  nginx_kit_expect(server, "/purge/", NULL, 400, NULL, NULL);
+  expect_asked("PURGE", "/purge/?key=/never_seen", NULL, 200, "purged\n");
+  expect_asked("PURGE", "/purge/", NULL, 400, NULL);
 }
 
 /* The hash of a variant, from the name of its key; 40 letters in hex. */
@@ -140,6 +150,66 @@ static void a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for(
   nginx_kit_expect(server, "/victim", "X-Kind: b\r\n", 200, "page 2", NULL);
 }
 
+static void only_post_and_purge_purge(void **state) {
+  (void)state;
+  static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PURGED", "PURG"};
+  http_origin_answer(nginx_kit_origin, "/stays", HTTP_ANSWER(.body = "page", .numbered = 1));
+  nginx_kit_expect(server, "/stays", NULL, 200, "page 1", NULL);
+  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    http_reply reply = nginx_kit_ask(server, methods[i], "/purge_any/?key=/stays", NULL);
+    if (reply.status != 405 || strcmp(http_reply_header(&reply, "allow"), "POST, PURGE") != 0) fail_msg("%s: %d", methods[i], reply.status);
+    http_reply_free(&reply);
+  }
+  nginx_kit_expect(server, "/stays", NULL, 200, "page 1", NULL);
+}
+
+static void only_who_is_on_this_host_purges_unless_the_location_says_otherwise(void **state) {
+  (void)state;
+  static const char *const headers[] = {"Via: 1.1 proxy\r\n", "Forwarded: for=192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1\r\n", "x-real-ip: 192.0.2.1\r\n", "X-Forwarded-For:\r\n"};
+  http_origin_answer(nginx_kit_origin, "/guarded", HTTP_ANSWER(.body = "page", .numbered = 1));
+  nginx_kit_expect(server, "/guarded", NULL, 200, "page 1", NULL);
+  for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) expect_asked("PURGE", "/purge/?key=/guarded", headers[i], 403, NULL);
+  nginx_kit_expect(server, "/guarded", NULL, 200, "page 1", NULL);
+  assert_non_null(strstr(nginx_server_log(server), "corral_purge: refused: it came through a proxy, which sent Via; \"corral_purge_from any\" in this location accepts it"));
+  expect_asked("PURGE", "/purge_any/?key=/guarded", headers[2], 200, "purged\n");
+  nginx_kit_expect(server, "/guarded", NULL, 200, "page 2", NULL);
+}
+
+/* A unix socket has no address; addresses that aren't this host's are put on by the realip module, as a balancer's header would. */
+static void who_has_no_address_of_this_host_is_refused(void **state) {
+  (void)state;
+  static const char *const refused[] = {"192.0.2.1", "10.0.0.1", "::ffff:192.0.2.1", "2001:db8::1", "128.0.0.1"}, *const accepted[] = {"127.3.2.1", "::1", "::ffff:127.0.0.1"};
+  nginx_server *other = nginx_kit_another(&(nginx_kit_plan){
+      .locations = "set_real_ip_from 127.0.0.1; real_ip_header X-Client; location /purge/ { corral_purge pages $arg_key; }",
+      .http = "server { listen unix:%SOCKET%; location /purge/ { corral_purge pages $arg_key; } location /any/ { corral_purge pages $arg_key; corral_purge_from any; } }"});
+  char header[80], socket[200];
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    snprintf(header, sizeof header, "X-Client: %s\r\n", refused[i]);
+    http_reply reply = nginx_kit_ask(other, "PURGE", "/purge/?key=x", header);
+    if (reply.status != 403) fail_msg("%s: %d", refused[i], reply.status);
+    http_reply_free(&reply);
+  }
+  for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+    snprintf(header, sizeof header, "X-Client: %s\r\n", accepted[i]);
+    http_reply reply = nginx_kit_ask(other, "PURGE", "/purge/?key=x", header);
+    if (reply.status != 200) fail_msg("%s: %d", accepted[i], reply.status);
+    http_reply_free(&reply);
+  }
+  assert_non_null(strstr(nginx_server_log(other), "corral_purge: refused: the client isn't on this host; \"corral_purge_from any\""));
+  snprintf(socket, sizeof socket, "unix:%s/socket", nginx_server_folder(other));
+  http_client *client = http_client_new(socket);
+  http_reply reply = http_client_ask(client, &(http_request){.method = "PURGE", .path = "/purge/?key=x"});
+  assert_int_equal(reply.status, 403);
+  http_reply_free(&reply);
+  reply = http_client_ask(client, &(http_request){.method = "PURGE", .path = "/any/?key=x"});
+  assert_int_equal(reply.status, 200);
+  http_reply_free(&reply);
+  http_client_free(client);
+  assert_non_null(strstr(nginx_server_log(other), "corral_purge: refused: a unix socket doesn't tell who asks; \"corral_purge_from any\""));
+  nginx_kit_end(other, 0);
+}
+
+
 static void a_tag_purges_all_pages_that_carry_it(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/tag1", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Surrogate-Key: orders  all, x\r\n"));
@@ -148,10 +218,10 @@ static void a_tag_purges_all_pages_that_carry_it(void **state) {
     nginx_kit_expect(server, "/tag1", NULL, 200, "page 1", NULL);
     nginx_kit_expect(server, "/tag2", NULL, 200, "page 1", NULL);
   }
-  nginx_kit_expect(server, "/purge_tag/?tag=orders", NULL, 200, "purged\n", NULL);
+  expect_asked("POST", "/purge_tag/?tag=orders", NULL, 200, "purged\n");
   nginx_kit_expect(server, "/tag1", NULL, 200, "page 2", NULL);
   nginx_kit_expect(server, "/tag2", NULL, 200, "page 1", NULL);
-  nginx_kit_expect(server, "/purge_tag/?tag=all", NULL, 200, "purged\n", NULL);
+  expect_asked("PURGE", "/purge_tag/?tag=all", NULL, 200, "purged\n");
   nginx_kit_expect(server, "/tag1", NULL, 200, "page 3", NULL);
   nginx_kit_expect(server, "/tag2", NULL, 200, "page 2", NULL);
 }
@@ -215,7 +285,7 @@ static void a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer(void *
 static void a_purge_that_the_store_didnt_hear_says_so(void **state) {
   (void)state;
   redis_server_kill(nginx_kit_redis);
-  nginx_kit_expect(server, "/purge/?key=/purged", NULL, 503, NULL, NULL);
+  expect_asked("PURGE", "/purge/?key=/purged", NULL, 503, NULL);
   http_origin_answer(nginx_kit_origin, "/away", HTTP_ANSWER(.body = "page"));
   nginx_kit_expect(server, "/away", NULL, 200, "page", NULL);
   redis_server_restart(nginx_kit_redis);
@@ -228,6 +298,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_location_inherits_corral_and_may_switch_it_off), cmocka_unit_test(a_purged_page_is_gone_with_all_its_variants),
       cmocka_unit_test(a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for),
+      cmocka_unit_test(only_post_and_purge_purge), cmocka_unit_test(only_who_is_on_this_host_purges_unless_the_location_says_otherwise),
+      cmocka_unit_test(who_has_no_address_of_this_host_is_refused),
       cmocka_unit_test(a_tag_purges_all_pages_that_carry_it),             cmocka_unit_test(counters_are_of_all_zones_and_outlive_a_reload),
       cmocka_unit_test(a_connection_is_kept_alive_over_every_kind_of_answer),
       cmocka_unit_test(a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer),

@@ -1,6 +1,10 @@
 /* test_nginx_http.c: the nginx module as HTTP sees it: headers, methods, ranges, conditions, variants, and what isn't kept. Real nginx, real Redis. */
 #include "support/nginx_kit.h"
 
+#include <corral.h>
+
+#include "nginx/record.c"
+
 #define PAGES                                                                                                   \
   "location = /status { corral_status; }"                                                                       \
   "location / { corral pages; proxy_pass %ORIGIN%; gzip on; gzip_types text/plain; gzip_min_length 1; gzip_vary on; }" \
@@ -23,6 +27,7 @@
   "location /behind/ { internal; proxy_pass %ORIGIN%; }"                                                        \
   "location /buffers/ { corral pages; corral_valid 1m; proxy_buffer_size 4k; proxy_buffers 3 4k; proxy_busy_buffers_size 4k; proxy_max_temp_file_size 0; proxy_pass %ORIGIN%; }" \
   "location /named_status/ { corral pages; corral_valid 1m; corral_cache_status 'a cache'; proxy_pass %ORIGIN%; }" \
+  "location /forged { corral pages; corral_valid 1m; corral_key $uri; proxy_pass %ORIGIN%; }"                      \
   "location /silent/ { corral pages; corral_valid 1m; corral_cache_status off; proxy_pass %ORIGIN%; }"          \
   "location /ssi/ { ssi on; ssi_types text/plain; proxy_pass %ORIGIN%; }"                                       \
   "location /fragment { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                                   \
@@ -350,6 +355,52 @@ static void the_access_log_says_how_a_request_was_answered(void **state) {
   if (strstr(text, " httplocalhost/logged/a 200\n") == NULL) fail_msg("%s", text);
 }
 
+/* Under this key, whatever crl_ngx_record_write makes of it. */
+static void forge(const char *key, const crl_ngx_record *record, const crl_ngx_field *field) {
+  unsigned char bytes[600];
+  corral *c;
+  unsigned char *end = crl_ngx_record_write(bytes, record, field, 1);
+  memcpy(end, "forged", 6);
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(nginx_kit_redis), .op_ms = 5000), NULL), CORRAL_OK);
+  assert_int_equal(corral_set(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 60000), bytes, (size_t)(end + 6 - bytes)), CORRAL_OK);
+  corral_close(c);
+}
+
+#define FIELD(name, value) {(const unsigned char *)(name), (const unsigned char *)(value), sizeof(name) - 1, sizeof(value) - 1}
+
+static void a_forged_page_is_never_sent_and_made_anew_once(void **state) {
+  (void)state;
+  static const crl_ngx_field good = FIELD("X-Own", "forged");
+  static const struct {
+    crl_ngx_record record;
+    crl_ngx_field field;
+  } rows[] = {
+      {{.status = 200}, FIELD("X", "a\r\nSet-Cookie: session=1")},
+      {{.status = 200}, FIELD("X", "a\r\n\r\nHTTP/1.1 200 OK")},
+      {{.status = 200}, FIELD("X\r\nSet-Cookie", "session=1")},
+      {{.status = 200}, FIELD("X", "a\0b")},
+      {{.status = 200}, FIELD("Content-Length", "0")},
+      {{.status = 200}, FIELD("Transfer-Encoding", "chunked")},
+      {{.status = 200}, FIELD("Content-Type", "text/html\nX: y")},
+      {{.status = 101}, FIELD("X-Own", "forged")},
+      {{.status = 999}, FIELD("X-Own", "forged")},
+      {{.status = 200, .ttl_ms = INT64_MAX, .swr_ms = INT64_MAX}, FIELD("X-Own", "forged")},
+  };
+  http_origin_answer(nginx_kit_origin, "/forged", HTTP_ANSWER(.body = "page", .numbered = 1));
+  forge("/forged", &(crl_ngx_record){.status = 203}, &good); /* so it would be sent */
+  assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 203, "forged", "x-own"), "forged");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char body[16];
+    snprintf(body, sizeof body, "page %zu", i + 1);
+    long counted = nginx_kit_counter(server, "foreign");
+    forge("/forged", &rows[i].record, &rows[i].field);
+    assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 200, body, "cache-status"), "pages; fwd=miss; fwd-status=200; stored; ttl=60");
+    assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 200, body, "set-cookie"), "");
+    assert_int_equal(nginx_kit_counter(server, "foreign"), counted + 1);
+  }
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/forged"), sizeof rows / sizeof *rows);
+}
+
 int main(void) {
   if (!nginx_kit_open()) return 77;
   const struct CMUnitTest tests[] = {
@@ -376,6 +427,7 @@ int main(void) {
       cmocka_unit_test(a_fragment_of_a_page_is_cached_by_itself),
       cmocka_unit_test(the_cache_status_has_the_name_that_is_given),
       cmocka_unit_test(the_access_log_says_how_a_request_was_answered),
+      cmocka_unit_test(a_forged_page_is_never_sent_and_made_anew_once),
   };
   int failed = cmocka_run_group_tests(tests, start, stop);
   return failed + nginx_kit_close();

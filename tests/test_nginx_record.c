@@ -16,7 +16,7 @@
 static const crl_ngx_field fields[] = {{TEXT("ETag"), TEXT("\"1\""), 4, 3}, {TEXT("X-Empty"), TEXT(""), 7, 0}, {TEXT("Link"), TEXT("</a>"), 4, 4}};
 
 static unsigned char *written(size_t *size) {
-  crl_ngx_record record = {.status = 404, .age_s = 7, .ttl_ms = 60000, .swr_ms = INT64_MAX, .vary = TEXT("accept-language x-kind"), .vary_len = 22, .body_len = 5};
+  crl_ngx_record record = {.status = 404, .age_s = 7, .ttl_ms = 60000, .swr_ms = CRL_NGX_LONGEST_MS, .vary = TEXT("accept-language x-kind"), .vary_len = 22, .body_len = 5};
   memset(record.hash, 0xab, sizeof record.hash);
   *size = crl_ngx_record_room(&record, fields, 3);
   unsigned char *bytes = malloc(*size);
@@ -34,7 +34,7 @@ static void what_is_written_is_read_back(void **state) {
   assert_int_equal(record.status, 404);
   assert_int_equal(record.age_s, 7);
   assert_int_equal(record.ttl_ms, 60000);
-  assert_true(record.swr_ms == INT64_MAX);
+  assert_true(record.swr_ms == CRL_NGX_LONGEST_MS);
   assert_int_equal(record.hash[19], 0xab);
   assert_int_equal(record.vary_len, 22);
   assert_memory_equal(record.vary, "accept-language x-kind", 22);
@@ -60,13 +60,13 @@ static void a_record_that_was_cut_or_changed_is_refused(void **state) {
   for (size_t cut = 0; cut < head; cut++) {
     unsigned char *copy = malloc(cut + 1);
     memcpy(copy, bytes, cut);
-    assert_int_equal(crl_ngx_record_read(copy, cut, &record), -1);
+    assert_true(crl_ngx_record_read(copy, cut, &record) < 0);
     free(copy);
   }
   for (size_t i = 0; i < 58; i++) { /* each bit of the fixed part */
     for (int bit = 0; bit < 8; bit++) {
       bytes[i] ^= (unsigned char)(1 << bit);
-      assert_int_equal(crl_ngx_record_read(bytes, size, &record), -1);
+      assert_int_equal(crl_ngx_record_read(bytes, size, &record), CRL_NGX_NO_RECORD);
       bytes[i] ^= (unsigned char)(1 << bit);
     }
   }
@@ -100,16 +100,49 @@ static void what_is_out_of_bounds_is_not_written(void **state) {
   assert_int_equal(crl_ngx_record_room(&record, many, 1), 0);
   many[0] = (crl_ngx_field){TEXT(""), TEXT(""), 0, 0};
   assert_int_equal(crl_ngx_record_room(&record, many, 1), 0);
-  record.status = 99;
-  assert_int_equal(crl_ngx_record_room(&record, fields, 1), 0);
+  static const uint32_t statuses[] = {0, 99, 100, 101, 199, 600, 999};
+  for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+    record.status = statuses[i];
+    assert_int_equal(crl_ngx_record_room(&record, fields, 1), 0);
+  }
   record = (crl_ngx_record){.status = 200, .vary_len = CRL_NGX_RECORD_VARY + 1};
   assert_int_equal(crl_ngx_record_room(&record, fields, 1), 0);
   record = (crl_ngx_record){.status = 200, .body_len = SIZE_MAX};
   assert_int_equal(crl_ngx_record_room(&record, fields, 1), 0);
 }
 
+/* What crl_ngx_record_write would write without its checks: as whoever may write into the store does. */
+static int read_forged(crl_ngx_record record, crl_ngx_field field) {
+  unsigned char bytes[600];
+  unsigned char *end = crl_ngx_record_write(bytes, &record, &field, 1);
+  return crl_ngx_record_read(bytes, (size_t)(end - bytes), &record);
+}
+
+static void what_no_response_may_have_is_neither_read_nor_written(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *value;
+    size_t value_len;
+  } rows[] = {{"X", "a\r\nSet-Cookie: b", 16}, {"X", "a\nb", 3}, {"X", "a\rb", 3}, {"X", "a\0b", 3}, {"X Y", "a", 1}, {"X:", "a", 1}, {"X\r\nY", "a", 1}, {"X\177", "a", 1},
+              {"\303\244", "a", 1}, {"Content-Length", "0", 1}, {"content-length", "0", 1}, {"Transfer-Encoding", "chunked", 7}, {"Connection", "close", 5},
+              {"Date", "a", 1}, {"X-Accel-Redirect", "/", 1}};
+  const crl_ngx_record good = {.status = 200, .ttl_ms = 1000, .vary = TEXT("x-a x-b"), .vary_len = 7};
+  crl_ngx_field field = {TEXT("X-Text"), TEXT("\303\244\t\177"), 6, 4};
+  assert_int_equal(read_forged(good, field), 0);
+  assert_true(crl_ngx_record_room(&good, &field, 1) > 0);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    crl_ngx_field bad = {TEXT(rows[i].name), TEXT(rows[i].value), strlen(rows[i].name), rows[i].value_len};
+    if (read_forged(good, bad) != CRL_NGX_BAD_RECORD || crl_ngx_record_room(&good, &bad, 1) != 0) fail_msg("%s: %s", rows[i].name, rows[i].value);
+  }
+  const crl_ngx_record bad[] = {{.status = 199}, {.status = 600}, {.status = 65535}, {.status = 200, .ttl_ms = INT64_MAX}, {.status = 200, .swr_ms = INT64_MIN},
+                                {.status = 200, .ttl_ms = CRL_NGX_LONGEST_MS + 1}, {.status = 200, .vary = TEXT("a\nb"), .vary_len = 3}, {.status = 200, .vary = TEXT("a:"), .vary_len = 2}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    if (read_forged(bad[i], field) != CRL_NGX_BAD_RECORD || crl_ngx_record_room(&bad[i], &field, 1) != 0) fail_msg("record %zu", i);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_is_read_back), cmocka_unit_test(a_record_that_was_cut_or_changed_is_refused),
-                                     cmocka_unit_test(fields_that_dont_fit_each_other_are_refused), cmocka_unit_test(what_is_out_of_bounds_is_not_written)};
+                                     cmocka_unit_test(fields_that_dont_fit_each_other_are_refused), cmocka_unit_test(what_is_out_of_bounds_is_not_written),
+                                     cmocka_unit_test(what_no_response_may_have_is_neither_read_nor_written)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

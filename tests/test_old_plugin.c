@@ -1,5 +1,5 @@
-/* test_old_plugin.c: plugins that are loaded: one built against an older header, one with a table longer than ours, and
- * those that must be refused with a reason. The folder of CORRAL_TEST_PLUGINS has them (tests/old_plugin). */
+/* test_old_plugin.c: plugins that are loaded: tables longer and shorter than ours; and those that must be refused with a
+ * reason: one built against the header of an older ABI, and odd ones. The folder of CORRAL_TEST_PLUGINS has them (tests/old_plugin). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "registry.h"
-#include "uri.h"
 
 static const char *plugins;
 
@@ -50,28 +49,15 @@ static void computes_once(const char *uri) {
   corral_close(c);
 }
 
-static void a_plugin_of_an_older_header_computes_once_hits_and_invalidates(void **state) {
-  (void)state;
-  computes_once("old:");
-}
-
-static void what_an_older_table_lacks_is_none_and_newer_info_keeps_its_preset(void **state) {
+static void a_plugin_with_a_shorter_table_loads_and_what_it_lacks_is_none(void **state) {
   (void)state;
   const corral_store *plugin = NULL;
-  crl_uri uri;
-  void *store = NULL;
-  corral_store_info info = {.size = sizeof info, .reach = 77, .servers = 88};
-  assert_int_equal(crl_registry_find("old", &plugin, NULL), CORRAL_OK);
+  computes_once("shorter:");
+  assert_int_equal(crl_registry_find("shorter", &plugin, NULL), CORRAL_OK);
   assert_true(plugin->size < sizeof *plugin);
   assert_null(plugin->route);
   assert_null(plugin->connect_server);
-  assert_int_equal(crl_uri_parse(&uri, "old:", NULL), CORRAL_OK);
-  assert_int_equal(plugin->open(crl_registry_host(), &uri.view, &store, &info, NULL), CORRAL_OK);
-  crl_uri_free(&uri);
-  assert_int_equal(info.poll_max_ms, 10);
-  assert_int_equal(info.reach, 77);
-  assert_int_equal(info.servers, 88);
-  plugin->close(store);
+  assert_null(plugin->watch);
 }
 
 /* Its open refuses an info that isn't preset to one server and the whole fleet. */
@@ -94,9 +80,14 @@ static void refused(const char *scheme, const char *const texts[]) {
 
 #define REFUSED(scheme, ...) refused(scheme, (const char *const[]){__VA_ARGS__, NULL})
 
+static void a_plugin_of_an_older_abi_is_refused_with_both_numbers(void **state) {
+  (void)state;
+  REFUSED("old", "corral_plugin_old.so", "ABI 1", "ABI 2");
+}
+
 static void a_plugin_of_another_abi_is_refused_with_both_numbers(void **state) {
   (void)state;
-  REFUSED("otherabi", "corral_plugin_otherabi.so", "ABI 7", "ABI 1");
+  REFUSED("otherabi", "corral_plugin_otherabi.so", "ABI 7", "ABI 2");
 }
 
 static void a_table_that_is_none_is_refused_with_the_reason(void **state) {
@@ -194,7 +185,7 @@ static void the_reason_survives_a_long_path_of_the_file(void **state) {
   char other[600];
   snprintf(other, sizeof other, "%s/corral_plugin_otherabi.so", plugins);
   assert_int_equal(symlink(other, deep), 0);
-  REFUSED("deep", "corral_plugin_deep.so", "ABI 7", "ABI 1");
+  REFUSED("deep", "corral_plugin_deep.so", "ABI 7", "ABI 2");
   unlink(deep);
   *strrchr(deep, '/') = '\0';
   rmdir(deep);
@@ -204,9 +195,9 @@ static void the_reason_survives_a_long_path_of_the_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_plugin_of_an_older_header_computes_once_hits_and_invalidates),
-      cmocka_unit_test(what_an_older_table_lacks_is_none_and_newer_info_keeps_its_preset),
+      cmocka_unit_test(a_plugin_with_a_shorter_table_loads_and_what_it_lacks_is_none),
       cmocka_unit_test(a_plugin_with_a_longer_table_loads_and_finds_its_info_preset),
+      cmocka_unit_test(a_plugin_of_an_older_abi_is_refused_with_both_numbers),
       cmocka_unit_test(a_plugin_of_another_abi_is_refused_with_both_numbers),
       cmocka_unit_test(a_table_that_is_none_is_refused_with_the_reason),
       cmocka_unit_test(route_and_connect_server_come_both_or_neither),

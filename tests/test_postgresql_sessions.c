@@ -442,6 +442,19 @@ static void why_no_connection_came_is_said(void **state) {
   postgresql_server_hba(server, "host all all 127.0.0.1/32 trust");
 }
 
+/* 2130706433 is 127.0.0.1 in a spelling that isn't known as this host's. */
+static void a_host_that_is_not_this_one_is_verified_unless_the_uri_says_otherwise(void **state) {
+  char uri[256];
+  (void)state;
+  int port = postgresql_server_port(server);
+  snprintf(uri, sizeof uri, "postgresql://postgres@2130706433:%d/postgres", port);
+  refuses(uri, CORRAL_EUNAVAILABLE, "SSL");
+  snprintf(uri, sizeof uri, "postgresql://postgres@2130706433:%d/postgres?sslmode=prefer", port);
+  expect("with sslmode=prefer", connected(uri), CORRAL_OK);
+  snprintf(uri, sizeof uri, "postgresql://postgres@localhost:%d/postgres", port);
+  expect("of this host", connected(uri), CORRAL_OK);
+}
+
 /* A listener that says nothing. */
 static void a_server_that_says_nothing_costs_no_more_than_the_deadline(void **state) {
   (void)state;
@@ -563,6 +576,7 @@ int main(void) {
       cmocka_unit_test(an_idle_connection_stays),
       cmocka_unit_test(what_is_wrong_with_a_uri_is_said),
       cmocka_unit_test(why_no_connection_came_is_said),
+      cmocka_unit_test(a_host_that_is_not_this_one_is_verified_unless_the_uri_says_otherwise),
       cmocka_unit_test(a_server_that_says_nothing_costs_no_more_than_the_deadline),
       cmocka_unit_test(an_unlock_is_told),
       cmocka_unit_test(a_watch_that_broke_is_reported),

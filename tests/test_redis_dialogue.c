@@ -357,6 +357,9 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
       {"EXPECT TIME\nSEND -NOAUTH Authentication required.\\r\\n-NOAUTH Authentication required.\\r\\n\n", "NOAUTH", CORRAL_EAUTH},
       {"EXPECT TIME\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "not one of a Redis server", CORRAL_EPROTOCOL},
       {"EXPECT TIME\nSEND +OK\\r\\n+OK\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$19\\r\\n9223372036854775807\\r\\n$1\\r\\n0\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$20\\r\\n-9223372036854775808\\r\\n$1\\r\\n0\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$19\\r\\n9223372036854775807\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
       {"EXPECT TIME\nCLOSE\n", "closed", CORRAL_EUNAVAILABLE},
       {"HANG\n", "time allowed", CORRAL_EUNAVAILABLE},
   };

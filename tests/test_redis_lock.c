@@ -33,18 +33,36 @@ static void fetch(const char *key, model *m) {
   freeReplyObject(reply);
 }
 
-/* Any record: holds over, alive and soon over, of all modes and tokens; fencing tokens of the past and of the future; wishes. */
+/* An end that isn't believed, or one that only just is, of a hold with this length. */
+static int64_t far_end(int64_t now, int64_t length) {
+  switch (pick(4)) {
+    case 0: return INT64_MAX;
+    case 1: return now + 1 + (int64_t)pick(3) * HOUR;
+    default: return now + length + CORRAL_LOCK_SLACK_MS + (int64_t)pick(4);
+  }
+}
+
+static int64_t any_since(int64_t now) {
+  const int64_t times[] = {now - 5000, now - 5000, now + HOUR, now + 2 * HOUR, 0, INT64_MIN, INT64_MAX};
+  return times[pick(sizeof times / sizeof *times)];
+}
+
+/* Any record: holds over, alive and soon over, of all modes and tokens; ends and fencing tokens of the past and of the future; wishes. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_hold hold[TOKENS + 2] = {0};
   size_t count = pick(TOKENS + 1);
   uint64_t fence = (uint64_t)now * 1000 + (pick(2) == 0 ? 7200000000 : 0) - 3600000000;
   int64_t wish = pick(2) == 0 ? 0 : now + (int64_t)pick(2000) - 1000;
+  if (pick(8) == 0) fence = pick(2) == 0 ? UINT64_MAX : UINT64_C(1) << 53;
+  if (pick(8) == 0) wish = far_end(now, CORRAL_LOCK_WISH_MS);
   for (size_t i = 0; i < count; i++) {
     memcpy(hold[i].token, token((unsigned)i), CORRAL_TOKEN);
     hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED;
     hold[i].until = now + (int64_t)pick(3) * 1000 - 1000 + (int64_t)pick(30);
-    hold[i].since = now - 5000;
-    hold[i].fence = fence - i;
+    hold[i].since = any_since(now);
+    hold[i].fence = (uint64_t)now * 1000 - i;
+    hold[i].length_ms = pick(2) == 0 ? 0 : 1 + pick(HOUR);
+    if (pick(4) == 0) hold[i].until = far_end(now, hold[i].length_ms);
     memset(hold[i].note, 'a' + (int)i, pick(CORRAL_LOCK_NOTE + 1));
   }
   crl_lock_record_write(fence, hold, count, m->record);
@@ -118,7 +136,7 @@ static void take_step(client *c, step *s, const char *key) {
 static void check_step(const step *s, const model *before, uint32_t first, int number) {
   uint64_t floor = fence_of(&s->after);
   const char *what = "?";
-  if (floor != fence_of(before) && floor != fence_of(before) + 1 && s->real.verb == CORRAL_VERB_LOCK)
+  if (floor != 0 && floor != fence_of(before) && floor != fence_of(before) + 1 && s->real.verb == CORRAL_VERB_LOCK)
     assert_in_range(floor, s->from_us, s->to_us);
   for (int64_t now = s->from_us / 1000; now <= s->to_us / 1000 && what != NULL; now++) what = differs(s, before, now, floor);
   if (what != NULL)

@@ -157,6 +157,8 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
 #define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define NUMBER(first) first "\\x00\\x00\\x00\\x00\\x00\\x00\\x00"
 #define MINUS(first) first "\\xff\\xff\\xff\\xff\\xff\\xff\\xff"
+#define LARGEST "\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x7f"
+#define SMALLEST "\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x80"
 #define ANSWER(status) "$32\\r\\n" status NUMBER("\\x07") NUMBER("\\x08") NUMBER("\\x09") "\\r\\n"
 
 static const struct reply {
@@ -170,6 +172,11 @@ static const struct reply {
     {ANSWER(MINUS("\\xf4")), CORRAL_EFOREIGN, CORRAL_EFOREIGN, 1},
     {ANSWER(MINUS("\\xf0")), CORRAL_EREFUSED, CORRAL_EPROTOCOL, -1},
     {ANSWER(NUMBER("\\x01")), CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") LARGEST NUMBER("\\x08") NUMBER("\\x09") "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") SMALLEST NUMBER("\\x08") NUMBER("\\x09") "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") LARGEST NUMBER("\\x09") "\\r\\n", CORRAL_OK, CORRAL_OK, 1},
+    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") LARGEST "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") SMALLEST "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$31\\r\\n1234567890123456789012345678901\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$0\\r\\n\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$-1\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
@@ -209,6 +216,7 @@ static void each_reply_to_a_script_has_its_status(void **state) {
       corral_op op = lock_op(unlock ? CORRAL_VERB_UNLOCK : CORRAL_VERB_LOCK, "k", 1, 0);
       int usable = perform(&c, &op, 1) == CORRAL_OK, wanted = unlock ? reply->unlock : reply->lock;
       if (op.status != wanted) fail_msg("%s: %s", reply->bytes, corral_status_name(op.status));
+      assert_true(op.until_ms <= INT64_C(1) << 53); /* so that a clock can be added to it */
       assert_int_equal(usable, reply->usable < 0 ? wanted != CORRAL_EPROTOCOL : reply->usable);
       closed(&c);
       assert_true(fake_server_stop(fake));

@@ -131,15 +131,50 @@ static void no_message_shows_a_password(void **state) {
   }
 }
 
+static void what_is_no_uri_is_shown_without_what_may_be_a_password(void **state) {
+  (void)state;
+  static const char *const rows[][2] = {
+      {"u:secret@h", "u:***@h"},
+      {"secret@h", "***@h"},
+      {"//u:secret@h", "//u:***@h"},
+      {"redis:/u:secret@h", "redis:***@h"},
+      {"redis//u:secret@h", "redis//u:***@h"},
+      {"u:s3://secret@h", "u:***@h"},
+      {"redis://u:secret", "redis://u:***"},
+      {"redis://u:secret%40h:6379/0", "redis://u:***"},
+      {"redis://h:1,u:secret:2", "redis://h:1,u:***"},
+      {"redis://u:1secret/more", "redis://u:***"},
+      {"redis://secret@h", "redis://***@h"},
+      {"redis://h?password", "redis://h?***"},
+      {"redis://h?pass%77ord=secret&x", "redis://h?pass%77ord=***&x"},
+      {"", ""},
+      {"@", "***@"},
+      {":@", ":***@"},
+      {"?pw=", "?pw=***"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[100], little[5];
+    corral_uri_show(rows[i][0], text, sizeof text);
+    assert_string_equal(text, rows[i][1]);
+    corral_uri_show(rows[i][0], little, sizeof little);
+    assert_int_equal(strncmp(little, text, 4), 0);
+    assert_true(strlen(little) <= 4);
+  }
+}
+
 static void the_text_of_a_good_uri_hides_the_password_alone(void **state) {
   (void)state;
   static const char *const rows[][2] = {
       {"redis://u:p@h:1/0?x=1", "redis://u:***@h:1/0?x=1"},
       {"redis://:@h", "redis://:***@h"},
       {"redis://u:a-very-long-password@h", "redis://u:***@h"},
-      {"redis://u@h:1", "redis://u@h:1"},
+      {"redis://u@h:1", "redis://***@h:1"},
       {"redis://h:1/0", "redis://h:1/0"},
-      {"lmdb:a:b@c", "lmdb:a:b@c"},
+      {"redis://h:1,[::1]:2/0", "redis://h:1,[::1]:2/0"},
+      {"lmdb:/a/b", "lmdb:/a/b"},
+      {"lmdb:a:b@c", "lmdb:***@c"},
+      {"redis://h?password_file=/run/p&db=1", "redis://h?password_file=***&db=1"},
+      {"redis://h?a=1&passWORD=p#token=q", "redis://h?a=1&passWORD=***#token=***"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     crl_uri uri;
@@ -260,6 +295,7 @@ int main(void) {
       cmocka_unit_test(bad_uris_are_refused_by_name_of_their_fault),
       cmocka_unit_test(there_is_room_for_32_parameters),
       cmocka_unit_test(no_message_shows_a_password),
+      cmocka_unit_test(what_is_no_uri_is_shown_without_what_may_be_a_password),
       cmocka_unit_test(the_text_of_a_good_uri_hides_the_password_alone),
       cmocka_unit_test(unknown_parameters_are_refused_with_the_list_of_those_accepted),
       cmocka_unit_test(numbers_have_units_and_ranges),

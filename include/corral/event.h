@@ -50,7 +50,8 @@
   X(UNLOCKED, "unlocked", "a lock was released")                                                                \
   X(LOCK_FOREIGN, "lock_foreign", "a lock's key holds what corral did not write, and that never ends")          \
   X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")                                              \
-  X(NEWER, "newer", "a key of the store holds a record of a later version of corral, which is left alone")
+  X(NEWER, "newer", "a key of the store holds a record of a later version of corral, which is left alone")      \
+  X(STORE_ANEW, "store_anew", "the store's files were damaged or replaced: what they held is gone, and it goes on empty")
 
 #ifdef __cplusplus
 extern "C" {

@@ -135,7 +135,7 @@ typedef struct corral_op {
   int same;              /* CLAIM: the body is the one of `seen`, and `found` is the front alone */
   uint8_t *found;        /* GET, CLAIM: the record as it now stands (CLAIM: after the change); NULL when none */
   size_t found_len;
-  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found` */
+  void (*found_free)(void *found_owner); /* called by the host with found_owner when it is done with `found`; NULL where that is NULL */
   void *found_owner;
   int64_t life_ms;       /* GET, CLAIM: the body's remaining life; 0 none (over, or no body), -1 unknown */
   int64_t until_ms;      /* GET, CLAIM: what is left of the lease or verdict; 0 none, -1 unknown. GET: 0 also for one with an end that
@@ -173,16 +173,27 @@ typedef struct corral_op {
  * offset size field of the head               offset size field of a hold
  *      0    4 magic "crk1"                         0   16 token
  *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared
- *      6    2 zero                                17    7 zero
+ *      6    2 zero                                17    3 zero
+ *                                                 20    4 length, ms: taken, or last extended, for; 0 unknown
  *      8    8 the last fencing token              24    8 until, store time
  *     16    8 a writer waits until, store time    32    8 since, store time
  *     24    8 zero                                40    8 fencing token
  *                                                 48   80 note, zero-padded
+ *
+ * A hold's end is no further away than its length, and a wish's than CORRAL_LOCK_WISH_MS, but for
+ * CORRAL_LOCK_SLACK_MS: else the store's clock was set back, or a stranger wrote it. Then the next
+ * LOCK, granted or not, writes an end of one length from now: a living holder extends that, a dead
+ * one's comes.
  */
 #define CORRAL_LOCK_HEAD 32
 #define CORRAL_LOCK_HOLD 128
 #define CORRAL_LOCK_NOTE 80
 #define CORRAL_LOCK_HOLDS 1024 /* at most, of one lock */
+#define CORRAL_LOCK_LONGEST_MS 86400000 /* the longest length of a hold */
+/* The longest wish: a waiting writer's stands until it has asked again, or died. */
+#define CORRAL_LOCK_WISH_MS 2000
+/* By so much may the clocks of a store's users differ, or step, and no end is written anew. */
+#define CORRAL_LOCK_SLACK_MS 2000
 #define CORRAL_LOCK_MEMORY_MS 60000 /* the record outlives its last hold by so much, for the fencing token */
 
 enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2 };
@@ -190,6 +201,7 @@ enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2 };
 typedef struct corral_hold {
   uint8_t token[CORRAL_TOKEN];
   int mode;
+  uint32_t length_ms;   /* 0: not known */
   int64_t until, since; /* store time */
   uint64_t fence;
   char note[CORRAL_LOCK_NOTE]; /* not necessarily terminated */
@@ -289,6 +301,20 @@ typedef struct corral_host {
    * perform that one, or another as bytes move; for any other `deadline` that one. A plugin that
    * never calls it keeps the deadline of perform. */
   int64_t (*moved)(size_t bytes, int64_t deadline);
+  /* A process may have been begun with its standard streams closed; then a socket or a file gets
+   * the number of one, and what somebody prints is written into it. So a plugin passes each
+   * descriptor that it opens through own_fd: the same one, or another above 2, closed on exec;
+   * or -1 with errno, the first one closed. And before a library opens any it calls
+   * guard_standard: of 0, 1 and 2 those that are closed become /dev/null. Any thread; cheap. */
+  int (*own_fd)(int fd);
+  void (*guard_standard)(void);
+  /* corral_uri_show, for texts that the host hasn't taken apart. */
+  void (*uri_show)(const char *uri, char *text, size_t size);
+  /* For origins, whose URLs the host doesn't take apart: the password that password_file=,
+   * password_fd= or password_env= among uri->params names: a copy for the plugin to wipe and
+   * free; NULL when none is given. CORRAL_EURI when there is more than one, uri->password
+   * included. A store finds it in uri->password, and the parameter gone. */
+  int (*uri_secret)(const corral_uri *uri, char **ret, corral_error *error);
 } corral_host;
 
 /* For names of 64 bits: the first 8 bytes of a digest, as a little-endian number. */
@@ -357,7 +383,8 @@ typedef struct corral_store {
               corral_error *error);
   /* Required. Frees the store; all handles are disconnected. */
   void (*close)(void *store);
-  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. */
+  /* Required. A new handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like with a text for the user. With CORRAL_OK, here and
+   * of `perform`, a text (host->fail(error, CORRAL_OK, ...)) says that the store had to begin anew: the event store_anew. */
   int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
   /* Required. */
   void (*disconnect)(void *handle);

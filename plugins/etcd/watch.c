@@ -157,6 +157,7 @@ static void make_body(watcher *w) {
 
 static int start(watcher *w, corral_error *error) {
   char url[CRL_ETCD_HOST + 80];
+  w->handle->store->host->guard_standard();
   w->multi = curl_multi_init();
   w->stream = w->multi != NULL ? crl_etcd_transfer(w->handle->store) : NULL;
   if (w->stream == NULL) return dead(w, CORRAL_ENOMEM, "no memory", error);

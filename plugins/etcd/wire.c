@@ -234,6 +234,7 @@ int crl_etcd_once(crl_etcd_handle *h, const char *path, const char *body) {
     int64_t left = left_of(h), share = left / (int64_t)(count - tries);
     if (left == 0) return crl_etcd_fail(h, CORRAL_EUNAVAILABLE, "no time left", "");
     crl_etcd_prepare(h, path, body, body != NULL ? left : share + 1, share + 1);
+    h->store->host->guard_standard();
     CURLcode code = curl_easy_perform(h->easy);
     if (code == CURLE_OK) {
       h->broken = CORRAL_OK;
@@ -285,10 +286,13 @@ int crl_etcd_log_in(crl_etcd_handle *h) {
   if (status == CORRAL_OK) {
     char *header = NULL;
     status = asprintf(&header, "Authorization: %s", token) > 0 ? add_header(h, header) : crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a request", "");
+    if (header != NULL) explicit_bzero(header, strlen(header));
     free(header);
   }
   if (body != NULL) explicit_bzero(body, strlen(body));
   cJSON_free(body);
+  const cJSON *copy = cJSON_GetObjectItemCaseSensitive(login, "password");
+  if (copy != NULL) explicit_bzero(copy->valuestring, strlen(copy->valuestring));
   cJSON_Delete(login);
   return status;
 }

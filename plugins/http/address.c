@@ -1,7 +1,9 @@
-/* address.c: which addresses an HTTP origin may connect to: judged by the address itself, after names were resolved.
+/* address.c: which addresses an HTTP origin may connect to: judged by the address itself, after
+ * names were resolved, and by the IPv4 addresses that it carries.
  *
- * What is denied is refused; else what is allowed is taken; else link-local addresses are refused (where clouds keep what identifies a machine), and,
- * once a redirect has led to another server than the configured one, loopback and private ones. */
+ * What is denied is refused; else what is allowed is taken; else link-local addresses are refused
+ * (where clouds keep what identifies a machine), and, once a redirect has led to another server
+ * than the configured one, loopback and private ones. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -11,7 +13,8 @@
 
 static const char *const classes[][2] = {
     {"loopback", "127.0.0.0/8,0.0.0.0/8,::1,::"},
-    {"private", "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7,fec0::/10"},
+    {"private",
+     "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7,fec0::/10,64:ff9b:1::/48"},
     {"link-local", "169.254.0.0/16,fe80::/10"},
 };
 
@@ -21,13 +24,52 @@ static void map_v4(const uint8_t *v4, uint8_t *to) {
   memcpy(to + 12, v4, 4);
 }
 
-/* An IPv6 address that carries an IPv4 one (NAT64, RFC 6052; compatible, RFC 4291 2.5.5.1) as the mapped one. */
-static void unwrap(uint8_t *address) {
-  static const uint8_t nat64[12] = {0, 0x64, 0xff, 0x9b}, compatible[12] = {0};
-  uint8_t v4[4];
-  memcpy(v4, address + 12, 4);
-  int is_v4 = v4[0] != 0; /* :: and ::1 are IPv6's own */
-  if (memcmp(address, nat64, 12) == 0 || (is_v4 && memcmp(address, compatible, 12) == 0)) map_v4(v4, address);
+/* Where IPv6 addresses of these networks carry an IPv4 one, to which translators and tunnels may
+ * send what is sent to them. */
+static const struct {
+  uint8_t net[16];
+  int bits;
+  uint8_t at[4]; /* of its bytes */
+  uint8_t mask;  /* over each of them */
+} carriers[] = {
+    {{0}, 96, {12, 13, 14, 15}, 0},                   /* compatible, RFC 4291 2.5.5.1 */
+    {{[8] = 0xff, 0xff}, 96, {12, 13, 14, 15}, 0},    /* translated, RFC 2765 */
+    {{0, 0x64, 0xff, 0x9b}, 96, {12, 13, 14, 15}, 0}, /* NAT64, RFC 6052 */
+    {{0, 0x64, 0xff, 0x9b, 0, 1},
+     48,
+     {6, 7, 9, 10},
+     0}, /* NAT64 of a site, RFC 8215: with a prefix of 48, */
+    {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, {7, 9, 10, 11}, 0},   /* 56, */
+    {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, {9, 10, 11, 12}, 0},  /* 64, */
+    {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, {12, 13, 14, 15}, 0}, /* 96 bits */
+    {{0x20, 0x02}, 16, {2, 3, 4, 5}, 0},                    /* 6to4, RFC 3056 */
+    {{0x20, 0x01}, 32, {4, 5, 6, 7}, 0},                    /* Teredo, RFC 4380: its server */
+    {{0x20, 0x01}, 32, {12, 13, 14, 15}, 0xff},             /* and its client */
+};
+
+enum { CARRIERS = sizeof carriers / sizeof *carriers, SPELLINGS = CARRIERS + 2 };
+
+static int is_inside(const uint8_t *address, const uint8_t *net, int bits) {
+  size_t whole = (size_t)bits / 8;
+  return memcmp(net, address, whole) == 0 &&
+         (bits % 8 == 0 || (net[whole] ^ address[whole]) >> (8 - bits % 8) == 0);
+}
+
+/* The address itself, and the IPv4 addresses that it carries; returns how many. ISATAP's (RFC 5214)
+ * are told by the second half alone. */
+static size_t spell(const uint8_t *address, uint8_t spellings[SPELLINGS][16]) {
+  static const uint8_t isatap[3] = {0, 0x5e, 0xfe};
+  size_t count = 1;
+  memcpy(spellings[0], address, 16);
+  for (size_t i = 0; i < CARRIERS; i++) {
+    uint8_t v4[4];
+    if (!is_inside(address, carriers[i].net, carriers[i].bits)) continue;
+    for (size_t j = 0; j < 4; j++) v4[j] = address[carriers[i].at[j]] ^ carriers[i].mask;
+    map_v4(v4, spellings[count++]);
+  }
+  if ((address[8] & 0xfd) == 0 && memcmp(address + 9, isatap, sizeof isatap) == 0)
+    map_v4(address + 12, spellings[count++]);
+  return count;
 }
 
 static int read_net(const char *text, uint8_t *address, int *bits) {
@@ -72,13 +114,8 @@ int crl_http_nets_read(crl_http_nets *nets, char *list, const char **bad) {
 }
 
 static int is_in(const crl_http_nets *nets, const uint8_t *address) {
-  for (size_t i = 0; i < nets->count; i++) {
-    int bits = nets->net[i].bits;
-    size_t whole = (size_t)bits / 8;
-    const uint8_t *net = nets->net[i].address;
-    if (memcmp(net, address, whole) != 0) continue;
-    if (bits % 8 == 0 || (net[whole] ^ address[whole]) >> (8 - bits % 8) == 0) return 1;
-  }
+  for (size_t i = 0; i < nets->count; i++)
+    if (is_inside(address, nets->net[i].address, nets->net[i].bits)) return 1;
   return 0;
 }
 
@@ -88,6 +125,22 @@ static int is_of_class(const char *name, const uint8_t *address) {
   const char *bad;
   snprintf(copy, sizeof copy, "%s", name);
   return crl_http_nets_read(&nets, copy, &bad) && is_in(&nets, address);
+}
+
+/* Each spelling may refuse; what is allowed is the address itself, or all that it carries. */
+static int may(const crl_http_origin *o, int is_foreign, const uint8_t *address) {
+  uint8_t spellings[SPELLINGS][16];
+  size_t count = spell(address, spellings), allowed = 0;
+  int is_bad = 0;
+  for (size_t i = 0; i < count; i++) {
+    const uint8_t *spelling = spellings[i];
+    if (is_in(&o->denied, spelling)) return 0;
+    allowed += i > 0 && is_in(&o->allowed, spelling);
+    is_bad |=
+        is_of_class("link-local", spelling) ||
+        (is_foreign && (is_of_class("loopback", spelling) || is_of_class("private", spelling)));
+  }
+  return is_in(&o->allowed, address) || (count > 1 && allowed == count - 1) || !is_bad;
 }
 
 int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct sockaddr *at, char *text, size_t size) {
@@ -102,12 +155,8 @@ int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct 
     memcpy(&v6, at, sizeof v6);
     memcpy(address, &v6.sin6_addr, sizeof address);
     inet_ntop(AF_INET6, &v6.sin6_addr, text, (socklen_t)size);
-    unwrap(address);
   } else {
     return 0;
   }
-  if (is_in(&o->denied, address)) return 0;
-  if (is_in(&o->allowed, address)) return 1;
-  if (is_of_class("link-local", address)) return 0;
-  return !is_foreign || !(is_of_class("loopback", address) || is_of_class("private", address));
+  return may(o, is_foreign, address);
 }

@@ -97,11 +97,21 @@ static void *run(void *arg) {
   return NULL;
 }
 
+/* NULL too when there are no descriptors to wake it by: what is queued, and closing, would wait for
+ * its next turn. */
+static CURLM *new_multi(void) {
+  CURLM *multi = curl_multi_init();
+  if (multi == NULL || curl_multi_wakeup(multi) == CURLM_OK) return multi;
+  curl_multi_cleanup(multi);
+  return NULL;
+}
+
 /* Under the mutex; 0 when there is no thread to be had. All its signals are blocked. */
 static int start(crl_http_origin *o) {
   sigset_t all, before;
   if (o->has_thread) return 1;
-  if (o->multi == NULL && (o->multi = curl_multi_init()) == NULL) return 0;
+  o->host->guard_standard();
+  if (o->multi == NULL && (o->multi = new_multi()) == NULL) return 0;
   curl_multi_setopt(o->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)o->connections);
   curl_multi_setopt(o->multi, CURLMOPT_MAXCONNECTS, (long)o->connections);
   curl_multi_setopt(o->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);

@@ -55,6 +55,8 @@ typedef struct crl_http_origin {
   char server[256];          /* of the template: in lower case */
   int port, is_https;
   char *user, *password;     /* of curl_free; NULL: none */
+  char *secret; /* the password, where it stands elsewhere than in the URL; else NULL */
+  size_t text_size;
   uint64_t hash;             /* of the template and of what shapes values */
   int64_t connect_ms, total_ms, most, connections, redirects, is_included, is_compressed;
   crl_http_statuses kept, negative;
@@ -99,6 +101,9 @@ struct crl_http_transfer {
   /* The response. */
   int status, has_head, is_kept, is_too_big, is_enough, is_encoded;
   int is_refused; /* an address was not allowed */
+  int is_in_head, has_field; /* between a status line and the end of its header; it has a field */
+  const char *bad_head;      /* why the header is none; NULL: it is one */
+  char length[24];           /* Content-Length; "": none */
   size_t head_len, dropped;
   crl_http_rules rules;
   char reason[64], field[32]; /* the status line's text; the name of the last field */

@@ -10,7 +10,8 @@
 enum { PARAMS = 48, TEMPLATE_MOST = 4096, DAY_MS = 86400000 };
 
 /* At most 100 bytes, which is what a message has room for. */
-static const char names[] = "connect total max connections redirects keep negative include allow deny vary header ca compressed";
+static const char names[] = "connect total max connections redirects keep negative include allow "
+                            "deny vary header ca compressed password_file password_fd password_env";
 static const char flags_accepted[] = "accepted: 0, 1";
 
 /* In messages. */
@@ -56,7 +57,9 @@ static int split(parse *p, char *fragment) {
   for (char *param = strtok_r(fragment, "&", &save); param != NULL; param = strtok_r(NULL, "&", &save)) {
     char *value = strchr(param, '=');
     if (p->uri.param_count == PARAMS) return bad(p, "more than %d parameters", PARAMS);
-    if (value == NULL) return bad(p, "a parameter must be name=value, not '%.40s'", param);
+    /* What is odd here may be the rest of a password with a '#' in it: it isn't shown. */
+    if (value == NULL || strspn(param, "abcdefghijklmnopqrstuvwxyz_") != (size_t)(value - param))
+      return bad(p, "what is behind '#' must be name=value, with '&' between");
     *value++ = '\0';
     if (!decode(value)) return bad(p, "%.20s: a '%%' must be followed by two hex digits, not 00", param);
     p->params[p->uri.param_count++] = (corral_uri_param){param, value};
@@ -210,6 +213,22 @@ static int find_key(parse *p, char *template) {
   return CORRAL_OK;
 }
 
+/* Frees what may have a secret in it. */
+static void forget(char *memory, size_t size) {
+  if (memory != NULL) explicit_bzero(memory, size);
+  free(memory);
+}
+
+/* A password that stands elsewhere than in the URL. */
+static int read_secret(parse *p) {
+  crl_http_origin *o = p->o;
+  p->uri.password = o->password;
+  int status = o->host->uri_secret(&p->uri, &o->secret, p->error);
+  if (status == CORRAL_OK && o->secret != NULL && o->user == NULL)
+    return bad(p, "a password without a user; accepted: https://USER@HOST/...");
+  return status;
+}
+
 static int read_server(parse *p, CURLU *url) {
   crl_http_origin *o = p->o;
   char *scheme = NULL, *server = NULL, *port = NULL;
@@ -225,6 +244,7 @@ static int read_server(parse *p, CURLU *url) {
     if (curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK) o->port = (int)strtol(port, NULL, 10);
     curl_url_get(url, CURLUPART_USER, &o->user, CURLU_URLDECODE);
     curl_url_get(url, CURLUPART_PASSWORD, &o->password, CURLU_URLDECODE);
+    status = read_secret(p);
     if (o->user != NULL) o->is_authorized = 1;
   }
   curl_free(scheme);
@@ -252,22 +272,8 @@ static int read_template(parse *p, char *template) {
     if (status == CORRAL_OK && crl_http_has_dots(sample + o->path_at)) status = bad(p, "its path has a segment that is '.' or '..'");
   }
   curl_url_cleanup(url);
-  free(sample);
+  forget(sample, size);
   return status;
-}
-
-/* For messages: without what is between "://" and "@", if there is such. */
-static void show(parse *p, const char *template) {
-  const char *host = strstr(template, "://"), *at = NULL;
-  if (host != NULL) {
-    host += 3;
-    size_t len = strcspn(host, "/?");
-    for (size_t i = 0; i < len; i++)
-      if (host[i] == '@') at = host + i;
-  }
-  if (at == NULL) snprintf(p->shown, sizeof p->shown, "%s", template);
-  else snprintf(p->shown, sizeof p->shown, "%.*s***%s", (int)(host - template), template, at);
-  p->uri.text = p->shown;
 }
 
 int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, corral_error *error) {
@@ -275,9 +281,11 @@ int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, co
   p.uri.params = p.params;
   o->text = strdup(url);
   if (o->text == NULL) return o->host->fail(error, CORRAL_ENOMEM, "out of memory");
+  o->text_size = strlen(url);
   char *fragment = strchr(o->text, '#');
   if (fragment != NULL) *fragment++ = '\0';
-  show(&p, o->text);
+  o->host->uri_show(o->text, p.shown, sizeof p.shown);
+  p.uri.text = p.shown;
   snprintf(o->alike, sizeof o->alike, "accept accept-encoding host user-agent");
   size_t len = strlen(o->text);
   int status = len > TEMPLATE_MOST ? bad(&p, "it is longer than %d bytes", TEMPLATE_MOST) : CORRAL_OK;
@@ -290,7 +298,9 @@ int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, co
 }
 
 void crl_http_options_free(crl_http_origin *o) {
+  if (o->password != NULL) explicit_bzero(o->password, strlen(o->password));
   curl_free(o->user);
   curl_free(o->password);
-  free(o->text);
+  forget(o->secret, o->secret == NULL ? 0 : strlen(o->secret));
+  forget(o->text, o->text_size);
 }

@@ -54,8 +54,9 @@ static void begin_head(crl_http_transfer *t, const char *line, size_t len) {
   const char *end = line + len, *status = memchr(line, ' ', len);
   t->status = 0;
   t->len = 0;
-  t->reason[0] = t->field[0] = '\0';
-  t->is_encoded = 0;
+  t->reason[0] = t->field[0] = t->length[0] = '\0';
+  t->is_encoded = t->has_field = 0;
+  t->is_in_head = 1;
   crl_http_rules_begin(&t->rules, t->origin->host->wall_ms());
   if (status == NULL) return;
   while (status < end && *status == ' ') status++;
@@ -79,25 +80,58 @@ static void note_encoding(crl_http_transfer *t, const char *value, size_t len) {
   t->is_encoded = !t->origin->is_compressed && !t->origin->is_included;
 }
 
+/* Two lengths: what one reader takes for the body's end, another one doesn't (RFC 9112 6.3). */
+static void note_length(crl_http_transfer *t, const char *value, size_t len) {
+  if (strcasecmp(t->field, "content-length") != 0) return;
+  while (len > 0 && (*value == ' ' || *value == '\t')) value++, len--;
+  while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) len--;
+  int is_number = len > 0 && len < sizeof t->length;
+  for (size_t i = 0; i < len; i++) is_number = is_number && value[i] >= '0' && value[i] <= '9';
+  int is_other =
+      t->length[0] != '\0' && (strlen(t->length) != len || memcmp(t->length, value, len) != 0);
+  if (!is_number || is_other)
+    t->bad_head =
+        is_number ? "two fields Content-Length that differ" : "a Content-Length that is no number";
+  if (t->bad_head != NULL) return;
+  memcpy(t->length, value, len);
+  t->length[len] = '\0';
+}
+
+/* RFC 9112 5 and 2.2: a line that others may read as another field, or as none, makes the whole
+ * answer worthless. NULL, or what is wrong. */
+static const char *fault_of(const crl_http_transfer *t, const char *line, size_t len) {
+  const char *colon = memchr(line, ':', len);
+  if (memchr(line, '\0', len) != NULL || memchr(line, '\r', len) != NULL)
+    return "a NUL or a carriage return inside a line";
+  if (*line == ' ' || *line == '\t')
+    return t->has_field ? NULL : "a line that goes on before there is a field";
+  if (colon == NULL || !crl_http_is_token(line, (size_t)(colon - line)))
+    return "a line that isn't \"Name: value\"";
+  return NULL;
+}
+
+/* A line without its end. */
 static void take_field(crl_http_transfer *t, const char *line, size_t len) {
   const char *value = line;
-  int goes_on = *line == ' ' || *line == '\t'; /* of the field before, RFC 9112 5.2 */
-  if (!goes_on) {
-    const char *colon = memchr(line, ':', len);
-    size_t name = colon != NULL ? (size_t)(colon - line) : 0;
+  t->bad_head = fault_of(t, line, len);
+  if (t->bad_head != NULL) return;
+  if (*line != ' ' && *line != '\t') { /* else it is more of the field before, RFC 9112 5.2 */
+    size_t name = (size_t)((const char *)memchr(line, ':', len) - line);
+    value = line + name + 1;
     if (name >= sizeof t->field) name = 0; /* none that anybody asks for */
     memcpy(t->field, line, name);
     t->field[name] = '\0';
-    value = colon != NULL ? colon + 1 : line + len;
+    t->has_field = 1;
   }
   size_t value_len = len - (size_t)(value - line);
-  while (value_len > 0 && (value[value_len - 1] == '\r' || value[value_len - 1] == '\n')) value_len--;
   if (t->field[0] == '\0') return;
   crl_http_rules_field(&t->rules, t->field, strlen(t->field), value, value_len);
   note_encoding(t, value, value_len);
+  note_length(t, value, value_len);
 }
 
 static void end_head(crl_http_transfer *t) {
+  t->is_in_head = 0;
   if (t->status < 200) return;
   t->has_head = 1;
   t->is_kept = crl_http_has_status(&t->origin->kept, t->status);
@@ -110,9 +144,14 @@ static size_t on_head(char *bytes, size_t one, size_t count, void *arg) {
   if (t->has_head) return len; /* trailers */
   t->head_len += len;
   if (t->head_len > CRL_HTTP_HEAD) return 0;
-  int is_end = len > 0 && (bytes[0] == '\r' || bytes[0] == '\n'), is_first = len >= 5 && memcmp(bytes, "HTTP/", 5) == 0;
+  size_t text = len;
+  if (text > 0 && bytes[text - 1] == '\n') text--;
+  if (text > 0 && bytes[text - 1] == '\r') text--;
+  int is_end = text == 0, is_first = !t->is_in_head;
   if (is_first) begin_head(t, bytes, len);
-  else if (!is_end) take_field(t, bytes, len);
+  else if (!is_end)
+    take_field(t, bytes, text);
+  if (t->bad_head != NULL) return 0;
   int is_value = t->origin->is_included && (is_first || is_end || !is_left_out(t));
   if (is_value && !append(t, bytes, len)) return 0;
   if (is_end) end_head(t);
@@ -136,7 +175,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     t->is_refused = 1;
     return CURL_SOCKET_BAD;
   }
-  return socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol);
+  return t->origin->host->own_fd(socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol));
 }
 
 /* ---- what is sent ------------------------------------------------------------------------------------------ */
@@ -200,6 +239,7 @@ static int set_options(crl_http_transfer *t, int64_t left_ms) {
   if (o->ca != NULL) SET(CURLOPT_CAINFO, o->ca);
   if (!t->is_foreign && o->user != NULL) SET(CURLOPT_USERNAME, o->user);
   if (!t->is_foreign && o->password != NULL) SET(CURLOPT_PASSWORD, o->password);
+  if (!t->is_foreign && o->secret != NULL) SET(CURLOPT_PASSWORD, o->secret);
 #undef SET
   return !bad;
 }
@@ -207,7 +247,9 @@ static int set_options(crl_http_transfer *t, int64_t left_ms) {
 static void forget_response(crl_http_transfer *t) {
   curl_slist_free_all(t->sent);
   t->sent = NULL;
-  t->status = t->has_head = t->is_kept = t->is_too_big = t->is_enough = t->is_encoded = t->is_refused = 0;
+  t->bad_head = NULL;
+  t->status = t->is_in_head = t->has_head = t->is_kept = t->is_too_big = t->is_enough =
+      t->is_encoded = t->is_refused = 0;
   t->head_len = t->dropped = t->len = 0;
   t->failure[0] = '\0';
 }
@@ -249,6 +291,8 @@ static void fail_by_code(crl_http_transfer *t, CURLcode code) {
   const char *what = t->failure[0] != '\0' ? t->failure : curl_easy_strerror(code);
   curl_off_t got = 0;
   if (t->is_too_big) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer is larger than %lld bytes", (long long)t->origin->most);
+  else if (t->bad_head != NULL)
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header isn't valid: it has %s", t->bad_head);
   else if (t->head_len > CRL_HTTP_HEAD) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header is larger than %d bytes", CRL_HTTP_HEAD);
   else if (t->is_refused) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the address %s of %s is not allowed (see allow=)", t->address, t->is_foreign ? "where it redirects to" : "the origin");
   else if (code == CURLE_OPERATION_TIMEDOUT) crl_http_fail(t, CRL_HTTP_TOO_LATE, "%s", what);

@@ -1,7 +1,9 @@
 /* url.c: a key's URL and header fields, and where a redirect leads.
  *
- * {key} is the key's first line with everything but letters, digits and -._~/ percent-encoded; {key:raw} is that line as it is, which must consist of what a
- * URL may have (so it can have a query). Neither can leave the base path: a segment that is "." or "..", however encoded, is refused. */
+ * {key} is the key's first line with everything but letters, digits and -._~/ percent-encoded;
+ * {key:raw} is that line as it is, which must consist of what a URL may have (so it can have a
+ * query). Neither can leave the base path: a segment that is "." or "..", however encoded and
+ * whatever parameters follow it, is refused. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,32 +54,41 @@ static int is_raw_url(const char *key, size_t len) {
   return 1;
 }
 
-/* The next character of a path, with the escapes that some servers undo before they take it apart undone; 0 at its end. */
+/* The next character of a path, with the escapes that some servers undo before they take it apart
+ * undone, also where they are escaped again; 0 at its end. What follows ';', some servers leave out
+ * of a segment, and what follows NUL. */
 static char next_of_path(const char **at) {
   static const struct {
     const char *escape;
     char c;
-  } escapes[] = {{"%2e", '.'}, {"%2f", '/'}, {"%5c", '/'}};
-  for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++) {
-    if (strncasecmp(*at, escapes[i].escape, 3) != 0) continue;
-    *at += 3;
-    return escapes[i].c;
-  }
+  } escapes[] = {{"2e", '.'}, {"2f", '/'}, {"5c", '/'}, {"3b", ';'}, {"00", ';'}};
+  const char *code = *at + 1;
   char c = **at;
   if (c == '\0' || c == '?' || c == '#') return '\0';
+  while (c == '%' && strncmp(code, "25", 2) == 0) code += 2;
+  for (size_t i = 0; c == '%' && i < sizeof escapes / sizeof *escapes; i++) {
+    if (strncasecmp(code, escapes[i].escape, 2) != 0) continue;
+    *at = code + 2;
+    return escapes[i].c;
+  }
   ++*at;
   return c == '\\' ? '/' : c;
 }
 
 int crl_http_has_dots(const char *path) {
-  for (int dots = 0, others = 0;;) {
+  for (int dots = 0, others = 0, is_over = 0;;) {
     char c = next_of_path(&path);
-    if (c == '.') dots++;
-    else if (c != '/' && c != '\0') others = 1;
-    if (c != '/' && c != '\0') continue;
+    int is_end = c == '/' || c == '\0';
+    if (c == ';')
+      is_over = 1;
+    else if (!is_end && !is_over && c == '.')
+      dots++;
+    else if (!is_end && !is_over)
+      others = 1;
+    if (!is_end) continue;
     if (!others && (dots == 1 || dots == 2)) return 1;
     if (c == '\0') return 0;
-    dots = others = 0;
+    dots = others = is_over = 0;
   }
 }
 

@@ -1,45 +1,28 @@
-/* env.c: the file of an LMDB store: found, checked, opened once per process, and shared by all that want it.
+/* env.c: the environment of an LMDB store: its files opened once per process, and shared by all
+ * that want them.
  *
- * Beside PATH there are PATH-lock, which is LMDB's own, PATH-watch (watch.c), and PATH-lease: the leases' bytes (lease.c), and
- * in its text this kernel's boot id. The store's clock starts again with each boot, and the file isn't synced: after a crash of the
- * host its pages may be of any age, so that walking them isn't safe. A file from before this boot is therefore unlinked
- * without being read, which is why the boot id isn't a record in it. It is unlinked, never cut: whoever might
- * still have it mapped keeps a whole one.
+ * The data file is extended to the whole map at once (it is sparse, and takes no room on the disk
+ * by that): from then on a file shorter than its own index says was truncated by somebody, and
+ * would kill the process that reads it by SIGBUS. Writing goes through pwrite: a full disk is an
+ * error, not a signal. Truncating the file while it is in use can't be survived.
  *
- * The gate (a lock on byte 0 of PATH-lease) is held by whoever opens, closes or replaces the file, so all of this is
- * free of races among processes.
+ * The map is larger than size=, which bounds the pages in use: pages that were freed can't be used
+ * again before the commit after the next, nor while a reader still sees them.
  *
- * The file is extended to the whole map at once (it is sparse, and takes no room on the disk by that): from then on a
- * file shorter than its own index says was truncated by somebody, and would kill the process that reads it by
- * SIGBUS. Writing goes through pwrite: a full disk is an error, not a signal. Truncating the file while it is in use
- * can't be survived.
- *
- * The map is larger than size=, which bounds the pages in use: pages that were freed can't be used again before the
- * commit after the next, nor while a reader still sees them.
+ * An environment is counted by the handles, watches and calls that use it, and closed with the
+ * last: a store whose files were replaced is opened anew while calls on the old ones are still
+ * under way.
  *
  * All processes must see the same CLOCK_BOOTTIME: not across time namespaces with an offset. */
 #include "lmdb.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READERS = 1022, MARK_ROOM = 64, GATE_PAUSE_MS = 1, CLOSE_WAIT_MS = 200 };
-
-static const char MARK[] = "corral-lmdb 1 "; /* the format's number, then the boot id */
-static const char FORMAT[] = "2";
-static const char BOOT_ID[] = "/proc/sys/kernel/random/boot_id";
-
-/* The files of a store, while it is being opened. */
-typedef struct files {
-  const corral_host *host;
-  char data[PATH_MAX], lock[PATH_MAX], lease[PATH_MAX], watch[PATH_MAX];
-  int fd; /* of lease; the gate is held */
-} files;
+enum { READERS = 1022, CLOSE_WAIT_MS = 200, TRIES = 10 };
 
 /* ---- errors ---------------------------------------------------------------------------------------------- */
 
@@ -51,7 +34,8 @@ static int fail_lmdb(const corral_host *host, const char *path, int code, corral
       return host->fail(error, CORRAL_EFOREIGN, "%.120s: not a file of this store: choose another path, or delete it", path);
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
-      return host->fail(error, CORRAL_ECORRUPT, "%.120s: damaged: delete it and its -lock while nobody uses it", path);
+      return host->fail(error, CORRAL_ECORRUPT,
+                        "%.120s: damaged: it is put aside, and a new one begun", path);
     case MDB_READERS_FULL:
       return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: more than %d readers at once", path, (int)READERS);
     case MDB_MAP_FULL:
@@ -78,147 +62,6 @@ int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_er
     case EISDIR: return host->fail(error, CORRAL_EIO, "%.120s: is a folder: name a file inside of it", path);
     default: return fail_lmdb(host, path, code, error);
   }
-}
-
-/* ---- paths ----------------------------------------------------------------------------------------------- */
-
-/* `to` = a, b and c, one after another; ENAMETOOLONG. */
-static int join(char to[PATH_MAX], const char *a, const char *b, const char *c) {
-  const char *parts[] = {a, b, c};
-  size_t used = 0;
-  for (size_t i = 0; i < 3; i++) {
-    size_t len = strlen(parts[i]);
-    if (used + len >= PATH_MAX) return ENAMETOOLONG;
-    memcpy(to + used, parts[i], len);
-    used += len;
-  }
-  to[used] = '\0';
-  return 0;
-}
-
-static int make_parents(char *path) {
-  for (char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
-    struct stat st;
-    *at = '\0';
-    int code = mkdir(path, 0700) == 0 ? 0 : errno;
-    if (code != 0 && stat(path, &st) == 0) code = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-    if (code != 0) return code; /* path ends at the folder that couldn't be made */
-    *at = '/';
-  }
-  return 0;
-}
-
-/* One name for one file, whatever links lead to it: LMDB derives its lock's name from the name it is given. */
-static int resolve(files *f, const char *path) {
-  char given[PATH_MAX], folder[PATH_MAX];
-  int code = join(given, path, "", "");
-  if (code != 0) return code;
-  if (realpath(given, f->data) == NULL) {
-    if (errno != ENOENT) return errno;
-    char *slash = strrchr(given, '/');
-    if (slash != NULL) *slash = '\0';
-    if (realpath(slash == NULL ? "." : slash == given ? "/" : given, folder) == NULL) return errno;
-    code = join(f->data, folder, folder[1] == '\0' ? "" : "/", slash != NULL ? slash + 1 : given);
-  }
-  if (code == 0) code = join(f->lock, f->data, "-lock", "");
-  if (code == 0) code = join(f->lease, f->data, "-lease", "");
-  if (code == 0) code = join(f->watch, f->data, "-watch", "");
-  return code;
-}
-
-/* ---- what is there --------------------------------------------------------------------------------------- */
-
-enum { NOTHING, DATABASE };
-
-/* NOTHING also for an empty file. MDB_INVALID when it is somebody else's. */
-static int look_at(const char *path, int *what) {
-  struct stat st;
-  uint32_t head[5] = {0}; /* LMDB's magic is behind 16 bytes of page header */
-  if (stat(path, &st) != 0) {
-    *what = NOTHING;
-    return errno == ENOENT ? 0 : errno;
-  }
-  if (!S_ISREG(st.st_mode)) return S_ISDIR(st.st_mode) ? EISDIR : MDB_INVALID;
-  *what = st.st_size == 0 ? NOTHING : DATABASE;
-  if (*what == NOTHING) return 0;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  ssize_t got = pread(fd, head, sizeof head, 0);
-  close(fd);
-  return got == (ssize_t)sizeof head && head[4] == 0xBEEFC0DE ? 0 : MDB_INVALID;
-}
-
-/* ---- the gate -------------------------------------------------------------------------------------------- */
-
-static int gate_wait(const corral_host *host, int fd, int64_t deadline) {
-  int code;
-  while ((code = crl_lmdb_gate_try(fd)) == EAGAIN && host->now_ms() < deadline) (void)poll(NULL, 0, GATE_PAUSE_MS);
-  return code;
-}
-
-/* Opens PATH-lease and takes the gate; again if the file was replaced meanwhile. */
-static int gate_open(files *f, int64_t deadline) {
-  for (;;) {
-    struct stat ours, there;
-    f->fd = open(f->lease, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (f->fd < 0) return errno;
-    int code = gate_wait(f->host, f->fd, deadline);
-    if (code == 0 && fstat(f->fd, &ours) == 0 && stat(f->lease, &there) == 0 && ours.st_ino == there.st_ino &&
-        ours.st_dev == there.st_dev)
-      return 0;
-    close(f->fd);
-    f->fd = -1;
-    if (code != 0) return code;
-  }
-}
-
-/* ---- the mark in PATH-lease ---------------------------------------------------------------------------------- */
-
-static int mark_now(char mark[MARK_ROOM], size_t *len) {
-  int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  size_t used = sizeof MARK - 1;
-  memcpy(mark, MARK, used);
-  ssize_t got = read(fd, mark + used, MARK_ROOM - used);
-  close(fd);
-  if (got < 32) return EIO;
-  *len = used + (size_t)got;
-  return 0;
-}
-
-static int mark_write(int fd, const char *mark, size_t len) {
-  if (ftruncate(fd, 0) != 0) return errno;
-  ssize_t put = pwrite(fd, mark, len, 0);
-  return put == (ssize_t)len ? 0 : put < 0 ? errno : ENOSPC;
-}
-
-static int unlink_old(const char *path) { return unlink(path) == 0 || errno == ENOENT ? 0 : errno; }
-
-static int foreign(const files *f, corral_error *error) {
-  return f->host->fail(error, CORRAL_EFOREIGN,
-                       "%.100s: made by something else, or by another version: choose another path, or delete it, -lock, -lease and -watch",
-                       f->data);
-}
-
-/* Leaves either a database of this boot, or nothing at all. The gate is held. */
-static int clear_old(const files *f, corral_error *error) {
-  char mark[MARK_ROOM], old[MARK_ROOM];
-  size_t len = 0;
-  int what = NOTHING, code = mark_now(mark, &len);
-  if (code != 0) return crl_lmdb_fail(f->host, BOOT_ID, code, error);
-  code = look_at(f->data, &what);
-  ssize_t got = code == 0 ? pread(f->fd, old, sizeof old, 0) : 0;
-  if (got < 0) code = errno;
-  if (code != 0) return crl_lmdb_fail(f->host, f->data, code, error);
-  int ours = (size_t)got >= sizeof MARK - 1 && memcmp(old, MARK, sizeof MARK - 1) == 0;
-  if (!ours && (got > 0 || what == DATABASE)) return foreign(f, error);
-  int current = (size_t)got == len && memcmp(old, mark, len) == 0;
-  if (current && what == DATABASE) return CORRAL_OK;
-  code = unlink_old(f->data);
-  if (code == 0) code = unlink_old(f->lock);
-  if (ours) (void)unlink(f->watch); /* where it stays it does no harm */
-  if (code == 0) code = mark_write(f->fd, mark, len); /* before the database: one without a mark is foreign */
-  return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, f->data, code, error);
 }
 
 /* ---- the environment ------------------------------------------------------------------------------------- */
@@ -264,34 +107,45 @@ static int agree_on_wall(crl_lmdb_env *e, MDB_txn *txn) {
   return 0;
 }
 
-static int open_tables(crl_lmdb_env *e, MDB_txn *txn) {
+/* The database keeps the id that its mark has: one that was copied to the place of another has
+ * another. */
+static int agree_on_id(crl_lmdb_env *e, MDB_txn *txn, const char *id, int is_new) {
+  MDB_val key = {.mv_size = 2, .mv_data = (void *)(uintptr_t) "id"},
+          value = {.mv_size = CRL_LMDB_ID, .mv_data = (void *)(uintptr_t)id};
+  if (is_new) return mdb_put(txn, e->meta, &key, &value, 0);
+  int code = mdb_get(txn, e->meta, &key, &value);
+  if (code == MDB_NOTFOUND) return MDB_CORRUPTED;
+  return code == 0 && (value.mv_size != CRL_LMDB_ID || memcmp(value.mv_data, id, CRL_LMDB_ID) != 0)
+             ? MDB_CORRUPTED
+             : code;
+}
+
+static int open_tables(crl_lmdb_env *e, MDB_txn *txn, const char *id) {
   MDB_dbi top;
   MDB_stat st;
-  MDB_val key = {.mv_size = 6, .mv_data = (void *)(uintptr_t)"format"};
-  MDB_val value, format = {.mv_size = sizeof FORMAT - 1, .mv_data = (void *)(uintptr_t)FORMAT};
   int code = mdb_dbi_open(txn, NULL, 0, &top);
   if (code == 0) code = mdb_stat(txn, top, &st);
   if (code != 0) return code;
-  code = mdb_dbi_open(txn, "corral.meta", st.ms_entries == 0 ? MDB_CREATE : 0, &e->meta);
-  if (code == MDB_NOTFOUND) return MDB_INVALID;
-  if (code == 0) code = mdb_dbi_open(txn, "corral.heads", MDB_CREATE, &e->heads);
-  if (code == 0) code = mdb_dbi_open(txn, "corral.bodies", MDB_CREATE, &e->bodies);
-  if (code == 0) code = mdb_dbi_open(txn, "corral.index", MDB_CREATE, &e->index);
-  if (code == 0) code = mdb_get(txn, e->meta, &key, &value);
-  if (code == MDB_NOTFOUND) code = mdb_put(txn, e->meta, &key, &format, 0);
-  else if (code == 0 && (value.mv_size != format.mv_size || memcmp(value.mv_data, FORMAT, format.mv_size) != 0)) code = MDB_INVALID;
+  int is_new = st.ms_entries == 0;
+  unsigned create = is_new ? MDB_CREATE : 0;
+  code = mdb_dbi_open(txn, "corral.meta", create, &e->meta);
+  if (code == 0) code = agree_on_id(e, txn, id, is_new);
+  if (code == 0) code = mdb_dbi_open(txn, "corral.heads", create, &e->heads);
+  if (code == 0) code = mdb_dbi_open(txn, "corral.bodies", create, &e->bodies);
+  if (code == 0) code = mdb_dbi_open(txn, "corral.index", create, &e->index);
+  if (code == MDB_NOTFOUND || code == MDB_INCOMPATIBLE) return MDB_CORRUPTED;
   return code == 0 ? agree_on_wall(e, txn) : code;
 }
 
-static int set_up(crl_lmdb_env *e) {
+static int set_up(crl_lmdb_env *e, const char *id) {
   MDB_txn *txn;
   int dead, code = mdb_reader_check(e->env, &dead);
   if (code == 0) code = check_length(e->env);
   if (code == 0) code = mdb_txn_begin(e->env, NULL, 0, &txn);
   if (code != 0) return code;
   code = extend_file(e->env);
-  if (code == 0) code = open_tables(e, txn);
-  if (code == 0) return mdb_txn_commit(txn);
+  if (code == 0) code = open_tables(e, txn, id);
+  if (code == 0) return mdb_txn_commit(txn); /* which ends it, also where it fails */
   mdb_txn_abort(txn);
   return code;
 }
@@ -300,22 +154,30 @@ static const size_t SLACK_LEAST = (size_t)16 << 20;
 
 static size_t map_for(size_t size) { return size + (size / 4 > SLACK_LEAST ? size / 4 / 65536 * 65536 : SLACK_LEAST); }
 
-static int open_env(crl_lmdb_env *e, const files *f, int64_t size) {
-  struct stat st;
+/* ESTALE when the files were replaced just before liblmdb opened them. */
+static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
+  crl_lmdb_file lease;
+  int fd, code = mdb_env_get_fd(e->env, &fd);
+  if (code == 0) code = crl_lmdb_file_of(fd, &e->data);
+  if (code == 0) code = crl_lmdb_file_of(f->fd, &e->lease);
+  if (code == 0) code = crl_lmdb_file_at(f->lock, 0, &e->lock);
+  if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &lease);
+  if (code != 0) return code;
+  int same = crl_lmdb_file_same(&e->data, &f->checked_data) &&
+             crl_lmdb_file_same(&e->lock, &f->checked_lock) && crl_lmdb_file_same(&e->lease, &lease);
+  return same ? 0 : ESTALE;
+}
+
+static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
   int code = mdb_env_create(&e->env);
   if (code != 0) return code;
   code = mdb_env_set_mapsize(e->env, map_for((size_t)size));
   if (code == 0) code = mdb_env_set_maxdbs(e->env, 4);
   if (code == 0) code = mdb_env_set_maxreaders(e->env, READERS);
   if (code == 0) code = mdb_env_open(e->env, f->data, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600);
-  if (code == 0) code = set_up(e);
-  if (code == 0 && stat(f->data, &st) != 0) code = errno;
-  if (code == 0) {
-    e->device = st.st_dev;
-    e->inode = st.st_ino;
-    return 0;
-  }
-  mdb_env_close(e->env);
+  if (code == 0) code = set_up(e, f->id);
+  if (code == 0) code = is_as_checked(e, f);
+  if (code != 0) mdb_env_close(e->env);
   return code;
 }
 
@@ -340,34 +202,43 @@ static void free_env(crl_lmdb_env *e) {
   free(e);
 }
 
-/* The gate is held. */
-static int new_env(const files *f, int64_t size, crl_lmdb_env **ret, corral_error *error) {
+static crl_lmdb_env *blank_env(const crl_lmdb_files *f, int64_t size) {
   crl_lmdb_env *e = calloc(1, sizeof *e);
-  if (e == NULL) return CORRAL_ENOMEM;
-  int code = init_locks(e);
-  if (code != 0) {
+  if (e == NULL) return NULL;
+  if (init_locks(e) != 0) {
     free(e);
-    return crl_lmdb_fail(f->host, f->data, code, error);
+    return NULL;
   }
   e->host = f->host;
   e->pid = getpid();
-  e->refs = 1;
-  atomic_init(&e->size, (size_t)size);
-  atomic_init(&e->broken, 0);
-  atomic_init(&e->watches, 0);
   e->path = strdup(f->data);
-  code = e->path == NULL ? ENOMEM : crl_lmdb_leases_init(&e->leases, f->fd);
+  atomic_init(&e->refs, 1);
+  atomic_init(&e->size, (size_t)size);
+  if (e->path != NULL) return e;
+  free_env(e);
+  return NULL;
+}
+
+/* The gate is held. An LMDB code. Owns f->fd when it is 0. */
+static int new_env(crl_lmdb_files *f, int64_t size, crl_lmdb_env **ret) {
+  crl_lmdb_env *e = blank_env(f, size);
+  if (e == NULL) return ENOMEM;
+  int code = crl_lmdb_leases_init(&e->leases, f->fd);
   if (code == 0 && (code = open_env(e, f, size)) != 0) {
     e->leases.fd = -1; /* the caller's still */
     crl_lmdb_leases_free(&e->leases);
   }
   if (code != 0) {
     free_env(e);
-    return crl_lmdb_fail(f->host, f->data, code, error);
+    return code;
   }
-  e->ring_code = crl_lmdb_ring_open(f->watch, &e->ring);
+  e->ring_code = crl_lmdb_ring_open(f, &e->ring);
+  if (e->ring != NULL && crl_lmdb_file_at(f->watch, 0, &e->watch) != 0)
+    memset(&e->watch, 0, sizeof e->watch);
+  memcpy(e->notice, f->notice, sizeof e->notice);
+  atomic_init(&e->has_notice, e->notice[0] != '\0');
   *ret = e;
-  return CORRAL_OK;
+  return 0;
 }
 
 /* ---- the registry ---------------------------------------------------------------------------------------- */
@@ -392,12 +263,31 @@ __attribute__((constructor)) static void watch_forks(void) {
   (void)pthread_atfork(before_fork, in_parent, in_child);
 }
 
-static crl_lmdb_env *registered(const char *path) {
-  struct stat st;
-  if (stat(path, &st) != 0) return NULL;
+/* The one of this file, whole or not: LMDB forbids to open a file twice in one process. */
+static crl_lmdb_env *registered(const crl_lmdb_files *f) {
+  crl_lmdb_file data;
+  if (crl_lmdb_file_at(f->data, 0, &data) != 0 || !data.is_there) return NULL;
   crl_lmdb_env *e = registry;
-  while (e != NULL && (e->pid != getpid() || e->device != st.st_dev || e->inode != st.st_ino)) e = e->next;
+  while (e != NULL && (e->pid != getpid() || !crl_lmdb_file_same(&e->data, &data))) e = e->next;
   return e;
+}
+
+/* Whether there still is at a path what was opened there; also when that can't be told. */
+static int stays(const char *path, const char *suffix, const crl_lmdb_file *opened, int follow) {
+  char name[PATH_MAX];
+  crl_lmdb_file there;
+  int used = snprintf(name, sizeof name, "%s%s", path, suffix);
+  if (!opened->is_there || used < 0 || (size_t)used >= sizeof name) return 1;
+  return crl_lmdb_file_at(name, follow, &there) != 0 || crl_lmdb_file_same(&there, opened);
+}
+
+int crl_lmdb_env_leads(const crl_lmdb_env *e, const char *path) {
+  return stays(path, "", &e->data, 1);
+}
+
+int crl_lmdb_env_whole(crl_lmdb_env *e) {
+  return !atomic_load(&e->damaged) && stays(e->path, "-lock", &e->lock, 0) &&
+         stays(e->path, "-lease", &e->lease, 0) && stays(e->path, "-watch", &e->watch, 0);
 }
 
 static int grow_map(crl_lmdb_env *e, size_t size) {
@@ -414,56 +304,87 @@ static int grow_map(crl_lmdb_env *e, size_t size) {
   return code;
 }
 
-static int share(const files *f, crl_lmdb_env *e, int64_t size, crl_lmdb_env **ret, corral_error *error) {
+static int share(const crl_lmdb_files *f, crl_lmdb_env *e, int64_t size, crl_lmdb_env **ret,
+                 corral_error *error) {
   if (atomic_load(&e->broken)) {
     return f->host->fail(error, CORRAL_EIO, "%.120s: broke, and other corrals of this process have it open still", f->data);
   }
   int code = grow_map(e, (size_t)size);
   if (code != 0) return crl_lmdb_fail(f->host, f->data, code, error);
-  e->refs++;
+  atomic_fetch_add(&e->refs, 1);
   *ret = e;
   return CORRAL_OK;
 }
 
-/* Under the registry's lock, for LMDB forbids to open a file twice in one process. */
-static int take_locked(files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret, corral_error *error) {
-  int what = NOTHING, code = look_at(f->data, &what);
-  if (code != 0) return crl_lmdb_fail(f->host, f->data, code, error);
-  crl_lmdb_env *e = registered(f->data);
-  if (e != NULL) return share(f, e, size, ret, error);
-  code = gate_open(f, deadline);
-  if (code != 0) return crl_lmdb_fail(f->host, f->lease, code, error);
-  int status = clear_old(f, error);
-  if (status == CORRAL_OK) status = new_env(f, size, &e, error);
-  crl_lmdb_gate_leave(f->fd);
-  if (status != CORRAL_OK) {
-    close(f->fd);
-    return status;
-  }
-  e->next = registry;
-  registry = e;
-  *ret = e;
-  return CORRAL_OK;
+static int is_damage(int code) {
+  return code == MDB_CORRUPTED || code == MDB_PAGE_NOTFOUND || code == MDB_INVALID ||
+         code == MDB_VERSION_MISMATCH;
 }
 
-int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, int64_t deadline, crl_lmdb_env **ret,
+/* Somebody took away files that were being opened. What is left of them has no mark that others
+ * would know it by. */
+static int enter_again(crl_lmdb_files *f, int64_t deadline, corral_error *error) {
+  crl_lmdb_files_leave(f);
+  int status = crl_lmdb_files_enter(f, deadline, error);
+  return status == CORRAL_OK
+             ? crl_lmdb_files_aside(f, &f->checked_data, "replaced while it was opened", error)
+             : status;
+}
+
+/* Under the gate. What liblmdb can't make sense of after all, and what isn't the mark's, is put
+ * aside. */
+static int open_files(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret,
                       corral_error *error) {
-  files *f = calloc(1, sizeof *f);
-  if (f == NULL) return CORRAL_ENOMEM;
-  f->host = host;
-  f->fd = -1;
-  int code = join(f->data, path, "", "");
-  if (code == 0) code = make_parents(f->data);
-  if (code != 0) {
-    int status = crl_lmdb_fail(host, code == ENAMETOOLONG ? path : f->data, code, error);
-    free(f);
-    return status;
+  for (int tries = TRIES;; tries--) {
+    int status = crl_lmdb_files_prepare(f, error);
+    if (status != CORRAL_OK) return status;
+    int code = new_env(f, size, ret);
+    if (code == 0) return CORRAL_OK;
+    int is_gone = code == ESTALE || code == ENOENT;
+    if (tries == 1 || (!is_gone && !is_damage(code)))
+      return crl_lmdb_fail(f->host, f->data, code, error);
+    if (is_gone)
+      status = enter_again(f, deadline, error);
+    else
+      status = crl_lmdb_files_aside(f, &f->checked_data, "damaged, or another store's", error);
+    if (status != CORRAL_OK) return status;
   }
-  code = resolve(f, path);
-  int status = code == 0 ? CORRAL_OK : crl_lmdb_fail(host, path, code, error);
+}
+
+/* Under the registry's lock. */
+static int take_locked(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret,
+                       corral_error *error) {
+  crl_lmdb_env *e = registered(f);
+  if (e != NULL && crl_lmdb_env_whole(e)) return share(f, e, size, ret, error);
+  int status = crl_lmdb_files_enter(f, deadline, error);
+  if (status != CORRAL_OK) return status;
+  if (e != NULL)
+    status = crl_lmdb_files_aside(
+        f, &e->data, atomic_load(&e->damaged) ? "damaged" : "its -lock, -lease or -watch is gone",
+        error);
+  if (status == CORRAL_OK) status = open_files(f, size, deadline, &e, error);
+  if (status == CORRAL_OK) {
+    crl_lmdb_gate_leave(f->fd);
+    e->next = registry;
+    registry = e;
+    *ret = e;
+  } else {
+    crl_lmdb_files_leave(f);
+  }
+  return status;
+}
+
+int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_env **ret,
+                      corral_error *error) {
+  crl_lmdb_files *f = calloc(1, sizeof *f);
+  if (f == NULL) return CORRAL_ENOMEM;
+  f->host = wanted->host;
+  f->shared = wanted->shared;
+  f->host->guard_standard();
+  int status = crl_lmdb_files_find(f, wanted->path, error);
   if (status == CORRAL_OK) {
     pthread_mutex_lock(&registry_lock);
-    status = take_locked(f, size, deadline, ret, error);
+    status = take_locked(f, wanted->size, deadline, ret, error);
     pthread_mutex_unlock(&registry_lock);
   }
   free(f);
@@ -472,7 +393,7 @@ int crl_lmdb_env_take(const corral_host *host, const char *path, int64_t size, i
 
 static void close_env(crl_lmdb_env *e) {
   /* LMDB warns of closing while another process opens; a gate that stays shut is not waited for. */
-  int shut = gate_wait(e->host, e->leases.fd, e->host->now_ms() + CLOSE_WAIT_MS);
+  int shut = crl_lmdb_gate_wait(e->host, e->leases.fd, e->host->now_ms() + CLOSE_WAIT_MS);
   while (e->idle_count > 0) mdb_txn_abort(e->idle[--e->idle_count]);
   mdb_env_close(e->env);
   crl_lmdb_ring_close(e->ring);
@@ -481,10 +402,19 @@ static void close_env(crl_lmdb_env *e) {
   free_env(e);
 }
 
+/* Not the last one, which is dropped under the registry's lock alone. */
+static int drop_one_of_many(crl_lmdb_env *e) {
+  size_t refs = atomic_load(&e->refs);
+  while (refs > 1)
+    if (atomic_compare_exchange_weak(&e->refs, &refs, refs - 1)) return 1;
+  return 0;
+}
+
 void crl_lmdb_env_drop(crl_lmdb_env *e) {
   if (e->pid != getpid()) return; /* inherited by a fork: LMDB forbids to touch it */
+  if (drop_one_of_many(e)) return;
   pthread_mutex_lock(&registry_lock);
-  if (--e->refs == 0) {
+  if (atomic_fetch_sub(&e->refs, 1) == 1) {
     crl_lmdb_env **at = &registry;
     while (*at != e) at = &(*at)->next;
     *at = e->next;

@@ -125,10 +125,16 @@ int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd) {
   return pthread_mutex_init(&leases->lock, NULL);
 }
 
-void crl_lmdb_leases_free(crl_lmdb_leases *leases) {
+void crl_lmdb_leases_drop(crl_lmdb_leases *leases) {
+  pthread_mutex_lock(&leases->lock);
   for (size_t i = 0; i < CRL_LMDB_LEASE_CHAINS; i++) {
     while (leases->chains[i] != NULL) forget(leases, &leases->chains[i]);
   }
+  pthread_mutex_unlock(&leases->lock);
+}
+
+void crl_lmdb_leases_free(crl_lmdb_leases *leases) {
+  crl_lmdb_leases_drop(leases);
   if (leases->fd >= 0) close(leases->fd);
   pthread_mutex_destroy(&leases->lock);
 }

@@ -13,7 +13,9 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { SWEEP = 8, FEW = 16, IDLE_ROUNDS = 20, IDLE_PAUSE_MS = 1, POLL_MAX_MS = 20, SOON_MS = 5000, LOOKS = 64 };
 
@@ -23,11 +25,16 @@ static const int64_t SIZE_MOST = INT64_C(1) << 40;
 
 /* One corral's view. */
 typedef struct store {
-  const corral_host *host;
-  int64_t size;
-  char *path;
-  char label[]; /* "lmdb PATH" */
+  crl_lmdb_wanted wanted;
+  char *label; /* "lmdb PATH" */
+  char path[];
 } store;
+
+/* A database that contradicts itself is put aside by the next call. */
+static int fail(crl_lmdb_env *env, int code, corral_error *error) {
+  if (code == MDB_CORRUPTED || code == MDB_PAGE_NOTFOUND) atomic_store(&env->damaged, 1);
+  return crl_lmdb_fail(env->host, env->path, code, error);
+}
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
@@ -44,10 +51,11 @@ static void give(corral_op *op, uint8_t *record, size_t len) {
   op->found_owner = record;
 }
 
+/* The host frees by found_free and found_owner, whatever `found` is: none of them may stay. */
 static void take_back(corral_op *op) {
   if (op->found != NULL) free(op->found_owner);
-  op->found = NULL;
-  op->found_len = 0;
+  give(op, NULL, 0);
+  op->found_free = NULL;
 }
 
 static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
@@ -71,11 +79,11 @@ static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
 
 static int is_read(const corral_op *op) { return op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_LOCK_SHOW; }
 
-static void look(crl_lmdb_env *env, corral_op *op) {
+static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   const corral_host *host = env->host;
   crl_lmdb_front front;
   corral_header header;
-  crl_lmdb_tx tx = {.env = env, .now = host->boot_ms()};
+  crl_lmdb_tx tx = {.env = env, .now = now};
   int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env); /* before the look */
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
@@ -83,7 +91,7 @@ static void look(crl_lmdb_env *env, corral_op *op) {
     crl_lmdb_read_end(env, tx.txn);
   }
   if (code != 0) {
-    op->status = crl_lmdb_fail(host, env->path, code, op->error);
+    op->status = fail(env, code, op->error);
   } else if (op->verb == CORRAL_VERB_GET && op->found != NULL && shows_lease(host, &front, tx.now, &header) &&
              !crl_lmdb_lease_alive(&env->leases, header.token)) {
     op->until_ms = 0;
@@ -264,21 +272,6 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
   return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* A mark needs pages that may not be there; to remove a record needs fewer, or none. Nothing else is done in this
- * transaction, so that nothing else can fail. */
-static int forget_unmarked(crl_lmdb_env *env, corral_op *op) {
-  crl_lmdb_tx tx;
-  crl_lmdb_news news;
-  corral_op plain = *op;
-  uint8_t fresh = 0;
-  plain.ttl_ms = 0;
-  int code = begin(env, &tx, &news);
-  if (code != 0) return code;
-  code = end(&tx, write_op(&tx, &plain, &fresh));
-  if (code == 0) op->status = plain.status;
-  return code;
-}
-
 /* One operation, with as much evicted as it can take: more would be in vain, for what is in use is within size= already.
  * What else fills the map are freed pages that readers still see: a dead one is cleared, a live one gets a moment to end. */
 static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
@@ -302,9 +295,7 @@ static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
 static void write_one_by_one(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
   for (size_t i = 0; i < count; i++) {
     int code = write_with_room(env, &ops[i], deadline);
-    if (code == MDB_MAP_FULL && ops[i].verb == CORRAL_VERB_INVALIDATE && ops[i].ttl_ms > 0)
-      code = forget_unmarked(env, &ops[i]);
-    if (code != 0) ops[i].status = crl_lmdb_fail(env->host, env->path, code, ops[i].error);
+    if (code != 0) ops[i].status = fail(env, code, ops[i].error);
   }
 }
 
@@ -317,7 +308,7 @@ static void write_run(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t d
     write_one_by_one(env, ops, count, deadline);
     return;
   }
-  for (size_t i = 0; i < count; i++) ops[i].status = crl_lmdb_fail(env->host, env->path, code, ops[i].error);
+  for (size_t i = 0; i < count; i++) ops[i].status = fail(env, code, ops[i].error);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
@@ -334,31 +325,57 @@ static size_t run_length(crl_lmdb_env *env, corral_op *ops, size_t count) {
   return n;
 }
 
-static int lmdb_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
-  crl_lmdb_env *env = handle;
+static int has_writes(const corral_op *ops, size_t count) {
+  size_t i = 0;
+  while (i < count && is_read(&ops[i])) i++;
+  return i < count;
+}
+
+static void perform_on(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t now,
+                       int64_t deadline) {
   for (size_t i = 0, n; i < count; i += n) {
     n = 1;
     if (!key_fits(env, &ops[i])) continue;
     if (is_read(&ops[i])) {
-      look(env, &ops[i]);
+      look(env, &ops[i], i == 0 ? now : env->host->boot_ms());
     } else {
       n = run_length(env, &ops[i], count - i);
       write_run(env, &ops[i], n, deadline);
     }
   }
-  if (!atomic_load(&env->broken)) return CORRAL_OK;
-  return env->host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after", env->path);
+}
+
+static int lmdb_perform(void *handle_, corral_op *ops, size_t count, int64_t deadline,
+                        corral_error *error) {
+  crl_lmdb_handle *handle = handle_;
+  const corral_host *host = handle->wanted->host;
+  crl_lmdb_env *env = NULL;
+  corral_error why = {0};
+  int64_t now = host->boot_ms();
+  int status = crl_lmdb_handle_enter(handle, has_writes(ops, count), now, deadline, &env, &why);
+  if (why.text[0] != '\0') host->fail(error, status, "%s", why.text);
+  if (status != CORRAL_OK) {
+    for (size_t i = 0; i < count; i++)
+      ops[i].status = host->fail(ops[i].error, CORRAL_EUNAVAILABLE, "%s", why.text);
+    return status;
+  }
+  perform_on(env, ops, count, now, deadline);
+  if (atomic_load(&env->broken))
+    status =
+        host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after", env->path);
+  crl_lmdb_env_drop(env);
+  return status;
 }
 
 static int lmdb_connect(void *store_, int64_t deadline, void **ret_handle, corral_error *error) {
   store *st = store_;
-  crl_lmdb_env *env = NULL;
-  int status = crl_lmdb_env_take(st->host, st->path, st->size, deadline, &env, error);
-  if (status == CORRAL_OK) *ret_handle = env;
+  crl_lmdb_handle *handle = NULL;
+  int status = crl_lmdb_handle_open(&st->wanted, deadline, &handle, error);
+  if (status == CORRAL_OK) *ret_handle = handle;
   return status;
 }
 
-static void lmdb_disconnect(void *handle) { crl_lmdb_env_drop(handle); }
+static void lmdb_disconnect(void *handle) { crl_lmdb_handle_close(handle); }
 
 static int no_watch(const crl_lmdb_env *env, int code, corral_error *error) {
   if (env->ring != NULL) return crl_lmdb_fail(env->host, env->path, code, error);
@@ -369,9 +386,9 @@ static int lmdb_watch(void *store_, size_t server, int64_t deadline, void **ret_
   store *st = store_;
   crl_lmdb_env *env = NULL;
   (void)server;
-  int status = crl_lmdb_env_take(st->host, st->path, st->size, deadline, &env, error);
+  int status = crl_lmdb_env_take(&st->wanted, deadline, &env, error);
   if (status != CORRAL_OK) return status;
-  int code = env->ring != NULL ? crl_lmdb_watch_open(env, ret_watch) : ENOTSUP;
+  int code = env->ring != NULL ? crl_lmdb_watch_open(env, st->path, ret_watch) : ENOTSUP;
   if (code == 0) return CORRAL_OK;
   status = no_watch(env, code, error);
   crl_lmdb_env_drop(env);
@@ -382,33 +399,55 @@ static void lmdb_unwatch(void *watch) { crl_lmdb_env_drop(crl_lmdb_watch_close(w
 
 static void lmdb_close(void *store_) { free(store_); }
 
-static int check_uri(const corral_host *host, const corral_uri *uri, int64_t *size, corral_error *error) {
+static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wanted *wanted,
+                     corral_error *error) {
   const char *path = uri->path != NULL ? uri->path : "";
   size_t len = strlen(path);
   if (uri->hosts != NULL && uri->hosts[0] != '\0')
     return host->fail(error, CORRAL_EURI, "%.100s: this store has no host: write lmdb:/path/of/a/file", uri->text);
   if (len == 0 || path[len - 1] == '/')
     return host->fail(error, CORRAL_EURI, "%.100s: the path of a file is missing: write lmdb:/path/of/a/file", uri->text);
-  int status = host->uri_check(uri, "size", error);
+  int status = host->uri_check(uri, "size shared", error);
   if (status != CORRAL_OK) return status;
-  return host->uri_number(uri, "size", "bytes", SIZE_LEAST, SIZE_MOST, size, error);
+  const char *shared = host->uri_get(uri, "shared");
+  wanted->shared = shared != NULL && strcmp(shared, "yes") == 0;
+  if (shared != NULL && !wanted->shared && strcmp(shared, "no") != 0)
+    return host->fail(error, CORRAL_EURI, "%.100s: shared=%.20s: yes or no", uri->text, shared);
+  return host->uri_number(uri, "size", "bytes", SIZE_LEAST, SIZE_MOST, &wanted->size, error);
+}
+
+/* Absolute: where the process is may change before the file is opened, or opened anew. */
+static int keep_path(store *st, const char *name, size_t room) {
+  size_t used = 0;
+  if (name[0] != '/') {
+    if (getcwd(st->path, room) == NULL) return CORRAL_EIO;
+    used = strlen(st->path);
+    if (used > 1) st->path[used++] = '/';
+  }
+  if (used + strlen(name) >= room) return CORRAL_EURI;
+  memcpy(st->path + used, name, strlen(name) + 1);
+  return CORRAL_OK;
 }
 
 static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
                      corral_error *error) {
-  static const char name[] = "lmdb ";
-  int64_t size = SIZE_DEFAULT;
+  crl_lmdb_wanted wanted = {.host = host, .size = SIZE_DEFAULT};
   if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the lmdb plugin is newer than this corral");
-  int status = check_uri(host, uri, &size, error);
+  int status = check_uri(host, uri, &wanted, error);
   if (status != CORRAL_OK) return status;
-  size_t len = strlen(uri->path);
-  store *st = calloc(1, sizeof *st + sizeof name + len);
+  size_t len = strlen(uri->path) + sizeof "lmdb ", room = PATH_MAX + len;
+  store *st = calloc(1, sizeof *st + room + len);
   if (st == NULL) return CORRAL_ENOMEM;
-  st->host = host;
-  st->size = size / 65536 * 65536; /* whole pages, whatever their size */
-  memcpy(st->label, name, sizeof name - 1);
-  memcpy(st->label + sizeof name - 1, uri->path, len);
-  st->path = st->label + sizeof name - 1;
+  st->label = st->path + room;
+  status = keep_path(st, uri->path, room);
+  if (status != CORRAL_OK) {
+    free(st);
+    return host->fail(error, status, "%.100s: the current folder: %s", uri->text, strerror(errno));
+  }
+  st->wanted = wanted;
+  st->wanted.path = st->path;
+  st->wanted.size = wanted.size / 65536 * 65536; /* whole pages, whatever their size */
+  (void)snprintf(st->label, len, "lmdb %s", uri->path);
   info->max_key = CRL_LMDB_MAX_KEY;
   info->handles = 1;
   info->reach = CORRAL_REACH_HOST;

@@ -48,6 +48,8 @@ struct crl_lmdb_ring {
 
 typedef struct watch {
   crl_lmdb_env *env;
+  const char *path;
+  int64_t checked; /* when the path was last seen to lead to env; 0: it is to be looked at */
   pid_t pid;
   int fd;
   pthread_t ear;
@@ -71,7 +73,7 @@ static int make_room(int fd) {
 }
 
 /* Made in full under another name, so that there never is half a one. */
-static int make_file(const char *path, int *ret) {
+static int make_file(const char *path, int shared, int *ret) {
   char made[PATH_MAX];
   size_t len = strlen(path);
   if (len + sizeof ".new" > sizeof made) return ENAMETOOLONG;
@@ -81,6 +83,7 @@ static int make_file(const char *path, int *ret) {
   int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return errno;
   int code = make_room(fd);
+  if (code == 0 && shared && fchmod(fd, 0660) != 0) code = errno;
   if (code == 0 && rename(made, path) != 0) code = errno;
   if (code == 0) {
     *ret = fd;
@@ -91,10 +94,10 @@ static int make_file(const char *path, int *ret) {
   return code;
 }
 
-static int open_file(const char *path, int *ret) {
+static int open_file(const char *path, int shared, int *ret) {
   struct stat st;
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return errno == ENOENT ? make_file(path, ret) : errno;
+  if (fd < 0) return errno == ENOENT ? make_file(path, shared, ret) : errno;
   if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == (off_t)sizeof(crl_lmdb_ring)) {
     *ret = fd;
     return 0;
@@ -103,8 +106,8 @@ static int open_file(const char *path, int *ret) {
   return EINVAL;
 }
 
-int crl_lmdb_ring_open(const char *path, crl_lmdb_ring **ret) {
-  int fd = -1, code = open_file(path, &fd);
+int crl_lmdb_ring_open(const crl_lmdb_files *f, crl_lmdb_ring **ret) {
+  int fd = -1, code = open_file(f->watch, f->shared, &fd);
   if (code != 0) return code;
   void *map = mmap(NULL, sizeof(crl_lmdb_ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   code = map == MAP_FAILED ? errno : 0;
@@ -163,6 +166,12 @@ void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news) {
   if (atomic_load(&ring->waiting) != 0) ring_bell(ring);
 }
 
+void crl_lmdb_tell_any(crl_lmdb_env *env) {
+  if (env->ring == NULL) return;
+  put(env, NULL, 0);
+  ring_bell(env->ring);
+}
+
 int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
 
 /* ---- the ear
@@ -204,13 +213,14 @@ static int start_ear(watch *w) {
 /* ---- a watch
  * --------------------------------------------------------------------------------------------- */
 
-int crl_lmdb_watch_open(crl_lmdb_env *env, void **ret) {
+int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret) {
   watch *w = calloc(1, sizeof *w);
   if (w == NULL) return ENOMEM;
   w->env = env;
+  w->path = path;
   w->pid = getpid();
   w->from = w->next = atomic_load(&env->ring->head);
-  w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  w->fd = env->host->own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   int code = w->fd < 0 ? errno : start_ear(w);
   if (code != 0) {
     if (w->fd >= 0) close(w->fd);
@@ -263,8 +273,20 @@ static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg)
     if (hash != 0) told(arg, hash);
   }
   w->next = head;
-  if (hash == 0) told(arg, 0); /* of all the others */
+  if (hash == 0) {
+    told(arg, 0); /* of all the others */
+    w->checked = 0;
+  }
   return 1;
+}
+
+/* Whether nobody tells here any more: the files were replaced. Looks at them each second, and when
+ * told so. */
+static int is_left(watch *w) {
+  int64_t now = w->env->host->now_ms();
+  if (w->checked != 0 && now - w->checked < CRL_LMDB_STALE_MS) return 0;
+  w->checked = now;
+  return !crl_lmdb_env_leads(w->env, w->path) || !crl_lmdb_env_whole(w->env);
 }
 
 int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
@@ -274,11 +296,19 @@ int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until, void (*told)(void
   for (;;) {
     uint64_t rung;
     (void)!read(w->fd, &rung, sizeof rung);
-    if (tell_new(w, told, arg)) return CORRAL_OK;
+    int is_told = tell_new(w, told, arg);
+    if (is_left(w)) {
+      told(arg, 0);
+      return host->fail(error, CORRAL_EIO, "%.120s: removed or replaced", w->env->path);
+    }
+    if (is_told) return CORRAL_OK;
     int64_t left = until - host->now_ms();
-    int ready = poll(fds, 2, left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left);
+    int ready = poll(fds, 2,
+                     left <= 0                  ? 0
+                     : left > CRL_LMDB_STALE_MS ? CRL_LMDB_STALE_MS
+                                                : (int)left);
     if (ready < 0 && errno != EINTR) return host->fail(error, CORRAL_EIO, "%.120s: waiting for changes: %s", w->env->path, strerror(errno));
     if (ready > 0 && fds[1].revents != 0) return CORRAL_OK;
-    if (ready == 0 && left <= INT_MAX) return CORRAL_OK;
+    if (ready == 0 && left <= CRL_LMDB_STALE_MS) return CORRAL_OK;
   }
 }

@@ -413,9 +413,15 @@ static int store_connect(void *arg, int64_t deadline, void **ret_handle, corral_
 
 static void store_disconnect(void *handle) { (void)handle; }
 
+/* Frees a text that may be a secret. */
+static void forget(char *text) {
+  if (text != NULL) explicit_bzero(text, strlen(text));
+  free(text);
+}
+
 static void free_store(crl_mariadb_store *st) {
-  free(st->user);
-  free(st->password);
+  forget(st->user);
+  forget(st->password);
   free(st->db);
   free(st->socket);
   free(st);

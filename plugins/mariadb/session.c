@@ -170,13 +170,14 @@ static crl_mariadb_session *session_new(crl_mariadb_store *st) {
   return NULL;
 }
 
-static void set_options(crl_mariadb_session *s) {
+/* 0 without memory: a connection without the first option would crash the library. */
+static int set_options(crl_mariadb_session *s) {
   unsigned protocol = s->st->socket != NULL ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP, off = 0;
-  mysql_options(s->mysql, MYSQL_OPT_NONBLOCK, NULL);
-  mysql_options(s->mysql, MYSQL_OPT_PROTOCOL, &protocol);
-  mysql_options(s->mysql, MYSQL_OPT_LOCAL_INFILE, &off);
-  mysql_options(s->mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4");
-  mysql_options4(s->mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "corral");
+  return mysql_options(s->mysql, MYSQL_OPT_NONBLOCK, NULL) == 0 &&
+         mysql_options(s->mysql, MYSQL_OPT_PROTOCOL, &protocol) == 0 &&
+         mysql_options(s->mysql, MYSQL_OPT_LOCAL_INFILE, &off) == 0 &&
+         mysql_options(s->mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4") == 0 &&
+         mysql_options4(s->mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "corral") == 0;
 }
 
 static int check_version(crl_mariadb_session *s, corral_error *error) {
@@ -190,8 +191,13 @@ static int check_version(crl_mariadb_session *s, corral_error *error) {
 static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadline, crl_mariadb_session **ret, corral_error *error) {
   crl_mariadb_session *s = session_new(st);
   if (s == NULL) return st->host->fail(error, CORRAL_ENOMEM, "no memory for a connection");
-  set_options(s);
+  if (!set_options(s)) {
+    mysql_close(s->mysql);
+    free(s);
+    return st->host->fail(error, CORRAL_ENOMEM, "no memory for a connection");
+  }
   s->stage = CRL_MARIADB_CONNECTING;
+  st->host->guard_standard();
   s->wait = mysql_real_connect_start(&s->connected, s->mysql, address, st->user, st->password, st->db, (unsigned)st->peer.port, st->socket, 0);
   if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC); /* not every version of the library does */
   int status = advance(s, deadline, error);

@@ -14,6 +14,8 @@
 #include "memcached.h"
 
 enum { CLOCKS_AGREE_MS = 2000, LINES_MOST = 1000 };
+static const int64_t time_most =
+    INT64_C(9007199254); /* s: microseconds are below 2^53 until then */
 
 typedef struct greeting {
   int lines; /* that came */
@@ -23,8 +25,11 @@ typedef struct greeting {
 } greeting;
 
 static void note(greeting *g, const char *name, const char *value) {
-  if (strcmp(name, "time") == 0) g->time = strtoll(value, NULL, 10);
-  else if (strcmp(name, "item_size_max") == 0) g->item_size_max = strtoll(value, NULL, 10);
+  int64_t number = strtoll(value, NULL, 10);
+  if (strcmp(name, "time") == 0)
+    g->time = number > 0 && number < time_most ? number : 0;
+  else if (strcmp(name, "item_size_max") == 0)
+    g->item_size_max = number;
   else if (strcmp(name, "cas_enabled") == 0) g->no_cas = strcmp(value, "no") == 0;
 }
 

@@ -103,7 +103,7 @@ static int read_hosts(crl_memcached_store *s, const corral_uri *uri, corral_erro
 
 static int read_socket(crl_memcached_store *s, const corral_uri *uri, corral_error *error) {
   struct sockaddr_un at;
-  if (uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
+  if (uri->hosts == NULL || uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
     return bad_uri(s->host, uri, error, "accepted is memcached+unix:///PATH/OF/SOCKET");
   if (strlen(uri->path) >= sizeof at.sun_path)
     return bad_uri(s->host, uri, error, "the path of a unix socket has 107 bytes at most");

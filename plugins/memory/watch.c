@@ -52,7 +52,7 @@ int crl_memory_watch_open(crl_memory_watches *watches, crl_memory_watch **ret) {
   w->all = watches;
   w->pid = getpid();
   w->count = 0;
-  w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  w->fd = watches->host->own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (w->fd < 0) {
     free(w);
     return CORRAL_EIO;

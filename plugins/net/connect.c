@@ -34,7 +34,7 @@ static int connect_one(const crl_net_peer *peer, const crl_net_address *address,
   const int on = 1;
   int code = 0, status = CORRAL_OK;
   socklen_t len = sizeof code;
-  int fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int fd = peer->host->own_fd(socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd < 0) return crl_net_failed_errno(peer, error, "socket");
   if (at->sa_family != AF_UNIX) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -65,13 +65,13 @@ static int start(lookup *it) {
   return failed;
 }
 
-static lookup *begin(const char *server, const char *port) {
+static lookup *begin(const corral_host *host, const char *server, const char *port) {
   size_t len = strlen(server) + 1;
   lookup *it = calloc(1, sizeof *it + len);
   if (it == NULL) return NULL;
   memcpy(it->server, server, len);
   memcpy(it->port, port, sizeof it->port);
-  it->done = eventfd(0, EFD_CLOEXEC);
+  it->done = host->own_fd(eventfd(0, EFD_CLOEXEC));
   atomic_init(&it->owners, 2);
   if (it->done < 0 || start(it) != 0) {
     if (it->done >= 0) close(it->done);
@@ -106,13 +106,14 @@ int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address 
   const corral_host *host = peer->host;
   char port[8];
   struct addrinfo *found;
+  host->guard_standard(); /* getaddrinfo has sockets of its own */
   snprintf(port, sizeof port, "%d", peer->port);
   if (ask(peer->server, port, AI_NUMERICHOST, &found) == 0) {
     *ret_count = take(found, ret);
     freeaddrinfo(found);
     return CORRAL_OK;
   }
-  lookup *it = begin(peer->server, port);
+  lookup *it = begin(host, peer->server, port);
   if (it == NULL) return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", peer->name);
   int status = CORRAL_OK;
   if (!finished(host, it, deadline))

@@ -265,7 +265,8 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
 
 /* A hold of this process is known; of others the server tells when it heard of them last, and the life is in their name. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
-  int64_t heard = crl_pg_number_at(r, 2, row), now = crl_pg_number_at(r, 3, row), pid = crl_pg_number_at(r, 1, row);
+  int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
+          pid = crl_pg_number_at(r, 1, row);
   char name[CRL_PG_NAME_ROOM], *end;
   snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, 4), PQgetvalue(r, row, 4));
   int64_t life = strtoll(name, &end, 10);
@@ -298,7 +299,10 @@ static int show_holders(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     read_holder(h->store, r, i, &holds[i]);
     if (holds[i].fence > fence) fence = holds[i].fence;
   }
-  if (holds != NULL) status = count == 0 ? CORRAL_EMISS : crl_pg_show(h->store, op, fence, holds, (size_t)count, crl_pg_number_at(r, 3, 0));
+  if (holds != NULL)
+    status = count == 0
+                 ? CORRAL_EMISS
+                 : crl_pg_show(h->store, op, fence, holds, (size_t)count, crl_pg_ms_at(r, 3, 0));
   free(holds);
   PQclear(r);
   return status;

@@ -3,8 +3,9 @@
  *   postgresql://[user[:password]@][host[:port]]/DB[?parameters]
  *
  * Defaults: 127.0.0.1, 5432; user, password and DB as libpq has them. Parameters: locks=table|advisory (table), table=[schema.]NAME
- * (corral_lock), create=yes|no (yes), notify=yes|no (yes), max_holds (50, advisory), host (a socket's folder, in place of the host), sslmode,
- * sslrootcert (libpq's).
+ * (corral_lock), create=yes|no (yes), notify=yes|no (yes), max_holds (50, advisory), host (a
+ * socket's folder, in place of the host), sslmode (verify-full for a host that isn't this one,
+ * else libpq's), sslrootcert (libpq's).
  *
  * locks=table. A row for each name that was ever locked; it stays, with its fencing token, and rows are not to be deleted while
  * somebody may want them. All is judged by the server's clock, with one statement for each verb. clock_timestamp() is asked once the row's lock is
@@ -85,6 +86,12 @@ static int read_server(crl_pg_store *s, const corral_uri *uri, corral_error *err
   return CORRAL_OK;
 }
 
+/* Whether what is sent stays on this host. */
+static int is_local(const crl_pg_store *s) {
+  return s->server[0] == '/' || strncmp(s->server, "127.", 4) == 0 ||
+         strcmp(s->server, "::1") == 0 || strcmp(s->server, "localhost") == 0;
+}
+
 /* A copy, or NULL for what isn't given. */
 static char *copy(const char *text, int *failed) {
   char *made = text != NULL && *text != '\0' ? strdup(text) : NULL;
@@ -112,20 +119,26 @@ static int read_uri(crl_pg_store *s, const corral_uri *uri, corral_error *error)
   s->user = copy(uri->user, &failed);
   s->password = copy(uri->password, &failed);
   s->database = copy(uri->path[0] != '\0' ? uri->path + 1 : NULL, &failed);
-  s->sslmode = copy(mode, &failed);
+  s->sslmode = copy(mode != NULL || is_local(s) ? mode : "verify-full", &failed);
   s->sslrootcert = copy(s->host->uri_get(uri, "sslrootcert"), &failed);
   return failed ? s->host->fail(error, CORRAL_ENOMEM, "no memory for a store") : CORRAL_OK;
 }
 
 /* ---- open, close ----------------------------------------------------------------------------------------- */
 
+/* Frees a text that may be a secret. */
+static void forget(char *text) {
+  if (text != NULL) explicit_bzero(text, strlen(text));
+  free(text);
+}
+
 static void close_store(void *store) {
   crl_pg_store *s = store;
   crl_pg_end_sessions(s);
   pthread_cond_destroy(&s->given_back);
   pthread_mutex_destroy(&s->mutex);
-  free(s->user);
-  free(s->password);
+  forget(s->user);
+  forget(s->password);
   free(s->database);
   free(s->sslmode);
   free(s->sslrootcert);

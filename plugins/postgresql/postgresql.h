@@ -18,7 +18,7 @@
 
 enum {
   CRL_PG_TABLE_ROOM = 140,
-  CRL_PG_SQL_ROOM = 1600,
+  CRL_PG_SQL_ROOM = 2000,
   CRL_PG_NAME_ROOM = CORRAL_LOCK_NOTE + 32, /* of an application_name */
   CRL_PG_KEY = 2048,
   CRL_PG_KEY_TEXT = 2 * CRL_PG_KEY + 1, /* in hex; a payload has less than 8000 bytes */
@@ -38,6 +38,7 @@ typedef enum crl_pg_statement {
   CRL_PG_END_SHARED,
   CRL_PG_HOLDERS,
   CRL_PG_LISTENS,
+  CRL_PG_REDATE,
   CRL_PG_STATEMENTS
 } crl_pg_statement;
 
@@ -111,6 +112,9 @@ int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, 
                corral_error *error);
 /* A boolean or bigint; 0 for NULL. */
 int64_t crl_pg_number_at(const PGresult *r, int column, int row);
+/* A number of ms that the server says, since 1970 or left: 0 to 2^53, so that such numbers can be
+ * added. */
+int64_t crl_pg_ms_at(const PGresult *r, int column, int row);
 
 /* table.c */
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline);

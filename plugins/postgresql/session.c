@@ -100,6 +100,12 @@ int64_t crl_pg_number_at(const PGresult *r, int column, int row) {
   return (int64_t)number;
 }
 
+int64_t crl_pg_ms_at(const PGresult *r, int column, int row) {
+  static const int64_t most = INT64_C(1) << 53;
+  int64_t ms = crl_pg_number_at(r, column, row);
+  return ms < 0 ? 0 : ms < most ? ms : most;
+}
+
 static const Oid types[5] = {17, 17, 20, 20, 25}; /* bytea, bytea, bigint, bigint, text */
 
 static int send_it(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, const crl_pg_question *q) {
@@ -213,6 +219,7 @@ static int connect_to(crl_pg_store *s, const char *address, int64_t deadline, cr
   const char *const values[] = {s->server, address, s->port, s->user, s->password, s->database, s->sslmode, s->sslrootcert, "corral", "UTF8", "disable",
                                 "5", "2", "3", "10000", NULL};
   crl_pg_session *c = calloc(1, sizeof *c);
+  s->host->guard_standard();
   if (c == NULL || (c->conn = PQconnectStartParams(names, values, 0)) == NULL) {
     free(c);
     return s->host->fail(error, CORRAL_ENOMEM, "%s: no memory to connect", s->name);

@@ -5,8 +5,13 @@
 
 #define NOW "clock_timestamp()"
 #define MICROS "(extract(epoch FROM " NOW ") * 1000000)::bigint"
-#define MS_OF(when) "floor(extract(epoch FROM least(" when ", " NOW " + interval '999 years')) * 1000)::bigint"
+#define MS_OF(when) "floor(extract(epoch FROM greatest('epoch'::timestamptz, least(" when ", " NOW " + interval '999 years'))) * 1000)::bigint"
 #define LEFT_OF(when) "(extract(epoch FROM least(" when ", " NOW " + interval '999 years') - " NOW ") * 1000)"
+/* An end that time contradicts: the clock was set back, or a stranger wrote it. How long the hold lasts then: no longer than from its taking to its end, and a day. */
+#define IS_FAR "(until > " NOW " + interval '86402 seconds' OR (until > " NOW " AND since > " NOW " + interval '2 seconds'))"
+#define LENGTH "CASE WHEN isfinite(l.since) AND isfinite(l.until) AND l.since < l.until THEN least(l.until - l.since, interval '86400 seconds') ELSE interval '86400 seconds' END"
+/* No fencing token of a clock is above 2^53 microseconds. */
+#define NEXT_FENCE "greatest(CASE WHEN l.fence < 9007199254740992 THEN l.fence + 1 ELSE 0 END, " MICROS ")"
 #define LIFE NOW " + $3 * interval '1 millisecond'"
 #define ITS_HOLD "l.token = excluded.token AND l.until > " NOW
 #define LOCKED "WITH old AS (SELECT token, until FROM @ WHERE name = $1 FOR NO KEY UPDATE), done AS (UPDATE @ AS l "
@@ -23,15 +28,18 @@
 #define RESTS "THEN set_config('idle_session_timeout', '0', false) || set_config('application_name', 'corral', false) || " TELLS " <> '' ELSE false END"
 
 static const char *const statements[CRL_PG_STATEMENTS] = {
-    /* Granted?, fencing token, ms that are left. */
+    /* Granted?, fencing token, ms that are left, and whether that can't be believed. */
     [CRL_PG_TAKE] = "WITH done AS (INSERT INTO @ AS l (name, token, fence, until, since, note) VALUES ($1, $2, " MICROS ", " LIFE ", " NOW ", $5)"
              " ON CONFLICT (name) DO UPDATE SET token = excluded.token, note = excluded.note,"
-             " fence = CASE WHEN " ITS_HOLD " THEN l.fence ELSE greatest(l.fence + 1, " MICROS ") END,"
+             " fence = CASE WHEN " ITS_HOLD " THEN l.fence ELSE " NEXT_FENCE " END,"
              " since = CASE WHEN " ITS_HOLD " THEN l.since ELSE " NOW " END,"
              " until = CASE WHEN " ITS_HOLD " THEN greatest(l.until, " LIFE ") ELSE " LIFE " END"
              " WHERE l.token IS NULL OR l.until <= " NOW " OR l.token = excluded.token"
-             " RETURNING l.fence, floor(" LEFT_OF("l.until") ")::bigint AS ms) SELECT true, fence, ms FROM done"
-             " UNION ALL SELECT false, 0, ceil(" LEFT_OF("until") ")::bigint FROM @ WHERE name = $1 AND NOT EXISTS (SELECT FROM done)",
+             " RETURNING l.fence, floor(" LEFT_OF("l.until") ")::bigint AS ms) SELECT true, fence, ms, false FROM done"
+             " UNION ALL SELECT false, 0, ceil(" LEFT_OF("until") ")::bigint, " IS_FAR " FROM @ WHERE name = $1 AND NOT EXISTS (SELECT FROM done)",
+    /* Somebody's hold ends one length from now. */
+    [CRL_PG_REDATE] = LOCKED "SET until = " NOW " + " LENGTH ", since = least(l.since, " NOW ") FROM old WHERE l.name = $1 AND l.token IS NOT NULL"
+             " AND (SELECT " IS_FAR " FROM (SELECT l.until, l.since) AS it) RETURNING ceil(" LEFT_OF("l.until") ")::bigint AS ms) SELECT ms FROM done",
     [CRL_PG_EXTEND] = LOCKED "SET until = greatest(l.until, " LIFE "), fence = greatest(l.fence, $4)" IF_HELD "SELECT true, fence, ms FROM done" ELSE_WHO,
     [CRL_PG_UNLOCK] = LOCKED "SET token = NULL, note = NULL, since = NULL, until = " NOW IF_HELD "SELECT " TELLS " = '', fence, 0 FROM done" ELSE_WHO,
     /* Held?, fencing token, until, since, the server's time, token, note. */

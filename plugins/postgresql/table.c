@@ -47,21 +47,36 @@ int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hol
 
 static int show_row(crl_pg_store *s, corral_op *op, const PGresult *r) {
   if (PQntuples(r) == 0) return CORRAL_EMISS;
-  corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE, .fence = (uint64_t)crl_pg_number_at(r, 1, 0), .until = crl_pg_number_at(r, 2, 0), .since = crl_pg_number_at(r, 3, 0)};
+  corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE,
+                      .fence = (uint64_t)crl_pg_number_at(r, 1, 0),
+                      .until = crl_pg_ms_at(r, 2, 0),
+                      .since = crl_pg_ms_at(r, 3, 0)};
   if (PQgetlength(r, 0, 5) == CORRAL_TOKEN) memcpy(hold.token, PQgetvalue(r, 0, 5), CORRAL_TOKEN);
   memcpy(hold.note, PQgetvalue(r, 0, 6), (size_t)PQgetlength(r, 0, 6) < sizeof hold.note ? (size_t)PQgetlength(r, 0, 6) : sizeof hold.note);
-  return crl_pg_show(s, op, hold.fence, &hold, crl_pg_number_at(r, 0, 0) != 0, crl_pg_number_at(r, 4, 0));
+  return crl_pg_show(s, op, hold.fence, &hold, crl_pg_number_at(r, 0, 0) != 0,
+                     crl_pg_ms_at(r, 4, 0));
 }
 
 /* A hold that is over before its reply is made up (a row that somebody held locked) is none. */
 static int judge(corral_op *op, const PGresult *r) {
   int is_done = PQntuples(r) > 0 && crl_pg_number_at(r, 0, 0) != 0, is_lock = op->verb == CORRAL_VERB_LOCK;
-  op->until_ms = PQntuples(r) > 0 ? crl_pg_number_at(r, 2, 0) : 0;
+  op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 2, 0) : 0;
   if (is_done && op->verb != CORRAL_VERB_UNLOCK && op->until_ms <= 0) is_done = 0;
   if (is_done && op->verb != CORRAL_VERB_UNLOCK) op->seen = (uint64_t)crl_pg_number_at(r, 1, 0);
   if (is_done) return CORRAL_OK;
   if (is_lock && op->until_ms <= 0) op->until_ms = -1; /* the statement saw the row as it was before another one took it */
   return is_lock ? CORRAL_EBUSY : CORRAL_ELOST;
+}
+
+/* A refused take tells of an end that can't be believed: it is written anew, one length from now.
+ */
+static int redate(crl_pg_handle *h, corral_op *op, const crl_pg_question *q, int64_t deadline) {
+  PGresult *r;
+  int status = crl_pg_ask(h->store, h->session, CRL_PG_REDATE, q, deadline, &r, op->error);
+  if (status != CORRAL_OK) return status;
+  op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 0, 0) : -1; /* somebody else was sooner */
+  PQclear(r);
+  return CORRAL_EBUSY;
 }
 
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
@@ -79,6 +94,7 @@ int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (status == CORRAL_EFOREIGN) op->until_ms = -1;
   if (status != CORRAL_OK) return status;
   status = op->verb == CORRAL_VERB_LOCK_SHOW ? show_row(s, op, r) : judge(op, r);
+  int is_far = status == CORRAL_EBUSY && PQntuples(r) > 0 && crl_pg_number_at(r, 3, 0) != 0;
   PQclear(r);
-  return status;
+  return is_far ? redate(h, op, &q, deadline) : status;
 }

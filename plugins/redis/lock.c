@@ -86,10 +86,15 @@ void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 
 /* ---- judging --------------------------------------------------------------------------------------------- */
 
+/* What is left of anything, as the server says. */
+static int64_t left_of(int64_t ms) {
+  return ms < (int64_t)CRL_REDIS_EXACT ? ms : (int64_t)CRL_REDIS_EXACT;
+}
+
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl) {
   crl_redis_ops_fail(h, op, CORRAL_EFOREIGN, pttl == -1 ? "a lock without TTL that corral did not write"
                                                        : "the key holds data that corral did not write: give corral a name space of its own");
-  op->until_ms = pttl > -2 ? pttl : 0;
+  op->until_ms = pttl > -2 ? left_of(pttl) : 0;
 }
 
 int64_t crl_redis_lock_time(const redisReply *reply) {
@@ -97,7 +102,9 @@ int64_t crl_redis_lock_time(const redisReply *reply) {
       reply->element[1]->type != REDIS_REPLY_STRING)
     return -1;
   int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
-  return seconds > 0 && seconds < INT64_MAX / 2000000 && us >= 0 && us < 1000000 ? seconds * 1000000 + us : -1;
+  return seconds > 0 && seconds < (int64_t)(CRL_REDIS_EXACT / 1000000) && us >= 0 && us < 1000000
+             ? seconds * 1000000 + us
+             : -1;
 }
 
 /* The first word of a script's reply is an error: its meaning, and whether locks can do without scripts from now on. */
@@ -138,7 +145,9 @@ static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret
     for (int j = 7; j >= 0; j--) number = number << 8 | (uint8_t)reply->str[8 * i + j];
     ret[i] = (int64_t)number;
   }
-  return ret[NOW] > 0 && ret[NOW] < (int64_t)CRL_REDIS_EXACT && known_status(op, ret[STATUS]);
+  int is_exact = ret[NOW] > 0 && ret[NOW] < (int64_t)CRL_REDIS_EXACT && ret[FENCE] >= 0 &&
+                 ret[FENCE] <= (int64_t)CRL_REDIS_EXACT;
+  return is_exact && known_status(op, ret[STATUS]);
 }
 
 static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply, int64_t before) {
@@ -148,7 +157,7 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   if (!read_answer(op, reply, answer)) return crl_redis_ops_nonsense(h, op);
   crl_redis_clock(h, answer[NOW], before);
   op->status = (int)answer[STATUS];
-  op->until_ms = answer[UNTIL];
+  op->until_ms = left_of(answer[UNTIL]);
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->until_ms);
   if (op->status == CORRAL_EREFUSED) crl_redis_ops_fail(h, op, op->status, "no room for one more hold of this lock");
   if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)answer[FENCE];

@@ -186,15 +186,18 @@ static int change(exec *e) {
   if (what.action == CORRAL_ACTION_KEEP) {
     take_over(e->op, &decided);
     if (decided.status == CORRAL_EFOREIGN) crl_redis_lock_foreign(e->h, e->op, pttl);
-    if (decided.status == CORRAL_EREFUSED) crl_redis_ops_fail(e->h, e->op, CORRAL_EREFUSED, "no room for one more hold of this lock");
     status = leave(e);
   } else {
     put_record(e, room, &what, now);
     status = execute(e);
-    /* A wish that can't be written is none. */
-    int is_done = e->op->status == CORRAL_OK || (decided.status == CORRAL_EBUSY && status == CORRAL_OK);
+    /* What a refused take would have written, a wish or another end, needn't be. */
+    int is_done = e->op->status == CORRAL_OK ||
+                  ((decided.status == CORRAL_EBUSY || decided.status == CORRAL_EREFUSED) &&
+                   status == CORRAL_OK);
     if (!e->again && is_done) take_over(e->op, &decided);
   }
+  if (decided.status == CORRAL_EREFUSED && !e->again)
+    crl_redis_ops_fail(e->h, e->op, CORRAL_EREFUSED, "no room for one more hold of this lock");
   free(room);
   return status;
 }

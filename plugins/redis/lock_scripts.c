@@ -21,10 +21,10 @@
 
 #define ANSWER "pack('<i8i8i8i8', "
 
-/* The lock as the verb finds it. `mine`: where this token's hold is in the record, or nil; `others`, `alone`: the last end of a hold of others, and that of an
+/* The lock as the verb finds it, after ends that time contradicts are written anew in `got` and `wish` (`redated`). `mine`: where this token's hold is in the record, or nil; `others`, `alone`: the last end of a hold of others, and that of an
  * exclusive one. */
 #define LOOK                                                                                        \
-  "local fence, wish, live, others, alone, mine = 0, 0, 0, 0, 0\n"                                  \
+  "local fence, wish, live, others, alone, mine, redated = 0, 0, 0, 0, 0\n"                         \
   "if got then\n"                                                                                   \
   "  local count\n"                                                                                 \
   "  if type(got) == 'table' then\n"                                                                \
@@ -33,9 +33,17 @@
   "    count, fence, wish = struct.unpack('<I2xxi8i8', got, 5)\n"                                   \
   "  end\n"                                                                                         \
   "  if not count or #got ~= 32 + 128 * count then return " ANSWER "-12, now, call('PTTL', k), 0) end\n" \
+  "  if fence < 0 or fence >= 2 ^ 53 then fence = 0 end\n"                                          \
+  "  if wish - now > 4000 then wish, redated = now + 2000, true end\n"                              \
   "  for at = 33, #got, 128 do\n"                                                                   \
-  "    local who, mode, till = struct.unpack('<c16Bxxxxxxxi8', got, at)\n"                          \
+  "    local who, mode, length, till, since = struct.unpack('<c16BxxxI4i8i8', got, at)\n"           \
   "    if till > now then\n"                                                                        \
+  "      if length == 0 then length = since > 0 and since < 2 ^ 53 and since < till and till - since or 86400000 end\n" \
+  "      length = math.min(length, 86400000)\n"                                                     \
+  "      if till - now > length + 2000 then\n"                                                      \
+  "        till, redated = now + length, true\n"                                                    \
+  "        got = string.sub(got, 1, at + 23) .. pack('<i8i8', till, math.min(since, now)) .. string.sub(got, at + 40)\n" \
+  "      end\n"                                                                                     \
   "      live = live + 1\n"                                                                         \
   "      if who == token then\n"                                                                    \
   "        mine = at\n"                                                                             \
@@ -47,8 +55,14 @@
   "  end\n"                                                                                         \
   "end\n"
 
-/* This token's hold as it is. */
-#define OWN "struct.unpack('<Bxxxxxxxi8i8i8c80', got, mine + 16)\n"
+/* This token's hold as it is. A fencing token that no store can have given counts as none. */
+#define OWN                                                                                         \
+  "struct.unpack('<BxxxI4i8i8i8c80', got, mine + 16)\n"                                            \
+  "since = math.min(since, now)\n"                                                                  \
+  "if f < 0 or f >= 2 ^ 53 then f = 0 end\n"
+
+#define EXTENDS                                                                                     \
+  "if now + ARGV[2] >= till then till, length = now + ARGV[2], math.min(ARGV[2], 86400000) end\n"
 
 /* Writes what others hold and, if given, this token's own hold, which ends at `till`. Returns an error or nil. A hold can be lengthened and ended also when the
  * server is out of memory, for a script that has written may go on writing, and PEXPIRE is never refused for memory. */
@@ -75,8 +89,8 @@
   "  end\n"                                                                                         \
   "  return r.err and r\n"                                                                          \
   "end\n"                                                                                           \
-  "local function hold(mode, till, since, f, note)\n"                                               \
-  "  return pack('<c16i8i8i8i8c80', token, mode, till, since, f, note)\n"                    \
+  "local function hold(mode, length, till, since, f, note)\n"                                       \
+  "  return pack('<c16BxxxI4i8i8i8c80', token, mode, length, till, since, f, note)\n"               \
   "end\n"
 
 /* ARGV: token, lease ms, mode (1 exclusive, 2 shared), note (80 bytes), how long the wish stands (ms). A wish that can't be written is none. */
@@ -85,49 +99,53 @@ static const char lock_text[] = BEGIN
     "  local magic, count, g, w, f = 'crk1', 0, 0, 0, t[1] * 1000000 + t[2]\n"
     "  if got then magic, count, g, w = struct.unpack('<c4I2xxi8i8', got) end\n"
     "  if magic == 'crk1' and count == 0 and (w <= now or ARGV[3] == '1') then\n"
-    "    if g >= f then f = g + 1 end\n"
+    "    if g >= f and g < 2 ^ 53 then f = g + 1 end\n"
     "    if ARGV[3] == '1' then w = 0 end\n"
-    "    local r = call('SET', k, pack('<c4i4i8i8i8c16i8i8i8i8c80', magic, 1, f, w, 0, token, ARGV[3], now + ARGV[2], now, f, ARGV[4]), 'PX', ARGV[2] + 60000)\n"
+    "    local r = call('SET', k, pack('<c4i4i8i8i8c16BxxxI4i8i8i8c80', magic, 1, f, w, 0, token, ARGV[3], math.min(ARGV[2], 86400000),\n"
+    "                         now + ARGV[2], now, f, ARGV[4]), 'PX', ARGV[2] + 60000)\n"
     "    return r.err and r or " ANSWER "0, now, ARGV[2], f)\n"
     "  end\n"
     "end\n" LOOK WRITE
-    "local mode, till, since, f, note = tonumber(ARGV[3]), 0, now, 0, ARGV[4]\n"
+    "local mode, length, till, since, f, note = tonumber(ARGV[3]), 0, 0, now, 0, ARGV[4]\n"
     "if mine then\n"
-    "  mode, till, since, f, note = " OWN
+    "  mode, length, till, since, f, note = " OWN
     "else\n"
     "  local way = others\n"
     "  if mode == 2 then way = math.max(alone, wish) end\n"
     "  if way > now then\n"
     "    local w = tonumber(ARGV[5])\n"
     "    if mode == 1 and w > 0 and alone == 0 and (wish <= now or wish - now < math.floor(w / 2)) then\n"
-    "      wish = now + w\n"
-    "      write()\n"
+    "      wish, redated = now + w, true\n"
     "    end\n"
+    "    if redated then write() end\n"
     "    return " ANSWER "-8, now, way - now, 0)\n"
     "  end\n"
-    "  if live >= 1024 then return " ANSWER "-16, now, 0, 0) end\n"
+    "  if live >= 1024 then\n"
+    "    if redated then write() end\n"
+    "    return " ANSWER "-16, now, 0, 0)\n"
+    "  end\n"
     "  f = math.max(fence + 1, t[1] * 1000000 + t[2])\n"
     "  fence = f\n"
     "  if mode == 1 then wish = 0 end\n"
     "end\n"
-    "till = math.max(till, now + ARGV[2])\n"
-    "return write(hold(mode, till, since, f, note), till) or " ANSWER "0, now, till - now, f)\n";
+    EXTENDS
+    "return write(hold(mode, length, till, since, f, note), till) or " ANSWER "0, now, till - now, f)\n";
 
 /* ARGV: token, lease ms, mode (2: becomes shared), the fencing token's least. */
 static const char extend_text[] = BEGIN LOOK WRITE
     "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
-    "local mode, till, since, f, note = " OWN
+    "local mode, length, till, since, f, note = " OWN
     "if ARGV[3] == '2' then mode = 2 end\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
     "fence = math.max(fence, f)\n"
-    "till = math.max(till, now + ARGV[2])\n"
-    "return write(hold(mode, till, since, f, note), till) or " ANSWER "0, now, till - now, f)\n";
+    EXTENDS
+    "return write(hold(mode, length, till, since, f, note), till) or " ANSWER "0, now, till - now, f)\n";
 
 /* ARGV: token. */
 static const char unlock_text[] = BEGIN
     "if got and #got == 160 then\n"
     "  local magic, count, f, w, who, mode, till = struct.unpack('<c4I2xxi8i8xxxxxxxxc16i8i8', got)\n"
-    "  if who == token and magic == 'crk1' and count == 1 and till > now and w <= now then\n"
+    "  if who == token and magic == 'crk1' and count == 1 and till > now and w <= now and f >= 0 and f < 2 ^ 53 then\n"
     "    local r = call('SET', k, pack('<c4i4i8i8i8', magic, 0, f, w, 0), 'PX', 60000)\n"
     "    if not r.err then return " ANSWER "0, now, 0, 0) end\n"
     "  end\n"
@@ -148,10 +166,10 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"8f3ea55bac7191886687cc1d5a8492ca5aca93d6", lock_text},
-    {"02b5e7da82865556ac6d5656812c11fda8005633", extend_text},
-    {"cbdeafcd885b5c2ab97884cefd8d38861596bfaf", unlock_text},
-    {"5d7b2311bb79905f338d27f55601761260f8a95e", repair_text},
+    {"21d8830de6b692ad16a51e385581ad0a9bff0b6c", lock_text},
+    {"3406ba46db31bbe30dded6cfc070a7225af53fb6", extend_text},
+    {"4f94b2ffebfd3e7c5f9bddaa24dbdc21e8385c3e", unlock_text},
+    {"279de9cbdfc608d91a38beb4bcbc015d43eab574", repair_text},
 };
 
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id) { return &scripts[id - CRL_REDIS_LOCK]; }

@@ -16,8 +16,6 @@
 
 #include "redis.h"
 
-enum { STEP_MS = 2000 /* what the server's time, as it is known here, may be off by */ };
-
 int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what) {
   return op->status = h->store->host->fail(op->error, status, "%s: %s", h->store->name, what);
 }
@@ -226,16 +224,6 @@ int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op) {
   return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a reply of a kind that doesn't answer the command");
 }
 
-/* Status, life and lease of a record by its front and the server's time: of a CLAIM as if it were repeated. */
-static void judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front, size_t len, int64_t now) {
-  corral_op look = {.verb = op->verb, .token = op->token, .lease_ms = op->lease_ms};
-  corral_change change;
-  h->store->host->decide(&look, front, len, now, &change);
-  op->status = look.status;
-  op->life_ms = look.life_ms;
-  op->until_ms = look.until_ms;
-}
-
 /* `reply`, a string, becomes op->found. */
 void crl_redis_ops_give(corral_op *op, redisReply **reply) {
   op->found = (uint8_t *)(*reply)->str;
@@ -257,38 +245,9 @@ void crl_redis_ops_take_back(corral_op *op) {
   if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
 }
 
-static int foreign(const crl_redis_handle *h, corral_op *op) {
-  return crl_redis_ops_fail(h, op, CORRAL_EFOREIGN, "the key holds data that corral did not write: give corral a name space of its own");
-}
-
 int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
   op->status = crl_redis_reply_error(h->store, reply, CORRAL_EREFUSED, op->error);
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
-}
-
-static int newer(const crl_redis_handle *h, corral_op *op) {
-  return crl_redis_ops_fail(h, op, CORRAL_ENEWER, "the key holds a record of a later version of corral, which is left alone");
-}
-
-/* What a GET found, as far as it was read. The key's TTL is that of the body, or of the lease that outlasts it: so it tells the life to the
- * millisecond, without a clock of this host. Where somebody else has changed it, the record's own end counts, by the server's time as far as
- * that is known. */
-static void judge_record(crl_redis_handle *h, corral_op *op, const void *record, size_t size, int64_t pttl) {
-  uint8_t front[CORRAL_FRONT];
-  corral_header header;
-  size_t len = h->store->host->front(record, size, front);
-  judge(h, op, front, len, h->store->host->now_ms() + h->ahead);
-  if (op->status == CORRAL_EFOREIGN) foreign(h, op);
-  if (op->status == CORRAL_ENEWER) newer(h, op);
-  if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK) return;
-  if (header.state != CORRAL_FREE && !h->clock_known) op->until_ms = -1;
-  if (header.body == 0) return;
-  int64_t outlasts = 0;
-  if (header.state != CORRAL_FREE && __builtin_sub_overflow(header.until, header.life_end, &outlasts)) outlasts = INT64_MAX;
-  if (outlasts < 0) outlasts = 0;
-  int64_t life = pttl > outlasts ? pttl - outlasts : 0;
-  if (!h->clock_known) op->life_ms = pttl >= 0 ? life : -1;
-  else if (pttl >= 0 && llabs(life - op->life_ms) < STEP_MS) op->life_ms = life;
 }
 
 /* GETRANGE says of a key that isn't there what it says of an empty one. That one is somebody else's; but one that has an end may have come between
@@ -309,7 +268,7 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
     return CORRAL_OK;
   }
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_ops_nonsense(h, op);
-  judge_record(h, op, replies[0]->str, replies[0]->len, replies[1]->integer);
+  crl_redis_record_found(h, op, replies[0]->str, replies[0]->len, replies[1]->integer);
   if (op->status != CORRAL_OK) return CORRAL_OK;
   slot->partial = crl_redis_pieces_more(h, replies[0]->str, replies[0]->len);
   slot->left = replies[1]->integer;
@@ -362,7 +321,7 @@ static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
   size_t len = record->len < sizeof front ? record->len : sizeof front;
   if (op->same) memcpy(front, record->str, len);
   else len = h->store->host->front(record->str, record->len, front);
-  judge(h, op, front, len, reply->element[1]->integer);
+  crl_redis_record_judge(h, op, front, len, reply->element[1]->integer);
   if (op->status != status) return crl_redis_ops_nonsense(h, op);
   crl_redis_ops_give(op, &reply->element[2]);
   return CORRAL_OK;
@@ -397,8 +356,7 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
     return crl_redis_ops_nonsense(h, op);
   crl_redis_clock(h, reply->element[1]->integer, before);
   op->status = (int)reply->element[0]->integer;
-  if (op->status == CORRAL_EFOREIGN) foreign(h, op);
-  else if (op->status == CORRAL_ENEWER) newer(h, op);
+  if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
   else if (op->status == 1) crl_redis_ops_fail(h, op, CORRAL_EREFUSED, "the staged record was evicted before it was in place");
   else if (op->verb == CORRAL_VERB_CLAIM) return judge_claim(h, op, reply);
   return CORRAL_OK;
@@ -508,7 +466,7 @@ static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline
 /* As it is when all of it has arrived, `took` ms behind its first piece. */
 static void judge_whole(crl_redis_handle *h, const crl_redis_slot *slot, int64_t took) {
   int64_t left = slot->left > took ? slot->left - took : 0;
-  judge_record(h, slot->op, slot->op->found, slot->op->found_len, slot->left < 0 ? slot->left : left);
+  crl_redis_record_found(h, slot->op, slot->op->found, slot->op->found_len, slot->left < 0 ? slot->left : left);
 }
 
 /* The rest of a large record. One that is replaced meanwhile is looked at anew, within the deadline. */

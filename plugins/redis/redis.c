@@ -58,7 +58,7 @@ static int read_place(crl_redis_store *s, const corral_uri *uri, corral_error *e
   int ok = 1;
   if (strcmp(uri->scheme, "redis+unix") == 0) {
     struct sockaddr_un at;
-    if (uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
+    if (uri->hosts == NULL || uri->host[0] != '\0' || uri->path[0] != '/' || uri->path[1] == '\0')
       return bad_uri(s->host, uri, error, "accepted is redis+unix:///PATH/OF/SOCKET?db=N");
     if (strlen(uri->path) >= sizeof at.sun_path)
       return bad_uri(s->host, uri, error, "the path of a unix socket has 107 bytes at most");
@@ -215,12 +215,11 @@ static void say(crl_redis_handle *h, greeting what) {
 
 /* Two strings: seconds and microseconds. */
 static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t before, corral_error *error) {
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
-      reply->element[1]->type != REDIS_REPLY_STRING)
+  int64_t us = crl_redis_lock_time(reply);
+  if (us < 0)
     return h->store->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange answer to TIME: is it a Redis server?",
                                 h->store->name);
-  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
-  crl_redis_clock(h, seconds * 1000 + us / 1000, before);
+  crl_redis_clock(h, us / 1000, before);
   return CORRAL_OK;
 }
 

@@ -284,4 +284,13 @@ void crl_redlock_close(struct crl_redlock *lock);
 int crl_redlock_connect(struct crl_redlock *lock, void **ret_handle, corral_error *error);
 int crl_redlock_perform(struct crl_redlock *lock, corral_op *ops, size_t total, int64_t deadline);
 
+/* ---- record.c ---------------------------------------------------------------------------------------------- */
+
+/* The text of a status EFOREIGN or ENEWER. */
+void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
+/* Status, life and lease by a record's front and the server's time. */
+void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front, size_t len, int64_t now);
+/* The same of what a GET found, as far as it was read, with the key's TTL. */
+void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record, size_t size, int64_t pttl);
+
 #endif

@@ -236,6 +236,7 @@ int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk
 
 static zhandle_t *start_client(zk_session *s) {
   const zk_store *st = s->store;
+  st->host->guard_standard();
   zhandle_t *zh = zookeeper_init2(st->servers, on_event, (int)st->session_ms, NULL, s, ZOO_NO_LOG_CLIENTENV, no_log);
   if (zh == NULL) return NULL;
   zoo_set_servers_resolution_delay(zh, -1);

@@ -162,6 +162,7 @@ static void close_store(void *arg) {
   reap(st, 1);
   pthread_mutex_destroy(&st->mutex);
   free(st->servers);
+  if (st->auth != NULL) explicit_bzero(st->auth, strlen(st->auth));
   free(st->auth);
   free(st);
 }
@@ -246,7 +247,7 @@ static int open_watch(void *arg, size_t server, int64_t deadline, void **ret_wat
   (void)server, (void)deadline;
   if (w == NULL) return st->host->fail(error, CORRAL_ENOMEM, "no memory for a watch");
   w->store = st;
-  w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  w->fd = st->host->own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (w->fd < 0) {
     free(w);
     return st->host->fail(error, CORRAL_EIO, "eventfd: %s", strerror(errno));

@@ -47,6 +47,8 @@ typedef struct cli_globals {
   bool json;
   bool quiet;
   bool verbose;
+  bool pass_store;        /* commands that are run are told of the store */
+  bool store_withheld;    /* a corral command above this one has not told of its store */
 } cli_globals;
 
 int cli_run(const cli_globals *cli, int argc, char **argv);
@@ -94,11 +96,16 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* cli_say, then CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A key for people: what isn't printable ASCII as \xNN, long keys cut. */
+/* Text of others (from a store, a server, a key) for people: what isn't valid UTF-8, controls, and
+ * what a terminal obeys or hides, as \xNN; cut with "..." where it doesn't fit. Returns `to`.
+ * Messages of cli_say are passed through it as a whole. */
+const char *cli_visible(char *to, size_t room, const void *text, size_t size);
+/* The same of a key, long ones cut. */
 const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len);
 /* Says why a call on `key` failed; answers the exit status that stands for it. */
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
-/* A JSON string with its quotes. Bytes that are no valid UTF-8 become \u0080 to \u00ff, one by one. */
+/* A JSON string with its quotes. Bytes that are no valid UTF-8 become \u0080 to \u00ff, one by one;
+ * what a terminal obeys or hides is escaped too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- the rest ---- */
@@ -115,6 +122,16 @@ int cli_take_signals(bool with_children, sigset_t *ret_old);
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
 int cli_finish(int exit_status);
+/* secret.c: the URI of an argument, whose secrets are then gone from there: `arg` itself where
+ * it has none, else a copy for good. */
+const char *cli_take_uri(char *arg);
+/* The same of what libpq calls conninfo. */
+const char *cli_take_conninfo(char *arg);
+/* The same of CORRAL_STORE; NULL when there is none, or a corral command above this one keeps
+ * its own to itself. */
+const char *cli_take_store(bool *ret_withheld);
+/* What commands that run from now on find in CORRAL_STORE. False without memory. */
+bool cli_hand_down_store(const cli_globals *cli);
 /* nested.c: whether a process above this one is computing that key. */
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
 /* Tells so to the commands that this process starts from now on. */

@@ -308,17 +308,24 @@ static void inspect_value(const corral_inspection *i) {
 static void inspect_table(const char *key, const corral_inspection *i) {
   char text[CLI_KEY_TEXT];
   char left[CLI_DURATION_TEXT];
+  char holder[4 * sizeof i->holder + 8];
+  char failure[4 * sizeof i->failure + 8];
   row("key", cli_key_text(text, key, strlen(key)));
   row("state", i->state);
   if (strcmp(i->state, "none") != 0) inspect_value(i);
   if (i->lease_left_ms > 0)
-    (void)printf("%-10s %s, %s left\n", "lease", i->holder[0] != '\0' ? i->holder : "somebody",
+    (void)printf("%-10s %s, %s left\n", "lease",
+                 i->holder[0] != '\0'
+                     ? cli_visible(holder, sizeof holder, i->holder, strlen(i->holder))
+                     : "somebody",
                  cli_duration_text(left, i->lease_left_ms));
   else
     row("lease", "nobody rebuilds it");
   if (i->retry_left_ms > 0)
-    (void)printf("%-10s %s (code %d, %lld in a row), remembered for %s\n", "failure", i->failure, (int)i->failure_code,
-                 (long long)i->failures, cli_duration_text(left, i->retry_left_ms));
+    (void)printf("%-10s %s (code %d, %lld in a row), remembered for %s\n", "failure",
+                 cli_visible(failure, sizeof failure, i->failure, strlen(i->failure)),
+                 (int)i->failure_code, (long long)i->failures,
+                 cli_duration_text(left, i->retry_left_ms));
   else
     row("failure", "none");
 }

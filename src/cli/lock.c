@@ -350,18 +350,15 @@ static int run(locking *l) {
 
 /* ---- who ------------------------------------------------------------------------------------------------- */
 
-static void print_who(const char *text) {
-  for (; *text != '\0'; text++) (void)putchar((unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text);
-}
-
 static void print_holder(const corral_lock_holder *h) {
   char held[CLI_DURATION_TEXT];
   char left[CLI_DURATION_TEXT];
-  (void)printf("held %s by ", h->shared ? "shared" : "alone");
-  print_who(h->who);
-  (void)printf(", for %s, %s left, fencing token %llu\n",
+  char who[4 * sizeof h->who + 8];
+  (void)printf("held %s by %s, for %s, %s left, fencing token %llu\n",
+               h->shared ? "shared" : "alone", cli_visible(who, sizeof who, h->who, strlen(h->who)),
                h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
-               h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time", (unsigned long long)h->fence);
+               h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time",
+               (unsigned long long)h->fence);
 }
 
 static void print_number(const char *name, int64_t n) {

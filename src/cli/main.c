@@ -5,11 +5,13 @@
  */
 #include "cli.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const struct subcommand {
   const char *name;
@@ -22,7 +24,17 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
 
-enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_NAMESPACE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_GENERATION, OPT_OP };
+enum {
+  OPT_HELP = 256,
+  OPT_VERSION,
+  OPT_STORE,
+  OPT_NAMESPACE,
+  OPT_JSON,
+  OPT_NO_HOST_LOCK,
+  OPT_GENERATION,
+  OPT_OP,
+  OPT_PASS_STORE
+};
 
 static const int64_t most_op_ms = 60000; /* the library's limit */
 
@@ -30,6 +42,7 @@ static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
     {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK}, {"generation", no_argument, NULL, OPT_GENERATION},
     {"op", required_argument, NULL, OPT_OP},
+    {"pass-store", no_argument, NULL, OPT_PASS_STORE},
     {"json", no_argument, NULL, OPT_JSON},         {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},   {0},
@@ -78,8 +91,10 @@ static int unknown_subcommand(const char *name) {
     int n = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
     used += n > 0 ? (size_t)n : 0;
   }
+  char shown[CLI_KEY_TEXT]; /* a URI without its --store */
   if (name == NULL) return cli_fail("no subcommand: accepted are %s", list);
-  return cli_fail("unknown subcommand '%s': accepted are %s", name, list);
+  corral_uri_show(name, shown, sizeof shown);
+  return cli_fail("unknown subcommand '%s': accepted are %s", shown, list);
 }
 
 static int print(const char *text) {
@@ -95,13 +110,14 @@ static int parse(cli_globals *cli, int argc, char **argv) {
   for (;;) {
     switch (cli_option(&grammar, argc, argv)) {
       case -1: return -1;
-      case OPT_STORE: cli->store = optarg; break;
+      case OPT_STORE: cli->store = cli_take_uri(optarg); break;
       case OPT_NAMESPACE: cli->name_space = optarg; break;
       case OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
       case OPT_GENERATION: cli->generation = true; break;
       case OPT_OP:
         if (!set_op(cli, "--op", optarg)) return CLI_FAILED;
         break;
+      case OPT_PASS_STORE: cli->pass_store = true; break;
       case OPT_JSON: cli->json = true; break;
       case 'q':
         cli->quiet = true;
@@ -123,26 +139,41 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
   if (help) return print(cli_help(sub->name));
   cli->store_given = cli->store != NULL;
   bool needs_store = sub->main != cli_storm && sub->main != cli_explain;
+  if (!cli->store_given && needs_store && cli->store_withheld)
+    return cli_fail("no store: the corral command that runs this one keeps its CORRAL_STORE to "
+                    "itself: give --store here, or --pass-store there");
   if (!cli->store_given && needs_store) cli->store = default_store();
   if (cli->store == NULL && needs_store)
     return cli_fail("no store: give --store, or set CORRAL_STORE, XDG_CACHE_HOME or HOME");
+  if (!cli_hand_down_store(cli)) return cli_fail("out of memory");
   optind = 0;
   return sub->main(cli, argc, argv);
 }
 
+/* A standard stream that is closed becomes /dev/null, before a store's socket or file gets its
+ * number. Each is opened the other way round, so that reading and printing there fails as
+ * before. */
+static void guard_streams(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0)
+      (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
+}
+
 int main(int argc, char **argv) {
+  guard_streams();
   (void)setlocale(LC_CTYPE, "");
   (void)signal(SIGCHLD, SIG_DFL);
   cli_globals cli = {
-      .store = env_text("CORRAL_STORE"),
       .name_space = env_text("CORRAL_NAMESPACE"),
       .no_host_lock = env_switch("CORRAL_NO_HOST_LOCK"),
       .generation = env_switch("CORRAL_GENERATION"),
       .json = env_switch("CORRAL_JSON"),
       .quiet = env_switch("CORRAL_QUIET"),
       .verbose = env_switch("CORRAL_VERBOSE"),
+      .pass_store = env_switch("CORRAL_PASS_STORE"),
   };
   const char *op = env_text("CORRAL_OP");
+  cli.store = cli_take_store(&cli.store_withheld);
   int status = parse(&cli, argc, argv);
   if (status >= 0) return status;
   if (op != NULL && cli.op_ms == 0 && !set_op(&cli, "CORRAL_OP", op)) return CLI_FAILED;

@@ -15,10 +15,12 @@ enum { DIGEST = 16, NAME_ROOM = 2 * DIGEST + 1 };
 
 static void name_of(const cli_globals *cli, const void *key, size_t key_len, char name[NAME_ROOM]) {
   const char *name_space = cli->name_space != NULL ? cli->name_space : "";
+  char store[4096];
   unsigned char digest[DIGEST];
+  corral_uri_show(cli->store, store, sizeof store); /* others may read the environment */
   crypto_generichash_state state;
   (void)crypto_generichash_init(&state, NULL, 0, sizeof digest);
-  (void)crypto_generichash_update(&state, (const unsigned char *)cli->store, strlen(cli->store) + 1);
+  (void)crypto_generichash_update(&state, (const unsigned char *)store, strlen(store) + 1);
   (void)crypto_generichash_update(&state, (const unsigned char *)name_space, strlen(name_space) + 1);
   (void)crypto_generichash_update(&state, key, key_len);
   (void)crypto_generichash_final(&state, digest, sizeof digest);

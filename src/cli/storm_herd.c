@@ -216,7 +216,7 @@ static bool open_corral(herd *h, pid_t parent) {
   (void)snprintf(name_space, sizeof name_space, "storm-%s-%ld", storm_mode_names[h->mode], (long)parent);
   int status = corral_open(&h->c, CORRAL_OPTIONS(.store = h->s->store, .name_space = name_space, .host_lock = 1), &error);
   if (status != CORRAL_OK)
-    cli_say("storm: --store %s: %s", h->s->store, error.text[0] != '\0' ? error.text : corral_status_text(status));
+    cli_say("storm: --store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
 }
 

@@ -205,8 +205,10 @@ static void json_mode(const storm *s, storm_mode mode) {
 
 void storm_report_json(const storm *s) {
   const storm_options *o = &s->options;
+  char store[sizeof s->store];
+  corral_uri_show(s->store, store, sizeof store);
   (void)printf("{\"store\":");
-  cli_json_string(stdout, s->store, strlen(s->store));
+  cli_json_string(stdout, store, strlen(store));
   (void)printf(",\"processes\":%lld,\"threads\":%lld,\"keys\":%lld,\"zipf\":%g,\"ttl_ms\":%lld,\"stale_ms\":%lld,"
                "\"think_ms\":%lld,\"duration_ms\":%lld,\"rows\":%lld,\"query_us\":%lld,\"bucket_ms\":%lld,\"modes\":[",
                (long long)o->processes, (long long)o->threads, (long long)o->keys, o->zipf, (long long)o->ttl_ms,

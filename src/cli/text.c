@@ -23,7 +23,7 @@ static const char help_main[] = "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]
                                 "      --generation      invalidate --all is possible (CORRAL_GENERATION)\n"
                                 "      --no-host-lock    no election on this host before the store's\n"
                                 "      --op D            a store's longest silence (CORRAL_OP); default 250ms\n"
-                                "      --json            answer in JSON (CORRAL_JSON)\n"
+                                "      --json, --pass-store   answer in JSON; commands get CORRAL_STORE, too\n"
                                 "  -q, --quiet, -v, --verbose  less, more on stderr (CORRAL_QUIET, _VERBOSE)\n"
                                 "      --help, --version this text, corral SUBCOMMAND --help: its; the version\n"
                                 "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";

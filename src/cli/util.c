@@ -14,17 +14,87 @@
 #include <time.h>
 #include <unistd.h>
 
+/* ---- text of others ------------------------------------------------------------------------ */
+
+/* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong
+ * forms, no surrogates). */
+static size_t utf8_length(const unsigned char *at, size_t left) {
+  size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
+  if (at[0] >= 0xf0 && at[0] <= 0xf4) n = 4;
+  if (n == 0 || n > left) return 0;
+  for (size_t i = 1; i < n; i++)
+    if ((at[i] & 0xc0) != 0x80) return 0;
+  bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
+             (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
+  return bad ? 0 : n;
+}
+
+/* A character by its bytes, of which there are `n`. */
+static unsigned long character(const unsigned char *at, size_t n) {
+  unsigned long code = n == 1 ? at[0] : at[0] & (0x7fu >> n);
+  for (size_t i = 1; i < n; i++) code = code << 6 | (at[i] & 0x3f);
+  return code;
+}
+
+/* Controls, those of C1 too, and what turns lines around, or is drawn as nothing. */
+static bool is_hidden(unsigned long code) {
+  static const unsigned long ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
+                                            {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
+                                            {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
+                                            {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
+  for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+    if (code >= ranges[i][0] && code <= ranges[i][1]) return true;
+  return false;
+}
+
+/* The length of the character at `at` that may be shown as it is; 0: its first byte may not. */
+static size_t shown_length(const unsigned char *at, size_t left) {
+  size_t n = utf8_length(at, left);
+  return n > 0 && is_hidden(character(at, n)) ? 0 : n;
+}
+
+const char *cli_visible(char *to, size_t room, const void *text, size_t size) {
+  static const char hex[] = "0123456789abcdef";
+  const unsigned char *bytes = text;
+  size_t used = 0;
+  for (size_t i = 0; i < size;) {
+    size_t n = shown_length(bytes + i, size - i);
+    if (used + 4 + sizeof "..." > room) {
+      memcpy(to + used, "...", 3);
+      used += 3;
+      break;
+    }
+    if (n > 0) {
+      memcpy(to + used, bytes + i, n);
+    } else {
+      memcpy(to + used, (char[]){'\\', 'x', hex[bytes[i] >> 4], hex[bytes[i] & 15]}, 4);
+    }
+    used += n > 0 ? n : 4;
+    i += n > 0 ? n : 1;
+  }
+  to[used] = '\0';
+  return to;
+}
+
+const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len) {
+  return cli_visible(text, CLI_KEY_TEXT, key, key_len);
+}
+
 /* ---- talk ------------------------------------------------------------------------------------------------ */
 
+enum { SAID = 1024 }; /* longest message */
+
 static void say(const char *format, va_list args) {
-  char line[1024] = "corral: ";
+  char text[SAID];
+  char line[2 * SAID] = "corral: ";
   size_t head = strlen(line);
-  int n = vsnprintf(line + head, sizeof line - head - 1, format, args);
+  int n = vsnprintf(text, sizeof text, format, args);
   if (n < 0) return;
-  size_t size = head + (size_t)n;
-  if (size > sizeof line - 2) size = sizeof line - 2;
+  size_t size = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
   for (size_t i = 0; i < size; i++)
-    if ((unsigned char)line[i] < ' ') line[i] = ' ';
+    if (text[i] == '\n' || text[i] == '\r' || text[i] == '\t') text[i] = ' ';
+  (void)cli_visible(line + head, sizeof line - head - 1, text, size);
+  size = strlen(line);
   line[size++] = '\n';
   (void)cli_write(STDERR_FILENO, line, size);
 }
@@ -44,29 +114,6 @@ int cli_fail(const char *format, ...) {
   return CLI_FAILED;
 }
 
-const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len) {
-  static const char hex[] = "0123456789abcdef";
-  const unsigned char *bytes = key;
-  size_t used = 0;
-  for (size_t i = 0; i < key_len; i++) {
-    if (used + 4 + 4 > CLI_KEY_TEXT) {
-      memcpy(text + used, "...", 3);
-      used += 3;
-      break;
-    }
-    if (bytes[i] >= ' ' && bytes[i] < 0x7f) {
-      text[used++] = (char)bytes[i];
-      continue;
-    }
-    text[used++] = '\\';
-    text[used++] = 'x';
-    text[used++] = hex[bytes[i] >> 4];
-    text[used++] = hex[bytes[i] & 15];
-  }
-  text[used] = '\0';
-  return text;
-}
-
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error) {
   char text[CLI_KEY_TEXT];
   const char *detail = error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
@@ -81,26 +128,18 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
 
 /* ---- JSON ------------------------------------------------------------------------------------------------ */
 
-/* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
-static size_t utf8_length(const unsigned char *at, size_t left) {
-  size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
-  if (at[0] >= 0xf0 && at[0] <= 0xf4) n = 4;
-  if (n == 0 || n > left) return 0;
-  for (size_t i = 1; i < n; i++)
-    if ((at[i] & 0xc0) != 0x80) return 0;
-  bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
-             (at[0] == 0xf4 && at[1] > 0x8f);
-  return bad ? 0 : n;
-}
-
 void cli_json_string(FILE *f, const void *data, size_t size) {
   const unsigned char *bytes = data;
   (void)fputc('"', f);
   for (size_t i = 0; i < size;) {
     size_t n = utf8_length(bytes + i, size - i);
-    if (n == 0 || bytes[i] < ' ' || bytes[i] == 0x7f) {
-      (void)fprintf(f, "\\u%04x", bytes[i]);
-      n = 1;
+    unsigned long code = n > 0 ? character(bytes + i, n) : bytes[i];
+    if (n == 0) n = 1;
+    if (code > 0xffff && is_hidden(code)) {
+      code -= 0x10000;
+      (void)fprintf(f, "\\u%04lx\\u%04lx", 0xd800 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    } else if (is_hidden(code) || (n == 1 && code >= 0x80)) {
+      (void)fprintf(f, "\\u%04lx", code);
     } else {
       if (bytes[i] == '"' || bytes[i] == '\\') (void)fputc('\\', f);
       (void)fwrite(bytes + i, 1, n, f);
@@ -135,7 +174,8 @@ int cli_option(const cli_grammar *grammar, int argc, char **argv) {
   list_options(grammar, accepted, sizeof accepted);
   char letter[3] = {'-', (char)optopt, '\0'};
   bool is_letter = optopt > ' ' && optopt < 0x7f && strncmp(word, "--", 2) != 0;
-  cli_say("%s%sunknown option '%s': accepted are %s", sub, colon, is_letter ? letter : word, accepted);
+  cli_say("%s%sunknown option '%.*s': accepted are %s", sub, colon,
+          (int)strcspn(is_letter ? letter : word, "="), is_letter ? letter : word, accepted);
   return '?';
 }
 

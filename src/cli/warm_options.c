@@ -78,9 +78,9 @@ static bool set_option(warm_options *o, int option) {
     case 'c': o->comments = true; return true;
     case 'j': return cli_count("warm: --jobs", optarg, 1, WARM_THREADS, &o->threads);
     case OPT_EXEC: o->shell = optarg; return true;
-    case OPT_ORIGIN: o->url = optarg; return true;
+    case OPT_ORIGIN: o->url = cli_take_uri(optarg); return true;
     case OPT_SQLITE: o->sqlite = optarg; return true;
-    case OPT_PG: o->pg = optarg; return true;
+    case OPT_PG: o->pg = cli_take_conninfo(optarg); return true;
     case OPT_QUERY: o->query = optarg; return true;
     case OPT_AS_RUN: o->as_run = true; return true;
     case OPT_RATE: return set_rate(o, optarg);
@@ -95,6 +95,16 @@ static bool set_option(warm_options *o, int option) {
   }
 }
 
+static bool is_url(const warm_options *o) {
+  char shown[CLI_KEY_TEXT];
+  if (strstr(o->url, "://") != NULL) return true;
+  corral_uri_show(o->url, shown, sizeof shown);
+  cli_say(
+      "warm: --origin: '%s' is not accepted: a URL with {key} in it is, as in https://host/{key}",
+      shown);
+  return false;
+}
+
 static bool check_source(const warm_options *o) {
   int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + (o->sqlite != NULL) + (o->pg != NULL);
   bool is_sql = o->sqlite != NULL || o->pg != NULL;
@@ -103,8 +113,8 @@ static bool check_source(const warm_options *o) {
             ways == 0 ? "nothing to compute with" : "more than one to compute with");
   else if (is_sql != (o->query != NULL))
     cli_say("warm: %s", is_sql ? "no --query: what is to be asked, with one parameter for the key" : "--query is for --sqlite and --pg");
-  else if (o->url != NULL && strstr(o->url, "://") == NULL)
-    cli_say("warm: --origin: '%s' is not accepted: a URL with {key} in it is, as in https://host/{key}", o->url);
+  else if (o->url != NULL && !is_url(o))
+    return false;
   else if (o->shell != NULL && strstr(o->shell, "{}") != NULL)
     cli_say("warm: --exec: {} is not replaced in a text for the shell: \"$1\" and \"$CORRAL_KEY\" are the key there; -- CMD {} is accepted");
   else if (o->as_run && o->command == NULL && o->shell == NULL)

@@ -399,8 +399,15 @@ extern const size_t test_case_count;
   X(a_lock_whose_reply_never_comes, NEEDS_NO_VALUES | NEEDS_SERVER)                       \
   X(a_lock_where_nobody_listens, NEEDS_NO_VALUES | NEEDS_SERVER)
 
-#define CASES(X) CASES_LEASE(X) CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) \
-  CASES_RENEW(X) CASES_WATCH(X) CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X)
+#define CASES_STREAMS(X)                                                                  \
+  X(a_store_takes_no_standard_descriptor, NEEDS_NO_VALUES)                                \
+  X(a_watch_takes_no_standard_descriptor, NEEDS_NO_VALUES)
+
+#define CASES(X)                                                                                   \
+  CASES_LEASE(X)                                                                                   \
+  CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) CASES_RENEW(X) CASES_WATCH(X)       \
+      CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X)                 \
+          CASES_STREAMS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);
 CASES(CASE_DECLARED)

@@ -6,12 +6,8 @@
 #include <unistd.h>
 
 #include "registry.h"
+#include "secret.h"
 #include "uri.h"
-
-/* The folder of installed plugins, seen from that of this program: "/../lib/corral"; empty where it isn't below one prefix. */
-#ifndef PLUGINS_NEAR
-#define PLUGINS_NEAR ""
-#endif
 
 enum { EXIT_BROKEN = 125, CHOSEN = 64 };
 
@@ -81,9 +77,10 @@ static int read_card(const char *text, store_card *card, corral_error *error) {
   int status = crl_uri_parse(&uri, text, error);
   if (status != CORRAL_OK) return status;
   snprintf(card->uri, sizeof card->uri, "%s", uri.view.text);
+  status = crl_secret_resolve(&uri, error);
   card->info = (corral_store_info){.size = sizeof card->info, .max_key = 65536, .max_record = UINT64_C(600) << 20, .handles = 2,
                                    .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
-  status = crl_registry_find(uri.view.scheme, &card->plugin, error);
+  if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &card->plugin, error);
   if (status == CORRAL_OK) status = card->plugin->open(host(), &uri.view, &store, &card->info, error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
@@ -173,19 +170,21 @@ static int run_store(const char *uri) {
   return 0;
 }
 
-/* The registry looks beside the library; this program has its own registry, and is in bin/ or a build's folder. */
-static void find_plugins(void) {
-  char self[1024], path[4096];
-  const char *user = getenv("CORRAL_PLUGIN_PATH");
-  ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (len <= 0) return;
-  self[len] = '\0';
-  char *slash = strrchr(self, '/');
-  if (slash == NULL) return;
-  *slash = '\0';
-  int n = snprintf(path, sizeof path, "%s%s%s/plugins%s%s%s", user == NULL ? "" : user, user == NULL ? "" : ":", self,
-                   PLUGINS_NEAR[0] == '\0' ? "" : ":", PLUGINS_NEAR[0] == '\0' ? "" : self, PLUGINS_NEAR);
-  if (n > 0 && (size_t)n < sizeof path) (void)setenv("CORRAL_PLUGIN_PATH", path, 1);
+/* Of the command line, which ps shows: its secrets are gone from there while its cases run. */
+static int run_argument(char *arg) {
+  size_t size = strlen(arg), room = 2 * size + 8;
+  char *uri = strdup(arg), *shown = malloc(room);
+  int status = EXIT_BROKEN;
+  if (uri != NULL && shown != NULL) {
+    corral_uri_show(uri, shown, room);
+    memset(arg, 0, size);
+    memcpy(arg, shown, strlen(shown) < size ? strlen(shown) : size);
+    status = run_store(uri);
+    explicit_bzero(uri, size);
+  }
+  free(uri);
+  free(shown);
+  return status;
 }
 
 /* ---- options --------------------------------------------------------------------------------------------- */
@@ -225,13 +224,13 @@ static int parse(int argc, char **argv) {
 int main(int argc, char **argv) {
   int status = parse(argc, argv), broken = 0;
   if (status >= 0) return status;
+  host()->guard_standard();
   for (size_t i = 0; options.list && i < test_case_count; i++) puts(shown(&test_cases[i]));
   if (options.list) return 0;
   if (optind >= argc) return misused("no URI: give that of a store, such as memory:", "");
-  find_plugins();
   tokens_make();
   for (int i = optind; i < argc; i++) {
-    status = run_store(argv[i]);
+    status = run_argument(argv[i]);
     if (status != 0) broken = status;
   }
   printf("%zu ok, %zu can't, %zu failed\n", totals[VERDICT_OK], totals[VERDICT_CANT], totals[VERDICT_FAILED]);

@@ -7,6 +7,7 @@
 #include "envelope.h"
 #include "record.h"
 #include "registry.h"
+#include "secret.h"
 #include "uri.h"
 
 enum { KEYS = 1024, CLIENTS = 64, TOKENS = 4096, TOLD = 4096 };
@@ -81,7 +82,8 @@ static void open_world(void) {
   corral_store_info info = world.declared;
   int status = crl_uri_parse(&uri, world.uri, &error);
   if (status != CORRAL_OK) failed("%s", error.text);
-  status = crl_registry_find(uri.view.scheme, &world.plugin, &error);
+  status = crl_secret_resolve(&uri, &error);
+  if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &world.plugin, &error);
   if (status == CORRAL_OK) status = world.plugin->open(host(), &uri.view, &world.store, &info, &error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) failed("opening: %s: %s", corral_status_name(status), error.text);

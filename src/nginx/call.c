@@ -75,8 +75,7 @@ static void on_gone(void *arg) {
   ngx_http_run_posted_requests(connection);
 }
 
-/* The request sleeps; a client that leaves is noticed. */
-static int suspend(ngx_http_request_t *r) {
+int crl_ngx_suspend(ngx_http_request_t *r) {
   ngx_event_t *reading = r->connection->read;
   r->write_event_handler = ngx_http_request_empty_handler;
   if (r != r->main) return 0;
@@ -104,7 +103,7 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   crl_ngx_job *job = cleanup != NULL ? calloc(1, sizeof *job) : NULL;
   ctx->outcome = CRL_NGX_PASS;
   ctx->detail = "unavailable";
-  if (job == NULL || suspend(r) != 0) return free(job), CRL_NGX_OWN_WAY;
+  if (job == NULL || crl_ngx_suspend(r) != 0) return free(job), CRL_NGX_OWN_WAY;
   job->ctx = ctx;
   job->zone = ctx->zone;
   job->cleanup = cleanup;

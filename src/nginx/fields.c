@@ -8,13 +8,10 @@ int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
   return field->name_len == ngx_strlen(name) && ngx_strncasecmp((u_char *)field->name, (u_char *)name, field->name_len) == 0;
 }
 
-static int is_of_one_answer(const crl_ngx_field *field) {
-  static const char *const names[] = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
-                                      "trailer",    "transfer-encoding", "upgrade",     "date",                "server",           "content-length",
-                                      "age",        "accept-ranges",     "content-type", "last-modified"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-    if (crl_ngx_field_is(field, names[i])) return 1;
-  return field->name_len > 8 && ngx_strncasecmp((u_char *)field->name, (u_char *)"x-accel-", 8) == 0;
+/* What record.c leaves out, and what is added by itself. */
+static int is_left_out(const crl_ngx_field *field) {
+  return crl_ngx_record_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
+         crl_ngx_field_is(field, "last-modified");
 }
 
 static int add(crl_ngx_response *response, const char *name, const u_char *value, size_t len) {
@@ -30,7 +27,7 @@ static int add_list(crl_ngx_response *response, ngx_list_part_t *part) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
       crl_ngx_field field = {.name = from[i].key.data, .name_len = from[i].key.len, .value = from[i].value.data, .value_len = from[i].value.len};
-      if (from[i].hash == 0 || field.name_len == 0 || is_of_one_answer(&field)) continue;
+      if (from[i].hash == 0 || field.name_len == 0 || is_left_out(&field)) continue;
       if (response->count == CRL_NGX_RECORD_FIELDS) return -1;
       response->fields[response->count++] = field;
     }

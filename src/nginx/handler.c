@@ -94,14 +94,29 @@ static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx
   return ask(ctx, rc);
 }
 
+/* A value that can't be sent. One that says it is a page, and can't be one, is taken out of the
+ * store once, so that the page is made anew; whatever else is under this key is somebody else's, or
+ * a newer version's, and stays. */
+static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
+  if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped)
+    return own_way(ctx, CRL_NGX_PASS, "unreadable");
+  ctx->has_dropped = 1;
+  (void)ngx_atomic_fetch_add(&ctx->zone->counters->events[CORRAL_EVENT_FOREIGN], 1);
+  ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0,
+                "corral: what the store has as a page can't be sent: somebody else wrote it; it is "
+                "made anew");
+  return crl_ngx_drop_begin(ctx);
+}
+
 /* A value came; takes it. */
 static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   crl_ngx_record record;
   unsigned char hash[CRL_NGX_RECORD_HASH];
   size_t size = corral_value_size(value);
-  if (size == 0 || crl_ngx_record_read(corral_value_data(value), size, &record) != 0) {
+  int bad = size == 0 ? 0 : crl_ngx_record_read(corral_value_data(value), size, &record);
+  if (size == 0 || bad != 0) {
     corral_value_unref(value);
-    return own_way(ctx, CRL_NGX_PASS, size == 0 ? NULL : "unreadable");
+    return size == 0 ? own_way(ctx, CRL_NGX_PASS, NULL) : refuse(ctx, bad);
   }
   corral_how how = corral_value_how(value);
   if (record.vary_len > 0 && !(how == CORRAL_COMPUTED && ctx->has_led)) {
@@ -202,6 +217,13 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const c
   ngx_int_t rc = NGX_ERROR;
   ctx->waited = ngx_current_msec - ctx->begun;
   crl_ngx_step step = status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
+  if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
+}
+
+void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
+  ngx_int_t rc = NGX_ERROR;
+  crl_ngx_step step =
+      status == CORRAL_OK ? ask(ctx, &rc) : own_way(ctx, CRL_NGX_PASS, "unreadable");
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 

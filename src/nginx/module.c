@@ -11,6 +11,8 @@ static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_I
 static ngx_conf_bitmask_t methods[] = {
     {ngx_string("GET"), NGX_HTTP_GET}, {ngx_string("HEAD"), NGX_HTTP_HEAD}, {ngx_null_string, 0}}; /* the origin is asked by GET */
 
+static ngx_conf_enum_t purge_from[] = {{ngx_string("local"), CRL_NGX_FROM_LOCAL}, {ngx_string("any"), CRL_NGX_FROM_ANY}, {ngx_null_string, 0}};
+
 enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
 
 #define DIRECTIVE(name, where, arguments, set, offset, post)                                                     \
@@ -34,6 +36,7 @@ static ngx_command_t commands[] = {
     DIRECTIVE("corral_tag", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_str_slot, AT(tag), NULL),
     DIRECTIVE("corral_cache_status", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_cache_status, 0, NULL),
     DIRECTIVE("corral_purge", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE23, crl_ngx_set_purge, 0, NULL),
+    DIRECTIVE("corral_purge_from", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_enum_slot, AT(purge_from), &purge_from),
     DIRECTIVE("corral_status", NGX_HTTP_LOC_CONF, NGX_CONF_NOARGS, crl_ngx_set_status, 0, NULL),
     ngx_null_command};
 
@@ -54,7 +57,7 @@ static void *create_location(ngx_conf_t *cf) {
   conf->updating = NGX_CONF_UNSET_MSEC;
   conf->error = NGX_CONF_UNSET_MSEC;
   conf->lock_timeout = NGX_CONF_UNSET_MSEC;
-  conf->lock_pass = NGX_CONF_UNSET_UINT;
+  conf->lock_pass = conf->purge_from = NGX_CONF_UNSET_UINT;
   conf->early = NGX_CONF_UNSET;
   conf->max_size = NGX_CONF_UNSET_SIZE;
   return conf;
@@ -86,6 +89,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_msec_value(conf->error, above->error, 0);
   ngx_conf_merge_msec_value(conf->lock_timeout, above->lock_timeout, 5000);
   ngx_conf_merge_uint_value(conf->lock_pass, above->lock_pass, 0);
+  ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_value(conf->early, above->early, 0);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods, NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
   ngx_conf_merge_ptr_value(conf->bypass, above->bypass, NULL);

@@ -22,8 +22,6 @@
 #error "this nginx was configured without its HTTP cache, whose parsers are used here"
 #endif
 
-#define CRL_NGX_LONGEST_MS INT64_C(315360000000) /* of a life: ten years, the policy's most */
-
 /* How a request was answered: $corral_status, and counters. */
 typedef enum crl_ngx_outcome {
   CRL_NGX_NONE = 0,
@@ -68,6 +66,8 @@ typedef struct crl_ngx_main_conf {
 /* Headers that corral_ignore_headers names. */
 enum { CRL_NGX_IGNORE_SET = 1, CRL_NGX_IGNORE_ACCEL = 2, CRL_NGX_IGNORE_EXPIRES = 4, CRL_NGX_IGNORE_CONTROL = 8, CRL_NGX_IGNORE_COOKIE = 16, CRL_NGX_IGNORE_VARY = 32 };
 
+enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
+
 typedef struct crl_ngx_conf {
   ngx_str_t zone_name;     /* of `corral`; "" off; data NULL unset */
   crl_ngx_zone *zone;      /* found when the configuration is complete; NULL off */
@@ -89,6 +89,7 @@ typedef struct crl_ngx_conf {
   ngx_uint_t is_handler;   /* corral_purge, corral_status: never cached itself */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
+  ngx_uint_t purge_from; /* inherited */
   ngx_http_complex_value_t *purge_key;
   ngx_uint_t purge_tag;
 } crl_ngx_conf;
@@ -114,6 +115,7 @@ typedef struct crl_ngx_ctx {
   unsigned is_stored : 1;
   unsigned is_counted : 1;
   unsigned is_leading : 1; /* its origin runs */
+  unsigned has_dropped : 1; /* a record that can't be sent was taken out of the store for it */
   unsigned is_late : 1;    /* its call is over, by the deadline, and its origin still runs: that one's answer is awaited */
   ngx_int_t late_status;   /* of who is late: 0 `late`, NGX_DECLINED its own way, else a status page */
   crl_ngx_record late;
@@ -165,6 +167,8 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
 /* The policy of its call: the location's, and which variant of the key. It points into ctx. */
 corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
+/* The request sleeps; a client that leaves is noticed. 0, or -1. */
+int crl_ngx_suspend(ngx_http_request_t *r);
 /* Back from call.c: what the call came to. `value` is the callee's. */
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error);
 
@@ -212,6 +216,12 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 /* Adds the Cache-Status header, if this location wants it. */
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
+
+/* purge.c: the key's record is taken out of the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when that
+ * couldn't begin. */
+crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
+/* Back from there. */
+void crl_ngx_dropped(crl_ngx_ctx *ctx, int status);
 
 /* status.c, purge.c: content handlers. */
 ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r);

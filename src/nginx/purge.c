@@ -1,15 +1,88 @@
-/* purge.c: the handler of corral_purge: invalidates one key with all its variants, or all that carry a tag.
+/* purge.c: the handler of corral_purge: invalidates one key with all its variants, or all that
+ * carry a tag, for who may (corral_purge_from).
  *
- * The store is asked by a thread of the library. The request waits for it, and answers when it is done: what is said to be gone is gone. */
+ * The store is asked by a thread of the library. The request waits for it, and answers when it is
+ * done: what is said to be gone is gone. */
 #include "module.h"
 
 #include <stdlib.h>
+
+/* ---- who may ------------------------------------------------------------------------------- */
+
+static ngx_uint_t is_loopback(const struct sockaddr *at) {
+  if (at->sa_family == AF_INET)
+    return ntohl(((const struct sockaddr_in *)at)->sin_addr.s_addr) >> 24 == 127;
+#if (NGX_HAVE_INET6)
+  if (at->sa_family == AF_INET6) {
+    const struct in6_addr *address = &((const struct sockaddr_in6 *)at)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(address) ||
+           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+  }
+#endif
+  return 0;
+}
+
+/* The first field by which a proxy says that it asks for somebody else; NULL: none. */
+static const ngx_str_t *proxy_field(ngx_http_request_t *r) {
+  static const char *const names[] = {"via", "forwarded", "x-forwarded-for", "x-real-ip"};
+  for (ngx_list_part_t *part = &r->headers_in.headers.part; part != NULL; part = part->next) {
+    ngx_table_elt_t *line = part->elts;
+    for (ngx_uint_t i = 0; i < part->nelts; i++)
+      for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
+        if (line[i].key.len == ngx_strlen(names[n]) &&
+            ngx_strncasecmp(line[i].key.data, (u_char *)names[n], line[i].key.len) == 0)
+          return &line[i].key;
+  }
+  return NULL;
+}
+
+/* A proxy on this host hands on what anybody asked, and is local itself. */
+static ngx_uint_t is_local(ngx_http_request_t *r) {
+  static const ngx_str_t nothing = ngx_null_string;
+  const ngx_str_t *field = proxy_field(r), *what = &nothing;
+  const char *why;
+  if (r->connection->sockaddr->sa_family == AF_UNIX) {
+    why = "a unix socket doesn't tell who asks";
+  } else if (!is_loopback(r->connection->sockaddr)) {
+    why = "the client isn't on this host";
+  } else if (r->connection->proxy_protocol != NULL) {
+    why = "it came through a proxy, by the PROXY protocol";
+  } else if (field != NULL) {
+    why = "it came through a proxy, which sent ";
+    what = field;
+  } else {
+    return 1;
+  }
+  ngx_log_error(
+      NGX_LOG_ERR, r->connection->log, 0,
+      "corral_purge: refused: %s%V; \"corral_purge_from any\" in this location accepts it", why,
+      what);
+  return 0;
+}
+
+static ngx_uint_t is_purge(const ngx_http_request_t *r) {
+  return r->method == NGX_HTTP_POST ||
+         (r->method_name.len == 5 && ngx_strncmp(r->method_name.data, "PURGE", 5) == 0);
+}
+
+static ngx_int_t refuse_method(ngx_http_request_t *r) {
+  ngx_table_elt_t *line = ngx_list_push(&r->headers_out.headers);
+  if (line == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  ngx_memzero(line, sizeof *line);
+  line->hash = 1;
+  ngx_str_set(&line->key, "Allow");
+  ngx_str_set(&line->value, "POST, PURGE");
+  return NGX_HTTP_NOT_ALLOWED;
+}
+
+/* ---- the call ------------------------------------------------------------------------------ */
 
 typedef struct crl_ngx_purge {
   ngx_http_request_t *r; /* NULL: it is dead */
   crl_ngx_zone *zone;
   corral_call *call;
   ngx_http_cleanup_t *cleanup;
+  crl_ngx_ctx *ctx; /* not a purge: one record is dropped, and its request goes on */
   int is_tag;
   size_t len;
   unsigned char key[];
@@ -20,7 +93,10 @@ static int work(corral *c, void *arg, corral_error *error) {
   unsigned char variants[CRL_NGX_VARY_TAG];
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
   int status = corral_invalidate(c, purge->key, purge->len, error);
-  return status != CORRAL_OK ? status : corral_invalidate_tag(c, variants, crl_ngx_vary_tag(purge->key, purge->len, variants), error);
+  return status != CORRAL_OK || purge->ctx != NULL
+             ? status
+             : corral_invalidate_tag(c, variants,
+                                     crl_ngx_vary_tag(purge->key, purge->len, variants), error);
 }
 
 static void on_cleanup(void *data) {
@@ -45,7 +121,10 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   corral_value_unref(value);
   if (r == NULL) return;
   ngx_connection_t *connection = r->connection;
-  ngx_http_finalize_request(r, answer(r, status, error));
+  if (purge->ctx != NULL)
+    crl_ngx_dropped(purge->ctx, status);
+  else
+    ngx_http_finalize_request(r, answer(r, status, error));
   ngx_http_run_posted_requests(connection);
 }
 
@@ -62,38 +141,61 @@ static void on_gone(void *arg) {
   ngx_http_run_posted_requests(connection);
 }
 
-static crl_ngx_purge *purge_new(ngx_http_request_t *r, const crl_ngx_conf *conf, const ngx_str_t *key) {
+static crl_ngx_purge *purge_new(ngx_http_request_t *r, crl_ngx_zone *zone, const ngx_str_t *key) {
   ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
   crl_ngx_purge *purge = cleanup != NULL ? calloc(1, sizeof *purge + key->len) : NULL;
   if (purge == NULL) return NULL;
   purge->r = r;
-  purge->zone = conf->purge;
-  purge->is_tag = conf->purge_tag != 0;
+  purge->zone = zone;
   purge->len = key->len;
   ngx_memcpy(purge->key, key->data, key->len);
   purge->cleanup = cleanup;
   return purge;
 }
 
+/* Takes `purge`; the request is held until `gone`. */
+static int begin(crl_ngx_purge *purge) {
+  ngx_http_request_t *r = purge->r;
+  int status =
+      corral_run_async(purge->zone->loop, work,
+                       CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
+  if (status != CORRAL_OK) {
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral: an invalidation can't begin: %s",
+                  corral_status_text(status));
+    free(purge);
+    return status;
+  }
+  purge->cleanup->data = purge;
+  purge->cleanup->handler = on_cleanup;
+  crl_ngx_zone_hold(purge->zone);
+  r->main->count++;
+  return CORRAL_OK;
+}
+
+crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx) {
+  crl_ngx_purge *purge =
+      crl_ngx_suspend(ctx->r) == 0 ? purge_new(ctx->r, ctx->zone, &ctx->key) : NULL;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->detail = "unreadable";
+  if (purge == NULL) return CRL_NGX_OWN_WAY;
+  purge->ctx = ctx;
+  return begin(purge) == CORRAL_OK ? CRL_NGX_WAITS : CRL_NGX_OWN_WAY;
+}
+
 ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_str_t key;
+  if (!is_purge(r)) return refuse_method(r);
+  if (conf->purge_from == CRL_NGX_FROM_LOCAL && !is_local(r)) return NGX_HTTP_FORBIDDEN;
   ngx_int_t rc = ngx_http_discard_request_body(r);
   if (rc != NGX_OK) return rc;
   if (ngx_http_complex_value(r, conf->purge_key, &key) != NGX_OK) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   if (key.len == 0 || key.len > (conf->purge_tag ? 200U : 65536U)) return NGX_HTTP_BAD_REQUEST;
   if (conf->purge->loop == NULL) return NGX_HTTP_SERVICE_UNAVAILABLE;
-  crl_ngx_purge *purge = purge_new(r, conf, &key);
+  crl_ngx_purge *purge = purge_new(r, conf->purge, &key);
   if (purge == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  int status = corral_run_async(conf->purge->loop, work, CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
-  if (status != CORRAL_OK) {
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral_purge: %s", corral_status_text(status));
-    free(purge);
-    return NGX_HTTP_SERVICE_UNAVAILABLE;
-  }
-  purge->cleanup->data = purge;
-  purge->cleanup->handler = on_cleanup;
-  crl_ngx_zone_hold(conf->purge);
-  r->main->count += 2; /* one until `done`, which finalizes, one until `gone` */
+  purge->is_tag = conf->purge_tag != 0;
+  if (begin(purge) != CORRAL_OK) return NGX_HTTP_SERVICE_UNAVAILABLE;
+  r->main->count++; /* until `done`, which finalizes */
   return NGX_DONE;
 }

@@ -9,6 +9,7 @@
 #include "record.h"
 
 #include <string.h>
+#include <strings.h>
 
 enum { HEAD = 58, AT_STATUS = 4, AT_ZERO = 6, AT_AGE = 8, AT_FIELDS = 12, AT_TTL = 16, AT_SWR = 24, AT_CHECK = 32, AT_VARY = 36, AT_HASH = 38 };
 enum { FIELD_HEAD = 4, LONGEST = 65535 };
@@ -32,11 +33,65 @@ static uint32_t check(const unsigned char *head) {
   return sum;
 }
 
+/* ---- what a response may have -------------------------------------------------------------- */
+
+static int is_token(unsigned char c) {
+  return c > ' ' && c < 127 && memchr("\"(),/:;<=>?@[\\]{}", c, 17) == NULL;
+}
+
+static int is_named(const crl_ngx_field *field, const char *name) {
+  return field->name_len == strlen(name) &&
+         strncasecmp((const char *)field->name, name, field->name_len) == 0;
+}
+
+int crl_ngx_record_leaves_out(const crl_ngx_field *field) {
+  static const char *const names[] = {"connection",
+                                      "keep-alive",
+                                      "proxy-authenticate",
+                                      "proxy-authorization",
+                                      "proxy-connection",
+                                      "te",
+                                      "trailer",
+                                      "transfer-encoding",
+                                      "upgrade",
+                                      "date",
+                                      "server",
+                                      "content-length",
+                                      "age",
+                                      "accept-ranges"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (is_named(field, names[i])) return 1;
+  return field->name_len > 8 && strncasecmp((const char *)field->name, "x-accel-", 8) == 0;
+}
+
+/* RFC 9110 5.1, 5.5. */
+static int is_field(const crl_ngx_field *field) {
+  for (size_t i = 0; i < field->name_len; i++)
+    if (!is_token(field->name[i])) return 0;
+  for (size_t i = 0; i < field->value_len; i++)
+    if (field->value[i] == '\r' || field->value[i] == '\n' || field->value[i] == '\0') return 0;
+  return field->name_len > 0 && !crl_ngx_record_leaves_out(field);
+}
+
+static int is_life(int64_t ms) { return ms >= -1 && ms <= CRL_NGX_LONGEST_MS; }
+
+static int is_response(const crl_ngx_record *record) {
+  for (size_t i = 0; i < record->vary_len; i++)
+    if (record->vary[i] != ' ' && !is_token(record->vary[i])) return 0;
+  return record->status >= 200 && record->status <= 599 && is_life(record->ttl_ms) &&
+         is_life(record->swr_ms);
+}
+
+/* ---- its bytes ----------------------------------------------------------------------------- */
+
 size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count) {
   size_t room = HEAD + record->vary_len;
-  if (record->status < 100 || record->status > 999 || record->vary_len > CRL_NGX_RECORD_VARY || count > CRL_NGX_RECORD_FIELDS) return 0;
+  if (record->vary_len > CRL_NGX_RECORD_VARY || count > CRL_NGX_RECORD_FIELDS ||
+      !is_response(record))
+    return 0;
   for (size_t i = 0; i < count; i++) {
-    if (fields[i].name_len == 0 || fields[i].name_len > LONGEST || fields[i].value_len > LONGEST) return 0;
+    if (fields[i].name_len > LONGEST || fields[i].value_len > LONGEST || !is_field(&fields[i]))
+      return 0;
     room += FIELD_HEAD + fields[i].name_len + fields[i].value_len;
   }
   return record->body_len > SIZE_MAX / 2 ? 0 : room + record->body_len;
@@ -69,16 +124,19 @@ unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *rec
 
 int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret) {
   const unsigned char *head = data;
-  if (size < HEAD || memcmp(head, magic, sizeof magic) != 0 || take(head + AT_CHECK, 4) != check(head)) return -1;
+  if (size < HEAD || memcmp(head, magic, sizeof magic) != 0 ||
+      take(head + AT_CHECK, 4) != check(head))
+    return CRL_NGX_NO_RECORD;
   crl_ngx_record read = {.status = (uint32_t)take(head + AT_STATUS, 2),
                          .age_s = (uint32_t)take(head + AT_AGE, 4),
                          .ttl_ms = (int64_t)take(head + AT_TTL, 8),
                          .swr_ms = (int64_t)take(head + AT_SWR, 8),
                          .vary_len = (size_t)take(head + AT_VARY, 2),
                          .fields_len = (size_t)take(head + AT_FIELDS, 4)};
-  if (read.status < 100 || read.status > 999 || take(head + AT_ZERO, 2) != 0 || read.vary_len > CRL_NGX_RECORD_VARY) return -1;
+  if (take(head + AT_ZERO, 2) != 0 || read.vary_len > CRL_NGX_RECORD_VARY)
+    return CRL_NGX_BAD_RECORD;
   size -= HEAD;
-  if (read.vary_len > size || read.fields_len > size - read.vary_len) return -1;
+  if (read.vary_len > size || read.fields_len > size - read.vary_len) return CRL_NGX_BAD_RECORD;
   memcpy(read.hash, head + AT_HASH, CRL_NGX_RECORD_HASH);
   read.vary = head + HEAD;
   read.fields = read.vary + read.vary_len;
@@ -87,8 +145,8 @@ int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret) {
   crl_ngx_field field;
   size_t at = 0, count = 0;
   while (crl_ngx_record_next(&read, &at, &field))
-    if (++count > CRL_NGX_RECORD_FIELDS) return -1;
-  if (at != read.fields_len) return -1;
+    if (++count > CRL_NGX_RECORD_FIELDS || !is_field(&field)) return CRL_NGX_BAD_RECORD;
+  if (at != read.fields_len || !is_response(&read)) return CRL_NGX_BAD_RECORD;
   *ret = read;
   return 0;
 }

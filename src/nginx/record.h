@@ -1,12 +1,17 @@
 /* record.h: what the nginx module keeps of an HTTP response: the bytes of a corral value.
  *
- * Status, lives, the names of Vary and the hash of what the request had for them, header fields, body. Pure: no nginx in here. Numbers are little-endian, so
- * that hosts of any kind share a store. What can't be read is refused as a whole; the caller treats it as if there were nothing. */
+ * Status, lives, the names of Vary and the hash of what the request had for them, header fields,
+ * body. Pure: no nginx in here. Numbers are little-endian, so that hosts of any kind share a store.
+ * What can't be read is refused as a whole. Whoever may write into the store may write a record:
+ * what a response mustn't have (a line's end inside a field, a length or a status of its own) is
+ * refused when it is read, as when it is written. */
 #ifndef CRL_NGX_RECORD_H
 #define CRL_NGX_RECORD_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define CRL_NGX_LONGEST_MS INT64_C(315360000000) /* of a life: ten years, the policy's most */
 
 enum { CRL_NGX_RECORD_HASH = 20, CRL_NGX_RECORD_FIELDS = 256, CRL_NGX_RECORD_VARY = 512 };
 
@@ -16,9 +21,9 @@ typedef struct crl_ngx_field {
 } crl_ngx_field;
 
 typedef struct crl_ngx_record {
-  uint32_t status;        /* 100 to 999 */
+  uint32_t status;        /* 200 to 599 */
   uint32_t age_s;         /* how old it was when it was stored */
-  int64_t ttl_ms, swr_ms; /* what it was stored with; for display */
+  int64_t ttl_ms, swr_ms; /* what it was stored with, CRL_NGX_LONGEST_MS at most; for display */
   const unsigned char *vary; /* names in lower case, separated by spaces; at most CRL_NGX_RECORD_VARY bytes */
   size_t vary_len;
   unsigned char hash[CRL_NGX_RECORD_HASH]; /* of the request's values of these; zeroes without them */
@@ -32,7 +37,12 @@ typedef struct crl_ngx_record {
 size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
 /* Writes all but the body, and returns where that belongs. */
 unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
-/* 0, and *ret points into `data`; -1: these bytes aren't a whole record. */
+/* True for fields of one connection or one answer, and those that are meant for nginx: they are in
+ * no record. */
+int crl_ngx_record_leaves_out(const crl_ngx_field *field);
+/* 0, and *ret points into `data`; CRL_NGX_NO_RECORD: these bytes aren't a whole record of this
+ * format; CRL_NGX_BAD_RECORD: one that nobody wrote by crl_ngx_record_write. */
+enum { CRL_NGX_NO_RECORD = -1, CRL_NGX_BAD_RECORD = -2 };
 int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret);
 /* The next field: 1, or 0 when there are no more. `*at` is 0 at first. */
 int crl_ngx_record_next(const crl_ngx_record *record, size_t *at, crl_ngx_field *ret);

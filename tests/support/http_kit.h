@@ -18,6 +18,7 @@
 
 #include "env.h"
 #include "http_origin.h"
+#include "secret.h"
 #include "uri.h"
 
 enum { HTTP_PATIENCE_MS = 20000, HTTP_MAX_VALUE = 1 << 20 };
@@ -130,8 +131,20 @@ static void kit_digest(const void *data, size_t size, uint8_t digest[16]) {
   for (size_t i = 0; i < size; i++) digest[i % 8] = (uint8_t)(digest[i % 8] * 31 + ((const uint8_t *)data)[i]);
 }
 
-static const corral_host kit_host = {.size = sizeof(corral_host), .abi = CORRAL_PLUGIN_ABI, .now_ms = crl_env_now_ms, .wall_ms = crl_env_wall_ms, .fail = kit_fail,
-    .uri_check = crl_uri_check, .uri_get = crl_uri_get, .uri_number = crl_uri_number, .digest = kit_digest, .fill = &kit_calls};
+static const corral_host kit_host = {.size = sizeof(corral_host),
+                                     .abi = CORRAL_PLUGIN_ABI,
+                                     .now_ms = crl_env_now_ms,
+                                     .wall_ms = crl_env_wall_ms,
+                                     .fail = kit_fail,
+                                     .uri_check = crl_uri_check,
+                                     .uri_get = crl_uri_get,
+                                     .uri_number = crl_uri_number,
+                                     .digest = kit_digest,
+                                     .fill = &kit_calls,
+                                     .own_fd = crl_env_own_fd,
+                                     .guard_standard = crl_env_guard_standard,
+                                     .uri_show = corral_uri_show,
+                                     .uri_secret = crl_secret_find};
 
 /* An origin at a URL made as by printf. */
 __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *format, ...) {

@@ -85,7 +85,11 @@ static http_answer copy_answer(const http_answer *a) {
   if (copy.status == 0) copy.status = 200;
   if (copy.repeat == 0) copy.repeat = 1;
   if (a->body != NULL && a->body_len == 0) copy.body_len = strlen(a->body);
-  copy.headers = needed(strdup(a->headers != NULL ? a->headers : ""));
+  if (a->headers != NULL && a->headers_len == 0) copy.headers_len = strlen(a->headers);
+  char *headers = needed(malloc(copy.headers_len + 1));
+  if (copy.headers_len > 0) memcpy(headers, a->headers, copy.headers_len);
+  headers[copy.headers_len] = '\0';
+  copy.headers = headers;
   copy.etag = a->etag != NULL ? needed(strdup(a->etag)) : NULL;
   char *body = needed(malloc(copy.body_len + 1));
   if (copy.body_len > 0) memcpy(body, a->body, copy.body_len);
@@ -194,7 +198,7 @@ static int answer(const connection *c, const http_answer *a, const char *head, i
   if (a->chunked && status != 204 && !unchanged) n += snprintf(line + n, sizeof line - (size_t)n, "Transfer-Encoding: chunked\r\n");
   else if (!a->unsized && status != 204 && status != 304) n += snprintf(line + n, sizeof line - (size_t)n, "Content-Length: %zu\r\n", len);
   if (a->closes || a->unsized) n += snprintf(line + n, sizeof line - (size_t)n, "Connection: close\r\n");
-  int is_well = put(c, line, (size_t)n) && put(c, a->headers, strlen(a->headers)) && put(c, "\r\n", 2);
+  int is_well = put(c, line, (size_t)n) && put(c, a->headers, a->headers_len) && put(c, "\r\n", 2);
   if (is_well && has_body) is_well = put_body(c, a, body, len);
   free(body);
   return is_well && !a->closes && !a->unsized;

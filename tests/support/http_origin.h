@@ -29,6 +29,7 @@ typedef enum http_fate {
 typedef struct http_answer {
   int status;          /* 0: 200 */
   const char *headers; /* whole lines, each with its \r\n */
+  size_t headers_len;  /* 0: all of `headers`, which is a text */
   const char *body;
   size_t body_len;     /* 0: all of `body`, which is a text */
   size_t repeat;       /* the body so many times; 0: once */

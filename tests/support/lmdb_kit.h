@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/descriptors_kit.h"
 #include "support/folder_kit.h"
 #include "support/store_kit.h"
 
@@ -76,6 +77,28 @@ static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid
   close(ready[0]);
   close(life[0]); /* the other end stays open as long as this process lives */
   if (heir_pid != NULL) *heir_pid = other;
+  return pid;
+}
+
+/* A process inside a transaction on the store's file that never ends it: of a reader
+ * (MDB_RDONLY), which holds what it sees, or of a writer (0). */
+static inline pid_t stuck_process(const char *path, unsigned kind) {
+  int ready[2];
+  char byte = 0;
+  assert_int_equal(pipe(ready), 0);
+  pid_t pid = child();
+  if (pid == 0) {
+    MDB_env *env;
+    MDB_txn *txn;
+    if (mdb_env_create(&env) != 0 ||
+        mdb_env_open(env, path, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600) != 0 ||
+        mdb_txn_begin(env, NULL, kind, &txn) != 0 || write(ready[1], &byte, 1) != 1)
+      _exit(1);
+    for (;;) pause();
+  }
+  assert_int_equal(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  close(ready[1]);
   return pid;
 }
 

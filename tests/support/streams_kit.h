@@ -1,0 +1,42 @@
+/* streams_kit.h: a process without standard streams, and what is at their numbers. */
+#ifndef TESTS_STREAMS_KIT_H
+#define TESTS_STREAMS_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static inline int is_null(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
+}
+
+static inline int is_closed(int fd) { return fcntl(fd, F_GETFD) < 0 && errno == EBADF; }
+
+/* What a child without standard streams found: its exit status. */
+static inline int without_streams(int (*run)(void)) {
+  int end = 0;
+  (void)fflush(NULL);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    for (int fd = 0; fd <= 2; fd++) close(fd);
+    _exit(run());
+  }
+  assert_int_equal(waitpid(pid, &end, 0), pid);
+  assert_true(WIFEXITED(end));
+  return WEXITSTATUS(end);
+}
+
+#endif
