@@ -214,6 +214,20 @@ if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
     $<TARGET_FILE:corral_command> $<TARGET_FILE:corral> $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
 endif()
 
+# What hardening leaves in the files of this build.
+if(CORRAL_HARDEN_WHOLE)
+  set(files $<TARGET_FILE:corral> $<TARGET_FILE:corral_command> $<TARGET_FILE:corral_conformance>)
+  foreach(target IN LISTS CORRAL_PLUGINS CORRAL_NGINX_MODULE)
+    list(APPEND files $<TARGET_FILE:${target}>)
+  endforeach()
+  list(JOIN files " " files)
+  corral_script(harden live 120 sh ${CMAKE_SOURCE_DIR}/tests/harden_test.sh)
+  set_tests_properties(harden PROPERTIES ENVIRONMENT
+    "FILES=${files};CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};GENERATOR=${CMAKE_GENERATOR}")
+else()
+  corral_script(harden live 10 sh -c "echo 'SKIPPED: CORRAL_HARDEN is off, or the flags of this build overrule it' && exit 77")
+endif()
+
 # A plugin built against an older header, and plugins that are odd.
 add_subdirectory(tests/old_plugin)
 set_tests_properties(old_plugin PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
