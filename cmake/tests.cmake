@@ -286,3 +286,6 @@ if(CORRAL_LMDB)
   set_tests_properties(install PROPERTIES ENVIRONMENT
     "CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};BUILD=${CMAKE_BINARY_DIR};GENERATOR=${CMAKE_GENERATOR};CONSUMER_CFLAGS=${consumer_flags};PLUGINS=${plugins}")
 endif()
+
+# The fuzz targets, each over its corpus.
+add_subdirectory(fuzz)
