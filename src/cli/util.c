@@ -24,7 +24,7 @@ static void say(const char *format, va_list args) {
   size_t size = head + (size_t)n;
   if (size > sizeof line - 2) size = sizeof line - 2;
   for (size_t i = 0; i < size; i++)
-    if ((unsigned char)line[i] < ' ' || line[i] == 127) line[i] = ' ';
+    if ((unsigned char)line[i] < ' ') line[i] = ' ';
   line[size++] = '\n';
   (void)cli_write(STDERR_FILENO, line, size);
 }
