@@ -29,7 +29,15 @@ void fuzz_dialogue_end(fuzz_dialogue *d) {
 
 /* ---- a batch --------------------------------------------------------------------------------------------- */
 
-static uint8_t record[CORRAL_HEADER + BODY];
+#ifndef CORRAL_HEAD
+#define CORRAL_HEAD CORRAL_HEADER
+#define CORRAL_FRONT CORRAL_HEADER
+#define BODY_OF_RECORD
+#else
+#define BODY_OF_RECORD .body = BODY, .stamp = 1
+#endif
+
+static uint8_t record[CORRAL_FRONT + BODY];
 static uint8_t token[CORRAL_TOKEN] = "0123456789abcde";
 
 static corral_op make_op(fuzz_input *in, corral_error *error) {
@@ -47,7 +55,7 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
     op.record_len = 4;
   } else if (has_record) {
     op.record = record;
-    op.record_len = op.verb == CORRAL_VERB_SETTLE ? sizeof record : CORRAL_HEADER;
+    op.record_len = op.verb == CORRAL_VERB_SETTLE ? CORRAL_HEAD + BODY : CORRAL_HEAD;
   }
   return op;
 }
@@ -65,13 +73,13 @@ static void check_op(corral_op *op, size_t most) {
 }
 
 void fuzz_dialogue_perform(fuzz_dialogue *d, fuzz_input *in) {
-  corral_header free_header = {.state = CORRAL_FREE};
+  corral_header free_header = {.state = CORRAL_FREE, BODY_OF_RECORD};
   size_t batches = 1 + fuzz_byte(in) % BATCHES;
   uint8_t counts = fuzz_byte(in);
   corral_op ops[BATCHES][OPS];
   corral_error errors[BATCHES][OPS] = {0};
   size_t count[BATCHES];
-  d->host->header_write(&free_header, record);
+  (void)d->host->header_write(&free_header, record);
   for (size_t b = 0; b < batches; b++) {
     count[b] = 1 + (counts >> 2 * b & 3);
     for (size_t i = 0; i < count[b]; i++) ops[b][i] = make_op(in, &errors[b][i]);

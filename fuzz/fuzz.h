@@ -48,7 +48,7 @@ static inline int64_t fuzz_any(fuzz_input *in) {
 /* The next bytes, at most `most`, as an allocation of exactly that size, so that a read beyond its end is seen. */
 static inline uint8_t *fuzz_bytes(fuzz_input *in, size_t most, size_t *ret_size) {
   size_t size = in->left < most ? in->left : most;
-  uint8_t *bytes = malloc(size > 0 ? size : 1);
+  uint8_t *bytes = calloc(1, size > 0 ? size : 1);
   if (bytes == NULL) abort();
   if (size > 0) memcpy(bytes, in->at, size);
   in->at += size;
