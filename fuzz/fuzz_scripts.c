@@ -12,7 +12,7 @@ enum { OPS = 3, RECORD_MOST = 4096, AT_LIFE = 8, AT_BODY = 16, AT_LEASE_UNTIL = 
 
 static client c;
 
-static void start(void) {
+static void begin_server(void) {
   if (server != NULL) return;
   if (!redis_server_start(&server, NULL)) {
     (void)fprintf(stderr, "SKIPPED: there is no redis-server\n");
@@ -43,7 +43,7 @@ static int is_soon(int64_t moment, int64_t now) { return moment != 0 && near(mom
 /* Puts it under the key, in both. 0: a moment in it is now, of which two clocks may think differently. */
 static int put(model *m, uint8_t *record, size_t size, int64_t now) {
   corral_header header;
-  int64_t ttl = 20 * HOUR;
+  int64_t ttl = CRL_RECORD_LIFE_MOST + HOUR; /* longer than any life */
   int reads = crl_record_read_whole(record, size, &header) == CORRAL_OK;
   if (reads && (is_soon(header.life_end, now) || is_soon(header.until, now) || is_soon(header.since, now))) return 0;
   int is_body = reads && header.state == CORRAL_FREE && header.body > 0;
@@ -56,11 +56,13 @@ static int put(model *m, uint8_t *record, size_t size, int64_t now) {
 static corral_op next_op(fuzz_input *in, uint8_t **record) {
   uint8_t shape = fuzz_byte(in);
   corral_op op = op_of((corral_verb)(1 + fuzz_byte(in) % CORRAL_VERB_RENEW), "k", shape & 3);
-  corral_header header = {.failures = 2, .note = "wish", .cost_ms = 7, .code = -3};
+  corral_header header = {.failures = 2, .note = "wish"};
   op.seen = shape & 4 ? UINT64_C(0x0101010101010101) : 0;
   op.over = shape & 8 ? token(shape >> 4 & 3) : NULL;
   memset(header.digest, shape & 64 ? 'd' : 'D', sizeof header.digest);
   header.state = op.verb == CORRAL_VERB_CLAIM ? CORRAL_LEASED : op.verb == CORRAL_VERB_RELEASE ? CORRAL_VERDICT : CORRAL_FREE;
+  if (op.verb == CORRAL_VERB_CLAIM) header.cost_ms = 7;
+  if (op.verb == CORRAL_VERB_RELEASE) header.code = -3;
   *record = record_make(header, op.verb == CORRAL_VERB_SETTLE ? 20 : 0, 1, &op.record_len);
   if (op.verb == CORRAL_VERB_SETTLE || op.verb == CORRAL_VERB_CLAIM || shape & 128) op.record = *record;
   return op;
@@ -74,8 +76,9 @@ static void compare(model *m, fuzz_input *in) {
   MUST(perform(&c, &real, 1) == CORRAL_OK);
   const char *differs = difference(&real, &wanted, m);
   if (differs != NULL)
-    (void)fprintf(stderr, "verb %u: %s: %s against %s of the model\n", real.verb, differs, corral_status_name(real.status),
-                  corral_status_name(wanted.status));
+    (void)fprintf(stderr, "verb %u: %s differs: %s, life %lld, until %lld; of the model: %s, life %lld, until %lld\n", real.verb, differs,
+                  corral_status_name(real.status), (long long)real.life_ms, (long long)real.until_ms,
+                  corral_status_name(wanted.status), (long long)wanted.life_ms, (long long)wanted.until_ms);
   MUST(differs == NULL);
   long long left = pttl("k");
   MUST(m->record == NULL ? left == -2 : left >= 0);
@@ -88,12 +91,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_input in = {data, size}, of_ops = {ops, sizeof ops};
   uint8_t flags = fuzz_byte(&in);
   model m = {0};
-  start();
+  begin_server();
   for (size_t i = 0; i < sizeof ops; i++) ops[i] = fuzz_byte(&in);
   uint8_t *record = fuzz_bytes(&in, RECORD_MOST, &size);
   int64_t now = server_now();
   make_right(record, size, flags, now);
-  if (put(&m, record, size, now))
+  if (size > 0 && put(&m, record, size, now)) /* an empty string is none to a script */
     for (size_t i = 0; i < 1 + (size_t)(flags >> 2) % OPS; i++) compare(&m, &of_ops);
   else
     free(record);
