@@ -1,6 +1,7 @@
 /* dialogue.c: batches of operations by a plugin's table. See dialogue.h.
  *
- * Input: how many batches (1 to 3); for each op of a batch of 1 to 4 a byte for its verb and flags, and one for key and numbers. */
+ * Input: how many batches (1 to 3); for each op of a batch of 1 to 4 a byte for its verb and flags,
+ * and one for key and numbers. */
 #include "dialogue.h"
 
 #include "uri.h"
@@ -27,7 +28,8 @@ void fuzz_dialogue_end(fuzz_dialogue *d) {
   d->plugin->close(d->store);
 }
 
-/* ---- a batch --------------------------------------------------------------------------------------------- */
+/* ---- a batch
+ * --------------------------------------------------------------------------------------------- */
 
 #ifndef CORRAL_HEAD
 #define CORRAL_HEAD CORRAL_HEADER
@@ -42,14 +44,18 @@ static uint8_t token[CORRAL_TOKEN] = "0123456789abcde";
 
 static corral_op make_op(fuzz_input *in, corral_error *error) {
   uint8_t verb = fuzz_byte(in), shape = fuzz_byte(in);
-  corral_op op = {.verb = CORRAL_VERB_GET + verb % 12, .key = shape & 1 ? "key" : "another key", .token = token, .error = error};
+  corral_op op = {.verb = CORRAL_VERB_GET + verb % 12,
+                  .key = shape & 1 ? "key" : "another key",
+                  .token = token,
+                  .error = error};
   op.key_len = strlen(op.key);
   op.status = CORRAL_EUNKNOWN;
   op.lease_ms = shape & 2 ? 2000 : 3600000;
   op.ttl_ms = shape & 4 ? 60000 : 0;
   op.seen = shape & 8 ? 77 : 0;
   op.flags = shape >> 4 & (CORRAL_OP_WATCH | CORRAL_OP_SHARED | CORRAL_OP_REPAIR);
-  int is_lock = op.verb >= CORRAL_VERB_LOCK, has_record = op.verb != CORRAL_VERB_RELEASE || shape & 16;
+  int is_lock = op.verb >= CORRAL_VERB_LOCK,
+      has_record = op.verb != CORRAL_VERB_RELEASE || shape & 16;
   if (is_lock) {
     op.record = (const uint8_t *)"note";
     op.record_len = 4;
@@ -87,7 +93,8 @@ void fuzz_dialogue_perform(fuzz_dialogue *d, fuzz_input *in) {
   size_t most = in->left + sizeof record + CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
   int status = CORRAL_OK;
   for (size_t b = 0; b < batches && status == CORRAL_OK; b++) {
-    status = d->plugin->perform(d->handle, ops[b], count[b], d->host->now_ms() + FUZZ_LIMIT_MS, &d->error);
+    status = d->plugin->perform(d->handle, ops[b], count[b], d->host->now_ms() + FUZZ_LIMIT_MS,
+                                &d->error);
     MUST(status <= 0);
     MUST_BE_PLAIN(d->error.text);
     for (size_t i = 0; i < count[b]; i++) check_op(&ops[b][i], most);

@@ -1,4 +1,5 @@
-/* dialogue.h: batches of operations by a plugin's table, and what must hold of every answer, whatever the server says. */
+/* dialogue.h: batches of operations by a plugin's table, and what must hold of every answer,
+ * whatever the server says. */
 #ifndef FUZZ_DIALOGUE_H
 #define FUZZ_DIALOGUE_H
 
@@ -16,7 +17,8 @@ enum { FUZZ_LIMIT_MS = 500 };
 
 /* Opens the store and connects. 0 when what the server said to that was no greeting. */
 int fuzz_dialogue_begin(fuzz_dialogue *d, const corral_store *plugin, const char *uri);
-/* Batches of up to 4 ops made of the first bytes of `in`, until the input says to end or the handle breaks. */
+/* Batches of up to 4 ops made of the first bytes of `in`, until the input says to end or the handle
+ * breaks. */
 void fuzz_dialogue_perform(fuzz_dialogue *d, fuzz_input *in);
 void fuzz_dialogue_end(fuzz_dialogue *d);
 

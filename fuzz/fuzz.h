@@ -1,7 +1,10 @@
-/* fuzz.h: what the fuzz targets share: taking an input apart, and promises that abort when they are broken.
+/* fuzz.h: what the fuzz targets share: taking an input apart, and promises that abort when they are
+ * broken.
  *
- * A target is one file, fuzz_NAME.c, with LLVMFuzzerTestOneInput; its corpus is corpus/NAME/. Linked with libFuzzer it is explored
- * (./run.sh fuzz), linked with replay.c it runs over its corpus (./run.sh test). A target keeps no state from one input to the next. */
+ * A target is one file, fuzz_NAME.c, with LLVMFuzzerTestOneInput; its corpus is corpus/NAME/.
+ * Linked with libFuzzer it is explored
+ * (./run.sh fuzz), linked with replay.c it runs over its corpus (./run.sh test). A target keeps no
+ * state from one input to the next. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -13,12 +16,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MUST(condition)                                                                   \
-  do {                                                                                    \
-    if (!(condition)) {                                                                   \
-      (void)fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, __LINE__, #condition); \
-      abort();                                                                            \
-    }                                                                                     \
+#define MUST(condition)                                                                            \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      (void)fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, __LINE__, #condition);        \
+      abort();                                                                                     \
+    }                                                                                              \
   } while (0)
 
 /* What is left of an input. What is taken beyond its end is zero. */
@@ -45,7 +48,8 @@ static inline int64_t fuzz_any(fuzz_input *in) {
   return kind < 128 ? (int64_t)fuzz_number(in, 8) : (int8_t)fuzz_byte(in);
 }
 
-/* The next bytes, at most `most`, as an allocation of exactly that size, so that a read beyond its end is seen. */
+/* The next bytes, at most `most`, as an allocation of exactly that size, so that a read beyond its
+ * end is seen. */
 static inline uint8_t *fuzz_bytes(fuzz_input *in, size_t most, size_t *ret_size) {
   size_t size = in->left < most ? in->left : most;
   uint8_t *bytes = calloc(1, size > 0 ? size : 1);
@@ -57,7 +61,8 @@ static inline uint8_t *fuzz_bytes(fuzz_input *in, size_t most, size_t *ret_size)
   return bytes;
 }
 
-/* The next bytes up to `end`, which is skipped, or all: a text of exactly that size. A NUL ends it too. */
+/* The next bytes up to `end`, which is skipped, or all: a text of exactly that size. A NUL ends it
+ * too. */
 static inline char *fuzz_text(fuzz_input *in, int end) {
   const uint8_t *stop = in->left > 0 ? memchr(in->at, end, in->left) : NULL;
   size_t size = stop != NULL ? (size_t)(stop - in->at) : in->left;
@@ -78,6 +83,7 @@ static inline int fuzz_is_plain(const char *text, size_t size, int but) {
 }
 
 /* A text of a corral_error: terminated, and plain. */
-#define MUST_BE_PLAIN(text) MUST(memchr(text, 0, sizeof(text)) != NULL && fuzz_is_plain(text, strlen(text), 0))
+#define MUST_BE_PLAIN(text)                                                                        \
+  MUST(memchr(text, 0, sizeof(text)) != NULL && fuzz_is_plain(text, strlen(text), 0))
 
 #endif

@@ -1,6 +1,8 @@
-/* fuzz_cli.c: the command line of the corral command: numbers, durations and options, and what is printed of foreign bytes.
+/* fuzz_cli.c: the command line of the corral command: numbers, durations and options, and what is
+ * printed of foreign bytes.
  *
- * Input: a byte for what it is, then words separated by NUL. Nothing is run and no store is opened. */
+ * Input: a byte for what it is, then words separated by NUL. Nothing is run and no store is opened.
+ */
 #include "fuzz.h"
 
 #include "../src/cli/lock.c"
@@ -40,7 +42,8 @@ static void check_numbers(words *w) {
   if (cli_duration("--x", text, 0, INT64_MAX, &number)) {
     MUST(number >= 0);
     (void)cli_duration_text(again, number);
-    if (strchr(again, '.') == NULL) MUST(cli_duration("--x", again, 0, INT64_MAX, &same) && same == number);
+    if (strchr(again, '.') == NULL)
+      MUST(cli_duration("--x", again, 0, INT64_MAX, &same) && same == number);
   }
   if (cli_count("--x", text, 5, 500, &number)) MUST(number >= 5 && number <= 500);
   if (cli_size("--x", text, 1, 1 << 30, &number)) MUST(number >= 1 && number <= 1 << 30);
@@ -53,7 +56,8 @@ static void check_run(words *w) {
   run_options *o = calloc(1, sizeof *o);
   if (o == NULL) abort();
   if (run_options_parse(o, w->count, w->text) == -1)
-    MUST(o->key.size >= 1 && o->key.size <= RUN_KEY_ROOM && o->command[0] != NULL && o->tag_count <= RUN_TAGS && o->wait_ms > 0);
+    MUST(o->key.size >= 1 && o->key.size <= RUN_KEY_ROOM && o->command[0] != NULL &&
+         o->tag_count <= RUN_TAGS && o->wait_ms > 0);
   free(o);
 }
 
@@ -61,7 +65,8 @@ static void check_warm(words *w) {
   warm_options *o = calloc(1, sizeof *o);
   if (o == NULL) abort();
   if (warm_options_parse(o, w->count, w->text) == -1)
-    MUST(o->file_count >= 1 && o->threads >= 1 && o->threads <= WARM_THREADS && o->tag_count <= CLI_TAGS && o->wait_ms > 0);
+    MUST(o->file_count >= 1 && o->threads >= 1 && o->threads <= WARM_THREADS &&
+         o->tag_count <= CLI_TAGS && o->wait_ms > 0);
   free(o->files);
   free(o);
 }
@@ -69,7 +74,8 @@ static void check_warm(words *w) {
 static void check_lock(words *w) {
   lock_options o = {0};
   if (parse(&o, w->count, w->text) == -1)
-    MUST(o.name != NULL && strlen(o.name) <= NAME_MOST && o.grace_ms <= o.ttl_ms / 2 && (o.show || o.command[0] != NULL));
+    MUST(o.name != NULL && strlen(o.name) <= NAME_MOST && o.grace_ms <= o.ttl_ms / 2 &&
+         (o.show || o.command[0] != NULL));
 }
 
 static void check_text(const uint8_t *bytes, size_t size) {
@@ -106,7 +112,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!is_quiet && freopen("/dev/null", "w", stdout) == NULL) abort();
   is_quiet = 1;
   uint8_t kind = fuzz_byte(&in) % 6;
-  if (kind == 5) check_text(in.at, in.left);
-  else check_words(kind, &in);
+  if (kind == 5)
+    check_text(in.at, in.left);
+  else
+    check_words(kind, &in);
   return 0;
 }

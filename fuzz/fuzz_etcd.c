@@ -1,7 +1,7 @@
 /* fuzz_etcd.c: what etcd's JSON gateway may say, to locks and to a watch.
  *
- * libcurl moves nothing here: its transfers come to this file by the linker's --wrap. A segment of the input is one reply, whose
- * first three digits, if it has them, are its HTTP status. */
+ * libcurl moves nothing here: its transfers come to this file by the linker's --wrap. A segment of
+ * the input is one reply, whose first three digits, if it has them, are its HTTP status. */
 #include <stdarg.h>
 
 #include "dialogue.h"
@@ -16,7 +16,8 @@ CURLcode __wrap_curl_easy_perform(CURL *easy);
 CURLcode __real_curl_easy_getinfo(CURL *easy, CURLINFO info, ...);
 CURLcode __wrap_curl_easy_getinfo(CURL *easy, CURLINFO info, ...);
 
-/* ---- a transfer ------------------------------------------------------------------------------------------ */
+/* ---- a transfer
+ * ------------------------------------------------------------------------------------------ */
 
 static struct {
   curl_write_callback write, read;
@@ -81,7 +82,8 @@ CURLcode __wrap_curl_easy_perform(CURL *easy) {
   return taken == size ? CURLE_OK : CURLE_WRITE_ERROR;
 }
 
-/* ---- the target ------------------------------------------------------------------------------------------ */
+/* ---- the target
+ * ------------------------------------------------------------------------------------------ */
 
 static void heard(void *arg, uint64_t hash) {
   (void)hash;
@@ -118,9 +120,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t how = fuzz_byte(&in);
   round_trip(in.at, in.left);
   fuzz_wire_begin(how & 1 ? right : none, &in, 0);
-  if (fuzz_dialogue_begin(&d, &crl_plugin_etcd, how & 4 ? "etcd://localhost?prefix=p%2f" : "etcd://localhost")) {
-    if (how & 2) hear_stream(&d, &in);
-    else fuzz_dialogue_perform(&d, &in);
+  if (fuzz_dialogue_begin(&d, &crl_plugin_etcd,
+                          how & 4 ? "etcd://localhost?prefix=p%2f" : "etcd://localhost")) {
+    if (how & 2)
+      hear_stream(&d, &in);
+    else
+      fuzz_dialogue_perform(&d, &in);
   }
   fuzz_dialogue_end(&d);
   fuzz_wire_end();

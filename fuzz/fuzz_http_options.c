@@ -1,5 +1,6 @@
-/* fuzz_http_options.c: an HTTP origin's URL with its parameters, and the URLs that keys and redirects make of it.
- * Lines: the origin, then keys, then one redirect; within a key 0x1e stands for a line's end. */
+/* fuzz_http_options.c: an HTTP origin's URL with its parameters, and the URLs that keys and
+ * redirects make of it. Lines: the origin, then keys, then one redirect; within a key 0x1e stands
+ * for a line's end. */
 #include "fuzz.h"
 
 #include "registry.h"
@@ -10,7 +11,8 @@ static void check_url(const crl_http_origin *o, const crl_http_transfer *t) {
   size_t before = strlen(o->before), after = strlen(o->after), len = strlen(t->url);
   MUST(len <= CRL_HTTP_URL && len >= before + after && memcmp(t->url, o->before, before) == 0);
   MUST(strcmp(t->url + len - after, o->after) == 0);
-  MUST(fuzz_is_plain(t->url, len, 0) && strchr(t->url, ' ') == NULL && !crl_http_has_dots(t->url + o->path_at));
+  MUST(fuzz_is_plain(t->url, len, 0) && strchr(t->url, ' ') == NULL &&
+       !crl_http_has_dots(t->url + o->path_at));
   for (const struct curl_slist *field = t->fields; field != NULL; field = field->next)
     MUST(fuzz_is_plain(field->data, strlen(field->data), 0));
 }
@@ -21,7 +23,8 @@ static void check_key(crl_http_origin *o, char *key, const char *redirect) {
     if (*at == 0x1e) *at = '\n';
   if (crl_http_url_make(&t) == NULL) {
     check_url(o, &t);
-    if (redirect != NULL && crl_http_url_follow(&t, redirect) == NULL) MUST(strlen(t.url) <= CRL_HTTP_URL);
+    if (redirect != NULL && crl_http_url_follow(&t, redirect) == NULL)
+      MUST(strlen(t.url) <= CRL_HTTP_URL);
   }
   free(t.url);
   curl_slist_free_all(t.fields);

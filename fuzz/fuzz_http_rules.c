@@ -1,17 +1,22 @@
-/* fuzz_http_rules.c: the header of an HTTP response, as an origin may send it: lines of "Name: value". */
+/* fuzz_http_rules.c: the header of an HTTP response, as an origin may send it: lines of "Name:
+ * value". */
 #include "fuzz.h"
 
 #include "http_rules.h"
 
 enum { FIELDS = 64 };
 
-static void check_life(int64_t ms) { MUST(ms >= 0 || ms == CRL_HTTP_NONE || ms == CRL_HTTP_UNSAID); }
+static void check_life(int64_t ms) {
+  MUST(ms >= 0 || ms == CRL_HTTP_NONE || ms == CRL_HTTP_UNSAID);
+}
 
 static void check_texts(const crl_http_rules *rules) {
-  MUST(memchr(rules->etag, 0, sizeof rules->etag) != NULL && fuzz_is_plain(rules->etag, strlen(rules->etag), 0));
+  MUST(memchr(rules->etag, 0, sizeof rules->etag) != NULL &&
+       fuzz_is_plain(rules->etag, strlen(rules->etag), 0));
   MUST(memchr(rules->last_modified, 0, sizeof rules->last_modified) != NULL);
   MUST(fuzz_is_plain(rules->last_modified, strlen(rules->last_modified), 0));
-  MUST(memchr(rules->vary, 0, sizeof rules->vary) != NULL && fuzz_is_plain(rules->vary, strlen(rules->vary), 0));
+  MUST(memchr(rules->vary, 0, sizeof rules->vary) != NULL &&
+       fuzz_is_plain(rules->vary, strlen(rules->vary), 0));
 }
 
 static void check_verdict(const crl_http_verdict *v) {

@@ -1,6 +1,8 @@
-/* fuzz_lmdb_check.c: the head of an lmdb file, as a damaged disk or a hostile writer may have left it: whether liblmdb may map it.
+/* fuzz_lmdb_check.c: the head of an lmdb file, as a damaged disk or a hostile writer may have left
+ * it: whether liblmdb may map it.
  *
- * Input: the file's size, the logarithm of its page size, how much of the head there is, the two meta pages. */
+ * Input: the file's size, the logarithm of its page size, how much of the head there is, the two
+ * meta pages. */
 #include "fuzz.h"
 
 #include "../plugins/lmdb/lmdb.h"
@@ -31,7 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(exact, head, len);
   /* What is let through ends within the file. */
   if (crl_lmdb_check(exact, len, file_size) == 0)
-    for (size_t i = 0; i < 2; i++) MUST((number_at(head + i * page_size + LAST_PAGE) + 1) * page_size <= file_size);
+    for (size_t i = 0; i < 2; i++)
+      MUST((number_at(head + i * page_size + LAST_PAGE) + 1) * page_size <= file_size);
   free(exact);
   free(head);
   return 0;

@@ -1,10 +1,12 @@
-/* fuzz_lock_record.c: records of users' locks, as a tenant of the store may have written them, and what each verb makes of them. */
+/* fuzz_lock_record.c: records of users' locks, as a tenant of the store may have written them, and
+ * what each verb makes of them. */
 #include "fuzz.h"
 
 #include "lock_record.h"
 
 /* What a change leaves is a record, of no more holds than it may have. */
-static void check_change(const corral_lock_change *change, const uint8_t *room, size_t room_size, int64_t now) {
+static void check_change(const corral_lock_change *change, const uint8_t *room, size_t room_size,
+                         int64_t now) {
   crl_lock_head head;
   corral_hold hold;
   if (change->action == CORRAL_ACTION_KEEP) return;
@@ -18,7 +20,9 @@ static void check_change(const corral_lock_change *change, const uint8_t *room, 
 
 static void check_op(const corral_op *op) {
   switch (op->status) {
-    case CORRAL_OK: MUST(op->verb == CORRAL_VERB_LOCK_SHOW || op->verb == CORRAL_VERB_UNLOCK || op->until_ms > 0); break;
+    case CORRAL_OK:
+      MUST(op->verb == CORRAL_VERB_LOCK_SHOW || op->verb == CORRAL_VERB_UNLOCK || op->until_ms > 0);
+      break;
     case CORRAL_EBUSY: MUST(op->verb == CORRAL_VERB_LOCK && op->until_ms > 0); break;
     case CORRAL_ELOST: MUST(op->verb != CORRAL_VERB_LOCK && op->until_ms >= 0); break;
     case CORRAL_EMISS: MUST(op->verb == CORRAL_VERB_LOCK_SHOW); break;
@@ -37,14 +41,28 @@ static void round_trip(const uint8_t *record, size_t size) {
   crl_lock_record_write(head.fence, holds, head.count, again);
   crl_lock_head read;
   corral_hold hold;
-  MUST(crl_lock_record_read(again, size, &read) == CORRAL_OK && read.count == head.count && read.fence == head.fence);
+  MUST(crl_lock_record_read(again, size, &read) == CORRAL_OK && read.count == head.count &&
+       read.fence == head.fence);
   for (size_t i = 0; i < head.count; i++) {
     crl_lock_record_hold(again, i, &hold);
-    MUST(hold.until == holds[i].until && hold.fence == holds[i].fence && hold.mode == holds[i].mode);
+    MUST(hold.until == holds[i].until && hold.fence == holds[i].fence &&
+         hold.mode == holds[i].mode);
     MUST(memcmp(hold.note, holds[i].note, sizeof hold.note) == 0);
   }
   free(holds);
   free(again);
+}
+
+static corral_op make_op(fuzz_input *in, uint8_t *token) {
+  memset(token, fuzz_byte(in), CORRAL_TOKEN);
+  corral_op op = {.verb = CORRAL_VERB_LOCK + fuzz_byte(in) % 4, .token = token};
+  op.flags = fuzz_byte(in) & CORRAL_OP_SHARED;
+  op.lease_ms = 1 + (int64_t)fuzz_number(in, 4);
+  op.ttl_ms = (int64_t)fuzz_number(in, 4);
+  op.seen = fuzz_number(in, 7);
+  op.record = (const uint8_t *)"note";
+  op.record_len = fuzz_byte(in) % 5;
+  return op;
 }
 
 /* now, then the op, then the record; up to four ops, each on what the one before left. */
@@ -56,15 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   size_t len, count = 1 + fuzz_byte(&in) % OPS;
   int64_t now = (int64_t)(fuzz_number(&in, 6) + 1);
   uint64_t floor = fuzz_number(&in, 7);
-  for (size_t i = 0; i < count; i++) {
-    memset(tokens[i], fuzz_byte(&in), CORRAL_TOKEN);
-    ops[i] = (corral_op){.verb = CORRAL_VERB_LOCK + fuzz_byte(&in) % 4, .flags = fuzz_byte(&in) & CORRAL_OP_SHARED, .token = tokens[i]};
-    ops[i].lease_ms = 1 + (int64_t)fuzz_number(&in, 4);
-    ops[i].ttl_ms = (int64_t)fuzz_number(&in, 4);
-    ops[i].seen = fuzz_number(&in, 7);
-    ops[i].record = (const uint8_t *)"note";
-    ops[i].record_len = fuzz_byte(&in) % 5;
-  }
+  for (size_t i = 0; i < count; i++) ops[i] = make_op(&in, tokens[i]);
   uint8_t *record = fuzz_bytes(&in, 1 << 20, &len);
   round_trip(record, len);
   uint8_t *now_there = len > 0 ? record : NULL;

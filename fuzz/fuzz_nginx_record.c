@@ -1,4 +1,5 @@
-/* fuzz_nginx_record.c: what the nginx module keeps of a response, as a tenant of the store may have written it. */
+/* fuzz_nginx_record.c: what the nginx module keeps of a response, as a tenant of the store may have
+ * written it. */
 #include "fuzz.h"
 
 #include "nginx/record.h"
@@ -8,7 +9,8 @@ static void round_trip(const crl_ngx_record *record, const uint8_t *data, size_t
   crl_ngx_field fields[CRL_NGX_RECORD_FIELDS];
   size_t count = 0, at = 0;
   while (crl_ngx_record_next(record, &at, &fields[count])) {
-    MUST(fields[count].name_len > 0 && fields[count].value + fields[count].value_len <= data + size);
+    MUST(fields[count].name_len > 0 &&
+         fields[count].value + fields[count].value_len <= data + size);
     MUST(++count <= CRL_NGX_RECORD_FIELDS);
     if (count == CRL_NGX_RECORD_FIELDS) break;
   }

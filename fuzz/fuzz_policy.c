@@ -1,7 +1,6 @@
 /* fuzz_policy.c: options of every kind: resolved, explained, and what is judged by them. */
 #include "fuzz.h"
 
-
 #include "policy.h"
 
 /* Options as a caller may hand them over: of any size, with anything in them. */
@@ -19,7 +18,7 @@ static void *some_struct(fuzz_input *in, size_t right_size) {
   return bytes;
 }
 
-#define CHECK_RANGE(name, unit, def, least, most, text) \
+#define CHECK_RANGE(name, unit, def, least, most, text)                                            \
   MUST(o->name == def || (o->name >= least && o->name <= most));
 
 static void check_policy(const corral_policy *o) { CORRAL_POLICY_MAP(CHECK_RANGE) }
@@ -43,9 +42,14 @@ static void check_judgements(const corral_policy *p, fuzz_input *in) {
 }
 
 static void check_lives(fuzz_input *in) {
-  crl_envelope e = {.ttl_ms = fuzz_any(in), .swr_ms = fuzz_any(in), .sie_ms = fuzz_any(in), .created_ms = fuzz_any(in)};
+  crl_envelope e = {.ttl_ms = fuzz_any(in),
+                    .swr_ms = fuzz_any(in),
+                    .sie_ms = fuzz_any(in),
+                    .created_ms = fuzz_any(in)};
   int64_t most = CRL_ENVELOPE_LIFE_MOST;
-  if (e.ttl_ms < 0 || e.ttl_ms > most || e.swr_ms < 0 || e.swr_ms > most || e.sie_ms < 0 || e.sie_ms > most) return;
+  if (e.ttl_ms < 0 || e.ttl_ms > most || e.swr_ms < 0 || e.swr_ms > most || e.sie_ms < 0 ||
+      e.sie_ms > most)
+    return;
   crl_lives lives = crl_policy_judge(&e, fuzz_byte(in) & 1, fuzz_any(in), fuzz_any(in));
   MUST(lives.fresh >= 0 && lives.fresh <= e.ttl_ms && lives.swr >= 0 && lives.sie >= 0);
   MUST(crl_policy_hard_ttl(e.ttl_ms, e.swr_ms, e.sie_ms) >= e.ttl_ms);
@@ -68,7 +72,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   corral_options options;
   corral_lock_options lock;
   uint8_t kind = fuzz_byte(&in);
-  void *user = some_struct(&in, kind % 3 == 0 ? sizeof policy : kind % 3 == 1 ? sizeof options : sizeof lock);
+  void *user = some_struct(&in, kind % 3 == 0   ? sizeof policy
+                                : kind % 3 == 1 ? sizeof options
+                                                : sizeof lock);
   if (kind % 3 == 0) {
     explain(user, (size_t)fuzz_number(&in, 2) % 9000);
     if (crl_policy_resolve(&policy, user, NULL, &error) == CORRAL_OK) {

@@ -1,14 +1,23 @@
-/* fuzz_scripts.c: the scripts of the Redis plugin on a real server against decide of src/record.c: the same verbs on the same
- * records, which a tenant of the store may have written. The model and what must not differ are those of tests/test_redis_model.c.
+/* fuzz_scripts.c: the scripts of the Redis plugin on a real server against decide of src/record.c:
+ * the same verbs on the same records, which a tenant of the store may have written. The model and
+ * what must not differ are those of tests/test_redis_model.c.
  *
- * Input: flags (1: magic and format are made right; 2: the moments in it are hours from now), up to 3 ops, the record. */
+ * Input: flags (1: magic and format are made right; 2: the moments in it are hours from now), up to
+ * 3 ops, the record. */
 #include "fuzz.h"
 
 #define main test_redis_model_main
 #include "../tests/test_redis_model.c"
 #undef main
 
-enum { OPS = 3, RECORD_MOST = 4096, AT_LIFE = 8, AT_BODY = 16, AT_LEASE_UNTIL = 8, AT_LEASE_SINCE = 16 };
+enum {
+  OPS = 3,
+  RECORD_MOST = 4096,
+  AT_LIFE = 8,
+  AT_BODY = 16,
+  AT_LEASE_UNTIL = 8,
+  AT_LEASE_SINCE = 16
+};
 
 static client c;
 
@@ -40,12 +49,15 @@ static void make_right(uint8_t *record, size_t size, uint8_t flags, int64_t now)
 
 static int is_soon(int64_t moment, int64_t now) { return moment != 0 && near(moment, now); }
 
-/* Puts it under the key, in both. 0: a moment in it is now, of which two clocks may think differently. */
+/* Puts it under the key, in both. 0: a moment in it is now, of which two clocks may think
+ * differently. */
 static int put(model *m, uint8_t *record, size_t size, int64_t now) {
   corral_header header;
   int64_t ttl = CRL_RECORD_LIFE_MOST + HOUR; /* longer than any life */
   int reads = crl_record_read_whole(record, size, &header) == CORRAL_OK;
-  if (reads && (is_soon(header.life_end, now) || is_soon(header.until, now) || is_soon(header.since, now))) return 0;
+  if (reads &&
+      (is_soon(header.life_end, now) || is_soon(header.until, now) || is_soon(header.since, now)))
+    return 0;
   int is_body = reads && header.state == CORRAL_FREE && header.body > 0;
   if (is_body && header.life_end > now && header.life_end - now < ttl) ttl = header.life_end - now;
   redis_server_ask(server, "SET %s %b PX %lld", "k", record, size, (long long)ttl);
@@ -60,11 +72,14 @@ static corral_op next_op(fuzz_input *in, uint8_t **record) {
   op.seen = shape & 4 ? UINT64_C(0x0101010101010101) : 0;
   op.over = shape & 8 ? token(shape >> 4 & 3) : NULL;
   memset(header.digest, shape & 64 ? 'd' : 'D', sizeof header.digest);
-  header.state = op.verb == CORRAL_VERB_CLAIM ? CORRAL_LEASED : op.verb == CORRAL_VERB_RELEASE ? CORRAL_VERDICT : CORRAL_FREE;
+  header.state = op.verb == CORRAL_VERB_CLAIM     ? CORRAL_LEASED
+                 : op.verb == CORRAL_VERB_RELEASE ? CORRAL_VERDICT
+                                                  : CORRAL_FREE;
   if (op.verb == CORRAL_VERB_CLAIM) header.cost_ms = 7;
   if (op.verb == CORRAL_VERB_RELEASE) header.code = -3;
   *record = record_make(header, op.verb == CORRAL_VERB_SETTLE ? 20 : 0, 1, &op.record_len);
-  if (op.verb == CORRAL_VERB_SETTLE || op.verb == CORRAL_VERB_CLAIM || shape & 128) op.record = *record;
+  if (op.verb == CORRAL_VERB_SETTLE || op.verb == CORRAL_VERB_CLAIM || shape & 128)
+    op.record = *record;
   return op;
 }
 
@@ -76,9 +91,12 @@ static void compare(model *m, fuzz_input *in) {
   MUST(perform(&c, &real, 1) == CORRAL_OK);
   const char *differs = difference(&real, &wanted, m);
   if (differs != NULL)
-    (void)fprintf(stderr, "verb %u: %s differs: %s, life %lld, until %lld; of the model: %s, life %lld, until %lld\n", real.verb, differs,
-                  corral_status_name(real.status), (long long)real.life_ms, (long long)real.until_ms,
-                  corral_status_name(wanted.status), (long long)wanted.life_ms, (long long)wanted.until_ms);
+    (void)fprintf(
+        stderr,
+        "verb %u: %s differs: %s, life %lld, until %lld; of the model: %s, life %lld, until %lld\n",
+        real.verb, differs, corral_status_name(real.status), (long long)real.life_ms,
+        (long long)real.until_ms, corral_status_name(wanted.status), (long long)wanted.life_ms,
+        (long long)wanted.until_ms);
   MUST(differs == NULL);
   long long left = pttl("k");
   MUST(m->record == NULL ? left == -2 : left >= 0);

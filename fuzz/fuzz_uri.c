@@ -4,7 +4,6 @@
 #include "registry.h"
 #include "uri.h"
 
-
 #define STORE(name) extern const corral_store crl_plugin_##name;
 FUZZ_STORES
 #undef STORE
@@ -34,14 +33,17 @@ static void open_store(const corral_store *plugin, const corral_uri *uri) {
   }
   MUST(info.servers >= 1 && info.servers <= CORRAL_SERVERS && info.max_key >= 1);
   MUST(info.name != NULL && strlen(info.name) < 4096);
-  for (size_t i = 0; i < 3 && plugin->route != NULL; i++) MUST(plugin->route(store, "key", i + 1) < info.servers);
+  for (size_t i = 0; i < 3 && plugin->route != NULL; i++)
+    MUST(plugin->route(store, "key", i + 1) < info.servers);
   plugin->close(store);
 }
 
 /* A password that stands in the URI once, and as it is, is hidden in what is shown. */
 static void check_password(const corral_uri *uri, const char *text) {
   const char *password = uri->password, *first = password != NULL ? strstr(text, password) : NULL;
-  if (first == NULL || strlen(password) < 6 || strchr(text, '%') != NULL || strstr(first + 1, password) != NULL || strstr(password, "***") != NULL) return;
+  if (first == NULL || strlen(password) < 6 || strchr(text, '%') != NULL ||
+      strstr(first + 1, password) != NULL || strstr(password, "***") != NULL)
+    return;
   MUST(strstr(uri->text, password) == NULL);
 }
 
@@ -59,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t i = 0; i < uri.view.param_count; i++) {
       const char *name = uri.view.params[i].name;
       MUST(crl_uri_get(&uri.view, name) == uri.view.params[i].value);
-      if (crl_uri_number(&uri.view, name, i % 2 ? "ms" : "bytes", 1, 1000000, &number, &error) == CORRAL_OK)
+      if (crl_uri_number(&uri.view, name, i % 2 ? "ms" : "bytes", 1, 1000000, &number, &error) ==
+          CORRAL_OK)
         MUST(number >= 1 && number <= 1000000);
       MUST_BE_PLAIN(error.text);
     }

@@ -1,4 +1,5 @@
-/* replay.c: runs a fuzz target over files, and over the files of folders, without libFuzzer: replay FILE_OR_FOLDER... */
+/* replay.c: runs a fuzz target over files, and over the files of folders, without libFuzzer: replay
+ * FILE_OR_FOLDER... */
 #include <dirent.h>
 #include <limits.h>
 #include <sys/stat.h>
