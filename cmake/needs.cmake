@@ -6,7 +6,6 @@ set(CORRAL_NEEDS_lmdb "lab_lmdb|crl_plugin_lmdb|lmdb/lmdb\\.h|<lmdb\\.h>|\"lmdb:
 set(CORRAL_NEEDS_OF_uri "")
 set(CORRAL_NEEDS_OF_answers lmdb)
 set(CORRAL_NEEDS_OF_answers_callers lmdb)
-set(CORRAL_NEEDS_OF_old_plugin lmdb)
 
 # The text of a file of tests/ and of all others there that it includes.
 function(corral_text_with_kits file ret)
