@@ -10,13 +10,19 @@ TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux
  etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
  nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
 
+FUZZ_PACKAGES="clang libclang-rt-dev llvm"
+
 usage() {
   cat <<'USAGE'
 usage: ./run.sh [demo|test|quick] [--no-install]
+       ./run.sh fuzz|campaign [MINUTES] [--no-install]
 
   demo    (default) build the release and run `corral storm` on the embedded store
   test    build with sanitizers and run all tests
   quick   the inner loop: only the tests without threads, clocks and servers
+  fuzz    build with clang and run each fuzz target for MINUTES (1)
+  campaign  what takes longer than `test` may: simulated herds, crowds on locks, soaks, fuzzing, builds with options
+          off; MINUTES (60) are shared among what lasts as long as one lets it, the rest takes an hour or two besides
 
   --no-install   don't install missing packages: list them and stop
   --help         this text
@@ -135,8 +141,23 @@ all_tests() {
   report
 }
 
+fuzz() {
+  # shellcheck disable=SC2086
+  need $BUILD_PACKAGES $TEST_PACKAGES $FUZZ_PACKAGES
+  build fuzz
+  sh fuzz/explore.sh build/fuzz $((${minutes:-1} * 60))
+}
+
+campaign() {
+  # shellcheck disable=SC2086
+  need $BUILD_PACKAGES $TEST_PACKAGES $FUZZ_PACKAGES
+  for preset in release dev tsan fuzz; do build $preset; done
+  sh tests/campaign.sh "${minutes:-60}"
+}
+
 install=yes
 command=
+minutes=
 for argument in "$@"; do
   case $argument in
     --no-install) install=no ;;
@@ -144,9 +165,13 @@ for argument in "$@"; do
       usage
       exit 0
       ;;
-    demo | test | quick)
-      [ -z "$command" ] || fail "one of demo, test, quick; not both '$command' and '$argument'"
+    demo | test | quick | fuzz | campaign)
+      [ -z "$command" ] || fail "one of demo, test, quick, fuzz, campaign; not both '$command' and '$argument'"
       command=$argument
+      ;;
+    [1-9] | [1-9][0-9] | [1-9][0-9][0-9] | [1-9][0-9][0-9][0-9])
+      case $command in fuzz | campaign) ;; *) fail "'$argument': MINUTES are for fuzz and campaign, and stand behind them" ;; esac
+      minutes=$argument
       ;;
     *)
       say "unknown argument '$argument'"
@@ -162,4 +187,6 @@ case ${command:-demo} in
   demo) demo ;;
   test) all_tests ;;
   quick) quick ;;
+  fuzz) fuzz ;;
+  campaign) campaign ;;
 esac

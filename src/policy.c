@@ -144,7 +144,7 @@ static double exp_minus(double x) {
 int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us, uint64_t dice) {
   if (policy->early_pct > 0 && left_ms < ttl_ms / 100 * policy->early_pct + ttl_ms % 100 * policy->early_pct / 100) return 1;
   if (policy->early_beta <= 0 || cost_us == 0) return 0;
-  double x = (double)left_ms * 1000 / ((double)policy->early_beta / 100 * (double)cost_us);
+  double x = (double)at_least_zero(left_ms) * 1000 / ((double)policy->early_beta / 100 * (double)cost_us);
   if (x > 37) return 0; /* no 53 bits of dice are that small */
   return (double)(dice >> 11) / 9007199254740992.0 < exp_minus(x);
 }
@@ -157,6 +157,7 @@ int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uin
 }
 
 int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uint64_t dice) {
+  expect_left = smaller(larger(expect_left, -CRL_ENVELOPE_LIFE_MOST), CRL_ENVELOPE_LIFE_MOST);
   int64_t jitter = expect_left > 0 ? policy->poll_ms : larger(policy->poll_ms, -expect_left / 4);
   int64_t pause = at_least_zero(expect_left) + 1 + (int64_t)(dice % (uint64_t)jitter);
   return smaller(pause, larger(policy->poll_max_ms, policy->poll_ms));

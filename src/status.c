@@ -39,6 +39,12 @@ const char *corral_how_name(corral_how how) {
 
 const char *corral_version(void) { return CORRAL_VERSION; }
 
+/* Texts quote what servers, files and callers gave: none of it may move a terminal's cursor or forge a line of a log. */
+static void make_plain(char *text) {
+  for (; *text != '\0'; text++)
+    if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+}
+
 int crl_status_fail(corral_error *error, int status, const char *format, ...) {
   va_list args;
   if (error == NULL) return status;
@@ -47,6 +53,7 @@ int crl_status_fail(corral_error *error, int status, const char *format, ...) {
   va_start(args, format);
   vsnprintf(error->text, sizeof error->text, format, args);
   va_end(args);
+  make_plain(error->text);
   return status;
 }
 

@@ -151,6 +151,7 @@ static void fail_each_in_turn(int bound) {
   assert_true(whole_tour && fails > 20 && opened > 20);
 }
 
+#ifdef CORRAL_HAVE_redis
 /* The store is away: nobody listens there. */
 static int tour_away(void) {
   corral *c = NULL;
@@ -186,6 +187,7 @@ static void so_it_is_while_the_store_is_away(void **state) {
   crl_alloc_countdown = -1;
   assert_true(opened > 10);
 }
+#endif
 
 static long count_tour(void) {
   corral *c = NULL;
@@ -239,7 +241,9 @@ int main(void) {
       cmocka_unit_test(opening_without_memory_says_so_and_leaves_nothing),
       cmocka_unit_test(a_failed_allocation_costs_one_call_at_most),
       cmocka_unit_test(so_it_is_with_a_compute_bound_at_open),
+#ifdef CORRAL_HAVE_redis
       cmocka_unit_test(so_it_is_while_the_store_is_away),
+#endif
   };
   return cmocka_run_group_tests_name("alloc", tests, NULL, NULL);
 }

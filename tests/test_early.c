@@ -64,6 +64,18 @@ static void a_share_of_the_life_is_a_moment(void **state) {
   assert_false(crl_policy_early(&policy, 1000, 1, 0, 1));
 }
 
+/* A record may tell of any moment. */
+static void moments_however_far_away_are_judged(void **state) {
+  (void)state;
+  corral_policy policy;
+  assert_int_equal(crl_policy_resolve(&policy, CORRAL_POLICY(.early_beta = 100), NULL, NULL), CORRAL_OK);
+  assert_true(crl_policy_early(&policy, 1000, INT64_MIN, 1, 1));
+  assert_false(crl_policy_early(&policy, 1000, INT64_MAX, 1, 1));
+  int64_t longest = policy.poll_max_ms;
+  assert_int_equal(crl_policy_towards(&policy, INT64_MAX, UINT64_MAX), longest);
+  assert_in_range(crl_policy_towards(&policy, INT64_MIN, UINT64_MAX), 1, longest);
+}
+
 /* ---- who ------------------------------------------------------------------------------------------------------- */
 
 static void the_one_who_wins_the_claim_rebuilds_and_lends_the_fresh_value(void **state) {
@@ -184,6 +196,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(chance_follows_the_paper),
       T(a_share_of_the_life_is_a_moment),
+      T(moments_however_far_away_are_judged),
       T(the_one_who_wins_the_claim_rebuilds_and_lends_the_fresh_value),
       T(who_loses_it_has_the_fresh_value_at_once),
       T(a_bound_compute_rebuilds_behind_the_answer),

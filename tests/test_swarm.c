@@ -1,7 +1,8 @@
 /* test_swarm.c: random herds in a world that owns time: processes with flights on one key, over a record in memory, with late and
  * lost messages, kills, pauses beyond the lease, invalidations and failing computes; and an oracle that knows the truth.
  *
- * One seed is one world: CORRAL_SEED=n plays that one again, CORRAL_SEEDS=n plays so many. */
+ * One seed is one world: CORRAL_SEED=n plays that one again. CORRAL_SEEDS=n plays so many (250), CORRAL_SECONDS=n plays for so long at
+ * least, from CORRAL_SEED_FROM=n (1) on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "env.h"
 #include "flight.h"
 #include "record.h"
 
@@ -503,9 +505,11 @@ static uint64_t number_of(const char *name, uint64_t otherwise) {
 
 static void whatever_befalls_a_herd_the_promises_hold(void **state) {
   (void)state;
-  uint64_t first = number_of("CORRAL_SEED", 1), count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
+  uint64_t first = number_of("CORRAL_SEED", number_of("CORRAL_SEED_FROM", 1)), count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
+  int64_t until = crl_env_now_ms() + (int64_t)number_of("CORRAL_SECONDS", 0) * 1000;
   unsigned long computes = 0, fenced = 0, fills = 0, stale = 0, verdicts = 0, landings = 0;
   for (uint64_t seed = first; seed < first + count; seed++) {
+    if (seed + 1 == first + count && crl_env_now_ms() < until) count++;
     const world *w = live(seed, SOUND);
     if (w->violations > 0) fail_msg("CORRAL_SEED=%llu: %u violations, the first: promise %s", (unsigned long long)seed, w->violations, w->first);
     computes += w->computes;
@@ -515,6 +519,7 @@ static void whatever_befalls_a_herd_the_promises_hold(void **state) {
     verdicts += w->verdicts;
     landings += w->landings;
   }
+  printf("%llu worlds, %lu computes, %lu fills\n", (unsigned long long)count, computes, fills);
   if (count < 100) return;
   /* the worlds were as wild as they were meant to be */
   assert_true(landings > 100 * count && computes > 5 * count && fills > 3 * count);

@@ -127,6 +127,13 @@ static void an_error_is_filled_whole_and_terminated(void **state) {
   assert_int_equal(crl_status_fail(NULL, CORRAL_EIO, "%s", text), CORRAL_EIO);
 }
 
+static void what_an_error_quotes_moves_no_cursor_and_forges_no_line(void **state) {
+  (void)state;
+  corral_error error;
+  assert_int_equal(crl_status_fail(&error, CORRAL_EIO, "a%cb: %s", 127, "-ERR \x1b[2J\r\nroot: \t\xc3\xa9"), CORRAL_EIO);
+  assert_string_equal(error.text, "a?b: -ERR ?[2J??root: ?\xc3\xa9");
+}
+
 static int told;
 static void hook(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
   assert_int_equal(event, CORRAL_EVENT_FILL);
@@ -156,6 +163,7 @@ int main(void) {
       cmocka_unit_test(every_event_has_its_name_and_text),
       cmocka_unit_test(every_way_of_coming_has_a_name),
       cmocka_unit_test(an_error_is_filled_whole_and_terminated),
+      cmocka_unit_test(what_an_error_quotes_moves_no_cursor_and_forges_no_line),
       cmocka_unit_test(events_are_counted_and_told),
   };
   return cmocka_run_group_tests_name("value", tests, NULL, NULL);
