@@ -80,7 +80,12 @@ static void drop(crl_held *held, node *n) {
   free(n);
 }
 
+/* A wish to invalidate stays. */
 static void drop_fill(crl_held *held, node *n) {
+  if (!n->invalidates) {
+    drop(held, n);
+    return;
+  }
   held->weight -= weigh(n);
   crl_bytes_unref(n->fill.record);
   memset(&n->fill, 0, sizeof n->fill);
@@ -164,6 +169,13 @@ void crl_held_drop(crl_held *held, const void *key, size_t key_len) {
   pthread_mutex_unlock(&held->mutex);
 }
 
+void crl_held_drop_fill(crl_held *held, const void *key, size_t key_len) {
+  pthread_mutex_lock(&held->mutex);
+  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
+  if (n != NULL) drop_fill(held, n);
+  pthread_mutex_unlock(&held->mutex);
+}
+
 void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t began) {
   pthread_mutex_lock(&held->mutex);
   node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
@@ -175,9 +187,7 @@ void crl_held_drop_if(crl_held *held, int (*wanted)(void *arg, const crl_bytes *
   pthread_mutex_lock(&held->mutex);
   for (node *n = held->oldest, *newer; n != NULL; n = newer) {
     newer = n->newer;
-    if (n->fill.record == NULL || !wanted(arg, n->fill.record)) continue;
-    if (n->invalidates) drop_fill(held, n);
-    else drop(held, n);
+    if (n->fill.record != NULL && wanted(arg, n->fill.record)) drop_fill(held, n);
   }
   pthread_mutex_unlock(&held->mutex);
 }

@@ -39,6 +39,8 @@ void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_he
 void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now);
 /* Forgets a key: it was invalidated in the store. */
 void crl_held_drop(crl_held *held, const void *key, size_t key_len);
+/* Forgets the fill of a key; a wish to invalidate it stays. */
+void crl_held_drop_fill(crl_held *held, const void *key, size_t key_len);
 /* The key was filled in the store by a compute that began then: earlier fills and wishes are forgotten. */
 void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t began);
 /* Forgets all fills that `wanted` accepts (called with the mutex held). */
