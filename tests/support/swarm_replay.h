@@ -29,11 +29,12 @@ static void hold(world *w, const pilot *p, uint64_t version) {
 
 /* ---- changes of the origin --------------------------------------------------------------------------------------- */
 
-/* The origin changes, and whoever changed it, somebody outside or a process, tells the store. */
+/* The origin changes, and whoever changed it, somebody outside or a process, mostly tells the store. */
 static void on_change(world *w) {
   event again = {.at = w->now + between(w, 20, 400), .what = CHANGE};
   event e = {.what = CHANGES, .process = OUTSIDE, .verb = CORRAL_VERB_INVALIDATE, .read = ++w->version};
   if (w->now < WORLD_MS) plan_event(w, &again);
+  if (chance(w, 40)) return;
   if (chance(w, 60)) e.process = (int)between(w, 0, PROCESSES - 1);
   if (chance(w, 25)) e.verb = CORRAL_VERB_EXPIRE;
   else if (w->tagged && chance(w, 40)) e.thing = THE_TAG;
@@ -189,23 +190,16 @@ static int is_to_settle(world *w, const event *e, corral_op *op) {
 static void on_replays(world *w, event *e) {
   corral_op op = {.status = CORRAL_OK};
   if (w->control == REPLAY_FORGETS_INVALIDATIONS && e->verb == CORRAL_VERB_INVALIDATE) memset(&op, 0, sizeof op);
-  else if (e->thing == THE_TAG) w->mark.there = 0;
+  else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG) w->mark.there = 0;
+  else if (e->thing == THE_TAG) change_there(w, e);
   else at_store(w, e, &op);
   if (e->reply_in < 0) return;
   event reply = *e;
   reply.what = REPLAYED;
   reply.at = w->now + e->reply_in;
   reply.told.status = op.status;
-  reply.stored_at = w->now;
   reply.newer = e->verb == CORRAL_VERB_CLAIM && op.status == CORRAL_OK && is_to_settle(w, e, &op);
   plan_event(w, &reply);
-}
-
-/* The record of a tag is deleted: that voids what is stored, and doesn't fence a compute under way, which makes a new one. */
-static void end_by_replay(world *w, const event *e) {
-  if (e->thing == THE_KEY) raise_to(&w->floor, e->read);
-  else if (e->stored_at > w->stored_floor) w->stored_floor = e->stored_at;
-  w->replayed_changes++;
 }
 
 static void end_replay(world *w, event *e) {
@@ -231,7 +225,8 @@ static void on_replayed(world *w, event *e) {
     if (e->verb == CORRAL_VERB_INVALIDATE || e->verb == CORRAL_VERB_CLAIM) crl_held_return(held_by[e->process], &r->entry);
   } else if (e->verb == CORRAL_VERB_INVALIDATE) {
     crl_held_replayed(held_by[e->process], &r->entry);
-    end_by_replay(w, e);
+    raise_to(&w->floor, e->read);
+    w->replayed_changes++;
   } else if (e->verb == CORRAL_VERB_CLAIM && e->told.status == CORRAL_OK) {
     int left = r->entry.fill.hard_ttl > w->now - r->entry.fill.made;
     send_replay(w, e->process, e->entry, e->newer && left ? CORRAL_VERB_SETTLE : CORRAL_VERB_RELEASE);

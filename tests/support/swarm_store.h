@@ -42,7 +42,6 @@ static void watch_fill(world *w, const event *e, const before_it *was) {
   expect(w, version == 0 || version >= was->version, "an older version was stored over a newer one");
   if (e->verb == CORRAL_VERB_RENEW || takes_place) w->truth = e->read > w->truth ? e->read : w->truth;
   else w->truth = e->read;
-  if (e->verb == CORRAL_VERB_SETTLE) w->stored_at = w->now;
   if (e->what == REPLAYS_AT) w->replayed_fills++;
   else if (e->verb == CORRAL_VERB_RENEW) w->renewals++;
   else w->fills++;
@@ -122,7 +121,6 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
   look->has_value = 1;
   look->lives = lives;
   reply->read = w->truth;
-  reply->stored_at = w->stored_at;
   reply->version = crl_record_take(w->record + envelope.payload_at, 8);
   reply->has_found = 1;
 }

@@ -63,7 +63,6 @@ typedef struct event {
   uint64_t stored_version; /* of what was found, void or not */
   uint64_t mark;           /* the tag's version that was read; 0 none */
   uint64_t remembered;     /* the tag's version that what was found has */
-  int64_t stored_at;       /* when what was found was stored; of a replay: when it arrived */
   int has_found, newer;
 } event;
 
@@ -76,7 +75,6 @@ typedef struct pilot {
   int64_t deadline, excused; /* excused: its own computes and its process's pauses */
   int64_t began, claim_sent;
   uint64_t floor, expire_floor; /* what the look under way may not find anything older than, or fresh */
-  int64_t stored_floor;         /* nor anything stored before */
   uint64_t found, found_floor, read, version; /* found may be answered by this very call later on */
   uint64_t old_version, stored_version, mark, held, held_floor, join_floor;
   uint8_t product[RECORD];
@@ -103,6 +101,7 @@ typedef struct process {
 /* What is broken on purpose, to see that the oracle isn't blind. */
 typedef enum control {
   SOUND, SETTLE_IGNORES_THE_TOKEN, CLAIMS_SHARE_A_TOKEN, REPLAY_IGNORES_VERSIONS, REPLAY_FORGETS_INVALIDATIONS,
+  REPLAY_DELETES_THE_TAG,
   TAGS_ARE_NOT_CHECKED, SETTLE_IGNORES_VERSIONS, JOINS_WHAT_IS_DETACHED, EXPIRE_DOES_NOTHING
 } control;
 
@@ -136,8 +135,6 @@ typedef struct world {
   uint64_t version;      /* of the origin */
   uint64_t floor;        /* older ones were invalidated, and that returned */
   uint64_t expire_floor; /* older ones were expired */
-  int64_t stored_floor;  /* when the deletion of the tag's record, replayed, had returned last */
-  int64_t stored_at;     /* when the stored value was */
   uint64_t truth;        /* of the stored value: the origin's version when its compute began, or it was confirmed */
   uint8_t holder[CORRAL_TOKEN];
   int held;
