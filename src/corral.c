@@ -368,8 +368,9 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_po
 static void void_held(crl_station *station, const corral_op *op, const crl_name *name) {
   int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
   int64_t now = crl_env_now_ms();
-  crl_held_drop(station->held, op->key, op->key_len);
   crl_held_drop(station->verdicts, op->key, op->key_len);
+  if (op->verb == CORRAL_VERB_INVALIDATE && op->status == CORRAL_OK) crl_held_invalidated(station->held, op->key, op->key_len, now);
+  else crl_held_drop_fill(station->held, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
   crl_held_invalidate(station->held, op->key, op->key_len, now);
   crl_event_emit(&station->events, CORRAL_EVENT_HELD, name->key, name->key_len, NULL);
@@ -463,7 +464,8 @@ static int set_fill(crl_station *station, const crl_key *key, const corral_polic
                  .hard_ttl = product.hard_ttl, .lease_ms = policy->lease_ms, .op_ms = station->op_ms};
   status = crl_put_record(station->pool, &put, crl_env_now_ms() + policy->wait_ms, error);
   crl_product_clean(&product);
-  crl_held_drop(station->held, key->stored, key->stored_len);
+  if (status == CORRAL_OK) crl_held_invalidated(station->held, key->stored, key->stored_len, crl_env_now_ms());
+  else crl_held_drop_fill(station->held, key->stored, key->stored_len);
   forget_near(station, key);
   return status;
 }

@@ -7,7 +7,7 @@
 
 #include "hash.h"
 
-enum { BUCKETS = 1024, OVERHEAD = 128 };
+enum { BUCKETS = 1024, OVERHEAD = 128, NEVER = -1 };
 
 typedef struct node {
   struct node *next;          /* of its bucket */
@@ -28,6 +28,8 @@ struct crl_held {
   size_t count;
   node *oldest, *newest;
   node *buckets[BUCKETS];
+  int64_t invalidated[BUCKETS]; /* when a key of it was, last */
+  int64_t all_invalidated;      /* when some that nobody could name were: those of a tag */
 };
 
 crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms) {
@@ -36,6 +38,8 @@ crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms) {
   pthread_mutex_init(&held->mutex, NULL);
   held->most = held_bytes;
   held->held_ms = held_ms;
+  for (size_t i = 0; i < BUCKETS; i++) held->invalidated[i] = NEVER;
+  held->all_invalidated = NEVER;
   return held;
 }
 
@@ -45,8 +49,10 @@ static int64_t weigh(const node *n) {
   return (int64_t)((n->fill.record == NULL ? 0 : n->fill.record->size) + n->key_len + OVERHEAD);
 }
 
+static size_t bucket_of(const void *key, size_t key_len) { return crl_hash(key, key_len) % BUCKETS; }
+
 static node **link_of(crl_held *held, const void *key, size_t key_len) {
-  node **link = &held->buckets[crl_hash(key, key_len) % BUCKETS];
+  node **link = &held->buckets[bucket_of(key, key_len)];
   while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0)) link = &(*link)->next;
   return link;
 }
@@ -62,7 +68,7 @@ static void take_out(crl_held *held, node *n) {
 }
 
 static void put_in(crl_held *held, node *n) {
-  node **bucket = &held->buckets[crl_hash(n->key, n->key_len) % BUCKETS];
+  node **bucket = &held->buckets[bucket_of(n->key, n->key_len)];
   n->next = *bucket;
   *bucket = n;
   n->newer = NULL;
@@ -80,7 +86,12 @@ static void drop(crl_held *held, node *n) {
   free(n);
 }
 
+/* A wish to invalidate stays. */
 static void drop_fill(crl_held *held, node *n) {
+  if (!n->invalidates) {
+    drop(held, n);
+    return;
+  }
   held->weight -= weigh(n);
   crl_bytes_unref(n->fill.record);
   memset(&n->fill, 0, sizeof n->fill);
@@ -129,14 +140,19 @@ void crl_held_free(crl_held *held) {
   free(held);
 }
 
+/* Two keys of one bucket share the moment: then a fill is not kept that could be. */
+static int is_void(const crl_held *held, const void *key, size_t key_len, int64_t began) {
+  return began <= held->invalidated[bucket_of(key, key_len)] || began <= held->all_invalidated;
+}
+
 static int keeps(const crl_held *held, size_t size) { return (int64_t)(size + OVERHEAD) <= held->most && held->held_ms > 0; }
 
 void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill) {
   if (!keeps(held, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
   pthread_mutex_lock(&held->mutex);
   node *there = find(held, key, key_len, fill->made), *n = NULL;
-  int wins = there == NULL || ((!there->invalidates || there->wished < fill->began) && there->fill.began <= fill->began);
-  if (wins) n = renew(held, there, key, key_len, fill->made);
+  int wins = there == NULL || there->fill.began <= fill->began;
+  if (wins && !is_void(held, key, key_len, fill->began)) n = renew(held, there, key, key_len, fill->made);
   if (n != NULL) {
     n->fill = *fill;
     crl_bytes_ref(fill->record);
@@ -148,12 +164,21 @@ void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_he
 void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now) {
   if (!keeps(held, key_len)) return;
   pthread_mutex_lock(&held->mutex);
+  held->invalidated[bucket_of(key, key_len)] = now;
   node *n = renew(held, find(held, key, key_len, now), key, key_len, now);
   if (n != NULL) {
     n->invalidates = 1;
     n->wished = now;
     put(held, n);
   }
+  pthread_mutex_unlock(&held->mutex);
+}
+
+void crl_held_invalidated(crl_held *held, const void *key, size_t key_len, int64_t now) {
+  pthread_mutex_lock(&held->mutex);
+  node *n = *link_of(held, key, key_len);
+  if (n != NULL) drop(held, n);
+  held->invalidated[bucket_of(key, key_len)] = now;
   pthread_mutex_unlock(&held->mutex);
 }
 
@@ -164,6 +189,13 @@ void crl_held_drop(crl_held *held, const void *key, size_t key_len) {
   pthread_mutex_unlock(&held->mutex);
 }
 
+void crl_held_drop_fill(crl_held *held, const void *key, size_t key_len) {
+  pthread_mutex_lock(&held->mutex);
+  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
+  if (n != NULL) drop_fill(held, n);
+  pthread_mutex_unlock(&held->mutex);
+}
+
 void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t began) {
   pthread_mutex_lock(&held->mutex);
   node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
@@ -171,13 +203,12 @@ void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t be
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_drop_if(crl_held *held, int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
+void crl_held_drop_if(crl_held *held, int64_t now, int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
   pthread_mutex_lock(&held->mutex);
+  held->all_invalidated = now;
   for (node *n = held->oldest, *newer; n != NULL; n = newer) {
     newer = n->newer;
-    if (n->fill.record == NULL || !wanted(arg, n->fill.record)) continue;
-    if (n->invalidates) drop_fill(held, n);
-    else drop(held, n);
+    if (n->fill.record != NULL && wanted(arg, n->fill.record)) drop_fill(held, n);
   }
   pthread_mutex_unlock(&held->mutex);
 }

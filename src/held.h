@@ -32,17 +32,21 @@ typedef struct crl_held_entry {
 /* NULL without memory. */
 crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms);
 void crl_held_free(crl_held *held);
-/* Keeps a fill (one more reference of its record) in place of an earlier one, unless an invalidation was wished for after its compute began.
+/* Keeps a fill (one more reference of its record) in place of an earlier one, unless its compute began before the key was invalidated here.
  * Without memory nothing is kept. */
 void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill);
 /* The key is to be invalidated, at `now`; its fill is forgotten. */
 void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now);
-/* Forgets a key: it was invalidated in the store. */
+/* The key was invalidated in the store, by `now`: it is forgotten, and fills are not kept whose compute began by then. */
+void crl_held_invalidated(crl_held *held, const void *key, size_t key_len, int64_t now);
+/* Forgets a key. */
 void crl_held_drop(crl_held *held, const void *key, size_t key_len);
+/* Forgets the fill of a key; a wish to invalidate it stays. */
+void crl_held_drop_fill(crl_held *held, const void *key, size_t key_len);
 /* The key was filled in the store by a compute that began then: earlier fills and wishes are forgotten. */
 void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t began);
-/* Forgets all fills that `wanted` accepts (called with the mutex held). */
-void crl_held_drop_if(crl_held *held, int (*wanted)(void *arg, const crl_bytes *record), void *arg);
+/* Forgets all fills that `wanted` accepts (called with the mutex held); fills are not kept whose compute began by `now`. */
+void crl_held_drop_if(crl_held *held, int64_t now, int (*wanted)(void *arg, const crl_bytes *record), void *arg);
 /* The fill of a key: 1 and *ret (its record referenced), else 0. */
 int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_fill *ret);
 /* Up to `most` keys with something to replay, oldest first, made by `now`, that were not given out before and whose key `wanted` accepts (called

@@ -71,11 +71,11 @@ static int carries(void *arg, const crl_bytes *record) {
 
 void crl_offer_void(crl_offer *offer, const void *tag, size_t len) {
   tag_name wanted = {tag, len};
-  crl_held_drop_if(offer->held, carries, &wanted);
+  crl_held_drop_if(offer->held, crl_env_now_ms(), carries, &wanted);
 }
 
-/* The store has a value of an earlier version, which nobody has expired. Where it has none, nobody knows what came after this fill. */
-static int is_newer(const crl_held_fill *fill, const corral_op *claimed) {
+/* Where the store has no value, nobody knows what came after this fill. */
+int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed) {
   corral_header header;
   crl_envelope stored;
   if (claimed->found == NULL || claimed->life_ms == 0 || is_unstamped(fill->record)) return 0;
@@ -98,7 +98,7 @@ static int claim_all(batch *b, crl_pool *pool, size_t server) {
   int works = crl_pool_perform_probe(pool, server, b->ops, b->count);
   for (size_t i = 0; i < b->count; i++) {
     corral_op *op = &b->ops[i];
-    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK && is_newer(&b->entries[i].fill, op);
+    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK && crl_offer_is_newer(&b->entries[i].fill, op);
     if (op->found_free != NULL) op->found_free(op->found_owner);
     op->found_free = NULL;
   }

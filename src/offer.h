@@ -16,6 +16,8 @@ typedef struct crl_offer {
  * fills where the store has a value of an earlier version and nobody has a lease. 0 when the server failed again: what was not sent is
  * held still. */
 int crl_offer_all(void *offer, crl_pool *pool, size_t server);
+/* Whether a fill may take the place of what a granted CLAIM found: a value of an earlier version, which nobody has expired. Pure. */
+int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed);
 /* Forgets the fills that carry a tag. */
 void crl_offer_void(crl_offer *offer, const void *tag, size_t len);
 

@@ -172,7 +172,6 @@ static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
 /* What the flight is told of a payload. */
 static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
   crl_standing standing = e->is_void ? CRL_STANDS_VOID : r->has_tags ? crl_marks_judge(&r->marks, r->tags) : CRL_STANDS;
-  r->stored_version = r->envelope.version;
   r->is_void = standing == CRL_STANDS_VOID;
   if (!r->is_void) look_at_value(r, &e->op[0], (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
 }
@@ -183,6 +182,7 @@ static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
   r->has_over = 0;
   if (e->has_header) look_at_header(r, &e->op[0], look);
   if (!e->has_payload) return e->read;
+  r->stored_version = r->envelope.version;
   if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
   look_at_payload(r, e, look);
   return CORRAL_OK;

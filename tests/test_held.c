@@ -50,6 +50,8 @@ static char found(crl_held *held, const char *key, int64_t now) {
   return letter;
 }
 
+static int has_letter(void *letter, const crl_bytes *record) { return record->data[0] == *(uint8_t *)letter; }
+
 /* What is given out, as "key:letter " in its order; an invalidation is '!'. */
 static const char *given(crl_held *held, int64_t now, size_t most, const char *key) {
   static char text[256];
@@ -123,6 +125,41 @@ static void a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_
   assert_string_equal(given(held, 21, 16, NULL), "a:! ");
   crl_held_filled(held, "a", 1, 25);
   assert_int_equal(crl_held_count(held), 0);
+  crl_held_free(held);
+}
+
+/* The store is away when a compute ends, and the key, or a tag, was invalidated since it began. */
+static void a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept(void **state) {
+  (void)state;
+  crl_held *held = crl_held_new(BYTES, MS);
+  crl_held_entry entry;
+  crl_held_invalidated(held, "a", 1, 20);
+  keep(held, "a", 'x', 20, 30);
+  assert_int_equal(found(held, "a", 31), '-');
+  keep(held, "a", 'y', 21, 32);
+  assert_int_equal(found(held, "a", 33), 'y');
+  keep(held, "b", 0, 40, 40); /* in vain, and replayed */
+  assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t)"b", &entry, 1), 1);
+  crl_held_replayed(held, &entry);
+  crl_held_entry_clean(&entry);
+  keep(held, "b", 'x', 39, 50);
+  assert_int_equal(found(held, "b", 51), '-');
+  crl_held_drop_if(held, 60, has_letter, "y"); /* a tag */
+  assert_int_equal(found(held, "a", 61), '-');
+  keep(held, "c", 'x', 59, 62);
+  assert_int_equal(found(held, "c", 63), '-');
+  crl_held_free(held);
+}
+
+static void a_wish_to_invalidate_stays_when_the_fill_is_dropped(void **state) {
+  (void)state;
+  crl_held *held = crl_held_new(BYTES, MS);
+  keep(held, "a", 0, 10, 10);
+  keep(held, "a", 'x', 20, 30);
+  crl_held_drop_fill(held, "a", 1);
+  assert_int_equal(found(held, "a", 31), '-');
+  assert_string_equal(given(held, 31, 16, NULL), "a:! ");
+  crl_held_drop_fill(held, "b", 1);
   crl_held_free(held);
 }
 
@@ -241,6 +278,8 @@ int main(void) {
       cmocka_unit_test(an_invalidation_counts_for_what_began_before_it),
       cmocka_unit_test(a_fill_after_an_invalidation_does_not_make_it_forgotten),
       cmocka_unit_test(a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones),
+      cmocka_unit_test(a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept),
+      cmocka_unit_test(a_wish_to_invalidate_stays_when_the_fill_is_dropped),
       cmocka_unit_test(a_fill_without_a_version_is_never_given_to_the_store),
       cmocka_unit_test(what_is_too_old_is_forgotten),
       cmocka_unit_test(when_there_is_no_room_the_oldest_goes),

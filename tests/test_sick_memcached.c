@@ -13,7 +13,7 @@
 #include "support/memcached_server.h"
 
 enum { THREADS = 4, CALLS = 4000, P99_US = 2000, BACK_MS = 2000 };
-enum { STOP, MEASURE, MEASURED, MEETING }; /* marks */
+enum { STOP, MEASURE, MEASURED, VERSION }; /* marks */
 
 static memcached_server *pair[2];
 
@@ -21,6 +21,7 @@ static lab *begin(void (*body)(lab_seat *seat)) {
   static char uri[96];
   if (pair[0] == NULL || pair[1] == NULL) skip();
   lab *l = lab_new();
+  lab_add(&l->marks[VERSION], 1);
   for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
   snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
   /* The defaults: 250 ms an operation, 3 failures, 1 s of rest. */
@@ -33,7 +34,8 @@ static int by_size(const void *a, const void *b) { return (*(const int64_t *)a >
 
 static int64_t ask_any(lab_seat *seat, unsigned *dice) {
   *dice = *dice * 1103515245u + 12345u;
-  lab_work work = {.key = (int)(*dice >> 16) % LAB_KEYS};
+  lab_work work = {.key = (int)(*dice >> 16) % LAB_KEYS,
+                   .version = (uint64_t)seat->lab->marks[VERSION]};
   int64_t before = lab_now_us();
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000), &work);
   if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
@@ -86,18 +88,42 @@ static void ask_until_stopped(lab_seat *seat) {
   while (seat->lab->marks[STOP] == 0) ask_any(seat, &dice);
 }
 
-/* Its keys are not looked for elsewhere meanwhile: what is computed without it is offered to it. */
-static void a_killed_server_gets_the_fills_made_meanwhile_when_it_is_back(void **state) {
+static int all_computes(const lab *l) {
+  int all = 0;
+  for (int k = 0; k < LAB_KEYS; k++) all += l->keys[k].computes;
+  return all;
+}
+
+/* Its keys are not looked for elsewhere meanwhile. At its return calls that had been told that it is away may still compute. */
+static void the_keys_of_a_killed_server_are_elected_anew_once_when_it_is_back(void **state) {
   (void)state;
   lab *l = begin(ask_until_stopped);
   memcached_server_kill(pair[1]);
   lab_await(l, &l->events[0][CORRAL_EVENT_HELD], 20);
   memcached_server_restart(pair[1]);
   lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
-  assert_true(l->events[0][CORRAL_EVENT_OFFERED] > 0);
-  assert_in_range(memcached_server_stat(pair[1], "curr_items"), 1, LAB_KEYS);
-  int hits = l->events[0][CORRAL_EVENT_HIT];
+  int computes = all_computes(l), hits = l->events[0][CORRAL_EVENT_HIT];
   lab_await(l, &l->events[0][CORRAL_EVENT_HIT], hits + 500);
+  lab_add(&l->marks[STOP], 1);
+  lab_end(l);
+  assert_int_equal(l->events[0][CORRAL_EVENT_OFFERED], 0);
+  assert_in_range(memcached_server_stat(pair[1], "curr_items"), 1, LAB_KEYS);
+  assert_in_range(all_computes(l) - computes, 0, LAB_KEYS + THREADS);
+  for (int k = 0; k < LAB_KEYS; k++) assert_in_range(l->keys[k].most, 0, 1);
+  lab_free(l);
+}
+
+static void a_hung_server_that_has_its_values_still_is_given_the_later_versions(void **state) {
+  (void)state;
+  lab *l = begin(ask_until_stopped);
+  memcached_server_pause(pair[1]);
+  lab_await(l, &l->events[0][CORRAL_EVENT_STORE_DOWN], 1);
+  int held = l->events[0][CORRAL_EVENT_HELD];
+  lab_add(&l->marks[VERSION], 1);
+  lab_await(l, &l->events[0][CORRAL_EVENT_HELD], held + 20 * LAB_KEYS);
+  memcached_server_resume(pair[1]);
+  lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
+  assert_in_range(l->events[0][CORRAL_EVENT_OFFERED], 1, LAB_KEYS);
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
   lab_free(l);
@@ -106,7 +132,8 @@ static void a_killed_server_gets_the_fills_made_meanwhile_when_it_is_back(void *
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on),
-      cmocka_unit_test(a_killed_server_gets_the_fills_made_meanwhile_when_it_is_back),
+      cmocka_unit_test(the_keys_of_a_killed_server_are_elected_anew_once_when_it_is_back),
+      cmocka_unit_test(a_hung_server_that_has_its_values_still_is_given_the_later_versions),
   };
   for (int i = 0; i < 2; i++) memcached_server_start(&pair[i], NULL);
   int failed = cmocka_run_group_tests_name("sick_memcached", tests, NULL, NULL);

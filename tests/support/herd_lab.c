@@ -296,6 +296,8 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   write_value(value, name, number);
   if (w->failure != NULL && (w->broken == NULL || atomic_load(w->broken) > 0)) corral_fill_fail(fill, 7, w->failure);
   else if (corral_fill_bytes(fill, value, sizeof value) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
+  if (w->version != 0) corral_fill_version(fill, w->version);
+  if (w->tag != NULL && corral_fill_tag(fill, w->tag, strlen(w->tag)) != CORRAL_OK) lab_wrong(l, "corral_fill_tag failed");
   atomic_fetch_sub(&k->process_now[w->seat->process], 1);
   atomic_fetch_sub(&k->now, 1);
   atomic_fetch_sub(&l->computing, 1);

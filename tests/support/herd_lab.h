@@ -71,6 +71,8 @@ typedef struct lab_work {
   atomic_int *gate;     /* it goes on when this is 1 or more; NULL: at once */
   const char *failure;  /* it fails with this text and code 7; NULL: it fills a value that has a number */
   atomic_int *broken;   /* it fails only if this is 1 or more at its end; NULL: always */
+  uint64_t version;     /* of the value; 0 none */
+  const char *tag;      /* of the value; NULL none */
   lab_seat *seat;       /* set by lab_ask */
   int64_t took_us;      /* set by lab_compute */
 } lab_work;

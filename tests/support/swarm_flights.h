@@ -1,0 +1,355 @@
+/* swarm_flights.h: what a driver does for the flights of a world. */
+#ifndef TESTS_SWARM_FLIGHTS_H
+#define TESTS_SWARM_FLIGHTS_H
+
+#include "swarm_replay.h"
+
+static void send(world *w, const pilot *p, event *e) {
+  if (process_of(w, p)->away) {
+    event away = {.at = w->now + 1, .what = TOLD, .flight = (int)(p - w->pilots), .life = p->life,
+                  .ask_number = p->ask_number, .told = {.status = CORRAL_EUNAVAILABLE}};
+    if (e->verb != CORRAL_VERB_EXTEND) plan_event(w, &away);
+    return;
+  }
+  int64_t there = chance(w, 5) ? between(w, 0, 4 * LEASE_MS) : between(w, 0, 6), back = between(w, 0, 6);
+  e->flight = (int)(p - w->pilots);
+  e->life = p->life;
+  e->ask_number = p->ask_number;
+  memcpy(e->token, p->token, CORRAL_TOKEN);
+  e->what = ARRIVES;
+  e->at = w->now + there;
+  e->reply_in = chance(w, 4) || there + back >= OP_MS ? -1 : back;
+  int sent = !chance(w, 2);
+  if (sent) plan_event(w, e);
+  if (e->verb == CORRAL_VERB_EXTEND || (sent && e->reply_in >= 0)) return;
+  event lost = {.at = sent ? w->now + OP_MS : w->now + 1, .what = TOLD, .flight = e->flight, .life = e->life,
+                .ask_number = e->ask_number, .told = {.status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE}};
+  plan_event(w, &lost);
+}
+
+static void write_verdict(const pilot *p, event *e) {
+  corral_header verdict;
+  memset(&verdict, 0, sizeof verdict);
+  verdict.state = CORRAL_VERDICT;
+  verdict.failures = p->flight.failures;
+  e->record_len = crl_record_write(&verdict, e->record);
+  e->lease_ms = p->flight.retry_ms;
+  e->ttl_ms = 3 * p->flight.retry_ms;
+}
+
+static void ask_store(world *w, pilot *p, corral_verb verb) {
+  event e = {.verb = verb, .lease_ms = LEASE_MS, .read = p->read};
+  if (verb == CORRAL_VERB_GET) p->mark = 0;
+  if (verb == CORRAL_VERB_GET || verb == CORRAL_VERB_CLAIM) {
+    p->floor = w->floor;
+    p->expire_floor = w->expire_floor;
+  }
+  if (verb == CORRAL_VERB_CLAIM && (!p->claimed || w->control != CLAIMS_SHARE_A_TOKEN)) crl_record_put(p->token, roll(w) | 1, 8);
+  if (verb == CORRAL_VERB_CLAIM) {
+    p->claimed = 1;
+    p->claim_sent = w->now;
+  }
+  if (verb == CORRAL_VERB_SETTLE || verb == CORRAL_VERB_RENEW) e.ttl_ms = p->hard_ttl;
+  if (verb == CORRAL_VERB_SETTLE) {
+    memcpy(e.record, p->product, p->product_len);
+    e.record_len = p->product_len;
+  }
+  if (verb == CORRAL_VERB_RELEASE && p->flight.retry_ms > 0) write_verdict(p, &e);
+  send(w, p, &e);
+}
+
+static crl_made outcome(world *w) {
+  if (chance(w, 20)) return CRL_MADE_FAILURE;
+  if (chance(w, 5)) return CRL_MADE_PASS;
+  return chance(w, 3) ? CRL_MADE_UNKEPT : CRL_MADE_VALUE;
+}
+
+static void start_compute(world *w, pilot *p) {
+  int64_t takes = chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
+  event done = {.at = w->now + takes, .what = TOLD, .flight = (int)(p - w->pilots), .life = p->life, .ask_number = p->ask_number,
+                .told = {.made = outcome(w)}};
+  event extend = {.at = w->now + LEASE_MS / 3, .what = EXTENDS, .flight = done.flight, .life = p->life, .ask_number = p->ask_number};
+  w->computes++;
+  p->computed = 1;
+  p->was_answered = p->flight.answered;
+  p->excused += takes;
+  p->began = w->now;
+  p->read = p->version = w->version; /* what it reads, it reads now */
+  if (w->lags && chance(w, 20)) p->version -= (uint64_t)between(w, 0, p->version > 2 ? 2 : 0);
+  done.version = chance(w, w->versions_pct) ? p->version : 0;
+  if (p->flight.alone) p->detached = 1;
+  plan_event(w, &done);
+  if (p->flight.leased) plan_event(w, &extend);
+}
+
+/* ---- the end of a compute ------------------------------------------------------------------------------------------ */
+
+/* The record: what the value says, and for the oracle when its compute began. */
+static void make_product(world *w, pilot *p, const event *e) {
+  int passes = e->told.made == CRL_MADE_PASS;
+  crl_tags tags = {.count = 1};
+  tags.tag[0] = (crl_tag){.hard = p->mark, .soft = p->mark, .len = 1, .name = "t"};
+  crl_envelope envelope = {.kind = passes ? CRL_KIND_PASS : CRL_KIND_VALUE, .ttl_ms = w->policy.ttl_ms, .digest = digest,
+                           .payload_len = passes ? 0 : 16, .plain_len = passes ? 0 : 16, .version = passes ? 0 : e->version};
+  if (!passes) {
+    envelope.swr_ms = w->policy.swr_ms;
+    envelope.sie_ms = w->policy.sie_ms;
+    crl_record_put(p->product + CRL_PAYLOAD_AT, p->version, 8);
+    crl_record_put(p->product + CRL_PAYLOAD_AT + 8, p->read, 8);
+  }
+  if (w->tagged) envelope.tags = &tags;
+  p->product_len = crl_envelope_size(&envelope);
+  assert_in_range(p->product_len, 1, RECORD);
+  crl_envelope_write(&envelope, p->product);
+  p->hard_ttl = crl_policy_hard_ttl(envelope.ttl_ms, envelope.swr_ms, envelope.sie_ms);
+}
+
+static int asks_for_stamp(world *w, pilot *p, const event *e) {
+  if (!w->tagged || !p->flight.leased || p->mark != 0 || e->mark != 0) return 0;
+  event stamp = *e;
+  stamp.what = STAMPS;
+  stamp.lease_ms = p->claim_sent;
+  stamp.at = w->now + between(w, 0, 6);
+  if (chance(w, 3)) {
+    stamp.what = TOLD;
+    stamp.told.made = CRL_MADE_UNKEPT;
+    stamp.at = w->now + OP_MS;
+    stamp.mark = 1; /* asked for in vain */
+  }
+  plan_event(w, &stamp);
+  return 1;
+}
+
+/* 0: the tag's version is asked for first. */
+static int end_compute(world *w, pilot *p, event *e) {
+  crl_made *made = &e->told.made;
+  if (*made == CRL_MADE_FAILURE) return 1;
+  int older = *made != CRL_MADE_PASS && e->version != 0 && e->version < p->stored_version;
+  if (older && w->control != SETTLE_IGNORES_VERSIONS) *made = CRL_MADE_OLDER;
+  w->older += *made == CRL_MADE_OLDER;
+  if (*made == CRL_MADE_OLDER) return 1;
+  if (asks_for_stamp(w, p, e)) return 0;
+  if (p->mark == 0 && p->flight.leased) p->mark = e->mark;
+  make_product(w, p, e);
+  p->renews = *made == CRL_MADE_VALUE && p->flight.leased && p->has_old && p->old_version == p->version && chance(w, 50);
+  w->passes += *made == CRL_MADE_PASS;
+  if (*made == CRL_MADE_VALUE && p->flight.degraded) hold(w, p, e->version);
+  p->stored_version = e->version; /* for a hold after the settle */
+  return 1;
+}
+
+static void check_joined(world *w, const pilot *p, uint64_t read) {
+  expect(w, read >= p->join_floor, "2: who joined was given what its own process had invalidated");
+}
+
+static void check_answer(world *w, const pilot *p) {
+  const crl_flight *f = &p->flight;
+  int ops = p->claimed ? 6 : 2; /* a look, and one more with the host's lock */
+  expect(w, w->now <= p->deadline + p->excused + (w->tagged ? 2 : 1) * ops * OP_MS, "3: a flight that did not answer by its deadline");
+  if (f->answer == CRL_ANSWER_STORED || f->answer == CRL_ANSWER_STALE) {
+    expect(w, p->found >= p->found_floor, "2: a value from before an invalidate was served from the store");
+    check_joined(w, p, p->found);
+  }
+  if (f->answer == CRL_ANSWER_COMPUTED && !f->alone) check_joined(w, p, p->read);
+  if (f->answer == CRL_ANSWER_HELD)
+    expect(w, p->held >= p->held_floor, "2: a process served what it had invalidated itself");
+  if (p->computed && !p->was_answered && f->made != CRL_MADE_FAILURE)
+    expect(w, f->answer == CRL_ANSWER_COMPUTED, "5: a computed value was not given to its own caller");
+  w->stale += f->answer == CRL_ANSWER_STALE;
+  w->verdicts += f->answer == CRL_ANSWER_VERDICT;
+  w->held_hits += f->answer == CRL_ANSWER_HELD;
+}
+
+static pilot **host_of(world *w, const pilot *p) { return &w->host_holder[(p - w->pilots) / FLIGHTS * 2 / PROCESSES]; }
+
+static void ask_host(world *w, pilot *p, event *later) {
+  pilot **holder = host_of(w, p);
+  if (*holder == NULL) *holder = p;
+  later->told.status = *holder == p ? CORRAL_OK : CORRAL_EBUSY;
+  later->at = w->now;
+  plan_event(w, later);
+}
+
+/* The flight has no more use for its host's lock, or died. */
+static void leave_host(world *w, pilot *p) {
+  if (*host_of(w, p) == p) *host_of(w, p) = NULL;
+}
+
+static void look_at_held(world *w, pilot *p, event *later) {
+  crl_held_fill fill;
+  later->at = w->now;
+  later->told.status = CORRAL_EMISS;
+  if (!crl_held_find(held_of(w, p), key, sizeof key, w->now, &fill)) return;
+  later->told.status = CORRAL_OK;
+  p->held_floor = process_of(w, p)->own_change;
+  p->held = crl_record_take(fill.record->data + CRL_PAYLOAD_AT + 8, 8);
+  crl_bytes_unref(fill.record);
+}
+
+static void perform_ask(world *w, pilot *p) {
+  event later = {.what = TOLD, .flight = (int)(p - w->pilots), .life = p->life};
+  p->ask_number++;
+  later.ask_number = p->ask_number;
+  switch (p->ask) {
+    case CRL_ASK_GET: ask_store(w, p, CORRAL_VERB_GET); break;
+    case CRL_ASK_CLAIM: ask_store(w, p, CORRAL_VERB_CLAIM); break;
+    case CRL_ASK_SETTLE: ask_store(w, p, p->renews ? CORRAL_VERB_RENEW : CORRAL_VERB_SETTLE); break;
+    case CRL_ASK_RELEASE: ask_store(w, p, CORRAL_VERB_RELEASE); break;
+    case CRL_ASK_COMPUTE: start_compute(w, p); break;
+    case CRL_ASK_WAIT:
+      later.at = chance(w, 10) ? between(w, w->now, p->flight.until) : p->flight.until;
+      if (p->flight.at_host && chance(w, 50)) later.at = w->now < p->flight.until ? w->now + 1 : p->flight.until;
+      plan_event(w, &later);
+      break;
+    case CRL_ASK_HOST: ask_host(w, p, &later); break;
+    case CRL_ASK_HELD:
+      look_at_held(w, p, &later);
+      plan_event(w, &later);
+      break;
+    case CRL_ASK_SLOT: fail_msg("an ask that this world does not know"); break;
+    case CRL_ASK_ANSWER:
+      check_answer(w, p);
+      later.at = w->now;
+      plan_event(w, &later);
+      break;
+    case CRL_ASK_DONE:
+      p->flying = 0;
+      w->landings++;
+      break;
+  }
+}
+
+static pilot *pilot_of(world *w, const event *e) {
+  pilot *p = &w->pilots[e->flight];
+  return p->flying && p->life == e->life && p->ask_number == e->ask_number ? p : NULL;
+}
+
+/* A paused process does what it would do now when it runs again. */
+static int postponed(world *w, const event *e) {
+  int64_t until = w->processes[e->flight / FLIGHTS].paused_until;
+  event later = *e;
+  if (until <= w->now) return 0;
+  later.at = until;
+  plan_event(w, &later);
+  return 1;
+}
+
+static int was_answered(const event *e) {
+  return e->told.status == CORRAL_OK || e->told.status == CORRAL_EMISS || e->told.status == CORRAL_EBUSY;
+}
+
+static void take_look(world *w, pilot *p, const event *e) {
+  if (!was_answered(e)) return;
+  p->stored_version = e->stored_version;
+  p->has_old = e->has_found;
+  p->old_version = e->version;
+  if (e->mark != 0) p->mark = e->mark;
+  if (!e->has_found) return;
+  p->found = e->read;
+  p->found_floor = p->floor;
+  expect(w, e->told.look.lives.fresh == 0 || e->read >= p->expire_floor, "2: what was expired was found fresh");
+}
+
+/* 0: what could not be renewed is settled. */
+static int take_settle(world *w, pilot *p, const event *e) {
+  int status = e->told.status;
+  if (p->renews && status == CORRAL_EMISS) {
+    p->renews = 0;
+    return 0;
+  }
+  if (status == CORRAL_OK) crl_held_filled(held_of(w, p), key, sizeof key, p->began);
+  int away = status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN;
+  if (away && p->flight.made != CRL_MADE_PASS) hold(w, p, p->stored_version);
+  return 1;
+}
+
+static void on_told(world *w, event *e) {
+  pilot *p = pilot_of(w, e);
+  int goes_on = 1;
+  if (p == NULL || postponed(w, e)) return;
+  e->told.now = w->now;
+  if (p->ask == CRL_ASK_GET || p->ask == CRL_ASK_CLAIM) take_look(w, p, e);
+  if (p->ask == CRL_ASK_COMPUTE && !end_compute(w, p, e)) return;
+  if (p->ask == CRL_ASK_SETTLE) goes_on = take_settle(w, p, e);
+  if (goes_on) p->ask = crl_flight_step(&p->flight, &e->told);
+  if (!p->flight.on_host) leave_host(w, p);
+  perform_ask(w, p);
+}
+
+static void on_extends(world *w, event *e) {
+  pilot *p = pilot_of(w, e);
+  if (p == NULL || postponed(w, e)) return;
+  event extend = {.verb = CORRAL_VERB_EXTEND, .lease_ms = LEASE_MS};
+  send(w, p, &extend);
+  e->at = w->now + LEASE_MS / 3;
+  plan_event(w, e);
+}
+
+/* A call of the same process whose flight is under way: it gets what that gets. */
+static int joins(world *w, const pilot *p) {
+  int number = (int)((p - w->pilots) / FLIGHTS);
+  if (!chance(w, 30)) return 0;
+  for (int i = 0; i < FLIGHTS; i++) {
+    pilot *other = &w->pilots[number * FLIGHTS + i];
+    if (!other->flying || other->flight.answered || other->detached) continue;
+    raise_to(&other->join_floor, w->processes[number].heard);
+    w->joins++;
+    return 1;
+  }
+  return 0;
+}
+
+static void on_take_off(world *w) {
+  pilot *p = &w->pilots[between(w, 0, PROCESSES * FLIGHTS - 1)];
+  event again = {.at = w->now + (chance(w, 20) ? between(w, 1, 60) : 0), .what = TAKE_OFF};
+  if (w->now < WORLD_MS && ++w->take_offs < TAKE_OFFS) plan_event(w, &again);
+  if (p->flying || process_of(w, p)->paused_until > w->now || joins(w, p)) return;
+  unsigned life = p->life + 1;
+  memset(p, 0, sizeof *p);
+  p->life = life;
+  p->flying = 1;
+  p->deadline = w->now + WAIT_MS;
+  crl_flight_plan plan = {.deadline = p->deadline, .dice = roll(w), .can_compute = !chance(w, 5), .background = chance(w, 50) != 0,
+                          .ladder = w->ladder != 0};
+  p->ask = crl_flight_start(&p->flight, &w->policy, &plan);
+  perform_ask(w, p);
+}
+
+static void on_kill(world *w) {
+  int number = (int)between(w, 0, PROCESSES - 1);
+  event again = {.at = w->now + between(w, 50, 600), .what = KILL};
+  for (int i = 0; i < FLIGHTS; i++) {
+    w->pilots[number * FLIGHTS + i].flying = 0;
+    leave_host(w, &w->pilots[number * FLIGHTS + i]);
+  }
+  forget_replays(w, number);
+  w->processes[number] = (process){.life = w->processes[number].life + 1, .paused_until = w->processes[number].paused_until};
+  crl_held_free(held_by[number]);
+  held_by[number] = crl_held_new(1 << 20, 100 * WORLD_MS);
+  w->kills++;
+  if (w->now < WORLD_MS) plan_event(w, &again);
+}
+
+static void on_pause(world *w) {
+  int number = (int)between(w, 0, PROCESSES - 1);
+  int64_t length = between(w, 1, 4 * LEASE_MS);
+  event again = {.at = w->now + between(w, 50, 600), .what = PAUSE};
+  if (w->processes[number].paused_until < w->now) {
+    w->processes[number].paused_until = w->now + length;
+    for (int i = 0; i < FLIGHTS; i++) w->pilots[number * FLIGHTS + i].excused += length;
+    w->pauses++;
+  }
+  if (w->now < WORLD_MS) plan_event(w, &again);
+}
+
+/* The store forgets all that it has. */
+static void on_flush(world *w) {
+  event again = {.at = w->now + between(w, 200, 4000), .what = FLUSH};
+  w->record_len = 0;
+  w->held = 0;
+  w->verdict_until = 0;
+  memset(&w->mark, 0, sizeof w->mark);
+  if (w->now < WORLD_MS) plan_event(w, &again);
+}
+
+#endif

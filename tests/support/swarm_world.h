@@ -1,0 +1,201 @@
+/* swarm_world.h: a world that owns time: its processes, its store, its truth, and the events that are to come. */
+#ifndef TESTS_SWARM_WORLD_H
+#define TESTS_SWARM_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flight.h"
+#include "marks.h"
+#include "offer.h"
+#include "record.h"
+
+enum {
+  PROCESSES = 6,
+  FLIGHTS = 5,     /* of one process at a time */
+  TAKE_OFFS = 400, /* of one world */
+  EVENTS = 4096,
+  OP_MS = 50,
+  LEASE_MS = 100,
+  WAIT_MS = 400,
+  WORLD_MS = 4000,
+  RECORD = 512,
+  REPLAYS = 4,     /* entries of one process that are replayed at a time */
+  OUTSIDE = -1     /* a process that nothing befalls */
+};
+
+static const char key[] = "the key", tag_key[] = "the tag";
+static const uint8_t digest[CORRAL_DIGEST] = "key";
+
+typedef enum what {
+  TAKE_OFF = 1, ARRIVES, READS_MARK, STAMPS, TOLD, EXTENDS, KILL, PAUSE, FLUSH,
+  CHANGE, CHANGES, CHANGED,            /* the origin changes, and the store is told: begins, arrives, returned */
+  PARTITION, HEAL, REPLAYS_AT, REPLAYED
+} what;
+
+/* What is changed: the value's key or its tag. */
+typedef enum thing { THE_KEY, THE_TAG, THINGS } thing;
+
+/* A process may be killed, and another take its place: `life` tells them apart. The same for a flight. */
+typedef struct event {
+  int64_t at;
+  uint64_t order;
+  what what;
+  int flight, process, entry;
+  unsigned life, ask_number;
+  /* what arrives */
+  corral_verb verb;
+  thing thing;
+  uint8_t token[CORRAL_TOKEN];
+  uint8_t record[RECORD];
+  size_t record_len;
+  int64_t lease_ms, ttl_ms, reply_in; /* reply_in: -1 it gets lost */
+  /* what is told */
+  crl_told told;
+  uint64_t read;           /* the origin's version when a compute of this began; of a change: after it */
+  uint64_t version;        /* what the value says of itself; 0 nothing */
+  uint64_t stored_version; /* of what was found, void or not */
+  uint64_t mark;           /* the tag's version that was read; 0 none */
+  uint64_t remembered;     /* the tag's version that what was found has */
+  int has_found, newer;
+} event;
+
+typedef struct pilot {
+  crl_flight flight;
+  unsigned life, ask_number;
+  int flying, claimed, computed, was_answered, detached, renews, has_old;
+  crl_ask ask;
+  uint8_t token[CORRAL_TOKEN];
+  int64_t deadline, excused; /* excused: its own computes and its process's pauses */
+  int64_t began, claim_sent;
+  uint64_t floor, expire_floor; /* what the look under way may not find anything older than, or fresh */
+  uint64_t found, found_floor, read, version; /* found may be answered by this very call later on */
+  uint64_t old_version, stored_version, mark, held, held_floor, join_floor;
+  uint8_t product[RECORD];
+  size_t product_len;
+  int64_t hard_ttl;
+} pilot;
+
+/* One entry that a process gives to the store that is back for it. */
+typedef struct replay {
+  crl_held_entry entry;
+  uint8_t token[CORRAL_TOKEN];
+  uint64_t read;
+} replay;
+
+typedef struct process {
+  unsigned life;
+  int64_t paused_until;
+  int away, rounds, pending, failed;
+  uint64_t wished[THINGS]; /* by which change; in vain */
+  uint64_t heard;          /* its own latest change that returned */
+  uint64_t own_change;     /* its own latest one, in vain or not */
+} process;
+
+/* What is broken on purpose, to see that the oracle isn't blind. */
+typedef enum control {
+  SOUND, SETTLE_IGNORES_THE_TOKEN, CLAIMS_SHARE_A_TOKEN, REPLAY_IGNORES_VERSIONS, REPLAY_FORGETS_INVALIDATIONS,
+  REPLAY_DELETES_THE_TAG,
+  TAGS_ARE_NOT_CHECKED, SETTLE_IGNORES_VERSIONS, JOINS_WHAT_IS_DETACHED, EXPIRE_DOES_NOTHING
+} control;
+
+/* The store's record of a tag. */
+typedef struct mark {
+  int there, changed;
+  uint64_t hard;
+  int64_t since;
+} mark;
+
+typedef struct world {
+  uint64_t seed, dice, order;
+  int64_t now;
+  control control;
+  event heap[EVENTS];
+  size_t events;
+  pilot pilots[PROCESSES * FLIGHTS];
+  process processes[PROCESSES];
+  int ladder;               /* elections begin on the hosts, of which each has half of the processes */
+  pilot *host_holder[2];
+  corral_policy policy;
+  /* how its values are */
+  int tagged, lags;         /* lags: computes may read what is older than the origin */
+  int versions_pct;         /* how many of them carry a version */
+  /* the store */
+  uint8_t record[2 * RECORD];
+  size_t record_len; /* 0 none */
+  int64_t expires;
+  mark mark;
+  /* the truth */
+  uint64_t version;      /* of the origin */
+  uint64_t floor;        /* older ones were invalidated, and that returned */
+  uint64_t expire_floor; /* older ones were expired */
+  uint64_t truth;        /* of the stored value: the origin's version when its compute began, or it was confirmed */
+  uint8_t holder[CORRAL_TOKEN];
+  int held;
+  int64_t held_until, verdict_until;
+  /* what came of it */
+  unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
+  unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins, outages;
+  char first[160];
+} world;
+
+/* What the processes hold for the store's return, and replay: memory of their own, beside the world. */
+static crl_held *held_by[PROCESSES];
+static replay replays[PROCESSES][REPLAYS];
+
+static uint64_t roll(world *w) {
+  uint64_t z = (w->dice += UINT64_C(0x9e3779b97f4a7c15));
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+static int64_t between(world *w, int64_t least, int64_t most) {
+  return least + (int64_t)(roll(w) % (uint64_t)(most - least + 1));
+}
+
+static int chance(world *w, int percent) { return between(w, 1, 100) <= percent; }
+
+static void expect(world *w, int holds, const char *promise) {
+  if (holds) return;
+  if (w->violations++ == 0) snprintf(w->first, sizeof w->first, "%s, at %lld ms", promise, (long long)w->now);
+}
+
+/* ---- events: a heap by time, in order of their making ------------------------------------------------------------------ */
+
+static int before(const event *a, const event *b) { return a->at != b->at ? a->at < b->at : a->order < b->order; }
+
+static void swap(event *a, event *b) {
+  event c = *a;
+  *a = *b;
+  *b = c;
+}
+
+static void plan_event(world *w, const event *e) {
+  assert_true(w->events < EVENTS);
+  size_t i = w->events++;
+  w->heap[i] = *e;
+  w->heap[i].order = w->order++;
+  for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2) swap(&w->heap[i], &w->heap[(i - 1) / 2]);
+}
+
+static event next_event(world *w) {
+  event first = w->heap[0];
+  w->heap[0] = w->heap[--w->events];
+  for (size_t i = 0;;) {
+    size_t least = i, left = 2 * i + 1;
+    if (left < w->events && before(&w->heap[left], &w->heap[least])) least = left;
+    if (left + 1 < w->events && before(&w->heap[left + 1], &w->heap[least])) least = left + 1;
+    if (least == i) return first;
+    swap(&w->heap[i], &w->heap[least]);
+    i = least;
+  }
+}
+
+#endif
