@@ -372,7 +372,7 @@ static void void_held(crl_station *station, const corral_op *op, const crl_name 
   if (op->verb == CORRAL_VERB_INVALIDATE && op->status == CORRAL_OK) crl_held_invalidated(station->held, op->key, op->key_len, now);
   else crl_held_drop_fill(station->held, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
-  crl_held_invalidate(station->held, op->key, op->key_len, now);
+  crl_held_invalidate(station->held, op->key, op->key_len, NULL, now);
   crl_event_emit(&station->events, CORRAL_EVENT_HELD, name->key, name->key_len, NULL);
 }
 

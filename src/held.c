@@ -14,6 +14,7 @@ typedef struct node {
   struct node *older, *newer; /* of all */
   crl_held_fill fill;         /* its record NULL: none */
   int invalidates;
+  crl_bytes *successor;       /* of the invalidation */
   int64_t wished;             /* when the invalidation was */
   int64_t made;               /* of the later of both */
   int given_out;
@@ -46,7 +47,7 @@ crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms) {
 /* ---- under the mutex ------------------------------------------------------------------------------------- */
 
 static int64_t weigh(const node *n) {
-  return (int64_t)((n->fill.record == NULL ? 0 : n->fill.record->size) + n->key_len + OVERHEAD);
+  return (int64_t)((n->fill.record == NULL ? 0 : n->fill.record->size) + (n->successor == NULL ? 0 : n->successor->size) + n->key_len + OVERHEAD);
 }
 
 static size_t bucket_of(const void *key, size_t key_len) { return crl_hash(key, key_len) % BUCKETS; }
@@ -83,6 +84,7 @@ static void put_in(crl_held *held, node *n) {
 static void drop(crl_held *held, node *n) {
   take_out(held, n);
   crl_bytes_unref(n->fill.record);
+  crl_bytes_unref(n->successor);
   free(n);
 }
 
@@ -120,6 +122,7 @@ static node *renew(crl_held *held, node *there, const void *key, size_t key_len,
     if (there != NULL) {
       n->invalidates = there->invalidates;
       n->wished = there->wished;
+      if (there->successor != NULL) n->successor = crl_bytes_ref(there->successor);
     }
   }
   if (there != NULL) drop(held, there);
@@ -161,12 +164,14 @@ void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_he
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now) {
-  if (!keeps(held, key_len)) return;
+void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, crl_bytes *successor, int64_t now) {
+  if (!keeps(held, key_len + (successor == NULL ? 0 : successor->size))) return;
   pthread_mutex_lock(&held->mutex);
   held->invalidated[bucket_of(key, key_len)] = now;
   node *n = renew(held, find(held, key, key_len, now), key, key_len, now);
   if (n != NULL) {
+    crl_bytes_unref(n->successor);
+    n->successor = successor == NULL ? NULL : crl_bytes_ref(successor);
     n->invalidates = 1;
     n->wished = now;
     put(held, n);
@@ -236,6 +241,7 @@ static int give_out(node *n, crl_held_entry *ret) {
   memcpy(key, n->key, n->key_len);
   n->given_out = 1;
   *ret = (crl_held_entry){.key = key, .key_len = n->key_len, .invalidates = n->invalidates, .began = n->wished, .memory = key};
+  if (n->successor != NULL) ret->successor = crl_bytes_ref(n->successor);
   if (n->invalidates) return 1;
   ret->fill = n->fill;
   crl_bytes_ref(ret->fill.record);
@@ -266,6 +272,10 @@ void crl_held_replayed(crl_held *held, const crl_held_entry *entry) {
   pthread_mutex_lock(&held->mutex);
   node *n = held->count == 0 ? NULL : *link_of(held, entry->key, entry->key_len);
   if (n != NULL && n->wished == entry->began) {
+    held->weight -= weigh(n);
+    crl_bytes_unref(n->successor);
+    n->successor = NULL;
+    held->weight += weigh(n);
     n->invalidates = n->given_out = 0;
     if (n->fill.record == NULL) drop(held, n);
   }
@@ -274,6 +284,7 @@ void crl_held_replayed(crl_held *held, const crl_held_entry *entry) {
 
 void crl_held_entry_clean(crl_held_entry *entry) {
   crl_bytes_unref(entry->fill.record);
+  crl_bytes_unref(entry->successor);
   free(entry->memory);
   memset(entry, 0, sizeof *entry);
 }

@@ -25,6 +25,7 @@ typedef struct crl_held_entry {
   size_t key_len;
   int invalidates;     /* else it has a fill */
   int64_t began;       /* of the invalidation: when it was wished for */
+  crl_bytes *successor; /* of the invalidation: what is stored in place of what goes; NULL: nothing */
   crl_held_fill fill;  /* with a reference of the caller's */
   void *memory;        /* to be freed by crl_held_entry_clean */
 } crl_held_entry;
@@ -35,8 +36,9 @@ void crl_held_free(crl_held *held);
 /* Keeps a fill (one more reference of its record) in place of an earlier one, unless its compute began before the key was invalidated here.
  * Without memory nothing is kept. */
 void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill);
-/* The key is to be invalidated, at `now`; its fill is forgotten. */
-void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, int64_t now);
+/* The key is to be invalidated, at `now`; its fill is forgotten. `successor`: a record that is to take the place of what goes (one
+ * more reference of it), or NULL. */
+void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, crl_bytes *successor, int64_t now);
 /* The key was invalidated in the store, by `now`: it is forgotten, and fills are not kept whose compute began by then. */
 void crl_held_invalidated(crl_held *held, const void *key, size_t key_len, int64_t now);
 /* Forgets a key. */

@@ -344,22 +344,28 @@ int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *befor
 
 /* ---- changing -------------------------------------------------------------------------------------------- */
 
+static void forget_near(crl_station *station, const crl_key *key) {
+  if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
+}
+
+/* Where the store can't be told it will be, when it is back: by the new mark, for its mere absence would say to computes under way that there
+ * never was one. */
 static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, corral_error *error) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);
-  if (record == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  crl_bytes *bytes = record == NULL ? NULL : crl_bytes_wrap(record, size, free, record);
+  if (bytes == NULL) {
+    free(record);
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  }
   crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = record, .record_len = size, .hard_ttl = life,
                  .lease_ms = LEASE_MS, .op_ms = station->op_ms};
   int status = crl_put_record(station->pool, &put, crl_env_now_ms() + station->op_ms, error);
-  free(record);
+  forget_near(station, key);
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN)
+    crl_held_invalidate(station->held, key->stored, key->stored_len, bytes, crl_env_now_ms());
+  crl_bytes_unref(bytes);
   return status;
-}
-
-/* This process's own copy of the mark; and where the store could not be told, it will be, when it is back: without its mark a value is void. */
-static void forget(crl_station *station, const crl_key *key, int status) {
-  int64_t now = crl_env_now_ms();
-  if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
-  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) crl_held_invalidate(station->held, key->stored, key->stored_len, now);
 }
 
 int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error) {
@@ -370,14 +376,13 @@ int crl_marks_change(crl_station *station, const void *name, size_t len, int onl
   if (status != CORRAL_OK) return crl_status_plain(error, status);
   if (only_expire) {
     status = under_lease(station, &mark, 1);
-    forget(station, &key, CORRAL_OK);
+    forget_near(station, &key);
     crl_key_clean(&key);
     return say(status, error);
   }
   mark.hard = draw();
   mark.soft = draw();
   status = put_new(station, &key, &mark, error);
-  forget(station, &key, status);
   crl_key_clean(&key);
   return status;
 }

@@ -18,6 +18,7 @@ typedef struct batch {
   crl_held_entry entries[BATCH];
   uint8_t tokens[BATCH][CORRAL_TOKEN];
   uint8_t wishes[BATCH][CORRAL_FRONT];
+  uint8_t again[BATCH];   /* it didn't come about, though the server works */
   uint8_t settles[BATCH]; /* else the claim, if it was granted, is released */
   corral_op ops[BATCH];
   size_t count;
@@ -84,16 +85,27 @@ int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed) {
   return stored.version != 0 && stored.version < fill->version;
 }
 
+static void make_claim(batch *b, size_t i, const crl_bytes *record, corral_op *op) {
+  *op = op_of(b, i, CORRAL_VERB_CLAIM);
+  op->lease_ms = b->offer->lease_ms;
+  op->record = b->wishes[i];
+  op->record_len = crl_put_wish(crl_record_digest(record->data), 0, b->wishes[i]);
+}
+
+static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64_t ttl_ms, corral_op *op) {
+  *op = op_of(b, i, CORRAL_VERB_SETTLE);
+  op->record = record->data;
+  op->record_len = record->size;
+  op->ttl_ms = ttl_ms;
+}
+
 static int claim_all(batch *b, crl_pool *pool, size_t server) {
   for (size_t i = 0; i < b->count; i++) {
     const crl_held_entry *entry = &b->entries[i];
     corral_op *op = &b->ops[i];
     *op = op_of(b, i, entry->invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
-    if (entry->invalidates) continue;
     if (crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
-    op->lease_ms = b->offer->lease_ms;
-    op->record = b->wishes[i];
-    op->record_len = crl_put_wish(crl_record_digest(entry->fill.record->data), 0, b->wishes[i]);
+    if (!entry->invalidates) make_claim(b, i, entry->fill.record, op);
   }
   int works = crl_pool_perform_probe(pool, server, b->ops, b->count);
   for (size_t i = 0; i < b->count; i++) {
@@ -111,32 +123,47 @@ static void report(const batch *b, size_t i) {
   crl_event_emit(b->offer->events, CORRAL_EVENT_OFFERED, key, len, NULL);
 }
 
-/* What became of the claims; an entry whose turn it was is done with, whatever the answer. */
+/* What follows on an entry's first op that went well; returns the end of the ops. */
+static corral_op *make_second(batch *b, size_t i, int64_t now, corral_op *op) {
+  const crl_held_entry *entry = &b->entries[i];
+  int64_t left = entry->fill.hard_ttl - (now - entry->fill.made);
+  if (entry->successor != NULL) {
+    make_claim(b, i, entry->successor, op++);
+    make_settle(b, i, entry->successor, CRL_ENVELOPE_LIFE_MOST, op++);
+  } else if (!entry->invalidates && b->settles[i] && left > 0) {
+    make_settle(b, i, entry->fill.record, left, op++);
+  } else if (!entry->invalidates) {
+    *op++ = op_of(b, i, CORRAL_VERB_RELEASE);
+  }
+  return op;
+}
+
+/* The last of an entry's ops. */
+static void take_second(batch *b, size_t i, const corral_op *op) {
+  const crl_held_entry *entry = &b->entries[i];
+  int done = op->status == CORRAL_OK && op->verb != CORRAL_VERB_RELEASE;
+  if (done && entry->invalidates) crl_held_replayed(b->offer->held, entry);
+  if (done) report(b, i);
+  b->again[i] = !done && entry->invalidates;
+}
+
+/* An entry whose turn it was is done with, whatever the answer, but for a successor that somebody else's lease kept out. */
 static int finish_all(batch *b, crl_pool *pool, size_t server) {
-  corral_op ops[BATCH];
-  size_t of[BATCH], count = 0;
+  corral_op ops[2 * BATCH], *end = ops;
+  const corral_op *last[BATCH];
   int64_t now = crl_env_now_ms();
   for (size_t i = 0; i < b->count; i++) {
-    const crl_held_entry *entry = &b->entries[i];
+    corral_op *from = end;
+    last[i] = &b->ops[i];
     if (b->ops[i].status != CORRAL_OK) continue;
-    if (entry->invalidates) {
-      crl_held_replayed(b->offer->held, entry);
-      report(b, i);
-      continue;
-    }
-    int64_t left = entry->fill.hard_ttl - (now - entry->fill.made);
-    ops[count] = op_of(b, i, b->settles[i] && left > 0 ? CORRAL_VERB_SETTLE : CORRAL_VERB_RELEASE);
-    if (ops[count].verb == CORRAL_VERB_SETTLE) {
-      ops[count].record = entry->fill.record->data;
-      ops[count].record_len = entry->fill.record->size;
-      ops[count].ttl_ms = left;
-    }
-    of[count++] = i;
+    end = make_second(b, i, now, end);
+    if (end > from) last[i] = end - 1;
   }
-  if (count == 0) return 1;
-  int works = crl_pool_perform_probe(pool, server, ops, count);
-  for (size_t i = 0; i < count; i++)
-    if (ops[i].verb == CORRAL_VERB_SETTLE && ops[i].status == CORRAL_OK) report(b, of[i]);
+  int works = end == ops || crl_pool_perform_probe(pool, server, ops, (size_t)(end - ops));
+  for (corral_op *op = ops; op < end; op++)
+    if (op->found_free != NULL) op->found_free(op->found_owner);
+  for (size_t i = 0; i < b->count; i++)
+    if (b->ops[i].status == CORRAL_OK) take_second(b, i, last[i]);
   return works;
 }
 
@@ -144,7 +171,7 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   int works = claim_all(b, pool, server) && finish_all(b, pool, server);
   for (size_t i = 0; i < b->count; i++) {
     int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EUNKNOWN;
-    if (!works && !sent) crl_held_return(b->offer->held, &b->entries[i]);
+    if (b->again[i] || (!works && !sent)) crl_held_return(b->offer->held, &b->entries[i]);
     crl_held_entry_clean(&b->entries[i]);
   }
   return works;
@@ -154,14 +181,16 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
 static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server, int *works) {
   place there = {pool, server};
   int64_t now = crl_env_now_ms();
-  size_t all = 0;
+  size_t all = 0, again;
   do {
     memset(b, 0, sizeof *b);
     b->offer = offer;
     b->count = crl_held_replay(offer->held, now, is_there, &there, b->entries, BATCH);
     all += b->count;
     *works = b->count == 0 || offer_batch(b, pool, server);
-  } while (*works && b->count > 0);
+    again = 0;
+    for (size_t i = 0; i < b->count; i++) again += b->again[i];
+  } while (*works && b->count > again);
   return all > 0;
 }
 

@@ -82,6 +82,8 @@ static void values_with_tags_made_while_the_store_is_away_stay_here(void **state
   assert_string_equal(inspected(other, "plain").state, "none"); /* it has no version */
   assert_string_equal(inspected(other, "tagged").state, "none");
   assert_string_equal(inspected(other, "before").state, "void");
+  /* Its mark tells computes that began before; without one they would take the tag for a new one. */
+  assert_string_equal(redis_server_ask(redis, "EXISTS ~tag::t"), "1");
   assert_int_equal(asks_by(other, "before", &policy, &before).how, CORRAL_COMPUTED);
   corral_close(other);
   corral_close(c);

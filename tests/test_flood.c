@@ -144,7 +144,7 @@ static void what_is_held_for_the_stores_return_is_spread(void **state) {
   (void)state;
   crl_held *held = crl_held_new(64 << 20, 60000);
   uint64_t before = atomic_load(&comparisons);
-  for (int i = 0; i < FLOOD; i++) crl_held_invalidate(held, keys[i], LEN, 1);
+  for (int i = 0; i < FLOOD; i++) crl_held_invalidate(held, keys[i], LEN, NULL, 1);
   for (int i = 0; i < FLOOD; i++) crl_held_drop(held, keys[i], LEN);
   expect_few("held", before, (uint64_t)2 * FLOOD);
   crl_held_free(held);

@@ -37,7 +37,7 @@ static void keep_version(crl_held *held, const char *key, char letter, uint64_t 
 
 /* With a version; letter 0: the wish to invalidate. */
 static void keep(crl_held *held, const char *key, char letter, int64_t began, int64_t now) {
-  if (letter == 0) crl_held_invalidate(held, key, strlen(key), now);
+  if (letter == 0) crl_held_invalidate(held, key, strlen(key), NULL, now);
   else keep_version(held, key, letter, 7, began, now);
 }
 
@@ -111,6 +111,27 @@ static void a_fill_after_an_invalidation_does_not_make_it_forgotten(void **state
   crl_held_replayed(held, &entry);
   crl_held_entry_clean(&entry);
   assert_int_equal(crl_held_count(held), 1);
+  crl_held_free(held);
+}
+
+static void what_takes_the_place_of_an_invalidated_record_is_replayed_with_it(void **state) {
+  (void)state;
+  crl_held *held = crl_held_new(BYTES, MS);
+  crl_held_entry entry;
+  crl_bytes *first = record_of('1', SIZE), *second = record_of('2', SIZE);
+  crl_held_invalidate(held, "tag", 3, first, 10);
+  crl_held_invalidate(held, "tag", 3, second, 20);
+  assert_int_equal(crl_held_replay(held, 21, all, NULL, &entry, 1), 1);
+  assert_true(entry.invalidates && entry.successor->data[0] == '2');
+  crl_held_return(held, &entry);
+  crl_held_entry_clean(&entry);
+  assert_int_equal(crl_held_replay(held, 22, all, NULL, &entry, 1), 1);
+  crl_held_replayed(held, &entry);
+  crl_held_entry_clean(&entry);
+  assert_int_equal(crl_held_count(held), 0);
+  assert_int_equal(crl_held_weight(held), 0);
+  crl_bytes_unref(first);
+  crl_bytes_unref(second);
   crl_held_free(held);
 }
 
@@ -277,6 +298,7 @@ int main(void) {
       cmocka_unit_test(of_each_key_the_newest_is_kept),
       cmocka_unit_test(an_invalidation_counts_for_what_began_before_it),
       cmocka_unit_test(a_fill_after_an_invalidation_does_not_make_it_forgotten),
+      cmocka_unit_test(what_takes_the_place_of_an_invalidated_record_is_replayed_with_it),
       cmocka_unit_test(a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones),
       cmocka_unit_test(a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept),
       cmocka_unit_test(a_wish_to_invalidate_stays_when_the_fill_is_dropped),

@@ -90,8 +90,8 @@ static void settle_at_home(world *w, const event *e) {
   raise_to(&from->own_change, e->read);
   if (!failed) return;
   raise_to(&from->wished[e->thing], e->read);
-  if (e->thing == THE_TAG) crl_held_invalidate(held, tag_key, sizeof tag_key, w->now);
-  else crl_held_invalidate(held, key, sizeof key, w->now);
+  if (e->thing == THE_TAG) crl_held_invalidate(held, tag_key, sizeof tag_key, NULL, w->now);
+  else crl_held_invalidate(held, key, sizeof key, NULL, w->now);
 }
 
 static void on_changed(world *w, const event *e) {
