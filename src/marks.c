@@ -348,8 +348,8 @@ static void forget_near(crl_station *station, const crl_key *key) {
   if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
 }
 
-/* Where the store can't be told it will be, when it is back: by the new mark, for its mere absence would say to computes under way that there
- * never was one. */
+/* The new mark takes the place of the old one: in a gap between both a compute of before would take the tag for a new one. For the same reason the
+ * store that can't be told is given the new mark when it is back. */
 static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, corral_error *error) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);
@@ -359,7 +359,7 @@ static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, cor
     return crl_status_plain(error, CORRAL_ENOMEM);
   }
   crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = record, .record_len = size, .hard_ttl = life,
-                 .lease_ms = LEASE_MS, .op_ms = station->op_ms};
+                 .lease_ms = LEASE_MS, .op_ms = station->op_ms, .replaces = 1};
   int status = crl_put_record(station->pool, &put, crl_env_now_ms() + station->op_ms, error);
   forget_near(station, key);
   if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN)

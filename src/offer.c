@@ -18,6 +18,7 @@ typedef struct batch {
   crl_held_entry entries[BATCH];
   uint8_t tokens[BATCH][CORRAL_TOKEN];
   uint8_t wishes[BATCH][CORRAL_FRONT];
+  uint8_t others[BATCH][CORRAL_TOKEN];
   uint8_t again[BATCH];   /* it didn't come about, though the server works */
   uint8_t settles[BATCH]; /* else the claim, if it was granted, is released */
   corral_op ops[BATCH];
@@ -99,18 +100,27 @@ static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64
   op->ttl_ms = ttl_ms;
 }
 
+/* Whose lease keeps a successor out: it is taken over. */
+static void note_other(batch *b, size_t i, const corral_op *op) {
+  corral_header header;
+  if (b->entries[i].successor == NULL || op->status != CORRAL_EBUSY || op->found == NULL) return;
+  if (crl_record_read_found(op, &header) == CORRAL_OK) memcpy(b->others[i], header.token, CORRAL_TOKEN);
+}
+
 static int claim_all(batch *b, crl_pool *pool, size_t server) {
   for (size_t i = 0; i < b->count; i++) {
     const crl_held_entry *entry = &b->entries[i];
     corral_op *op = &b->ops[i];
     *op = op_of(b, i, entry->invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
     if (crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
-    if (!entry->invalidates) make_claim(b, i, entry->fill.record, op);
+    if (entry->successor != NULL || !entry->invalidates) make_claim(b, i, entry->successor != NULL ? entry->successor : entry->fill.record, op);
   }
   int works = crl_pool_perform_probe(pool, server, b->ops, b->count);
   for (size_t i = 0; i < b->count; i++) {
     corral_op *op = &b->ops[i];
-    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK && crl_offer_is_newer(&b->entries[i].fill, op);
+    b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK &&
+                    (b->entries[i].invalidates || crl_offer_is_newer(&b->entries[i].fill, op));
+    note_other(b, i, op);
     if (op->found_free != NULL) op->found_free(op->found_owner);
     op->found_free = NULL;
   }
@@ -128,7 +138,8 @@ static corral_op *make_second(batch *b, size_t i, int64_t now, corral_op *op) {
   const crl_held_entry *entry = &b->entries[i];
   int64_t left = entry->fill.hard_ttl - (now - entry->fill.made);
   if (entry->successor != NULL) {
-    make_claim(b, i, entry->successor, op++);
+    make_claim(b, i, entry->successor, op);
+    op++->over = b->others[i];
     make_settle(b, i, entry->successor, CRL_ENVELOPE_LIFE_MOST, op++);
   } else if (!entry->invalidates && b->settles[i] && left > 0) {
     make_settle(b, i, entry->fill.record, left, op++);
@@ -147,6 +158,11 @@ static void take_second(batch *b, size_t i, const corral_op *op) {
   b->again[i] = !done && entry->invalidates;
 }
 
+static int goes_on(const batch *b, size_t i) {
+  int status = b->ops[i].status;
+  return status == CORRAL_OK || (b->entries[i].successor != NULL && status == CORRAL_EBUSY);
+}
+
 /* An entry whose turn it was is done with, whatever the answer, but for a successor that somebody else's lease kept out. */
 static int finish_all(batch *b, crl_pool *pool, size_t server) {
   corral_op ops[2 * BATCH], *end = ops;
@@ -155,7 +171,7 @@ static int finish_all(batch *b, crl_pool *pool, size_t server) {
   for (size_t i = 0; i < b->count; i++) {
     corral_op *from = end;
     last[i] = &b->ops[i];
-    if (b->ops[i].status != CORRAL_OK) continue;
+    if (!goes_on(b, i)) continue;
     end = make_second(b, i, now, end);
     if (end > from) last[i] = end - 1;
   }
@@ -163,7 +179,7 @@ static int finish_all(batch *b, crl_pool *pool, size_t server) {
   for (corral_op *op = ops; op < end; op++)
     if (op->found_free != NULL) op->found_free(op->found_owner);
   for (size_t i = 0; i < b->count; i++)
-    if (b->ops[i].status == CORRAL_OK) take_second(b, i, last[i]);
+    if (goes_on(b, i)) take_second(b, i, last[i]);
   return works;
 }
 

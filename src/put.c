@@ -1,4 +1,5 @@
-/* put.c: stores a record whatever is there: void it, take the lease, fill: one batch. Somebody else's claim may come between. */
+/* put.c: stores a record whatever is there: void it, take the lease, fill: one batch. Somebody else's claim may come between. What is to be replaced
+ * without a gap isn't voided; the lease is taken from whoever has it. */
 #include "put.h"
 
 #include "env.h"
@@ -27,13 +28,25 @@ static void give_up(crl_pool *pool, const crl_put *put, const uint8_t *token) {
   crl_pool_perform(pool, &op, 1, crl_env_now_ms() + put->op_ms);
 }
 
-static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, int64_t deadline, corral_error *error) {
+/* The token of the lease that a claim found in its way; NULL: none. */
+static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[CORRAL_TOKEN]) {
+  corral_header header;
+  if (claim->status != CORRAL_EBUSY || claim->found == NULL || crl_record_read_found(claim, &header) != CORRAL_OK) return NULL;
+  if (header.state != CORRAL_LEASED) return NULL;
+  memcpy(token, header.token, CORRAL_TOKEN);
+  return token;
+}
+
+/* One try, with a fresh token. *over is whose lease is to be taken over, and tells who is in the way. */
+static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over, uint8_t other[CORRAL_TOKEN], int64_t deadline,
+                    corral_error *error) {
   uint8_t wish[CORRAL_FRONT];
   corral_error detail = {0};
   corral_op op = {.key = put->key, .key_len = put->key_len, .token = token, .error = &detail};
   corral_op ops[3] = {op, op, op};
   ops[0].verb = CORRAL_VERB_INVALIDATE;
   ops[1].verb = CORRAL_VERB_CLAIM;
+  ops[1].over = *over;
   ops[1].lease_ms = put->lease_ms + (int64_t)(put->record_len / LEASED_A_MS);
   ops[1].record = wish;
   ops[1].record_len = crl_put_wish(crl_record_digest(put->record), 0, wish);
@@ -41,7 +54,9 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, in
   ops[2].record = put->record;
   ops[2].record_len = put->record_len;
   ops[2].ttl_ms = put->hard_ttl;
-  crl_pool_perform(pool, ops, 3, deadline);
+  if (put->replaces) ops[0].status = CORRAL_OK;
+  crl_pool_perform(pool, put->replaces ? ops + 1 : ops, put->replaces ? 2 : 3, deadline);
+  *over = put->replaces ? token_in_the_way(&ops[1], other) : NULL;
   if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
   int status = ops[0].status != CORRAL_OK ? crl_put_say(&ops[0], error) : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error) : CORRAL_OK;
   if (status != CORRAL_OK && ops[1].status == CORRAL_OK) give_up(pool, put, token);
@@ -49,11 +64,12 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, in
 }
 
 int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error) {
-  uint8_t token[CORRAL_TOKEN];
+  uint8_t token[CORRAL_TOKEN], other[CORRAL_TOKEN];
+  const uint8_t *over = NULL;
   int status = CORRAL_EBUSY;
   for (int i = 0; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
     if (crl_env_random(token, sizeof token) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
-    status = try_once(pool, put, token, deadline, error);
+    status = try_once(pool, put, token, &over, other, deadline, error);
   }
   return status;
 }

@@ -11,6 +11,7 @@ typedef struct crl_put {
   size_t record_len;
   int64_t hard_ttl, lease_ms;
   int64_t op_ms;
+  int replaces; /* 0: what is there is voided first. 1: it stays until this takes its place, so that the key is never without a record */
 } crl_put;
 
 /* The front that a claim brings: the key's digest, the holder, what the rebuild is expected to cost (0: unknown). Returns its size. */
