@@ -5,7 +5,7 @@ root=$(cd "$(dirname "$0")" && pwd)
 cd "$root"
 
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd-dev libsodium-dev liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev"
-TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux
+TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux python3 php-cli
  postgresql libpq-dev mariadb-server libmariadb-dev zookeeper libzookeeper-mt-dev default-jre-headless
  etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
  nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"

@@ -1,6 +1,8 @@
 /* test_redis.c: the Redis plugin, through its table, on a real server: what each verb does, in how many round trips. */
 #include "support/redis_kit.h"
 
+#include "envelope.h"
+
 #include <openssl/sha.h>
 
 #include "../plugins/redis/redis.h"
@@ -300,6 +302,42 @@ static void a_server_that_takes_less_says_too_big(void **state) {
   redis_server_stop(small);
 }
 
+/* What the server needs for COUNT keys more, each with a TTL. */
+enum { COUNT = 2000 };
+
+static long long memory_of(client *c, int by_corral) {
+  char name[32];
+  uint8_t record[1024], digest[CORRAL_DIGEST] = {1}, payload[100];
+  crl_envelope envelope = {.kind = CRL_KIND_VALUE, .ttl_ms = 57123, .swr_ms = 600000, .created_ms = INT64_C(1795338303458), .cost_us = 123456,
+                           .digest = digest, .payload_len = sizeof payload};
+  redis_server_ask(server, "FLUSHALL");
+  long long before = redis_server_info(server, "used_memory");
+  memset(payload, 'x', sizeof payload);
+  memcpy(record + CRL_PAYLOAD_AT, payload, sizeof payload);
+  size_t size = crl_envelope_size(&envelope);
+  crl_envelope_write(&envelope, record);
+  for (int i = 0; i < COUNT; i++) {
+    snprintf(name, sizeof name, "users:%d", 100000 + i);
+    corral_op op = op_of(CORRAL_VERB_SETTLE, name, 1);
+    op.record = record;
+    op.record_len = size;
+    if (!by_corral) redis_server_ask(server, "SET %s %b PX %d", name, payload, sizeof payload, HOUR);
+    else if (does(c, CORRAL_VERB_CLAIM, name, 1) != CORRAL_OK || done(c, &op) != CORRAL_OK) fail_msg("%s isn't stored", name);
+  }
+  return redis_server_info(server, "used_memory") - before;
+}
+
+static void a_value_of_100_bytes_takes_at_most_two_fifths_more_than_a_plain_one(void **state) {
+  (void)state;
+  client c = begin();
+  does(&c, CORRAL_VERB_CLAIM, "warm", 1); /* the script is the server's before */
+  fills(&c, "warm", 1, 10);
+  long long plain = memory_of(&c, 0), ours = memory_of(&c, 1);
+  print_message("           %lld bytes a key, a plain one %lld\n", ours / COUNT, plain / COUNT);
+  assert_true(plain > 0 && 5 * ours <= 7 * plain);
+  closed(&c);
+}
+
 /* ---- batches, round trips, scripts -------------------------------------------------------------------------- */
 
 static void a_batch_is_done_in_order(void **state) {
@@ -464,6 +502,7 @@ int main(void) {
       cmocka_unit_test(sixteen_mebibytes_come_back_as_they_were),
       cmocka_unit_test(a_key_is_any_64_kib_of_bytes),
       cmocka_unit_test(somebody_elses_key_is_left_alone),
+      cmocka_unit_test(a_value_of_100_bytes_takes_at_most_two_fifths_more_than_a_plain_one),
       cmocka_unit_test(a_record_above_512_mib_is_not_sent),
       cmocka_unit_test(a_server_that_takes_less_says_too_big),
       cmocka_unit_test(a_batch_is_done_in_order),
