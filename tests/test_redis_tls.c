@@ -147,7 +147,7 @@ static void a_key_is_claimed_filled_and_read_over_tls(void **state) {
   (void)state;
   client c = opened("localhost", "tls_ca=#/ca.crt");
   uint8_t *record = malloc(LARGE);
-  corral_header header = {0};
+  corral_header header = {.stamp = 1, .body = LARGE - CORRAL_HEAD};
   assert_non_null(record);
   memset(record, 0x5a, LARGE);
   c.host->header_write(&header, record);
