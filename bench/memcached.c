@@ -67,12 +67,12 @@ static void raw_fills(int fd, int count) {
   for (int i = 0; i < count; i++) {
     char key[32], cas[32] = "";
     snprintf(key, sizeof key, "raw%d", i);
-    raw_store(fd, "add", key, CORRAL_HEADER, "");
+    raw_store(fd, "add", key, CORRAL_HEAD + CORRAL_LEASE, "");
     raw_ask(fd, (size_t)snprintf(room, ROOM, "gets %s\r\n", key), "END\r\n");
     unsigned long long id;
     if (sscanf(room, "VALUE %*s %*u %*u %llu", &id) != 1) die("no cas id");
     snprintf(cas, sizeof cas, " %llu", id);
-    raw_store(fd, "cas", key, CORRAL_HEADER + value_size, cas);
+    raw_store(fd, "cas", key, CORRAL_HEAD + value_size, cas);
   }
 }
 
@@ -105,14 +105,14 @@ static void library_fills(memcached_st *library, int count) {
     size_t len = (size_t)snprintf(key, sizeof key, "lib%d", i);
     memcached_result_st result;
     memcached_return_t rc;
-    if (memcached_failed(memcached_add(library, key, len, (const char *)record, CORRAL_HEADER, 3600, 0)) ||
+    if (memcached_failed(memcached_add(library, key, len, (const char *)record, CORRAL_HEAD + CORRAL_LEASE, 3600, 0)) ||
         memcached_failed(memcached_mget(library, keys, &len, 1)) || memcached_result_create(library, &result) == NULL ||
         memcached_fetch_result(library, &result, &rc) == NULL)
       die("libmemcached: add and gets");
     uint64_t cas = memcached_result_cas(&result);
     while (memcached_fetch_result(library, &result, &rc) != NULL) {}
     memcached_result_free(&result);
-    if (memcached_failed(memcached_cas(library, key, len, (const char *)record, CORRAL_HEADER + value_size, 3600, 0, cas)))
+    if (memcached_failed(memcached_cas(library, key, len, (const char *)record, CORRAL_HEAD + value_size, 3600, 0, cas)))
       die("libmemcached: cas");
   }
 }
@@ -136,7 +136,7 @@ static corral_op op_of(corral_verb verb, const char *key) {
 static void fill(void *handle, const char *key) {
   corral_op claim = op_of(CORRAL_VERB_CLAIM, key), settle = op_of(CORRAL_VERB_SETTLE, key);
   settle.record = record;
-  settle.record_len = CORRAL_HEADER + value_size;
+  settle.record_len = CORRAL_HEAD + value_size;
   perform(handle, &claim);
   perform(handle, &settle);
 }
@@ -189,7 +189,7 @@ static double lap(double *since, int count) {
 }
 
 static void one_round(int i, int fd, memcached_st *library, void *handle) {
-  raw_store(fd, "set", "raw", CORRAL_HEADER + value_size, "");
+  raw_store(fd, "set", "raw", CORRAL_HEAD + value_size, "");
   fill(handle, "hit");
   double since = now_us();
   raw_hits(fd, HITS);
@@ -208,14 +208,16 @@ static void one_round(int i, int fd, memcached_st *library, void *handle) {
 }
 
 int main(int argc, char **argv) {
-  corral_header header = {0};
+  uint8_t front[CORRAL_FRONT];
   void *store;
   if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
   if (value_size > 1000000) die("at most 1000000 bytes");
   room = malloc(ROOM);
-  record = calloc(1, CORRAL_HEADER + value_size);
+  record = calloc(1, CORRAL_FRONT + value_size);
   if (room == NULL || record == NULL) die("no memory");
-  crl_record_write(&header, record);
+  const corral_header header = {.stamp = 1, .life_end = crl_registry_host()->now_ms() + HOUR, .body = (uint32_t)value_size};
+  (void)crl_record_write(&header, front);
+  memcpy(record, front, CORRAL_HEAD);
   memcached_server *server;
   if (!memcached_server_start(&server, (const char *const[]){"-m", "1024", NULL})) return 1;
   port = memcached_server_tcp_port(server);

@@ -4,6 +4,7 @@
  *
  *   bench_near [SIZE]    values of SIZE bytes (100) */
 #include "../src/near.c"
+#include "../src/hash.h"
 
 #include <corral.h>
 #include <pthread.h>
@@ -37,7 +38,7 @@ static inline int64_t through_near(const key *k) {
 }
 
 static inline int64_t bare(const key *k) {
-  uint64_t spot = spot_of(near, k->hash);
+  uint64_t spot = k->hash;
   const entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
   if (e == NULL || e->over <= 0) die("a look failed");
   return e->copy.fresh_until + (int64_t)e->copy.size;
@@ -46,7 +47,7 @@ static inline int64_t bare(const key *k) {
 /* The same steps as crl_near_get, but for the lock. */
 static inline int64_t through_one_mutex(const key *k) {
   crl_near_copy copy;
-  uint64_t spot = spot_of(near, k->hash);
+  uint64_t spot = k->hash;
   pthread_mutex_lock(&one_for_all);
   entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
   if (e == NULL || e->over <= 0) die("a look failed");
@@ -128,7 +129,7 @@ static void fill(void) {
     uint8_t *data = calloc(1, value_size + 1);
     crl_near_copy copy = {.bytes = crl_bytes_wrap(data, value_size, free, data), .size = value_size, .kind = CRL_KIND_VALUE, .fresh_until = 1000};
     snprintf(keys[i].text, KEY_SIZE, "user:%018zu", i);
-    keys[i].hash = XXH3_64bits(keys[i].text, KEY_SIZE);
+    keys[i].hash = crl_hash(keys[i].text, KEY_SIZE);
     if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy, crl_near_ticket(near, keys[i].hash)))
       die("a put failed");
     crl_near_copy_clean(&copy);

@@ -109,6 +109,7 @@ int crl_lmdb_file_at(const char *path, int follow, crl_lmdb_file *ret) {
 
 int crl_lmdb_file_of(int fd, crl_lmdb_file *ret) {
   struct stat st;
+  memset(ret, 0, sizeof *ret);
   if (fstat(fd, &st) != 0) return errno;
   *ret = name_of(&st);
   return 0;
