@@ -90,7 +90,9 @@ static void of_two_one_can_end_under_load_and_nobody_sees_it(void **state) {
 
 static void it_ends_at_once_when_nothing_is_under_way(void **state) {
   (void)state;
-  START(PAGE_FASTCGI, "PAGE_THREADS=64\n")
+  START(PAGE_FASTCGI, "PAGE_THREADS=64\nPAGE_COMMAND=echo page\n")
+  /* The socket is there before the program is: only an answer shows that it can be told to end. */
+  assert_string_equal(page_kit_show(kit, "/page/one"), "200 corral; fwd=miss; stored|page\n");
   page_kit_terminate(kit, 0);
   assert_int_equal(page_kit_end(kit, 0), 0);
   page_kit_stop(kit);
