@@ -203,7 +203,7 @@ static int is_home(const corral *c) {
 }
 
 void corral_close(corral *c) {
-  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   uint32_t open = MAGIC;
   if (c == NULL || crl_frame_within(&c->station) || crl_frame_within(&c->station.events)) return;
   if (!atomic_compare_exchange_strong(&c->magic, &open, CLOSING)) return;

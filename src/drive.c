@@ -192,7 +192,7 @@ static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t de
 }
 
 int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **ret) {
-  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_call call = *asked;
   call.cancel = cancel;
   crl_outcome outcome;

@@ -485,7 +485,7 @@ static void fly(many *m, corral_item *items, size_t mask) {
 }
 
 int crl_drive_many(crl_station *station, const crl_call *asked, corral_item *items, size_t count) {
-  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_call call = *asked;
   size_t mask;
   call.cancel = cancel;

@@ -264,7 +264,7 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
 }
 
 int crl_lock_give(corral_lock *lock, corral_error *error) {
-  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   corral_error detail = {0};
   crl_station *station = lock->station;
   int was_lost = atomic_load(&lock->lost);

@@ -270,7 +270,7 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
 }
 
 int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user, corral_lock **ret) {
-  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   corral_lock_options options;
   size_t end = offsetof(corral_lock_options, error) + sizeof(corral_error *);
   corral_error *error = user != NULL && user->size >= end ? user->error : NULL;

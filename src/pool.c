@@ -158,7 +158,7 @@ static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t
 }
 
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
-  __attribute__((cleanup(crl_env_cancel_back))) int cancel = crl_env_cancel_off();
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   if (too_big(pool, ops, count)) return;
   size_t first = crl_pool_route(pool, ops[0].key, ops[0].key_len), same = 1;
   while (servers(pool) > 1 && same < count && crl_pool_route(pool, ops[same].key, ops[same].key_len) == first) same++;
