@@ -7,7 +7,7 @@
 
 #include "../plugins/lmdb/lmdb.h"
 
-enum { META = 160, LAST_PAGE = 128 };
+enum { META = 160, LAST_PAGE = 136 };
 
 /* A number of the machine's, from where liblmdb keeps it. */
 static size_t number_at(const uint8_t *bytes) {
