@@ -166,12 +166,20 @@ static void a_store_that_settles_without_asking_for_the_token_is_found_out(void 
   assert_true(two > 5);
 }
 
+/* The first world from `seed` on that breaks a promise; 0: none of 3000. Such worlds are rare: a start near to one saves the way there. */
+static uint64_t first_broken(control broken, uint64_t seed) {
+  for (uint64_t last = seed + 3000; seed < last; seed++)
+    if (live(seed, broken)->violations > 0) {
+      printf("world %llu\n", (unsigned long long)seed);
+      return seed;
+    }
+  return 0;
+}
+
 /* A lost claim that arrives late, after an invalidate, would give its flight's lease back to it. */
 static void claims_that_share_a_token_are_found_out(void **state) {
   (void)state;
-  unsigned worlds = 0;
-  for (uint64_t seed = 1; seed <= 3000 && worlds == 0; seed++) worlds += live(seed, CLAIMS_SHARE_A_TOKEN)->violations > 0;
-  assert_int_equal(worlds, 1);
+  assert_true(first_broken(CLAIMS_SHARE_A_TOKEN, 600) > 0);
 }
 
 /* How many worlds, up to 3, first break a promise with these words. */
@@ -197,9 +205,7 @@ static void a_replay_that_forgets_invalidations_is_found_out(void **state) {
 /* Its record is what tells a leader that has not seen it before of changes since its compute began. */
 static void a_replay_that_deletes_the_record_of_a_tag_is_found_out(void **state) {
   (void)state;
-  unsigned worlds = 0;
-  for (uint64_t seed = 2000; seed <= 5000 && worlds == 0; seed++) worlds += live(seed, REPLAY_DELETES_THE_TAG)->violations > 0;
-  assert_true(worlds > 0);
+  assert_true(first_broken(REPLAY_DELETES_THE_TAG, 2300) > 0);
 }
 
 static void a_look_that_does_not_ask_for_the_tag_is_found_out(void **state) {
