@@ -111,7 +111,8 @@ static long long calls_of(const char *stats, const char *command) {
   return at == NULL ? 0 : strtoll(at + strlen(name), NULL, 10);
 }
 
-/* What clients sent: a look is GETRANGE and PTTL. Each script calls GETRANGE once, which is counted, too. */
+/* Counts the commands of clients: a look is GETRANGE and PTTL.
+ * The GETRANGE that each script calls is counted, too. */
 static long long server_commands(redisContext *redis) {
   redisReply *reply = redisCommand(redis, "INFO commandstats");
   if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no answer from the server");

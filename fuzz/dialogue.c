@@ -58,7 +58,7 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
   return op;
 }
 
-/* What an op found has no more bytes than the server has sent. */
+/* An op's answer is never longer than the bytes that the server has sent. */
 static void check_op(corral_op *op, size_t most) {
   MUST(op->status <= 0 && op->status != CORRAL_EINVAL);
   MUST(op->life_ms >= -1 && op->until_ms >= -1);

@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
     }                                                                                              \
   } while (0)
 
-/* What is left of an input. What is taken beyond its end is zero. */
+/* The rest of an input. Bytes read beyond its end are zero. */
 typedef struct fuzz_input {
   const uint8_t *at;
   size_t left;

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t *exact = malloc(len > 0 ? len : 1);
   if (exact == NULL) abort();
   memcpy(exact, head, len);
-  /* What is let through ends within the file. */
+  /* In an accepted file both metas' last pages lie within the file. */
   if (crl_lmdb_check(exact, len, file_size) == 0)
     for (size_t i = 0; i < 2; i++)
       MUST((number_at(head + i * page_size + LAST_PAGE) + 1) * page_size <= file_size);

@@ -4,7 +4,7 @@
 
 #include "lock_record.h"
 
-/* What a change leaves is a record, of no more holds than it may have. */
+/* After a change the record is valid, and has no more holds than allowed. */
 static void check_change(const corral_lock_change *change, const uint8_t *room, size_t room_size,
                          int64_t now) {
   crl_lock_head head;

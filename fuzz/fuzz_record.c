@@ -31,7 +31,7 @@ static void check_tags(const crl_tags *tags) {
   for (size_t i = 0; i < tags->count; i++) MUST(tags->tag[i].len <= CRL_TAG_MOST);
 }
 
-/* What was read can be written, and is read again as the same. */
+/* A header that was read can be written, and reads back equal. */
 static void round_trip(const uint8_t *record, const crl_envelope *e, const crl_tags *tags) {
   crl_envelope copy = *e, again;
   corral_header header;

@@ -84,7 +84,7 @@ const uint8_t *fuzz_wire_segment(size_t *ret_size) {
   return at;
 }
 
-/* What the plugin has sent is taken from the socket, so that it can go on sending. */
+/* Reads and drops the plugin's bytes, so that its sending never blocks. */
 static void hear(void) {
   char dropped[65536];
   while (recv(wire.theirs, dropped, sizeof dropped, MSG_DONTWAIT) > 0) continue;

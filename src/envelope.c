@@ -5,7 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* What a body is, besides its bytes: key, kind, encoding, lengths. */
+/* Describes a body: key, kind, encoding, lengths. */
 static uint64_t stamp_of(const corral_header *header, const uint8_t *body) {
   uint8_t about[CORRAL_DIGEST + 8] = {0};
   memcpy(about, header->digest, CORRAL_DIGEST);

@@ -19,7 +19,7 @@ typedef struct crl_held_fill {
   int64_t made;     /* when it was finished */
 } crl_held_fill;
 
-/* What is to be replayed for a key: an invalidation, or a fill. */
+/* The change to replay for a key: an invalidation, or a fill. */
 typedef struct crl_held_entry {
   const uint8_t *key;  /* as the store has it; within `memory` */
   size_t key_len;

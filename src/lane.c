@@ -481,7 +481,8 @@ static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t dead
   return own.cut;
 }
 
-/* What was cut in the middle of another's body is asked once more, alone; and a large record on a handle for those. */
+/* An op that another's large body cut off is asked once more, alone;
+ * a large record is read on a handle of its own kind. */
 int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
   size_t bytes = weigh(ops, count);
   int opened = 0, is_large = bytes > LARGE_BYTES;

@@ -314,7 +314,7 @@ static void has_worked(corral_loop *loop) {
   pthread_mutex_unlock(&loop->mutex);
 }
 
-/* What a function on a worker comes to; one that ends its thread is cancelled. */
+/* The outcome of a function on a worker; a function that ends its thread is cancelled. */
 typedef struct working {
   corral_call *call;
   corral_error error;

@@ -40,7 +40,7 @@ typedef struct crl_part {
 int crl_part_next(const uint8_t **at, size_t *left, crl_part *part);
 /* A part's number; 0 when it has more than 8 bytes. */
 uint64_t crl_part_number(const crl_part *part);
-/* What a part of so many bytes takes. */
+/* Bytes that a part with `len` bytes of content takes. */
 size_t crl_part_size(uint8_t kind, size_t len);
 /* Writes kind and length, and the bytes unless they are NULL; returns where those stand. */
 uint8_t *crl_part_put(uint8_t *at, uint8_t kind, const void *bytes, size_t len);

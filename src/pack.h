@@ -7,7 +7,8 @@
 
 /* The packed bytes, malloc'ed, in *ret, when that saves at least an eighth; else, and without memory, 0. */
 size_t crl_pack(const void *data, size_t size, uint8_t **ret);
-/* What packed bytes say of the size of what was packed; SIZE_MAX when they don't. Not to be believed without a bound. */
+/* The unpacked size that packed bytes claim; SIZE_MAX if they claim none.
+ * It is foreign: compare it with a bound before use. */
 size_t crl_packed_size(const void *packed, size_t packed_size);
 /* Unpacks exactly `size` bytes into `data`; 0 when the packed bytes don't give that. */
 int crl_unpack(const void *packed, size_t packed_size, void *data, size_t size);

@@ -195,14 +195,14 @@ static int64_t difference(int64_t a, int64_t b) {
   return a > b ? INT64_MAX : INT64_MIN;
 }
 
-/* What the lease or verdict may last at the most after it was taken. */
+/* The longest time that the lease or verdict may last after it was taken. */
 static int64_t longest(const corral_header *header) {
   int64_t most = header->state == CORRAL_LEASED ? CRL_RECORD_LEASE_MOST : CRL_RECORD_VERDICT_MOST;
   int64_t length = header->length_ms > 0 ? header->length_ms : 1;
   return length < most ? length : most;
 }
 
-/* What is left of the lease or verdict; 0: nothing, or there is none. */
+/* The remaining time of the lease or verdict; 0: it is over, or there is none. */
 static int64_t left_of(const now_here *here) {
   if (here->header.state == CORRAL_FREE) return 0;
   return later(difference(here->header.until, here->now), 0);
@@ -297,7 +297,7 @@ static int settle(corral_op *op, now_here *here, corral_change *change) {
   return CORRAL_OK;
 }
 
-/* What holds still is true: the body gets a new life as if it had been stored now. */
+/* The body is still valid: it gets a new life, as if it were stored now. */
 static int renew(corral_op *op, now_here *here, corral_change *change) {
   if (!holds(here, op)) return CORRAL_ELOST;
   if (!here->body) return CORRAL_EMISS;
@@ -393,7 +393,8 @@ static int decide_newer(const corral_op *op, corral_change *change) {
   }
 }
 
-/* What is left, as the host is told: an end that can't be true is none for those who look, so that one of them claims. */
+/* The remaining time for the host. An end that can't be true counts as over, so that a
+ * caller claims. */
 static int64_t told_left(const corral_op *op, const now_here *here) {
   if (!contradicts(here)) return left_of(here);
   return op->verb == CORRAL_VERB_GET ? 0 : longest(&here->header);

@@ -124,7 +124,8 @@ static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look
   look->lives = lives;
 }
 
-/* What no compute of this corral could have made, or what a packed payload itself denies. */
+/* True if no compute of this corral can have made the payload, or if it contradicts its
+ * own packed size. */
 static int is_too_large(const crl_run *r, const crl_envelope *envelope) {
   if (envelope->payload_len > r->station->max_value || envelope->plain_len > r->station->max_value) return 1;
   const uint8_t *payload = r->found->data + envelope->payload_at;

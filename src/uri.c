@@ -60,7 +60,7 @@ static int is_secret(const char *name, size_t len) {
   return 0;
 }
 
-/* What follows the scheme's "://"; the text itself where there is no such thing. */
+/* The text behind "://"; the whole text if there is none. */
 static const char *behind_scheme(const char *text) {
   const char *at = text;
   while (isalnum((unsigned char)*at) || (*at != '\0' && strchr("+-.", *at) != NULL)) at++;

@@ -127,7 +127,7 @@ static void invalidate_and_compute_a_later_version(lab_seat *seat) {
   expect_unkept(seat, &answer);
 }
 
-/* What follows the invalidation fails as well, and takes nothing of it back. */
+/* The calls after the invalidation fail, too, and don't undo it. */
 static void invalidate_expire_and_set(lab_seat *seat) {
   invalidate(seat, CORRAL_EUNAVAILABLE);
   if (corral_expire(seat->corral, "key-0", 5, NULL) == CORRAL_OK) lab_wrong(seat->lab, "expired");

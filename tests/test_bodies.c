@@ -13,7 +13,7 @@
 
 enum { OP_MS = 100, FAR = 600000, STEP = 64 << 10 };
 
-/* What the store's bodies do. */
+/* How the store sends its bodies. */
 typedef enum way { IN_TIME, MOVES_LONG, MOVES_ON, LINGERS, STALLS, TRICKLES, SILENT } way;
 
 typedef struct slow {
@@ -51,7 +51,7 @@ static int move_until(int64_t until, size_t bytes, int64_t deadline) {
   return 1;
 }
 
-/* What a plugin does with bytes that came isn't the server's silence. */
+/* A plugin's own time with bytes that came isn't counted as the server's silence. */
 static int linger_until(int64_t until, int64_t deadline) {
   crl_pace_moved(STEP, deadline);
   crl_env_sleep_until(until);

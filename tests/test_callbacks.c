@@ -49,7 +49,7 @@ static int ask(corral *c, const char *key, corral_error *detail) {
 
 /* ---- on_lost --------------------------------------------------------------------------------- */
 
-/* What a callback did, seen by the test. */
+/* The results of a callback's calls. */
 typedef struct story {
   corral_lock *other;
   corral *corral;

@@ -24,7 +24,7 @@ typedef struct sample {
   size_t size;
 } sample;
 
-/* What a file says. */
+/* The content of a file. */
 typedef struct row {
   const char *name;
   int read;        /* crl_record_read_whole */

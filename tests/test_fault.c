@@ -42,7 +42,7 @@ static const char *const kind_names[FAULT_KINDS] = {
     "",       "ENOSPC", "EIO of writes",          "short writes", "EIO of reads",
     "EMFILE", "ENOMEM", "ENOMEM of our own calls"};
 
-/* What is under test. */
+/* The store under test. */
 typedef struct place {
   const char *uri;
   const char *origin; /* NULL: computes are the test's own */
@@ -192,7 +192,7 @@ static void must_heal(corral *c, unsigned round) {
     if (crl_env_now_ms() > end) fail_msg("%s: the store doesn't work again", label);
 }
 
-/* What was stored stays, or is the new value as a whole. */
+/* The stored value is the old one or the new one, whole. */
 static void must_be_kept(void) {
   if (at->locks_only || at->origin != NULL) return;
   corral *c = opened();

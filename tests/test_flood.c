@@ -57,7 +57,7 @@ static int make_keys(void **state) {
   return 0;
 }
 
-/* What follows did `calls` calls since `before`. */
+/* Fails unless there were `calls` calls since `before`. */
 static void expect_few(const char *table, uint64_t before, uint64_t calls) {
   uint64_t made = atomic_load(&comparisons) - before;
   print_message("%s: %.2f comparisons a call\n", table, (double)made / (double)calls);

@@ -184,7 +184,7 @@ static void a_wish_to_invalidate_stays_when_the_fill_is_dropped(void **state) {
   crl_held_free(held);
 }
 
-/* What came after it in the store and has ended, no store remembers. */
+/* No store remembers a later value that has ended. */
 static void a_fill_without_a_version_is_never_given_to_the_store(void **state) {
   (void)state;
   crl_held *held = crl_held_new(BYTES, MS);

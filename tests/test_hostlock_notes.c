@@ -103,7 +103,7 @@ static void a_holder_that_ends_erases_its_note_and_only_its_own(void **state) {
   crl_hostlock_give(hold);
 }
 
-/* Who dies before its claim arrived has not replaced the lease that it found. */
+/* A process that dies before its claim arrives has not replaced the lease. */
 static void the_lease_that_a_claim_takes_over_stays_noted_beside_the_new_one(void **state) {
   (void)state;
   int hold = take("k");

@@ -58,7 +58,7 @@ static void ask_and_measure(lab_seat *seat) {
     print_message("           a server rests: %d calls less their computes: median %lld us, p99 %lld us, the longest %lld us\n", CALLS,
                   (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100], (long long)took[CALLS - 1]);
     fflush(NULL);
-    /* Who waits for a server that hangs waits for the whole time limit of 500 ms. */
+    /* A call that waits for a hung server waits for the whole time limit of 500 ms. */
     if (took[CALLS * 99 / 100] >= P99_US) lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
     lab_add(&l->marks[MEASURED], 1);
   }

@@ -122,7 +122,7 @@ typedef struct crl_lmdb_env {
   atomic_uint watches;  /* open in this process */
 } crl_lmdb_env;
 
-/* What a URI asks for. */
+/* The settings of a URI. */
 typedef struct crl_lmdb_wanted {
   const corral_host *host;
   const char *path; /* absolute */

@@ -86,7 +86,7 @@ void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 
 /* ---- judging --------------------------------------------------------------------------------------------- */
 
-/* What is left of anything, as the server says. */
+/* A remaining time as the server reports it. */
 static int64_t left_of(int64_t ms) {
   return ms < (int64_t)CRL_REDIS_EXACT ? ms : (int64_t)CRL_REDIS_EXACT;
 }

@@ -174,7 +174,7 @@ static const char renew_text[] = PRELUDE("{-9, now}") WRITE
     "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
     "return e or write(1) or {0, now}\n";
 
-/* What isn't corral's is left alone; what a later version of corral wrote goes too. */
+/* Foreign values are left alone; a record of a later corral is deleted, too. */
 static const char invalidate_text[] =
     "local t = redis.pcall('TIME')\n"
     "if t.err then return t end\n"

@@ -130,7 +130,7 @@ const char *cli_take_conninfo(char *arg);
 /* The same of CORRAL_STORE; NULL when there is none, or a corral command above this one keeps
  * its own to itself. */
 const char *cli_take_store(bool *ret_withheld);
-/* What commands that run from now on find in CORRAL_STORE. False without memory. */
+/* Sets CORRAL_STORE for commands that run from now on. False without memory. */
 bool cli_hand_down_store(const cli_globals *cli);
 /* nested.c: whether a process above this one is computing that key. */
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);

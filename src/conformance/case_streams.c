@@ -14,7 +14,7 @@ typedef struct streams {
   int aside[STREAMS];
 } streams;
 
-/* What looks for leaks at the end has something to say, maybe. */
+/* A leak checker may print at the end. */
 static void put_back(void *arg) {
   streams *s = arg;
   for (int i = 0; i < STREAMS; i++) {

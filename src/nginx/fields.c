@@ -8,7 +8,7 @@ int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
   return field->name_len == ngx_strlen(name) && ngx_strncasecmp((u_char *)field->name, (u_char *)name, field->name_len) == 0;
 }
 
-/* What record.c leaves out, and what is added by itself. */
+/* The fields that record.c leaves out, and those that nginx adds by itself. */
 static int is_left_out(const crl_ngx_field *field) {
   return crl_ngx_record_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
          crl_ngx_field_is(field, "last-modified");

@@ -24,7 +24,7 @@ static inline int is_null(int fd) {
 
 static inline int is_closed(int fd) { return fcntl(fd, F_GETFD) < 0 && errno == EBADF; }
 
-/* What a child without standard streams found: its exit status. */
+/* The exit status of a child without standard streams. */
 static inline int without_streams(int (*run)(void)) {
   int end = 0;
   (void)fflush(NULL);

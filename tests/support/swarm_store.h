@@ -35,7 +35,7 @@ typedef struct before_it {
   uint64_t version;
 } before_it;
 
-/* What a replay put in place of an earlier version is as good as that was. */
+/* A value that a replay put over an earlier version is as valid as that version was. */
 static void watch_fill(world *w, const event *e, const before_it *was) {
   uint64_t version = version_there(w);
   int takes_place = e->what == REPLAYS_AT && was->version > 0 && was->version < version;

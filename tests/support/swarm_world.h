@@ -39,7 +39,7 @@ typedef enum what {
   PARTITION, HEAL, REPLAYS_AT, REPLAYED
 } what;
 
-/* What is changed: the value's key or its tag. */
+/* The target of a change: the value's key or its tag. */
 typedef enum thing { THE_KEY, THE_TAG, THINGS } thing;
 
 /* A process may be killed, and another take its place: `life` tells them apart. The same for a flight. */
@@ -98,7 +98,7 @@ typedef struct process {
   uint64_t own_change;     /* its own latest one, in vain or not */
 } process;
 
-/* What is broken on purpose, to see that the oracle isn't blind. */
+/* The part that is broken on purpose, to show that the oracle finds it. */
 typedef enum control {
   SOUND, SETTLE_IGNORES_THE_TOKEN, CLAIMS_SHARE_A_TOKEN, REPLAY_IGNORES_VERSIONS, REPLAY_FORGETS_INVALIDATIONS,
   REPLAY_DELETES_THE_TAG,
