@@ -24,19 +24,26 @@ static inline int is_null(int fd) {
 
 static inline int is_closed(int fd) { return fcntl(fd, F_GETFD) < 0 && errno == EBADF; }
 
-/* The exit status of a child without standard streams. */
-static inline int without_streams(int (*run)(void)) {
-  int end = 0;
+/* A child without standard streams. No other thread may live yet: it could hold the allocator's
+ * lock, and the child would wait for it for ever. */
+static inline pid_t begin_without_streams(int (*run)(void)) {
   (void)fflush(NULL);
   pid_t pid = fork();
   assert_true(pid >= 0);
-  if (pid == 0) {
-    for (int fd = 0; fd <= 2; fd++) close(fd);
-    _exit(run());
-  }
+  if (pid != 0) return pid;
+  for (int fd = 0; fd <= 2; fd++) close(fd);
+  _exit(run());
+}
+
+static inline int exit_status_of(pid_t pid) {
+  int end = 0;
   assert_int_equal(waitpid(pid, &end, 0), pid);
   assert_true(WIFEXITED(end));
   return WEXITSTATUS(end);
+}
+
+static inline int without_streams(int (*run)(void)) {
+  return exit_status_of(begin_without_streams(run));
 }
 
 #endif
