@@ -254,9 +254,9 @@ static int check_key(const void *key, size_t key_len, corral_error *error) {
 }
 
 static int check_home(corral *c, corral_error *error) {
-  unsigned none = 0;
-  atomic_compare_exchange_strong(&c->home, &none, crl_env_forks() + 1);
-  return is_home(c) ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
+  unsigned here = crl_env_forks() + 1, home = atomic_load(&c->home);
+  if (home == 0 && atomic_compare_exchange_strong(&c->home, &home, here)) home = here;
+  return home == here ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
 }
 
 int crl_handle_enter(corral *c, crl_station **ret, corral_error *error) {
@@ -290,9 +290,8 @@ static int check_handle(corral *c, corral_error *error) {
 }
 
 static int check(corral *c, const void *key, size_t key_len, corral_error *error) {
-  int status = check_open(c, error);
-  if (status == CORRAL_OK) status = check_key(key, key_len, error);
-  return status == CORRAL_OK ? check_handle(c, error) : status;
+  int status = check_handle(c, error);
+  return status == CORRAL_OK ? check_key(key, key_len, error) : status;
 }
 
 corral_error *crl_handle_error(const corral_policy *policy) {
@@ -304,6 +303,7 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_pol
   corral_error *error = crl_handle_error(policy);
   int status = check(c, key, key_len, error);
   if (status == CORRAL_OK) status = crl_policy_resolve(&call->policy, policy, &c->station.policy, error);
+  memset(call, 0, offsetof(crl_call, policy));
   call->key = key;
   call->key_len = key_len;
   return status;
@@ -323,15 +323,17 @@ void crl_handle_bind(corral *c, crl_call *call) {
 
 int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
                           corral_compute *compute, void *arg, corral_value **ret) {
-  crl_call call = {.compute = compute, .arg = arg};
+  crl_call call;
   if (compute == NULL || ret == NULL)
     return crl_status_fail(crl_handle_error(policy), CORRAL_EINVAL, "corral_get_or_compute: no %s", ret == NULL ? "ret" : "compute");
   int status = crl_handle_call(c, key, key_len, policy, &call);
+  call.compute = compute;
+  call.arg = arg;
   return status == CORRAL_OK ? crl_drive_call(&c->station, &call, ret) : status;
 }
 
 int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret) {
-  crl_call call = {0};
+  crl_call call;
   if (ret == NULL) return crl_status_fail(crl_handle_error(policy), CORRAL_EINVAL, "corral_get: no ret");
   int status = crl_handle_call(c, key, key_len, policy, &call);
   if (status != CORRAL_OK) return status;

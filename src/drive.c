@@ -191,18 +191,17 @@ static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t de
                : await(station, call, entry, deadline, 0, outcome);
 }
 
-int crl_drive_call(crl_station *station, const crl_call *asked, corral_value **ret) {
+int crl_drive_call(crl_station *station, crl_call *call, corral_value **ret) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
-  crl_call call = *asked;
-  call.cancel = cancel;
+  call->cancel = cancel;
   crl_outcome outcome;
   crl_turn next = CRL_TURN_ENTER;
-  if (crl_run_recurses(station, &call)) return crl_status_plain(call.policy.error, CORRAL_ERECURSION);
-  if (crl_run_near(station, &call, &call.early, &outcome)) {
-    crl_event_emit(&station->events, CORRAL_EVENT_NEAR, call.key, call.key_len, NULL);
-    return crl_outcome_deliver(&outcome, call.policy.error, ret);
+  if (crl_run_recurses(station, call)) return crl_status_plain(call->policy.error, CORRAL_ERECURSION);
+  if (crl_run_near(station, call, &call->early, &outcome)) {
+    crl_event_emit(&station->events, CORRAL_EVENT_NEAR, call->key, call->key_len, NULL);
+    return crl_outcome_deliver(&outcome, call->policy.error, ret);
   }
-  int64_t deadline = crl_env_now_ms() + call.policy.wait_ms;
-  while (next != CRL_TURN_ENDED) next = take_turn(station, &call, deadline, next, &outcome);
-  return crl_outcome_deliver(&outcome, call.policy.error, ret);
+  int64_t deadline = crl_env_now_ms() + call->policy.wait_ms;
+  while (next != CRL_TURN_ENDED) next = take_turn(station, call, deadline, next, &outcome);
+  return crl_outcome_deliver(&outcome, call->policy.error, ret);
 }

@@ -59,7 +59,6 @@ typedef struct crl_station {
 typedef struct crl_call {
   const void *key; /* the user's */
   size_t key_len;
-  corral_policy policy; /* resolved; with the caller's error */
   corral_compute *compute;
   corral_compute_many *compute_many; /* instead; all NULL: only look */
   crl_start *start; /* instead: a compute that is begun */
@@ -67,6 +66,7 @@ typedef struct crl_call {
   int bound; /* compute may run on the workers */
   int early; /* a fresh value is to be rebuilt all the same */
   int cancel; /* crl_env_cancel_off of its caller: how the compute runs */
+  corral_policy policy; /* resolved; with the caller's error. Last: it needs no zeroing */
 } crl_call;
 
 static inline int crl_call_computes(const crl_call *call) { return call->compute != NULL || call->compute_many != NULL || call->start != NULL; }
@@ -75,8 +75,8 @@ static inline crl_name crl_call_name(const crl_call *call) {
   return (crl_name){.key = call->key, .key_len = call->key_len, .variant = call->policy.variant, .variant_len = call->policy.variant_len};
 }
 
-/* The whole way of one call: status, and on CORRAL_OK *ret. */
-int crl_drive_call(crl_station *station, const crl_call *call, corral_value **ret);
+/* The whole way of one call: status, and on CORRAL_OK *ret. Sets the call's `early` and `cancel`. */
+int crl_drive_call(crl_station *station, crl_call *call, corral_value **ret);
 
 /* drive_many.c: the way of several keys at once; `call` is that of each, its key set apart. Items that have a status other than CORRAL_OK already are
  * left as they are. CORRAL_OK: each item has its own status; CORRAL_ENOMEM: none was asked for. */

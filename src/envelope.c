@@ -127,18 +127,22 @@ static int read_metadata(const uint8_t *record, crl_envelope *ret) {
   return more == 0 && ret->validator_len <= CRL_VALIDATOR_MOST;
 }
 
+int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest, crl_envelope *ret) {
+  int status = judge_body(header, record, digest);
+  if (status != CORRAL_OK) return status;
+  memset(ret, 0, sizeof *ret);
+  ret->kind = header->kind;
+  ret->encoding = header->encoding;
+  ret->digest = crl_record_digest(record);
+  ret->payload_at = CRL_PAYLOAD_AT;
+  ret->payload_len = header->body - header->metadata;
+  ret->metadata_at = CRL_PAYLOAD_AT + ret->payload_len;
+  ret->metadata_len = header->metadata;
+  return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
+}
+
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret) {
   corral_header header;
   int status = crl_record_read_whole(record, size, &header);
-  if (status == CORRAL_OK) status = judge_body(&header, record, digest);
-  if (status != CORRAL_OK) return status;
-  memset(ret, 0, sizeof *ret);
-  ret->kind = header.kind;
-  ret->encoding = header.encoding;
-  ret->digest = crl_record_digest(record);
-  ret->payload_at = CRL_PAYLOAD_AT;
-  ret->payload_len = header.body - header.metadata;
-  ret->metadata_at = CRL_PAYLOAD_AT + ret->payload_len;
-  ret->metadata_len = header.metadata;
-  return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
+  return status == CORRAL_OK ? crl_envelope_open(&header, record, digest, ret) : status;
 }

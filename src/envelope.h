@@ -45,5 +45,7 @@ size_t crl_envelope_size(crl_envelope *envelope);
 void crl_envelope_write(const crl_envelope *envelope, uint8_t *record);
 /* CORRAL_OK; CORRAL_EMISS: no body; CORRAL_EFOREIGN, CORRAL_ENEWER; CORRAL_ECORRUPT: damaged, or of another key (a `digest` of NULL: of any). */
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret);
+/* The same of a record whose header was read already, by crl_record_read_whole. */
+int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest, crl_envelope *ret);
 
 #endif

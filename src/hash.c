@@ -14,6 +14,7 @@ static uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
 
 /* Runs when the library is loaded, before any thread of it exists. A kernel without randomness leaves addresses and clocks. */
 __attribute__((constructor)) static void draw_secret(void) {
+  (void)sodium_init(); /* chooses the BLAKE2b of this processor; without it the portable one serves */
   if (crl_env_random(secret, sizeof secret) == 0) return;
   uint64_t seed[] = {(uint64_t)(uintptr_t)&seed, (uint64_t)(uintptr_t)secret, (uint64_t)crl_env_now_us(), (uint64_t)crl_env_wall_ms()};
   for (size_t at = 0; at + CRL_DIGEST <= sizeof secret; at += CRL_DIGEST, seed[0]++) crl_digest(seed, sizeof seed, secret + at);

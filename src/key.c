@@ -79,8 +79,8 @@ static int wants_colon(crl_key_kind kind, const crl_key_space *space, const crl_
   return *(const uint8_t *)name->key == '~' || memchr(name->key, ':', name->key_len) != NULL;
 }
 
-static size_t room_for(const char *word, const crl_key_space *space, const crl_name *name) {
-  return strlen(word) + space->prefix_len + 1 + 3 * name->variant_len + 1 + name->key_len +
+static size_t room_for(size_t word_len, const crl_key_space *space, const crl_name *name) {
+  return word_len + space->prefix_len + 1 + 3 * name->variant_len + 1 + name->key_len +
          name->variant_len;
 }
 
@@ -98,11 +98,11 @@ static void shorten(crl_key *key) {
 int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space,
                  const crl_name *name) {
   const char *word = kind == CRL_KEY_VALUE && name->variant_len == 0 ? "" : words[kind];
-  size_t room = room_for(word, space, name);
+  size_t word_len = strlen(word), room = room_for(word_len, space, name);
   uint8_t *at = key->whole = room <= sizeof key->room ? key->room : crl_alloc(room);
   key->has_digest = 0;
   if (at == NULL) return CORRAL_ENOMEM;
-  at = put(at, word, strlen(word));
+  at = put(at, word, word_len);
   at = put(at, space->prefix, space->prefix_len);
   if (wants_colon(kind, space, name)) *at++ = ':';
   if (name->variant_len > 0) at = put_variant(at, name);

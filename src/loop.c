@@ -274,7 +274,7 @@ static int begin_call(corral_call *call, int status, corral_call **ret, corral_e
 
 int corral_get_async(corral_loop *loop, const void *key, size_t key_len, const corral_policy *policy, const corral_async *async, corral_call **ret) {
   corral_async callbacks;
-  crl_call asked = {0};
+  crl_call asked;
   corral_error *error = crl_handle_error(policy);
   int status = check_loop(loop, error);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
@@ -370,7 +370,7 @@ void corral_call_cancel(corral_call *call) {
 }
 
 int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret) {
-  crl_call call = {0};
+  crl_call call;
   crl_outcome outcome;
   corral_error *error = crl_handle_error(policy);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");

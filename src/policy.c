@@ -3,54 +3,81 @@
 
 #include "status.h"
 
+/* Of fields that stand one behind the other, in the order of the rows: both come from one table. */
 typedef struct row {
   const char *name, *unit;
   int64_t def, least, most;
-  size_t at;
 } row;
 
-static const row policy_rows[] = {
-#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most, offsetof(corral_policy, name)},
-    CORRAL_POLICY_MAP(ROW)
+#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most},
+static const row policy_rows[] = {CORRAL_POLICY_MAP(ROW)};
+static const row option_rows[] = {CORRAL_OPTION_MAP(ROW)};
+static const row lock_rows[] = {CORRAL_LOCK_MAP(ROW)};
 #undef ROW
-};
 
-static const row option_rows[] = {
-#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most, offsetof(corral_options, name)},
-    CORRAL_OPTION_MAP(ROW)
-#undef ROW
-};
+/* A sized struct of the user's: first what belongs to the call or the corral, then, from `at` on, the rows' fields. */
+typedef struct shape {
+  const char *name;
+  size_t size, at;
+  const row *rows;
+  size_t count;
+} shape;
 
-static const row lock_rows[] = {
-#define ROW(name, unit, def, least, most, text) {#name, unit, def, least, most, offsetof(corral_lock_options, name)},
-    CORRAL_LOCK_MAP(ROW)
-#undef ROW
-};
+#define SHAPE(name, type, first, rows) {name, sizeof(type), offsetof(type, first), rows, sizeof rows / sizeof *(rows)}
+static const shape policy_shape = SHAPE("policy", corral_policy, ttl_ms, policy_rows);
+static const shape option_shape = SHAPE("options", corral_options, op_ms, option_rows);
+static const shape lock_shape = SHAPE("lock options", corral_lock_options, ttl_ms, lock_rows);
+#undef SHAPE
 
-/* Copies a sized struct of the user's over zeroes, as openat2(2) does: a shorter one lacks only what is zero, a longer
- * one is of a newer header and must not use what isn't known here. */
-static int take_sized(void *ret, size_t ret_size, const void *user, size_t user_size, const char *what, corral_error *error) {
-  memset(ret, 0, ret_size);
+/* As openat2(2) does: a shorter struct lacks only what is zero; a longer one is of a newer header and must not use
+ * what isn't known here. */
+static int check_size(const shape *s, const void *user, size_t user_size, corral_error *error) {
   if (user_size < sizeof(size_t))
-    return crl_status_fail(error, CORRAL_EINVAL, "%s: its size is not set; use CORRAL_POLICY(...), CORRAL_OPTIONS(...) or CORRAL_LOCK(...)", what);
-  for (size_t i = ret_size; i < user_size; i++)
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: its size is not set; use CORRAL_POLICY(...), CORRAL_OPTIONS(...) or CORRAL_LOCK(...)", s->name);
+  for (size_t i = s->size; i < user_size; i++)
     if (((const char *)user)[i] != 0)
-      return crl_status_fail(error, CORRAL_EOPTION, "%s: it sets an option that corral %s does not know", what, CORRAL_VERSION);
-  memcpy(ret, user, user_size < ret_size ? user_size : ret_size);
+      return crl_status_fail(error, CORRAL_EOPTION, "%s: it sets an option that corral %s does not know", s->name, CORRAL_VERSION);
   return CORRAL_OK;
 }
 
-static int fill_rows(void *options, const void *base, const row *rows, size_t count, corral_error *error) {
+static int refuse(const row *r, int64_t number, corral_error *error) {
+  return crl_status_fail(error, CORRAL_EINVAL, "%s = %lld %s; accepted: %lld to %lld, or 0 for the default", r->name, (long long)number,
+                         r->unit, (long long)r->least, (long long)r->most);
+}
+
+static void take_defaults(void *ret, const shape *s) {
+  int64_t *fields = (int64_t *)(void *)((char *)ret + s->at);
+  for (size_t i = 0; i < s->count; i++) fields[i] = s->rows[i].def;
+}
+
+/* What the user's struct sets, over what stands in *ret. */
+static int overlay(void *ret, const void *user, size_t user_size, const shape *s, corral_error *error) {
+  int64_t *fields = (int64_t *)(void *)((char *)ret + s->at);
+  const int64_t *set = (const int64_t *)(const void *)((const char *)user + s->at);
+  size_t known = user_size < s->size ? user_size : s->size;
+  size_t count = known < s->at ? 0 : (known - s->at) / sizeof *set;
+  memcpy(ret, user, known < s->at ? known : s->at);
   for (size_t i = 0; i < count; i++) {
-    int64_t *field = (int64_t *)(void *)((char *)options + rows[i].at);
-    if (*field == 0) {
-      *field = base == NULL ? rows[i].def : *(const int64_t *)(const void *)((const char *)base + rows[i].at);
-    } else if (*field < rows[i].least || *field > rows[i].most) {
-      return crl_status_fail(error, CORRAL_EINVAL, "%s = %lld %s; accepted: %lld to %lld, or 0 for the default", rows[i].name,
-                             (long long)*field, rows[i].unit, (long long)rows[i].least, (long long)rows[i].most);
-    }
+    if (set[i] == 0) continue;
+    if (set[i] < s->rows[i].least || set[i] > s->rows[i].most) return refuse(&s->rows[i], set[i], error);
+    fields[i] = set[i];
   }
   return CORRAL_OK;
+}
+
+/* Where the user's struct (NULL: none) has a zero, `base` counts, whose part for the call is zero; NULL: the table. */
+static int resolve(void *ret, const void *user, const void *base, const shape *s, corral_error *error) {
+  int status = user == NULL ? CORRAL_OK : check_size(s, user, *(const size_t *)user, error);
+  if (status != CORRAL_OK) return status;
+  if (base != NULL) {
+    memcpy(ret, base, s->size);
+  } else {
+    memset(ret, 0, s->at);
+    take_defaults(ret, s);
+  }
+  if (user != NULL) status = overlay(ret, user, *(const size_t *)user, s, error);
+  *(size_t *)ret = s->size;
+  return status;
 }
 
 int crl_policy_variant(const void *variant, size_t len, corral_error *error) {
@@ -60,29 +87,16 @@ int crl_policy_variant(const void *variant, size_t len, corral_error *error) {
 }
 
 int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base, corral_error *error) {
-  int status = CORRAL_OK;
-  memset(ret, 0, sizeof *ret);
-  if (user != NULL) status = take_sized(ret, sizeof *ret, user, user->size, "policy", error);
-  if (status == CORRAL_OK) status = crl_policy_variant(ret->variant, ret->variant_len, error);
-  if (status == CORRAL_OK) status = fill_rows(ret, base, policy_rows, sizeof policy_rows / sizeof *policy_rows, error);
-  ret->size = sizeof *ret;
-  return status;
+  int status = resolve(ret, user, base, &policy_shape, error);
+  return status == CORRAL_OK ? crl_policy_variant(ret->variant, ret->variant_len, error) : status;
 }
 
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error) {
-  int status = take_sized(ret, sizeof *ret, user, user->size, "options", error);
-  if (status == CORRAL_OK) status = fill_rows(ret, NULL, option_rows, sizeof option_rows / sizeof *option_rows, error);
-  ret->size = sizeof *ret;
-  return status;
+  return resolve(ret, user, NULL, &option_shape, error);
 }
 
 int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error) {
-  int status = CORRAL_OK;
-  memset(ret, 0, sizeof *ret);
-  if (user != NULL) status = take_sized(ret, sizeof *ret, user, user->size, "lock options", error);
-  if (status == CORRAL_OK) status = fill_rows(ret, NULL, lock_rows, sizeof lock_rows / sizeof *lock_rows, error);
-  ret->size = sizeof *ret;
-  return status;
+  return resolve(ret, user, NULL, &lock_shape, error);
 }
 
 static int64_t at_least_zero(int64_t number) { return number > 0 ? number : 0; }

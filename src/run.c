@@ -117,9 +117,18 @@ static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alo
   return crl_flight_start(&r->flight, &r->policy, &plan);
 }
 
+static crl_run *allocate(void) {
+  crl_run *r = crl_alloc_more(NULL, sizeof *r);
+  if (r == NULL) return NULL;
+  memset(r, 0, offsetof(crl_run, policy));
+  r->error.text[0] = '\0';
+  r->answer.bytes = NULL;
+  return r;
+}
+
 crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline, crl_alone alone) {
   crl_name name = crl_call_name(call);
-  crl_run *r = crl_alloc(sizeof *r);
+  crl_run *r = allocate();
   if (r == NULL) return NULL;
   r->station = station;
   if (crl_key_make(&r->key, CRL_KEY_VALUE, &station->space, &name) != CORRAL_OK || !descend(r, &name)) {

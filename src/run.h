@@ -43,7 +43,6 @@ struct crl_run {
   crl_station *station;
   crl_entry *entry; /* NULL: nobody can join */
   crl_flight flight;
-  corral_policy policy;
   corral_compute *compute;
   crl_start *start;
   void *arg;
@@ -59,7 +58,6 @@ struct crl_run {
   crl_nap *nap, own_nap; /* where it waits; NULL: not yet. Runs that are flown together share one */
   crl_watcher watcher;
   int watches;           /* watcher has joined the watch */
-  crl_key key;
   uint64_t hash;     /* crl_key_hash */
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
@@ -78,9 +76,6 @@ struct crl_run {
   corral_fill fill;
   int64_t began, began_us; /* the compute */
   crl_product product;
-  corral_error error; /* of the store's last failed operation, or of the compute */
-  crl_outcome answer;
-  crl_slot slot;
   int has_slot;
   _Atomic int hold;  /* of the host's lock; -1 none. Also given back by the keeper */
   int noted;         /* the token stands beside it */
@@ -89,6 +84,12 @@ struct crl_run {
   uint64_t self;     /* stands for the key in this station */
   uint64_t *ancestors; /* the keys whose computes asked for this one */
   size_t depth;
+  /* A new run is zero up to here, for that costs; each of these is set before it is read. */
+  corral_policy policy;
+  crl_key key;
+  corral_error error; /* of the store's last failed operation, or of the compute */
+  crl_outcome answer;
+  crl_slot slot; /* while has_slot */
 };
 
 /* The runs that a thread computes at once. */

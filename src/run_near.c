@@ -18,7 +18,7 @@ static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t n
 
 /* Takes over the copy's bytes. */
 static void fill_outcome(crl_near_copy *copy, int64_t now, crl_outcome *outcome) {
-  memset(outcome, 0, sizeof *outcome);
+  memset(outcome, 0, offsetof(crl_outcome, error));
   outcome->how = CORRAL_FRESH;
   outcome->age_ms = now - copy->made;
   outcome->version = copy->version;

@@ -132,9 +132,17 @@ static int is_too_large(const crl_run *r, const crl_envelope *envelope) {
   return envelope->encoding == CRL_ENCODING_ZSTD && crl_packed_size(payload, envelope->payload_len) != envelope->plain_len;
 }
 
+/* Where the header alone came, the payload at hand is under the header that it came with. */
+static int read_envelope(crl_run *r, const corral_op *op) {
+  const crl_bytes *found = r->found;
+  const uint8_t *digest = crl_key_digest(&r->key);
+  return op->same ? crl_envelope_read(found->data, found->size, digest, &r->envelope)
+                  : crl_envelope_open(&r->header, found->data, digest, &r->envelope);
+}
+
 /* What is damaged is as good as nothing. */
 static int read_payload(crl_run *r, crl_errand *e) {
-  int status = crl_envelope_read(r->found->data, r->found->size, crl_key_digest(&r->key), &r->envelope);
+  int status = read_envelope(r, &e->op[0]);
   if (status == CORRAL_OK && is_too_large(r, &r->envelope)) status = CORRAL_ECORRUPT;
   if (status == CORRAL_OK && r->envelope.kind == CRL_KIND_MARK) status = CORRAL_EFOREIGN;
   if (status == CORRAL_OK) status = read_tags(r, e);
