@@ -1,8 +1,11 @@
-/* cgi.c: what corral adds to a CGI program whose page is in the store: a whole process each time, from before its start to after its end. examples/cgi with
- * a warm page against the same program without corral, which takes the page from a constant (cgi_plain.c) and is linked in the same way. In turns, so that
- * both meet the same weather. The bound is 1.5 times the plain one's median; over it the exit status is 1.
+/* cgi.c: what corral adds to a CGI program whose page is in the store: a whole process each time,
+ * from before its start to after its end. examples/cgi with a warm page against the same program
+ * without corral, which takes the page from a constant (cgi_plain.c) and is linked in the same way.
+ * In turns, so that both meet the same weather. The bound is 1.5 times the plain one's median; over
+ * it the exit status is 1.
  *
- *   bench_cgi [COUNT [PROGRAM...]]    COUNT runs of each (400); further programs are measured besides, as CGI programs with the same page */
+ *   bench_cgi [COUNT [PROGRAM...]]    COUNT runs of each (400); further programs are measured
+ *                                     besides, as CGI programs with the same page */
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
@@ -35,7 +38,14 @@ static void measure(int subject_count, int count) {
   char store[80], computes[80];
   snprintf(store, sizeof store, "CORRAL_STORE=lmdb:%s/pages", folder);
   snprintf(computes, sizeof computes, "PAGE_COUNT=%s/count", folder);
-  char *const with[] = {"REQUEST_METHOD=GET", "PATH_INFO=/page", "QUERY_STRING=a=1", "SERVER_PROTOCOL=HTTP/1.1", "PAGE_TTL_MS=3600000", store, computes, NULL};
+  char *const with[] = {"REQUEST_METHOD=GET",
+                        "PATH_INFO=/page",
+                        "QUERY_STRING=a=1",
+                        "SERVER_PROTOCOL=HTTP/1.1",
+                        "PAGE_TTL_MS=3600000",
+                        store,
+                        computes,
+                        NULL};
   for (int s = 0; s < subject_count; s++)
     if ((subjects[s].times = calloc((size_t)count, sizeof(double))) == NULL) die("no memory");
   for (int i = -WARM_UP; i < count; i++)
@@ -43,7 +53,8 @@ static void measure(int subject_count, int count) {
       double us = spawn_us(subjects[s].program, with);
       if (i >= 0) subjects[s].times[i] = us;
     }
-  for (int s = 0; s < subject_count; s++) subjects[s].median = median(subjects[s].times, (size_t)count);
+  for (int s = 0; s < subject_count; s++)
+    subjects[s].median = median(subjects[s].times, (size_t)count);
 }
 
 /* All but the first run were hits. */
@@ -61,16 +72,19 @@ int main(int argc, char **argv) {
   long count = argc > 1 ? strtol(argv[1], NULL, 10) : 400;
   int subject_count = 2;
   if (count < LEAST || count > MOST) die("COUNT: 10 to 100000");
-  for (int i = 2; i < argc && subject_count < SUBJECTS; i++) subjects[subject_count++].program = argv[i];
+  for (int i = 2; i < argc && subject_count < SUBJECTS; i++)
+    subjects[subject_count++].program = argv[i];
   make_folder();
-  if (posix_spawn_file_actions_init(&quiet) != 0 || posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) != 0)
+  if (posix_spawn_file_actions_init(&quiet) != 0 ||
+      posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) != 0)
     die("no memory");
   measure(subject_count, (int)count);
   posix_spawn_file_actions_destroy(&quiet);
   if (computes() != 1) die("not all runs but the first were hits");
   for (int s = 0; s < subject_count; s++) {
     const char *name = strrchr(subjects[s].program, '/');
-    printf("%-24s %8.0f us   at best %8.0f us   ratio %.2f\n", name != NULL ? name + 1 : subjects[s].program, subjects[s].median, subjects[s].times[0],
+    printf("%-24s %8.0f us   at best %8.0f us   ratio %.2f\n",
+           name != NULL ? name + 1 : subjects[s].program, subjects[s].median, subjects[s].times[0],
            subjects[s].median / subjects[0].median);
     free(subjects[s].times);
   }

@@ -1,4 +1,5 @@
-/* cgi_plain.c: the floor of bench/cgi.c: examples/cgi without corral: what it uses of the library, as a constant. */
+/* cgi_plain.c: the floor of bench/cgi.c: examples/cgi without corral: what it uses of the library,
+ * as a constant. */
 #include <corral.h>
 #include <string.h>
 
@@ -21,7 +22,8 @@ int corral_open(corral **ret, const corral_options *options, corral_error *error
 
 void corral_close(corral *c) { (void)c; }
 
-int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret) {
+int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+               corral_value **ret) {
   static corral_value value;
   (void)c;
   (void)policy;
@@ -29,7 +31,8 @@ int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *
   return key != NULL && key_len > 0 ? CORRAL_OK : CORRAL_EINVAL;
 }
 
-int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_compute *compute, void *arg, corral_value **ret) {
+int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                          corral_compute *compute, void *arg, corral_value **ret) {
   (void)compute;
   (void)arg;
   return corral_get(c, key, key_len, policy, ret);
@@ -37,9 +40,13 @@ int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corr
 
 const void *corral_value_data(const corral_value *value) { return value != NULL ? PAGE : ""; }
 size_t corral_value_size(const corral_value *value) { return value != NULL ? sizeof PAGE - 1 : 0; }
-corral_how corral_value_how(const corral_value *value) { return value != NULL ? CORRAL_FRESH : CORRAL_COMPUTED; }
+corral_how corral_value_how(const corral_value *value) {
+  return value != NULL ? CORRAL_FRESH : CORRAL_COMPUTED;
+}
 int64_t corral_value_age_ms(const corral_value *value) { return value != NULL ? 1000 : 0; }
-corral_kept corral_value_kept(const corral_value *value) { return value != NULL ? CORRAL_KEPT : CORRAL_KEPT_NOT; }
+corral_kept corral_value_kept(const corral_value *value) {
+  return value != NULL ? CORRAL_KEPT : CORRAL_KEPT_NOT;
+}
 void corral_value_unref(corral_value *value) { (void)value; }
 const char *corral_status_text(int status) { return status == CORRAL_OK ? "" : "an error"; }
 int corral_should_stop(const corral_fill *fill) { return fill == NULL; }

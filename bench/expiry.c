@@ -1,10 +1,13 @@
-/* expiry.c: what callers feel when a value's life ends under load. 4 processes x 50 threads ask for one key at a constant pace, each
- * every 25 ms with a phase of its own; the value lives for 1 s and takes 100 ms to compute. With the compute bound at open
- * (corral_get), and with one per call (corral_get_or_compute), whose winner's call is left out. The floor, in the same run: the same
- * processes and threads at the same pace, each with a hiredis connection and a GET of a value of the same size.
+/* expiry.c: what callers feel when a value's life ends under load. 4 processes x 50 threads ask for
+ * one key at a constant pace, each every 25 ms with a phase of its own; the value lives for 1 s and
+ * takes 100 ms to compute. With the compute bound at open (corral_get), and with one per call
+ * (corral_get_or_compute), whose winner's call is left out. The floor, in the same run: the same
+ * processes and threads at the same pace, each with a hiredis connection and a GET of a value of
+ * the same size.
  *
- *   bench_expiry [SECONDS [ROUNDS]]    10 s for each of the three, in turns, 3 rounds; medians of the rounds last. It starts its own
- *                                      redis-server on a unix socket. */
+ *   bench_expiry [SECONDS [ROUNDS]]    10 s for each of the three, in turns, 3 rounds; medians of
+ *                                      the rounds last. It starts its own redis-server on a unix
+ *                                      socket. */
 #include <corral.h>
 #include <hiredis/hiredis.h>
 #include <pthread.h>
@@ -19,7 +22,16 @@
 #include "kit.h"
 #include "support/redis_server.h"
 
-enum { PROCESSES = 4, THREADS = 50, PACE_US = 25000, TTL_MS = 1000, COST_US = 100000, SIZE = 100, ROUNDS = 16, SAMPLES = 1 << 22 };
+enum {
+  PROCESSES = 4,
+  THREADS = 50,
+  PACE_US = 25000,
+  TTL_MS = 1000,
+  COST_US = 100000,
+  SIZE = 100,
+  ROUNDS = 16,
+  SAMPLES = 1 << 22
+};
 
 typedef enum way { RAW, BOUND, PER_CALL, WAYS } way;
 
@@ -45,7 +57,8 @@ static pid_t owner;
 static int64_t clock_us(void) { return (int64_t)now_us(); }
 
 static void sleep_until_us(int64_t until) {
-  struct timespec t = {.tv_sec = (time_t)(until / 1000000), .tv_nsec = (long)(until % 1000000) * 1000};
+  struct timespec t = {.tv_sec = (time_t)(until / 1000000),
+                       .tv_nsec = (long)(until % 1000000) * 1000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0) continue;
 }
 
@@ -54,7 +67,7 @@ static void stop_server(void) {
   if (getpid() == owner) redis_server_stop(server);
 }
 
-/* ---- one process --------------------------------------------------------------------------------------------- */
+/* ---- one process --------------------------------------------------------------------------- */
 
 static corral *c;
 static way how;
@@ -80,8 +93,10 @@ static int ask(redisContext *r) {
     freeReplyObject(reply);
     return 0;
   }
-  if (how == BOUND) status = corral_get(c, "key", 3, NULL, &value);
-  else status = corral_get_or_compute(c, "key", 3, NULL, compute, &computed, &value);
+  if (how == BOUND)
+    status = corral_get(c, "key", 3, NULL, &value);
+  else
+    status = corral_get_or_compute(c, "key", 3, NULL, compute, &computed, &value);
   if (status != CORRAL_OK) die(corral_status_text(status));
   corral_value_unref(value);
   return computed;
@@ -111,17 +126,22 @@ static void *caller(void *number) {
 static void process(int number) {
   pthread_t threads[THREADS];
   corral_error error;
-  if (how != RAW && corral_open(&c, CORRAL_OPTIONS(.store = redis_server_unix_uri(server), .name_space = "bench_expiry", .compute = how == BOUND ? compute : NULL,
-                                                   .policy = CORRAL_POLICY(.ttl_ms = TTL_MS, .swr_ms = 60000)),
-                                &error) != CORRAL_OK)
+  if (how != RAW &&
+      corral_open(&c,
+                  CORRAL_OPTIONS(.store = redis_server_unix_uri(server),
+                                 .name_space = "bench_expiry",
+                                 .compute = how == BOUND ? compute : NULL,
+                                 .policy = CORRAL_POLICY(.ttl_ms = TTL_MS, .swr_ms = 60000)),
+                  &error) != CORRAL_OK)
     die(error.text);
   for (int i = 0; i < THREADS; i++)
-    if (pthread_create(&threads[i], NULL, caller, (void *)(uintptr_t)(number * THREADS + i)) != 0) die("no thread");
+    if (pthread_create(&threads[i], NULL, caller, (void *)(uintptr_t)(number * THREADS + i)) != 0)
+      die("no thread");
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   corral_close(c);
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------------------------- */
 
 static figures measure(way what) {
   pid_t pids[PROCESSES];
@@ -151,8 +171,8 @@ static figures measure(way what) {
   if (count == 0) die("no call was made");
   qsort(shared->ms, (size_t)count, sizeof *shared->ms, by_size);
   figures f = {shared->ms[count / 2], shared->ms[(long)count * 99 / 100], shared->ms[count - 1]};
-  printf("%-22s %6d calls   p50 %.3f ms   p99 %.3f ms   max %6.2f ms   %d computes\n", names[what], count, f.p50, f.p99, f.most,
-         shared->computes - before);
+  printf("%-22s %6d calls   p50 %.3f ms   p99 %.3f ms   max %6.2f ms   %d computes\n", names[what],
+         count, f.p50, f.p99, f.most, shared->computes - before);
   fflush(stdout);
   return f;
 }
@@ -166,10 +186,13 @@ static double median_of(const figures *of, long rounds, size_t field) {
 static void report(figures of[WAYS][ROUNDS], long rounds) {
   figures floor = {0};
   for (way w = RAW; w < WAYS; w++) {
-    figures f = {median_of(of[w], rounds, 0), median_of(of[w], rounds, 1), median_of(of[w], rounds, 2)};
+    figures f = {median_of(of[w], rounds, 0), median_of(of[w], rounds, 1),
+                 median_of(of[w], rounds, 2)};
     if (w == RAW) floor = f;
-    printf("median of %ld: %-22s p50 %.3f ms (%.2f)   p99 %.3f ms (%.2f)   max %6.2f ms (%.2f)   (ratio to the raw GET)\n", rounds, names[w],
-           f.p50, f.p50 / floor.p50, f.p99, f.p99 / floor.p99, f.most, f.most / floor.most);
+    printf("median of %ld: %-22s p50 %.3f ms (%.2f)   p99 %.3f ms (%.2f)   max %6.2f ms (%.2f)   "
+           "(ratio to the raw GET)\n",
+           rounds, names[w], f.p50, f.p50 / floor.p50, f.p99, f.p99 / floor.p99, f.most,
+           f.most / floor.most);
   }
 }
 
@@ -178,7 +201,8 @@ int main(int argc, char **argv) {
   static const char value[SIZE];
   long rounds = argc > 2 ? strtol(argv[2], NULL, 10) : 3;
   if (argc > 1) seconds = strtol(argv[1], NULL, 10);
-  if (seconds < 1 || seconds > 60 || rounds < 1 || rounds > ROUNDS) die("accepted are 1 to 60 seconds and 1 to 16 rounds");
+  if (seconds < 1 || seconds > 60 || rounds < 1 || rounds > ROUNDS)
+    die("accepted are 1 to 60 seconds and 1 to 16 rounds");
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) die("no memory");
   if (!redis_server_start(&server, NULL)) return 1;

@@ -11,7 +11,8 @@ static char folder[] = "/tmp/corral-bench-XXXXXX";
 static inline void remove_folder(void) {
   char line[128];
   snprintf(line, sizeof line, "rm -rf %s", folder);
-  if (system(line) != 0) fprintf(stderr, "%s: %s stays behind\n", program_invocation_short_name, folder);
+  if (system(line) != 0)
+    fprintf(stderr, "%s: %s stays behind\n", program_invocation_short_name, folder);
 }
 
 static inline void make_folder(void) {

@@ -1,9 +1,11 @@
-/* hit.c: what a hit costs. corral_get_or_compute on Redis against a plain hiredis GET of the same bytes on the same server,
- * in turns within one run; with many threads, callers that share corral's handles against a connection per thread. And hits on
- * memory: and lmdb:.
+/* hit.c: what a hit costs. corral_get_or_compute on Redis against a plain hiredis GET of the same
+ * bytes on the same server, in turns within one run; with many threads, callers that share corral's
+ * handles against a connection per thread. And hits on memory: and lmdb:.
  *
- *   bench_hit [SIZE [SOCKET | HOST:PORT]]    a value of SIZE bytes (100); without a place it starts its own redis-server on a
- *                                            unix socket. On a given server the keys are named bench_hit:..., and are deleted. */
+ *   bench_hit [SIZE [SOCKET | HOST:PORT]]    a value of SIZE bytes (100); without a place it starts
+ *                                            its own redis-server on a unix socket. On a given
+ *                                            server the keys are named bench_hit:..., and are
+ *                                            deleted. */
 #include <corral.h>
 #include <hiredis/hiredis.h>
 #include <limits.h>
@@ -39,14 +41,16 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static corral *open_at(const char *uri) {
   corral *c;
   corral_error error = {0};
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench_hit"), &error) != CORRAL_OK) die(error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench_hit"), &error) != CORRAL_OK)
+    die(error.text);
   return c;
 }
 
 static void corral_hits(corral *c, const char *key, int count) {
   for (int i = 0; i < count; i++) {
     corral_value *value;
-    if (corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 3600000), compute, NULL, &value) != CORRAL_OK)
+    if (corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 3600000), compute, NULL,
+                              &value) != CORRAL_OK)
       die("a hit failed");
     corral_value_unref(value);
   }
@@ -69,13 +73,18 @@ typedef struct crowd {
 static void *crowd_run(void *arg) {
   crowd *me = arg;
   char key[32];
-  snprintf(key, sizeof key, "key %d", me->number); /* a key each: joining one flight would be no hit */
+  /* a key each: joining one flight would be no hit */
+  snprintf(key, sizeof key, "key %d", me->number);
   redisContext *r = me->c == NULL ? raw_connect() : NULL;
-  if (r != NULL) raw_hits(r, 1);
-  else corral_hits(me->c, key, 1);
+  if (r != NULL)
+    raw_hits(r, 1);
+  else
+    corral_hits(me->c, key, 1);
   pthread_barrier_wait(me->go);
-  if (r != NULL) raw_hits(r, MANY);
-  else corral_hits(me->c, key, MANY);
+  if (r != NULL)
+    raw_hits(r, MANY);
+  else
+    corral_hits(me->c, key, MANY);
   if (r != NULL) redisFree(r);
   return NULL;
 }
@@ -125,9 +134,12 @@ static double redis(corral *c, redisContext *r) {
     many_raw[i] = crowd_us(NULL);
     many_ours[i] = crowd_us(c);
   }
-  double a = median(ours, ROUNDS), b = median(raw, ROUNDS), x = median(many_ours, ROUNDS), y = median(many_raw, ROUNDS);
+  double a = median(ours, ROUNDS), b = median(raw, ROUNDS), x = median(many_ours, ROUNDS),
+         y = median(many_raw, ROUNDS);
   printf("redis    one thread      corral %6.2f us   raw GET %6.2f us   ratio %.2f\n", a, b, a / b);
-  printf("redis    %d threads      corral %6.2f us   raw GET, a connection each %6.2f us   ratio %.2f\n", THREADS, x, y, x / y);
+  printf("redis    %d threads      corral %6.2f us   raw GET, a connection each %6.2f us   ratio "
+         "%.2f\n",
+         THREADS, x, y, x / y);
   return b;
 }
 
@@ -138,13 +150,16 @@ static void take_place(char *text, char *uri, size_t size) {
   long number = 0;
   if (text[0] != '/') {
     if (colon != NULL) number = strtol(colon + 1, &end, 10);
-    if (colon == NULL || *end != '\0' || number < 1 || number > 65535) die("accepted are /PATH/OF/SOCKET and HOST:PORT");
+    if (colon == NULL || *end != '\0' || number < 1 || number > 65535)
+      die("accepted are /PATH/OF/SOCKET and HOST:PORT");
     *colon = '\0';
   }
   port = (int)number;
   if (snprintf(place, sizeof place, "%s", text) >= (int)sizeof place) die("the path is too long");
-  if (port == 0) snprintf(uri, size, "redis+unix://%s", place);
-  else snprintf(uri, size, "redis://%s:%d", place, port);
+  if (port == 0)
+    snprintf(uri, size, "redis+unix://%s", place);
+  else
+    snprintf(uri, size, "redis://%s:%d", place, port);
 }
 
 static void clean(corral *c, redisContext *r) {

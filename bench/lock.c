@@ -1,9 +1,12 @@
-/* lock.c: what a lock costs on Redis. Uncontended: corral_lock_take and corral_lock_release, by scripts and without, against two raw round
- * trips of hiredis to the same server, in turns within one run (a GET of a small key; and EVALSHA of "return 1", for every lock that is right
- * needs a script on this server); and the time that the server itself spends on each. Contended: from just before the release to the return of the
- * next holder's take, among processes that all wait: woken, and polling.
+/* lock.c: what a lock costs on Redis. Uncontended: corral_lock_take and corral_lock_release, by
+ * scripts and without, against two raw round trips of hiredis to the same server, in turns within
+ * one run (a GET of a small key; and EVALSHA of "return 1", for every lock that is right needs a
+ * script on this server); and the time that the server itself spends on each. Contended: from just
+ * before the release to the return of the next holder's take, among processes that all wait: woken,
+ * and polling.
  *
- *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and goes to it by TCP and by a unix socket. */
+ *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and goes to it by TCP
+ *                              and by a unix socket. */
 #include <corral/lock.h>
 #include <hiredis/hiredis.h>
 #include <signal.h>
@@ -22,7 +25,8 @@ enum { ROUNDS = 15, PAIRS = 1500, HANDOVERS = 1500, PROCESSES = 64 };
 static redis_server *server;
 
 static redisContext *raw_connect(int tcp) {
-  redisContext *r = tcp ? redisConnect("127.0.0.1", redis_server_port(server)) : redisConnectUnix(redis_server_socket(server));
+  redisContext *r = tcp ? redisConnect("127.0.0.1", redis_server_port(server))
+                        : redisConnectUnix(redis_server_socket(server));
   if (r == NULL || r->err != 0) die("can't connect to the redis-server");
   return r;
 }
@@ -30,11 +34,13 @@ static redisContext *raw_connect(int tcp) {
 static corral *open_at(const char *uri, int watch) {
   corral *c;
   corral_error error = {0};
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch), &error) != CORRAL_OK) die(error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch),
+                  &error) != CORRAL_OK)
+    die(error.text);
   return c;
 }
 
-/* ---- uncontended ----------------------------------------------------------------------------------------- */
+/* ---- uncontended --------------------------------------------------------------------------- */
 
 static void raw_pairs(redisContext *r, const char *command, int count) {
   for (int i = 0; i < 2 * count; i++) {
@@ -48,7 +54,8 @@ static void lock_pairs(corral *c, int count) {
   corral_error error = {0};
   for (int i = 0; i < count; i++) {
     corral_lock *lock;
-    if (corral_lock_take(c, "uncontended", 11, CORRAL_LOCK(.error = &error), &lock) != CORRAL_OK) die(error.text);
+    if (corral_lock_take(c, "uncontended", 11, CORRAL_LOCK(.error = &error), &lock) != CORRAL_OK)
+      die(error.text);
     if (corral_lock_release(lock, &error) != CORRAL_OK) die(error.text);
   }
 }
@@ -61,8 +68,10 @@ static void server_time(redisContext *r, corral *c) {
   redisReply *reply = redisCommand(r, "INFO commandstats");
   char *save = NULL;
   if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no INFO");
-  for (char *line = strtok_r(reply->str, "\r\n", &save); line != NULL; line = strtok_r(NULL, "\r\n", &save))
-    if (strstr(line, "evalsha") != NULL || strstr(line, "cmdstat_get:") != NULL) printf("%s\n", line);
+  for (char *line = strtok_r(reply->str, "\r\n", &save); line != NULL;
+       line = strtok_r(NULL, "\r\n", &save))
+    if (strstr(line, "evalsha") != NULL || strstr(line, "cmdstat_get:") != NULL)
+      printf("%s\n", line);
   freeReplyObject(reply);
 }
 
@@ -94,16 +103,18 @@ static void uncontended(const char *name, int tcp) {
     raw_pairs(r, evalsha, PAIRS);
     script[i] = (now_us() - begin) / PAIRS;
   }
-  double a = median(ours, ROUNDS), n = median(without, ROUNDS), b = median(get, ROUNDS), s = median(script, ROUNDS);
-  printf("uncontended, %s: take + release %.1f us   without scripts %.1f us   two GETs %.1f us, ratio %.2f   two empty scripts %.1f us, ratio %.2f\n", name, a, n, b,
-         a / b, s, a / s);
+  double a = median(ours, ROUNDS), n = median(without, ROUNDS), b = median(get, ROUNDS),
+         s = median(script, ROUNDS);
+  printf("uncontended, %s: take + release %.1f us   without scripts %.1f us   two GETs %.1f us, "
+         "ratio %.2f   two empty scripts %.1f us, ratio %.2f\n",
+         name, a, n, b, a / b, s, a / s);
   server_time(r, c);
   redisFree(r);
   corral_close(no);
   corral_close(c);
 }
 
-/* ---- contended ------------------------------------------------------------------------------------------- */
+/* ---- contended ----------------------------------------------------------------------------- */
 
 typedef struct board {
   atomic_int count, ready;
@@ -118,7 +129,9 @@ static void contend(board *b, int watch, int processes) {
   atomic_fetch_add(&b->ready, 1);
   while (atomic_load(&b->ready) < processes) usleep(100);
   while (atomic_load(&b->count) < HANDOVERS) {
-    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &lock) != CORRAL_OK) die(error.text);
+    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000, .error = &error),
+                         &lock) != CORRAL_OK)
+      die(error.text);
     double came = now_us(), released = atomic_exchange(&b->released, 0);
     int at = released != 0 ? atomic_fetch_add(&b->count, 1) : HANDOVERS;
     if (at < HANDOVERS) b->us[at] = came - released;
@@ -143,15 +156,17 @@ static void contended(const char *name, int watch, int processes) {
   }
   for (int i = 0, status; i < processes; i++)
     if (wait(&status) > 0 && status != 0) die("a contender failed");
-  printf("contended, %d processes, %s: hand-over median %.2f ms, p90 %.2f, p99 %.2f\n", processes, name, median(b->us, HANDOVERS) / 1000,
-         quantile(b->us, HANDOVERS, 0.9) / 1000, quantile(b->us, HANDOVERS, 0.99) / 1000);
+  printf("contended, %d processes, %s: hand-over median %.2f ms, p90 %.2f, p99 %.2f\n", processes,
+         name, median(b->us, HANDOVERS) / 1000, quantile(b->us, HANDOVERS, 0.9) / 1000,
+         quantile(b->us, HANDOVERS, 0.99) / 1000);
   munmap(b, sizeof *b);
 }
 
 int main(int argc, char **argv) {
   char *end = NULL;
   long processes = argc > 1 ? strtol(argv[1], &end, 10) : 8;
-  if (argc > 2 || (end != NULL && *end != '\0') || processes < 2 || processes > PROCESSES) die("usage: bench_lock [PROCESSES], 2 to 64");
+  if (argc > 2 || (end != NULL && *end != '\0') || processes < 2 || processes > PROCESSES)
+    die("usage: bench_lock [PROCESSES], 2 to 64");
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!redis_server_start(&server, NULL)) return 1;
   contended("woken", 1, (int)processes);

@@ -1,6 +1,7 @@
-/* loop.c: what an event loop's calls cost. A hit by corral_get_async, from the call to `done`, with 1, 64 and 1000 calls in flight on one thread, against
- * corral_get of the same keys in the same run, on memory:, lmdb: and redis: (a server of its own, on a unix socket). And a crowd of waiters on one
- * key: bytes each, threads, and how long it is from the fill to the last `done`.
+/* loop.c: what an event loop's calls cost. A hit by corral_get_async, from the call to `done`, with
+ * 1, 64 and 1000 calls in flight on one thread, against corral_get of the same keys in the same
+ * run, on memory:, lmdb: and redis: (a server of its own, on a unix socket). And a crowd of waiters
+ * on one key: bytes each, threads, and how long it is from the fill to the last `done`.
  *
  *   bench_loop [WAITERS]    10000 */
 #include <corral/loop.h>
@@ -29,7 +30,7 @@ static void turn(corral_loop *loop) {
   corral_dispatch(loop);
 }
 
-/* ---- hits ---------------------------------------------------------------------------------------------------------- */
+/* ---- hits ---------------------------------------------------------------------------------- */
 
 typedef struct desk {
   corral_loop *loop;
@@ -48,7 +49,9 @@ static void on_hit(void *arg, int status, corral_value *value, const corral_erro
 
 static void begin(desk *d) {
   const char *key = keys[d->begun++ % KEYS];
-  if (corral_get_async(d->loop, key, strlen(key), NULL, CORRAL_ASYNC(.done = on_hit, .arg = d), NULL) != CORRAL_OK) die("a call was refused");
+  if (corral_get_async(d->loop, key, strlen(key), NULL, CORRAL_ASYNC(.done = on_hit, .arg = d),
+                       NULL) != CORRAL_OK)
+    die("a call was refused");
 }
 
 /* Microseconds per hit. */
@@ -58,7 +61,8 @@ static double measure(corral *c, int most) {
   if (most == 0) {
     for (int i = 0; i < HITS; i++) {
       corral_value *value;
-      if (corral_get(c, keys[i % KEYS], strlen(keys[i % KEYS]), NULL, &value) != CORRAL_OK) die("a hit failed");
+      if (corral_get(c, keys[i % KEYS], strlen(keys[i % KEYS]), NULL, &value) != CORRAL_OK)
+        die("a hit failed");
       corral_value_unref(value);
     }
     return (now_us() - began) / HITS;
@@ -75,7 +79,11 @@ static void hits(const char *name, const char *uri) {
   corral *c;
   corral_error error;
   double us[WAYS][ROUNDS];
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .compute = compute, .policy = CORRAL_POLICY(.ttl_ms = 3600000)), &error) != CORRAL_OK) die(error.text);
+  if (corral_open(&c,
+                  CORRAL_OPTIONS(.store = uri, .compute = compute,
+                                 .policy = CORRAL_POLICY(.ttl_ms = 3600000)),
+                  &error) != CORRAL_OK)
+    die(error.text);
   for (int way = 0; way < WAYS; way++) measure(c, in_flight[way]);
   for (int round = 0; round < ROUNDS; round++)
     for (int way = 0; way < WAYS; way++) us[way][round] = measure(c, in_flight[way]);
@@ -90,7 +98,7 @@ static void hits(const char *name, const char *uri) {
   corral_close(c);
 }
 
-/* ---- waiters ------------------------------------------------------------------------------------------------------- */
+/* ---- waiters ------------------------------------------------------------------------------- */
 
 static corral_fill *open_fill;
 static int answered;
@@ -121,12 +129,15 @@ static void wait_for_one(int waiters) {
   corral_loop *loop;
   const corral_async *async = CORRAL_ASYNC(.done = on_answer, .start = on_start);
   const corral_policy *patient = CORRAL_POLICY(.wait_ms = 60000);
-  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:crowd"), NULL) != CORRAL_OK || corral_loop_open(&loop, c, NULL) != CORRAL_OK) die("no corral");
+  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:crowd"), NULL) != CORRAL_OK ||
+      corral_loop_open(&loop, c, NULL) != CORRAL_OK)
+    die("no corral");
   corral_get_async(loop, "a", 1, patient, async, NULL);
   while (open_fill == NULL) turn(loop);
   size_t before = mallinfo2().uordblks;
   for (int i = 0; i < waiters; i++)
-    if (corral_get_async(loop, "a", 1, patient, async, NULL) != CORRAL_OK) die("a call was refused");
+    if (corral_get_async(loop, "a", 1, patient, async, NULL) != CORRAL_OK)
+      die("a call was refused");
   corral_dispatch(loop);
   size_t bytes = mallinfo2().uordblks - before;
   int threads = count_threads();
@@ -134,8 +145,9 @@ static void wait_for_one(int waiters) {
   corral_fill_bytes(open_fill, "x", 1);
   corral_fill_done(open_fill);
   while (answered < waiters + 1) turn(loop);
-  printf("%d waiters on one key: %zu bytes each, %d threads, %.1f ms from the fill to the last answer\n", waiters, bytes / (size_t)waiters, threads,
-         (now_us() - filled) / 1000);
+  printf("%d waiters on one key: %zu bytes each, %d threads, %.1f ms from the fill to the last "
+         "answer\n",
+         waiters, bytes / (size_t)waiters, threads, (now_us() - filled) / 1000);
   corral_loop_close(loop);
   corral_close(c);
 }

@@ -1,10 +1,13 @@
-/* memcached.c: what the plugin costs, and what libmemcached would. A hit, and a claim with its settle, through the plugin's table and
- * through libmemcached's own functions, against the same commands written by hand in the text protocol on a socket of its own; in turns
- * within one run, medians of the rounds.
+/* memcached.c: what the plugin costs, and what libmemcached would. A hit, and a claim with its
+ * settle, through the plugin's table and through libmemcached's own functions, against the same
+ * commands written by hand in the text protocol on a socket of its own; in turns within one run,
+ * medians of the rounds.
  *
- *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release && build/release/bench/bench_memcached [SIZE]
+ *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release
+ *   build/release/bench/bench_memcached [SIZE]
  *
- * A value of SIZE bytes (100; at most 1000000). It starts its own memcached on a port of 127.0.0.1. */
+ * A value of SIZE bytes (100; at most 1000000). It starts its own memcached on a port of
+ * 127.0.0.1. */
 #include <libmemcached/memcached.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -26,7 +29,7 @@ static size_t value_size = 100;
 static char *room; /* for raw commands and replies */
 static uint8_t *record;
 
-/* ---- by hand ---------------------------------------------------------------------------------------------- */
+/* ---- by hand ------------------------------------------------------------------------------- */
 
 static int raw_connect(void) {
   const int on = 1;
@@ -59,7 +62,8 @@ static void raw_store(int fd, const char *command, const char *key, size_t size,
 }
 
 static void raw_hits(int fd, int count) {
-  for (int i = 0; i < count; i++) raw_ask(fd, (size_t)snprintf(room, ROOM, "get raw\r\n"), "END\r\n");
+  for (int i = 0; i < count; i++)
+    raw_ask(fd, (size_t)snprintf(room, ROOM, "get raw\r\n"), "END\r\n");
 }
 
 /* The same three commands as the plugin's: add of a lease, gets, cas. */
@@ -76,14 +80,18 @@ static void raw_fills(int fd, int count) {
   }
 }
 
-/* ---- through libmemcached --------------------------------------------------------------------------------- */
+/* ---- through libmemcached ------------------------------------------------------------------ */
 
 static memcached_st *library_connect(void) {
-  static const memcached_behavior_t on[] = {MEMCACHED_BEHAVIOR_NO_BLOCK, MEMCACHED_BEHAVIOR_TCP_NODELAY, MEMCACHED_BEHAVIOR_TCP_KEEPALIVE,
-                                            MEMCACHED_BEHAVIOR_SUPPORT_CAS};
+  static const memcached_behavior_t on[] = {
+      MEMCACHED_BEHAVIOR_NO_BLOCK, MEMCACHED_BEHAVIOR_TCP_NODELAY, MEMCACHED_BEHAVIOR_TCP_KEEPALIVE,
+      MEMCACHED_BEHAVIOR_SUPPORT_CAS};
   memcached_st *library = memcached_create(NULL);
-  for (size_t i = 0; library != NULL && i < sizeof on / sizeof *on; i++) memcached_behavior_set(library, on[i], 1);
-  if (library == NULL || memcached_failed(memcached_server_add(library, "127.0.0.1", (in_port_t)port))) die("no libmemcached");
+  for (size_t i = 0; library != NULL && i < sizeof on / sizeof *on; i++)
+    memcached_behavior_set(library, on[i], 1);
+  if (library == NULL ||
+      memcached_failed(memcached_server_add(library, "127.0.0.1", (in_port_t)port)))
+    die("no libmemcached");
   return library;
 }
 
@@ -105,32 +113,43 @@ static void library_fills(memcached_st *library, int count) {
     size_t len = (size_t)snprintf(key, sizeof key, "lib%d", i);
     memcached_result_st result;
     memcached_return_t rc;
-    if (memcached_failed(memcached_add(library, key, len, (const char *)record, CORRAL_HEAD + CORRAL_LEASE, 3600, 0)) ||
-        memcached_failed(memcached_mget(library, keys, &len, 1)) || memcached_result_create(library, &result) == NULL ||
+    if (memcached_failed(memcached_add(library, key, len, (const char *)record,
+                                       CORRAL_HEAD + CORRAL_LEASE, 3600, 0)) ||
+        memcached_failed(memcached_mget(library, keys, &len, 1)) ||
+        memcached_result_create(library, &result) == NULL ||
         memcached_fetch_result(library, &result, &rc) == NULL)
       die("libmemcached: add and gets");
     uint64_t cas = memcached_result_cas(&result);
-    while (memcached_fetch_result(library, &result, &rc) != NULL) {}
+    while (memcached_fetch_result(library, &result, &rc) != NULL) {
+    }
     memcached_result_free(&result);
-    if (memcached_failed(memcached_cas(library, key, len, (const char *)record, CORRAL_HEAD + value_size, 3600, 0, cas)))
+    if (memcached_failed(memcached_cas(library, key, len, (const char *)record,
+                                       CORRAL_HEAD + value_size, 3600, 0, cas)))
       die("libmemcached: cas");
   }
 }
 
-/* ---- through the plugin ----------------------------------------------------------------------------------- */
+/* ---- through the plugin -------------------------------------------------------------------- */
 
 static const uint8_t token[CORRAL_TOKEN] = {1};
 
 static void perform(void *handle, corral_op *op) {
   corral_error error = {0};
   op->error = &error;
-  if (crl_plugin_memcached.perform(handle, op, 1, crl_registry_host()->now_ms() + 5000, &error) != CORRAL_OK || op->status != CORRAL_OK)
+  if (crl_plugin_memcached.perform(handle, op, 1, crl_registry_host()->now_ms() + 5000, &error) !=
+          CORRAL_OK ||
+      op->status != CORRAL_OK)
     die(error.text);
   if (op->found != NULL) op->found_free(op->found_owner);
 }
 
 static corral_op op_of(corral_verb verb, const char *key) {
-  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token, .lease_ms = HOUR, .ttl_ms = HOUR};
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token,
+                     .lease_ms = HOUR,
+                     .ttl_ms = HOUR};
 }
 
 static void fill(void *handle, const char *key) {
@@ -164,13 +183,16 @@ static void *connected(void **store) {
   void *handle;
   snprintf(text, sizeof text, "memcached://127.0.0.1:%d", port);
   if (crl_uri_parse(&uri, text, &error) != CORRAL_OK) die(error.text);
-  if (crl_plugin_memcached.open(crl_registry_host(), &uri.view, store, &info, &error) != CORRAL_OK) die(error.text);
+  if (crl_plugin_memcached.open(crl_registry_host(), &uri.view, store, &info, &error) != CORRAL_OK)
+    die(error.text);
   crl_uri_free(&uri);
-  if (crl_plugin_memcached.connect(*store, crl_registry_host()->now_ms() + 5000, &handle, &error) != CORRAL_OK) die(error.text);
+  if (crl_plugin_memcached.connect(*store, crl_registry_host()->now_ms() + 5000, &handle, &error) !=
+      CORRAL_OK)
+    die(error.text);
   return handle;
 }
 
-/* ---- the server, the rounds ------------------------------------------------------------------------------- */
+/* ---- the server, the rounds ---------------------------------------------------------------- */
 
 enum { RAW, LIBRARY, PLUGIN, WAYS };
 static double took[2][WAYS][ROUNDS]; /* hits, fills */
@@ -178,8 +200,10 @@ static double took[2][WAYS][ROUNDS]; /* hits, fills */
 static void report(const char *what, double (*times)[ROUNDS]) {
   double us[WAYS];
   for (int i = 0; i < WAYS; i++) us[i] = median(times[i], ROUNDS);
-  printf("%-15s %zu bytes   raw protocol %7.2f us   libmemcached %7.2f us, ratio %.2f   plugin %7.2f us, ratio %.2f\n", what, value_size,
-         us[RAW], us[LIBRARY], us[LIBRARY] / us[RAW], us[PLUGIN], us[PLUGIN] / us[RAW]);
+  printf("%-15s %zu bytes   raw protocol %7.2f us   libmemcached %7.2f us, ratio %.2f   plugin "
+         "%7.2f us, ratio %.2f\n",
+         what, value_size, us[RAW], us[LIBRARY], us[LIBRARY] / us[RAW], us[PLUGIN],
+         us[PLUGIN] / us[RAW]);
 }
 
 static double lap(double *since, int count) {
@@ -215,7 +239,8 @@ int main(int argc, char **argv) {
   room = malloc(ROOM);
   record = calloc(1, CORRAL_FRONT + value_size);
   if (room == NULL || record == NULL) die("no memory");
-  const corral_header header = {.stamp = 1, .life_end = crl_registry_host()->now_ms() + HOUR, .body = (uint32_t)value_size};
+  const corral_header header = {
+      .stamp = 1, .life_end = crl_registry_host()->now_ms() + HOUR, .body = (uint32_t)value_size};
   (void)crl_record_write(&header, front);
   memcpy(record, front, CORRAL_HEAD);
   memcached_server *server;

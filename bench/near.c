@@ -1,6 +1,7 @@
-/* near.c: what a hit of the near tier costs: crl_near_get and crl_near_copy_clean, against the bare look into the same table without lock,
- * mark and reference, and against the same table under one pthread mutex for all. 10,000 keys, values of 100 bytes; in turns within one run.
- * And the whole call: corral_get with the near tier in front of memory:, against memory: alone.
+/* near.c: what a hit of the near tier costs: crl_near_get and crl_near_copy_clean, against the bare
+ * look into the same table without lock, mark and reference, and against the same table under one
+ * pthread mutex for all. 10,000 keys, values of 100 bytes; in turns within one run. And the whole
+ * call: corral_get with the near tier in front of memory:, against memory: alone.
  *
  *   bench_near [SIZE]    values of SIZE bytes (100) */
 #include "../src/near.c"
@@ -26,9 +27,10 @@ static size_t value_size = 100;
 
 static double now_ns(void) { return now_us() * 1e3; }
 
-/* ---- the three ways, each for one key ---------------------------------------------------------------------------- */
+/* ---- the three ways, each for one key ------------------------------------------------------ */
 
-/* Each reads what a hit is for: where the value is, and until when. Returns something of it, so that nothing is left out. */
+/* Each reads what a hit is for: where the value is, and until when. Returns something of it, so
+ * that nothing is left out. */
 static inline int64_t through_near(const key *k) {
   crl_near_copy copy;
   if (!crl_near_get(near, k->hash, k->text, KEY_SIZE, 0, &copy)) die("a hit failed");
@@ -67,14 +69,17 @@ static void hits(way by, int uniform, size_t from) {
   int64_t seen = 0;
   for (size_t i = from; i < from + HITS; i++) {
     const key *k = &keys[uniform ? order[i % ORDER] : 0];
-    if (by == NEAR) seen += through_near(k);
-    else if (by == BARE) seen += bare(k);
-    else seen += through_one_mutex(k);
+    if (by == NEAR)
+      seen += through_near(k);
+    else if (by == BARE)
+      seen += bare(k);
+    else
+      seen += through_one_mutex(k);
   }
   sink = seen;
 }
 
-/* ---- rounds -------------------------------------------------------------------------------------------------------- */
+/* ---- rounds -------------------------------------------------------------------------------- */
 
 typedef struct crowd {
   way by;
@@ -116,9 +121,10 @@ static void compare(int uniform, size_t threads) {
   double ns[WAYS][ROUNDS];
   for (size_t round = 0; round < ROUNDS; round++)
     for (int by = 0; by < WAYS; by++) ns[by][round] = measure((way)by, uniform, threads);
-  double hit = median(ns[NEAR], ROUNDS), look = median(ns[BARE], ROUNDS), mutex = median(ns[MUTEX], ROUNDS);
-  printf("%-12s %7zu %9.1f %11.1f %11.1f %11.2f %11.2f\n", uniform ? "10,000 keys" : "one hot key", threads, hit, look, mutex, hit / look,
-         hit / mutex);
+  double hit = median(ns[NEAR], ROUNDS), look = median(ns[BARE], ROUNDS),
+         mutex = median(ns[MUTEX], ROUNDS);
+  printf("%-12s %7zu %9.1f %11.1f %11.1f %11.2f %11.2f\n", uniform ? "10,000 keys" : "one hot key",
+         threads, hit, look, mutex, hit / look, hit / mutex);
 }
 
 static void fill(void) {
@@ -127,10 +133,14 @@ static void fill(void) {
   if (near == NULL) die("no memory");
   for (size_t i = 0; i < KEYS; i++) {
     uint8_t *data = calloc(1, value_size + 1);
-    crl_near_copy copy = {.bytes = crl_bytes_wrap(data, value_size, free, data), .size = value_size, .kind = CRL_KIND_VALUE, .fresh_until = 1000};
+    crl_near_copy copy = {.bytes = crl_bytes_wrap(data, value_size, free, data),
+                          .size = value_size,
+                          .kind = CRL_KIND_VALUE,
+                          .fresh_until = 1000};
     snprintf(keys[i].text, KEY_SIZE, "user:%018zu", i);
     keys[i].hash = crl_hash(keys[i].text, KEY_SIZE);
-    if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy, crl_near_ticket(near, keys[i].hash)))
+    if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy,
+                                            crl_near_ticket(near, keys[i].hash)))
       die("a put failed");
     crl_near_copy_clean(&copy);
   }
@@ -140,7 +150,7 @@ static void fill(void) {
   }
 }
 
-/* ---- the whole call ---------------------------------------------------------------------------------------------- */
+/* ---- the whole call ------------------------------------------------------------------------ */
 
 static int compute(corral_fill *fill, const void *text, size_t size, void *arg) {
   (void)text;
@@ -153,7 +163,8 @@ static double ns_per_call(corral *c) {
   double before = now_ns();
   for (size_t i = 0; i < HITS; i++) {
     corral_value *value = NULL;
-    if (corral_get(c, keys[order[i % ORDER]].text, KEY_SIZE, NULL, &value) != CORRAL_OK) die("corral_get failed");
+    if (corral_get(c, keys[order[i % ORDER]].text, KEY_SIZE, NULL, &value) != CORRAL_OK)
+      die("corral_get failed");
     corral_value_unref(value);
   }
   return (now_ns() - before) / HITS;
@@ -163,8 +174,11 @@ static void compare_calls(void) {
   corral *c[2] = {NULL, NULL};
   double ns[2][ROUNDS];
   for (int i = 0; i < 2; i++)
-    if (corral_open(&c[i], CORRAL_OPTIONS(.store = "memory:", .compute = compute, .watch = CORRAL_OFF, .near_bytes = i == 1 ? 64 << 20 : CORRAL_OFF,
-                                          .policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000)), NULL) != CORRAL_OK)
+    if (corral_open(&c[i],
+                    CORRAL_OPTIONS(.store = "memory:", .compute = compute, .watch = CORRAL_OFF,
+                                   .near_bytes = i == 1 ? 64 << 20 : CORRAL_OFF,
+                                   .policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000)),
+                    NULL) != CORRAL_OK)
       die("corral_open failed");
   for (int warm = 0; warm < 2; warm++)
     for (int i = 0; i < 2; i++) ns_per_call(c[i]);
@@ -172,13 +186,16 @@ static void compare_calls(void) {
     for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i]);
   for (int i = 0; i < 2; i++) corral_close(c[i]);
   double alone = median(ns[0], ROUNDS), near_too = median(ns[1], ROUNDS);
-  printf("corral_get, 10,000 keys, 1 thread: memory: %.0f ns, with the near tier %.0f ns, %.2f of it\n", alone, near_too, near_too / alone);
+  printf("corral_get, 10,000 keys, 1 thread: memory: %.0f ns, with the near tier %.0f ns, %.2f of "
+         "it\n",
+         alone, near_too, near_too / alone);
 }
 
 int main(int argc, char **argv) {
   if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
   fill();
-  printf("%-12s %7s %9s %11s %11s %11s %11s\n", "ns per hit", "threads", "near", "bare look", "one mutex", "near/bare", "near/mutex");
+  printf("%-12s %7s %9s %11s %11s %11s %11s\n", "ns per hit", "threads", "near", "bare look",
+         "one mutex", "near/bare", "near/mutex");
   for (int uniform = 1; uniform >= 0; uniform--)
     for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare(uniform, threads);
   compare_calls();

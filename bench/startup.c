@@ -1,8 +1,10 @@
-/* startup.c: what `corral run` on lmdb: adds to a command, as a user at a shell meets it. `corral run -- /bin/true` with a
- * new key each time (a miss: the command runs and its result is stored) and with one key (a hit: it doesn't run), against
- * the same command run by a shell's exec. The bound is 1.3 times the shell plus 2 ms; over it the exit status is 1.
+/* startup.c: what `corral run` on lmdb: adds to a command, as a user at a shell meets it. `corral
+ * run -- /bin/true` with a new key each time (a miss: the command runs and its result is stored)
+ * and with one key (a hit: it doesn't run), against the same command run by a shell's exec. The
+ * bound is 1.3 times the shell plus 2 ms; over it the exit status is 1.
  *
- *   bench_startup [COUNT [CORRAL]]    COUNT runs of each (400), in turns, so that each meets the same weather; medians */
+ *   bench_startup [COUNT [CORRAL]]    COUNT runs of each (400), in turns, so that each meets the
+ *                                     same weather; medians */
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
@@ -23,7 +25,8 @@ static double spawn_us(const char *const *argv) {
   pid_t pid;
   int status = 0;
   double begin = now_us();
-  if (posix_spawn(&pid, argv[0], &quiet, NULL, (char *const *)(size_t)argv, none) != 0) die("a command doesn't start");
+  if (posix_spawn(&pid, argv[0], &quiet, NULL, (char *const *)(size_t)argv, none) != 0)
+    die("a command doesn't start");
   if (waitpid(pid, &status, 0) != pid || status != 0) die("a command failed");
   return now_us() - begin;
 }
@@ -44,7 +47,8 @@ static double empty_us(int i) {
 }
 
 static double run_us(const char *key) {
-  return spawn_us((const char *const[]){command, "--store", store, "run", "--ttl", "1h", "--key", key, "--", "/bin/true", NULL});
+  return spawn_us((const char *const[]){command, "--store", store, "run", "--ttl", "1h", "--key",
+                                        key, "--", "/bin/true", NULL});
 }
 
 static double cold_us(int i) {
@@ -85,8 +89,10 @@ static int report(void) {
   int over = 0;
   double bound = 1.3 * subjects[SHELL].median + 2000;
   for (int s = 0; s < SUBJECTS; s++) {
-    printf("%-24s %8.0f us   at best %8.0f us", subjects[s].name, subjects[s].median, subjects[s].times[0]);
-    if (s >= FIRST_RUN) printf("   ratio to the bound of %.0f us %.2f", bound, subjects[s].median / bound);
+    printf("%-24s %8.0f us   at best %8.0f us", subjects[s].name, subjects[s].median,
+           subjects[s].times[0]);
+    if (s >= FIRST_RUN)
+      printf("   ratio to the bound of %.0f us %.2f", bound, subjects[s].median / bound);
     printf("\n");
     if (s >= FIRST_RUN && subjects[s].median > bound) over = 1;
     free(subjects[s].times);

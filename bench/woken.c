@@ -1,8 +1,10 @@
-/* woken.c: how soon after a fill the last of 4 processes x 50 threads has the value, on Redis: woken by the store, and polling. The floor, in the
- * same run: as many threads and processes, each process told by a word of shared memory, its threads by a word of their own (futex(2)), without
+/* woken.c: how soon after a fill the last of 4 processes x 50 threads has the value, on Redis:
+ * woken by the store, and polling. The floor, in the same run: as many threads and processes, each
+ * process told by a word of shared memory, its threads by a word of their own (futex(2)), without
  * any cache. Also how many commands the server was sent per caller.
  *
- *   bench_woken [ROUNDS]     rounds of a 100 ms compute, of each kind in turns, 20; medians. It starts its own redis-server on a unix socket. */
+ *   bench_woken [ROUNDS]     rounds of a 100 ms compute, of each kind in turns, 20; medians. It
+ *                            starts its own redis-server on a unix socket. */
 #include <corral.h>
 #include <hiredis/hiredis.h>
 #include <linux/futex.h>
@@ -20,7 +22,13 @@
 #include "kit.h"
 #include "support/redis_server.h"
 
-enum { PROCESSES = 4, THREADS = 50, CALLERS = PROCESSES * THREADS, COST_MS = 100, ROUNDS_MOST = 1000 };
+enum {
+  PROCESSES = 4,
+  THREADS = 50,
+  CALLERS = PROCESSES * THREADS,
+  COST_MS = 100,
+  ROUNDS_MOST = 1000
+};
 
 typedef enum kind { FLOOR, WOKEN, POLLING, KINDS } kind;
 
@@ -50,7 +58,7 @@ static void rest(long ms) {
   nanosleep(&t, NULL);
 }
 
-/* ---- one round ------------------------------------------------------------------------------------------- */
+/* ---- one round ----------------------------------------------------------------------------- */
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   (void)key;
@@ -64,7 +72,9 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static void ask(corral *c) {
   corral_value *value = NULL;
   corral_error error;
-  if (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.error = &error), compute, NULL, &value) != CORRAL_OK) die(error.text);
+  if (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.error = &error), compute, NULL, &value) !=
+      CORRAL_OK)
+    die(error.text);
   corral_value_unref(value);
 }
 
@@ -76,17 +86,21 @@ static void hear(const seat *s, int round) {
     atomic_store(&shared->word, round);
     syscall(SYS_futex, &shared->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
   }
-  for (int seen; s->thread == 0 && (seen = atomic_load(&shared->word)) != round;) syscall(SYS_futex, &shared->word, FUTEX_WAIT, seen, NULL, NULL, 0);
+  for (int seen; s->thread == 0 && (seen = atomic_load(&shared->word)) != round;)
+    syscall(SYS_futex, &shared->word, FUTEX_WAIT, seen, NULL, NULL, 0);
   if (s->thread == 0) {
     atomic_store(&heard, round);
     syscall(SYS_futex, &heard, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
   }
-  for (int seen; (seen = atomic_load(&heard)) != round;) syscall(SYS_futex, &heard, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+  for (int seen; (seen = atomic_load(&heard)) != round;)
+    syscall(SYS_futex, &heard, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
 static void note_last(void) {
   long long now = (long long)now_us();
-  for (long long seen = atomic_load(&shared->last); now > seen && !atomic_compare_exchange_weak(&shared->last, &seen, now);) continue;
+  for (long long seen = atomic_load(&shared->last);
+       now > seen && !atomic_compare_exchange_weak(&shared->last, &seen, now);)
+    continue;
 }
 
 static void run_round(const seat *s, kind k, int round) {
@@ -97,8 +111,10 @@ static void run_round(const seat *s, kind k, int round) {
     if (k != FLOOR) corral_invalidate(corrals[k], "k", 1, NULL);
   }
   pthread_barrier_wait(&shared->all);
-  if (k == FLOOR) hear(s, round);
-  else ask(corrals[k]);
+  if (k == FLOOR)
+    hear(s, round);
+  else
+    ask(corrals[k]);
   note_last();
   pthread_barrier_wait(&shared->all);
   if (first) shared->late_ms[k][round - 1] = (double)(shared->last - shared->ended) / 1000;
@@ -117,7 +133,8 @@ static long long server_commands(redisContext *redis) {
   redisReply *reply = redisCommand(redis, "INFO commandstats");
   if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no answer from the server");
   long long scripts = calls_of(reply->str, "evalsha") + calls_of(reply->str, "eval");
-  long long count = 2 * (calls_of(reply->str, "getrange") - scripts) + scripts + calls_of(reply->str, "client|caching");
+  long long count = 2 * (calls_of(reply->str, "getrange") - scripts) + scripts +
+                    calls_of(reply->str, "client|caching");
   freeReplyObject(reply);
   return count;
 }
@@ -125,24 +142,30 @@ static long long server_commands(redisContext *redis) {
 /* The first round of each opens connections, and what is watched. */
 static void *sit(void *arg) {
   const seat *s = arg;
-  redisContext *redis = s->process + s->thread == 0 ? redisConnectUnix(redis_server_socket(server)) : NULL;
+  redisContext *redis =
+      s->process + s->thread == 0 ? redisConnectUnix(redis_server_socket(server)) : NULL;
   for (int round = 1; round <= rounds; round++)
     for (kind k = 0; k < KINDS; k++) {
       long long before = redis == NULL || round == 1 ? 0 : server_commands(redis);
       run_round(s, k, round);
-      if (redis != NULL && round > 1) shared->commands[k] += (double)(server_commands(redis) - before - 1) /* less the invalidation */;
+      if (redis != NULL && round > 1)
+        shared->commands[k] +=
+            (double)(server_commands(redis) - before - 1) /* less the invalidation */;
     }
   if (redis != NULL) redisFree(redis);
   return NULL;
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 static void open_all(void) {
   for (kind k = WOKEN; k < KINDS; k++) {
     corral_error error;
     if (corral_open(&corrals[k],
-                    CORRAL_OPTIONS(.store = redis_server_unix_uri(server), .name_space = k == WOKEN ? "w" : "p", .watch = k == WOKEN ? 1 : CORRAL_OFF), &error) != CORRAL_OK)
+                    CORRAL_OPTIONS(.store = redis_server_unix_uri(server),
+                                   .name_space = k == WOKEN ? "w" : "p",
+                                   .watch = k == WOKEN ? 1 : CORRAL_OFF),
+                    &error) != CORRAL_OK)
       die(error.text);
   }
 }
@@ -163,21 +186,27 @@ static void be_process(int number) {
 
 static void report(void) {
   double floor = 0;
-  printf("%d processes x %d threads, a compute of %d ms, %d rounds: from its end until the last caller has the value\n", PROCESSES, THREADS, COST_MS, rounds - 1);
-  printf("%-32s %10s %10s %10s %10s %18s\n", "", "median ms", "best", "worst", "ratio", "commands a caller");
+  printf("%d processes x %d threads, a compute of %d ms, %d rounds: from its end until the last "
+         "caller has the value\n",
+         PROCESSES, THREADS, COST_MS, rounds - 1);
+  printf("%-32s %10s %10s %10s %10s %18s\n", "", "median ms", "best", "worst", "ratio",
+         "commands a caller");
   for (kind k = 0; k < KINDS; k++) {
     double *late = shared->late_ms[k] + 1;
     double middle = median(late, (size_t)rounds - 1);
     if (k == FLOOR) floor = middle;
-    printf("%-32s %10.2f %10.2f %10.2f %10.2f %18.3f\n", names[k], middle, late[0], late[rounds - 2], middle / floor,
+    printf("%-32s %10.2f %10.2f %10.2f %10.2f %18.3f\n", names[k], middle, late[0],
+           late[rounds - 2], middle / floor,
            k == FLOOR ? 0 : shared->commands[k] / (rounds - 1) / CALLERS);
   }
 }
 
 int main(int argc, char **argv) {
   pthread_barrierattr_t attr;
-  if (argc > 1) rounds = (int)strtol(argv[1], NULL, 10) + 1;
-  else rounds++;
+  if (argc > 1)
+    rounds = (int)strtol(argv[1], NULL, 10) + 1;
+  else
+    rounds++;
   if (rounds < 2 || rounds > ROUNDS_MOST) die("the number of rounds: 1 to 999");
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) die("no memory");
@@ -189,7 +218,8 @@ int main(int argc, char **argv) {
   int failed = 0;
   for (int i = 0; i < PROCESSES; i++)
     if ((processes[i] = fork()) == 0) be_process(i);
-  for (int i = 0, status; i < PROCESSES; i++) failed |= waitpid(processes[i], &status, 0) < 0 || status != 0;
+  for (int i = 0, status; i < PROCESSES; i++)
+    failed |= waitpid(processes[i], &status, 0) < 0 || status != 0;
   if (!failed) report();
   redis_server_stop(server);
   return failed;

@@ -36,7 +36,7 @@ set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)
 
-set(CORRAL_TIMEOUT_pure 60)
+set(CORRAL_TIMEOUT_pure 120)
 set(CORRAL_TIMEOUT_threads 120)
 set(CORRAL_TIMEOUT_live 180)
 set(CORRAL_TIMEOUT_scripted 120)

@@ -1,4 +1,5 @@
-/* background.c: compute bound at open. Stale is answered at once, and rebuilt behind the caller's back. */
+/* background.c: compute bound at open. Stale is answered at once, and rebuilt behind the caller's
+ * back. */
 #include <corral.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,7 +8,8 @@
 static int report(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   _Atomic int *edition = arg;
   char text[64];
-  snprintf(text, sizeof text, "%.*s, edition %d", (int)key_len, (const char *)key, atomic_fetch_add(edition, 1) + 1);
+  snprintf(text, sizeof text, "%.*s, edition %d", (int)key_len, (const char *)key,
+           atomic_fetch_add(edition, 1) + 1);
   return corral_fill_bytes(fill, text, strlen(text));
 }
 
@@ -29,15 +31,17 @@ int main(int argc, char **argv) {
   corral_error error = {0};
   corral *reports;
   if (corral_open(&reports,
-                  CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .compute = report, .compute_arg = &edition,
+                  CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .compute = report,
+                                 .compute_arg = &edition,
                                  .policy = CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000)),
                   &error) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  int failed = show(reports);                        /* computed */
-  corral_expire(reports, "sales", 5, NULL);          /* the data changed; the old report may still be shown */
-  failed |= show(reports);                           /* stale, at once */
-  corral_close(reports);                             /* waits for the rebuild that runs */
+  int failed = show(reports); /* computed */
+  /* the data changed; the old report may still be shown */
+  corral_expire(reports, "sales", 5, NULL);
+  failed |= show(reports); /* stale, at once */
+  corral_close(reports);   /* waits for the rebuild that runs */
   return failed;
 }

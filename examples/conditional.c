@@ -1,4 +1,5 @@
-/* conditional.c: a compute that asks its origin only whether anything has changed, by what the origin gave it to tell by (an ETag). */
+/* conditional.c: a compute that asks its origin only whether anything has changed, by what the
+ * origin gave it to tell by (an ETag). */
 #include <corral.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,8 @@ typedef struct origin {
 } origin;
 
 /* As HTTP does it: NULL, "not modified", when the caller's tag is that of the page. */
-static const char *origin_get(origin *o, const void *etag, size_t etag_size, char new_etag[16], char page[64]) {
+static const char *origin_get(origin *o, const void *etag, size_t etag_size, char new_etag[16],
+                              char page[64]) {
   snprintf(new_etag, 16, "\"%u\"", o->edition);
   int same = etag_size == strlen(new_etag) && memcmp(etag, new_etag, etag_size) == 0;
   snprintf(o->sent, sizeof o->sent, "%s", same ? "304 not modified" : "200 and the page");
@@ -22,11 +24,13 @@ static int fetch(corral_fill *fill, const void *key, size_t key_len, void *arg) 
   origin *o = arg;
   char etag[16], room[64];
   size_t size;
-  const void *old_etag = corral_fill_old_validator(fill, &size); /* NULL and 0 where there is no old value */
+  /* NULL and 0 where there is no old value */
+  const void *old_etag = corral_fill_old_validator(fill, &size);
   const char *page = origin_get(o, old_etag, size, etag, room);
   (void)key, (void)key_len;
   if (page == NULL) return corral_fill_not_modified(fill); /* etag, version and tags stay as well */
-  corral_fill_version(fill, o->edition);                   /* never stored over a later edition, whoever is late */
+  /* never stored over a later edition, whoever is late */
+  corral_fill_version(fill, o->edition);
   int status = corral_fill_validator(fill, etag, strlen(etag));
   if (status == CORRAL_OK) status = corral_fill_tag(fill, "prices", 6);
   return status == CORRAL_OK ? corral_fill_bytes(fill, page, strlen(page)) : status;
@@ -42,8 +46,9 @@ static int show(corral *c, origin *o) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  printf("%-8s %.*s, version %u; the origin: %s\n", corral_how_name(corral_value_how(value)), (int)corral_value_size(value),
-         (const char *)corral_value_data(value), (unsigned)corral_value_version(value), o->sent);
+  printf("%-8s %.*s, version %u; the origin: %s\n", corral_how_name(corral_value_how(value)),
+         (int)corral_value_size(value), (const char *)corral_value_data(value),
+         (unsigned)corral_value_version(value), o->sent);
   corral_value_unref(value);
   return 0;
 }
@@ -52,17 +57,20 @@ int main(int argc, char **argv) {
   origin o = {.edition = 1};
   corral_error error = {0};
   corral *pages;
-  if (corral_open(&pages, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .name_space = "pages"), &error) != CORRAL_OK) {
+  if (corral_open(&pages,
+                  CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .name_space = "pages"),
+                  &error) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  int failed = show(pages, &o);                       /* computed: the whole page */
-  failed |= show(pages, &o);                          /* fresh */
-  corral_expire_tag(pages, "prices", 6, NULL);        /* look again at all that has to do with prices */
-  failed |= show(pages, &o);                          /* nothing has changed */
+  int failed = show(pages, &o); /* computed: the whole page */
+  failed |= show(pages, &o);    /* fresh */
+  /* look again at all that has to do with prices */
+  corral_expire_tag(pages, "prices", 6, NULL);
+  failed |= show(pages, &o); /* nothing has changed */
   o.edition = 2;
   corral_expire_tag(pages, "prices", 6, NULL);
-  failed |= show(pages, &o);                          /* the new page */
+  failed |= show(pages, &o); /* the new page */
   corral_close(pages);
   return failed;
 }

@@ -1,10 +1,12 @@
-/* fenced.c: a resource that refuses a holder whose time is over: a bank account in PostgreSQL. It lets a change in only with a fencing token
- * that is no smaller than the largest it has seen, in the same statement that changes it.
+/* fenced.c: a resource that refuses a holder whose time is over: a bank account in PostgreSQL. It
+ * lets a change in only with a fencing token that is no smaller than the largest it has seen, in
+ * the same statement that changes it.
  *
  *   fenced STORE CONNINFO     fenced redis://127.0.0.1 "host=127.0.0.1 dbname=bank"
  *
- * Two clerks take the same lock. The first one falls asleep, and his hold ends; the second one takes it and books; the first one
- * wakes up, believes that he has it still, books, and is told that he is late. */
+ * Two clerks take the same lock. The first one falls asleep, and his hold ends; the second one
+ * takes it and books; the first one wakes up, believes that he has it still, books, and is told
+ * that he is late. */
 #include <corral/lock.h>
 #include <libpq-fe.h>
 #include <stdio.h>
@@ -17,15 +19,18 @@ static int book(PGconn *bank, const char *amount, uint64_t fence) {
   char token[24];
   snprintf(token, sizeof token, "%llu", (unsigned long long)fence);
   const char *const values[] = {amount, token};
-  PGresult *r = PQexecParams(bank, "UPDATE account SET balance = balance + $1::bigint, fence = $2::bigint WHERE id = 1 AND fence <= $2::bigint", 2, NULL, values,
-                             NULL, NULL, 0);
+  PGresult *r = PQexecParams(bank,
+                             "UPDATE account SET balance = balance + $1::bigint, fence = "
+                             "$2::bigint WHERE id = 1 AND fence <= $2::bigint",
+                             2, NULL, values, NULL, NULL, 0);
   int rows = PQresultStatus(r) == PGRES_COMMAND_OK ? (int)strtol(PQcmdTuples(r), NULL, 10) : -1;
   PQclear(r);
   return rows;
 }
 
 static int set_up(PGconn *bank) {
-  PGresult *r = PQexec(bank, "CREATE TABLE IF NOT EXISTS account (id bigint PRIMARY KEY, balance bigint NOT NULL, fence bigint NOT NULL);"
+  PGresult *r = PQexec(bank, "CREATE TABLE IF NOT EXISTS account (id bigint PRIMARY KEY, balance "
+                             "bigint NOT NULL, fence bigint NOT NULL);"
                              "INSERT INTO account VALUES (1, 100, 0) ON CONFLICT DO NOTHING");
   int ok = PQresultStatus(r) == PGRES_COMMAND_OK;
   PQclear(r);
@@ -33,23 +38,33 @@ static int set_up(PGconn *bank) {
 }
 
 static void say(const char *who, int booked) {
-  printf("%s %s\n", who, booked == 1 ? "booked" : booked == 0 ? "is late: somebody else had the lock since, nothing was changed" : "couldn't reach the bank");
+  printf("%s %s\n", who,
+         booked == 1   ? "booked"
+         : booked == 0 ? "is late: somebody else had the lock since, nothing was changed"
+                       : "couldn't reach the bank");
 }
 
 static int run(corral *first, corral *second, PGconn *bank) {
   corral_error error = {0};
   corral_lock *early, *late;
-  if (corral_lock_take(first, "account 1", 9, CORRAL_LOCK(.ttl_ms = HOLD_MS, .note = "the early clerk", .error = &error), &early) != CORRAL_OK) goto failed;
+  if (corral_lock_take(first, "account 1", 9,
+                       CORRAL_LOCK(.ttl_ms = HOLD_MS, .note = "the early clerk", .error = &error),
+                       &early) != CORRAL_OK)
+    goto failed;
   uint64_t old = corral_lock_fence(early);
   /* The early clerk sleeps: his hold isn't kept, and the late one's wait is as long as it takes. */
-  if (corral_lock_take(second, "account 1", 9, CORRAL_LOCK(.wait_ms = 10000, .note = "the late clerk", .error = &error), &late) != CORRAL_OK) {
+  if (corral_lock_take(second, "account 1", 9,
+                       CORRAL_LOCK(.wait_ms = 10000, .note = "the late clerk", .error = &error),
+                       &late) != CORRAL_OK) {
     corral_lock_release(early, NULL);
     goto failed;
   }
-  int second_booked = book(bank, "-70", corral_lock_fence(late)), first_booked = book(bank, "-70", old);
+  int second_booked = book(bank, "-70", corral_lock_fence(late)),
+      first_booked = book(bank, "-70", old);
   say("the late clerk", second_booked);
   say("the early clerk", first_booked);
-  if (corral_lock_release(early, &error) == CORRAL_ELOST) printf("the early clerk's release says: %s\n", error.text);
+  if (corral_lock_release(early, &error) == CORRAL_ELOST)
+    printf("the early clerk's release says: %s\n", error.text);
   corral_lock_release(late, NULL);
   return second_booked == 1 && first_booked == 0;
 failed:
@@ -67,7 +82,9 @@ int main(int argc, char **argv) {
   PGconn *bank = PQconnectdb(argv[2]);
   int ok = PQstatus(bank) == CONNECTION_OK && set_up(bank);
   if (!ok) fprintf(stderr, "%s", PQerrorMessage(bank));
-  if (ok) ok = corral_open(&first, CORRAL_OPTIONS(.store = argv[1]), &error) == CORRAL_OK && corral_open(&second, CORRAL_OPTIONS(.store = argv[1]), &error) == CORRAL_OK;
+  if (ok)
+    ok = corral_open(&first, CORRAL_OPTIONS(.store = argv[1]), &error) == CORRAL_OK &&
+         corral_open(&second, CORRAL_OPTIONS(.store = argv[1]), &error) == CORRAL_OK;
   if (error.status != CORRAL_OK) fprintf(stderr, "%s\n", error.text);
   if (ok) ok = run(first, second, bank);
   if (first != NULL) corral_close(first);

@@ -1,5 +1,6 @@
-/* loop_libevent.c: a line server on libevent. "GET key" is answered by the key's row, once for each connection; the first who asks for a row
- * begins a query, and hundreds of others wait for that query, without a thread. Who hangs up leaves; the query goes on.
+/* loop_libevent.c: a line server on libevent. "GET key" is answered by the key's row, once for each
+ * connection; the first who asks for a row begins a query, and hundreds of others wait for that
+ * query, without a thread. Who hangs up leaves; the query goes on.
  *
  *   loop_libevent [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
@@ -41,8 +42,10 @@ static void end_query(query *q, int answers) {
   size_t len;
   const char *key = corral_fill_key(q->fill, &len);
   snprintf(row, sizeof row, "the row of %.*s, by query %d\n", (int)len, key, ++number);
-  if (answers && corral_fill_bytes(q->fill, row, strlen(row)) == CORRAL_OK) corral_fill_done(q->fill);
-  else corral_fill_abandon(q->fill);
+  if (answers && corral_fill_bytes(q->fill, row, strlen(row)) == CORRAL_OK)
+    corral_fill_done(q->fill);
+  else
+    corral_fill_abandon(q->fill);
   if ((*q->link = q->next) != NULL) q->next->link = q->link;
   event_free(q->timer);
   free(q);
@@ -91,8 +94,10 @@ static void on_end(struct bufferevent *socket, short what, void *arg) {
 static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
   client *c = arg;
   c->call = NULL;
-  if (status == CORRAL_OK) bufferevent_write(c->socket, corral_value_data(value), corral_value_size(value));
-  else evbuffer_add_printf(bufferevent_get_output(c->socket), "%s\n", error->text);
+  if (status == CORRAL_OK)
+    bufferevent_write(c->socket, corral_value_data(value), corral_value_size(value));
+  else
+    evbuffer_add_printf(bufferevent_get_output(c->socket), "%s\n", error->text);
   corral_value_unref(value);
   bufferevent_setcb(c->socket, NULL, on_written, on_end, c);
 }
@@ -102,18 +107,23 @@ static void on_input(struct bufferevent *socket, void *arg) {
   size_t len;
   struct evbuffer *input = bufferevent_get_input(socket);
   char *line = c->asks ? NULL : evbuffer_readln(input, &len, EVBUFFER_EOL_LF);
-  const corral_async *async = CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
+  const corral_async *async =
+      CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
   if (line != NULL && len < LINE && strncmp(line, "GET ", 4) == 0)
-    c->asks = corral_get_async(loop, line + 4, len - 4, CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
-  if ((line != NULL && !c->asks) || evbuffer_get_length(input) > LINE) hang_up(c); /* its line is none, or too long */
+    c->asks = corral_get_async(loop, line + 4, len - 4, CORRAL_POLICY(.swr_ms = 600000), async,
+                               &c->call) == CORRAL_OK;
+  /* its line is none, or too long */
+  if ((line != NULL && !c->asks) || evbuffer_get_length(input) > LINE) hang_up(c);
   free(line);
 }
 
-static void on_client(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer, int len, void *arg) {
+static void on_client(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer,
+                      int len, void *arg) {
   int i = 0;
   (void)listener, (void)peer, (void)len, (void)arg;
   while (i < CLIENTS && (clients[i].socket != NULL || clients[i].asks)) i++;
-  struct bufferevent *socket = i < CLIENTS ? bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
+  struct bufferevent *socket =
+      i < CLIENTS ? bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
   if (socket == NULL) {
     close(fd);
     return;
@@ -126,8 +136,11 @@ static void on_client(struct evconnlistener *listener, evutil_socket_t fd, struc
 static struct evconnlistener *listen_here(void) {
   struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t len = sizeof here;
-  struct evconnlistener *listener = evconnlistener_new_bind(base, on_client, NULL, LEV_OPT_CLOSE_ON_FREE, CLIENTS, (struct sockaddr *)&here, (int)len);
-  if (listener == NULL || getsockname(evconnlistener_get_fd(listener), (struct sockaddr *)&here, &len) != 0) exit(1);
+  struct evconnlistener *listener = evconnlistener_new_bind(
+      base, on_client, NULL, LEV_OPT_CLOSE_ON_FREE, CLIENTS, (struct sockaddr *)&here, (int)len);
+  if (listener == NULL ||
+      getsockname(evconnlistener_get_fd(listener), (struct sockaddr *)&here, &len) != 0)
+    exit(1);
   printf("%d\n", ntohs(here.sin_port));
   fflush(stdout);
   return listener;
@@ -148,17 +161,20 @@ int main(int argc, char **argv) {
   corral *c;
   corral_error error;
   base = event_base_new();
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) != CORRAL_OK) {
+  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) !=
+      CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
   if (corral_loop_open(&loop, c, &error) != CORRAL_OK) return 1;
-  struct event *events[] = {event_new(base, corral_fd(loop), EV_READ | EV_PERSIST, on_mail, NULL), evsignal_new(base, SIGTERM, on_over, NULL),
+  struct event *events[] = {event_new(base, corral_fd(loop), EV_READ | EV_PERSIST, on_mail, NULL),
+                            evsignal_new(base, SIGTERM, on_over, NULL),
                             event_new(base, 0, EV_READ | EV_PERSIST, on_over, NULL)};
-  for (int i = 0; i < 3; i++) event_add(events[i], NULL); /* the last one only if the input can be watched: a pipe, a terminal */
+  /* the last one only if the input can be watched: a pipe, a terminal */
+  for (int i = 0; i < 3; i++) event_add(events[i], NULL);
   struct evconnlistener *listener = listen_here();
   event_base_dispatch(base);
-  corral_loop_close(loop); /* no call is left */
+  corral_loop_close(loop);                       /* no call is left */
   while (queries != NULL) end_query(queries, 0); /* a fill outlives its loop, and is to be ended */
   corral_close(c);
   for (int i = 0; i < CLIENTS; i++)

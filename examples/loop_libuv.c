@@ -1,5 +1,6 @@
-/* loop_libuv.c: a line server on libuv. "GET key" is answered by the key's row, once for each connection; the first who asks for a row
- * begins a query, and hundreds of others wait for that query, without a thread. Who hangs up leaves; the query goes on.
+/* loop_libuv.c: a line server on libuv. "GET key" is answered by the key's row, once for each
+ * connection; the first who asks for a row begins a query, and hundreds of others wait for that
+ * query, without a thread. Who hangs up leaves; the query goes on.
  *
  *   loop_libuv [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
@@ -40,8 +41,10 @@ static void end_query(query *q, int answers) {
   size_t len;
   const char *key = corral_fill_key(q->fill, &len);
   snprintf(row, sizeof row, "the row of %.*s, by query %d\n", (int)len, key, ++number);
-  if (answers && corral_fill_bytes(q->fill, row, strlen(row)) == CORRAL_OK) corral_fill_done(q->fill);
-  else corral_fill_abandon(q->fill);
+  if (answers && corral_fill_bytes(q->fill, row, strlen(row)) == CORRAL_OK)
+    corral_fill_done(q->fill);
+  else
+    corral_fill_abandon(q->fill);
   uv_close((uv_handle_t *)&q->timer, free_query);
 }
 
@@ -98,7 +101,9 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   uv_read_stop((uv_stream_t *)&c->socket); /* its line has room for a text now */
   int len = status == CORRAL_OK ? 0 : snprintf(c->line, LINE, "%.200s\n", error->text);
   uv_buf_t text = uv_buf_init(c->line, (unsigned)len);
-  if (status == CORRAL_OK) text = uv_buf_init((char *)(uintptr_t)corral_value_data(value), (unsigned)corral_value_size(value));
+  if (status == CORRAL_OK)
+    text = uv_buf_init((char *)(uintptr_t)corral_value_data(value),
+                       (unsigned)corral_value_size(value));
   c->write.data = c;
   if (uv_write(&c->write, (uv_stream_t *)&c->socket, &text, 1, on_written) != 0) hang_up(c);
 }
@@ -115,9 +120,11 @@ static void on_input(uv_stream_t *socket, ssize_t n, const uv_buf_t *unused) {
   if (n > 0) c->len += (size_t)n;
   char *end = memchr(c->line, '\n', c->len);
   if (n == 0 || (n > 0 && (c->asks || end == NULL))) return;
-  const corral_async *async = CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
+  const corral_async *async =
+      CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
   if (n > 0 && memcmp(c->line, "GET ", 4) == 0)
-    c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4), CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
+    c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4),
+                               CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
   if (!c->asks || n < 0) hang_up(c); /* it did, or its line is none, or too long */
 }
 
@@ -127,14 +134,18 @@ static void on_client(uv_stream_t *listener, int status) {
   uv_tcp_init(uv, &c->socket);
   c->socket.data = c;
   c->is_open = 1;
-  if (uv_accept(listener, (uv_stream_t *)&c->socket) != 0 || uv_read_start((uv_stream_t *)&c->socket, give_room, on_input) != 0) hang_up(c);
+  if (uv_accept(listener, (uv_stream_t *)&c->socket) != 0 ||
+      uv_read_start((uv_stream_t *)&c->socket, give_room, on_input) != 0)
+    hang_up(c);
 }
 
 static void listen_here(uv_tcp_t *listener) {
   struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int len = sizeof here;
   uv_tcp_init(uv, listener);
-  if (uv_tcp_bind(listener, (struct sockaddr *)&here, 0) != 0 || uv_listen((uv_stream_t *)listener, CLIENTS, on_client) != 0) exit(1);
+  if (uv_tcp_bind(listener, (struct sockaddr *)&here, 0) != 0 ||
+      uv_listen((uv_stream_t *)listener, CLIENTS, on_client) != 0)
+    exit(1);
   uv_tcp_getsockname(listener, (struct sockaddr *)&here, &len);
   printf("%d\n", ntohs(here.sin_port));
   fflush(stdout);
@@ -160,9 +171,13 @@ static void on_stdin(uv_poll_t *input, int status, int events) {
 static void close_handle(uv_handle_t *handle, void *unused) {
   (void)unused;
   if (uv_is_closing(handle)) return;
-  if (uv_handle_get_type(handle) == UV_TIMER) end_query((query *)handle, 0); /* a fill outlives its loop, and is to be ended */
-  else if (handle->data != NULL) hang_up(handle->data);
-  else uv_close(handle, NULL);
+  /* a fill outlives its loop, and is to be ended */
+  if (uv_handle_get_type(handle) == UV_TIMER)
+    end_query((query *)handle, 0);
+  else if (handle->data != NULL)
+    hang_up(handle->data);
+  else
+    uv_close(handle, NULL);
 }
 
 int main(int argc, char **argv) {
@@ -172,7 +187,8 @@ int main(int argc, char **argv) {
   uv_signal_t term = {0};
   uv_poll_t mail = {0}, input = {0};
   uv = uv_default_loop();
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) != CORRAL_OK) {
+  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) !=
+      CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
@@ -181,7 +197,8 @@ int main(int argc, char **argv) {
   uv_poll_start(&mail, UV_READABLE, on_mail);
   uv_signal_init(uv, &term);
   uv_signal_start(&term, on_term, SIGTERM);
-  if (uv_poll_init(uv, &input, 0) == 0) uv_poll_start(&input, UV_READABLE, on_stdin); /* a pipe, or a terminal */
+  /* a pipe, or a terminal */
+  if (uv_poll_init(uv, &input, 0) == 0) uv_poll_start(&input, UV_READABLE, on_stdin);
   listen_here(&listener);
   uv_run(uv, UV_RUN_DEFAULT);
   uv_poll_stop(&mail);

@@ -1,5 +1,6 @@
-/* loop_poll.c: a line server on poll(2). "GET key" is answered by the key's row, once for each connection; the first who asks for a row
- * begins a query, and hundreds of others wait for that query, without a thread. Who hangs up leaves; the query goes on.
+/* loop_poll.c: a line server on poll(2). "GET key" is answered by the key's row, once for each
+ * connection; the first who asks for a row begins a query, and hundreds of others wait for that
+ * query, without a thread. Who hangs up leaves; the query goes on.
  *
  *   loop_poll [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
@@ -31,7 +32,7 @@ typedef struct query {
 } query;
 
 static corral_loop *loop;
-static client clients[CLIENTS]; /* free: no fd, and no call */
+static client clients[CLIENTS];                 /* free: no fd, and no call */
 static query *queries, **last_query = &queries; /* in the order of their ends */
 static struct pollfd fds[FIRST + CLIENTS];
 
@@ -61,8 +62,10 @@ static void end_query(int answers) {
   size_t len;
   const char *key = corral_fill_key(q->fill, &len);
   snprintf(row, sizeof row, "the row of %.*s, by query %d\n", (int)len, key, ++number);
-  if (answers && corral_fill_bytes(q->fill, row, strlen(row)) == CORRAL_OK) corral_fill_done(q->fill);
-  else corral_fill_abandon(q->fill);
+  if (answers && corral_fill_bytes(q->fill, row, strlen(row)) == CORRAL_OK)
+    corral_fill_done(q->fill);
+  else
+    corral_fill_abandon(q->fill);
   if ((queries = q->next) == NULL) last_query = &queries;
   free(q);
 }
@@ -77,8 +80,10 @@ static void hang_up(client *c) {
 static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
   client *c = arg;
   c->call = NULL;
-  if (status == CORRAL_OK) send(c->fd, corral_value_data(value), corral_value_size(value), MSG_DONTWAIT | MSG_NOSIGNAL);
-  else dprintf(c->fd, "%s\n", error->text);
+  if (status == CORRAL_OK)
+    send(c->fd, corral_value_data(value), corral_value_size(value), MSG_DONTWAIT | MSG_NOSIGNAL);
+  else
+    dprintf(c->fd, "%s\n", error->text);
   corral_value_unref(value);
   hang_up(c);
 }
@@ -90,24 +95,30 @@ static void on_input(client *c) {
   if (n > 0) c->len += (size_t)n;
   char *end = memchr(c->line, '\n', c->len);
   if (n > 0 && (c->call != NULL || end == NULL)) return;
-  const corral_async *async = CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
+  const corral_async *async =
+      CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
   if (n > 0 && memcmp(c->line, "GET ", 4) == 0)
-    c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4), CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
+    c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4),
+                               CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
   if (!c->asks || n <= 0) hang_up(c); /* it did, or its line is none, or too long */
 }
 
 static void welcome(int listener) {
   int fd = accept(listener, NULL, NULL), i = 0;
   while (i < CLIENTS && (clients[i].fd >= 0 || clients[i].asks)) i++;
-  if (i < CLIENTS) clients[i] = (client){.fd = fd};
-  else close(fd);
+  if (i < CLIENTS)
+    clients[i] = (client){.fd = fd};
+  else
+    close(fd);
 }
 
 static int listen_here(void) {
   struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t len = sizeof here;
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (bind(fd, (struct sockaddr *)&here, len) != 0 || listen(fd, CLIENTS) != 0 || getsockname(fd, (struct sockaddr *)&here, &len) != 0) exit(1);
+  if (bind(fd, (struct sockaddr *)&here, len) != 0 || listen(fd, CLIENTS) != 0 ||
+      getsockname(fd, (struct sockaddr *)&here, &len) != 0)
+    exit(1);
   printf("%d\n", ntohs(here.sin_port));
   fflush(stdout);
   return fd;
@@ -116,10 +127,12 @@ static int listen_here(void) {
 /* One turn; 0: the end. */
 static int turn(void) {
   char unused[64];
-  for (int i = 0; i < CLIENTS; i++) fds[FIRST + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+  for (int i = 0; i < CLIENTS; i++)
+    fds[FIRST + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
   int64_t left = queries == NULL ? 1000 : queries->due - now_ms();
   poll(fds, FIRST + CLIENTS, left > 0 ? (int)left : 0);
-  if (fds[SIGNAL].revents != 0 || (fds[INPUT].revents != 0 && read(0, unused, sizeof unused) <= 0)) return 0;
+  if (fds[SIGNAL].revents != 0 || (fds[INPUT].revents != 0 && read(0, unused, sizeof unused) <= 0))
+    return 0;
   for (int i = 0; i < CLIENTS; i++)
     if (fds[FIRST + i].revents != 0) on_input(&clients[i]);
   if (fds[LISTENER].revents != 0) welcome(fds[LISTENER].fd);
@@ -135,7 +148,8 @@ int main(int argc, char **argv) {
   sigemptyset(&term);
   sigaddset(&term, SIGTERM);
   sigprocmask(SIG_BLOCK, &term, NULL); /* before there are threads */
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) != CORRAL_OK) {
+  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) !=
+      CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
@@ -143,8 +157,9 @@ int main(int argc, char **argv) {
   const int watched[FIRST] = {0, signalfd(-1, &term, 0), listen_here(), corral_fd(loop)};
   for (int i = 0; i < FIRST; i++) fds[i] = (struct pollfd){.fd = watched[i], .events = POLLIN};
   for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
-  while (turn()) {}
-  corral_loop_close(loop); /* no call is left */
+  while (turn()) {
+  }
+  corral_loop_close(loop);              /* no call is left */
   while (queries != NULL) end_query(0); /* a fill outlives its loop, and is to be ended */
   corral_close(c);
   return 0;

@@ -18,8 +18,16 @@
 
 extern char **environ;
 
-/* STORE_MS: with a hundred processes at the same file a short limit would take it for away, and a page would be made more than once. */
-enum { NO_SUCH_PAGE = 4, STORE_MS = 5000, LEASE_MS = 10000, LIMIT_MS = 10000, STEP_MS = 20, DAY_MS = 86400000 };
+/* STORE_MS: with a hundred processes at the same file a short limit would take it for away, and a
+ * page would be made more than once. */
+enum {
+  NO_SUCH_PAGE = 4,
+  STORE_MS = 5000,
+  LEASE_MS = 10000,
+  LIMIT_MS = 10000,
+  STEP_MS = 20,
+  DAY_MS = 86400000
+};
 
 static int64_t number(const char *name, int64_t usual, int64_t most) {
   const char *text = getenv(name);
@@ -27,7 +35,8 @@ static int64_t number(const char *name, int64_t usual, int64_t most) {
   if (text == NULL || *text == '\0') return usual;
   long long n = strtoll(text, &end, 10);
   if (*end == '\0' && n >= 0 && n <= most) return n;
-  fprintf(stderr, "%s='%.40s': accepted are 0 to %lld; taken is %lld\n", name, text, (long long)most, (long long)usual);
+  fprintf(stderr, "%s='%.40s': accepted are 0 to %lld; taken is %lld\n", name, text,
+          (long long)most, (long long)usual);
   return usual;
 }
 
@@ -45,22 +54,27 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
                           .swr_ms = swr > 0 ? swr : CORRAL_OFF,
                           .sie_ms = sie > 0 ? sie : CORRAL_OFF,
                           .compute_ms = number("PAGE_LIMIT_MS", LIMIT_MS, DAY_MS),
-                          .lease_ms = LEASE_MS, /* on lmdb: a lease ends with its process at once, and its time matters only to one that starves */
+                          /* on lmdb: a lease ends with its process at once, and its time matters
+                           * only to one that starves */
+                          .lease_ms = LEASE_MS,
                           .lease_min_ms = LEASE_MS,
                           .wait_ms = number("PAGE_WAIT_MS", 15000, DAY_MS)};
   if (store == NULL || *store == '\0') {
     memset(error, 0, sizeof *error);
     error->status = CORRAL_EURI;
-    snprintf(error->text, sizeof error->text, "CORRAL_STORE isn't set: it names the store, as lmdb:/var/cache/page/pages");
+    snprintf(error->text, sizeof error->text,
+             "CORRAL_STORE isn't set: it names the store, as lmdb:/var/cache/page/pages");
     return CORRAL_EURI;
   }
   return corral_open(ret,
-                     CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy, .compute = is_bound ? page_compute : NULL,
-                                    .max_value = number("PAGE_MAX", 1 << 20, 1 << 29), .op_ms = STORE_MS, .host_lock = 1),
+                     CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy,
+                                    .compute = is_bound ? page_compute : NULL,
+                                    .max_value = number("PAGE_MAX", 1 << 20, 1 << 29),
+                                    .op_ms = STORE_MS, .host_lock = 1),
                      error);
 }
 
-/* ---- making a page ------------------------------------------------------------------------------------------ */
+/* ---- making a page ------------------------------------------------------------------------- */
 
 static void count(void) {
   const char *path = getenv("PAGE_COUNT");
@@ -72,8 +86,10 @@ static void count(void) {
   close(fd);
 }
 
-/* Runs the command with the request in its environment, never in its text. The reading end of its output, or -1. */
-static int start(const char *command, const char *key, size_t path_len, size_t query_len, pid_t *pid) {
+/* Runs the command with the request in its environment, never in its text. The reading end of its
+ * output, or -1. */
+static int start(const char *command, const char *key, size_t path_len, size_t query_len,
+                 pid_t *pid) {
   char path[PAGE_KEY + 16], query[PAGE_KEY + 16];
   int ends[2], was_started = 0;
   size_t variables = 0;
@@ -95,9 +111,11 @@ static int start(const char *command, const char *key, size_t path_len, size_t q
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, ends[1], 1);
   posix_spawnattr_init(&attr);
-  posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK); /* a group, to be killed as a whole */
+  /* a group, to be killed as a whole */
+  posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setsigmask(&attr, &none);
-  was_started = posix_spawn(pid, "/bin/sh", &files, &attr, (char *[]){"sh", "-c", (char *)(size_t)command, NULL}, with) == 0;
+  was_started = posix_spawn(pid, "/bin/sh", &files, &attr,
+                            (char *[]){"sh", "-c", (char *)(size_t)command, NULL}, with) == 0;
   posix_spawnattr_destroy(&attr);
   posix_spawn_file_actions_destroy(&files);
   free(with);
@@ -129,7 +147,8 @@ static int read_all(corral_fill *fill, int fd, size_t most, char **ret, size_t *
 }
 
 /* The fill's code is the HTTP status of the error. */
-static int run(corral_fill *fill, const char *command, const char *key, size_t path_len, size_t query_len) {
+static int run(corral_fill *fill, const char *command, const char *key, size_t path_len,
+               size_t query_len) {
   size_t size = 0, most = (size_t)number("PAGE_MAX", 1 << 20, 1 << 29);
   char *bytes = NULL, text[64];
   int status = 0;
@@ -144,12 +163,18 @@ static int run(corral_fill *fill, const char *command, const char *key, size_t p
   if (end != WHOLE) kill(-pid, SIGKILL);
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
   snprintf(text, sizeof text, "a page of more than %zu bytes", most);
-  if (end == TOO_LARGE) corral_fill_fail(fill, 500, text);
-  else if (end == NO_MEMORY) corral_fill_fail(fill, 500, "out of memory");
-  else if (end == TOO_LONG) corral_fill_fail(fill, 504, "making the page took too long");
-  else if (WIFEXITED(status) && WEXITSTATUS(status) == NO_SUCH_PAGE) corral_fill_negative(fill);
-  else if (status != 0) corral_fill_fail(fill, 502, "making the page failed");
-  else if (corral_fill_bytes(fill, bytes, size) != CORRAL_OK) corral_fill_fail(fill, 500, "out of memory");
+  if (end == TOO_LARGE)
+    corral_fill_fail(fill, 500, text);
+  else if (end == NO_MEMORY)
+    corral_fill_fail(fill, 500, "out of memory");
+  else if (end == TOO_LONG)
+    corral_fill_fail(fill, 504, "making the page took too long");
+  else if (WIFEXITED(status) && WEXITSTATUS(status) == NO_SUCH_PAGE)
+    corral_fill_negative(fill);
+  else if (status != 0)
+    corral_fill_fail(fill, 502, "making the page failed");
+  else if (corral_fill_bytes(fill, bytes, size) != CORRAL_OK)
+    corral_fill_fail(fill, 500, "out of memory");
   free(bytes);
   return CORRAL_OK;
 }
@@ -162,17 +187,20 @@ int page_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) 
   size_t path_len = (size_t)(newline - (const char *)key), query_len = key_len - path_len - 1;
   count();
   if (command != NULL && *command != '\0') return run(fill, command, key, path_len, query_len);
-  for (int64_t until = now_ms() + number("PAGE_COST_MS", 0, DAY_MS); now_ms() < until && !corral_should_stop(fill);) {
+  for (int64_t until = now_ms() + number("PAGE_COST_MS", 0, DAY_MS);
+       now_ms() < until && !corral_should_stop(fill);) {
     int64_t left = until - now_ms();
     poll(NULL, 0, left > STEP_MS ? STEP_MS : (int)left);
   }
-  int size = snprintf(text, sizeof text, "the page of %.*s for '%.*s', made by process %d at %lld\n", (int)path_len, (const char *)key, (int)query_len,
-                      newline + 1, (int)getpid(), (long long)now_ms());
-  if (corral_fill_bytes(fill, text, (size_t)size) != CORRAL_OK) corral_fill_fail(fill, 500, "a page larger than PAGE_MAX");
+  int size = snprintf(
+      text, sizeof text, "the page of %.*s for '%.*s', made by process %d at %lld\n", (int)path_len,
+      (const char *)key, (int)query_len, newline + 1, (int)getpid(), (long long)now_ms());
+  if (corral_fill_bytes(fill, text, (size_t)size) != CORRAL_OK)
+    corral_fill_fail(fill, 500, "a page larger than PAGE_MAX");
   return CORRAL_OK;
 }
 
-/* ---- answering ---------------------------------------------------------------------------------------------- */
+/* ---- answering ----------------------------------------------------------------------------- */
 
 static const char *reason(int status) {
   switch (status) {
@@ -192,7 +220,8 @@ static void refuse(page_answer *ret, int status, const char *more, const char *t
   ret->body = ret->text;
   ret->size = strlen(ret->text);
   snprintf(ret->head, sizeof ret->head,
-           "Status: %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n%sContent-Length: "
+           "Status: %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: "
+           "nosniff\r\nCache-Control: no-store\r\n%sContent-Length: "
            "%zu\r\n\r\n",
            status, reason(status), more, ret->size);
   ret->head_size = strlen(ret->head);
@@ -201,13 +230,20 @@ static void refuse(page_answer *ret, int status, const char *more, const char *t
 static void refuse_error(page_answer *ret, int status, const corral_error *error) {
   char more[64] = "";
   int http = 503;
-  if (error->retry_after_ms > 0) snprintf(more, sizeof more, "Retry-After: %lld\r\n", (long long)(error->retry_after_ms + 999) / 1000);
+  if (error->retry_after_ms > 0)
+    snprintf(more, sizeof more, "Retry-After: %lld\r\n",
+             (long long)(error->retry_after_ms + 999) / 1000);
   if (status == CORRAL_ENOTFOUND) http = 404;
   if (status == CORRAL_EFAILED && error->code >= 500) http = error->code;
   if (status == CORRAL_EDEADLINE || status == CORRAL_EABANDONED) http = 504;
-  if (status == CORRAL_EURI || status == CORRAL_ENOPLUGIN || status == CORRAL_EINVAL || status == CORRAL_ENOMEM) http = 500;
-  if (http == 500) fprintf(stderr, "%s\n", error->text); /* for the server's log: how it is set up is nobody else's business */
-  refuse(ret, http, more, status == CORRAL_EFAILED || http != 500 ? corral_status_text(status) : "see the server's log");
+  if (status == CORRAL_EURI || status == CORRAL_ENOPLUGIN || status == CORRAL_EINVAL ||
+      status == CORRAL_ENOMEM)
+    http = 500;
+  /* for the server's log: how it is set up is nobody else's business */
+  if (http == 500) fprintf(stderr, "%s\n", error->text);
+  refuse(ret, http, more,
+         status == CORRAL_EFAILED || http != 500 ? corral_status_text(status)
+                                                 : "see the server's log");
 }
 
 /* RFC 9211. */
@@ -217,7 +253,9 @@ static const char *cache_status(const corral_value *value) {
     case CORRAL_STALE: return "corral; hit; detail=stale";
     case CORRAL_JOINED: return "corral; fwd=miss; collapsed";
     case CORRAL_HELD: return "corral; hit; detail=held";
-    default: return corral_value_kept(value) == CORRAL_KEPT ? "corral; fwd=miss; stored" : "corral; fwd=miss";
+    default:
+      return corral_value_kept(value) == CORRAL_KEPT ? "corral; fwd=miss; stored"
+                                                     : "corral; fwd=miss";
   }
 }
 
@@ -229,7 +267,8 @@ static void accept_value(page_answer *ret, corral_value *value) {
   ret->body = corral_value_data(value);
   ret->size = corral_value_size(value);
   snprintf(ret->head, sizeof ret->head,
-           "Status: 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nAge: %lld\r\nCache-Status: %s\r\n"
+           "Status: 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: "
+           "nosniff\r\nAge: %lld\r\nCache-Status: %s\r\n"
            "Content-Length: %zu\r\n\r\n",
            (long long)(age > 0 ? age / 1000 : 0), cache_status(value), ret->size);
   ret->head_size = strlen(ret->head);
@@ -244,20 +283,28 @@ static int has_control(const char *text) {
 
 /* The request's key, or an error in the answer. */
 static int read_request(page_variable *get, void *arg, page_answer *ret) {
-  const char *method = get(arg, "REQUEST_METHOD"), *path = get(arg, "PATH_INFO"), *query = get(arg, "QUERY_STRING");
+  const char *method = get(arg, "REQUEST_METHOD"), *path = get(arg, "PATH_INFO"),
+             *query = get(arg, "QUERY_STRING");
   if (path == NULL || *path == '\0') path = "/";
   if (query == NULL) query = "";
   ret->is_head_only = method != NULL && strcmp(method, "HEAD") == 0;
-  if (method == NULL) refuse(ret, 400, "", "there is no REQUEST_METHOD");
-  else if (!ret->is_head_only && strcmp(method, "GET") != 0) refuse(ret, 405, "Allow: GET, HEAD\r\n", "accepted are GET and HEAD");
-  else if (*path != '/' || has_control(path)) refuse(ret, 400, "", "a path begins with / and has no control characters");
-  else if (has_control(query)) refuse(ret, 400, "", "a query has no control characters");
-  else if (strlen(path) + strlen(query) + 2 > sizeof ret->key) refuse(ret, 414, "", "path and query have 2046 bytes at most");
-  else ret->key_len = (size_t)snprintf(ret->key, sizeof ret->key, "%s\n%s", path, query);
+  if (method == NULL)
+    refuse(ret, 400, "", "there is no REQUEST_METHOD");
+  else if (!ret->is_head_only && strcmp(method, "GET") != 0)
+    refuse(ret, 405, "Allow: GET, HEAD\r\n", "accepted are GET and HEAD");
+  else if (*path != '/' || has_control(path))
+    refuse(ret, 400, "", "a path begins with / and has no control characters");
+  else if (has_control(query))
+    refuse(ret, 400, "", "a query has no control characters");
+  else if (strlen(path) + strlen(query) + 2 > sizeof ret->key)
+    refuse(ret, 414, "", "path and query have 2046 bytes at most");
+  else
+    ret->key_len = (size_t)snprintf(ret->key, sizeof ret->key, "%s\n%s", path, query);
   return ret->key_len > 0;
 }
 
-void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corral_error *error, page_answer *ret) {
+void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corral_error *error,
+              page_answer *ret) {
   corral_error why = {0};
   corral_value *value;
   memset(ret, 0, sizeof *ret);
@@ -268,15 +315,21 @@ void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corr
   }
   /* Without a bound compute this only looks, and so never holds up a stale answer. */
   int status = corral_get(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why), &value);
-  if (!is_bound && status != CORRAL_OK && status != CORRAL_ENOTFOUND) /* not there, or the store is away */
-    status = corral_get_or_compute(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why), page_compute, NULL, &value);
-  if (status == CORRAL_OK) accept_value(ret, value);
-  else refuse_error(ret, status, &why);
+  /* not there, or the store is away */
+  if (!is_bound && status != CORRAL_OK && status != CORRAL_ENOTFOUND)
+    status = corral_get_or_compute(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why),
+                                   page_compute, NULL, &value);
+  if (status == CORRAL_OK)
+    accept_value(ret, value);
+  else
+    refuse_error(ret, status, &why);
 }
 
 void page_refresh(corral *c, const page_answer *answer) {
   corral_value *value;
-  if (corral_get_or_compute(c, answer->key, answer->key_len, NULL, page_compute, NULL, &value) == CORRAL_OK) corral_value_unref(value);
+  if (corral_get_or_compute(c, answer->key, answer->key_len, NULL, page_compute, NULL, &value) ==
+      CORRAL_OK)
+    corral_value_unref(value);
 }
 
 void page_answer_free(page_answer *answer) {

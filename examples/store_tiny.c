@@ -1,5 +1,5 @@
-/* store_tiny.c: a store in one file: tiny:NAME, a linked list under one mutex. What each verb does to a record is the
- * host's business (host->decide); the store only keeps bytes.
+/* store_tiny.c: a store in one file: tiny:NAME, a linked list under one mutex. What each verb does
+ * to a record is the host's business (host->decide); the store only keeps bytes.
  *
  * cc -shared -fPIC store_tiny.c $(pkg-config --cflags corral) -o corral_plugin_tiny.so
  * CORRAL_PLUGIN_PATH=. corral --store tiny: run -- date */
@@ -21,8 +21,8 @@ typedef struct tiny {
   item *items;
 } tiny;
 
-static int tiny_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
-                     corral_error *error) {
+static int tiny_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                     corral_store_info *info, corral_error *error) {
   int status = host->uri_check(uri, "", error);
   if (status != CORRAL_OK) return status;
   tiny *t = calloc(1, sizeof *t);
@@ -64,9 +64,12 @@ static void tiny_disconnect(void *handle) { (void)handle; }
 static item **find(tiny *t, const corral_op *op, int64_t now) {
   item **at = &t->items;
   while (*at != NULL) {
-    if ((*at)->expires <= now) drop(at);
-    else if ((*at)->key_len == op->key_len && memcmp((*at)->key, op->key, op->key_len) == 0) break;
-    else at = &(*at)->next;
+    if ((*at)->expires <= now)
+      drop(at);
+    else if ((*at)->key_len == op->key_len && memcmp((*at)->key, op->key, op->key_len) == 0)
+      break;
+    else
+      at = &(*at)->next;
   }
   return at;
 }
@@ -84,7 +87,8 @@ static item *add(tiny *t, const corral_op *op) {
 }
 
 static int put(tiny *t, item **at, const corral_op *op, const corral_change *change) {
-  const uint8_t *body = change->action == CORRAL_ACTION_EDIT ? (*at)->record + CORRAL_HEAD : change->body;
+  const uint8_t *body =
+      change->action == CORRAL_ACTION_EDIT ? (*at)->record + CORRAL_HEAD : change->body;
   size_t size = change->front_len + change->body_len;
   uint8_t *record = malloc(size);
   item *it = record == NULL || *at != NULL ? *at : add(t, op);
@@ -139,7 +143,8 @@ static void one(tiny *t, corral_op *op) {
   if (status != CORRAL_OK) op->status = status;
 }
 
-static int tiny_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int tiny_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                        corral_error *error) {
   tiny *t = handle;
   (void)deadline;
   (void)error;

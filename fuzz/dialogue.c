@@ -28,8 +28,7 @@ void fuzz_dialogue_end(fuzz_dialogue *d) {
   d->plugin->close(d->store);
 }
 
-/* ---- a batch
- * --------------------------------------------------------------------------------------------- */
+/* ---- a batch ------------------------------------------------------------------------------- */
 
 static uint8_t record[CORRAL_FRONT + BODY];
 static uint8_t token[CORRAL_TOKEN] = "0123456789abcde";

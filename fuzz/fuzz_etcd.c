@@ -16,8 +16,7 @@ CURLcode __wrap_curl_easy_perform(CURL *easy);
 CURLcode __real_curl_easy_getinfo(CURL *easy, CURLINFO info, ...);
 CURLcode __wrap_curl_easy_getinfo(CURL *easy, CURLINFO info, ...);
 
-/* ---- a transfer
- * ------------------------------------------------------------------------------------------ */
+/* ---- a transfer ---------------------------------------------------------------------------- */
 
 static struct {
   curl_write_callback write, read;
@@ -82,8 +81,7 @@ CURLcode __wrap_curl_easy_perform(CURL *easy) {
   return taken == size ? CURLE_OK : CURLE_WRITE_ERROR;
 }
 
-/* ---- the target
- * ------------------------------------------------------------------------------------------ */
+/* ---- the target ---------------------------------------------------------------------------- */
 
 static void heard(void *arg, uint64_t hash) {
   (void)hash;

@@ -25,9 +25,7 @@ static struct {
   int64_t now;
 } wire = {.ours = -1, .theirs = -1};
 
-/* ---- time
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- time ---------------------------------------------------------------------------------- */
 
 enum { BEGIN_MS = 1000000, WALL_MS = 1700000000 };
 
@@ -50,8 +48,7 @@ const corral_host *fuzz_wire_host(void) {
 
 void fuzz_wire_pass(int64_t ms) { wire.now += ms > 0 ? ms : 1; }
 
-/* ---- what the server says
- * -------------------------------------------------------------------------------- */
+/* ---- what the server says ------------------------------------------------------------------ */
 
 void fuzz_wire_begin(const char *const *script, fuzz_input *in, int hangs_up) {
   fuzz_wire_end();
@@ -106,8 +103,7 @@ static int say(void) {
   return wire.hung_up;
 }
 
-/* ---- what the plugin calls
- * ------------------------------------------------------------------------------- */
+/* ---- what the plugin calls ----------------------------------------------------------------- */
 
 int __wrap_socket(int domain, int type, int protocol) {
   int pair[2];

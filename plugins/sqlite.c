@@ -1,23 +1,29 @@
-/* sqlite.c: locks in a table of an SQLite database, for all processes of one host: `sqlite:PATH[?table=corral_lock]`.
+/* sqlite.c: locks in a table of an SQLite database, for all processes of one host:
+ * `sqlite:PATH[?table=corral_lock]`.
  *
- * A row holds the lock's record, so shared locks work, and every verb means what it does elsewhere: host->lock_decide, within BEGIN
- * IMMEDIATE. What is refused changes nothing and is only read, so in WAL mode waiters are in nobody's way. For people with an SQL prompt
- * there are beside the record: name, fence, holds, expires_ms and who. The row with the empty name is corral's own.
+ * A row holds the lock's record, so shared locks work, and every verb means what it does elsewhere:
+ * host->lock_decide, within BEGIN IMMEDIATE. What is refused changes nothing and is only read, so
+ * in WAL mode waiters are in nobody's way. For people with an SQL prompt there are beside the
+ * record: name, fence, holds, expires_ms and who. The row with the empty name is corral's own.
  *
- * Time is host->boot_ms, which no clock setting moves. It starts again at boot, so the row of the empty name keeps the boot's id: who opens the
- * file after a reboot finds another one there, and ends all holds, whose holders are gone. Where two kernels use one file each would
- * end the other's holds: a handle that sees its boot's id replaced says so and breaks. Not on network file systems (nor is SQLite), and not from
- * containers with a time namespace of their own.
+ * Time is host->boot_ms, which no clock setting moves. It starts again at boot, so the row of the
+ * empty name keeps the boot's id: who opens the file after a reboot finds another one there, and
+ * ends all holds, whose holders are gone. Where two kernels use one file each would end the other's
+ * holds: a handle that sees its boot's id replaced says so and breaks. Not on network file systems
+ * (nor is SQLite), and not from containers with a time namespace of their own.
  *
- * Fencing tokens: one more than the last of this name, at least the wall clock in microseconds, and above those of all rows that were
- * forgotten, whose highest the empty name's row keeps. So a wall clock that is set back doesn't lower them.
+ * Fencing tokens: one more than the last of this name, at least the wall clock in microseconds, and
+ * above those of all rows that were forgotten, whose highest the empty name's row keeps. So a wall
+ * clock that is set back doesn't lower them.
  *
- * A new file gets WAL mode; the journal of one that is there already stays what it is. synchronous is NORMAL: a power failure may undo the last
- * changes, and ends all holds anyway. The table may be in a database of the user's: then their long transactions keep locks
- * waiting, and locks theirs. Nothing waits past its deadline for another process; for a disk that hangs there is no limit.
+ * A new file gets WAL mode; the journal of one that is there already stays what it is. synchronous
+ * is NORMAL: a power failure may undo the last changes, and ends all holds anyway. The table may be
+ * in a database of the user's: then their long transactions keep locks waiting, and locks theirs.
+ * Nothing waits past its deadline for another process; for a disk that hangs there is no limit.
  *
- * POSIX locks belong to a process: one with two copies of SQLite in it (one linked in statically) must not open the file by both, and a child
- * that was forked while its parent had a sqlite: store open is refused one of its own (EFORKED), until it execs. */
+ * POSIX locks belong to a process: one with two copies of SQLite in it (one linked in statically)
+ * must not open the file by both, and a child that was forked while its parent had a sqlite: store
+ * open is refused one of its own (EFORKED), until it execs. */
 #include <corral/plugin.h>
 #include <ctype.h>
 #include <errno.h>
@@ -31,19 +37,40 @@
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-enum { BOOT_LEN = 36, TABLE_MOST = 60, SQL_MOST = 700, OLDEST = 3035000, SWEEP = 8, POLL_MAX_MS = 20, QUICK_NAPS = 20, NAP_MS = 5 };
+enum {
+  BOOT_LEN = 36,
+  TABLE_MOST = 60,
+  SQL_MOST = 700,
+  OLDEST = 3035000,
+  SWEEP = 8,
+  POLL_MAX_MS = 20,
+  QUICK_NAPS = 20,
+  NAP_MS = 5
+};
 
 /* Beside SQLite's codes. */
 enum { GONE = 10001, OTHER_HOST };
 
-typedef enum statement { LOOK, PUT, SWEEP_UP, RAISE, BEGIN, COMMIT, ROLLBACK, STATEMENTS } statement;
+typedef enum statement {
+  LOOK,
+  PUT,
+  SWEEP_UP,
+  RAISE,
+  BEGIN,
+  COMMIT,
+  ROLLBACK,
+  STATEMENTS
+} statement;
 
 /* @ is the table. */
 static const char *const sql_of[STATEMENTS] = {
     [LOOK] = "SELECT name, record, fence FROM \"@\" WHERE name IN (x'', ?1) ORDER BY name",
-    [PUT] = "INSERT INTO \"@\"(name, record, fence, holds, expires_ms, who) VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT(name) DO UPDATE SET "
-            "record = excluded.record, fence = excluded.fence, holds = excluded.holds, expires_ms = excluded.expires_ms, who = excluded.who",
-    [SWEEP_UP] = "DELETE FROM \"@\" WHERE name IN (SELECT name FROM \"@\" WHERE expires_ms <= ?1 AND name <> x'' LIMIT ?2) RETURNING fence",
+    [PUT] = "INSERT INTO \"@\"(name, record, fence, holds, expires_ms, who) VALUES(?1, ?2, ?3, ?4, "
+            "?5, ?6) ON CONFLICT(name) DO UPDATE SET "
+            "record = excluded.record, fence = excluded.fence, holds = excluded.holds, expires_ms "
+            "= excluded.expires_ms, who = excluded.who",
+    [SWEEP_UP] = "DELETE FROM \"@\" WHERE name IN (SELECT name FROM \"@\" WHERE expires_ms <= ?1 "
+                 "AND name <> x'' LIMIT ?2) RETURNING fence",
     [RAISE] = "UPDATE \"@\" SET fence = ?1 WHERE name = x''",
     [BEGIN] = "BEGIN IMMEDIATE",
     [COMMIT] = "COMMIT",
@@ -51,15 +78,18 @@ static const char *const sql_of[STATEMENTS] = {
 };
 
 static const char create_sql[] =
-    "CREATE TABLE IF NOT EXISTS \"@\"(name BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL, fence INTEGER NOT NULL, holds INTEGER NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS \"@\"(name BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL, fence "
+    "INTEGER NOT NULL, holds INTEGER NOT NULL, "
     "expires_ms INTEGER NOT NULL, who TEXT) WITHOUT ROWID; "
     "CREATE INDEX IF NOT EXISTS \"@_expires\" ON \"@\"(expires_ms)";
 
 /* A fence is unsigned, SQLite's integers are not: negative ones are the highest. */
 static const char boot_sql[] =
     "INSERT INTO \"@\"(name, record, fence, holds, expires_ms, who) "
-    "SELECT x'', ?1, coalesce(max(CASE WHEN fence < 0 THEN fence END), max(fence), 0), 0, 9223372036854775807, "
-    "'of corral itself: the boot, and the highest fence of rows that are gone' FROM \"@\" WHERE true "
+    "SELECT x'', ?1, coalesce(max(CASE WHEN fence < 0 THEN fence END), max(fence), 0), 0, "
+    "9223372036854775807, "
+    "'of corral itself: the boot, and the highest fence of rows that are gone' FROM \"@\" WHERE "
+    "true "
     "ON CONFLICT(name) DO UPDATE SET record = excluded.record, fence = excluded.fence";
 
 typedef struct store {
@@ -75,9 +105,9 @@ typedef struct handle {
   sqlite3_stmt *prepared[STATEMENTS];
   int64_t deadline; /* of what is done now */
   char boot[BOOT_LEN];
-  uint8_t *room;    /* a record that is to be written */
+  uint8_t *room; /* a record that is to be written */
   size_t room_size;
-  char why[80];     /* SQLite's and the system's words for what failed, from before the roll-back */
+  char why[80]; /* SQLite's and the system's words for what failed, from before the roll-back */
   int system;
 } handle;
 
@@ -88,7 +118,7 @@ typedef struct row {
   uint64_t forgotten; /* the highest fencing token of rows that are gone */
 } row;
 
-/* ---- errors ---------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------- */
 
 static void remember(handle *h) {
   snprintf(h->why, sizeof h->why, "%s", sqlite3_errmsg(h->db));
@@ -101,15 +131,33 @@ static int fail_file(const handle *h, int code, corral_error *error) {
   char room[80];
   const char *cause = h->system != 0 ? strerror_r(h->system, room, sizeof room) : "no detail";
   switch (code & 0xff) {
-    case SQLITE_FULL: return host->fail(error, CORRAL_EREFUSED, "%.120s: there is no room for more: the disk is full", path);
+    case SQLITE_FULL:
+      return host->fail(error, CORRAL_EREFUSED,
+                        "%.120s: there is no room for more: the disk is full", path);
     case SQLITE_READONLY:
-    case SQLITE_PERM: return host->fail(error, CORRAL_EREFUSED, "%.120s: can't be written: this user must be able to write the file and its folder", path);
-    case SQLITE_NOTADB: return host->fail(error, CORRAL_EFOREIGN, "%.120s: is something else than an SQLite database: name another path", path);
-    case SQLITE_CORRUPT: return host->fail(error, CORRAL_ECORRUPT, "%.120s: the database is damaged: %.80s", path, text);
+    case SQLITE_PERM:
+      return host->fail(
+          error, CORRAL_EREFUSED,
+          "%.120s: can't be written: this user must be able to write the file and its folder",
+          path);
+    case SQLITE_NOTADB:
+      return host->fail(error, CORRAL_EFOREIGN,
+                        "%.120s: is something else than an SQLite database: name another path",
+                        path);
+    case SQLITE_CORRUPT:
+      return host->fail(error, CORRAL_ECORRUPT, "%.120s: the database is damaged: %.80s", path,
+                        text);
     case SQLITE_NOMEM: return host->fail(error, CORRAL_ENOMEM, "%.120s: out of memory", path);
     case SQLITE_CANTOPEN:
-      return host->fail(error, CORRAL_EIO, "%.120s: can't be opened (%.60s): its folder must exist, and this user must be able to write it", path, cause);
-    case SQLITE_IOERR: return host->fail(error, CORRAL_EIO, "%.100s: %.40s (%.40s): the disk fails or is full, or the file may not grow", path, text, cause);
+      return host->fail(error, CORRAL_EIO,
+                        "%.120s: can't be opened (%.60s): its folder must exist, and this user "
+                        "must be able to write it",
+                        path, cause);
+    case SQLITE_IOERR:
+      return host->fail(
+          error, CORRAL_EIO,
+          "%.100s: %.40s (%.40s): the disk fails or is full, or the file may not grow", path, text,
+          cause);
     default: return host->fail(error, CORRAL_EIO, "%.120s: %.60s (%.50s)", path, text, cause);
   }
 }
@@ -118,17 +166,28 @@ static int fail_as(const handle *h, int code, corral_error *error) {
   const corral_host *host = h->st->host;
   const char *path = h->st->path;
   if (code == SQLITE_READONLY_DBMOVED) code = GONE;
-  if (code == GONE) return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: the file or its table %s was removed or replaced: it is to be opened again", path, h->st->table);
+  if (code == GONE)
+    return host->fail(
+        error, CORRAL_EUNAVAILABLE,
+        "%.120s: the file or its table %s was removed or replaced: it is to be opened again", path,
+        h->st->table);
   if (code == OTHER_HOST)
-    return host->fail(error, CORRAL_EREFUSED, "%.120s: another host has opened this file and ended the holds of this one: a file is for the processes of one host", path);
+    return host->fail(error, CORRAL_EREFUSED,
+                      "%.120s: another host has opened this file and ended the holds of this one: "
+                      "a file is for the processes of one host",
+                      path);
   switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL:
-      return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: others are writing it, and the time allowed is over: nothing was changed", path);
+      return host->fail(
+          error, CORRAL_EUNAVAILABLE,
+          "%.120s: others are writing it, and the time allowed is over: nothing was changed", path);
     case SQLITE_ERROR:
     case SQLITE_SCHEMA:
-    case SQLITE_CONSTRAINT: return host->fail(error, CORRAL_EFOREIGN, "%.100s: the table %s is not one of corral: %.60s", path, h->st->table, h->why);
+    case SQLITE_CONSTRAINT:
+      return host->fail(error, CORRAL_EFOREIGN, "%.100s: the table %s is not one of corral: %.60s",
+                        path, h->st->table, h->why);
     default: return fail_file(h, code, error);
   }
 }
@@ -149,7 +208,7 @@ static int on_busy(void *arg, int times) {
   return 1;
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------ */
+/* ---- statements ---------------------------------------------------------------------------- */
 
 /* `text` with the table's name for each @; `sql` is large enough for all that are in this file. */
 static const char *with_table(const handle *h, const char *text, char sql[SQL_MOST]) {
@@ -194,8 +253,10 @@ static int look(handle *h, const corral_op *op, row *at) {
   if (code == SQLITE_ROW && sqlite3_column_bytes(s, 0) == 0) {
     at->forgotten = (uint64_t)sqlite3_column_int64(s, 2);
     const void *boot = sqlite3_column_blob(s, 1);
-    if (sqlite3_column_bytes(s, 1) != BOOT_LEN || memcmp(boot, h->boot, BOOT_LEN) != 0) code = OTHER_HOST;
-    else code = sqlite3_step(s);
+    if (sqlite3_column_bytes(s, 1) != BOOT_LEN || memcmp(boot, h->boot, BOOT_LEN) != 0)
+      code = OTHER_HOST;
+    else
+      code = sqlite3_step(s);
     if (code == SQLITE_ROW) {
       static const uint8_t nothing = 0;
       at->record = sqlite3_column_blob(s, 1);
@@ -208,7 +269,8 @@ static int look(handle *h, const corral_op *op, row *at) {
   }
   if (code == SQLITE_DONE) return SQLITE_OK;
   sqlite3_reset(s);
-  return code == SQLITE_ERROR ? GONE : code; /* "no such table": it was there when the handle was made */
+  /* "no such table": it was there when the handle was made */
+  return code == SQLITE_ERROR ? GONE : code;
 }
 
 static void look_done(handle *h) {
@@ -249,9 +311,10 @@ static int sweep_up(handle *h, int64_t now, uint64_t forgotten) {
   return run(h, RAISE);
 }
 
-/* ---- verbs ----------------------------------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
-static int decide(handle *h, corral_op *op, const row *at, int64_t now, corral_lock_change *change) {
+static int decide(handle *h, corral_op *op, const row *at, int64_t now,
+                  corral_lock_change *change) {
   const corral_host *host = h->st->host;
   size_t need = at->size + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD;
   uint64_t floor = (uint64_t)host->wall_ms() * 1000;
@@ -261,10 +324,16 @@ static int decide(handle *h, corral_op *op, const row *at, int64_t now, corral_l
     h->room = more;
     h->room_size = need;
   }
-  host->lock_decide(op, at->record, at->size, now, floor > at->forgotten ? floor : at->forgotten + 1, h->room, change);
+  host->lock_decide(op, at->record, at->size, now,
+                    floor > at->forgotten ? floor : at->forgotten + 1, h->room, change);
   if (op->status == CORRAL_EFOREIGN)
-    host->fail(op->error, CORRAL_EFOREIGN, "%.100s: the table %s has a row of this name that corral did not write; deleting it frees the lock", h->st->path, h->st->table);
-  if (op->status == CORRAL_EREFUSED) host->fail(op->error, CORRAL_EREFUSED, "%.120s: this lock has %d holds, the most there may be", h->st->path, CORRAL_LOCK_HOLDS);
+    host->fail(op->error, CORRAL_EFOREIGN,
+               "%.100s: the table %s has a row of this name that corral did not write; deleting it "
+               "frees the lock",
+               h->st->path, h->st->table);
+  if (op->status == CORRAL_EREFUSED)
+    host->fail(op->error, CORRAL_EREFUSED, "%.120s: this lock has %d holds, the most there may be",
+               h->st->path, CORRAL_LOCK_HOLDS);
   return SQLITE_OK;
 }
 
@@ -297,7 +366,8 @@ static int change_row(handle *h, corral_op *op, int *committing) {
   int64_t now = h->st->host->boot_ms(); /* now, for the turn may have been long in coming */
   code = consider(h, op, now, &at, &change);
   if (code == SQLITE_OK && change.action == CORRAL_ACTION_REPLACE) code = put(h, op, &change);
-  if (code == SQLITE_OK && op->verb == CORRAL_VERB_LOCK && op->status == CORRAL_OK) code = sweep_up(h, now, at.forgotten);
+  if (code == SQLITE_OK && op->verb == CORRAL_VERB_LOCK && op->status == CORRAL_OK)
+    code = sweep_up(h, now, at.forgotten);
   if (code == SQLITE_OK) {
     *committing = 1;
     code = run(h, COMMIT);
@@ -311,11 +381,13 @@ static int perform_one(handle *h, corral_op *op) {
   row at;
   int committing = 0;
   if (h->st->host->now_ms() >= h->deadline) {
-    h->st->host->fail(op->error, op->status = CORRAL_EUNAVAILABLE, "%.120s: the time allowed is over", h->st->path);
+    h->st->host->fail(op->error, op->status = CORRAL_EUNAVAILABLE,
+                      "%.120s: the time allowed is over", h->st->path);
     return SQLITE_OK;
   }
   int code = consider(h, op, h->st->host->boot_ms(), &at, &change);
-  if (code == SQLITE_OK && change.action == CORRAL_ACTION_REPLACE) code = change_row(h, op, &committing);
+  if (code == SQLITE_OK && change.action == CORRAL_ACTION_REPLACE)
+    code = change_row(h, op, &committing);
   if (code == SQLITE_OK) return code;
   op->status = fail(h, code, op->error);
   if (committing && op->status == CORRAL_EIO) op->status = CORRAL_EUNKNOWN;
@@ -325,14 +397,17 @@ static int perform_one(handle *h, corral_op *op) {
 /* What leaves the handle as good as it was. */
 static int is_harmless(int code) {
   int kind = code & 0xff;
-  return kind == SQLITE_OK || kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_FULL || kind == SQLITE_NOMEM;
+  return kind == SQLITE_OK || kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_FULL ||
+         kind == SQLITE_NOMEM;
 }
 
 static int is_lock_verb(uint32_t verb) {
-  return verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND || verb == CORRAL_VERB_UNLOCK || verb == CORRAL_VERB_LOCK_SHOW;
+  return verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND ||
+         verb == CORRAL_VERB_UNLOCK || verb == CORRAL_VERB_LOCK_SHOW;
 }
 
-static int sqlite_perform(void *arg, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int sqlite_perform(void *arg, corral_op *ops, size_t count, int64_t deadline,
+                          corral_error *error) {
   handle *h = arg;
   const corral_host *host = h->st->host;
   int moved = 0, code = SQLITE_OK;
@@ -341,22 +416,27 @@ static int sqlite_perform(void *arg, corral_op *ops, size_t count, int64_t deadl
   if (moved) code = GONE;
   for (size_t i = 0; i < count; i++) {
     corral_op *op = &ops[i];
-    if (!is_harmless(code)) op->status = host->fail(op->error, CORRAL_EUNAVAILABLE, "%.120s: not tried, for the file failed before", h->st->path);
-    else if (!is_lock_verb(op->verb)) op->status = host->fail(op->error, CORRAL_EUNSUPPORTED, "sqlite has locks only, no values");
-    else code = perform_one(h, op);
+    if (!is_harmless(code))
+      op->status = host->fail(op->error, CORRAL_EUNAVAILABLE,
+                              "%.120s: not tried, for the file failed before", h->st->path);
+    else if (!is_lock_verb(op->verb))
+      op->status = host->fail(op->error, CORRAL_EUNSUPPORTED, "sqlite has locks only, no values");
+    else
+      code = perform_one(h, op);
   }
   if (is_harmless(code)) return CORRAL_OK;
   return fail(h, code, error);
 }
 
-/* ---- handles --------------------------------------------------------------------------------------------- */
+/* ---- handles ------------------------------------------------------------------------------- */
 
 static int read_boot(handle *h, corral_error *error) {
   int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
   ssize_t n = fd < 0 ? -1 : read(fd, h->boot, BOOT_LEN);
   if (fd >= 0) close(fd);
   if (n == BOOT_LEN) return CORRAL_OK;
-  return h->st->host->fail(error, CORRAL_EIO, "%s can't be read: without it a reboot can't be told from none", BOOT_ID);
+  return h->st->host->fail(
+      error, CORRAL_EIO, "%s can't be read: without it a reboot can't be told from none", BOOT_ID);
 }
 
 static int pragma(handle *h, const char *sql, int *number) {
@@ -368,7 +448,8 @@ static int pragma(handle *h, const char *sql, int *number) {
   return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-/* The row of the empty name, for this boot: fences of all other rows are remembered, the rows are not. */
+/* The row of the empty name, for this boot: fences of all other rows are remembered, the rows are
+ * not. */
 static int begin_boot(handle *h) {
   char sql[SQL_MOST];
   sqlite3_stmt *s = NULL;
@@ -377,7 +458,8 @@ static int begin_boot(handle *h) {
   if (code == SQLITE_OK) code = sqlite3_step(s);
   sqlite3_finalize(s);
   if (code != SQLITE_DONE) return code;
-  return sqlite3_exec(h->db, with_table(h, "DELETE FROM \"@\" WHERE name <> x''", sql), NULL, NULL, NULL);
+  return sqlite3_exec(h->db, with_table(h, "DELETE FROM \"@\" WHERE name <> x''", sql), NULL, NULL,
+                      NULL);
 }
 
 static int prepare_all(handle *h) {
@@ -416,8 +498,10 @@ static int set_up(handle *h) {
   if (code == SQLITE_OK && pages == 0) code = pragma(h, "PRAGMA journal_mode=WAL", NULL);
   if (code == SQLITE_OK) code = pragma(h, "PRAGMA synchronous=NORMAL", NULL);
   if (code == SQLITE_OK) code = prepare_all(h);
-  if (code == SQLITE_OK) code = look_at_boot(h);
-  else if (code != SQLITE_ERROR) return code;
+  if (code == SQLITE_OK)
+    code = look_at_boot(h);
+  else if (code != SQLITE_ERROR)
+    return code;
   return code == SQLITE_OK ? code : make_table(h);
 }
 
@@ -439,7 +523,10 @@ static int enter_process(const store *st, corral_error *error) {
   if (!forked) opened_count++;
   pthread_mutex_unlock(&opened_mutex);
   if (!forked) return CORRAL_OK;
-  return st->host->fail(error, CORRAL_EFORKED, "%.100s: this process was forked while sqlite: was open in its parent, and can't open it: fork before opening, or exec", st->path);
+  return st->host->fail(error, CORRAL_EFORKED,
+                        "%.100s: this process was forked while sqlite: was open in its parent, and "
+                        "can't open it: fork before opening, or exec",
+                        st->path);
 }
 
 static void leave_process(void) {
@@ -471,7 +558,8 @@ static int sqlite_connect(void *arg, int64_t deadline, void **ret_handle, corral
   status = read_boot(h, error);
   if (status == CORRAL_OK) {
     st->host->guard_standard();
-    int code = sqlite3_open_v2(st->path, &h->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    int code = sqlite3_open_v2(
+        st->path, &h->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (code == SQLITE_OK) { /* else there may be no connection at all */
       sqlite3_extended_result_codes(h->db, 1);
       sqlite3_busy_handler(h->db, on_busy, h);
@@ -481,45 +569,62 @@ static int sqlite_connect(void *arg, int64_t deadline, void **ret_handle, corral
     while ((code & 0xff) == SQLITE_BUSY && on_busy(h, 0)) code = set_up(h);
     if (code != SQLITE_OK) status = fail(h, code, error);
   }
-  if (status == CORRAL_OK) *ret_handle = h;
-  else sqlite_disconnect(h);
+  if (status == CORRAL_OK)
+    *ret_handle = h;
+  else
+    sqlite_disconnect(h);
   return status;
 }
 
-/* ---- the store ------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------- */
 
 static int is_name(const char *text) {
   size_t len = strlen(text);
-  if (len == 0 || len > TABLE_MOST || isdigit((unsigned char)text[0]) || sqlite3_strnicmp(text, "sqlite_", 7) == 0) return 0;
+  if (len == 0 || len > TABLE_MOST || isdigit((unsigned char)text[0]) ||
+      sqlite3_strnicmp(text, "sqlite_", 7) == 0)
+    return 0;
   for (size_t i = 0; i < len; i++)
     if (!isalnum((unsigned char)text[i]) && text[i] != '_') return 0;
   return 1;
 }
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-static int check(const corral_host *host, const corral_uri *uri, const char **ret_table, corral_error *error) {
+static int check(const corral_host *host, const corral_uri *uri, const char **ret_table,
+                 corral_error *error) {
   const char *table = host->uri_get(uri, "table");
   int status = host->uri_check(uri, "table", error);
   if (status != CORRAL_OK) return status;
   if (sqlite3_libversion_number() < OLDEST || sqlite3_threadsafe() == 0)
-    return host->fail(error, CORRAL_EUNSUPPORTED, "SQLite %s: 3.35 or later is needed, built for threads", sqlite3_libversion());
+    return host->fail(error, CORRAL_EUNSUPPORTED,
+                      "SQLite %s: 3.35 or later is needed, built for threads",
+                      sqlite3_libversion());
   if ((uri->hosts != NULL && uri->hosts[0] != '\0') || uri->user != NULL)
-    return bad_uri(host, uri, error, "accepted is sqlite:PATH or sqlite:///PATH, without a host: the file is on this one");
+    return bad_uri(
+        host, uri, error,
+        "accepted is sqlite:PATH or sqlite:///PATH, without a host: the file is on this one");
   if (uri->path[0] == '\0' || strcmp(uri->path, ":memory:") == 0)
-    return bad_uri(host, uri, error, "a path is missing; accepted is for example sqlite:/var/lib/app/locks.db (for this process alone there is memory:)");
-  if (uri->path[strlen(uri->path) - 1] == '/') return bad_uri(host, uri, error, "the path is that of a folder; name a file inside of it");
+    return bad_uri(host, uri, error,
+                   "a path is missing; accepted is for example sqlite:/var/lib/app/locks.db (for "
+                   "this process alone there is memory:)");
+  if (uri->path[strlen(uri->path) - 1] == '/')
+    return bad_uri(host, uri, error, "the path is that of a folder; name a file inside of it");
   if (table != NULL && !is_name(table))
-    return bad_uri(host, uri, error, "table= must be at most 60 letters, digits and '_', beginning neither with a digit nor with sqlite_");
+    return bad_uri(host, uri, error,
+                   "table= must be at most 60 letters, digits and '_', beginning neither with a "
+                   "digit nor with sqlite_");
   *ret_table = table != NULL ? table : "corral_lock";
   return CORRAL_OK;
 }
 
-static int sqlite_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
+static int sqlite_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                       corral_store_info *info, corral_error *error) {
   static const char name[] = "sqlite ";
-  const char *table = "", *here = uri->path[0] == '/' ? "" : "./"; /* so that no path is one of SQLite's special names */
+  /* so that no path is one of SQLite's special names */
+  const char *table = "", *here = uri->path[0] == '/' ? "" : "./";
   int status = check(host, uri, &table, error);
   if (status != CORRAL_OK) return status;
   size_t size = sizeof name + 2 + strlen(uri->path);

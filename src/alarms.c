@@ -37,7 +37,7 @@ void crl_alarms_free(crl_alarms *alarms) {
   free(alarms);
 }
 
-/* ---- the heap; under the mutex --------------------------------------------------------------------------- */
+/* ---- the heap; under the mutex ------------------------------------------------------------- */
 
 static void put(crl_alarms *alarms, size_t place, crl_alarm *alarm) {
   alarms->heap[place] = alarm;
@@ -46,7 +46,8 @@ static void put(crl_alarms *alarms, size_t place, crl_alarm *alarm) {
 
 static void rise(crl_alarms *alarms, crl_alarm *alarm) {
   size_t place = alarm->place;
-  for (; place > 1 && alarms->heap[place / 2]->at > alarm->at; place /= 2) put(alarms, place, alarms->heap[place / 2]);
+  for (; place > 1 && alarms->heap[place / 2]->at > alarm->at; place /= 2)
+    put(alarms, place, alarms->heap[place / 2]);
   put(alarms, place, alarm);
 }
 
@@ -81,7 +82,7 @@ static int make_room(crl_alarms *alarms) {
   return 1;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------ */
+/* ---- the thread ---------------------------------------------------------------------------- */
 
 static void *run(void *arg) {
   crl_alarms *alarms = arg;
@@ -107,14 +108,16 @@ static int has_thread(crl_alarms *alarms) {
   return alarms->started;
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 int crl_alarms_set(crl_alarms *alarms, crl_alarm *alarm, int64_t at) {
   int status = CORRAL_OK;
   pthread_mutex_lock(&alarms->mutex);
   take_out(alarms, alarm);
-  if (!has_thread(alarms)) status = CORRAL_EIO;
-  else if (!make_room(alarms)) status = CORRAL_ENOMEM;
+  if (!has_thread(alarms))
+    status = CORRAL_EIO;
+  else if (!make_room(alarms))
+    status = CORRAL_ENOMEM;
   if (status == CORRAL_OK) {
     alarm->at = at;
     put(alarms, ++alarms->count, alarm);

@@ -7,7 +7,7 @@
 #include "env.h"
 #include "status.h"
 
-/* ---- mail ------------------------------------------------------------------------------------------------ */
+/* ---- mail ---------------------------------------------------------------------------------- */
 
 /* Under the mutex. */
 void crl_async_post(corral_loop *loop, crl_mail *m) {
@@ -29,19 +29,27 @@ static void post_call(corral_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-static void on_nap(crl_nap *nap) { post_call((corral_call *)(void *)((char *)nap - offsetof(corral_call, nap))); }
-static void on_alarm(crl_alarm *alarm) { post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm))); }
+static void on_nap(crl_nap *nap) {
+  post_call((corral_call *)(void *)((char *)nap - offsetof(corral_call, nap)));
+}
+static void on_alarm(crl_alarm *alarm) {
+  post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm)));
+}
 static void on_ticket(void *call) { post_call(call); }
 
-/* ---- what runs tell -------------------------------------------------------------------------------------- */
+/* ---- what runs tell ------------------------------------------------------------------------ */
 
-corral_call *crl_async_call(crl_caller *caller) { return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller)); }
+corral_call *crl_async_call(crl_caller *caller) {
+  return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller));
+}
 
 /* Takes over the outcome's reference. Without memory the call learns just that. */
 void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
   call->answer = crl_alloc(sizeof *call->answer);
-  if (call->answer != NULL) *call->answer = *outcome;
-  else crl_bytes_unref(outcome->bytes);
+  if (call->answer != NULL)
+    *call->answer = *outcome;
+  else
+    crl_bytes_unref(outcome->bytes);
   call->is_answered = 1;
   crl_async_post(call->loop, &call->mail);
 }
@@ -62,12 +70,14 @@ void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came
   crl_entry_unref(entry);
 }
 
-/* It begins to listen here, so that nobody finds the flight without anybody who waits; herds' mutexes come before the loop's. */
+/* It begins to listen here, so that nobody finds the flight without anybody who waits; herds'
+ * mutexes come before the loop's. */
 static void waits(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
-  int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL; /* else he has been answered, or left */
+  /* else he has been answered, or left */
+  int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
   if (listens) call->flying = NULL;
   pthread_mutex_unlock(&loop->mutex);
   if (!listens) return;
@@ -137,11 +147,13 @@ static void gone(crl_caller *caller, crl_run *r) {
     crl_async_take_answer(call, &outcome);
   }
   pthread_mutex_unlock(&call->loop->mutex);
-  if (is_unanswered) crl_event_emit(&call->loop->station->events, CORRAL_EVENT_DEADLINE, call->asked.key, call->asked.key_len, NULL);
+  if (is_unanswered)
+    crl_event_emit(&call->loop->station->events, CORRAL_EVENT_DEADLINE, call->asked.key,
+                   call->asked.key_len, NULL);
   crl_async_run_gone(call);
 }
 
-/* ---- a call's way; on the loop's thread ------------------------------------------------------------------ */
+/* ---- a call's way; on the loop's thread ---------------------------------------------------- */
 
 static crl_patience patience_of(const corral_call *call) {
   crl_patience patience = crl_run_patience(&call->asked, call->deadline);
@@ -157,7 +169,8 @@ static int arm(corral_call *call) {
   return crl_alarms_set(crl_pilot_alarms(call->loop->station->pilot), &call->alarm, at);
 }
 
-/* It listens to call->entry; from now on its time and its ticket are heeded too. Without an alarm it has no end of its own: it ends now. */
+/* It listens to call->entry; from now on its time and its ticket are heeded too. Without an alarm
+ * it has no end of its own: it ends now. */
 static int settle_down(corral_call *call, int owns) {
   call->state = CRL_ASYNC_JOINED;
   call->owns = owns;
@@ -189,7 +202,8 @@ static void see_off(corral_call *call) {
   free_call(call);
 }
 
-/* Now, or when mail comes that is under way: its entry, or its ticket, may have told it something meanwhile. */
+/* Now, or when mail comes that is under way: its entry, or its ticket, may have told it something
+ * meanwhile. */
 void crl_async_withdraw(corral_call *call) {
   call->async.gone = NULL;
   call->state = CRL_ASYNC_ENDED;
@@ -238,12 +252,15 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
 }
 
 static int join(corral_call *call, crl_entry *entry) {
-  crl_event_emit(&call->loop->station->events, CORRAL_EVENT_JOIN, call->asked.key, call->asked.key_len, NULL);
+  crl_event_emit(&call->loop->station->events, CORRAL_EVENT_JOIN, call->asked.key,
+                 call->asked.key_len, NULL);
   crl_herd_listen(entry, &call->listener, &call->nap);
   call->entry = entry;
   int status = settle_down(call, 0);
-  if (status == CORRAL_OK) post_call(call); /* it may have landed before */
-  else crl_async_leave(call, CRL_WAIT_LEFT);
+  if (status == CORRAL_OK)
+    post_call(call); /* it may have landed before */
+  else
+    crl_async_leave(call, CRL_WAIT_LEFT);
   return status;
 }
 
@@ -296,7 +313,8 @@ static void end_answered(corral_call *call, crl_outcome *answer) {
   end(call, &outcome);
 }
 
-/* Waits on the entry of its own flight from now on; one that has left meanwhile does not. 0: that was the call's end. */
+/* Waits on the entry of its own flight from now on; one that has left meanwhile does not. 0: that
+ * was the call's end. */
 static int follow(corral_call *call) {
   int status = settle_down(call, 1);
   int leaves = call->is_cancelled || status != CORRAL_OK;
@@ -327,9 +345,11 @@ void crl_async_bring_on(corral_call *call) {
   }
 }
 
-/* ---- for the loop ---------------------------------------------------------------------------------------- */
+/* ---- for the loop -------------------------------------------------------------------------- */
 
-crl_caller crl_async_caller(void) { return (crl_caller){.answered = answered, .waits = waits, .begin = begin, .gone = gone}; }
+crl_caller crl_async_caller(void) {
+  return (crl_caller){.answered = answered, .waits = waits, .begin = begin, .gone = gone};
+}
 
 void crl_async_init_waits(corral_call *call) {
   call->alarm.ring = on_alarm;

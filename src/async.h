@@ -1,8 +1,9 @@
 /* async.h: a call of an event loop, from its beginning to its last callback.
  *
- * A call is brought on by mail to its loop: it was answered, its entry changed, its time came, its caller left. What concerns its entry, its callbacks and
- * its end is done on the loop's thread; what others tell it, under the loop's mutex. That mutex is taken within those of herds, alarms and tickets,
- * and only the pilot's is taken within it. */
+ * A call is brought on by mail to its loop: it was answered, its entry changed, its time came, its
+ * caller left. What concerns its entry, its callbacks and its end is done on the loop's thread;
+ * what others tell it, under the loop's mutex. That mutex is taken within those of herds, alarms
+ * and tickets, and only the pilot's is taken within it. */
 #ifndef CRL_ASYNC_H
 #define CRL_ASYNC_H
 
@@ -31,11 +32,11 @@ struct corral_loop {
   int fd;
   int is_rung, is_closed;
   crl_mail *head, **tail;
-  corral_call *calls;  /* the thread's own */
-  crl_run *computing;  /* begun by `start`, and not ended */
-  size_t working;      /* functions that run for its calls */
+  corral_call *calls; /* the thread's own */
+  crl_run *computing; /* begun by `start`, and not ended */
+  size_t working;     /* functions that run for its calls */
   pthread_cond_t fewer;
-  size_t refs;         /* its own, and one for each call that isn't freed */
+  size_t refs; /* its own, and one for each call that isn't freed */
 };
 
 struct corral_call {
@@ -55,8 +56,8 @@ struct corral_call {
   crl_entry *entry; /* that it listens to */
   crl_listener listener;
   crl_nap nap;
-  size_t runs;      /* that may call it still */
-  crl_run *flying;  /* that answers it directly */
+  size_t runs;     /* that may call it still */
+  crl_run *flying; /* that answers it directly */
   crl_outcome *answer;
   int is_answered, is_cancelled, is_handed; /* handed: `entry` is new */
   corral_work *work;
@@ -70,7 +71,8 @@ crl_caller crl_async_caller(void);
 corral_call *crl_async_call(crl_caller *caller);
 /* Under the loop's mutex: there is something for the loop to do. */
 void crl_async_post(corral_loop *loop, crl_mail *mail);
-/* Leads or joins a flight. Else the status that the call ends with. On the loop's thread, as what follows. */
+/* Leads or joins a flight. Else the status that the call ends with. On the loop's thread, as what
+ * follows. */
 int crl_async_enter(corral_call *call, crl_alone alone);
 /* Does what its mail says. */
 void crl_async_bring_on(corral_call *call);

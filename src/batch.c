@@ -24,18 +24,24 @@ void crl_batch_clean(crl_batch *batch) {
   batch->ops = NULL;
 }
 
-static size_t weigh(const crl_run *r) { return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0; }
+static size_t weigh(const crl_run *r) {
+  return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0;
+}
 
-/* How many of them go at once. A record that is larger than the store accepts goes alone: it would fail the others. */
+/* How many of them go at once. A record that is larger than the store accepts goes alone: it would
+ * fail the others. */
 static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
   const crl_station *station = batch->station;
-  uint64_t most = crl_pool_info(station->pool)->max_record < BATCH_BYTES ? crl_pool_info(station->pool)->max_record : BATCH_BYTES;
-  size_t n = 1, bytes = weigh(runs[0]), keys = station->generation && batch->most > BATCH_OPS / 2 ? BATCH_OPS / 2 : batch->most;
+  uint64_t most = crl_pool_info(station->pool)->max_record < BATCH_BYTES
+                      ? crl_pool_info(station->pool)->max_record
+                      : BATCH_BYTES;
+  size_t n = 1, bytes = weigh(runs[0]),
+         keys = station->generation && batch->most > BATCH_OPS / 2 ? BATCH_OPS / 2 : batch->most;
   while (n < count && n < keys && bytes + weigh(runs[n]) <= most) bytes += weigh(runs[n++]);
   return n;
 }
 
-/* ---- marks of tags --------------------------------------------------------------------------------------- */
+/* ---- marks of tags ------------------------------------------------------------------------- */
 
 /* What the fetch of all marks came to for those that one run wants. */
 static int take_marks(crl_marks *own, const crl_marks *all, int status) {
@@ -43,7 +49,8 @@ static int take_marks(crl_marks *own, const crl_marks *all, int status) {
     crl_mark *mark = &own->mark[i];
     if (mark->status != CRL_MARK_WANTED) continue;
     const crl_mark *found = crl_marks_find(all, mark->name, mark->len);
-    if (found == NULL || found->status == CRL_MARK_WANTED) return status == CORRAL_OK ? CORRAL_ENOMEM : status;
+    if (found == NULL || found->status == CRL_MARK_WANTED)
+      return status == CORRAL_OK ? CORRAL_ENOMEM : status;
     if (found->status != CORRAL_OK && found->status != CORRAL_EMISS) return found->status;
     *mark = *found;
   }
@@ -52,11 +59,14 @@ static int take_marks(crl_marks *own, const crl_marks *all, int status) {
 
 static int want_marks(crl_marks *all, const crl_marks *own) {
   for (size_t i = 0; i < own->count; i++)
-    if (own->mark[i].status == CRL_MARK_WANTED && !crl_marks_want(all, own->mark[i].name, own->mark[i].len)) return CORRAL_ENOMEM;
+    if (own->mark[i].status == CRL_MARK_WANTED &&
+        !crl_marks_want(all, own->mark[i].name, own->mark[i].len))
+      return CORRAL_ENOMEM;
   return CORRAL_OK;
 }
 
-/* The marks that are wanted of the tags of what was found, each once, none older than any of them accepts. */
+/* The marks that are wanted of the tags of what was found, each once, none older than any of them
+ * accepts. */
 static void fetch_marks(crl_batch *batch, crl_run *const *runs, size_t count, int64_t limit) {
   crl_marks all = {0};
   corral_error error = {0};
@@ -77,7 +87,7 @@ static void fetch_marks(crl_batch *batch, crl_run *const *runs, size_t count, in
   crl_marks_clean(&all);
 }
 
-/* ---- a batch --------------------------------------------------------------------------------------------- */
+/* ---- a batch ------------------------------------------------------------------------------- */
 
 static int64_t make_ops(crl_batch *batch, crl_run *const *runs, size_t count, size_t *ops) {
   int64_t limit = 0;

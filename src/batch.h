@@ -15,8 +15,8 @@ typedef struct crl_batch {
 /* For so many runs at once, or fewer. 0 without memory; crl_batch_clean in any case. */
 int crl_batch_make(crl_batch *batch, crl_station *station, size_t runs);
 void crl_batch_clean(crl_batch *batch);
-/* All of them ask for GET, CLAIM, SETTLE or RELEASE. Performs that, in as many batches as it takes, and steps each; one that is to be asked once more
- * still asks for the same. */
+/* All of them ask for GET, CLAIM, SETTLE or RELEASE. Performs that, in as many batches as it takes,
+ * and steps each; one that is to be asked once more still asks for the same. */
 void crl_batch_perform(crl_batch *batch, crl_run *const *runs, size_t count);
 
 #endif

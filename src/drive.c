@@ -10,7 +10,7 @@
 #include "run.h"
 #include "status.h"
 
-/* ---- compute --------------------------------------------------------------------------------------------- */
+/* ---- compute ------------------------------------------------------------------------------- */
 
 /* A compute that is begun, and waited for here. */
 static void on_ended(corral_fill *fill, int abandoned) {
@@ -24,7 +24,8 @@ static int fetch(crl_run *r) {
   crl_nap_init(&r->fetched);
   r->fill.ended = on_ended;
   r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
-  while (!crl_nap_until(&r->fetched, INT64_MAX)) {}
+  while (!crl_nap_until(&r->fetched, INT64_MAX)) {
+  }
   crl_nap_clean(&r->fetched);
   return CORRAL_OK;
 }
@@ -32,8 +33,8 @@ static int fetch(crl_run *r) {
 static int run_compute(crl_run *r) {
   __attribute__((cleanup(crl_run_unwind))) crl_inside inside;
   crl_run_go_inside(&inside, &r, 1);
-  int status = r->start != NULL ? fetch(r)
-                                 : r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
+  int status =
+      r->start != NULL ? fetch(r) : r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
   crl_run_come_outside(&inside);
   return status;
 }
@@ -42,17 +43,19 @@ static void do_compute(crl_run *r, crl_told *told) {
   crl_run_begin_compute(r);
   int status = run_compute(r);
   int64_t ended = crl_env_now_us();
-  if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
+  if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE)
+    corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_run_made(r, ended, told);
   crl_run_end_compute(r);
 }
 
-/* ---- rungs ----------------------------------------------------------------------------------------------- */
+/* ---- rungs --------------------------------------------------------------------------------- */
 
 static void take_slot(crl_run *r, crl_told *told) {
   int waited = 0;
   crl_worker_wait_begin();
-  told->status = crl_origin_enter(r->station->origin, (crl_rank)r->flight.rank, r->flight.until, r->ticket, &r->slot, &waited);
+  told->status = crl_origin_enter(r->station->origin, (crl_rank)r->flight.rank, r->flight.until,
+                                  r->ticket, &r->slot, &waited);
   crl_worker_wait_end();
   r->has_slot = told->status == CORRAL_OK;
   if (waited) crl_run_emit(r, CORRAL_EVENT_LIMITED, NULL);
@@ -60,11 +63,14 @@ static void take_slot(crl_run *r, crl_told *told) {
 
 static void wait_until(crl_run *r) {
   int looks_again = crl_run_begin_wait(r);
-  if (r->flight.at_host) crl_hostlock_wait(r->station->hostlock, r->key.whole, r->key.whole_len, r->flight.until, r->ticket);
-  else if (!looks_again && !crl_ticket_cancelled(r->ticket)) crl_nap_until(r->nap, r->flight.until);
+  if (r->flight.at_host)
+    crl_hostlock_wait(r->station->hostlock, r->key.whole, r->key.whole_len, r->flight.until,
+                      r->ticket);
+  else if (!looks_again && !crl_ticket_cancelled(r->ticket))
+    crl_nap_until(r->nap, r->flight.until);
 }
 
-/* ---- the loop -------------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------ */
 
 static void do_ask(crl_run *r, crl_told *told) {
   switch (r->ask) {
@@ -82,10 +88,12 @@ static void do_ask(crl_run *r, crl_told *told) {
   }
 }
 
-/* A bound compute runs on the workers, and so does the whole way to it behind a stale answer. One that is only begun needs none: the pilot flies on. */
+/* A bound compute runs on the workers, and so does the whole way to it behind a stale answer. One
+ * that is only begun needs none: the pilot flies on. */
 static int wants_worker(const crl_run *r) {
   int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
-  return r->bound && !r->handed_over && r->flight.alone != CRL_ALONE_DEADLINE && (r->ask == CRL_ASK_COMPUTE || (climbs && r->flight.answered)) &&
+  return r->bound && !r->handed_over && r->flight.alone != CRL_ALONE_DEADLINE &&
+         (r->ask == CRL_ASK_COMPUTE || (climbs && r->flight.answered)) &&
          (r->start != NULL || !crl_worker_here());
 }
 
@@ -123,10 +131,11 @@ static void job_drop(crl_job *job) {
   crl_run_free(r);
 }
 
-/* ---- one call -------------------------------------------------------------------------------------------- */
+/* ---- one call ------------------------------------------------------------------------------ */
 
 /* Waits on an entry for somebody else's flight, or for the workers'. */
-static crl_turn await(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, int own, crl_outcome *outcome) {
+static crl_turn await(crl_station *station, const crl_call *call, crl_entry *entry,
+                      int64_t deadline, int own, crl_outcome *outcome) {
   crl_patience patience = crl_run_patience(call, deadline);
   patience.owns = own;
   crl_worker_wait_begin();
@@ -143,7 +152,8 @@ static int hand_over(crl_run *r) {
 }
 
 /* Flies the run; where the workers are to go on with it, hands it over. */
-static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline, crl_outcome *outcome) {
+static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline,
+                         crl_outcome *outcome) {
   __attribute__((cleanup(free_run))) crl_run *owned = r;
   int ended = fly(r), answered = r->flight.answered;
   crl_station *station = r->station;
@@ -161,8 +171,12 @@ static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int
 }
 
 /* Leads the flight of `entry` (NULL: nobody can join). */
-static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline, crl_turn how, crl_outcome *outcome) {
-  crl_run *r = crl_run_new(station, call, deadline, how == CRL_TURN_ALONE ? CRL_ALONE_PASS : how == CRL_TURN_ALONE_HERE ? CRL_ALONE_DEADLINE : CRL_ALONE_NOT);
+static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline,
+                     crl_turn how, crl_outcome *outcome) {
+  crl_run *r = crl_run_new(station, call, deadline,
+                           how == CRL_TURN_ALONE        ? CRL_ALONE_PASS
+                           : how == CRL_TURN_ALONE_HERE ? CRL_ALONE_DEADLINE
+                                                        : CRL_ALONE_NOT);
   if (r == NULL) {
     if (entry != NULL) crl_herd_give_up(entry);
     *outcome = crl_outcome_plain(CORRAL_ENOMEM);
@@ -174,13 +188,15 @@ static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entr
 }
 
 /* One turn of a call; what the next one is. */
-static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline, crl_turn how, crl_outcome *outcome) {
+static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline,
+                          crl_turn how, crl_outcome *outcome) {
   int leads = 1;
   __attribute__((cleanup(leave_entry))) crl_entry *entry = NULL;
   crl_name name = crl_call_name(call);
   memset(outcome, 0, sizeof *outcome);
   if (crl_call_computes(call)) {
-    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, &name, &leads) : crl_herd_private(station->herd, &name);
+    entry = how == CRL_TURN_ENTER ? crl_herd_enter(station->herd, &name, &leads)
+                                  : crl_herd_private(station->herd, &name);
     if (entry == NULL) {
       *outcome = crl_outcome_plain(CORRAL_ENOMEM);
       return CRL_TURN_ENDED;
@@ -196,7 +212,8 @@ int crl_drive_call(crl_station *station, crl_call *call, corral_value **ret) {
   call->cancel = cancel;
   crl_outcome outcome;
   crl_turn next = CRL_TURN_ENTER;
-  if (crl_run_recurses(station, call)) return crl_status_plain(call->policy.error, CORRAL_ERECURSION);
+  if (crl_run_recurses(station, call))
+    return crl_status_plain(call->policy.error, CORRAL_ERECURSION);
   if (crl_run_near(station, call, &call->early, &outcome)) {
     crl_event_emit(&station->events, CORRAL_EVENT_NEAR, call->key, call->key_len, NULL);
     return crl_outcome_deliver(&outcome, call->policy.error, ret);

@@ -1,9 +1,10 @@
-/* drive_many.c: flies the runs of several keys at once, for one call: what they ask of the store at the same time is one batch, and what they compute
- * is one compute.
+/* drive_many.c: flies the runs of several keys at once, for one call: what they ask of the store at
+ * the same time is one batch, and what they compute is one compute.
  *
- * Each round does the one thing that runs ask for which comes first in the table below, for all that ask for it. So nobody computes while another
- * could still go on to the compute, and nobody waits, for the store, a host's lock or another's flight, while something is to be computed:
- * two calls with keys in common each finish what they lead before they wait for each other. */
+ * Each round does the one thing that runs ask for which comes first in the table below, for all
+ * that ask for it. So nobody computes while another could still go on to the compute, and nobody
+ * waits, for the store, a host's lock or another's flight, while something is to be computed: two
+ * calls with keys in common each finish what they lead before they wait for each other. */
 #include "batch.h"
 
 #include <stdlib.h>
@@ -14,18 +15,21 @@
 #include "status.h"
 
 enum {
-  COUNT_MOST = 1 << 24,    /* keys */
-  GAP_MS = 2,              /* between looks that are owed to wake-ups: what comes meanwhile is looked at together */
-  SLICE_MS = 4             /* of a wait for a host's lock, while other things are waited for */
+  COUNT_MOST = 1 << 24, /* keys */
+  /* between looks that are owed to wake-ups: what comes meanwhile is looked at together */
+  GAP_MS = 2,
+  SLICE_MS = 4 /* of a wait for a host's lock, while other things are waited for */
 };
 
 /* Which ask comes first; those of one number go together. */
 enum { WAITS = 9 };
-static const uint8_t ranks[] = {[CRL_ASK_ANSWER] = 0, [CRL_ASK_DONE] = 1,  [CRL_ASK_HELD] = 2,   [CRL_ASK_GET] = 3,     [CRL_ASK_HOST] = 4,
-                                [CRL_ASK_SLOT] = 5,   [CRL_ASK_CLAIM] = 6, [CRL_ASK_SETTLE] = 7, [CRL_ASK_RELEASE] = 7, [CRL_ASK_COMPUTE] = 8,
-                                [CRL_ASK_WAIT] = WAITS};
+static const uint8_t ranks[] = {
+    [CRL_ASK_ANSWER] = 0,  [CRL_ASK_DONE] = 1,    [CRL_ASK_HELD] = 2,    [CRL_ASK_GET] = 3,
+    [CRL_ASK_HOST] = 4,    [CRL_ASK_SLOT] = 5,    [CRL_ASK_CLAIM] = 6,   [CRL_ASK_SETTLE] = 7,
+    [CRL_ASK_RELEASE] = 7, [CRL_ASK_COMPUTE] = 8, [CRL_ASK_WAIT] = WAITS};
 
-/* One key. It flies (run), or waits for somebody's flight (joined), or is what an earlier one is, or has ended. */
+/* One key. It flies (run), or waits for somebody's flight (joined), or is what an earlier one is,
+ * or has ended. */
 typedef struct leg {
   corral_item *item;
   crl_run *run;
@@ -33,30 +37,30 @@ typedef struct leg {
   crl_listener listener;
   const corral_item *twin; /* the item of the same key before it; NULL: none */
   int early;
-  int waits;               /* the run's WAIT has begun */
-  int64_t until;           /* of that */
+  int waits;     /* the run's WAIT has begun */
+  int64_t until; /* of that */
 } leg;
 
 typedef struct many {
   crl_station *station;
   const crl_call *call;
   int64_t deadline;
-  size_t count, open;   /* legs; those that have not ended */
+  size_t count, open; /* legs; those that have not ended */
   leg *legs;
-  size_t *table;        /* index + 1 by key */
-  leg **group;          /* those that ask for the same */
-  crl_run **runs;       /* those that compute, or ask the store */
+  size_t *table;  /* index + 1 by key */
+  leg **group;    /* those that ask for the same */
+  crl_run **runs; /* those that compute, or ask the store */
   corral_fill **fills;
   crl_made *made;
   crl_batch batch;
-  crl_nap nap;          /* of all runs and entries */
+  crl_nap nap; /* of all runs and entries */
   crl_leaver leaver;
-  crl_slot slot;        /* one for all that compute */
+  crl_slot slot; /* one for all that compute */
   int has_slot;
   int64_t looked, look_at; /* the last look that was owed to a wake-up; the next one, 0 none */
 } many;
 
-/* ---- one leg --------------------------------------------------------------------------------------------- */
+/* ---- one leg ------------------------------------------------------------------------------- */
 
 static crl_call call_of(const many *m, const leg *l) {
   crl_call call = *m->call;
@@ -98,7 +102,8 @@ static void enter(many *m, leg *l, crl_alone alone) {
   crl_call call = call_of(m, l);
   crl_name name = crl_call_name(&call);
   if (crl_call_computes(&call)) {
-    entry = alone ? crl_herd_private(m->station->herd, &name) : crl_herd_enter(m->station->herd, &name, &leads);
+    entry = alone ? crl_herd_private(m->station->herd, &name)
+                  : crl_herd_enter(m->station->herd, &name, &leads);
     if (entry == NULL) {
       end_plain(m, l, CORRAL_ENOMEM);
       return;
@@ -136,14 +141,14 @@ static void land(many *m, leg *l) {
   end(m, l, &outcome);
 }
 
-/* ---- the store ------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------- */
 
 static void perform(many *m, size_t count) {
   for (size_t i = 0; i < count; i++) m->runs[i] = m->group[i]->run;
   crl_batch_perform(&m->batch, m->runs, count);
 }
 
-/* ---- rungs ----------------------------------------------------------------------------------------------- */
+/* ---- rungs --------------------------------------------------------------------------------- */
 
 static void step(leg *l, int status) {
   crl_told told;
@@ -155,10 +160,12 @@ static void step(leg *l, int status) {
 static int enter_origin(many *m, size_t count, crl_rank rank, int64_t until) {
   int waited = 0;
   crl_worker_wait_begin();
-  int status = crl_origin_enter(m->station->origin, rank, until, m->call->policy.ticket, &m->slot, &waited);
+  int status =
+      crl_origin_enter(m->station->origin, rank, until, m->call->policy.ticket, &m->slot, &waited);
   crl_worker_wait_end();
   m->has_slot = status == CORRAL_OK;
-  for (size_t i = 0; waited && until > 0 && i < count; i++) crl_run_emit(m->group[i]->run, CORRAL_EVENT_LIMITED, NULL);
+  for (size_t i = 0; waited && until > 0 && i < count; i++)
+    crl_run_emit(m->group[i]->run, CORRAL_EVENT_LIMITED, NULL);
   return status;
 }
 
@@ -199,7 +206,7 @@ static void take_host(leg *l) {
   crl_run_step(l->run, &told);
 }
 
-/* ---- compute --------------------------------------------------------------------------------------------- */
+/* ---- compute ------------------------------------------------------------------------------- */
 
 static int run_compute(many *m, size_t count) {
   __attribute__((cleanup(crl_run_unwind))) crl_inside inside;
@@ -220,7 +227,8 @@ static void compute(many *m, size_t count) {
   int status = run_compute(m, count);
   int64_t ended = crl_env_now_us();
   for (size_t i = 0; i < count; i++) {
-    if (status < 0 && m->fills[i]->filled == CRL_FILLED_NOT) corral_fill_fail(m->fills[i], status, corral_status_text(status));
+    if (status < 0 && m->fills[i]->filled == CRL_FILLED_NOT)
+      corral_fill_fail(m->fills[i], status, corral_status_text(status));
     crl_run_made(m->runs[i], ended, &told);
     m->made[i] = told.made;
   }
@@ -232,16 +240,18 @@ static void compute(many *m, size_t count) {
   }
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------------- */
+/* ---- rounds -------------------------------------------------------------------------------- */
 
 /* All that ask for what comes first; 0 when nobody does anything but wait. */
 static size_t gather(many *m) {
   size_t count = 0;
   int first = WAITS;
   for (size_t i = 0; i < m->count; i++)
-    if (m->legs[i].run != NULL && ranks[m->legs[i].run->ask] < first) first = ranks[m->legs[i].run->ask];
+    if (m->legs[i].run != NULL && ranks[m->legs[i].run->ask] < first)
+      first = ranks[m->legs[i].run->ask];
   for (size_t i = 0; first < WAITS && i < m->count; i++)
-    if (m->legs[i].run != NULL && ranks[m->legs[i].run->ask] == first) m->group[count++] = &m->legs[i];
+    if (m->legs[i].run != NULL && ranks[m->legs[i].run->ask] == first)
+      m->group[count++] = &m->legs[i];
   return count;
 }
 
@@ -263,27 +273,34 @@ static void act(many *m, size_t count) {
     compute(m, count);
   } else if (ask == CRL_ASK_SLOT) {
     take_slot(m, count);
-  } else if (ask == CRL_ASK_GET || ask == CRL_ASK_CLAIM || ask == CRL_ASK_SETTLE || ask == CRL_ASK_RELEASE) {
+  } else if (ask == CRL_ASK_GET || ask == CRL_ASK_CLAIM || ask == CRL_ASK_SETTLE ||
+             ask == CRL_ASK_RELEASE) {
     perform(m, count);
   } else {
     for (size_t i = 0; i < count; i++) {
       leg *l = m->group[i];
-      if (ask == CRL_ASK_ANSWER) answer(l);
-      else if (ask == CRL_ASK_HELD) look_at_held(l);
-      else if (ask == CRL_ASK_HOST) take_host(l);
-      else land(m, l);
+      if (ask == CRL_ASK_ANSWER)
+        answer(l);
+      else if (ask == CRL_ASK_HELD)
+        look_at_held(l);
+      else if (ask == CRL_ASK_HOST)
+        take_host(l);
+      else
+        land(m, l);
     }
   }
   give_slot(m);
 }
 
-/* ---- others' flights ------------------------------------------------------------------------------------- */
+/* ---- others' flights ----------------------------------------------------------------------- */
 
 static int is_cancelled(const many *m) { return crl_ticket_cancelled(m->call->policy.ticket); }
 
 /* When a wait for an entry ends by itself, next. */
 static int64_t end_of(const crl_patience *patience, int64_t now) {
-  return patience->soft_until > now && patience->soft_until < patience->deadline ? patience->soft_until : patience->deadline;
+  return patience->soft_until > now && patience->soft_until < patience->deadline
+             ? patience->soft_until
+             : patience->deadline;
 }
 
 static void look_at_entry(many *m, leg *l, const crl_patience *patience) {
@@ -309,10 +326,11 @@ static void look_at_entries(many *m) {
   crl_patience patience = crl_run_patience(m->call, m->deadline);
   int all = is_cancelled(m), late = crl_env_now_ms() >= end_of(&patience, 0);
   for (size_t i = 0; i < m->count; i++)
-    if (m->legs[i].joined != NULL && (all || late || atomic_load(&m->legs[i].listener.stirred))) look_at_entry(m, &m->legs[i], &patience);
+    if (m->legs[i].joined != NULL && (all || late || atomic_load(&m->legs[i].listener.stirred)))
+      look_at_entry(m, &m->legs[i], &patience);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 /* What there is to wait for. */
 typedef struct rest {
@@ -326,8 +344,10 @@ static void count_run(leg *l, rest *ret) {
   if (!l->waits) l->until = crl_run_begin_wait(r) ? 0 : r->flight.until;
   l->waits = 1;
   if (l->until < ret->until) ret->until = l->until;
-  if (r->flight.at_host) ret->host = r;
-  else ret->others = 1;
+  if (r->flight.at_host)
+    ret->host = r;
+  else
+    ret->others = 1;
 }
 
 /* All runs are at WAIT. */
@@ -357,7 +377,8 @@ static int sleep_through(many *m, const rest *r) {
     woken = crl_nap_until(&m->nap, until);
   } else {
     if (r->others && until > now + SLICE_MS) until = now + SLICE_MS;
-    crl_hostlock_wait(m->station->hostlock, r->host->key.whole, r->host->key.whole_len, until, m->call->policy.ticket);
+    crl_hostlock_wait(m->station->hostlock, r->host->key.whole, r->host->key.whole_len, until,
+                      m->call->policy.ticket);
     is_free = crl_env_now_ms() < until;
     woken = crl_nap_until(&m->nap, 0);
   }
@@ -390,14 +411,15 @@ static void wait(many *m) {
   look_at_entries(m);
 }
 
-/* ---- the call -------------------------------------------------------------------------------------------- */
+/* ---- the call ------------------------------------------------------------------------------ */
 
 static const corral_item *find_twin(many *m, size_t mask, size_t index) {
   const corral_item *own = m->legs[index].item;
   size_t at = (size_t)crl_hash(own->key, own->key_len) & mask;
   for (; m->table[at] != 0; at = (at + 1) & mask) {
     const corral_item *other = m->legs[m->table[at] - 1].item;
-    if (other->key_len == own->key_len && memcmp(other->key, own->key, own->key_len) == 0) return other;
+    if (other->key_len == own->key_len && memcmp(other->key, own->key, own->key_len) == 0)
+      return other;
   }
   m->table[at] = index + 1;
   return NULL;
@@ -425,8 +447,8 @@ static int make(many *m, size_t count, size_t *mask) {
   m->runs = crl_alloc(count * sizeof *m->runs);
   m->fills = crl_alloc(count * sizeof *m->fills);
   m->made = crl_alloc(count * sizeof *m->made);
-  return m->legs != NULL && m->table != NULL && m->group != NULL && m->runs != NULL && m->fills != NULL && m->made != NULL &&
-         crl_batch_make(&m->batch, m->station, count);
+  return m->legs != NULL && m->table != NULL && m->group != NULL && m->runs != NULL &&
+         m->fills != NULL && m->made != NULL && crl_batch_make(&m->batch, m->station, count);
 }
 
 static void begin_all(many *m, corral_item *items, size_t mask) {

@@ -82,11 +82,15 @@ int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
 }
 
 void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {
-  struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
-  syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts, NULL, FUTEX_BITSET_MATCH_ANY);
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000),
+                        .tv_nsec = (long)(until % 1000) * 1000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts, NULL,
+          FUTEX_BITSET_MATCH_ANY);
 }
 
-void crl_env_word_wake(_Atomic uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
+void crl_env_word_wake(_Atomic uint32_t *word, int count) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
 
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
   sigset_t all, old;

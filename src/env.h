@@ -29,9 +29,11 @@ void crl_env_holder(char *text, size_t size);
 long crl_env_thread_id(void);
 /* A condition variable that waits by the host monotonic clock. */
 void crl_env_cond_init(pthread_cond_t *cond);
-/* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are possible. */
+/* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are
+ * possible. */
 int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
-/* Sleeps while *word is `seen`, until woken or `until`; spurious wake-ups are possible. A word of this process: futex(2). */
+/* Sleeps while *word is `seen`, until woken or `until`; spurious wake-ups are possible. A word of
+ * this process: futex(2). */
 void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until);
 /* Wakes so many who sleep on it. */
 void crl_env_word_wake(_Atomic uint32_t *word, int count);

@@ -17,7 +17,7 @@ static uint64_t stamp_of(const corral_header *header, const uint8_t *body) {
   return stamp == 0 ? 1 : stamp;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 enum { NUMBERS = 7 };
 
@@ -28,9 +28,12 @@ typedef struct number {
 
 static void list_numbers(const crl_envelope *envelope, number list[NUMBERS]) {
   const number all[NUMBERS] = {
-      {CRL_PART_TTL, (uint64_t)envelope->ttl_ms},         {CRL_PART_SWR, (uint64_t)envelope->swr_ms},
-      {CRL_PART_SIE, (uint64_t)envelope->sie_ms},         {CRL_PART_CREATED, (uint64_t)envelope->created_ms},
-      {CRL_PART_COST, envelope->cost_us},                 {CRL_PART_VERSION, envelope->version},
+      {CRL_PART_TTL, (uint64_t)envelope->ttl_ms},
+      {CRL_PART_SWR, (uint64_t)envelope->swr_ms},
+      {CRL_PART_SIE, (uint64_t)envelope->sie_ms},
+      {CRL_PART_CREATED, (uint64_t)envelope->created_ms},
+      {CRL_PART_COST, envelope->cost_us},
+      {CRL_PART_VERSION, envelope->version},
       {CRL_PART_PLAIN, envelope->encoding == CRL_ENCODING_PLAIN ? 0 : envelope->plain_len},
   };
   memcpy(list, all, sizeof all);
@@ -55,7 +58,7 @@ static void take_part(const crl_part *part, crl_envelope *ret) {
   }
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 size_t crl_envelope_size(crl_envelope *envelope) {
   number list[NUMBERS];
@@ -63,7 +66,8 @@ size_t crl_envelope_size(crl_envelope *envelope) {
   list_numbers(envelope, list);
   for (size_t i = 0; i < NUMBERS; i++)
     if (list[i].value != 0) size += crl_part_size(list[i].kind, crl_number_len(list[i].value));
-  if (envelope->validator != NULL) size += crl_part_size(CRL_PART_VALIDATOR, envelope->validator_len);
+  if (envelope->validator != NULL)
+    size += crl_part_size(CRL_PART_VALIDATOR, envelope->validator_len);
   envelope->metadata_at = CRL_PAYLOAD_AT + envelope->payload_len;
   envelope->metadata_len = size;
   if (size > UINT16_MAX || envelope->payload_len > UINT32_MAX - UINT16_MAX) return 0;
@@ -81,7 +85,8 @@ static void write_metadata(const crl_envelope *envelope, uint8_t *at) {
     at += len;
   }
   at = crl_tags_write(envelope->tags, at);
-  if (envelope->validator != NULL) crl_part_put(at, CRL_PART_VALIDATOR, envelope->validator, envelope->validator_len);
+  if (envelope->validator != NULL)
+    crl_part_put(at, CRL_PART_VALIDATOR, envelope->validator, envelope->validator_len);
 }
 
 void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
@@ -99,14 +104,15 @@ void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
   memcpy(record, front, CORRAL_HEAD);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 /* Lives that no policy allows come from no corral. */
 static int is_sane(const crl_envelope *envelope) {
   const int64_t lives[] = {envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms};
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
     if (lives[i] < 0 || lives[i] > CRL_ENVELOPE_LIFE_MOST) return 0;
-  return envelope->kind >= CRL_KIND_VALUE && envelope->kind < CRL_KINDS && envelope->encoding < CRL_ENCODINGS;
+  return envelope->kind >= CRL_KIND_VALUE && envelope->kind < CRL_KINDS &&
+         envelope->encoding < CRL_ENCODINGS;
 }
 
 /* CORRAL_OK when there is a body of this key that is whole. */
@@ -127,7 +133,8 @@ static int read_metadata(const uint8_t *record, crl_envelope *ret) {
   return more == 0 && ret->validator_len <= CRL_VALIDATOR_MOST;
 }
 
-int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest, crl_envelope *ret) {
+int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,
+                      crl_envelope *ret) {
   int status = judge_body(header, record, digest);
   if (status != CORRAL_OK) return status;
   memset(ret, 0, sizeof *ret);
@@ -141,7 +148,8 @@ int crl_envelope_open(const corral_header *header, const uint8_t *record, const 
   return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
 }
 
-int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret) {
+int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest,
+                      crl_envelope *ret) {
   corral_header header;
   int status = crl_record_read_whole(record, size, &header);
   return status == CORRAL_OK ? crl_envelope_open(&header, record, digest, ret) : status;

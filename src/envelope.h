@@ -1,4 +1,5 @@
-/* envelope.h: the body of a record: the payload, and behind it the metadata. Pure. docs/record.md describes it. */
+/* envelope.h: the body of a record: the payload, and behind it the metadata. Pure. docs/record.md
+ * describes it. */
 #ifndef CRL_ENVELOPE_H
 #define CRL_ENVELOPE_H
 
@@ -21,12 +22,14 @@ typedef struct crl_envelope {
   uint8_t kind, encoding;
   const uint8_t *digest; /* of the key, CORRAL_DIGEST bytes */
   int64_t ttl_ms, swr_ms, sie_ms;
-  int64_t created_ms;    /* wall clock, for display, and for the age where a store can't tell the remaining life */
+  /* wall clock, for display, and for the age where a store can't tell the remaining life */
+  int64_t created_ms;
   uint64_t cost_us;
-  uint64_t version;      /* of the value, as its compute said; 0 none */
-  size_t payload_at;     /* reading: within the bytes that it was read from */
+  uint64_t version;  /* of the value, as its compute said; 0 none */
+  size_t payload_at; /* reading: within the bytes that it was read from */
   size_t payload_len;
-  size_t plain_len;      /* of the payload when it is unpacked; payload_len when CRL_ENCODING_PLAIN */
+  /* of the payload when it is unpacked; payload_len when CRL_ENCODING_PLAIN */
+  size_t plain_len;
   const crl_tags *tags;  /* writing; NULL none */
   size_t tag_count;      /* reading: crl_tags_read tells which */
   const void *validator; /* NULL none; reading: within the record */
@@ -41,11 +44,14 @@ enum { CRL_METADATA_USUAL = 7 * (2 + 8) };
 
 /* The bytes of the whole record that crl_envelope_write makes; 0 when they are too many for one. */
 size_t crl_envelope_size(crl_envelope *envelope);
-/* Writes the head (FREE) in front of the payload that is in place at CRL_PAYLOAD_AT, and the metadata behind it. */
+/* Writes the head (FREE) in front of the payload that is in place at CRL_PAYLOAD_AT, and the
+ * metadata behind it. */
 void crl_envelope_write(const crl_envelope *envelope, uint8_t *record);
-/* CORRAL_OK; CORRAL_EMISS: no body; CORRAL_EFOREIGN, CORRAL_ENEWER; CORRAL_ECORRUPT: damaged, or of another key (a `digest` of NULL: of any). */
+/* CORRAL_OK; CORRAL_EMISS: no body; CORRAL_EFOREIGN, CORRAL_ENEWER; CORRAL_ECORRUPT: damaged, or of
+ * another key (a `digest` of NULL: of any). */
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret);
 /* The same of a record whose header was read already, by crl_record_read_whole. */
-int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest, crl_envelope *ret);
+int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,
+                      crl_envelope *ret);
 
 #endif

@@ -1,4 +1,5 @@
-/* event.c: counts events and tells the user's hook. Names and texts come from the table in corral/event.h. */
+/* event.c: counts events and tells the user's hook. Names and texts come from the table in
+ * corral/event.h. */
 #include "event.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ const char *corral_event_text(corral_event event) {
   return (unsigned)event < CORRAL_EVENT_COUNT ? table[event].text : "?";
 }
 
-/* ---- the hook -------------------------------------------------------------------------------- */
+/* ---- the hook ------------------------------------------------------------------------------ */
 
 static _Thread_local int defers;
 
@@ -36,7 +37,7 @@ static void call(crl_events *events, corral_event event, const void *key, size_t
   crl_frame_leave(&frame);
 }
 
-/* ---- later ----------------------------------------------------------------------------------- */
+/* ---- later --------------------------------------------------------------------------------- */
 
 /* An event with copies of its texts. */
 typedef struct deferred {
@@ -72,9 +73,10 @@ static void defer(crl_events *events, corral_event event, const void *key, size_
 
 void crl_event_defer(void) { defers = 1; }
 
-/* ---- public ---------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
-void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len, const char *detail) {
+void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
+                    const char *detail) {
   atomic_fetch_add_explicit(&events->count[event], 1, memory_order_relaxed);
   if (events->hook == NULL) return;
   if (defers && events->notifier != NULL)

@@ -1,4 +1,5 @@
-/* fill.c: what a compute made: the record that will be stored, "no such thing", "can't be cached", or a failure. */
+/* fill.c: what a compute made: the record that will be stored, "no such thing", "can't be cached",
+ * or a failure. */
 #include "fill.h"
 
 #include <corral/loop.h>
@@ -58,7 +59,8 @@ static int has_room_for_tags(corral_fill *fill) {
 int corral_fill_tag(corral_fill *fill, const void *tag, size_t len) {
   if (tag == NULL || len < 1 || len > CRL_TAG_MOST) return CORRAL_EINVAL;
   if (!has_room_for_tags(fill)) return CORRAL_ENOMEM;
-  if (fill->tags->count == CRL_TAGS && crl_tags_find(fill->tags, tag, len) == NULL) return CORRAL_ETOOBIG;
+  if (fill->tags->count == CRL_TAGS && crl_tags_find(fill->tags, tag, len) == NULL)
+    return CORRAL_ETOOBIG;
   crl_tags_add(fill->tags, tag, len);
   return CORRAL_OK;
 }
@@ -131,23 +133,29 @@ int crl_fill_inherit(corral_fill *fill) {
   const crl_old *old = &fill->old;
   if (fill->filled != CRL_FILLED_UNMODIFIED) return 1;
   if (fill->version == 0) fill->version = old->version;
-  if (fill->validator == NULL && old->validator != NULL && corral_fill_validator(fill, old->validator, old->validator_len) != CORRAL_OK) return 0;
+  if (fill->validator == NULL && old->validator != NULL &&
+      corral_fill_validator(fill, old->validator, old->validator_len) != CORRAL_OK)
+    return 0;
   if (fill->tags != NULL || old->tags == NULL) return 1;
   if (!has_room_for_tags(fill)) return 0;
   *fill->tags = *old->tags;
   return 1;
 }
 
-int crl_fill_tag_of_all(corral_fill *fill) { return has_room_for_tags(fill) && crl_tags_add(fill->tags, "", 0) != NULL; }
+int crl_fill_tag_of_all(corral_fill *fill) {
+  return has_room_for_tags(fill) && crl_tags_add(fill->tags, "", 0) != NULL;
+}
 
-/* ---- lives ----------------------------------------------------------------------------------------------- */
+/* ---- lives --------------------------------------------------------------------------------- */
 
 /* The lives of what was made, ttl_ms being 0 when it isn't to be stored. */
 static void set_lives(const corral_fill *fill, const crl_finish *finish, crl_envelope *envelope) {
   const corral_policy *policy = finish->policy;
   int64_t ttl = chosen(fill->ttl_ms, policy->ttl_ms), left = fill->not_after - finish->wall_ms;
-  if (fill->pass) ttl = chosen(0, policy->pass_ttl_ms);
-  else if (fill->filled == CRL_FILLED_NEGATIVE) ttl = chosen(fill->ttl_ms, policy->negative_ttl_ms);
+  if (fill->pass)
+    ttl = chosen(0, policy->pass_ttl_ms);
+  else if (fill->filled == CRL_FILLED_NEGATIVE)
+    ttl = chosen(fill->ttl_ms, policy->negative_ttl_ms);
   if (fill->not_after != 0 && ttl > left) ttl = left;
   envelope->ttl_ms = ttl > 0 ? crl_policy_jitter(policy, ttl, finish->dice) : 0;
   if (envelope->kind != CRL_KIND_VALUE) return;
@@ -169,26 +177,37 @@ static int same_tags(const crl_tags *a, const crl_tags *b) {
   size_t count = a == NULL ? 0 : a->count;
   if (count != (b == NULL ? 0 : b->count)) return 0;
   for (size_t i = 0; i < count; i++) {
-    const crl_tag *of_a = &a->tag[i], *of_b = crl_tags_find((crl_tags *)(uintptr_t)b, of_a->name, of_a->len);
+    const crl_tag *of_a = &a->tag[i],
+                  *of_b = crl_tags_find((crl_tags *)(uintptr_t)b, of_a->name, of_a->len);
     if (of_b == NULL || of_a->hard != of_b->hard || of_a->soft != of_b->soft) return 0;
   }
   return 1;
 }
 
-/* What the store keeps an old record for that is as good as the new one would be; 0 when it isn't. */
-static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish, const crl_envelope *envelope) {
+/* What the store keeps an old record for that is as good as the new one would be; 0 when it
+ * isn't. */
+static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish,
+                            const crl_envelope *envelope) {
   const crl_old *old = &fill->old;
-  if (fill->filled != CRL_FILLED_UNMODIFIED || fill->not_after != 0 || fill->version != old->version) return 0;
-  if (!could_be(old->ttl_ms, chosen(fill->ttl_ms, finish->policy->ttl_ms), finish->policy)) return 0;
-  if (envelope->swr_ms != old->swr_ms || envelope->sie_ms != old->sie_ms || !same_tags(fill->tags, old->tags)) return 0;
-  int same = fill->validator_len == old->validator_len && (fill->validator == NULL) == (old->validator == NULL) &&
-             (fill->validator == NULL || memcmp(fill->validator, old->validator, old->validator_len) == 0);
+  if (fill->filled != CRL_FILLED_UNMODIFIED || fill->not_after != 0 ||
+      fill->version != old->version)
+    return 0;
+  if (!could_be(old->ttl_ms, chosen(fill->ttl_ms, finish->policy->ttl_ms), finish->policy))
+    return 0;
+  if (envelope->swr_ms != old->swr_ms || envelope->sie_ms != old->sie_ms ||
+      !same_tags(fill->tags, old->tags))
+    return 0;
+  int same =
+      fill->validator_len == old->validator_len &&
+      (fill->validator == NULL) == (old->validator == NULL) &&
+      (fill->validator == NULL || memcmp(fill->validator, old->validator, old->validator_len) == 0);
   return same ? crl_policy_hard_ttl(old->ttl_ms, old->swr_ms, old->sie_ms) : 0;
 }
 
-/* ---- the record ------------------------------------------------------------------------------------------ */
+/* ---- the record ---------------------------------------------------------------------------- */
 
-/* Makes room for the metadata behind the payload in fill->record, and writes the record; its size, or 0 without memory. */
+/* Makes room for the metadata behind the payload in fill->record, and writes the record; its size,
+ * or 0 without memory. */
 static size_t write_record(corral_fill *fill, crl_envelope *envelope) {
   envelope->tags = fill->tags;
   envelope->validator = fill->validator;
@@ -221,10 +240,13 @@ static int new_record(corral_fill *fill, crl_envelope *envelope, const void *pay
   return 1;
 }
 
-/* When the payload is to be stored in another form than the callers get it in, what they get is taken aside first. */
-static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope, crl_product *ret) {
+/* When the payload is to be stored in another form than the callers get it in, what they get is
+ * taken aside first. */
+static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope,
+                 crl_product *ret) {
   uint8_t *packed = NULL;
-  int packs = envelope->kind == CRL_KIND_VALUE && finish->compress_min > 0 && fill->size >= (size_t)finish->compress_min && fill->size > 0;
+  int packs = envelope->kind == CRL_KIND_VALUE && finish->compress_min > 0 &&
+              fill->size >= (size_t)finish->compress_min && fill->size > 0;
   size_t packed_size = packs ? crl_pack(fill->record + CRL_PAYLOAD_AT, fill->size, &packed) : 0;
   envelope->plain_len = fill->size;
   if (packed_size > 0) envelope->encoding = CRL_ENCODING_ZSTD;
@@ -237,7 +259,8 @@ static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *enve
   return done;
 }
 
-static int make(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope, crl_product *ret) {
+static int make(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope,
+                crl_product *ret) {
   ret->at = CRL_PAYLOAD_AT;
   ret->size = fill->size;
   size_t size = shape(fill, finish, envelope, ret) ? write_record(fill, envelope) : 0;
@@ -247,22 +270,30 @@ static int make(corral_fill *fill, const crl_finish *finish, crl_envelope *envel
   return 1;
 }
 
-/* A negative is a record with no payload; what is not modified has the old one. 0 without memory. */
+/* A negative is a record with no payload; what is not modified has the old one. 0 without
+ * memory. */
 static int bring_payload(corral_fill *fill) {
   crl_filled filled = fill->filled;
-  if (filled == CRL_FILLED_BYTES || filled == CRL_FILLED_FAILURE || filled == CRL_FILLED_NOT) return 1;
-  int status = filled == CRL_FILLED_NEGATIVE ? corral_fill_bytes(fill, NULL, 0) : corral_fill_bytes(fill, fill->old.data, fill->old.size);
+  if (filled == CRL_FILLED_BYTES || filled == CRL_FILLED_FAILURE || filled == CRL_FILLED_NOT)
+    return 1;
+  int status = filled == CRL_FILLED_NEGATIVE
+                   ? corral_fill_bytes(fill, NULL, 0)
+                   : corral_fill_bytes(fill, fill->old.data, fill->old.size);
   fill->filled = filled;
   return status == CORRAL_OK;
 }
 
 crl_made crl_fill_finish(corral_fill *fill, const crl_finish *finish, crl_product *ret) {
   memset(ret, 0, sizeof *ret);
-  if (fill->filled == CRL_FILLED_NOT) corral_fill_fail(fill, 0, "compute returned without a value");
-  else if (!bring_payload(fill)) corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
+  if (fill->filled == CRL_FILLED_NOT)
+    corral_fill_fail(fill, 0, "compute returned without a value");
+  else if (!bring_payload(fill))
+    corral_fill_fail(fill, CORRAL_ENOMEM, "out of memory");
   if (fill->filled == CRL_FILLED_FAILURE) return CRL_MADE_FAILURE;
   crl_envelope envelope = {
-      .kind = fill->pass ? CRL_KIND_PASS : fill->filled == CRL_FILLED_NEGATIVE ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE,
+      .kind = fill->pass                            ? CRL_KIND_PASS
+              : fill->filled == CRL_FILLED_NEGATIVE ? CRL_KIND_NEGATIVE
+                                                    : CRL_KIND_VALUE,
       .created_ms = finish->wall_ms,
       .cost_us = (uint64_t)finish->cost_us,
       .version = fill->version,

@@ -6,14 +6,16 @@
  *       -> somebody at it: stale is the ANSWER, else WAIT and GET again
  *       -> nothing: climb
  *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
- *   climb: SLOT, where computes are limited; HOST, where the ladder has that rung, and GET once more; then
+ *   climb: SLOT, where computes are limited; HOST, where the ladder has that rung, and GET once
+ *          more; then
  *          CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
  *                -> busy: as above
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
  *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
  *
- * The slot comes before the host's lock, so that who queues for it keeps nobody from an election; and the lock before the lease, so
- * that a host sends one claim. One handler per outstanding ask; each returns the next one. */
+ * The slot comes before the host's lock, so that who queues for it keeps nobody from an election;
+ * and the lock before the lease, so that a host sends one claim. One handler per outstanding ask;
+ * each returns the next one. */
 #include "flight.h"
 
 #include <assert.h>
@@ -22,7 +24,9 @@ enum { EARLY_SLACK_MS = 2 }; /* by which two looks may judge one life differentl
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static uint64_t roll(crl_flight *flight) { return crl_policy_mix(flight->dice += UINT64_C(0x9e3779b97f4a7c15)); }
+static uint64_t roll(crl_flight *flight) {
+  return crl_policy_mix(flight->dice += UINT64_C(0x9e3779b97f4a7c15));
+}
 
 static crl_ask answer(crl_flight *flight, crl_answer what) {
   assert(!flight->answered);
@@ -31,7 +35,8 @@ static crl_ask answer(crl_flight *flight, crl_answer what) {
   return CRL_ASK_ANSWER;
 }
 
-/* The end of a flight that has decided on `what`: nothing more to say when a stale answer went out before. */
+/* The end of a flight that has decided on `what`: nothing more to say when a stale answer went out
+ * before. */
 static crl_ask conclude(crl_flight *flight, crl_answer what) {
   return flight->answered ? CRL_ASK_DONE : answer(flight, what);
 }
@@ -51,11 +56,16 @@ static crl_ask release(crl_flight *flight, crl_answer then, int64_t retry_ms) {
 /* The way to a compute: first the rungs that are still missing. */
 static crl_ask climb(crl_flight *flight, int64_t now) {
   if (flight->plan.limited && !flight->has_slot) {
-    if (flight->policy->warm > 0) flight->rank = CRL_RANK_WARM;
-    else if (flight->answered || flight->early || flight->swr_until > now) flight->rank = CRL_RANK_EARLY;
-    else flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
+    if (flight->policy->warm > 0)
+      flight->rank = CRL_RANK_WARM;
+    else if (flight->answered || flight->early || flight->swr_until > now)
+      flight->rank = CRL_RANK_EARLY;
+    else
+      flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
     flight->asked = now;
-    flight->until = !flight->answered && (flight->early || flight->sie_until > now) ? now : flight->plan.deadline;
+    flight->until = !flight->answered && (flight->early || flight->sie_until > now)
+                        ? now
+                        : flight->plan.deadline;
     return CRL_ASK_SLOT;
   }
   if (flight->alone) return CRL_ASK_COMPUTE;
@@ -91,7 +101,8 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
-  if (told->look.retry_left > 0) return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  if (told->look.retry_left > 0)
+    return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_HELD;
   return go_without(flight, now);
 }
@@ -99,11 +110,14 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
 /* The end of a flight that may not wait any longer. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
-  if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute && !flight->alone) return go_alone(flight, CRL_ALONE_DEADLINE, now);
+  if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute &&
+      !flight->alone)
+    return go_alone(flight, CRL_ALONE_DEADLINE, now);
   return fail(flight, CORRAL_EDEADLINE);
 }
 
-/* A waiter's pause: until the store tells of a change, else towards the moment when the leader should be done, else a backoff. */
+/* A waiter's pause: until the store tells of a change, else towards the moment when the leader
+ * should be done, else a backoff. */
 static int64_t pause_of(crl_flight *flight, const crl_look *look) {
   const corral_policy *policy = flight->policy;
   if (look->watched) return crl_policy_watched(policy, roll(flight));
@@ -114,7 +128,8 @@ static int64_t pause_of(crl_flight *flight, const crl_look *look) {
 /* After soft_until a caller takes what it would otherwise get at its deadline. */
 static int64_t patience(const crl_flight *flight, int64_t now) {
   int64_t soft = flight->plan.soft_until;
-  return soft > 0 && flight->sie_until > now ? smaller(soft, flight->plan.deadline) : flight->plan.deadline;
+  return soft > 0 && flight->sie_until > now ? smaller(soft, flight->plan.deadline)
+                                             : flight->plan.deadline;
 }
 
 static crl_ask wait(crl_flight *flight, const crl_told *told) {
@@ -159,13 +174,18 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   return climb(flight, told->now);
 }
 
-/* A fresh value. Chance, or the age, says when to rebuild it ahead of time; a claim that never waits says who. */
+/* A fresh value. Chance, or the age, says when to rebuild it ahead of time; a claim that never
+ * waits says who. */
 static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
-  if (!may_claim || !flight->plan.can_compute || look->lease_left > 0 || look->retry_left > 0) return conclude(flight, CRL_ANSWER_STORED);
+  if (!may_claim || !flight->plan.can_compute || look->lease_left > 0 || look->retry_left > 0)
+    return conclude(flight, CRL_ANSWER_STORED);
   if (!flight->early) {
-    if (flight->answered || flight->looks > 0 || flight->on_host) return conclude(flight, CRL_ANSWER_STORED);
-    flight->early = flight->plan.early || crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
+    if (flight->answered || flight->looks > 0 || flight->on_host)
+      return conclude(flight, CRL_ANSWER_STORED);
+    flight->early =
+        flight->plan.early ||
+        crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
   }
   if (!flight->early) return conclude(flight, CRL_ANSWER_STORED);
   if (flight->answered || !flight->plan.background) return climb(flight, told->now);
@@ -179,10 +199,12 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
   if (look->pass && !flight->answered) {
     if (!flight->plan.can_compute) return fail(flight, CORRAL_EMISS);
-    return flight->last_look ? run_out(flight, told->now) : go_alone(flight, CRL_ALONE_PASS, told->now);
+    return flight->last_look ? run_out(flight, told->now)
+                             : go_alone(flight, CRL_ALONE_PASS, told->now);
   }
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
-  if (look->retry_left > 0) return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  if (look->retry_left > 0)
+    return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
   if (!flight->plan.can_compute) {
     if (look->lives.swr > 0) return answer(flight, CRL_ANSWER_STALE);
     return fail(flight, CORRAL_EMISS);
@@ -191,17 +213,20 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
 }
 
 static crl_ask on_get(crl_flight *flight, const crl_told *told) {
-  if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) return degrade(flight, told, told->status);
+  if (told->status != CORRAL_OK && told->status != CORRAL_EMISS)
+    return degrade(flight, told, told->status);
   flight->degraded = 0;
   remember(flight, told);
   return consider(flight, told, 1);
 }
 
-/* Who had to wait looks again before going on: a value may have come meanwhile, or the store back. */
+/* Who had to wait looks again before going on: a value may have come meanwhile, or the store
+ * back. */
 static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
   if (told->status == CORRAL_OK) {
     flight->has_slot = 1;
-    if (flight->alone || told->now <= flight->asked + flight->policy->poll_ms) return climb(flight, told->now);
+    if (flight->alone || told->now <= flight->asked + flight->policy->poll_ms)
+      return climb(flight, told->now);
     flight->looks++;
     return CRL_ASK_GET;
   }
@@ -213,7 +238,8 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_GET;
 }
 
-/* Somebody on this host is at it. One who holds the lock and has no lease for longer than that would last hangs, and is passed by. */
+/* Somebody on this host is at it. One who holds the lock and has no lease for longer than that
+ * would last hangs, and is passed by. */
 static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->early) return answer(flight, CRL_ANSWER_STORED);
@@ -242,13 +268,15 @@ static crl_ask on_host(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_held(crl_flight *flight, const crl_told *told) {
-  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_HELD) : go_without(flight, told->now);
+  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_HELD)
+                                   : go_without(flight, told->now);
 }
 
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   flight->leased = 1;
   remember(flight, told);
-  if (told->look.lives.fresh > 0 && flight->early) return flight->answered ? CRL_ASK_COMPUTE : answer(flight, CRL_ANSWER_STORED);
+  if (told->look.lives.fresh > 0 && flight->early)
+    return flight->answered ? CRL_ASK_COMPUTE : answer(flight, CRL_ANSWER_STORED);
   if (told->look.lives.fresh > 0) {
     if (flight->answered) return release(flight, CRL_ANSWER_STORED, 0);
     return answer(flight, CRL_ANSWER_STORED);
@@ -257,9 +285,9 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_COMPUTE;
 }
 
-/* A claim whose reply was lost may have been granted, or may be granted later: the server can have it in a buffer still. Its
- * token is given up, and must not be used again: a claim of it that arrives after an invalidate would revive the lease
- * of a compute that began before. */
+/* A claim whose reply was lost may have been granted, or may be granted later: the server can have
+ * it in a buffer still. Its token is given up, and must not be used again: a claim of it that
+ * arrives after an invalidate would revive the lease of a compute that began before. */
 static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
   if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told, told->status);
   flight->lost_claims++;
@@ -269,7 +297,8 @@ static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
-  if (told->status != CORRAL_OK && told->status != CORRAL_EBUSY) return on_claim_trouble(flight, told);
+  if (told->status != CORRAL_OK && told->status != CORRAL_EBUSY)
+    return on_claim_trouble(flight, told);
   if (told->status == CORRAL_OK) return on_granted(flight, told);
   remember(flight, told);
   return consider(flight, told, 0);
@@ -278,7 +307,8 @@ static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
 static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
   crl_answer what = flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_FAILED;
   flight->failures++;
-  flight->retry_ms = flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
+  flight->retry_ms =
+      flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
   return flight->leased ? release(flight, what, flight->retry_ms) : conclude(flight, what);
 }
 
@@ -286,19 +316,27 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   flight->made = (uint8_t)told->made;
   flight->has_slot = 0;
   if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
-  flight->kept = told->made == CRL_MADE_OLDER ? CORRAL_KEPT_OLDER : told->made == CRL_MADE_FENCED ? CORRAL_KEPT_FENCED : CORRAL_KEPT_NOT;
+  flight->kept = told->made == CRL_MADE_OLDER    ? CORRAL_KEPT_OLDER
+                 : told->made == CRL_MADE_FENCED ? CORRAL_KEPT_FENCED
+                                                 : CORRAL_KEPT_NOT;
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
-  /* Where this came from will catch up; until then the later version is served in its grace, and nobody tries again at once. */
-  if (told->made == CRL_MADE_OLDER) return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
+  /* Where this came from will catch up; until then the later version is served in its grace, and
+   * nobody tries again at once. */
+  if (told->made == CRL_MADE_OLDER)
+    return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
   int stores = told->made == CRL_MADE_VALUE || told->made == CRL_MADE_PASS;
   return stores ? CRL_ASK_SETTLE : release(flight, CRL_ANSWER_COMPUTED, 0);
 }
 
 static crl_ask on_settle(crl_flight *flight, const crl_told *told) {
   switch (told->status) {
-    case CORRAL_OK: flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT; break;
+    case CORRAL_OK:
+      flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT;
+      break;
     case CORRAL_ELOST: flight->kept = CORRAL_KEPT_FENCED; break;
-    case CORRAL_EUNKNOWN: flight->kept = CORRAL_KEPT_UNKNOWN; return release(flight, CRL_ANSWER_COMPUTED, 0);
+    case CORRAL_EUNKNOWN:
+      flight->kept = CORRAL_KEPT_UNKNOWN;
+      return release(flight, CRL_ANSWER_COMPUTED, 0);
     default: flight->kept = CORRAL_KEPT_NOT; return release(flight, CRL_ANSWER_COMPUTED, 0);
   }
   flight->leased = 0;
@@ -309,7 +347,8 @@ static crl_ask on_release(crl_flight *flight, const crl_told *told) {
   if (flight->unsure) {
     int answers = told->status == CORRAL_OK || told->status == CORRAL_ELOST;
     flight->unsure = 0;
-    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM : degrade(flight, told, CORRAL_EUNAVAILABLE);
+    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM
+                                               : degrade(flight, told, CORRAL_EUNAVAILABLE);
   }
   flight->leased = 0;
   return conclude(flight, (crl_answer)flight->answer);
@@ -324,11 +363,15 @@ static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
 /* After the answer: give back a lease that wasn't needed, compute behind a stale answer, or end. */
 static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
   if (flight->made != 0) return CRL_ASK_DONE;
-  if (flight->leased) return flight->answer == CRL_ANSWER_STALE || flight->early ? CRL_ASK_COMPUTE : release(flight, CRL_ANSWER_STORED, 0);
+  if (flight->leased)
+    return flight->answer == CRL_ANSWER_STALE || flight->early
+               ? CRL_ASK_COMPUTE
+               : release(flight, CRL_ANSWER_STORED, 0);
   return flight->refresh ? climb(flight, told->now) : CRL_ASK_DONE;
 }
 
-crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy, const crl_flight_plan *plan) {
+crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
+                         const crl_flight_plan *plan) {
   memset(flight, 0, sizeof *flight);
   flight->policy = policy;
   flight->plan = *plan;
@@ -336,17 +379,21 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy, const 
   flight->alone = plan->alone;
   int limited_alone = plan->alone && plan->limited;
   if (limited_alone) flight->until = plan->deadline;
-  return (crl_ask)(flight->ask = limited_alone ? CRL_ASK_SLOT : plan->alone ? CRL_ASK_COMPUTE : CRL_ASK_GET);
+  return (crl_ask)(flight->ask = limited_alone ? CRL_ASK_SLOT
+                                 : plan->alone ? CRL_ASK_COMPUTE
+                                               : CRL_ASK_GET);
 }
 
 /* Before it computes; what it was granted meanwhile is given back at DONE. */
 static int may_leave(const crl_flight *flight) {
-  return !flight->answered && (flight->ask == CRL_ASK_GET || flight->ask == CRL_ASK_WAIT || flight->ask == CRL_ASK_SLOT || flight->ask == CRL_ASK_HOST);
+  return !flight->answered && (flight->ask == CRL_ASK_GET || flight->ask == CRL_ASK_WAIT ||
+                               flight->ask == CRL_ASK_SLOT || flight->ask == CRL_ASK_HOST);
 }
 
 crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
   crl_ask next = CRL_ASK_DONE;
-  if (told->left && may_leave(flight)) return (crl_ask)(flight->ask = (uint8_t)fail(flight, CORRAL_ECANCELLED));
+  if (told->left && may_leave(flight))
+    return (crl_ask)(flight->ask = (uint8_t)fail(flight, CORRAL_ECANCELLED));
   switch ((crl_ask)flight->ask) {
     case CRL_ASK_GET: next = on_get(flight, told); break;
     case CRL_ASK_CLAIM: next = on_claim(flight, told); break;

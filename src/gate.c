@@ -34,7 +34,7 @@ void crl_gate_free(crl_gate *gate) {
   free(gate);
 }
 
-/* ---- under the mutex ------------------------------------------------------------------------------------- */
+/* ---- under the mutex ----------------------------------------------------------------------- */
 
 static int somebody_waits(const crl_gate *gate, crl_rank rank) {
   for (int r = 0; r <= (int)rank; r++)
@@ -72,18 +72,21 @@ static void stir(void *arg) {
   pthread_mutex_unlock(&gate->mutex);
 }
 
-static int wait_for_turn(crl_gate *gate, crl_rank rank, int64_t until, const corral_ticket *ticket) {
+static int wait_for_turn(crl_gate *gate, crl_rank rank, int64_t until,
+                         const corral_ticket *ticket) {
   waiter own = {0};
   crl_env_cond_init(&own.cond);
   *gate->tails[rank] = &own;
   gate->tails[rank] = &own.next;
-  while (!own.admitted && !crl_ticket_cancelled(ticket) && crl_env_cond_wait(&own.cond, &gate->mutex, until)) {}
+  while (!own.admitted && !crl_ticket_cancelled(ticket) &&
+         crl_env_cond_wait(&own.cond, &gate->mutex, until)) {
+  }
   if (!own.admitted) leave_queue(gate, rank, &own);
   pthread_cond_destroy(&own.cond);
   return own.admitted;
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 int crl_gate_enter(crl_gate *gate, crl_rank rank, int64_t until, corral_ticket *ticket) {
   int entered = 0;

@@ -22,8 +22,9 @@ typedef struct crl_gate crl_gate;
 crl_gate *crl_gate_new(int64_t most);
 /* Nobody may be inside or waiting. */
 void crl_gate_free(crl_gate *gate);
-/* 1: inside, to be followed by crl_gate_leave. 0: full until `until` (crl_env_now_ms); one that has passed means: only try. Nobody
- * overtakes one who waits with the same or a higher rank. Also 0 when `ticket` (may be NULL) is cancelled meanwhile. Blocks; any thread. */
+/* 1: inside, to be followed by crl_gate_leave. 0: full until `until` (crl_env_now_ms); one that has
+ * passed means: only try. Nobody overtakes one who waits with the same or a higher rank. Also 0
+ * when `ticket` (may be NULL) is cancelled meanwhile. Blocks; any thread. */
 int crl_gate_enter(crl_gate *gate, crl_rank rank, int64_t until, corral_ticket *ticket);
 void crl_gate_leave(crl_gate *gate);
 /* For tests. */

@@ -1,13 +1,22 @@
-/* handle.h: what is behind a corral's handle, for the public functions that aren't in corral.c. */
+/* handle.h: what is behind a corral's handle, for the public functions. */
 #ifndef CRL_HANDLE_H
 #define CRL_HANDLE_H
 
 #include "drive.h"
 
-/* Every call's first steps: an open corral, in the process that uses it. CORRAL_EINVAL, CORRAL_ECLOSED, CORRAL_EFORKED. */
+/* First step of a call that uses nothing that a fork would break. CORRAL_EINVAL, CORRAL_ECLOSED. */
+int crl_handle_open(corral *c, crl_station **ret, corral_error *error);
+/* First step of any other: this process uses the corral from now on. Also CORRAL_EFORKED. */
 int crl_handle_enter(corral *c, crl_station **ret, corral_error *error);
-/* The same for a call that asks for a key: fills *call, but for its compute. */
-int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy, crl_call *call);
+/* The same for a call about values: CORRAL_EUNSUPPORTED where the store has locks only. */
+int crl_handle_values(corral *c, crl_station **ret, corral_error *error);
+/* The same for a call about the value of a key: CORRAL_EINVAL if it is empty or too long. */
+int crl_handle_key(corral *c, const void *key, size_t key_len, crl_station **ret,
+                   corral_error *error);
+int crl_handle_check_key(const void *key, size_t key_len, corral_error *error);
+/* The same for a call with a policy: fills *call, but for its compute. */
+int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                    crl_station **ret, crl_call *call);
 /* What was bound at open, if anything. */
 void crl_handle_bind(corral *c, crl_call *call);
 /* The user's error, when his struct is long enough to have one. */

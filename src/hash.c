@@ -12,15 +12,21 @@ _Static_assert(CRL_DIGEST >= crypto_generichash_blake2b_BYTES_MIN, "BLAKE2b has 
 
 static uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
 
-/* Runs when the library is loaded, before any thread of it exists. A kernel without randomness leaves addresses and clocks. */
+/* Runs when the library is loaded, before any thread of it exists. A kernel without randomness
+ * leaves addresses and clocks. */
 __attribute__((constructor)) static void draw_secret(void) {
-  (void)sodium_init(); /* chooses the BLAKE2b of this processor; without it the portable one serves */
+  /* chooses the BLAKE2b of this processor; without it the portable one serves */
+  (void)sodium_init();
   if (crl_env_random(secret, sizeof secret) == 0) return;
-  uint64_t seed[] = {(uint64_t)(uintptr_t)&seed, (uint64_t)(uintptr_t)secret, (uint64_t)crl_env_now_us(), (uint64_t)crl_env_wall_ms()};
-  for (size_t at = 0; at + CRL_DIGEST <= sizeof secret; at += CRL_DIGEST, seed[0]++) crl_digest(seed, sizeof seed, secret + at);
+  uint64_t seed[] = {(uint64_t)(uintptr_t)&seed, (uint64_t)(uintptr_t)secret,
+                     (uint64_t)crl_env_now_us(), (uint64_t)crl_env_wall_ms()};
+  for (size_t at = 0; at + CRL_DIGEST <= sizeof secret; at += CRL_DIGEST, seed[0]++)
+    crl_digest(seed, sizeof seed, secret + at);
 }
 
-uint64_t crl_hash(const void *data, size_t size) { return XXH3_64bits_withSecret(data, size, secret, sizeof secret); }
+uint64_t crl_hash(const void *data, size_t size) {
+  return XXH3_64bits_withSecret(data, size, secret, sizeof secret);
+}
 
 void crl_digest(const void *data, size_t size, uint8_t digest[CRL_DIGEST]) {
   crypto_generichash_blake2b(digest, CRL_DIGEST, data, size, NULL, 0);

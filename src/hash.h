@@ -1,8 +1,9 @@
 /* hash.h: the two hashes of the library. Pure, but for a secret drawn when the library is loaded.
  *
- * crl_hash is for tables of this process: keyed with random bytes, so that nobody can choose keys that collide. It differs
- * from process to process. crl_digest is for names that several processes or hosts share: a cryptographic hash, the same
- * everywhere. Sources: XXH3 with a secret of full length (xxHash 0.8); BLAKE2b (RFC 7693) with 16 bytes of output. */
+ * crl_hash is for tables of this process: keyed with random bytes, so that nobody can choose keys
+ * that collide. It differs from process to process. crl_digest is for names that several processes
+ * or hosts share: a cryptographic hash, the same everywhere. Sources: XXH3 with a secret of full
+ * length (xxHash 0.8); BLAKE2b (RFC 7693) with 16 bytes of output. */
 #ifndef CRL_HASH_H
 #define CRL_HASH_H
 

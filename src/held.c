@@ -1,4 +1,5 @@
-/* held.c: what this process knows of a store that is away: the newest fill of each key, and which keys are to be invalidated. */
+/* held.c: what this process knows of a store that is away: the newest fill of each key, and which
+ * keys are to be invalidated. */
 #include "held.h"
 
 #include <pthread.h>
@@ -14,9 +15,9 @@ typedef struct node {
   struct node *older, *newer; /* of all */
   crl_held_fill fill;         /* its record NULL: none */
   int invalidates;
-  crl_bytes *successor;       /* of the invalidation */
-  int64_t wished;             /* when the invalidation was */
-  int64_t made;               /* of the later of both */
+  crl_bytes *successor; /* of the invalidation */
+  int64_t wished;       /* when the invalidation was */
+  int64_t made;         /* of the later of both */
   int given_out;
   size_t key_len;
   uint8_t key[];
@@ -44,26 +45,34 @@ crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms) {
   return held;
 }
 
-/* ---- under the mutex ------------------------------------------------------------------------------------- */
+/* ---- under the mutex ----------------------------------------------------------------------- */
 
 static int64_t weigh(const node *n) {
-  return (int64_t)((n->fill.record == NULL ? 0 : n->fill.record->size) + (n->successor == NULL ? 0 : n->successor->size) + n->key_len + OVERHEAD);
+  return (int64_t)((n->fill.record == NULL ? 0 : n->fill.record->size) +
+                   (n->successor == NULL ? 0 : n->successor->size) + n->key_len + OVERHEAD);
 }
 
-static size_t bucket_of(const void *key, size_t key_len) { return crl_hash(key, key_len) % BUCKETS; }
+static size_t bucket_of(const void *key, size_t key_len) {
+  return crl_hash(key, key_len) % BUCKETS;
+}
 
 static node **link_of(crl_held *held, const void *key, size_t key_len) {
   node **link = &held->buckets[bucket_of(key, key_len)];
-  while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0)) link = &(*link)->next;
+  while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0))
+    link = &(*link)->next;
   return link;
 }
 
 static void take_out(crl_held *held, node *n) {
   *link_of(held, n->key, n->key_len) = n->next;
-  if (n->older != NULL) n->older->newer = n->newer;
-  else held->oldest = n->newer;
-  if (n->newer != NULL) n->newer->older = n->older;
-  else held->newest = n->older;
+  if (n->older != NULL)
+    n->older->newer = n->newer;
+  else
+    held->oldest = n->newer;
+  if (n->newer != NULL)
+    n->newer->older = n->older;
+  else
+    held->newest = n->older;
   held->weight -= weigh(n);
   held->count--;
 }
@@ -74,8 +83,10 @@ static void put_in(crl_held *held, node *n) {
   *bucket = n;
   n->newer = NULL;
   n->older = held->newest;
-  if (held->newest != NULL) held->newest->newer = n;
-  else held->oldest = n;
+  if (held->newest != NULL)
+    held->newest->newer = n;
+  else
+    held->oldest = n;
   held->newest = n;
   held->weight += weigh(n);
   held->count++;
@@ -100,9 +111,13 @@ static void drop_fill(crl_held *held, node *n) {
   held->weight += weigh(n);
 }
 
-static int is_over(const crl_held *held, const node *n, int64_t now) { return now - n->made >= held->held_ms; }
+static int is_over(const crl_held *held, const node *n, int64_t now) {
+  return now - n->made >= held->held_ms;
+}
 
-static int has_fill(const node *n, int64_t now) { return n->fill.record != NULL && now - n->fill.made < n->fill.hard_ttl; }
+static int has_fill(const node *n, int64_t now) {
+  return n->fill.record != NULL && now - n->fill.made < n->fill.hard_ttl;
+}
 
 /* NULL when there is none. One whose time is over goes. */
 static node *find(crl_held *held, const void *key, size_t key_len, int64_t now) {
@@ -112,7 +127,8 @@ static node *find(crl_held *held, const void *key, size_t key_len, int64_t now) 
   return NULL;
 }
 
-/* A new node takes the place of `there` (NULL: none), as the newest. NULL without memory: then nothing is kept. */
+/* A new node takes the place of `there` (NULL: none), as the newest. NULL without memory: then
+ * nothing is kept. */
 static node *renew(crl_held *held, node *there, const void *key, size_t key_len, int64_t now) {
   node *n = crl_alloc(sizeof *n + key_len);
   if (n != NULL) {
@@ -135,7 +151,7 @@ static void put(crl_held *held, node *n) {
   while (held->weight > held->most) drop(held, held->oldest);
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 void crl_held_free(crl_held *held) {
   while (held->oldest != NULL) drop(held, held->oldest);
@@ -148,14 +164,17 @@ static int is_void(const crl_held *held, const void *key, size_t key_len, int64_
   return began <= held->invalidated[bucket_of(key, key_len)] || began <= held->all_invalidated;
 }
 
-static int keeps(const crl_held *held, size_t size) { return (int64_t)(size + OVERHEAD) <= held->most && held->held_ms > 0; }
+static int keeps(const crl_held *held, size_t size) {
+  return (int64_t)(size + OVERHEAD) <= held->most && held->held_ms > 0;
+}
 
 void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill) {
   if (!keeps(held, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
   pthread_mutex_lock(&held->mutex);
   node *there = find(held, key, key_len, fill->made), *n = NULL;
   int wins = there == NULL || there->fill.began <= fill->began;
-  if (wins && !is_void(held, key, key_len, fill->began)) n = renew(held, there, key, key_len, fill->made);
+  if (wins && !is_void(held, key, key_len, fill->began))
+    n = renew(held, there, key, key_len, fill->made);
   if (n != NULL) {
     n->fill = *fill;
     crl_bytes_ref(fill->record);
@@ -164,7 +183,8 @@ void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_he
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, crl_bytes *successor, int64_t now) {
+void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, crl_bytes *successor,
+                         int64_t now) {
   if (!keeps(held, key_len + (successor == NULL ? 0 : successor->size))) return;
   pthread_mutex_lock(&held->mutex);
   held->invalidated[bucket_of(key, key_len)] = now;
@@ -208,7 +228,8 @@ void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t be
   pthread_mutex_unlock(&held->mutex);
 }
 
-void crl_held_drop_if(crl_held *held, int64_t now, int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
+void crl_held_drop_if(crl_held *held, int64_t now,
+                      int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
   pthread_mutex_lock(&held->mutex);
   held->all_invalidated = now;
   for (node *n = held->oldest, *newer; n != NULL; n = newer) {
@@ -218,7 +239,8 @@ void crl_held_drop_if(crl_held *held, int64_t now, int (*wanted)(void *arg, cons
   pthread_mutex_unlock(&held->mutex);
 }
 
-int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_fill *ret) {
+int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now,
+                  crl_held_fill *ret) {
   pthread_mutex_lock(&held->mutex);
   node *n = find(held, key, key_len, now);
   int found = n != NULL && has_fill(n, now);
@@ -231,7 +253,8 @@ int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, 
 }
 
 static int is_to_replay(const node *n, int64_t now) {
-  return !n->given_out && n->made <= now && (n->invalidates || (n->fill.version != 0 && has_fill(n, now)));
+  return !n->given_out && n->made <= now &&
+         (n->invalidates || (n->fill.version != 0 && has_fill(n, now)));
 }
 
 /* A copy of a key's entry for whoever replays it; false without memory. */
@@ -240,7 +263,11 @@ static int give_out(node *n, crl_held_entry *ret) {
   if (key == NULL) return 0;
   memcpy(key, n->key, n->key_len);
   n->given_out = 1;
-  *ret = (crl_held_entry){.key = key, .key_len = n->key_len, .invalidates = n->invalidates, .began = n->wished, .memory = key};
+  *ret = (crl_held_entry){.key = key,
+                          .key_len = n->key_len,
+                          .invalidates = n->invalidates,
+                          .began = n->wished,
+                          .memory = key};
   if (n->successor != NULL) ret->successor = crl_bytes_ref(n->successor);
   if (n->invalidates) return 1;
   ret->fill = n->fill;
@@ -248,14 +275,17 @@ static int give_out(node *n, crl_held_entry *ret) {
   return 1;
 }
 
-size_t crl_held_replay(crl_held *held, int64_t now, int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
+size_t crl_held_replay(crl_held *held, int64_t now,
+                       int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
                        crl_held_entry *ret, size_t most) {
   size_t count = 0;
   pthread_mutex_lock(&held->mutex);
   for (node *n = held->oldest, *newer; n != NULL && count < most; n = newer) {
     newer = n->newer;
-    if (is_over(held, n, now)) drop(held, n);
-    else if (is_to_replay(n, now) && wanted(arg, n->key, n->key_len)) count += (size_t)give_out(n, &ret[count]);
+    if (is_over(held, n, now))
+      drop(held, n);
+    else if (is_to_replay(n, now) && wanted(arg, n->key, n->key_len))
+      count += (size_t)give_out(n, &ret[count]);
   }
   pthread_mutex_unlock(&held->mutex);
   return count;
@@ -264,7 +294,9 @@ size_t crl_held_replay(crl_held *held, int64_t now, int (*wanted)(void *arg, con
 void crl_held_return(crl_held *held, const crl_held_entry *entry) {
   pthread_mutex_lock(&held->mutex);
   node *n = held->count == 0 ? NULL : *link_of(held, entry->key, entry->key_len);
-  if (n != NULL && (entry->invalidates ? n->wished == entry->began : n->fill.began == entry->fill.began)) n->given_out = 0;
+  if (n != NULL &&
+      (entry->invalidates ? n->wished == entry->began : n->fill.began == entry->fill.began))
+    n->given_out = 0;
   pthread_mutex_unlock(&held->mutex);
 }
 

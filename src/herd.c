@@ -1,7 +1,8 @@
 /* herd.c: one flight per key per process; everyone else joins it.
  *
- * Who waits sleeps on a word that every change of the entry counts up. What a flight landed with never changes again, so those who are woken by that
- * take it without the mutex: fifty of them that all want it at once are the slower the more there are. */
+ * Who waits sleeps on a word that every change of the entry counts up. What a flight landed with
+ * never changes again, so those who are woken by that take it without the mutex: fifty of them that
+ * all want it at once are the slower the more there are. */
 #include "herd.h"
 
 #include <limits.h>
@@ -24,8 +25,8 @@ struct crl_entry {
   crl_entry *next, **link; /* link is NULL once it is out of the map */
   shard *home;
   _Atomic size_t refs, waiting;
-  _Atomic int state;   /* once it is not FLYING it stays, and so does `outcome` */
-  _Atomic int passes;  /* for its owner alone */
+  _Atomic int state;  /* once it is not FLYING it stays, and so does `outcome` */
+  _Atomic int passes; /* for its owner alone */
   _Atomic uint32_t changes;
   crl_outcome outcome, interim;
   int64_t interim_until, interim_last;
@@ -53,13 +54,18 @@ void crl_herd_free(crl_herd *herd) {
   free(herd);
 }
 
-/* ---- under the shard's mutex ----------------------------------------------------------------------------- */
+/* ---- under the shard's mutex --------------------------------------------------------------- */
 
-static crl_entry **bucket_of(shard *home, uint64_t hash) { return &home->buckets[hash / SHARDS % BUCKETS]; }
+static crl_entry **bucket_of(shard *home, uint64_t hash) {
+  return &home->buckets[hash / SHARDS % BUCKETS];
+}
 
 static int is_of(const crl_entry *entry, const crl_name *name) {
-  if (entry->key_len != name->key_len || entry->variant_len != name->variant_len || memcmp(entry->name, name->key, name->key_len) != 0) return 0;
-  return name->variant_len == 0 || memcmp(entry->name + name->key_len, name->variant, name->variant_len) == 0;
+  if (entry->key_len != name->key_len || entry->variant_len != name->variant_len ||
+      memcmp(entry->name, name->key, name->key_len) != 0)
+    return 0;
+  return name->variant_len == 0 ||
+         memcmp(entry->name + name->key_len, name->variant, name->variant_len) == 0;
 }
 
 static crl_entry *find(shard *home, uint64_t hash, const crl_name *name) {
@@ -115,7 +121,7 @@ static void tell_all(crl_entry *entry) {
   tell_listeners(entry);
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 static shard *home_of(crl_herd *herd, const crl_name *name, uint64_t *hash) {
   *hash = crl_name_hash(name);
@@ -147,13 +153,15 @@ crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name) {
   return entry;
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 enum { RELAY = 2 };
 
-/* The end of a flight is handed on: each who is woken by it wakes two more, so that whoever ends the flight is soon on its way. */
+/* The end of a flight is handed on: each who is woken by it wakes two more, so that whoever ends
+ * the flight is soon on its way. */
 static void relay(crl_entry *entry) {
-  if (atomic_load(&entry->state) != FLYING && atomic_load(&entry->waiting) > 0) crl_env_word_wake(&entry->changes, RELAY);
+  if (atomic_load(&entry->state) != FLYING && atomic_load(&entry->waiting) > 0)
+    crl_env_word_wake(&entry->changes, RELAY);
 }
 
 /* What there is for a waiter now; 0 nothing. */
@@ -178,19 +186,23 @@ static crl_wait last_resort(const crl_entry *entry, crl_outcome *outcome) {
   return CRL_WAIT_LANDED;
 }
 
-static int has_soft_end(const crl_patience *patience) { return patience->soft_until > 0 && patience->soft_until < patience->deadline; }
+static int has_soft_end(const crl_patience *patience) {
+  return patience->soft_until > 0 && patience->soft_until < patience->deadline;
+}
 
 /* What there is for a waiter, also by its own time. */
 static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_wait result = ready(entry, patience, outcome);
   int64_t now = crl_env_now_ms();
-  if (result == 0 && now >= (has_soft_end(patience) ? patience->soft_until : patience->deadline)) result = last_resort(entry, outcome);
+  if (result == 0 && now >= (has_soft_end(patience) ? patience->soft_until : patience->deadline))
+    result = last_resort(entry, outcome);
   return result == 0 && now >= patience->deadline ? CRL_WAIT_DEADLINE : result;
 }
 
 /* A look without the mutex: it sees that a flight has landed, and nothing else. */
 static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
-  if (atomic_load(&entry->state) != LANDED || (atomic_load(&entry->passes) && !patience->owns)) return (crl_wait)0;
+  if (atomic_load(&entry->state) != LANDED || (atomic_load(&entry->passes) && !patience->owns))
+    return (crl_wait)0;
   copy_outcome(outcome, &entry->outcome);
   return CRL_WAIT_LANDED;
 }
@@ -214,7 +226,9 @@ static void stir(void *arg) {
 static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
   relay(entry);
-  if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 && entry->alone != NULL) entry->alone(entry->alone_arg);
+  if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 &&
+      entry->alone != NULL)
+    entry->alone(entry->alone_arg);
 }
 
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
@@ -240,7 +254,7 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   return result;
 }
 
-/* ---- waiting in parts ------------------------------------------------------------------------------------ */
+/* ---- waiting in parts ---------------------------------------------------------------------- */
 
 void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap) {
   listener->nap = nap;
@@ -282,7 +296,7 @@ void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-/* ---- the flight's side ----------------------------------------------------------------------------------- */
+/* ---- the flight's side --------------------------------------------------------------------- */
 
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
   pthread_mutex_lock(&entry->home->mutex);

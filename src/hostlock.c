@@ -1,7 +1,8 @@
-/* hostlock.c: the host's rung of the ladder: an election among the processes of one host, by one byte of a lock file.
+/* hostlock.c: the host's rung of the ladder: an election among the processes of one host, by one
+ * byte of a lock file.
  *
- * A child that a holder forks shares its open file description, until it executes something else: `corral run` counts on that, whose
- * guard lets go only after the killed command is gone. */
+ * A child that a holder forks shares its open file description, until it executes something else:
+ * `corral run` counts on that, whose guard lets go only after the killed command is gone. */
 #include "hostlock.h"
 
 #include <errno.h>
@@ -28,8 +29,9 @@ _Static_assert(sizeof(off_t) == sizeof(int64_t), "a lock's offset has 63 bits");
 
 struct crl_hostlock {
   uint8_t scope[CRL_DIGEST];
-  const char *bases[BASES]; /* where a folder of this user's own may stand: the first that can be written to */
-  char folder[];            /* that was named, else empty */
+  /* where a folder of this user's own may stand: the first that can be written to */
+  const char *bases[BASES];
+  char folder[]; /* that was named, else empty */
 };
 
 typedef struct lock_file {
@@ -38,10 +40,11 @@ typedef struct lock_file {
   char own[256];
 } lock_file;
 
-/* ---- the folder and the file -------------------------------------------------------------------------------------- */
+/* ---- the folder and the file --------------------------------------------------------------- */
 
 static int trouble(corral_error *error, const char *folder, int number) {
-  return crl_status_fail(error, CORRAL_EIO, "the lock file in %.150s: %s", folder, strerror(number));
+  return crl_status_fail(error, CORRAL_EIO, "the lock file in %.150s: %s", folder,
+                         strerror(number));
 }
 
 static const char *flaw_of(const struct stat *st) {
@@ -71,12 +74,13 @@ static int is_there_now(const char *folder) {
   return lstat(folder, &st) == 0 || mkdir(folder, S_IRWXU) == 0 || errno == EEXIST;
 }
 
-/* One that is refused isn't gone around: it tells of somebody who should be looked for. The user is asked for each time: a daemon
- * may have become another one. */
+/* One that is refused isn't gone around: it tells of somebody who should be looked for. The user is
+ * asked for each time: a daemon may have become another one. */
 static int open_own(const crl_hostlock *lock, lock_file *file, corral_error *error) {
   file->folder = file->own;
   for (int i = 0; i < BASES; i++) {
-    snprintf(file->own, sizeof file->own, "%s/corral-%lu", lock->bases[i], (unsigned long)geteuid());
+    snprintf(file->own, sizeof file->own, "%s/corral-%lu", lock->bases[i],
+             (unsigned long)geteuid());
     if (is_there_now(file->own)) return open_vetted(file->own, error);
   }
   (void)trouble(error, file->own, errno);
@@ -95,7 +99,8 @@ static int open_file(const crl_hostlock *lock, lock_file *file, corral_error *er
   int named = lock->folder[0] != '\0';
   int dir = named ? open_named(lock, file, error) : open_own(lock, file, error);
   if (dir < 0) return CORRAL_EIO;
-  /* First without O_CREAT: in a folder like /tmp the kernel may refuse that for another user's file (fs.protected_regular). */
+  /* First without O_CREAT: in a folder like /tmp the kernel may refuse that for another user's file
+   * (fs.protected_regular). */
   file->fd = crl_env_own_fd(openat(dir, LOCK_FILE, flags));
   if (file->fd < 0 && errno == ENOENT)
     file->fd = crl_env_own_fd(openat(dir, LOCK_FILE, flags | O_CREAT, named ? 0666 : 0600));
@@ -105,16 +110,17 @@ static int open_file(const crl_hostlock *lock, lock_file *file, corral_error *er
   return CORRAL_OK;
 }
 
-/* Whether newcomers meet at this very file: somebody who cleans up may have deleted it meanwhile. */
+/* Whether newcomers meet at this very file: somebody who cleans up may have deleted it
+ * meanwhile. */
 static int is_still_there(const lock_file *file) {
   struct stat here, there;
   char path[PATH_MAX];
   int n = snprintf(path, sizeof path, "%s/" LOCK_FILE, file->folder);
-  return n > 0 && (size_t)n < sizeof path && fstat(file->fd, &here) == 0 && lstat(path, &there) == 0 &&
-         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+  return n > 0 && (size_t)n < sizeof path && fstat(file->fd, &here) == 0 &&
+         lstat(path, &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
-/* ---- public --------------------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 crl_hostlock *crl_hostlock_new(const char *folder, const char *scope) {
   if (folder == NULL) folder = secure_getenv("CORRAL_HOST_DIR");
@@ -136,10 +142,14 @@ static struct flock byte_of(const crl_hostlock *lock, const void *key, size_t ke
   uint8_t name[2 * CRL_DIGEST];
   memcpy(name, lock->scope, CRL_DIGEST);
   crl_digest(key, key_len, name + CRL_DIGEST);
-  return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(crl_digest64(name, sizeof name) % INT64_MAX), .l_len = 1};
+  return (struct flock){.l_type = F_WRLCK,
+                        .l_whence = SEEK_SET,
+                        .l_start = (off_t)(crl_digest64(name, sizeof name) % INT64_MAX),
+                        .l_len = 1};
 }
 
-int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold, corral_error *error) {
+int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold,
+                      corral_error *error) {
   lock_file file;
   for (int i = 0; i < TRIES; i++) {
     int status = open_file(lock, &file, error);
@@ -154,7 +164,8 @@ int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *
     if (number == EAGAIN || number == EACCES) return crl_status_plain(error, CORRAL_EBUSY);
     if (number != 0) return trouble(error, file.folder, number);
   }
-  return crl_status_fail(error, CORRAL_EIO, "the lock file in %.150s is deleted again and again", file.folder);
+  return crl_status_fail(error, CORRAL_EIO, "the lock file in %.150s is deleted again and again",
+                         file.folder);
 }
 
 void crl_hostlock_give(int hold) {
@@ -163,7 +174,7 @@ void crl_hostlock_give(int hold) {
   close(hold);
 }
 
-/* ---- notes ----------------------------------------------------------------------------------- */
+/* ---- notes --------------------------------------------------------------------------------- */
 
 /* A slot of the table, which begins where the file does. */
 typedef struct note {
@@ -179,12 +190,14 @@ static off_t slot_of(const crl_hostlock *lock, const void *key, size_t key_len) 
 static void write_note(int fd, off_t at, const note *n) {
   struct rlimit most;
   if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur < SLOTS * sizeof *n) return;
-  while (pwrite(fd, n, sizeof *n, at) < 0 && errno == EINTR) {}
+  while (pwrite(fd, n, sizeof *n, at) < 0 && errno == EINTR) {
+  }
 }
 
 static int read_note(int fd, off_t at, note *n) {
   ssize_t got;
-  while ((got = pread(fd, n, sizeof *n, at)) < 0 && errno == EINTR) {}
+  while ((got = pread(fd, n, sizeof *n, at)) < 0 && errno == EINTR) {
+  }
   return got == (ssize_t)sizeof *n;
 }
 
@@ -214,9 +227,11 @@ void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, siz
     write_note(hold, at, &none);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
-static int is_held(int fd, struct flock byte) { return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK; }
+static int is_held(int fd, struct flock byte) {
+  return fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK;
+}
 
 int crl_hostlock_is_held(crl_hostlock *lock, const void *key, size_t key_len) {
   lock_file file;
@@ -226,11 +241,13 @@ int crl_hostlock_is_held(crl_hostlock *lock, const void *key, size_t key_len) {
   return held;
 }
 
-void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until, const corral_ticket *ticket) {
+void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until,
+                       const corral_ticket *ticket) {
   lock_file file;
   if (open_file(lock, &file, NULL) != CORRAL_OK) return;
   struct flock byte = byte_of(lock, key, key_len);
-  for (int64_t pause = PAUSE_US; is_held(file.fd, byte); pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US) {
+  for (int64_t pause = PAUSE_US; is_held(file.fd, byte);
+       pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US) {
     int64_t now = crl_env_now_ms();
     if (now >= until || crl_ticket_cancelled(ticket)) break;
     crl_env_pause_us(until - now < pause / 1000 ? (until - now) * 1000 : pause);

@@ -1,4 +1,5 @@
-/* http_rules.c: what the header of an HTTP response says about keeping it in a cache that is shared: RFC 9111 and RFC 5861. */
+/* http_rules.c: what the header of an HTTP response says about keeping it in a cache that is
+ * shared: RFC 9111 and RFC 5861. */
 #include "http_rules.h"
 
 #include <string.h>
@@ -20,21 +21,26 @@ enum {
   SAID_ACCEL_AT = 128 /* X-Accel-Expires is a moment */
 };
 
-/* ---- words ------------------------------------------------------------------------------------------------- */
+/* ---- words --------------------------------------------------------------------------------- */
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 static int is_space(char c) { return c == ' ' || c == '\t'; }
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
-static int is_token(char c) { return c > ' ' && c < 127 && strchr("\"(),/:;<=>?@[\\]{}", c) == NULL; }
+static int is_token(char c) {
+  return c > ' ' && c < 127 && strchr("\"(),/:;<=>?@[\\]{}", c) == NULL;
+}
 
-static int is_word(const char *text, size_t len, const char *word) { return strlen(word) == len && strncasecmp(text, word, len) == 0; }
+static int is_word(const char *text, size_t len, const char *word) {
+  return strlen(word) == len && strncasecmp(text, word, len) == 0;
+}
 
 static void trim(const char **text, size_t *len) {
   while (*len > 0 && is_space(**text)) ++*text, --*len;
   while (*len > 0 && is_space((*text)[*len - 1])) --*len;
 }
 
-/* One more character of delta-seconds, RFC 9111 1.2.2: digits alone, however many; begins with UNSAID. */
+/* One more character of delta-seconds, RFC 9111 1.2.2: digits alone, however many; begins with
+ * UNSAID. */
 static int64_t more_seconds(int64_t so_far, char c) {
   if (!is_digit(c) || so_far == INVALID) return INVALID;
   int64_t value = so_far == UNSAID ? c - '0' : so_far * 10 + (c - '0');
@@ -52,9 +58,10 @@ static void keep_least(int64_t *kept, int64_t value) {
   if (*kept == UNSAID || value < *kept) *kept = value;
 }
 
-/* ---- dates, RFC 9110 5.6.7 ---------------------------------------------------------------------------------- */
+/* ---- dates, RFC 9110 5.6.7 ----------------------------------------------------------------- */
 
-/* Days since 1970 of a day of the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level date algorithms"). */
+/* Days since 1970 of a day of the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level
+ * date algorithms"). */
 static int64_t days_of(int64_t year, int month, int day) {
   year -= month <= 2;
   int64_t era = year / 400, of_era = year - era * 400;
@@ -69,8 +76,9 @@ static int64_t year_of(int64_t seconds) {
   return year;
 }
 
-/* Takes a date's text apart by a pattern: D a digit, d a digit or a space, M the month's name, w a short and W a long day's name, all else itself in
- * any case (RFC 9111 4.2). The numbers come in the order of the text. */
+/* Takes a date's text apart by a pattern: D a digit, d a digit or a space, M the month's name, w a
+ * short and W a long day's name, all else itself in any case (RFC 9111 4.2). The numbers come in
+ * the order of the text. */
 typedef struct date_parts {
   int number[6], count, month;
 } date_parts;
@@ -83,7 +91,8 @@ static int take_month(const char *text, size_t len, date_parts *parts) {
 }
 
 static size_t take_day_name(const char *text, size_t len, int is_long) {
-  static const char *const names[] = {"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"};
+  static const char *const names[] = {"monday", "tuesday",  "wednesday", "thursday",
+                                      "friday", "saturday", "sunday"};
   for (int i = 0; i < 7; i++) {
     size_t size = is_long ? strlen(names[i]) : 3;
     if (len >= size && strncasecmp(text, names[i], size) == 0) return size;
@@ -101,7 +110,8 @@ static int takes(const char *text, size_t len, const char *pattern, date_parts *
     if (is_digit_place) {
       if (!is_digit(*text) && !(*pattern == 'd' && *text == ' ')) return 0;
       if (!in_number) parts->number[parts->count++] = 0;
-      if (is_digit(*text)) parts->number[parts->count - 1] = parts->number[parts->count - 1] * 10 + (*text - '0');
+      if (is_digit(*text))
+        parts->number[parts->count - 1] = parts->number[parts->count - 1] * 10 + (*text - '0');
     } else if (*pattern == 'M') {
       used = (size_t)take_month(text, (size_t)(end - text), parts);
     } else if (*pattern == 'w' || *pattern == 'W') {
@@ -118,7 +128,8 @@ static int takes(const char *text, size_t len, const char *pattern, date_parts *
 
 static int is_calendar(int64_t year, int month, int day, const int *clock) {
   int64_t next = month == 12 ? days_of(year + 1, 1, 1) : days_of(year, month + 1, 1);
-  return day >= 1 && day <= next - days_of(year, month, 1) && clock[0] <= 23 && clock[1] <= 59 && clock[2] <= 60;
+  return day >= 1 && day <= next - days_of(year, month, 1) && clock[0] <= 23 && clock[1] <= 59 &&
+         clock[2] <= 60;
 }
 
 int crl_http_date(const char *text, size_t len, int64_t now_ms, int64_t *ret_seconds) {
@@ -132,7 +143,8 @@ int crl_http_date(const char *text, size_t len, int64_t now_ms, int64_t *ret_sec
   } else if (takes(text, len, "W, DD-M-DD DD:DD:DD gmt", &p)) {
     int64_t now = year_of(now_ms / 1000);
     day = p.number[0], year = now - now % 100 + 100 + p.number[1], clock = p.number + 2;
-    while (year > now + 50) year -= 100; /* more than 50 years ahead: the most recent past year with these digits */
+    /* more than 50 years ahead: the most recent past year with these digits */
+    while (year > now + 50) year -= 100;
   } else if (takes(text, len, "w M dD DD:DD:DD DDDD", &p)) {
     day = p.number[0], year = p.number[4], clock = p.number + 1;
   } else {
@@ -143,7 +155,7 @@ int crl_http_date(const char *text, size_t len, int64_t now_ms, int64_t *ret_sec
   return 1;
 }
 
-/* ---- Cache-Control, RFC 9111 5.2 ------------------------------------------------------------------------------ */
+/* ---- Cache-Control, RFC 9111 5.2 ----------------------------------------------------------- */
 
 typedef struct directive {
   const char *name;
@@ -161,7 +173,8 @@ static const char *take_quoted(const char *at, const char *end, directive *d) {
   return at < end ? at + 1 : NULL;
 }
 
-/* The next member of the list; returns the place behind it. A quote that doesn't end hides nothing: what follows is read as a list. */
+/* The next member of the list; returns the place behind it. A quote that doesn't end hides nothing:
+ * what follows is read as a list. */
 static const char *take_directive(const char *at, const char *end, directive *d) {
   *d = (directive){.name = at, .seconds = UNSAID, .is_valid = 1};
   while (at < end && is_token(*at)) at++;
@@ -186,16 +199,26 @@ static void obey(crl_http_rules *r, const directive *d) {
   static const struct {
     const char *name;
     uint32_t said;
-  } flags[] = {{"no-store", SAID_NO_STORE}, {"no-cache", SAID_NO_CACHE}, {"private", SAID_PRIVATE}, {"public", SAID_PUBLIC},
-               {"must-revalidate", SAID_MUST_REVALIDATE}, {"proxy-revalidate", SAID_PROXY_REVALIDATE}};
+  } flags[] = {{"no-store", SAID_NO_STORE},
+               {"no-cache", SAID_NO_CACHE},
+               {"private", SAID_PRIVATE},
+               {"public", SAID_PUBLIC},
+               {"must-revalidate", SAID_MUST_REVALIDATE},
+               {"proxy-revalidate", SAID_PROXY_REVALIDATE}};
   const struct {
     const char *name;
     int64_t *value;
-  } lives[] = {{"max-age", &r->max_age}, {"s-maxage", &r->s_maxage}, {"stale-while-revalidate", &r->swr}, {"stale-if-error", &r->sie}};
+  } lives[] = {{"max-age", &r->max_age},
+               {"s-maxage", &r->s_maxage},
+               {"stale-while-revalidate", &r->swr},
+               {"stale-if-error", &r->sie}};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-    if (is_word(d->name, d->name_len, flags[i].name) && (d->is_valid || flags[i].said != SAID_PUBLIC)) r->said |= flags[i].said;
+    if (is_word(d->name, d->name_len, flags[i].name) &&
+        (d->is_valid || flags[i].said != SAID_PUBLIC))
+      r->said |= flags[i].said;
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
-    if (is_word(d->name, d->name_len, lives[i].name)) keep_least(lives[i].value, d->is_valid && d->seconds != UNSAID ? d->seconds : INVALID);
+    if (is_word(d->name, d->name_len, lives[i].name))
+      keep_least(lives[i].value, d->is_valid && d->seconds != UNSAID ? d->seconds : INVALID);
 }
 
 static void take_cache_control(crl_http_rules *r, const char *at, size_t len) {
@@ -210,7 +233,7 @@ static void take_cache_control(crl_http_rules *r, const char *at, size_t len) {
   }
 }
 
-/* ---- other fields --------------------------------------------------------------------------------------------- */
+/* ---- other fields -------------------------------------------------------------------------- */
 
 int crl_http_names_have(const char *names, const char *name, size_t len) {
   for (size_t size; *names != '\0'; names += size + (names[size] == ' ')) {
@@ -246,8 +269,10 @@ static void take_vary(crl_http_rules *r, const char *at, size_t len) {
 /* RFC 9110 8.8.3. */
 static void take_etag(crl_http_rules *r, const char *text, size_t len) {
   size_t at = len > 2 && memcmp(text, "W/", 2) == 0 ? 2 : 0;
-  int is_valid = len >= at + 2 && len < sizeof r->etag && text[at] == '"' && text[len - 1] == '"' && r->etag[0] == '\0';
-  for (size_t i = at + 1; is_valid && i < len - 1; i++) is_valid = (unsigned char)text[i] > ' ' && text[i] != '"' && text[i] != 127;
+  int is_valid = len >= at + 2 && len < sizeof r->etag && text[at] == '"' && text[len - 1] == '"' &&
+                 r->etag[0] == '\0';
+  for (size_t i = at + 1; is_valid && i < len - 1; i++)
+    is_valid = (unsigned char)text[i] > ' ' && text[i] != '"' && text[i] != 127;
   if (!is_valid) return;
   memcpy(r->etag, text, len);
   r->etag[len] = '\0';
@@ -255,7 +280,9 @@ static void take_etag(crl_http_rules *r, const char *text, size_t len) {
 
 static void take_last_modified(crl_http_rules *r, const char *text, size_t len) {
   int64_t when;
-  if (len >= sizeof r->last_modified || r->last_modified[0] != '\0' || !crl_http_date(text, len, r->now_ms, &when)) return;
+  if (len >= sizeof r->last_modified || r->last_modified[0] != '\0' ||
+      !crl_http_date(text, len, r->now_ms, &when))
+    return;
   memcpy(r->last_modified, text, len);
   r->last_modified[len] = '\0';
 }
@@ -287,7 +314,8 @@ static void take_accel(crl_http_rules *r, const char *text, size_t len) {
 
 static void take_retry_after(crl_http_rules *r, const char *text, size_t len) {
   int64_t seconds = seconds_of(text, len), when;
-  if (seconds < 0 && crl_http_date(text, len, r->now_ms, &when)) seconds = when * 1000 > r->now_ms ? when - r->now_ms / 1000 : 0;
+  if (seconds < 0 && crl_http_date(text, len, r->now_ms, &when))
+    seconds = when * 1000 > r->now_ms ? when - r->now_ms / 1000 : 0;
   if (seconds >= 0) r->retry_after = seconds < overflow_s ? seconds : overflow_s;
 }
 
@@ -303,27 +331,45 @@ static void take_date(crl_http_rules *r, int64_t date) {
 }
 
 void crl_http_rules_begin(crl_http_rules *r, int64_t now_ms) {
-  *r = (crl_http_rules){.now_ms = now_ms, .max_age = UNSAID, .s_maxage = UNSAID, .swr = UNSAID, .sie = UNSAID, .age = UNSAID, .accel = UNSAID,
-                        .retry_after = UNSAID, .expires = UNSAID, .date = UNSAID};
+  *r = (crl_http_rules){.now_ms = now_ms,
+                        .max_age = UNSAID,
+                        .s_maxage = UNSAID,
+                        .swr = UNSAID,
+                        .sie = UNSAID,
+                        .age = UNSAID,
+                        .accel = UNSAID,
+                        .retry_after = UNSAID,
+                        .expires = UNSAID,
+                        .date = UNSAID};
 }
 
-void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, const char *value, size_t value_len) {
+void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, const char *value,
+                          size_t value_len) {
   trim(&name, &name_len); /* RFC 9112 5.1: no space belongs there; some readers pass over it */
   trim(&value, &value_len);
-  if (is_word(name, name_len, "Cache-Control")) take_cache_control(r, value, value_len);
-  else if (is_word(name, name_len, "Expires")) keep_least(&r->expires, moment_of(r, value, value_len));
+  if (is_word(name, name_len, "Cache-Control"))
+    take_cache_control(r, value, value_len);
+  else if (is_word(name, name_len, "Expires"))
+    keep_least(&r->expires, moment_of(r, value, value_len));
   else if (is_word(name, name_len, "Date"))
     take_date(r, moment_of(r, value, value_len));
-  else if (is_word(name, name_len, "Age")) take_age(r, value, value_len);
-  else if (is_word(name, name_len, "Vary")) take_vary(r, value, value_len);
-  else if (is_word(name, name_len, "ETag")) take_etag(r, value, value_len);
-  else if (is_word(name, name_len, "Last-Modified")) take_last_modified(r, value, value_len);
-  else if (is_word(name, name_len, "Set-Cookie")) r->said |= SAID_SET_COOKIE;
-  else if (is_word(name, name_len, "X-Accel-Expires")) take_accel(r, value, value_len);
-  else if (is_word(name, name_len, "Retry-After")) take_retry_after(r, value, value_len);
+  else if (is_word(name, name_len, "Age"))
+    take_age(r, value, value_len);
+  else if (is_word(name, name_len, "Vary"))
+    take_vary(r, value, value_len);
+  else if (is_word(name, name_len, "ETag"))
+    take_etag(r, value, value_len);
+  else if (is_word(name, name_len, "Last-Modified"))
+    take_last_modified(r, value, value_len);
+  else if (is_word(name, name_len, "Set-Cookie"))
+    r->said |= SAID_SET_COOKIE;
+  else if (is_word(name, name_len, "X-Accel-Expires"))
+    take_accel(r, value, value_len);
+  else if (is_word(name, name_len, "Retry-After"))
+    take_retry_after(r, value, value_len);
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------------------------ */
+/* ---- the verdict --------------------------------------------------------------------------- */
 
 /* RFC 9111 3, 3.5; RFC 9110 12.5.5. */
 static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms, int by_accel) {
@@ -333,19 +379,25 @@ static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms,
   if (by_accel) return r->accel == 0 ? "X-Accel-Expires: 0" : NULL;
   if (r->said & SAID_NO_STORE) return "Cache-Control: no-store";
   if (r->said & SAID_PRIVATE) return "Cache-Control: private";
-  if (terms->is_authorized && !(r->said & allowing) && r->s_maxage < 0) return "an answer to a request with Authorization";
+  if (terms->is_authorized && !(r->said & allowing) && r->s_maxage < 0)
+    return "an answer to a request with Authorization";
   return NULL;
 }
 
-/* The freshness lifetime in seconds, RFC 9111 4.2.1; UNSAID. Invalid freshness information makes it stale. */
+/* The freshness lifetime in seconds, RFC 9111 4.2.1; UNSAID. Invalid freshness information makes it
+ * stale. */
 static int64_t lifetime(const crl_http_rules *r, int by_accel) {
   int64_t life = UNSAID, now = r->now_ms / 1000;
   if (by_accel)
     life = accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel);
-  else if (r->s_maxage != UNSAID) life = r->s_maxage;
-  else if (r->max_age != UNSAID) life = r->max_age;
-  else if (r->expires != UNSAID) life = r->expires == INVALID ? 0 : r->expires - (r->date >= 0 ? r->date : now);
-  else return UNSAID;
+  else if (r->s_maxage != UNSAID)
+    life = r->s_maxage;
+  else if (r->max_age != UNSAID)
+    life = r->max_age;
+  else if (r->expires != UNSAID)
+    life = r->expires == INVALID ? 0 : r->expires - (r->date >= 0 ? r->date : now);
+  else
+    return UNSAID;
   return life < 0 ? 0 : life;
 }
 
@@ -358,16 +410,20 @@ static int64_t grace_ms(int64_t seconds, int is_forbidden, int is_s_maxage, int6
 
 crl_http_verdict crl_http_rules_judge(const crl_http_rules *r, const crl_http_terms *terms) {
   int by_accel = terms->with_accel && r->accel != UNSAID;
-  crl_http_verdict v = {.why_not = why_not(r, terms, by_accel), .retry_after_ms = r->retry_after > 0 ? r->retry_after * 1000 : 0};
-  int64_t life = lifetime(r, by_accel), age = (r->age > 0 ? r->age : 0) + (terms->delay_ms > 0 ? terms->delay_ms / 1000 : 0);
+  crl_http_verdict v = {.why_not = why_not(r, terms, by_accel),
+                        .retry_after_ms = r->retry_after > 0 ? r->retry_after * 1000 : 0};
+  int64_t life = lifetime(r, by_accel),
+          age = (r->age > 0 ? r->age : 0) + (terms->delay_ms > 0 ? terms->delay_ms / 1000 : 0);
   v.is_storable = v.why_not == NULL;
   v.must_ask = !by_accel && (r->said & SAID_NO_CACHE) != 0;
   if (by_accel) age = 0; /* nginx counts it from now on */
   int64_t over = life == UNSAID || age <= life ? 0 : age - life;
   int is_forbidden = v.must_ask || (r->said & (SAID_MUST_REVALIDATE | SAID_PROXY_REVALIDATE)) != 0;
   int is_s_maxage = !by_accel && r->s_maxage != UNSAID;
-  if (v.must_ask) v.fresh_ms = CRL_HTTP_NONE;
-  else if (life != UNSAID) v.fresh_ms = life > age ? (life - age) * 1000 : CRL_HTTP_NONE;
+  if (v.must_ask)
+    v.fresh_ms = CRL_HTTP_NONE;
+  else if (life != UNSAID)
+    v.fresh_ms = life > age ? (life - age) * 1000 : CRL_HTTP_NONE;
   v.swr_ms = grace_ms(r->swr, is_forbidden, is_s_maxage, over);
   v.sie_ms = grace_ms(r->sie, is_forbidden, is_s_maxage, over);
   return v;

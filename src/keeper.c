@@ -1,4 +1,5 @@
-/* keeper.c: one thread that keeps the leases of running computes, and users' locks, alive, and ends those that take too long. */
+/* keeper.c: one thread that keeps the leases of running computes, and users' locks, alive, and ends
+ * those that take too long. */
 #include "keeper.h"
 
 #include <pthread.h>
@@ -37,14 +38,16 @@ static int64_t due_at(const crl_kept_lease *lease) {
   return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
 }
 
-/* Marks what is due as busy; returns how many, in *next when the next one is, and in *soonest when the first lock that isn't over yet ends. Under
- * the mutex. */
-static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int64_t *next, int64_t *soonest) {
+/* Marks what is due as busy; returns how many, in *next when the next one is, and in *soonest when
+ * the first lock that isn't over yet ends. Under the mutex. */
+static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int64_t *next,
+                      int64_t *soonest) {
   size_t count = 0;
   *next = *soonest = INT64_MAX;
   for (crl_kept_lease *lease = keeper->leases; lease != NULL; lease = lease->next) {
     int64_t at = due_at(lease);
-    if (lease->is_lock && !lease->over && lease->limit > now && lease->limit < *soonest) *soonest = lease->limit;
+    if (lease->is_lock && !lease->over && lease->limit > now && lease->limit < *soonest)
+      *soonest = lease->limit;
     if (at <= now && count < BATCH) {
       lease->busy = 1;
       due[count++] = lease;
@@ -58,13 +61,19 @@ static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int
 static corral_op extension(crl_kept_lease *lease, int64_t now) {
   if (lease->doubles && lease->lease_ms < DOUBLED_MOST) lease->lease_ms *= 2;
   lease->next_at = now + lease->lease_ms / 3;
-  return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND, .key = lease->key, .key_len = lease->key_len,
-                     .token = lease->token, .lease_ms = lease->lease_ms, .seen = lease->fence};
+  return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND,
+                     .key = lease->key,
+                     .key_len = lease->key_len,
+                     .token = lease->token,
+                     .lease_ms = lease->lease_ms,
+                     .seen = lease->fence};
 }
 
 static void judge(crl_keeper *keeper, crl_kept_lease *lease, const corral_op *op, int64_t sent) {
   if (op->status == CORRAL_OK) {
-    crl_event_emit(keeper->events, lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND, lease->user_key, lease->user_key_len, NULL);
+    crl_event_emit(keeper->events,
+                   lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND,
+                   lease->user_key, lease->user_key_len, NULL);
     if (lease->on_extended != NULL) lease->on_extended(lease, op, sent);
   } else if (op->status == CORRAL_ELOST) {
     lease->token = NULL;
@@ -76,7 +85,8 @@ static void judge(crl_keeper *keeper, crl_kept_lease *lease, const corral_op *op
 }
 
 /* Whose lock ends soon is told of that in time: the store isn't waited for longer. */
-static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now, int64_t soonest) {
+static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now,
+                   int64_t soonest) {
   corral_op ops[BATCH];
   crl_kept_lease *of[BATCH];
   size_t n = 0;
@@ -92,7 +102,8 @@ static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64
   for (size_t i = 0; i < n; i++) judge(keeper, of[i], &ops[i], sent);
 }
 
-static void attend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now, int64_t soonest) {
+static void attend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now,
+                   int64_t soonest) {
   extend(keeper, due, count, now, soonest);
   for (size_t i = 0; i < count; i++) {
     if (now < due[i]->limit) continue;
@@ -112,8 +123,10 @@ static void *keep(void *arg) {
     size_t count = collect(keeper, due, now, &next, &soonest);
     if (count == 0) {
       keeper->sleeps_until = next;
-      if (next == INT64_MAX) pthread_cond_wait(&keeper->wake, &keeper->mutex);
-      else crl_env_cond_wait(&keeper->wake, &keeper->mutex, next);
+      if (next == INT64_MAX)
+        pthread_cond_wait(&keeper->wake, &keeper->mutex);
+      else
+        crl_env_cond_wait(&keeper->wake, &keeper->mutex, next);
       continue;
     }
     keeper->sleeps_until = 0;
@@ -135,8 +148,10 @@ void crl_keeper_hold(crl_keeper *keeper, crl_kept_lease *lease, int64_t since) {
   lease->link = &keeper->leases;
   if (lease->next != NULL) lease->next->link = &lease->next;
   keeper->leases = lease;
-  if (!keeper->started) keeper->started = crl_env_thread(&keeper->thread, keep, keeper) == 0;
-  else if (due_at(lease) < keeper->sleeps_until) pthread_cond_signal(&keeper->wake);
+  if (!keeper->started)
+    keeper->started = crl_env_thread(&keeper->thread, keep, keeper) == 0;
+  else if (due_at(lease) < keeper->sleeps_until)
+    pthread_cond_signal(&keeper->wake);
   pthread_mutex_unlock(&keeper->mutex);
 }
 

@@ -17,8 +17,7 @@ static const char *const words[] = {[CRL_KEY_VALUE] = "~variant:",
 _Static_assert(CRL_KEY_SHORT == sizeof short_word - 1 + 2 * CRL_DIGEST,
                "a short form is its word and a digest in hex");
 
-/* ---- writing
- * --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 static uint8_t *put(uint8_t *to, const void *bytes, size_t len) {
   if (len > 0) memcpy(to, bytes, len);
@@ -67,9 +66,7 @@ int crl_key_space_make(crl_key_space *space, const char *name_space) {
   return CORRAL_OK;
 }
 
-/* ---- a key
- * -----------------------------------------------------------------------------------------------
- * */
+/* ---- a key --------------------------------------------------------------------------------- */
 
 /* Without a namespace: where it could be taken for something else, its place is shown by a colon.
  * */

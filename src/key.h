@@ -3,19 +3,21 @@
  * One encoding of (kind, namespace, user's key, variant); two different ones never give the same
  * stored key:
  *
- *   KEY                             a value without a namespace, if KEY has no ':' and no '~' in front
+ *   KEY                             a value without a namespace, if KEY has no ':' and no '~' in
+ *                                   front
  *   NAMESPACE:KEY                   a value; NAMESPACE may be empty
  *   ~variant:NAMESPACE:VARIANT:KEY  a variant of a value
  *   ~tag:NAMESPACE:TAG              the mark of a tag
  *   ~lock:NAMESPACE:NAME            a user's lock
  *   ~slot::NUMBER:ORIGIN            a place among the fleet's computes
- *   ~long:DIGEST                    one of the above, longer than the store takes: its digest in hex
+ *   ~long:DIGEST                    one of the above, longer than the store takes: its digest in
+ *                                   hex
  *
  * KEY, TAG, NAME and ORIGIN are the user's bytes as they are; they come last, so no byte of theirs
- * can be taken for what stands before. In NAMESPACE ':', '%' and '~' are written as %XX, in
- * VARIANT all but letters, digits, '.', '_' and '-'. What stands before KEY has a brace only where
- * NAMESPACE has one, so a Redis hash tag in KEY names the slot of the value and of its variants.
- * No value's key begins with '~': that is for kinds, and for what plugins add. */
+ * can be taken for what stands before. In NAMESPACE ':', '%' and '~' are written as %XX, in VARIANT
+ * all but letters, digits, '.', '_' and '-'. What stands before KEY has a brace only where
+ * NAMESPACE has one, so a Redis hash tag in KEY names the slot of the value and of its variants. No
+ * value's key begins with '~': that is for kinds, and for what plugins add. */
 #ifndef CRL_KEY_H
 #define CRL_KEY_H
 

@@ -1,4 +1,5 @@
-/* lane.c: the handles of one server: combines callers' operations into batches, closes broken handles, rests a failing server. */
+/* lane.c: the handles of one server: combines callers' operations into batches, closes broken
+ * handles, rests a failing server. */
 #include "lane.h"
 
 #include <pthread.h>
@@ -11,11 +12,12 @@
 #include "value.h"
 
 enum {
-  BATCH_OPS = 256,          /* operations of a combined batch, at the most */
-  BATCH_BYTES = 1 << 20,    /* and their bytes */
-  ALONE_BYTES = 64 << 10,   /* larger ones take a handle alone */
-  LARGE_BYTES = 1 << 20,    /* larger ones a handle for large ones */
-  BYTES_A_MS = 10000,       /* the time that records get where the store doesn't tell of bytes that move */
+  BATCH_OPS = 256,        /* operations of a combined batch, at the most */
+  BATCH_BYTES = 1 << 20,  /* and their bytes */
+  ALONE_BYTES = 64 << 10, /* larger ones take a handle alone */
+  LARGE_BYTES = 1 << 20,  /* larger ones a handle for large ones */
+  /* the time that records get where the store doesn't tell of bytes that move */
+  BYTES_A_MS = 10000,
   HANDLES = 64
 };
 
@@ -31,7 +33,8 @@ typedef struct request {
   int64_t latest; /* its caller's deadline: when it ends whatever moves */
   struct seats *seats;
   int alone;
-  int hurried; /* its caller has less time than op_ms: reaching that limit says nothing of the store */
+  /* its caller has less time than op_ms: reaching that limit says nothing of the store */
+  int hurried;
   seat seat;
   int opened;   /* its failure opened the breaker, or made a probe due */
   int cut;      /* the batch that it was in failed in the middle of a body */
@@ -51,13 +54,15 @@ struct crl_lane {
   size_t server;
   pthread_mutex_t mutex;
   seats usual, large; /* a large body is never in the way of anything else */
-  /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is inside; who is inside */
+  /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is
+   * inside; who is inside */
   void *_Atomic shared;
   void *retired;
   _Atomic size_t inside;
   crl_breaker breaker;
   int64_t doubts; /* hurried callers in a row whose time ran out */
-  int checking;   /* so many that a probe shall tell whether the server or their haste is to blame */
+  /* so many that a probe shall tell whether the server or their haste is to blame */
+  int checking;
   int self_probing;
   void *probe_handle; /* the probing thread's */
   corral_error why;   /* the last failure */
@@ -88,7 +93,7 @@ void crl_lane_free(crl_lane *lane) {
   free(lane);
 }
 
-/* ---- the breaker: under the mutex ------------------------------------------------------------------------ */
+/* ---- the breaker: under the mutex ---------------------------------------------------------- */
 
 /* True when the server may be asked; *probe: by this call, to see whether it is back. */
 static int may_ask(crl_lane *lane, int *probe) {
@@ -98,8 +103,10 @@ static int may_ask(crl_lane *lane, int *probe) {
 
 /* Tells which event became due, or CORRAL_EVENT_COUNT. */
 static corral_event note_outcome(crl_lane *lane, int worked, int probe, const corral_error *why) {
-  if (worked) lane->doubts = 0;
-  else lane->why = *why;
+  if (worked)
+    lane->doubts = 0;
+  else
+    lane->why = *why;
   switch (crl_breaker_note(&lane->breaker, worked, probe, crl_env_now_ms())) {
     case CRL_BREAKER_OPENED: return CORRAL_EVENT_STORE_DOWN;
     case CRL_BREAKER_CLOSED: return CORRAL_EVENT_STORE_UP;
@@ -108,14 +115,15 @@ static corral_event note_outcome(crl_lane *lane, int worked, int probe, const co
   return CORRAL_EVENT_COUNT;
 }
 
-/* One with less time than others says nothing of the server, many in a row do raise a doubt; true when it is to be checked. */
+/* One with less time than others says nothing of the server, many in a row do raise a doubt; true
+ * when it is to be checked. */
 static int note_doubt(crl_lane *lane) {
   if (lane->self_probing || lane->checking || ++lane->doubts < lane->breaker.most) return 0;
   lane->checking = 1;
   return 1;
 }
 
-/* ---- one batch on one handle: without the mutex ---------------------------------------------------------- */
+/* ---- one batch on one handle: without the mutex -------------------------------------------- */
 
 static void refuse(corral_op *ops, size_t count, int status, const char *text) {
   for (size_t i = 0; i < count; i++) {
@@ -136,7 +144,8 @@ static void preset(corral_op *op) {
 
 /* Looks, and what a token may ask for twice. */
 static int harmless(uint32_t verb) {
-  return verb == CORRAL_VERB_GET || verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND || verb == CORRAL_VERB_LOCK_SHOW;
+  return verb == CORRAL_VERB_GET || verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND ||
+         verb == CORRAL_VERB_LOCK_SHOW;
 }
 
 /* Not sent, or sent and harmless to send again. */
@@ -153,11 +162,13 @@ static int all_repeatable(const corral_op *ops, size_t count) {
 static int connect_to(crl_lane *lane, int64_t deadline, void **handle, corral_error *why) {
   const corral_store *plugin = lane->options->plugin;
   void *store = lane->options->store;
-  if (lane->options->info.servers > 1) return plugin->connect_server(store, lane->server, deadline, handle, why);
+  if (lane->options->info.servers > 1)
+    return plugin->connect_server(store, lane->server, deadline, handle, why);
   return plugin->connect(store, deadline, handle, why);
 }
 
-static int perform_paced(crl_lane *lane, void *handle, corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
+static int perform_paced(crl_lane *lane, void *handle, corral_op *ops, size_t count, crl_pace *pace,
+                         corral_error *why) {
   crl_pace_begin(pace);
   int status = lane->options->plugin->perform(handle, ops, count, pace->deadline, why);
   crl_pace_end();
@@ -176,7 +187,8 @@ static void report_notice(const crl_lane *lane, corral_error *why) {
 }
 
 /* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
-static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
+static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, crl_pace *pace,
+                        corral_error *why) {
   const corral_store *plugin = lane->options->plugin;
   for (int fresh = 0;;) {
     int status = CORRAL_OK;
@@ -200,12 +212,13 @@ static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t co
     plugin->disconnect(*handle);
     *handle = NULL;
     for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE) crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
+      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE)
+        crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
     if (fresh || crl_env_now_ms() >= pace->first || !all_repeatable(ops, count)) return status;
   }
 }
 
-/* ---- a store whose handle all threads share -------------------------------------------------------------- */
+/* ---- a store whose handle all threads share ------------------------------------------------ */
 
 /* Opens the one handle, unless somebody has. Under the mutex. */
 static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, corral_error *why) {
@@ -213,7 +226,8 @@ static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, co
   int probe;
   if (atomic_load(&lane->shared) != NULL) return CORRAL_OK;
   if (lane->retired != NULL && atomic_load(&lane->inside) > 0)
-    return crl_status_fail(why, CORRAL_EUNAVAILABLE, "the store broke, and is about to be opened anew");
+    return crl_status_fail(why, CORRAL_EUNAVAILABLE,
+                           "the store broke, and is about to be opened anew");
   if (!may_ask(lane, &probe)) {
     *why = lane->why;
     return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
@@ -226,8 +240,9 @@ static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, co
   return status;
 }
 
-/* The handle, with the caller counted inside; NULL when there is none. Whoever is counted before `shared` was taken away
- * may still use it, whoever comes later finds NULL: so with nobody inside a retired handle is nobody's. */
+/* The handle, with the caller counted inside; NULL when there is none. Whoever is counted before
+ * `shared` was taken away may still use it, whoever comes later finds NULL: so with nobody inside a
+ * retired handle is nobody's. */
 static void *enter_shared(crl_lane *lane) {
   atomic_fetch_add(&lane->inside, 1);
   void *handle = atomic_load(&lane->shared);
@@ -263,7 +278,8 @@ static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t
   for (size_t i = 0; i < count; i++) preset(&ops[i]);
   if (lane->options->plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
     for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN) crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
+      if (ops[i].status == CORRAL_EUNKNOWN)
+        crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
     retire_shared(lane, handle);
   } else {
     report_notice(lane, &why);
@@ -271,9 +287,10 @@ static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t
   atomic_fetch_sub(&lane->inside, 1);
 }
 
-/* ---- handles that one thread at a time uses -------------------------------------------------------------- */
+/* ---- handles that one thread at a time uses ------------------------------------------------ */
 
-/* Takes from the queue what goes along with `mine`: cut by count and bytes; those who want a handle alone stay. */
+/* Takes from the queue what goes along with `mine`: cut by count and bytes; those who want a handle
+ * alone stay. */
 static size_t gather(request **mine, request *own) {
   size_t count = own->count, bytes = own->bytes;
   request **link = &own->seats->head, **end = mine;
@@ -294,12 +311,15 @@ static size_t gather(request **mine, request *own) {
   return count;
 }
 
-/* Hands a handle (or the right to open one) to the head of the queue, or puts it to rest. Under the mutex. */
+/* Hands a handle (or the right to open one) to the head of the queue, or puts it to rest. Under the
+ * mutex. */
 static void pass_on(seats *all, void *handle) {
   request *next = all->head;
   if (next == NULL) {
-    if (handle != NULL) all->idle[all->idle_count++] = handle;
-    else all->open_count--;
+    if (handle != NULL)
+      all->idle[all->idle_count++] = handle;
+    else
+      all->open_count--;
     return;
   }
   all->head = next->next;
@@ -322,15 +342,18 @@ static int64_t by_size(const request *r) {
   return limit < r->latest ? limit : r->latest;
 }
 
-/* The pace of one more request in a batch: those who have less time are not made to wait longer for others' bodies. */
+/* The pace of one more request in a batch: those who have less time are not made to wait longer for
+ * others' bodies. */
 static void join_pace(crl_pace *pace, const request *r) {
   if (r->limit > pace->first) pace->first = r->limit;
   if (by_size(r) > pace->deadline) pace->deadline = by_size(r);
   if (r->latest < pace->latest) pace->latest = r->latest;
 }
 
-/* Performs own's operations and those of `others`, on `handle`; returns the handle, NULL when it broke. */
-static void *perform_batch(crl_lane *lane, request *own, size_t count, void *handle, crl_pace *pace, int *worked, corral_error *why) {
+/* Performs own's operations and those of `others`, on `handle`; returns the handle, NULL when it
+ * broke. */
+static void *perform_batch(crl_lane *lane, request *own, size_t count, void *handle, crl_pace *pace,
+                           int *worked, corral_error *why) {
   corral_op batch[BATCH_OPS];
   corral_op *ops = own->ops;
   if (own->next != NULL) {
@@ -350,7 +373,8 @@ static void *perform_batch(crl_lane *lane, request *own, size_t count, void *han
 
 /* What a batch came to, for the breaker: CORRAL_EVENT_COUNT, or the event that became due. One that
  * was cut in the middle of a body says nothing. */
-static corral_event judge_batch(crl_lane *lane, request *own, const crl_pace *pace, int worked, int probe, const corral_error *why) {
+static corral_event judge_batch(crl_lane *lane, request *own, const crl_pace *pace, int worked,
+                                int probe, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
   int in_body = !worked && crl_pace_in_body(pace);
   own->cut = in_body && own->next != NULL;
@@ -373,7 +397,8 @@ static void serve(crl_lane *lane, request *own) {
     why = lane->why;
     pass_on(own->seats, own->handle);
     pthread_mutex_unlock(&lane->mutex);
-    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE, why.text);
+    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
+           why.text);
     return;
   }
   size_t count = gather(&own->next, own);
@@ -405,11 +430,13 @@ static void leave_queue(const request *own) {
   if (*link == NULL) own->seats->tail = link;
 }
 
-/* Waits for a handle, or for somebody who performs this request along; 0 when its time ran out first. Once somebody
- * performs it, it is waited for: the batch ends by the latest of its requests' deadlines. Under the mutex. */
+/* Waits for a handle, or for somebody who performs this request along; 0 when its time ran out
+ * first. Once somebody performs it, it is waited for: the batch ends by the latest of its requests'
+ * deadlines. Under the mutex. */
 static int wait_in_queue(crl_lane *lane, request *own) {
   int queued = 1;
-  int64_t until = own->seats == &lane->large ? own->latest : own->limit; /* the bodies in front of it take their time */
+  /* the bodies in front of it take their time */
+  int64_t until = own->seats == &lane->large ? own->latest : own->limit;
   own->seat = QUEUED;
   own->next = NULL;
   *own->seats->tail = own;
@@ -442,7 +469,9 @@ static void perform_pooled(crl_lane *lane, request *own) {
     pthread_cond_destroy(&own->cond);
     if (!in_time || own->seat == SERVED) {
       pthread_mutex_unlock(&lane->mutex);
-      if (!in_time) refuse(own->ops, own->count, CORRAL_EUNAVAILABLE, "no connection to the store became free in time");
+      if (!in_time)
+        refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
+               "no connection to the store became free in time");
       return;
     }
     if (all == &lane->large) renew_limit(lane, own);
@@ -450,7 +479,7 @@ static void perform_pooled(crl_lane *lane, request *own) {
   serve(lane, own);
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 static size_t weigh(const corral_op *ops, size_t count) {
   size_t bytes = 0;
@@ -466,8 +495,10 @@ static void allow_less(corral_op *ops, size_t count, int less) {
   }
 }
 
-/* One attempt; true when it was cut in the middle of another's body. *opened as crl_lane_perform. */
-static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline, int is_large, int alone, int *opened) {
+/* One attempt; true when it was cut in the middle of another's body. *opened as
+ * crl_lane_perform. */
+static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline, int is_large,
+                      int alone, int *opened) {
   request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
   own.seats = is_large ? &lane->large : &lane->usual;
   own.limit = crl_env_now_ms() + lane->options->op_ms;
@@ -494,7 +525,8 @@ int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadl
   if (perform_as(lane, ops, count, deadline, is_large, 0, &opened) && all_repeatable(ops, count))
     perform_as(lane, ops, count, deadline, is_large, 1, &opened);
   for (size_t i = 0; i < count; i++)
-    if ((ops[i].flags & CORRAL_OP_LARGE) != 0) perform_as(lane, &ops[i], 1, deadline, 1, 1, &opened);
+    if ((ops[i].flags & CORRAL_OP_LARGE) != 0)
+      perform_as(lane, &ops[i], 1, deadline, 1, 1, &opened);
   allow_less(ops, count, 0);
   return opened;
 }
@@ -507,7 +539,9 @@ void crl_lane_self_probing(crl_lane *lane, int self_probing) {
 
 int64_t crl_lane_probe_at(crl_lane *lane) {
   pthread_mutex_lock(&lane->mutex);
-  int64_t at = lane->breaker.open && !lane->self_probing ? lane->breaker.rest_until : lane->checking ? 0 : INT64_MAX;
+  int64_t at = lane->breaker.open && !lane->self_probing ? lane->breaker.rest_until
+               : lane->checking                          ? 0
+                                                         : INT64_MAX;
   pthread_mutex_unlock(&lane->mutex);
   return at;
 }
@@ -522,7 +556,9 @@ int64_t crl_lane_failures(crl_lane *lane) {
 /* In full time, over the probe's handle. */
 static int perform_probe(crl_lane *lane, corral_op *ops, size_t count, corral_error *why) {
   int64_t limit = crl_env_now_ms() + lane->options->op_ms;
-  crl_pace pace = {.first = limit, .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS), .latest = INT64_MAX,
+  crl_pace pace = {.first = limit,
+                   .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),
+                   .latest = INT64_MAX,
                    .quiet_ms = lane->options->op_ms};
   return perform_once(lane, &lane->probe_handle, ops, count, &pace, why) == CORRAL_OK;
 }
@@ -532,7 +568,8 @@ int crl_lane_perform_probe(crl_lane *lane, corral_op *ops, size_t count) {
   return lane->probe_handle != NULL && perform_probe(lane, ops, count, &why);
 }
 
-/* Puts a handle that works among the idle ones, if there is room. Under the mutex; returns what is to be disconnected. */
+/* Puts a handle that works among the idle ones, if there is room. Under the mutex; returns what is
+ * to be disconnected. */
 static void *take_in(crl_lane *lane, void *handle) {
   if (handle == NULL || lane->usual.open_count >= lane->usual.most) return handle;
   lane->usual.open_count++;
@@ -549,12 +586,14 @@ static int ask_probe(crl_lane *lane, corral_error *why) {
   return works;
 }
 
-/* A probe of a server that isn't resting and didn't answer in full time is as good as all the failures that open the breaker. */
+/* A probe of a server that isn't resting and didn't answer in full time is as good as all the
+ * failures that open the breaker. */
 static corral_event note_probe(crl_lane *lane, int works, int rests, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
   int64_t times = works || rests ? 1 : lane->breaker.most;
   lane->checking = 0;
-  for (int64_t i = 0; i < times && event == CORRAL_EVENT_COUNT; i++) event = note_outcome(lane, works, rests, why);
+  for (int64_t i = 0; i < times && event == CORRAL_EVENT_COUNT; i++)
+    event = note_outcome(lane, works, rests, why);
   lane->doubts = 0;
   return event;
 }
@@ -567,7 +606,8 @@ void crl_lane_probe(crl_lane *lane, crl_pool *pool) {
   pthread_mutex_unlock(&lane->mutex);
   if (!due) return;
   int works = ask_probe(lane, &why);
-  if (works && rests && options->on_return != NULL) works = options->on_return(options->return_arg, pool, lane->server);
+  if (works && rests && options->on_return != NULL)
+    works = options->on_return(options->return_arg, pool, lane->server);
   pthread_mutex_lock(&lane->mutex);
   corral_event event = note_probe(lane, works, rests, &why);
   void *left = take_in(lane, lane->probe_handle);

@@ -1,4 +1,5 @@
-/* lock.c: a hold of a user's lock: kept, extended, lost, released; and the public functions on it. */
+/* lock.c: a hold of a user's lock: kept, extended, lost, released; and the public functions on
+ * it. */
 #include "lock.h"
 
 #include <stdio.h>
@@ -13,18 +14,21 @@
 
 #define MAGIC UINT32_C(0x10c4ed11)
 
-/* ---- a lock ---------------------------------------------------------------------------------------------- */
+/* ---- a lock -------------------------------------------------------------------------------- */
 
 static int check_name(const void *name, size_t len, corral_error *error) {
   if (name == NULL || len == 0)
-    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "the lock's name is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
   if (len > CRL_KEY_MOST)
-    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name has %zu bytes; accepted: 1 to %d", len, CRL_KEY_MOST);
+    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name has %zu bytes; accepted: 1 to %d",
+                           len, CRL_KEY_MOST);
   return CORRAL_OK;
 }
 
 static int make_key(corral_lock *lock, const void *name, size_t len) {
-  int status = crl_key_make(&lock->key, CRL_KEY_LOCK, &lock->station->space, &(crl_name){.key = name, .key_len = len});
+  int status = crl_key_make(&lock->key, CRL_KEY_LOCK, &lock->station->space,
+                            &(crl_name){.key = name, .key_len = len});
   if (status != CORRAL_OK) return status;
   lock->entry.hash = crl_key_hash(&lock->key);
   lock->entry.key = lock->key.stored;
@@ -33,7 +37,8 @@ static int make_key(corral_lock *lock, const void *name, size_t len) {
   return CORRAL_OK;
 }
 
-int crl_lock_new(crl_station *station, const void *name, size_t name_len, corral_lock **ret, corral_error *error) {
+int crl_lock_new(crl_station *station, const void *name, size_t name_len, corral_lock **ret,
+                 corral_error *error) {
   int status = check_name(name, name_len, error);
   if (status != CORRAL_OK) return status;
   corral_lock *lock = crl_alloc(sizeof *lock);
@@ -60,7 +65,11 @@ void crl_lock_free(corral_lock *lock) {
 
 corral_op crl_lock_op(const corral_lock *lock, corral_verb verb, corral_error *detail) {
   memset(detail, 0, sizeof *detail);
-  return (corral_op){.verb = verb, .key = lock->key.stored, .key_len = lock->key.stored_len, .token = lock->token, .error = detail};
+  return (corral_op){.verb = verb,
+                     .key = lock->key.stored,
+                     .key_len = lock->key.stored_len,
+                     .token = lock->token,
+                     .error = detail};
 }
 
 void crl_lock_op_drop(corral_op *op) {
@@ -73,12 +82,15 @@ static void emit(const corral_lock *lock, corral_event event, const char *detail
   crl_event_emit(&lock->station->events, event, lock->key.user, lock->key.user_len, detail);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------ */
+/* ---- time ---------------------------------------------------------------------------------- */
 
-/* Counted from before the request left, and shorter by what two clocks may drift apart meanwhile. */
+/* Counted from before the request left, and shorter by what two clocks may drift apart
+ * meanwhile. */
 void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent) {
-  int64_t until = sent + op->until_ms - op->until_ms / 1000 - 1, seen = atomic_load(&lock->valid_until);
-  while (until > seen && !atomic_compare_exchange_weak(&lock->valid_until, &seen, until)) {}
+  int64_t until = sent + op->until_ms - op->until_ms / 1000 - 1,
+          seen = atomic_load(&lock->valid_until);
+  while (until > seen && !atomic_compare_exchange_weak(&lock->valid_until, &seen, until)) {
+  }
 }
 
 int64_t corral_lock_left_ms(const corral_lock *lock) {
@@ -98,7 +110,7 @@ const void *corral_lock_name(const corral_lock *lock, size_t *len) {
   return lock->key.user;
 }
 
-/* ---- lost ------------------------------------------------------------------------------------------------ */
+/* ---- lost ---------------------------------------------------------------------------------- */
 
 static void describe(const corral_lock *lock, int why, char *text, size_t size) {
   snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
@@ -139,11 +151,15 @@ int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
 }
 
 /* By what a store says of the lock that isn't ours: somebody else's, or nobody's. */
-static int why_of(int64_t other_ms) { return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED; }
+static int why_of(int64_t other_ms) {
+  return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
+}
 
-/* ---- kept ------------------------------------------------------------------------------------------------ */
+/* ---- kept ---------------------------------------------------------------------------------- */
 
-static corral_lock *lock_of(crl_kept_lease *kept) { return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept)); }
+static corral_lock *lock_of(crl_kept_lease *kept) {
+  return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
+}
 
 static void lose_later(corral_lock *lock, int why) {
   if (!lose(lock, why)) return;
@@ -160,7 +176,8 @@ static void on_limit(crl_kept_lease *kept) { lose_later(lock_of(kept), CORRAL_LO
 
 /* The limit of the keeper, which goes by another clock. */
 static int64_t limit_of(const corral_lock *lock) {
-  return crl_env_now_ms() + atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) - crl_env_boot_ms();
+  return crl_env_now_ms() + atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) -
+         crl_env_boot_ms();
 }
 
 static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent) {
@@ -192,7 +209,8 @@ static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
 }
 
 /* Others of its owner may use it as soon as the table has it. */
-void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner, int64_t sent) {
+void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
+                    int64_t sent) {
   int keep = options->keep > 0;
   lock->entry.owner = owner;
   lock->since = sent;
@@ -204,10 +222,11 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   crl_lock_table_add(lock->station->locks, &lock->entry);
 }
 
-/* ---- extend, release ------------------------------------------------------------------------------------- */
+/* ---- extend, release ----------------------------------------------------------------------- */
 
 static int check_held(corral_lock *lock, const char *what, corral_error *error) {
-  if (lock == NULL || lock->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
+  if (lock == NULL || lock->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
   int status = crl_handle_check(lock->station, error);
   if (status != CORRAL_OK) return status;
   if (atomic_load(&lock->lost) != 0) return crl_lock_say_lost(lock, 0, error);
@@ -234,7 +253,9 @@ int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error) {
   int status = check_held(lock, "corral_lock_extend", error);
   if (status != CORRAL_OK) return status;
   if (ttl_ms != 0 && (ttl_ms < 50 || ttl_ms > 86400000))
-    return crl_status_fail(error, CORRAL_EINVAL, "ttl_ms = %lld ms; accepted: 50 to 86400000, or 0 for that of the lock", (long long)ttl_ms);
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "ttl_ms = %lld ms; accepted: 50 to 86400000, or 0 for that of the lock",
+                           (long long)ttl_ms);
   return extend(lock, ttl_ms == 0 ? lock->ttl_ms : ttl_ms, 0, error);
 }
 
@@ -268,14 +289,18 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   corral_error detail = {0};
   crl_station *station = lock->station;
   int was_lost = atomic_load(&lock->lost);
-  if (!crl_lock_table_drop(station->locks, &lock->entry)) return was_lost ? crl_lock_say_lost(lock, 0, error) : CORRAL_OK;
+  if (!crl_lock_table_drop(station->locks, &lock->entry))
+    return was_lost ? crl_lock_say_lost(lock, 0, error) : CORRAL_OK;
   if (lock->is_kept) crl_keeper_drop(station->keeper, &lock->kept);
   if (crl_notifier_withdraw(station->events.notifier, &lock->notice)) tell(lock);
   was_lost = atomic_load(&lock->lost);
   int status = crl_lock_unlock(lock, &detail);
-  if (status == CORRAL_ELOST || was_lost) status = crl_lock_say_lost(lock, detail.code, error);
-  else if (status != CORRAL_OK) crl_status_fail(error, status, "%s", detail.text);
-  else emit(lock, CORRAL_EVENT_UNLOCKED, NULL);
+  if (status == CORRAL_ELOST || was_lost)
+    status = crl_lock_say_lost(lock, detail.code, error);
+  else if (status != CORRAL_OK)
+    crl_status_fail(error, status, "%s", detail.text);
+  else
+    emit(lock, CORRAL_EVENT_UNLOCKED, NULL);
   crl_lock_table_wake(station->locks, lock->entry.hash);
   crl_lock_free(lock);
   return status;
@@ -283,7 +308,8 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
 
 int corral_lock_release(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
-  if (lock->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
+  if (lock->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
   int status = crl_handle_check(lock->station, error);
   if (status != CORRAL_OK) return status;
   if (crl_frame_within(lock))
@@ -293,7 +319,7 @@ int corral_lock_release(corral_lock *lock, corral_error *error) {
   return crl_lock_give(lock, error);
 }
 
-/* ---- who ------------------------------------------------------------------------------------------------- */
+/* ---- who ----------------------------------------------------------------------------------- */
 
 static void tell_holder(const corral_hold *hold, int64_t now, corral_lock_holder *ret) {
   memset(ret, 0, sizeof *ret);
@@ -304,11 +330,13 @@ static void tell_holder(const corral_hold *hold, int64_t now, corral_lock_holder
   ret->fence = hold->fence;
 }
 
-size_t crl_lock_holders(const corral_op *op, crl_station *station, uint64_t hash, corral_lock_holder *holders, size_t room) {
+size_t crl_lock_holders(const corral_op *op, crl_station *station, uint64_t hash,
+                        corral_lock_holder *holders, size_t room) {
   crl_lock_head head;
   corral_hold hold;
   size_t count = 0;
-  if (op->status != CORRAL_OK || crl_lock_record_read(op->found, op->found_len, &head) != CORRAL_OK) return 0;
+  if (op->status != CORRAL_OK || crl_lock_record_read(op->found, op->found_len, &head) != CORRAL_OK)
+    return 0;
   for (size_t i = 0; i < head.count; i++) {
     crl_lock_record_hold(op->found, i, &hold);
     if (hold.until != 0 && hold.until <= op->life_ms) continue;
@@ -321,18 +349,22 @@ size_t crl_lock_holders(const corral_op *op, crl_station *station, uint64_t hash
   return count;
 }
 
-int corral_lock_show(corral *c, const void *name, size_t name_len, corral_lock_holder *holders, size_t room, size_t *ret_count, corral_error *error) {
+int corral_lock_show(corral *c, const void *name, size_t name_len, corral_lock_holder *holders,
+                     size_t room, size_t *ret_count, corral_error *error) {
   crl_station *station;
   corral_lock *lock;
   corral_error detail;
   int status = crl_handle_enter(c, &station, error);
-  if (status == CORRAL_OK && ret_count == NULL) status = crl_status_fail(error, CORRAL_EINVAL, "corral_lock_show: no ret_count");
+  if (status == CORRAL_OK && ret_count == NULL)
+    status = crl_status_fail(error, CORRAL_EINVAL, "corral_lock_show: no ret_count");
   if (status == CORRAL_OK) status = crl_lock_new(station, name, name_len, &lock, error);
   if (status != CORRAL_OK) return status;
   corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
-  if (op.status == CORRAL_OK || op.status == CORRAL_EMISS) *ret_count = crl_lock_holders(&op, station, lock->entry.hash, holders, room);
-  else status = crl_put_say(&op, error);
+  if (op.status == CORRAL_OK || op.status == CORRAL_EMISS)
+    *ret_count = crl_lock_holders(&op, station, lock->entry.hash, holders, room);
+  else
+    status = crl_put_say(&op, error);
   crl_lock_op_drop(&op);
   crl_lock_free(lock);
   return status;

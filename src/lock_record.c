@@ -1,7 +1,8 @@
 /* lock_record.c: the record of a user's lock, and what each verb does to it.
  *
- * This is the one place that says what lock, extend and unlock mean; stores that can change bytes atomically use it through
- * corral_host.lock_decide, the scripts of the Redis plugin say the same in Lua. */
+ * This is the one place that says what lock, extend and unlock mean; stores that can change bytes
+ * atomically use it through corral_host.lock_decide, the scripts of the Redis plugin say the same
+ * in Lua. */
 #include "lock_record.h"
 
 #include "record.h"
@@ -61,9 +62,11 @@ static void put_hold(const corral_hold *hold, uint8_t *at) {
   memcpy(at + AT_NOTE, hold->note, CORRAL_LOCK_NOTE);
 }
 
-void crl_lock_record_write(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record) {
+void crl_lock_record_write(uint64_t fence, const corral_hold *holds, size_t count,
+                           uint8_t *record) {
   put_head(&(crl_lock_head){.count = count, .fence = fence}, record);
-  for (size_t i = 0; i < count; i++) put_hold(&holds[i], record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD);
+  for (size_t i = 0; i < count; i++)
+    put_hold(&holds[i], record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD);
 }
 
 /* ---- what isn't believed ------------------------------------------------------------------- */
@@ -92,7 +95,7 @@ static int redate(corral_hold *hold, int64_t now) {
   return 1;
 }
 
-/* ---- deciding -------------------------------------------------------------------------------------------- */
+/* ---- deciding ------------------------------------------------------------------------------ */
 
 /* The lock as a verb finds it. Holds whose end has come are none. */
 typedef struct now_here {
@@ -100,10 +103,10 @@ typedef struct now_here {
   crl_lock_head head;
   int64_t now;
   uint64_t floor;
-  int mine;         /* this token holds it */
+  int mine; /* this token holds it */
   corral_hold own;
   size_t live;
-  int64_t until;    /* the last end of a hold of others */
+  int64_t until;           /* the last end of a hold of others */
   int64_t exclusive_until; /* the end of an exclusive one; 0: none */
   int is_redated; /* an end in the record isn't believed: `until`, `own` and the wish are what it is
                      to say */
@@ -162,7 +165,9 @@ static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t
   }
   head.count = (size_t)(at - room - CORRAL_LOCK_HEAD) / CORRAL_LOCK_HOLD;
   put_head(&head, room);
-  *change = (corral_lock_change){.action = CORRAL_ACTION_REPLACE, .size = (size_t)(at - room), .expires = last + CORRAL_LOCK_MEMORY_MS};
+  *change = (corral_lock_change){.action = CORRAL_ACTION_REPLACE,
+                                 .size = (size_t)(at - room),
+                                 .expires = last + CORRAL_LOCK_MEMORY_MS};
 }
 
 static void grant(corral_op *op, now_here *here) {
@@ -180,17 +185,21 @@ static void grant(corral_op *op, now_here *here) {
 static void begin(corral_op *op, now_here *here) {
   uint64_t next = here->head.fence + 1;
   size_t len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE;
-  here->own = (corral_hold){.mode = op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE, .since = here->now};
+  here->own = (corral_hold){.mode = op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED
+                                                                 : CORRAL_LOCK_EXCLUSIVE,
+                            .since = here->now};
   memcpy(here->own.token, op->token, CORRAL_TOKEN);
   if (len > 0) memcpy(here->own.note, op->record, len);
   here->own.fence = here->head.fence = next > here->floor ? next : here->floor;
   if (here->own.mode == CORRAL_LOCK_EXCLUSIVE) here->head.wish_until = 0;
 }
 
-/* A writer's wish bars readers only while readers are in its way; it is written again when half of it has passed. */
+/* A writer's wish bars readers only while readers are in its way; it is written again when half of
+ * it has passed. */
 static int wishes(const corral_op *op, now_here *here) {
   if (op->flags & CORRAL_OP_SHARED || op->ttl_ms <= 0 || here->exclusive_until != 0) return 0;
-  if (here->head.wish_until > here->now && here->head.wish_until - here->now >= op->ttl_ms / 2) return 0;
+  if (here->head.wish_until > here->now && here->head.wish_until - here->now >= op->ttl_ms / 2)
+    return 0;
   here->head.wish_until = here->now + op->ttl_ms;
   return 1;
 }
@@ -241,7 +250,8 @@ static void unlock(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
   replace(here, 0, op->token, room, change);
 }
 
-void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now, uint64_t floor, uint8_t *room, corral_lock_change *change) {
+void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now,
+                            uint64_t floor, uint8_t *room, corral_lock_change *change) {
   now_here here = {.record = record, .now = now, .floor = floor};
   *change = (corral_lock_change){.action = CORRAL_ACTION_KEEP};
   op->life_ms = op->until_ms = 0;

@@ -1,4 +1,5 @@
-/* lock_record.h: the record of a user's lock, and what each verb does to it. Pure: no I/O, no clock, no memory. The format: plugin.h. */
+/* lock_record.h: the record of a user's lock, and what each verb does to it. Pure: no I/O, no
+ * clock, no memory. The format: plugin.h. */
 #ifndef CRL_LOCK_RECORD_H
 #define CRL_LOCK_RECORD_H
 
@@ -17,6 +18,7 @@ int crl_lock_record_read(const uint8_t *record, size_t size, crl_lock_head *head
 void crl_lock_record_hold(const uint8_t *record, size_t at, corral_hold *hold);
 /* See corral_host.lock_write and lock_decide. */
 void crl_lock_record_write(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record);
-void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now, uint64_t floor, uint8_t *room, corral_lock_change *change);
+void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now,
+                            uint64_t floor, uint8_t *room, corral_lock_change *change);
 
 #endif

@@ -25,7 +25,7 @@ void crl_lock_table_free(crl_lock_table *table) {
   free(table);
 }
 
-/* ---- holds ----------------------------------------------------------------------------------------------- */
+/* ---- holds --------------------------------------------------------------------------------- */
 
 void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
   crl_lock_entry **bucket = &table->entries[entry->hash % BUCKETS];
@@ -38,10 +38,12 @@ void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
   pthread_mutex_unlock(&table->mutex);
 }
 
-crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner, const uint8_t *key, size_t key_len) {
+crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
+                                     const uint8_t *key, size_t key_len) {
   pthread_mutex_lock(&table->mutex);
   crl_lock_entry *entry = table->entries[hash % BUCKETS];
-  while (entry != NULL && (entry->hash != hash || entry->owner != owner || entry->key_len != key_len || memcmp(entry->key, key, key_len) != 0))
+  while (entry != NULL && (entry->hash != hash || entry->owner != owner ||
+                           entry->key_len != key_len || memcmp(entry->key, key, key_len) != 0))
     entry = entry->next;
   if (entry != NULL) entry->takings++;
   pthread_mutex_unlock(&table->mutex);
@@ -62,13 +64,14 @@ int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
 int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token) {
   int has = 0;
   pthread_mutex_lock(&table->mutex);
-  for (const crl_lock_entry *entry = table->entries[hash % BUCKETS]; entry != NULL; entry = entry->next)
+  for (const crl_lock_entry *entry = table->entries[hash % BUCKETS]; entry != NULL;
+       entry = entry->next)
     has |= memcmp(entry->token, token, 16) == 0;
   pthread_mutex_unlock(&table->mutex);
   return has;
 }
 
-/* ---- waiters --------------------------------------------------------------------------------------------- */
+/* ---- waiters ------------------------------------------------------------------------------- */
 
 /* Under the mutex. */
 static crl_lock_waiter *first_of(const crl_lock_table *table, uint64_t hash) {
@@ -77,7 +80,8 @@ static crl_lock_waiter *first_of(const crl_lock_table *table, uint64_t hash) {
   return waiter;
 }
 
-void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash, crl_nap *nap) {
+void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,
+                          crl_nap *nap) {
   *waiter = (crl_lock_waiter){.hash = hash, .nap = nap};
   pthread_mutex_lock(&table->mutex);
   crl_lock_waiter **end = &table->waiters[hash % BUCKETS];

@@ -1,7 +1,9 @@
-/* lock_take.c: the way to a lock: the owner's hold once more, or asking the store until it is granted or time is up.
+/* lock_take.c: the way to a lock: the owner's hold once more, or asking the store until it is
+ * granted or time is up.
  *
- * One token for all requests of a taking: the store answers a repeated one as the first, so a lost reply is asked for again. What may have
- * come of a request whose reply was lost, and a place in the store's queue, are given back by UNLOCK when the taking ends without the lock. */
+ * One token for all requests of a taking: the store answers a repeated one as the first, so a lost
+ * reply is asked for again. What may have come of a request whose reply was lost, and a place in
+ * the store's queue, are given back by UNLOCK when the taking ends without the lock. */
 #include <stdio.h>
 
 #include "env.h"
@@ -22,26 +24,26 @@ typedef struct taking {
   crl_station *station;
   const corral_lock_options *options;
   corral_lock *lock;
-  int64_t deadline;  /* crl_env_now_ms; 0: one try */
+  int64_t deadline; /* crl_env_now_ms; 0: one try */
   crl_nap nap;
   crl_leaver leaver;
   crl_lock_waiter waiter;
   crl_watcher watcher;
-  int watches;       /* the watcher waits */
-  int told;          /* the store will tell of the next change since the last request */
-  int unasked;       /* it does so without a look */
-  int free;          /* at the last look nobody was in the way */
-  int hurried;       /* asked again at once because of that */
-  int doubtful;      /* a hold, or a place in a queue, may have come of a request */
-  int foreign;       /* what else than corral left there was reported */
+  int watches;  /* the watcher waits */
+  int told;     /* the store will tell of the next change since the last request */
+  int unasked;  /* it does so without a look */
+  int free;     /* at the last look nobody was in the way */
+  int hurried;  /* asked again at once because of that */
+  int doubtful; /* a hold, or a place in a queue, may have come of a request */
+  int foreign;  /* what else than corral left there was reported */
   unsigned pauses, fruitless, backs;
-  int64_t woken_at;  /* the first of the fruitless wakes */
-  int64_t other_ms;  /* when those in the way are gone; -1 unknown */
-  int64_t sent;      /* the last request; crl_env_boot_ms */
+  int64_t woken_at; /* the first of the fruitless wakes */
+  int64_t other_ms; /* when those in the way are gone; -1 unknown */
+  int64_t sent;     /* the last request; crl_env_boot_ms */
   corral_error detail;
 } taking;
 
-/* ---- asking ---------------------------------------------------------------------------------------------- */
+/* ---- asking -------------------------------------------------------------------------------- */
 
 static void emit(const taking *t, corral_event event, const char *detail) {
   crl_event_emit(&t->station->events, event, t->lock->key.user, t->lock->key.user_len, detail);
@@ -51,12 +53,15 @@ static void look_at(taking *t, corral_op *look) {
   crl_lock_head head = {0};
   t->told = (look->flags & CORRAL_OP_WATCHED) != 0;
   t->free = look->status == CORRAL_EMISS;
-  if (look->status == CORRAL_OK && crl_lock_record_read(look->found, look->found_len, &head) == CORRAL_OK)
-    t->free = crl_lock_holders(look, t->station, 0, NULL, 0) == 0 && head.wish_until <= look->life_ms;
+  if (look->status == CORRAL_OK &&
+      crl_lock_record_read(look->found, look->found_len, &head) == CORRAL_OK)
+    t->free =
+        crl_lock_holders(look, t->station, 0, NULL, 0) == 0 && head.wish_until <= look->life_ms;
   crl_lock_op_drop(look);
 }
 
-/* Something that corral did not write, and that never ends: reported, and given an end if that was asked for. */
+/* Something that corral did not write, and that never ends: reported, and given an end if that was
+ * asked for. */
 static int meet_foreign(taking *t) {
   corral_error detail;
   if (t->other_ms >= 0) return CORRAL_EBUSY;
@@ -67,7 +72,8 @@ static int meet_foreign(taking *t) {
   op.flags = CORRAL_OP_REPAIR;
   op.lease_ms = t->options->repair_ms;
   crl_pool_perform(t->station->pool, &op, 1, crl_env_now_ms() + t->station->op_ms);
-  int repaired = op.status == CORRAL_EFOREIGN && op.until_ms >= 0, gone = op.status == CORRAL_EMISS || op.status == CORRAL_OK;
+  int repaired = op.status == CORRAL_EFOREIGN && op.until_ms >= 0,
+      gone = op.status == CORRAL_EMISS || op.status == CORRAL_OK;
   if (repaired) emit(t, CORRAL_EVENT_LOCK_REPAIRED, NULL);
   if (repaired) t->other_ms = op.until_ms;
   crl_lock_op_drop(&op);
@@ -82,11 +88,11 @@ static int judge(taking *t, const corral_op *op) {
       t->lock->fence = op->seen;
       if (corral_lock_check(t->lock, 1) == CORRAL_OK) return CORRAL_OK;
       t->doubtful = 1;
-      return crl_status_fail(&t->detail, CORRAL_EUNKNOWN, "the lock was granted too late: its time had passed when the reply came");
+      return crl_status_fail(
+          &t->detail, CORRAL_EUNKNOWN,
+          "the lock was granted too late: its time had passed when the reply came");
     case CORRAL_EFOREIGN: return meet_foreign(t);
-    case CORRAL_EBUSY:
-      t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0;
-      return CORRAL_EBUSY;
+    case CORRAL_EBUSY: t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0; return CORRAL_EBUSY;
     case CORRAL_EUNKNOWN:
     case CORRAL_EPROTOCOL:
     case CORRAL_EREFUSED: t->doubtful = 1; return op->status;
@@ -97,10 +103,12 @@ static int judge(taking *t, const corral_op *op) {
 /* Who has to wait looks along, where it needs a look whose outdating will be told. */
 static int ask(taking *t) {
   corral_error unused;
-  corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail), crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
+  corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail),
+                      crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
   ops[0].lease_ms = t->lock->ttl_ms;
   ops[0].ttl_ms = t->deadline != 0 ? CORRAL_LOCK_WISH_MS : 0;
-  ops[0].flags = (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
+  ops[0].flags =
+      (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   ops[0].record = (const uint8_t *)t->lock->note;
   ops[0].record_len = strlen(t->lock->note);
   ops[1].flags = CORRAL_OP_WATCH;
@@ -115,10 +123,11 @@ static int ask(taking *t) {
   return judge(t, &ops[0]);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 static int may_pass(int status) {
-  return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN || status == CORRAL_EREFUSED;
+  return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN ||
+         status == CORRAL_EREFUSED;
 }
 
 static int begin_to_watch(taking *t) {
@@ -127,7 +136,8 @@ static int begin_to_watch(taking *t) {
   return t->watches = 1;
 }
 
-/* True when it is to be asked again without a pause: it begins to be told of changes, or nobody is in the way any more. */
+/* True when it is to be asked again without a pause: it begins to be told of changes, or nobody is
+ * in the way any more. */
 static int at_once(taking *t, int status) {
   int hurried = t->hurried;
   t->hurried = 0;
@@ -137,34 +147,44 @@ static int at_once(taking *t, int status) {
   return t->hurried;
 }
 
-/* Readers who are woken all come in; of writers one does. Who was woken in vain again and again isn't told for a while, so that not all of a crowd
- * ask at each release: as long as those wakes took, then twice as long each time. */
+/* Readers who are woken all come in; of writers one does. Who was woken in vain again and again
+ * isn't told for a while, so that not all of a crowd ask at each release: as long as those wakes
+ * took, then twice as long each time. */
 static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
   int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
   crl_watch_leave(t->station->watch, &t->watcher);
   t->watches = t->told = 0;
   t->fruitless = 0;
-  if (ms > most) ms = most;
-  else t->backs++;
+  if (ms > most)
+    ms = most;
+  else
+    t->backs++;
   return ms / 2 + (int64_t)(dice % ((uint64_t)ms / 2 + 1));
 }
 
 static void pause(taking *t) {
-  uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(&t->station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
+  uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(
+      &t->station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
   int64_t now = crl_env_now_ms(), ms;
-  if (t->watches && t->fruitless >= FRUITLESS && t->options->shared <= 0) ms = stand_back(t, dice, now);
-  else ms = t->told ? NAP_MOST_MS : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
+  if (t->watches && t->fruitless >= FRUITLESS && t->options->shared <= 0)
+    ms = stand_back(t, dice, now);
+  else
+    ms = t->told
+             ? NAP_MOST_MS
+             : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
   if (t->other_ms >= 0 && t->other_ms < ms) ms = t->other_ms + 1;
   int woken = crl_nap_until(&t->nap, now + ms < t->deadline ? now + ms : t->deadline);
   if (woken && t->watches && t->fruitless++ == 0) t->woken_at = crl_env_now_ms();
 }
 
-/* Until it is granted, or can't be, or time is up: then CORRAL_EDEADLINE, or what kept the store from answering. */
+/* Until it is granted, or can't be, or time is up: then CORRAL_EDEADLINE, or what kept the store
+ * from answering. */
 static int wait_for(taking *t) {
   int status = CORRAL_EBUSY, waited = 0;
   while (!crl_ticket_cancelled(t->options->ticket)) {
     /* Whose turn comes when time is up isn't the last to ask, but one of many whose time is up. */
-    if (crl_lock_table_first(t->station->locks, &t->waiter) && !(waited && crl_env_now_ms() >= t->deadline)) {
+    if (crl_lock_table_first(t->station->locks, &t->waiter) &&
+        !(waited && crl_env_now_ms() >= t->deadline)) {
       if (t->backs > 0) (void)begin_to_watch(t); /* it stood back: the request watches again */
       status = ask(t);
       if (!may_pass(status)) return status;
@@ -173,8 +193,10 @@ static int wait_for(taking *t) {
     if (crl_env_now_ms() >= t->deadline) return status == CORRAL_EBUSY ? CORRAL_EDEADLINE : status;
     if (!waited) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
     waited = 1;
-    if (crl_lock_table_first(t->station->locks, &t->waiter)) pause(t);
-    else crl_nap_until(&t->nap, t->deadline);
+    if (crl_lock_table_first(t->station->locks, &t->waiter))
+      pause(t);
+    else
+      crl_nap_until(&t->nap, t->deadline);
   }
   return CORRAL_ECANCELLED;
 }
@@ -191,7 +213,7 @@ static int take_waiting(taking *t) {
   return status;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------- */
+/* ---- taking -------------------------------------------------------------------------------- */
 
 /* "held by ...", as far as the store tells. */
 static void say_who(const taking *t, int status) {
@@ -202,20 +224,26 @@ static void say_who(const taking *t, int status) {
   crl_pool_perform(t->station->pool, &op, 1, crl_env_now_ms() + t->station->op_ms);
   size_t count = crl_lock_holders(&op, t->station, t->lock->entry.hash, &who, 1);
   if (op.status == CORRAL_EFOREIGN)
-    crl_status_fail(t->options->error, status, "held by something that corral did not write, for %lld ms more", (long long)op.until_ms);
+    crl_status_fail(t->options->error, status,
+                    "held by something that corral did not write, for %lld ms more",
+                    (long long)op.until_ms);
   else if (count == 0)
     crl_status_fail(t->options->error, status, "somebody else had the lock");
   else
-    crl_status_fail(t->options->error, status, "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
+    crl_status_fail(t->options->error, status,
+                    "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
                     count > 1 ? " and others" : "", (long long)who.held_ms, (long long)who.left_ms);
   crl_lock_op_drop(&op);
 }
 
 static int end_without(taking *t, int status) {
   if (t->doubtful) crl_lock_unlock(t->lock, NULL);
-  if (status == CORRAL_EBUSY || status == CORRAL_EDEADLINE) say_who(t, status);
-  else if (status == t->detail.status && t->detail.text[0] != '\0') crl_status_fail(t->options->error, status, "%s", t->detail.text);
-  else crl_status_plain(t->options->error, status);
+  if (status == CORRAL_EBUSY || status == CORRAL_EDEADLINE)
+    say_who(t, status);
+  else if (status == t->detail.status && t->detail.text[0] != '\0')
+    crl_status_fail(t->options->error, status, "%s", t->detail.text);
+  else
+    crl_status_plain(t->options->error, status);
   return status;
 }
 
@@ -223,7 +251,8 @@ static int end_without(taking *t, int status) {
 static uint64_t owner_of(const corral_lock_options *options) {
   static _Atomic uint64_t threads;
   static _Thread_local uint64_t mine;
-  if (options->owner != NULL) return crl_registry_host()->hash64(options->owner, strlen(options->owner)) | 1;
+  if (options->owner != NULL)
+    return crl_registry_host()->hash64(options->owner, strlen(options->owner)) | 1;
   if (mine == 0) mine = 2 * (atomic_fetch_add(&threads, 1) + 1);
   return mine;
 }
@@ -232,24 +261,32 @@ static uint64_t owner_of(const corral_lock_options *options) {
 static void write_note(corral_lock *lock, const char *note) {
   char who[64];
   crl_env_holder(who, sizeof who);
-  snprintf(lock->note, sizeof lock->note, "%s/%ld%s%.40s", who, crl_env_thread_id(), note != NULL ? " " : "", note != NULL ? note : "");
+  snprintf(lock->note, sizeof lock->note, "%s/%ld%s%.40s", who, crl_env_thread_id(),
+           note != NULL ? " " : "", note != NULL ? note : "");
 }
 
-/* The owner has it. How much of the hold is left is looked at, and nothing counted that isn't there. */
+/* The owner has it. How much of the hold is left is looked at, and nothing counted that isn't
+ * there. */
 static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret) {
   corral_error *error = options->error;
   int status = CORRAL_OK;
   if (options->reentrant <= 0) {
-    status = crl_status_fail(error, CORRAL_ERECURSION, "this owner has the lock already: waiting would be for itself (see reentrant)");
+    status = crl_status_fail(
+        error, CORRAL_ERECURSION,
+        "this owner has the lock already: waiting would be for itself (see reentrant)");
   } else if (options->shared <= 0 && atomic_load(&lock->shared)) {
-    status = crl_status_fail(error, CORRAL_ERECURSION, "this owner holds it shared, and can't have it alone: waiting would be for itself");
+    status = crl_status_fail(
+        error, CORRAL_ERECURSION,
+        "this owner holds it shared, and can't have it alone: waiting would be for itself");
   } else if (atomic_load(&lock->lost) != 0) {
     status = crl_lock_say_lost(lock, 0, error);
   } else if (corral_lock_left_ms(lock) < lock->ttl_ms / 2) {
     status = corral_lock_extend(lock, 0, error);
   }
-  if (status == CORRAL_OK) *ret = lock;
-  else crl_lock_give(lock, NULL);
+  if (status == CORRAL_OK)
+    *ret = lock;
+  else
+    crl_lock_give(lock, NULL);
   return status;
 }
 
@@ -269,7 +306,8 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
   return CORRAL_OK;
 }
 
-int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user, corral_lock **ret) {
+int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user,
+                     corral_lock **ret) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   corral_lock_options options;
   size_t end = offsetof(corral_lock_options, error) + sizeof(corral_error *);
@@ -281,7 +319,8 @@ int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_
   if (status == CORRAL_OK) status = crl_lock_new(t.station, name, name_len, &t.lock, error);
   if (status != CORRAL_OK) return status;
   uint64_t owner = owner_of(&options);
-  crl_lock_entry *has = crl_lock_table_again(t.station->locks, t.lock->entry.hash, owner, t.lock->key.stored, t.lock->key.stored_len);
+  crl_lock_entry *has = crl_lock_table_again(t.station->locks, t.lock->entry.hash, owner,
+                                             t.lock->key.stored, t.lock->key.stored_len);
   if (has == NULL) return take(&t, owner, ret);
   crl_lock_free(t.lock);
   return take_again((corral_lock *)(void *)has, &options, ret);

@@ -1,4 +1,5 @@
-/* loop.c: event loops: calls whose callbacks run on the thread that dispatches the loop, and computes that are begun there. */
+/* loop.c: event loops: calls whose callbacks run on the thread that dispatches the loop, and
+ * computes that are begun there. */
 #include <corral/loop.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -11,7 +12,7 @@
 
 #define MAGIC UINT32_C(0xc0881a22)
 
-/* ---- a compute that is begun here ------------------------------------------------------------------------ */
+/* ---- a compute that is begun here ---------------------------------------------------------- */
 
 /* What becomes of it is settled between its end and the loop's. */
 enum { BEGUN = 0, HAS_ENDED, IS_ORPHANED_NOW, IS_ORPHAN, ENDED_MEANWHILE };
@@ -39,11 +40,14 @@ static void on_ended(corral_fill *fill, int abandoned) {
     end_compute(crl_async_call(r->flown.caller)->loop, r, abandoned);
     return;
   }
-  if (fate == IS_ORPHANED_NOW && atomic_compare_exchange_strong(&r->flown.fate, &fate, ENDED_MEANWHILE)) return;
+  if (fate == IS_ORPHANED_NOW &&
+      atomic_compare_exchange_strong(&r->flown.fate, &fate, ENDED_MEANWHILE))
+    return;
   crl_run_free(r);
 }
 
-/* Under the mutex: those of the loop. One that ends at this very moment belongs to those who end it, and may be gone soon. */
+/* Under the mutex: those of the loop. One that ends at this very moment belongs to those who end
+ * it, and may be gone soon. */
 static crl_run *take_orphans(corral_loop *loop) {
   crl_run *orphans = NULL;
   for (crl_run *r = loop->computing, *next; r != NULL; r = next) {
@@ -97,11 +101,12 @@ static void start(corral_loop *loop, crl_run *r) {
   if (ended) crl_pilot_ended(r, ended == 2);
 }
 
-/* ---- public: the loop ------------------------------------------------------------------------------------ */
+/* ---- public: the loop ---------------------------------------------------------------------- */
 
 static int check_loop(const corral_loop *loop, corral_error *error) {
   crl_station *unused;
-  if (loop == NULL || loop->magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open loop");
+  if (loop == NULL || loop->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "not an open loop");
   return crl_handle_enter(loop->c, &unused, error);
 }
 
@@ -112,7 +117,11 @@ int corral_loop_open(corral_loop **ret, corral *c, corral_error *error) {
   if (status != CORRAL_OK) return status;
   corral_loop *loop = crl_alloc(sizeof *loop);
   if (loop == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  *loop = (corral_loop){.magic = MAGIC, .c = c, .station = station, .refs = 1, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  *loop = (corral_loop){.magic = MAGIC,
+                        .c = c,
+                        .station = station,
+                        .refs = 1,
+                        .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (loop->fd < 0) {
     free(loop);
     return crl_status_fail(error, CORRAL_EIO, "no file descriptor for a loop");
@@ -168,7 +177,8 @@ int corral_dispatch(corral_loop *loop) {
 static void give_up_computes(corral_loop *loop) {
   pthread_mutex_lock(&loop->mutex);
   loop->is_closed = 1;
-  for (corral_call *call = loop->calls; call != NULL; call = call->next) call->runs++; /* by which they stay until all are seen off */
+  /* by which they stay until all are seen off */
+  for (corral_call *call = loop->calls; call != NULL; call = call->next) call->runs++;
   crl_mail *first = loop->head;
   crl_run *orphans = take_orphans(loop);
   loop->head = NULL;
@@ -217,14 +227,18 @@ void corral_loop_close(corral_loop *loop) {
   crl_async_unref_loop(loop, 1);
 }
 
-/* ---- public: calls --------------------------------------------------------------------------------------- */
+/* ---- public: calls ------------------------------------------------------------------------- */
 
 static int check_async(const corral_async *async, corral_async *ret, corral_error *error) {
   memset(ret, 0, sizeof *ret);
-  if (async == NULL) return crl_status_fail(error, CORRAL_EINVAL, "no callbacks: give CORRAL_ASYNC(.done = ...)");
-  if (async->size > sizeof *ret) return crl_status_fail(error, CORRAL_EOPTION, "the callbacks are of a newer version of the library");
+  if (async == NULL)
+    return crl_status_fail(error, CORRAL_EINVAL, "no callbacks: give CORRAL_ASYNC(.done = ...)");
+  if (async->size > sizeof *ret)
+    return crl_status_fail(error, CORRAL_EOPTION,
+                           "the callbacks are of a newer version of the library");
   memcpy(ret, async, async->size);
-  return ret->done != NULL ? CORRAL_OK : crl_status_fail(error, CORRAL_EINVAL, "no callback `done`");
+  return ret->done != NULL ? CORRAL_OK
+                           : crl_status_fail(error, CORRAL_EINVAL, "no callback `done`");
 }
 
 static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked) {
@@ -238,7 +252,9 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   call->asked = *asked;
   if (asked->key_len > 0) memcpy(call->key, asked->key, asked->key_len);
   call->asked.key = call->key;
-  if (variant_len > 0) call->asked.policy.variant = memcpy(call->key + asked->key_len, asked->policy.variant, variant_len);
+  if (variant_len > 0)
+    call->asked.policy.variant =
+        memcpy(call->key + asked->key_len, asked->policy.variant, variant_len);
   call->asked.policy.error = NULL;
   call->deadline = crl_env_now_ms() + asked->policy.wait_ms;
   crl_async_init_waits(call);
@@ -255,8 +271,10 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
 /* From the near tier, or on the way. */
 static int set_out(corral_call *call) {
   crl_outcome outcome;
-  if (!crl_run_near(call->loop->station, &call->asked, &call->asked.early, &outcome)) return crl_async_enter(call, CRL_ALONE_NOT);
-  crl_event_emit(&call->loop->station->events, CORRAL_EVENT_NEAR, call->asked.key, call->asked.key_len, NULL);
+  if (!crl_run_near(call->loop->station, &call->asked, &call->asked.early, &outcome))
+    return crl_async_enter(call, CRL_ALONE_NOT);
+  crl_event_emit(&call->loop->station->events, CORRAL_EVENT_NEAR, call->asked.key,
+                 call->asked.key_len, NULL);
   pthread_mutex_lock(&call->loop->mutex);
   crl_async_take_answer(call, &outcome);
   pthread_mutex_unlock(&call->loop->mutex);
@@ -272,16 +290,21 @@ static int begin_call(corral_call *call, int status, corral_call **ret, corral_e
   return crl_status_plain(error, status);
 }
 
-int corral_get_async(corral_loop *loop, const void *key, size_t key_len, const corral_policy *policy, const corral_async *async, corral_call **ret) {
+int corral_get_async(corral_loop *loop, const void *key, size_t key_len,
+                     const corral_policy *policy, const corral_async *async, corral_call **ret) {
   corral_async callbacks;
   crl_call asked;
+  crl_station *station;
   corral_error *error = crl_handle_error(policy);
   int status = check_loop(loop, error);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
-  if (status == CORRAL_OK) status = crl_handle_call(loop->c, key, key_len, policy, &asked);
+  if (status == CORRAL_OK)
+    status = crl_handle_call(loop->c, key, key_len, policy, &station, &asked);
   if (status != CORRAL_OK) return status;
-  if (callbacks.start != NULL) asked.start = callbacks.start;
-  else crl_handle_bind(loop->c, &asked);
+  if (callbacks.start != NULL)
+    asked.start = callbacks.start;
+  else
+    crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
   if (crl_run_recurses(loop->station, &asked)) return crl_status_plain(error, CORRAL_ERECURSION);
   corral_call *call = new_call(loop, &callbacks, &asked);
@@ -335,10 +358,12 @@ static void work(crl_job *job) {
 
 static void drop_work(crl_job *job) {
   corral_error none = {0};
-  end_work((corral_call *)(void *)((char *)job - offsetof(corral_call, job)), CORRAL_ECLOSED, &none);
+  end_work((corral_call *)(void *)((char *)job - offsetof(corral_call, job)), CORRAL_ECLOSED,
+           &none);
 }
 
-int corral_run_async(corral_loop *loop, corral_work *function, const corral_async *async, corral_call **ret) {
+int corral_run_async(corral_loop *loop, corral_work *function, const corral_async *async,
+                     corral_call **ret) {
   corral_async callbacks;
   crl_call nothing = {0};
   int status = check_loop(loop, NULL);
@@ -369,16 +394,17 @@ void corral_call_cancel(corral_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy *policy, corral_value **ret) {
+int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                corral_value **ret) {
   crl_call call;
+  crl_station *station;
   crl_outcome outcome;
   corral_error *error = crl_handle_error(policy);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
-  int status = crl_handle_call(c, key, key_len, policy, &call);
+  int status = crl_handle_call(c, key, key_len, policy, &station, &call);
   if (status != CORRAL_OK) return status;
-  crl_station *station;
-  if ((status = crl_handle_enter(c, &station, error)) != CORRAL_OK) return status;
-  if (!crl_run_near(station, &call, &call.early, &outcome)) return crl_status_plain(error, CORRAL_EMISS);
+  if (!crl_run_near(station, &call, &call.early, &outcome))
+    return crl_status_plain(error, CORRAL_EMISS);
   crl_event_emit(&station->events, CORRAL_EVENT_NEAR, key, key_len, NULL);
   return crl_outcome_deliver(&outcome, error, ret);
 }

@@ -1,4 +1,5 @@
-/* marks.c: the marks of tags. The record of a mark is an envelope of its own kind; its payload: 8 hard, 8 soft, 1 changed. */
+/* marks.c: the marks of tags. The record of a mark is an envelope of its own kind; its payload: 8
+ * hard, 8 soft, 1 changed. */
 #include "marks.h"
 
 #include <stdlib.h>
@@ -15,11 +16,12 @@ enum { PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 }
 /* Longer than any value's. */
 static const int64_t life = CRL_ENVELOPE_LIFE_MOST;
 
-/* ---- the list -------------------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------------------------ */
 
 const crl_mark *crl_marks_find(const crl_marks *marks, const void *name, size_t len) {
   for (size_t i = 0; i < marks->count; i++)
-    if (marks->mark[i].len == len && memcmp(marks->mark[i].name, name, len) == 0) return &marks->mark[i];
+    if (marks->mark[i].len == len && memcmp(marks->mark[i].name, name, len) == 0)
+      return &marks->mark[i];
   return NULL;
 }
 
@@ -58,13 +60,14 @@ crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags) {
   for (size_t i = 0; i < tags->count; i++) {
     const crl_tag *tag = &tags->tag[i];
     const crl_mark *mark = crl_marks_find(marks, tag->name, tag->len);
-    if (mark == NULL || mark->status != CORRAL_OK || mark->hard != tag->hard) return CRL_STANDS_VOID;
+    if (mark == NULL || mark->status != CORRAL_OK || mark->hard != tag->hard)
+      return CRL_STANDS_VOID;
     if (mark->soft != tag->soft) standing = CRL_STANDS_EXPIRED;
   }
   return standing;
 }
 
-/* ---- records --------------------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------- */
 
 /* To be given to crl_key_clean. */
 static int make_key(crl_key *key, const crl_station *station, const void *tag, size_t len) {
@@ -79,7 +82,10 @@ static uint64_t draw(void) {
 
 /* malloc'ed; NULL without memory. */
 static uint8_t *write_record(crl_key *key, const crl_mark *mark, size_t *size) {
-  crl_envelope envelope = {.kind = CRL_KIND_MARK, .ttl_ms = life, .created_ms = crl_env_wall_ms(), .digest = crl_key_digest(key),
+  crl_envelope envelope = {.kind = CRL_KIND_MARK,
+                           .ttl_ms = life,
+                           .created_ms = crl_env_wall_ms(),
+                           .digest = crl_key_digest(key),
                            .payload_len = PAYLOAD};
   *size = crl_envelope_size(&envelope);
   uint8_t *record = crl_alloc(*size);
@@ -110,18 +116,20 @@ static int read_record(crl_mark *mark, crl_key *key, const corral_op *op) {
 }
 
 static void take(crl_mark *mark, crl_key *key, corral_op *op) {
-  mark->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY ? read_record(mark, key, op) : op->status;
+  mark->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY ? read_record(mark, key, op)
+                                                                       : op->status;
   if (op->found_free != NULL) op->found_free(op->found_owner);
   op->found_free = NULL;
 }
 
-/* ---- the near tier --------------------------------------------------------------------------------------- */
+/* ---- the near tier ------------------------------------------------------------------------- */
 
 static int find_near(crl_station *station, const crl_mark_look *a, int64_t near_ms, int64_t now) {
   crl_near_copy copy;
   if (station->near == NULL || near_ms <= 0) return 0;
   if (!crl_near_get(station->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
-  int current = near_ms == CRL_NEAR_ANY_AGE || (copy.looked + near_ms > now && copy.looked > atomic_load(&station->near_since));
+  int current = near_ms == CRL_NEAR_ANY_AGE ||
+                (copy.looked + near_ms > now && copy.looked > atomic_load(&station->near_since));
   int knows = copy.kind == CRL_KIND_MARK && current;
   if (knows) {
     read_payload(a->mark, copy.bytes->data + copy.offset);
@@ -133,7 +141,8 @@ static int find_near(crl_station *station, const crl_mark_look *a, int64_t near_
 }
 
 static void keep_near(crl_station *station, const crl_mark_look *a) {
-  uint8_t *payload = station->near != NULL && a->mark->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
+  uint8_t *payload =
+      station->near != NULL && a->mark->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
   if (payload == NULL) return;
   crl_record_put(payload, a->mark->hard, 8);
   crl_record_put(payload + 8, a->mark->soft, 8);
@@ -143,20 +152,30 @@ static void keep_near(crl_station *station, const crl_mark_look *a) {
     free(payload);
     return;
   }
-  crl_near_copy copy = {.bytes = bytes, .size = PAYLOAD, .kind = CRL_KIND_MARK, .looked = a->looked, .made = a->looked - a->mark->age_ms,
-                        .fresh_until = a->looked + life, .ttl = life};
+  crl_near_copy copy = {.bytes = bytes,
+                        .size = PAYLOAD,
+                        .kind = CRL_KIND_MARK,
+                        .looked = a->looked,
+                        .made = a->looked - a->mark->age_ms,
+                        .fresh_until = a->looked + life,
+                        .ttl = life};
   crl_near_put(station->near, a->hash, a->key.stored, a->key.stored_len, &copy, a->ticket);
   crl_bytes_unref(bytes);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
-static int is_watched(const crl_station *station) { return station->near != NULL && station->watch != NULL && crl_watch_up(station->watch); }
+static int is_watched(const crl_station *station) {
+  return station->near != NULL && station->watch != NULL && crl_watch_up(station->watch);
+}
 
 static void set_up(crl_station *station, crl_mark_look *look, corral_op *op) {
   look->looked = crl_env_now_ms();
   if (station->near != NULL) look->ticket = crl_near_ticket(station->near, look->hash);
-  *op = (corral_op){.verb = CORRAL_VERB_GET, .flags = is_watched(station) ? CORRAL_OP_WATCH : 0, .key = look->key.stored, .key_len = look->key.stored_len};
+  *op = (corral_op){.verb = CORRAL_VERB_GET,
+                    .flags = is_watched(station) ? CORRAL_OP_WATCH : 0,
+                    .key = look->key.stored,
+                    .key_len = look->key.stored_len};
 }
 
 static int aim(const crl_station *station, crl_mark *mark, crl_mark_look *look) {
@@ -178,21 +197,26 @@ void crl_mark_looked(crl_station *station, crl_mark_look *look, corral_op *op) {
   crl_key_clean(&look->key);
 }
 
-/* The marks that are wanted, with their keys, less those that the near tier knows. CORRAL_ENOMEM. */
-static int list_wanted(crl_station *station, crl_marks *marks, int64_t near_ms, crl_mark_look *list, size_t *count) {
+/* The marks that are wanted, with their keys, less those that the near tier knows.
+ * CORRAL_ENOMEM. */
+static int list_wanted(crl_station *station, crl_marks *marks, int64_t near_ms, crl_mark_look *list,
+                       size_t *count) {
   int64_t now = crl_env_now_ms();
   *count = 0;
   for (size_t i = 0; i < marks->count; i++) {
     crl_mark_look *look = &list[*count];
     if (marks->mark[i].status != CRL_MARK_WANTED) continue;
     if (aim(station, &marks->mark[i], look) != CORRAL_OK) return CORRAL_ENOMEM;
-    if (find_near(station, look, near_ms, now)) crl_key_clean(&look->key);
-    else ++*count;
+    if (find_near(station, look, near_ms, now))
+      crl_key_clean(&look->key);
+    else
+      ++*count;
   }
   return CORRAL_OK;
 }
 
-static int ask_store(crl_station *station, crl_mark_look *list, corral_op *ops, size_t count, int64_t deadline) {
+static int ask_store(crl_station *station, crl_mark_look *list, corral_op *ops, size_t count,
+                     int64_t deadline) {
   int status = CORRAL_OK;
   for (size_t i = 0; i < count; i++) set_up(station, &list[i], &ops[i]);
   crl_pool_perform(station->pool, ops, count, deadline);
@@ -210,12 +234,14 @@ static size_t count_wanted(const crl_marks *marks) {
   return count;
 }
 
-static int fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, int asks) {
+static int fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline,
+                 int asks) {
   size_t wanted = count_wanted(marks), count = 0;
   if (wanted == 0) return CORRAL_OK;
   crl_mark_look *list = crl_alloc(wanted * sizeof *list);
   corral_op *ops = crl_alloc(wanted * sizeof *ops);
-  int status = list == NULL || ops == NULL ? CORRAL_ENOMEM : list_wanted(station, marks, near_ms, list, &count);
+  int status = list == NULL || ops == NULL ? CORRAL_ENOMEM
+                                           : list_wanted(station, marks, near_ms, list, &count);
   if (status == CORRAL_OK && asks) {
     if (count > 0) status = ask_store(station, list, ops, count, deadline);
   } else {
@@ -228,40 +254,52 @@ static int fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_
 }
 
 static int say(int status, corral_error *error) {
-  return status == CORRAL_OK ? status : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
+  return status == CORRAL_OK
+             ? status
+             : crl_status_fail(error, status, "a tag's mark: %s", corral_status_text(status));
 }
 
-int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline, corral_error *error) {
+int crl_marks_fetch(crl_station *station, crl_marks *marks, int64_t near_ms, int64_t deadline,
+                    corral_error *error) {
   return say(fetch(station, marks, near_ms, deadline, 1), error);
 }
 
-crl_standing crl_marks_standing(crl_station *station, const uint8_t *metadata, size_t metadata_len, const crl_marks_source *source) {
+crl_standing crl_marks_standing(crl_station *station, const uint8_t *metadata, size_t metadata_len,
+                                const crl_marks_source *source) {
   crl_marks marks = {0};
   crl_standing standing = CRL_STANDS_VOID;
   if (metadata_len == 0) return station->generation ? CRL_STANDS_VOID : CRL_STANDS;
   crl_tags *tags = crl_alloc(sizeof *tags);
-  if (tags != NULL && crl_tags_read(metadata, metadata_len, tags) && (!station->generation || crl_tags_find(tags, "", 0) != NULL) &&
-      crl_marks_want_all(&marks, tags) && fetch(station, &marks, source->near_ms, source->deadline, source->deadline > 0) == CORRAL_OK)
+  if (tags != NULL && crl_tags_read(metadata, metadata_len, tags) &&
+      (!station->generation || crl_tags_find(tags, "", 0) != NULL) &&
+      crl_marks_want_all(&marks, tags) &&
+      fetch(station, &marks, source->near_ms, source->deadline, source->deadline > 0) == CORRAL_OK)
     standing = crl_marks_judge(&marks, tags);
   crl_marks_clean(&marks);
   free(tags);
   return standing;
 }
 
-/* ---- making ---------------------------------------------------------------------------------------------- */
+/* ---- making -------------------------------------------------------------------------------- */
 
 static int settle(crl_station *station, crl_key *key, const uint8_t *token, const crl_mark *mark) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);
-  corral_op op = {.verb = record == NULL ? CORRAL_VERB_RELEASE : CORRAL_VERB_SETTLE, .key = key->stored, .key_len = key->stored_len,
-                  .token = token, .record = record, .record_len = size, .ttl_ms = life};
+  corral_op op = {.verb = record == NULL ? CORRAL_VERB_RELEASE : CORRAL_VERB_SETTLE,
+                  .key = key->stored,
+                  .key_len = key->stored_len,
+                  .token = token,
+                  .record = record,
+                  .record_len = size,
+                  .ttl_ms = life};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
   free(record);
   return record == NULL ? CORRAL_ENOMEM : op.status;
 }
 
 static void release(crl_station *station, const crl_key *key, const uint8_t *token) {
-  corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = key->stored, .key_len = key->stored_len, .token = token};
+  corral_op op = {
+      .verb = CORRAL_VERB_RELEASE, .key = key->stored, .key_len = key->stored_len, .token = token};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
 }
 
@@ -270,17 +308,24 @@ static int is_before(const crl_station *station, int64_t changed_ago, int64_t el
   return changed_ago > elapsed_ms + crl_pool_info(station->pool)->clock_skew_ms + TICK_MS;
 }
 
-/* One try to make a mark under its lease, if it isn't there, or to change the soft version of one. EBUSY, ELOST: try again. */
+/* One try to make a mark under its lease, if it isn't there, or to change the soft version of one.
+ * EBUSY, ELOST: try again. */
 static int try_under_lease(crl_station *station, crl_key *key, crl_mark *mark, int expires) {
   uint8_t wish[CORRAL_FRONT];
   uint8_t token[CORRAL_TOKEN];
   if (crl_env_random(token, sizeof token) != CORRAL_OK) return CORRAL_EIO;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = key->stored, .key_len = key->stored_len, .token = token, .lease_ms = LEASE_MS,
-                  .record = wish, .record_len = crl_put_wish(crl_key_digest(key), 0, wish)};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM,
+                  .key = key->stored,
+                  .key_len = key->stored_len,
+                  .token = token,
+                  .lease_ms = LEASE_MS,
+                  .record = wish,
+                  .record_len = crl_put_wish(crl_key_digest(key), 0, wish)};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
   int status = op.status;
   take(mark, key, &op);
-  if (status != CORRAL_OK) return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !expires ? CORRAL_OK : status;
+  if (status != CORRAL_OK)
+    return status == CORRAL_EBUSY && mark->status == CORRAL_OK && !expires ? CORRAL_OK : status;
   int there = mark->status == CORRAL_OK;
   if (there && !expires) {
     release(station, key, token);
@@ -311,7 +356,8 @@ static int under_lease(crl_station *station, crl_mark *mark, int expires) {
   return status;
 }
 
-static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *before, crl_marks *now, int64_t elapsed_ms) {
+static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *before, crl_marks *now,
+                     int64_t elapsed_ms) {
   for (size_t i = 0; i < tags->count; i++) {
     crl_tag *tag = &tags->tag[i];
     const crl_mark *mark = crl_marks_find(before, tag->name, tag->len);
@@ -319,7 +365,8 @@ static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *befo
       crl_mark *found = (crl_mark *)(uintptr_t)crl_marks_find(now, tag->name, tag->len);
       int status = found->status == CORRAL_EMISS ? under_lease(station, found, 0) : CORRAL_OK;
       if (status != CORRAL_OK) return status == CORRAL_EBUSY ? CORRAL_ELOST : status;
-      if (!found->made_here && found->changed && !is_before(station, found->age_ms, elapsed_ms)) return CORRAL_ELOST;
+      if (!found->made_here && found->changed && !is_before(station, found->age_ms, elapsed_ms))
+        return CORRAL_ELOST;
       mark = found;
     }
     tag->hard = mark->hard;
@@ -328,28 +375,34 @@ static int stamp_all(crl_station *station, crl_tags *tags, const crl_marks *befo
   return CORRAL_OK;
 }
 
-int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *before, int64_t elapsed_ms, corral_error *error) {
+int crl_marks_stamp(crl_station *station, crl_tags *tags, const crl_marks *before,
+                    int64_t elapsed_ms, corral_error *error) {
   crl_marks now = {0};
   int64_t began = crl_env_now_ms();
   int status = CORRAL_OK;
   for (size_t i = 0; i < tags->count && status == CORRAL_OK; i++) {
     const crl_mark *mark = crl_marks_find(before, tags->tag[i].name, tags->tag[i].len);
-    if ((mark == NULL || mark->status != CORRAL_OK) && !crl_marks_want(&now, tags->tag[i].name, tags->tag[i].len)) status = CORRAL_ENOMEM;
+    if ((mark == NULL || mark->status != CORRAL_OK) &&
+        !crl_marks_want(&now, tags->tag[i].name, tags->tag[i].len))
+      status = CORRAL_ENOMEM;
   }
-  if (status == CORRAL_OK) status = crl_marks_fetch(station, &now, 0, began + station->op_ms, error);
-  if (status == CORRAL_OK) status = stamp_all(station, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
+  if (status == CORRAL_OK)
+    status = crl_marks_fetch(station, &now, 0, began + station->op_ms, error);
+  if (status == CORRAL_OK)
+    status = stamp_all(station, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
   crl_marks_clean(&now);
   return say(status, error);
 }
 
-/* ---- changing -------------------------------------------------------------------------------------------- */
+/* ---- changing ------------------------------------------------------------------------------ */
 
 static void forget_near(crl_station *station, const crl_key *key) {
   if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
 }
 
-/* The new mark takes the place of the old one: in a gap between both a compute of before would take the tag for a new one. For the same reason the
- * store that can't be told is given the new mark when it is back. */
+/* The new mark takes the place of the old one: in a gap between both a compute of before would take
+ * the tag for a new one. For the same reason the store that can't be told is given the new mark
+ * when it is back. */
 static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, corral_error *error) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);
@@ -358,8 +411,14 @@ static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, cor
     free(record);
     return crl_status_plain(error, CORRAL_ENOMEM);
   }
-  crl_put put = {.key = key->stored, .key_len = key->stored_len, .record = record, .record_len = size, .hard_ttl = life,
-                 .lease_ms = LEASE_MS, .op_ms = station->op_ms, .replaces = 1};
+  crl_put put = {.key = key->stored,
+                 .key_len = key->stored_len,
+                 .record = record,
+                 .record_len = size,
+                 .hard_ttl = life,
+                 .lease_ms = LEASE_MS,
+                 .op_ms = station->op_ms,
+                 .replaces = 1};
   int status = crl_put_record(station->pool, &put, crl_env_now_ms() + station->op_ms, error);
   forget_near(station, key);
   if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN)
@@ -368,7 +427,8 @@ static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, cor
   return status;
 }
 
-int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire, corral_error *error) {
+int crl_marks_change(crl_station *station, const void *name, size_t len, int only_expire,
+                     corral_error *error) {
   crl_mark mark = {.len = (uint8_t)len, .changed = 1};
   crl_key key;
   if (len > 0) memcpy(mark.name, name, len);

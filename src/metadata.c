@@ -20,7 +20,9 @@ int crl_part_next(const uint8_t **at, size_t *left, crl_part *part) {
   return 1;
 }
 
-uint64_t crl_part_number(const crl_part *part) { return part->len > NUMBER ? 0 : crl_record_take(part->bytes, (unsigned)part->len); }
+uint64_t crl_part_number(const crl_part *part) {
+  return part->len > NUMBER ? 0 : crl_record_take(part->bytes, (unsigned)part->len);
+}
 
 size_t crl_number_len(uint64_t number) {
   size_t len = 0;
@@ -38,11 +40,12 @@ uint8_t *crl_part_put(uint8_t *at, uint8_t kind, const void *bytes, size_t len) 
   return at + head;
 }
 
-/* ---- tags ------------------------------------------------------------------------------------------------ */
+/* ---- tags ---------------------------------------------------------------------------------- */
 
 size_t crl_tags_size(const crl_tags *tags) {
   size_t size = 0;
-  for (size_t i = 0; tags != NULL && i < tags->count; i++) size += crl_part_size(CRL_PART_TAG, VERSIONS + (size_t)tags->tag[i].len);
+  for (size_t i = 0; tags != NULL && i < tags->count; i++)
+    size += crl_part_size(CRL_PART_TAG, VERSIONS + (size_t)tags->tag[i].len);
   return size;
 }
 

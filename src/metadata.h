@@ -1,10 +1,12 @@
 /* metadata.h: what stands behind a payload: numbers, tags and a validator, each as a part. Pure.
  *
- * A part: its kind (1 byte), its length (1 byte, or 2 for kinds from 128 on), its bytes. Readers skip kinds that they don't know. Numbers are
- * little-endian without leading zeroes. docs/record.md has the kinds.
+ * A part: its kind (1 byte), its length (1 byte, or 2 for kinds from 128 on), its bytes. Readers
+ * skip kinds that they don't know. Numbers are little-endian without leading zeroes. docs/record.md
+ * has the kinds.
  *
- * A tag's mark is a record of its own in the store (marks.h). A value counts as long as the mark of each of its tags has the versions that
- * it had when the value was computed: another `hard` one and it is void, another `soft` one and its fresh life is over. */
+ * A tag's mark is a record of its own in the store (marks.h). A value counts as long as the mark of
+ * each of its tags has the versions that it had when the value was computed: another `hard` one and
+ * it is void, another `soft` one and its fresh life is over. */
 #ifndef CRL_METADATA_H
 #define CRL_METADATA_H
 
@@ -14,7 +16,13 @@
 enum { CRL_TAGS = 16, CRL_TAG_MOST = 200, CRL_VALIDATOR_MOST = 1024 };
 
 enum {
-  CRL_PART_TTL = 1, CRL_PART_SWR, CRL_PART_SIE, CRL_PART_CREATED, CRL_PART_COST, CRL_PART_VERSION, CRL_PART_PLAIN,
+  CRL_PART_TTL = 1,
+  CRL_PART_SWR,
+  CRL_PART_SIE,
+  CRL_PART_CREATED,
+  CRL_PART_COST,
+  CRL_PART_VERSION,
+  CRL_PART_PLAIN,
   CRL_PART_TAG, /* 8 hard, 8 soft, the name */
   CRL_PART_VALIDATOR = 128
 };

@@ -1,12 +1,16 @@
-/* near.c: copies of values in this process. Shards, each with a lock, a hash table and three queues; two budgets over all of them.
+/* near.c: copies of values in this process. Shards, each with a lock, a hash table and three
+ * queues; two budgets over all of them.
  *
- * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction", SOSP'23): newcomers wait in a
- * small queue; who was used twice there goes on to the main one, who wasn't leaves and is remembered by its hash (a ghost), and comes into
- * the main one when it is put again meanwhile. Copies live shortly, so one that was popular is remembered also when it is over or dropped:
- * what takes its place is as popular. Negatives have a queue of their own, which goes by the main one's rule.
+ * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache
+ * eviction", SOSP'23): newcomers wait in a small queue; who was used twice there goes on to the
+ * main one, who wasn't leaves and is remembered by its hash (a ghost), and comes into the main one
+ * when it is put again meanwhile. Copies live shortly, so one that was popular is remembered also
+ * when it is over or dropped: what takes its place is as popular. Negatives have a queue of their
+ * own, which goes by the main one's rule.
  *
- * Room is taken before a copy goes in, so a budget is never exceeded: whoever needs room looks at the oldest of one shard after the other
- * until there is enough. No other lock is held then, and nothing is freed under a lock: a store may take its time to free its bytes. */
+ * Room is taken before a copy goes in, so a budget is never exceeded: whoever needs room looks at
+ * the oldest of one shard after the other until there is enough. No other lock is held then, and
+ * nothing is freed under a lock: a store may take its time to free its bytes. */
 #include "near.h"
 
 #include <sched.h>
@@ -17,25 +21,25 @@
 #include "envelope.h"
 
 enum {
-  LINE = 64,                /* of the cache */
+  LINE = 64, /* of the cache */
   SHARDS_MOST = 64,
-  SHARD_LEAST = 512 << 10,  /* bytes of budget for each further shard */
+  SHARD_LEAST = 512 << 10, /* bytes of budget for each further shard */
   BUCKETS_LEAST = 16,
-  COUNTERS = 16,            /* of drops, per shard */
-  ONE_OF = 10,              /* the share of one copy, of all negatives, and of the small queue */
-  MARK_MOST = 3,            /* S3-FIFO's two bits */
+  COUNTERS = 16, /* of drops, per shard */
+  ONE_OF = 10,   /* the share of one copy, of all negatives, and of the small queue */
+  MARK_MOST = 3, /* S3-FIFO's two bits */
   MARKS_OF_POPULAR = 2,
   SAME_HASH_MOST = 4,
-  OVERHEAD = 64             /* what malloc, the table and the ghosts take for one copy */
+  OVERHEAD = 64 /* what malloc, the table and the ghosts take for one copy */
 };
 
 enum { SMALL, MAIN, NEGATIVES, QUEUES };
 
 typedef struct entry {
-  struct entry *chain;         /* the next of its bucket, or of those that go */
+  struct entry *chain; /* the next of its bucket, or of those that go */
   uint64_t spot;
-  int64_t over;                /* when its last life ends */
-  uint32_t marks, in;          /* hits, up to MARK_MOST; its queue */
+  int64_t over;       /* when its last life ends */
+  uint32_t marks, in; /* hits, up to MARK_MOST; its queue */
   size_t key_len;
   crl_near_copy copy;
   struct entry *older, *newer; /* of its queue */
@@ -58,7 +62,8 @@ typedef struct shard {
   uint32_t ghost_clock;
   size_t count, buckets; /* buckets: a power of two, of the ghosts too */
   entry **table;
-  ghost *ghosts; /* one that was remembered before as many others as there are copies is forgotten */
+  /* one that was remembered before as many others as there are copies is forgotten */
+  ghost *ghosts;
   queue queues[QUEUES];
   _Atomic uint64_t drops[COUNTERS];
 } shard;
@@ -76,17 +81,20 @@ struct crl_near {
   shard shards[];
 };
 
-/* ---- locks: held for less than a microsecond as a rule, and let go by a plain store: bench/near.c ------------------- */
+/* ---- locks: held for less than a microsecond as a rule, let go by a plain store (bench/near.c) */
 
-/* The holder may have been put off its core, or, with real-time priorities, may never come back to it while others merely yield. */
+/* The holder may have been put off its core, or, with real-time priorities, may never come back to
+ * it while others merely yield. */
 static void lock_slowly(shard *s) {
   enum { LOOKS = 64, YIELDS = 64, PAUSE_US = 50 };
   int turns = 0;
   do {
     while (atomic_load_explicit(&s->locked, memory_order_relaxed)) {
       if (++turns < LOOKS) continue;
-      if (turns < LOOKS + YIELDS) sched_yield();
-      else crl_env_pause_us(PAUSE_US);
+      if (turns < LOOKS + YIELDS)
+        sched_yield();
+      else
+        crl_env_pause_us(PAUSE_US);
     }
   } while (atomic_exchange_explicit(&s->locked, 1, memory_order_acquire));
 }
@@ -97,23 +105,33 @@ static inline void lock(shard *s) {
 
 static inline void unlock(shard *s) { atomic_store_explicit(&s->locked, 0, memory_order_release); }
 
-/* ---- places ---------------------------------------------------------------------------------------------------- */
+/* ---- places -------------------------------------------------------------------------------- */
 
-static inline shard *shard_of(crl_near *near, uint64_t spot) { return &near->shards[(spot >> 56) & (near->shard_count - 1)]; }
+static inline shard *shard_of(crl_near *near, uint64_t spot) {
+  return &near->shards[(spot >> 56) & (near->shard_count - 1)];
+}
 
-static _Atomic uint64_t *drops_of(shard *s, uint64_t spot) { return &s->drops[(spot >> 48) % COUNTERS]; }
+static _Atomic uint64_t *drops_of(shard *s, uint64_t spot) {
+  return &s->drops[(spot >> 48) % COUNTERS];
+}
 
-static budget *budget_of(crl_near *near, int kind) { return kind == CRL_KIND_NEGATIVE ? &near->negatives : &near->values; }
+static budget *budget_of(crl_near *near, int kind) {
+  return kind == CRL_KIND_NEGATIVE ? &near->negatives : &near->values;
+}
 
-static inline entry **bucket_of(const shard *s, uint64_t spot) { return &s->table[spot & (s->buckets - 1)]; }
+static inline entry **bucket_of(const shard *s, uint64_t spot) {
+  return &s->table[spot & (s->buckets - 1)];
+}
 
 static inline entry *find(const shard *s, uint64_t spot, const void *key, size_t key_len) {
   entry *e = *bucket_of(s, spot);
-  while (e != NULL && (e->spot != spot || e->key_len != key_len || memcmp(e->key, key, key_len) != 0)) e = e->chain;
+  while (e != NULL &&
+         (e->spot != spot || e->key_len != key_len || memcmp(e->key, key, key_len) != 0))
+    e = e->chain;
   return e;
 }
 
-/* ---- entries that are in no shard -------------------------------------------------------------------------------- */
+/* ---- entries that are in no shard ---------------------------------------------------------- */
 
 static size_t weigh(size_t key_len, const crl_near_copy *copy) {
   size_t bytes = sizeof(crl_bytes) + copy->bytes->size;
@@ -133,7 +151,8 @@ static inline void hand_out(const crl_near_copy *copy, crl_near_copy *ret) {
   if (ret->metadata != NULL) crl_bytes_ref(ret->metadata);
 }
 
-static entry *make_entry(uint64_t spot, const void *key, size_t key_len, const crl_near_copy *copy, size_t weight) {
+static entry *make_entry(uint64_t spot, const void *key, size_t key_len, const crl_near_copy *copy,
+                         size_t weight) {
   entry *e = crl_alloc(sizeof *e + key_len);
   if (e == NULL) return NULL;
   e->spot = spot;
@@ -149,23 +168,26 @@ static entry *make_entry(uint64_t spot, const void *key, size_t key_len, const c
 static void discard(crl_near *near, entry *list) {
   for (entry *next; list != NULL; list = next) {
     next = list->chain;
-    atomic_fetch_sub_explicit(&budget_of(near, list->copy.kind)->used, list->weight, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&budget_of(near, list->copy.kind)->used, list->weight,
+                              memory_order_relaxed);
     crl_near_copy_clean(&list->copy);
     free(list);
   }
 }
 
-/* ---- under a shard's lock ---------------------------------------------------------------------------------------- */
+/* ---- under a shard's lock ------------------------------------------------------------------ */
 
 static void ghost_remember(shard *s, uint64_t spot) {
   if (++s->ghost_clock == 0) s->ghost_clock = 1; /* 0 is nobody */
-  s->ghosts[spot & (s->buckets - 1)] = (ghost){.print = (uint32_t)(spot >> 32), .when = s->ghost_clock};
+  s->ghosts[spot & (s->buckets - 1)] =
+      (ghost){.print = (uint32_t)(spot >> 32), .when = s->ghost_clock};
 }
 
 /* Whether it was remembered lately; if so it no longer is. */
 static int ghost_returns(shard *s, uint64_t spot) {
   ghost *g = &s->ghosts[spot & (s->buckets - 1)];
-  int known = g->when != 0 && g->print == (uint32_t)(spot >> 32) && s->ghost_clock - g->when <= s->count;
+  int known =
+      g->when != 0 && g->print == (uint32_t)(spot >> 32) && s->ghost_clock - g->when <= s->count;
   if (known) g->when = 0;
   return known;
 }
@@ -175,18 +197,24 @@ static void queue_push(shard *s, uint32_t in, entry *e) {
   e->in = in;
   e->newer = NULL;
   e->older = q->newest;
-  if (q->newest != NULL) q->newest->newer = e;
-  else q->oldest = e;
+  if (q->newest != NULL)
+    q->newest->newer = e;
+  else
+    q->oldest = e;
   q->newest = e;
   q->weight += e->weight;
 }
 
 static void queue_pull(shard *s, entry *e) {
   queue *q = &s->queues[e->in];
-  if (e->newer != NULL) e->newer->older = e->older;
-  else q->newest = e->older;
-  if (e->older != NULL) e->older->newer = e->newer;
-  else q->oldest = e->newer;
+  if (e->newer != NULL)
+    e->newer->older = e->older;
+  else
+    q->newest = e->older;
+  if (e->older != NULL)
+    e->older->newer = e->newer;
+  else
+    q->oldest = e->newer;
   q->weight -= e->weight;
 }
 
@@ -195,7 +223,8 @@ static void queue_move(shard *s, uint32_t to, entry *e) {
   queue_push(s, to, e);
 }
 
-/* Twice as many buckets. The ghosts are forgotten: it grows while nobody has to leave. Without memory longer chains serve as well. */
+/* Twice as many buckets. The ghosts are forgotten: it grows while nobody has to leave. Without
+ * memory longer chains serve as well. */
 static void grow(shard *s) {
   size_t buckets = s->buckets * 2;
   entry **table = crl_alloc(buckets * sizeof *table), **old = s->table;
@@ -226,8 +255,10 @@ static void put_in(shard *s, entry *e) {
   entry **bucket = bucket_of(s, e->spot);
   e->chain = *bucket;
   *bucket = e;
-  if (e->copy.kind == CRL_KIND_NEGATIVE) queue_push(s, NEGATIVES, e);
-  else queue_push(s, ghost_returns(s, e->spot) ? MAIN : SMALL, e);
+  if (e->copy.kind == CRL_KIND_NEGATIVE)
+    queue_push(s, NEGATIVES, e);
+  else
+    queue_push(s, ghost_returns(s, e->spot) ? MAIN : SMALL, e);
   s->count++;
 }
 
@@ -249,7 +280,8 @@ static void take_out_but_remember(shard *s, entry *e, entry **gone) {
   if (popular) ghost_remember(s, e->spot);
 }
 
-/* Keys that somebody made to share a hash must not make a long chain: of each hash only a few stay, the one that was just put among them. */
+/* Keys that somebody made to share a hash must not make a long chain: of each hash only a few stay,
+ * the one that was just put among them. */
 static void thin_out(shard *s, uint64_t spot, entry **gone) {
   size_t same = 0;
   for (entry *e = *bucket_of(s, spot), *next; e != NULL; e = next) {
@@ -273,7 +305,8 @@ static void trade_copies(shard *s, entry *there, entry *e, entry **gone) {
 
 /* In place of what there is; e of NULL: what there is goes all the same. */
 static void replace(shard *s, entry *there, entry *e, entry **gone) {
-  if (there != NULL && e != NULL && (there->in == NEGATIVES) == (e->copy.kind == CRL_KIND_NEGATIVE)) {
+  if (there != NULL && e != NULL &&
+      (there->in == NEGATIVES) == (e->copy.kind == CRL_KIND_NEGATIVE)) {
     trade_copies(s, there, e, gone);
     return;
   }
@@ -283,12 +316,14 @@ static void replace(shard *s, entry *there, entry *e, entry **gone) {
   thin_out(s, e->spot, gone);
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------------ */
+/* ---- room ---------------------------------------------------------------------------------- */
 
 static uint32_t queue_to_shrink(const shard *s) {
   const queue *small = &s->queues[SMALL], *in_main = &s->queues[MAIN];
   if (small->oldest == NULL) return MAIN;
-  return in_main->oldest == NULL || small->weight >= (small->weight + in_main->weight) / ONE_OF ? SMALL : MAIN;
+  return in_main->oldest == NULL || small->weight >= (small->weight + in_main->weight) / ONE_OF
+             ? SMALL
+             : MAIN;
 }
 
 /* The oldest of a queue goes, or has another turn, with a mark less. */
@@ -327,14 +362,18 @@ static int take_room(crl_near *near, budget *b, size_t weight, int64_t now) {
   size_t barren = 0;
   while (barren <= near->shard_count) {
     size_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
-    if (used + weight > b->most) barren = look_for_room(near, b, now) ? 0 : barren + 1;
-    else if (atomic_compare_exchange_weak_explicit(&b->used, &used, used + weight, memory_order_relaxed, memory_order_relaxed)) return 1;
+    if (used + weight > b->most)
+      barren = look_for_room(near, b, now) ? 0 : barren + 1;
+    else if (atomic_compare_exchange_weak_explicit(&b->used, &used, used + weight,
+                                                   memory_order_relaxed, memory_order_relaxed))
+      return 1;
   }
   return 0;
 }
 
 /* An entry with its room; NULL when it is too large, or there is no room or memory. */
-static entry *entry_with_room(crl_near *near, uint64_t spot, const void *key, size_t key_len, const crl_near_copy *copy) {
+static entry *entry_with_room(crl_near *near, uint64_t spot, const void *key, size_t key_len,
+                              const crl_near_copy *copy) {
   budget *b = budget_of(near, copy->kind);
   size_t weight = weigh(key_len, copy);
   if (weight > near->copy_most || !take_room(near, b, weight, copy->looked)) return NULL;
@@ -343,7 +382,7 @@ static entry *entry_with_room(crl_near *near, uint64_t spot, const void *key, si
   return e;
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 static size_t shards_for(size_t most) {
   size_t count = 1;
@@ -388,7 +427,8 @@ void crl_near_free(crl_near *near) {
   free(near->memory);
 }
 
-int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now, crl_near_copy *ret) {
+int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now,
+                 crl_near_copy *ret) {
   shard *s = shard_of(near, hash);
   entry *gone = NULL;
   int found = 0;
@@ -410,7 +450,8 @@ uint64_t crl_near_ticket(crl_near *near, uint64_t hash) {
   return atomic_load_explicit(drops_of(shard_of(near, hash), hash), memory_order_acquire);
 }
 
-int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len, const crl_near_copy *copy, uint64_t ticket) {
+int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
+                 const crl_near_copy *copy, uint64_t ticket) {
   shard *s = shard_of(near, hash);
   /* Nobody has to leave for one that is refused. */
   if (atomic_load_explicit(drops_of(s, hash), memory_order_acquire) != ticket) return 0;
@@ -446,7 +487,8 @@ void crl_near_drop(crl_near *near, uint64_t hash) {
 static void clear_shard(crl_near *near, shard *s) {
   entry *gone = NULL;
   lock(s);
-  for (size_t i = 0; i < COUNTERS; i++) atomic_fetch_add_explicit(&s->drops[i], 1, memory_order_release);
+  for (size_t i = 0; i < COUNTERS; i++)
+    atomic_fetch_add_explicit(&s->drops[i], 1, memory_order_release);
   for (uint32_t in = 0; in < QUEUES; in++)
     while (s->queues[in].oldest != NULL) take_out_but_remember(s, s->queues[in].oldest, &gone);
   unlock(s);
@@ -474,5 +516,6 @@ size_t crl_near_count(crl_near *near) {
 }
 
 size_t crl_near_weight(crl_near *near) {
-  return atomic_load_explicit(&near->values.used, memory_order_relaxed) + atomic_load_explicit(&near->negatives.used, memory_order_relaxed);
+  return atomic_load_explicit(&near->values.used, memory_order_relaxed) +
+         atomic_load_explicit(&near->negatives.used, memory_order_relaxed);
 }

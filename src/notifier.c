@@ -18,7 +18,7 @@ struct crl_notifier {
   int started, closing;
 };
 
-/* ---- frames ---------------------------------------------------------------------------------- */
+/* ---- frames -------------------------------------------------------------------------------- */
 
 static _Thread_local const crl_frame *innermost;
 
@@ -35,7 +35,7 @@ int crl_frame_within(const void *of) {
   return at != NULL;
 }
 
-/* ---- the queue ------------------------------------------------------------------------------- */
+/* ---- the queue ----------------------------------------------------------------------------- */
 
 crl_notifier *crl_notifier_new(void) {
   crl_notifier *notifier = crl_alloc(sizeof *notifier);

@@ -1,7 +1,9 @@
-/* offer.c: gives what was held to a store that is back: invalidations, and fills whose version is later than that of the value there.
+/* offer.c: gives what was held to a store that is back: invalidations, and fills whose version is
+ * later than that of the value there.
  *
- * All claims of a batch first, then what they allow: a settle or a release. A fill without a version stays in this process: whether
- * something newer was stored and has ended since, no store remembers. */
+ * All claims of a batch first, then what they allow: a settle or a release. A fill without a
+ * version stays in this process: whether something newer was stored and has ended since, no store
+ * remembers. */
 #include "offer.h"
 
 #include <stdlib.h>
@@ -36,20 +38,28 @@ static int is_there(void *arg, const void *key, size_t key_len) {
 }
 
 static corral_op op_of(const batch *b, size_t i, corral_verb verb) {
-  return (corral_op){.verb = verb, .key = b->entries[i].key, .key_len = b->entries[i].key_len, .token = b->tokens[i]};
+  return (corral_op){.verb = verb,
+                     .key = b->entries[i].key,
+                     .key_len = b->entries[i].key_len,
+                     .token = b->tokens[i]};
 }
 
 /* The tags of a record, malloc'ed; NULL when it has none that can be read. */
 static crl_tags *tags_of(const crl_bytes *record) {
   crl_envelope envelope;
-  if (crl_envelope_read(record->data, record->size, NULL, &envelope) != CORRAL_OK || envelope.tag_count == 0) return NULL;
+  if (crl_envelope_read(record->data, record->size, NULL, &envelope) != CORRAL_OK ||
+      envelope.tag_count == 0)
+    return NULL;
   crl_tags *tags = crl_alloc(sizeof *tags);
-  if (tags != NULL && crl_tags_read(record->data + envelope.metadata_at, envelope.metadata_len, tags)) return tags;
+  if (tags != NULL &&
+      crl_tags_read(record->data + envelope.metadata_at, envelope.metadata_len, tags))
+    return tags;
   free(tags);
   return NULL;
 }
 
-/* It has tags whose marks could not be asked for when it was made: whether they have changed since its compute began, nobody knows. */
+/* It has tags whose marks could not be asked for when it was made: whether they have changed since
+ * its compute began, nobody knows. */
 static int is_unstamped(const crl_bytes *record) {
   int some = 0;
   crl_tags *tags = tags_of(record);
@@ -81,8 +91,12 @@ int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed) {
   corral_header header;
   crl_envelope stored;
   if (claimed->found == NULL || claimed->life_ms == 0 || is_unstamped(fill->record)) return 0;
-  if (crl_record_read_whole(claimed->found, claimed->found_len, &header) != CORRAL_OK || header.flags != 0) return 0;
-  if (crl_envelope_read(claimed->found, claimed->found_len, crl_record_digest(fill->record->data), &stored) != CORRAL_OK) return 0;
+  if (crl_record_read_whole(claimed->found, claimed->found_len, &header) != CORRAL_OK ||
+      header.flags != 0)
+    return 0;
+  if (crl_envelope_read(claimed->found, claimed->found_len, crl_record_digest(fill->record->data),
+                        &stored) != CORRAL_OK)
+    return 0;
   return stored.version != 0 && stored.version < fill->version;
 }
 
@@ -93,7 +107,8 @@ static void make_claim(batch *b, size_t i, const crl_bytes *record, corral_op *o
   op->record_len = crl_put_wish(crl_record_digest(record->data), 0, b->wishes[i]);
 }
 
-static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64_t ttl_ms, corral_op *op) {
+static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64_t ttl_ms,
+                        corral_op *op) {
   *op = op_of(b, i, CORRAL_VERB_SETTLE);
   op->record = record->data;
   op->record_len = record->size;
@@ -104,7 +119,8 @@ static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64
 static void note_other(batch *b, size_t i, const corral_op *op) {
   corral_header header;
   if (b->entries[i].successor == NULL || op->status != CORRAL_EBUSY || op->found == NULL) return;
-  if (crl_record_read_found(op, &header) == CORRAL_OK) memcpy(b->others[i], header.token, CORRAL_TOKEN);
+  if (crl_record_read_found(op, &header) == CORRAL_OK)
+    memcpy(b->others[i], header.token, CORRAL_TOKEN);
 }
 
 static int claim_all(batch *b, crl_pool *pool, size_t server) {
@@ -113,7 +129,8 @@ static int claim_all(batch *b, crl_pool *pool, size_t server) {
     corral_op *op = &b->ops[i];
     *op = op_of(b, i, entry->invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
     if (crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
-    if (entry->successor != NULL || !entry->invalidates) make_claim(b, i, entry->successor != NULL ? entry->successor : entry->fill.record, op);
+    if (entry->successor != NULL || !entry->invalidates)
+      make_claim(b, i, entry->successor != NULL ? entry->successor : entry->fill.record, op);
   }
   int works = crl_pool_perform_probe(pool, server, b->ops, b->count);
   for (size_t i = 0; i < b->count; i++) {
@@ -163,7 +180,8 @@ static int goes_on(const batch *b, size_t i) {
   return status == CORRAL_OK || (b->entries[i].successor != NULL && status == CORRAL_EBUSY);
 }
 
-/* An entry whose turn it was is done with, whatever the answer, but for a successor that somebody else's lease kept out. */
+/* An entry whose turn it was is done with, whatever the answer, but for a successor that somebody
+ * else's lease kept out. */
 static int finish_all(batch *b, crl_pool *pool, size_t server) {
   corral_op ops[2 * BATCH], *end = ops;
   const corral_op *last[BATCH];
@@ -194,7 +212,8 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
 }
 
 /* All that was held at this moment; whether there was any. */
-static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server, int *works) {
+static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server,
+                       int *works) {
   place there = {pool, server};
   int64_t now = crl_env_now_ms();
   size_t all = 0, again;

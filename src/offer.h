@@ -12,11 +12,13 @@ typedef struct crl_offer {
   int64_t lease_ms;
 } crl_offer;
 
-/* For crl_pool_options.on_return; `offer` is a crl_offer. Replays what is held for keys of this server, in batches, each once: invalidations, and
- * fills where the store has a value of an earlier version and nobody has a lease. 0 when the server failed again: what was not sent is
+/* For crl_pool_options.on_return; `offer` is a crl_offer. Replays what is held for keys of this
+ * server, in batches, each once: invalidations, and fills where the store has a value of an
+ * earlier version and nobody has a lease. 0 when the server failed again: what was not sent is
  * held still. */
 int crl_offer_all(void *offer, crl_pool *pool, size_t server);
-/* Whether a fill may take the place of what a granted CLAIM found: a value of an earlier version, which nobody has expired. Pure. */
+/* Whether a fill may take the place of what a granted CLAIM found: a value of an earlier version,
+ * which nobody has expired. Pure. */
 int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed);
 /* Forgets the fills that carry a tag. */
 void crl_offer_void(crl_offer *offer, const void *tag, size_t len);

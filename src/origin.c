@@ -1,4 +1,5 @@
-/* origin.c: protection of what computes burden: at most so many at once in this process, and everywhere. */
+/* origin.c: protection of what computes burden: at most so many at once in this process, and
+ * everywhere. */
 #include "origin.h"
 
 #include <stdatomic.h>
@@ -45,7 +46,7 @@ void crl_origin_free(crl_origin *origin) {
 
 int crl_origin_limits(const crl_origin *origin) { return origin->gate != NULL; }
 
-/* ---- the fleet's slots ----------------------------------------------------------------------------------- */
+/* ---- the fleet's slots --------------------------------------------------------------------- */
 
 /* To be given to crl_key_clean. In no namespace: all who name the origin share its slots. */
 static int make_key(const crl_origin *origin, unsigned number, crl_key *key) {
@@ -56,23 +57,35 @@ static int make_key(const crl_origin *origin, unsigned number, crl_key *key) {
   return crl_key_make(key, CRL_KEY_SLOT, &none, &name);
 }
 
-/* Somebody else has the slot now: this process was away for longer than the lease. Its compute goes on. */
+/* Somebody else has the slot now: this process was away for longer than the lease. Its compute goes
+ * on. */
 static void ignore(crl_kept_lease *lease) { (void)lease; }
 
 static int claim_key(crl_origin *origin, crl_slot *slot) {
   uint8_t wish[CORRAL_FRONT];
   size_t wish_len = crl_put_wish(crl_key_digest(&slot->key), 0, wish);
   if (crl_env_random(slot->token, sizeof slot->token) != CORRAL_OK) return CORRAL_EIO;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .key = slot->key.stored, .key_len = slot->key.stored_len, .token = slot->token,
-                  .lease_ms = origin->options.lease_ms, .record = wish, .record_len = wish_len};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM,
+                  .key = slot->key.stored,
+                  .key_len = slot->key.stored_len,
+                  .token = slot->token,
+                  .lease_ms = origin->options.lease_ms,
+                  .record = wish,
+                  .record_len = wish_len};
   int64_t sent = crl_env_now_ms();
   crl_pool_perform(origin->options.pool, &op, 1, sent + origin->options.op_ms);
   if (op.found_free != NULL) op.found_free(op.found_owner);
   if (op.status != CORRAL_OK) return op.status;
   slot->fleet = 1;
-  slot->lease = (crl_kept_lease){.key = op.key, .key_len = op.key_len, .user_key = op.key, .user_key_len = op.key_len,
-                                 .token = slot->token, .lease_ms = origin->options.lease_ms, .limit = INT64_MAX,
-                                 .on_lost = ignore, .on_limit = ignore};
+  slot->lease = (crl_kept_lease){.key = op.key,
+                                 .key_len = op.key_len,
+                                 .user_key = op.key,
+                                 .user_key_len = op.key_len,
+                                 .token = slot->token,
+                                 .lease_ms = origin->options.lease_ms,
+                                 .limit = INT64_MAX,
+                                 .on_lost = ignore,
+                                 .on_limit = ignore};
   crl_keeper_hold(origin->options.keeper, &slot->lease, sent);
   return CORRAL_OK;
 }
@@ -80,12 +93,15 @@ static int claim_key(crl_origin *origin, crl_slot *slot) {
 static int claim(crl_origin *origin, unsigned number, crl_slot *slot) {
   int status = make_key(origin, number, &slot->key);
   if (status == CORRAL_OK) status = claim_key(origin, slot);
-  if (status == CORRAL_OK) atomic_store(&origin->last, number);
-  else crl_key_clean(&slot->key);
+  if (status == CORRAL_OK)
+    atomic_store(&origin->last, number);
+  else
+    crl_key_clean(&slot->key);
   return status;
 }
 
-/* Which slots look free; how many, or a negative status. One round trip where the store has batches. */
+/* Which slots look free; how many, or a negative status. One round trip where the store has
+ * batches. */
 static int list_free(crl_origin *origin, unsigned *numbers) {
   unsigned most = (unsigned)origin->options.fleet_most;
   corral_op *ops = crl_alloc(most * sizeof *ops);
@@ -93,14 +109,17 @@ static int list_free(crl_origin *origin, unsigned *numbers) {
   int count = 0, answers = 0, status = ops == NULL || keys == NULL ? CORRAL_ENOMEM : CORRAL_OK;
   for (unsigned i = 0; status == CORRAL_OK && i < most; i++) {
     status = make_key(origin, i, &keys[i]);
-    ops[i] = (corral_op){.verb = CORRAL_VERB_GET, .key = keys[i].stored, .key_len = keys[i].stored_len};
+    ops[i] =
+        (corral_op){.verb = CORRAL_VERB_GET, .key = keys[i].stored, .key_len = keys[i].stored_len};
   }
   int asked = status == CORRAL_OK;
-  if (asked) crl_pool_perform(origin->options.pool, ops, most, crl_env_now_ms() + origin->options.op_ms);
+  if (asked)
+    crl_pool_perform(origin->options.pool, ops, most, crl_env_now_ms() + origin->options.op_ms);
   for (unsigned i = 0; asked && i < most; i++) {
     status = ops[i].status;
     if (status == CORRAL_OK || status == CORRAL_EMISS) answers++;
-    if (status == CORRAL_EMISS || (status == CORRAL_OK && ops[i].until_ms == 0)) numbers[count++] = i;
+    if (status == CORRAL_EMISS || (status == CORRAL_OK && ops[i].until_ms == 0))
+      numbers[count++] = i;
     if (ops[i].found_free != NULL) ops[i].found_free(ops[i].found_owner);
   }
   for (unsigned i = 0; keys != NULL && i < most; i++) crl_key_clean(&keys[i]);
@@ -126,16 +145,20 @@ static int take_slot(crl_origin *origin, crl_slot *slot) {
 
 /* A claim whose reply was lost may have been granted: its slot ends by itself. */
 static int enter_fleet(crl_origin *origin, crl_slot *slot) {
-  return origin->options.fleet_most > 0 && take_slot(origin, slot) == CORRAL_EBUSY ? CORRAL_EBUSY : CORRAL_OK;
+  return origin->options.fleet_most > 0 && take_slot(origin, slot) == CORRAL_EBUSY ? CORRAL_EBUSY
+                                                                                   : CORRAL_OK;
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
-/* Between two looks for a slot of the fleet the place in this process is free for others; a lower rank looks less often. */
+/* Between two looks for a slot of the fleet the place in this process is free for others; a lower
+ * rank looks less often. */
 static int64_t next_look(const crl_origin *origin, crl_rank rank, unsigned looks) {
   uint64_t dice = 0;
   crl_env_random(&dice, sizeof dice);
-  return crl_env_now_ms() + (crl_policy_backoff(origin->options.poll_ms, origin->options.poll_max_ms, looks, dice) << rank);
+  return crl_env_now_ms() +
+         (crl_policy_backoff(origin->options.poll_ms, origin->options.poll_max_ms, looks, dice)
+          << rank);
 }
 
 static void sleep_until(int64_t until, corral_ticket *ticket) {
@@ -148,7 +171,8 @@ static void sleep_until(int64_t until, corral_ticket *ticket) {
   crl_nap_clean(&nap);
 }
 
-int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ticket *ticket, crl_slot *slot, int *waited) {
+int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ticket *ticket,
+                     crl_slot *slot, int *waited) {
   slot->fleet = 0;
   *waited = !crl_gate_enter(origin->gate, rank, 0, NULL);
   if (*waited && !crl_gate_enter(origin->gate, rank, until, ticket)) return CORRAL_EBUSY;
@@ -166,7 +190,10 @@ int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ti
 void crl_origin_leave(crl_origin *origin, crl_slot *slot) {
   if (slot->fleet) {
     crl_keeper_drop(origin->options.keeper, &slot->lease);
-    corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = slot->key.stored, .key_len = slot->key.stored_len, .token = slot->token};
+    corral_op op = {.verb = CORRAL_VERB_RELEASE,
+                    .key = slot->key.stored,
+                    .key_len = slot->key.stored_len,
+                    .token = slot->token};
     crl_pool_perform(origin->options.pool, &op, 1, crl_env_now_ms() + origin->options.op_ms);
     crl_key_clean(&slot->key);
   }

@@ -1,4 +1,5 @@
-/* pace.h: how long a batch on a handle may go on: until nothing has moved for a while, not until a moment.
+/* pace.h: how long a batch on a handle may go on: until nothing has moved for a while, not until a
+ * moment.
  *
  * Each batch has a limit. Every CRL_PACE_STEP bytes that moved put it off to `quiet_ms` from then,
  * but never beyond the caller's own deadline. The time from bytes that moved to the next wait is
@@ -22,9 +23,9 @@ typedef struct crl_pace {
   int64_t limit;    /* the limit now */
   int64_t latest;   /* the caller's own deadline */
   int64_t quiet_ms;
-  uint64_t bytes;   /* moved so far */
-  uint64_t step;    /* moved since the limit was put off */
-  int64_t came;     /* when the last bytes moved; 0: the plugin waits */
+  uint64_t bytes; /* moved so far */
+  uint64_t step;  /* moved since the limit was put off */
+  int64_t came;   /* when the last bytes moved; 0: the plugin waits */
 } crl_pace;
 
 /* Until crl_pace_end, bytes that this thread's plugin tells of are of this batch. */

@@ -1,4 +1,5 @@
-/* pack.c: compression of payloads, by zstd at its fastest level that still finds most: what is cached is written once and read often. */
+/* pack.c: compression of payloads, by zstd at its fastest level that still finds most: what is
+ * cached is written once and read often. */
 #include "pack.h"
 
 #include <stdlib.h>
@@ -23,7 +24,9 @@ size_t crl_pack(const void *data, size_t size, uint8_t **ret) {
 
 size_t crl_packed_size(const void *packed, size_t packed_size) {
   unsigned long long size = ZSTD_getFrameContentSize(packed, packed_size);
-  return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size >= SIZE_MAX ? SIZE_MAX : (size_t)size;
+  return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size >= SIZE_MAX
+             ? SIZE_MAX
+             : (size_t)size;
 }
 
 int crl_unpack(const void *packed, size_t packed_size, void *data, size_t size) {

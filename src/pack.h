@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The packed bytes, malloc'ed, in *ret, when that saves at least an eighth; else, and without memory, 0. */
+/* The packed bytes, malloc'ed, in *ret, when that saves at least an eighth; else, and without
+ * memory, 0. */
 size_t crl_pack(const void *data, size_t size, uint8_t **ret);
 /* The unpacked size that packed bytes claim; SIZE_MAX if they claim none.
  * It is foreign: compare it with a bound before use. */

@@ -11,11 +11,11 @@ enum { COURIERS = 8, RUNS = 128, HOST_POLL_MS = 4 };
 
 typedef enum phase {
   CRUISES = 0,
-  WAITS,     /* parked until flight->until, or woken */
+  WAITS,      /* parked until flight->until, or woken */
   WANTS_SLOT, /* parked until it tries again */
   COMPUTES,
-  MADE,      /* its compute has ended */
-  GIVEN_UP   /* it won't have one */
+  MADE,    /* its compute has ended */
+  GIVEN_UP /* it won't have one */
 } phase;
 
 typedef struct courier {
@@ -31,19 +31,20 @@ struct crl_pilot {
   crl_alarms *alarms;
   crl_workers *threads;
   pthread_mutex_t mutex;
-  pthread_cond_t fewer; /* runs or computes than before */
+  pthread_cond_t fewer;  /* runs or computes than before */
   crl_run *head, **tail; /* ready to go on */
   crl_run *parked;
   size_t aloft, computing; /* all runs; those whose compute is under way */
   size_t most;
   int closing;
-  courier *couriers; /* `most` of them; NULL until the first run: a process of a single blocking call has none */
+  /* `most` of them; NULL until the first run: a process of a single blocking call has none */
+  courier *couriers;
 };
 
 static void carry(crl_job *job);
 static void no_drop(crl_job *job);
 
-/* ---- the queue; under the mutex -------------------------------------------------------------------------- */
+/* ---- the queue; under the mutex ------------------------------------------------------------ */
 
 static int has_couriers(crl_pilot *pilot) {
   if (pilot->couriers != NULL) return 1;
@@ -81,18 +82,24 @@ static void unpark(crl_pilot *pilot, crl_run *r) {
   push(pilot, r);
 }
 
-/* ---- parking --------------------------------------------------------------------------------------------- */
+/* ---- parking ------------------------------------------------------------------------------- */
 
 void crl_pilot_wake(crl_run *r) {
   crl_pilot *pilot = r->station->pilot;
   pthread_mutex_lock(&pilot->mutex);
-  if (r->flown.parked) unpark(pilot, r);
-  else r->flown.woken = 1;
+  if (r->flown.parked)
+    unpark(pilot, r);
+  else
+    r->flown.woken = 1;
   pthread_mutex_unlock(&pilot->mutex);
 }
 
-static void on_nap(crl_nap *nap) { crl_pilot_wake((crl_run *)(void *)((char *)nap - offsetof(crl_run, own_nap))); }
-static void on_alarm(crl_alarm *alarm) { crl_pilot_wake((crl_run *)(void *)((char *)alarm - offsetof(crl_run, flown.alarm))); }
+static void on_nap(crl_nap *nap) {
+  crl_pilot_wake((crl_run *)(void *)((char *)nap - offsetof(crl_run, own_nap)));
+}
+static void on_alarm(crl_alarm *alarm) {
+  crl_pilot_wake((crl_run *)(void *)((char *)alarm - offsetof(crl_run, flown.alarm)));
+}
 
 static int is_closing(crl_pilot *pilot) {
   pthread_mutex_lock(&pilot->mutex);
@@ -101,7 +108,8 @@ static int is_closing(crl_pilot *pilot) {
   return closing;
 }
 
-/* The alarm first: it may ring before the run is parked, which is remembered. 0: it is parked, and may be flown by another thread already. */
+/* The alarm first: it may ring before the run is parked, which is remembered. 0: it is parked, and
+ * may be flown by another thread already. */
 static int park(crl_pilot *pilot, crl_run *r, int64_t until, phase why) {
   r->flown.phase = why;
   int status = crl_alarms_set(pilot->alarms, &r->flown.alarm, until);
@@ -120,7 +128,7 @@ static int park(crl_pilot *pilot, crl_run *r, int64_t until, phase why) {
   return !parks;
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------- */
 
 static void retire(crl_pilot *pilot, crl_run *r) {
   crl_alarms_clear(pilot->alarms, &r->flown.alarm);
@@ -159,7 +167,7 @@ void crl_pilot_orphan(crl_run *r) {
   pthread_mutex_unlock(&pilot->mutex);
 }
 
-/* ---- compute --------------------------------------------------------------------------------------------- */
+/* ---- compute ------------------------------------------------------------------------------- */
 
 void crl_pilot_ended(crl_run *r, int abandoned) {
   crl_pilot *pilot = r->station->pilot;
@@ -172,8 +180,9 @@ void crl_pilot_ended(crl_run *r, int abandoned) {
   pthread_mutex_unlock(&pilot->mutex);
 }
 
-
-static crl_run *run_of(crl_job *job) { return (crl_run *)(void *)((char *)job - offsetof(crl_run, job)); }
+static crl_run *run_of(crl_job *job) {
+  return (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
+}
 
 /* Its thread ended within it. */
 static void give_up_compute(crl_run **r) {
@@ -188,18 +197,22 @@ static void compute(crl_job *job) {
   int status = r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
   crl_run_inside(outer);
   inside = NULL;
-  if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE) corral_fill_fail(&r->fill, status, corral_status_text(status));
+  if (status < 0 && r->fill.filled != CRL_FILLED_FAILURE)
+    corral_fill_fail(&r->fill, status, corral_status_text(status));
   crl_pilot_ended(r, 0);
 }
 
 static void drop(crl_job *job) { crl_pilot_ended(run_of(job), 1); }
 
 /* Of an origin: its fill ends the flight by itself. */
-static void on_fetched(corral_fill *fill, int abandoned) { crl_pilot_ended((crl_run *)(void *)((char *)fill - offsetof(crl_run, fill)), abandoned); }
+static void on_fetched(corral_fill *fill, int abandoned) {
+  crl_pilot_ended((crl_run *)(void *)((char *)fill - offsetof(crl_run, fill)), abandoned);
+}
 
 /* Whoever begins it may have ended it before this returns. 0: nobody can. */
 static int begin(crl_pilot *pilot, crl_run *r) {
-  if (r->start != NULL && r->flown.caller != NULL && r->flown.caller->begin != NULL) return r->flown.caller->begin(r->flown.caller, r);
+  if (r->start != NULL && r->flown.caller != NULL && r->flown.caller->begin != NULL)
+    return r->flown.caller->begin(r->flown.caller, r);
   if (r->start != NULL) {
     r->fill.ended = on_fetched;
     r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
@@ -235,7 +248,7 @@ static void finish_compute(crl_run *r) {
   crl_run_step(r, &told);
 }
 
-/* ---- going on -------------------------------------------------------------------------------------------- */
+/* ---- going on ------------------------------------------------------------------------------ */
 
 static void step(crl_run *r, int status) {
   crl_told told;
@@ -246,7 +259,8 @@ static void step(crl_run *r, int status) {
 
 /* 0: still waiting for the host's lock. */
 static int is_over(const crl_run *r) {
-  return !r->flight.at_host || crl_env_now_ms() >= r->flight.until || crl_ticket_cancelled(r->ticket) || atomic_load(&r->left) ||
+  return !r->flight.at_host || crl_env_now_ms() >= r->flight.until ||
+         crl_ticket_cancelled(r->ticket) || atomic_load(&r->left) ||
          !crl_hostlock_is_held(r->station->hostlock, r->key.whole, r->key.whole_len);
 }
 
@@ -283,24 +297,33 @@ static int wait(crl_pilot *pilot, crl_run *r) {
     step(r, CORRAL_OK);
     return 1;
   }
-  return park(pilot, r, r->flight.at_host ? host_poll(r) : r->flight.until, WAITS) ? resume(pilot, r) : 0;
+  return park(pilot, r, r->flight.at_host ? host_poll(r) : r->flight.until, WAITS)
+             ? resume(pilot, r)
+             : 0;
 }
 
 /* Only tries: those who wait in threads go before. 0: it isn't this courier's any more. */
 static int take_slot(crl_pilot *pilot, crl_run *r) {
   int waited;
-  int status = crl_origin_enter(r->station->origin, (crl_rank)r->flight.rank, 0, NULL, &r->slot, &waited);
+  int status =
+      crl_origin_enter(r->station->origin, (crl_rank)r->flight.rank, 0, NULL, &r->slot, &waited);
   int64_t now = crl_env_now_ms(), dice = 0;
   if (status != CORRAL_OK && r->flown.tries++ == 0) crl_run_emit(r, CORRAL_EVENT_LIMITED, NULL);
-  if (status == CORRAL_OK || now >= r->flight.until || crl_ticket_cancelled(r->ticket) || atomic_load(&r->left)) {
+  if (status == CORRAL_OK || now >= r->flight.until || crl_ticket_cancelled(r->ticket) ||
+      atomic_load(&r->left)) {
     r->has_slot = status == CORRAL_OK;
     r->flown.tries = 0;
     step(r, status);
     return 1;
   }
   crl_env_random(&dice, sizeof dice);
-  int64_t next = now + (crl_policy_backoff(r->policy.poll_ms, r->policy.poll_max_ms, r->flown.tries, (uint64_t)dice) << r->flight.rank);
-  return park(pilot, r, next < r->flight.until ? next : r->flight.until, WANTS_SLOT) ? resume(pilot, r) : 0;
+  int64_t next =
+      now +
+      (crl_policy_backoff(r->policy.poll_ms, r->policy.poll_max_ms, r->flown.tries, (uint64_t)dice)
+       << r->flight.rank);
+  return park(pilot, r, next < r->flight.until ? next : r->flight.until, WANTS_SLOT)
+             ? resume(pilot, r)
+             : 0;
 }
 
 /* He may free his ticket as soon as he knows. */
@@ -314,8 +337,10 @@ static void answer(crl_run *r) {
 static void do_at_once(crl_run *r) {
   crl_told told;
   memset(&told, 0, sizeof told);
-  if (r->ask == CRL_ASK_HOST) crl_run_take_host(r, &told);
-  else crl_run_held(r, &told);
+  if (r->ask == CRL_ASK_HOST)
+    crl_run_take_host(r, &told);
+  else
+    crl_run_held(r, &told);
   crl_run_step(r, &told);
 }
 
@@ -342,7 +367,7 @@ static int advance(crl_pilot *pilot, crl_run *r) {
   return 0;
 }
 
-/* ---- couriers -------------------------------------------------------------------------------------------- */
+/* ---- couriers ------------------------------------------------------------------------------ */
 
 static void perform(courier *c, size_t count) {
   if (c->batch.errands != NULL || crl_batch_make(&c->batch, c->pilot->station, RUNS)) {
@@ -390,7 +415,7 @@ static void carry(crl_job *job) {
 /* Never dropped: the threads are closed when nothing is aloft. */
 static void no_drop(crl_job *job) { (void)job; }
 
-/* ---- public ---------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------- */
 
 crl_alarms *crl_pilot_alarms(crl_pilot *pilot) { return pilot->alarms; }
 
@@ -444,7 +469,8 @@ void crl_pilot_free(crl_pilot *pilot) {
   pthread_mutex_unlock(&pilot->mutex);
   if (pilot->threads != NULL) crl_workers_free(pilot->threads);
   if (pilot->alarms != NULL) crl_alarms_free(pilot->alarms);
-  for (size_t i = 0; pilot->couriers != NULL && i < pilot->most; i++) crl_batch_clean(&pilot->couriers[i].batch);
+  for (size_t i = 0; pilot->couriers != NULL && i < pilot->most; i++)
+    crl_batch_clean(&pilot->couriers[i].batch);
   free(pilot->couriers);
   pthread_cond_destroy(&pilot->fewer);
   pthread_mutex_destroy(&pilot->mutex);

@@ -15,7 +15,8 @@ static const row option_rows[] = {CORRAL_OPTION_MAP(ROW)};
 static const row lock_rows[] = {CORRAL_LOCK_MAP(ROW)};
 #undef ROW
 
-/* A sized struct of the user's: first what belongs to the call or the corral, then, from `at` on, the rows' fields. */
+/* A sized struct of the user's: first what belongs to the call or the corral, then, from `at` on,
+ * the rows' fields. */
 typedef struct shape {
   const char *name;
   size_t size, at;
@@ -23,26 +24,33 @@ typedef struct shape {
   size_t count;
 } shape;
 
-#define SHAPE(name, type, first, rows) {name, sizeof(type), offsetof(type, first), rows, sizeof rows / sizeof *(rows)}
+#define SHAPE(name, type, first, rows)                                                             \
+  { name, sizeof(type), offsetof(type, first), rows, sizeof rows / sizeof *(rows) }
 static const shape policy_shape = SHAPE("policy", corral_policy, ttl_ms, policy_rows);
 static const shape option_shape = SHAPE("options", corral_options, op_ms, option_rows);
 static const shape lock_shape = SHAPE("lock options", corral_lock_options, ttl_ms, lock_rows);
 #undef SHAPE
 
-/* As openat2(2) does: a shorter struct lacks only what is zero; a longer one is of a newer header and must not use
- * what isn't known here. */
+/* As openat2(2) does: a shorter struct lacks only what is zero; a longer one is of a newer header
+ * and must not use what isn't known here. */
 static int check_size(const shape *s, const void *user, size_t user_size, corral_error *error) {
   if (user_size < sizeof(size_t))
-    return crl_status_fail(error, CORRAL_EINVAL, "%s: its size is not set; use CORRAL_POLICY(...), CORRAL_OPTIONS(...) or CORRAL_LOCK(...)", s->name);
+    return crl_status_fail(
+        error, CORRAL_EINVAL,
+        "%s: its size is not set; use CORRAL_POLICY(...), CORRAL_OPTIONS(...) or CORRAL_LOCK(...)",
+        s->name);
   for (size_t i = s->size; i < user_size; i++)
     if (((const char *)user)[i] != 0)
-      return crl_status_fail(error, CORRAL_EOPTION, "%s: it sets an option that corral %s does not know", s->name, CORRAL_VERSION);
+      return crl_status_fail(error, CORRAL_EOPTION,
+                             "%s: it sets an option that corral %s does not know", s->name,
+                             CORRAL_VERSION);
   return CORRAL_OK;
 }
 
 static int refuse(const row *r, int64_t number, corral_error *error) {
-  return crl_status_fail(error, CORRAL_EINVAL, "%s = %lld %s; accepted: %lld to %lld, or 0 for the default", r->name, (long long)number,
-                         r->unit, (long long)r->least, (long long)r->most);
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "%s = %lld %s; accepted: %lld to %lld, or 0 for the default", r->name,
+                         (long long)number, r->unit, (long long)r->least, (long long)r->most);
 }
 
 static void take_defaults(void *ret, const shape *s) {
@@ -51,7 +59,8 @@ static void take_defaults(void *ret, const shape *s) {
 }
 
 /* What the user's struct sets, over what stands in *ret. */
-static int overlay(void *ret, const void *user, size_t user_size, const shape *s, corral_error *error) {
+static int overlay(void *ret, const void *user, size_t user_size, const shape *s,
+                   corral_error *error) {
   int64_t *fields = (int64_t *)(void *)((char *)ret + s->at);
   const int64_t *set = (const int64_t *)(const void *)((const char *)user + s->at);
   size_t known = user_size < s->size ? user_size : s->size;
@@ -59,14 +68,17 @@ static int overlay(void *ret, const void *user, size_t user_size, const shape *s
   memcpy(ret, user, known < s->at ? known : s->at);
   for (size_t i = 0; i < count; i++) {
     if (set[i] == 0) continue;
-    if (set[i] < s->rows[i].least || set[i] > s->rows[i].most) return refuse(&s->rows[i], set[i], error);
+    if (set[i] < s->rows[i].least || set[i] > s->rows[i].most)
+      return refuse(&s->rows[i], set[i], error);
     fields[i] = set[i];
   }
   return CORRAL_OK;
 }
 
-/* Where the user's struct (NULL: none) has a zero, `base` counts, whose part for the call is zero; NULL: the table. */
-static int resolve(void *ret, const void *user, const void *base, const shape *s, corral_error *error) {
+/* Where the user's struct (NULL: none) has a zero, `base` counts, whose part for the call is zero;
+ * NULL: the table. */
+static int resolve(void *ret, const void *user, const void *base, const shape *s,
+                   corral_error *error) {
   int status = user == NULL ? CORRAL_OK : check_size(s, user, *(const size_t *)user, error);
   if (status != CORRAL_OK) return status;
   if (base != NULL) {
@@ -82,11 +94,13 @@ static int resolve(void *ret, const void *user, const void *base, const shape *s
 
 int crl_policy_variant(const void *variant, size_t len, corral_error *error) {
   if (len <= CRL_KEY_VARIANT_MOST && (variant != NULL || len == 0)) return CORRAL_OK;
-  return crl_status_fail(error, CORRAL_EINVAL, "the variant has %zu bytes%s; accepted: 1 to %d, or 0 and none", len, variant == NULL ? " and is NULL" : "",
-                         (int)CRL_KEY_VARIANT_MOST);
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "the variant has %zu bytes%s; accepted: 1 to %d, or 0 and none", len,
+                         variant == NULL ? " and is NULL" : "", (int)CRL_KEY_VARIANT_MOST);
 }
 
-int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base, corral_error *error) {
+int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base,
+                       corral_error *error) {
   int status = resolve(ret, user, base, &policy_shape, error);
   return status == CORRAL_OK ? crl_policy_variant(ret->variant, ret->variant_len, error) : status;
 }
@@ -95,7 +109,8 @@ int crl_policy_options(corral_options *ret, const corral_options *user, corral_e
   return resolve(ret, user, NULL, &option_shape, error);
 }
 
-int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error) {
+int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user,
+                    corral_error *error) {
   return resolve(ret, user, NULL, &lock_shape, error);
 }
 
@@ -108,21 +123,29 @@ int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {
 }
 
 /* By the clock of its maker, which may be any number. */
-static int64_t age_by_wall(int64_t created_ms, int64_t wall_ms) { return created_ms < 0 || created_ms > wall_ms ? 0 : wall_ms - created_ms; }
+static int64_t age_by_wall(int64_t created_ms, int64_t wall_ms) {
+  return created_ms < 0 || created_ms > wall_ms ? 0 : wall_ms - created_ms;
+}
 
-crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t life_ms, int64_t wall_ms) {
+crl_lives crl_policy_judge(const crl_envelope *envelope, int expired, int64_t life_ms,
+                           int64_t wall_ms) {
   crl_lives lives = {0, 0, 0, 0};
   int64_t hard = crl_policy_hard_ttl(envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms);
-  lives.age = at_least_zero(life_ms < 0 ? age_by_wall(envelope->created_ms, wall_ms) : hard - life_ms);
+  lives.age =
+      at_least_zero(life_ms < 0 ? age_by_wall(envelope->created_ms, wall_ms) : hard - life_ms);
   if (!expired) lives.fresh = at_least_zero(envelope->ttl_ms - lives.age);
   if (envelope->kind != CRL_KIND_VALUE) return lives;
-  if (envelope->swr_ms > 0) lives.swr = at_least_zero(envelope->ttl_ms + envelope->swr_ms - lives.age);
-  if (envelope->sie_ms > 0) lives.sie = at_least_zero(envelope->ttl_ms + envelope->sie_ms - lives.age);
+  if (envelope->swr_ms > 0)
+    lives.swr = at_least_zero(envelope->ttl_ms + envelope->swr_ms - lives.age);
+  if (envelope->sie_ms > 0)
+    lives.sie = at_least_zero(envelope->ttl_ms + envelope->sie_ms - lives.age);
   return lives;
 }
 
 static int64_t jitter_span(const corral_policy *policy, int64_t ttl_ms) {
-  return policy->jitter_pct <= 0 ? 0 : ttl_ms / 100 * policy->jitter_pct + ttl_ms % 100 * policy->jitter_pct / 100;
+  return policy->jitter_pct <= 0
+             ? 0
+             : ttl_ms / 100 * policy->jitter_pct + ttl_ms % 100 * policy->jitter_pct / 100;
 }
 
 int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice) {
@@ -135,7 +158,9 @@ uint64_t crl_policy_mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms) { return ttl_ms - jitter_span(policy, ttl_ms); }
+int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms) {
+  return ttl_ms - jitter_span(policy, ttl_ms);
+}
 
 int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms) {
   int64_t least = smaller(policy->lease_min_ms, policy->lease_ms);
@@ -155,10 +180,14 @@ static double exp_minus(double x) {
   return sum / (double)(UINT64_C(1) << k);
 }
 
-int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us, uint64_t dice) {
-  if (policy->early_pct > 0 && left_ms < ttl_ms / 100 * policy->early_pct + ttl_ms % 100 * policy->early_pct / 100) return 1;
+int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us,
+                     uint64_t dice) {
+  if (policy->early_pct > 0 &&
+      left_ms < ttl_ms / 100 * policy->early_pct + ttl_ms % 100 * policy->early_pct / 100)
+    return 1;
   if (policy->early_beta <= 0 || cost_us == 0) return 0;
-  double x = (double)at_least_zero(left_ms) * 1000 / ((double)policy->early_beta / 100 * (double)cost_us);
+  double x =
+      (double)at_least_zero(left_ms) * 1000 / ((double)policy->early_beta / 100 * (double)cost_us);
   if (x > 37) return 0; /* no 53 bits of dice are that small */
   return (double)(dice >> 11) / 9007199254740992.0 < exp_minus(x);
 }

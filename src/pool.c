@@ -22,10 +22,13 @@ struct crl_pool {
 static size_t servers(const crl_pool *pool) { return pool->options.info.servers; }
 
 static void free_lanes(crl_pool *pool) {
-  for (size_t i = 0; i < servers(pool) && pool->lanes[i] != NULL; i++) crl_lane_free(pool->lanes[i]);
+  for (size_t i = 0; i < servers(pool) && pool->lanes[i] != NULL; i++)
+    crl_lane_free(pool->lanes[i]);
 }
 
-static int self_probing(const crl_pool *pool) { return pool->options.plugin->threads == CORRAL_THREADS_PARALLEL; }
+static int self_probing(const crl_pool *pool) {
+  return pool->options.plugin->threads == CORRAL_THREADS_PARALLEL;
+}
 
 crl_pool *crl_pool_new(const crl_pool_options *options) {
   size_t count = options->info.servers > 0 ? options->info.servers : 1;
@@ -66,7 +69,7 @@ size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
   return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
 }
 
-/* ---- probing --------------------------------------------------------------------------------------------- */
+/* ---- probing ------------------------------------------------------------------------------- */
 
 static crl_lane *next_to_probe(crl_pool *pool, int64_t *at) {
   crl_lane *next = NULL;
@@ -107,7 +110,8 @@ static void call_prober(crl_pool *pool) {
   pthread_mutex_lock(&pool->mutex);
   if (pool->started == 0) {
     pool->started = crl_env_thread(&pool->prober, probe_all, pool) == 0 ? 1 : -1;
-    for (size_t i = 0; pool->started < 0 && i < servers(pool); i++) crl_lane_self_probing(pool->lanes[i], 1);
+    for (size_t i = 0; pool->started < 0 && i < servers(pool); i++)
+      crl_lane_self_probing(pool->lanes[i], 1);
   }
   pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);
@@ -117,18 +121,20 @@ int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t
   return crl_lane_perform_probe(pool->lanes[server], ops, count);
 }
 
-/* ---- performing ------------------------------------------------------------------------------------------ */
+/* ---- performing ---------------------------------------------------------------------------- */
 
 static int too_big(const crl_pool *pool, corral_op *ops, size_t count) {
   size_t big = 0;
   while (big < count && ops[big].record_len <= pool->options.info.max_record) big++;
   for (size_t i = 0; big < count && i < count; i++)
-    ops[i].status = crl_status_fail(ops[i].error, CORRAL_ETOOBIG, "the record has %zu bytes; this store accepts up to %llu",
-                                    ops[big].record_len, (unsigned long long)pool->options.info.max_record);
+    ops[i].status = crl_status_fail(
+        ops[i].error, CORRAL_ETOOBIG, "the record has %zu bytes; this store accepts up to %llu",
+        ops[big].record_len, (unsigned long long)pool->options.info.max_record);
   return big < count;
 }
 
-static void perform_on(crl_pool *pool, crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
+static void perform_on(crl_pool *pool, crl_lane *lane, corral_op *ops, size_t count,
+                       int64_t deadline) {
   if (crl_lane_perform(lane, ops, count, deadline)) call_prober(pool);
 }
 
@@ -138,7 +144,8 @@ static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t
   corral_op *batch = crl_alloc(count * sizeof *batch);
   for (size_t i = 0; i < count && (server == NULL || batch == NULL); i++)
     ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
-  for (size_t i = 0; i < count && server != NULL && batch != NULL; i++) server[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
+  for (size_t i = 0; i < count && server != NULL && batch != NULL; i++)
+    server[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
   for (size_t pass = 0; pass < 2 && server != NULL && batch != NULL; pass++)
     for (size_t s = 0; s < servers(pool); s++) {
       size_t n = 0;
@@ -161,7 +168,11 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   if (too_big(pool, ops, count)) return;
   size_t first = crl_pool_route(pool, ops[0].key, ops[0].key_len), same = 1;
-  while (servers(pool) > 1 && same < count && crl_pool_route(pool, ops[same].key, ops[same].key_len) == first) same++;
-  if (servers(pool) == 1 || same == count) perform_on(pool, pool->lanes[first], ops, count, deadline);
-  else perform_spread(pool, ops, count, deadline);
+  while (servers(pool) > 1 && same < count &&
+         crl_pool_route(pool, ops[same].key, ops[same].key_len) == first)
+    same++;
+  if (servers(pool) == 1 || same == count)
+    perform_on(pool, pool->lanes[first], ops, count, deadline);
+  else
+    perform_spread(pool, ops, count, deadline);
 }

@@ -1,15 +1,20 @@
-/* put.c: stores a record whatever is there: void it, take the lease, fill: one batch. Somebody else's claim may come between. What is to be replaced
- * without a gap isn't voided; the lease is taken from whoever has it. */
+/* put.c: stores a record whatever is there: void it, take the lease, fill: one batch. Somebody
+ * else's claim may come between. What is to be replaced without a gap isn't voided; the lease is
+ * taken from whoever has it. */
 #include "put.h"
 
 #include "env.h"
 #include "record.h"
 #include "status.h"
 
-enum { TRIES = 8, LEASED_A_MS = 10000 /* bytes that are on their way while the lease is kept by nobody */ };
+enum {
+  TRIES = 8,
+  LEASED_A_MS = 10000 /* bytes that are on their way while the lease is kept by nobody */
+};
 
 int crl_put_say(const corral_op *op, corral_error *error) {
-  if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0') return crl_status_plain(error, op->status);
+  if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0')
+    return crl_status_plain(error, op->status);
   return crl_status_fail(error, op->status, "%s", op->error->text);
 }
 
@@ -24,22 +29,26 @@ size_t crl_put_wish(const uint8_t *digest, uint32_t cost_ms, uint8_t front[CORRA
 }
 
 static void give_up(crl_pool *pool, const crl_put *put, const uint8_t *token) {
-  corral_op op = {.verb = CORRAL_VERB_RELEASE, .key = put->key, .key_len = put->key_len, .token = token};
+  corral_op op = {
+      .verb = CORRAL_VERB_RELEASE, .key = put->key, .key_len = put->key_len, .token = token};
   crl_pool_perform(pool, &op, 1, crl_env_now_ms() + put->op_ms);
 }
 
 /* The token of the lease that a claim found in its way; NULL: none. */
 static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[CORRAL_TOKEN]) {
   corral_header header;
-  if (claim->status != CORRAL_EBUSY || claim->found == NULL || crl_record_read_found(claim, &header) != CORRAL_OK) return NULL;
+  if (claim->status != CORRAL_EBUSY || claim->found == NULL ||
+      crl_record_read_found(claim, &header) != CORRAL_OK)
+    return NULL;
   if (header.state != CORRAL_LEASED) return NULL;
   memcpy(token, header.token, CORRAL_TOKEN);
   return token;
 }
 
-/* One try, with a fresh token. *over is whose lease is to be taken over, and tells who is in the way. */
-static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over, uint8_t other[CORRAL_TOKEN], int64_t deadline,
-                    corral_error *error) {
+/* One try, with a fresh token. *over is whose lease is to be taken over, and tells who is in the
+ * way. */
+static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over,
+                    uint8_t other[CORRAL_TOKEN], int64_t deadline, corral_error *error) {
   uint8_t wish[CORRAL_FRONT];
   corral_error detail = {0};
   corral_op op = {.key = put->key, .key_len = put->key_len, .token = token, .error = &detail};
@@ -58,7 +67,9 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
   crl_pool_perform(pool, put->replaces ? ops + 1 : ops, put->replaces ? 2 : 3, deadline);
   *over = put->replaces ? token_in_the_way(&ops[1], other) : NULL;
   if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
-  int status = ops[0].status != CORRAL_OK ? crl_put_say(&ops[0], error) : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error) : CORRAL_OK;
+  int status = ops[0].status != CORRAL_OK   ? crl_put_say(&ops[0], error)
+               : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error)
+                                            : CORRAL_OK;
   if (status != CORRAL_OK && ops[1].status == CORRAL_OK) give_up(pool, put, token);
   return status;
 }
@@ -68,7 +79,8 @@ int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_
   const uint8_t *over = NULL;
   int status = CORRAL_EBUSY;
   for (int i = 0; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
-    if (crl_env_random(token, sizeof token) != CORRAL_OK) return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+    if (crl_env_random(token, sizeof token) != CORRAL_OK)
+      return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
     status = try_once(pool, put, token, &over, other, deadline, error);
   }
   return status;

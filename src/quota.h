@@ -1,4 +1,5 @@
-/* quota.h: at most so many in any span of time. Counted in two spans, this one and the one before, so it may refuse a little early, never late. */
+/* quota.h: at most so many in any span of time. Counted in two spans, this one and the one before,
+ * so it may refuse a little early, never late. */
 #ifndef CRL_QUOTA_H
 #define CRL_QUOTA_H
 
@@ -7,10 +8,10 @@
 
 typedef struct crl_quota {
   pthread_mutex_t mutex;
-  int64_t most;       /* less than 0: no limit */
-  int64_t span;       /* the longest that was asked for */
-  int64_t began;      /* this span */
-  int64_t now, last;  /* how many in this one, in the one before */
+  int64_t most;      /* less than 0: no limit */
+  int64_t span;      /* the longest that was asked for */
+  int64_t began;     /* this span */
+  int64_t now, last; /* how many in this one, in the one before */
 } crl_quota;
 
 void crl_quota_init(crl_quota *quota, int64_t most);

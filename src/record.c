@@ -1,20 +1,35 @@
 /* record.c: the front of a record, and what each verb does to a record.
  *
- * This is the one place that says what claim, settle, release, extend, invalidate and expire mean; stores that can change a
- * record atomically use it through corral_host.decide, the scripts of the Redis plugin say the same in Lua.
+ * This is the one place that says what claim, settle, release, extend, invalidate and expire mean;
+ * stores that can change a record atomically use it through corral_host.decide, the scripts of the
+ * Redis plugin say the same in Lua.
  *
- * Whatever is read here may have been written by anybody: a length, a time or a number is bounded before it is believed. */
+ * Whatever is read here may have been written by anybody: a length, a time or a number is bounded
+ * before it is believed. */
 #include "record.h"
 
-enum { AT_FORMAT = 3, AT_STATE = 4, AT_FLAGS = 5, AT_KIND = 6, AT_ENCODING = 7, AT_LIFE = 8, AT_BODY = 16, AT_METADATA = 20,
-       AT_FAILURES = 22, AT_DIGEST = 24, AT_STAMP = 40 };
+enum {
+  AT_FORMAT = 3,
+  AT_STATE = 4,
+  AT_FLAGS = 5,
+  AT_KIND = 6,
+  AT_ENCODING = 7,
+  AT_LIFE = 8,
+  AT_BODY = 16,
+  AT_METADATA = 20,
+  AT_FAILURES = 22,
+  AT_DIGEST = 24,
+  AT_STAMP = 40
+};
 enum { LEASE_LENGTH = 4, LEASE_UNTIL = 8, LEASE_SINCE = 16, LEASE_TOKEN = 24 };
 enum { PART_NOTE = 1, PART_COST = 2, PART_CODE = 3, PART_HEAD = 2, NUMBER = 4 };
 
 static const char magic[] = "crl";
 static const uint8_t format = '2';
 
-_Static_assert(CORRAL_HEAD + CORRAL_LEASE + PART_HEAD + CORRAL_NOTE + 2 * (PART_HEAD + NUMBER) <= CORRAL_FRONT, "room for all parts");
+_Static_assert(CORRAL_HEAD + CORRAL_LEASE + PART_HEAD + CORRAL_NOTE + 2 * (PART_HEAD + NUMBER) <=
+                   CORRAL_FRONT,
+               "room for all parts");
 
 void crl_record_put(uint8_t *at, uint64_t number, unsigned bytes) {
   for (unsigned i = 0; i < bytes; i++) at[i] = (uint8_t)(number >> (8 * i));
@@ -26,11 +41,14 @@ uint64_t crl_record_take(const uint8_t *at, unsigned bytes) {
   return number;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
-static int is_magic(const uint8_t *at, size_t size) { return size > AT_FORMAT && memcmp(at, magic, AT_FORMAT) == 0; }
+static int is_magic(const uint8_t *at, size_t size) {
+  return size > AT_FORMAT && memcmp(at, magic, AT_FORMAT) == 0;
+}
 
-/* CORRAL_OK: a head of this format. One that is cut short or makes no sense is as good as nothing. */
+/* CORRAL_OK: a head of this format. One that is cut short or makes no sense is as good as
+ * nothing. */
 static int judge_head(const uint8_t *at, size_t size) {
   if (!is_magic(at, size)) return CORRAL_EFOREIGN;
   if (at[AT_FORMAT] != format) return at[AT_FORMAT] > format ? CORRAL_ENEWER : CORRAL_EMISS;
@@ -56,7 +74,8 @@ size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FR
     return head;
   }
   const uint8_t *lease = at + CORRAL_HEAD + body;
-  size_t more = at[AT_STATE] == CORRAL_FREE ? 0 : lease_size(lease, size - CORRAL_HEAD - (size_t)body);
+  size_t more =
+      at[AT_STATE] == CORRAL_FREE ? 0 : lease_size(lease, size - CORRAL_HEAD - (size_t)body);
   memcpy(front + CORRAL_HEAD, lease, more);
   return CORRAL_HEAD + more;
 }
@@ -66,8 +85,10 @@ static void read_parts(const uint8_t *at, size_t size, corral_header *header) {
     const uint8_t *part = at + PART_HEAD;
     size_t len = at[1];
     if (at[0] == PART_NOTE) memcpy(header->note, part, len < CORRAL_NOTE ? len : CORRAL_NOTE);
-    if (at[0] == PART_COST && len == NUMBER) header->cost_ms = (uint32_t)crl_record_take(part, NUMBER);
-    if (at[0] == PART_CODE && len == NUMBER) header->code = (int32_t)(uint32_t)crl_record_take(part, NUMBER);
+    if (at[0] == PART_COST && len == NUMBER)
+      header->cost_ms = (uint32_t)crl_record_take(part, NUMBER);
+    if (at[0] == PART_CODE && len == NUMBER)
+      header->code = (int32_t)(uint32_t)crl_record_take(part, NUMBER);
     at += PART_HEAD + len;
     size -= PART_HEAD + len;
   }
@@ -113,7 +134,8 @@ int crl_record_read_whole(const void *record, size_t size, corral_header *header
 }
 
 int crl_record_read_found(const corral_op *op, corral_header *header) {
-  return op->same ? crl_record_read(op->found, op->found_len, header) : crl_record_read_whole(op->found, op->found_len, header);
+  return op->same ? crl_record_read(op->found, op->found_len, header)
+                  : crl_record_read_whole(op->found, op->found_len, header);
 }
 
 const uint8_t *crl_record_digest(const uint8_t *record) { return record + AT_DIGEST; }
@@ -123,7 +145,7 @@ uint64_t crl_record_stamp(const void *record, size_t size) {
   return crl_record_read_whole(record, size, &header) == CORRAL_OK ? header.stamp : 0;
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 static uint8_t *write_part(uint8_t *at, uint8_t kind, const void *bytes, size_t len) {
   at[0] = kind;
@@ -165,19 +187,22 @@ size_t crl_record_write(const corral_header *header, uint8_t front[CORRAL_FRONT]
   crl_record_put(front + AT_LIFE, (uint64_t)header->life_end, 8);
   crl_record_put(front + AT_BODY, header->body, 4);
   crl_record_put(front + AT_METADATA, header->metadata, 2);
-  crl_record_put(front + AT_FAILURES, header->failures < UINT16_MAX ? header->failures : UINT16_MAX, 2);
+  crl_record_put(front + AT_FAILURES, header->failures < UINT16_MAX ? header->failures : UINT16_MAX,
+                 2);
   memcpy(front + AT_DIGEST, header->digest, CORRAL_DIGEST);
   crl_record_put(front + AT_STAMP, header->stamp, 8);
-  return CORRAL_HEAD + (header->state == CORRAL_FREE ? 0 : write_lease(header, front + CORRAL_HEAD));
+  return CORRAL_HEAD +
+         (header->state == CORRAL_FREE ? 0 : write_lease(header, front + CORRAL_HEAD));
 }
 
 void crl_record_join(const corral_change *change, const uint8_t *body, uint8_t *record) {
   memcpy(record, change->front, CORRAL_HEAD);
   if (change->body_len > 0) memcpy(record + CORRAL_HEAD, body, change->body_len);
-  memcpy(record + CORRAL_HEAD + change->body_len, change->front + CORRAL_HEAD, change->front_len - CORRAL_HEAD);
+  memcpy(record + CORRAL_HEAD + change->body_len, change->front + CORRAL_HEAD,
+         change->front_len - CORRAL_HEAD);
 }
 
-/* ---- verbs ----------------------------------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 /* The record as a verb finds it. */
 typedef struct now_here {
@@ -208,13 +233,15 @@ static int64_t left_of(const now_here *here) {
   return later(difference(here->header.until, here->now), 0);
 }
 
-/* More is left of it than it was ever taken for, or it began in the future: a clock has stepped, or somebody lies. */
+/* More is left of it than it was ever taken for, or it began in the future: a clock has stepped, or
+ * somebody lies. */
 static int contradicts(const now_here *here) {
   return left_of(here) > longest(&here->header) + CRL_RECORD_STEP_MS ||
          difference(here->header.since, here->now) > CRL_RECORD_STEP_MS;
 }
 
-/* The header as it is now takes the place of the old one. Without a body all that speaks of it ends. */
+/* The header as it is now takes the place of the old one. Without a body all that speaks of it
+ * ends. */
 static void edit(now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   change->action = here->body ? CORRAL_ACTION_EDIT : CORRAL_ACTION_REPLACE;
@@ -224,7 +251,8 @@ static void edit(now_here *here, corral_change *change) {
     header->body = header->metadata = 0;
     header->stamp = 0;
   }
-  change->expires = header->state == CORRAL_FREE ? header->life_end : later(header->life_end, header->until);
+  change->expires =
+      header->state == CORRAL_FREE ? header->life_end : later(header->life_end, header->until);
   change->front_len = crl_record_write(header, change->front);
   change->body_len = header->body;
 }
@@ -239,10 +267,13 @@ static void let_go(corral_header *header) {
 }
 
 static int is_leased_by(const now_here *here, const uint8_t *token) {
-  return here->header.state == CORRAL_LEASED && memcmp(here->header.token, token, CORRAL_TOKEN) == 0;
+  return here->header.state == CORRAL_LEASED &&
+         memcmp(here->header.token, token, CORRAL_TOKEN) == 0;
 }
 
-static int holds(const now_here *here, const corral_op *op) { return is_leased_by(here, op->token); }
+static int holds(const now_here *here, const corral_op *op) {
+  return is_leased_by(here, op->token);
+}
 
 /* From now on, for this long. */
 static void date(now_here *here, int64_t length_ms) {
@@ -250,7 +281,8 @@ static void date(now_here *here, int64_t length_ms) {
   here->header.until = here->now + length_ms;
 }
 
-/* Of a lease or verdict that is not over. An end that can't be true becomes one length from now: so it comes. */
+/* Of a lease or verdict that is not over. An end that can't be true becomes one length from now: so
+ * it comes. */
 static int refuse(now_here *here, corral_change *change) {
   if (!contradicts(here)) return CORRAL_EBUSY;
   here->header.since = here->now;
@@ -287,7 +319,9 @@ static int claim(corral_op *op, now_here *here, corral_change *change) {
 static int settle(corral_op *op, now_here *here, corral_change *change) {
   corral_header header;
   if (!holds(here, op)) return CORRAL_ELOST;
-  if (crl_record_read_whole(op->record, op->record_len, &header) != CORRAL_OK || header.state != CORRAL_FREE) return CORRAL_EINVAL;
+  if (crl_record_read_whole(op->record, op->record_len, &header) != CORRAL_OK ||
+      header.state != CORRAL_FREE)
+    return CORRAL_EINVAL;
   header.life_end = here->now + op->ttl_ms;
   change->action = CORRAL_ACTION_REPLACE;
   change->body = op->record + CORRAL_HEAD;
@@ -400,7 +434,8 @@ static int64_t told_left(const corral_op *op, const now_here *here) {
   return op->verb == CORRAL_VERB_GET ? 0 : longest(&here->header);
 }
 
-void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t now, corral_change *change) {
+void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t now,
+                       corral_change *change) {
   now_here here;
   memset(&here, 0, sizeof here);
   memset(change, 0, offsetof(corral_change, front));
@@ -420,6 +455,7 @@ void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t
     default: op->status = CORRAL_EFOREIGN; return;
   }
   if (here.body) op->life_ms = difference(here.header.life_end, now);
-  op->same = op->verb == CORRAL_VERB_CLAIM && here.body && op->seen != 0 && here.header.stamp == op->seen;
+  op->same =
+      op->verb == CORRAL_VERB_CLAIM && here.body && op->seen != 0 && here.header.stamp == op->seen;
   op->until_ms = told_left(op, &here);
 }

@@ -1,19 +1,26 @@
-/* record.h: the front of a record, and what each verb does to a record. Pure: no I/O, no clock, no memory. */
+/* record.h: the front of a record, and what each verb does to a record. Pure: no I/O, no clock, no
+ * memory. */
 #ifndef CRL_RECORD_H
 #define CRL_RECORD_H
 
 #include <corral/plugin.h>
 
-/* The longest that a lease or a verdict is believed to be taken for, and the longest step of a clock that is no contradiction. */
+/* The longest that a lease or a verdict is believed to be taken for, and the longest step of a
+ * clock that is no contradiction. */
 /* Beyond twice the longest life that a policy allows and some: nobody wrote that in earnest. */
 #define CRL_RECORD_LIFE_MOST INT64_C(946080000000)
-enum { CRL_RECORD_LEASE_MOST = 3600000, CRL_RECORD_VERDICT_MOST = 86400000, CRL_RECORD_STEP_MS = 2000 };
+enum {
+  CRL_RECORD_LEASE_MOST = 3600000,
+  CRL_RECORD_VERDICT_MOST = 86400000,
+  CRL_RECORD_STEP_MS = 2000
+};
 
 /* The functions of corral_host with these names. */
 size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FRONT]);
 int crl_record_read(const void *front, size_t size, corral_header *header);
 size_t crl_record_write(const corral_header *header, uint8_t front[CORRAL_FRONT]);
-void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t now, corral_change *change);
+void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t now,
+                       corral_change *change);
 void crl_record_join(const corral_change *change, const uint8_t *body, uint8_t *record);
 
 /* The header of a whole record, or of what a CLAIM found; as crl_record_read. */

@@ -1,8 +1,9 @@
-/* registry.c: scheme -> plugin: built in, or loaded on first use. And the table that plugins are given.
+/* registry.c: scheme -> plugin: built in, or loaded on first use. And the table that plugins are
+ * given.
  *
- * Looked for in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the folder
- * it was installed to: absolute paths only. A program with more rights than its caller
- * (set-user-id and the like) looks in the last one alone. */
+ * Looked for in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the folder it
+ * was installed to: absolute paths only. A program with more rights than its caller (set-user-id
+ * and the like) looks in the last one alone. */
 #include "registry.h"
 
 #include <corral/loop.h>
@@ -107,7 +108,8 @@ static int has_word(const char *words, const char *word) {
   return 0;
 }
 
-/* What is too long for a message loses its middle: the last words of a path, and of a reason, say most. */
+/* What is too long for a message loses its middle: the last words of a path, and of a reason, say
+ * most. */
 static const char *brief(const char *text, char *room, size_t size) {
   size_t len = strlen(text), head = size / 3, tail = size - head - sizeof "...";
   if (len < size) return text;
@@ -119,7 +121,8 @@ static const struct {
   const char *name;
   size_t at;
 } required[] = {
-#define ROW(field) {#field, offsetof(corral_store, field)}
+#define ROW(field)                                                                                 \
+  { #field, offsetof(corral_store, field) }
     ROW(name), ROW(schemes), ROW(open), ROW(close), ROW(connect), ROW(disconnect), ROW(perform),
 #undef ROW
 };
@@ -135,37 +138,50 @@ static const char *missing(const corral_store *table) {
   return NULL;
 }
 
-/* A table written against an older header is shorter: what it doesn't have is zero in the copy. Of one of a newer
- * header the copy has what is known here. An ABI of another number may be laid out in another way. */
-static int copy_table(const corral_store *plugin, const char *from, corral_store *copy, corral_error *error) {
-  if (plugin == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a store plugin: corral_plugin() returned no table", from);
+/* A table written against an older header is shorter: what it doesn't have is zero in the copy. Of
+ * one of a newer header the copy has what is known here. An ABI of another number may be laid out
+ * in another way. */
+static int copy_table(const corral_store *plugin, const char *from, corral_store *copy,
+                      corral_error *error) {
+  if (plugin == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: not a store plugin: corral_plugin() returned no table", from);
   if (plugin->size < offsetof(corral_store, threads) || plugin->size > TABLE_MOST)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a store plugin: the size of its table is %zu", from, plugin->size);
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: not a store plugin: the size of its table is %zu", from,
+                           plugin->size);
   if (plugin->abi != CORRAL_PLUGIN_ABI)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: a plugin of ABI %u; this corral takes ABI %d", from, (unsigned)plugin->abi,
-                           CORRAL_PLUGIN_ABI);
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: a plugin of ABI %u; this corral takes ABI %d", from,
+                           (unsigned)plugin->abi, CORRAL_PLUGIN_ABI);
   if (plugin->size < TABLE_LEAST)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has %zu bytes; the least is %d", from, plugin->size, (int)TABLE_LEAST);
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has %zu bytes; the least is %d",
+                           from, plugin->size, (int)TABLE_LEAST);
   memset(copy, 0, sizeof *copy);
   memcpy(copy, plugin, plugin->size < sizeof *copy ? plugin->size : sizeof *copy);
   const char *none = missing(copy);
-  if (none != NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has no %s", from, none);
+  if (none != NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has no %s", from, none);
   if ((copy->route == NULL) != (copy->connect_server == NULL))
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has %s; accepted are both or neither", from,
-                           copy->route == NULL ? "connect_server and no route" : "route and no connect_server");
+    return crl_status_fail(
+        error, CORRAL_ENOPLUGIN, "%s: its table has %s; accepted are both or neither", from,
+        copy->route == NULL ? "connect_server and no route" : "route and no connect_server");
   return CORRAL_OK;
 }
 
 /* `scheme` is what it was loaded for; NULL when it is built in. */
-static int add(const corral_store *plugin, const char *file, const char *scheme, corral_error *error) {
+static int add(const corral_store *plugin, const char *file, const char *scheme,
+               corral_error *error) {
   char room[110], words[60];
   const char *from = brief(file, room, sizeof room);
   corral_store copy;
   int status = copy_table(plugin, from, &copy, error);
   if (status != CORRAL_OK) return status;
   if (scheme != NULL && !has_word(copy.schemes, scheme))
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: it serves '%s', not '%.20s:'", from, brief(copy.schemes, words, sizeof words), scheme);
-  if (store_count == STORES) return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d store plugins", STORES);
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: it serves '%s', not '%.20s:'", from,
+                           brief(copy.schemes, words, sizeof words), scheme);
+  if (store_count == STORES)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d store plugins", STORES);
   stores[store_count++] = copy;
   return CORRAL_OK;
 }
@@ -175,10 +191,15 @@ static int add_origin(const corral_origin *plugin, const char *file, corral_erro
   char room[110];
   const char *from = brief(file, room, sizeof room);
   if (plugin == NULL || plugin->abi != CORRAL_PLUGIN_ABI || plugin->size < sizeof *plugin)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table is not one of an origin of ABI %d", from, CORRAL_PLUGIN_ABI);
-  if (plugin->schemes == NULL || plugin->open == NULL || plugin->close == NULL || plugin->fetch == NULL)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table needs schemes, open, close and fetch", from);
-  if (origin_count == ORIGINS) return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d origin plugins", ORIGINS);
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: its table is not one of an origin of ABI %d", from,
+                           CORRAL_PLUGIN_ABI);
+  if (plugin->schemes == NULL || plugin->open == NULL || plugin->close == NULL ||
+      plugin->fetch == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: its table needs schemes, open, close and fetch", from);
+  if (origin_count == ORIGINS)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d origin plugins", ORIGINS);
   memcpy(&origins[origin_count++], plugin, sizeof *plugin);
   return CORRAL_OK;
 }
@@ -214,15 +235,18 @@ static void plugin_name(const char *scheme, char *name, size_t size) {
 static int load(const char *file, const char *scheme, corral_error *error) {
   char room[230];
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s", brief(dlerror(), room, sizeof room));
+  if (library == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s", brief(dlerror(), room, sizeof room));
   corral_plugin_fn *store;
   corral_origin_plugin_fn *origin;
   *(void **)&store = dlsym(library, "corral_plugin");
   *(void **)&origin = dlsym(library, "corral_origin_plugin");
-  int status = store != NULL    ? add(store(), file, scheme, error)
-               : origin != NULL ? add_origin(origin(), file, error)
-                                : crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: not a corral plugin: it has no function corral_plugin",
-                                                  brief(file, room, 150));
+  int status = store != NULL ? add(store(), file, scheme, error)
+               : origin != NULL
+                   ? add_origin(origin(), file, error)
+                   : crl_status_fail(error, CORRAL_ENOPLUGIN,
+                                     "%s: not a corral plugin: it has no function corral_plugin",
+                                     brief(file, room, 150));
   if (status != CORRAL_OK) dlclose(library);
   return status;
 }
@@ -271,7 +295,8 @@ static int own_folder(char *folder, size_t size) {
   int in_program = 0;
   ssize_t len = -1;
   dl_iterate_phdr(holds_library, &in_program);
-  if (in_program) len = readlink("/proc/self/exe", folder, size);
+  if (in_program)
+    len = readlink("/proc/self/exe", folder, size);
   else if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL)
     len = snprintf(folder, size, "%s", info.dli_fname);
   if (len <= 0 || (size_t)len >= size || folder[0] != '/') return 0;
@@ -281,7 +306,8 @@ static int own_folder(char *folder, size_t size) {
   return 1;
 }
 
-/* The folders to look in, separated by colons: the user's first. To be freed; NULL without memory. */
+/* The folders to look in, separated by colons: the user's first. To be freed; NULL without
+ * memory. */
 static char *search_path(const char *user) {
   char own[4096], *path = NULL;
   const char *between = user[0] != '\0' ? ":" : "";
@@ -300,7 +326,8 @@ static void list_folder(const char *folder, char *names, size_t size) {
   for (struct dirent *file; (file = readdir(dir)) != NULL;) {
     char *name = file->d_name + sizeof before - 1;
     size_t len = strlen(file->d_name), used = strlen(names);
-    if (len <= sizeof before + sizeof after - 2 || memcmp(file->d_name, before, sizeof before - 1) != 0 ||
+    if (len <= sizeof before + sizeof after - 2 ||
+        memcmp(file->d_name, before, sizeof before - 1) != 0 ||
         strcmp(file->d_name + len - (sizeof after - 1), after) != 0)
       continue;
     file->d_name[len - (sizeof after - 1)] = '\0';
@@ -317,17 +344,21 @@ static void list_all(char *names, size_t size) {
     snprintf(names + used, size - used, " %s", stores[i].schemes);
   }
   char *path = search_path(user_path());
-  for (char *save = NULL, *folder, *at = path; path != NULL && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
+  for (char *save = NULL, *folder, *at = path;
+       path != NULL && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
     list_folder(folder, names, size);
   free(path);
 }
 
-/* The text has room for it all but the folders: a user's path that is too long goes by its variable's name. */
+/* The text has room for it all but the folders: a user's path that is too long goes by its
+ * variable's name. */
 static int not_found(const char *scheme, const char *name, corral_error *error) {
   char names[512], shorter[64], text[sizeof error->text], folders[sizeof error->text];
   list_all(names, sizeof names);
-  int used = snprintf(text, sizeof text, "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in ", scheme,
-                      brief(names, shorter, sizeof shorter), name);
+  int used =
+      snprintf(text, sizeof text,
+               "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in ",
+               scheme, brief(names, shorter, sizeof shorter), name);
   size_t room = sizeof text - (size_t)used;
   static const char variable[] = "$CORRAL_PLUGIN_PATH";
   char *path = search_path(user_path());
@@ -347,7 +378,8 @@ static int find_file(const char *scheme, corral_error *error) {
   char name[64], *file = NULL, *path = search_path(user_path());
   if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   plugin_name(scheme, name, sizeof name);
-  for (char *save = NULL, *folder, *at = path; !found && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {
+  for (char *save = NULL, *folder, *at = path;
+       !found && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {
     if (asprintf(&file, "%s/corral_plugin_%s.so", folder, name) < 0) {
       status = crl_status_plain(error, CORRAL_ENOMEM);
       break;
@@ -365,11 +397,14 @@ int crl_registry_find(const char *scheme, const corral_store **ret, corral_error
   pthread_mutex_lock(&stores_mutex);
   add_built_in();
   const corral_store *store = known(scheme);
-  if (store == NULL && known_origin(scheme) != NULL) status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
-  else if (store == NULL) status = find_file(scheme, error);
+  if (store == NULL && known_origin(scheme) != NULL)
+    status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
+  else if (store == NULL)
+    status = find_file(scheme, error);
   if (store == NULL && status == CORRAL_OK) store = known(scheme);
   pthread_mutex_unlock(&stores_mutex);
-  if (status == CORRAL_OK && store == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
+  if (status == CORRAL_OK && store == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
   if (status == CORRAL_OK) *ret = store;
   return status;
 }
@@ -382,7 +417,9 @@ int crl_registry_find_origin(const char *scheme, const corral_origin **ret, corr
   if (origin == NULL && known(scheme) == NULL) status = find_file(scheme, error);
   if (origin == NULL && status == CORRAL_OK) origin = known_origin(scheme);
   pthread_mutex_unlock(&stores_mutex);
-  if (status == CORRAL_OK && origin == NULL) return crl_status_fail(error, CORRAL_ENOPLUGIN, "'%.20s:' is not an origin; accepted: http, https", scheme);
+  if (status == CORRAL_OK && origin == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "'%.20s:' is not an origin; accepted: http, https", scheme);
   if (status == CORRAL_OK) *ret = origin;
   return status;
 }

@@ -1,4 +1,5 @@
-/* run.c: a run's life: made, stepped, freed; its caller, and the computes that it is asked for from within. */
+/* run.c: a run's life: made, stepped, freed; its caller, and the computes that it is asked for from
+ * within. */
 #include "run.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
   crl_event_emit(&r->station->events, event, r->key.user, r->key.user_len, detail);
 }
 
-/* ---- who asks for whom ----------------------------------------------------------------------------------- */
+/* ---- who asks for whom --------------------------------------------------------------------- */
 
 const crl_computing *crl_run_inside(const crl_computing *inner) {
   const crl_computing *outer = computing;
@@ -21,10 +22,12 @@ const crl_computing *crl_run_inside(const crl_computing *inner) {
 }
 
 /* Stands for a key in this process. */
-static uint64_t self_of(const crl_station *station, const crl_name *name) { return crl_name_hash(name) ^ (uint64_t)(uintptr_t)station; }
+static uint64_t self_of(const crl_station *station, const crl_name *name) {
+  return crl_name_hash(name) ^ (uint64_t)(uintptr_t)station;
+}
 
-/* Who asks for whom goes along when a run is handed to a worker, and outlives a caller who left. Runs that compute together were asked for from
- * within the same compute. 0 without memory. */
+/* Who asks for whom goes along when a run is handed to a worker, and outlives a caller who left.
+ * Runs that compute together were asked for from within the same compute. 0 without memory. */
 static int descend(crl_run *r, const crl_name *name) {
   r->self = self_of(r->station, name);
   if (computing == NULL) return 1;
@@ -47,20 +50,23 @@ int crl_run_recurses(const crl_station *station, const crl_call *call) {
   return found;
 }
 
-/* ---- the caller ------------------------------------------------------------------------------------------ */
+/* ---- the caller ---------------------------------------------------------------------------- */
 
 void crl_run_stop(void *arg) {
   crl_run *r = arg;
   atomic_store(&r->fill.stop, 1);
 }
 
-/* The ticket was cancelled: ends a nap, and a compute inside of the call, if it shall and nobody else wants it. */
+/* The ticket was cancelled: ends a nap, and a compute inside of the call, if it shall and nobody
+ * else wants it. */
 static void on_leave(void *arg) {
   crl_run *r = arg;
   crl_nap_wake(r->nap);
   if (!atomic_load(&r->inside) || r->policy.stop_alone <= 0) return;
-  if (r->entry == NULL) crl_run_stop(r);
-  else crl_herd_if_alone(r->entry, crl_run_stop, r);
+  if (r->entry == NULL)
+    crl_run_stop(r);
+  else
+    crl_herd_if_alone(r->entry, crl_run_stop, r);
 }
 
 void crl_run_make_nap(crl_run *r) {
@@ -83,10 +89,13 @@ void crl_run_forget_caller(crl_run *r) {
 
 crl_patience crl_run_patience(const crl_call *call, int64_t deadline) {
   int64_t soft = call->policy.soft_ms;
-  return (crl_patience){.deadline = deadline, .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0, .ticket = call->policy.ticket};
+  return (crl_patience){.deadline = deadline,
+                        .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0,
+                        .ticket = call->policy.ticket};
 }
 
-crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came, const crl_patience *patience, crl_outcome *outcome) {
+crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came,
+                      const crl_patience *patience, crl_outcome *outcome) {
   switch (came) {
     case CRL_WAIT_LANDED:
       if (outcome->how == CORRAL_COMPUTED && !patience->owns) outcome->how = CORRAL_JOINED;
@@ -104,16 +113,22 @@ crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came,
   return CRL_TURN_ENDED;
 }
 
-/* ---- from new to free ------------------------------------------------------------------------------------ */
+/* ---- from new to free ---------------------------------------------------------------------- */
 
 static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alone alone) {
   crl_station *station = r->station;
-  /* A compute inside of another one has that one's slot: waiting for a second could be waiting for itself. */
-  crl_flight_plan plan = {.deadline = deadline, .can_compute = crl_call_computes(call) != 0, .background = call->bound != 0,
+  /* A compute inside of another one has that one's slot: waiting for a second could be waiting for
+   * itself. */
+  crl_flight_plan plan = {.deadline = deadline,
+                          .can_compute = crl_call_computes(call) != 0,
+                          .background = call->bound != 0,
                           .limited = crl_origin_limits(station->origin) && computing == NULL,
-                          .ladder = station->hostlock != NULL, .early = call->early != 0, .alone = (uint8_t)alone,
+                          .ladder = station->hostlock != NULL,
+                          .early = call->early != 0,
+                          .alone = (uint8_t)alone,
                           .soft_until = crl_run_patience(call, deadline).soft_until};
-  plan.dice = atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
+  plan.dice =
+      atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
   return crl_flight_start(&r->flight, &r->policy, &plan);
 }
 
@@ -126,12 +141,14 @@ static crl_run *allocate(void) {
   return r;
 }
 
-crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline, crl_alone alone) {
+crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadline,
+                     crl_alone alone) {
   crl_name name = crl_call_name(call);
   crl_run *r = allocate();
   if (r == NULL) return NULL;
   r->station = station;
-  if (crl_key_make(&r->key, CRL_KEY_VALUE, &station->space, &name) != CORRAL_OK || !descend(r, &name)) {
+  if (crl_key_make(&r->key, CRL_KEY_VALUE, &station->space, &name) != CORRAL_OK ||
+      !descend(r, &name)) {
     crl_run_free(r);
     return NULL;
   }
@@ -196,13 +213,16 @@ void crl_run_free(crl_run *r) {
   free(r);
 }
 
-/* ---- rungs ----------------------------------------------------------------------------------------------- */
+/* ---- rungs --------------------------------------------------------------------------------- */
 
 void crl_run_take_host(crl_run *r, crl_told *told) {
   int hold = -1;
-  told->status = crl_hostlock_take(r->station->hostlock, r->key.whole, r->key.whole_len, &hold, &r->error);
-  if (told->status == CORRAL_OK) atomic_store(&r->hold, hold);
-  else if (told->status != CORRAL_EBUSY) crl_run_emit(r, CORRAL_EVENT_HOST_ERROR, r->error.text);
+  told->status =
+      crl_hostlock_take(r->station->hostlock, r->key.whole, r->key.whole_len, &hold, &r->error);
+  if (told->status == CORRAL_OK)
+    atomic_store(&r->hold, hold);
+  else if (told->status != CORRAL_EBUSY)
+    crl_run_emit(r, CORRAL_EVENT_HOST_ERROR, r->error.text);
 }
 
 void crl_run_give_host(crl_run *r) {
@@ -237,7 +257,7 @@ void crl_run_let_go(crl_run *r) {
   if (!r->flight.on_host) crl_run_give_host(r);
 }
 
-/* ---- under way ------------------------------------------------------------------------------------------- */
+/* ---- under way ----------------------------------------------------------------------------- */
 
 void crl_run_step(crl_run *r, crl_told *told) {
   int computed = r->ask == CRL_ASK_COMPUTE;
@@ -250,7 +270,8 @@ void crl_run_step(crl_run *r, crl_told *told) {
 }
 
 int crl_run_begin_wait(crl_run *r) {
-  if (r->flight.looks == 1) crl_run_emit(r, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
+  if (r->flight.looks == 1)
+    crl_run_emit(r, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
   if (r->flight.at_host) return 0;
   crl_run_make_nap(r);
   if (r->watches || r->station->watch == NULL) return 0;

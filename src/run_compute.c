@@ -4,7 +4,9 @@
 #include "run.h"
 #include "status.h"
 
-static crl_run *run_of(crl_kept_lease *lease) { return (crl_run *)(void *)((char *)lease - offsetof(crl_run, lease)); }
+static crl_run *run_of(crl_kept_lease *lease) {
+  return (crl_run *)(void *)((char *)lease - offsetof(crl_run, lease));
+}
 
 /* While the record is on its way the settle itself tells what became of the lease. */
 static void on_lost(crl_kept_lease *lease) {
@@ -16,7 +18,8 @@ static void on_lost(crl_kept_lease *lease) {
   crl_run_emit(r, CORRAL_EVENT_LEASE_LOST, NULL);
 }
 
-/* The flight is abandoned: its lease becomes a verdict, those who waited for it look for themselves. */
+/* The flight is abandoned: its lease becomes a verdict, those who waited for it look for
+ * themselves. */
 static void on_limit(crl_kept_lease *lease) {
   crl_run *r = run_of(lease);
   corral_error unused;
@@ -24,8 +27,9 @@ static void on_limit(crl_kept_lease *lease) {
   atomic_store(&r->fill.stop, 1);
   if (lease->token != NULL) {
     r->flight.failures++;
-    corral_op op = crl_run_release_op(r, front, crl_policy_retry(&r->policy, r->flight.failures, r->flight.dice),
-                              "computing took longer than compute_ms", CORRAL_EABANDONED);
+    corral_op op = crl_run_release_op(
+        r, front, crl_policy_retry(&r->policy, r->flight.failures, r->flight.dice),
+        "computing took longer than compute_ms", CORRAL_EABANDONED);
     op.error = &unused;
     crl_pool_perform(r->station->pool, &op, 1, crl_env_now_ms() + r->station->op_ms);
     lease->token = NULL;
@@ -42,7 +46,9 @@ static void send_others_away(crl_run *r) {
   if (r->flight.alone == CRL_ALONE_DEADLINE) crl_herd_give_up(r->entry);
 }
 
-static int heeds(const crl_run *r) { return r->handed_over && r->policy.stop_alone > 0 && r->entry != NULL; }
+static int heeds(const crl_run *r) {
+  return r->handed_over && r->policy.stop_alone > 0 && r->entry != NULL;
+}
 
 static void prepare(crl_run *r) {
   send_others_away(r);
@@ -61,10 +67,15 @@ void crl_run_begin_compute(crl_run *r) {
   r->began = crl_env_now_ms();
   r->fill.limit = r->began + r->policy.compute_ms;
   r->fill.is_alone = r->flight.alone != CRL_ALONE_NOT;
-  r->lease = (crl_kept_lease){.key = r->key.stored, .key_len = r->key.stored_len,
-                              .user_key = r->key.user, .user_key_len = r->key.user_len,
-                              .token = r->flight.leased ? r->token : NULL, .lease_ms = r->lease_ms,
-                              .limit = r->began + r->policy.compute_ms, .on_lost = on_lost, .on_limit = on_limit};
+  r->lease = (crl_kept_lease){.key = r->key.stored,
+                              .key_len = r->key.stored_len,
+                              .user_key = r->key.user,
+                              .user_key_len = r->key.user_len,
+                              .token = r->flight.leased ? r->token : NULL,
+                              .lease_ms = r->lease_ms,
+                              .limit = r->began + r->policy.compute_ms,
+                              .on_lost = on_lost,
+                              .on_limit = on_limit};
   crl_keeper_hold(r->station->keeper, &r->lease, r->claim_sent);
   if (heeds(r)) crl_herd_heed(r->entry, crl_run_stop, r);
   atomic_store(&r->inside, !r->handed_over);
@@ -79,8 +90,10 @@ void crl_run_end_compute(crl_run *r) {
   atomic_store(&r->inside, 0);
   if (heeds(r)) crl_herd_heed(r->entry, NULL, NULL);
   atomic_store(&r->settles, settles_long(r));
-  if (atomic_load(&r->settles)) crl_keeper_outlast(r->station->keeper, &r->lease);
-  else crl_keeper_drop(r->station->keeper, &r->lease);
+  if (atomic_load(&r->settles))
+    crl_keeper_outlast(r->station->keeper, &r->lease);
+  else
+    crl_keeper_drop(r->station->keeper, &r->lease);
 }
 
 void crl_run_drop_lease(crl_run *r) {
@@ -89,7 +102,7 @@ void crl_run_drop_lease(crl_run *r) {
   atomic_store(&r->settles, 0);
 }
 
-/* ---- the user's function --------------------------------------------------------------------- */
+/* ---- the user's function ------------------------------------------------------------------- */
 
 void crl_run_go_inside(crl_inside *inside, crl_run *const *runs, size_t count) {
   inside->frame = (crl_computing){.runs = runs, .count = count};
@@ -115,10 +128,13 @@ void crl_run_unwind(crl_inside *inside) {
   }
 }
 
-/* ---- what was made --------------------------------------------------------------------------- */
+/* ---- what was made ------------------------------------------------------------------------- */
 
 static crl_made finish_fill(crl_run *r, int64_t cost) {
-  crl_finish finish = {.policy = &r->policy, .cost_us = cost, .wall_ms = crl_env_wall_ms(), .dice = r->flight.dice,
+  crl_finish finish = {.policy = &r->policy,
+                       .cost_us = cost,
+                       .wall_ms = crl_env_wall_ms(),
+                       .dice = r->flight.dice,
                        .compress_min = r->station->compress_min};
   crl_env_random(&finish.dice, sizeof finish.dice);
   crl_made wish = crl_run_stamp(r);

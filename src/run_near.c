@@ -1,19 +1,24 @@
-/* run_near.c: the near tier: answers from copies of this process, and copies of what looks found. */
+/* run_near.c: the near tier: answers from copies of this process, and copies of what looks
+ * found. */
 #include "env.h"
 #include "run.h"
 #include "status.h"
 
 #include <stdlib.h>
 
-/* A copy may answer without a look at the store: young enough, and looked for since this process last knew all changes. */
-static int is_current(const crl_station *station, const crl_near_copy *copy, int64_t near_ms, int64_t now) {
-  return copy->looked + near_ms > now && copy->looked > atomic_load(&station->near_since) && copy->fresh_until > now;
+/* A copy may answer without a look at the store: young enough, and looked for since this process
+ * last knew all changes. */
+static int is_current(const crl_station *station, const crl_near_copy *copy, int64_t near_ms,
+                      int64_t now) {
+  return copy->looked + near_ms > now && copy->looked > atomic_load(&station->near_since) &&
+         copy->fresh_until > now;
 }
 
 static int tags_stand(crl_station *station, const crl_near_copy *copy, int64_t near_ms) {
   const crl_bytes *metadata = copy->metadata;
   crl_marks_source source = {.near_ms = near_ms};
-  return crl_marks_standing(station, metadata == NULL ? NULL : metadata->data, metadata == NULL ? 0 : metadata->size, &source) == CRL_STANDS;
+  return crl_marks_standing(station, metadata == NULL ? NULL : metadata->data,
+                            metadata == NULL ? 0 : metadata->size, &source) == CRL_STANDS;
 }
 
 /* Takes over the copy's bytes. */
@@ -32,13 +37,19 @@ static void fill_outcome(crl_near_copy *copy, int64_t now, crl_outcome *outcome)
   outcome->size = copy->size;
 }
 
-static int answer(crl_station *station, const crl_call *call, const crl_key *key, int *early, crl_outcome *outcome) {
+static int answer(crl_station *station, const crl_call *call, const crl_key *key, int *early,
+                  crl_outcome *outcome) {
   crl_near_copy copy;
   int64_t now = crl_env_now_ms();
-  uint64_t dice = atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
-  if (!crl_near_get(station->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy)) return 0;
-  int answers = is_current(station, &copy, call->policy.near_ms, now) && tags_stand(station, &copy, call->policy.near_ms);
-  *early = answers && crl_call_computes(call) && crl_policy_early(&call->policy, copy.ttl, copy.fresh_until - now, copy.cost_us, crl_policy_mix(dice));
+  uint64_t dice =
+      atomic_fetch_add_explicit(&station->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
+  if (!crl_near_get(station->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy))
+    return 0;
+  int answers = is_current(station, &copy, call->policy.near_ms, now) &&
+                tags_stand(station, &copy, call->policy.near_ms);
+  *early = answers && crl_call_computes(call) &&
+           crl_policy_early(&call->policy, copy.ttl, copy.fresh_until - now, copy.cost_us,
+                            crl_policy_mix(dice));
   if (*early) answers = 0;
   if (answers) fill_outcome(&copy, now, outcome);
   crl_near_copy_clean(&copy);
@@ -70,10 +81,18 @@ static int take_metadata(const crl_run *r, crl_bytes **ret) {
 
 void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t ticket, int64_t looked) {
   const crl_lives *lives = &look->lives;
-  crl_near_copy copy = {.size = r->envelope.plain_len, .kind = r->envelope.kind, .looked = looked, .made = looked - lives->age, .ttl = look->ttl,
-                        .fresh_until = looked + lives->fresh, .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
-                        .sie_until = lives->sie > 0 ? looked + lives->sie : 0, .cost_us = look->cost_us, .version = r->envelope.version};
-  if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_metadata(r, &copy.metadata)) return;
+  crl_near_copy copy = {.size = r->envelope.plain_len,
+                        .kind = r->envelope.kind,
+                        .looked = looked,
+                        .made = looked - lives->age,
+                        .ttl = look->ttl,
+                        .fresh_until = looked + lives->fresh,
+                        .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
+                        .sie_until = lives->sie > 0 ? looked + lives->sie : 0,
+                        .cost_us = look->cost_us,
+                        .version = r->envelope.version};
+  if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_metadata(r, &copy.metadata))
+    return;
   crl_near_put(r->station->near, r->hash, r->key.stored, r->key.stored_len, &copy, ticket);
   crl_bytes_unref(copy.metadata);
 }
@@ -81,7 +100,8 @@ void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t ticket, int64_
 int crl_run_find_near(crl_run *r, crl_near_copy *copy) {
   int64_t now = crl_env_now_ms();
   if (r->station->near == NULL || r->policy.near_ms <= 0) return 0;
-  if (!crl_near_get(r->station->near, r->hash, r->key.stored, r->key.stored_len, now, copy)) return 0;
+  if (!crl_near_get(r->station->near, r->hash, r->key.stored, r->key.stored_len, now, copy))
+    return 0;
   if (tags_stand(r->station, copy, CRL_NEAR_ANY_AGE)) return 1;
   crl_near_copy_clean(copy);
   return 0;

@@ -11,25 +11,32 @@
 
 static corral_op new_op(crl_run *r, corral_verb verb) {
   r->error.text[0] = '\0';
-  return (corral_op){.verb = verb, .key = r->key.stored, .key_len = r->key.stored_len, .token = r->token,
+  return (corral_op){.verb = verb,
+                     .key = r->key.stored,
+                     .key_len = r->key.stored_len,
+                     .token = r->token,
                      .error = &r->error};
 }
 
-/* Operations that end a flight still get their time when the call's own is over. Behind an answer nobody waits for them: they may take as long
- * as a call. */
+/* Operations that end a flight still get their time when the call's own is over. Behind an answer
+ * nobody waits for them: they may take as long as a call. */
 static int64_t limit_of(const crl_run *r, int ends_flight) {
-  int64_t now = crl_env_now_ms(), least = now + r->station->op_ms, deadline = r->flight.plan.deadline;
+  int64_t now = crl_env_now_ms(), least = now + r->station->op_ms,
+          deadline = r->flight.plan.deadline;
   if (r->flight.answered) return now + r->policy.wait_ms > least ? now + r->policy.wait_ms : least;
   return (ends_flight || r->flight.last_look) && deadline < least ? least : deadline;
 }
 
-static int is_trouble(int status) { return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST; }
+static int is_trouble(int status) {
+  return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST;
+}
 
 static void tell_trouble(crl_run *r, const corral_op *op) {
   if (!is_trouble(op->status)) return;
-  corral_event event = op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN : op->status == CORRAL_ENEWER ? CORRAL_EVENT_NEWER : CORRAL_EVENT_STORE_ERROR;
-  crl_run_emit(r, event,
-               r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
+  corral_event event = op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN
+                       : op->status == CORRAL_ENEWER ? CORRAL_EVENT_NEWER
+                                                     : CORRAL_EVENT_STORE_ERROR;
+  crl_run_emit(r, event, r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
 }
 
 /* What was read of a record before is of another one. */
@@ -70,16 +77,21 @@ int crl_run_plain(crl_run *r, crl_bytes **bytes, size_t *offset) {
   if (r->plain != NULL) return CORRAL_OK;
   uint8_t *plain = crl_alloc(envelope->plain_len + 1);
   if (plain == NULL) return CORRAL_ENOMEM;
-  int whole = crl_unpack(r->found->data + envelope->payload_at, envelope->payload_len, plain, envelope->plain_len);
+  int whole = crl_unpack(r->found->data + envelope->payload_at, envelope->payload_len, plain,
+                         envelope->plain_len);
   r->plain = whole ? crl_bytes_wrap(plain, envelope->plain_len, free, plain) : NULL;
   if (r->plain == NULL) free(plain);
   *bytes = r->plain;
   return r->plain != NULL ? CORRAL_OK : whole ? CORRAL_ENOMEM : CORRAL_ECORRUPT;
 }
 
-static int is_ours(const crl_run *r) { return r->has_token && memcmp(r->header.token, r->token, CORRAL_TOKEN) == 0; }
+static int is_ours(const crl_run *r) {
+  return r->has_token && memcmp(r->header.token, r->token, CORRAL_TOKEN) == 0;
+}
 
-static _Atomic uint64_t *cost_slot(crl_run *r) { return &r->station->costs.slots[r->self % CRL_COSTS]; }
+static _Atomic uint64_t *cost_slot(crl_run *r) {
+  return &r->station->costs.slots[r->self % CRL_COSTS];
+}
 
 static uint32_t recall_cost(crl_run *r) {
   uint64_t slot = atomic_load_explicit(cost_slot(r), memory_order_relaxed);
@@ -87,22 +99,26 @@ static uint32_t recall_cost(crl_run *r) {
 }
 
 /* Rounded up: 0 is unknown. */
-static uint32_t in_ms(uint64_t us) { return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000); }
+static uint32_t in_ms(uint64_t us) {
+  return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000);
+}
 
 void crl_run_note_cost(crl_run *r, int64_t cost_us) {
   uint64_t ms = in_ms((uint64_t)cost_us);
   uint64_t slot = (r->self >> 32 << 32) | ms;
-  if (atomic_load_explicit(cost_slot(r), memory_order_relaxed) != slot) atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
+  if (atomic_load_explicit(cost_slot(r), memory_order_relaxed) != slot)
+    atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
 }
 
-/* The tags of what was found; their marks are wanted. A value without the tag of the whole namespace, where each has one, may be from before that
- * was invalidated. */
+/* The tags of what was found; their marks are wanted. A value without the tag of the whole
+ * namespace, where each has one, may be from before that was invalidated. */
 static int read_tags(crl_run *r, crl_errand *e) {
   const crl_envelope *envelope = &r->envelope;
   r->has_tags = envelope->tag_count > 0;
   if (r->has_tags) {
     if (r->tags == NULL && (r->tags = crl_alloc(sizeof *r->tags)) == NULL) return CORRAL_ENOMEM;
-    if (!crl_tags_read(r->found->data + envelope->metadata_at, envelope->metadata_len, r->tags)) return CORRAL_ECORRUPT;
+    if (!crl_tags_read(r->found->data + envelope->metadata_at, envelope->metadata_len, r->tags))
+      return CORRAL_ECORRUPT;
   }
   e->is_void = r->station->generation && (!r->has_tags || crl_tags_find(r->tags, "", 0) == NULL);
   if (!r->has_tags || e->is_void) return CORRAL_OK;
@@ -127,9 +143,11 @@ static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look
 /* True if no compute of this corral can have made the payload, or if it contradicts its
  * own packed size. */
 static int is_too_large(const crl_run *r, const crl_envelope *envelope) {
-  if (envelope->payload_len > r->station->max_value || envelope->plain_len > r->station->max_value) return 1;
+  if (envelope->payload_len > r->station->max_value || envelope->plain_len > r->station->max_value)
+    return 1;
   const uint8_t *payload = r->found->data + envelope->payload_at;
-  return envelope->encoding == CRL_ENCODING_ZSTD && crl_packed_size(payload, envelope->payload_len) != envelope->plain_len;
+  return envelope->encoding == CRL_ENCODING_ZSTD &&
+         crl_packed_size(payload, envelope->payload_len) != envelope->plain_len;
 }
 
 /* Where the header alone came, the payload at hand is under the header that it came with. */
@@ -170,7 +188,8 @@ static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
   if (r->header.state == CORRAL_LEASED && !is_ours(r) && !crl_run_finds_dead(r)) {
     look->lease_left = until;
-    /* Of unknown cost: as if it were due at once, so that pauses are a share of what it has taken. */
+    /* Of unknown cost: as if it were due at once, so that pauses are a share of what it has
+     * taken. */
     look->expects = op->until_ms > 0;
     look->expect_left = r->header.since + r->header.cost_ms - (r->header.until - op->until_ms);
   }
@@ -180,9 +199,13 @@ static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
 
 /* What the flight is told of a payload. */
 static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
-  crl_standing standing = e->is_void ? CRL_STANDS_VOID : r->has_tags ? crl_marks_judge(&r->marks, r->tags) : CRL_STANDS;
+  crl_standing standing = e->is_void    ? CRL_STANDS_VOID
+                          : r->has_tags ? crl_marks_judge(&r->marks, r->tags)
+                                        : CRL_STANDS;
   r->is_void = standing == CRL_STANDS_VOID;
-  if (!r->is_void) look_at_value(r, &e->op[0], (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
+  if (!r->is_void)
+    look_at_value(r, &e->op[0],
+                  (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
 }
 
 /* What the flight is told of a look. */
@@ -209,7 +232,7 @@ static void recall_verdict(crl_run *r, crl_look *look) {
   crl_bytes_unref(entry.record);
 }
 
-/* ---- GET ------------------------------------------------------------------------------------------------- */
+/* ---- GET ----------------------------------------------------------------------------------- */
 
 /* The key and, where each value has its tag, the mark of the whole namespace: one round trip. */
 static int make_get(crl_run *r, crl_errand *e) {
@@ -220,11 +243,15 @@ static int make_get(crl_run *r, crl_errand *e) {
   e->ticket = e->keeps ? crl_near_ticket(station->near, r->hash) : 0;
   crl_marks_forget(&r->marks);
   if (station->generation) {
-    if (!crl_marks_want(&r->marks, "", 0) || crl_mark_look_up(r->station, &r->marks.mark[0], &e->all, &e->op[1]) != CORRAL_OK) return CORRAL_ENOMEM;
+    if (!crl_marks_want(&r->marks, "", 0) ||
+        crl_mark_look_up(r->station, &r->marks.mark[0], &e->all, &e->op[1]) != CORRAL_OK)
+      return CORRAL_ENOMEM;
     e->count = 2;
   }
   e->op[0] = new_op(r, CORRAL_VERB_GET);
-  if ((r->watches || station->near != NULL) && station->watch != NULL && crl_watch_up(station->watch)) e->op[0].flags = CORRAL_OP_WATCH;
+  if ((r->watches || station->near != NULL) && station->watch != NULL &&
+      crl_watch_up(station->watch))
+    e->op[0].flags = CORRAL_OP_WATCH;
   return CORRAL_OK;
 }
 
@@ -234,13 +261,17 @@ static void got_mark(crl_run *r, crl_errand *e) {
   if (mark->status != CORRAL_OK && mark->status != CORRAL_EMISS) e->status = mark->status;
 }
 
-static int answers(const crl_errand *e) { return e->status == CORRAL_OK || e->status == CORRAL_EMISS; }
+static int answers(const crl_errand *e) {
+  return e->status == CORRAL_OK || e->status == CORRAL_EMISS;
+}
 
 static void got_get(crl_run *r, crl_errand *e) {
   corral_op *op = &e->op[0];
   if (e->count == 2) got_mark(r, e);
-  if (answers(e)) e->read = read_found(r, e);
-  else if (op->found_free != NULL) op->found_free(op->found_owner);
+  if (answers(e))
+    e->read = read_found(r, e);
+  else if (op->found_free != NULL)
+    op->found_free(op->found_owner);
 }
 
 static void take_get(crl_run *r, const crl_errand *e, crl_told *told) {
@@ -252,17 +283,20 @@ static void take_get(crl_run *r, const crl_errand *e, crl_told *told) {
     return;
   }
   told->look.watched = r->watches && (e->op[0].flags & CORRAL_OP_WATCHED) != 0;
-  if (e->keeps && told->look.lives.fresh > 0) crl_run_keep_near(r, &told->look, e->ticket, e->looked);
-  if (r->flight.looks == 0 && told->look.lives.fresh == 0 && told->look.lives.swr == 0 && !r->flight.on_host)
+  if (e->keeps && told->look.lives.fresh > 0)
+    crl_run_keep_near(r, &told->look, e->ticket, e->looked);
+  if (r->flight.looks == 0 && told->look.lives.fresh == 0 && told->look.lives.swr == 0 &&
+      !r->flight.on_host)
     crl_run_emit(r, CORRAL_EVENT_MISS, NULL);
 }
 
-/* ---- CLAIM ----------------------------------------------------------------------------------------------- */
+/* ---- CLAIM --------------------------------------------------------------------------------- */
 
 static int make_claim(crl_run *r, crl_errand *e) {
   if (crl_env_random(r->token, sizeof r->token) != CORRAL_OK) return CORRAL_EIO;
   r->has_token = 1;
-  uint32_t cost_ms = r->found != NULL && r->flight.has_value ? in_ms(r->envelope.cost_us) : recall_cost(r);
+  uint32_t cost_ms =
+      r->found != NULL && r->flight.has_value ? in_ms(r->envelope.cost_us) : recall_cost(r);
   r->lease_ms = crl_policy_lease(&r->policy, cost_ms);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
   op.lease_ms = r->lease_ms;
@@ -287,11 +321,13 @@ static void take_claim(crl_run *r, const crl_errand *e, crl_told *told) {
     return;
   }
   int read = judge(r, e, &told->look);
-  if (e->status == CORRAL_OK) crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
-  else if (read != CORRAL_OK) told->status = read;
+  if (e->status == CORRAL_OK)
+    crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
+  else if (read != CORRAL_OK)
+    told->status = read;
 }
 
-/* ---- SETTLE ---------------------------------------------------------------------------------------------- */
+/* ---- SETTLE -------------------------------------------------------------------------------- */
 
 /* What is not modified is renewed where it is, if it is still there and the store can. */
 static void make_settle(crl_run *r, crl_errand *e) {
@@ -307,7 +343,8 @@ static void make_settle(crl_run *r, crl_errand *e) {
 
 static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
   const corral_op *op = &e->op[0];
-  if (op->verb == CORRAL_VERB_RENEW && (e->status == CORRAL_EMISS || e->status == CORRAL_EUNSUPPORTED)) {
+  if (op->verb == CORRAL_VERB_RENEW &&
+      (e->status == CORRAL_EMISS || e->status == CORRAL_EUNSUPPORTED)) {
     r->product.renew_ttl = 0;
     return 0;
   }
@@ -316,21 +353,26 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
   if (r->station->near != NULL) crl_near_drop(r->station->near, r->hash);
   switch (e->status) {
     case CORRAL_OK:
-      if (!r->fill.pass) crl_run_emit(r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL, NULL);
+      if (!r->fill.pass)
+        crl_run_emit(
+            r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL,
+            NULL);
       break;
     case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
     default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
   }
   if (e->status == CORRAL_OK) crl_held_filled(r->station->held, op->key, op->key_len, r->began);
   if (e->status == CORRAL_OK) crl_held_drop(r->station->verdicts, op->key, op->key_len);
-  if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EUNKNOWN) && !r->fill.pass) crl_run_hold(r);
+  if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EUNKNOWN) && !r->fill.pass)
+    crl_run_hold(r);
   return 1;
 }
 
-/* ---- RELEASE --------------------------------------------------------------------------------------------- */
+/* ---- RELEASE ------------------------------------------------------------------------------- */
 
 /* A verdict's key outlives its rule, so that the next failure knows how many came before. */
-corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t retry_ms, const char *text, int32_t code) {
+corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t retry_ms,
+                             const char *text, int32_t code) {
   corral_op op = new_op(r, CORRAL_VERB_RELEASE);
   corral_header verdict;
   if (retry_ms <= 0) return op;
@@ -346,7 +388,7 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
   return op;
 }
 
-/* ---- an ask of any kind ---------------------------------------------------------------------------------- */
+/* ---- an ask of any kind -------------------------------------------------------------------- */
 
 void crl_run_make(crl_run *r, crl_errand *e) {
   int ends_flight = r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE;
@@ -358,7 +400,8 @@ void crl_run_make(crl_run *r, crl_errand *e) {
     case CRL_ASK_CLAIM: e->status = make_claim(r, e); break;
     case CRL_ASK_SETTLE: make_settle(r, e); break;
     default: /* without a verdict the fill may still be written to */
-      e->op[0] = crl_run_release_op(r, e->front, r->flight.retry_ms, r->fill.text, r->flight.retry_ms > 0 ? r->fill.code : 0);
+      e->op[0] = crl_run_release_op(r, e->front, r->flight.retry_ms, r->fill.text,
+                                    r->flight.retry_ms > 0 ? r->fill.code : 0);
       break;
   }
   if (e->status != CORRAL_OK) e->count = 0;
@@ -392,31 +435,42 @@ void crl_run_perform(crl_run *r, crl_told *told) {
     crl_run_make(r, &e);
     if (e.count > 0) crl_pool_perform(r->station->pool, e.op, e.count, e.limit);
     crl_run_got(r, &e);
-    if (e.has_payload) e.fetched = crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, e.limit, &r->error);
+    if (e.has_payload)
+      e.fetched = crl_marks_fetch(r->station, &r->marks, r->policy.near_ms, e.limit, &r->error);
     taken = crl_run_take(r, &e, told);
   }
 }
 
-/* ---- around the compute ---------------------------------------------------------------------------------- */
+/* ---- around the compute -------------------------------------------------------------------- */
 
 void crl_run_lend_old(crl_run *r) {
   crl_bytes *bytes;
   size_t offset;
   crl_old *old = &r->fill.old;
-  if (!r->flight.has_value || r->is_void || r->found == NULL || r->envelope.kind != CRL_KIND_VALUE) return;
+  if (!r->flight.has_value || r->is_void || r->found == NULL || r->envelope.kind != CRL_KIND_VALUE)
+    return;
   if (crl_run_plain(r, &bytes, &offset) != CORRAL_OK) return;
-  *old = (crl_old){.data = bytes->data + offset, .size = r->envelope.plain_len, .validator = r->envelope.validator, .validator_len = r->envelope.validator_len,
-                   .tags = r->has_tags ? r->tags : NULL, .version = r->envelope.version, .ttl_ms = r->envelope.ttl_ms,
-                   .swr_ms = r->envelope.swr_ms, .sie_ms = r->envelope.sie_ms};
+  *old = (crl_old){.data = bytes->data + offset,
+                   .size = r->envelope.plain_len,
+                   .validator = r->envelope.validator,
+                   .validator_len = r->envelope.validator_len,
+                   .tags = r->has_tags ? r->tags : NULL,
+                   .version = r->envelope.version,
+                   .ttl_ms = r->envelope.ttl_ms,
+                   .swr_ms = r->envelope.swr_ms,
+                   .sie_ms = r->envelope.sie_ms};
 }
 
 static crl_made stamp_tags(crl_run *r) {
   corral_error why;
   if (r->fill.tags == NULL) return CRL_MADE_VALUE;
-  if (!r->flight.leased) return CRL_MADE_VALUE; /* without versions it is for this process alone: see offer.c */
-  int status = crl_marks_stamp(r->station, r->fill.tags, &r->marks, crl_env_now_ms() - r->claim_sent, &why);
+  /* without versions it is for this process alone: see offer.c */
+  if (!r->flight.leased) return CRL_MADE_VALUE;
+  int status =
+      crl_marks_stamp(r->station, r->fill.tags, &r->marks, crl_env_now_ms() - r->claim_sent, &why);
   if (status == CORRAL_OK) return CRL_MADE_VALUE;
-  crl_run_emit(r, status == CORRAL_ELOST ? CORRAL_EVENT_FENCED : CORRAL_EVENT_UNSTORED, status == CORRAL_ELOST ? NULL : why.text);
+  crl_run_emit(r, status == CORRAL_ELOST ? CORRAL_EVENT_FENCED : CORRAL_EVENT_UNSTORED,
+               status == CORRAL_ELOST ? NULL : why.text);
   return status == CORRAL_ELOST ? CRL_MADE_FENCED : CRL_MADE_UNKEPT;
 }
 
@@ -432,16 +486,20 @@ crl_made crl_run_stamp(crl_run *r) {
     snprintf(fill->text, sizeof fill->text, "a later version than what was computed is stored");
     return CRL_MADE_OLDER;
   }
-  if (fill->filled == CRL_FILLED_NEGATIVE && !crl_quota_take(&r->station->negatives, r->policy.negative_ttl_ms, crl_env_now_ms()))
+  if (fill->filled == CRL_FILLED_NEGATIVE &&
+      !crl_quota_take(&r->station->negatives, r->policy.negative_ttl_ms, crl_env_now_ms()))
     return CRL_MADE_UNKEPT;
   return stamp_tags(r);
 }
 
-/* ---- without the store ----------------------------------------------------------------------------------- */
+/* ---- without the store --------------------------------------------------------------------- */
 
 void crl_run_hold(crl_run *r) {
   crl_held_drop(r->station->verdicts, r->key.stored, r->key.stored_len);
-  crl_held_fill fill = {.record = r->product.record, .version = r->fill.version, .hard_ttl = r->product.hard_ttl, .began = r->began,
+  crl_held_fill fill = {.record = r->product.record,
+                        .version = r->fill.version,
+                        .hard_ttl = r->product.hard_ttl,
+                        .began = r->began,
                         .made = crl_env_now_ms()};
   crl_held_keep(r->station->held, r->key.stored, r->key.stored_len, &fill);
   crl_run_emit(r, CORRAL_EVENT_HELD, NULL);
@@ -470,7 +528,8 @@ void crl_run_hold_verdict(crl_run *r) {
 static int find_held(crl_run *r, int64_t now) {
   crl_held_fill entry;
   if (!crl_held_find(r->station->held, r->key.stored, r->key.stored_len, now, &entry)) return 0;
-  int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key), &r->envelope);
+  int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key),
+                                 &r->envelope);
   if (status == CORRAL_OK) {
     change_found(r, entry.record);
     r->age_ms = now - entry.made;
@@ -484,7 +543,11 @@ static int find_near(crl_run *r, int64_t now) {
   crl_near_copy copy;
   if (!crl_run_find_near(r, &copy)) return 0;
   change_found(r, crl_bytes_ref(copy.bytes));
-  r->envelope = (crl_envelope){.kind = copy.kind, .payload_at = copy.offset, .payload_len = copy.size, .plain_len = copy.size, .version = copy.version};
+  r->envelope = (crl_envelope){.kind = copy.kind,
+                               .payload_at = copy.offset,
+                               .payload_len = copy.size,
+                               .plain_len = copy.size,
+                               .version = copy.version};
   r->age_ms = now - copy.made;
   crl_near_copy_clean(&copy);
   return 1;

@@ -8,7 +8,9 @@
 #include "registry.h"
 #include "status.h"
 
-int crl_source_is_url(const char *origin) { return origin != NULL && strstr(origin, "://") != NULL; }
+int crl_source_is_url(const char *origin) {
+  return origin != NULL && strstr(origin, "://") != NULL;
+}
 
 /* Without user and password, which are nobody's business. */
 static void name_of(const char *url, size_t scheme_len, char name[CRL_SOURCE_NAME]) {
@@ -33,9 +35,12 @@ int crl_source_open(crl_source *source, const char *url, uint64_t max_value, cor
   for (size_t i = 0; i < len; i++) scheme[i] = (char)tolower((unsigned char)url[i]);
   scheme[len] = '\0';
   int status = crl_registry_find_origin(scheme, &source->plugin, error);
-  if (status == CORRAL_OK) status = source->plugin->open(crl_registry_host(), url, max_value, &source->origin, error);
-  if (status == CORRAL_OK) name_of(url, len, source->name);
-  else source->plugin = NULL;
+  if (status == CORRAL_OK)
+    status = source->plugin->open(crl_registry_host(), url, max_value, &source->origin, error);
+  if (status == CORRAL_OK)
+    name_of(url, len, source->name);
+  else
+    source->plugin = NULL;
   return status;
 }
 

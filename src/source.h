@@ -1,4 +1,5 @@
-/* source.h: the origin that was bound at open by a URL: what its plugin fetches is the compute of every call that has none of its own. */
+/* source.h: the origin that was bound at open by a URL: what its plugin fetches is the compute of
+ * every call that has none of its own. */
 #ifndef CRL_SOURCE_H
 #define CRL_SOURCE_H
 

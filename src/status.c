@@ -7,9 +7,9 @@
 const char *corral_status_text(int status) {
   switch (status) {
     case CORRAL_OK: return "ok";
-#define CASE(name, number, text) \
+#define CASE(name, number, text)                                                                   \
   case number: return text;
-    CORRAL_STATUS_MAP(CASE)
+      CORRAL_STATUS_MAP(CASE)
 #undef CASE
     default: return "a status that this version does not know";
   }
@@ -18,9 +18,9 @@ const char *corral_status_text(int status) {
 const char *corral_status_name(int status) {
   switch (status) {
     case CORRAL_OK: return "OK";
-#define CASE(name, number, text) \
+#define CASE(name, number, text)                                                                   \
   case number: return #name;
-    CORRAL_STATUS_MAP(CASE)
+      CORRAL_STATUS_MAP(CASE)
 #undef CASE
     default: return "?";
   }
@@ -39,7 +39,8 @@ const char *corral_how_name(corral_how how) {
 
 const char *corral_version(void) { return CORRAL_VERSION; }
 
-/* Texts quote what servers, files and callers gave: none of it may move a terminal's cursor or forge a line of a log. */
+/* Texts quote what servers, files and callers gave: none of it may move a terminal's cursor or
+ * forge a line of a log. */
 static void make_plain(char *text) {
   for (; *text != '\0'; text++)
     if ((unsigned char)*text < ' ' || *text == 127) *text = '?';

@@ -1,4 +1,5 @@
-/* ticket.c: tickets, by which calls are left from another thread; and naps, the waits that can be ended so. */
+/* ticket.c: tickets, by which calls are left from another thread; and naps, the waits that can be
+ * ended so. */
 #include "ticket.h"
 
 #include <stdatomic.h>
@@ -13,7 +14,7 @@ struct corral_ticket {
   _Atomic int cancelled;
 };
 
-/* ---- naps ------------------------------------------------------------------------------------------------ */
+/* ---- naps ---------------------------------------------------------------------------------- */
 
 void crl_nap_init(crl_nap *nap) {
   pthread_mutex_init(&nap->mutex, NULL);
@@ -45,14 +46,15 @@ void crl_nap_wake(crl_nap *nap) {
 
 int crl_nap_until(crl_nap *nap, int64_t until) {
   pthread_mutex_lock(&nap->mutex);
-  while (!nap->woken && crl_env_cond_wait(&nap->cond, &nap->mutex, until)) {}
+  while (!nap->woken && crl_env_cond_wait(&nap->cond, &nap->mutex, until)) {
+  }
   int woken = nap->woken;
   nap->woken = 0;
   pthread_mutex_unlock(&nap->mutex);
   return woken;
 }
 
-/* ---- tickets --------------------------------------------------------------------------------------------- */
+/* ---- tickets ------------------------------------------------------------------------------- */
 
 corral_ticket *corral_ticket_new(void) {
   corral_ticket *ticket = crl_alloc(sizeof *ticket);
@@ -70,7 +72,8 @@ void corral_cancel(corral_ticket *ticket) {
   if (ticket == NULL) return;
   atomic_store(&ticket->cancelled, 1);
   pthread_mutex_lock(&ticket->mutex);
-  for (crl_leaver *leaver = ticket->leavers; leaver != NULL; leaver = leaver->next) leaver->wake(leaver->arg);
+  for (crl_leaver *leaver = ticket->leavers; leaver != NULL; leaver = leaver->next)
+    leaver->wake(leaver->arg);
   pthread_mutex_unlock(&ticket->mutex);
 }
 
@@ -78,7 +81,8 @@ int crl_ticket_cancelled(const corral_ticket *ticket) {
   return ticket != NULL && atomic_load(&((corral_ticket *)(uintptr_t)ticket)->cancelled);
 }
 
-void crl_ticket_join(corral_ticket *ticket, crl_leaver *leaver, void (*wake)(void *arg), void *arg) {
+void crl_ticket_join(corral_ticket *ticket, crl_leaver *leaver, void (*wake)(void *arg),
+                     void *arg) {
   if (ticket == NULL) return;
   leaver->wake = wake;
   leaver->arg = arg;
@@ -92,7 +96,9 @@ void crl_ticket_join(corral_ticket *ticket, crl_leaver *leaver, void (*wake)(voi
 
 static void wake(void *nap) { crl_nap_wake(nap); }
 
-void crl_ticket_join_nap(corral_ticket *ticket, crl_leaver *leaver, crl_nap *nap) { crl_ticket_join(ticket, leaver, wake, nap); }
+void crl_ticket_join_nap(corral_ticket *ticket, crl_leaver *leaver, crl_nap *nap) {
+  crl_ticket_join(ticket, leaver, wake, nap);
+}
 
 void crl_ticket_leave(corral_ticket *ticket, crl_leaver *leaver) {
   if (ticket == NULL) return;

@@ -1,16 +1,20 @@
-/* ticket.h: tickets, by which calls are left from another thread; and naps, the waits that can be ended so. */
+/* ticket.h: tickets, by which calls are left from another thread; and naps, the waits that can be
+ * ended so. */
 #ifndef CRL_TICKET_H
 #define CRL_TICKET_H
 
 #include <corral.h>
 #include <pthread.h>
 
-/* One wait of a call. Whoever wakes it does so with crl_nap_wake; a wake that comes early isn't lost. */
+/* One wait of a call. Whoever wakes it does so with crl_nap_wake; a wake that comes early isn't
+ * lost. */
 typedef struct crl_nap {
   pthread_mutex_t mutex;
   pthread_cond_t cond;
   int woken;
-  void (*hook)(struct crl_nap *nap); /* not NULL: nobody sleeps here, this is called for each wake, under whatever mutex the waker holds */
+  /* not NULL: nobody sleeps here, this is called for each wake, under whatever mutex the waker
+   * holds */
+  void (*hook)(struct crl_nap *nap);
 } crl_nap;
 
 void crl_nap_init(crl_nap *nap);
@@ -23,7 +27,8 @@ int crl_nap_until(crl_nap *nap, int64_t until);
 /* What corral_cancel calls, in its owner's memory. */
 typedef struct crl_leaver {
   struct crl_leaver *next, **link;
-  void (*wake)(void *arg); /* on the thread that cancels; under the ticket's mutex: it must not come back to the ticket */
+  /* on the thread that cancels; under the ticket's mutex: it must not come back to the ticket */
+  void (*wake)(void *arg);
   void *arg;
 } crl_leaver;
 

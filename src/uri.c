@@ -35,7 +35,7 @@ static int decode(char *text) {
   return 1;
 }
 
-/* ---- the text for messages ------------------------------------------------------------------- */
+/* ---- the text for messages ----------------------------------------------------------------- */
 
 static const char hidden[] = "***";
 
@@ -112,14 +112,17 @@ void corral_uri_show(const char *uri, char *text, size_t size) {
   *to.at = '\0';
 }
 
-/* ---- parsing --------------------------------------------------------------------------------- */
+/* ---- parsing ------------------------------------------------------------------------------- */
 
 static int parse_scheme(crl_uri *uri, char *text, char **rest, corral_error *error) {
   char *colon = strchr(text, ':');
   if (colon == NULL || colon == text)
-    return bad(error, uri, "no scheme; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
+    return bad(error, uri,
+               "no scheme; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
   for (char *p = text; p < colon; p++) {
-    if (!isalnum((unsigned char)*p) && strchr("+-.", *p) == NULL) return bad(error, uri, "the scheme has a character that is not a letter, digit, '+', '-' or '.'");
+    if (!isalnum((unsigned char)*p) && strchr("+-.", *p) == NULL)
+      return bad(error, uri,
+                 "the scheme has a character that is not a letter, digit, '+', '-' or '.'");
     *p = (char)tolower((unsigned char)*p);
   }
   *colon = '\0';
@@ -129,12 +132,15 @@ static int parse_scheme(crl_uri *uri, char *text, char **rest, corral_error *err
 }
 
 static int parse_params(crl_uri *uri, char *query, corral_error *error) {
-  for (char *save = NULL, *pair = strtok_r(query, "&", &save); pair != NULL; pair = strtok_r(NULL, "&", &save)) {
+  for (char *save = NULL, *pair = strtok_r(query, "&", &save); pair != NULL;
+       pair = strtok_r(NULL, "&", &save)) {
     char *equal = strchr(pair, '=');
-    if (equal == NULL || equal == pair) return bad(error, uri, "each parameter after '?' must be name=value");
+    if (equal == NULL || equal == pair)
+      return bad(error, uri, "each parameter after '?' must be name=value");
     if (uri->view.param_count == CRL_URI_PARAMS) return bad(error, uri, "more than 32 parameters");
     *equal = '\0';
-    if (!decode(pair) || !decode(equal + 1)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+    if (!decode(pair) || !decode(equal + 1))
+      return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
     if (crl_uri_get(&uri->view, pair) != NULL) return bad(error, uri, "a parameter is given twice");
     uri->params[uri->view.param_count].name = pair;
     uri->params[uri->view.param_count++].value = equal + 1;
@@ -148,8 +154,10 @@ static int parse_host(crl_uri *uri, char *host, corral_error *error) {
   if (*host == '[') {
     char *close = strchr(host, ']');
     if (close == NULL) return bad(error, uri, "'[' without ']'");
-    if (close[1] == ':') port = close + 2;
-    else if (close[1] != '\0') return bad(error, uri, "only ':port' may follow ']'");
+    if (close[1] == ':')
+      port = close + 2;
+    else if (close[1] != '\0')
+      return bad(error, uri, "only ':port' may follow ']'");
     *close = '\0';
     host++;
   } else if ((port = strchr(host, ':')) != NULL) {
@@ -171,7 +179,8 @@ static int parse_user(crl_uri *uri, char *user, corral_error *error) {
   char *colon = strchr(user, ':');
   if (colon != NULL) {
     *colon = '\0';
-    if (!decode(colon + 1)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
+    if (!decode(colon + 1))
+      return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
     uri->view.password = colon + 1;
   }
   if (!decode(user)) return bad(error, uri, "a '%' must be followed by two hex digits, not 00");
@@ -221,7 +230,10 @@ static int parse_rest(crl_uri *uri, char *rest, char *spare, corral_error *error
 int crl_uri_parse(crl_uri *uri, const char *text, corral_error *error) {
   char *rest = NULL;
   memset(uri, 0, sizeof *uri);
-  if (text == NULL) return crl_status_fail(error, CORRAL_EURI, "no store URI; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
+  if (text == NULL)
+    return crl_status_fail(
+        error, CORRAL_EURI,
+        "no store URI; accepted are for example memory:, lmdb:PATH, redis://HOST:PORT/DB");
   size_t len = strlen(text) + 1, shown_room = 2 * len + 8;
   char *memory = malloc(3 * len + shown_room);
   if (memory == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
@@ -270,35 +282,46 @@ static int listed(const char *names, const char *name) {
 int crl_uri_check(const corral_uri *uri, const char *names, corral_error *error) {
   for (size_t i = 0; i < uri->param_count; i++)
     if (!listed(names, uri->params[i].name))
-      return crl_status_fail(error, CORRAL_EURI, "store URI '%.80s': unknown parameter '%.40s'; accepted: %.100s", uri->text,
-                             uri->params[i].name, *names == '\0' ? "none" : names);
+      return crl_status_fail(error, CORRAL_EURI,
+                             "store URI '%.80s': unknown parameter '%.40s'; accepted: %.100s",
+                             uri->text, uri->params[i].name, *names == '\0' ? "none" : names);
   return CORRAL_OK;
 }
 
 static const struct unit {
   const char *family, *suffix;
   int64_t times;
-} units[] = {
-    {"", "", 1},          {"ms", "ms", 1},       {"ms", "s", 1000},          {"ms", "m", 60000}, {"ms", "h", 3600000},
-    {"ms", "d", 86400000}, {"bytes", "", 1},      {"bytes", "k", 1024},       {"bytes", "m", 1 << 20},
-    {"bytes", "g", 1 << 30}, {"bytes", "t", INT64_C(1) << 40}};
+} units[] = {{"", "", 1},
+             {"ms", "ms", 1},
+             {"ms", "s", 1000},
+             {"ms", "m", 60000},
+             {"ms", "h", 3600000},
+             {"ms", "d", 86400000},
+             {"bytes", "", 1},
+             {"bytes", "k", 1024},
+             {"bytes", "m", 1 << 20},
+             {"bytes", "g", 1 << 30},
+             {"bytes", "t", INT64_C(1) << 40}};
 
 static int64_t unit_times(const char *family, const char *suffix) {
   for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-    if (strcmp(units[i].family, family) == 0 && strcasecmp(units[i].suffix, suffix) == 0) return units[i].times;
+    if (strcmp(units[i].family, family) == 0 && strcasecmp(units[i].suffix, suffix) == 0)
+      return units[i].times;
   return 0;
 }
 
-int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, int64_t least, int64_t most,
-                   int64_t *value, corral_error *error) {
+int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, int64_t least,
+                   int64_t most, int64_t *value, corral_error *error) {
   const char *text = crl_uri_get(uri, name);
   char *end;
   if (text == NULL) return CORRAL_OK;
   errno = 0;
   long long number = strtoll(text, &end, 10);
   int64_t times = unit_times(unit, end), product;
-  if (!isdigit((unsigned char)*text) || errno != 0 || times == 0 || __builtin_mul_overflow((int64_t)number, times, &product) || product < least || product > most)
-    return crl_status_fail(error, CORRAL_EURI, "store URI '%.80s': %s=%.30s; accepted: %lld to %lld%s", uri->text, name,
+  if (!isdigit((unsigned char)*text) || errno != 0 || times == 0 ||
+      __builtin_mul_overflow((int64_t)number, times, &product) || product < least || product > most)
+    return crl_status_fail(error, CORRAL_EURI,
+                           "store URI '%.80s': %s=%.30s; accepted: %lld to %lld%s", uri->text, name,
                            text, (long long)least, (long long)most,
                            strcmp(unit, "ms") == 0      ? "ms, with a unit: 500ms 2s 1m 1h 1d"
                            : strcmp(unit, "bytes") == 0 ? " bytes, or with a unit: 64k 10m 2g 1t"

@@ -23,7 +23,7 @@ void crl_uri_free(crl_uri *uri);
 /* corral_host.uri_check, uri_get, uri_number */
 int crl_uri_check(const corral_uri *uri, const char *names, corral_error *error);
 const char *crl_uri_get(const corral_uri *uri, const char *name);
-int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, int64_t least, int64_t most,
-                   int64_t *value, corral_error *error);
+int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, int64_t least,
+                   int64_t most, int64_t *value, corral_error *error);
 
 #endif

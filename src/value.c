@@ -13,7 +13,8 @@ static int fails(void) {
 void *crl_alloc(size_t size) { return fails() ? NULL : calloc(1, size); }
 void *crl_alloc_more(void *old, size_t size) { return fails() ? NULL : realloc(old, size); }
 
-crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(void *), void *owner) {
+crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(void *),
+                          void *owner) {
   crl_bytes *bytes = crl_alloc(sizeof *bytes);
   if (bytes == NULL) return NULL;
   atomic_init(&bytes->refs, 1);
@@ -30,7 +31,8 @@ crl_bytes *crl_bytes_ref(crl_bytes *bytes) {
 }
 
 void crl_bytes_unref(crl_bytes *bytes) {
-  if (bytes == NULL || atomic_fetch_sub_explicit(&bytes->refs, 1, memory_order_acq_rel) != 1) return;
+  if (bytes == NULL || atomic_fetch_sub_explicit(&bytes->refs, 1, memory_order_acq_rel) != 1)
+    return;
   if (bytes->free != NULL) bytes->free(bytes->owner);
   free(bytes);
 }
@@ -46,8 +48,8 @@ struct corral_value {
   uint64_t version;
 };
 
-corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how, int64_t age_ms,
-                            corral_kept kept, uint64_t version) {
+corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how,
+                            int64_t age_ms, corral_kept kept, uint64_t version) {
   corral_value *value = crl_alloc(sizeof *value);
   if (value == NULL) return NULL;
   atomic_init(&value->refs, 1);
@@ -74,7 +76,8 @@ corral_value *corral_value_ref(corral_value *value) {
 }
 
 void corral_value_unref(corral_value *value) {
-  if (value == NULL || atomic_fetch_sub_explicit(&value->refs, 1, memory_order_acq_rel) != 1) return;
+  if (value == NULL || atomic_fetch_sub_explicit(&value->refs, 1, memory_order_acq_rel) != 1)
+    return;
   crl_bytes_unref(value->bytes);
   free(value);
 }

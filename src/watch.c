@@ -12,7 +12,11 @@
 
 enum { BUCKETS = 256, PAUSE_MS = 1000, TURN_MS = 60000 };
 
-typedef enum state { IDLE, RUNS, NEVER /* the store can't, or there is no thread to be had */ } state;
+typedef enum state {
+  IDLE,
+  RUNS,
+  NEVER /* the store can't, or there is no thread to be had */
+} state;
 
 struct crl_watch {
   crl_watch_options options;
@@ -36,13 +40,14 @@ crl_watch *crl_watch_new(const crl_watch_options *options) {
 
 void crl_watch_free(crl_watch *watch) {
   uint64_t one = 1;
-  if (watch->started && write(watch->stop_fd, &one, sizeof one) == sizeof one) pthread_join(watch->thread, NULL);
+  if (watch->started && write(watch->stop_fd, &one, sizeof one) == sizeof one)
+    pthread_join(watch->thread, NULL);
   if (watch->stop_fd >= 0) close(watch->stop_fd);
   pthread_mutex_destroy(&watch->mutex);
   free(watch);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------ */
+/* ---- the thread ---------------------------------------------------------------------------- */
 
 static void wake_bucket(crl_watcher *first, uint64_t hash) {
   for (crl_watcher *w = first; w != NULL; w = w->next)
@@ -70,7 +75,8 @@ static void listen_to(crl_watch *watch, void *open) {
   int status = CORRAL_OK;
   atomic_store(&watch->up, 1);
   tell(watch, 0);
-  while (status == CORRAL_OK && !rest(watch, 0)) status = plugin->changes(open, watch->stop_fd, crl_env_now_ms() + TURN_MS, tell, watch, &why);
+  while (status == CORRAL_OK && !rest(watch, 0))
+    status = plugin->changes(open, watch->stop_fd, crl_env_now_ms() + TURN_MS, tell, watch, &why);
   atomic_store(&watch->up, 0);
   tell(watch, 0);
   plugin->unwatch(open);
@@ -82,7 +88,8 @@ static void *run(void *arg) {
   crl_env_thread_name("corral-watch");
   do {
     void *open = NULL;
-    int status = watch->options.plugin->watch(watch->options.store, 0, crl_env_now_ms() + watch->options.op_ms, &open, &why);
+    int status = watch->options.plugin->watch(watch->options.store, 0,
+                                              crl_env_now_ms() + watch->options.op_ms, &open, &why);
     if (status == CORRAL_OK) listen_to(watch, open);
     if (status == CORRAL_EUNSUPPORTED) {
       atomic_store(&watch->state, NEVER);
@@ -102,7 +109,7 @@ static void start(crl_watch *watch) {
   pthread_mutex_unlock(&watch->mutex);
 }
 
-/* ---- those who wait -------------------------------------------------------------------------------------- */
+/* ---- those who wait ------------------------------------------------------------------------ */
 
 int crl_watch_up(crl_watch *watch) {
   if (atomic_load_explicit(&watch->state, memory_order_relaxed) == IDLE) start(watch);

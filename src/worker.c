@@ -78,7 +78,9 @@ static void *work(void *arg) {
 
 /* One more thread, if there is more to do than idle ones, and room. Under the mutex. */
 static void reinforce(crl_workers *workers) {
-  if (workers->queued <= workers->idle || workers->started - workers->waiting >= workers->most || workers->started == WORKERS) return;
+  if (workers->queued <= workers->idle || workers->started - workers->waiting >= workers->most ||
+      workers->started == WORKERS)
+    return;
   if (crl_env_thread(&workers->threads[workers->started], work, workers) == 0) workers->started++;
 }
 

@@ -10,7 +10,8 @@ typedef struct crl_workers crl_workers;
 typedef struct crl_job {
   struct crl_job *next;
   void (*run)(struct crl_job *job);
-  void (*drop)(struct crl_job *job); /* called instead of run when the workers are closed before its turn */
+  /* called instead of run when the workers are closed before its turn */
+  void (*drop)(struct crl_job *job);
 } crl_job;
 
 /* Starts no thread. NULL without memory. */
@@ -21,8 +22,9 @@ void crl_workers_free(crl_workers *workers);
 int crl_workers_submit(crl_workers *workers, crl_job *job);
 /* True on a thread of any crl_workers: its jobs do their own computes inline. */
 int crl_worker_here(void);
-/* Around a wait for somebody else's job: a worker that waits doesn't count, another thread takes its place, so that few
- * threads can't wait for each other's for ever. No effect on other threads. */
+/* Around a wait for somebody else's job: a worker that waits doesn't count, another thread takes
+ * its place, so that few threads can't wait for each other's for ever. No effect on other
+ * threads. */
 void crl_worker_wait_begin(void);
 void crl_worker_wait_end(void);
 

@@ -1,7 +1,10 @@
-/* answers_live.h: stories that need a server which can be away; the end of test_answers_callers_live.c. */
+/* answers_live.h: stories that need a server which can be away; the end of
+ * test_answers_callers_live.c. */
 
 static corral *opened_quick(int64_t near_bytes) {
-  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = 100, .breaker_failures = 1, .breaker_rest_ms = 30, .near_bytes = near_bytes));
+  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = 100,
+                               .breaker_failures = 1, .breaker_rest_ms = 30,
+                               .near_bytes = near_bytes));
 }
 
 static corral_policy holding(void) {
@@ -67,14 +70,16 @@ static void values_with_tags_made_while_the_store_is_away_stay_here(void **state
   redis_server_ask(redis, "FLUSHALL");
   corral *c = opened_quick(CORRAL_OFF), *other = opened_quick(CORRAL_OFF);
   corral_policy policy = holding();
-  say before = {.text = "before", .tags = {"t"}}, meanwhile = {.text = "meanwhile", .tags = {"t"}}, plain = {.text = "plain"};
+  say before = {.text = "before", .tags = {"t"}}, meanwhile = {.text = "meanwhile", .tags = {"t"}},
+      plain = {.text = "plain"};
   asks_by(other, "before", &policy, &before);
   redis_server_pause(redis);
   assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).kept, CORRAL_KEPT_NOT);
   assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_HELD);
   assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_COMPUTED);
   assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_EUNAVAILABLE);
-  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_COMPUTED); /* not what was held */
+  /* not what was held */
+  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_COMPUTED);
   assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_HELD);
   redis_server_resume(redis);
   wait_for_event(c, CORRAL_EVENT_OFFERED, 1); /* that the tag was invalidated */
@@ -82,14 +87,16 @@ static void values_with_tags_made_while_the_store_is_away_stay_here(void **state
   assert_string_equal(inspected(other, "plain").state, "none"); /* it has no version */
   assert_string_equal(inspected(other, "tagged").state, "none");
   assert_string_equal(inspected(other, "before").state, "void");
-  /* Its mark tells computes that began before; without one they would take the tag for a new one. */
+  /* Its mark tells computes that began before; without one they would take the tag for a new
+   * one. */
   assert_string_equal(redis_server_ask(redis, "EXISTS ~tag::t"), "1");
   assert_int_equal(asks_by(other, "before", &policy, &before).how, CORRAL_COMPUTED);
   corral_close(other);
   corral_close(c);
 }
 
-/* What is not modified is renewed where it is: the server is sent a few hundred bytes, and keeps the million. */
+/* What is not modified is renewed where it is: the server is sent a few hundred bytes, and keeps
+ * the million. */
 static void a_renewal_moves_no_bytes(void **state) {
   (void)state;
   static char large[1 << 20];
@@ -108,12 +115,14 @@ static void a_renewal_moves_no_bytes(void **state) {
   corral_close(c);
 }
 
-/* While nobody listens changes go unseen: what was looked at before doesn't answer alone any more. */
+/* While nobody listens changes go unseen: what was looked at before doesn't answer alone any
+ * more. */
 static void a_watch_that_broke_outdates_the_copies(void **state) {
   (void)state;
   if (redis == NULL) skip();
   redis_server_ask(redis, "FLUSHALL");
-  corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .near_bytes = 1 << 20)), *other = opened_quick(CORRAL_OFF);
+  corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .near_bytes = 1 << 20)),
+         *other = opened_quick(CORRAL_OFF);
   corral_policy policy = usual();
   say s = {.text = "first"};
   policy.near_ms = 86400000;
@@ -127,14 +136,15 @@ static void a_watch_that_broke_outdates_the_copies(void **state) {
     while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
       if (lab_now_us() > until) fail_msg("%s was not seen", text);
     uint64_t near = corral_counter(c, CORRAL_EVENT_NEAR);
-    while (corral_counter(c, CORRAL_EVENT_NEAR) == near) asks_by(c, "k", &policy, &s); /* it listens again */
+    /* it listens again */
+    while (corral_counter(c, CORRAL_EVENT_NEAR) == near) asks_by(c, "k", &policy, &s);
   }
   assert_int_equal(s.ran, 1);
   corral_close(other);
   corral_close(c);
 }
 
-#define LIVE_TESTS \
-  T(a_copy_whose_tag_was_invalidated_serves_no_more), \
-  T(a_watch_that_broke_outdates_the_copies), \
-  T(a_copy_serves_while_the_store_is_away), T(values_with_tags_made_while_the_store_is_away_stay_here), T(a_renewal_moves_no_bytes),
+#define LIVE_TESTS                                                                                 \
+  T(a_copy_whose_tag_was_invalidated_serves_no_more), T(a_watch_that_broke_outdates_the_copies),   \
+      T(a_copy_serves_while_the_store_is_away),                                                    \
+      T(values_with_tags_made_while_the_store_is_away_stay_here), T(a_renewal_moves_no_bytes),

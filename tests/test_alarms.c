@@ -1,4 +1,5 @@
-/* test_alarms.c: alarms ring once, in the order of their moments and not before; those that were cleared or set anew don't. */
+/* test_alarms.c: alarms ring once, in the order of their moments and not before; those that were
+ * cleared or set anew don't. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,7 @@ typedef struct bell {
 
 static bell bells[ALARMS];
 static atomic_int rings;
-static int64_t latest;  /* under the mutex of the alarms, as all that `ring` does */
+static int64_t latest; /* under the mutex of the alarms, as all that `ring` does */
 static int disorder;
 
 static void ring(crl_alarm *alarm) {
@@ -65,16 +66,20 @@ static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state)
       dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
       bell *b = &bells[(dice >> 33) % ALARMS];
       b->at = (dice >> 20) % 3 == 0 ? 0 : base + (int64_t)((dice >> 40) % 60);
-      if (b->at == 0) crl_alarms_clear(alarms, &b->alarm);
-      else assert_int_equal(crl_alarms_set(alarms, &b->alarm, b->at), 0);
+      if (b->at == 0)
+        crl_alarms_clear(alarms, &b->alarm);
+      else
+        assert_int_equal(crl_alarms_set(alarms, &b->alarm, b->at), 0);
     }
     if (crl_env_now_ms() >= base) continue; /* a busy machine */
     for (int i = 0; i < ALARMS; i++) expected += bells[i].at != 0;
     await_rings(expected);
     for (int i = 0; i < ALARMS; i++) {
       crl_alarms_clear(alarms, &bells[i].alarm);
-      if (bells[i].rings != (bells[i].at != 0)) fail_msg("seed %llu: an alarm rang %d times", (unsigned long long)seed, bells[i].rings);
-      if (bells[i].rang < bells[i].at) fail_msg("seed %llu: an alarm rang early", (unsigned long long)seed);
+      if (bells[i].rings != (bells[i].at != 0))
+        fail_msg("seed %llu: an alarm rang %d times", (unsigned long long)seed, bells[i].rings);
+      if (bells[i].rang < bells[i].at)
+        fail_msg("seed %llu: an alarm rang early", (unsigned long long)seed);
     }
     if (disorder) fail_msg("seed %llu: not in order", (unsigned long long)seed);
   }

@@ -1,5 +1,5 @@
-/* test_alloc.c: every allocation of the core fails once, in turn: each call gives a status or a value, nothing leaks (under
- * ASan), and the corral works again afterwards. */
+/* test_alloc.c: every allocation of the core fails once, in turn: each call gives a status or a
+ * value, nothing leaks (under ASan), and the corral works again afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,8 @@ static void check(int status, corral_value *value, const char *key) {
 static void get(corral *c, const char *key, corral_compute *compute) {
   corral_value *value = NULL;
   corral_error error = {0};
-  const corral_policy *policy = CORRAL_POLICY(.error = &error, .ttl_ms = 60000, .swr_ms = 60000, .sie_ms = 60000);
+  const corral_policy *policy =
+      CORRAL_POLICY(.error = &error, .ttl_ms = 60000, .swr_ms = 60000, .sie_ms = 60000);
   int status = corral_get_or_compute(c, key, strlen(key), policy, compute, NULL, &value);
   check(status, value, key);
 }
@@ -70,7 +71,8 @@ static int give_all(corral_fill *fill, const void *key, size_t key_len, void *ar
 }
 
 static int give_the_old(corral_fill *fill, const void *key, size_t key_len, void *arg) {
-  return corral_fill_not_modified(fill) == CORRAL_OK ? CORRAL_OK : give_all(fill, key, key_len, arg);
+  return corral_fill_not_modified(fill) == CORRAL_OK ? CORRAL_OK
+                                                     : give_all(fill, key, key_len, arg);
 }
 
 static int give_in_private(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -101,8 +103,11 @@ static int tour(int bound) {
   corral *c = NULL;
   corral_error error = {0};
   corral_inspection inspection;
-  int status = corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .name_space = "n", .compute = bound ? give : NULL, .max_computes = 3,
-                                               .fleet_max_computes = 2, .near_bytes = 1 << 20, .generation = 1, .compress_min = 1),
+  int status = corral_open(&c,
+                           CORRAL_OPTIONS(.store = "memory:", .name_space = "n",
+                                          .compute = bound ? give : NULL, .max_computes = 3,
+                                          .fleet_max_computes = 2, .near_bytes = 1 << 20,
+                                          .generation = 1, .compress_min = 1),
                            &error);
   if (status != CORRAL_OK) {
     assert_int_equal(status, CORRAL_ENOMEM);
@@ -157,7 +162,9 @@ static int tour_away(void) {
   corral *c = NULL;
   corral_error error = {0};
   corral_value *value = NULL;
-  int status = corral_open(&c, CORRAL_OPTIONS(.store = "redis://127.0.0.1:9", .host_lock = 1, .max_computes = 2, .fleet_max_computes = 2),
+  int status = corral_open(&c,
+                           CORRAL_OPTIONS(.store = "redis://127.0.0.1:9", .host_lock = 1,
+                                          .max_computes = 2, .fleet_max_computes = 2),
                            &error);
   if (status != CORRAL_OK) {
     assert_int_equal(status, CORRAL_ENOMEM);
@@ -165,11 +172,15 @@ static int tour_away(void) {
   }
   for (int i = 0; i < 2; i++) get(c, "cold", give);
   assert_int_not_equal(corral_invalidate(c, "cold", 4, &error), CORRAL_OK);
-  status = corral_get_or_compute(c, "other", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give, NULL, &value);
+  status = corral_get_or_compute(c, "other", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give,
+                                 NULL, &value);
   check(status, value, "other");
   crl_alloc_countdown = -1;
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(corral_get_or_compute(c, "third", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give, NULL, &value), CORRAL_OK);
+    assert_int_equal(corral_get_or_compute(c, "third", 5,
+                                           CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give,
+                                           NULL, &value),
+                     CORRAL_OK);
     check(CORRAL_OK, value, "third");
   }
   assert_int_equal(corral_counter(c, CORRAL_EVENT_HELD_HIT) > 0, 1);

@@ -1,5 +1,6 @@
-/* test_answers.c: what a compute may say of its value, and what can be done to many values at once: through the public functions, on the stores that
- * need no server; test_answers_live.c is the same on those that do. */
+/* test_answers.c: what a compute may say of its value, and what can be done to many values at once:
+ * through the public functions, on the stores that need no server; test_answers_live.c is the same
+ * on those that do. */
 #include <pthread.h>
 #include <time.h>
 
@@ -8,11 +9,12 @@
 #include "env.h"
 #include "handle.h"
 
-/* ---- tags ------------------------------------------------------------------------------------------------- */
+/* ---- tags ---------------------------------------------------------------------------------- */
 
 static void a_tag_reaches_all_that_carry_it(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
-  say one = {.text = "1", .tags = {"red", "round"}}, two = {.text = "2", .tags = {"red"}}, three = {.text = "3", .tags = {"round"}}, none = {.text = "0"};
+  say one = {.text = "1", .tags = {"red", "round"}}, two = {.text = "2", .tags = {"red"}},
+      three = {.text = "3", .tags = {"round"}}, none = {.text = "0"};
   GETS(c, "one", &one, "1", CORRAL_COMPUTED);
   GETS(c, "two", &two, "2", CORRAL_COMPUTED);
   GETS(c, "three", &three, "3", CORRAL_COMPUTED);
@@ -84,8 +86,11 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
     race r = {.c = other, .tag = tags[i], .say = {.text = "before", .tags = {tags[i]}}};
     char key[16];
     snprintf(key, sizeof key, "key %d", i);
-    assert_int_equal(corral_get_or_compute(c, key, strlen(key), &policy, invalidated_meanwhile, &r, &value), CORRAL_OK);
-    assert_int_equal(corral_value_how(value), CORRAL_COMPUTED); /* its own caller has it all the same */
+    assert_int_equal(
+        corral_get_or_compute(c, key, strlen(key), &policy, invalidated_meanwhile, &r, &value),
+        CORRAL_OK);
+    /* its own caller has it all the same */
+    assert_int_equal(corral_value_how(value), CORRAL_COMPUTED);
     corral_value_unref(value);
     say now = {.text = "after", .tags = {tags[i]}};
     GETS(c, key, &now, "after", CORRAL_COMPUTED);
@@ -96,7 +101,8 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
   say now = {.text = "after", .tags = {"known"}};
   asks(c, "old", &first);
   assert_int_equal(corral_expire(c, "old", 3, NULL), CORRAL_OK);
-  assert_int_equal(corral_get_or_compute(c, "old", 3, &policy, invalidated_meanwhile, &r, &value), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(c, "old", 3, &policy, invalidated_meanwhile, &r, &value),
+                   CORRAL_OK);
   corral_value_unref(value);
   GETS(c, "old", &now, "after", CORRAL_COMPUTED);
   corral_close(other);
@@ -112,7 +118,9 @@ static void lose_mark(corral *c, const char *tag) {
   crl_station *station;
   crl_key key;
   assert_int_equal(crl_handle_enter(c, &station, NULL), CORRAL_OK);
-  assert_int_equal(crl_key_make(&key, CRL_KEY_TAG, &station->space, &(crl_name){.key = tag, .key_len = strlen(tag)}), CORRAL_OK);
+  assert_int_equal(crl_key_make(&key, CRL_KEY_TAG, &station->space,
+                                &(crl_name){.key = tag, .key_len = strlen(tag)}),
+                   CORRAL_OK);
   corral_op op = {.verb = CORRAL_VERB_INVALIDATE, .key = key.stored, .key_len = key.stored_len};
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + 5000);
   assert_int_equal(op.status, CORRAL_OK);
@@ -162,7 +170,9 @@ static void *join_crowd(void *arg) {
   member *m = arg;
   corral_value *value = NULL;
   corral_policy policy = usual();
-  if (corral_get_or_compute(m->crowd->c, m->key, strlen(m->key), &policy, tagged, m->crowd, &value) != CORRAL_OK) return NULL;
+  if (corral_get_or_compute(m->crowd->c, m->key, strlen(m->key), &policy, tagged, m->crowd,
+                            &value) != CORRAL_OK)
+    return NULL;
   m->kept = corral_value_kept(value);
   corral_value_unref(value);
   return m;
@@ -208,7 +218,7 @@ static void a_tag_has_1_to_200_bytes(void **state) {
   corral_close(c);
 }
 
-/* ---- a whole namespace ------------------------------------------------------------------------------------ */
+/* ---- a whole namespace --------------------------------------------------------------------- */
 
 static void everything_goes_at_once(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .name_space = "a", .generation = 1));
@@ -293,7 +303,8 @@ static void values_set_at_once_in_a_new_namespace_all_count(void **state) {
 
 /* It may be from before the whole was invalidated, and nobody could tell. */
 static void a_value_of_one_without_generation_is_void(const char *uri) {
-  corral *with = opened(CORRAL_OPTIONS(.store = uri, .generation = 1)), *without = opened(CORRAL_OPTIONS(.store = uri));
+  corral *with = opened(CORRAL_OPTIONS(.store = uri, .generation = 1)),
+         *without = opened(CORRAL_OPTIONS(.store = uri));
   say one = {.text = "1"}, two = {.text = "2"};
   GETS(without, "k", &one, "1", CORRAL_COMPUTED);
   assert_string_equal(inspected(with, "k").state, "void");
@@ -320,12 +331,13 @@ static void without_the_option_that_is_refused_by_name(void **state) {
   corral_close(c);
 }
 
-/* ---- versions --------------------------------------------------------------------------------------------- */
+/* ---- versions ------------------------------------------------------------------------------ */
 
 static void an_older_version_never_overwrites(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
   corral_policy policy = graceful();
-  say five = {.text = "five", .version = 5}, four = {.text = "four", .version = 4}, six = {.text = "six", .version = 6};
+  say five = {.text = "five", .version = 5}, four = {.text = "four", .version = 4},
+      six = {.text = "six", .version = 6};
   got g = asks_by(c, "k", &policy, &five);
   assert_int_equal(g.version, 5);
   assert_int_equal(inspected(c, "k").version, 5);
@@ -351,7 +363,7 @@ static void versions_order_fills(void **state) {
   on_each(an_older_version_never_overwrites);
 }
 
-/* ---- conditional refresh ---------------------------------------------------------------------------------- */
+/* ---- conditional refresh ------------------------------------------------------------------- */
 
 static void what_is_unmodified_begins_anew(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
@@ -394,7 +406,7 @@ static void not_modified_without_an_old_value_is_a_failure(void **state) {
   corral_close(c);
 }
 
-/* ---- lives, negatives, packing ---------------------------------------------------------------------------- */
+/* ---- lives, negatives, packing ------------------------------------------------------------- */
 
 static int64_t wall_ms(void) {
   struct timespec t;
@@ -405,7 +417,8 @@ static int64_t wall_ms(void) {
 static void an_absolute_end_caps_the_lives_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
   corral_policy policy = graceful();
-  say soon = {.text = "v", .not_after = wall_ms() + 20000}, past = {.text = "v", .not_after = wall_ms() - 1};
+  say soon = {.text = "v", .not_after = wall_ms() + 20000},
+      past = {.text = "v", .not_after = wall_ms() - 1};
   asks_by(c, "soon", &policy, &soon);
   corral_inspection seen = inspected(c, "soon");
   assert_in_range(seen.left_ms, 1, 20000);
@@ -440,7 +453,8 @@ static void so_many_negatives_are_stored_and_no_more(void **state) {
 
 static void what_is_packed_is_read_by_all(const char *uri) {
   char text[5000], bytes[5000];
-  corral *packs = opened(CORRAL_OPTIONS(.store = uri, .compress_min = 1000)), *plain = opened(CORRAL_OPTIONS(.store = uri));
+  corral *packs = opened(CORRAL_OPTIONS(.store = uri, .compress_min = 1000)),
+         *plain = opened(CORRAL_OPTIONS(.store = uri));
   memset(text, 'z', sizeof text);
   corral_policy policy = usual();
   corral_value *value = NULL;

@@ -1,10 +1,11 @@
-/* test_answers_callers.c: callers that pass, leave, are woken, and have copies of their own: through the public functions, on the stores that need no
- * server; test_answers_callers_live.c is the same on those that do. */
+/* test_answers_callers.c: callers that pass, leave, are woken, and have copies of their own:
+ * through the public functions, on the stores that need no server; test_answers_callers_live.c is
+ * the same on those that do. */
 #include <pthread.h>
 
 #include "support/answers_kit.h"
 
-/* ---- "can't be cached" ------------------------------------------------------------------------------------ */
+/* ---- "can't be cached" --------------------------------------------------------------------- */
 
 typedef struct private_answers {
   corral *c;
@@ -14,7 +15,8 @@ typedef struct private_answers {
   int bound;
 } private_answers;
 
-/* The first compute waits until somebody joined; the others for each other: in a row they would wait for ever. */
+/* The first compute waits until somebody joined; the others for each other: in a row they would
+ * wait for ever. */
 static int private_answer(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   private_answers *p = arg;
   (void)key;
@@ -22,7 +24,8 @@ static int private_answer(corral_fill *fill, const void *key, size_t key_len, vo
   int number = atomic_fetch_add(&p->number, 1);
   if (number == 0)
     while (corral_counter(p->c, CORRAL_EVENT_JOIN) < 4) sched_yield();
-  else pthread_barrier_wait(&p->together);
+  else
+    pthread_barrier_wait(&p->together);
   corral_fill_pass(fill);
   return corral_fill_bytes(fill, &number, sizeof number);
 }
@@ -31,8 +34,11 @@ static void *ask_privately(void *arg) {
   private_answers *p = arg;
   corral_value *value = NULL;
   corral_policy policy = usual();
-  int status = p->bound ? corral_get(p->c, "k", 1, &policy, &value) : corral_get_or_compute(p->c, "k", 1, &policy, private_answer, p, &value);
-  if (status != CORRAL_OK || corral_value_how(value) != CORRAL_COMPUTED || corral_value_kept(value) != CORRAL_KEPT_NOT) return NULL;
+  int status = p->bound ? corral_get(p->c, "k", 1, &policy, &value)
+                        : corral_get_or_compute(p->c, "k", 1, &policy, private_answer, p, &value);
+  if (status != CORRAL_OK || corral_value_how(value) != CORRAL_COMPUTED ||
+      corral_value_kept(value) != CORRAL_KEPT_NOT)
+    return NULL;
   int *number = malloc(sizeof *number);
   memcpy(number, corral_value_data(value), sizeof *number);
   corral_value_unref(value);
@@ -44,7 +50,8 @@ static void callers_pass(const char *uri, int bound) {
   pthread_t threads[5];
   int seen = 0;
   pthread_barrier_init(&p.together, NULL, 4);
-  p.c = opened(CORRAL_OPTIONS(.store = uri, .compute = bound ? private_answer : NULL, .compute_arg = &p, .workers = 8));
+  p.c = opened(CORRAL_OPTIONS(.store = uri, .compute = bound ? private_answer : NULL,
+                              .compute_arg = &p, .workers = 8));
   for (int i = 0; i < 5; i++) pthread_create(&threads[i], NULL, ask_privately, &p);
   for (int i = 0; i < 5; i++) {
     void *number;
@@ -94,7 +101,7 @@ static void a_pass_ends(void **state) {
   on_each(a_pass_ends_on);
 }
 
-/* ---- leaving ---------------------------------------------------------------------------------------------- */
+/* ---- leaving ------------------------------------------------------------------------------- */
 
 typedef struct slow {
   corral *c;
@@ -125,11 +132,13 @@ typedef struct caller {
 static void *call(void *arg) {
   caller *k = arg;
   corral_value *value = NULL;
-  k->status = k->bound ? corral_get(k->slow->c, "k", 1, &k->policy, &value)
-                       : corral_get_or_compute(k->slow->c, "k", 1, &k->policy, take_long, k->slow, &value);
+  k->status =
+      k->bound ? corral_get(k->slow->c, "k", 1, &k->policy, &value)
+               : corral_get_or_compute(k->slow->c, "k", 1, &k->policy, take_long, k->slow, &value);
   if (k->status != CORRAL_OK) return NULL;
   k->how = corral_value_how(value);
-  snprintf(k->text, sizeof k->text, "%.*s", (int)corral_value_size(value), (const char *)corral_value_data(value));
+  snprintf(k->text, sizeof k->text, "%.*s", (int)corral_value_size(value),
+           (const char *)corral_value_data(value));
   corral_value_unref(value);
   return NULL;
 }
@@ -162,7 +171,8 @@ static void one_who_waits_leaves_at_once(void **state) {
   atomic_store(&s.let_go, 1);
   end(&leader);
   end(&other);
-  assert_true(leader.status == CORRAL_OK && other.status == CORRAL_OK && other.how == CORRAL_JOINED);
+  assert_true(leader.status == CORRAL_OK && other.status == CORRAL_OK &&
+              other.how == CORRAL_JOINED);
   assert_false(s.stopped);
   /* and whoever comes under the ticket later, unless the answer is there */
   call(&one);
@@ -177,7 +187,8 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
   for (int ladder = 0; ladder < 2; ladder++) {
     char uri[64];
     snprintf(uri, sizeof uri, "memory:leave %d %p", ladder, (void *)lab_room);
-    slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))}, t = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = ladder ? 1 : -1))};
+    slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))},
+         t = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = ladder ? 1 : -1))};
     corral_ticket *ticket = corral_ticket_new();
     caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
     one.policy.ticket = ticket;
@@ -219,10 +230,12 @@ static void one_who_queues_for_a_slot_leaves_at_once(void **state) {
   corral_close(s.c);
 }
 
-/* The compute inside of a call is told only when its policy says so, and nobody else waits for it. */
+/* The compute inside of a call is told only when its policy says so, and nobody else waits for
+ * it. */
 static void a_compute_is_told_when_the_last_one_has_left(void **state) {
   (void)state;
-  for (int told = 0; told < 3; told++) { /* 0: the policy doesn't say so; 1: somebody else waits; 2: told */
+  /* 0: the policy doesn't say so; 1: somebody else waits; 2: told */
+  for (int told = 0; told < 3; told++) {
     slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
     corral_ticket *ticket = corral_ticket_new();
     caller leader = {.slow = &s, .policy = usual()}, other = leader;
@@ -292,7 +305,8 @@ static void at_the_deadline_a_call_computes_for_itself(void **state) {
   (void)state;
   for (int bound = 0; bound < 2; bound++) {
     slow s = {0};
-    s.c = opened(CORRAL_OPTIONS(.store = "memory:", .compute = bound ? take_long : NULL, .compute_arg = &s));
+    s.c = opened(
+        CORRAL_OPTIONS(.store = "memory:", .compute = bound ? take_long : NULL, .compute_arg = &s));
     caller leader = {.slow = &s, .policy = usual(), .bound = bound}, one = leader;
     one.policy.wait_ms = 30;
     one.policy.at_deadline = CORRAL_DEADLINE_COMPUTE;
@@ -303,13 +317,14 @@ static void at_the_deadline_a_call_computes_for_itself(void **state) {
     atomic_store(&s.let_go, 1);
     end(&one);
     end(&leader);
-    assert_true(one.status == CORRAL_OK && one.how == CORRAL_COMPUTED && leader.how == CORRAL_COMPUTED);
+    assert_true(one.status == CORRAL_OK && one.how == CORRAL_COMPUTED &&
+                leader.how == CORRAL_COMPUTED);
     assert_int_equal(corral_counter(s.c, CORRAL_EVENT_FILL), 1);
     corral_close(s.c);
   }
 }
 
-/* ---- the near tier ---------------------------------------------------------------------------------------- */
+/* ---- the near tier ------------------------------------------------------------------------- */
 
 static void a_copy_answers_alone_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
@@ -335,7 +350,8 @@ static void a_copy_answers_alone(void **state) {
 }
 
 static void what_this_process_does_to_a_key_its_copy_follows_on(const char *uri) {
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF, .generation = 1));
+  corral *c = opened(
+      CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF, .generation = 1));
   corral_policy policy = usual();
   say s = {.text = "1", .tags = {"t"}};
   policy.near_ms = FAR;
@@ -378,7 +394,8 @@ static void a_copy_is_rebuilt_ahead_of_time_too_on(const char *uri) {
   policy.early_pct = 90;
   policy.near_ms = FAR;
   int64_t until = lab_now_us() + 3500000;
-  while (s.ran < 2 && lab_now_us() < until) assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_OK);
+  while (s.ran < 2 && lab_now_us() < until)
+    assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_OK);
   assert_int_equal(s.ran, 2);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_EARLY), 1);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_MISS), 1);
@@ -391,9 +408,11 @@ static void a_copy_is_rebuilt_ahead_of_time_too(void **state) {
   on_each(a_copy_is_rebuilt_ahead_of_time_too_on);
 }
 
-/* Told by the store's watch: from one corral to another, at once. The answer may be the old one until it is told. */
+/* Told by the store's watch: from one corral to another, at once. The answer may be the old one
+ * until it is told. */
 static void what_others_do_is_told(const char *uri) {
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)), *other = opened(CORRAL_OPTIONS(.store = uri));
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)),
+         *other = opened(CORRAL_OPTIONS(.store = uri));
   corral_policy policy = usual();
   say s = {.text = "v"};
   policy.near_ms = FAR;
@@ -417,10 +436,11 @@ static void copies_follow_what_others_do(void **state) {
   on_each_that_tells(what_others_do_is_told);
 }
 
-/* ---- woken ------------------------------------------------------------------------------------------------ */
+/* ---- woken --------------------------------------------------------------------------------- */
 
 static void a_waiter_is_woken_by(const char *uri) {
-  slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))}, t = {.c = opened(CORRAL_OPTIONS(.store = uri))};
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))},
+       t = {.c = opened(CORRAL_OPTIONS(.store = uri))};
   caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
   one.policy.poll_ms = one.policy.poll_max_ms = 60000;
   leader.policy.lease_ms = one.policy.lease_ms = 60000;
@@ -431,7 +451,8 @@ static void a_waiter_is_woken_by(const char *uri) {
     start(&leader);
     wait_for(&s.inside, round + 1);
     start(&one);
-    wait_for_event(t.c, CORRAL_EVENT_POLL, polls + 1); /* it has joined the watch, and looked again */
+    /* it has joined the watch, and looked again */
+    wait_for_event(t.c, CORRAL_EVENT_POLL, polls + 1);
     atomic_store(&s.let_go, 1);
     int64_t before = lab_now_us();
     end(&leader);
@@ -475,8 +496,7 @@ int main(void) {
       T(a_copy_is_rebuilt_ahead_of_time_too),
       T(copies_follow_what_others_do),
       T(waiters_are_woken_by_the_store),
-      LIVE_TESTS
-  };
+      LIVE_TESTS};
   start_servers();
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   stop_servers();

@@ -16,7 +16,7 @@
 
 enum { KEY_MOST = 65536, MIB = 1 << 20 };
 
-/* ---- what to ask it --------------------------------------------------------------------------------------- */
+/* ---- what to ask it ------------------------------------------------------------------------ */
 
 static int give_x(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   (void)key;
@@ -33,12 +33,15 @@ static corral *opened(const corral_options *options) {
 }
 
 /* corral_get must answer this text, in this way. */
-static void gets(corral *c, const char *key, const corral_policy *policy, const char *text, corral_how how) {
+static void gets(corral *c, const char *key, const corral_policy *policy, const char *text,
+                 corral_how how) {
   corral_value *value = NULL;
   int status = corral_get(c, key, strlen(key), policy, &value);
   if (status != CORRAL_OK) fail_msg("corral_get(%s): %s", key, corral_status_name(status));
-  if (corral_value_size(value) != strlen(text) || memcmp(corral_value_data(value), text, strlen(text)) != 0)
-    fail_msg("%s is '%.*s', not '%s'", key, (int)corral_value_size(value), (const char *)corral_value_data(value), text);
+  if (corral_value_size(value) != strlen(text) ||
+      memcmp(corral_value_data(value), text, strlen(text)) != 0)
+    fail_msg("%s is '%.*s', not '%s'", key, (int)corral_value_size(value),
+             (const char *)corral_value_data(value), text);
   assert_string_equal(corral_how_name(corral_value_how(value)), corral_how_name(how));
   corral_value_unref(value);
 }
@@ -62,18 +65,26 @@ static void on_each(void (*story)(const char *uri)) {
   story(lab_lmdb(lab_room, "store"));
 }
 
-/* ---- single operations ------------------------------------------------------------------------------------ */
+/* ---- single operations --------------------------------------------------------------------- */
 
 static void plain_story(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
   corral_inspection seen;
   assert_int_equal(status_of(c, "k", NULL), CORRAL_EMISS);
   assert_string_equal(state_of(c, "k"), "none");
-  assert_int_equal(corral_set(c, "k", 1, CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF, .swr_ms = 7000), "one", 3), CORRAL_OK);
+  assert_int_equal(
+      corral_set(c, "k", 1,
+                 CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF, .swr_ms = 7000), "one",
+                 3),
+      CORRAL_OK);
   gets(c, "k", NULL, "one", CORRAL_FRESH);
   assert_int_equal(corral_set(c, "k", 1, NULL, "two", 3), CORRAL_OK);
   gets(c, "k", NULL, "two", CORRAL_FRESH);
-  assert_int_equal(corral_set(c, "k", 1, CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF, .swr_ms = 7000), "three", 5), CORRAL_OK);
+  assert_int_equal(
+      corral_set(c, "k", 1,
+                 CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF, .swr_ms = 7000), "three",
+                 5),
+      CORRAL_OK);
   assert_int_equal(corral_inspect(c, "k", 1, &seen, sizeof seen, NULL), CORRAL_OK);
   assert_string_equal(seen.state, "fresh");
   assert_int_equal(seen.size, 5);
@@ -97,7 +108,7 @@ static void set_get_inspect_expire_invalidate(void **state) {
   on_each(plain_story);
 }
 
-/* ---- fork ------------------------------------------------------------------------------------------------ */
+/* ---- fork ---------------------------------------------------------------------------------- */
 
 /* Runs `child` in a child process; its result must be 0. */
 static void in_child(int (*child)(corral *c), corral *c) {
@@ -107,7 +118,8 @@ static void in_child(int (*child)(corral *c), corral *c) {
   assert_true(pid >= 0);
   if (pid == 0) _exit(child(c));
   assert_int_equal(waitpid(pid, &status, 0), pid);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("the child ended with %#x", (unsigned)status);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    fail_msg("the child ended with %#x", (unsigned)status);
 }
 
 static int uses_it(corral *c) {
@@ -126,7 +138,9 @@ static int is_refused_it(corral *c) {
   if (corral_get(c, "k", 1, CORRAL_POLICY(.error = &error), &value) != CORRAL_EFORKED) return 1;
   if (error.status != CORRAL_EFORKED || error.text[0] == '\0') return 2;
   if (corral_set(c, "k", 1, NULL, "x", 1) != CORRAL_EFORKED) return 3;
-  if (corral_invalidate(c, "k", 1, NULL) != CORRAL_EFORKED || corral_expire(c, "k", 1, NULL) != CORRAL_EFORKED) return 4;
+  if (corral_invalidate(c, "k", 1, NULL) != CORRAL_EFORKED ||
+      corral_expire(c, "k", 1, NULL) != CORRAL_EFORKED)
+    return 4;
   if (corral_inspect(c, "k", 1, &seen, sizeof seen, NULL) != CORRAL_EFORKED) return 5;
   corral_close(c);
   return 0;
@@ -148,7 +162,7 @@ static void a_handle_may_be_forked_until_it_is_used(void **state) {
   on_each(fork_story);
 }
 
-/* ---- keys, values ---------------------------------------------------------------------------------------- */
+/* ---- keys, values -------------------------------------------------------------------------- */
 
 static void keys_story(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .name_space = "shop"));
@@ -158,9 +172,11 @@ static void keys_story(const char *uri) {
   assert_non_null(key);
   assert_int_equal(corral_set(c, key, 0, CORRAL_POLICY(.error = &error), "x", 1), CORRAL_EINVAL);
   assert_non_null(strstr(error.text, "empty"));
-  assert_int_equal(corral_set(c, key, KEY_MOST + 1, CORRAL_POLICY(.error = &error), "x", 1), CORRAL_EINVAL);
+  assert_int_equal(corral_set(c, key, KEY_MOST + 1, CORRAL_POLICY(.error = &error), "x", 1),
+                   CORRAL_EINVAL);
   assert_non_null(strstr(error.text, "65536"));
-  assert_int_equal(corral_set(c, key, KEY_MOST, CORRAL_POLICY(.error = &error), "most", 4), CORRAL_OK);
+  assert_int_equal(corral_set(c, key, KEY_MOST, CORRAL_POLICY(.error = &error), "most", 4),
+                   CORRAL_OK);
   key[KEY_MOST - 1] = 1;
   assert_int_equal(corral_get(c, key, KEY_MOST, NULL, &value), CORRAL_EMISS);
   key[KEY_MOST - 1] = 0;
@@ -193,14 +209,17 @@ static int fill_64_mib(corral_fill *fill, const void *key, size_t key_len, void 
 static void large_story(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
   corral_value *made = NULL, *found = NULL;
-  assert_int_equal(corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.wait_ms = 20000), fill_64_mib, NULL, &made), CORRAL_OK);
+  assert_int_equal(
+      corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.wait_ms = 20000), fill_64_mib, NULL, &made),
+      CORRAL_OK);
   assert_int_equal(corral_value_kept(made), CORRAL_KEPT);
   assert_int_equal(corral_get(c, "k", 1, CORRAL_POLICY(.wait_ms = 20000), &found), CORRAL_OK);
   assert_int_equal(corral_value_how(found), CORRAL_FRESH);
   assert_int_equal(corral_value_size(found), 64 * MIB);
   assert_int_equal(memcmp(corral_value_data(made), corral_value_data(found), 64 * MIB), 0);
   corral_close(c);
-  assert_int_equal(((const uint8_t *)corral_value_data(found))[64 * MIB - 1], (uint8_t)((64u * MIB - 1) * 31ul >> 3));
+  assert_int_equal(((const uint8_t *)corral_value_data(found))[64 * MIB - 1],
+                   (uint8_t)((64u * MIB - 1) * 31ul >> 3));
   corral_value_unref(made);
   corral_value_unref(found);
 }
@@ -269,17 +288,20 @@ static int give_tagged(corral_fill *fill, const void *key, size_t key_len, void 
   (void)key;
   (void)key_len;
   (void)arg;
-  return corral_fill_tag(fill, "T", 1) == CORRAL_OK ? corral_fill_bytes(fill, "x", 1) : CORRAL_ENOMEM;
+  return corral_fill_tag(fill, "T", 1) == CORRAL_OK ? corral_fill_bytes(fill, "x", 1)
+                                                    : CORRAL_ENOMEM;
 }
 
 static void a_users_key_is_never_a_tags_a_locks_or_a_variants(void **state) {
   (void)state;
-  static const char *const names[] = {"corral-tag:T", "~tag::T", ":~tag::T", "lock:L", "~lock::L", "k\nvary de", "~variant::de:k"};
+  static const char *const names[] = {"corral-tag:T", "~tag::T",    ":~tag::T",      "lock:L",
+                                      "~lock::L",     "k\nvary de", "~variant::de:k"};
   corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
   corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2);
   corral_value *value;
   corral_lock *lock;
-  assert_int_equal(corral_get_or_compute(c, "tagged", 6, NULL, give_tagged, NULL, &value), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(c, "tagged", 6, NULL, give_tagged, NULL, &value),
+                   CORRAL_OK);
   corral_value_unref(value);
   assert_int_equal(corral_set(c, "k", 1, german, "ja", 2), CORRAL_OK);
   assert_int_equal(corral_lock_take(c, "L", 1, CORRAL_LOCK(.ttl_ms = 60000), &lock), CORRAL_OK);
@@ -293,7 +315,7 @@ static void a_users_key_is_never_a_tags_a_locks_or_a_variants(void **state) {
   corral_close(c);
 }
 
-/* ---- variants -------------------------------------------------------------------------------------------- */
+/* ---- variants ------------------------------------------------------------------------------ */
 
 static int give_variant(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   size_t size;
@@ -301,13 +323,16 @@ static int give_variant(corral_fill *fill, const void *key, size_t key_len, void
   (void)key;
   (void)arg;
   assert_int_equal(key_len, 4);
-  return variant == NULL ? corral_fill_bytes(fill, "none", 4) : corral_fill_bytes(fill, variant, size);
+  return variant == NULL ? corral_fill_bytes(fill, "none", 4)
+                         : corral_fill_bytes(fill, variant, size);
 }
 
 static void variants_of_a_key_are_apart_and_the_compute_is_told_which(void **state) {
   (void)state;
-  corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .compute = give_variant, .near_bytes = 1 << 20));
-  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2), *french = CORRAL_POLICY(.variant = "fr", .variant_len = 2);
+  corral *c =
+      opened(CORRAL_OPTIONS(.store = "memory:", .compute = give_variant, .near_bytes = 1 << 20));
+  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2),
+                *french = CORRAL_POLICY(.variant = "fr", .variant_len = 2);
   for (int turn = 0; turn < 2; turn++) {
     corral_how how = turn == 0 ? CORRAL_COMPUTED : CORRAL_FRESH;
     gets(c, "page", NULL, "none", how);
@@ -330,9 +355,11 @@ static int give_other(corral_fill *fill, const void *key, size_t key_len, void *
   corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2);
   size_t size;
   if (corral_fill_variant(fill, &size) == NULL) return corral_fill_bytes(fill, "inner", 5);
-  assert_int_equal(corral_get_or_compute(arg, key, key_len, german, give_other, arg, &value), CORRAL_ERECURSION);
+  assert_int_equal(corral_get_or_compute(arg, key, key_len, german, give_other, arg, &value),
+                   CORRAL_ERECURSION);
   int status = corral_get_or_compute(arg, key, key_len, NULL, give_other, arg, &value);
-  if (status == CORRAL_OK) status = corral_fill_bytes(fill, corral_value_data(value), corral_value_size(value));
+  if (status == CORRAL_OK)
+    status = corral_fill_bytes(fill, corral_value_data(value), corral_value_size(value));
   corral_value_unref(value);
   return status;
 }
@@ -341,7 +368,10 @@ static void a_variants_compute_may_ask_for_the_key_but_not_for_itself(void **sta
   (void)state;
   corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
   corral_value *value = NULL;
-  assert_int_equal(corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.variant = "de", .variant_len = 2), give_other, c, &value), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(c, "k", 1,
+                                         CORRAL_POLICY(.variant = "de", .variant_len = 2),
+                                         give_other, c, &value),
+                   CORRAL_OK);
   assert_int_equal(corral_value_size(value), 5);
   corral_value_unref(value);
   corral_close(c);
@@ -354,20 +384,25 @@ static void the_stored_key_can_be_asked_for(void **state) {
   corral_error error;
   corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .name_space = "a:b"));
   corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2, .error = &error);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_VALUE, "k:1", 3, german, room, sizeof room, &len), CORRAL_OK);
+  assert_int_equal(
+      corral_stored_key(c, CORRAL_KEY_VALUE, "k:1", 3, german, room, sizeof room, &len), CORRAL_OK);
   assert_int_equal(len, 21);
   assert_memory_equal(room, "~variant:a%3Ab:de:k:1", 21);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_LOCK, "k", 1, NULL, room, sizeof room, &len), CORRAL_OK);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_LOCK, "k", 1, NULL, room, sizeof room, &len),
+                   CORRAL_OK);
   assert_memory_equal(room, "~lock:a%3Ab:k", len);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, german, room, sizeof room, &len), CORRAL_EINVAL);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, NULL, room, 3, &len), CORRAL_ETOOBIG);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, german, room, sizeof room, &len),
+                   CORRAL_EINVAL);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, NULL, room, 3, &len),
+                   CORRAL_ETOOBIG);
   german->variant_len = 1025;
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_VALUE, "k", 1, german, room, sizeof room, &len), CORRAL_EINVAL);
+  assert_int_equal(corral_stored_key(c, CORRAL_KEY_VALUE, "k", 1, german, room, sizeof room, &len),
+                   CORRAL_EINVAL);
   assert_string_equal(error.text, "the variant has 1025 bytes; accepted: 1 to 1024, or 0 and none");
   corral_close(c);
 }
 
-/* ---- wrong arguments ------------------------------------------------------------------------------------- */
+/* ---- wrong arguments ----------------------------------------------------------------------- */
 
 static void null_is_an_answer_and_not_a_crash(void **state) {
   (void)state;
@@ -401,19 +436,25 @@ static void refuses(const corral_options *options, const char *name, long long l
   corral_error error = {0};
   char number[24];
   snprintf(number, sizeof number, "%lld", limit);
-  if (corral_open(&c, options, &error) != CORRAL_EINVAL) fail_msg("%s: not refused beyond %lld", name, limit);
-  if (strstr(error.text, name) == NULL || strstr(error.text, number) == NULL) fail_msg("%s: '%s'", name, error.text);
+  if (corral_open(&c, options, &error) != CORRAL_EINVAL)
+    fail_msg("%s: not refused beyond %lld", name, limit);
+  if (strstr(error.text, name) == NULL || strstr(error.text, number) == NULL)
+    fail_msg("%s: '%s'", name, error.text);
 }
 
 static void an_option_out_of_range_is_named_with_its_range(void **state) {
   (void)state;
-#define BELOW(least) ((least) == 1 ? -2 : (least) - 1)
-#define OPTION(name, unit, def, least, most, text)                                                        \
-  refuses(CORRAL_OPTIONS(.store = "memory:", .name = (most) + INT64_C(1)), #name, (long long)(most));     \
+#define BELOW(least) ((least) == 1 ? -2 : (least)-1)
+#define OPTION(name, unit, def, least, most, text)                                                 \
+  refuses(CORRAL_OPTIONS(.store = "memory:", .name = (most) + INT64_C(1)), #name,                  \
+          (long long)(most));                                                                      \
   refuses(CORRAL_OPTIONS(.store = "memory:", .name = BELOW(least)), #name, (long long)(least));
-#define POLICY(name, unit, def, least, most, text)                                                        \
-  refuses(CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.name = (most) + INT64_C(1))), #name, (long long)(most)); \
-  refuses(CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.name = BELOW(least))), #name, (long long)(least));
+#define POLICY(name, unit, def, least, most, text)                                                 \
+  refuses(                                                                                         \
+      CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.name = (most) + INT64_C(1))),    \
+      #name, (long long)(most));                                                                   \
+  refuses(CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.name = BELOW(least))),       \
+          #name, (long long)(least));
   CORRAL_OPTION_MAP(OPTION)
   CORRAL_POLICY_MAP(POLICY)
 }
@@ -422,7 +463,8 @@ static void an_unknown_scheme_is_told_what_exists(void **state) {
   (void)state;
   corral *c = NULL;
   corral_error error = {0};
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "nosuch://host"), &error), CORRAL_ENOPLUGIN);
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "nosuch://host"), &error),
+                   CORRAL_ENOPLUGIN);
   assert_non_null(strstr(error.text, "nosuch"));
   assert_non_null(strstr(error.text, "memory"));
   assert_non_null(strstr(error.text, "lmdb"));

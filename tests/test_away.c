@@ -1,6 +1,7 @@
 /* test_away.c: life without the store: what calls get, and what the store gets when it is back.
  *
- * A process is cut off from a store that lives, for others, by a symbolic link to the server's socket that is taken away. */
+ * A process is cut off from a store that lives, for others, by a symbolic link to the server's
+ * socket that is taken away. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,8 @@ static lab *fresh_lab(void) {
 }
 
 static void begin(lab *l, const char *uri, int threads, void (*body)(lab_seat *seat)) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = threads, .body = body, .options = quick});
+  lab_spawn(l, &(lab_plan){
+                   .uri = uri, .processes = 1, .threads = threads, .body = body, .options = quick});
 }
 
 /* What another process finds under key 0: 0 nothing. */
@@ -47,12 +49,15 @@ static int found_by_another(lab *l) {
 
 static lab_answer ask(lab_seat *seat, int key, int64_t when_away) {
   lab_work work = {.key = key};
-  return lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .ttl_ms = 600000, .when_away = when_away), &work);
+  return lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .ttl_ms = 600000, .when_away = when_away),
+                 &work);
 }
 
 static void expect_unkept(lab_seat *seat, const lab_answer *answer) {
-  if (answer->status != CORRAL_OK || answer->how != CORRAL_COMPUTED || answer->kept != CORRAL_KEPT_NOT)
-    lab_wrong(seat->lab, "%s, %s, kept %d", corral_status_name(answer->status), corral_how_name(answer->how), (int)answer->kept);
+  if (answer->status != CORRAL_OK || answer->how != CORRAL_COMPUTED ||
+      answer->kept != CORRAL_KEPT_NOT)
+    lab_wrong(seat->lab, "%s, %s, kept %d", corral_status_name(answer->status),
+              corral_how_name(answer->how), (int)answer->kept);
 }
 
 static void step(lab *l) {
@@ -63,7 +68,7 @@ static void step(lab *l) {
 
 static void stepped(lab_seat *seat) { lab_add(&seat->lab->marks[DONE], 1); }
 
-/* ---- what stays here ------------------------------------------------------------------------------------------ */
+/* ---- what stays here ----------------------------------------------------------------------- */
 
 static void expect_stored(lab_seat *seat, const lab_answer *answer) {
   if (answer->kept != CORRAL_KEPT)
@@ -87,7 +92,8 @@ static void ask_once(lab_seat *seat) {
   lab_agree(seat->lab, 0, &answer);
 }
 
-static void what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all(void **state) {
+static void
+what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all(void **state) {
   (void)state;
   lab *l = fresh_lab();
   begin(l, redis_server_uri(server), 1, compute_twice_and_ask_again);
@@ -98,19 +104,23 @@ static void what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_o
   lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
   assert_int_equal(found_by_another(l), 0);
   lab_add(&l->marks[STEP], 1);
-  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = 3, .threads = THREADS,
-                           .body = ask_once, .options = quick});
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                           .processes = 3,
+                           .threads = THREADS,
+                           .body = ask_once,
+                           .options = quick});
   lab_end(l);
   assert_int_equal(l->events[0][CORRAL_EVENT_OFFERED], 0);
   assert_int_equal(l->keys[0].computes, 2 + 1);
   lab_free(l);
 }
 
-/* ---- invalidations -------------------------------------------------------------------------------------------- */
+/* ---- invalidations ------------------------------------------------------------------------- */
 
 static void invalidate(lab_seat *seat, int status) {
   int got = corral_invalidate(seat->corral, "key-0", 5, NULL);
-  int fits = status == CORRAL_OK ? got == CORRAL_OK : got == CORRAL_EUNAVAILABLE || got == CORRAL_EUNKNOWN;
+  int fits =
+      status == CORRAL_OK ? got == CORRAL_OK : got == CORRAL_EUNAVAILABLE || got == CORRAL_EUNKNOWN;
   if (!fits) lab_wrong(seat->lab, "invalidate: %s", corral_status_name(got));
 }
 
@@ -136,7 +146,7 @@ static void invalidate_expire_and_set(lab_seat *seat) {
 
 static void store_and_then(lab_seat *seat) {
   lab *l = seat->lab;
-  void (*const *in_vain)(lab_seat *seat) = seat->arg;
+  void (*const *in_vain)(lab_seat * seat) = seat->arg;
   lab_answer answer = ask_version(seat, 1, NULL);
   expect_stored(seat, &answer);
   stepped(seat);
@@ -148,12 +158,15 @@ static void store_and_then(lab_seat *seat) {
 
 static void an_invalidation_that_the_store_did_not_hear_is_repeated(void **state) {
   (void)state;
-  static void (*const in_vain[])(lab_seat *seat) = {
+  static void (*const in_vain[])(lab_seat * seat) = {
       only_invalidate, invalidate_and_compute_a_later_version, invalidate_expire_and_set};
   for (size_t i = 0; i < sizeof in_vain / sizeof *in_vain; i++) {
     lab *l = fresh_lab();
-    lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = 1, .threads = 1,
-                             .body = store_and_then, .options = quick,
+    lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                             .processes = 1,
+                             .threads = 1,
+                             .body = store_and_then,
+                             .options = quick,
                              .arg = (void *)(uintptr_t)&in_vain[i]});
     lab_await(l, &l->marks[DONE], 1);
     assert_int_equal(found_by_another(l), 1);
@@ -202,7 +215,7 @@ static void an_invalidation_is_repeated_before_callers_are_let_to_the_store(void
   lab_free(l);
 }
 
-/* ---- cut off from a store that lives for others ------------------------------------------------------------------ */
+/* ---- cut off from a store that lives for others -------------------------------------------- */
 
 static char link_path[128];
 
@@ -232,10 +245,11 @@ static void join_again(void) {
 /* What one process computes while it is cut off, and what another has stored meanwhile. */
 typedef struct story {
   const char *name;
-  uint64_t here, there; /* versions; 0 none */
-  const char *tag;      /* of the value computed here */
+  uint64_t here, there;          /* versions; 0 none */
+  const char *tag;               /* of the value computed here */
   void (*other)(lab_seat *seat); /* NULL: nothing is stored */
-  int found;            /* in the end: 1 what was computed here, 2 what was stored there, 0 nothing */
+  /* in the end: 1 what was computed here, 2 what was stored there, 0 nothing */
+  int found;
 } story;
 
 static void compute_cut_off(lab_seat *seat) {
@@ -280,8 +294,12 @@ static void run_other(lab_seat *seat) {
 }
 
 static void spawn(lab *l, const char *uri, void (*body)(lab_seat *seat), const story *s) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = body,
-                           .options = quick, .arg = (void *)(uintptr_t)s});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 1,
+                           .threads = 1,
+                           .body = body,
+                           .options = quick,
+                           .arg = (void *)(uintptr_t)s});
 }
 
 /* Tells whether it ended otherwise. */
@@ -311,7 +329,8 @@ static void play_all(const story *stories, size_t count) {
   assert_int_equal(wrongs, 0);
 }
 
-static void a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_version_only(void **state) {
+static void
+a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_version_only(void **state) {
   (void)state;
   static const story stories[] = {
       {"an earlier one", .here = 2, .there = 1, .other = store_it, .found = 1},
@@ -325,35 +344,39 @@ static void a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_versi
        .other = store_it_and_expire_it, .found = 0},
       {"an earlier one that somebody invalidated", .here = 2, .there = 1,
        .other = store_it_and_invalidate_it, .found = 0},
-      {"a tag that could not be asked for", .here = 2, .there = 1, .tag = "t",
-       .other = store_it, .found = 2},
+      {"a tag that could not be asked for", .here = 2, .there = 1, .tag = "t", .other = store_it,
+       .found = 2},
   };
   play_all(stories, sizeof stories / sizeof *stories);
 }
 
-static void nobody_sees_an_earlier_version_when_the_life_of_a_later_one_has_ended_meanwhile(void **state) {
+static void
+nobody_sees_an_earlier_version_when_the_life_of_a_later_one_has_ended_meanwhile(void **state) {
   (void)state;
   static const story stories[] = {
       {"without versions", .other = invalidate_and_store_it_for_a_moment, .found = 0},
-      {"with versions", .here = 1, .there = 2,
-       .other = invalidate_and_store_it_for_a_moment, .found = 0},
+      {"with versions", .here = 1, .there = 2, .other = invalidate_and_store_it_for_a_moment,
+       .found = 0},
   };
   play_all(stories, sizeof stories / sizeof *stories);
 }
 
-/* ---- what calls get ------------------------------------------------------------------------------------------ */
+/* ---- what calls get ------------------------------------------------------------------------ */
 
 static void ask_under_each_policy(lab_seat *seat) {
   lab *l = seat->lab;
   lab_await(l, &l->marks[STEP], 1);
   lab_answer first = ask(seat, 0, CORRAL_AWAY_STALE), again = ask(seat, 0, CORRAL_AWAY_STALE);
   expect_unkept(seat, &first);
-  if (again.how != CORRAL_HELD || again.number != first.number) lab_wrong(l, "held: %s, value %d", corral_how_name(again.how), again.number);
+  if (again.how != CORRAL_HELD || again.number != first.number)
+    lab_wrong(l, "held: %s, value %d", corral_how_name(again.how), again.number);
   lab_answer error = ask(seat, 1, CORRAL_AWAY_ERROR), computed = ask(seat, 0, CORRAL_AWAY_COMPUTE);
-  if (error.status != CORRAL_EUNAVAILABLE || error.error.text[0] == '\0') lab_wrong(l, "error: %s", corral_status_name(error.status));
+  if (error.status != CORRAL_EUNAVAILABLE || error.error.text[0] == '\0')
+    lab_wrong(l, "error: %s", corral_status_name(error.status));
   expect_unkept(seat, &computed);
   lab_answer looked = lab_look(l, seat->corral, 0);
-  if (looked.status != CORRAL_EUNAVAILABLE) lab_wrong(l, "a look: %s", corral_status_name(looked.status));
+  if (looked.status != CORRAL_EUNAVAILABLE)
+    lab_wrong(l, "a look: %s", corral_status_name(looked.status));
 }
 
 static void the_policy_says_what_calls_get_while_the_store_is_away(void **state) {
@@ -370,7 +393,9 @@ static void the_policy_says_what_calls_get_while_the_store_is_away(void **state)
   lab_free(l);
 }
 
-static int by_size(const void *a, const void *b) { return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b); }
+static int by_size(const void *a, const void *b) {
+  return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b);
+}
 
 static void ask_while_it_rests(lab_seat *seat) {
   lab *l = seat->lab;
@@ -383,9 +408,12 @@ static void ask_while_it_rests(lab_seat *seat) {
     took[i] = lab_now_us() - before;
   }
   qsort(took, CALLS, sizeof *took, by_size);
-  print_message("           %d calls, computes included: median %lld us, p99 %lld us, the longest %lld us\n", CALLS,
-                (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100], (long long)took[CALLS - 1]);
-  if (took[CALLS * 99 / 100] > 20000) lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
+  print_message(
+      "           %d calls, computes included: median %lld us, p99 %lld us, the longest %lld us\n",
+      CALLS, (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100],
+      (long long)took[CALLS - 1]);
+  if (took[CALLS * 99 / 100] > 20000)
+    lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
 }
 
 static void calls_pay_no_time_limit_while_a_hung_store_rests(void **state) {
@@ -402,10 +430,12 @@ static void ask_a_dead_origin(lab_seat *seat) {
   lab_await(seat->lab, &seat->lab->marks[STEP], 1);
   for (int i = 0; i < 50; i++) {
     lab_work work = {.key = 0, .cost_ms = 2, .failure = "dead as well"};
-    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .retry_ms = 60000, .retry_max_ms = 60000), &work);
-    if (answer.status != CORRAL_EFAILED || strcmp(answer.error.text, "dead as well") != 0 || answer.error.retry_after_ms < 20000)
-      lab_wrong(seat->lab, "%s: %s, retry after %lld ms", corral_status_name(answer.status), answer.error.text,
-                (long long)answer.error.retry_after_ms);
+    lab_answer answer = lab_ask(
+        seat, CORRAL_POLICY(.wait_ms = 3000, .retry_ms = 60000, .retry_max_ms = 60000), &work);
+    if (answer.status != CORRAL_EFAILED || strcmp(answer.error.text, "dead as well") != 0 ||
+        answer.error.retry_after_ms < 20000)
+      lab_wrong(seat->lab, "%s: %s, retry after %lld ms", corral_status_name(answer.status),
+                answer.error.text, (long long)answer.error.retry_after_ms);
   }
 }
 
@@ -421,14 +451,15 @@ static void an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well(v
   lab_free(l);
 }
 
-/* ---- no avalanche --------------------------------------------------------------------------------------------- */
+/* ---- no avalanche -------------------------------------------------------------------------- */
 
 static void ask_all_keys_all_the_time(lab_seat *seat) {
   lab *l = seat->lab;
   lab_await(l, &l->marks[STEP], 1);
   for (int i = seat->thread; l->marks[STEP] < 2; i++) {
     lab_answer answer = ask(seat, i % KEYS, CORRAL_AWAY_STALE);
-    if (answer.status != CORRAL_OK) lab_wrong(l, "%s: %s", corral_status_name(answer.status), answer.error.text);
+    if (answer.status != CORRAL_OK)
+      lab_wrong(l, "%s: %s", corral_status_name(answer.status), answer.error.text);
   }
 }
 
@@ -442,8 +473,11 @@ static int all_computes(const lab *l) {
 static void the_return_of_the_store_elects_each_key_once(void **state) {
   (void)state;
   lab *l = fresh_lab();
-  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = 2, .threads = THREADS / 2,
-                           .body = ask_all_keys_all_the_time, .options = quick});
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                           .processes = 2,
+                           .threads = THREADS / 2,
+                           .body = ask_all_keys_all_the_time,
+                           .options = quick});
   redis_server_kill(server);
   lab_add(&l->marks[STEP], 1);
   for (int i = 0; i < KEYS; i++) lab_await(l, &l->keys[i].computes, 2);
@@ -454,8 +488,8 @@ static void the_return_of_the_store_elects_each_key_once(void **state) {
   lab_add(&l->marks[STEP], 1);
   lab_end(l);
   int computes = all_computes(l) - before;
-  print_message("           %d keys: %d computes while the store was away, %d at its return\n", KEYS,
-                before, computes);
+  print_message("           %d keys: %d computes while the store was away, %d at its return\n",
+                KEYS, before, computes);
   assert_in_range(computes, 1, KEYS);
   for (int i = 0; i < 2; i++) assert_int_equal(l->events[i][CORRAL_EVENT_OFFERED], 0);
   lab_free(l);
@@ -463,11 +497,13 @@ static void the_return_of_the_store_elects_each_key_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all),
+      cmocka_unit_test(
+          what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all),
       cmocka_unit_test(an_invalidation_that_the_store_did_not_hear_is_repeated),
       cmocka_unit_test(an_invalidation_is_repeated_before_callers_are_let_to_the_store),
       cmocka_unit_test(a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_version_only),
-      cmocka_unit_test(nobody_sees_an_earlier_version_when_the_life_of_a_later_one_has_ended_meanwhile),
+      cmocka_unit_test(
+          nobody_sees_an_earlier_version_when_the_life_of_a_later_one_has_ended_meanwhile),
       cmocka_unit_test(the_policy_says_what_calls_get_while_the_store_is_away),
       cmocka_unit_test(calls_pay_no_time_limit_while_a_hung_store_rests),
       cmocka_unit_test(an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well),

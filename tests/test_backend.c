@@ -1,4 +1,5 @@
-/* test_backend.c: examples/backend in front of a real PostgreSQL: how often its report is computed, and that no answer is older than the data. */
+/* test_backend.c: examples/backend in front of a real PostgreSQL: how often its report is computed,
+ * and that no answer is older than the data. */
 #include <corral.h>
 #include <dirent.h>
 #include <pthread.h>
@@ -12,18 +13,23 @@ static int by_size(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* ---- one execution --------------------------------------------------------------------------------------- */
+/* ---- one execution ------------------------------------------------------------------------- */
 
 static void five_hundred_requests_for_a_cold_report_cost_one_execution(void **state) {
   (void)state;
   backend b = backend_start("--pause", "100", NULL);
   forget_executions();
-  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = 50, .requests_each = 10});
-  if (storm.statuses[200] != 500) fail_msg("%d of 500 answered: %s", storm.statuses[200], storm.error);
+  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address,
+                                                            .path = "/report?region=north",
+                                                            .connections = 50,
+                                                            .requests_each = 10});
+  if (storm.statuses[200] != 500)
+    fail_msg("%d of 500 answered: %s", storm.statuses[200], storm.error);
   assert_true(storm.same_bodies);
   assert_int_equal(member(storm.body, "revenue"), revenue_in_database("north"));
   assert_int_equal(executions(), 1);
-  print_message("500 requests, 50 connections: 1 execution; median %lld us, 99 %% %lld us\n", (long long)storm.p50_us, (long long)storm.p99_us);
+  print_message("500 requests, 50 connections: 1 execution; median %lld us, 99 %% %lld us\n",
+                (long long)storm.p50_us, (long long)storm.p99_us);
   http_storm_free(&storm);
   backend_stop(&b);
 }
@@ -35,8 +41,12 @@ static void two_processes_share_an_execution_and_follow_one_notification(void **
   backend b = backend_start("--store", store, "--namespace", "two", "--pause", "100", NULL);
   const char *addresses[] = {a.address, b.address, NULL};
   forget_executions();
-  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/report?region=east", .connections = 50, .requests_each = 10});
-  if (storm.statuses[200] != 500) fail_msg("%d of 500 answered: %s", storm.statuses[200], storm.error);
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses,
+                                                            .path = "/report?region=east",
+                                                            .connections = 50,
+                                                            .requests_each = 10});
+  if (storm.statuses[200] != 500)
+    fail_msg("%d of 500 answered: %s", storm.statuses[200], storm.error);
   assert_true(storm.same_bodies);
   assert_int_equal(executions(), 1);
   change("east");
@@ -52,9 +62,10 @@ static void two_processes_share_an_execution_and_follow_one_notification(void **
   backend_stop(&a);
 }
 
-/* ---- changes --------------------------------------------------------------------------------------------- */
+/* ---- changes ------------------------------------------------------------------------------- */
 
-/* From the return of the statement, which had committed then, to the end of the first new answer, which was computed for it. */
+/* From the return of the statement, which had committed then, to the end of the first new answer,
+ * which was computed for it. */
 static int64_t us_until_seen(const backend *b, const char *region) {
   long long before = revenue_of(b, region), now;
   change(region);
@@ -75,8 +86,9 @@ static void a_change_is_seen_within_100_ms_of_its_commit(void **state) {
     for (int i = 0; i < CHANGES; i++) us[i] = us_until_seen(&b, "south");
     assert_int_equal(revenue_of(&b, "south"), revenue_in_database("south"));
     qsort(us, CHANGES, sizeof *us, by_size);
-    print_message("%.*s from commit to the new answer: median %lld us, longest %lld us\n", (int)strcspn(stores[s], ":") + 1, stores[s],
-                  (long long)us[CHANGES / 2], (long long)us[CHANGES - 1]);
+    print_message("%.*s from commit to the new answer: median %lld us, longest %lld us\n",
+                  (int)strcspn(stores[s], ":") + 1, stores[s], (long long)us[CHANGES / 2],
+                  (long long)us[CHANGES - 1]);
     assert_in_range(us[CHANGES / 4], 0, NOTIFIED_MS * 1000); /* others use this machine too */
     backend_stop(&b);
   }
@@ -104,7 +116,8 @@ static void *ask_for_west(void *arg) {
   return (void *)(intptr_t)revenue;
 }
 
-/* The query's snapshot is older than the change; who asked before the change may get its answer, and nobody else. */
+/* The query's snapshot is older than the change; who asked before the change may get its answer,
+ * and nobody else. */
 static void a_change_while_a_report_is_being_computed_is_not_lost(void **state) {
   (void)state;
   const char *stores[] = {"memory:", redis_server_uri(redis)};
@@ -152,12 +165,18 @@ static void a_report_bears_the_end_of_its_snapshot_as_its_version(void **state) 
   corral *c;
   corral_inspection seen;
   backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "version", NULL);
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(redis), .name_space = "version", .generation = 1), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(&c,
+                               CORRAL_OPTIONS(.store = redis_server_uri(redis),
+                                              .name_space = "version", .generation = 1),
+                               NULL),
+                   CORRAL_OK);
   for (int i = 0; i < 2; i++) {
     assert_true(revenue_of(&b, "north") >= 0);
     assert_int_equal(corral_inspect(c, "north", 5, &seen, sizeof seen, NULL), CORRAL_OK);
     assert_string_equal(seen.state, "fresh");
-    assert_int_equal(seen.version, ask_number("SELECT pg_snapshot_xmax(pg_current_snapshot())::text WHERE '%s' = ''", ""));
+    assert_int_equal(
+        seen.version,
+        ask_number("SELECT pg_snapshot_xmax(pg_current_snapshot())::text WHERE '%s' = ''", ""));
     change("north");
     AWAIT(count_of(&b, "heard") > i);
   }
@@ -175,21 +194,26 @@ static void no_such_region_is_remembered_until_it_has_its_first_customer(void **
     http_reply_free(&reply);
   }
   assert_int_equal(executions(), 1);
-  assert_string_equal(postgresql_server_ask(database, "INSERT INTO customers (name, region) VALUES ('first', 'atlantis')"), "");
+  assert_string_equal(
+      postgresql_server_ask(database,
+                            "INSERT INTO customers (name, region) VALUES ('first', 'atlantis')"),
+      "");
   AWAIT(revenue_of(&b, "atlantis") == 0);
-  assert_string_equal(postgresql_server_ask(database, "DELETE FROM customers WHERE region = 'atlantis'"), "");
+  assert_string_equal(
+      postgresql_server_ask(database, "DELETE FROM customers WHERE region = 'atlantis'"), "");
   AWAIT(revenue_of(&b, "atlantis") == -1);
   backend_stop(&b);
 }
 
-/* ---- what is away ---------------------------------------------------------------------------------------- */
+/* ---- what is away -------------------------------------------------------------------------- */
 
 static void a_change_that_nobody_listened_to_is_seen(void **state) {
   (void)state;
   backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "missed", NULL);
   long long before = revenue_of(&b, "south");
   assert_string_equal(postgresql_server_ask(database, "ALTER ROLE shop NOLOGIN"), "");
-  (void)postgresql_server_ask(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop'");
+  (void)postgresql_server_ask(
+      database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop'");
   AWAIT(listeners() == 0);
   change("south");
   AWAIT(!hears(&b));
@@ -212,7 +236,8 @@ static void a_change_from_before_the_start_is_seen(void **state) {
   backend_stop(&b);
 }
 
-static int is_answered(const backend *b, const char *region, int status, const char *header, const char *part) {
+static int is_answered(const backend *b, const char *region, int status, const char *header,
+                       const char *part) {
   http_reply reply = report(b, region);
   const char *value = http_reply_header(&reply, header);
   int is_so = reply.status == status && value != NULL && strstr(value, part) != NULL;
@@ -227,7 +252,10 @@ static void while_the_database_is_away_the_last_reports_are_served(void **state)
   postgresql_server_kill(database);
   AWAIT(is_answered(&b, "north", 200, "Cache-Status", "stale"));
   AWAIT(is_answered(&b, "east", 503, "Retry-After", ""));
-  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = 20, .requests_each = 20});
+  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address,
+                                                            .path = "/report?region=north",
+                                                            .connections = 20,
+                                                            .requests_each = 20});
   assert_int_equal(storm.statuses[200], 400);
   assert_int_equal(member(storm.body, "revenue"), before);
   assert_true(storm.max_us < 2000000);
@@ -246,8 +274,10 @@ static void while_the_store_is_away_a_process_computes_for_itself_and_still_foll
   redis_server_kill(redis);
   long long before = revenue_in_database("west");
   forget_executions();
-  http_storm_result storm = http_client_storm(&(http_storm){.address = b.address, .path = "/report?region=west", .connections = 20, .requests_each = 20});
-  if (storm.statuses[200] != 400) fail_msg("%d of 400 answered: %s", storm.statuses[200], storm.error);
+  http_storm_result storm = http_client_storm(&(http_storm){
+      .address = b.address, .path = "/report?region=west", .connections = 20, .requests_each = 20});
+  if (storm.statuses[200] != 400)
+    fail_msg("%d of 400 answered: %s", storm.statuses[200], storm.error);
   assert_true(storm.same_bodies);
   assert_int_equal(member(storm.body, "revenue"), before);
   print_message("400 requests without the store: %lld executions\n", executions());
@@ -261,7 +291,7 @@ static void while_the_store_is_away_a_process_computes_for_itself_and_still_foll
   backend_stop(&b);
 }
 
-/* ---- HTTP ------------------------------------------------------------------------------------------------ */
+/* ---- HTTP ---------------------------------------------------------------------------------- */
 
 static void bad_input_is_refused(void **state) {
   (void)state;
@@ -283,10 +313,14 @@ static void bad_input_is_refused(void **state) {
   };
   backend b = backend_start(NULL, NULL);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    http_request request = {.method = rows[i].method, .path = rows[i].path, .body = rows[i].method[0] == 'P' ? "abc" : NULL, .size = 3};
+    http_request request = {.method = rows[i].method,
+                            .path = rows[i].path,
+                            .body = rows[i].method[0] == 'P' ? "abc" : NULL,
+                            .size = 3};
     if (request.body == NULL) request.size = 0;
     http_reply reply = http_client_ask(b.client, &request);
-    if (reply.status != rows[i].status) fail_msg("%s %s: %d %s", rows[i].method, rows[i].path, reply.status, reply.error);
+    if (reply.status != rows[i].status)
+      fail_msg("%s %s: %d %s", rows[i].method, rows[i].path, reply.status, reply.error);
     assert_non_null(strstr(reply.body, "\"error\": \""));
     http_reply_free(&reply);
   }
@@ -303,17 +337,21 @@ static void answers_say_how_they_came(void **state) {
   assert_string_equal(http_reply_header(&warm, "Content-Type"), "application/json");
   assert_string_equal(http_reply_header(&warm, "Age"), "0");
   assert_string_equal(http_reply_header(&warm, "ETag"), http_reply_header(&cold, "ETag"));
-  snprintf(condition, sizeof condition, "If-None-Match: \"x\", %s\r\n", http_reply_header(&warm, "ETag"));
-  http_reply same = get(&b, "/report?region=north", condition), other = get(&b, "/report?region=east", condition);
+  snprintf(condition, sizeof condition, "If-None-Match: \"x\", %s\r\n",
+           http_reply_header(&warm, "ETag"));
+  http_reply same = get(&b, "/report?region=north", condition),
+             other = get(&b, "/report?region=east", condition);
   assert_int_equal(same.status, 304);
   assert_int_equal(same.size, 0);
   assert_int_equal(other.status, 200);
-  http_reply head = http_client_ask(b.client, &(http_request){.method = "HEAD", .path = "/report?region=north"});
+  http_reply head =
+      http_client_ask(b.client, &(http_request){.method = "HEAD", .path = "/report?region=north"});
   assert_int_equal(head.status, 200);
   assert_int_equal(head.size, 0);
   assert_string_equal(http_reply_header(&head, "ETag"), http_reply_header(&warm, "ETag"));
   assert_int_equal(count_of(&b, "compute"), 2);
-  http_reply_free(&cold), http_reply_free(&warm), http_reply_free(&same), http_reply_free(&other), http_reply_free(&head);
+  http_reply_free(&cold), http_reply_free(&warm), http_reply_free(&same), http_reply_free(&other),
+      http_reply_free(&head);
   backend_stop(&b);
 }
 
@@ -321,8 +359,11 @@ static void answers_say_how_they_came(void **state) {
 static void a_stop_answers_those_who_wait_and_ends_their_query(void **state) {
   (void)state;
   backend b = backend_start("--pause", "10000", NULL);
-  http_storm_run *run =
-      http_client_storm_start(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = 10, .requests_each = 1, .closes = 1});
+  http_storm_run *run = http_client_storm_start(&(http_storm){.address = b.address,
+                                                              .path = "/report?region=north",
+                                                              .connections = 10,
+                                                              .requests_each = 1,
+                                                              .closes = 1});
   AWAIT(running() == 1);
   AWAIT(count_of(&b, "join") >= 9);
   int64_t ms = backend_stop(&b), stopped = crl_env_now_ms();
@@ -354,9 +395,13 @@ static void who_waits_holds_no_thread_and_may_leave(void **state) {
   forget_executions();
   for (int i = 0; i < LEAVE; i++) {
     leavers[i] = http_client_new(b.address);
-    assert_int_equal(http_client_send(leavers[i], &(http_request){.path = "/report?region=north"}), 0);
+    assert_int_equal(http_client_send(leavers[i], &(http_request){.path = "/report?region=north"}),
+                     0);
   }
-  http_storm_run *run = http_client_storm_start(&(http_storm){.address = b.address, .path = "/report?region=north", .connections = STAY, .requests_each = 1});
+  http_storm_run *run = http_client_storm_start(&(http_storm){.address = b.address,
+                                                              .path = "/report?region=north",
+                                                              .connections = STAY,
+                                                              .requests_each = 1});
   AWAIT(count_of(&b, "join") >= LEAVE + STAY - 1);
   int threads = threads_of(b.pid);
   for (int i = 0; i < LEAVE; i++) http_client_free(leavers[i]);
@@ -369,7 +414,7 @@ static void who_waits_holds_no_thread_and_may_leave(void **state) {
   backend_stop(&b);
 }
 
-/* ---- the schema's triggers ------------------------------------------------------------------------------- */
+/* ---- the schema's triggers ----------------------------------------------------------------- */
 
 /* What a connection that listens was told of: the payloads, in a row. */
 static const char *told(PGconn *conn) {
@@ -377,7 +422,8 @@ static const char *told(PGconn *conn) {
   PGnotify *note;
   size_t len = 0;
   text[0] = '\0';
-  PQclear(PQexec(conn, "SELECT 1")); /* what was committed before comes with the answer, or before it */
+  /* what was committed before comes with the answer, or before it */
+  PQclear(PQexec(conn, "SELECT 1"));
   while ((note = PQnotifies(conn)) != NULL) {
     len += (size_t)snprintf(text + len, sizeof text - len, "%s ", note->extra);
     PQfreemem(note);
@@ -391,11 +437,16 @@ static void a_statement_tells_each_region_that_it_changes_once(void **state) {
   static const struct {
     const char *sql, *told;
   } rows[] = {
-      {"UPDATE orders SET amount = amount + 1 WHERE customer IN (SELECT id FROM customers WHERE region = 'north')", "north "},
+      {"UPDATE orders SET amount = amount + 1 WHERE customer IN (SELECT id FROM customers WHERE "
+       "region = 'north')",
+       "north "},
       {"UPDATE orders SET amount = amount + 1 WHERE false", ""},
       {"BEGIN; UPDATE orders SET amount = 0; ROLLBACK", ""},
-      {"BEGIN; UPDATE orders SET amount = amount + 1 WHERE customer = 4; UPDATE orders SET amount = amount - 1 WHERE customer = 4; COMMIT", "north "},
-      {"UPDATE orders SET customer = 5 WHERE id = (SELECT min(id) FROM orders WHERE customer = 4)", "east north "},
+      {"BEGIN; UPDATE orders SET amount = amount + 1 WHERE customer = 4; UPDATE orders SET amount "
+       "= amount - 1 WHERE customer = 4; COMMIT",
+       "north "},
+      {"UPDATE orders SET customer = 5 WHERE id = (SELECT min(id) FROM orders WHERE customer = 4)",
+       "east north "},
       {"UPDATE customers SET name = 'x' WHERE id = 6", "south "},
       {"UPDATE customers SET region = 'west' WHERE id = 6", "south west "},
       {"INSERT INTO orders (customer, placed, amount) VALUES (6, '2026-01-01', 5)", "west "},
@@ -410,17 +461,22 @@ static void a_statement_tells_each_region_that_it_changes_once(void **state) {
     assert_string_equal(postgresql_server_ask(database, "%s", rows[i].sql), "");
     const char *heard = told(conn);
     /* Regions of one statement come in any order. */
-    if (strlen(heard) != strlen(rows[i].told) || (strcmp(heard, rows[i].told) != 0 && strchr(heard, ' ') == strrchr(heard, ' ')))
+    if (strlen(heard) != strlen(rows[i].told) ||
+        (strcmp(heard, rows[i].told) != 0 && strchr(heard, ' ') == strrchr(heard, ' ')))
       fail_msg("%s: told '%s', not '%s'", rows[i].sql, heard, rows[i].told);
   }
   PQfinish(conn);
-  assert_string_equal(postgresql_server_ask(database, "INSERT INTO orders SELECT k.* FROM kept k JOIN customers c ON c.id = k.customer; DROP TABLE kept"), "");
+  assert_string_equal(
+      postgresql_server_ask(database, "INSERT INTO orders SELECT k.* FROM kept k JOIN customers c "
+                                      "ON c.id = k.customer; DROP TABLE kept"),
+      "");
 }
 
 /* An order that waits for a customer's move to commit tells the region that he moved to. */
 static void an_order_of_a_customer_who_moves_tells_his_new_region(void **state) {
   (void)state;
-  PGconn *ears = PQconnectdb(postgresql_server_conninfo(database)), *mover = PQconnectdb(postgresql_server_conninfo(database)),
+  PGconn *ears = PQconnectdb(postgresql_server_conninfo(database)),
+         *mover = PQconnectdb(postgresql_server_conninfo(database)),
          *buyer = PQconnectdb(postgresql_server_conninfo(database));
   PGresult *r;
   PGnotify *note;
@@ -428,8 +484,13 @@ static void an_order_of_a_customer_who_moves_tells_his_new_region(void **state) 
   PQclear(PQexec(ears, "LISTEN corral"));
   PQclear(PQexec(mover, "BEGIN"));
   PQclear(PQexec(mover, "UPDATE customers SET region = 'nowhere' WHERE id = 9"));
-  assert_int_equal(PQsendQuery(buyer, "INSERT INTO orders (customer, placed, amount) VALUES (9, '2026-01-01', 5)"), 1);
-  AWAIT(ask_number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT%%' AND '%s' = ''", "") == 1);
+  assert_int_equal(
+      PQsendQuery(buyer,
+                  "INSERT INTO orders (customer, placed, amount) VALUES (9, '2026-01-01', 5)"),
+      1);
+  AWAIT(ask_number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query "
+                   "LIKE 'INSERT%%' AND '%s' = ''",
+                   "") == 1);
   PQclear(PQexec(mover, "COMMIT"));
   while ((r = PQgetResult(buyer)) != NULL) PQclear(r);
   PQclear(PQexec(ears, "SELECT 1"));

@@ -1,4 +1,5 @@
-/* test_bodies.c: how long a batch may go on, over a store whose bodies move, stall and trickle. No test asserts a time: each ends, or it doesn't. */
+/* test_bodies.c: how long a batch may go on, over a store whose bodies move, stall and trickle. No
+ * test asserts a time: each ends, or it doesn't. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,8 @@ typedef struct slow {
 static slow the_store;
 static crl_events events;
 
-static int slow_open(const corral_host *host, const corral_uri *uri, void **ret, corral_store_info *info, corral_error *error) {
+static int slow_open(const corral_host *host, const corral_uri *uri, void **ret,
+                     corral_store_info *info, corral_error *error) {
   (void)host, (void)uri, (void)ret, (void)info, (void)error;
   return CORRAL_OK;
 }
@@ -73,7 +75,8 @@ static int behave(way how, int64_t deadline) {
   return 0;
 }
 
-static int slow_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int slow_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                        corral_error *error) {
   slow *s = handle;
   int whole = behave(s->way, deadline);
   s->performs++;
@@ -81,16 +84,30 @@ static int slow_perform(void *handle, corral_op *ops, size_t count, int64_t dead
   return whole ? CORRAL_OK : crl_status_fail(error, CORRAL_EUNAVAILABLE, "cut");
 }
 
-static const corral_store plugin = {.size = sizeof plugin, .abi = CORRAL_PLUGIN_ABI, .threads = CORRAL_THREADS_HANDLE, .name = "slow",
-                                    .schemes = "slow", .open = slow_open, .close = slow_close, .connect = slow_connect,
-                                    .disconnect = slow_disconnect, .perform = slow_perform};
+static const corral_store plugin = {.size = sizeof plugin,
+                                    .abi = CORRAL_PLUGIN_ABI,
+                                    .threads = CORRAL_THREADS_HANDLE,
+                                    .name = "slow",
+                                    .schemes = "slow",
+                                    .open = slow_open,
+                                    .close = slow_close,
+                                    .connect = slow_connect,
+                                    .disconnect = slow_disconnect,
+                                    .perform = slow_perform};
 
 static crl_pool *pool_that(way how) {
   memset(&events, 0, sizeof events);
   the_store = (slow){.way = how};
-  crl_pool *pool = crl_pool_new(&(crl_pool_options){.plugin = &plugin, .store = &the_store, .probe_key = "probe", .handles = 1, .op_ms = OP_MS,
-                                                    .info = {.size = sizeof(corral_store_info), .max_record = UINT64_MAX, .servers = 1},
-                                                    .breaker_failures = 3, .breaker_rest_ms = FAR, .events = &events});
+  crl_pool *pool = crl_pool_new(&(crl_pool_options){
+      .plugin = &plugin,
+      .store = &the_store,
+      .probe_key = "probe",
+      .handles = 1,
+      .op_ms = OP_MS,
+      .info = {.size = sizeof(corral_store_info), .max_record = UINT64_MAX, .servers = 1},
+      .breaker_failures = 3,
+      .breaker_rest_ms = FAR,
+      .events = &events});
   assert_non_null(pool);
   return pool;
 }

@@ -1,4 +1,5 @@
-/* test_bound.c: the compute that is bound at open: behind a stale answer, beyond a deadline, within another, at close. */
+/* test_bound.c: the compute that is bound at open: behind a stale answer, beyond a deadline, within
+ * another, at close. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 
 enum { SOON_MS = 300, PATIENCE_MS = 10000 };
 
-/* ---- an origin, and what to ask it ----------------------------------------------------------------------- */
+/* ---- an origin, and what to ask it --------------------------------------------------------- */
 
 /* What the bound compute does, and how often it did. */
 typedef struct origin {
@@ -34,7 +35,8 @@ static int originate(corral_fill *fill, const void *key, size_t key_len, void *a
   char text[96];
   int n = atomic_fetch_add(&o->entered, 1) + 1;
   lab_add(&o->entered, 0);
-  if (o->gated && !lab_await_ms(&o->gate, 1, PATIENCE_MS)) corral_fill_fail(fill, 1, "the gate stayed shut");
+  if (o->gated && !lab_await_ms(&o->gate, 1, PATIENCE_MS))
+    corral_fill_fail(fill, 1, "the gate stayed shut");
   if (o->nested != NULL && key_len == 1 && *(const char *)key == 'a') {
     corral_value *value = NULL;
     int64_t before = now_ms();
@@ -42,9 +44,12 @@ static int originate(corral_fill *fill, const void *key, size_t key_len, void *a
     o->nested_ms = now_ms() - before;
     corral_value_unref(value);
   }
-  int len = snprintf(text, sizeof text, "%.*s %d", (int)(key_len < 32 ? key_len : 32), (const char *)key, n);
-  if (o->negative) corral_fill_negative(fill);
-  else corral_fill_bytes(fill, text, (size_t)len);
+  int len = snprintf(text, sizeof text, "%.*s %d", (int)(key_len < 32 ? key_len : 32),
+                     (const char *)key, n);
+  if (o->negative)
+    corral_fill_negative(fill);
+  else
+    corral_fill_bytes(fill, text, (size_t)len);
   lab_add(&o->left, 1);
   return CORRAL_OK;
 }
@@ -57,16 +62,20 @@ static corral *opened(const corral_options *options) {
 }
 
 static corral *opened_with(const char *uri, origin *o, int64_t workers) {
-  return opened(CORRAL_OPTIONS(.store = uri, .compute = originate, .compute_arg = o, .workers = workers));
+  return opened(
+      CORRAL_OPTIONS(.store = uri, .compute = originate, .compute_arg = o, .workers = workers));
 }
 
 /* corral_get must answer this text, in this way (0: in any). */
-static void gets(corral *c, const char *key, const corral_policy *policy, const char *text, corral_how how) {
+static void gets(corral *c, const char *key, const corral_policy *policy, const char *text,
+                 corral_how how) {
   corral_value *value = NULL;
   int status = corral_get(c, key, strlen(key), policy, &value);
   if (status != CORRAL_OK) fail_msg("corral_get(%s): %s", key, corral_status_name(status));
-  if (corral_value_size(value) != strlen(text) || memcmp(corral_value_data(value), text, strlen(text)) != 0)
-    fail_msg("%s is '%.*s', not '%s'", key, (int)corral_value_size(value), (const char *)corral_value_data(value), text);
+  if (corral_value_size(value) != strlen(text) ||
+      memcmp(corral_value_data(value), text, strlen(text)) != 0)
+    fail_msg("%s is '%.*s', not '%s'", key, (int)corral_value_size(value),
+             (const char *)corral_value_data(value), text);
   if (how != 0) assert_string_equal(corral_how_name(corral_value_how(value)), corral_how_name(how));
   corral_value_unref(value);
 }
@@ -90,7 +99,7 @@ static void on_each(void (*story)(const char *uri)) {
   story(lab_lmdb(lab_room, "store"));
 }
 
-/* ---- lives ----------------------------------------------------------------------------------------------- */
+/* ---- lives --------------------------------------------------------------------------------- */
 
 static void refresh_story(const char *uri) {
   origin o = {0};
@@ -107,7 +116,8 @@ static void refresh_story(const char *uri) {
   assert_true(lab_await_ms(&o.entered, 2, PATIENCE_MS));
   gets(c, "k", policy, "k 1", CORRAL_STALE);
   lab_add(&o.gate, 1);
-  while (corral_counter(c, CORRAL_EVENT_REFRESH) == 0 && now_ms() - before < PATIENCE_MS) lab_sleep_ms(1);
+  while (corral_counter(c, CORRAL_EVENT_REFRESH) == 0 && now_ms() - before < PATIENCE_MS)
+    lab_sleep_ms(1);
   gets(c, "k", policy, "k 2", CORRAL_FRESH);
   assert_int_equal(o.entered, 2);
   corral_close(c);
@@ -123,13 +133,17 @@ static void negative_story(const char *uri) {
   corral_error error = {0};
   corral *c = opened_with(uri, &o, 0);
   for (int i = 0; i < 3; i++)
-    assert_int_equal(status_of(c, "nobody", CORRAL_POLICY(.negative_ttl_ms = 60000, .error = &error)), CORRAL_ENOTFOUND);
+    assert_int_equal(
+        status_of(c, "nobody", CORRAL_POLICY(.negative_ttl_ms = 60000, .error = &error)),
+        CORRAL_ENOTFOUND);
   assert_int_equal(error.status, CORRAL_ENOTFOUND);
   assert_int_equal(o.entered, 1);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_NEGATIVE), 2);
   assert_string_equal(state_of(c, "nobody"), "negative");
-  assert_int_equal(status_of(c, "again", CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF)), CORRAL_ENOTFOUND);
-  assert_int_equal(status_of(c, "again", CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF)), CORRAL_ENOTFOUND);
+  assert_int_equal(status_of(c, "again", CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF)),
+                   CORRAL_ENOTFOUND);
+  assert_int_equal(status_of(c, "again", CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF)),
+                   CORRAL_ENOTFOUND);
   assert_int_equal(o.entered, 3);
   corral_close(c);
 }
@@ -161,7 +175,7 @@ static void a_bound_compute_outlives_the_deadline_of_its_caller(void **state) {
   on_each(deadline_story);
 }
 
-/* ---- recursion ------------------------------------------------------------------------------------------- */
+/* ---- recursion ----------------------------------------------------------------------------- */
 
 typedef struct recursion {
   corral *corral;
@@ -192,12 +206,14 @@ static int ask_within(corral_fill *fill, const void *key, size_t key_len, void *
 static void recursion_per_call_story(const char *uri) {
   corral_value *value = NULL;
   recursion r = {.corral = opened(CORRAL_OPTIONS(.store = uri)), .key = "a"};
-  assert_int_equal(corral_get_or_compute(r.corral, "a", 1, NULL, ask_within, &r, &value), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(r.corral, "a", 1, NULL, ask_within, &r, &value),
+                   CORRAL_OK);
   assert_int_equal(r.status, CORRAL_ERECURSION);
   assert_true(r.took_ms < 50);
   corral_value_unref(value);
   r.key = "b";
-  assert_int_equal(corral_get_or_compute(r.corral, "c", 1, NULL, ask_within, &r, &value), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(r.corral, "c", 1, NULL, ask_within, &r, &value),
+                   CORRAL_OK);
   assert_int_equal(r.status, CORRAL_OK);
   corral_value_unref(value);
   corral_close(r.corral);
@@ -243,8 +259,9 @@ static void *ask(void *arg) {
 static void a_bound_compute_may_ask_for_a_key_that_waits_for_its_own_worker(void **state) {
   (void)state;
   origin o = {.gated = 1, .nested = "b"};
-  corral *c = o.corral = opened(CORRAL_OPTIONS(.store = "memory:", .compute = originate, .compute_arg = &o, .workers = 1,
-                                               .policy = CORRAL_POLICY(.wait_ms = 4000)));
+  corral *c = o.corral =
+      opened(CORRAL_OPTIONS(.store = "memory:", .compute = originate, .compute_arg = &o,
+                            .workers = 1, .policy = CORRAL_POLICY(.wait_ms = 4000)));
   asker ask_a = {.corral = c, .key = "a"}, ask_b = {.corral = c, .key = "b"};
   pthread_t a, b;
   pthread_create(&a, NULL, ask, &ask_a);
@@ -273,7 +290,8 @@ static int ask_for_a(corral_fill *fill, const void *key, size_t key_len, void *a
 static void a_circle_of_two_keys_over_a_worker_is_told_at_once(void **state) {
   (void)state;
   origin o = {.nested = "x"};
-  corral *c = o.corral = opened(CORRAL_OPTIONS(.store = "memory:", .compute = originate, .compute_arg = &o));
+  corral *c = o.corral =
+      opened(CORRAL_OPTIONS(.store = "memory:", .compute = originate, .compute_arg = &o));
   corral_value *value = NULL;
   assert_int_equal(corral_get_or_compute(c, "x", 1, NULL, ask_for_a, &o, &value), CORRAL_OK);
   corral_value_unref(value);
@@ -282,26 +300,29 @@ static void a_circle_of_two_keys_over_a_worker_is_told_at_once(void **state) {
   assert_true(o.nested_ms < 1000); /* not wait_ms */
 }
 
-/* ---- events, close --------------------------------------------------------------------------------------- */
+/* ---- events, close ------------------------------------------------------------------------- */
 
 typedef struct witness {
   atomic_uint_fast64_t seen[CORRAL_EVENT_COUNT];
   atomic_int strange_keys;
 } witness;
 
-static void count_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                        void *arg) {
   witness *w = arg;
   (void)detail;
   atomic_fetch_add(&w->seen[event], 1);
-  if (key != NULL && (key_len != 1 || *(const char *)key < 'a' || *(const char *)key > 'z')) atomic_fetch_add(&w->strange_keys, 1);
+  if (key != NULL && (key_len != 1 || *(const char *)key < 'a' || *(const char *)key > 'z'))
+    atomic_fetch_add(&w->strange_keys, 1);
 }
 
 static void events_story(const char *uri) {
   witness *w = calloc(1, sizeof *w);
   origin o = {0};
   assert_non_null(w);
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .compute = originate, .compute_arg = &o, .on_event = count_event, .event_arg = w,
-                                    .name_space = "shop", .policy = CORRAL_POLICY(.swr_ms = 60000)));
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .compute = originate, .compute_arg = &o,
+                                    .on_event = count_event, .event_arg = w, .name_space = "shop",
+                                    .policy = CORRAL_POLICY(.swr_ms = 60000)));
   for (int i = 0; i < 50; i++) {
     const char key = (char)('a' + i % 7);
     corral_value *value = NULL;
@@ -314,10 +335,13 @@ static void events_story(const char *uri) {
   assert_true(corral_counter(c, CORRAL_EVENT_STALE) > 0);
   assert_true(corral_counter(c, CORRAL_EVENT_MISS) > 0);
   for (int64_t until = now_ms() + PATIENCE_MS; now_ms() < until; lab_sleep_ms(1))
-    if (corral_counter(c, CORRAL_EVENT_CLAIM) == corral_counter(c, CORRAL_EVENT_FILL) + corral_counter(c, CORRAL_EVENT_REFRESH) +
-                                                     corral_counter(c, CORRAL_EVENT_FENCED)) break;
+    if (corral_counter(c, CORRAL_EVENT_CLAIM) == corral_counter(c, CORRAL_EVENT_FILL) +
+                                                     corral_counter(c, CORRAL_EVENT_REFRESH) +
+                                                     corral_counter(c, CORRAL_EVENT_FENCED))
+      break;
   for (int e = 0; e < CORRAL_EVENT_COUNT; e++)
-    if (corral_counter(c, (corral_event)e) != atomic_load(&w->seen[e])) fail_msg("event %s: the counter differs", corral_event_name((corral_event)e));
+    if (corral_counter(c, (corral_event)e) != atomic_load(&w->seen[e]))
+      fail_msg("event %s: the counter differs", corral_event_name((corral_event)e));
   corral_close(c);
   int strange_keys = w->strange_keys;
   free(w);
@@ -371,7 +395,8 @@ static void close_waits_for_the_refresh_under_way_and_drops_what_is_queued(void 
   on_each(close_story);
 }
 
-/* "a" runs on the only worker, "b" is queued; their callers are gone; then "a" asks for "b" while the corral is being closed. */
+/* "a" runs on the only worker, "b" is queued; their callers are gone; then "a" asks for "b" while
+ * the corral is being closed. */
 static void close_does_not_wait_for_a_compute_that_waits_for_a_queued_one(void **state) {
   (void)state;
   origin o = {.gated = 1, .nested = "b"};

@@ -12,7 +12,8 @@ enum { MOST = 3, REST = 100 };
 static crl_breaker opened(int64_t now) {
   crl_breaker b;
   crl_breaker_start(&b, MOST, REST);
-  for (int i = 1; i < MOST; i++) assert_int_equal(crl_breaker_note(&b, 0, 0, now), CRL_BREAKER_SAME);
+  for (int i = 1; i < MOST; i++)
+    assert_int_equal(crl_breaker_note(&b, 0, 0, now), CRL_BREAKER_SAME);
   assert_true(crl_breaker_lets(&b));
   assert_int_equal(crl_breaker_note(&b, 0, 0, now), CRL_BREAKER_OPENED);
   assert_false(crl_breaker_lets(&b));
@@ -30,7 +31,8 @@ static void a_success_starts_the_count_again(void **state) {
   crl_breaker b;
   crl_breaker_start(&b, MOST, REST);
   for (int round = 0; round < 4; round++) {
-    for (int i = 1; i < MOST; i++) assert_int_equal(crl_breaker_note(&b, 0, 0, 5), CRL_BREAKER_SAME);
+    for (int i = 1; i < MOST; i++)
+      assert_int_equal(crl_breaker_note(&b, 0, 0, 5), CRL_BREAKER_SAME);
     assert_int_equal(crl_breaker_note(&b, 1, 0, 5), CRL_BREAKER_SAME);
   }
   assert_true(crl_breaker_lets(&b));

@@ -47,7 +47,7 @@ static int ask(corral *c, const char *key, corral_error *detail) {
   return status;
 }
 
-/* ---- on_lost --------------------------------------------------------------------------------- */
+/* ---- on_lost ------------------------------------------------------------------------------- */
 
 /* The results of a callback's calls. */
 typedef struct story {
@@ -210,7 +210,7 @@ static void on_lost_within_a_release_is_refused_the_same(void **state) {
   assert_int_equal(ask(a, "key", &error), CORRAL_OK);
 }
 
-/* ---- on_event -------------------------------------------------------------------------------- */
+/* ---- on_event ------------------------------------------------------------------------------ */
 
 typedef struct watcher {
   corral *corral, *other;

@@ -1,4 +1,5 @@
-/* test_cgi.c: examples/cgi behind a real nginx and fcgiwrap: one process per request, an lmdb: store. */
+/* test_cgi.c: examples/cgi behind a real nginx and fcgiwrap: one process per request, an lmdb:
+ * store. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,8 +12,8 @@
 
 #include "support/page_kit.h"
 
-#define START_AS(way, variables)                      \
-  page_kit *kit = page_kit_start((way), (variables)); \
+#define START_AS(way, variables)                                                                   \
+  page_kit *kit = page_kit_start((way), (variables));                                              \
   if (kit == NULL) skip();
 #define START(variables) START_AS(PAGE_CGI, variables)
 
@@ -31,7 +32,8 @@ static void a_stale_page_is_answered_first_and_made_anew_after(void **state) {
   /* The one that finds it stale refreshes it, and can't end before the gate is open. */
   while (strstr(page_kit_show(kit, "/page/herd"), "hit|") != NULL) continue;
   page_kit_await(kit, page_kit_computes, 2, 0);
-  assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; hit; detail=stale|edition 1\n");
+  assert_string_equal(page_kit_show(kit, "/page/herd"),
+                      "200 corral; hit; detail=stale|edition 1\n");
   http_storm_result storm = http_client_storm_end(page_kit_herd(kit, 20, "edition 1\n"));
   assert_int_equal(storm.good, 20);
   page_kit_await(kit, page_kit_requests, 1, 1); /* all have ended, but the one that refreshes */
@@ -65,20 +67,26 @@ static void a_killed_maker_does_not_stop_the_others(void **state) {
 static void each_path_and_query_is_a_page_of_its_own(void **state) {
   (void)state;
   START("PAGE_COMMAND=echo path $PAGE_PATH query $PAGE_QUERY\n")
-  assert_string_equal(page_kit_show(kit, "/page/a?b=c"), "200 corral; fwd=miss; stored|path /a query b=c\n");
+  assert_string_equal(page_kit_show(kit, "/page/a?b=c"),
+                      "200 corral; fwd=miss; stored|path /a query b=c\n");
   assert_string_equal(page_kit_show(kit, "/page/a?b=c"), "200 corral; hit|path /a query b=c\n");
-  assert_string_equal(page_kit_show(kit, "/page/a%3Fb=c"), "200 corral; fwd=miss; stored|path /a?b=c query\n");
-  assert_string_equal(page_kit_show(kit, "/page/a"), "200 corral; fwd=miss; stored|path /a query\n");
+  assert_string_equal(page_kit_show(kit, "/page/a%3Fb=c"),
+                      "200 corral; fwd=miss; stored|path /a?b=c query\n");
+  assert_string_equal(page_kit_show(kit, "/page/a"),
+                      "200 corral; fwd=miss; stored|path /a query\n");
   assert_string_equal(page_kit_show(kit, "/page"), "200 corral; fwd=miss; stored|path / query\n");
   assert_string_equal(page_kit_show(kit, "/page/"), "200 corral; hit|path / query\n");
-  assert_string_equal(page_kit_show(kit, "/page/$(id)?`id`;id"), "200 corral; fwd=miss; stored|path /$(id) query `id`;id\n");
+  assert_string_equal(page_kit_show(kit, "/page/$(id)?`id`;id"),
+                      "200 corral; fwd=miss; stored|path /$(id) query `id`;id\n");
   page_kit_stop(kit);
 }
 
-static int status_of(page_kit *kit, const char *method, const char *path, const char *header, const char *expected) {
+static int status_of(page_kit *kit, const char *method, const char *path, const char *header,
+                     const char *expected) {
   http_reply reply = http_client_ask(kit->client, &(http_request){.method = method, .path = path});
   const char *value = header != NULL ? http_reply_header(&reply, header) : NULL;
-  if (header != NULL && (value == NULL || strcmp(value, expected) != 0)) fail_msg("%s is '%s', not '%s'", header, value != NULL ? value : "", expected);
+  if (header != NULL && (value == NULL || strcmp(value, expected) != 0))
+    fail_msg("%s is '%s', not '%s'", header, value != NULL ? value : "", expected);
   int status = reply.status;
   if (strcmp(method, "HEAD") == 0) assert_int_equal(reply.size, 0);
   http_reply_free(&reply);
@@ -109,7 +117,8 @@ static void what_is_no_request_for_a_page_makes_none(void **state) {
 
 static void a_failure_is_an_answer_and_is_remembered(void **state) {
   (void)state;
-  START("PAGE_COMMAND=case $PAGE_PATH in /none) exit 4 ;; /large) exec head -c 20000 /dev/zero ;; /slow) exec sleep 60 ;; *) exit 7 ;; esac\n"
+  START("PAGE_COMMAND=case $PAGE_PATH in /none) exit 4 ;; /large) exec head -c 20000 /dev/zero ;; "
+        "/slow) exec sleep 60 ;; *) exit 7 ;; esac\n"
         "PAGE_MAX=10000\nPAGE_LIMIT_MS=300\n")
   assert_int_equal(status_of(kit, "GET", "/page/bad", "Retry-After", "1"), 502);
   assert_int_equal(status_of(kit, "GET", "/page/bad", NULL, NULL), 502);
@@ -128,7 +137,8 @@ static void a_page_that_can_not_be_made_anew_stays(void **state) {
   START("PAGE_COMMAND=[ -e %FOLDER%/open ] && echo a page\nPAGE_TTL_MS=50\n")
   assert_string_equal(page_kit_show(kit, "/page/a"), "200 corral; fwd=miss; stored|a page\n");
   page_kit_gate(kit, 0);
-  while (page_kit_computes(kit) < 2) assert_non_null(strstr(page_kit_show(kit, "/page/a"), "|a page\n"));
+  while (page_kit_computes(kit) < 2)
+    assert_non_null(strstr(page_kit_show(kit, "/page/a"), "|a page\n"));
   page_kit_await(kit, page_kit_requests, 0, 1);
   assert_string_equal(page_kit_show(kit, "/page/a"), "200 corral; hit; detail=stale|a page\n");
   page_kit_stop(kit);
@@ -145,7 +155,8 @@ static void without_its_store_it_makes_pages_for_each(void **state) {
 
 static void a_page_that_the_store_has_no_room_for_is_answered(void **state) {
   (void)state;
-  START("CORRAL_STORE=lmdb:%FOLDER%/pages?size=1m\nPAGE_COMMAND=head -c 2000000 /dev/zero\nPAGE_MAX=3000000\n")
+  START("CORRAL_STORE=lmdb:%FOLDER%/pages?size=1m\nPAGE_COMMAND=head -c 2000000 "
+        "/dev/zero\nPAGE_MAX=3000000\n")
   for (int i = 1; i <= 2; i++) {
     http_reply reply = page_kit_get(kit, "/page/a");
     assert_int_equal(reply.status, 200);
@@ -159,10 +170,12 @@ static void a_page_that_the_store_has_no_room_for_is_answered(void **state) {
 
 static void what_is_set_up_wrongly_is_told_to_the_log_alone(void **state) {
   (void)state;
-  static const char *const stores[] = {"CORRAL_STORE=nothing:here\n", "CORRAL_STORE=\n"}, *const told[] = {"nothing", "CORRAL_STORE isn't set"};
+  static const char *const stores[] = {"CORRAL_STORE=nothing:here\n", "CORRAL_STORE=\n"},
+                           *const told[] = {"nothing", "CORRAL_STORE isn't set"};
   for (int i = 0; i < 2; i++) {
     START(stores[i])
-    assert_string_equal(page_kit_show(kit, "/page/a"), "500 |500 Internal Server Error: see the server's log\n");
+    assert_string_equal(page_kit_show(kit, "/page/a"),
+                        "500 |500 Internal Server Error: see the server's log\n");
     assert_non_null(strstr(page_kit_text(kit, "log"), told[i]));
     page_kit_stop(kit);
   }
@@ -195,6 +208,8 @@ int main(void) {
       cmocka_unit_test(a_client_that_leaves_leaves_the_page_behind),
   };
   char path[SERVER_PROCESS_PATH];
-  if (!server_process_find("nginx", "nginx", path) || !server_process_find("fcgiwrap", "fcgiwrap", path)) return 77;
+  if (!server_process_find("nginx", "nginx", path) ||
+      !server_process_find("fcgiwrap", "fcgiwrap", path))
+    return 77;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_climb.c: the rungs of a flight as stories: slots, the host's lock, the lease; and what it does without the store. */
+/* test_climb.c: the rungs of a flight as stories: slots, the host's lock, the lease; and what it
+ * does without the store. */
 #include "support/flight_story.h"
 
 static corral_policy away(int64_t when_away) {
@@ -8,37 +9,44 @@ static corral_policy away(int64_t when_away) {
 }
 
 /* A whole story under a policy and a plan. */
-#define CLIMB(policy, plan, expected, ...)                             \
-  do {                                                                 \
-    story s_ = begin_with(policy, (crl_flight_plan)plan);              \
-    play(&s_, (const char *const[]){__VA_ARGS__, NULL});               \
-    assert_string_equal(s_.log, expected);                             \
+#define CLIMB(policy, plan, expected, ...)                                                         \
+  do {                                                                                             \
+    story s_ = begin_with(policy, (crl_flight_plan)plan);                                          \
+    play(&s_, (const char *const[]){__VA_ARGS__, NULL});                                           \
+    assert_string_equal(s_.log, expected);                                                         \
   } while (0)
 
-#define LADDER {.can_compute = 1, .ladder = 1}
-#define LIMITED {.can_compute = 1, .limited = 1}
-#define BOTH {.can_compute = 1, .limited = 1, .ladder = 1}
-#define BEHIND {.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}
+#define LADDER                                                                                     \
+  { .can_compute = 1, .ladder = 1 }
+#define LIMITED                                                                                    \
+  { .can_compute = 1, .limited = 1 }
+#define BOTH                                                                                       \
+  { .can_compute = 1, .limited = 1, .ladder = 1 }
+#define BEHIND                                                                                     \
+  { .can_compute = 1, .background = 1, .limited = 1, .ladder = 1 }
 
-/* ---- the host ------------------------------------------------------------------------------------------------ */
+/* ---- the host ------------------------------------------------------------------------------ */
 
 static void the_host_is_won_and_looked_at_once_more_before_the_lease_is_claimed(void **state) {
   (void)state;
   CLIMB(&usual, LADDER,
-        "0 get: miss\n1 host: ok\n2 get: miss\n3 claim: ok\n4 compute: value\n5 settle: ok\n6 answer computed, kept\n6 done\n",
+        "0 get: miss\n1 host: ok\n2 get: miss\n3 claim: ok\n4 compute: value\n5 settle: ok\n6 "
+        "answer computed, kept\n6 done\n",
         "miss", "ok", "miss", "ok", "value", "ok");
 }
 
 static void who_finds_the_host_taken_waits_there_and_sends_no_claim(void **state) {
   (void)state;
   CLIMB(&usual, LADDER,
-        "0 get: miss\n1 host: busy\n2 wait at the host: 30 cut\n32 get: ok fresh 900\n33 answer stored\n33 done\n", "miss", "busy",
-        "30 cut", "ok fresh 900");
+        "0 get: miss\n1 host: busy\n2 wait at the host: 30 cut\n32 get: ok fresh 900\n33 answer "
+        "stored\n33 done\n",
+        "miss", "busy", "30 cut", "ok fresh 900");
 }
 
 static void a_value_that_came_before_the_host_was_won_is_the_answer(void **state) {
   (void)state;
-  CLIMB(&usual, LADDER, "0 get: miss\n1 host: ok\n2 get: ok fresh 900\n3 answer stored\n3 done\n", "miss", "ok", "ok fresh 900");
+  CLIMB(&usual, LADDER, "0 get: miss\n1 host: ok\n2 get: ok fresh 900\n3 answer stored\n3 done\n",
+        "miss", "ok", "ok fresh 900");
 }
 
 static void of_those_who_wait_for_another_host_one_looks_at_the_store(void **state) {
@@ -58,10 +66,12 @@ static void of_those_who_wait_for_another_host_one_looks_at_the_store(void **sta
 
 static void a_stale_value_is_not_waited_for_at_the_host(void **state) {
   (void)state;
-  CLIMB(&usual, LADDER, "0 get: ok swr 50 sie 50\n1 host: busy\n2 answer stale\n2 done\n", "ok swr 50 sie 50", "busy");
+  CLIMB(&usual, LADDER, "0 get: ok swr 50 sie 50\n1 host: busy\n2 answer stale\n2 done\n",
+        "ok swr 50 sie 50", "busy");
 }
 
-/* Its lock is held and no lease is to be seen for longer than one would last: who has it is stopped, or hangs. */
+/* Its lock is held and no lease is to be seen for longer than one would last: who has it is
+ * stopped, or hangs. */
 static void a_leader_that_hangs_on_its_host_is_passed_by(void **state) {
   (void)state;
   story s = begin_with(&usual, (crl_flight_plan)LADDER);
@@ -93,37 +103,48 @@ static void a_leader_that_has_a_lease_is_not_passed_by(void **state) {
 
 static void without_such_a_lock_the_ladder_goes_on_from_the_store(void **state) {
   (void)state;
-  CLIMB(&usual, LADDER, "0 get: miss\n1 host: error\n2 get: miss\n3 claim: ok\n4 compute: value\n5 settle: ok\n"
-                        "6 answer computed, kept\n6 done\n",
+  CLIMB(&usual, LADDER,
+        "0 get: miss\n1 host: error\n2 get: miss\n3 claim: ok\n4 compute: value\n5 settle: ok\n"
+        "6 answer computed, kept\n6 done\n",
         "miss", "error", "miss", "ok", "value", "ok");
 }
 
 static void with_the_store_away_the_host_still_elects_one(void **state) {
   (void)state;
-  CLIMB(&usual, LADDER, "0 get: away\n1 host: ok\n2 compute without a lease: value\n3 answer computed, not kept\n3 done\n", "away",
-        "ok", "value");
   CLIMB(&usual, LADDER,
-        "0 get: away\n1 host: busy\n2 wait at the host: 30 cut\n32 get: away\n33 host: ok\n34 compute without a lease: value\n"
+        "0 get: away\n1 host: ok\n2 compute without a lease: value\n3 answer computed, not kept\n3 "
+        "done\n",
+        "away", "ok", "value");
+  CLIMB(&usual, LADDER,
+        "0 get: away\n1 host: busy\n2 wait at the host: 30 cut\n32 get: away\n33 host: ok\n34 "
+        "compute without a lease: value\n"
         "35 answer computed, not kept\n35 done\n",
         "away", "busy", "30 cut", "away", "ok", "value");
-  CLIMB(&usual, LADDER, "0 get: away\n1 host: busy\n2 wait at the host: 30 cut\n32 get: ok fresh 9\n33 answer stored\n33 done\n", "away",
-        "busy", "30 cut", "ok fresh 9");
+  CLIMB(&usual, LADDER,
+        "0 get: away\n1 host: busy\n2 wait at the host: 30 cut\n32 get: ok fresh 9\n33 answer "
+        "stored\n33 done\n",
+        "away", "busy", "30 cut", "ok fresh 9");
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------- */
+/* ---- slots --------------------------------------------------------------------------------- */
 
 static void a_compute_has_a_slot_first(void **state) {
   (void)state;
   CLIMB(&usual, BOTH,
-        "0 get: miss\n1 slot: ok\n2 host: ok\n3 get: miss\n4 claim: ok\n5 compute: value\n6 settle: ok\n7 answer computed, kept\n7 done\n",
+        "0 get: miss\n1 slot: ok\n2 host: ok\n3 get: miss\n4 claim: ok\n5 compute: value\n6 "
+        "settle: ok\n7 answer computed, kept\n7 done\n",
         "miss", "ok", "ok", "miss", "ok", "value", "ok");
 }
 
 static void who_queued_for_a_slot_looks_again(void **state) {
   (void)state;
-  CLIMB(&usual, LIMITED, "0 get: miss\n1 slot: 300 ok\n301 get: ok fresh 5\n302 answer stored\n302 done\n", "miss", "300 ok", "ok fresh 5");
-  CLIMB(&usual, LIMITED, "0 get: away\n1 slot: 300 ok\n301 get: miss\n302 claim: ok\n303 compute: value\n304 settle: ok\n"
-                         "305 answer computed, kept\n305 done\n",
+  CLIMB(&usual, LIMITED,
+        "0 get: miss\n1 slot: 300 ok\n301 get: ok fresh 5\n302 answer stored\n302 done\n", "miss",
+        "300 ok", "ok fresh 5");
+  CLIMB(&usual, LIMITED,
+        "0 get: away\n1 slot: 300 ok\n301 get: miss\n302 claim: ok\n303 compute: value\n304 "
+        "settle: ok\n"
+        "305 answer computed, kept\n305 done\n",
         "away", "300 ok", "miss", "ok", "value", "ok");
 }
 
@@ -154,12 +175,15 @@ static void the_rank_tells_how_much_a_compute_is_needed(void **state) {
   static const struct {
     const char *look;
     int rank;
-  } ranks[] = {{"miss", CRL_RANK_COLD}, {"ok value 1", CRL_RANK_EXPIRED}, {"ok sie 9 value 1", CRL_RANK_EXPIRED},
+  } ranks[] = {{"miss", CRL_RANK_COLD},
+               {"ok value 1", CRL_RANK_EXPIRED},
+               {"ok sie 9 value 1", CRL_RANK_EXPIRED},
                {"ok swr 9 sie 9 value 1", CRL_RANK_EARLY}};
   corral_policy warm = usual;
   warm.warm = 1;
   for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-    story s = begin_with(&usual, (crl_flight_plan)LIMITED), w = begin_with(&warm, (crl_flight_plan)LIMITED);
+    story s = begin_with(&usual, (crl_flight_plan)LIMITED),
+          w = begin_with(&warm, (crl_flight_plan)LIMITED);
     tell(&s, ranks[i].look);
     tell(&w, ranks[i].look);
     assert_int_equal(s.ask, CRL_ASK_SLOT);
@@ -171,37 +195,51 @@ static void the_rank_tells_how_much_a_compute_is_needed(void **state) {
 static void a_refresh_behind_the_answer_climbs_too(void **state) {
   (void)state;
   CLIMB(&usual, BEHIND,
-        "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: ok\n3 get: ok swr 49 sie 49\n4 claim: ok swr 48 sie 48\n"
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: ok\n3 get: ok swr 49 sie "
+        "49\n4 claim: ok swr 48 sie 48\n"
         "5 compute: value\n6 settle: ok\n7 done\n",
         "ok swr 50 sie 50", "ok", "ok", "ok swr 49 sie 49", "ok swr 48 sie 48", "value", "ok");
-  CLIMB(&usual, BEHIND, "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: busy\n2 done\n", "ok swr 50 sie 50", "busy");
-  CLIMB(&usual, BEHIND, "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: busy\n3 done\n", "ok swr 50 sie 50", "ok", "busy");
-  CLIMB(&usual, BEHIND, "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: ok\n3 get: ok swr 9 lease 9\n4 done\n",
+  CLIMB(&usual, BEHIND, "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: busy\n2 done\n",
+        "ok swr 50 sie 50", "busy");
+  CLIMB(&usual, BEHIND,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: busy\n3 done\n",
+        "ok swr 50 sie 50", "ok", "busy");
+  CLIMB(&usual, BEHIND,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: ok\n3 get: ok swr 9 lease "
+        "9\n4 done\n",
         "ok swr 50 sie 50", "ok", "ok", "ok swr 9 lease 9");
 }
 
-/* ---- the store is away --------------------------------------------------------------------------------------- */
+/* ---- the store is away --------------------------------------------------------------------- */
 
 static void what_this_process_holds_is_the_answer_if_the_policy_says_so(void **state) {
   (void)state;
   corral_policy policy = away(CORRAL_AWAY_STALE);
   CLIMB(&policy, LADDER, "0 get: away\n1 held: ok\n2 answer held\n2 done\n", "away", "ok");
-  CLIMB(&policy, {.can_compute = 1}, "0 get: away\n1 held: miss\n2 compute without a lease: value\n3 answer computed, not kept\n3 done\n",
+  CLIMB(&policy, {.can_compute = 1},
+        "0 get: away\n1 held: miss\n2 compute without a lease: value\n3 answer computed, not "
+        "kept\n3 done\n",
         "away", "miss", "value");
-  CLIMB(&policy, {.can_compute = 0}, "0 get: away\n1 held: miss\n2 answer error EUNAVAILABLE\n2 done\n", "away", "miss");
+  CLIMB(&policy, {.can_compute = 0},
+        "0 get: away\n1 held: miss\n2 answer error EUNAVAILABLE\n2 done\n", "away", "miss");
 }
 
 static void an_error_is_the_answer_if_the_policy_says_so(void **state) {
   (void)state;
   corral_policy policy = away(CORRAL_AWAY_ERROR);
   CLIMB(&policy, BOTH, "0 get: away\n1 answer error EUNAVAILABLE\n1 done\n", "away");
-  CLIMB(&policy, {.can_compute = 1}, "0 get: ok sie 50\n1 claim: away\n2 answer stale\n2 done\n", "ok sie 50", "away");
+  CLIMB(&policy, {.can_compute = 1}, "0 get: ok sie 50\n1 claim: away\n2 answer stale\n2 done\n",
+        "ok sie 50", "away");
 }
 
-static void a_failure_that_this_process_remembers_is_the_answer_without_the_store_too(void **state) {
+static void
+a_failure_that_this_process_remembers_is_the_answer_without_the_store_too(void **state) {
   (void)state;
-  CLIMB(&usual, BOTH, "0 get: away retry 80 failures 1\n1 answer verdict\n1 done\n", "away retry 80 failures 1");
-  CLIMB(&usual, {.can_compute = 1}, "0 get: ok sie 50\n1 claim: away retry 80\n2 answer stale\n2 done\n", "ok sie 50", "away retry 80");
+  CLIMB(&usual, BOTH, "0 get: away retry 80 failures 1\n1 answer verdict\n1 done\n",
+        "away retry 80 failures 1");
+  CLIMB(&usual, {.can_compute = 1},
+        "0 get: ok sie 50\n1 claim: away retry 80\n2 answer stale\n2 done\n", "ok sie 50",
+        "away retry 80");
   story s = begin_with(&usual, (crl_flight_plan){.can_compute = 1});
   tell(&s, "away failures 2"); /* the pause is over, the count goes on */
   tell(&s, "failure");

@@ -1,4 +1,5 @@
-/* test_corpus.c: records of each format, as files under tests/records: what they say must never change.
+/* test_corpus.c: records of each format, as files under tests/records: what they say must never
+ * change.
  *
  * `test_corpus --make FOLDER` writes those of the present format anew. */
 #include <setjmp.h>
@@ -27,13 +28,13 @@ typedef struct sample {
 /* The content of a file. */
 typedef struct row {
   const char *name;
-  int read;        /* crl_record_read_whole */
+  int read; /* crl_record_read_whole */
   int state;
-  int body;        /* crl_envelope_read, with the key's digest */
+  int body; /* crl_envelope_read, with the key's digest */
   int kind;
   const char *payload; /* unpacked; NULL: not looked at */
-  int get;         /* the status of a GET */
-  int claim;       /* and of a CLAIM */
+  int get;             /* the status of a GET */
+  int claim;           /* and of a CLAIM */
 } row;
 
 static const row rows[] = {
@@ -43,7 +44,8 @@ static const row rows[] = {
     {"2-tagged", CORRAL_OK, CORRAL_FREE, CORRAL_OK, CRL_KIND_VALUE, "hello", CORRAL_OK, CORRAL_OK},
     {"2-packed", CORRAL_OK, CORRAL_FREE, CORRAL_OK, CRL_KIND_VALUE, NULL, CORRAL_OK, CORRAL_OK},
     {"2-leased", CORRAL_OK, CORRAL_LEASED, CORRAL_EMISS, 0, NULL, CORRAL_OK, CORRAL_EBUSY},
-    {"2-stale", CORRAL_OK, CORRAL_LEASED, CORRAL_OK, CRL_KIND_VALUE, "hello", CORRAL_OK, CORRAL_EBUSY},
+    {"2-stale", CORRAL_OK, CORRAL_LEASED, CORRAL_OK, CRL_KIND_VALUE, "hello", CORRAL_OK,
+     CORRAL_EBUSY},
     {"2-failed", CORRAL_OK, CORRAL_VERDICT, CORRAL_EMISS, 0, NULL, CORRAL_OK, CORRAL_EBUSY},
     {"2-behind", CORRAL_OK, CORRAL_FREE, CORRAL_OK, CRL_KIND_VALUE, "hello", CORRAL_OK, CORRAL_OK},
     {"2-other-key", CORRAL_OK, CORRAL_FREE, CORRAL_ECORRUPT, 0, NULL, CORRAL_OK, CORRAL_OK},
@@ -52,7 +54,7 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- making ---------------------------------------------------------------------------------------------- */
+/* ---- making -------------------------------------------------------------------------------- */
 
 static sample make_value(const char *of, crl_envelope envelope, const void *payload, size_t size) {
   sample s = {0};
@@ -76,17 +78,22 @@ static sample stored(sample s, int state) {
   sample whole = {0};
   uint8_t digest[CORRAL_DIGEST];
   crl_digest(key, strlen(key), digest);
-  if (s.size > 0) crl_record_read_whole(s.bytes, s.size, &header);
-  else memcpy(header.digest, digest, sizeof digest);
+  if (s.size > 0)
+    crl_record_read_whole(s.bytes, s.size, &header);
+  else
+    memcpy(header.digest, digest, sizeof digest);
   if (header.body > 0) header.life_end = NOW + 60000;
   header.state = (uint8_t)state;
   if (state != CORRAL_FREE) {
     header.until = NOW + 1000;
     header.since = NOW - 1000;
     header.length_ms = 2000;
-    snprintf(header.note, sizeof header.note, "%s", state == CORRAL_LEASED ? "host/17" : "no route");
-    if (state == CORRAL_LEASED) memset(header.token, 7, sizeof header.token);
-    else header.code = -42;
+    snprintf(header.note, sizeof header.note, "%s",
+             state == CORRAL_LEASED ? "host/17" : "no route");
+    if (state == CORRAL_LEASED)
+      memset(header.token, 7, sizeof header.token);
+    else
+      header.code = -42;
   }
   change.front_len = crl_record_write(&header, change.front);
   change.body_len = header.body;
@@ -100,7 +107,11 @@ static sample make_packed(void) {
   uint8_t *packed = NULL;
   memset(text, 'z', sizeof text);
   size_t size = crl_pack(text, sizeof text, &packed);
-  sample s = make_value(key, (crl_envelope){.kind = CRL_KIND_VALUE, .encoding = CRL_ENCODING_ZSTD, .plain_len = sizeof text}, packed, size);
+  sample s = make_value(key,
+                        (crl_envelope){.kind = CRL_KIND_VALUE,
+                                       .encoding = CRL_ENCODING_ZSTD,
+                                       .plain_len = sizeof text},
+                        packed, size);
   free(packed);
   return s;
 }
@@ -108,16 +119,26 @@ static sample make_packed(void) {
 static sample make(const char *name) {
   const crl_envelope value = {.kind = CRL_KIND_VALUE}, negative = {.kind = CRL_KIND_NEGATIVE};
   crl_tags tags = {.count = 1, .tag = {{.hard = 1, .soft = 2, .len = 3, .name = "abc"}}};
-  const crl_envelope tagged = {.kind = CRL_KIND_VALUE, .version = 9, .tags = &tags, .validator = "E1", .validator_len = 2, .swr_ms = 1000};
+  const crl_envelope tagged = {.kind = CRL_KIND_VALUE,
+                               .version = 9,
+                               .tags = &tags,
+                               .validator = "E1",
+                               .validator_len = 2,
+                               .swr_ms = 1000};
   sample s;
-  if (strcmp(name, "2-negative") == 0) return stored(make_value(key, negative, NULL, 0), CORRAL_FREE);
-  if (strcmp(name, "2-tagged") == 0) return stored(make_value(key, tagged, "hello", 5), CORRAL_FREE);
+  if (strcmp(name, "2-negative") == 0)
+    return stored(make_value(key, negative, NULL, 0), CORRAL_FREE);
+  if (strcmp(name, "2-tagged") == 0)
+    return stored(make_value(key, tagged, "hello", 5), CORRAL_FREE);
   if (strcmp(name, "2-packed") == 0) return stored(make_packed(), CORRAL_FREE);
   if (strcmp(name, "2-leased") == 0) return stored((sample){.size = 0}, CORRAL_LEASED);
   if (strcmp(name, "2-failed") == 0) return stored((sample){.size = 0}, CORRAL_VERDICT);
-  if (strcmp(name, "2-stale") == 0) return stored(make_value(key, value, "hello", 5), CORRAL_LEASED);
-  if (strcmp(name, "2-other-key") == 0) return stored(make_value("users:43", value, "hello", 5), CORRAL_FREE);
-  if (name[0] == '1') return (sample){.bytes = "crl1", .size = 128 + 80 + sizeof key - 1 + 5}; /* head, envelope, key, payload */
+  if (strcmp(name, "2-stale") == 0)
+    return stored(make_value(key, value, "hello", 5), CORRAL_LEASED);
+  if (strcmp(name, "2-other-key") == 0)
+    return stored(make_value("users:43", value, "hello", 5), CORRAL_FREE);
+  /* head, envelope, key, payload */
+  if (name[0] == '1') return (sample){.bytes = "crl1", .size = 128 + 80 + sizeof key - 1 + 5};
   s = stored(make_value(key, value, "hello", 5), CORRAL_FREE);
   if (strcmp(name, "2-behind") == 0) s.size += 20; /* what a lease left behind */
   if (name[0] == '3') s.bytes[3] = '3';
@@ -135,7 +156,7 @@ static int make_all(const char *folder) {
   return 0;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 static sample load(const char *name) {
   sample s = {0};
@@ -171,7 +192,8 @@ static void check_row(const row *r) {
   crl_digest(key, strlen(key), digest);
   expect(r->name, "reading the front", crl_record_read_whole(s.bytes, s.size, &header), r->read);
   if (r->read == CORRAL_OK) expect(r->name, "the state", header.state, r->state);
-  expect(r->name, "reading the body", crl_envelope_read(s.bytes, s.size, digest, &envelope), r->body);
+  expect(r->name, "reading the body", crl_envelope_read(s.bytes, s.size, digest, &envelope),
+         r->body);
   if (r->body == CORRAL_OK) expect(r->name, "the kind", envelope.kind, r->kind);
   if (r->payload != NULL) {
     expect(r->name, "the payload's length", (int)envelope.payload_len, (int)strlen(r->payload));
@@ -201,7 +223,8 @@ static void the_details_of_the_corpus_are_as_they_were(void **state) {
   assert_int_equal(header.code, -42);
   s = load("2-tagged");
   assert_int_equal(crl_envelope_read(s.bytes, s.size, NULL, &envelope), CORRAL_OK);
-  assert_true(envelope.version == 9 && envelope.swr_ms == 1000 && envelope.ttl_ms == 60000 && envelope.cost_us == 12345);
+  assert_true(envelope.version == 9 && envelope.swr_ms == 1000 && envelope.ttl_ms == 60000 &&
+              envelope.cost_us == 12345);
   assert_true(crl_tags_read(s.bytes + envelope.metadata_at, envelope.metadata_len, &tags));
   assert_true(tags.count == 1 && tags.tag[0].hard == 1 && tags.tag[0].soft == 2);
   assert_memory_equal(envelope.validator, "E1", 2);
@@ -217,7 +240,8 @@ static void the_details_of_the_corpus_are_as_they_were(void **state) {
 static void what_is_written_today_is_what_the_corpus_has(void **state) {
   (void)state;
   for (size_t i = 0; i < ROWS; i++) {
-    if (strcmp(rows[i].name, "2-packed") == 0 || rows[i].name[0] != '2') continue; /* zstd's bytes may change */
+    /* zstd's bytes may change */
+    if (strcmp(rows[i].name, "2-packed") == 0 || rows[i].name[0] != '2') continue;
     sample now = make(rows[i].name), then = load(rows[i].name);
     expect(rows[i].name, "the size", (int)now.size, (int)then.size);
     assert_memory_equal(now.bytes, then.bytes, then.size);

@@ -1,4 +1,5 @@
-/* test_cost.c: round trips on Redis, counted by the server itself: total_reads_processed is one for each batch that it was sent. */
+/* test_cost.c: round trips on Redis, counted by the server itself: total_reads_processed is one for
+ * each batch that it was sent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +48,9 @@ static long long reads(void) {
 
 static int ask(const char *key, corral_compute *compute, corral_how how) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(cache, key, strlen(key), CORRAL_POLICY(.swr_ms = 60000, .retry_ms = 60000), compute, NULL, &value);
+  int status = corral_get_or_compute(cache, key, strlen(key),
+                                     CORRAL_POLICY(.swr_ms = 60000, .retry_ms = 60000), compute,
+                                     NULL, &value);
   if (status != CORRAL_OK) return status;
   assert_int_equal(corral_value_how(value), how);
   corral_value_unref(value);
@@ -65,7 +68,8 @@ static long long cost_of(const char *key, corral_compute *compute, int status, c
 static int set_up(void **state) {
   (void)state;
   corral_error error;
-  if (corral_open(&cache, CORRAL_OPTIONS(.store = redis_server_uri(server), .handles = 1), &error) != CORRAL_OK) {
+  if (corral_open(&cache, CORRAL_OPTIONS(.store = redis_server_uri(server), .handles = 1),
+                  &error) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return -1;
   }
@@ -92,7 +96,8 @@ static void the_count_itself_costs_one_read(void **state) {
 static void a_cold_miss_costs_its_leader_three_round_trips_and_a_hit_one(void **state) {
   (void)state;
   assert_int_equal(cost_of("cold", answer_42, CORRAL_OK, CORRAL_COMPUTED), 3);
-  for (int i = 0; i < 10; i++) assert_int_equal(cost_of("cold", answer_42, CORRAL_OK, CORRAL_FRESH), 1);
+  for (int i = 0; i < 10; i++)
+    assert_int_equal(cost_of("cold", answer_42, CORRAL_OK, CORRAL_FRESH), 1);
 }
 
 static void a_hundred_hits_cost_a_hundred_round_trips(void **state) {

@@ -1,4 +1,5 @@
-/* test_early.c: rebuilding ahead of time: when, by the paper's rule or a share of the life; who, by a claim that never waits. */
+/* test_early.c: rebuilding ahead of time: when, by the paper's rule or a share of the life; who, by
+ * a claim that never waits. */
 #include "support/flight_story.h"
 
 static corral_policy by_share(int64_t pct) {
@@ -7,18 +8,21 @@ static corral_policy by_share(int64_t pct) {
   return policy;
 }
 
-#define EARLY(policy, plan, expected, ...)                             \
-  do {                                                                 \
-    story s_ = begin_with(policy, (crl_flight_plan)plan);              \
-    play(&s_, (const char *const[]){__VA_ARGS__, NULL});               \
-    assert_string_equal(s_.log, expected);                             \
+#define EARLY(policy, plan, expected, ...)                                                         \
+  do {                                                                                             \
+    story s_ = begin_with(policy, (crl_flight_plan)plan);                                          \
+    play(&s_, (const char *const[]){__VA_ARGS__, NULL});                                           \
+    assert_string_equal(s_.log, expected);                                                         \
   } while (0)
 
-#define INLINE {.can_compute = 1}
-#define BEHIND {.can_compute = 1, .background = 1}
-#define CLIMBS {.can_compute = 1, .limited = 1, .ladder = 1}
+#define INLINE                                                                                     \
+  { .can_compute = 1 }
+#define BEHIND                                                                                     \
+  { .can_compute = 1, .background = 1 }
+#define CLIMBS                                                                                     \
+  { .can_compute = 1, .limited = 1, .ladder = 1 }
 
-/* ---- when ------------------------------------------------------------------------------------------------------ */
+/* ---- when ---------------------------------------------------------------------------------- */
 
 static uint64_t next(uint64_t *dice) {
   *dice = *dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -31,12 +35,15 @@ static double share(int64_t beta, int64_t left_ms, uint64_t cost_us) {
   int yes = 0;
   corral_policy policy = usual;
   policy.early_beta = beta;
-  for (int i = 0; i < 100000; i++) yes += crl_policy_early(&policy, 60000, left_ms, cost_us, next(&dice) * UINT64_C(0x9e3779b97f4a7c15));
+  for (int i = 0; i < 100000; i++)
+    yes += crl_policy_early(&policy, 60000, left_ms, cost_us,
+                            next(&dice) * UINT64_C(0x9e3779b97f4a7c15));
   return yes / 1000.0;
 }
 
 static void is_about(double got, double expected) {
-  if (got < expected - 0.7 || got > expected + 0.7) fail_msg("%.2f %% instead of %.2f %%", got, expected);
+  if (got < expected - 0.7 || got > expected + 0.7)
+    fail_msg("%.2f %% instead of %.2f %%", got, expected);
 }
 
 /* P = exp(-left / (beta * cost)) */
@@ -68,7 +75,8 @@ static void a_share_of_the_life_is_a_moment(void **state) {
 static void moments_however_far_away_are_judged(void **state) {
   (void)state;
   corral_policy policy;
-  assert_int_equal(crl_policy_resolve(&policy, CORRAL_POLICY(.early_beta = 100), NULL, NULL), CORRAL_OK);
+  assert_int_equal(crl_policy_resolve(&policy, CORRAL_POLICY(.early_beta = 100), NULL, NULL),
+                   CORRAL_OK);
   assert_true(crl_policy_early(&policy, 1000, INT64_MIN, 1, 1));
   assert_false(crl_policy_early(&policy, 1000, INT64_MAX, 1, 1));
   int64_t longest = policy.poll_max_ms;
@@ -76,56 +84,72 @@ static void moments_however_far_away_are_judged(void **state) {
   assert_in_range(crl_policy_towards(&policy, INT64_MIN, UINT64_MAX), 1, longest);
 }
 
-/* ---- who ------------------------------------------------------------------------------------------------------- */
+/* ---- who ----------------------------------------------------------------------------------- */
 
 static void the_one_who_wins_the_claim_rebuilds_and_lends_the_fresh_value(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 399\n2 answer stored\n2 compute: 30 value\n32 settle: ok\n33 done\n",
+  EARLY(&policy, INLINE,
+        "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 399\n2 answer stored\n2 compute: 30 "
+        "value\n32 settle: ok\n33 done\n",
         "ok fresh 400 ttl 1000", "ok fresh 399", "30 value", "ok");
 }
 
 static void who_loses_it_has_the_fresh_value_at_once(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000\n1 claim: busy fresh 399 lease 90\n2 answer stored\n2 done\n", "ok fresh 400 ttl 1000",
-        "busy fresh 399 lease 90");
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000 lease 90\n1 answer stored\n1 done\n", "ok fresh 400 ttl 1000 lease 90");
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000\n1 claim: away\n2 answer stored\n2 done\n", "ok fresh 400 ttl 1000", "away");
+  EARLY(&policy, INLINE,
+        "0 get: ok fresh 400 ttl 1000\n1 claim: busy fresh 399 lease 90\n2 answer stored\n2 done\n",
+        "ok fresh 400 ttl 1000", "busy fresh 399 lease 90");
+  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000 lease 90\n1 answer stored\n1 done\n",
+        "ok fresh 400 ttl 1000 lease 90");
+  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000\n1 claim: away\n2 answer stored\n2 done\n",
+        "ok fresh 400 ttl 1000", "away");
 }
 
 static void a_bound_compute_rebuilds_behind_the_answer(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
-  EARLY(&policy, BEHIND, "0 get: ok fresh 400 ttl 1000\n1 answer stored\n1 claim: ok fresh 399\n2 compute: 30 value\n32 settle: ok\n33 done\n",
+  EARLY(&policy, BEHIND,
+        "0 get: ok fresh 400 ttl 1000\n1 answer stored\n1 claim: ok fresh 399\n2 compute: 30 "
+        "value\n32 settle: ok\n33 done\n",
         "ok fresh 400 ttl 1000", "ok fresh 399", "30 value", "ok");
-  EARLY(&policy, BEHIND, "0 get: ok fresh 400 ttl 1000\n1 answer stored\n1 claim: away\n2 done\n", "ok fresh 400 ttl 1000", "away");
+  EARLY(&policy, BEHIND, "0 get: ok fresh 400 ttl 1000\n1 answer stored\n1 claim: away\n2 done\n",
+        "ok fresh 400 ttl 1000", "away");
 }
 
 static void what_somebody_rebuilt_meanwhile_is_not_rebuilt_again(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 990\n2 answer stored\n2 release: ok\n3 done\n",
+  EARLY(&policy, INLINE,
+        "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 990\n2 answer stored\n2 release: ok\n3 "
+        "done\n",
         "ok fresh 400 ttl 1000", "ok fresh 990", "ok");
 }
 
 static void no_rung_is_waited_for(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
-  EARLY(&policy, CLIMBS, "0 get: ok fresh 400 ttl 1000\n1 slot: busy\n2 answer stored\n2 done\n", "ok fresh 400 ttl 1000", "busy");
-  EARLY(&policy, CLIMBS, "0 get: ok fresh 400 ttl 1000\n1 slot: ok\n2 host: busy\n3 answer stored\n3 done\n", "ok fresh 400 ttl 1000", "ok", "busy");
+  EARLY(&policy, CLIMBS, "0 get: ok fresh 400 ttl 1000\n1 slot: busy\n2 answer stored\n2 done\n",
+        "ok fresh 400 ttl 1000", "busy");
+  EARLY(&policy, CLIMBS,
+        "0 get: ok fresh 400 ttl 1000\n1 slot: ok\n2 host: busy\n3 answer stored\n3 done\n",
+        "ok fresh 400 ttl 1000", "ok", "busy");
 }
 
 static void a_failure_ahead_of_time_costs_nobody_the_fresh_value(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 399\n2 answer stored\n2 compute: failure\n3 release with a verdict: ok\n"
-                         "4 done\n",
+  EARLY(&policy, INLINE,
+        "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 399\n2 answer stored\n2 compute: "
+        "failure\n3 release with a verdict: ok\n"
+        "4 done\n",
         "ok fresh 400 ttl 1000", "ok fresh 399", "failure", "ok");
-  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000 retry 50\n1 answer stored\n1 done\n", "ok fresh 400 ttl 1000 retry 50");
+  EARLY(&policy, INLINE, "0 get: ok fresh 400 ttl 1000 retry 50\n1 answer stored\n1 done\n",
+        "ok fresh 400 ttl 1000 retry 50");
 }
 
-/* ---- one rebuild an expiry -------------------------------------------------------------------------------------- */
+/* ---- one rebuild an expiry ----------------------------------------------------------------- */
 
 enum { TTL = 1000, COST_MS = 50, LIVES = 200 };
 
@@ -154,7 +178,8 @@ static void end_compute(world *w) {
 
 static void one_request(world *w) {
   crl_flight f;
-  crl_flight_plan plan = {.deadline = w->now + 1000, .dice = (uint64_t)w->now * 7919, .can_compute = 1};
+  crl_flight_plan plan = {
+      .deadline = w->now + 1000, .dice = (uint64_t)w->now * 7919, .can_compute = 1};
   crl_told told = look_at(w);
   crl_flight_start(&f, &w->policy, &plan);
   w->expired += told.look.lives.fresh == 0;
@@ -183,8 +208,9 @@ static void with_a_claim_there_is_one_rebuild_an_expiry(void **state) {
     }
     one_request(&w);
   }
-  print_message("           %u lives of %d ms: %u computes, the shortest life %lld ms, %u requests after an expiry\n", LIVES, TTL, w.computes,
-                (long long)shortest, w.expired);
+  print_message("           %u lives of %d ms: %u computes, the shortest life %lld ms, %u requests "
+                "after an expiry\n",
+                LIVES, TTL, w.computes, (long long)shortest, w.expired);
   assert_in_range(w.computes, LIVES, LIVES + 1); /* one may be under way */
   assert_int_equal(w.expired, 0);
   assert_true(shortest > TTL / 4);

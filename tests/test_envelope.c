@@ -13,8 +13,14 @@ static const uint8_t digest[CORRAL_DIGEST] = "user:17", another[CORRAL_DIGEST] =
 enum { PAYLOAD = 5, ROOM = 4096 };
 
 static crl_envelope usual(void) {
-  return (crl_envelope){.kind = CRL_KIND_VALUE, .ttl_ms = 1, .swr_ms = INT64_C(1) << 38, .sie_ms = 3, .created_ms = 4,
-                        .cost_us = UINT64_C(1) << 50, .digest = digest, .payload_len = PAYLOAD};
+  return (crl_envelope){.kind = CRL_KIND_VALUE,
+                        .ttl_ms = 1,
+                        .swr_ms = INT64_C(1) << 38,
+                        .sie_ms = 3,
+                        .created_ms = 4,
+                        .cost_us = UINT64_C(1) << 50,
+                        .digest = digest,
+                        .payload_len = PAYLOAD};
 }
 
 /* Returns its size. */
@@ -70,7 +76,8 @@ static void tags_and_validator_follow_the_payload(void **state) {
 /* A later version of corral may add parts. */
 static void parts_that_nobody_knows_are_skipped(void **state) {
   (void)state;
-  static const uint8_t parts[] = "\x63\2ab\xc8\3\0abc\1\1\x3c"; /* 99: "ab"; 200, which has two bytes of length: "abc"; ttl_ms 60 */
+  /* 99: "ab"; 200, which has two bytes of length: "abc"; ttl_ms 60 */
+  static const uint8_t parts[] = "\x63\2ab\xc8\3\0abc\1\1\x3c";
   const uint8_t *at = parts;
   size_t left = sizeof parts - 1;
   crl_part part;
@@ -175,11 +182,12 @@ static void any_flipped_bit_of_a_body_or_of_what_is_said_of_it_is_told(void **st
   crl_envelope got;
   size_t size = write_record(usual(), record);
   for (size_t byte = 6; byte < size; byte++) {
-    if (byte >= 8 && byte < 16) continue;  /* the end of its life */
+    if (byte >= 8 && byte < 16) continue;   /* the end of its life */
     if (byte == 22 || byte == 23) continue; /* failures in a row */
     for (unsigned bit = 0; bit < 8; bit++) {
       record[byte] ^= (uint8_t)(1u << bit);
-      if (crl_envelope_read(record, size, digest, &got) == CORRAL_OK) fail_msg("byte %zu bit %u", byte, bit);
+      if (crl_envelope_read(record, size, digest, &got) == CORRAL_OK)
+        fail_msg("byte %zu bit %u", byte, bit);
       record[byte] ^= (uint8_t)(1u << bit);
     }
   }
@@ -204,7 +212,8 @@ static void the_lease_is_no_part_of_the_stamp(void **state) {
   crl_record_join(&change, record + CORRAL_HEAD, leased);
   assert_true(stamp != 0);
   assert_int_equal(crl_record_stamp(leased, change.front_len + header.body), stamp);
-  assert_int_equal(crl_envelope_read(leased, change.front_len + header.body, digest, &got), CORRAL_OK);
+  assert_int_equal(crl_envelope_read(leased, change.front_len + header.body, digest, &got),
+                   CORRAL_OK);
 }
 
 static void kinds_encodings_and_lives_that_there_are_none_of_are_not_served(void **state) {
@@ -224,8 +233,14 @@ static void kinds_encodings_and_lives_that_there_are_none_of_are_not_served(void
 /* 100 bytes of payload and the usual lives: what a store keeps besides is small. */
 static void a_value_of_100_bytes_makes_a_record_of_at_most_188(void **state) {
   (void)state;
-  crl_envelope envelope = {.kind = CRL_KIND_VALUE, .ttl_ms = 60000, .swr_ms = 600000, .sie_ms = 600000,
-                           .created_ms = INT64_C(1795338303458), .cost_us = 100000, .digest = digest, .payload_len = 100};
+  crl_envelope envelope = {.kind = CRL_KIND_VALUE,
+                           .ttl_ms = 60000,
+                           .swr_ms = 600000,
+                           .sie_ms = 600000,
+                           .created_ms = INT64_C(1795338303458),
+                           .cost_us = 100000,
+                           .digest = digest,
+                           .payload_len = 100};
   assert_in_range(crl_envelope_size(&envelope), 100, 188);
 }
 

@@ -1,4 +1,5 @@
-/* test_etcd.c: locks on a real etcd, through the plugin's table: the verbs, users, and what is refused. */
+/* test_etcd.c: locks on a real etcd, through the plugin's table: the verbs, users, and what is
+ * refused. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,7 +7,7 @@
 #include "support/etcd_live_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- the verbs --------------------------------------------------------------------------------------------- */
+/* ---- the verbs ----------------------------------------------------------------------------- */
 
 static void a_lock_is_held_by_one_until_it_is_released(void **state) {
   (void)state;
@@ -30,7 +31,8 @@ static void a_lock_is_held_by_one_until_it_is_released(void **state) {
 static void a_lock_that_is_mine_already_is_granted_again(void **state) {
   (void)state;
   client c = fresh();
-  corral_op first = ask(&c, CORRAL_VERB_LOCK, "again", 1, 2000), second = ask(&c, CORRAL_VERB_LOCK, "again", 1, 20000);
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "again", 1, 2000),
+            second = ask(&c, CORRAL_VERB_LOCK, "again", 1, 20000);
   assert_int_equal(second.status, CORRAL_OK);
   assert_true(second.seen == first.seen);
   assert_true(second.until_ms > 19000);
@@ -89,7 +91,8 @@ static void an_unlock_leaves_no_lease_behind(void **state) {
 static void a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life(void **state) {
   (void)state;
   client c = fresh();
-  corral_op first = ask(&c, CORRAL_VERB_LOCK, "long", 1, 2000), op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 2, 20000);
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "long", 1, 2000),
+            op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 2, 20000);
   assert_int_equal(op.status, CORRAL_ELOST);
   assert_true(op.until_ms > 0);
   op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000);
@@ -118,7 +121,8 @@ static void a_key_that_somebody_removed_is_told_as_lost(void **state) {
   client c = fresh();
   for (int taken = 0; taken < 2; taken++) {
     assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
-    (void)etcd_server_ask(server, "/v3/kv/deleterange", "{\"key\":\"Y29ycmFsL2s=\"}"); /* corral/k */
+    /* corral/k */
+    (void)etcd_server_ask(server, "/v3/kv/deleterange", "{\"key\":\"Y29ycmFsL2s=\"}");
     if (taken) assert_int_equal(locks(&c, "k", 2), CORRAL_OK);
     assert_int_equal(extends(&c, "k", 1), CORRAL_ELOST);
     corral_op op = ask(&c, CORRAL_VERB_UNLOCK, "k", 1, 0);
@@ -158,10 +162,18 @@ static void names_of_any_bytes_are_different_locks(void **state) {
   const struct name {
     const char *bytes;
     size_t len;
-  } names[] = {{"a", 1}, {"a\0", 2}, {"a\0b", 3}, {"\xff", 1}, {"\xff\xff", 2}, {"\"\\\n", 3}, {longest, sizeof longest}, {longest, sizeof longest - 1}};
+  } names[] = {{"a", 1},
+               {"a\0", 2},
+               {"a\0b", 3},
+               {"\xff", 1},
+               {"\xff\xff", 2},
+               {"\"\\\n", 3},
+               {longest, sizeof longest},
+               {longest, sizeof longest - 1}};
   for (int round = 0; round < 3; round++)
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-      corral_op op = lock_op(round < 2 ? CORRAL_VERB_LOCK : CORRAL_VERB_UNLOCK, "", round == 1 ? 99 : i + 1, 20000);
+      corral_op op = lock_op(round < 2 ? CORRAL_VERB_LOCK : CORRAL_VERB_UNLOCK, "",
+                             round == 1 ? 99 : i + 1, 20000);
       op.key = names[i].bytes;
       op.key_len = names[i].len;
       assert_int_equal(perform(&c, &op, PATIENCE), round == 1 ? CORRAL_EBUSY : CORRAL_OK);
@@ -193,8 +205,10 @@ static void a_batch_is_done_in_order(void **state) {
   client c = fresh();
   uint8_t tokens[2][CORRAL_TOKEN];
   corral_op ops[5] = {{0}};
-  static const int verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK, CORRAL_VERB_UNLOCK};
-  static const int holders[] = {0, 1, 0, 1, 1}, statuses[] = {CORRAL_OK, CORRAL_EBUSY, CORRAL_OK, CORRAL_OK, CORRAL_OK};
+  static const int verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_UNLOCK,
+                              CORRAL_VERB_LOCK, CORRAL_VERB_UNLOCK};
+  static const int holders[] = {0, 1, 0, 1, 1},
+                   statuses[] = {CORRAL_OK, CORRAL_EBUSY, CORRAL_OK, CORRAL_OK, CORRAL_OK};
   for (unsigned i = 0; i < 2; i++) memcpy(tokens[i], token(i + 1), CORRAL_TOKEN);
   for (int i = 0; i < 5; i++) {
     ops[i] = lock_op((corral_verb)verbs[i], "batch", 0, 20000);
@@ -205,13 +219,14 @@ static void a_batch_is_done_in_order(void **state) {
   gone(&c);
 }
 
-/* ---- what isn't corral's ----------------------------------------------------------------------------------- */
+/* ---- what isn't corral's ------------------------------------------------------------------- */
 
 static void foreign_keys_are_left_alone_and_repaired_on_request_only(void **state) {
   (void)state;
   client c = fresh();
   /* corral/f: "x"; and what corral writes, without a lease */
-  static const char *const values[] = {"eA==", "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIn0="};
+  static const char *const values[] = {
+      "eA==", "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIn0="};
   for (size_t i = 0; i < 2; i++) {
     char body[200];
     snprintf(body, sizeof body, "{\"key\":\"Y29ycmFsL2Y=\",\"value\":\"%s\"}", values[i]);
@@ -230,7 +245,8 @@ static void foreign_keys_are_left_alone_and_repaired_on_request_only(void **stat
     assert_int_equal(perform(&c, &op, PATIENCE), i == 0 ? CORRAL_EFOREIGN : CORRAL_OK);
     assert_true(op.until_ms > 58000);
     done(&op);
-    assert_non_null(strstr(etcd_server_ask(server, "/v3/kv/range", "{\"key\":\"Y29ycmFsL2Y=\"}"), values[i]));
+    assert_non_null(
+        strstr(etcd_server_ask(server, "/v3/kv/range", "{\"key\":\"Y29ycmFsL2Y=\"}"), values[i]));
     (void)etcd_server_ask(server, "/v3/kv/deleterange", "{\"key\":\"Y29ycmFsL2Y=\"}");
   }
   gone(&c);
@@ -254,7 +270,7 @@ static void two_prefixes_are_two_worlds(void **state) {
   gone(&other);
 }
 
-/* ---- users -------------------------------------------------------------------------------------------------- */
+/* ---- users --------------------------------------------------------------------------------- */
 
 static void ask_ok(etcd_server *at, const char *path, const char *body) {
   const char *reply = etcd_server_ask(at, path, body);
@@ -268,7 +284,9 @@ static void add_users(etcd_server *at) {
   ask_ok(at, "/v3/auth/user/add", "{\"name\":\"ann\",\"password\":\"a\\\"b:c\"}");
   ask_ok(at, "/v3/auth/role/add", "{\"name\":\"locks\"}");
   /* corral/ to corral0 */
-  ask_ok(at, "/v3/auth/role/grant", "{\"name\":\"locks\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"Y29ycmFsLw==\",\"range_end\":\"Y29ycmFsMA==\"}}");
+  ask_ok(at, "/v3/auth/role/grant",
+         "{\"name\":\"locks\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"Y29ycmFsLw==\","
+         "\"range_end\":\"Y29ycmFsMA==\"}}");
   ask_ok(at, "/v3/auth/user/grant", "{\"user\":\"ann\",\"role\":\"locks\"}");
   ask_ok(at, "/v3/auth/enable", "{}");
 }
@@ -314,10 +332,13 @@ static void users_are_known_by_their_password_also_after_the_server_forgot_them(
 
 static const char make_certificates[] =
     "set -e; cd \"$1\"; exec >log 2>&1\n"
-    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca\n"
-    "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj /CN=server\n"
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out "
+    "ca.crt -days 2 -subj /CN=test-ca\n"
+    "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out "
+    "server.csr -subj /CN=server\n"
     "echo 'subjectAltName=IP:127.0.0.1' >server.ext\n"
-    "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile server.ext\n";
+    "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt "
+    "-days 2 -extfile server.ext\n";
 
 static int shell(const char *script, const char *arg) {
   int status = -1;
@@ -363,28 +384,45 @@ static void tls_names_the_server(void **state) {
   assert_int_equal(shell("rm -rf \"$1\"", folder), 0);
 }
 
-/* ---- the URI ------------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
 static void wrong_uris_are_told_what_is_accepted(void **state) {
   (void)state;
   static const struct {
     const char *text, *says;
   } rows[] = {
-      {"etcd://h/x", "nothing but parameters"},      {"etcd://h,,g", "a host is empty"},        {"etcd://h,", "a host is empty"},
-      {"etcd://,h", "a host is empty"},              {"etcd://h,g:0", "host:port"},             {"etcd://h,g:99999", "host:port"},
-      {"etcd://h,g:1x", "host:port"},                {"etcd://h,a b", "host:port"},             {"etcd://h,[::1", "[address]:port"},
-      {"etcd://h,[::1]x", "[address]:port"},         {"etcd://h,[]", "[address]:port"},         {"etcd://h,g#x", "host:port"},
-      {"etcd://h?tls=1", "tls accepts yes and no"},  {"etcd://h?tls_ca=/x", "need tls=yes"},    {"etcd://h?tls=no&tls_verify=no", "need tls=yes"},
-      {"etcd://h?tls=yes&tls_key=/x", "tls_cert"},   {"etcd://h?prefix=", "1 to 200 bytes"},    {"etcd://h?db=1", "accepted: prefix tls"},
-      {"etcd://u@h", "user:password@"},              {"etcd://:p@h", "user:password@"},         {"etcd://h?tls=yes&tls_verify=x", "tls_verify accepts"},
+      {"etcd://h/x", "nothing but parameters"},
+      {"etcd://h,,g", "a host is empty"},
+      {"etcd://h,", "a host is empty"},
+      {"etcd://,h", "a host is empty"},
+      {"etcd://h,g:0", "host:port"},
+      {"etcd://h,g:99999", "host:port"},
+      {"etcd://h,g:1x", "host:port"},
+      {"etcd://h,a b", "host:port"},
+      {"etcd://h,[::1", "[address]:port"},
+      {"etcd://h,[::1]x", "[address]:port"},
+      {"etcd://h,[]", "[address]:port"},
+      {"etcd://h,g#x", "host:port"},
+      {"etcd://h?tls=1", "tls accepts yes and no"},
+      {"etcd://h?tls_ca=/x", "need tls=yes"},
+      {"etcd://h?tls=no&tls_verify=no", "need tls=yes"},
+      {"etcd://h?tls=yes&tls_key=/x", "tls_cert"},
+      {"etcd://h?prefix=", "1 to 200 bytes"},
+      {"etcd://h?db=1", "accepted: prefix tls"},
+      {"etcd://u@h", "user:password@"},
+      {"etcd://:p@h", "user:password@"},
+      {"etcd://h?tls=yes&tls_verify=x", "tls_verify accepts"},
   };
   client c;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     assert_int_equal(open_only(&c, rows[i].text), CORRAL_EURI);
     if (strstr(c.error.text, rows[i].says) == NULL) fail_msg("%s: %s", rows[i].text, c.error.text);
   }
-  static const char *const right[][2] = {{"etcd:", "etcd 127.0.0.1:2379"}, {"etcd://", "etcd 127.0.0.1:2379"}, {"etcd://[::1]", "etcd [::1]:2379"},
-                                         {"etcd://[fe80::1]:99/", "etcd [fe80::1]:99"}, {"etcd://a.b-c,d:1,e", "etcd a.b-c:2379 and 2 more"}};
+  static const char *const right[][2] = {{"etcd:", "etcd 127.0.0.1:2379"},
+                                         {"etcd://", "etcd 127.0.0.1:2379"},
+                                         {"etcd://[::1]", "etcd [::1]:2379"},
+                                         {"etcd://[fe80::1]:99/", "etcd [fe80::1]:99"},
+                                         {"etcd://a.b-c,d:1,e", "etcd a.b-c:2379 and 2 more"}};
   for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
     assert_int_equal(open_only(&c, right[i][0]), CORRAL_OK);
     assert_string_equal(c.info.name, right[i][1]);

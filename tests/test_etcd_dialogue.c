@@ -1,4 +1,5 @@
-/* test_etcd_dialogue.c: what a real etcd doesn't say on demand, said by a scripted server: each ends with a status and a text. */
+/* test_etcd_dialogue.c: what a real etcd doesn't say on demand, said by a scripted server: each
+ * ends with a status and a text. */
 #include <signal.h>
 
 #include "support/etcd_kit.h"
@@ -6,7 +7,7 @@
 
 enum { SCRIPT = 1 << 16, SHORT = 300 };
 
-/* ---- scripts ------------------------------------------------------------------------------------------------ */
+/* ---- scripts ------------------------------------------------------------------------------- */
 
 static char script[SCRIPT];
 
@@ -95,12 +96,15 @@ static void is_outcome(outcome o, int status, int performed, const char *says) {
     fail_msg("%s, %s: %s", corral_status_name(o.status), corral_status_name(o.performed), o.text);
 }
 
-/* ---- each verb, up to a reply of one's own ------------------------------------------------------------------- */
+/* ---- each verb, up to a reply of one's own ------------------------------------------------- */
 
 #define KEY64 "Y29ycmFsL2s="
 /* {"token":"01000000010000000100000001000000","since":"1","note":""} */
-#define MINE "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
-#define RANGE(value) "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":\"" value "\",\"lease\":\"9\"}]}"
+#define MINE                                                                                       \
+  "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
+#define RANGE(value)                                                                               \
+  "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64                                                         \
+  "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":\"" value "\",\"lease\":\"9\"}]}"
 
 static void no_step(void) {}
 
@@ -114,23 +118,42 @@ static const struct way {
   const char *path;
   void (*before)(void);
 } ways[] = {
-    {CORRAL_VERB_LOCK, "lease/grant", no_step},          {CORRAL_VERB_LOCK_EXTEND, "kv/range", no_step}, {CORRAL_VERB_LOCK_EXTEND, "lease/keepalive", after_range},
-    {CORRAL_VERB_UNLOCK, "kv/txn", no_step},             {CORRAL_VERB_LOCK_SHOW, "kv/range", no_step},   {CORRAL_VERB_LOCK_SHOW, "lease/timetolive", after_range},
+    {CORRAL_VERB_LOCK, "lease/grant", no_step},
+    {CORRAL_VERB_LOCK_EXTEND, "kv/range", no_step},
+    {CORRAL_VERB_LOCK_EXTEND, "lease/keepalive", after_range},
+    {CORRAL_VERB_UNLOCK, "kv/txn", no_step},
+    {CORRAL_VERB_LOCK_SHOW, "kv/range", no_step},
+    {CORRAL_VERB_LOCK_SHOW, "lease/timetolive", after_range},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static void replies_that_make_no_sense_are_told_and_end_the_handle(void **state) {
   (void)state;
   static const char *const bodies[] = {
-      "", "x", "{", "[]", "7", "null", "\\\"\\\"", "{}", "{\"header\":7}", "{\"header\":{\"revision\":7}}", "{\"header\":{\"revision\":\"-7\"}}",
-      "{\"header\":{\"revision\":\"99999999999999999999\"}}", "{\"header\":{\"revision\":\"7x\"}}", "{\"error\":7}", "{\"error\":{}}", "\\xff\\xfe\\0{}",
+      "",
+      "x",
+      "{",
+      "[]",
+      "7",
+      "null",
+      "\\\"\\\"",
+      "{}",
+      "{\"header\":7}",
+      "{\"header\":{\"revision\":7}}",
+      "{\"header\":{\"revision\":\"-7\"}}",
+      "{\"header\":{\"revision\":\"99999999999999999999\"}}",
+      "{\"header\":{\"revision\":\"7x\"}}",
+      "{\"error\":7}",
+      "{\"error\":{}}",
+      "\\xff\\xfe\\0{}",
   };
   for (size_t w = 0; w < WAYS; w++)
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
       ways[w].before();
       hears(ways[w].path);
       replies(200, bodies[i]);
-      is_outcome(outcome_of(ways[w].verb, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL, "a strange reply");
+      is_outcome(outcome_of(ways[w].verb, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL,
+                 "a strange reply");
     }
 }
 
@@ -140,36 +163,59 @@ static void wrong_parts_of_a_reply_are_told_and_end_the_handle(void **state) {
     size_t way;
     const char *body;
   } rows[] = {
-      {0, "{" HEADER ",\"ID\":\"1\",\"TTL\":\"5\"}"},  {0, "{" HEADER ",\"TTL\":\"5\"}"},             {0, "{" HEADER "}"},
-      {0, "{" HEADER ",\"ID\":7,\"TTL\":[]}"},         {0, "{" HEADER ",\"ID\":\"\",\"TTL\":\"\"}"},  {1, "{" HEADER ",\"kvs\":7}"},
-      {1, "{" HEADER ",\"kvs\":[7]}"},                 {1, "{" HEADER ",\"kvs\":[{}]}"},              {1, "{" HEADER ",\"kvs\":[{\"key\":\"eA==\"}]}"},
-      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"x\"}]}"},
-      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":7}]}"},
-      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64 "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"lease\":{}}]}"},
-      {2, "{\"result\":{" HEADER ",\"TTL\":7}}"},      {2, "{\"result\":{" HEADER ",\"TTL\":\"99999999999\"}}"}, {2, "{\"result\":7," HEADER "}"},
-      {3, "{" HEADER ",\"succeeded\":\"yes\"}"},       {3, "{" HEADER "}"},                           {3, "{" HEADER ",\"responses\":[{}]}"},
-      {3, "{" HEADER ",\"responses\":{\"response_range\":7}}"}, {5, "{" HEADER ",\"TTL\":true}"},
+      {0, "{" HEADER ",\"ID\":\"1\",\"TTL\":\"5\"}"},
+      {0, "{" HEADER ",\"TTL\":\"5\"}"},
+      {0, "{" HEADER "}"},
+      {0, "{" HEADER ",\"ID\":7,\"TTL\":[]}"},
+      {0, "{" HEADER ",\"ID\":\"\",\"TTL\":\"\"}"},
+      {1, "{" HEADER ",\"kvs\":7}"},
+      {1, "{" HEADER ",\"kvs\":[7]}"},
+      {1, "{" HEADER ",\"kvs\":[{}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"eA==\"}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64
+          "\",\"create_revision\":\"5\",\"mod_revision\":\"x\"}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64
+          "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":7}]}"},
+      {1, "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64
+          "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"lease\":{}}]}"},
+      {2, "{\"result\":{" HEADER ",\"TTL\":7}}"},
+      {2, "{\"result\":{" HEADER ",\"TTL\":\"99999999999\"}}"},
+      {2, "{\"result\":7," HEADER "}"},
+      {3, "{" HEADER ",\"succeeded\":\"yes\"}"},
+      {3, "{" HEADER "}"},
+      {3, "{" HEADER ",\"responses\":[{}]}"},
+      {3, "{" HEADER ",\"responses\":{\"response_range\":7}}"},
+      {5, "{" HEADER ",\"TTL\":true}"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     ways[rows[i].way].before();
     hears(ways[rows[i].way].path);
     replies(200, rows[i].body);
     outcome o = outcome_of(ways[rows[i].way].verb, PATIENCE);
-    if (o.status != CORRAL_EUNKNOWN || o.performed != CORRAL_EPROTOCOL) fail_msg("%s: %s, %s", rows[i].body, corral_status_name(o.status), o.text);
+    if (o.status != CORRAL_EUNKNOWN || o.performed != CORRAL_EPROTOCOL)
+      fail_msg("%s: %s, %s", rows[i].body, corral_status_name(o.status), o.text);
   }
 }
 
 static void values_that_are_not_corrals_are_foreign(void **state) {
   (void)state;
   static const char *const replies_of_show[] = {
-      RANGE(""), RANGE("?"), RANGE("AAA"), RANGE("////"), RANGE("e30="), RANGE("eyJ0b2tlbiI6N30="), RANGE("eyJ0b2tlbiI6IjB4In0="), RANGE("eyJ0b2tlbiI6"),
+      RANGE(""),
+      RANGE("?"),
+      RANGE("AAA"),
+      RANGE("////"),
+      RANGE("e30="),
+      RANGE("eyJ0b2tlbiI6N30="),
+      RANGE("eyJ0b2tlbiI6IjB4In0="),
+      RANGE("eyJ0b2tlbiI6"),
   };
   for (size_t i = 0; i < sizeof replies_of_show / sizeof *replies_of_show; i++) {
     hears("kv/range");
     replies(200, replies_of_show[i]);
     hears("lease/timetolive");
     replies(200, "{" HEADER ",\"TTL\":\"3\"}");
-    is_outcome(outcome_of(CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EFOREIGN, CORRAL_OK, "did not write");
+    is_outcome(outcome_of(CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EFOREIGN, CORRAL_OK,
+               "did not write");
   }
 }
 
@@ -180,34 +226,50 @@ static void refusals_have_statuses_of_their_own(void **state) {
     const char *body;
     int status, performed;
   } rows[] = {
-      {503, "{\"error\":\"etcdserver: no leader\",\"code\":14,\"message\":\"etcdserver: no leader\"}", CORRAL_EUNAVAILABLE, CORRAL_EUNAVAILABLE},
-      {503, "{\"error\":\"etcdserver: request timed out\",\"code\":14,\"message\":\"etcdserver: request timed out\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
-      {503, "{\"code\":14,\"message\":\"etcdserver: leader changed\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
+      {503,
+       "{\"error\":\"etcdserver: no leader\",\"code\":14,\"message\":\"etcdserver: no leader\"}",
+       CORRAL_EUNAVAILABLE, CORRAL_EUNAVAILABLE},
+      {503,
+       "{\"error\":\"etcdserver: request timed out\",\"code\":14,\"message\":\"etcdserver: request "
+       "timed out\"}",
+       CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
+      {503, "{\"code\":14,\"message\":\"etcdserver: leader changed\"}", CORRAL_EUNKNOWN,
+       CORRAL_EUNAVAILABLE},
       {500, "{\"code\":13,\"message\":\"panic\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
-      {429, "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}", CORRAL_EREFUSED, CORRAL_OK},
-      {429, "{\"code\":8,\"message\":\"etcdserver: too many requests\"}", CORRAL_EUNAVAILABLE, CORRAL_EUNAVAILABLE},
-      {400, "{\"code\":3,\"message\":\"etcdserver: request is too large\"}", CORRAL_ETOOBIG, CORRAL_OK},
+      {429, "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}",
+       CORRAL_EREFUSED, CORRAL_OK},
+      {429, "{\"code\":8,\"message\":\"etcdserver: too many requests\"}", CORRAL_EUNAVAILABLE,
+       CORRAL_EUNAVAILABLE},
+      {400, "{\"code\":3,\"message\":\"etcdserver: request is too large\"}", CORRAL_ETOOBIG,
+       CORRAL_OK},
       {400, "{\"code\":3,\"message\":\"some new rule\"}", CORRAL_EREFUSED, CORRAL_OK},
       {403, "{\"code\":7,\"message\":\"etcdserver: permission denied\"}", CORRAL_EAUTH, CORRAL_OK},
-      {401, "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}", CORRAL_EAUTH, CORRAL_OK},
+      {401, "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}", CORRAL_EAUTH,
+       CORRAL_OK},
       {501, "{\"code\":12,\"message\":\"unknown method\"}", CORRAL_EUNSUPPORTED, CORRAL_OK},
-      {200, "{\"error\":{\"grpc_code\":7,\"http_code\":403,\"message\":\"etcdserver: permission denied\"}}", CORRAL_EAUTH, CORRAL_OK},
+      {200,
+       "{\"error\":{\"grpc_code\":7,\"http_code\":403,\"message\":\"etcdserver: permission "
+       "denied\"}}",
+       CORRAL_EAUTH, CORRAL_OK},
       {502, "<html>", CORRAL_EUNKNOWN, CORRAL_EPROTOCOL},
       {302, "{}", CORRAL_EUNKNOWN, CORRAL_EPROTOCOL},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     hears("kv/range");
     replies(rows[i].http, rows[i].body);
-    is_outcome(outcome_of(CORRAL_VERB_LOCK_EXTEND, PATIENCE), rows[i].status, rows[i].performed, "");
+    is_outcome(outcome_of(CORRAL_VERB_LOCK_EXTEND, PATIENCE), rows[i].status, rows[i].performed,
+               "");
   }
 }
 
-/* ---- replies that are lost ------------------------------------------------------------------------------------ */
+/* ---- replies that are lost ----------------------------------------------------------------- */
 
 static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
   (void)state;
-  static const char *const ends[] = {"CLOSE\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Le\nCLOSE\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{\nCLOSE\n",
-                                     "SEND rubbish\\r\\n\\r\\n\nCLOSE\n"};
+  static const char *const ends[] = {
+      "CLOSE\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Le\nCLOSE\n",
+      "SEND HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{\nCLOSE\n",
+      "SEND rubbish\\r\\n\\r\\n\nCLOSE\n"};
   for (size_t w = 0; w < WAYS; w++)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
       ways[w].before();
@@ -215,7 +277,8 @@ static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
       add("%s", ends[i]);
       dialogue d = with_greeting();
       outcome o = verb_of(&d, ways[w].verb, PATIENCE);
-      is_outcome(o, CORRAL_EUNKNOWN, i == 1 ? CORRAL_EPROTOCOL : CORRAL_EUNAVAILABLE, i == 1 ? "no JSON" : "no reply");
+      is_outcome(o, CORRAL_EUNKNOWN, i == 1 ? CORRAL_EPROTOCOL : CORRAL_EUNAVAILABLE,
+                 i == 1 ? "no JSON" : "no reply");
       ended(&d);
     }
 }
@@ -226,19 +289,23 @@ static void a_kept_connection_that_breaks_does_not_repeat_an_unlock(void **state
   hears("kv/txn");
   add("CLOSE\nACCEPT\n");
   replies(200, "{" HEADER ",\"succeeded\":true}");
-  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
+  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE,
+             "no reply");
 }
 
 static void a_reply_that_does_not_end_costs_no_more_than_the_deadline(void **state) {
   (void)state;
-  static const char *const slow[] = {"HANG\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{\nHANG\n",
-                                     "TRICKLE 20 HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{                                                  \nHANG\n"};
+  static const char *const slow[] = {
+      "HANG\n", "SEND HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{\nHANG\n",
+      "TRICKLE 20 HTTP/1.1 200 OK\\r\\nContent-Length: 99\\r\\n\\r\\n{                             "
+      "                     \nHANG\n"};
   for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
     hears("kv/txn");
     add("%s", slow[i]);
     dialogue d = with_greeting();
     int64_t began = d.c.k.host->now_ms();
-    is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, SHORT), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, "no reply");
+    is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, SHORT), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE,
+               "no reply");
     assert_true(d.c.k.host->now_ms() - began < 5 * SHORT);
     ended(&d);
   }
@@ -260,18 +327,20 @@ static void a_reply_without_bound_is_cut(void **state) {
   greets("3.4.23");
   used += (size_t)snprintf(rest, 9 << 20, "%s%s", script, start);
   script[0] = '\0';
-  for (int i = 0; i < 540; i++) used += (size_t)snprintf(rest + used, (9 << 20) - used, "SEND 3e80\\r\\n %s\\r\\n\n", chunk);
+  for (int i = 0; i < 540; i++)
+    used += (size_t)snprintf(rest + used, (9 << 20) - used, "SEND 3e80\\r\\n %s\\r\\n\n", chunk);
   d.server = fake_server_start(rest);
   free(rest);
   char text[60];
   snprintf(text, sizeof text, "etcd://127.0.0.1:%d", fake_server_port(d.server));
   assert_int_equal(open_only(&d.c, text), CORRAL_OK);
   assert_int_equal(connects(&d.c, PATIENCE), CORRAL_OK);
-  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL, "too long");
+  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL,
+             "too long");
   ended(&d);
 }
 
-/* ---- connecting ------------------------------------------------------------------------------------------------ */
+/* ---- connecting ---------------------------------------------------------------------------- */
 
 static void who_is_no_etcd_is_told_so(void **state) {
   (void)state;
@@ -279,7 +348,9 @@ static void who_is_no_etcd_is_told_so(void **state) {
     const char *version;
     int status;
     const char *says;
-  } rows[] = {{"3.3.25", CORRAL_EUNSUPPORTED, "3.4 or later is needed"}, {"2.3", CORRAL_EUNSUPPORTED, "3.4 or later"}, {"", CORRAL_EPROTOCOL, "is it an etcd server"},
+  } rows[] = {{"3.3.25", CORRAL_EUNSUPPORTED, "3.4 or later is needed"},
+              {"2.3", CORRAL_EUNSUPPORTED, "3.4 or later"},
+              {"", CORRAL_EPROTOCOL, "is it an etcd server"},
               {"x", CORRAL_EPROTOCOL, "is it an etcd server"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     greets(rows[i].version);
@@ -306,7 +377,8 @@ static void a_newer_etcd_is_taken(void **state) {
 
 static void a_login_without_a_usable_token_is_refused(void **state) {
   (void)state;
-  static const char *const bodies[] = {"{" HEADER "}", "{" HEADER ",\"token\":7}", "{" HEADER ",\"token\":\"a\\\\r\\\\nX: y\"}"};
+  static const char *const bodies[] = {"{" HEADER "}", "{" HEADER ",\"token\":7}",
+                                       "{" HEADER ",\"token\":\"a\\\\r\\\\nX: y\"}"};
   for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
     greets("3.4.23");
     hears("auth/authenticate");
@@ -334,14 +406,16 @@ static void a_server_that_forgets_every_login_is_believed(void **state) {
   }
   dialogue d = begun("u:p@");
   assert_int_equal(connects(&d.c, PATIENCE), CORRAL_OK);
-  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EAUTH, CORRAL_OK, "invalid auth token");
+  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EAUTH, CORRAL_OK,
+             "invalid auth token");
   ended(&d);
 }
 
-/* ---- the course of a verb ----------------------------------------------------------------------------------------- */
+/* ---- the course of a verb ------------------------------------------------------------------ */
 
 /* {"token":"02000000020000000200000002000000","since":"1","note":""} */
-#define OTHER "eyJ0b2tlbiI6IjAyMDAwMDAwMDIwMDAwMDAwMjAwMDAwMDAyMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
+#define OTHER                                                                                      \
+  "eyJ0b2tlbiI6IjAyMDAwMDAwMDIwMDAwMDAwMjAwMDAwMDAyMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
 
 /* The number of holder 1's lease for "k". */
 static unsigned long long own_lease(void) {
@@ -384,8 +458,10 @@ static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
   for (int i = 0; i < 6; i++) {
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
     assert_int_equal(perform(&d.c, &op, PATIENCE), i < 2 ? CORRAL_EBUSY : CORRAL_OK);
-    if (i < 2) assert_int_equal(op.until_ms, untils[i]);
-    else assert_true(op.seen == 7 && op.until_ms <= 5000 && op.until_ms > 0);
+    if (i < 2)
+      assert_int_equal(op.until_ms, untils[i]);
+    else
+      assert_true(op.seen == 7 && op.until_ms <= 5000 && op.until_ms > 0);
   }
   ended(&d);
 }
@@ -438,7 +514,8 @@ static void a_lock_whose_lease_was_revoked_meanwhile_is_none(void **state) {
   replies(404, "{\"code\":5,\"message\":\"etcdserver: requested lease not found\"}");
   hears("lease/revoke");
   replies(404, "{\"code\":5,\"message\":\"etcdserver: requested lease not found\"}");
-  is_outcome(outcome_of(CORRAL_VERB_LOCK, PATIENCE), CORRAL_EUNAVAILABLE, CORRAL_OK, "lease was over");
+  is_outcome(outcome_of(CORRAL_VERB_LOCK, PATIENCE), CORRAL_EUNAVAILABLE, CORRAL_OK,
+             "lease was over");
 }
 
 static void count_told(void *arg, uint64_t hash) {
@@ -455,10 +532,13 @@ static void a_watch_of_strange_words_is_broken(void **state) {
       {"x\\n", CORRAL_EPROTOCOL, 0},
       {"{}\\n", CORRAL_EPROTOCOL, 0},
       {"{\"result\":{\"events\":[{\"type\":\"DELETE\"}]}}\\n", CORRAL_EPROTOCOL, 0},
-      {"{\"result\":{\"events\":[{\"type\":\"DELETE\",\"kv\":{\"key\":\"?\"}}]}}\\n", CORRAL_EPROTOCOL, 0},
+      {"{\"result\":{\"events\":[{\"type\":\"DELETE\",\"kv\":{\"key\":\"?\"}}]}}\\n",
+       CORRAL_EPROTOCOL, 0},
       {"{\"result\":{\"canceled\":true}}\\n", CORRAL_EUNAVAILABLE, 0},
-      {"{\"result\":{\"events\":[{\"kv\":{\"key\":\"" KEY64 "\"}},{\"type\":\"DELETE\",\"kv\":{\"key\":\"eA==\"}},"
-       "{\"type\":\"DELETE\",\"kv\":{\"key\":\"" KEY64 "\"}}]}}\\n", CORRAL_OK, 1},
+      {"{\"result\":{\"events\":[{\"kv\":{\"key\":\"" KEY64
+       "\"}},{\"type\":\"DELETE\",\"kv\":{\"key\":\"eA==\"}},"
+       "{\"type\":\"DELETE\",\"kv\":{\"key\":\"" KEY64 "\"}}]}}\\n",
+       CORRAL_OK, 1},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     void *watch;
@@ -476,7 +556,8 @@ static void a_watch_of_strange_words_is_broken(void **state) {
       status = p->changes(watch, -1, until, count_told, &told, &d.c.error);
       p->unwatch(watch);
     }
-    if (status != rows[i].status || told != rows[i].told) fail_msg("%s: %s, %d told", rows[i].line, corral_status_name(status), told);
+    if (status != rows[i].status || told != rows[i].told)
+      fail_msg("%s: %s, %d told", rows[i].line, corral_status_name(status), told);
     ended(&d);
   }
 }
@@ -490,7 +571,9 @@ static void a_server_without_a_watch_is_not_asked_again(void **state) {
   replies(404, "Not Found");
   add("CLOSE\n");
   dialogue d = begun("");
-  assert_int_equal(d.c.k.plugin->watch(d.c.k.store, 0, d.c.k.host->now_ms() + PATIENCE, &watch, &d.c.error), CORRAL_EUNSUPPORTED);
+  assert_int_equal(
+      d.c.k.plugin->watch(d.c.k.store, 0, d.c.k.host->now_ms() + PATIENCE, &watch, &d.c.error),
+      CORRAL_EUNSUPPORTED);
   ended(&d);
 }
 

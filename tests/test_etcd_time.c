@@ -1,4 +1,5 @@
-/* test_etcd_time.c: locks on a real etcd, through the plugin's table: when holds end, who races for them, who is told, and which member is asked. */
+/* test_etcd_time.c: locks on a real etcd, through the plugin's table: when holds end, who races for
+ * them, who is told, and which member is asked. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -15,7 +16,7 @@
 
 enum { ROUNDS = 500, RACERS = 4, LANES = 4, TURNS = 25 };
 
-/* ---- processes of their own: this program, called by another name ------------------------------------------ */
+/* ---- processes of their own: this program, called by another name -------------------------- */
 
 /* What all racers share: nobody but one at a time is inside, and fencing tokens only grow. */
 typedef struct oracle {
@@ -82,17 +83,19 @@ static int racer(const char *uri) {
 static int holder_process(const char *uri) {
   client c = connected(uri);
   int64_t lease = 1000;
-  if (ask(&c, CORRAL_VERB_LOCK, "dead", 1, lease).status != CORRAL_OK || write(1, "x", 1) != 1) return 1;
+  if (ask(&c, CORRAL_VERB_LOCK, "dead", 1, lease).status != CORRAL_OK || write(1, "x", 1) != 1)
+    return 1;
   for (;;) pause();
 }
 
 static int other_role(char **argv) {
-  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, (int)strtol(argv[3], NULL, 10), 0);
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED,
+                (int)strtol(argv[3], NULL, 10), 0);
   if (shared == MAP_FAILED) return 1;
   return strcmp(argv[1], "racer") == 0 ? racer(argv[2]) : holder_process(argv[2]);
 }
 
-/* ---- time -------------------------------------------------------------------------------------------------- */
+/* ---- time ---------------------------------------------------------------------------------- */
 
 static void a_dead_holder_is_replaced_when_its_hold_ends(void **state) {
   (void)state;
@@ -135,7 +138,8 @@ static void a_hold_that_ended_by_itself_is_told_as_lost(void **state) {
 
 static void what_the_server_grants_is_what_is_told(void **state) {
   (void)state;
-  static const char *const slow[] = {"--heartbeat-interval", "100", "--election-timeout", "1500", NULL};
+  static const char *const slow[] = {"--heartbeat-interval", "100", "--election-timeout", "1500",
+                                     NULL};
   etcd_server *other;
   if (server == NULL || !etcd_server_start(&other, slow)) skip();
   client c = connected(etcd_server_uri(other));
@@ -185,8 +189,10 @@ static void fencing_tokens_grow(void **state) {
   }
   int64_t took = c.k.host->now_ms() - began;
   began = c.k.host->now_ms();
-  for (unsigned i = 0; i < ROUNDS; i++) assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "none", 1, 0).status, CORRAL_EMISS);
-  print_message("lock and unlock: %lld us; one read: %lld us\n", (long long)took * 1000 / ROUNDS, (long long)(c.k.host->now_ms() - began) * 1000 / ROUNDS);
+  for (unsigned i = 0; i < ROUNDS; i++)
+    assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "none", 1, 0).status, CORRAL_EMISS);
+  print_message("lock and unlock: %lld us; one read: %lld us\n", (long long)took * 1000 / ROUNDS,
+                (long long)(c.k.host->now_ms() - began) * 1000 / ROUNDS);
   gone(&c);
 }
 
@@ -207,7 +213,7 @@ static void racers_never_overlap(void **state) {
   assert_int_equal(shared->lost, 0);
 }
 
-/* ---- the watch --------------------------------------------------------------------------------------------- */
+/* ---- the watch ----------------------------------------------------------------------------- */
 
 static void a_watch_tells_of_an_unlock_and_not_of_a_lock(void **state) {
   (void)state;
@@ -247,7 +253,8 @@ static void a_watch_ends_its_rest_when_it_shall(void **state) {
 static int64_t breaks_after(ear *e, corral_error *error) {
   const corral_host *host = e->k->host;
   int64_t began = host->now_ms();
-  while (e->k->plugin->changes(e->watch, -1, host->now_ms() + 1000, ear_hears, e, error) == CORRAL_OK)
+  while (e->k->plugin->changes(e->watch, -1, host->now_ms() + 1000, ear_hears, e, error) ==
+         CORRAL_OK)
     if (host->now_ms() - began > 20000) fail_msg("the watch doesn't notice");
   return host->now_ms() - began;
 }
@@ -270,18 +277,20 @@ static void a_watch_notices_a_server_that_hangs_or_ends(void **state) {
   assert_int_equal(error.status, CORRAL_EUNAVAILABLE);
   ear_close(e);
   void *watch;
-  assert_int_equal(c.k.plugin->watch(c.k.store, 0, c.k.host->now_ms() + 1000, &watch, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(c.k.plugin->watch(c.k.store, 0, c.k.host->now_ms() + 1000, &watch, &error),
+                   CORRAL_EUNAVAILABLE);
   etcd_server_restart(server);
   gone(&c);
 }
 
-/* ---- where it is -------------------------------------------------------------------------------------------- */
+/* ---- where it is --------------------------------------------------------------------------- */
 
 static void the_next_member_is_asked_when_one_is_not_there(void **state) {
   (void)state;
   char text[160];
   if (server == NULL) skip();
-  snprintf(text, sizeof text, "etcd://127.0.0.1:%d,127.0.0.1:%d", server_process_free_port(), etcd_server_port(server));
+  snprintf(text, sizeof text, "etcd://127.0.0.1:%d,127.0.0.1:%d", server_process_free_port(),
+           etcd_server_port(server));
   client c = connected(text);
   assert_int_equal(locks(&c, "second", 1), CORRAL_OK);
   ear *e = ear_open(&c.k);
@@ -302,9 +311,11 @@ static void a_server_that_hangs_costs_no_more_than_the_deadline(void **state) {
   assert_int_equal(locks(&c, "hangs", 1), CORRAL_OK);
   etcd_server_pause(server);
   int64_t began = c.k.host->now_ms();
-  corral_op ops[2] = {lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0), lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0)};
+  corral_op ops[2] = {lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0),
+                      lock_op(CORRAL_VERB_UNLOCK, "hangs", 1, 0)};
   corral_error error = {0};
-  assert_int_equal(c.k.plugin->perform(c.k.handle, ops, 2, began + 300, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(c.k.plugin->perform(c.k.handle, ops, 2, began + 300, &error),
+                   CORRAL_EUNAVAILABLE);
   assert_int_equal(ops[0].status, CORRAL_EUNKNOWN);
   assert_int_equal(ops[1].status, CORRAL_EUNAVAILABLE);
   assert_true(error.status == CORRAL_EUNAVAILABLE && strstr(error.text, "no reply") != NULL);
@@ -324,7 +335,8 @@ static void a_server_without_room_says_so(void **state) {
   client c = connected(etcd_server_uri(other));
   corral_op op;
   unsigned i = 0;
-  while ((op = ask(&c, CORRAL_VERB_LOCK, "full", ++i, 20000)).status == CORRAL_OK && i < 5000) (void)unlocks(&c, "full", i);
+  while ((op = ask(&c, CORRAL_VERB_LOCK, "full", ++i, 20000)).status == CORRAL_OK && i < 5000)
+    (void)unlocks(&c, "full", i);
   assert_int_equal(op.status, CORRAL_EREFUSED);
   assert_non_null(strstr(c.error.text, "space exceeded"));
   gone(&c);

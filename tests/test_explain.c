@@ -11,7 +11,9 @@
 
 static char text[4096];
 
-static void explained(const corral_policy *policy) { assert_int_equal(corral_explain(policy, text, sizeof text, NULL), CORRAL_OK); }
+static void explained(const corral_policy *policy) {
+  assert_int_equal(corral_explain(policy, text, sizeof text, NULL), CORRAL_OK);
+}
 
 static void says(const char *what) {
   if (strstr(text, what) == NULL) fail_msg("'%s' is not in:\n%s", what, text);
@@ -24,27 +26,32 @@ static void does_not_say(const char *what) {
 static void the_defaults_are_told_without_a_warning(void **state) {
   (void)state;
   explained(NULL);
-  assert_string_equal(text,
-                      "A value is fresh for 1m, less up to 10 % by chance, so that what was made together does not end together.\n"
-                      "After that callers wait for the one who rebuilds it.\n"
-                      "When rebuilding fails, there is nothing to serve in its place.\n"
-                      "The store forgets it after 1m.\n"
-                      "\"No such thing\" is remembered for 10s.\n"
-                      "After a \"can't be cached\" everybody computes for himself, in parallel, for 10s.\n"
-                      "After a failed compute nobody tries again for 500ms to 1s, doubling up to 30s; until then callers get a stale value in its grace, "
-                      "else that failure.\n"
-                      "A leader that dies is replaced when its lease ends: 2s, or 4 times what computing the key usually takes if that is less, but at "
-                      "least 500ms; while it lives it extends it every third of that.\n"
-                      "A compute that takes longer than 30s is given up, and its result not stored.\n"
-                      "A call waits up to 5s for somebody else's compute, woken where the store can, else looking again after up to 5ms, doubling up to 250ms; "
-                      "then it takes a stale value in its grace, else an error.\n"
-                      "With near_bytes, a copy in this process answers for 1s without a look at the store.\n"
-                      "While the store is away computes run, one at a time per key and process.\n");
+  assert_string_equal(
+      text, "A value is fresh for 1m, less up to 10 % by chance, so that what was made together "
+            "does not end together.\n"
+            "After that callers wait for the one who rebuilds it.\n"
+            "When rebuilding fails, there is nothing to serve in its place.\n"
+            "The store forgets it after 1m.\n"
+            "\"No such thing\" is remembered for 10s.\n"
+            "After a \"can't be cached\" everybody computes for himself, in parallel, for 10s.\n"
+            "After a failed compute nobody tries again for 500ms to 1s, doubling up to 30s; until "
+            "then callers get a stale value in its grace, "
+            "else that failure.\n"
+            "A leader that dies is replaced when its lease ends: 2s, or 4 times what computing the "
+            "key usually takes if that is less, but at "
+            "least 500ms; while it lives it extends it every third of that.\n"
+            "A compute that takes longer than 30s is given up, and its result not stored.\n"
+            "A call waits up to 5s for somebody else's compute, woken where the store can, else "
+            "looking again after up to 5ms, doubling up to 250ms; "
+            "then it takes a stale value in its grace, else an error.\n"
+            "With near_bytes, a copy in this process answers for 1s without a look at the store.\n"
+            "While the store is away computes run, one at a time per key and process.\n");
 }
 
 static void lives_and_graces_are_told(void **state) {
   (void)state;
-  explained(CORRAL_POLICY(.ttl_ms = 90000, .swr_ms = 600000, .sie_ms = 86400000, .jitter_pct = CORRAL_OFF, .early_pct = 10, .early_beta = 150));
+  explained(CORRAL_POLICY(.ttl_ms = 90000, .swr_ms = 600000, .sie_ms = 86400000,
+                          .jitter_pct = CORRAL_OFF, .early_pct = 10, .early_beta = 150));
   says("fresh for 90s.\n");
   says("For 10m after that it is served stale");
   says("For 1d after its fresh life");
@@ -56,7 +63,8 @@ static void lives_and_graces_are_told(void **state) {
 
 static void what_is_off_is_told(void **state) {
   (void)state;
-  explained(CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF, .retry_ms = CORRAL_OFF, .when_away = CORRAL_AWAY_ERROR, .warm = 1));
+  explained(CORRAL_POLICY(.negative_ttl_ms = CORRAL_OFF, .retry_ms = CORRAL_OFF,
+                          .when_away = CORRAL_AWAY_ERROR, .warm = 1));
   says("and not remembered");
   says("tries again at once");
   says("calls get an error");
@@ -66,8 +74,9 @@ static void what_is_off_is_told(void **state) {
 
 static void what_makes_no_sense_is_warned_of(void **state) {
   (void)state;
-  explained(CORRAL_POLICY(.poll_ms = 500, .poll_max_ms = 100, .retry_ms = 60000, .lease_ms = 60000, .negative_ttl_ms = 120000, .wait_ms = 400,
-                          .ttl_ms = 50, .early_pct = 60, .jitter_pct = 60));
+  explained(CORRAL_POLICY(.poll_ms = 500, .poll_max_ms = 100, .retry_ms = 60000, .lease_ms = 60000,
+                          .negative_ttl_ms = 120000, .wait_ms = 400, .ttl_ms = 50, .early_pct = 60,
+                          .jitter_pct = 60));
   says("warning: poll_max_ms (100ms) is below poll_ms (500ms)");
   says("warning: retry_max_ms (30s) is below retry_ms (1m)");
   says("warning: lease_ms (1m) is above compute_ms (30s)");
@@ -84,7 +93,8 @@ static void too_little_room_cuts_and_a_wrong_policy_writes_nothing(void **state)
   corral_error error = {0};
   assert_int_equal(corral_explain(NULL, little, sizeof little, NULL), CORRAL_OK);
   assert_string_equal(little, "A value is fres");
-  assert_int_equal(corral_explain(CORRAL_POLICY(.ttl_ms = -5), little, sizeof little, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_explain(CORRAL_POLICY(.ttl_ms = -5), little, sizeof little, &error),
+                   CORRAL_EINVAL);
   assert_string_equal(little, "A value is fres");
   assert_non_null(strstr(error.text, "ttl_ms = -5"));
   assert_int_equal(corral_explain(NULL, NULL, 10, &error), CORRAL_EINVAL);

@@ -54,7 +54,7 @@ typedef struct place {
 static const place *at;
 static char label[160]; /* of the round */
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------- */
 
 static int is_status(int status) { return status <= 0 && status >= -STATUSES; }
 
@@ -165,7 +165,7 @@ static void tour(corral *c, unsigned round) {
   must_be_status(corral_invalidate(c, key, strlen(key), &error));
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
+/* ---- rounds -------------------------------------------------------------------------------- */
 
 static void prepare(void) {
   if (at->locks_only || at->origin != NULL) return;
@@ -240,7 +240,7 @@ static void fail_all(const place *p) {
   assert_int_equal(open_descriptors(), before);
 }
 
-/* ---- stores ---------------------------------------------------------------------------------- */
+/* ---- stores -------------------------------------------------------------------------------- */
 
 static void skipped(const char *name, const char *why) {
   print_message("SKIPPED: %s: %s\n", name, why);

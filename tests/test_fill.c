@@ -1,4 +1,5 @@
-/* test_fill.c: what a compute made: the record that is stored, what its callers get, and all that a compute may say besides. */
+/* test_fill.c: what a compute made: the record that is stored, what its callers get, and all that a
+ * compute may say besides. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +12,18 @@
 #include "fill.h"
 #include "pack.h"
 
-static const corral_policy usual = {.ttl_ms = 1000, .swr_ms = 200, .sie_ms = 300, .negative_ttl_ms = 50, .pass_ttl_ms = 70, .jitter_pct = CORRAL_OFF};
+static const corral_policy usual = {.ttl_ms = 1000,
+                                    .swr_ms = 200,
+                                    .sie_ms = 300,
+                                    .negative_ttl_ms = 50,
+                                    .pass_ttl_ms = 70,
+                                    .jitter_pct = CORRAL_OFF};
 
 static const uint8_t digest[CORRAL_DIGEST] = "key";
 
-static corral_fill empty(void) { return (corral_fill){.key = "key", .key_len = 3, .digest = digest, .max_value = 100}; }
+static corral_fill empty(void) {
+  return (corral_fill){.key = "key", .key_len = 3, .digest = digest, .max_value = 100};
+}
 
 enum { WALL = 123456 };
 
@@ -23,11 +31,14 @@ static crl_product product; /* of the last finish */
 static int64_t compress_min;
 
 static crl_made finish(corral_fill *fill, crl_envelope *envelope, int64_t *hard) {
-  crl_finish known = {.policy = &usual, .cost_us = 4000, .wall_ms = WALL, .dice = 9, .compress_min = compress_min};
+  crl_finish known = {
+      .policy = &usual, .cost_us = 4000, .wall_ms = WALL, .dice = 9, .compress_min = compress_min};
   crl_product_clean(&product);
   crl_made made = crl_fill_finish(fill, &known, &product);
   *hard = product.hard_ttl;
-  if (product.record != NULL) assert_int_equal(crl_envelope_read(product.record->data, product.record->size, digest, envelope), CORRAL_OK);
+  if (product.record != NULL)
+    assert_int_equal(
+        crl_envelope_read(product.record->data, product.record->size, digest, envelope), CORRAL_OK);
   return made;
 }
 
@@ -46,7 +57,8 @@ static void bytes_become_a_record_under_the_policy(void **state) {
   assert_int_equal(corral_fill_bytes(&fill, "second", 6), CORRAL_OK); /* the last call counts */
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_VALUE);
   assert_int_equal(hard, 1300);
-  assert_true(e.ttl_ms == 1000 && e.swr_ms == 200 && e.sie_ms == 300 && e.created_ms == 123456 && e.cost_us == 4000);
+  assert_true(e.ttl_ms == 1000 && e.swr_ms == 200 && e.sie_ms == 300 && e.created_ms == 123456 &&
+              e.cost_us == 4000);
   assert_int_equal(e.payload_len, 6);
   assert_null(fill.record);
   assert_ptr_equal(product.plain, product.record);
@@ -155,13 +167,14 @@ static void a_compute_can_ask_whether_it_is_still_wanted(void **state) {
   assert_true(corral_fill_has_stale(&fill));
 }
 
-/* ---- what a compute may say besides ---------------------------------------------------------------------- */
+/* ---- what a compute may say besides -------------------------------------------------------- */
 
 static void a_moment_that_caps_all_lives(void **state) {
   (void)state;
   static const struct {
     int64_t left, ttl, swr, sie;
-  } rows[] = {{5000, 1000, 200, 300}, {1300, 1000, 200, 300}, {1250, 1000, 200, 250}, {1100, 1000, 100, 100}, {1000, 1000, 0, 0}, {400, 400, 0, 0}};
+  } rows[] = {{5000, 1000, 200, 300}, {1300, 1000, 200, 300}, {1250, 1000, 200, 250},
+              {1100, 1000, 100, 100}, {1000, 1000, 0, 0},     {400, 400, 0, 0}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     corral_fill fill = empty();
     crl_envelope e;
@@ -197,7 +210,8 @@ static void what_cannot_be_cached_is_its_caller_s_and_a_record_without_it(void *
   assert_int_equal(corral_fill_bytes(&fill, "secret", 6), CORRAL_OK);
   corral_fill_pass(&fill);
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_PASS);
-  assert_true(e.kind == CRL_KIND_PASS && e.payload_len == 0 && e.ttl_ms == 70 && e.swr_ms == 0 && e.sie_ms == 0 && hard == 70);
+  assert_true(e.kind == CRL_KIND_PASS && e.payload_len == 0 && e.ttl_ms == 70 && e.swr_ms == 0 &&
+              e.sie_ms == 0 && hard == 70);
   assert_int_equal(product.size, 6);
   assert_memory_equal(product.plain->data + product.at, "secret", 6);
   assert_null(memmem(product.record->data, product.record->size, "secret", 6));
@@ -222,7 +236,8 @@ static void tags_validator_and_version_go_along(void **state) {
   fill.tags->tag[1].hard = 21;
   fill.tags->tag[1].soft = 22;
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_VALUE);
-  assert_true(e.version == UINT64_C(1) << 63 && e.payload_len == 5 && e.metadata_at == e.payload_at + 5);
+  assert_true(e.version == UINT64_C(1) << 63 && e.payload_len == 5 &&
+              e.metadata_at == e.payload_at + 5);
   assert_true(crl_tags_read(product.record->data + e.metadata_at, e.metadata_len, &tags));
   assert_int_equal(tags.count, 2);
   assert_true(tags.tag[0].len == 6 && tags.tag[0].hard == 11 && tags.tag[0].soft == 12);
@@ -241,7 +256,8 @@ static void what_is_too_long_or_too_many_is_refused(void **state) {
   assert_int_equal(corral_fill_tag(&fill, NULL, 3), CORRAL_EINVAL);
   assert_int_equal(corral_fill_tag(&fill, zeroes, CRL_TAG_MOST + 1), CORRAL_EINVAL);
   assert_int_equal(corral_fill_validator(&fill, zeroes, CRL_VALIDATOR_MOST + 1), CORRAL_ETOOBIG);
-  for (size_t i = 1; i <= CRL_TAGS; i++) assert_int_equal(corral_fill_tag(&fill, zeroes, i), CORRAL_OK);
+  for (size_t i = 1; i <= CRL_TAGS; i++)
+    assert_int_equal(corral_fill_tag(&fill, zeroes, i), CORRAL_OK);
   assert_int_equal(corral_fill_tag(&fill, zeroes, CRL_TAG_MOST), CORRAL_ETOOBIG);
   assert_int_equal(corral_fill_tag(&fill, zeroes, 3), CORRAL_OK);
   crl_alloc_countdown = 0;
@@ -251,7 +267,10 @@ static void what_is_too_long_or_too_many_is_refused(void **state) {
 
 static void tags_that_make_no_sense_are_told(void **state) {
   (void)state;
-  crl_tags tags = {.count = 2, .tag = {{.hard = 1, .soft = 2, .len = 3, .name = "abc"}, {.hard = 3, .soft = 4, .len = 0}}}, got;
+  crl_tags tags = {.count = 2,
+                   .tag = {{.hard = 1, .soft = 2, .len = 3, .name = "abc"},
+                           {.hard = 3, .soft = 4, .len = 0}}},
+           got;
   uint8_t bytes[64];
   size_t size = crl_tags_size(&tags);
   assert_true(size <= sizeof bytes);
@@ -264,16 +283,23 @@ static void tags_that_make_no_sense_are_told(void **state) {
   }
   for (unsigned seed = 1; seed < 4000; seed++) {
     uint8_t noise[64];
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(crl_policy_mix(seed * 64 + i) % 19);
+    for (size_t i = 0; i < sizeof noise; i++)
+      noise[i] = (uint8_t)(crl_policy_mix(seed * 64 + i) % 19);
     crl_tags_read(noise, sizeof noise, &got);
     assert_true(got.count <= CRL_TAGS + 1);
   }
 }
 
-/* ---- not modified ---------------------------------------------------------------------------------------- */
+/* ---- not modified -------------------------------------------------------------------------- */
 
-static const crl_old old_value = {.data = (const uint8_t *)"before", .size = 6, .validator = "E1", .validator_len = 2, .version = 9,
-                                  .ttl_ms = 1000, .swr_ms = 200, .sie_ms = 300};
+static const crl_old old_value = {.data = (const uint8_t *)"before",
+                                  .size = 6,
+                                  .validator = "E1",
+                                  .validator_len = 2,
+                                  .version = 9,
+                                  .ttl_ms = 1000,
+                                  .swr_ms = 200,
+                                  .sie_ms = 300};
 
 static void without_an_old_value_nothing_can_be_unmodified(void **state) {
   (void)state;
@@ -319,10 +345,16 @@ static int64_t renews(void (*change)(corral_fill *fill)) {
 static void longer(corral_fill *fill) { corral_fill_lives(fill, 2000, 0, 0); }
 static void no_grace(corral_fill *fill) { corral_fill_lives(fill, 0, CORRAL_OFF, 0); }
 static void capped(corral_fill *fill) { corral_fill_not_after(fill, WALL + 100000); }
-static void tagged(corral_fill *fill) { assert_int_equal(corral_fill_tag(fill, "t", 1), CORRAL_OK); }
+static void tagged(corral_fill *fill) {
+  assert_int_equal(corral_fill_tag(fill, "t", 1), CORRAL_OK);
+}
 static void later(corral_fill *fill) { corral_fill_version(fill, 10); }
-static void other_validator(corral_fill *fill) { assert_int_equal(corral_fill_validator(fill, "E2", 2), CORRAL_OK); }
-static void same_validator(corral_fill *fill) { assert_int_equal(corral_fill_validator(fill, "E1", 2), CORRAL_OK); }
+static void other_validator(corral_fill *fill) {
+  assert_int_equal(corral_fill_validator(fill, "E2", 2), CORRAL_OK);
+}
+static void same_validator(corral_fill *fill) {
+  assert_int_equal(corral_fill_validator(fill, "E1", 2), CORRAL_OK);
+}
 
 static void what_changes_besides_the_bytes_needs_a_new_record(void **state) {
   (void)state;
@@ -335,7 +367,7 @@ static void what_changes_besides_the_bytes_needs_a_new_record(void **state) {
   assert_int_equal(renews(other_validator), 0);
 }
 
-/* ---- packed ---------------------------------------------------------------------------------------------- */
+/* ---- packed -------------------------------------------------------------------------------- */
 
 static void what_is_large_is_stored_packed_and_given_plain(void **state) {
   (void)state;
@@ -347,7 +379,8 @@ static void what_is_large_is_stored_packed_and_given_plain(void **state) {
   compress_min = 100;
   assert_int_equal(corral_fill_bytes(&fill, text, 100), CORRAL_OK);
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_VALUE);
-  assert_true(e.encoding == CRL_ENCODING_ZSTD && e.payload_len < 50 && e.plain_len == 100 && product.size == 100);
+  assert_true(e.encoding == CRL_ENCODING_ZSTD && e.payload_len < 50 && e.plain_len == 100 &&
+              product.size == 100);
   assert_memory_equal(product.plain->data + product.at, text, 100);
   assert_true(crl_unpack(product.record->data + e.payload_at, e.payload_len, plain, sizeof plain));
   assert_memory_equal(plain, text, 100);
@@ -391,8 +424,10 @@ static void without_memory_a_fill_is_a_failure(void **state) {
     int done = crl_alloc_countdown >= 0;
     crl_alloc_countdown = -1;
     compress_min = 0;
-    if (made == CRL_MADE_FAILURE) assert_int_equal(fill.code, CORRAL_ENOMEM);
-    else assert_int_equal(made, CRL_MADE_VALUE);
+    if (made == CRL_MADE_FAILURE)
+      assert_int_equal(fill.code, CORRAL_ENOMEM);
+    else
+      assert_int_equal(made, CRL_MADE_VALUE);
     crl_fill_clean(&fill);
     if (done) break;
   }

@@ -1,7 +1,7 @@
 /* test_flight.c: every path of a flight as a story, and a walk through all that it can be told. */
 #include "support/flight_story.h"
 
-/* ---- hits and misses ----------------------------------------------------------------------------------------- */
+/* ---- hits and misses ----------------------------------------------------------------------- */
 
 static void a_fresh_value_costs_one_look(void **state) {
   (void)state;
@@ -11,7 +11,8 @@ static void a_fresh_value_costs_one_look(void **state) {
 static void the_leader_of_a_cold_key_computes_stores_and_answers(void **state) {
   (void)state;
   STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: 40 value\n42 settle: ok\n43 answer computed, kept\n43 done\n",
+        "0 get: miss\n1 claim: ok\n2 compute: 40 value\n42 settle: ok\n43 answer computed, "
+        "kept\n43 done\n",
         "miss", "ok", "40 value", "ok");
 }
 
@@ -27,8 +28,9 @@ static void a_waiter_polls_until_the_leader_has_stored(void **state) {
   assert_in_range(s.flight.until, s.now + 1, s.now + 8);
   tell(&s, "1 cut");
   tell(&s, "ok fresh 900");
-  assert_string_equal(s.log, "0 get: miss\n1 claim: busy lease 150\n2 wait: 1 cut\n3 get: ok lease 140\n"
-                             "4 wait: 1 cut\n5 get: ok fresh 900\n6 answer stored\n6 done\n");
+  assert_string_equal(s.log,
+                      "0 get: miss\n1 claim: busy lease 150\n2 wait: 1 cut\n3 get: ok lease 140\n"
+                      "4 wait: 1 cut\n5 get: ok fresh 900\n6 answer stored\n6 done\n");
 }
 
 static void a_waiter_that_knows_the_cost_sleeps_towards_the_end_and_then_looks_often(void **state) {
@@ -52,18 +54,22 @@ static void a_waiter_that_knows_the_cost_sleeps_towards_the_end_and_then_looks_o
 
 static void a_look_under_the_lease_that_finds_a_value_gives_the_lease_back(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: miss\n1 claim: ok fresh 900\n2 answer stored\n2 release: ok\n3 done\n", "miss", "ok fresh 900", "ok");
+  STORY(1, 0, "0 get: miss\n1 claim: ok fresh 900\n2 answer stored\n2 release: ok\n3 done\n",
+        "miss", "ok fresh 900", "ok");
 }
 
 static void a_value_that_may_not_be_stored_is_answered_and_the_lease_given_back(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: miss\n1 claim: ok\n2 compute: unkept\n3 release: ok\n4 answer computed, not kept\n4 done\n", "miss",
-        "ok", "unkept", "ok");
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: unkept\n3 release: ok\n4 answer computed, not "
+        "kept\n4 done\n",
+        "miss", "ok", "unkept", "ok");
 }
 
 static void somebody_else_s_value_found_while_claiming_is_the_answer(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: miss\n1 claim: busy fresh 10 lease 5\n2 answer stored\n2 done\n", "miss", "busy fresh 10 lease 5");
+  STORY(1, 0, "0 get: miss\n1 claim: busy fresh 10 lease 5\n2 answer stored\n2 done\n", "miss",
+        "busy fresh 10 lease 5");
 }
 
 static void a_flight_that_only_looks_answers_what_there_is(void **state) {
@@ -75,57 +81,70 @@ static void a_flight_that_only_looks_answers_what_there_is(void **state) {
   STORY(0, 0, "0 get: ok retry 50\n1 answer verdict\n1 done\n", "ok retry 50");
 }
 
-/* ---- stale ----------------------------------------------------------------------------------------------------- */
+/* ---- stale --------------------------------------------------------------------------------- */
 
 static void who_meets_a_stale_value_under_rebuild_takes_it(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: ok swr 50 sie 50 lease 100\n1 answer stale\n1 done\n", "ok swr 50 sie 50 lease 100");
-  STORY(1, 0, "0 get: ok swr 50 sie 50\n1 claim: busy swr 49 sie 49 lease 100\n2 answer stale\n2 done\n", "ok swr 50 sie 50",
-        "busy swr 49 sie 49 lease 100");
+  STORY(1, 0, "0 get: ok swr 50 sie 50 lease 100\n1 answer stale\n1 done\n",
+        "ok swr 50 sie 50 lease 100");
+  STORY(1, 0,
+        "0 get: ok swr 50 sie 50\n1 claim: busy swr 49 sie 49 lease 100\n2 answer stale\n2 done\n",
+        "ok swr 50 sie 50", "busy swr 49 sie 49 lease 100");
 }
 
 static void the_one_who_gets_the_lease_lends_the_stale_value_and_computes(void **state) {
   (void)state;
   STORY(1, 0,
-        "0 get: ok swr 50 sie 50\n1 claim: ok swr 49 sie 49\n2 answer stale\n2 compute: 30 value\n32 settle: ok\n33 done\n",
+        "0 get: ok swr 50 sie 50\n1 claim: ok swr 49 sie 49\n2 answer stale\n2 compute: 30 "
+        "value\n32 settle: ok\n33 done\n",
         "ok swr 50 sie 50", "ok swr 49 sie 49", "30 value", "ok");
 }
 
 static void a_bound_compute_refreshes_behind_the_answer(void **state) {
   (void)state;
   STORY(1, 1,
-        "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok swr 49 sie 49\n2 compute: 30 value\n32 settle: ok\n33 done\n",
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok swr 49 sie 49\n2 compute: 30 "
+        "value\n32 settle: ok\n33 done\n",
         "ok swr 50 sie 50", "ok swr 49 sie 49", "30 value", "ok");
-  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: busy swr 49 sie 49 lease 9\n2 done\n", "ok swr 50 sie 50",
-        "busy swr 49 sie 49 lease 9");
-  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok fresh 900\n2 release: ok\n3 done\n", "ok swr 50 sie 50",
-        "ok fresh 900", "ok");
-  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: away\n2 done\n", "ok swr 50 sie 50", "away");
+  STORY(1, 1,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: busy swr 49 sie 49 lease 9\n2 done\n",
+        "ok swr 50 sie 50", "busy swr 49 sie 49 lease 9");
+  STORY(1, 1,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok fresh 900\n2 release: ok\n3 done\n",
+        "ok swr 50 sie 50", "ok fresh 900", "ok");
+  STORY(1, 1, "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: away\n2 done\n",
+        "ok swr 50 sie 50", "away");
 }
 
 /* Past swr a rebuild is waited for: stale is for its failure only. */
 static void in_the_grace_for_errors_the_caller_waits_for_the_rebuild(void **state) {
   (void)state;
-  STORY(1, 1, "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: value\n3 settle: ok\n4 answer computed, kept\n4 done\n",
+  STORY(1, 1,
+        "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: value\n3 settle: ok\n4 answer "
+        "computed, kept\n4 done\n",
         "ok sie 500", "ok sie 499", "value", "ok");
 }
 
-/* ---- failures -------------------------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------ */
 
 static void a_failing_compute_leaves_a_verdict(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: miss\n1 claim: ok\n2 compute: failure\n3 release with a verdict: ok\n4 answer failed\n4 done\n", "miss",
-        "ok", "failure", "ok");
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: failure\n3 release with a verdict: ok\n4 answer "
+        "failed\n4 done\n",
+        "miss", "ok", "failure", "ok");
 }
 
 static void a_failing_compute_is_answered_by_a_stale_value(void **state) {
   (void)state;
   STORY(1, 0,
-        "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: failure\n3 release with a verdict: ok\n4 answer stale\n4 done\n",
+        "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: failure\n3 release with a verdict: "
+        "ok\n4 answer stale\n4 done\n",
         "ok sie 500", "ok sie 499", "failure", "ok");
   /* its grace ended while compute ran */
   STORY(1, 0,
-        "0 get: ok sie 50\n1 claim: ok sie 49\n2 compute: 60 failure\n62 release with a verdict: ok\n63 answer failed\n63 done\n",
+        "0 get: ok sie 50\n1 claim: ok sie 49\n2 compute: 60 failure\n62 release with a verdict: "
+        "ok\n63 answer failed\n63 done\n",
         "ok sie 50", "ok sie 49", "60 failure", "ok");
 }
 
@@ -134,7 +153,8 @@ static void a_verdict_is_the_answer_unless_there_is_a_stale_value(void **state) 
   STORY(1, 0, "0 get: ok retry 80\n1 answer verdict\n1 done\n", "ok retry 80");
   STORY(1, 0, "0 get: ok retry 80 sie 10\n1 answer stale\n1 done\n", "ok retry 80 sie 10");
   STORY(1, 0, "0 get: ok retry 80 swr 10\n1 answer stale\n1 done\n", "ok retry 80 swr 10");
-  STORY(1, 0, "0 get: miss\n1 claim: busy retry 80\n2 answer verdict\n2 done\n", "miss", "busy retry 80");
+  STORY(1, 0, "0 get: miss\n1 claim: busy retry 80\n2 answer verdict\n2 done\n", "miss",
+        "busy retry 80");
 }
 
 static void the_pause_after_failures_doubles_to_its_limit(void **state) {
@@ -153,7 +173,7 @@ static void the_pause_after_failures_doubles_to_its_limit(void **state) {
   }
 }
 
-/* ---- leaders that die, deadlines -------------------------------------------------------------------------------- */
+/* ---- leaders that die, deadlines ----------------------------------------------------------- */
 
 static void a_dead_leader_is_replaced_when_its_lease_ends(void **state) {
   (void)state;
@@ -164,47 +184,68 @@ static void a_dead_leader_is_replaced_when_its_lease_ends(void **state) {
   tell(&s, "2 cut");
   tell(&s, "miss");
   tell(&s, "ok");
-  assert_string_equal(s.log, "0 get: miss\n1 claim: busy lease 1\n2 wait: 2 cut\n4 get: miss\n5 claim: ok\n6 compute: ");
+  assert_string_equal(
+      s.log,
+      "0 get: miss\n1 claim: busy lease 1\n2 wait: 2 cut\n4 get: miss\n5 claim: ok\n6 compute: ");
 }
 
 static void at_the_deadline_there_is_one_last_look(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: ok fresh 9\n1001 answer stored\n1001 done\n", "ok lease 5000",
-        "999 cut", "ok fresh 9");
-  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: ok lease 4000\n1001 answer error EDEADLINE\n1001 done\n",
+  STORY(1, 0,
+        "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: ok fresh 9\n1001 answer stored\n1001 "
+        "done\n",
+        "ok lease 5000", "999 cut", "ok fresh 9");
+  STORY(1, 0,
+        "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: ok lease 4000\n1001 answer error "
+        "EDEADLINE\n1001 done\n",
         "ok lease 5000", "999 cut", "ok lease 4000");
-  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: miss\n1001 answer error EDEADLINE\n1001 done\n",
+  STORY(1, 0,
+        "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: miss\n1001 answer error EDEADLINE\n1001 "
+        "done\n",
         "ok lease 5000", "999 cut", "miss");
-  STORY(1, 0, "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: away\n1001 answer error EDEADLINE\n1001 done\n",
+  STORY(1, 0,
+        "0 get: ok lease 5000\n1 wait: 999 cut\n1000 get: away\n1001 answer error EDEADLINE\n1001 "
+        "done\n",
         "ok lease 5000", "999 cut", "away");
 }
 
 static void at_the_deadline_a_stale_value_beats_an_error(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: ok sie 3000 lease 5000\n1 wait: 999 cut\n1000 get: ok sie 2000 lease 4000\n1001 answer stale\n1001 done\n",
+  STORY(1, 0,
+        "0 get: ok sie 3000 lease 5000\n1 wait: 999 cut\n1000 get: ok sie 2000 lease 4000\n1001 "
+        "answer stale\n1001 done\n",
         "ok sie 3000 lease 5000", "999 cut", "ok sie 2000 lease 4000");
-  STORY(1, 0, "0 get: ok sie 3000 lease 5000\n1 wait: 999 cut\n1000 get: away\n1001 answer stale\n1001 done\n",
+  STORY(1, 0,
+        "0 get: ok sie 3000 lease 5000\n1 wait: 999 cut\n1000 get: away\n1001 answer stale\n1001 "
+        "done\n",
         "ok sie 3000 lease 5000", "999 cut", "away");
 }
 
-/* ---- the store is away -------------------------------------------------------------------------------------------- */
+/* ---- the store is away --------------------------------------------------------------------- */
 
 static void without_a_store_the_value_is_computed_and_not_stored(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: away\n1 compute without a lease: value\n2 answer computed, not kept\n2 done\n", "away", "value");
-  STORY(1, 0, "0 get: away\n1 compute without a lease: failure\n2 answer failed\n2 done\n", "away", "failure");
-  STORY(1, 0, "0 get: miss\n1 claim: away\n2 compute without a lease: value\n3 answer computed, not kept\n3 done\n", "miss",
+  STORY(1, 0,
+        "0 get: away\n1 compute without a lease: value\n2 answer computed, not kept\n2 done\n",
         "away", "value");
-  STORY(1, 0, "0 get: ok swr 9 sie 9\n1 claim: away\n2 answer stale\n2 done\n", "ok swr 9 sie 9", "away");
+  STORY(1, 0, "0 get: away\n1 compute without a lease: failure\n2 answer failed\n2 done\n", "away",
+        "failure");
+  STORY(1, 0,
+        "0 get: miss\n1 claim: away\n2 compute without a lease: value\n3 answer computed, not "
+        "kept\n3 done\n",
+        "miss", "away", "value");
+  STORY(1, 0, "0 get: ok swr 9 sie 9\n1 claim: away\n2 answer stale\n2 done\n", "ok swr 9 sie 9",
+        "away");
 }
 
 /* Under another token: the lost one may still arrive, after an invalidate even. */
 static void a_claim_whose_reply_was_lost_is_given_up_and_tried_once_more(void **state) {
   (void)state;
-  STORY(1, 0,
-        "0 get: miss\n1 claim: unknown\n2 release: ok\n3 claim: ok\n4 compute: value\n5 settle: ok\n"
-        "6 answer computed, kept\n6 done\n",
-        "miss", "unknown", "ok", "ok", "value", "ok");
+  STORY(
+      1, 0,
+      "0 get: miss\n1 claim: unknown\n2 release: ok\n3 claim: ok\n4 compute: value\n5 settle: ok\n"
+      "6 answer computed, kept\n6 done\n",
+      "miss", "unknown", "ok", "ok", "value", "ok");
 }
 
 static void a_claim_that_stays_unknown_is_given_up_and_computing_goes_on_without(void **state) {
@@ -222,38 +263,46 @@ static void a_claim_that_stays_unknown_is_given_up_and_computing_goes_on_without
 static void a_lost_claim_that_turns_out_busy_is_not_ours(void **state) {
   (void)state;
   STORY(1, 0,
-        "0 get: ok swr 9 sie 9\n1 claim: unknown\n2 release: lost\n3 claim: busy swr 8 sie 8 lease 50\n4 answer stale\n4 done\n",
+        "0 get: ok swr 9 sie 9\n1 claim: unknown\n2 release: lost\n3 claim: busy swr 8 sie 8 lease "
+        "50\n4 answer stale\n4 done\n",
         "ok swr 9 sie 9", "unknown", "lost", "busy swr 8 sie 8 lease 50");
-  STORY(1, 0, "0 get: miss\n1 claim: unknown\n2 release: lost\n3 claim: busy fresh 80\n4 answer stored\n4 done\n", "miss",
-        "unknown", "lost", "busy fresh 80");
+  STORY(1, 0,
+        "0 get: miss\n1 claim: unknown\n2 release: lost\n3 claim: busy fresh 80\n4 answer "
+        "stored\n4 done\n",
+        "miss", "unknown", "lost", "busy fresh 80");
 }
 
 static void a_lost_claim_and_then_no_store_gives_the_lease_back_once(void **state) {
   (void)state;
   STORY(1, 0,
-        "0 get: miss\n1 claim: unknown\n2 release: lost\n3 claim: away\n4 compute without a lease: value\n"
+        "0 get: miss\n1 claim: unknown\n2 release: lost\n3 claim: away\n4 compute without a lease: "
+        "value\n"
         "5 answer computed, not kept\n5 done\n",
         "miss", "unknown", "lost", "away", "value");
 }
 
 static void a_refused_fill_still_answers_its_own_caller(void **state) {
   (void)state;
-  STORY(1, 0, "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: lost\n4 answer computed, fenced\n4 done\n", "miss", "ok",
-        "value", "lost");
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: lost\n4 answer computed, fenced\n4 "
+        "done\n",
+        "miss", "ok", "value", "lost");
 }
 
 static void a_fill_whose_reply_was_lost_is_followed_by_a_release(void **state) {
   (void)state;
   STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: unknown\n4 release: lost\n5 answer computed, perhaps kept\n"
+        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: unknown\n4 release: lost\n5 answer "
+        "computed, perhaps kept\n"
         "5 done\n",
         "miss", "ok", "value", "unknown", "lost");
   STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: away\n4 release: away\n5 answer computed, not kept\n5 done\n",
+        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: away\n4 release: away\n5 answer "
+        "computed, not kept\n5 done\n",
         "miss", "ok", "value", "away", "away");
 }
 
-/* ---- the walk: all that can be told, at every ask ---------------------------------------------------------------- */
+/* ---- the walk: all that can be told, at every ask ------------------------------------------ */
 
 static const crl_told looks[] = {
     {.status = CORRAL_EMISS},
@@ -285,13 +334,23 @@ static const crl_told claims[] = {
     {.status = CORRAL_EUNKNOWN},
 };
 
-static const crl_told made[] = {{.made = CRL_MADE_VALUE}, {.made = CRL_MADE_UNKEPT}, {.made = CRL_MADE_FAILURE}, {.made = CRL_MADE_PASS},
+static const crl_told made[] = {{.made = CRL_MADE_VALUE},
+                                {.made = CRL_MADE_UNKEPT},
+                                {.made = CRL_MADE_FAILURE},
+                                {.made = CRL_MADE_PASS},
                                 {.made = CRL_MADE_OLDER, .left = 1}};
-static const crl_told ended[] = {{.status = CORRAL_OK}, {.status = CORRAL_ELOST}, {.status = CORRAL_EUNKNOWN}, {.status = CORRAL_EUNAVAILABLE}};
+static const crl_told ended[] = {{.status = CORRAL_OK},
+                                 {.status = CORRAL_ELOST},
+                                 {.status = CORRAL_EUNKNOWN},
+                                 {.status = CORRAL_EUNAVAILABLE}};
 static const crl_told nothing[] = {{.status = CORRAL_OK}};
 static const crl_told waits[] = {{.status = CORRAL_OK}, {.left = 1}};
-static const crl_told slots[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_OK, .left = 1}};
-static const crl_told hosts[] = {{.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_EIO}, {.status = CORRAL_OK, .left = 1}};
+static const crl_told slots[] = {
+    {.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_OK, .left = 1}};
+static const crl_told hosts[] = {{.status = CORRAL_OK},
+                                 {.status = CORRAL_EBUSY},
+                                 {.status = CORRAL_EIO},
+                                 {.status = CORRAL_OK, .left = 1}};
 static const crl_told held[] = {{.status = CORRAL_OK}, {.status = CORRAL_EMISS}};
 static const int64_t pauses[] = {0, 3, 10000}; /* cut short, usual, beyond the deadline */
 
@@ -327,8 +386,10 @@ static void check(const walk *w) {
       if (f->alone && f->leased) broken(w, "COMPUTE alone with a lease");
       if (!f->plan.can_compute) broken(w, "COMPUTE without a compute");
       if (f->plan.limited && !w->slot) broken(w, "COMPUTE without a slot");
-      if (f->plan.ladder && !w->host && !w->no_host && !f->alone) broken(w, "COMPUTE without the host's lock");
-      if (f->leased != w->granted) broken(w, "COMPUTE believes in a lease that is not there, or the other way round");
+      if (f->plan.ladder && !w->host && !w->no_host && !f->alone)
+        broken(w, "COMPUTE without the host's lock");
+      if (f->leased != w->granted)
+        broken(w, "COMPUTE believes in a lease that is not there, or the other way round");
       if (w->perhaps) broken(w, "COMPUTE while a lease of its own may stand in its way");
       break;
     case CRL_ASK_WAIT:
@@ -354,7 +415,8 @@ static void check(const walk *w) {
     case CRL_ASK_DONE:
       if (w->answers != 1) broken(w, "DONE without an answer");
       if (f->has_slot || f->on_host) broken(w, "DONE with a slot or the host's lock");
-      if (w->granted || w->perhaps) broken(w, "DONE with a lease that was neither settled nor released");
+      if (w->granted || w->perhaps)
+        broken(w, "DONE with a lease that was neither settled nor released");
       break;
     default: break;
   }
@@ -366,8 +428,9 @@ static void keep_books(walk *w, const crl_told *told) {
   if (w->ask == CRL_ASK_SLOT) w->slot = told->status == CORRAL_OK;
   if (w->ask == CRL_ASK_HOST) {
     w->host = told->status == CORRAL_OK;
-    w->no_host |= told->status == CORRAL_EIO || (told->status == CORRAL_EBUSY && w->flight.shut_since > 0 &&
-                                                 told->now - w->flight.shut_since > LEASE);
+    w->no_host |=
+        told->status == CORRAL_EIO || (told->status == CORRAL_EBUSY && w->flight.shut_since > 0 &&
+                                       told->now - w->flight.shut_since > LEASE);
   }
   if (w->ask == CRL_ASK_WAIT && told->now >= w->flight.plan.deadline) w->late = 1;
   if (w->ask == CRL_ASK_CLAIM) {
@@ -375,7 +438,8 @@ static void keep_books(walk *w, const crl_told *told) {
     if (told->status == CORRAL_EUNKNOWN) w->perhaps = 1;
     if (told->status == CORRAL_OK || told->status == CORRAL_EBUSY) w->perhaps = 0;
   }
-  if (w->ask == CRL_ASK_SETTLE && (told->status == CORRAL_OK || told->status == CORRAL_ELOST)) w->granted = 0;
+  if (w->ask == CRL_ASK_SETTLE && (told->status == CORRAL_OK || told->status == CORRAL_ELOST))
+    w->granted = 0;
   if (w->ask == CRL_ASK_RELEASE) w->granted = w->perhaps = 0;
 }
 
@@ -411,11 +475,13 @@ static const crl_told *choices(crl_ask ask, size_t *count) {
 #undef LIST
 }
 
-/* From here the world is kind: time passes, looks miss, the rest works. A flight must end within a few asks. */
+/* From here the world is kind: time passes, looks miss, the rest works. A flight must end within a
+ * few asks. */
 static void land(walk w) {
   while (w.ask != CRL_ASK_DONE) {
     if (w.depth > 28) broken(&w, "no end");
-    w = stepped(&w, w.ask == CRL_ASK_COMPUTE ? made : nothing, w.ask == CRL_ASK_WAIT ? DEADLINE : 1);
+    w = stepped(&w, w.ask == CRL_ASK_COMPUTE ? made : nothing,
+                w.ask == CRL_ASK_WAIT ? DEADLINE : 1);
   }
 }
 
@@ -447,19 +513,20 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     int64_t when_away;
     int depth;
     int64_t early_pct, at_deadline;
-  } all[] = {{{.can_compute = 0}, 0, 11, 0, 0},
-             {{.can_compute = 1}, 0, 10, 0, 0},
-             {{.can_compute = 1, .background = 1}, 0, 10, 0, 0},
-             {{.can_compute = 1, .soft_until = DEADLINE / 2}, 0, 10, 0, CORRAL_DEADLINE_COMPUTE},
-             {{.can_compute = 1, .limited = 1, .alone = CRL_ALONE_PASS}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, 0, 9, 0, CORRAL_DEADLINE_COMPUTE},
-             {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
-             {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 9, 0, 0},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 0, 0},
-             {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
-             {{.can_compute = 1}, 0, 10, 90, 0},
-             {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 10, 90, 0},
-             {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 90, 0}};
+  } all[] = {
+      {{.can_compute = 0}, 0, 11, 0, 0},
+      {{.can_compute = 1}, 0, 10, 0, 0},
+      {{.can_compute = 1, .background = 1}, 0, 10, 0, 0},
+      {{.can_compute = 1, .soft_until = DEADLINE / 2}, 0, 10, 0, CORRAL_DEADLINE_COMPUTE},
+      {{.can_compute = 1, .limited = 1, .alone = CRL_ALONE_PASS}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
+      {{.can_compute = 1, .limited = 1, .ladder = 1}, 0, 9, 0, CORRAL_DEADLINE_COMPUTE},
+      {{.can_compute = 1, .limited = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
+      {{.can_compute = 1, .ladder = 1}, CORRAL_AWAY_ERROR, 9, 0, 0},
+      {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 0, 0},
+      {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
+      {{.can_compute = 1}, 0, 10, 90, 0},
+      {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 10, 90, 0},
+      {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 90, 0}};
   walks = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     walk w;

@@ -68,8 +68,7 @@ static void expect_few(const char *table, uint64_t before, uint64_t calls) {
 
 static crl_name name_of(int i) { return (crl_name){.key = keys[i], .key_len = LEN}; }
 
-/* ---- the flood itself
- * -------------------------------------------------------------------------------------- */
+/* ---- the flood itself ---------------------------------------------------------------------- */
 
 static uint64_t public_hash(const crl_key *key) {
   return XXH3_64bits(key->stored, key->stored_len);
@@ -121,8 +120,7 @@ static void their_hashes_fill_the_buckets_of_any_table(void **state) {
   assert_true(longest < 5 * FLOOD / BUCKETS);
 }
 
-/* ---- tables of the core
- * ------------------------------------------------------------------------------------ */
+/* ---- tables of the core -------------------------------------------------------------------- */
 
 static void the_herd_spreads_them(void **state) {
   (void)state;
@@ -181,8 +179,7 @@ static void the_near_tier_keeps_all_of_them(void **state) {
   crl_near_free(near);
 }
 
-/* ---- by the public functions, on the store inside the process
- * ------------------------------------------------ */
+/* ---- by the public functions, on the store inside the process ------------------------------ */
 
 static void the_memory_store_spreads_them(void **state) {
   (void)state;

@@ -49,7 +49,7 @@ static int ask(corral *c, const char *key, corral_error *error) {
   return status;
 }
 
-/* ---- what the parent's threads do ------------------------------------------------------------ */
+/* ---- what the parent's threads do ---------------------------------------------------------- */
 
 static void open_and_close(int i) {
   corral *c = NULL;
@@ -133,7 +133,7 @@ static void *play(void *arg) {
   return NULL;
 }
 
-/* ---- the children ---------------------------------------------------------------------------- */
+/* ---- the children -------------------------------------------------------------------------- */
 
 /* 0, or what was wrong. */
 static int live(void) {

@@ -1,4 +1,5 @@
-/* test_freshness.c: what a fleet of callers sees when a value's life ends: nobody waits, nobody fails, one computes. */
+/* test_freshness.c: what a fleet of callers sees when a value's life ends: nobody waits, nobody
+ * fails, one computes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,14 @@
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
-enum { PROCESSES = 4, THREADS = 50, CALLERS = PROCESSES * THREADS, COST_MS = 100, PACE_US = 25000, GRACE_MS = 60000 };
+enum {
+  PROCESSES = 4,
+  THREADS = 50,
+  CALLERS = PROCESSES * THREADS,
+  COST_MS = 100,
+  PACE_US = 25000,
+  GRACE_MS = 60000
+};
 enum { MEETING, STOP, BROKEN, RENEWED, GATE, ANSWERED }; /* marks */
 
 static redis_server *server;
@@ -38,7 +46,7 @@ static lab *current;
 
 static lab *new_lab(void) { return current = lab_new(); }
 
-/* ---- how long calls took, of all processes together ---------------------------------------------------------- */
+/* ---- how long calls took, of all processes together ---------------------------------------- */
 
 enum { SAMPLES = 1 << 17 };
 
@@ -80,8 +88,8 @@ static double end_samples(const char *whose) {
   qsort(calls->us, (size_t)count, sizeof *calls->us, by_number);
   double most = (double)calls->us[count - 1] / 1000;
   int64_t middle = count / 2, at_99 = (int64_t)count * 99 / 100;
-  print_message("           %d calls of %s: p50 %.3f ms, p99 %.3f ms, max %.1f ms\n", count, whose, (double)calls->us[middle] / 1000,
-                (double)calls->us[at_99] / 1000, most);
+  print_message("           %d calls of %s: p50 %.3f ms, p99 %.3f ms, max %.1f ms\n", count, whose,
+                (double)calls->us[middle] / 1000, (double)calls->us[at_99] / 1000, most);
   return (double)calls->us[at_99] / 1000;
 }
 
@@ -91,7 +99,7 @@ static int sum(lab *l, corral_event event) {
   return all;
 }
 
-/* ---- callers at a constant pace ---------------------------------------------------------------------------- */
+/* ---- callers at a constant pace ------------------------------------------------------------ */
 
 typedef struct load {
   corral_policy policy;
@@ -100,20 +108,27 @@ typedef struct load {
 
 static lab_answer call(lab_seat *seat, int *computed) {
   const load *how = seat->arg;
-  lab_work work = {.key = 0, .cost_ms = COST_MS, .failure = "the origin is away", .broken = &seat->lab->marks[BROKEN]};
-  lab_answer answer = how->bound ? lab_get(seat, &how->policy, 0) : lab_ask(seat, &how->policy, &work);
+  lab_work work = {.key = 0,
+                   .cost_ms = COST_MS,
+                   .failure = "the origin is away",
+                   .broken = &seat->lab->marks[BROKEN]};
+  lab_answer answer =
+      how->bound ? lab_get(seat, &how->policy, 0) : lab_ask(seat, &how->policy, &work);
   *computed = work.took_us > 0;
-  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  if (answer.status != CORRAL_OK)
+    lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
   return answer;
 }
 
-/* Each has its own phase; who is late skips the ticks it missed. RENEWED counts those who have had another value than the first. */
+/* Each has its own phase; who is late skips the ticks it missed. RENEWED counts those who have had
+ * another value than the first. */
 static void call_at_a_constant_pace(lab_seat *seat) {
   lab *l = seat->lab;
   int computed, renewed = 0;
   int first = call(seat, &computed).number;
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
-  int64_t next = lab_now_us() + (int64_t)((unsigned)(seat->process * THREADS + seat->thread) * 2654435761u % PACE_US);
+  int64_t next = lab_now_us() + (int64_t)((unsigned)(seat->process * THREADS + seat->thread) *
+                                          2654435761u % PACE_US);
   while (l->marks[STOP] == 0) {
     lab_sleep_until_us(next);
     lab_answer answer = call(seat, &computed);
@@ -127,10 +142,15 @@ static void call_at_a_constant_pace(lab_seat *seat) {
 }
 
 static void spawn_callers(lab *l, const char *uri, const load *how) {
-  lab_work bound = {.key = 0, .cost_ms = COST_MS, .failure = "the origin is away", .broken = &l->marks[BROKEN]};
+  lab_work bound = {
+      .key = 0, .cost_ms = COST_MS, .failure = "the origin is away", .broken = &l->marks[BROKEN]};
   begin_samples();
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = call_at_a_constant_pace,
-                           .bound = how->bound ? &bound : NULL, .arg = (void *)(uintptr_t)how});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = PROCESSES,
+                           .threads = THREADS,
+                           .body = call_at_a_constant_pace,
+                           .bound = how->bound ? &bound : NULL,
+                           .arg = (void *)(uintptr_t)how});
   lab_await(l, &l->marks[MEETING], CALLERS);
 }
 
@@ -139,9 +159,10 @@ static double pause_ms(const lab_key *key, int after) {
   return (double)(key->log[after + 1].begun_us - key->log[after].ended_us) / 1000;
 }
 
-/* ---- a life ends under load ---------------------------------------------------------------------------------- */
+/* ---- a life ends under load ---------------------------------------------------------------- */
 
-/* Were callers to wait for a compute of 100 ms each time, it would be 2 of 100 calls at least. A tenth is jitter. Somebody asks at any time, so that a life that is over is noticed at once. */
+/* Were callers to wait for a compute of 100 ms each time, it would be 2 of 100 calls at least. A
+ * tenth is jitter. Somebody asks at any time, so that a life that is over is noticed at once. */
 enum { TTL_MS = 1000, TTL_LEAST_MS = 900, NOTICED_MS = 150, UNDISTURBED_MS = 50 };
 
 static void check_expiry(const char *uri, const load *how) {
@@ -156,28 +177,34 @@ static void check_expiry(const char *uri, const load *how) {
   int lives = l->keys[0].computes;
   print_message("           %d computes in %lld ms\n", lives, (long long)run_ms);
   for (int i = 0; i + 1 < lives; i++)
-    if (pause_ms(&l->keys[0], i) < TTL_LEAST_MS - 2 || pause_ms(&l->keys[0], i) > TTL_MS + NOTICED_MS)
-      fail_msg("compute %d began %.1f ms after the end of the one before", i + 1, pause_ms(&l->keys[0], i));
-  assert_in_range(lives, 1 + run_ms / (TTL_MS + NOTICED_MS + COST_MS + 50), 1 + run_ms / TTL_LEAST_MS);
+    if (pause_ms(&l->keys[0], i) < TTL_LEAST_MS - 2 ||
+        pause_ms(&l->keys[0], i) > TTL_MS + NOTICED_MS)
+      fail_msg("compute %d began %.1f ms after the end of the one before", i + 1,
+               pause_ms(&l->keys[0], i));
+  assert_in_range(lives, 1 + run_ms / (TTL_MS + NOTICED_MS + COST_MS + 50),
+                  1 + run_ms / TTL_LEAST_MS);
   assert_int_equal(l->keys[0].most, 1);
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
   assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses);
   assert_true(p99 < UNDISTURBED_MS);
 }
 
-static void a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits(void **state) {
+static void
+a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits(void **state) {
   (void)state;
-  load how = {.policy = {.size = sizeof how.policy, .ttl_ms = TTL_MS, .swr_ms = GRACE_MS}, .bound = 1};
+  load how = {.policy = {.size = sizeof how.policy, .ttl_ms = TTL_MS, .swr_ms = GRACE_MS},
+              .bound = 1};
   check_expiry(redis_uri(), &how);
 }
 
-static void a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits(void **state) {
+static void
+a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits(void **state) {
   (void)state;
   load how = {.policy = {.size = sizeof how.policy, .ttl_ms = TTL_MS, .swr_ms = GRACE_MS}};
   check_expiry(redis_uri(), &how);
 }
 
-/* ---- the origin is away for three seconds ---------------------------------------------------------------------- */
+/* ---- the origin is away for three seconds -------------------------------------------------- */
 
 enum { OUTAGE_MS = 3000, TRIES = 3, RETRY_MS = 1000, SLACK_MS = 250, LIFE_MS = 500 };
 
@@ -195,7 +222,8 @@ static void check_outage(lab *l, const char *uri) {
   corral_error error;
   corral_inspection seen;
   load how = {.policy = {.size = sizeof how.policy, .ttl_ms = LIFE_MS, .sie_ms = GRACE_MS}};
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK) fail_msg("%s: %s", uri, error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+    fail_msg("%s: %s", uri, error.text);
   spawn_callers(l, uri, &how);
   lab_add(&l->marks[BROKEN], 1);
   lab_await(l, &l->keys[0].computes, 2);
@@ -210,19 +238,25 @@ static void check_outage(lab *l, const char *uri) {
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
   end_samples("an origin that is away");
-  print_message("           all callers have a new value %lld ms after it came back; %lld ms of retry-after were left\n", (long long)took_ms,
-                (long long)seen.retry_left_ms);
+  print_message("           all callers have a new value %lld ms after it came back; %lld ms of "
+                "retry-after were left\n",
+                (long long)took_ms, (long long)seen.retry_left_ms);
   check_tries(l, tries, seen.retry_left_ms > 0 ? tries : tries - 1);
   assert_true(took_ms <= seen.retry_left_ms + COST_MS + PACE_US / 1000 + SLACK_MS);
   if (seen.retry_left_ms > 0) assert_string_equal(seen.failure, "the origin is away");
   corral_close(c);
 }
 
-static void an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void **state) {
+static void
+an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void **state) {
   (void)state;
   const char *uri = redis_uri();
   lab *l = new_lab();
-  load how = {.policy = {.size = sizeof how.policy, .ttl_ms = LIFE_MS, .swr_ms = GRACE_MS, .sie_ms = GRACE_MS}, .bound = 1};
+  load how = {.policy = {.size = sizeof how.policy,
+                         .ttl_ms = LIFE_MS,
+                         .swr_ms = GRACE_MS,
+                         .sie_ms = GRACE_MS},
+              .bound = 1};
   spawn_callers(l, uri, &how);
   lab_add(&l->marks[BROKEN], 1);
   lab_await(l, &l->keys[0].computes, 2);
@@ -236,25 +270,29 @@ static void an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have
   assert_true(p99 < UNDISTURBED_MS);
 }
 
-static void an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_redis(void **state) {
+static void
+an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
   check_outage(new_lab(), uri);
 }
 
-static void an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_memcached(void **state) {
+static void
+an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_memcached(
+    void **state) {
   (void)state;
   const char *uri = memcached_uri();
   check_outage(new_lab(), uri);
 }
 
-static void an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_lmdb(void **state) {
+static void
+an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_lmdb(void **state) {
   (void)state;
   lab *l = new_lab();
   check_outage(l, lab_lmdb(l, "store"));
 }
 
-/* ---- nothing to fall back on ----------------------------------------------------------------------------------- */
+/* ---- nothing to fall back on --------------------------------------------------------------- */
 
 enum { ROUNDS = 6, ERROR_MS = 250 };
 
@@ -266,7 +304,8 @@ static void ask_for_what_fails(lab_seat *seat, int round) {
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(.sie_ms = GRACE_MS), &work);
   add_sample(lab_now_us() - before);
   if (answer.status != CORRAL_EFAILED || answer.error.status != CORRAL_EFAILED)
-    lab_wrong(l, "a failing compute gave %s: %s", corral_status_name(answer.status), answer.error.text);
+    lab_wrong(l, "a failing compute gave %s: %s", corral_status_name(answer.status),
+              answer.error.text);
   else if (strcmp(answer.error.text, "the origin is away") != 0 || answer.error.code != 7)
     lab_wrong(l, "a caller was told '%s', code %d", answer.error.text, answer.error.code);
   else if (answer.error.retry_after_ms < 1 || answer.error.retry_after_ms > RETRY_MS)
@@ -279,7 +318,10 @@ static void ask_for_what_fails_round_by_round(lab_seat *seat) {
 
 static void check_failure(lab *l, const char *uri) {
   begin_samples();
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = ask_for_what_fails_round_by_round});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = PROCESSES,
+                           .threads = THREADS,
+                           .body = ask_for_what_fails_round_by_round});
   lab_end(l);
   double most = end_samples("what fails, without a stale value");
   for (int round = 0; round < ROUNDS; round++) {
@@ -289,30 +331,34 @@ static void check_failure(lab *l, const char *uri) {
   assert_true(most < ERROR_MS);
 }
 
-static void two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_redis(void **state) {
+static void
+two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
   check_failure(new_lab(), uri);
 }
 
-static void two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_memcached(void **state) {
+static void two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_memcached(
+    void **state) {
   (void)state;
   const char *uri = memcached_uri();
   check_failure(new_lab(), uri);
 }
 
-static void two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb(void **state) {
+static void
+two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb(void **state) {
   (void)state;
   lab *l = new_lab();
   check_failure(l, lab_lmdb(l, "store"));
 }
 
-/* ---- kill -9 ----------------------------------------------------------------------------------------------------- */
+/* ---- kill -9 ------------------------------------------------------------------------------- */
 
 /* The default lease, the compute, and the looks of those who wait for it. */
 enum { SURVIVED_MS = 2200 };
 
-/* The first compute waits for a gate, so that it is under way when its process is killed; the next one finds it open. */
+/* The first compute waits for a gate, so that it is under way when its process is killed; the next
+ * one finds it open. */
 static void ask_once(lab_seat *seat) {
   lab *l = seat->lab;
   lab_work work = {.key = 0, .cost_ms = COST_MS, .gate = &l->marks[GATE]};
@@ -342,7 +388,8 @@ static void a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later
   const char *uri = redis_uri();
   lab *l = new_lab();
   begin_samples();
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = ask_once});
+  lab_spawn(l,
+            &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = ask_once});
   lab_await(l, &l->keys[0].computes, 1);
   int leader = leader_of(l);
   await_herds(l, leader);
@@ -353,14 +400,17 @@ static void a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later
   assert_int_equal(l->marks[ANSWERED], CALLERS - THREADS);
   assert_int_equal(l->keys[0].computes, 2);
   qsort(calls->us, (size_t)calls->count, sizeof *calls->us, by_number);
-  double first = (double)(calls->us[0] - killed) / 1000, last = (double)(calls->us[calls->count - 1] - killed) / 1000;
-  print_message("           after the kill: killed %.1f ms after its compute began; the next one begins %.1f ms after the kill;\n"
+  double first = (double)(calls->us[0] - killed) / 1000,
+         last = (double)(calls->us[calls->count - 1] - killed) / 1000;
+  print_message("           after the kill: killed %.1f ms after its compute began; the next one "
+                "begins %.1f ms after the kill;\n"
                 "           the %d survivors have the value %.1f to %.1f ms after it\n",
-                (double)(killed - l->keys[0].log[0].begun_us) / 1000, (double)(l->keys[0].log[1].begun_us - killed) / 1000, calls->count, first, last);
+                (double)(killed - l->keys[0].log[0].begun_us) / 1000,
+                (double)(l->keys[0].log[1].begun_us - killed) / 1000, calls->count, first, last);
   assert_true(last <= SURVIVED_MS);
 }
 
-/* ---- long forgotten ------------------------------------------------------------------------------------------------- */
+/* ---- long forgotten ------------------------------------------------------------------------ */
 
 enum { SHORT_MS = 100, PAST_SWR_MS = 2 * SHORT_MS };
 
@@ -370,20 +420,24 @@ static void ask_the_long_forgotten(lab_seat *seat) {
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(.swr_ms = SHORT_MS, .sie_ms = GRACE_MS), &work);
   lab_agree(l, 0, &answer);
-  if (answer.how == CORRAL_STALE || answer.number != 2) lab_wrong(l, "a caller was given value %d, %s", answer.number, corral_how_name(answer.how));
+  if (answer.how == CORRAL_STALE || answer.number != 2)
+    lab_wrong(l, "a caller was given value %d, %s", answer.number, corral_how_name(answer.how));
 }
 
 static void warm(lab_seat *seat) {
-  corral_policy policy = {.size = sizeof policy, .ttl_ms = SHORT_MS, .swr_ms = SHORT_MS, .sie_ms = GRACE_MS};
+  corral_policy policy = {
+      .size = sizeof policy, .ttl_ms = SHORT_MS, .swr_ms = SHORT_MS, .sie_ms = GRACE_MS};
   lab_work work = {.key = 0, .cost_ms = COST_MS};
-  if (lab_ask(seat, &policy, &work).how != CORRAL_COMPUTED) lab_wrong(seat->lab, "it was there before");
+  if (lab_ask(seat, &policy, &work).how != CORRAL_COMPUTED)
+    lab_wrong(seat->lab, "it was there before");
 }
 
 static void check_long_forgotten(lab *l, const char *uri) {
   corral *c = NULL;
   corral_error error;
   corral_inspection seen;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK) fail_msg("%s: %s", uri, error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+    fail_msg("%s: %s", uri, error.text);
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = warm});
   lab_end(l);
   do {
@@ -393,25 +447,31 @@ static void check_long_forgotten(lab *l, const char *uri) {
   assert_string_equal(seen.state, "stale");
   assert_true(seen.left_ms > 0);
   corral_close(c);
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = ask_the_long_forgotten});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = PROCESSES,
+                           .threads = THREADS,
+                           .body = ask_the_long_forgotten});
   lab_end(l);
   assert_int_equal(l->keys[0].computes, 2);
   assert_int_equal(sum(l, CORRAL_EVENT_STALE), 0);
 }
 
-static void what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_redis(void **state) {
+static void
+what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
   check_long_forgotten(new_lab(), uri);
 }
 
-static void what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_memcached(void **state) {
+static void
+what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
   check_long_forgotten(new_lab(), uri);
 }
 
-static void what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_lmdb(void **state) {
+static void
+what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_lmdb(void **state) {
   (void)state;
   lab *l = new_lab();
   check_long_forgotten(l, lab_lmdb(l, "store"));
@@ -419,19 +479,37 @@ static void what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_valu
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_teardown(a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits, clean),
-      cmocka_unit_test_teardown(a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits, clean),
-      cmocka_unit_test_teardown(an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace, clean),
-      cmocka_unit_test_teardown(an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_redis, clean),
-      cmocka_unit_test_teardown(an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_memcached, clean),
-      cmocka_unit_test_teardown(an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_lmdb, clean),
-      cmocka_unit_test_teardown(two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_redis, clean),
-      cmocka_unit_test_teardown(two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_memcached, clean),
-      cmocka_unit_test_teardown(two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb, clean),
-      cmocka_unit_test_teardown(a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later, clean),
-      cmocka_unit_test_teardown(what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_redis, clean),
-      cmocka_unit_test_teardown(what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_memcached, clean),
-      cmocka_unit_test_teardown(what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_lmdb, clean),
+      cmocka_unit_test_teardown(
+          a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits, clean),
+      cmocka_unit_test_teardown(
+          a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits, clean),
+      cmocka_unit_test_teardown(
+          an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace, clean),
+      cmocka_unit_test_teardown(
+          an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_redis,
+          clean),
+      cmocka_unit_test_teardown(
+          an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_memcached,
+          clean),
+      cmocka_unit_test_teardown(
+          an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_lmdb,
+          clean),
+      cmocka_unit_test_teardown(
+          two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_redis, clean),
+      cmocka_unit_test_teardown(
+          two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_memcached,
+          clean),
+      cmocka_unit_test_teardown(
+          two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb, clean),
+      cmocka_unit_test_teardown(
+          a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later, clean),
+      cmocka_unit_test_teardown(
+          what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_redis, clean),
+      cmocka_unit_test_teardown(
+          what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_memcached,
+          clean),
+      cmocka_unit_test_teardown(
+          what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_lmdb, clean),
   };
   redis_server_start(&server, NULL);
   memcached_server_start(&cached, NULL);

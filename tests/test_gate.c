@@ -1,4 +1,5 @@
-/* test_gate.c: at most so many at once, by rank, then in the order of coming. Threads meet at counts, not at times. */
+/* test_gate.c: at most so many at once, by rank, then in the order of coming. Threads meet at
+ * counts, not at times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ enum { FAR = 60000, CROWD = 12, ROUNDS = 300 };
 
 static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
-/* ---- actors --------------------------------------------------------------------------------------------------------- */
+/* ---- actors -------------------------------------------------------------------------------- */
 
 static char order[64]; /* the names of those who were let in, under order_mutex */
 static pthread_mutex_t order_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -74,11 +75,12 @@ static crl_gate *gate_of(int64_t most, int64_t inside) {
 
 static void gate_end(crl_gate *gate) {
   assert_int_equal(crl_gate_inside(gate), 0);
-  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++) assert_int_equal(crl_gate_waiting(gate, rank), 0);
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++)
+    assert_int_equal(crl_gate_waiting(gate, rank), 0);
   crl_gate_free(gate);
 }
 
-/* ---- trying ----------------------------------------------------------------------------------------------------------- */
+/* ---- trying -------------------------------------------------------------------------------- */
 
 static void so_many_enter_and_the_next_one_does_not(void **state) {
   (void)state;
@@ -100,7 +102,8 @@ static void a_try_does_not_queue_whoever_waits(void **state) {
   actor waits;
   crl_gate *gate = gate_of(1, 1);
   come(&waits, gate, 'a', CRL_RANK_EARLY, later(FAR));
-  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++) assert_false(crl_gate_enter(gate, rank, 0, NULL));
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++)
+    assert_false(crl_gate_enter(gate, rank, 0, NULL));
   assert_int_equal(crl_gate_waiting(gate, CRL_RANK_EARLY), 1);
   crl_gate_leave(gate);
   pthread_join(waits.thread, NULL);
@@ -108,7 +111,7 @@ static void a_try_does_not_queue_whoever_waits(void **state) {
   gate_end(gate);
 }
 
-/* ---- the order ---------------------------------------------------------------------------------------------------------- */
+/* ---- the order ----------------------------------------------------------------------------- */
 
 static void those_of_one_rank_go_in_as_they_came(void **state) {
   (void)state;
@@ -125,7 +128,8 @@ static void those_of_one_rank_go_in_as_they_came(void **state) {
 
 static void a_higher_rank_goes_first_whenever_it_came(void **state) {
   (void)state;
-  static const crl_rank ranks[] = {CRL_RANK_WARM, CRL_RANK_EARLY, CRL_RANK_COLD, CRL_RANK_EXPIRED, CRL_RANK_COLD, CRL_RANK_EARLY};
+  static const crl_rank ranks[] = {CRL_RANK_WARM,    CRL_RANK_EARLY, CRL_RANK_COLD,
+                                   CRL_RANK_EXPIRED, CRL_RANK_COLD,  CRL_RANK_EARLY};
   actor a[6];
   crl_gate *gate = gate_of(1, 1);
   for (int i = 0; i < 6; i++) come(&a[i], gate, (char)('a' + i), ranks[i], later(FAR));
@@ -149,7 +153,7 @@ static void each_who_leaves_lets_one_in(void **state) {
   gate_end(gate);
 }
 
-/* ---- the end of patience -------------------------------------------------------------------------------------------------- */
+/* ---- the end of patience ------------------------------------------------------------------- */
 
 static _Atomic int hurried_left;
 
@@ -192,7 +196,7 @@ static void a_queue_that_its_only_one_left_takes_the_next(void **state) {
   gate_end(gate);
 }
 
-/* ---- a crowd, for the thread sanitizer -------------------------------------------------------------------------------------- */
+/* ---- a crowd, for the thread sanitizer ----------------------------------------------------- */
 
 static _Atomic int inside_now, most_inside, entries, patient_refused;
 
@@ -206,7 +210,9 @@ static void *come_and_go(void *arg) {
       continue;
     }
     int now = atomic_fetch_add(&inside_now, 1) + 1;
-    for (int most = atomic_load(&most_inside); now > most && !atomic_compare_exchange_weak(&most_inside, &most, now);) continue;
+    for (int most = atomic_load(&most_inside);
+         now > most && !atomic_compare_exchange_weak(&most_inside, &most, now);)
+      continue;
     atomic_fetch_add(&entries, 1);
     sched_yield();
     atomic_fetch_sub(&inside_now, 1);

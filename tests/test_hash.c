@@ -1,4 +1,5 @@
-/* test_hash.c: the two hashes: known answers of the digest, and a table's hash that can't be foreseen. */
+/* test_hash.c: the two hashes: known answers of the digest, and a table's hash that can't be
+ * foreseen. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +15,10 @@
 
 /* BLAKE2b-128: as Python's hashlib.blake2b(data, digest_size=16). */
 static void the_digest_is_blake2b_with_16_bytes(void **state) {
-  static const uint8_t empty[] = {0xca, 0xe6, 0x69, 0x41, 0xd9, 0xef, 0xbd, 0x40, 0x4e, 0x4d, 0x88, 0x75, 0x8e, 0xa6, 0x76, 0x70};
-  static const uint8_t abc[] = {0xcf, 0x4a, 0xb7, 0x91, 0xc6, 0x2b, 0x8d, 0x2b, 0x21, 0x09, 0xc9, 0x02, 0x75, 0x28, 0x78, 0x16};
+  static const uint8_t empty[] = {0xca, 0xe6, 0x69, 0x41, 0xd9, 0xef, 0xbd, 0x40,
+                                  0x4e, 0x4d, 0x88, 0x75, 0x8e, 0xa6, 0x76, 0x70};
+  static const uint8_t abc[] = {0xcf, 0x4a, 0xb7, 0x91, 0xc6, 0x2b, 0x8d, 0x2b,
+                                0x21, 0x09, 0xc9, 0x02, 0x75, 0x28, 0x78, 0x16};
   uint8_t digest[CRL_DIGEST];
   (void)state;
   crl_digest("", 0, digest);
@@ -60,6 +63,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(a_table_s_hash_is_the_same_within_a_process_and_depends_on_every_byte),
       cmocka_unit_test(a_table_s_hash_differs_between_processes),
   };
-  if (argc > 1 && strcmp(argv[1], "--print") == 0) return printf("%016llx", (unsigned long long)crl_hash("key", 3)) == 16 ? 0 : 1;
+  if (argc > 1 && strcmp(argv[1], "--print") == 0)
+    return printf("%016llx", (unsigned long long)crl_hash("key", 3)) == 16 ? 0 : 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

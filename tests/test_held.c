@@ -1,4 +1,5 @@
-/* test_held.c: what is kept for the return of a store: the newest of each key, within room and time. Time is an argument. */
+/* test_held.c: what is kept for the return of a store: the newest of each key, within room and
+ * time. Time is an argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,9 @@ static int all(void *arg, const void *key, size_t key_len) {
   return 1;
 }
 
-static int only(void *arg, const void *key, size_t key_len) { return key_len == strlen(arg) && memcmp(key, arg, key_len) == 0; }
+static int only(void *arg, const void *key, size_t key_len) {
+  return key_len == strlen(arg) && memcmp(key, arg, key_len) == 0;
+}
 
 static crl_bytes *record_of(char letter, size_t size) {
   uint8_t *data = malloc(size);
@@ -29,16 +32,23 @@ static crl_bytes *record_of(char letter, size_t size) {
   return bytes;
 }
 
-static void keep_version(crl_held *held, const char *key, char letter, uint64_t version, int64_t began, int64_t now) {
-  crl_held_fill fill = {.record = record_of(letter, SIZE), .version = version, .hard_ttl = 100 * MS, .began = began, .made = now};
+static void keep_version(crl_held *held, const char *key, char letter, uint64_t version,
+                         int64_t began, int64_t now) {
+  crl_held_fill fill = {.record = record_of(letter, SIZE),
+                        .version = version,
+                        .hard_ttl = 100 * MS,
+                        .began = began,
+                        .made = now};
   crl_held_keep(held, key, strlen(key), &fill);
   crl_bytes_unref(fill.record);
 }
 
 /* With a version; letter 0: the wish to invalidate. */
 static void keep(crl_held *held, const char *key, char letter, int64_t began, int64_t now) {
-  if (letter == 0) crl_held_invalidate(held, key, strlen(key), NULL, now);
-  else keep_version(held, key, letter, 7, began, now);
+  if (letter == 0)
+    crl_held_invalidate(held, key, strlen(key), NULL, now);
+  else
+    keep_version(held, key, letter, 7, began, now);
 }
 
 /* The letter that is found; '-' nothing. */
@@ -50,16 +60,21 @@ static char found(crl_held *held, const char *key, int64_t now) {
   return letter;
 }
 
-static int has_letter(void *letter, const crl_bytes *record) { return record->data[0] == *(uint8_t *)letter; }
+static int has_letter(void *letter, const crl_bytes *record) {
+  return record->data[0] == *(uint8_t *)letter;
+}
 
 /* What is given out, as "key:letter " in its order; an invalidation is '!'. */
 static const char *given(crl_held *held, int64_t now, size_t most, const char *key) {
   static char text[256];
   crl_held_entry entries[16];
-  size_t count = crl_held_replay(held, now, key == NULL ? all : only, (void *)(uintptr_t)key, entries, most), used = 0;
+  size_t count = crl_held_replay(held, now, key == NULL ? all : only, (void *)(uintptr_t)key,
+                                 entries, most),
+         used = 0;
   text[0] = '\0';
   for (size_t i = 0; i < count; i++) {
-    used += (size_t)snprintf(text + used, sizeof text - used, "%.*s:%c ", (int)entries[i].key_len, (const char *)entries[i].key,
+    used += (size_t)snprintf(text + used, sizeof text - used, "%.*s:%c ", (int)entries[i].key_len,
+                             (const char *)entries[i].key,
                              entries[i].invalidates ? '!' : (char)entries[i].fill.record->data[0]);
     crl_held_entry_clean(&entries[i]);
   }
@@ -107,7 +122,7 @@ static void a_fill_after_an_invalidation_does_not_make_it_forgotten(void **state
   assert_int_equal(found(held, "a", 32), 'x'); /* of after it */
   assert_string_equal(given(held, 32, 16, NULL), "a:x ");
   keep(held, "b", 0, 40, 40);
-  assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t)"b", &entry, 1), 1);
+  assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t) "b", &entry, 1), 1);
   crl_held_replayed(held, &entry);
   crl_held_entry_clean(&entry);
   assert_int_equal(crl_held_count(held), 1);
@@ -135,7 +150,8 @@ static void what_takes_the_place_of_an_invalidated_record_is_replayed_with_it(vo
   crl_held_free(held);
 }
 
-static void a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones(void **state) {
+static void
+a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones(void **state) {
   (void)state;
   crl_held *held = crl_held_new(BYTES, MS);
   keep(held, "a", 'x', 10, 11);
@@ -150,7 +166,8 @@ static void a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_
 }
 
 /* The store is away when a compute ends, and the key, or a tag, was invalidated since it began. */
-static void a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept(void **state) {
+static void
+a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept(void **state) {
   (void)state;
   crl_held *held = crl_held_new(BYTES, MS);
   crl_held_entry entry;
@@ -160,7 +177,7 @@ static void a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_no
   keep(held, "a", 'y', 21, 32);
   assert_int_equal(found(held, "a", 33), 'y');
   keep(held, "b", 0, 40, 40); /* in vain, and replayed */
-  assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t)"b", &entry, 1), 1);
+  assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t) "b", &entry, 1), 1);
   crl_held_replayed(held, &entry);
   crl_held_entry_clean(&entry);
   keep(held, "b", 'x', 39, 50);
@@ -250,7 +267,7 @@ static void what_could_not_be_offered_is_given_out_again(void **state) {
   crl_held_entry entry;
   keep(held, "a", 'x', 1, 1);
   keep(held, "b", 'y', 1, 1);
-  assert_int_equal(crl_held_replay(held, 2, only, (void *)(uintptr_t)"b", &entry, 1), 1);
+  assert_int_equal(crl_held_replay(held, 2, only, (void *)(uintptr_t) "b", &entry, 1), 1);
   crl_held_return(held, &entry);
   crl_held_entry_clean(&entry);
   assert_string_equal(given(held, 2, 16, NULL), "a:x b:y ");
@@ -268,7 +285,8 @@ static void what_is_made_later_than_that_moment_is_left_for_the_next_time(void *
 
 static void switched_off_it_keeps_nothing(void **state) {
   (void)state;
-  crl_held *no_room = crl_held_new(-1, MS), *no_time = crl_held_new(BYTES, -1); /* held_bytes, held_ms = CORRAL_OFF */
+  /* held_bytes, held_ms = CORRAL_OFF */
+  crl_held *no_room = crl_held_new(-1, MS), *no_time = crl_held_new(BYTES, -1);
   keep(no_room, "a", 'x', 1, 1);
   keep(no_time, "a", 'x', 1, 1);
   assert_int_equal(crl_held_count(no_room) + crl_held_count(no_time), 0);
@@ -281,7 +299,8 @@ static void without_memory_nothing_is_kept_and_nothing_breaks(void **state) {
   crl_alloc_countdown = 0;
   assert_null(crl_held_new(BYTES, MS));
   crl_held *held = crl_held_new(BYTES, MS);
-  crl_held_fill fill = {.record = record_of('x', SIZE), .version = 1, .hard_ttl = MS, .began = 1, .made = 1};
+  crl_held_fill fill = {
+      .record = record_of('x', SIZE), .version = 1, .hard_ttl = MS, .began = 1, .made = 1};
   crl_alloc_countdown = 0;
   crl_held_keep(held, "a", 1, &fill);
   assert_int_equal(crl_held_count(held), 0);
@@ -299,7 +318,8 @@ int main(void) {
       cmocka_unit_test(an_invalidation_counts_for_what_began_before_it),
       cmocka_unit_test(a_fill_after_an_invalidation_does_not_make_it_forgotten),
       cmocka_unit_test(what_takes_the_place_of_an_invalidated_record_is_replayed_with_it),
-      cmocka_unit_test(a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones),
+      cmocka_unit_test(
+          a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones),
       cmocka_unit_test(a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept),
       cmocka_unit_test(a_wish_to_invalidate_stays_when_the_fill_is_dropped),
       cmocka_unit_test(a_fill_without_a_version_is_never_given_to_the_store),

@@ -1,4 +1,5 @@
-/* test_herd.c: one flight per key per process. Threads meet at counts (how many wait now), not at times. */
+/* test_herd.c: one flight per key per process. Threads meet at counts (how many wait now), not at
+ * times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ enum { WAITERS = 8, FAR = 60000 };
 
 static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
-/* ---- actors ----------------------------------------------------------------------------------------------------- */
+/* ---- actors -------------------------------------------------------------------------------- */
 
 typedef struct waiter {
   pthread_t thread;
@@ -48,7 +49,9 @@ static waiter join_herd(crl_herd *herd, const char *key, int64_t deadline) {
   return w;
 }
 
-static void start(waiter *w, void *(*act)(void *)) { assert_int_equal(pthread_create(&w->thread, NULL, act, w), 0); }
+static void start(waiter *w, void *(*act)(void *)) {
+  assert_int_equal(pthread_create(&w->thread, NULL, act, w), 0);
+}
 
 static void until_waiting(crl_herd *herd, const char *key, size_t count) {
   int64_t limit = later(FAR);
@@ -79,7 +82,7 @@ static void assert_has(waiter *w, const char *text) {
   crl_bytes_unref(w->outcome.bytes);
 }
 
-/* ---- landing ------------------------------------------------------------------------------------------------------ */
+/* ---- landing ------------------------------------------------------------------------------- */
 
 static void all_who_joined_get_the_leader_s_outcome(void **state) {
   (void)state;
@@ -154,7 +157,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
   crl_herd_free(herd);
 }
 
-/* ---- giving up ------------------------------------------------------------------------------------------------------ */
+/* ---- giving up ----------------------------------------------------------------------------- */
 
 /* Waits; when the entry was given up, enters anew, and leads or waits again. */
 static void *wait_or_lead(void *arg) {
@@ -210,7 +213,7 @@ static void a_waiter_leaves_at_its_own_deadline(void **state) {
   crl_herd_free(herd);
 }
 
-/* ---- detaching ------------------------------------------------------------------------------------------------------- */
+/* ---- detaching ----------------------------------------------------------------------------- */
 
 static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_get_it(void **state) {
   (void)state;
@@ -243,13 +246,14 @@ static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_ge
   crl_herd_free(herd);
 }
 
-/* ---- interim answers --------------------------------------------------------------------------------------------------- */
+/* ---- interim answers ----------------------------------------------------------------------- */
 
 static void an_interim_answer_is_for_all_while_the_flight_goes_on(void **state) {
   (void)state;
   crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
-  waiter w = join_herd(herd, "k", later(FAR)), late = join_herd(herd, "k", later(FAR)), last = join_herd(herd, "k", later(FAR));
+  waiter w = join_herd(herd, "k", later(FAR)), late = join_herd(herd, "k", later(FAR)),
+         last = join_herd(herd, "k", later(FAR));
   start(&w, wait_for_it);
   until_waiting(herd, "k", 1);
   crl_outcome stale = value_of("stale", CORRAL_STALE), fresh = value_of("fresh", CORRAL_COMPUTED);
@@ -273,8 +277,10 @@ static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void *
   crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
   crl_outcome stale = value_of("stale", CORRAL_STALE);
-  waiter hurried = join_herd(herd, "k", crl_env_now_ms()), patient = join_herd(herd, "k", later(FAR));
-  waiter too_late = join_herd(herd, "k", crl_env_now_ms()), detached = join_herd(herd, "k", crl_env_now_ms());
+  waiter hurried = join_herd(herd, "k", crl_env_now_ms()),
+         patient = join_herd(herd, "k", later(FAR));
+  waiter too_late = join_herd(herd, "k", crl_env_now_ms()),
+         detached = join_herd(herd, "k", crl_env_now_ms());
   crl_herd_interim(entry, &stale, 0, later(FAR));
   start(&patient, wait_for_it);
   until_waiting(herd, "k", 1);
@@ -307,7 +313,7 @@ static void without_memory_there_is_no_entry(void **state) {
   assert_null(crl_herd_new());
 }
 
-/* ---- a crowd, for the thread sanitizer ------------------------------------------------------------------------------------ */
+/* ---- a crowd, for the thread sanitizer ----------------------------------------------------- */
 
 static void *roam(void *arg) {
   waiter *w = arg;
@@ -319,8 +325,10 @@ static void *roam(void *arg) {
       outcome = value_of("x", CORRAL_COMPUTED);
       if (i % 5 == 0) crl_herd_interim(entry, &outcome, later(5), later(5));
       if (i % 7 == 0) crl_herd_detach(entry);
-      if (i % 11 == 0) crl_herd_give_up(entry);
-      else crl_herd_land(entry, &outcome);
+      if (i % 11 == 0)
+        crl_herd_give_up(entry);
+      else
+        crl_herd_land(entry, &outcome);
     } else {
       crl_herd_wait(entry, &(crl_patience){.deadline = later(FAR)}, &outcome);
     }

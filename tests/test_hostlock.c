@@ -1,7 +1,8 @@
-/* test_hostlock.c: the host's rung: an election among processes and threads by one byte of a lock file. Processes meet at pipes.
+/* test_hostlock.c: the host's rung: an election among processes and threads by one byte of a lock
+ * file. Processes meet at pipes.
  *
- * The lock's own source is included, under other names, so that a test can say where default folders stand, and what happens just
- * before a lock is set and while somebody waits. */
+ * The lock's own source is included, under other names, so that a test can say where default
+ * folders stand, and what happens just before a lock is set and while somebody waits. */
 #include <fcntl.h>
 
 #include "env.h"
@@ -61,7 +62,7 @@ static void hooked_sleep(int64_t us) {
 
 static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
-/* ---- folders ------------------------------------------------------------------------------------------------------------ */
+/* ---- folders ------------------------------------------------------------------------------- */
 
 static char named[32], base[32]; /* a folder that is named; one that default folders stand in */
 
@@ -88,7 +89,9 @@ static const char *own_folder(void) {
   return in(base, name);
 }
 
-static void clear(const char *path) { assert_true(unlink(path) == 0 || rmdir(path) == 0 || errno == ENOENT); }
+static void clear(const char *path) {
+  assert_true(unlink(path) == 0 || rmdir(path) == 0 || errno == ENOENT);
+}
 
 /* Each test leaves no file behind. */
 static int remove_folders(void **state) {
@@ -116,7 +119,7 @@ static void make_file(const char *path) {
   close(fd);
 }
 
-/* ---- words --------------------------------------------------------------------------------------------------------------- */
+/* ---- words --------------------------------------------------------------------------------- */
 
 static crl_hostlock *lock_of(const char *folder, const char *scope) {
   crl_hostlock *lock = crl_hostlock_new(folder, scope);
@@ -126,9 +129,13 @@ static crl_hostlock *lock_of(const char *folder, const char *scope) {
   return lock;
 }
 
-static int take(crl_hostlock *lock, const char *key, int *hold) { return crl_hostlock_take(lock, key, strlen(key), hold, NULL); }
+static int take(crl_hostlock *lock, const char *key, int *hold) {
+  return crl_hostlock_take(lock, key, strlen(key), hold, NULL);
+}
 
-static void wait_until(crl_hostlock *lock, const char *key, int64_t until) { crl_hostlock_wait(lock, key, strlen(key), until, NULL); }
+static void wait_until(crl_hostlock *lock, const char *key, int64_t until) {
+  crl_hostlock_wait(lock, key, strlen(key), until, NULL);
+}
 
 static void assert_held(crl_hostlock *lock, const char *key) {
   int hold = -1;
@@ -153,7 +160,7 @@ static void assert_no_rung(crl_hostlock *lock, const char *where, const char *wh
   wait_until(lock, "k", later(FAR)); /* doesn't wait for what can't be */
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 typedef struct process {
   pid_t pid;
@@ -207,7 +214,7 @@ static int holder(process *p) {
   return hear(p) ? 3 : 0; /* lives on until it is left */
 }
 
-/* ---- who has it -------------------------------------------------------------------------------------------------------------- */
+/* ---- who has it ---------------------------------------------------------------------------- */
 
 static void two_holds_of_one_process_exclude_each_other(void **state) {
   (void)state;
@@ -229,7 +236,8 @@ static void another_key_and_another_scope_are_free(void **state) {
   crl_hostlock *lock = lock_of(named, "store"), *other = lock_of(named, "storek");
   assert_int_equal(take(lock, "kk", &hold), CORRAL_OK);
   assert_int_equal(take(lock, "k", &other_key), CORRAL_OK);
-  assert_int_equal(take(other, "k", &other_scope), CORRAL_OK); /* with the scope: the same bytes as the first */
+  /* with the scope: the same bytes as the first */
+  assert_int_equal(take(other, "k", &other_scope), CORRAL_OK);
   assert_free(lock, "");
   assert_free(other, "kk");
   crl_hostlock_give(other_key);
@@ -266,7 +274,7 @@ static void two_processes_exclude_each_other(void **state) {
   crl_hostlock_free(lock);
 }
 
-/* ---- crowds -------------------------------------------------------------------------------------------------------------------- */
+/* ---- crowds -------------------------------------------------------------------------------- */
 
 typedef struct shared {
   _Atomic int inside, rounds, wrong;
@@ -280,14 +288,17 @@ static int make_board(void **state) {
   return board == MAP_FAILED || make_folders(state) != 0;
 }
 
-static int remove_board(void **state) { return munmap(board, sizeof *board) != 0 || remove_folders(state) != 0; }
+static int remove_board(void **state) {
+  return munmap(board, sizeof *board) != 0 || remove_folders(state) != 0;
+}
 
 static void take_often(crl_hostlock *lock) {
   for (int i = 0; i < ROUNDS;) {
     int hold, status = take(lock, "k", &hold);
     if (status == CORRAL_EBUSY) wait_until(lock, "k", later(FAR));
     if (status == CORRAL_EBUSY) continue;
-    if (status != CORRAL_OK || atomic_fetch_add(&board->inside, 1) != 0) atomic_fetch_add(&board->wrong, 1);
+    if (status != CORRAL_OK || atomic_fetch_add(&board->inside, 1) != 0)
+      atomic_fetch_add(&board->wrong, 1);
     i++;
     atomic_fetch_add(&board->rounds, 1);
     sched_yield();
@@ -311,7 +322,8 @@ static void of_a_crowd_of_threads_one_at_a_time_has_it(void **state) {
   (void)state;
   pthread_t threads[CROWD];
   crl_hostlock *lock = lock_of(named, "s");
-  for (int i = 0; i < CROWD; i++) assert_int_equal(pthread_create(&threads[i], NULL, crowd_thread, lock), 0);
+  for (int i = 0; i < CROWD; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, crowd_thread, lock), 0);
   for (int i = 0; i < CROWD; i++) pthread_join(threads[i], NULL);
   assert_int_equal(board->wrong, 0);
   assert_int_equal(board->rounds, CROWD * ROUNDS);
@@ -329,7 +341,7 @@ static void of_a_crowd_of_processes_one_at_a_time_has_it(void **state) {
   crl_hostlock_free(lock);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 /* Says that it waits, waits, takes, and writes down when. */
 static int successor(process *p) {
@@ -342,7 +354,8 @@ static int successor(process *p) {
   return 0;
 }
 
-static void a_wait_ends_at_once_when_nobody_has_it_and_in_time_when_somebody_keeps_it(void **state) {
+static void
+a_wait_ends_at_once_when_nobody_has_it_and_in_time_when_somebody_keeps_it(void **state) {
   (void)state;
   int hold;
   crl_hostlock *lock = lock_of(named, "s");
@@ -365,7 +378,8 @@ static void who_waits_looks_less_and_less_often_down_to_every_4_ms(void **state)
   wait_until(lock, "k", later(FAR));
   assert_int_equal(nap_count, sizeof naps / sizeof *naps);
   nap_count = -1;
-  for (int i = 0; i < (int)(sizeof naps / sizeof *naps); i++) assert_int_equal(naps[i], i < 6 ? 100 << i : 4000);
+  for (int i = 0; i < (int)(sizeof naps / sizeof *naps); i++)
+    assert_int_equal(naps[i], i < 6 ? 100 << i : 4000);
   crl_hostlock_free(lock);
 }
 
@@ -401,7 +415,7 @@ static void a_killed_holder_is_replaced_at_once(void **state) {
   crl_hostlock_free(lock);
 }
 
-/* ---- children of a holder ------------------------------------------------------------------------------------------------------------ */
+/* ---- children of a holder ------------------------------------------------------------------ */
 
 /* Holds, starts another program as its child, and does nothing more. */
 static int holder_with_command(process *p) {
@@ -409,7 +423,8 @@ static int holder_with_command(process *p) {
   pid_t pid;
   char *command[] = {"cat", NULL};
   posix_spawn_file_actions_t actions;
-  if (take(p->lock, "k", &hold) != CORRAL_OK || posix_spawn_file_actions_init(&actions) != 0) return 1;
+  if (take(p->lock, "k", &hold) != CORRAL_OK || posix_spawn_file_actions_init(&actions) != 0)
+    return 1;
   if (posix_spawn_file_actions_adddup2(&actions, p->in, 0) != 0) return 2;
   if (posix_spawn_file_actions_adddup2(&actions, p->out, 1) != 0) return 2;
   if (posix_spawnp(&pid, "cat", &actions, NULL, command, environ) != 0) return 3;
@@ -452,7 +467,7 @@ static void what_was_given_is_free_even_if_a_bare_clone_kept_the_descriptor(void
   crl_hostlock_free(lock);
 }
 
-/* ---- a file that is deleted ------------------------------------------------------------------------------------------------- */
+/* ---- a file that is deleted ---------------------------------------------------------------- */
 
 static int deletions;
 
@@ -499,7 +514,7 @@ static void a_folder_that_is_deleted_is_made_anew(void **state) {
   crl_hostlock_free(lock);
 }
 
-/* ---- folders that won't do -------------------------------------------------------------------------------------------------- */
+/* ---- folders that won't do ----------------------------------------------------------------- */
 
 static void a_default_folder_is_this_user_s_alone(void **state) {
   (void)state;

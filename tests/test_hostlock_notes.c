@@ -75,7 +75,7 @@ static off_t end_of_slot(const char *key) {
   return end;
 }
 
-/* ---- what is found --------------------------------------------------------------------------- */
+/* ---- what is found ------------------------------------------------------------------------- */
 
 static void the_token_of_a_dead_holder_is_found_and_no_other(void **state) {
   (void)state;
@@ -117,7 +117,7 @@ static void the_lease_that_a_claim_takes_over_stays_noted_beside_the_new_one(voi
   crl_hostlock_give(hold);
 }
 
-/* ---- what is not ----------------------------------------------------------------------------- */
+/* ---- what is not --------------------------------------------------------------------------- */
 
 static void a_lease_without_a_token_is_nobody_s(void **state) {
   (void)state;

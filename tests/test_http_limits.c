@@ -1,4 +1,5 @@
-/* test_http_limits.c: an HTTP origin under stress: limits of time and size, servers that die, redirects, addresses, stop and close. */
+/* test_http_limits.c: an HTTP origin under stress: limits of time and size, servers that die,
+ * redirects, addresses, stop and close. */
 #include "support/http_kit.h"
 
 #include <arpa/inet.h>
@@ -7,12 +8,13 @@
 
 #include "http/http.h"
 
-/* ---- size ---------------------------------------------------------------------------------------------------- */
+/* ---- size ---------------------------------------------------------------------------------- */
 
 static void a_body_is_cut_off_at_the_limit_in_every_framing(void **state) {
   (void)state;
   static const http_answer framings[] = {{.status = 200}, {.chunked = 1}, {.unsized = 1}};
-  void *origin = opened("%s/{key}#max=10k", http_origin_url(server)), *to_the_top = opened("%s/{key}", http_origin_url(server));
+  void *origin = opened("%s/{key}#max=10k", http_origin_url(server)),
+       *to_the_top = opened("%s/{key}", http_origin_url(server));
   for (size_t i = 0; i < sizeof framings / sizeof *framings; i++) {
     http_answer answer = framings[i];
     answer.body = "0123456789abcdef";
@@ -37,7 +39,8 @@ static void with_include_the_header_counts_as_well(void **state) {
   void *origin = opened("%s/{key}#include=1&max=60", http_origin_url(server));
   http_origin_answer(server, "/h", HTTP_ANSWER(.body = "0123456789"));
   fill_free(fetched(origin, "h"));
-  http_origin_answer(server, "/h", HTTP_ANSWER(.body = "0123456789", .headers = "X-Long: 0123456789\r\n"));
+  http_origin_answer(server, "/h",
+                     HTTP_ANSWER(.body = "0123456789", .headers = "X-Long: 0123456789\r\n"));
   expect_failure(fetched(origin, "h"), 502, "larger than 60 bytes");
   closed(origin);
 }
@@ -45,40 +48,65 @@ static void with_include_the_header_counts_as_well(void **state) {
 static void a_header_without_end_is_cut_off(void **state) {
   (void)state;
   static char lines[80000];
-  for (size_t at = 0; at + 100 < sizeof lines; at += 50) snprintf(lines + at, 51, "X-%04zu: %.*s\r\n", at / 50 % 10000, 40, "0123456789012345678901234567890123456789");
+  for (size_t at = 0; at + 100 < sizeof lines; at += 50)
+    snprintf(lines + at, 51, "X-%04zu: %.*s\r\n", at / 50 % 10000, 40,
+             "0123456789012345678901234567890123456789");
   void *origin = opened("%s/{key}", http_origin_url(server));
   http_origin_answer(server, "/h", HTTP_ANSWER(.body = "x", .headers = lines));
   expect_failure(fetched(origin, "h"), 502, "header is larger than 65536");
   closed(origin);
 }
 
-/* However they are written: a space before the colon, a line within a line. What others might read there, or not read, mustn't be kept. */
+/* However they are written: a space before the colon, a line within a line. What others might read
+ * there, or not read, mustn't be kept. */
 static void a_header_that_isnt_valid_fails_the_fetch(void **state) {
   (void)state;
 #define BYTES(text) text, sizeof(text) - 1
-  static const char line[] = "a line that isn't \"Name: value\"", control[] = "a NUL or a carriage return";
+  static const char line[] = "a line that isn't \"Name: value\"",
+                    control[] = "a NUL or a carriage return";
   static const struct {
     const char *headers;
     size_t len;
     const char *why;
   } rows[] = {
-      {BYTES("Cache-Control : no-store\r\n"), line}, {BYTES("Set-Cookie\t: a=b\r\n"), line}, {BYTES("Cache-Control : no-store\n"), line}, {BYTES(": no-store\r\n"), line},
-      {BYTES("no-store\r\n"), ""}, {BYTES("Set(Cookie): a\r\n"), line}, {BYTES("X-\303\244: a\r\n"), line}, {BYTES("A: b\r\nCache Control: no-store\r\n"), line},
-      {BYTES("HTTP/1.1 200 OK\r\n"), ""}, {BYTES("Cache-Control: no-store\r\nHTTP/1.1 200 OK: a\r\nA: b\r\n"), line},
-      {BYTES("A: b\rCache-Control: no-store\r\n"), control}, {BYTES("A: b\r\r\n"), control}, {BYTES("\rSet-Cookie: a=b\r\n"), control}, {BYTES("Cache-Control: no-store\0\r\n"), ""},
-      {BYTES("A\0: b\r\n"), ""}, {BYTES("X-Long-Name-Of-More-Than-Thirty-Two-Bytes : b\r\n"), line},
-      {BYTES("Content-Length: 7\r\n"), "two fields Content-Length that differ"}, {BYTES("Content-Length: 5, 5\r\n"), "Content-Length"}, {BYTES("Content-Length: +5\r\n"), "Content-Length"},
+      {BYTES("Cache-Control : no-store\r\n"), line},
+      {BYTES("Set-Cookie\t: a=b\r\n"), line},
+      {BYTES("Cache-Control : no-store\n"), line},
+      {BYTES(": no-store\r\n"), line},
+      {BYTES("no-store\r\n"), ""},
+      {BYTES("Set(Cookie): a\r\n"), line},
+      {BYTES("X-\303\244: a\r\n"), line},
+      {BYTES("A: b\r\nCache Control: no-store\r\n"), line},
+      {BYTES("HTTP/1.1 200 OK\r\n"), ""},
+      {BYTES("Cache-Control: no-store\r\nHTTP/1.1 200 OK: a\r\nA: b\r\n"), line},
+      {BYTES("A: b\rCache-Control: no-store\r\n"), control},
+      {BYTES("A: b\r\r\n"), control},
+      {BYTES("\rSet-Cookie: a=b\r\n"), control},
+      {BYTES("Cache-Control: no-store\0\r\n"), ""},
+      {BYTES("A\0: b\r\n"), ""},
+      {BYTES("X-Long-Name-Of-More-Than-Thirty-Two-Bytes : b\r\n"), line},
+      {BYTES("Content-Length: 7\r\n"), "two fields Content-Length that differ"},
+      {BYTES("Content-Length: 5, 5\r\n"), "Content-Length"},
+      {BYTES("Content-Length: +5\r\n"), "Content-Length"},
   };
   void *origin = opened("%s/{key}", http_origin_url(server));
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    http_origin_answer(server, "/h", HTTP_ANSWER(.body = "12345", .headers = rows[i].headers, .headers_len = rows[i].len));
+    http_origin_answer(
+        server, "/h",
+        HTTP_ANSWER(.body = "12345", .headers = rows[i].headers, .headers_len = rows[i].len));
     corral_fill *f = fetched(origin, "h");
-    if (f->code != 502 || strstr(f->text, rows[i].why) == NULL) fail_msg("%zu: %s: %d %s", i, rows[i].headers, (int)f->code, f->text);
+    if (f->code != 502 || strstr(f->text, rows[i].why) == NULL)
+      fail_msg("%zu: %s: %d %s", i, rows[i].headers, (int)f->code, f->text);
     fill_free(f);
   }
-  http_origin_answer(server, "/h", HTTP_ANSWER(.status = 204, .headers = " Cache-Control: no-store\r\n"));
+  http_origin_answer(server, "/h",
+                     HTTP_ANSWER(.status = 204, .headers = " Cache-Control: no-store\r\n"));
   expect_failure(fetched(origin, "h"), 502, "");
-  http_origin_answer(server, "/h", HTTP_ANSWER(.body = "12345", .headers = "Content-Length: 5\r\nX-Empty:\r\nX-Tab:\t1\t\r\nX-Text: \303\244\r\n"));
+  http_origin_answer(
+      server, "/h",
+      HTTP_ANSWER(.body = "12345",
+                  .headers =
+                      "Content-Length: 5\r\nX-Empty:\r\nX-Tab:\t1\t\r\nX-Text: \303\244\r\n"));
   expect_bytes(fetched(origin, "h"), "12345");
   closed(origin);
 #undef BYTES
@@ -87,7 +115,9 @@ static void a_header_that_isnt_valid_fails_the_fetch(void **state) {
 static void a_body_nobody_wants_is_not_read_to_its_end(void **state) {
   (void)state;
   void *origin = opened("%s/{key}", http_origin_url(server));
-  http_origin_answer(server, "/n", HTTP_ANSWER(.status = 404, .body = "0123456789abcdef", .repeat = 1 << 18, .fate = HTTP_FATE_HANGS_MID_BODY));
+  http_origin_answer(server, "/n",
+                     HTTP_ANSWER(.status = 404, .body = "0123456789abcdef", .repeat = 1 << 18,
+                                 .fate = HTTP_FATE_HANGS_MID_BODY));
   corral_fill *f = fetched(origin, "n");
   assert_int_equal(f->kind, FILLED_NEGATIVE);
   fill_free(f);
@@ -102,9 +132,13 @@ static void a_compressed_body_is_counted_as_it_unfolds(void **state) {
   assert_non_null(gzip);
   size_t len = fread(body, 1, sizeof body, gzip);
   assert_int_equal(pclose(gzip), 0);
-  void *plain = opened("%s/{key}", http_origin_url(server)), *origin = opened("%s/{key}#compressed=1", http_origin_url(server)),
-       *small = opened("%s/{key}#compressed=1&max=500000", http_origin_url(server)), *whole = opened("%s/{key}#compressed=1&include=1", http_origin_url(server));
-  http_origin_answer(server, "/z", HTTP_ANSWER(.body = body, .body_len = len, .headers = "Content-Encoding: gzip\r\nX-A: 1\r\n"));
+  void *plain = opened("%s/{key}", http_origin_url(server)),
+       *origin = opened("%s/{key}#compressed=1", http_origin_url(server)),
+       *small = opened("%s/{key}#compressed=1&max=500000", http_origin_url(server)),
+       *whole = opened("%s/{key}#compressed=1&include=1", http_origin_url(server));
+  http_origin_answer(server, "/z",
+                     HTTP_ANSWER(.body = body, .body_len = len,
+                                 .headers = "Content-Encoding: gzip\r\nX-A: 1\r\n"));
   corral_fill *f = fetched(origin, "z");
   assert_int_equal(f->size, 600000);
   fill_free(f);
@@ -122,14 +156,17 @@ static void a_compressed_body_is_counted_as_it_unfolds(void **state) {
   closed(whole);
 }
 
-/* ---- time and death ------------------------------------------------------------------------------------------- */
+/* ---- time and death ------------------------------------------------------------------------ */
 
 static void a_server_that_dies_is_a_failure(void **state) {
   (void)state;
   void *origin = opened("%s/{key}#connect=2s", http_origin_url(server));
-  http_origin_answer(server, "/d", HTTP_ANSWER(.body = "0123456789", .fate = HTTP_FATE_DIES_MID_BODY));
+  http_origin_answer(server, "/d",
+                     HTTP_ANSWER(.body = "0123456789", .fate = HTTP_FATE_DIES_MID_BODY));
   expect_failure(fetched(origin, "d"), 502, "hung up after 5 bytes");
-  http_origin_answer(server, "/d", HTTP_ANSWER(.body = "0123456789", .chunked = 1, .fate = HTTP_FATE_DIES_MID_BODY));
+  http_origin_answer(
+      server, "/d",
+      HTTP_ANSWER(.body = "0123456789", .chunked = 1, .fate = HTTP_FATE_DIES_MID_BODY));
   expect_failure(fetched(origin, "d"), 502, "hung up after");
   http_origin_answer(server, "/d", HTTP_ANSWER(.fate = HTTP_FATE_DIES));
   expect_failure(fetched(origin, "d"), 502, "Empty reply");
@@ -143,7 +180,8 @@ static void a_server_that_dies_is_a_failure(void **state) {
 
 static void nothing_takes_longer_than_total_or_the_deadline(void **state) {
   (void)state;
-  void *origin = opened("%s/{key}#total=100ms", http_origin_url(server)), *patient = opened("%s/{key}", http_origin_url(server));
+  void *origin = opened("%s/{key}#total=100ms", http_origin_url(server)),
+       *patient = opened("%s/{key}", http_origin_url(server));
   static const http_fate fates[] = {HTTP_FATE_HANGS, HTTP_FATE_HANGS_MID_BODY};
   for (size_t i = 0; i < 2; i++) {
     http_origin_answer(server, "/t", HTTP_ANSWER(.body = "0123456789", .fate = fates[i]));
@@ -192,7 +230,8 @@ static void one_that_is_told_to_stop_is_abandoned_alone(void **state) {
   http_origin_answer(server, "/one", HTTP_ANSWER(.body = "1", .held = 1));
   http_origin_answer(server, "/two", HTTP_ANSWER(.body = "2", .held = 1));
   corral_fill *one = begun(origin, "one"), *two = begun(origin, "two");
-  assert_true(http_origin_await_running(server, "/one", 1) && http_origin_await_running(server, "/two", 1));
+  assert_true(http_origin_await_running(server, "/one", 1) &&
+              http_origin_await_running(server, "/two", 1));
   one->stop = 1;
   awaited(one);
   assert_int_equal(one->end, FILL_ABANDONED);
@@ -208,7 +247,8 @@ static void close_abandons_what_is_under_way(void **state) {
   (void)state;
   enum { MANY = 40 };
   corral_fill *fills[MANY];
-  void *origin = opened("%s/{key}#connections=10", http_origin_url(server)), *unused = opened("%s/{key}", http_origin_url(server));
+  void *origin = opened("%s/{key}#connections=10", http_origin_url(server)),
+       *unused = opened("%s/{key}", http_origin_url(server));
   http_origin_answer(server, "/hang", HTTP_ANSWER(.fate = HTTP_FATE_HANGS));
   for (int i = 0; i < MANY; i++) fills[i] = begun(origin, "hang");
   assert_true(http_origin_await_running(server, "/hang", 10));
@@ -219,7 +259,8 @@ static void close_abandons_what_is_under_way(void **state) {
     assert_int_equal(fills[i]->ends, 1);
     fill_free(fills[i]);
   }
-  assert_int_equal(http_origin_most_running(server, "/hang"), 10); /* the limit of connections held */
+  /* the limit of connections held */
+  assert_int_equal(http_origin_most_running(server, "/hang"), 10);
 }
 
 static void connections_are_used_again_and_transfers_run_beside_each_other(void **state) {
@@ -275,19 +316,23 @@ static void any_thread_may_fetch(void **state) {
   closed(origin);
 }
 
-/* ---- redirects ------------------------------------------------------------------------------------------------- */
+/* ---- redirects ----------------------------------------------------------------------------- */
 
 static void redirects_to(const char *path, int status, const char *headers, const char *to) {
   char lines[600];
   snprintf(lines, sizeof lines, "Location: %s\r\n%s", to, headers);
-  http_origin_answer(server, path, HTTP_ANSWER(.status = status, .headers = lines, .body = "moved"));
+  http_origin_answer(server, path,
+                     HTTP_ANSWER(.status = status, .headers = lines, .body = "moved"));
 }
 
 static void redirects_are_followed_within_their_limit(void **state) {
   (void)state;
   static const int statuses[] = {301, 302, 303, 307, 308};
-  void *origin = opened("%s/{key}#redirects=2", http_origin_url(server)), *none = opened("%s/{key}#redirects=0", http_origin_url(server));
-  http_origin_answer(server, "/end", HTTP_ANSWER(.body = "end", .etag = "\"v1\"", .headers = "Cache-Control: max-age=60\r\n"));
+  void *origin = opened("%s/{key}#redirects=2", http_origin_url(server)),
+       *none = opened("%s/{key}#redirects=0", http_origin_url(server));
+  http_origin_answer(
+      server, "/end",
+      HTTP_ANSWER(.body = "end", .etag = "\"v1\"", .headers = "Cache-Control: max-age=60\r\n"));
   for (size_t i = 0; i < 5; i++) {
     redirects_to("/a", statuses[i], "", "/end");
     corral_fill *f = fetched(origin, "a");
@@ -324,14 +369,20 @@ static void a_redirect_counts_for_the_lives(void **state) {
     const char *headers;
     int64_t ttl;
     int is_passed;
-  } rows[] = {{"", 60000, 0}, {"Cache-Control: max-age=5\r\n", 5000, 0}, {"Cache-Control: max-age=500\r\n", 60000, 0}, {"Cache-Control: max-age=0\r\n", CORRAL_OFF, 0},
-              {"Cache-Control: no-store\r\n", 60000, 1}, {"Set-Cookie: a=b\r\n", 60000, 1}};
+  } rows[] = {{"", 60000, 0},
+              {"Cache-Control: max-age=5\r\n", 5000, 0},
+              {"Cache-Control: max-age=500\r\n", 60000, 0},
+              {"Cache-Control: max-age=0\r\n", CORRAL_OFF, 0},
+              {"Cache-Control: no-store\r\n", 60000, 1},
+              {"Set-Cookie: a=b\r\n", 60000, 1}};
   void *origin = opened("%s/{key}", http_origin_url(server));
-  http_origin_answer(server, "/end", HTTP_ANSWER(.body = "end", .headers = "Cache-Control: max-age=60\r\n"));
+  http_origin_answer(server, "/end",
+                     HTTP_ANSWER(.body = "end", .headers = "Cache-Control: max-age=60\r\n"));
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     redirects_to("/a", 302, rows[i].headers, "/end");
     corral_fill *f = fetched(origin, "a");
-    if (f->ttl != rows[i].ttl || f->is_passed != rows[i].is_passed) fail_msg("%s: %lld, passed %d", rows[i].headers, (long long)f->ttl, f->is_passed);
+    if (f->ttl != rows[i].ttl || f->is_passed != rows[i].is_passed)
+      fail_msg("%s: %lld, passed %d", rows[i].headers, (long long)f->ttl, f->is_passed);
     expect_bytes(f, "end");
   }
   closed(origin);
@@ -339,11 +390,14 @@ static void a_redirect_counts_for_the_lives(void **state) {
 
 static void redirects_lead_to_http_alone(void **state) {
   (void)state;
-  static const char *const targets[] = {"ftp://127.0.0.1/x", "file:///etc/passwd", "gopher://127.0.0.1/x", "dict://127.0.0.1/x", "http://", "http://127.0.0.1:99999/"};
+  static const char *const targets[] = {
+      "ftp://127.0.0.1/x", "file:///etc/passwd",     "gopher://127.0.0.1/x", "dict://127.0.0.1/x",
+      "http://",           "http://127.0.0.1:99999/"};
   void *origin = opened("%s/{key}#allow=loopback", http_origin_url(server));
   for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
     redirects_to("/a", 302, "", targets[i]);
-    expect_failure(fetched(origin, "a"), 502, "HTTP 302: it redirects to something else than a URL of http or https");
+    expect_failure(fetched(origin, "a"), 502,
+                   "HTTP 302: it redirects to something else than a URL of http or https");
   }
   closed(origin);
 }
@@ -357,9 +411,12 @@ static void another_server_at_a_private_address_is_refused_unless_allowed(void *
   redirects_to("/a", 302, "", to);
   char port[64];
   snprintf(port, sizeof port, "127.0.0.1:%d", http_origin_port(server));
-  void *origin = opened("http://%s/{key}", port), *allowed = opened("http://me:pw@%s/{key}#allow=loopback&vary=authorization,x-v&header=X-Secret:1", port),
+  void *origin = opened("http://%s/{key}", port),
+       *allowed = opened(
+           "http://me:pw@%s/{key}#allow=loopback&vary=authorization,x-v&header=X-Secret:1", port),
        *denied = opened("http://%s/{key}#allow=loopback&deny=127.0.0.1", port);
-  expect_failure(fetched(origin, "a"), 502, "the address 127.0.0.1 of where it redirects to is not allowed");
+  expect_failure(fetched(origin, "a"), 502,
+                 "the address 127.0.0.1 of where it redirects to is not allowed");
   assert_int_equal(http_origin_connections(other), 0);
   expect_failure(fetched(denied, "a"), 502, "the address 127.0.0.1 of the origin is not allowed");
   expect_bytes(fetched(allowed, "a\nX-V: 1"), "other");
@@ -382,16 +439,23 @@ static void another_server_at_a_private_address_is_refused_unless_allowed(void *
   http_origin_stop(other);
 }
 
-/* ---- addresses ------------------------------------------------------------------------------------------------- */
+/* ---- addresses ----------------------------------------------------------------------------- */
 
 static void link_local_addresses_are_refused(void **state) {
   (void)state;
   static const struct {
     const char *host, *options, *address;
-  } rows[] = {{"169.254.169.254", "", "169.254.169.254"}, {"[fe80::1]", "", "fe80::1"}, {"[::ffff:169.254.169.254]", "", "::ffff:169.254.169.254"},
-              {"[64:ff9b::a9fe:a9fe]", "", "64:ff9b::a9fe:a9fe"}, {"2852039166", "", "169.254.169.254"}, {"127.0.0.1", "#deny=127.0.0.0/8", "127.0.0.1"},
-              {"[::1]", "#deny=::/0", "::1"}, {"[::ffff:127.0.0.1]", "#deny=loopback", "::ffff:127.0.0.1"}, {"169.254.1.1", "#allow=private", "169.254.1.1"},
-              {"0.0.0.0", "#deny=loopback", "0.0.0.0"}, {"127.128.0.1", "#deny=127.128.0.0/9", "127.128.0.1"}};
+  } rows[] = {{"169.254.169.254", "", "169.254.169.254"},
+              {"[fe80::1]", "", "fe80::1"},
+              {"[::ffff:169.254.169.254]", "", "::ffff:169.254.169.254"},
+              {"[64:ff9b::a9fe:a9fe]", "", "64:ff9b::a9fe:a9fe"},
+              {"2852039166", "", "169.254.169.254"},
+              {"127.0.0.1", "#deny=127.0.0.0/8", "127.0.0.1"},
+              {"[::1]", "#deny=::/0", "::1"},
+              {"[::ffff:127.0.0.1]", "#deny=loopback", "::ffff:127.0.0.1"},
+              {"169.254.1.1", "#allow=private", "169.254.1.1"},
+              {"0.0.0.0", "#deny=loopback", "0.0.0.0"},
+              {"127.128.0.1", "#deny=127.128.0.0/9", "127.128.0.1"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char why[100];
     void *origin = opened("http://%s:1/{key}%s", rows[i].host, rows[i].options);
@@ -402,40 +466,92 @@ static void link_local_addresses_are_refused(void **state) {
 }
 
 /* The filter by itself: whether it is let through, without a packet being sent. */
+static const struct {
+  const char *options, *address;
+  int own, foreign; /* allowed where the configured server is; where a redirect leads */
+} addresses[] = {
+    {"", "93.184.216.34", 1, 1},
+    {"", "2606:2800::1", 1, 1},
+    {"", "127.0.0.1", 1, 0},
+    {"", "::1", 1, 0},
+    {"", "0.0.0.0", 1, 0},
+    {"", "::", 1, 0},
+    {"", "10.0.0.1", 1, 0},
+    {"", "172.16.0.1", 1, 0},
+    {"", "172.31.255.255", 1, 0},
+    {"", "172.32.0.1", 1, 1},
+    {"", "192.168.1.1", 1, 0},
+    {"", "100.64.0.1", 1, 0},
+    {"", "fd00::1", 1, 0},
+    {"", "fec0::1", 1, 0},
+    {"", "::ffff:10.0.0.1", 1, 0},
+    {"", "::10.0.0.1", 1, 0},
+    {"", "64:ff9b::10.0.0.1", 1, 0},
+    {"", "::ffff:8.8.8.8", 1, 1},
+    /* Spelled by 6to4, NAT64 of the world and of a site, Teredo, ISATAP, and as compatible and
+     * translated addresses. */
+    {"", "2002:7f00:1::", 1, 0},
+    {"", "2002:a00:1::1", 1, 0},
+    {"", "2002:a9fe:a9fe::1", 0, 0},
+    {"", "2002:808:808::1", 1, 1},
+    {"#deny=8.8.8.8", "2002:808:808::1", 0, 0},
+    {"#allow=10.0.0.0/8", "2002:a00:1::1", 1, 1},
+    {"#allow=2002::/16", "2002:a00:1::1", 1, 1},
+    {"#allow=10.0.0.0/8", "2002:c0a8:1::1", 1, 0},
+    {"", "64:ff9b::127.0.0.1", 1, 0},
+    {"", "64:ff9b::8.8.8.8", 1, 1},
+    {"", "64:ff9b:1::1", 1, 0},
+    {"", "64:ff9b:1::169.254.169.254", 0, 0},
+    {"", "64:ff9b:1:a9fe:a9:fe00::", 0, 0},
+    {"", "64:ff9b:1:a9:fe:a9fe::", 0, 0},
+    {"", "64:ff9b:1:a900::", 1, 0},
+    {"", "64:ff9b:1:ffa9:fe:a9fe::", 0, 0},
+    {"", "64:ff9b:1:ffff:a9:fea9:fe00:0", 0, 0},
+    {"#deny=8.8.8.8", "64:ff9b:1::8.8.8.8", 0, 0},
+    {"#allow=8.8.8.8", "64:ff9b:1::8.8.8.8", 1, 0},
+    {"#allow=64:ff9b:1::/48", "64:ff9b:1::10.0.0.1", 1, 1},
+    {"", "2001:0:7f00:1::ffff:ffff", 1, 0},
+    {"", "2001:0:808:808::f5ff:fffe", 1, 0},
+    {"", "2001:0:808:808::f7f7:f7f7", 1, 1},
+    {"", "2001:1::f5ff:fffe", 1, 1},
+    {"", "2606::5efe:10.0.0.1", 1, 0},
+    {"", "2606::200:5efe:169.254.0.1", 0, 0},
+    {"", "2606::5efe:8.8.8.8", 1, 1},
+    {"", "::127.0.0.1", 1, 0},
+    {"", "::2", 1, 0},
+    {"", "::8.8.8.8", 1, 1},
+    {"", "::ffff:0:10.0.0.1", 1, 0},
+    {"", "::ffff:0:169.254.0.1", 0, 0},
+    {"", "169.254.0.1", 0, 0},
+    {"", "fe80::1", 0, 0},
+    {"", "febf::1", 0, 0},
+    {"", "::ffff:169.254.0.1", 0, 0},
+    {"#allow=private", "10.0.0.1", 1, 1},
+    {"#allow=private", "127.0.0.1", 1, 0},
+    {"#allow=link-local", "169.254.169.254", 1, 1},
+    {"#allow=10.1.0.0/16", "10.1.2.3", 1, 1},
+    {"#allow=10.1.0.0/16", "10.2.0.1", 1, 0},
+    {"#allow=10.0.0.0/8&deny=10.1.0.0/16", "10.1.0.1", 0, 0},
+    {"#deny=0.0.0.0/0", "8.8.8.8", 0, 0},
+    {"#deny=0.0.0.0/0", "2606::1", 1, 1},
+    {"#deny=2606::/16,8.8.8.8", "2606:1::1", 0, 0},
+    {"#deny=2606::/16,8.8.8.8", "8.8.8.9", 1, 1},
+};
+
 static void the_filter_judges_addresses(void **state) {
   (void)state;
-  static const struct {
-    const char *options, *address;
-    int own, foreign; /* allowed where the configured server is; where a redirect leads */
-  } rows[] = {
-      {"", "93.184.216.34", 1, 1}, {"", "2606:2800::1", 1, 1}, {"", "127.0.0.1", 1, 0}, {"", "::1", 1, 0}, {"", "0.0.0.0", 1, 0}, {"", "::", 1, 0},
-      {"", "10.0.0.1", 1, 0}, {"", "172.16.0.1", 1, 0}, {"", "172.31.255.255", 1, 0}, {"", "172.32.0.1", 1, 1}, {"", "192.168.1.1", 1, 0}, {"", "100.64.0.1", 1, 0},
-      {"", "fd00::1", 1, 0}, {"", "fec0::1", 1, 0}, {"", "::ffff:10.0.0.1", 1, 0}, {"", "::10.0.0.1", 1, 0}, {"", "64:ff9b::10.0.0.1", 1, 0}, {"", "::ffff:8.8.8.8", 1, 1},
-      /* Spelled by 6to4, NAT64 of the world and of a site, Teredo, ISATAP, and as compatible and translated addresses. */
-      {"", "2002:7f00:1::", 1, 0}, {"", "2002:a00:1::1", 1, 0}, {"", "2002:a9fe:a9fe::1", 0, 0}, {"", "2002:808:808::1", 1, 1}, {"#deny=8.8.8.8", "2002:808:808::1", 0, 0},
-      {"#allow=10.0.0.0/8", "2002:a00:1::1", 1, 1}, {"#allow=2002::/16", "2002:a00:1::1", 1, 1}, {"#allow=10.0.0.0/8", "2002:c0a8:1::1", 1, 0},
-      {"", "64:ff9b::127.0.0.1", 1, 0}, {"", "64:ff9b::8.8.8.8", 1, 1}, {"", "64:ff9b:1::1", 1, 0}, {"", "64:ff9b:1::169.254.169.254", 0, 0},
-      {"", "64:ff9b:1:a9fe:a9:fe00::", 0, 0}, {"", "64:ff9b:1:a9:fe:a9fe::", 0, 0}, {"", "64:ff9b:1:a900::", 1, 0}, {"", "64:ff9b:1:ffa9:fe:a9fe::", 0, 0},
-      {"", "64:ff9b:1:ffff:a9:fea9:fe00:0", 0, 0}, {"#deny=8.8.8.8", "64:ff9b:1::8.8.8.8", 0, 0}, {"#allow=8.8.8.8", "64:ff9b:1::8.8.8.8", 1, 0},
-      {"#allow=64:ff9b:1::/48", "64:ff9b:1::10.0.0.1", 1, 1},
-      {"", "2001:0:7f00:1::ffff:ffff", 1, 0}, {"", "2001:0:808:808::f5ff:fffe", 1, 0}, {"", "2001:0:808:808::f7f7:f7f7", 1, 1}, {"", "2001:1::f5ff:fffe", 1, 1},
-      {"", "2606::5efe:10.0.0.1", 1, 0}, {"", "2606::200:5efe:169.254.0.1", 0, 0}, {"", "2606::5efe:8.8.8.8", 1, 1},
-      {"", "::127.0.0.1", 1, 0}, {"", "::2", 1, 0}, {"", "::8.8.8.8", 1, 1}, {"", "::ffff:0:10.0.0.1", 1, 0}, {"", "::ffff:0:169.254.0.1", 0, 0},
-      {"", "169.254.0.1", 0, 0}, {"", "fe80::1", 0, 0}, {"", "febf::1", 0, 0}, {"", "::ffff:169.254.0.1", 0, 0},
-      {"#allow=private", "10.0.0.1", 1, 1}, {"#allow=private", "127.0.0.1", 1, 0}, {"#allow=link-local", "169.254.169.254", 1, 1}, {"#allow=10.1.0.0/16", "10.1.2.3", 1, 1},
-      {"#allow=10.1.0.0/16", "10.2.0.1", 1, 0}, {"#allow=10.0.0.0/8&deny=10.1.0.0/16", "10.1.0.1", 0, 0}, {"#deny=0.0.0.0/0", "8.8.8.8", 0, 0},
-      {"#deny=0.0.0.0/0", "2606::1", 1, 1}, {"#deny=2606::/16,8.8.8.8", "2606:1::1", 0, 0}, {"#deny=2606::/16,8.8.8.8", "8.8.8.9", 1, 1},
-  };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+  for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
     struct sockaddr_in v4 = {.sin_family = AF_INET};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
     char text[64];
-    int is_v4 = inet_pton(AF_INET, rows[i].address, &v4.sin_addr) == 1;
-    if (!is_v4) assert_int_equal(inet_pton(AF_INET6, rows[i].address, &v6.sin6_addr), 1);
+    int is_v4 = inet_pton(AF_INET, addresses[i].address, &v4.sin_addr) == 1;
+    if (!is_v4) assert_int_equal(inet_pton(AF_INET6, addresses[i].address, &v6.sin6_addr), 1);
     const struct sockaddr *at = is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
-    void *origin = opened("http://h/{key}%s", rows[i].options);
-    int own = crl_http_may_connect(origin, 0, at, text, sizeof text), foreign = crl_http_may_connect(origin, 1, at, text, sizeof text);
-    if (own != rows[i].own || foreign != rows[i].foreign) fail_msg("%s %s: %d %d", rows[i].address, rows[i].options, own, foreign);
+    void *origin = opened("http://h/{key}%s", addresses[i].options);
+    int own = crl_http_may_connect(origin, 0, at, text, sizeof text),
+        foreign = crl_http_may_connect(origin, 1, at, text, sizeof text);
+    if (own != addresses[i].own || foreign != addresses[i].foreign)
+      fail_msg("%s %s: %d %d", addresses[i].address, addresses[i].options, own, foreign);
     closed(origin);
   }
 }

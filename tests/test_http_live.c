@@ -37,7 +37,9 @@ static corral *opened(const char *template, const corral_policy *policy) {
   corral *c = NULL;
   corral_error error = {0};
   snprintf(url, sizeof url, "%s%s", http_origin_url(server), template);
-  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = url, .policy = policy), &error) != CORRAL_OK) fail_msg("%s: %s", url, error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = url, .policy = policy),
+                  &error) != CORRAL_OK)
+    fail_msg("%s: %s", url, error.text);
   return c;
 }
 
@@ -47,7 +49,9 @@ static int gets(corral *c, const char *key, corral_error *error) {
   corral_value *value = NULL;
   int status = corral_get(c, key, strlen(key), CORRAL_POLICY(.error = error), &value);
   got[0] = '\0';
-  if (status == CORRAL_OK) snprintf(got, sizeof got, "%.*s", (int)corral_value_size(value), (const char *)corral_value_data(value));
+  if (status == CORRAL_OK)
+    snprintf(got, sizeof got, "%.*s", (int)corral_value_size(value),
+             (const char *)corral_value_data(value));
   corral_value_unref(value);
   return status;
 }
@@ -62,7 +66,8 @@ static void fifty_callers_of_a_cold_key_are_one_request(void **state) {
   pthread_t threads[CALLERS];
   corral *c = opened("/{key}", NULL);
   http_origin_answer(server, "/page", HTTP_ANSWER(.body = "hello", .numbered = 1, .delay_ms = 50));
-  for (int i = 0; i < CALLERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, get_page, c), 0);
+  for (int i = 0; i < CALLERS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, get_page, c), 0);
   for (int i = 0; i < CALLERS; i++) {
     void *is_right = NULL;
     pthread_join(threads[i], &is_right);
@@ -86,7 +91,9 @@ static void a_thousand_calls_of_a_loop_are_one_request(void **state) {
   corral_loop *loop = NULL;
   assert_int_equal(corral_loop_open(&loop, c, NULL), CORRAL_OK);
   http_origin_answer(server, "/async", HTTP_ANSWER(.body = "hello", .held = 1));
-  for (int i = 0; i < 1000; i++) assert_int_equal(corral_get_async(loop, "async", 5, NULL, CORRAL_ASYNC(.done = on_value), NULL), CORRAL_OK);
+  for (int i = 0; i < 1000; i++)
+    assert_int_equal(corral_get_async(loop, "async", 5, NULL, CORRAL_ASYNC(.done = on_value), NULL),
+                     CORRAL_OK);
   int64_t until = crl_env_now_ms() + 10000;
   while (async_right < 1000 && crl_env_now_ms() < until) {
     struct pollfd ready = {.fd = corral_fd(loop), .events = POLLIN};
@@ -122,7 +129,9 @@ static void an_expired_value_is_validated_instead_of_fetched(void **state) {
 static void a_private_answer_goes_to_nobody_else(void **state) {
   (void)state;
   corral *c = opened("/{key}", NULL);
-  http_origin_answer(server, "/private", HTTP_ANSWER(.body = "for", .numbered = 1, .headers = "Cache-Control: private, max-age=60\r\n"));
+  http_origin_answer(server, "/private",
+                     HTTP_ANSWER(.body = "for", .numbered = 1,
+                                 .headers = "Cache-Control: private, max-age=60\r\n"));
   for (int i = 1; i < 4; i++) {
     char want[16];
     snprintf(want, sizeof want, "for %d", i);
@@ -153,8 +162,12 @@ static void while_the_origin_is_down_stale_is_served_as_long_as_it_said(void **s
   (void)state;
   corral_error error = {0};
   corral *c = opened("/{key}", NULL);
-  http_origin_answer(server, "/stale", HTTP_ANSWER(.body = "body", .headers = "Cache-Control: max-age=60, stale-if-error=60\r\n"));
-  http_origin_answer(server, "/strict", HTTP_ANSWER(.body = "body", .headers = "Cache-Control: max-age=60, must-revalidate\r\n"));
+  http_origin_answer(
+      server, "/stale",
+      HTTP_ANSWER(.body = "body", .headers = "Cache-Control: max-age=60, stale-if-error=60\r\n"));
+  http_origin_answer(
+      server, "/strict",
+      HTTP_ANSWER(.body = "body", .headers = "Cache-Control: max-age=60, must-revalidate\r\n"));
   assert_int_equal(gets(c, "stale", NULL), CORRAL_OK);
   assert_int_equal(gets(c, "strict", NULL), CORRAL_OK);
   http_origin_down(server);
@@ -171,7 +184,9 @@ static void while_the_origin_is_down_stale_is_served_as_long_as_it_said(void **s
 static void variants_are_keys_of_their_own(void **state) {
   (void)state;
   corral *c = opened("/{key}#vary=accept-language", NULL);
-  http_origin_answer(server, "/v", HTTP_ANSWER(.body = "v", .numbered = 1, .headers = "Vary: Accept-Language\r\n"));
+  http_origin_answer(
+      server, "/v",
+      HTTP_ANSWER(.body = "v", .numbered = 1, .headers = "Vary: Accept-Language\r\n"));
   static const char *const keys[] = {"v", "v\nAccept-Language: de", "v\nAccept-Language: en"};
   for (int round = 0; round < 2; round++) {
     for (int i = 0; i < 3; i++) {
@@ -206,9 +221,13 @@ static void a_bad_url_is_refused_at_open(void **state) {
   (void)state;
   corral *c = NULL;
   corral_error error = {0};
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = "http://host/"), &error), CORRAL_EURI);
+  assert_int_equal(
+      corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = "http://host/"), &error),
+      CORRAL_EURI);
   assert_non_null(strstr(error.text, "{key}"));
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = "HTTPS://host/{key}"), &error), CORRAL_OK);
+  assert_int_equal(
+      corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = "HTTPS://host/{key}"), &error),
+      CORRAL_OK);
   corral_close(c);
 }
 

@@ -8,17 +8,22 @@
 static nginx_server *plain, *tls; /* NULL: there is none */
 static char folder[64];
 
-static const char plain_config[] = "server { listen 127.0.0.1:%PORT%; root %FOLDER%/www; gzip on; gzip_types *; gzip_min_length 100;\n"
-                                   "  location /fresh/ { alias %FOLDER%/www/; add_header Cache-Control 'max-age=60, stale-while-revalidate=5'; } }\n";
+static const char plain_config[] = "server { listen 127.0.0.1:%PORT%; root %FOLDER%/www; gzip on; "
+                                   "gzip_types *; gzip_min_length 100;\n"
+                                   "  location /fresh/ { alias %FOLDER%/www/; add_header "
+                                   "Cache-Control 'max-age=60, stale-while-revalidate=5'; } }\n";
 
 /* A CA, and a certificate for 127.0.0.1. */
 static int made_certificates(void) {
   char command[1000];
   snprintf(command, sizeof command,
            "cd %s && exec 2>/dev/null && echo subjectAltName=IP:127.0.0.1 >server.ext &&\n"
-           "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca &&\n"
-           "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj /CN=server &&\n"
-           "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile server.ext\n",
+           "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key "
+           "-out ca.crt -days 2 -subj /CN=ca &&\n"
+           "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out "
+           "server.csr -subj /CN=server &&\n"
+           "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out "
+           "server.crt -days 2 -extfile server.ext\n",
            folder);
   return system(command) == 0;
 }
@@ -43,8 +48,10 @@ static int start_nginx(void **state) {
     return 0;
   }
   snprintf(config, sizeof config,
-           "server { listen 127.0.0.1:%%PORT%% ssl; ssl_certificate %s/server.crt; ssl_certificate_key %s/server.key; root %%FOLDER%%/www;\n"
-           "  location /down { return 302 http://127.0.0.1:1/; } location /moved { return 301 /file; } }\n",
+           "server { listen 127.0.0.1:%%PORT%% ssl; ssl_certificate %s/server.crt; "
+           "ssl_certificate_key %s/server.key; root %%FOLDER%%/www;\n"
+           "  location /down { return 302 http://127.0.0.1:1/; } location /moved { return 301 "
+           "/file; } }\n",
            folder, folder);
   nginx_server_start(&tls, &(nginx_plan){.http = config});
   return 0;
@@ -87,7 +94,8 @@ static void what_nginx_compresses_is_unfolded_where_that_was_asked_for(void **st
   (void)state;
   if (plain == NULL) skip();
   put_file(plain, "long", "0123456789", 10000);
-  void *whole = opened("http://127.0.0.1:%d/{key}#include=1", nginx_server_port(plain)), *origin = opened("http://127.0.0.1:%d/{key}#compressed=1", nginx_server_port(plain));
+  void *whole = opened("http://127.0.0.1:%d/{key}#include=1", nginx_server_port(plain)),
+       *origin = opened("http://127.0.0.1:%d/{key}#compressed=1", nginx_server_port(plain));
   corral_fill *f = fetched(whole, "long");
   assert_null(strstr(f->bytes, "Content-Encoding"));
   fill_free(f);
@@ -104,8 +112,10 @@ static void certificates_are_verified_always(void **state) {
   if (tls == NULL) skip();
   int port = nginx_server_port(tls);
   put_file(tls, "file", "secret", 1);
-  void *known = opened("https://127.0.0.1:%d/{key}#ca=%s/ca.crt", port, folder), *unknown = opened("https://127.0.0.1:%d/{key}", port),
-       *misnamed = opened("https://localhost:%d/{key}#ca=%s/ca.crt", port, folder), *absent = opened("https://127.0.0.1:%d/{key}#ca=%s/none.crt", port, folder);
+  void *known = opened("https://127.0.0.1:%d/{key}#ca=%s/ca.crt", port, folder),
+       *unknown = opened("https://127.0.0.1:%d/{key}", port),
+       *misnamed = opened("https://localhost:%d/{key}#ca=%s/ca.crt", port, folder),
+       *absent = opened("https://127.0.0.1:%d/{key}#ca=%s/none.crt", port, folder);
   expect_bytes(fetched(known, "file"), "secret");
   expect_failure(fetched(unknown, "file"), 502, "certificate");
   expect_failure(fetched(misnamed, "file"), 502, "localhost");

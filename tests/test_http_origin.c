@@ -1,7 +1,7 @@
 /* test_http_origin.c: values from an HTTP server: URLs, statuses, lives, validators, variants. */
 #include "support/http_kit.h"
 
-/* ---- keys and URLs ------------------------------------------------------------------------------------------ */
+/* ---- keys and URLs ------------------------------------------------------------------------- */
 
 static void the_key_takes_its_place_in_the_url(void **state) {
   (void)state;
@@ -88,8 +88,13 @@ static void a_key_that_makes_no_url_fails_without_a_request(void **state) {
 
 static void lines_of_the_key_are_header_fields(void **state) {
   (void)state;
-  http_origin_answer(server, "/v", HTTP_ANSWER(.headers = "Vary: Accept-Language, Accept-Encoding\r\nCache-Control: max-age=5\r\n", .body = "ok"));
-  void *origin = opened("%s/{key}#vary=Accept-Language,x-kind&header=X-Fixed:%%20one%%26two", http_origin_url(server));
+  http_origin_answer(
+      server, "/v",
+      HTTP_ANSWER(.headers =
+                      "Vary: Accept-Language, Accept-Encoding\r\nCache-Control: max-age=5\r\n",
+                  .body = "ok"));
+  void *origin = opened("%s/{key}#vary=Accept-Language,x-kind&header=X-Fixed:%%20one%%26two",
+                        http_origin_url(server));
   corral_fill *f = fetched(origin, "v\naccept-language: de, en;q=0.5\nX-Kind:\n");
   assert_false(f->is_passed);
   expect_bytes(f, "ok");
@@ -104,7 +109,7 @@ static void lines_of_the_key_are_header_fields(void **state) {
   closed(origin);
 }
 
-/* ---- statuses ----------------------------------------------------------------------------------------------- */
+/* ---- statuses ------------------------------------------------------------------------------ */
 
 static void statuses_are_kept_negative_or_failures(void **state) {
   (void)state;
@@ -114,20 +119,35 @@ static void statuses_are_kept_negative_or_failures(void **state) {
     fill_kind kind;
     const char *text;
   } rows[] = {
-      {"", 200, FILLED_BYTES, NULL}, {"", 203, FILLED_BYTES, NULL}, {"", 204, FILLED_BYTES, NULL}, {"", 404, FILLED_NEGATIVE, NULL}, {"", 410, FILLED_NEGATIVE, NULL},
-      {"", 201, FILLED_NOTHING, "HTTP 201 Scripted"}, {"", 300, FILLED_NOTHING, "HTTP 300 Scripted"}, {"", 304, FILLED_NOTHING, "HTTP 304"},
-      {"", 403, FILLED_NOTHING, "HTTP 403"}, {"", 500, FILLED_NOTHING, "HTTP 500 Scripted"}, {"", 503, FILLED_NOTHING, "HTTP 503 Scripted"},
-      {"#keep=404&negative=", 404, FILLED_BYTES, NULL}, {"#keep=404&negative=", 200, FILLED_NOTHING, "HTTP 200"}, {"#negative=500,501", 501, FILLED_NEGATIVE, NULL},
-      {"#negative=500", 404, FILLED_NOTHING, "HTTP 404"}, {"#keep=200,302", 302, FILLED_BYTES, NULL},
+      {"", 200, FILLED_BYTES, NULL},
+      {"", 203, FILLED_BYTES, NULL},
+      {"", 204, FILLED_BYTES, NULL},
+      {"", 404, FILLED_NEGATIVE, NULL},
+      {"", 410, FILLED_NEGATIVE, NULL},
+      {"", 201, FILLED_NOTHING, "HTTP 201 Scripted"},
+      {"", 300, FILLED_NOTHING, "HTTP 300 Scripted"},
+      {"", 304, FILLED_NOTHING, "HTTP 304"},
+      {"", 403, FILLED_NOTHING, "HTTP 403"},
+      {"", 500, FILLED_NOTHING, "HTTP 500 Scripted"},
+      {"", 503, FILLED_NOTHING, "HTTP 503 Scripted"},
+      {"#keep=404&negative=", 404, FILLED_BYTES, NULL},
+      {"#keep=404&negative=", 200, FILLED_NOTHING, "HTTP 200"},
+      {"#negative=500,501", 501, FILLED_NEGATIVE, NULL},
+      {"#negative=500", 404, FILLED_NOTHING, "HTTP 404"},
+      {"#keep=200,302", 302, FILLED_BYTES, NULL},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     void *origin = opened("%s/{key}%s", http_origin_url(server), rows[i].options);
     http_origin_answer(server, "/s", HTTP_ANSWER(.status = rows[i].status, .body = "body"));
     corral_fill *f = fetched(origin, "s");
-    if (f->kind != rows[i].kind) fail_msg("%d%s: kind %d %s", rows[i].status, rows[i].options, f->kind, f->text);
-    if (rows[i].text != NULL) expect_failure(f, rows[i].status, rows[i].text);
-    else if (f->kind == FILLED_BYTES) expect_bytes(f, rows[i].status == 204 ? "" : "body");
-    else fill_free(f);
+    if (f->kind != rows[i].kind)
+      fail_msg("%d%s: kind %d %s", rows[i].status, rows[i].options, f->kind, f->text);
+    if (rows[i].text != NULL)
+      expect_failure(f, rows[i].status, rows[i].text);
+    else if (f->kind == FILLED_BYTES)
+      expect_bytes(f, rows[i].status == 204 ? "" : "body");
+    else
+      fill_free(f);
     closed(origin);
   }
 }
@@ -143,7 +163,10 @@ static void a_failure_tells_when_to_try_again(void **state) {
 static void bodies_come_in_every_framing(void **state) {
   (void)state;
   void *origin = opened("%s/{key}", http_origin_url(server));
-  static const http_answer answers[] = {{.body = "0123456789"}, {.body = "0123456789", .chunked = 1}, {.body = "0123456789", .unsized = 1}, {.body = "0123456789", .closes = 1}};
+  static const http_answer answers[] = {{.body = "0123456789"},
+                                        {.body = "0123456789", .chunked = 1},
+                                        {.body = "0123456789", .unsized = 1},
+                                        {.body = "0123456789", .closes = 1}};
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
     http_origin_answer(server, "/b", &answers[i]);
     expect_bytes(fetched(origin, "b"), "0123456789");
@@ -161,14 +184,19 @@ static void bodies_come_in_every_framing(void **state) {
 static void include_keeps_status_line_and_header(void **state) {
   (void)state;
   void *origin = opened("%s/{key}#include=1", http_origin_url(server));
-  http_origin_answer(server, "/i", HTTP_ANSWER(.headers = "Content-Type: text/plain\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\nX-A: 2\r\n", .body = "body", .chunked = 1));
-  expect_bytes(fetched(origin, "i"), "HTTP/1.1 200 Scripted\r\nContent-Type: text/plain\r\nX-A: 1\r\nX-A: 2\r\n\r\nbody");
+  http_origin_answer(
+      server, "/i",
+      HTTP_ANSWER(.headers =
+                      "Content-Type: text/plain\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\nX-A: 2\r\n",
+                  .body = "body", .chunked = 1));
+  expect_bytes(fetched(origin, "i"),
+               "HTTP/1.1 200 Scripted\r\nContent-Type: text/plain\r\nX-A: 1\r\nX-A: 2\r\n\r\nbody");
   http_origin_answer(server, "/i", HTTP_ANSWER(.body = "body"));
   expect_bytes(fetched(origin, "i"), "HTTP/1.1 200 Scripted\r\nContent-Length: 4\r\n\r\nbody");
   closed(origin);
 }
 
-/* ---- lives --------------------------------------------------------------------------------------------------- */
+/* ---- lives --------------------------------------------------------------------------------- */
 
 static void lives_are_those_of_the_response(void **state) {
   (void)state;
@@ -180,9 +208,12 @@ static void lives_are_those_of_the_response(void **state) {
   } rows[] = {
       {"", 200, 0, 0, 0, 0},
       {"Cache-Control: max-age=60\r\n", 200, 60000, 0, 0, 0},
-      {"Cache-Control: max-age=60, s-maxage=30, stale-while-revalidate=5\r\n", 200, 30000, 5000, CORRAL_OFF, 0},
-      {"Cache-Control: max-age=60, stale-while-revalidate=5, stale-if-error=6\r\nAge: 10\r\n", 200, 50000, 5000, 6000, 0},
-      {"Cache-Control: max-age=60,\r\n must-revalidate\r\n", 200, 60000, CORRAL_OFF, CORRAL_OFF, 0}, /* a folded line */
+      {"Cache-Control: max-age=60, s-maxage=30, stale-while-revalidate=5\r\n", 200, 30000, 5000,
+       CORRAL_OFF, 0},
+      {"Cache-Control: max-age=60, stale-while-revalidate=5, stale-if-error=6\r\nAge: 10\r\n", 200,
+       50000, 5000, 6000, 0},
+      /* a folded line */
+      {"Cache-Control: max-age=60,\r\n must-revalidate\r\n", 200, 60000, CORRAL_OFF, CORRAL_OFF, 0},
       {"Cache-Control: max-age=0\r\n", 200, CORRAL_OFF, 0, 0, 0},
       {"Cache-Control: max-age=0, stale-if-error=9\r\n", 200, 1, 0, 9000, 0},
       {"Expires: 0\r\n", 200, CORRAL_OFF, 0, 0, 0},
@@ -200,10 +231,14 @@ static void lives_are_those_of_the_response(void **state) {
   };
   void *origin = opened("%s/{key}#vary=x-listed&header=X-Set:1", http_origin_url(server));
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    http_origin_answer(server, "/l", HTTP_ANSWER(.status = rows[i].status, .headers = rows[i].headers, .body = "x"));
+    http_origin_answer(
+        server, "/l",
+        HTTP_ANSWER(.status = rows[i].status, .headers = rows[i].headers, .body = "x"));
     corral_fill *f = fetched(origin, "l");
-    if (f->end != FILL_DONE || !f->has_lives || f->ttl != rows[i].ttl || f->swr != rows[i].swr || f->sie != rows[i].sie || f->is_passed != rows[i].is_passed)
-      fail_msg("%d %s: end %d, %lld %lld %lld, passed %d", rows[i].status, rows[i].headers, f->end, (long long)f->ttl, (long long)f->swr, (long long)f->sie, f->is_passed);
+    if (f->end != FILL_DONE || !f->has_lives || f->ttl != rows[i].ttl || f->swr != rows[i].swr ||
+        f->sie != rows[i].sie || f->is_passed != rows[i].is_passed)
+      fail_msg("%d %s: end %d, %lld %lld %lld, passed %d", rows[i].status, rows[i].headers, f->end,
+               (long long)f->ttl, (long long)f->swr, (long long)f->sie, f->is_passed);
     fill_free(f);
   }
   closed(origin);
@@ -213,15 +248,20 @@ static void an_authorized_answer_is_passed_unless_it_is_public(void **state) {
   (void)state;
   char port[64];
   snprintf(port, sizeof port, "127.0.0.1:%d", http_origin_port(server));
-  void *const origins[] = {opened("http://me:secret@%s/{key}", port), opened("http://%s/{key}#header=Authorization:Bearer%%20x", port), opened("http://%s/{key}#vary=authorization", port)};
+  void *const origins[] = {opened("http://me:secret@%s/{key}", port),
+                           opened("http://%s/{key}#header=Authorization:Bearer%%20x", port),
+                           opened("http://%s/{key}#vary=authorization", port)};
   static const char *const sent[] = {"Basic bWU6c2VjcmV0", "Bearer x", NULL};
   for (size_t i = 0; i < sizeof origins / sizeof *origins; i++) {
-    http_origin_answer(server, "/a", HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n", .body = "x"));
+    http_origin_answer(server, "/a",
+                       HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n", .body = "x"));
     corral_fill *f = fetched(origins[i], "a");
     assert_true(f->is_passed);
-    if (sent[i] != NULL) assert_string_equal(http_origin_header(server, "/a", "Authorization"), sent[i]);
+    if (sent[i] != NULL)
+      assert_string_equal(http_origin_header(server, "/a", "Authorization"), sent[i]);
     fill_free(f);
-    http_origin_answer(server, "/a", HTTP_ANSWER(.headers = "Cache-Control: public, max-age=60\r\n", .body = "x"));
+    http_origin_answer(
+        server, "/a", HTTP_ANSWER(.headers = "Cache-Control: public, max-age=60\r\n", .body = "x"));
     f = fetched(origins[i], "a");
     assert_false(f->is_passed);
     assert_int_equal(f->ttl, 60000);
@@ -230,13 +270,19 @@ static void an_authorized_answer_is_passed_unless_it_is_public(void **state) {
   }
 }
 
-/* ---- validators ------------------------------------------------------------------------------------------------ */
+/* ---- validators ---------------------------------------------------------------------------- */
 
 static void an_unchanged_answer_renews_the_old_value(void **state) {
   (void)state;
   char kept[1025];
   void *origin = opened("%s/{key}", http_origin_url(server));
-  http_origin_answer(server, "/e", HTTP_ANSWER(.etag = "\"v1\"", .headers = "Cache-Control: max-age=60\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n", .body = "one"));
+  http_origin_answer(
+      server, "/e",
+      HTTP_ANSWER(
+              .etag = "\"v1\"",
+              .headers =
+                  "Cache-Control: max-age=60\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+              .body = "one"));
   corral_fill *f = fetched(origin, "e");
   snprintf(kept, sizeof kept, "%s", f->validator);
   expect_bytes(f, "one");
@@ -247,7 +293,8 @@ static void an_unchanged_answer_renews_the_old_value(void **state) {
   assert_string_equal(f->validator, ""); /* stays as it was */
   fill_free(f);
   assert_string_equal(http_origin_header(server, "/e", "If-None-Match"), "\"v1\"");
-  assert_string_equal(http_origin_header(server, "/e", "If-Modified-Since"), "Sun, 06 Nov 1994 08:49:37 GMT");
+  assert_string_equal(http_origin_header(server, "/e", "If-Modified-Since"),
+                      "Sun, 06 Nov 1994 08:49:37 GMT");
   http_origin_answer(server, "/e", HTTP_ANSWER(.etag = "\"v2\"", .body = "two"));
   f = refetched(origin, "e", "one", kept);
   assert_non_null(strstr(f->validator, "\"v2\""));
@@ -269,7 +316,8 @@ static void the_lives_of_an_unchanged_answer_are_new_where_it_names_them(void **
   };
   char kept[1025];
   void *origin = opened("%s/{key}", http_origin_url(server));
-  http_origin_answer(server, "/n", HTTP_ANSWER(.etag = "W/\"v1\"", .headers = rows[0].headers, .body = "one"));
+  http_origin_answer(server, "/n",
+                     HTTP_ANSWER(.etag = "W/\"v1\"", .headers = rows[0].headers, .body = "one"));
   corral_fill *f = fetched(origin, "n");
   snprintf(kept, sizeof kept, "%s", f->validator);
   fill_free(f);
@@ -289,15 +337,19 @@ static void the_lives_of_an_unchanged_answer_are_new_where_it_names_them(void **
 static void a_validator_of_something_else_is_not_sent(void **state) {
   (void)state;
   char kept[1025];
-  void *origin = opened("%s/{key}", http_origin_url(server)), *other = opened("%s/{key}?other", http_origin_url(server)), *whole = opened("%s/{key}#include=1", http_origin_url(server));
+  void *origin = opened("%s/{key}", http_origin_url(server)),
+       *other = opened("%s/{key}?other", http_origin_url(server)),
+       *whole = opened("%s/{key}#include=1", http_origin_url(server));
   http_origin_answer(server, "/e", HTTP_ANSWER(.etag = "\"v1\"", .body = "one"));
   corral_fill *f = fetched(origin, "e");
   snprintf(kept, sizeof kept, "%s", f->validator);
   fill_free(f);
   expect_bytes(refetched(other, "e", "one", kept), "one");
   expect_bytes(refetched(origin, "e", NULL, kept), "one"); /* a validator without a value */
-  static const char *const strange[] = {"", "\"v1\"", "http1 ", "http1 0 0 0 0\n\"v1\"\n", "http1 zz 1 2 3\n\"v1\"\n"};
-  for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) expect_bytes(refetched(origin, "e", "one", strange[i]), "one");
+  static const char *const strange[] = {"", "\"v1\"", "http1 ", "http1 0 0 0 0\n\"v1\"\n",
+                                        "http1 zz 1 2 3\n\"v1\"\n"};
+  for (size_t i = 0; i < sizeof strange / sizeof *strange; i++)
+    expect_bytes(refetched(origin, "e", "one", strange[i]), "one");
   size_t end = strlen(kept);
   snprintf(kept + end, sizeof kept - end, "x\r\nX-Injected: 1");
   expect_bytes(refetched(origin, "e", "one", kept), "one");
@@ -310,32 +362,61 @@ static void a_validator_of_something_else_is_not_sent(void **state) {
   closed(whole);
 }
 
-/* ---- what is opened -------------------------------------------------------------------------------------------- */
+/* ---- what is opened ------------------------------------------------------------------------ */
 
 static void a_bad_url_or_parameter_is_refused_by_name(void **state) {
   (void)state;
   static const struct {
     const char *url, *why;
   } rows[] = {
-      {"http://h/", "no {key}"}, {"http://h/{id}", "{key} or {key:raw}, once"}, {"http://h/{key}{key}", "once"}, {"http://{key}/", "behind the host"},
-      {"http://h{key}/", "behind the host"}, {"ftp://h/{key}", "http://HOST"}, {"file:///{key}", "http"}, {"http:///{key}", "host"}, {"http://h:x/{key}", "ort"},
-      {"http://h/a b/{key}", "percent-encoded"}, {"http://h/../{key}", "'.' or '..'"}, {"http://h/a/%2e/{key}", "'.' or '..'"},
-      {"http://h/{key}#", NULL}, {"http://h/{key}#total", "name=value"}, {"http://h/{key}#total=1", "with a unit"}, {"http://h/{key}#total=1ms", NULL}, {"http://h/{key}#total=x", "total=x"},
-      {"http://h/{key}#totals=1s", "unknown parameter 'totals'"}, {"http://h/{key}#total=1s&total=2s", "given twice"}, {"http://h/{key}#ca=%zz", "hex digits"},
-      {"http://h/{key}#max=0", "max=0"}, {"http://h/{key}#redirects=21", "redirects=21"}, {"http://h/{key}#include=yes", "accepted: 0, 1"},
-      {"http://h/{key}#keep=20", "statuses from 200"}, {"http://h/{key}#keep=304", "not 304"}, {"http://h/{key}#keep=404", "in keep= and in negative="},
-      {"http://h/{key}#allow=10.0.0.0/33", "'10.0.0.0/33'"}, {"http://h/{key}#allow=all", "'all'"}, {"http://h/{key}#deny=::1/129", "'::1/129'"},
-      {"http://h/{key}#allow=private,10.1.2.3,::1,fc00::/7", NULL}, {"http://h/{key}#vary=accept encoding", "vary="}, {"http://h/{key}#vary=Range", "vary="},
-      {"http://h/{key}#vary=host", "vary="}, {"http://h/{key}#header=X", "Name:value"}, {"http://h/{key}#header=X:", "Name:value"},
-      {"http://h/{key}#header=If-None-Match:x", "Name:value"}, {"http://h/{key}#header=X:a%0d%0aY:b", "Name:value"}, {"http://h/{key}#vary=x&header=X:1", "in header= and in vary="},
+      {"http://h/", "no {key}"},
+      {"http://h/{id}", "{key} or {key:raw}, once"},
+      {"http://h/{key}{key}", "once"},
+      {"http://{key}/", "behind the host"},
+      {"http://h{key}/", "behind the host"},
+      {"ftp://h/{key}", "http://HOST"},
+      {"file:///{key}", "http"},
+      {"http:///{key}", "host"},
+      {"http://h:x/{key}", "ort"},
+      {"http://h/a b/{key}", "percent-encoded"},
+      {"http://h/../{key}", "'.' or '..'"},
+      {"http://h/a/%2e/{key}", "'.' or '..'"},
+      {"http://h/{key}#", NULL},
+      {"http://h/{key}#total", "name=value"},
+      {"http://h/{key}#total=1", "with a unit"},
+      {"http://h/{key}#total=1ms", NULL},
+      {"http://h/{key}#total=x", "total=x"},
+      {"http://h/{key}#totals=1s", "unknown parameter 'totals'"},
+      {"http://h/{key}#total=1s&total=2s", "given twice"},
+      {"http://h/{key}#ca=%zz", "hex digits"},
+      {"http://h/{key}#max=0", "max=0"},
+      {"http://h/{key}#redirects=21", "redirects=21"},
+      {"http://h/{key}#include=yes", "accepted: 0, 1"},
+      {"http://h/{key}#keep=20", "statuses from 200"},
+      {"http://h/{key}#keep=304", "not 304"},
+      {"http://h/{key}#keep=404", "in keep= and in negative="},
+      {"http://h/{key}#allow=10.0.0.0/33", "'10.0.0.0/33'"},
+      {"http://h/{key}#allow=all", "'all'"},
+      {"http://h/{key}#deny=::1/129", "'::1/129'"},
+      {"http://h/{key}#allow=private,10.1.2.3,::1,fc00::/7", NULL},
+      {"http://h/{key}#vary=accept encoding", "vary="},
+      {"http://h/{key}#vary=Range", "vary="},
+      {"http://h/{key}#vary=host", "vary="},
+      {"http://h/{key}#header=X", "Name:value"},
+      {"http://h/{key}#header=X:", "Name:value"},
+      {"http://h/{key}#header=If-None-Match:x", "Name:value"},
+      {"http://h/{key}#header=X:a%0d%0aY:b", "Name:value"},
+      {"http://h/{key}#vary=x&header=X:1", "in header= and in vary="},
       {"http://me:secret@h/{id}", "***@h"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     void *origin = NULL;
     corral_error error = {0};
     int status = crl_origin_http.open(&kit_host, rows[i].url, HTTP_MAX_VALUE, &origin, &error);
-    if (status != (rows[i].why == NULL ? CORRAL_OK : CORRAL_EURI)) fail_msg("%s: %d %s", rows[i].url, status, error.text);
-    if (rows[i].why != NULL && strstr(error.text, rows[i].why) == NULL) fail_msg("%s: %s", rows[i].url, error.text);
+    if (status != (rows[i].why == NULL ? CORRAL_OK : CORRAL_EURI))
+      fail_msg("%s: %d %s", rows[i].url, status, error.text);
+    if (rows[i].why != NULL && strstr(error.text, rows[i].why) == NULL)
+      fail_msg("%s: %s", rows[i].url, error.text);
     assert_null(strstr(error.text, "secret"));
     if (status == CORRAL_OK) closed(origin);
   }

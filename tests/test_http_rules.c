@@ -1,4 +1,5 @@
-/* test_http_rules.c: what response headers say to a shared cache, row by row, each with the section that says so. "9111 5.2" is RFC 9111, section 5.2. */
+/* test_http_rules.c: what response headers say to a shared cache, row by row, each with the section
+ * that says so. "9111 5.2" is RFC 9111, section 5.2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,8 @@ static void check_lives(const life_row *rows, size_t count, const crl_http_terms
   for (size_t i = 0; i < count; i++) {
     crl_http_verdict v = judge(rows[i].head, terms);
     if (v.fresh_ms != rows[i].fresh_ms || v.swr_ms != rows[i].swr_ms || v.sie_ms != rows[i].sie_ms)
-      fail_msg("%s: %s: %lld %lld %lld", rows[i].section, rows[i].head, (long long)v.fresh_ms, (long long)v.swr_ms, (long long)v.sie_ms);
+      fail_msg("%s: %s: %lld %lld %lld", rows[i].section, rows[i].head, (long long)v.fresh_ms,
+               (long long)v.swr_ms, (long long)v.sie_ms);
   }
 }
 #define CHECK_LIVES(rows, terms) check_lives(rows, sizeof rows / sizeof *rows, terms)
@@ -58,7 +60,8 @@ static void the_fresh_life_comes_from_the_strongest_source(void **state) {
       {"9111 5.2.2.10", "Cache-Control: s-maxage=100, max-age=60", 100000, N, N},
       {"9111 5.3", "Expires: " IN_A_MINUTE, 60000, U, U},
       {"9111 4.2.1", DATE "Expires: " IN_A_MINUTE, 60000, U, U},
-      {"9111 4.2.1", "Expires: " IN_A_MINUTE "\n" DATE "Date: Sun, 06 Nov 1994 08:49:00 GMT", 60000, U, U},
+      {"9111 4.2.1", "Expires: " IN_A_MINUTE "\n" DATE "Date: Sun, 06 Nov 1994 08:49:00 GMT", 60000,
+       U, U},
       {"9111 4.2.1", "Date: Sun, 06 Nov 1994 08:49:07 GMT\nExpires: " IN_A_MINUTE, 90000, U, U},
       {"9110 6.6.1", "Date: yesterday\nExpires: " IN_A_MINUTE, 60000, U, U},
       {"9111 5.3", "Expires: " IN_A_MINUTE "\nCache-Control: max-age=5", 5000, U, U},
@@ -87,7 +90,8 @@ static void lists_and_quotes_are_read_as_the_grammar_has_them(void **state) {
       {"9110 5.6.4", "Cache-Control: max-age=\"\\6\\0\"", 60000, U, U},
       {"9110 5.6.4", "Cache-Control: a=\"x, max-age=5\", max-age=60", 60000, U, U},
       {"9110 5.6.4", "Cache-Control: a=\"\\\", max-age=5\", max-age=60", 60000, U, U},
-      {"9110 5.6.4", "Cache-Control: a=\"x, max-age=60", 60000, U, U}, /* a quote without its end hides nothing */
+      /* a quote without its end hides nothing */
+      {"9110 5.6.4", "Cache-Control: a=\"x, max-age=60", 60000, U, U},
       {"9110 5.6.4", "Cache-Control: max-age=\"60", N, U, U},
       {"9111 5.2", "Cache-Control: x-max-age=60", U, U, U},
       {"9111 5.2", "Cache-Control: max-age-x=60", U, U, U},
@@ -124,7 +128,8 @@ static void what_is_invalid_or_given_twice_makes_a_life_shorter(void **state) {
       {"9111 1.2.2", "Cache-Control: max-age=99999999999999999999999999999999999", BOUND, U, U},
       {"9111 1.2.2", "Cache-Control: max-age=00000000000000000000000000000000060", 60000, U, U},
       {"9111 1.2.2", "Cache-Control: max-age=9999999999999999999999999999999999x", N, U, U},
-      {"5861 3", "Cache-Control: max-age=1, stale-while-revalidate=99999999999999999999", 1000, BOUND, U},
+      {"5861 3", "Cache-Control: max-age=1, stale-while-revalidate=99999999999999999999", 1000,
+       BOUND, U},
   };
   CHECK_LIVES(rows, &(crl_http_terms){0});
 }
@@ -139,11 +144,15 @@ static void graces_are_given_by_the_response_and_taken_by_it(void **state) {
       {"5861 3", "Cache-Control: max-age=60, stale-while-revalidate=0", 60000, N, U},
       {"5861 3", "Cache-Control: max-age=60, stale-while-revalidate", 60000, N, U},
       {"5861 4", "Cache-Control: max-age=60, stale-if-error=x", 60000, U, N},
-      {"5861 3", "Cache-Control: max-age=60, stale-while-revalidate=30, stale-while-revalidate=10", 60000, 10000, U},
+      {"5861 3", "Cache-Control: max-age=60, stale-while-revalidate=30, stale-while-revalidate=10",
+       60000, 10000, U},
       {"9111 5.2.2.2", "Cache-Control: max-age=60, must-revalidate", 60000, N, N},
       {"9111 5.2.2.8", "Cache-Control: max-age=60, proxy-revalidate", 60000, N, N},
-      {"9111 5.2.2.2", "Cache-Control: max-age=60, stale-while-revalidate=30, stale-if-error=30, must-revalidate", 60000, N, N},
-      {"9111 5.2.2.8", "Cache-Control: proxy-revalidate\nCache-Control: stale-if-error=30", U, N, N},
+      {"9111 5.2.2.2",
+       "Cache-Control: max-age=60, stale-while-revalidate=30, stale-if-error=30, must-revalidate",
+       60000, N, N},
+      {"9111 5.2.2.8", "Cache-Control: proxy-revalidate\nCache-Control: stale-if-error=30", U, N,
+       N},
       {"9111 5.2.2.2", "Cache-Control: must-revalidate=no, max-age=60", 60000, N, N},
       {"9111 5.2.2.10", "Cache-Control: s-maxage=60", 60000, N, N},
       {"9111 4.2.4", "Cache-Control: s-maxage=60, stale-while-revalidate=30", 60000, 30000, N},
@@ -179,9 +188,13 @@ static void the_time_the_request_took_counts_in_whole_seconds(void **state) {
   (void)state;
   static const struct {
     int64_t delay_ms, fresh_ms;
-  } rows[] = {{0, 50000}, {999, 50000}, {1000, 49000}, {2500, 48000}, {50000, N}, {-5000, 50000}}; /* 9111 4.2.3: response_delay */
+    /* 9111 4.2.3: response_delay */
+  } rows[] = {{0, 50000}, {999, 50000}, {1000, 49000}, {2500, 48000}, {50000, N}, {-5000, 50000}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    assert_int_equal(judge("Cache-Control: max-age=60\nAge: 10", &(crl_http_terms){.delay_ms = rows[i].delay_ms}).fresh_ms, rows[i].fresh_ms);
+    assert_int_equal(
+        judge("Cache-Control: max-age=60\nAge: 10", &(crl_http_terms){.delay_ms = rows[i].delay_ms})
+            .fresh_ms,
+        rows[i].fresh_ms);
 }
 
 static void some_responses_are_not_kept(void **state) {
@@ -195,13 +208,15 @@ static void some_responses_are_not_kept(void **state) {
       {"9111 5.2.2.5", "Cache-Control: No-Store, max-age=60", "Cache-Control: no-store"},
       {"9111 5.2.2.5", "Cache-Control: no-store=1", "Cache-Control: no-store"},
       {"9111 5.2.2.5", "Cache-Control: no-store; max-age=60", "Cache-Control: no-store"},
-      {"9111 5.2.2.5", "Cache-Control: max-age=60\nCache-Control: no-store", "Cache-Control: no-store"},
+      {"9111 5.2.2.5", "Cache-Control: max-age=60\nCache-Control: no-store",
+       "Cache-Control: no-store"},
       {"9111 5.2.2.3", "Cache-Control: must-understand, no-store", "Cache-Control: no-store"},
       {"9110 5.6.4", "Cache-Control: a=\"b, no-store", "Cache-Control: no-store"},
       {"9110 5.6.4", "Cache-Control: a=\"b, no-store\"", NULL},
       {"9111 5.2.2.7", "Cache-Control: private", "Cache-Control: private"},
       {"9111 5.2.2.7", "Cache-Control: private, public, max-age=60", "Cache-Control: private"},
-      {"9111 5.2.2.7", "Cache-Control: private=\"Set-Cookie\", max-age=60", "Cache-Control: private"},
+      {"9111 5.2.2.7", "Cache-Control: private=\"Set-Cookie\", max-age=60",
+       "Cache-Control: private"},
       {"9111 5.2.2.7", "Cache-Control: privately", NULL},
       {"9110 12.5.5", "Vary: *", "Vary: *"},
       {"9110 12.5.5", "Vary: Accept, *", "Vary: *"},
@@ -215,8 +230,10 @@ static void some_responses_are_not_kept(void **state) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     crl_http_verdict v = judge(rows[i].head, &(crl_http_terms){0});
-    const char *why = v.why_not != NULL ? v.why_not : "kept", *want = rows[i].why_not != NULL ? rows[i].why_not : "kept";
-    if (strcmp(why, want) != 0 || v.is_storable != (rows[i].why_not == NULL)) fail_msg("%s: %s: %s", rows[i].section, rows[i].head, why);
+    const char *why = v.why_not != NULL ? v.why_not : "kept",
+               *want = rows[i].why_not != NULL ? rows[i].why_not : "kept";
+    if (strcmp(why, want) != 0 || v.is_storable != (rows[i].why_not == NULL))
+      fail_msg("%s: %s: %s", rows[i].section, rows[i].head, why);
   }
   assert_true(judge("Set-Cookie: a=b", &(crl_http_terms){.with_cookies = 1}).is_storable);
   assert_true(judge("Cache-Control: no-cache", &(crl_http_terms){0}).must_ask);
@@ -229,12 +246,21 @@ static void answers_to_an_authorized_request_are_kept_only_when_they_say_so(void
   static const struct {
     const char *head;
     int is_storable;
-  } rows[] = { /* 9111 3.5 */
-      {"", 0}, {"Cache-Control: max-age=60", 0}, {"Cache-Control: proxy-revalidate", 0}, {"Cache-Control: s-maxage=x", 0},
-      {"Cache-Control: public", 1}, {"Cache-Control: must-revalidate", 1}, {"Cache-Control: s-maxage=60", 1}, {"Cache-Control: s-maxage=0", 1},
-      {"Cache-Control: public, private", 0}, {"Cache-Control: public x", 0}};
+  } rows[] = {/* 9111 3.5 */
+              {"", 0},
+              {"Cache-Control: max-age=60", 0},
+              {"Cache-Control: proxy-revalidate", 0},
+              {"Cache-Control: s-maxage=x", 0},
+              {"Cache-Control: public", 1},
+              {"Cache-Control: must-revalidate", 1},
+              {"Cache-Control: s-maxage=60", 1},
+              {"Cache-Control: s-maxage=0", 1},
+              {"Cache-Control: public, private", 0},
+              {"Cache-Control: public x", 0}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (judge(rows[i].head, &(crl_http_terms){.is_authorized = 1}).is_storable != rows[i].is_storable) fail_msg("%s", rows[i].head);
+    if (judge(rows[i].head, &(crl_http_terms){.is_authorized = 1}).is_storable !=
+        rows[i].is_storable)
+      fail_msg("%s", rows[i].head);
 }
 
 static void x_accel_expires_comes_before_all_where_it_is_asked_for(void **state) {
@@ -246,18 +272,34 @@ static void x_accel_expires_comes_before_all_where_it_is_asked_for(void **state)
       {"nginx", "X-Accel-Expires: @784111700", N, U, U},
       {"nginx", "X-Accel-Expires: 30\nAge: 20", 30000, U, U},
       {"nginx", "X-Accel-Expires: off\nCache-Control: max-age=60", 60000, U, U},
-      {"nginx", "X-Accel-Expires: 30\nCache-Control: max-age=60, stale-while-revalidate=7", 30000, 7000, U},
+      {"nginx", "X-Accel-Expires: 30\nCache-Control: max-age=60, stale-while-revalidate=7", 30000,
+       7000, U},
   };
-  static const life_row without[] = {{"9111", "X-Accel-Expires: 30\nCache-Control: max-age=60", 60000, U, U}};
+  static const life_row without[] = {
+      {"9111", "X-Accel-Expires: 30\nCache-Control: max-age=60", 60000, U, U}};
   CHECK_LIVES(with, &(crl_http_terms){.with_accel = 1});
   CHECK_LIVES(without, &(crl_http_terms){0});
-  assert_string_equal(judge("X-Accel-Expires: 0", &(crl_http_terms){.with_accel = 1}).why_not, "X-Accel-Expires: 0");
-  assert_true(judge("X-Accel-Expires: 9\nCache-Control: private, no-store", &(crl_http_terms){.with_accel = 1}).is_storable);
-  assert_int_equal(judge("X-Accel-Expires: 9\nX-Accel-Expires: 5\nX-Accel-Expires: 7", &(crl_http_terms){.with_accel = 1}).fresh_ms, 5000);
-  assert_int_equal(judge("X-Accel-Expires: 0\nX-Accel-Expires: @784111837", &(crl_http_terms){.with_accel = 1}).is_storable, 0);
-  assert_int_equal(judge("X-Accel-Expires: @784111837\nX-Accel-Expires: 9", &(crl_http_terms){.with_accel = 1}).fresh_ms, 9000);
-  assert_false(judge("X-Accel-Expires: 9\nVary: *", &(crl_http_terms){.with_accel = 1}).is_storable);
-  assert_false(judge("X-Accel-Expires: 9\nSet-Cookie: a", &(crl_http_terms){.with_accel = 1}).is_storable);
+  assert_string_equal(judge("X-Accel-Expires: 0", &(crl_http_terms){.with_accel = 1}).why_not,
+                      "X-Accel-Expires: 0");
+  assert_true(judge("X-Accel-Expires: 9\nCache-Control: private, no-store",
+                    &(crl_http_terms){.with_accel = 1})
+                  .is_storable);
+  assert_int_equal(judge("X-Accel-Expires: 9\nX-Accel-Expires: 5\nX-Accel-Expires: 7",
+                         &(crl_http_terms){.with_accel = 1})
+                       .fresh_ms,
+                   5000);
+  assert_int_equal(
+      judge("X-Accel-Expires: 0\nX-Accel-Expires: @784111837", &(crl_http_terms){.with_accel = 1})
+          .is_storable,
+      0);
+  assert_int_equal(
+      judge("X-Accel-Expires: @784111837\nX-Accel-Expires: 9", &(crl_http_terms){.with_accel = 1})
+          .fresh_ms,
+      9000);
+  assert_false(
+      judge("X-Accel-Expires: 9\nVary: *", &(crl_http_terms){.with_accel = 1}).is_storable);
+  assert_false(
+      judge("X-Accel-Expires: 9\nSet-Cookie: a", &(crl_http_terms){.with_accel = 1}).is_storable);
 }
 
 static void dates_come_in_three_forms(void **state) {
@@ -299,7 +341,8 @@ static void dates_come_in_three_forms(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     int64_t seconds = -1;
     int is_date = crl_http_date(rows[i].text, strlen(rows[i].text), NOW_MS, &seconds);
-    if (seconds != rows[i].seconds || is_date != (rows[i].seconds != -1)) fail_msg("%s: %s: %lld", rows[i].section, rows[i].text, (long long)seconds);
+    if (seconds != rows[i].seconds || is_date != (rows[i].seconds != -1))
+      fail_msg("%s: %s: %lld", rows[i].section, rows[i].text, (long long)seconds);
   }
 }
 
@@ -319,14 +362,17 @@ static void validators_are_kept_as_they_were_sent(void **state) {
       {"9110 8.8.3", "ETag: \"a b\"", "", ""},
       {"9110 8.8.3", "ETag: \"a\", \"b\"", "", ""},
       {"9110 8.8.3", "ETag: \"a\"\nETag: \"b\"", "\"a\"", ""},
-      {"9110 8.8.2", "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT", "", "Sun, 06 Nov 1994 08:49:37 GMT"},
+      {"9110 8.8.2", "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT", "",
+       "Sun, 06 Nov 1994 08:49:37 GMT"},
       {"9110 8.8.2", "Last-Modified: Sun Nov  6 08:49:37 1994", "", "Sun Nov  6 08:49:37 1994"},
       {"9110 8.8.2", "Last-Modified: long ago", "", ""},
   };
   crl_http_rules rules;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     read_head(&rules, rows[i].head);
-    if (strcmp(rules.etag, rows[i].etag) != 0 || strcmp(rules.last_modified, rows[i].last_modified) != 0) fail_msg("%s: %s: %s", rows[i].section, rows[i].head, rules.etag);
+    if (strcmp(rules.etag, rows[i].etag) != 0 ||
+        strcmp(rules.last_modified, rows[i].last_modified) != 0)
+      fail_msg("%s: %s: %s", rows[i].section, rows[i].head, rules.etag);
   }
   char longest[CRL_HTTP_ETAG + 2];
   memset(longest, 'x', sizeof longest);
@@ -343,10 +389,19 @@ static void vary_is_a_list_of_names(void **state) {
   (void)state;
   static const struct {
     const char *head, *names;
-  } rows[] = { /* 9110 12.5.5 */
-      {"", ""}, {"Vary: Accept", "accept"}, {"Vary: Accept-Encoding, ACCEPT", "accept-encoding accept"}, {"Vary: a\nVary: b ,c", "a b c"},
-      {"Vary: a, A, a", "a"}, {"Vary: ,", ""}, {"Vary:", ""}, {"Vary: a, *, b", "*"}, {"Vary: *\nVary: b", "*"}, {"Vary: a b", "*"}, {"Vary: \"a\"", "*"},
-      {"Vary: a*", "*"}};
+  } rows[] = {/* 9110 12.5.5 */
+              {"", ""},
+              {"Vary: Accept", "accept"},
+              {"Vary: Accept-Encoding, ACCEPT", "accept-encoding accept"},
+              {"Vary: a\nVary: b ,c", "a b c"},
+              {"Vary: a, A, a", "a"},
+              {"Vary: ,", ""},
+              {"Vary:", ""},
+              {"Vary: a, *, b", "*"},
+              {"Vary: *\nVary: b", "*"},
+              {"Vary: a b", "*"},
+              {"Vary: \"a\"", "*"},
+              {"Vary: a*", "*"}};
   crl_http_rules rules;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     read_head(&rules, rows[i].head);
@@ -355,7 +410,8 @@ static void vary_is_a_list_of_names(void **state) {
   crl_http_rules_begin(&rules, NOW_MS);
   for (int i = 0; i < 200; i++) {
     char name[16];
-    crl_http_rules_field(&rules, "vary", 4, name, (size_t)snprintf(name, sizeof name, "name-%d", i));
+    crl_http_rules_field(&rules, "vary", 4, name,
+                         (size_t)snprintf(name, sizeof name, "name-%d", i));
   }
   assert_string_equal(rules.vary, "*"); /* more than there is room for */
   assert_true(crl_http_names_have("a bc d", "BC", 2));
@@ -368,16 +424,26 @@ static void retry_after_is_a_number_or_a_date(void **state) {
   static const struct {
     const char *text;
     int64_t ms;
-  } rows[] = {{"Retry-After: 120", 120000}, {"Retry-After: " IN_A_MINUTE, 60000}, {"Retry-After: Sat, 05 Nov 1994 08:49:37 GMT", 0}, /* 9110 10.2.3 */
-              {"Retry-After: -5", 0}, {"Retry-After: soon", 0}, {"Retry-After: 99999999999999", BOUND}, {"", 0}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_int_equal(judge(rows[i].text, &(crl_http_terms){0}).retry_after_ms, rows[i].ms);
+    /* 9110 10.2.3 */
+  } rows[] = {{"Retry-After: 120", 120000},
+              {"Retry-After: " IN_A_MINUTE, 60000},
+              {"Retry-After: Sat, 05 Nov 1994 08:49:37 GMT", 0},
+              {"Retry-After: -5", 0},
+              {"Retry-After: soon", 0},
+              {"Retry-After: 99999999999999", BOUND},
+              {"", 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    assert_int_equal(judge(rows[i].text, &(crl_http_terms){0}).retry_after_ms, rows[i].ms);
 }
 
 /* Any bytes are read without a fault; run under the sanitizers. */
 static void any_bytes_do_no_harm(void **state) {
   (void)state;
-  static const char *const names[] = {"Cache-Control", "Expires", "Date", "Age", "Vary", "ETag", "Last-Modified", "X-Accel-Expires", "Retry-After"};
-  static const char letters[] = "max-age=stale-while-revalidate,\"\\ *0123456789 GMTSun,06 Nov 1994 08:49:37@W/";
+  static const char *const names[] = {
+      "Cache-Control", "Expires",         "Date",       "Age", "Vary", "ETag",
+      "Last-Modified", "X-Accel-Expires", "Retry-After"};
+  static const char letters[] =
+      "max-age=stale-while-revalidate,\"\\ *0123456789 GMTSun,06 Nov 1994 08:49:37@W/";
   uint32_t dice = 1;
   for (int round = 0; round < 20000; round++) {
     crl_http_rules rules;
@@ -387,13 +453,15 @@ static void any_bytes_do_no_harm(void **state) {
       char *text = malloc(len); /* its end is watched */
       for (size_t j = 0; j < len; j++) {
         dice = dice * 1664525 + 1013904223;
-        text[j] = dice >> 30 == 0 ? (char)(dice >> 8) : letters[(dice >> 16) % (sizeof letters - 1)];
+        text[j] =
+            dice >> 30 == 0 ? (char)(dice >> 8) : letters[(dice >> 16) % (sizeof letters - 1)];
       }
       crl_http_rules_field(&rules, names[i], strlen(names[i]), text, len);
       free(text);
     }
     crl_http_verdict v = crl_http_rules_judge(&rules, &(crl_http_terms){.with_accel = round & 1});
-    assert_true(v.fresh_ms >= N && v.swr_ms >= N && v.sie_ms >= N && v.fresh_ms <= (int64_t)1 << 48);
+    assert_true(v.fresh_ms >= N && v.swr_ms >= N && v.sie_ms >= N &&
+                v.fresh_ms <= (int64_t)1 << 48);
   }
 }
 

@@ -19,8 +19,7 @@ static crl_key_space space_of(const char *name_space, size_t max_key) {
   return space;
 }
 
-/* ---- the forms
- * ------------------------------------------------------------------------------------------- */
+/* ---- the forms ----------------------------------------------------------------------------- */
 
 static void expect(const char *form, crl_key_kind kind, const char *name_space, const char *variant,
                    const char *user) {
@@ -121,8 +120,7 @@ static void the_users_key_is_found_in_a_stored_one(void **state) {
   }
 }
 
-/* ---- long keys
- * ------------------------------------------------------------------------------------------- */
+/* ---- long keys ----------------------------------------------------------------------------- */
 
 static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void **state) {
   (void)state;
@@ -167,8 +165,7 @@ static void the_digest_is_that_of_the_whole_key_in_every_store(void **state) {
   free(space.prefix);
 }
 
-/* ---- no two share one
- * ------------------------------------------------------------------------------------ */
+/* ---- no two share one ---------------------------------------------------------------------- */
 
 static const char hostile[] = {':', '%', '~', '{', '}', '\n', 'a', '\0'};
 
@@ -266,8 +263,7 @@ static void nor_do_they_when_keys_are_shortened(void **state) {
   all_differ(8);
 }
 
-/* ---- hashes of names
- * ------------------------------------------------------------------------------------- */
+/* ---- hashes of names ----------------------------------------------------------------------- */
 
 static void a_name_with_a_variant_has_another_hash(void **state) {
   (void)state;

@@ -1,4 +1,5 @@
-/* test_ladder.c: the host's rung: eight processes of one host before one Redis, which lives, is away, or whose leader dies. */
+/* test_ladder.c: the host's rung: eight processes of one host before one Redis, which lives, is
+ * away, or whose leader dies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,11 +26,17 @@ static lab *fresh_lab(void) {
 
 /* So many more processes, that climb from the host. */
 static void climb(lab *l, int processes, int threads, void (*body)(lab_seat *seat)) {
-  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = processes, .threads = threads, .body = body,
-                           .options = {.host_lock = 1, .host_dir = l->folder, .op_ms = 100, .breaker_rest_ms = 100}});
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                           .processes = processes,
+                           .threads = threads,
+                           .body = body,
+                           .options = {.host_lock = 1,
+                                       .host_dir = l->folder,
+                                       .op_ms = 100,
+                                       .breaker_rest_ms = 100}});
 }
 
-/* ---- one claim a host ---------------------------------------------------------------------------------------- */
+/* ---- one claim a host ---------------------------------------------------------------------- */
 
 static long long calls_of(const char *command) {
   char name[64];
@@ -65,14 +72,15 @@ static void eight_processes_of_a_host_send_one_claim_per_miss(void **state) {
   lab_end(l);
   scripts = calls_of("evalsha") + calls_of("eval") - scripts;
   looks = calls_of("getrange") - looks - scripts; /* each script reads the record once */
-  print_message("           %d rounds of %d callers: %lld scripts, %lld looks, the longest call %lld ms\n", ROUNDS, PROCESSES * THREADS,
-                scripts, looks, l->longest_ms);
+  print_message(
+      "           %d rounds of %d callers: %lld scripts, %lld looks, the longest call %lld ms\n",
+      ROUNDS, PROCESSES * THREADS, scripts, looks, l->longest_ms);
   for (int round = 0; round < ROUNDS; round++) assert_int_equal(l->keys[round].computes, 1);
   assert_int_equal(scripts, 2 * ROUNDS);
   lab_free(l);
 }
 
-/* ---- Redis is away ------------------------------------------------------------------------------------------- */
+/* ---- Redis is away ------------------------------------------------------------------------- */
 
 static void keep_asking(lab_seat *seat) {
   lab *l = seat->lab;
@@ -80,7 +88,8 @@ static void keep_asking(lab_seat *seat) {
     lab_work work = {.key = (seat->thread + i) % KEYS, .cost_ms = 3};
     lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 50, .wait_ms = 400), &work);
     if (answer.status != CORRAL_OK && answer.status != CORRAL_EDEADLINE)
-      lab_wrong(l, "key-%d: %s: %s", work.key, corral_status_name(answer.status), answer.error.text);
+      lab_wrong(l, "key-%d: %s: %s", work.key, corral_status_name(answer.status),
+                answer.error.text);
   }
 }
 
@@ -94,19 +103,21 @@ static void with_redis_stopped_one_process_of_a_host_computes_a_key_at_a_time(vo
   lab_end(l);
   redis_server_resume(server);
   for (int k = 0; k < KEYS; k++) {
-    print_message("           key-%d: %d computes without the store, %d at a time\n", k, l->keys[k].computes, l->keys[k].most);
+    print_message("           key-%d: %d computes without the store, %d at a time\n", k,
+                  l->keys[k].computes, l->keys[k].most);
     assert_int_equal(l->keys[k].most, 1);
   }
   assert_true(l->longest_ms <= 400 + 300);
   lab_free(l);
 }
 
-/* ---- the leader dies ----------------------------------------------------------------------------------------- */
+/* ---- the leader dies ----------------------------------------------------------------------- */
 
 static void ask_at_the_gate(lab_seat *seat) {
   lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000, .lease_ms = 400), &work);
-  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  if (answer.status != CORRAL_OK)
+    lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
   lab_add(&seat->lab->marks[ANSWERED], 1);
 }
 
@@ -123,7 +134,8 @@ static void a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_awa
   lab_kill(l, 0);
   lab_await(l, &l->keys[0].computes, 2);
   int64_t took = l->keys[0].begun_us - died;
-  print_message("           a successor computes %lld us after the leader was killed\n", (long long)took);
+  print_message("           a successor computes %lld us after the leader was killed\n",
+                (long long)took);
   lab_add(&l->marks[GATE], 1);
   lab_end(l);
   redis_server_restart(server);
@@ -144,33 +156,39 @@ static void a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over(voi
   lab_continue(l, 0);
   lab_end(l);
   assert_int_equal(l->marks[ANSWERED], 2);
-  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED] + l->events[0][CORRAL_EVENT_LEASE_LOST] > 0, 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_FENCED] + l->events[0][CORRAL_EVENT_LEASE_LOST] > 0,
+                   1);
   lab_free(l);
 }
 
-/* ---- computes within computes -------------------------------------------------------------------------------- */
+/* ---- computes within computes -------------------------------------------------------------- */
 
 static int ask_the_other(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   lab_seat *seat = arg;
   corral_value *value = NULL;
   const char *other = *(const char *)key == 'x' ? "y" : "x";
   lab_meet(seat->lab, &seat->lab->marks[MEETING], 2, 1);
-  int status = corral_get_or_compute(seat->corral, other, 1, CORRAL_POLICY(.wait_ms = 300), ask_the_other, seat, &value);
+  int status = corral_get_or_compute(seat->corral, other, 1, CORRAL_POLICY(.wait_ms = 300),
+                                     ask_the_other, seat, &value);
   corral_value_unref(value);
-  if (status != CORRAL_EDEADLINE && status != CORRAL_OK) lab_wrong(seat->lab, "the other key: %s", corral_status_name(status));
+  if (status != CORRAL_EDEADLINE && status != CORRAL_OK)
+    lab_wrong(seat->lab, "the other key: %s", corral_status_name(status));
   return corral_fill_bytes(fill, key, key_len);
 }
 
 static void ask_x_or_y(lab_seat *seat) {
   corral_value *value = NULL;
   int64_t before = lab_now_us();
-  int status = corral_get_or_compute(seat->corral, seat->process == 0 ? "x" : "y", 1, CORRAL_POLICY(.wait_ms = 5000), ask_the_other, seat, &value);
+  int status = corral_get_or_compute(seat->corral, seat->process == 0 ? "x" : "y", 1,
+                                     CORRAL_POLICY(.wait_ms = 5000), ask_the_other, seat, &value);
   if (status != CORRAL_OK) lab_wrong(seat->lab, "%s", corral_status_name(status));
-  if (lab_now_us() - before > 3000000) lab_wrong(seat->lab, "that took %lld us", (long long)(lab_now_us() - before));
+  if (lab_now_us() - before > 3000000)
+    lab_wrong(seat->lab, "that took %lld us", (long long)(lab_now_us() - before));
   corral_value_unref(value);
 }
 
-static void two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines(void **state) {
+static void
+two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines(void **state) {
   (void)state;
   lab *l = fresh_lab();
   climb(l, 2, 1, ask_x_or_y);
@@ -178,7 +196,7 @@ static void two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_d
   lab_free(l);
 }
 
-/* ---- no host's lock ------------------------------------------------------------------------------------------- */
+/* ---- no host's lock ------------------------------------------------------------------------ */
 
 static void ask_without_a_folder(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 5};
@@ -189,7 +207,10 @@ static void ask_without_a_folder(lab_seat *seat) {
 static void a_folder_that_can_t_be_used_is_told_and_the_store_elects(void **state) {
   (void)state;
   lab *l = fresh_lab();
-  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server), .processes = 2, .threads = 3, .body = ask_without_a_folder,
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                           .processes = 2,
+                           .threads = 3,
+                           .body = ask_without_a_folder,
                            .options = {.host_lock = 1, .host_dir = "/dev/null/nowhere"}});
   lab_end(l);
   assert_int_equal(l->keys[0].computes, 1);
@@ -204,7 +225,8 @@ int main(void) {
       cmocka_unit_test(with_redis_stopped_one_process_of_a_host_computes_a_key_at_a_time),
       cmocka_unit_test(a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_away),
       cmocka_unit_test(a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over),
-      cmocka_unit_test(two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines),
+      cmocka_unit_test(
+          two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines),
       cmocka_unit_test(a_folder_that_can_t_be_used_is_told_and_the_store_elects),
   };
   redis_server_start(&server, NULL);

@@ -1,4 +1,5 @@
-/* test_leader.c: leaders that die, sleep through their lease, are overtaken by an invalidate, or take too long. */
+/* test_leader.c: leaders that die, sleep through their lease, are overtaken by an invalidate, or
+ * take too long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,21 +47,28 @@ static void ask_as_told(lab_seat *seat) {
   lab_work work = {.key = 0, .gate = s->gated ? &seat->lab->marks[GATE] : NULL};
   lab_answer answer = lab_ask(seat, &s->policy, &work);
   if (answer.status != s->expect_status)
-    lab_wrong(seat->lab, "process %d: %s (%s) instead of %s", seat->process, corral_status_name(answer.status),
-              answer.error.text, corral_status_name(s->expect_status));
+    lab_wrong(seat->lab, "process %d: %s (%s) instead of %s", seat->process,
+              corral_status_name(answer.status), answer.error.text,
+              corral_status_name(s->expect_status));
   else if (answer.status == CORRAL_OK && answer.kept != s->expect_kept)
-    lab_wrong(seat->lab, "process %d: kept is %d instead of %d", seat->process, (int)answer.kept, (int)s->expect_kept);
+    lab_wrong(seat->lab, "process %d: kept is %d instead of %d", seat->process, (int)answer.kept,
+              (int)s->expect_kept);
   lab_add(&seat->lab->marks[s->done], 1);
 }
 
 static void spawn(lab *l, const char *uri, const script *s, int threads) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = threads, .body = ask_as_told, .arg = (void *)(uintptr_t)s});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 1,
+                           .threads = threads,
+                           .body = ask_as_told,
+                           .arg = (void *)(uintptr_t)s});
 }
 
 static corral *opened(const char *uri) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK) fail_msg("%s: %s", uri, error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+    fail_msg("%s: %s", uri, error.text);
   return c;
 }
 
@@ -74,13 +82,16 @@ static int stored_number(lab *l, const char *uri) {
   return answer.number;
 }
 
-/* ---- kill -9 --------------------------------------------------------------------------------------------- */
+/* ---- kill -9 ------------------------------------------------------------------------------- */
 
-/* From the kill of a leader to the begin of the next compute, in ms; *left is what was left of the lease then. */
+/* From the kill of a leader to the begin of the next compute, in ms; *left is what was left of the
+ * lease then. */
 static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
   lab *l = lab_new();
   script leader = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms}, .gated = 1};
-  script waiter = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 10000}, .done = LATER_DONE};
+  script waiter = {
+      .policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 10000},
+      .done = LATER_DONE};
   corral_inspection seen = {0};
   corral *c = opened(uri);
   assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
@@ -118,8 +129,8 @@ static void a_killed_leader_is_replaced_within_50_ms_on_lmdb(void **state) {
     assert_true(left > 0);
   }
   qsort(took, KILLS, sizeof took[0], by_size);
-  print_message("           from kill -9 to the next compute, %d times: %.1f ms, at most %.1f ms\n", KILLS, took[KILLS / 2],
-                took[KILLS - 1]);
+  print_message("           from kill -9 to the next compute, %d times: %.1f ms, at most %.1f ms\n",
+                KILLS, took[KILLS / 2], took[KILLS - 1]);
   assert_true(took[KILLS / 2] <= 50);
   lab_free(l);
 }
@@ -129,8 +140,9 @@ static void check_killed_leader(const char *uri) {
   for (int i = 0; i < 2; i++) {
     int64_t left;
     double took = replacement_ms(uri, lease_ms, &left);
-    print_message("           from kill -9 to the next compute: %.1f ms, %lld ms of the lease were left\n", took,
-                  (long long)left);
+    print_message(
+        "           from kill -9 to the next compute: %.1f ms, %lld ms of the lease were left\n",
+        took, (long long)left);
     assert_true(left > 0 && left <= lease_ms);
     assert_true(took <= (double)(left + poll_max_ms));
     assert_true(took >= (double)(left - SLACK_MS));
@@ -152,11 +164,13 @@ static const corral_policy defaults = {.size = sizeof(corral_policy), .wait_ms =
 static void compute_in_no_time_then_for_ever(lab_seat *seat) {
   lab_work quick = {.key = 0}, endless = {.key = 0, .gate = &seat->lab->marks[GATE]};
   lab_ask(seat, &defaults, &quick);
-  if (corral_invalidate(seat->corral, "key-0", 5, NULL) != CORRAL_OK) lab_wrong(seat->lab, "the invalidation failed");
+  if (corral_invalidate(seat->corral, "key-0", 5, NULL) != CORRAL_OK)
+    lab_wrong(seat->lab, "the invalidation failed");
   lab_ask(seat, &defaults, &endless);
 }
 
-/* With the default options: the lease of what usually takes no time is lease_min_ms, and not the two seconds of lease_ms. */
+/* With the default options: the lease of what usually takes no time is lease_min_ms, and not the
+ * two seconds of lease_ms. */
 static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   (void)state;
   const char *uri = redis_uri();
@@ -164,7 +178,9 @@ static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   script waiter = {.policy = defaults, .done = LATER_DONE};
   corral *c = opened(uri);
   corral_inspection seen;
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = compute_in_no_time_then_for_ever});
+  lab_spawn(
+      l, &(lab_plan){
+             .uri = uri, .processes = 1, .threads = 1, .body = compute_in_no_time_then_for_ever});
   lab_await(l, &l->keys[0].computes, 2);
   spawn(l, uri, &waiter, 1);
   lab_await(l, &l->events[1][CORRAL_EVENT_WAIT], 1);
@@ -181,12 +197,16 @@ static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   lab_free(l);
 }
 
-/* ---- SIGSTOP beyond the lease ---------------------------------------------------------------------------- */
+/* ---- SIGSTOP beyond the lease -------------------------------------------------------------- */
 
 static void check_late_leader(lab *l, const char *uri) {
-  script first = {.policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS}, .gated = 1, .done = FIRST_DONE,
+  script first = {.policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS},
+                  .gated = 1,
+                  .done = FIRST_DONE,
                   .expect_kept = CORRAL_KEPT_FENCED};
-  script second = {.policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS, .wait_ms = 10000}, .done = LATER_DONE};
+  script second = {
+      .policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS, .wait_ms = 10000},
+      .done = LATER_DONE};
   spawn(l, uri, &first, 1);
   /* Right after an extend none is under way: nobody is stopped inside the store's own mutex. */
   lab_await(l, &l->events[0][CORRAL_EVENT_EXTEND], 1);
@@ -224,9 +244,10 @@ static void a_leader_stopped_beyond_its_lease_is_fenced_on_memcached(void **stat
   check_late_leader(lab_new(), uri);
 }
 
-/* ---- invalidate during a compute ------------------------------------------------------------------------- */
+/* ---- invalidate during a compute ----------------------------------------------------------- */
 
-/* Thread 0 computes; thread 1 invalidates (if the test says so) and asks again: neither may get the other's. */
+/* Thread 0 computes; thread 1 invalidates (if the test says so) and asks again: neither may get the
+ * other's. */
 static void invalidate_under_a_compute(lab_seat *seat) {
   lab *l = seat->lab;
   const int *own = seat->arg;
@@ -234,8 +255,8 @@ static void invalidate_under_a_compute(lab_seat *seat) {
   if (seat->thread == 0) {
     lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &first);
     if (answer.status != CORRAL_OK || answer.number != 1 || answer.kept != CORRAL_KEPT_FENCED)
-      lab_wrong(l, "the voided compute's caller has %s, value %d, kept %d", corral_status_name(answer.status),
-                answer.number, (int)answer.kept);
+      lab_wrong(l, "the voided compute's caller has %s, value %d, kept %d",
+                corral_status_name(answer.status), answer.number, (int)answer.kept);
     lab_add(&l->marks[FIRST_DONE], 1);
     return;
   }
@@ -246,14 +267,18 @@ static void invalidate_under_a_compute(lab_seat *seat) {
     lab_add(&l->marks[INVALIDATED], 1);
     lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &second);
     if (answer.status != CORRAL_OK || answer.number != 2 || answer.kept != CORRAL_KEPT)
-      lab_wrong(l, "after invalidate a caller has %s, value %d, kept %d", corral_status_name(answer.status), answer.number,
-                (int)answer.kept);
+      lab_wrong(l, "after invalidate a caller has %s, value %d, kept %d",
+                corral_status_name(answer.status), answer.number, (int)answer.kept);
   }
 }
 
 static void check_invalidate_by_itself(lab *l, const char *uri) {
   int own = 1;
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 2, .body = invalidate_under_a_compute, .arg = &own});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 1,
+                           .threads = 2,
+                           .body = invalidate_under_a_compute,
+                           .arg = &own});
   lab_await(l, &l->marks[INVALIDATED], 1);
   lab_await(l, &l->events[0][CORRAL_EVENT_FILL], 1);
   lab_add(&l->marks[GATE], 1);
@@ -269,18 +294,25 @@ static void delete_on_the_server(const char *uri) {
     return;
   }
   int deleted = 0;
-  for (int i = 0; i < 2; i++) deleted += strcmp(memcached_server_ask(pair[i], "delete key-0"), "DELETED") == 0;
+  for (int i = 0; i < 2; i++)
+    deleted += strcmp(memcached_server_ask(pair[i], "delete key-0"), "DELETED") == 0;
   assert_int_equal(deleted, 1);
 }
 
 /* `by_del`: as any client of the server would. */
 static void check_invalidate_by_another(lab *l, const char *uri, int by_del) {
   int own = 0;
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 2, .body = invalidate_under_a_compute, .arg = &own});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 1,
+                           .threads = 2,
+                           .body = invalidate_under_a_compute,
+                           .arg = &own});
   lab_await(l, &l->keys[0].computes, 1);
   corral *c = opened(uri);
-  if (by_del) delete_on_the_server(uri);
-  else assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
+  if (by_del)
+    delete_on_the_server(uri);
+  else
+    assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
   lab_add(&l->marks[GATE], 1);
   lab_await(l, &l->marks[FIRST_DONE], 1);
   assert_int_equal(lab_look(l, c, 0).status, CORRAL_EMISS);
@@ -339,7 +371,7 @@ static void a_plain_delete_by_any_client_voids_the_compute_on_memcached(void **s
   check_invalidate_by_another(lab_new(), uri, 1);
 }
 
-/* ---- the keeper ------------------------------------------------------------------------------------------ */
+/* ---- the keeper ---------------------------------------------------------------------------- */
 
 static void compute_four_leases_long(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 4 * LEASE_MS};
@@ -349,7 +381,8 @@ static void compute_four_leases_long(lab_seat *seat) {
 }
 
 static void check_keeper(lab *l, const char *uri) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 3, .threads = 4, .body = compute_four_leases_long});
+  lab_spawn(
+      l, &(lab_plan){.uri = uri, .processes = 3, .threads = 4, .body = compute_four_leases_long});
   lab_end(l);
   int extends = 0;
   for (int i = 0; i < l->count; i++) extends += l->events[i][CORRAL_EVENT_EXTEND];
@@ -377,25 +410,34 @@ static void a_compute_of_four_leases_keeps_its_lease_on_memcached(void **state) 
   check_keeper(lab_new(), uri);
 }
 
-/* ---- compute_ms ------------------------------------------------------------------------------------------ */
+/* ---- compute_ms ---------------------------------------------------------------------------- */
 
-/* Process 0, thread 0 computes beyond compute_ms; all others wait for it: they get `arg`, the stale value or the verdict. */
+/* Process 0, thread 0 computes beyond compute_ms; all others wait for it: they get `arg`, the stale
+ * value or the verdict. */
 static void wait_for_an_endless_compute(lab_seat *seat) {
   lab *l = seat->lab;
   const int *stale = seat->arg;
   lab_work work = {.key = 0, .gate = &l->marks[GATE]};
-  corral_policy policy = {.size = sizeof policy, .lease_ms = LEASE_MS, .compute_ms = 500, .wait_ms = 9000, .retry_ms = 20000,
-                          .sie_ms = 60000, .poll_max_ms = 50};
+  corral_policy policy = {.size = sizeof policy,
+                          .lease_ms = LEASE_MS,
+                          .compute_ms = 500,
+                          .wait_ms = 9000,
+                          .retry_ms = 20000,
+                          .sie_ms = 60000,
+                          .poll_max_ms = 50};
   int leads = seat->process == 0 && seat->thread == 0;
   if (!leads) lab_await(l, &l->keys[0].computes, 1);
   lab_answer answer = lab_ask(seat, &policy, &work);
   if (leads) {
-    if (answer.status != CORRAL_OK || answer.kept != CORRAL_KEPT_FENCED || answer.how != CORRAL_COMPUTED)
-      lab_wrong(l, "the abandoned compute's caller: %s, kept %d", corral_status_name(answer.status), (int)answer.kept);
+    if (answer.status != CORRAL_OK || answer.kept != CORRAL_KEPT_FENCED ||
+        answer.how != CORRAL_COMPUTED)
+      lab_wrong(l, "the abandoned compute's caller: %s, kept %d", corral_status_name(answer.status),
+                (int)answer.kept);
   } else if (*stale && (answer.status != CORRAL_OK || answer.how != CORRAL_STALE)) {
     lab_wrong(l, "a waiter got %s, %s", corral_status_name(answer.status), answer.error.text);
-  } else if (!*stale && (answer.status != CORRAL_EFAILED || answer.error.code != CORRAL_EABANDONED ||
-                         strstr(answer.error.text, "compute_ms") == NULL)) {
+  } else if (!*stale &&
+             (answer.status != CORRAL_EFAILED || answer.error.code != CORRAL_EABANDONED ||
+              strstr(answer.error.text, "compute_ms") == NULL)) {
     lab_wrong(l, "a waiter got %s, %s", corral_status_name(answer.status), answer.error.text);
   }
   lab_add(&l->marks[leads ? FIRST_DONE : LATER_DONE], 1);
@@ -405,7 +447,8 @@ static void lay_stale(lab *l, corral *c) {
   char value[300];
   int len = snprintf(value, sizeof value, "key-0 99 ");
   memset(value + len, '9', sizeof value - (size_t)len);
-  assert_int_equal(corral_set(c, "key-0", 5, CORRAL_POLICY(.sie_ms = 60000), value, sizeof value), CORRAL_OK);
+  assert_int_equal(corral_set(c, "key-0", 5, CORRAL_POLICY(.sie_ms = 60000), value, sizeof value),
+                   CORRAL_OK);
   assert_int_equal(lab_look(l, c, 0).number, 99);
   assert_int_equal(corral_expire(c, "key-0", 5, NULL), CORRAL_OK);
 }
@@ -414,7 +457,11 @@ static void check_abandoned(lab *l, const char *uri, int stale) {
   corral *c = opened(uri);
   corral_inspection seen;
   if (stale) lay_stale(l, c);
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 2, .threads = 3, .body = wait_for_an_endless_compute, .arg = &stale});
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = 2,
+                           .threads = 3,
+                           .body = wait_for_an_endless_compute,
+                           .arg = &stale});
   lab_await(l, &l->marks[LATER_DONE], 5);
   lab_await(l, &l->events[0][CORRAL_EVENT_ABANDONED], 1); /* told after those who waited */
   assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);

@@ -1,4 +1,5 @@
-/* test_lmdb.c: the store of all processes of one host, through its table; with real processes, really killed. */
+/* test_lmdb.c: the store of all processes of one host, through its table; with real processes,
+ * really killed. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -6,7 +7,7 @@
 
 #include "support/lmdb_kit.h"
 
-/* ---- the verbs ------------------------------------------------------------------------------------------- */
+/* ---- the verbs ----------------------------------------------------------------------------- */
 
 static void a_settled_value_is_found_again(void **state) {
   (void)state;
@@ -72,9 +73,11 @@ static void operations_of_a_batch_see_each_other(void **state) {
   uint8_t mine[CORRAL_TOKEN] = {1};
   size_t len;
   uint8_t *record = record_make((corral_header){0}, 8, 'x', &len);
-  corral_op ops[6] = {op_of(CORRAL_VERB_CLAIM, "a", 0), op_of(CORRAL_VERB_SETTLE, "a", 0), op_of(CORRAL_VERB_GET, "a", 0),
-                      op_of(CORRAL_VERB_CLAIM, "b", 0), op_of(CORRAL_VERB_INVALIDATE, "a", 0), op_of(CORRAL_VERB_GET, "a", 0)};
-  static const int expected[6] = {CORRAL_OK, CORRAL_OK, CORRAL_OK, CORRAL_OK, CORRAL_OK, CORRAL_EMISS};
+  corral_op ops[6] = {op_of(CORRAL_VERB_CLAIM, "a", 0),      op_of(CORRAL_VERB_SETTLE, "a", 0),
+                      op_of(CORRAL_VERB_GET, "a", 0),        op_of(CORRAL_VERB_CLAIM, "b", 0),
+                      op_of(CORRAL_VERB_INVALIDATE, "a", 0), op_of(CORRAL_VERB_GET, "a", 0)};
+  static const int expected[6] = {CORRAL_OK, CORRAL_OK, CORRAL_OK,
+                                  CORRAL_OK, CORRAL_OK, CORRAL_EMISS};
   for (size_t i = 0; i < 6; i++) ops[i].token = mine;
   ops[1].record = record;
   ops[1].record_len = len;
@@ -101,7 +104,7 @@ static void two_corrals_of_a_process_share_one_file(void **state) {
   closed(&b);
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 static void a_killed_leader_is_replaced_at_once(void **state) {
   (void)state;
@@ -156,7 +159,8 @@ static void lead_often(const char *uri, unsigned number, unsigned rounds, board 
     sched_yield();
     atomic_fetch_add(&b->led, 1);
     atomic_fetch_sub(&b->inside, 1);
-    int status = i % 3 == 0 ? verb(&k, CORRAL_VERB_RELEASE, "k", holder) : settle(&k, "k", holder, 'x', i % 4000 + 8, NULL);
+    int status = i % 3 == 0 ? verb(&k, CORRAL_VERB_RELEASE, "k", holder)
+                            : settle(&k, "k", holder, 'x', i % 4000 + 8, NULL);
     if (status != CORRAL_OK) atomic_fetch_add(&b->wrong, 1);
   }
   closed(&k);
@@ -220,7 +224,7 @@ static void a_process_with_a_larger_map_is_followed(void **state) {
   closed(&k);
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------ */
+/* ---- room ---------------------------------------------------------------------------------- */
 
 static void a_full_map_evicts_and_goes_on(void **state) {
   (void)state;
@@ -234,7 +238,8 @@ static void a_full_map_evicts_and_goes_on(void **state) {
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "k0", 0), CORRAL_EMISS);
   assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, "lease", 1), CORRAL_OK);
   unsigned present = 0;
-  for (unsigned i = 0; i < 3000; i++) present += verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
+  for (unsigned i = 0; i < 3000; i++)
+    present += verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
   assert_in_range(present, 50, 1000);
   put(&k, "big", 'b', 200000);
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "big", 0), CORRAL_OK);
@@ -256,7 +261,8 @@ static void a_map_full_of_live_leases_still_takes_new_ones(void **state) {
   (void)state;
   kit k = opened(address("full-leases", "?size=1m"));
   char key[32];
-  for (unsigned i = 0; i < 4000; i++) assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "k", i), i + 1), CORRAL_OK);
+  for (unsigned i = 0; i < 4000; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "k", i), i + 1), CORRAL_OK);
   closed(&k);
 }
 
@@ -298,7 +304,8 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   absent.ttl_ms = 0; /* as the library asks */
   assert_int_equal(run(&k, &absent), CORRAL_OK);
   unsigned left = 0; /* some of it was evicted, in vain */
-  for (unsigned i = 0; i < stored; i++) left += verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
+  for (unsigned i = 0; i < stored; i++)
+    left += verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
   assert_true(left > 0);
   kill(reader, SIGKILL);
   ended(reader);
@@ -314,7 +321,8 @@ static int fill_a_disk(void) {
   char key[32], path[160];
   corral_error error = {0};
   snprintf(path, sizeof path, "%s", file("disk"));
-  if (mkdir(path, 0700) != 0 || unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+  if (mkdir(path, 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
+      mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
       mount("none", path, "tmpfs", 0, "size=2m") != 0)
     return 2;
   if (kit_open(&k, address("disk/x", "?size=64m"), &error) != CORRAL_OK) return 1;
@@ -339,7 +347,7 @@ static void a_full_disk_is_an_error_and_not_a_signal(void **state) {
   assert_int_equal(end, 0);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, ROUNDS = 1500, KEYS = 8 };
 
@@ -360,7 +368,8 @@ static void *member(void *arg) {
     if (verb(c->k, CORRAL_VERB_CLAIM, key, holder) != CORRAL_OK) continue;
     if (atomic_fetch_add(&c->inside[n], 1) != 0) atomic_fetch_add(c->wrong, 1);
     atomic_fetch_sub(&c->inside[n], 1);
-    if (settle(c->k, key, holder, 'x', 500 + i % 3000, NULL) != CORRAL_OK) atomic_fetch_add(c->wrong, 1);
+    if (settle(c->k, key, holder, 'x', 500 + i % 3000, NULL) != CORRAL_OK)
+      atomic_fetch_add(c->wrong, 1);
   }
   return NULL;
 }
@@ -382,7 +391,7 @@ static void threads_have_one_leader_too(void **state) {
   closed(&k);
 }
 
-/* ---- users' locks ---------------------------------------------------------------------------------------- */
+/* ---- users' locks -------------------------------------------------------------------------- */
 
 static corral_host later_host;
 static int64_t later_ms;
@@ -427,7 +436,8 @@ static void locks_that_nobody_held_for_a_while_are_swept(void **state) {
   }
   later_ms = 60000 + CORRAL_LOCK_MEMORY_MS + 1000;
   put(&k, "value", 'x', 10);
-  for (unsigned i = 0; i < LOCKS / 8 + 1; i++) assert_int_equal(verb(&k, CORRAL_VERB_EXPIRE, "value", 1), CORRAL_OK);
+  for (unsigned i = 0; i < LOCKS / 8 + 1; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_EXPIRE, "value", 1), CORRAL_OK);
   closed(&k);
   assert_int_equal(rows_of(file("swept"), "corral.heads"), 1);
   assert_int_equal(rows_of(file("swept"), "corral.index"), 1);

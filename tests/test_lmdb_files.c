@@ -3,7 +3,7 @@
 
 #include "support/lmdb_kit.h"
 
-/* ---- files ----------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 static void what_another_boot_left_is_dropped(void **state) {
   (void)state;
@@ -66,7 +66,7 @@ static void make_other_database(const char *path) {
   MDB_env *env;
   MDB_txn *txn;
   MDB_dbi dbi;
-  MDB_val value = {.mv_size = 1, .mv_data = (void *)(uintptr_t)"v"};
+  MDB_val value = {.mv_size = 1, .mv_data = (void *)(uintptr_t) "v"};
   assert_int_equal(mdb_env_create(&env), 0);
   assert_int_equal(mdb_env_open(env, path, MDB_NOSUBDIR, 0600), 0);
   assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
@@ -181,7 +181,7 @@ static void what_was_put_aside_does_not_pile_up(void **state) {
   assert_false(is_there(file("pile.damaged-10")));
 }
 
-/* ---- whose they are -------------------------------------------------------------------------- */
+/* ---- whose they are ------------------------------------------------------------------------ */
 
 static void a_file_that_others_may_write_is_refused_unless_it_is_shared(void **state) {
   (void)state;
@@ -291,7 +291,8 @@ static void places_where_no_file_can_be_are_named(void **state) {
 static void a_folder_without_write_permission_is_named(void **state) {
   (void)state;
   if (geteuid() == 0) {
-    print_message("SKIPPED: a_folder_without_write_permission_is_named: root may write everywhere\n");
+    print_message(
+        "SKIPPED: a_folder_without_write_permission_is_named: root may write everywhere\n");
     skip();
   }
   assert_int_equal(mkdir(file("sealed"), 0500), 0);

@@ -7,7 +7,7 @@
 #include "support/lmdb_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- a clock of the test's own --------------------------------------------------------------- */
+/* ---- a clock of the test's own ------------------------------------------------------------- */
 
 static corral_host odd_host;
 static int64_t odd_now_ms;
@@ -30,7 +30,7 @@ static kit odd_opened(const char *text) {
   return k;
 }
 
-/* ---- other processes ------------------------------------------------------------------------- */
+/* ---- other processes ----------------------------------------------------------------------- */
 
 /* In a process of its own that opens the store and performs one verb: the status. */
 static int elsewhere(const char *name, corral_verb what, const char *key, unsigned holder) {
@@ -54,7 +54,7 @@ static int is_there(const char *path) {
   return lstat(path, &st) == 0;
 }
 
-/* ---- removed --------------------------------------------------------------------------------- */
+/* ---- removed ------------------------------------------------------------------------------- */
 
 static void a_claim_after_the_file_was_removed_is_made_in_the_new_one(void **state) {
   (void)state;
@@ -175,7 +175,7 @@ static void where_the_process_goes_its_store_stays(void **state) {
   closed(&k);
 }
 
-/* ---- what is under way ----------------------------------------------------------------------- */
+/* ---- what is under way --------------------------------------------------------------------- */
 
 static void the_old_files_are_closed_with_the_last_call_on_them(void **state) {
   (void)state;
@@ -262,7 +262,7 @@ static void callers_and_replacements_cross_without_harm(void **state) {
   closed(&c.k);
 }
 
-/* ---- who is told ----------------------------------------------------------------------------- */
+/* ---- who is told --------------------------------------------------------------------------- */
 
 static void watches_of_all_processes_are_told_that_any_key_may_have_changed(void **state) {
   (void)state;

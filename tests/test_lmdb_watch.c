@@ -1,11 +1,12 @@
-/* test_lmdb_watch.c: being told of changes by the lmdb: store, whoever makes them; with real processes, really killed. */
+/* test_lmdb_watch.c: being told of changes by the lmdb: store, whoever makes them; with real
+ * processes, really killed. */
 #include <sched.h>
 #include <sys/stat.h>
 
 #include "support/lmdb_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- watches --------------------------------------------------------------------------------------------- */
+/* ---- watches ------------------------------------------------------------------------------- */
 
 static void each_change_is_told(void **state) {
   (void)state;
@@ -183,7 +184,8 @@ static void a_change_whose_teller_was_killed_halfway_is_told_as_any(void **state
   kit k = opened(address("halfway", ""));
   ring *r = ring_of(file("halfway-watch"));
   ear *e = ear_open(&k);
-  for (unsigned round = 0; round < 3; round++) { /* the second time around the ring the slot has old contents */
+  /* the second time around the ring the slot has old contents */
+  for (unsigned round = 0; round < 3; round++) {
     e->count = 0;
     atomic_fetch_add(&r->head, 1);
     put(&k, "k", 'x', 10);
@@ -299,7 +301,8 @@ static void writers_killed_at_any_moment_leave_a_watch_that_works(void **state) 
     unsigned before = atomic_load(&b->led);
     pid_t pid = child();
     if (pid == 0) change_for_ever(uri, b);
-    while (atomic_load(&b->led) < before + 10 + round * 7) (void)listen_until(e, -1, k.host->now_ms() + 1);
+    while (atomic_load(&b->led) < before + 10 + round * 7)
+      (void)listen_until(e, -1, k.host->now_ms() + 1);
     kill(pid, SIGKILL);
     ended(pid);
     forget(e);
@@ -375,7 +378,8 @@ static void what_many_processes_change_at_once_is_told(void **state) {
     e->count = 0;
     touch(&k, numbered(key, "k", i));
     int64_t until = soon(&k);
-    while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until) (void)listen_until(e, -1, until);
+    while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until)
+      (void)listen_until(e, -1, until);
     assert_true(times_told(e, key) > 0 || any_told(e));
   }
   for (unsigned i = 0; i < WRITERS; i++) {

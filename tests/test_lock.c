@@ -1,4 +1,5 @@
-/* Users' locks through the public API, on the store inside this process: two corrals on one memory are two holders. */
+/* Users' locks through the public API, on the store inside this process: two corrals on one memory
+ * are two holders. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -26,12 +27,16 @@ static int setup(void **state) {
   snprintf(uri, sizeof uri, "memory:locks%d", number++);
   memset(&error, 0, sizeof error);
   atomic_store(&a_lost, 0);
-  assert_int_equal(corral_open(&a, CORRAL_OPTIONS(.store = uri, .on_event = on_event, .event_arg = &a_lost), &error), CORRAL_OK);
-  assert_int_equal(corral_open(&b, CORRAL_OPTIONS(.store = uri, .on_event = on_event), &error), CORRAL_OK);
+  assert_int_equal(
+      corral_open(&a, CORRAL_OPTIONS(.store = uri, .on_event = on_event, .event_arg = &a_lost),
+                  &error),
+      CORRAL_OK);
+  assert_int_equal(corral_open(&b, CORRAL_OPTIONS(.store = uri, .on_event = on_event), &error),
+                   CORRAL_OK);
   return 0;
 }
 
-/* ---- one holder ------------------------------------------------------------------------------------------ */
+/* ---- one holder ---------------------------------------------------------------------------- */
 
 static void a_lock_is_refused_to_others_until_it_is_released(void **state) {
   (void)state;
@@ -63,7 +68,8 @@ static void who_has_it_is_shown(void **state) {
   assert_int_equal(corral_lock_show(a, "n", 1, who, 4, &count, &error), CORRAL_OK);
   assert_int_equal(count, 0);
   corral_lock *one = take(a, "n", CORRAL_LOCK(.shared = 1, .note = "first", .ttl_ms = 20000));
-  corral_lock *two = take(b, "n", CORRAL_LOCK(.shared = 1, .note = "second", .ttl_ms = 20000, .owner = "else"));
+  corral_lock *two =
+      take(b, "n", CORRAL_LOCK(.shared = 1, .note = "second", .ttl_ms = 20000, .owner = "else"));
   assert_int_equal(corral_lock_show(a, "n", 1, who, 1, &count, &error), CORRAL_OK);
   assert_int_equal(count, 2);
   assert_int_equal(corral_lock_show(a, "n", 1, who, 4, &count, &error), CORRAL_OK);
@@ -89,8 +95,12 @@ static void names_are_bytes_of_any_value_and_length(void **state) {
   memset(name, 0xff, sizeof name);
   name[3] = 0;
   assert_int_equal(corral_lock_take(a, name, sizeof name, NULL, &lock), CORRAL_OK);
-  assert_int_equal(corral_lock_take(b, name, sizeof name, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other), CORRAL_EBUSY);
-  assert_int_equal(corral_lock_take(b, name, sizeof name - 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other), CORRAL_OK);
+  assert_int_equal(
+      corral_lock_take(b, name, sizeof name, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other),
+      CORRAL_EBUSY);
+  assert_int_equal(
+      corral_lock_take(b, name, sizeof name - 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other),
+      CORRAL_OK);
   size_t len;
   assert_memory_equal(corral_lock_name(lock, &len), name, sizeof name);
   assert_int_equal(len, sizeof name);
@@ -142,9 +152,11 @@ static void want_of_memory_is_told_and_leaves_nothing_held(void **state) {
   for (long n = 0; n < 12; n++) {
     corral_lock *lock = NULL;
     atomic_store(&crl_alloc_countdown, n);
-    int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = CORRAL_OFF), &lock);
+    int status =
+        corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = CORRAL_OFF), &lock);
     atomic_store(&crl_alloc_countdown, -1);
-    if (status != CORRAL_OK && status != CORRAL_ENOMEM) fail_msg("allocation %ld: %s: %s", n, corral_status_name(status), error.text);
+    if (status != CORRAL_OK && status != CORRAL_ENOMEM)
+      fail_msg("allocation %ld: %s: %s", n, corral_status_name(status), error.text);
     granted += status == CORRAL_OK;
     if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
     assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
@@ -157,7 +169,8 @@ static void r4_no_public_function_takes_a_token(void **state) {
   (void)state;
   char path[512], line[1024];
   int inside = 0, seen = 0;
-  snprintf(path, sizeof path, "%s/include/corral/lock.h", getenv("CORRAL_SOURCE_DIR") != NULL ? getenv("CORRAL_SOURCE_DIR") : ".");
+  snprintf(path, sizeof path, "%s/include/corral/lock.h",
+           getenv("CORRAL_SOURCE_DIR") != NULL ? getenv("CORRAL_SOURCE_DIR") : ".");
   FILE *header = fopen(path, "r");
   if (header == NULL) fail_msg("%s can't be read: CORRAL_SOURCE_DIR must name the tree", path);
   while (fgets(line, sizeof line, header) != NULL) {
@@ -180,7 +193,8 @@ static void *share(void *arg) {
   corral_error detail;
   for (int i = 0; i < SHARINGS; i++) {
     corral_lock *lock = NULL;
-    int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "we", .reentrant = 1, .keep = 1, .error = &detail), &lock);
+    int status = corral_lock_take(
+        a, "n", 1, CORRAL_LOCK(.owner = "we", .reentrant = 1, .keep = 1, .error = &detail), &lock);
     if (status == CORRAL_OK) status = corral_lock_extend(lock, 60000, &detail);
     if (status == CORRAL_OK) status = corral_lock_release(lock, &detail);
     if (status != CORRAL_OK) *(int *)arg = status;
@@ -192,14 +206,15 @@ static void a_hold_is_whole_before_another_thread_of_its_owner_can_have_it(void 
   (void)state;
   pthread_t threads[2];
   int wrong[2] = {0, 0};
-  for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, share, &wrong[i]), 0);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, share, &wrong[i]), 0);
   for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
   assert_int_equal(wrong[0], 0);
   assert_int_equal(wrong[1], 0);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------ */
+/* ---- time ---------------------------------------------------------------------------------- */
 
 static void lost_once(corral_lock *lock, const char *why, void *arg) {
   (void)why;
@@ -210,7 +225,8 @@ static void lost_once(corral_lock *lock, const char *why, void *arg) {
 static void a_hold_ends_by_its_ttl_and_its_holder_is_told_once(void **state) {
   (void)state;
   _Atomic int told = 0;
-  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 100, .on_lost = lost_once, .lost_arg = &told));
+  corral_lock *lock =
+      take(a, "n", CORRAL_LOCK(.ttl_ms = 100, .on_lost = lost_once, .lost_arg = &told));
   assert_int_equal(corral_lock_check(lock, 0), CORRAL_OK);
   assert_int_equal(corral_lock_check(lock, 200), CORRAL_ELOST);
   corral_lock *next = take(b, "n", CORRAL_LOCK(.ttl_ms = 60000));
@@ -244,7 +260,8 @@ static void what_became_of_a_lost_hold_is_in_the_error(void **state) {
 static void a_kept_hold_outlives_its_ttl(void **state) {
   (void)state;
   _Atomic int told = 0;
-  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1, .on_lost = lost_once, .lost_arg = &told));
+  corral_lock *lock =
+      take(a, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1, .on_lost = lost_once, .lost_arg = &told));
   until(a, CORRAL_EVENT_LOCK_EXTENDED, 8);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
   assert_int_equal(corral_lock_check(lock, 1), CORRAL_OK);
@@ -261,7 +278,9 @@ static void what_is_kept_is_kept_for_keep_max_at_most(void **state) {
   (void)state;
   _Atomic int told = 0;
   int64_t begun = crl_env_now_ms();
-  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 150, .keep = 1, .keep_max_ms = 500, .on_lost = lost_once, .lost_arg = &told));
+  corral_lock *lock = take(a, "n",
+                           CORRAL_LOCK(.ttl_ms = 150, .keep = 1, .keep_max_ms = 500,
+                                       .on_lost = lost_once, .lost_arg = &told));
   corral_lock *next = take(b, "n", CORRAL_LOCK(0));
   assert_in_range(crl_env_now_ms() - begun, 400, 5000);
   until(a, CORRAL_EVENT_LOCK_LOST, 1);
@@ -280,7 +299,7 @@ static void extending_lengthens_and_never_shortens(void **state) {
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 typedef struct waiter {
   corral *c;
@@ -299,7 +318,8 @@ static void *wait_for_it(void *arg) {
   if (w->status != CORRAL_OK) return NULL;
   if (w->inside != NULL) {
     int now = atomic_fetch_add(w->inside, 1) + 1, most = atomic_load(w->most);
-    while (now > most && !atomic_compare_exchange_weak(w->most, &most, now)) {}
+    while (now > most && !atomic_compare_exchange_weak(w->most, &most, now)) {
+    }
     crl_env_pause_us(300);
     atomic_fetch_sub(w->inside, 1);
   }
@@ -331,7 +351,8 @@ static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) 
   (void)state;
   corral *c;
   waiter w = {0};
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &error), CORRAL_OK);
+  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &error),
+                   CORRAL_OK);
   corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 60000));
   start(&w, c, CORRAL_LOCK(.wait_ms = 60000, .poll_max_ms = 60000));
   until(c, CORRAL_EVENT_LOCK_ASKED, 10); /* its pauses are of up to 2.5 s by then */
@@ -363,7 +384,11 @@ static void a_child_leaves_its_parents_lock_alone(void **state) {
   int status;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
   pid_t pid = fork();
-  if (pid == 0) _exit(corral_lock_release(lock, NULL) == CORRAL_EFORKED && corral_lock_extend(lock, 0, NULL) == CORRAL_EFORKED ? 0 : 1);
+  if (pid == 0)
+    _exit(corral_lock_release(lock, NULL) == CORRAL_EFORKED &&
+                  corral_lock_extend(lock, 0, NULL) == CORRAL_EFORKED
+              ? 0
+              : 1);
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
@@ -394,7 +419,8 @@ static void the_deadline_ends_a_wait_and_says_who_was_in_the_way(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.note = "the other")), *none = NULL;
   int64_t begun = crl_env_now_ms();
-  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.wait_ms = 100, .error = &error), &none), CORRAL_EDEADLINE);
+  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.wait_ms = 100, .error = &error), &none),
+                   CORRAL_EDEADLINE);
   assert_in_range(crl_env_now_ms() - begun, 100, 2000);
   assert_non_null(strstr(error.text, "the other"));
   assert_null(none);
@@ -415,13 +441,16 @@ static void a_cancelled_wait_ends(void **state) {
   corral_ticket_free(ticket);
 }
 
-/* ---- owners ---------------------------------------------------------------------------------------------- */
+/* ---- owners -------------------------------------------------------------------------------- */
 
 static void who_has_it_already_is_told_at_once(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none = NULL;
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error), &none), CORRAL_ERECURSION);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "another", .wait_ms = CORRAL_OFF), &none), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error), &none),
+                   CORRAL_ERECURSION);
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "another", .wait_ms = CORRAL_OFF), &none),
+      CORRAL_EBUSY);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
@@ -439,7 +468,8 @@ static void a_count_never_outlives_the_lock_that_it_counts(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60)), *none = NULL;
   for (int64_t end = crl_env_now_ms() + 70; crl_env_now_ms() < end;) crl_env_pause_us(1000);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ELOST);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none),
+                   CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
 }
@@ -454,11 +484,12 @@ static void little_is_left_so_taking_again_extends(void **state) {
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
-/* ---- shared ---------------------------------------------------------------------------------------------- */
+/* ---- shared -------------------------------------------------------------------------------- */
 
 static void readers_share_and_a_writer_is_alone(void **state) {
   (void)state;
-  corral_lock *r1 = take(a, "n", CORRAL_LOCK(.shared = 1)), *r2 = take(b, "n", CORRAL_LOCK(.shared = 1, .owner = "b"));
+  corral_lock *r1 = take(a, "n", CORRAL_LOCK(.shared = 1)),
+              *r2 = take(b, "n", CORRAL_LOCK(.shared = 1, .owner = "b"));
   assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "w")), CORRAL_EBUSY);
   corral_lock_release(r1, NULL);
   assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "w")), CORRAL_EBUSY);
@@ -471,7 +502,8 @@ static void readers_share_and_a_writer_is_alone(void **state) {
 static void a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself(void **state) {
   (void)state;
   corral_lock *r = take(a, "n", CORRAL_LOCK(.shared = 1)), *none = NULL;
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none),
+                   CORRAL_ERECURSION);
   assert_int_equal(corral_lock_release(r, &error), CORRAL_OK);
   corral_lock *w = take(a, "n", CORRAL_LOCK(0));
   r = take(a, "n", CORRAL_LOCK(.shared = 1, .reentrant = 1));
@@ -505,18 +537,34 @@ static void a_downgrade_lets_waiting_readers_in_at_once(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, close_both)
   const struct CMUnitTest tests[] = {
-      T(a_lock_is_refused_to_others_until_it_is_released), T(fencing_tokens_grow_from_hold_to_hold), T(who_has_it_is_shown),
-      T(names_are_bytes_of_any_value_and_length), T(wrong_arguments_are_named), T(without_randomness_there_is_no_lock), T(want_of_memory_is_told_and_leaves_nothing_held),
-      T(r4_no_public_function_takes_a_token), T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
-      T(what_became_of_a_lost_hold_is_in_the_error), T(a_kept_hold_outlives_its_ttl), T(what_is_kept_is_kept_for_keep_max_at_most),
-      T(extending_lengthens_and_never_shortens), T(a_waiter_elsewhere_is_woken_by_the_release),
+      T(a_lock_is_refused_to_others_until_it_is_released),
+      T(fencing_tokens_grow_from_hold_to_hold),
+      T(who_has_it_is_shown),
+      T(names_are_bytes_of_any_value_and_length),
+      T(wrong_arguments_are_named),
+      T(without_randomness_there_is_no_lock),
+      T(want_of_memory_is_told_and_leaves_nothing_held),
+      T(r4_no_public_function_takes_a_token),
+      T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
+      T(what_became_of_a_lost_hold_is_in_the_error),
+      T(a_kept_hold_outlives_its_ttl),
+      T(what_is_kept_is_kept_for_keep_max_at_most),
+      T(extending_lengthens_and_never_shortens),
+      T(a_waiter_elsewhere_is_woken_by_the_release),
       T(a_waiter_in_the_same_process_is_woken_without_a_watch),
-      T(the_next_waiter_asks_when_the_first_gives_up), T(a_child_leaves_its_parents_lock_alone), T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),
-      T(the_deadline_ends_a_wait_and_says_who_was_in_the_way), T(a_cancelled_wait_ends), T(who_has_it_already_is_told_at_once),
-      T(a_reentrant_lock_is_released_by_its_last_release), T(a_count_never_outlives_the_lock_that_it_counts),
+      T(the_next_waiter_asks_when_the_first_gives_up),
+      T(a_child_leaves_its_parents_lock_alone),
+      T(many_threads_are_never_inside_at_once_and_one_of_a_process_asks),
+      T(the_deadline_ends_a_wait_and_says_who_was_in_the_way),
+      T(a_cancelled_wait_ends),
+      T(who_has_it_already_is_told_at_once),
+      T(a_reentrant_lock_is_released_by_its_last_release),
+      T(a_count_never_outlives_the_lock_that_it_counts),
       T(a_hold_is_whole_before_another_thread_of_its_owner_can_have_it),
-      T(little_is_left_so_taking_again_extends), T(readers_share_and_a_writer_is_alone),
-      T(a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself), T(a_downgrade_lets_waiting_readers_in_at_once),
+      T(little_is_left_so_taking_again_extends),
+      T(readers_share_and_a_writer_is_alone),
+      T(a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself),
+      T(a_downgrade_lets_waiting_readers_in_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* 50 processes, 2,000 acquisitions of one lock ($CORRAL_ACQUISITIONS of them; on the stores that take long 600), on each store (or on $CORRAL_CHAOS alone): half of
- * them without faults, then with holders killed and stopped. */
+/* 50 processes, 2,000 acquisitions of one lock ($CORRAL_ACQUISITIONS of them; on the stores that
+ * take long 600), on each store (or on $CORRAL_CHAOS alone): half of them without faults, then with
+ * holders killed and stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,10 +25,16 @@ enum { PROCESSES = 50, MANY = 2000, SOME = 600 };
 static void holds(const char *uri, int64_t ttl_ms, int faults, int acquisitions) {
   const char *wish = getenv("CORRAL_ACQUISITIONS");
   if (wish != NULL) acquisitions = (int)strtol(wish, NULL, 10);
-  lock_chaos plan = {.uri = uri, .processes = PROCESSES, .acquisitions = acquisitions, .ttl_ms = ttl_ms, .kills = faults, .stops = faults};
+  lock_chaos plan = {.uri = uri,
+                     .processes = PROCESSES,
+                     .acquisitions = acquisitions,
+                     .ttl_ms = ttl_ms,
+                     .kills = faults,
+                     .stops = faults};
   lock_chaos_outcome o = lock_chaos_run(&plan);
-  printf("%-40.40s %5lld ms, inside at once %d; then %d killed and %d stopped: refused %d, lost %d\n", uri, (long long)o.took_ms, o.most, faults, faults,
-         o.refused, o.lost);
+  printf(
+      "%-40.40s %5lld ms, inside at once %d; then %d killed and %d stopped: refused %d, lost %d\n",
+      uri, (long long)o.took_ms, o.most, faults, faults, o.refused, o.lost);
   if (o.errors > 0) fail_msg("%s: %s", uri, o.error);
   assert_int_equal(o.most, 1);
   assert_int_equal(o.counter, o.accepted);
@@ -81,8 +88,9 @@ static void no_two_holders_and_a_right_counter_on_redlock(void **state) {
   char uri[160];
   for (int i = 0; i < 3; i++)
     if (!redis_server_start(&servers[i], NULL)) skip();
-  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d?server_ms=2s", redis_server_port(servers[0]),
-           redis_server_port(servers[1]), redis_server_port(servers[2]));
+  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d?server_ms=2s",
+           redis_server_port(servers[0]), redis_server_port(servers[1]),
+           redis_server_port(servers[2]));
   holds(uri, 400, 6, SOME);
   for (int i = 0; i < 3; i++) redis_server_stop(servers[i]);
 }
@@ -167,6 +175,7 @@ int main(void) {
   };
   char only[96];
   const char *store = getenv("CORRAL_CHAOS");
-  if (store != NULL && snprintf(only, sizeof only, "*_on_%s", store) < (int)sizeof only) cmocka_set_test_filter(only);
+  if (store != NULL && snprintf(only, sizeof only, "*_on_%s", store) < (int)sizeof only)
+    cmocka_set_test_filter(only);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* A client whose wall clock jumps by an hour neither loses nor extends a lock, on each store: this program's clock_gettime, gettimeofday and time are
- * wrapped. The servers' clocks stay; to set one back, all times in the lock's record are set forth. */
+/* A client whose wall clock jumps by an hour neither loses nor extends a lock, on each store: this
+ * program's clock_gettime, gettimeofday and time are wrapped. The servers' clocks stay; to set one
+ * back, all times in the lock's record are set forth. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,8 @@ int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts) {
   int status = __real_clock_gettime(clock, ts);
-  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI) ts->tv_sec += atomic_load(&jump_s);
+  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI)
+    ts->tv_sec += atomic_load(&jump_s);
   return status;
 }
 
@@ -53,31 +55,35 @@ static corral_error error;
 
 static corral *open_one(const char *uri) {
   corral *c;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
   return c;
 }
 
 static corral_lock *take(corral *c, const char *name, corral_lock_options *options) {
   corral_lock *lock = NULL;
   options->error = &error;
-  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK) fail_msg("%s: %s", name, error.text);
+  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK)
+    fail_msg("%s: %s", name, error.text);
   return lock;
 }
 
 static int try(corral *c, const char *name) {
   corral_lock *lock = NULL;
-  int status = corral_lock_take(c, name, strlen(name), CORRAL_LOCK(.wait_ms = CORRAL_OFF, .error = &error), &lock);
+  int status = corral_lock_take(c, name, strlen(name),
+                                CORRAL_LOCK(.wait_ms = CORRAL_OFF, .error = &error), &lock);
   if (status == CORRAL_OK) corral_lock_release(lock, NULL);
   return status;
 }
 
 static void until_extended(corral *c, uint64_t more) {
   uint64_t least = corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) + more;
-  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) < least; crl_env_pause_us(500))
+  for (int64_t end = crl_env_now_ms() + 15000;
+       corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) < least; crl_env_pause_us(500))
     if (crl_env_now_ms() > end) fail_msg("the hold isn't extended any more");
 }
 
-/* ---- all stores at once: what is waited for is their time ---------------------------------------------------- */
+/* ---- all stores at once: what is waited for is their time ---------------------------------- */
 
 enum { STORES = 8 };
 
@@ -131,14 +137,17 @@ static int close_all(void **state) {
 }
 
 static void must_be(const place *p, int status, int expected) {
-  if (status != expected) fail_msg("%s: %s, not %s: %s", p->uri, corral_status_name(status), corral_status_name(expected), error.text);
+  if (status != expected)
+    fail_msg("%s: %s, not %s: %s", p->uri, corral_status_name(status), corral_status_name(expected),
+             error.text);
 }
 
 /* Who connects after the jump is refused as well. */
 static void a_kept_lock_stays_kept_and_nobody_else_gets_it(void **state) {
   (void)state;
   static const long jumps[] = {HOUR, -HOUR, 0};
-  for (place *p = places; p < places + count; p++) p->lock = take(p->a, "kept", CORRAL_LOCK(.ttl_ms = 2000, .keep = 1));
+  for (place *p = places; p < places + count; p++)
+    p->lock = take(p->a, "kept", CORRAL_LOCK(.ttl_ms = 2000, .keep = 1));
   for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
     atomic_store(&jump_s, jumps[i]);
     for (place *p = places; p < places + count; p++) {
@@ -148,9 +157,11 @@ static void a_kept_lock_stays_kept_and_nobody_else_gets_it(void **state) {
       corral_close(late);
     }
     for (place *p = places; p < places + count; p++) until_extended(p->a, 2);
-    for (place *p = places; p < places + count; p++) must_be(p, corral_lock_check(p->lock, 1), CORRAL_OK);
+    for (place *p = places; p < places + count; p++)
+      must_be(p, corral_lock_check(p->lock, 1), CORRAL_OK);
   }
-  for (place *p = places; p < places + count; p++) must_be(p, corral_lock_release(p->lock, &error), CORRAL_OK);
+  for (place *p = places; p < places + count; p++)
+    must_be(p, corral_lock_release(p->lock, &error), CORRAL_OK);
 }
 
 static void fencing_tokens_grow_all_the_same(void **state) {
@@ -178,7 +189,9 @@ static void holds_and_waits_last(long jump) {
   for (place *p = places; p < places + count; p++) {
     must_be(p, try(p->b, "ends"), CORRAL_EBUSY);
     int64_t asked = crl_env_now_ms();
-    must_be(p, corral_lock_take(p->b, "ends", 4, CORRAL_LOCK(.wait_ms = 200, .error = &error), &none), CORRAL_EDEADLINE);
+    must_be(p,
+            corral_lock_take(p->b, "ends", 4, CORRAL_LOCK(.wait_ms = 200, .error = &error), &none),
+            CORRAL_EDEADLINE);
     assert_in_range(crl_env_now_ms() - asked, 200, 2000);
   }
   for (place *p = places; p < places + count; p++) {
@@ -200,7 +213,7 @@ static void a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_comes_twi
   holds_and_waits_last(-HOUR);
 }
 
-/* ---- the server's clock -------------------------------------------------------------------------------------- */
+/* ---- the server's clock -------------------------------------------------------------------- */
 
 static void set_forth(uint8_t *at, int64_t ms) {
   int64_t time;
@@ -209,23 +222,27 @@ static void set_forth(uint8_t *at, int64_t ms) {
   memcpy(at, &time, sizeof time);
 }
 
-/* The only lock in this database is as if it had been taken before the server's clock was set back by an hour. */
+/* The only lock in this database is as if it had been taken before the server's clock was set back
+ * by an hour. */
 static void set_server_back(int database) {
   redis_server_ask(redis, "SELECT %d", database);
   redisReply *keys = redis_server_command(redis, "KEYS *");
   assert_int_equal(keys->elements, 1);
-  redisReply *record = redis_server_command(redis, "GET %b", keys->element[0]->str, keys->element[0]->len);
+  redisReply *record =
+      redis_server_command(redis, "GET %b", keys->element[0]->str, keys->element[0]->len);
   assert_int_equal(record->len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
   set_forth((uint8_t *)record->str + CORRAL_LOCK_HEAD + 24, HOUR * 1000);
   set_forth((uint8_t *)record->str + CORRAL_LOCK_HEAD + 32, HOUR * 1000);
-  redis_server_ask(redis, "SET %b %b PX %lld", keys->element[0]->str, keys->element[0]->len, record->str, record->len, HOUR * 1000LL);
+  redis_server_ask(redis, "SET %b %b PX %lld", keys->element[0]->str, keys->element[0]->len,
+                   record->str, record->len, HOUR * 1000LL);
   freeReplyObject(record);
   freeReplyObject(keys);
 }
 
 static int is_redis(const place *p) { return strncmp(p->uri, "redis", 5) == 0; }
 
-static void a_dead_holder_is_gone_after_one_length_when_the_servers_clock_was_set_back(void **state) {
+static void
+a_dead_holder_is_gone_after_one_length_when_the_servers_clock_was_set_back(void **state) {
   (void)state;
   int database = 0;
   for (place *p = places; p < places + count; p++) {

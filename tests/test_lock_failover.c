@@ -1,5 +1,5 @@
-/* Locks when servers fail over: what a primary with a replica can't promise, how the fencing token contains it, and what several
- * independent servers add. */
+/* Locks when servers fail over: what a primary with a replica can't promise, how the fencing token
+ * contains it, and what several independent servers add. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ static corral_error error;
 
 static corral *open_one(const char *uri) {
   corral *c;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
   return c;
 }
 
@@ -34,13 +35,15 @@ static corral_lock *take(corral *c, corral_lock_options *options) {
 
 static int try(corral *c) {
   corral_lock *lock = NULL;
-  int status = corral_lock_take(c, "n", 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF, .owner = "try", .error = &error), &lock);
+  int status = corral_lock_take(
+      c, "n", 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF, .owner = "try", .error = &error), &lock);
   if (status == CORRAL_OK) corral_lock_release(lock, NULL);
   return status;
 }
 
 static void until_says(redis_server *server, const char *what, const char *says) {
-  for (int64_t end = crl_env_now_ms() + 15000; strstr(redis_server_ask(server, "INFO replication"), says) == NULL; crl_env_pause_us(2000))
+  for (int64_t end = crl_env_now_ms() + 15000;
+       strstr(redis_server_ask(server, "INFO replication"), says) == NULL; crl_env_pause_us(2000))
     if (crl_env_now_ms() > end) fail_msg("%s: never %s", what, says);
 }
 
@@ -50,26 +53,32 @@ static void follow(redis_server *replica, redis_server *primary) {
   until_says(replica, "replica", "master_link_status:up");
 }
 
-/* ---- a resource that compares fencing tokens: a row of a real table ----------------------------------------- */
+/* ---- a resource that compares fencing tokens: a row of a real table ------------------------ */
 
 static sqlite3 *account;
 
 static void account_open(void) {
   assert_int_equal(sqlite3_open(":memory:", &account), SQLITE_OK);
-  assert_int_equal(sqlite3_exec(account, "CREATE TABLE account (balance INTEGER, fence INTEGER); INSERT INTO account VALUES (0, 0)", NULL, NULL, NULL), SQLITE_OK);
+  assert_int_equal(sqlite3_exec(account,
+                                "CREATE TABLE account (balance INTEGER, fence INTEGER); INSERT "
+                                "INTO account VALUES (0, 0)",
+                                NULL, NULL, NULL),
+                   SQLITE_OK);
 }
 
 /* 1 when the row took it. */
 static int account_set(int balance, uint64_t fence) {
   char sql[160];
-  snprintf(sql, sizeof sql, "UPDATE account SET balance = %d, fence = %llu WHERE fence <= %llu", balance, (unsigned long long)fence, (unsigned long long)fence);
+  snprintf(sql, sizeof sql, "UPDATE account SET balance = %d, fence = %llu WHERE fence <= %llu",
+           balance, (unsigned long long)fence, (unsigned long long)fence);
   assert_int_equal(sqlite3_exec(account, sql, NULL, NULL, NULL), SQLITE_OK);
   return sqlite3_changes(account);
 }
 
-/* ---- H1, H2: a primary with a replica ------------------------------------------------------------------------ */
+/* ---- H1, H2: a primary with a replica ------------------------------------------------------ */
 
-static void h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older_holder(void **state) {
+static void
+h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older_holder(void **state) {
   (void)state;
   redis_server *primary, *replica;
   if (!redis_server_start(&primary, NULL) || !redis_server_start(&replica, NULL)) skip();
@@ -96,7 +105,8 @@ static void h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older
   redis_server_stop(replica);
 }
 
-static void h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped(void **state) {
+static void
+h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped(void **state) {
   (void)state;
   redis_server *primary, *replica;
   char uri[128];
@@ -120,7 +130,8 @@ static void h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_lin
   redis_server_stop(replica);
 }
 
-/* The old primary, which was cut off while its replica was promoted, goes on granting; with min-replicas-to-write it stops within seconds. */
+/* The old primary, which was cut off while its replica was promoted, goes on granting; with
+ * min-replicas-to-write it stops within seconds. */
 static void h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it(void **state) {
   (void)state;
   redis_server *old, *promoted;
@@ -139,7 +150,8 @@ static void h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it
   int status = CORRAL_OK;
   while ((status = try(a)) == CORRAL_OK)
     if (crl_env_now_ms() - begun > 10000) fail_msg("it goes on granting");
-  printf("h2: with min-replicas-to-write 1 it granted for %lld ms more\n", (long long)(crl_env_now_ms() - begun));
+  printf("h2: with min-replicas-to-write 1 it granted for %lld ms more\n",
+         (long long)(crl_env_now_ms() - begun));
   assert_int_equal(status, CORRAL_EREFUSED);
   assert_true(crl_env_now_ms() - begun <= 3000);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
@@ -149,7 +161,7 @@ static void h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it
   redis_server_stop(promoted);
 }
 
-/* ---- H3, H4: independent servers ----------------------------------------------------------------------------- */
+/* ---- H3, H4: independent servers ----------------------------------------------------------- */
 
 static void h4_redlock_over_five_with_two_killed_grants_once(void **state) {
   (void)state;
@@ -158,7 +170,8 @@ static void h4_redlock_over_five_with_two_killed_grants_once(void **state) {
   for (int i = 0; i < 5; i++) {
     if (!redis_server_start(&servers[i], NULL)) skip();
     size_t used = strlen(uri);
-    snprintf(uri + used, sizeof uri - used, "%s127.0.0.1:%d", i > 0 ? "," : "", redis_server_port(servers[i]));
+    snprintf(uri + used, sizeof uri - used, "%s127.0.0.1:%d", i > 0 ? "," : "",
+             redis_server_port(servers[i]));
   }
   snprintf(uri + strlen(uri), sizeof uri - strlen(uri), "?server_ms=1s");
   account_open();
@@ -186,7 +199,8 @@ static void h3_a_lock_over_two_primaries_needs_both(void **state) {
   redis_server *one, *two;
   char both[160], alone[80];
   if (!redis_server_start(&one, NULL) || !redis_server_start(&two, NULL)) skip();
-  snprintf(both, sizeof both, "redlock://127.0.0.1:%d,127.0.0.1:%d?grant=all&server_ms=1s", redis_server_port(one), redis_server_port(two));
+  snprintf(both, sizeof both, "redlock://127.0.0.1:%d,127.0.0.1:%d?grant=all&server_ms=1s",
+           redis_server_port(one), redis_server_port(two));
   snprintf(alone, sizeof alone, "redis://127.0.0.1:%d", redis_server_port(two));
   corral *a = open_one(both), *b = open_one(alone);
   corral_lock *lock = take(b, CORRAL_LOCK(0));
@@ -209,7 +223,8 @@ int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older_holder),
-      cmocka_unit_test(h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped),
+      cmocka_unit_test(
+          h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped),
       cmocka_unit_test(h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it),
       cmocka_unit_test(h3_a_lock_over_two_primaries_needs_both),
       cmocka_unit_test(h4_redlock_over_five_with_two_killed_grants_once),

@@ -1,4 +1,5 @@
-/* test_lock_record.c: what each verb of a lock does to its record: sentences, and a model that knows nothing of records. */
+/* test_lock_record.c: what each verb of a lock does to its record: sentences, and a model that
+ * knows nothing of records. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 
 enum { NOW = 1000000, LEASE = 1000, WISH = 400 };
 
-/* ---- a lock, kept by nobody but the test --------------------------------------------------------------------- */
+/* ---- a lock, kept by nobody but the test --------------------------------------------------- */
 
 /* The record as a store would keep it: forgotten when its time is over. */
 typedef struct lab {
@@ -32,7 +33,8 @@ static const uint8_t *token(unsigned number) {
 }
 
 static corral_op op_of(corral_verb verb, unsigned holder) {
-  return (corral_op){.verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EUNKNOWN};
+  return (corral_op){
+      .verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EUNKNOWN};
 }
 
 /* Every byte of the room that a plugin must give, and no more, may be written. */
@@ -74,13 +76,14 @@ static int simply(lab *l, corral_verb verb, unsigned holder, unsigned flags) {
 
 static crl_lock_head head_of(const lab *l) {
   crl_lock_head head = {0};
-  if (l->record != NULL) assert_int_equal(crl_lock_record_read(l->record, l->size, &head), CORRAL_OK);
+  if (l->record != NULL)
+    assert_int_equal(crl_lock_record_read(l->record, l->size, &head), CORRAL_OK);
   return head;
 }
 
 enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
 
-/* ---- sentences ------------------------------------------------------------------------------------------------ */
+/* ---- sentences ----------------------------------------------------------------------------- */
 
 static void a_lock_is_one_holders_until_it_is_given_back(void **state) {
   (void)state;
@@ -196,7 +199,8 @@ static void a_writer_that_is_granted_ends_the_wish(void **state) {
   takes(&l, 2, ALONE, WISH);
   simply(&l, CORRAL_VERB_UNLOCK, 1, 0);
   assert_int_equal(takes(&l, 2, ALONE, WISH), CORRAL_OK);
-  assert_int_equal(takes(&l, 3, ALONE, WISH), CORRAL_EBUSY); /* behind a writer nobody needs to be barred */
+  /* behind a writer nobody needs to be barred */
+  assert_int_equal(takes(&l, 3, ALONE, WISH), CORRAL_EBUSY);
   assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
   simply(&l, CORRAL_VERB_UNLOCK, 2, 0);
   assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK);
@@ -228,14 +232,16 @@ static void a_downgrade_lets_readers_in_and_writers_not(void **state) {
   assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
   assert_int_equal(takes(&l, 3, ALONE, 0), CORRAL_EBUSY);
   assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
-  assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK); /* an extend of a reader doesn't make it a writer */
+  /* an extend of a reader doesn't make it a writer */
+  assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK);
   free(l.record);
 }
 
 static void a_lock_has_room_for_so_many_holds(void **state) {
   (void)state;
   lab l = {.now = NOW};
-  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++) assert_int_equal(takes(&l, i, SHARED, 0), CORRAL_OK);
+  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++)
+    assert_int_equal(takes(&l, i, SHARED, 0), CORRAL_OK);
   assert_int_equal(head_of(&l).count, CORRAL_LOCK_HOLDS);
   assert_int_equal(takes(&l, CORRAL_LOCK_HOLDS, SHARED, 0), CORRAL_EREFUSED);
   assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
@@ -274,7 +280,8 @@ static void what_is_foreign_is_left_alone(void **state) {
     assert_int_equal(op.status, CORRAL_EFOREIGN);
     assert_int_equal(op.until_ms, -1);
     assert_int_equal(change.action, CORRAL_ACTION_KEEP);
-    for (size_t size = 0; size < sizeof good; size++) { /* cut short: its count of holds is then a lie */
+    /* cut short: its count of holds is then a lie */
+    for (size_t size = 0; size < sizeof good; size++) {
       uint8_t *cut = malloc(size > 0 ? size : 1);
       memcpy(cut, good, size);
       op = op_of((corral_verb)verb, 1);
@@ -332,7 +339,7 @@ static void a_look_changes_nothing_and_tells_the_time(void **state) {
   free(l.record);
 }
 
-/* ---- ends that can't be believed ------------------------------------------------------------------------------ */
+/* ---- ends that can't be believed ----------------------------------------------------------- */
 
 enum { STEP_BACK = 3600000 };
 
@@ -428,9 +435,16 @@ static void a_strangers_end_comes_after_its_length_or_a_day(void **state) {
     int64_t length;
   } rows[] = {
       {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX}, CORRAL_LOCK_LONGEST_MS},
-      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX, .since = INT64_MIN, .length_ms = UINT32_MAX}, CORRAL_LOCK_LONGEST_MS},
-      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX, .since = INT64_MAX, .length_ms = LEASE}, LEASE},
-      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + STEP_BACK + LEASE, .since = NOW + STEP_BACK}, LEASE}, /* of an older version */
+      {{.mode = CORRAL_LOCK_EXCLUSIVE,
+        .until = INT64_MAX,
+        .since = INT64_MIN,
+        .length_ms = UINT32_MAX},
+       CORRAL_LOCK_LONGEST_MS},
+      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX, .since = INT64_MAX, .length_ms = LEASE},
+       LEASE},
+      /* of an older version */
+      {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + STEP_BACK + LEASE, .since = NOW + STEP_BACK},
+       LEASE},
       {{.mode = 0, .until = NOW + STEP_BACK, .since = 1, .length_ms = LEASE}, LEASE},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -463,7 +477,9 @@ static void a_wish_is_over_after_the_longest_wish_whatever_it_says(void **state)
 static void holds_without_end_dont_fill_a_lock_for_good(void **state) {
   (void)state;
   static corral_hold holds[CORRAL_LOCK_HOLDS];
-  lab l = {.now = NOW, .expires = INT64_MAX, .size = CORRAL_LOCK_HEAD + sizeof holds / sizeof *holds * CORRAL_LOCK_HOLD};
+  lab l = {.now = NOW,
+           .expires = INT64_MAX,
+           .size = CORRAL_LOCK_HEAD + sizeof holds / sizeof *holds * CORRAL_LOCK_HOLD};
   for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++) {
     holds[i] = (corral_hold){.mode = CORRAL_LOCK_SHARED, .until = INT64_MAX, .length_ms = LEASE};
     memcpy(holds[i].token, token(1000 + i), CORRAL_TOKEN);
@@ -478,9 +494,14 @@ static void holds_without_end_dont_fill_a_lock_for_good(void **state) {
 
 static void a_fencing_token_that_cant_have_been_given_is_none(void **state) {
   (void)state;
-  static const uint64_t fences[] = {UINT64_MAX, (uint64_t)INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_C(1) << 53};
+  static const uint64_t fences[] = {UINT64_MAX, (uint64_t)INT64_MAX, (uint64_t)INT64_MAX + 1,
+                                    UINT64_C(1) << 53};
   for (size_t i = 0; i < sizeof fences / sizeof *fences; i++) {
-    lab l = stranger((corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + LEASE, .since = NOW, .length_ms = LEASE, .fence = fences[i]});
+    lab l = stranger((corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE,
+                                   .until = NOW + LEASE,
+                                   .since = NOW,
+                                   .length_ms = LEASE,
+                                   .fence = fences[i]});
     assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 99, 0), CORRAL_OK);
     l.now += LEASE;
     corral_op op = op_of(CORRAL_VERB_LOCK, 2);
@@ -490,11 +511,12 @@ static void a_fencing_token_that_cant_have_been_given_is_none(void **state) {
   }
 }
 
-/* ---- a model ---------------------------------------------------------------------------------------------------- */
+/* ---- a model ------------------------------------------------------------------------------- */
 
 enum { TOKENS = 6, STEPS = 60000, NOBODY = 0 };
 
-/* A lock as one thinks of it: for each token whether it reads or writes, until when; and until when a writer is waited for. */
+/* A lock as one thinks of it: for each token whether it reads or writes, until when; and until when
+ * a writer is waited for. */
 typedef struct model {
   struct {
     int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, CORRAL_LOCK_SHARED */
@@ -523,14 +545,17 @@ static void model_time(model *m, int64_t now) {
 static int64_t ends(const model *m, unsigned me, int writers) {
   int64_t last = 0;
   for (unsigned i = 0; i < TOKENS; i++)
-    if (i != me && m->of[i].mode != NOBODY && (!writers || m->of[i].mode == CORRAL_LOCK_EXCLUSIVE)) last = max64(last, m->of[i].until);
+    if (i != me && m->of[i].mode != NOBODY && (!writers || m->of[i].mode == CORRAL_LOCK_EXCLUSIVE))
+      last = max64(last, m->of[i].until);
   return last;
 }
 
-static answer model_take(model *m, unsigned me, int shared, int64_t lease, int64_t wish, int64_t now) {
+static answer model_take(model *m, unsigned me, int shared, int64_t lease, int64_t wish,
+                         int64_t now) {
   int64_t way = shared ? max64(ends(m, me, 1), m->wish) : ends(m, me, 0);
   if (m->of[me].mode == NOBODY && way != 0) {
-    if (!shared && ends(m, me, 1) == 0 && wish > 0 && m->wish < now + wish / 2) m->wish = now + wish;
+    if (!shared && ends(m, me, 1) == 0 && wish > 0 && m->wish < now + wish / 2)
+      m->wish = now + wish;
     return (answer){CORRAL_EBUSY, way - now, 0};
   }
   if (m->of[me].mode == NOBODY) {
@@ -544,8 +569,10 @@ static answer model_take(model *m, unsigned me, int shared, int64_t lease, int64
   return (answer){CORRAL_OK, m->of[me].until - now, m->of[me].fence};
 }
 
-static answer model_extend(model *m, unsigned me, int shared, int64_t lease, uint64_t raise, int64_t now) {
-  if (m->of[me].mode == NOBODY) return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
+static answer model_extend(model *m, unsigned me, int shared, int64_t lease, uint64_t raise,
+                           int64_t now) {
+  if (m->of[me].mode == NOBODY)
+    return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
   if (shared) m->of[me].mode = CORRAL_LOCK_SHARED;
   if (raise > m->of[me].fence) m->of[me].fence = raise;
   if (m->of[me].fence > m->largest) m->largest = m->of[me].fence;
@@ -601,7 +628,8 @@ static answer step(lab *l, model *m, corral_op *op, unsigned me, uint64_t *seed)
       if (dice(seed, 8) == 0) op->seen = m->largest + dice(seed, 3);
       return model_extend(m, me, op->flags != 0, op->lease_ms, op->seen, l->now);
     case CORRAL_VERB_UNLOCK: return model_unlock(m, me, l->now);
-    default: return (answer){l->record != NULL && l->expires > l->now ? CORRAL_OK : CORRAL_EMISS, 0, 0};
+    default:
+      return (answer){l->record != NULL && l->expires > l->now ? CORRAL_OK : CORRAL_EMISS, 0, 0};
   }
 }
 
@@ -613,20 +641,27 @@ static void whatever_is_done_a_lock_is_as_the_model_says(void **state) {
   model m = {.largest = 0};
   print_message("SEED=%llu\n", (unsigned long long)first);
   for (unsigned i = 0; i < STEPS; i++) {
-    l.now += dice(&seed, 400) == 0 ? 2 * CORRAL_LOCK_MEMORY_MS : (int64_t)dice(&seed, 30); /* now and then all is forgotten */
+    /* now and then all is forgotten */
+    l.now += dice(&seed, 400) == 0 ? 2 * CORRAL_LOCK_MEMORY_MS : (int64_t)dice(&seed, 30);
     model_time(&m, l.now);
     unsigned me = (unsigned)dice(&seed, TOKENS);
-    static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
+    static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND,
+                                        CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
     corral_op op = op_of(verbs[dice(&seed, 5)], me);
     answer expected = step(&l, &m, &op, me, &seed);
     int changes = expected.status == CORRAL_OK && op.verb != CORRAL_VERB_LOCK_SHOW;
     (void)does(&l, &op);
-    if (op.status != expected.status || op.until_ms != expected.until_ms || (expected.fence != 0 && op.seen != expected.fence))
-      fail_msg("seed %llu, step %u: verb %u by %u: expected %s, %lld ms, fence %llu; came %s, %lld ms, fence %llu", (unsigned long long)first, i,
-               op.verb, me, corral_status_name(expected.status), (long long)expected.until_ms, (unsigned long long)expected.fence,
+    if (op.status != expected.status || op.until_ms != expected.until_ms ||
+        (expected.fence != 0 && op.seen != expected.fence))
+      fail_msg("seed %llu, step %u: verb %u by %u: expected %s, %lld ms, fence %llu; came %s, %lld "
+               "ms, fence %llu",
+               (unsigned long long)first, i, op.verb, me, corral_status_name(expected.status),
+               (long long)expected.until_ms, (unsigned long long)expected.fence,
                corral_status_name(op.status), (long long)op.until_ms, (unsigned long long)op.seen);
-    if (changes) assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
-    else if (op.verb != CORRAL_VERB_LOCK) assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+    if (changes)
+      assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
+    else if (op.verb != CORRAL_VERB_LOCK)
+      assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
     same_holds(&l, &m);
   }
   free(l.record);

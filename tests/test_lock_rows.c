@@ -1,12 +1,13 @@
-/* test_lock_rows.c: the flaws of the usual Redis locks, row by row (docs/locks.md has the table), against a real Redis and corral's own API: rows A, R, T
- * and N. */
+/* test_lock_rows.c: the flaws of the usual Redis locks, row by row (docs/locks.md has the table),
+ * against a real Redis and corral's own API: rows A, R, T and N. */
 #include <sys/mman.h>
 
 #include "support/lock_rows_kit.h"
 
-/* ---- A: acquire ------------------------------------------------------------------------------------------- */
+/* ---- A: acquire ---------------------------------------------------------------------------- */
 
-static void a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl(void **state) {
+static void
+a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl(void **state) {
   (void)state;
   pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 1000));
   assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
@@ -35,7 +36,8 @@ static void a6_one_unit_everywhere_what_is_left_is_what_was_asked_for(void **sta
   }
 }
 
-/* Each of 200 waiters in 4 processes: far fewer requests than there are waiters, and none of them late. */
+/* Each of 200 waiters in 4 processes: far fewer requests than there are waiters, and none of them
+ * late. */
 static void a7_waiters_ask_seldom_and_are_told_in_time(void **state) {
   (void)state;
   enum { WAITERS = 200 };
@@ -52,7 +54,8 @@ static void a7_waiters_ask_seldom_and_are_told_in_time(void **state) {
     if (w[i].came_us - begun - 2000000 > worst) worst = w[i].came_us - begun - 2000000;
   }
   long long commands = redis_server_info(server, "total_commands_processed") - before;
-  printf("a7: %.2f commands a waiter, the last one ends %.1f ms after its deadline\n", (double)commands / WAITERS, (double)worst / 1000);
+  printf("a7: %.2f commands a waiter, the last one ends %.1f ms after its deadline\n",
+         (double)commands / WAITERS, (double)worst / 1000);
   assert_true(commands <= WAITERS * (6 + 8)); /* log2(250 / 5) pauses that grow, and 2 s / 250 ms */
   assert_true(worst <= 250000 + 5000);
   corral_close(c[2]);
@@ -80,11 +83,14 @@ static void a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_lar
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
-static void a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request(void **state) {
+static void
+a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request(void **state) {
   (void)state;
   corral_lock *none = NULL;
   redis_server_ask(server, "SETNX ~lock::n someone");
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 30000), &none), CORRAL_EFOREIGN);
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 30000), &none),
+      CORRAL_EFOREIGN);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FOREIGN), 1);
   assert_string_equal(redis_server_ask(server, "PTTL ~lock::n"), "-1");
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.repair_ms = 300, .wait_ms = 20000));
@@ -92,12 +98,15 @@ static void a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_
   corral_lock_release(lock, NULL);
   redis_server_ask(server, "DEL ~lock::n");
   redis_server_ask(server, "SET ~lock::n someone PX 100000");
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 200, .repair_ms = 50), &none), CORRAL_EDEADLINE);
+  assert_int_equal(corral_lock_take(a, "n", 1,
+                                    CORRAL_LOCK(.error = &error, .wait_ms = 200, .repair_ms = 50),
+                                    &none),
+                   CORRAL_EDEADLINE);
   assert_true(strtoll(redis_server_ask(server, "PTTL ~lock::n"), NULL, 10) > 90000);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
 }
 
-/* ---- R: ownership and release ------------------------------------------------------------------------------ */
+/* ---- R: ownership and release -------------------------------------------------------------- */
 
 static void r1_a_slow_holder_does_not_delete_its_successors_lock(void **state) {
   (void)state;
@@ -114,7 +123,8 @@ static int by_bytes(const void *x, const void *y) { return memcmp(x, y, 16); }
 static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
   (void)state;
   enum { CHILDREN = 64, TOKENS = 5000, ALL = CHILDREN * TOKENS };
-  uint8_t (*tokens)[16] = mmap(NULL, ALL * 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  uint8_t(*tokens)[16] =
+      mmap(NULL, ALL * 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pid_t pids[CHILDREN];
   assert_ptr_not_equal(tokens, MAP_FAILED);
   for (int i = 0; i < CHILDREN; i++) {
@@ -198,7 +208,11 @@ static void *resume_later(void *arg) {
 
 static corral *open_hasty(void) {
   corral *c;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 300, .breaker_failures = 100), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_open(
+          &c,
+          CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 300, .breaker_failures = 100),
+          &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
   return c;
 }
 
@@ -211,14 +225,18 @@ static void r6_a_take_whose_reply_was_lost_leaves_nothing_held(void **state) {
   assert_int_equal(try(hasty, "n", CORRAL_LOCK(0)), CORRAL_OK); /* connected */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
-  assert_int_equal(corral_lock_take(hasty, "n", 1, CORRAL_LOCK(.ttl_ms = 60000, .wait_ms = CORRAL_OFF, .error = &error), &none), CORRAL_EUNKNOWN);
+  assert_int_equal(
+      corral_lock_take(hasty, "n", 1,
+                       CORRAL_LOCK(.ttl_ms = 60000, .wait_ms = CORRAL_OFF, .error = &error), &none),
+      CORRAL_EUNKNOWN);
   pthread_join(resumes, NULL);
   corral_lock *lock = take(b, "n", CORRAL_LOCK(.wait_ms = 10000));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   corral_close(hasty);
 }
 
-static void r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing(void **state) {
+static void
+r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing(void **state) {
   (void)state;
   pthread_t resumes;
   corral *hasty = open_hasty();
@@ -232,7 +250,8 @@ static void r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds
   corral_close(hasty);
 }
 
-/* Granted when the server goes on, for 100 ms that began before that for all that the caller knows. */
+/* Granted when the server goes on, for 100 ms that began before that for all that the caller
+ * knows. */
 static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **state) {
   (void)state;
   pthread_t resumes;
@@ -240,7 +259,8 @@ static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **s
   assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK); /* connected */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
-  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF, .error = &error), &none);
+  int status = corral_lock_take(
+      a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF, .error = &error), &none);
   pthread_join(resumes, NULL);
   assert_int_equal(status, CORRAL_EUNKNOWN);
   assert_non_null(strstr(error.text, "too late"));
@@ -257,7 +277,7 @@ static void a_server_that_is_away_is_asked_with_pauses(void **state) {
   assert_true(corral_counter(a, CORRAL_EVENT_LOCK_ASKED) < 40);
 }
 
-/* ---- T: time-outs and renewal ------------------------------------------------------------------------------ */
+/* ---- T: time-outs and renewal -------------------------------------------------------------- */
 
 static void lost(corral_lock *lock, const char *why, void *arg) {
   (void)why;
@@ -269,7 +289,8 @@ static void lost(corral_lock *lock, const char *why, void *arg) {
 static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
   (void)state;
   _Atomic int64_t told = 0;
-  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = lost, .lost_arg = &told));
+  corral_lock *lock =
+      take(a, "n", CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = lost, .lost_arg = &told));
   redis_server_ask(server, "DEL ~lock::n");
   corral_lock *next = take(b, "n", CORRAL_LOCK(.ttl_ms = 60000));
   until(a, CORRAL_EVENT_LOCK_LOST, 1);
@@ -283,7 +304,8 @@ static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
 static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(void **state) {
   (void)state;
   _Atomic int64_t told = 0;
-  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 900, .keep = 1, .on_lost = lost, .lost_arg = &told));
+  corral_lock *lock =
+      take(a, "n", CORRAL_LOCK(.ttl_ms = 900, .keep = 1, .on_lost = lost, .lost_arg = &told));
   until(a, CORRAL_EVENT_LOCK_EXTENDED, 2);
   int64_t paused = crl_env_now_us();
   redis_server_pause(server); /* hung: the last extension came before this */
@@ -291,8 +313,10 @@ static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(vo
     if (crl_env_now_us() - paused > 10000000) fail_msg("never told");
     crl_env_pause_us(500);
   }
-  printf("t3: told %.0f ms after the server hung; the hold was 900 ms\n", (double)(told - paused) / 1000);
-  assert_true(told - paused < 900000 + 20000); /* extended just before: its end at the latest, and the thread's own delay */
+  printf("t3: told %.0f ms after the server hung; the hold was 900 ms\n",
+         (double)(told - paused) / 1000);
+  /* extended just before: its end at the latest, and the thread's own delay */
+  assert_true(told - paused < 900000 + 20000);
   redis_server_resume(server);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
 }
@@ -319,7 +343,8 @@ static void t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer(void **state) {
   assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
 }
 
-static void t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off(void **state) {
+static void
+t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off(void **state) {
   (void)state;
   int in[2], out[2];
   char word = 0;
@@ -330,7 +355,10 @@ static void t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hand
     corral *c = open_one(NULL);
     corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1));
     if (write(out[1], "!", 1) != 1 || read(in[0], &word, 1) != 1) _exit(1);
-    word = corral_lock_check(lock, 0) == CORRAL_ELOST && corral_lock_release(lock, NULL) == CORRAL_ELOST ? 'y' : 'n';
+    word = corral_lock_check(lock, 0) == CORRAL_ELOST &&
+                   corral_lock_release(lock, NULL) == CORRAL_ELOST
+               ? 'y'
+               : 'n';
     _exit(write(out[1], &word, 1) != 1);
   }
   assert_int_equal(read(out[0], &word, 1), 1);
@@ -345,7 +373,7 @@ static void t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hand
   for (int i = 0; i < 2; i++) close(in[i]), close(out[i]);
 }
 
-/* ---- N: re-entrancy ---------------------------------------------------------------------------------------- */
+/* ---- N: re-entrancy ------------------------------------------------------------------------ */
 
 static void n1_n2_n3_the_last_release_frees_the_lock_for_others_at_once(void **state) {
   (void)state;
@@ -364,7 +392,8 @@ static void n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss(void **s
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 100)), *none = NULL;
   for (int64_t end = crl_env_now_ms() + 120; crl_env_now_ms() < end;) crl_env_pause_us(1000);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none), CORRAL_ELOST);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none),
+                   CORRAL_ELOST);
   assert_null(none);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
 }
@@ -386,7 +415,9 @@ static void n6_who_would_wait_for_itself_is_told_at_once(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none = NULL;
   uint64_t asked = corral_counter(a, CORRAL_EVENT_LOCK_ASKED);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &none),
+      CORRAL_ERECURSION);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), asked);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }

@@ -1,15 +1,17 @@
-/* test_lock_rows_shared.c: the flaws of the usual Redis locks, row by row (docs/locks.md has the table), against a real Redis and corral's own API: rows W,
- * shared locks. */
+/* test_lock_rows_shared.c: the flaws of the usual Redis locks, row by row (docs/locks.md has the
+ * table), against a real Redis and corral's own API: rows W, shared locks. */
 #include "support/lock_rows_kit.h"
 
-/* ---- W: shared locks --------------------------------------------------------------------------------------- */
+/* ---- W: shared locks ----------------------------------------------------------------------- */
 
 static void w2_w3_a_dead_readers_hold_ends_alone_and_its_release_says_lost(void **state) {
   (void)state;
-  corral_lock *dead = take(a, "n", CORRAL_LOCK(.shared = 1, .ttl_ms = 100)), *alive = take(b, "n", CORRAL_LOCK(.shared = 1, .ttl_ms = 60000, .owner = "alive"));
+  corral_lock *dead = take(a, "n", CORRAL_LOCK(.shared = 1, .ttl_ms = 100)),
+              *alive = take(b, "n", CORRAL_LOCK(.shared = 1, .ttl_ms = 60000, .owner = "alive"));
   corral_lock_holder who[2];
   size_t count = 2;
-  for (int64_t end = crl_env_now_ms() + 10000; count == 2 && crl_env_now_ms() < end; crl_env_pause_us(5000))
+  for (int64_t end = crl_env_now_ms() + 10000; count == 2 && crl_env_now_ms() < end;
+       crl_env_pause_us(5000))
     assert_int_equal(corral_lock_show(b, "n", 1, who, 2, &count, &error), CORRAL_OK);
   assert_int_equal(count, 1);
   assert_true(who[0].mine);
@@ -57,7 +59,10 @@ static void w5_a_downgrade_lets_ten_waiting_readers_in(void **state) {
 static void w6_a_reader_who_asks_to_write_is_refused_at_once(void **state) {
   (void)state;
   corral_lock *reader = take(a, "n", CORRAL_LOCK(.shared = 1)), *none = NULL;
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .wait_ms = 60000, .error = &error), &none), CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_take(a, "n", 1,
+                                    CORRAL_LOCK(.reentrant = 1, .wait_ms = 60000, .error = &error),
+                                    &none),
+                   CORRAL_ERECURSION);
   assert_int_equal(corral_lock_release(reader, &error), CORRAL_OK);
 }
 
@@ -67,14 +72,16 @@ static void *read_on_and_on(void *arg) {
   corral *c = arg;
   while (!atomic_load(&stop_reading)) {
     corral_lock *lock;
-    if (corral_lock_take(c, "n", 1, CORRAL_LOCK(.shared = 1, .wait_ms = 20000), &lock) != CORRAL_OK) continue;
+    if (corral_lock_take(c, "n", 1, CORRAL_LOCK(.shared = 1, .wait_ms = 20000), &lock) != CORRAL_OK)
+      continue;
     crl_env_pause_us(30000);
     corral_lock_release(lock, NULL);
   }
   return NULL;
 }
 
-/* Eight readers whose holds of 30 ms overlap: a writer that only waited for a gap would wait for ever. */
+/* Eight readers whose holds of 30 ms overlap: a writer that only waited for a gap would wait for
+ * ever. */
 static void w7_a_waiting_writer_is_not_starved_by_readers(void **state) {
   (void)state;
   enum { READERS = 8 };
@@ -89,7 +96,8 @@ static void w7_a_waiting_writer_is_not_starved_by_readers(void **state) {
   for (int i = 0; i < 5; i++) {
     int64_t begun = crl_env_now_ms();
     corral_lock *writer = take(a, "n", CORRAL_LOCK(.wait_ms = 20000));
-    printf("w7: the writer waited %lld ms; readers hold for 30\n", (long long)(crl_env_now_ms() - begun));
+    printf("w7: the writer waited %lld ms; readers hold for 30\n",
+           (long long)(crl_env_now_ms() - begun));
     assert_true(crl_env_now_ms() - begun < 1000);
     assert_int_equal(corral_lock_release(writer, &error), CORRAL_OK);
   }

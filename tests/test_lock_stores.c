@@ -1,4 +1,5 @@
-/* test_lock_stores.c: users' locks in memory and in LMDB, through their tables: what corral-conformance can't see. */
+/* test_lock_stores.c: users' locks in memory and in LMDB, through their tables: what
+ * corral-conformance can't see. */
 #include "support/hold_kit.h"
 
 #include "support/folder_kit.h"
@@ -15,7 +16,7 @@ static const char *lmdb_uri(const char *params) {
   return uri;
 }
 
-/* ---- the wall clock ---------------------------------------------------------------------------------------------- */
+/* ---- the wall clock ------------------------------------------------------------------------ */
 
 static corral_host odd_host;
 static int64_t jump_ms;
@@ -38,8 +39,9 @@ static kit odd_open(const char *text) {
   return k;
 }
 
-/* Its fencing tokens grow by the wall clock's microseconds, and it goes back by an hour: while the store is open, and before it is
- * opened again. By other names, so that nothing is remembered of them. */
+/* Its fencing tokens grow by the wall clock's microseconds, and it goes back by an hour: while the
+ * store is open, and before it is opened again. By other names, so that nothing is remembered of
+ * them. */
 static void tokens_grow_on(const char *text) {
   jump_ms = 0;
   uint64_t wall = (uint64_t)crl_registry_host()->wall_ms() * 1000;
@@ -62,16 +64,18 @@ static void a_wall_clock_that_goes_back_takes_no_fencing_token_with_it(void **st
   tokens_grow_on(lmdb_uri(""));
 }
 
-/* ---- held locks and eviction --------------------------------------------------------------------------------------- */
+/* ---- held locks and eviction --------------------------------------------------------------- */
 
 enum { HELD = 100 };
 
 static void survives_a_flood(const char *text, unsigned flood) {
   kit k = opened(text);
   char key[32];
-  for (unsigned i = 0; i < HELD; i++) assert_int_equal(takes(&k, numbered(key, "held", i), 1, 0), CORRAL_OK);
+  for (unsigned i = 0; i < HELD; i++)
+    assert_int_equal(takes(&k, numbered(key, "held", i), 1, 0), CORRAL_OK);
   for (unsigned i = 0; i < flood; i++) put(&k, numbered(key, "value", i), 'x', 2000);
-  for (unsigned i = 0; i < flood; i++) assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < flood; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
   for (unsigned i = 0; i < HELD; i++) {
     assert_int_equal(takes(&k, numbered(key, "held", i), 2, 0), CORRAL_EBUSY);
     assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, key, 1), CORRAL_OK);
@@ -86,7 +90,8 @@ static void a_held_lock_is_not_evicted_whatever_is_written(void **state) {
   survives_a_flood(lmdb_uri("?size=1m"), 3000);
 }
 
-/* Until there is no room: then no more are granted, none was lost, and what is given back makes room again. */
+/* Until there is no room: then no more are granted, none was lost, and what is given back makes
+ * room again. */
 static void refuses_when_full(const char *text, unsigned most) {
   kit k = opened(text);
   char key[32];
@@ -100,9 +105,11 @@ static void refuses_when_full(const char *text, unsigned most) {
   assert_in_range(held, 50, most - 1);
   assert_int_equal(op.status, CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "size="));
-  for (unsigned i = 0; i < held; i++) assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, numbered(key, "held", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < held; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, numbered(key, "held", i), 1), CORRAL_OK);
   assert_int_equal(takes(&k, "held0", 1, 0), CORRAL_OK); /* it has that already */
-  for (unsigned i = 0; i < held; i++) assert_int_equal(unlocks(&k, numbered(key, "held", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < held; i++)
+    assert_int_equal(unlocks(&k, numbered(key, "held", i), 1), CORRAL_OK);
   assert_int_equal(takes(&k, "another", 1, 0), CORRAL_OK);
   put(&k, "value", 'x', 2000);
   assert_int_equal(verb(&k, CORRAL_VERB_GET, "value", 0), CORRAL_OK);
@@ -115,17 +122,19 @@ static void nothing_but_held_locks_is_bounded_by_refusing_more(void **state) {
   refuses_when_full(lmdb_uri("?size=1m"), 8000); /* the map would have room for more */
 }
 
-/* ---- one lock of very many holds --------------------------------------------------------------------------------- */
+/* ---- one lock of very many holds ----------------------------------------------------------- */
 
 static void has_so_many_holds(const char *text) {
   kit k = opened(text);
-  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++) assert_int_equal(takes(&k, "crowd", i + 1, SHARED), CORRAL_OK);
+  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++)
+    assert_int_equal(takes(&k, "crowd", i + 1, SHARED), CORRAL_OK);
   assert_int_equal(takes(&k, "crowd", 5000, SHARED), CORRAL_EREFUSED);
   corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, "crowd", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_int_equal(op.found_len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLDS * CORRAL_LOCK_HOLD);
   done(&op);
-  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++) assert_int_equal(unlocks(&k, "crowd", i + 1), CORRAL_OK);
+  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++)
+    assert_int_equal(unlocks(&k, "crowd", i + 1), CORRAL_OK);
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_int_equal(op.found_len, CORRAL_LOCK_HEAD);
   done(&op);
@@ -174,7 +183,7 @@ static void a_key_of_a_value_tells_how_long_it_will_be_one(void **state) {
   }
 }
 
-/* ---- who is told ------------------------------------------------------------------------------------------------- */
+/* ---- who is told --------------------------------------------------------------------------- */
 
 static void tells_what_frees(const char *text) {
   kit k = opened(text);
@@ -216,7 +225,7 @@ static void what_lets_others_in_is_told_and_nothing_else(void **state) {
   tells_what_frees(lmdb_uri(""));
 }
 
-/* ---- lmdb: holds belong to tokens ---------------------------------------------------------------------------------- */
+/* ---- lmdb: holds belong to tokens ---------------------------------------------------------- */
 
 static void take_and_end(const char *text, atomic_int *unused) {
   (void)unused;
@@ -238,7 +247,8 @@ static void a_hold_outlives_its_process_and_another_may_end_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_wall_clock_that_goes_back_takes_no_fencing_token_with_it), /* the first, for a process has one such clock */
+      /* the first, for a process has one such clock */
+      cmocka_unit_test(a_wall_clock_that_goes_back_takes_no_fencing_token_with_it),
       cmocka_unit_test(a_held_lock_is_not_evicted_whatever_is_written),
       cmocka_unit_test(nothing_but_held_locks_is_bounded_by_refusing_more),
       cmocka_unit_test(a_lock_may_have_a_thousand_readers),

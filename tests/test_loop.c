@@ -7,9 +7,11 @@
 #include "support/herd_lab.h"
 #include "value.h"
 
-static loop_desk opened(const corral_policy *policy) { return desk_open(CORRAL_OPTIONS(.store = store, .policy = policy)); }
+static loop_desk opened(const corral_policy *policy) {
+  return desk_open(CORRAL_OPTIONS(.store = store, .policy = policy));
+}
 
-/* ---- one call -------------------------------------------------------------------------------------------- */
+/* ---- one call ------------------------------------------------------------------------------ */
 
 static void a_call_is_answered_by_a_dispatch_and_never_within_itself(void **state) {
   (void)state;
@@ -171,7 +173,7 @@ static void what_cant_be_cached_is_computed_by_each_for_itself(void **state) {
   closed(&d);
 }
 
-/* ---- many ------------------------------------------------------------------------------------------------ */
+/* ---- many ---------------------------------------------------------------------------------- */
 
 static int count_threads(void) {
   int count = 0;
@@ -207,7 +209,8 @@ static void ten_thousand_waiters_are_one_flight_and_no_threads(void **state) {
   RUN_UNTIL(d.loop, crowd[CROWD - 1].dones, 1);
   for (int i = 0; i < CROWD; i++) RUN_UNTIL(d.loop, crowd[i].dones, 1);
   int64_t took = crl_env_now_ms() - filled;
-  print_message("[          ] %zu bytes a waiter, %d threads, all answered in %d ms\n", each, threads, (int)took);
+  print_message("[          ] %zu bytes a waiter, %d threads, all answered in %d ms\n", each,
+                threads, (int)took);
   for (int i = 0; i < CROWD; i++) {
     assert_int_equal(crowd[i].starts, 0);
     assert_int_equal(crowd[i].how, CORRAL_JOINED);
@@ -276,7 +279,7 @@ static void at_max_computes_calls_wait_for_a_place_without_threads(void **state)
   closed(&d);
 }
 
-/* ---- beside blocking callers ----------------------------------------------------------------------------- */
+/* ---- beside blocking callers --------------------------------------------------------------- */
 
 static void *get_blocking(void *arg) {
   corral_value *value = NULL;
@@ -297,7 +300,8 @@ static void a_bound_compute_serves_loops_and_blocking_callers_alike(void **state
   (void)state;
   atomic_int count = 0;
   request r = {0}, stale = {0};
-  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .compute = bound, .compute_arg = &count, .policy = CORRAL_POLICY(.swr_ms = 600000)));
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .compute = bound, .compute_arg = &count,
+                                         .policy = CORRAL_POLICY(.swr_ms = 600000)));
   assert_int_equal(ask_as(d.loop, "a", NULL, &r, 0), CORRAL_OK);
   corral_value *value = get_blocking(d.c);
   assert_memory_equal(corral_value_data(value), "bound", 5);
@@ -344,8 +348,15 @@ static void blocking_functions_are_had_by_run_async(void **state) {
   char key[] = "a";
   request r = {.arg = key, .is_work = 1}, wrong = {.arg = key + 1, .is_work = 1};
   corral_set(d.c, "a", 1, NULL, "x", 1);
-  assert_int_equal(corral_run_async(d.loop, invalidate, CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL), CORRAL_OK);
-  assert_int_equal(corral_run_async(d.loop, invalidate, CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &wrong), NULL), CORRAL_OK);
+  assert_int_equal(
+      corral_run_async(d.loop, invalidate,
+                       CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL),
+      CORRAL_OK);
+  assert_int_equal(
+      corral_run_async(d.loop, invalidate,
+                       CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &wrong),
+                       NULL),
+      CORRAL_OK);
   RUN_UNTIL(d.loop, r.gones + wrong.gones, 2);
   corral_value *value;
   assert_int_equal(corral_get(d.c, "a", 1, NULL, &value), CORRAL_EMISS);
@@ -363,7 +374,8 @@ static void a_peek_never_leaves_the_thread(void **state) {
   ask(d.loop, "a", NULL, &r);
   RUN_UNTIL(d.loop, r.gones, 1);
   int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
-  while (corral_peek(d.c, "a", 1, NULL, &value) != CORRAL_OK) { /* a look leaves a copy, once the watch is up */
+  /* a look leaves a copy, once the watch is up */
+  while (corral_peek(d.c, "a", 1, NULL, &value) != CORRAL_OK) {
     request look = {0};
     assert_true(crl_env_now_ms() < until);
     ask(d.loop, "a", NULL, &look);
@@ -380,12 +392,14 @@ static void a_peek_never_leaves_the_thread(void **state) {
   closed(&d);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------------------- */
+/* ---- what is refused ----------------------------------------------------------------------- */
 
 static void ask_itself(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   request *r = arg;
   request inner = {0};
-  r->inner = corral_get_async(r->arg, key, key_len, NULL, CORRAL_ASYNC(.done = request_done, .start = request_start, .arg = &inner), NULL);
+  r->inner = corral_get_async(
+      r->arg, key, key_len, NULL,
+      CORRAL_ASYNC(.done = request_done, .start = request_start, .arg = &inner), NULL);
   corral_fill_bytes(fill, "x", 1);
   corral_fill_done(fill);
   r->starts++;
@@ -398,19 +412,30 @@ static void bad_input_is_refused_before_any_callback(void **state) {
   request r = {0};
   corral_async none = {.size = sizeof none};
   corral_async newer = {.size = sizeof newer + 8, .done = request_done};
-  assert_int_equal(corral_get_async(d.loop, "", 0, CORRAL_POLICY(.error = &error), CORRAL_ASYNC(.done = request_done), NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_get_async(d.loop, "", 0, CORRAL_POLICY(.error = &error),
+                                    CORRAL_ASYNC(.done = request_done), NULL),
+                   CORRAL_EINVAL);
   assert_string_equal(error.text, "the key is empty; accepted: 1 to 65536 bytes");
-  assert_int_equal(corral_get_async(d.loop, "a", 1, CORRAL_POLICY(.error = &error), &none, NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_get_async(d.loop, "a", 1, CORRAL_POLICY(.error = &error), &none, NULL),
+                   CORRAL_EINVAL);
   assert_string_equal(error.text, "no callback `done`");
   assert_int_equal(corral_get_async(d.loop, "a", 1, NULL, NULL, NULL), CORRAL_EINVAL);
   assert_int_equal(corral_get_async(d.loop, "a", 1, NULL, &newer, NULL), CORRAL_EOPTION);
-  assert_int_equal(corral_get_async(NULL, "a", 1, NULL, CORRAL_ASYNC(.done = request_done), NULL), CORRAL_EINVAL);
-  assert_int_equal(corral_get_async(d.loop, "a", 1, CORRAL_POLICY(.ttl_ms = -5, .error = &error), CORRAL_ASYNC(.done = request_done), NULL), CORRAL_EINVAL);
-  assert_int_equal(corral_run_async(d.loop, NULL, CORRAL_ASYNC(.done = request_done), NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_get_async(NULL, "a", 1, NULL, CORRAL_ASYNC(.done = request_done), NULL),
+                   CORRAL_EINVAL);
+  assert_int_equal(corral_get_async(d.loop, "a", 1, CORRAL_POLICY(.ttl_ms = -5, .error = &error),
+                                    CORRAL_ASYNC(.done = request_done), NULL),
+                   CORRAL_EINVAL);
+  assert_int_equal(corral_run_async(d.loop, NULL, CORRAL_ASYNC(.done = request_done), NULL),
+                   CORRAL_EINVAL);
   assert_int_equal(corral_loop_open(&d.loop, NULL, &error), CORRAL_EINVAL);
   assert_int_equal(corral_dispatch(d.loop), 0);
   r.arg = d.loop;
-  assert_int_equal(corral_get_async(d.loop, "a", 1, NULL, CORRAL_ASYNC(.done = request_done, .start = ask_itself, .gone = request_gone, .arg = &r), NULL), CORRAL_OK);
+  assert_int_equal(corral_get_async(d.loop, "a", 1, NULL,
+                                    CORRAL_ASYNC(.done = request_done, .start = ask_itself,
+                                                 .gone = request_gone, .arg = &r),
+                                    NULL),
+                   CORRAL_OK);
   RUN_UNTIL(d.loop, r.gones, 1);
   assert_int_equal(r.starts, 1);
   assert_int_equal(r.inner, CORRAL_ERECURSION);

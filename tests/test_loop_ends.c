@@ -1,4 +1,5 @@
-/* test_loop_ends.c: how calls of event loops end when something is given up: computes, functions, tickets, memory. */
+/* test_loop_ends.c: how calls of event loops end when something is given up: computes, functions,
+ * tickets, memory. */
 #include "support/loop_kit.h"
 
 #include "async.h"
@@ -7,7 +8,7 @@
 
 enum { ALARMS = 63 }; /* that fit without more memory */
 
-/* ---- computes -------------------------------------------------------------------------------------------- */
+/* ---- computes ------------------------------------------------------------------------------ */
 
 static void a_compute_of_ones_own_that_is_abandoned_ends_the_call_by_its_deadline(void **state) {
   (void)state;
@@ -47,7 +48,10 @@ static void a_call_whose_compute_is_abandoned_may_be_told_to_start_again(void **
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
   corral_loop *loop = loop_of(c);
   request r = {0};
-  assert_int_equal(corral_get_async(loop, "a", 1, NULL, CORRAL_ASYNC(.done = request_done, .start = abandon_twice, .gone = request_gone, .arg = &r), NULL),
+  assert_int_equal(corral_get_async(loop, "a", 1, NULL,
+                                    CORRAL_ASYNC(.done = request_done, .start = abandon_twice,
+                                                 .gone = request_gone, .arg = &r),
+                                    NULL),
                    CORRAL_OK);
   RUN_UNTIL(loop, r.gones, 1);
   assert_int_equal(r.starts, 3);
@@ -81,7 +85,8 @@ typedef struct joiner {
 } joiner;
 
 /* The flight that is about to be joined lands. */
-static void land_at_join(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void land_at_join(corral_event event, const void *key, size_t key_len, const char *detail,
+                         void *arg) {
   joiner *j = arg;
   (void)key;
   (void)key_len;
@@ -109,14 +114,15 @@ static void a_flight_that_lands_while_it_is_being_joined_answers_all_the_same(vo
   corral_close(j.c);
 }
 
-/* ---- leaving a wait -------------------------------------------------------------------------------------- */
+/* ---- leaving a wait ------------------------------------------------------------------------ */
 
 /* Who waits by this looks again in a minute, and not before it is woken. */
 #define DROWSY .wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000
 
 static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void **state) {
   (void)state;
-  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)), *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
+         *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
   corral_loop *loop = loop_of(c), *there = loop_of(other);
   request leader = {0}, waiter = {0};
   ask(loop, "a", NULL, &leader);
@@ -137,7 +143,8 @@ static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void
 /* Twice at once: the second time while it isn't parked. */
 static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   (void)state;
-  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)), *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
+         *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
   corral_loop *loop = loop_of(c), *there = loop_of(other);
   request leader = {0}, waiter = {0};
   ask(loop, "a", NULL, &leader);
@@ -161,7 +168,8 @@ static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   corral_close(c);
 }
 
-static void calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline(void **state) {
+static void
+calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .max_computes = 1));
   corral_loop *loop = loop_of(c);
@@ -186,7 +194,7 @@ static void calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_th
   corral_close(c);
 }
 
-/* ---- functions ------------------------------------------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------------------------- */
 
 typedef struct errand {
   atomic_int began, ended, gone_early;
@@ -229,8 +237,15 @@ static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_don
   pthread_t thread;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .workers = 1));
   corral_loop *loop = loop_of(c);
-  assert_int_equal(corral_run_async(loop, wait_at_gate, CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &first), NULL), CORRAL_OK);
-  assert_int_equal(corral_run_async(loop, wait_at_gate, CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &second), NULL), CORRAL_OK);
+  assert_int_equal(
+      corral_run_async(loop, wait_at_gate,
+                       CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &first), NULL),
+      CORRAL_OK);
+  assert_int_equal(
+      corral_run_async(loop, wait_at_gate,
+                       CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &second),
+                       NULL),
+      CORRAL_OK);
   assert_true(lab_await_ms(&first.began, 1, LOOP_PATIENCE_MS));
   pthread_create(&thread, NULL, open_gate, &gate);
   corral_loop_close(loop);
@@ -242,7 +257,7 @@ static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_don
   assert_int_equal(second.began, 100);
 }
 
-/* ---- tickets --------------------------------------------------------------------------------------------- */
+/* ---- tickets ------------------------------------------------------------------------------- */
 
 static void free_ticket(request *r) { corral_ticket_free(r->arg); }
 
@@ -277,7 +292,7 @@ static void nor_is_it_when_the_call_is_done_and_its_compute_still_runs(void **st
   corral_close(c);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static int bound(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   (void)key;

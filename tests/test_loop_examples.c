@@ -1,4 +1,5 @@
-/* test_loop_examples.c: the line servers of examples/loop_*.c, each a process of its own: one query for a crowd, clients that leave, a clean end. */
+/* test_loop_examples.c: the line servers of examples/loop_*.c, each a process of its own: one query
+ * for a crowd, clients that leave, a clean end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,13 +65,16 @@ static void ended(example *e) {
     usleep(1000);
   }
   close(e->input);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("%s ended with status %d", e->variable, status);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    fail_msg("%s ended with status %d", e->variable, status);
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------- */
 
 static int asked(const example *e, const char *line) {
-  struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons((uint16_t)e->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in there = {.sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)e->port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   struct timeval patience = {.tv_sec = PATIENCE_S};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
@@ -84,7 +88,8 @@ static const char *answer(int fd) {
   static char text[ANSWER];
   size_t len = 0;
   ssize_t n = 0;
-  while (len < sizeof text - 1 && (n = recv(fd, text + len, sizeof text - 1 - len, 0)) > 0) len += (size_t)n;
+  while (len < sizeof text - 1 && (n = recv(fd, text + len, sizeof text - 1 - len, 0)) > 0)
+    len += (size_t)n;
   if (n < 0) n = len == 0 ? 0 : n; /* a reset says nothing either */
   text[len] = '\0';
   close(fd);
@@ -108,7 +113,8 @@ static void serves_a_crowd(const char *variable) {
   started(&e, variable);
   for (int i = 0; i < CROWD; i++) fds[i] = asked(&e, "GET cold\n");
   int threads = count_threads(&e);
-  for (int i = 0; i < CROWD; i++) assert_string_equal(answer(fds[i]), "the row of cold, by query 1\n");
+  for (int i = 0; i < CROWD; i++)
+    assert_string_equal(answer(fds[i]), "the row of cold, by query 1\n");
   assert_in_range(threads, 1, 9);
   assert_string_equal(answer(asked(&e, "GET other\n")), "the row of other, by query 2\n");
   assert_string_equal(answer(asked(&e, "GET cold\nGET more\n")), "the row of cold, by query 1\n");
@@ -125,7 +131,8 @@ static void lets_clients_leave(const char *variable) {
     fds[i] = asked(&e, "GET left\n");
     if (i % 2 == 0) close(fds[i]);
   }
-  for (int i = 1; i < CROWD; i += 2) assert_string_equal(answer(fds[i]), "the row of left, by query 1\n");
+  for (int i = 1; i < CROWD; i += 2)
+    assert_string_equal(answer(fds[i]), "the row of left, by query 1\n");
   assert_string_equal(answer(asked(&e, "HELLO\n")), "");
   assert_string_equal(answer(asked(&e, "GET \n")), "");
   memset(line, 'x', sizeof line);
@@ -152,21 +159,22 @@ static void ends_at_once(const char *variable) {
   for (int i = 0; i < CROWD; i++) close(fds[i]);
 }
 
-#define EXAMPLE(name, variable)                                                                      \
-  static void the_##name##_server_makes_one_query_for_a_crowd(void **state) {                        \
-    (void)state;                                                                                     \
-    serves_a_crowd(variable);                                                                        \
-  }                                                                                                  \
-  static void clients_of_the_##name##_server_may_leave(void **state) {                               \
-    (void)state;                                                                                     \
-    lets_clients_leave(variable);                                                                    \
-  }                                                                                                  \
-  static void the_##name##_server_ends_cleanly_in_the_middle_of_queries(void **state) {              \
-    (void)state;                                                                                     \
-    ends_at_once(variable);                                                                          \
+#define EXAMPLE(name, variable)                                                                    \
+  static void the_##name##_server_makes_one_query_for_a_crowd(void **state) {                      \
+    (void)state;                                                                                   \
+    serves_a_crowd(variable);                                                                      \
+  }                                                                                                \
+  static void clients_of_the_##name##_server_may_leave(void **state) {                             \
+    (void)state;                                                                                   \
+    lets_clients_leave(variable);                                                                  \
+  }                                                                                                \
+  static void the_##name##_server_ends_cleanly_in_the_middle_of_queries(void **state) {            \
+    (void)state;                                                                                   \
+    ends_at_once(variable);                                                                        \
   }
-#define TESTS(name)                                                                                  \
-  cmocka_unit_test(the_##name##_server_makes_one_query_for_a_crowd), cmocka_unit_test(clients_of_the_##name##_server_may_leave), \
+#define TESTS(name)                                                                                \
+  cmocka_unit_test(the_##name##_server_makes_one_query_for_a_crowd),                               \
+      cmocka_unit_test(clients_of_the_##name##_server_may_leave),                                  \
       cmocka_unit_test(the_##name##_server_ends_cleanly_in_the_middle_of_queries)
 
 EXAMPLE(poll, "CORRAL_EXAMPLE_LOOP_POLL")

@@ -1,7 +1,10 @@
-/* test_loop_leaving.c: event loops: calls that are left, computes that are abandoned, loops that are closed. */
+/* test_loop_leaving.c: event loops: calls that are left, computes that are abandoned, loops that
+ * are closed. */
 #include "support/loop_kit.h"
 
-static loop_desk opened(const corral_policy *policy) { return desk_open(CORRAL_OPTIONS(.store = store, .policy = policy)); }
+static loop_desk opened(const corral_policy *policy) {
+  return desk_open(CORRAL_OPTIONS(.store = store, .policy = policy));
+}
 
 static void a_cancelled_call_is_told_nothing_but_that_it_is_gone(void **state) {
   (void)state;

@@ -1,4 +1,5 @@
-/* test_loop_live.c: event loops on a real Redis: what crosses processes, what a sick server does to them, how much goes in one round trip. */
+/* test_loop_live.c: event loops on a real Redis: what crosses processes, what a sick server does to
+ * them, how much goes in one round trip. */
 #include "support/loop_kit.h"
 
 #include <sys/stat.h>
@@ -25,7 +26,8 @@ static int fresh(void **state) {
 
 static void who_waits_for_another_process_is_woken_by_its_fill(void **state) {
   (void)state;
-  loop_desk here = opened(NULL), there = opened(CORRAL_POLICY(.poll_ms = 60000, .poll_max_ms = 60000));
+  loop_desk here = opened(NULL),
+            there = opened(CORRAL_POLICY(.poll_ms = 60000, .poll_max_ms = 60000));
   request leader = {0}, waiter = {0};
   ask(here.loop, "a", NULL, &leader);
   RUN_UNTIL(here.loop, leader.starts, 1);
@@ -75,7 +77,10 @@ static void with_the_host_rung_one_claim_is_sent_and_the_others_wait(void **stat
   char folder[] = "/tmp/corral-loop-XXXXXX", file[64];
   assert_non_null(mkdtemp(folder));
   if (server == NULL) skip();
-  corral_options options = {.size = sizeof options, .store = redis_server_uri(server), .host_lock = 1, .host_dir = folder};
+  corral_options options = {.size = sizeof options,
+                            .store = redis_server_uri(server),
+                            .host_lock = 1,
+                            .host_dir = folder};
   loop_desk here = opened_as(&options), there = opened_as(&options);
   request leader = {0}, waiter = {.makes = "never"};
   ask(here.loop, "a", NULL, &leader);
@@ -149,7 +154,8 @@ static void many_calls_at_once_are_few_round_trips(void **state) {
   request warm = {0};
   ask(d.loop, "nothing", NULL, &warm);
   RUN_UNTIL(d.loop, warm.starts, 1);
-  long long before = redis_server_info(server, "total_net_input_bytes"), reads = redis_server_info(server, "total_reads_processed");
+  long long before = redis_server_info(server, "total_net_input_bytes"),
+            reads = redis_server_info(server, "total_reads_processed");
   for (int i = 0; i < CALLS; i++) {
     char key[16];
     snprintf(key, sizeof key, "k%d", i);

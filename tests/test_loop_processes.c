@@ -1,4 +1,5 @@
-/* test_loop_processes.c: processes with event loops on one store: one compute for all of them, and another one when its process is killed. */
+/* test_loop_processes.c: processes with event loops on one store: one compute for all of them, and
+ * another one when its process is killed. */
 #include "support/loop_kit.h"
 
 #include "support/herd_lab.h"
@@ -26,8 +27,10 @@ static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_l
 
 static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
   lab *l = ((crowd *)arg)->seat->lab;
-  if (status != CORRAL_OK) lab_wrong(l, "a call ended with %s", error->text);
-  else if (corral_value_size(value) != 3 || memcmp(corral_value_data(value), "row", 3) != 0) lab_wrong(l, "a wrong value");
+  if (status != CORRAL_OK)
+    lab_wrong(l, "a call ended with %s", error->text);
+  else if (corral_value_size(value) != 3 || memcmp(corral_value_data(value), "row", 3) != 0)
+    lab_wrong(l, "a wrong value");
   corral_value_unref(value);
   lab_add(&l->marks[ANSWERED], 1);
 }
@@ -39,13 +42,17 @@ static void body(lab_seat *seat) {
   corral_loop *loop = NULL;
   crowd w = {.seat = seat};
   corral_error error;
-  if (corral_loop_open(&loop, seat->corral, &error) != CORRAL_OK) lab_wrong(l, "no loop: %s", error.text);
+  if (corral_loop_open(&loop, seat->corral, &error) != CORRAL_OK)
+    lab_wrong(l, "no loop: %s", error.text);
   lab_meet(l, &l->marks[READY], PROCESSES, 1);
   for (int i = 0; i < CALLS && loop != NULL; i++)
-    if (corral_get_async(loop, "a", 1, CORRAL_POLICY(.wait_ms = 60000, .lease_ms = 500, .lease_min_ms = 500),
-                         CORRAL_ASYNC(.done = on_done, .start = on_start, .gone = on_gone, .arg = &w), NULL) != CORRAL_OK)
+    if (corral_get_async(
+            loop, "a", 1, CORRAL_POLICY(.wait_ms = 60000, .lease_ms = 500, .lease_min_ms = 500),
+            CORRAL_ASYNC(.done = on_done, .start = on_start, .gone = on_gone, .arg = &w),
+            NULL) != CORRAL_OK)
       lab_wrong(l, "a call was refused");
-  for (int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS; w.gones < CALLS && crl_env_now_ms() < until;) {
+  for (int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+       w.gones < CALLS && crl_env_now_ms() < until;) {
     turn(loop, crl_env_now_ms() + 5);
     if (w.fill == NULL || atomic_load(&l->marks[GATE]) < 1) continue;
     corral_fill_bytes(w.fill, "row", 3);
@@ -59,7 +66,8 @@ static void body(lab_seat *seat) {
 static void loops_of_several_processes_make_one_compute(void **state) {
   (void)state;
   lab *l = lab_room;
-  lab_spawn(l, &(lab_plan){.uri = lab_lmdb(l, "one"), .processes = PROCESSES, .threads = 1, .body = body});
+  lab_spawn(l, &(lab_plan){
+                   .uri = lab_lmdb(l, "one"), .processes = PROCESSES, .threads = 1, .body = body});
   lab_await(l, &l->marks[STARTED], 1);
   lab_add(&l->marks[GATE], 1);
   lab_end(l);
@@ -70,7 +78,9 @@ static void loops_of_several_processes_make_one_compute(void **state) {
 static void a_loop_whose_process_is_killed_is_replaced_when_its_lease_ends(void **state) {
   (void)state;
   lab *l = lab_room;
-  lab_spawn(l, &(lab_plan){.uri = lab_lmdb(l, "killed"), .processes = PROCESSES, .threads = 1, .body = body});
+  lab_spawn(l,
+            &(lab_plan){
+                .uri = lab_lmdb(l, "killed"), .processes = PROCESSES, .threads = 1, .body = body});
   lab_await(l, &l->marks[STARTED], 1);
   lab_kill(l, atomic_load(&l->marks[LEADER]));
   lab_await(l, &l->marks[STARTED], 2);
@@ -80,7 +90,7 @@ static void a_loop_whose_process_is_killed_is_replaced_when_its_lease_ends(void 
   assert_int_equal(l->marks[ANSWERED], (PROCESSES - 1) * CALLS);
 }
 
-/* ---- the ladder ---------------------------------------------------------------------------------------------------- */
+/* ---- the ladder ---------------------------------------------------------------------------- */
 
 static redis_server *server;
 static int missing;
@@ -98,19 +108,23 @@ static int stop_server(void **state) {
 }
 
 /* Two corrals are two processes here: each opens the host's lock for itself. */
-static void calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left(void **state) {
+static void
+calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left(void **state) {
   (void)state;
   if (server == NULL) skip();
   const char *folder = redis_server_folder(server);
   const corral_policy *patient = CORRAL_POLICY(.wait_ms = 3600000);
-  corral *c = loop_corral(CORRAL_OPTIONS(.store = redis_server_uri(server), .host_lock = 1, .host_dir = folder));
-  corral *other = loop_corral(CORRAL_OPTIONS(.store = redis_server_uri(server), .host_lock = 1, .host_dir = folder));
+  corral *c = loop_corral(
+      CORRAL_OPTIONS(.store = redis_server_uri(server), .host_lock = 1, .host_dir = folder));
+  corral *other = loop_corral(
+      CORRAL_OPTIONS(.store = redis_server_uri(server), .host_lock = 1, .host_dir = folder));
   corral_loop *loop = loop_of(c), *there = loop_of(other);
   request leader[3] = {{0}}, waiter[3] = {{0}};
   static const char *const keys[] = {"a", "b", "c"};
   for (int i = 0; i < 3; i++) ask(loop, keys[i], patient, &leader[i]);
   for (int i = 0; i < 3; i++) RUN_UNTIL(loop, leader[i].starts, 1);
-  ask(there, "a", CORRAL_POLICY(.wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000), &waiter[0]);
+  ask(there, "a", CORRAL_POLICY(.wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000),
+      &waiter[0]);
   ask(there, "b", CORRAL_POLICY(.wait_ms = 50), &waiter[1]);
   ask(there, "c", patient, &waiter[2]);
   await_counter(other, CORRAL_EVENT_HOST_WAIT, 3);
@@ -131,9 +145,14 @@ static void calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_ar
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(loops_of_several_processes_make_one_compute, lab_make_room, lab_leave_room),
-      cmocka_unit_test_setup_teardown(a_loop_whose_process_is_killed_is_replaced_when_its_lease_ends, lab_make_room, lab_leave_room),
-      cmocka_unit_test_setup_teardown(calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left, start_server, stop_server),
+      cmocka_unit_test_setup_teardown(loops_of_several_processes_make_one_compute, lab_make_room,
+                                      lab_leave_room),
+      cmocka_unit_test_setup_teardown(
+          a_loop_whose_process_is_killed_is_replaced_when_its_lease_ends, lab_make_room,
+          lab_leave_room),
+      cmocka_unit_test_setup_teardown(
+          calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left, start_server,
+          stop_server),
   };
   int failed = cmocka_run_group_tests_name("loop_processes", tests, NULL, NULL);
   return failed == 0 && missing ? 77 : failed;

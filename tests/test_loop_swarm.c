@@ -1,7 +1,9 @@
-/* test_loop_swarm.c: random crowds of calls in event loops: threads with a loop each, over two corrals on one store, beside blocking callers; computes
- * that end at once, later, elsewhere, not at all; calls cancelled, tickets, values invalidated, loops closed with all that is under way.
+/* test_loop_swarm.c: random crowds of calls in event loops: threads with a loop each, over two
+ * corrals on one store, beside blocking callers; computes that end at once, later, elsewhere, not
+ * at all; calls cancelled, tickets, values invalidated, loops closed with all that is under way.
  *
- * CORRAL_SEED=n rolls those dice again (threads still interleave as they like), CORRAL_SECONDS=n makes each swarm last so long. */
+ * CORRAL_SEED=n rolls those dice again (threads still interleave as they like), CORRAL_SECONDS=n
+ * makes each swarm last so long. */
 #include "support/loop_kit.h"
 
 enum {
@@ -22,10 +24,10 @@ typedef struct desk {
   world *world;
   corral *c;
   corral_loop *loop;
-  int which;         /* corral */
+  int which; /* corral */
   uint64_t dice;
   pthread_t thread;
-  int begins;        /* within a function that begins a call */
+  int begins; /* within a function that begins a call */
   struct asked *pending;
   int count;
   atomic_int ticket; /* those before it may be cancelled */
@@ -46,11 +48,11 @@ typedef struct asked {
 /* A compute that is open. */
 typedef struct compute {
   struct compute *next;
-  desk *desk;        /* NULL: its loop was closed */
+  desk *desk; /* NULL: its loop was closed */
   corral_fill *fill;
   int which, key, is_counted, elsewhere;
   long long version;
-  int64_t at;        /* when it ends */
+  int64_t at; /* when it ends */
   int how;
 } compute;
 
@@ -87,22 +89,26 @@ static uint64_t roll(uint64_t *dice) {
   return z ^ (z >> 31);
 }
 
-static int64_t between(uint64_t *dice, int64_t least, int64_t most) { return least + (int64_t)(roll(dice) % (uint64_t)(most - least + 1)); }
+static int64_t between(uint64_t *dice, int64_t least, int64_t most) {
+  return least + (int64_t)(roll(dice) % (uint64_t)(most - least + 1));
+}
 static int chance(uint64_t *dice, int percent) { return between(dice, 1, 100) <= percent; }
 
 static size_t key_name(char name[8], int key) { return (size_t)snprintf(name, 8, "key%d", key); }
 
 static void raise_to(atomic_llong *floor, long long version) {
   long long was = atomic_load(floor);
-  while (was < version && !atomic_compare_exchange_weak(floor, &was, version)) {}
+  while (was < version && !atomic_compare_exchange_weak(floor, &was, version)) {
+  }
 }
 
-/* ---- computes -------------------------------------------------------------------------------------------- */
+/* ---- computes ------------------------------------------------------------------------------ */
 
 enum { FILLS, FAILS, ABANDONS, PASSES };
 
 static void count_compute(world *w, int which, int key) {
-  if (atomic_fetch_add(&w->open[which][key], 1) > 0 && key < QUIET) wrong(w, "two computes of key %d in one corral at a time", key);
+  if (atomic_fetch_add(&w->open[which][key], 1) > 0 && key < QUIET)
+    wrong(w, "two computes of key %d in one corral at a time", key);
 }
 
 /* Under the mutex, and before it ends. */
@@ -137,7 +143,9 @@ static void end_compute(world *w, compute *one) {
 static compute *take_due(world *w, const desk *d, int64_t now) {
   pthread_mutex_lock(&w->mutex);
   compute **link = &w->computes;
-  while (*link != NULL && ((*link)->at > now || (*link)->elsewhere != (d == NULL) || (d != NULL && (*link)->desk != d))) link = &(*link)->next;
+  while (*link != NULL && ((*link)->at > now || (*link)->elsewhere != (d == NULL) ||
+                           (d != NULL && (*link)->desk != d)))
+    link = &(*link)->next;
   compute *one = *link;
   if (one != NULL) *link = one->next;
   pthread_mutex_unlock(&w->mutex);
@@ -155,12 +163,21 @@ static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_l
   (void)key_len;
   atomic_fetch_add(&w->starts, 1);
   atomic_fetch_add(&w->alone, is_alone);
-  if (!pthread_equal(pthread_self(), d->thread) || d->begins) wrong(w, "`start` wasn't called from dispatch");
+  if (!pthread_equal(pthread_self(), d->thread) || d->begins)
+    wrong(w, "`start` wasn't called from dispatch");
   if (a->is_cancelled) wrong(w, "`start` of a cancelled call");
-  *one = (compute){.desk = d, .fill = fill, .which = d->which, .key = a->key, .is_counted = !is_alone, .version = atomic_load(&w->version[a->key])};
+  *one = (compute){.desk = d,
+                   .fill = fill,
+                   .which = d->which,
+                   .key = a->key,
+                   .is_counted = !is_alone,
+                   .version = atomic_load(&w->version[a->key])};
   if (!is_alone) count_compute(w, d->which, a->key);
   a->starts++;
-  one->how = chance(dice, 8) ? FAILS : chance(dice, 10) ? ABANDONS : a->key >= QUIET && chance(dice, 6) ? PASSES : FILLS;
+  one->how = chance(dice, 8)                      ? FAILS
+             : chance(dice, 10)                   ? ABANDONS
+             : a->key >= QUIET && chance(dice, 6) ? PASSES
+                                                  : FILLS;
   if (dice_at <= 35) {
     end_compute(w, one);
     return;
@@ -180,22 +197,33 @@ static int compute_now(corral_fill *fill, const void *key, size_t key_len, void 
   return CORRAL_OK;
 }
 
-/* ---- calls ----------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------- */
 
 static void judge(const asked *a, int status, const corral_value *value) {
   world *w = a->desk->world;
   switch (status) {
     case CORRAL_EDEADLINE:
     case CORRAL_EFAILED: break;
-    case CORRAL_ECANCELLED: if (!a->has_ticket) wrong(w, "cancelled without a ticket"); break;
-    case CORRAL_EMISS: if (!a->only_looks) wrong(w, "a miss of a call that computes"); break;
+    case CORRAL_ECANCELLED:
+      if (!a->has_ticket) wrong(w, "cancelled without a ticket");
+      break;
+    case CORRAL_EMISS:
+      if (!a->only_looks) wrong(w, "a miss of a call that computes");
+      break;
     case CORRAL_OK: {
       char text[24] = "-1";
-      if (value != NULL) snprintf(text, sizeof text, "%.*s", (int)corral_value_size(value), (const char *)corral_value_data(value));
+      if (value != NULL)
+        snprintf(text, sizeof text, "%.*s", (int)corral_value_size(value),
+                 (const char *)corral_value_data(value));
       long long version = strtoll(text, NULL, 10);
-      if (value == NULL) wrong(w, "CORRAL_OK without a value");
-      else if (version < a->own_floor) wrong(w, "key %d: version %lld after %lld was invalidated (%s)", a->key, version, a->own_floor, corral_how_name(corral_value_how(value)));
-      else if (a->only_looks && !w->near && version < a->floor) wrong(w, "key %d: the store had %lld after %lld was invalidated", a->key, version, a->floor);
+      if (value == NULL)
+        wrong(w, "CORRAL_OK without a value");
+      else if (version < a->own_floor)
+        wrong(w, "key %d: version %lld after %lld was invalidated (%s)", a->key, version,
+              a->own_floor, corral_how_name(corral_value_how(value)));
+      else if (a->only_looks && !w->near && version < a->floor)
+        wrong(w, "key %d: the store had %lld after %lld was invalidated", a->key, version,
+              a->floor);
       break;
     }
     default: wrong(w, "status %d: %s", status, corral_status_text(status));
@@ -210,11 +238,13 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   world *w = d->world;
   int64_t took = crl_env_now_ms() - a->begun;
   atomic_fetch_add(&w->dones, 1);
-  if (!pthread_equal(pthread_self(), d->thread) || d->begins) wrong(w, "`done` wasn't called from dispatch");
+  if (!pthread_equal(pthread_self(), d->thread) || d->begins)
+    wrong(w, "`done` wasn't called from dispatch");
   if (a->is_cancelled) wrong(w, "`done` of a cancelled call");
   if (a->dones++ > 0) wrong(w, "`done` was called twice");
   if (error->status != status) wrong(w, "status %d and an error of %d", status, error->status);
-  if (took > a->wait_ms + SLACK_MS && !(a->may_compute_alone && a->starts > 0)) wrong(w, "%d ms to wait, and it took %d", (int)a->wait_ms, (int)took);
+  if (took > a->wait_ms + SLACK_MS && !(a->may_compute_alone && a->starts > 0))
+    wrong(w, "%d ms to wait, and it took %d", (int)a->wait_ms, (int)took);
   if (!a->is_work) judge(a, status, value);
   corral_value_unref(value);
   if (chance(&d->dice, 20)) act(d);
@@ -233,10 +263,22 @@ static void on_gone(void *arg) {
 }
 
 static corral_policy some_policy(uint64_t *dice) {
-  return (corral_policy){.size = sizeof(corral_policy), .ttl_ms = between(dice, 5, 60), .wait_ms = between(dice, 1, 150), .swr_ms = chance(dice, 30) ? 50 : 0,
-                         .sie_ms = chance(dice, 30) ? 200 : 0, .soft_ms = chance(dice, 30) ? 5 : 0, .early_pct = chance(dice, 30) ? 30 : 0,
-                         .at_deadline = chance(dice, 30) ? CORRAL_DEADLINE_COMPUTE : CORRAL_DEADLINE_ERROR, .stop_alone = chance(dice, 50) ? 1 : CORRAL_OFF,
-                         .retry_ms = 5, .retry_max_ms = 20, .pass_ttl_ms = 20, .near_ms = 20, .lease_ms = 60000, .lease_min_ms = 60000};
+  return (corral_policy){.size = sizeof(corral_policy),
+                         .ttl_ms = between(dice, 5, 60),
+                         .wait_ms = between(dice, 1, 150),
+                         .swr_ms = chance(dice, 30) ? 50 : 0,
+                         .sie_ms = chance(dice, 30) ? 200 : 0,
+                         .soft_ms = chance(dice, 30) ? 5 : 0,
+                         .early_pct = chance(dice, 30) ? 30 : 0,
+                         .at_deadline =
+                             chance(dice, 30) ? CORRAL_DEADLINE_COMPUTE : CORRAL_DEADLINE_ERROR,
+                         .stop_alone = chance(dice, 50) ? 1 : CORRAL_OFF,
+                         .retry_ms = 5,
+                         .retry_max_ms = 20,
+                         .pass_ttl_ms = 20,
+                         .near_ms = 20,
+                         .lease_ms = 60000,
+                         .lease_min_ms = 60000};
 }
 
 static int change(world *w, int which, int key, uint64_t dice) {
@@ -275,10 +317,18 @@ static void begin_call(desk *d) {
   char name[8];
   asked *a = calloc(1, sizeof *a);
   corral_policy policy = some_policy(dice);
-  int key = (int)between(dice, 0, KEYS - 1), ticket = atomic_load(&d->ticket), has_start = !chance(dice, w->bound ? 40 : 10);
+  int key = (int)between(dice, 0, KEYS - 1), ticket = atomic_load(&d->ticket),
+      has_start = !chance(dice, w->bound ? 40 : 10);
   size_t len = key_name(name, key);
-  *a = (asked){.next = d->pending, .link = &d->pending, .desk = d, .key = key, .begun = crl_env_now_ms(), .wait_ms = policy.wait_ms,
-               .own_floor = atomic_load(&w->floor_of[d->which][key]), .floor = atomic_load(&w->floor[key]), .only_looks = !has_start && !w->bound,
+  *a = (asked){.next = d->pending,
+               .link = &d->pending,
+               .desk = d,
+               .key = key,
+               .begun = crl_env_now_ms(),
+               .wait_ms = policy.wait_ms,
+               .own_floor = atomic_load(&w->floor_of[d->which][key]),
+               .floor = atomic_load(&w->floor[key]),
+               .only_looks = !has_start && !w->bound,
                .may_compute_alone = policy.at_deadline == CORRAL_DEADLINE_COMPUTE};
   a->is_work = key >= QUIET && chance(dice, 6);
   a->has_ticket = !a->is_work && ticket < TICKETS && chance(dice, 30);
@@ -288,8 +338,10 @@ static void begin_call(desk *d) {
   d->count++;
   atomic_fetch_add(&w->begun, 1);
   d->begins++;
-  corral_async *async = CORRAL_ASYNC(.done = on_done, .start = has_start ? on_start : NULL, .gone = on_gone, .arg = a);
-  int status = a->is_work ? corral_run_async(d->loop, work, async, &a->call) : corral_get_async(d->loop, name, len, &policy, async, &a->call);
+  corral_async *async = CORRAL_ASYNC(.done = on_done, .start = has_start ? on_start : NULL,
+                                     .gone = on_gone, .arg = a);
+  int status = a->is_work ? corral_run_async(d->loop, work, async, &a->call)
+                          : corral_get_async(d->loop, name, len, &policy, async, &a->call);
   d->begins--;
   if (status != CORRAL_OK) wrong(w, "a call began with %s", corral_status_text(status));
 }
@@ -310,7 +362,7 @@ static void act(desk *d) {
   if (chance(&d->dice, 3) && atomic_load(&d->ticket) < TICKETS) atomic_fetch_add(&d->ticket, 1);
 }
 
-/* ---- the threads ----------------------------------------------------------------------------------------- */
+/* ---- the threads --------------------------------------------------------------------------- */
 
 /* Its computes are ended elsewhere, about now. */
 static void let_go_of_computes(desk *d) {
@@ -338,7 +390,8 @@ static void close_desk(desk *d) {
 
 static void open_desk(desk *d) {
   corral_error error;
-  if (corral_loop_open(&d->loop, d->c, &error) != CORRAL_OK) wrong(d->world, "no loop: %s", error.text);
+  if (corral_loop_open(&d->loop, d->c, &error) != CORRAL_OK)
+    wrong(d->world, "no loop: %s", error.text);
 }
 
 static void turn_desk(desk *d, int64_t now) {
@@ -374,8 +427,10 @@ static void *run_ender(void *arg) {
     desk *d = &w->desks[between(&dice, 0, DESKS - 1)];
     int tickets = atomic_load(&d->ticket);
     if (tickets > 0 && chance(&dice, 5)) corral_cancel(d->tickets[tickets - 1]);
-    if (one != NULL) end_compute(w, one);
-    else crl_env_pause_us(300);
+    if (one != NULL)
+      end_compute(w, one);
+    else
+      crl_env_pause_us(300);
   }
   return NULL;
 }
@@ -396,8 +451,10 @@ static int compute_blocking(corral_fill *fill, const void *key, size_t key_len, 
   long long version = atomic_load(&w->version[b->key]);
   crl_env_pause_us((int)between(&b->dice, 0, 5000));
   if (is_counted) atomic_fetch_sub(&w->open[b->which][b->key], 1);
-  if (chance(&b->dice, 5)) corral_fill_fail(fill, 3, "no luck here");
-  else fill_version(fill, version);
+  if (chance(&b->dice, 5))
+    corral_fill_fail(fill, 3, "no luck here");
+  else
+    fill_version(fill, version);
   return CORRAL_OK;
 }
 
@@ -409,10 +466,14 @@ static void *run_blocker(void *arg) {
     char name[8];
     corral_value *value = NULL;
     corral_policy policy = some_policy(&b->dice);
-    asked a = {.desk = &any, .key = b->key = (int)between(&b->dice, 0, KEYS - 1), .own_floor = atomic_load(&w->floor_of[b->which][b->key])};
+    asked a = {.desk = &any,
+               .key = b->key = (int)between(&b->dice, 0, KEYS - 1),
+               .own_floor = atomic_load(&w->floor_of[b->which][b->key])};
     int64_t begun = crl_env_now_ms();
-    int status = corral_get_or_compute(w->c[b->which], name, key_name(name, b->key), &policy, compute_blocking, b, &value);
-    if (crl_env_now_ms() - begun > policy.wait_ms + SLACK_MS) wrong(w, "a blocking call took %d ms", (int)(crl_env_now_ms() - begun));
+    int status = corral_get_or_compute(w->c[b->which], name, key_name(name, b->key), &policy,
+                                       compute_blocking, b, &value);
+    if (crl_env_now_ms() - begun > policy.wait_ms + SLACK_MS)
+      wrong(w, "a blocking call took %d ms", (int)(crl_env_now_ms() - begun));
     judge(&a, status, value);
     corral_value_unref(value);
     atomic_fetch_add(&w->blocking, 1);
@@ -420,7 +481,7 @@ static void *run_blocker(void *arg) {
   return NULL;
 }
 
-/* ---- the swarm ------------------------------------------------------------------------------------------- */
+/* ---- the swarm ----------------------------------------------------------------------------- */
 
 static uint64_t number_of(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -444,7 +505,10 @@ static void open_world(world *w, corral_options options) {
   for (int i = 0; i < CORRALS; i++) w->c[i] = loop_corral(&options);
   for (int i = 0; i < DESKS; i++) {
     desk *d = &w->desks[i];
-    *d = (desk){.world = w, .which = i % CORRALS, .c = w->c[i % CORRALS], .dice = w->seed + (uint64_t)i * 1000003};
+    *d = (desk){.world = w,
+                .which = i % CORRALS,
+                .c = w->c[i % CORRALS],
+                .dice = w->seed + (uint64_t)i * 1000003};
     for (int t = 0; t < TICKETS; t++) d->tickets[t] = corral_ticket_new();
   }
 }
@@ -458,9 +522,11 @@ static void close_world(world *w) {
 }
 
 static void tell(const world *w) {
-  print_message("[          ] %s: seed %llu: %d calls, %d done, %d cancelled, %d computes (%d alone), %d loops closed, %d computes orphaned, %d changes, "
+  print_message("[          ] %s: seed %llu: %d calls, %d done, %d cancelled, %d computes (%d "
+                "alone), %d loops closed, %d computes orphaned, %d changes, "
                 "%d blocking calls\n",
-                w->title, (unsigned long long)w->seed, w->begun, w->dones, w->cancelled, w->starts, w->alone, w->closes, w->orphans, w->changes, w->blocking);
+                w->title, (unsigned long long)w->seed, w->begun, w->dones, w->cancelled, w->starts,
+                w->alone, w->closes, w->orphans, w->changes, w->blocking);
 }
 
 static int has_seen_enough(const world *w) { return w->dones > 100 && w->starts > 50; }
@@ -472,22 +538,30 @@ static void swarm(world *w, corral_options options) {
   open_world(w, options);
   int64_t until = crl_env_now_ms() + (int64_t)number_of("CORRAL_SECONDS", 0) * 1000;
   if (getenv("CORRAL_SECONDS") == NULL) until += 1000;
-  for (int i = 0; i < BLOCKERS; i++) b[i] = (blocker){.world = w, .which = i % CORRALS, .dice = w->seed - (uint64_t)i - 1};
+  for (int i = 0; i < BLOCKERS; i++)
+    b[i] = (blocker){.world = w, .which = i % CORRALS, .dice = w->seed - (uint64_t)i - 1};
   for (int i = 0; i < ENDERS; i++) pthread_create(&enders[i], NULL, run_ender, w);
   for (int i = 0; i < DESKS; i++) pthread_create(&desks[i], NULL, run_desk, &w->desks[i]);
   for (int i = 0; i < BLOCKERS; i++) pthread_create(&blockers[i], NULL, run_blocker, &b[i]);
   int64_t patience = until + LOOP_PATIENCE_MS;
-  while ((crl_env_now_ms() < until || !has_seen_enough(w)) && crl_env_now_ms() < patience && !atomic_load(&w->wrongs)) crl_env_pause_us(2000);
+  while ((crl_env_now_ms() < until || !has_seen_enough(w)) && crl_env_now_ms() < patience &&
+         !atomic_load(&w->wrongs))
+    crl_env_pause_us(2000);
   atomic_store(&w->over, 1);
   for (int i = 0; i < DESKS; i++) pthread_join(desks[i], NULL);
   for (int i = 0; i < BLOCKERS; i++) pthread_join(blockers[i], NULL);
   atomic_store(&w->ended, 1);
   for (int i = 0; i < ENDERS; i++) pthread_join(enders[i], NULL);
-  for (compute *one; (one = take_due(w, NULL, INT64_MAX)) != NULL;) end_compute(w, one); /* fills outlive their loops */
+  /* fills outlive their loops */
+  for (compute *one; (one = take_due(w, NULL, INT64_MAX)) != NULL;) end_compute(w, one);
   tell(w);
   close_world(w);
-  if (w->wrongs > 0) fail_msg("%s: CORRAL_SEED=%llu: %s (and %d more)", w->title, (unsigned long long)w->seed, w->wrong, w->wrongs - 1);
-  if (w->begun != w->gones) fail_msg("%s: CORRAL_SEED=%llu: %d calls, %d gone", w->title, (unsigned long long)w->seed, w->begun, w->gones);
+  if (w->wrongs > 0)
+    fail_msg("%s: CORRAL_SEED=%llu: %s (and %d more)", w->title, (unsigned long long)w->seed,
+             w->wrong, w->wrongs - 1);
+  if (w->begun != w->gones)
+    fail_msg("%s: CORRAL_SEED=%llu: %d calls, %d gone", w->title, (unsigned long long)w->seed,
+             w->begun, w->gones);
   assert_true(has_seen_enough(w));
 }
 

@@ -1,7 +1,7 @@
 /* test_many.c: corral_get_many: several keys, one compute for those this call leads. */
 #include "support/many_kit.h"
 
-/* ---- on one thread --------------------------------------------------------------------------------------- */
+/* ---- on one thread ------------------------------------------------------------------------- */
 
 static void cold_keys_are_one_compute_and_warm_ones_none(void **state) {
   room *r = *state;
@@ -133,11 +133,13 @@ static void what_concerns_the_call_is_its_status_and_that_of_each_item(void **st
   size_t n = ITEMS("a", "b");
   assert_int_equal(corral_get_many(r->c, items, 0, usual(), by_letter, r), CORRAL_OK);
   assert_int_equal(corral_get_many(r->c, NULL, 0, usual(), by_letter, r), CORRAL_OK);
-  assert_int_equal(corral_get_many(r->c, NULL, 1, CORRAL_POLICY(.error = &error), by_letter, r), CORRAL_EINVAL);
+  assert_int_equal(corral_get_many(r->c, NULL, 1, CORRAL_POLICY(.error = &error), by_letter, r),
+                   CORRAL_EINVAL);
   assert_int_equal(error.status, CORRAL_EINVAL);
   assert_int_equal(corral_get_many(NULL, items, n, usual(), by_letter, r), CORRAL_EINVAL);
   is_error(&items[1], CORRAL_EINVAL);
-  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_POLICY(.ttl_ms = -5), by_letter, r), CORRAL_EINVAL);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_POLICY(.ttl_ms = -5), by_letter, r),
+                   CORRAL_EINVAL);
   is_error(&items[0], CORRAL_EINVAL);
   assert_int_equal(r->calls, 0);
 }
@@ -152,7 +154,8 @@ static int ask_for_own_keys(corral_fill *const *fills, size_t count, void *arg) 
   is_own(&items[1], CORRAL_COMPUTED);
   is_error(&items[2], CORRAL_ERECURSION);
   drop(items, n);
-  assert_int_equal(corral_get_or_compute(r->c, "b", 1, usual(), give, NULL, &value), CORRAL_ERECURSION);
+  assert_int_equal(corral_get_or_compute(r->c, "b", 1, usual(), give, NULL, &value),
+                   CORRAL_ERECURSION);
   for (size_t i = 0; i < count; i++) give_key(fills[i]);
   return CORRAL_OK;
 }
@@ -172,7 +175,8 @@ static int ask_for_a_batch(corral_fill *fill, const void *key, size_t key_len, v
 static void a_compute_that_asks_for_one_of_its_own_keys_is_told_so(void **state) {
   room *r = *state;
   corral_value *value;
-  assert_int_equal(corral_get_or_compute(r->c, "outer", 5, usual(), ask_for_a_batch, r, &value), CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(r->c, "outer", 5, usual(), ask_for_a_batch, r, &value),
+                   CORRAL_OK);
   corral_value_unref(value);
 }
 
@@ -181,7 +185,9 @@ static void a_thousand_keys_are_one_compute(void **state) {
   static corral_item items[1000];
   static char names[1000][16];
   for (int round = 0; round < 2; round++) {
-    for (int i = 0; i < 1000; i++) items[i] = (corral_item){.key = names[i], .key_len = (size_t)snprintf(names[i], sizeof *names, "key-%d", i)};
+    for (int i = 0; i < 1000; i++)
+      items[i] = (corral_item){.key = names[i],
+                               .key_len = (size_t)snprintf(names[i], sizeof *names, "key-%d", i)};
     assert_int_equal(corral_get_many(r->c, items, 1000, usual(), by_letter, r), CORRAL_OK);
     for (int i = 0; i < 1000; i++) is_own(&items[i], round == 0 ? CORRAL_COMPUTED : CORRAL_FRESH);
     drop(items, 1000);
@@ -214,7 +220,8 @@ static void copies_of_this_process_answer_without_the_store(void **state) {
   open_room(&r, CORRAL_OPTIONS(.store = "memory:", .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   for (int round = 0; round < 3; round++) {
     size_t n = ITEMS("a", "t", "n");
-    assert_int_equal(corral_get_many(r.c, items, n, CORRAL_POLICY(.near_ms = 60000), by_letter, &r), CORRAL_OK);
+    assert_int_equal(corral_get_many(r.c, items, n, CORRAL_POLICY(.near_ms = 60000), by_letter, &r),
+                     CORRAL_OK);
     is_own(&items[0], round == 0 ? CORRAL_COMPUTED : CORRAL_FRESH);
     is_error(&items[2], CORRAL_ENOTFOUND);
     drop(items, n);
@@ -223,7 +230,7 @@ static void copies_of_this_process_answer_without_the_store(void **state) {
   corral_close(r.c);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static void check_any(const corral_item *items, size_t n) {
   for (size_t i = 0; i < n; i++) {
@@ -239,11 +246,13 @@ static void check_any(const corral_item *items, size_t n) {
 static int tour(long index) {
   room r;
   corral_item items[KEYS];
-  open_room(&r, CORRAL_OPTIONS(.store = "memory:", .generation = 1, .max_computes = 2, .near_bytes = 1 << 16));
+  open_room(&r, CORRAL_OPTIONS(.store = "memory:", .generation = 1, .max_computes = 2,
+                               .near_bytes = 1 << 16));
   crl_alloc_countdown = index;
   for (int round = 0; round < 2; round++) {
     size_t n = ITEMS("a", "f", "n", "e", "p", "t", "a");
-    int status = corral_get_many(r.c, items, n, CORRAL_POLICY(.near_ms = round == 0 ? CORRAL_OFF : 1000), by_letter, &r);
+    int status = corral_get_many(
+        r.c, items, n, CORRAL_POLICY(.near_ms = round == 0 ? CORRAL_OFF : 1000), by_letter, &r);
     assert_true(status == CORRAL_OK || status == CORRAL_ENOMEM);
     check_any(items, n);
     drop(items, n);
@@ -252,7 +261,8 @@ static int tour(long index) {
   crl_alloc_countdown = -1;
   size_t n = ITEMS("a", "b");
   corral_invalidate(r.c, "a", 1, NULL);
-  assert_int_equal(corral_get_many(r.c, items, n, CORRAL_POLICY(.retry_ms = 1), by_letter, &r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r.c, items, n, CORRAL_POLICY(.retry_ms = 1), by_letter, &r),
+                   CORRAL_OK);
   is_own(&items[0], CORRAL_COMPUTED);
   is_own(&items[1], CORRAL_COMPUTED);
   drop(items, n);
@@ -267,7 +277,6 @@ static void a_failed_allocation_costs_its_keys_at_most(void **state) {
   print_message("           %ld allocations\n", index);
   assert_in_range(index, 50, FAILS_MOST - 1);
 }
-
 
 #define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 

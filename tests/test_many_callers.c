@@ -1,7 +1,8 @@
-/* test_many_callers.c: corral_get_many beside other calls: flights of others are joined, and own ones are. */
+/* test_many_callers.c: corral_get_many beside other calls: flights of others are joined, and own
+ * ones are. */
 #include "support/many_kit.h"
 
-/* ---- with others ----------------------------------------------------------------------------------------- */
+/* ---- with others --------------------------------------------------------------------------- */
 
 static void a_batch_computes_its_own_while_another_computes_the_rest_and_joins_that(void **state) {
   room *r = *state;
@@ -62,9 +63,11 @@ static int both_at_once(corral_fill *const *fills, size_t count, void *arg) {
 /* Two who join "x" meet there, in the midst of entering their keys. */
 static pthread_barrier_t meeting;
 
-static void meet_at_x(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void meet_at_x(corral_event event, const void *key, size_t key_len, const char *detail,
+                      void *arg) {
   (void)detail, (void)arg;
-  if (event == CORRAL_EVENT_JOIN && key_len == 1 && memcmp(key, "x", 1) == 0) pthread_barrier_wait(&meeting);
+  if (event == CORRAL_EVENT_JOIN && key_len == 1 && memcmp(key, "x", 1) == 0)
+    pthread_barrier_wait(&meeting);
 }
 
 static void two_batches_that_each_lead_what_the_other_wants_compute_before_they_wait(void **state) {
@@ -115,7 +118,8 @@ static void a_leader_that_is_given_up_is_replaced_by_the_batch(void **state) {
 }
 
 /* Somebody holds "theirs" for good. */
-static void while_held(room *r, const corral_policy *policy, void (*check)(const corral_item *items)) {
+static void while_held(room *r, const corral_policy *policy,
+                       void (*check)(const corral_item *items)) {
   single other;
   corral_item items[KEYS];
   size_t n = ITEMS("theirs", "mine");
@@ -198,7 +202,10 @@ static void a_call_takes_one_place_among_the_computes(void **state) {
   (void)state;
   room r;
   batch b[4];
-  static const char *const keys[4][4] = {{"a1", "a2", "a3", NULL}, {"b1", "b2", "b3", NULL}, {"c1", "a1", "c3", NULL}, {"d1", "b2", "c3", NULL}};
+  static const char *const keys[4][4] = {{"a1", "a2", "a3", NULL},
+                                         {"b1", "b2", "b3", NULL},
+                                         {"c1", "a1", "c3", NULL},
+                                         {"d1", "b2", "c3", NULL}};
   open_room(&r, CORRAL_OPTIONS(.store = "memory:", .max_computes = 1));
   for (int i = 0; i < 4; i++) start_batch(&b[i], &r, keys[i], take_a_while);
   for (int i = 0; i < 4; i++) end_batch(&b[i]);
@@ -211,7 +218,7 @@ static void a_call_takes_one_place_among_the_computes(void **state) {
   corral_close(r.c);
 }
 
-/* ---- a crowd --------------------------------------------------------------------------------------------- */
+/* ---- a crowd ------------------------------------------------------------------------------- */
 
 enum { CROWD_KEYS = 20, CROWD_WANTS = 12 };
 
@@ -244,11 +251,14 @@ static void crowd_round(crowd *all, int round, unsigned *dice) {
     *dice = *dice * 1664525u + 1013904223u;
     int key = (int)((*dice >> 16) % CROWD_KEYS);
     atomic_fetch_add(&all->wanted[round][key], 1);
-    items[i] = (corral_item){.key = names[i], .key_len = (size_t)snprintf(names[i], sizeof *names, "%d-%d", round, key)};
+    items[i] = (corral_item){
+        .key = names[i], .key_len = (size_t)snprintf(names[i], sizeof *names, "%d-%d", round, key)};
   }
-  if (corral_get_many(all->c, items, CROWD_WANTS, NULL, count_computes, all) != CORRAL_OK) atomic_fetch_add(&all->wrongs, 1);
+  if (corral_get_many(all->c, items, CROWD_WANTS, NULL, count_computes, all) != CORRAL_OK)
+    atomic_fetch_add(&all->wrongs, 1);
   for (int i = 0; i < CROWD_WANTS; i++) {
-    int good = items[i].status == CORRAL_OK && corral_value_size(items[i].value) == items[i].key_len &&
+    int good = items[i].status == CORRAL_OK &&
+               corral_value_size(items[i].value) == items[i].key_len &&
                memcmp(corral_value_data(items[i].value), items[i].key, items[i].key_len) == 0;
     if (!good) atomic_fetch_add(&all->wrongs, 1);
     corral_value_unref(items[i].value);
@@ -271,18 +281,20 @@ static void eight_threads_with_overlapping_batches_compute_each_key_once(void **
   pthread_t threads[THREADS];
   assert_int_equal(corral_open(&all.c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
   pthread_barrier_init(&all.barrier, NULL, THREADS);
-  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, crowd_member, &all), 0);
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, crowd_member, &all), 0);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   assert_int_equal(all.wrongs, 0);
   for (int round = 0; round < ROUNDS; round++)
     for (int key = 0; key < CROWD_KEYS; key++)
-      if (all.computes[round][key] != (all.wanted[round][key] > 0)) fail_msg("round %d, key %d: %d computes", round, key, all.computes[round][key]);
-  print_message("           %llu joins\n", (unsigned long long)corral_counter(all.c, CORRAL_EVENT_JOIN));
+      if (all.computes[round][key] != (all.wanted[round][key] > 0))
+        fail_msg("round %d, key %d: %d computes", round, key, all.computes[round][key]);
+  print_message("           %llu joins\n",
+                (unsigned long long)corral_counter(all.c, CORRAL_EVENT_JOIN));
   assert_true(corral_counter(all.c, CORRAL_EVENT_JOIN) > ROUNDS);
   pthread_barrier_destroy(&all.barrier);
   corral_close(all.c);
 }
-
 
 #define IN_ROOM(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 

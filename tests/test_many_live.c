@@ -34,9 +34,12 @@ static int by_letter(corral_fill *const *fills, size_t count, void *arg) {
     const char *key = corral_fill_key(fills[i], &len);
     computes++;
     if (key[0] == 't') corral_fill_tag(fills[i], "tag", 3);
-    if (key[0] == 'f') corral_fill_fail(fills[i], 7, "broken");
-    else if (key[0] == 'n') corral_fill_negative(fills[i]);
-    else corral_fill_bytes(fills[i], key, len);
+    if (key[0] == 'f')
+      corral_fill_fail(fills[i], 7, "broken");
+    else if (key[0] == 'n')
+      corral_fill_negative(fills[i]);
+    else
+      corral_fill_bytes(fills[i], key, len);
   }
   return CORRAL_OK;
 }
@@ -50,7 +53,9 @@ static names list;
 
 static void name(const char *stem, size_t count) {
   for (size_t i = 0; i < count; i++)
-    list.items[i] = (corral_item){.key = list.text[i], .key_len = (size_t)snprintf(list.text[i], sizeof *list.text, "%s%zu", stem, i)};
+    list.items[i] = (corral_item){
+        .key = list.text[i],
+        .key_len = (size_t)snprintf(list.text[i], sizeof *list.text, "%s%zu", stem, i)};
 }
 
 static corral *open_at(const char *uri, const corral_options *more) {
@@ -65,10 +70,14 @@ static corral *open_at(const char *uri, const corral_options *more) {
 static void ask(corral *c, const char *stem, size_t count, int status, corral_how how) {
   name(stem, count);
   calls = computes = 0;
-  assert_int_equal(corral_get_many(c, list.items, count, CORRAL_POLICY(.retry_ms = 60000, .near_ms = CORRAL_OFF), by_letter, NULL), CORRAL_OK);
+  assert_int_equal(corral_get_many(c, list.items, count,
+                                   CORRAL_POLICY(.retry_ms = 60000, .near_ms = CORRAL_OFF),
+                                   by_letter, NULL),
+                   CORRAL_OK);
   for (size_t i = 0; i < count; i++) {
     const corral_item *item = &list.items[i];
-    if (item->status != status) fail_msg("%s: %s %s", list.text[i], corral_status_name(item->status), item->error.text);
+    if (item->status != status)
+      fail_msg("%s: %s %s", list.text[i], corral_status_name(item->status), item->error.text);
     if (status != CORRAL_OK) continue;
     assert_int_equal(corral_value_how(item->value), how);
     assert_int_equal(corral_value_size(item->value), item->key_len);
@@ -77,7 +86,7 @@ static void ask(corral *c, const char *stem, size_t count, int status, corral_ho
   }
 }
 
-/* ---- round trips ----------------------------------------------------------------------------------------- */
+/* ---- round trips --------------------------------------------------------------------------- */
 
 static long long reads(void) { return redis_server_info(server, "total_reads_processed"); }
 
@@ -123,7 +132,7 @@ static void all_tags_of_warm_keys_cost_one_more(void **state) {
   corral_close(c);
 }
 
-/* ---- on each store --------------------------------------------------------------------------------------- */
+/* ---- on each store ------------------------------------------------------------------------- */
 
 static void batch_story(const char *uri) {
   corral *c = open_at(uri, CORRAL_OPTIONS(.watch = 1));
@@ -172,8 +181,10 @@ static int fill_large(corral_fill *const *fills, size_t count, void *arg) {
   for (size_t i = 0; i < count; i++) {
     size_t len, size = *(const size_t *)arg;
     const char *key = corral_fill_key(fills[i], &len);
-    if (key[0] == 'L') memset(corral_fill_reserve(fills[i], size), 'x', size);
-    else corral_fill_bytes(fills[i], key, len);
+    if (key[0] == 'L')
+      memset(corral_fill_reserve(fills[i], size), 'x', size);
+    else
+      corral_fill_bytes(fills[i], key, len);
   }
   return CORRAL_OK;
 }
@@ -181,7 +192,9 @@ static int fill_large(corral_fill *const *fills, size_t count, void *arg) {
 static void a_record_that_is_too_big_for_the_store_fails_alone(void **state) {
   (void)state;
   size_t size = 3 << 20;
-  corral_item items[3] = {{.key = "small", .key_len = 5}, {.key = "Large", .key_len = 5}, {.key = "other", .key_len = 5}};
+  corral_item items[3] = {{.key = "small", .key_len = 5},
+                          {.key = "Large", .key_len = 5},
+                          {.key = "other", .key_len = 5}};
   corral *c = open_at(memcached_uri(), CORRAL_OPTIONS(.watch = 1));
   assert_int_equal(corral_get_many(c, items, 3, NULL, fill_large, &size), CORRAL_OK);
   for (int i = 0; i < 3; i++) {
@@ -199,15 +212,19 @@ static void while_the_store_is_away_each_key_is_computed_all_the_same(void **sta
   assert_int_equal(calls, 1);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_DEGRADED), 20);
   name("key", 3);
-  assert_int_equal(corral_get_many(c, list.items, 3, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), by_letter, NULL), CORRAL_OK);
+  assert_int_equal(corral_get_many(c, list.items, 3, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE),
+                                   by_letter, NULL),
+                   CORRAL_OK);
   for (int i = 0; i < 3; i++) assert_int_equal(corral_value_how(list.items[i].value), CORRAL_HELD);
   for (int i = 0; i < 3; i++) corral_value_unref(list.items[i].value);
-  assert_int_equal(corral_get_many(c, list.items, 3, CORRAL_POLICY(.when_away = CORRAL_AWAY_ERROR), by_letter, NULL), CORRAL_OK);
+  assert_int_equal(corral_get_many(c, list.items, 3, CORRAL_POLICY(.when_away = CORRAL_AWAY_ERROR),
+                                   by_letter, NULL),
+                   CORRAL_OK);
   for (int i = 0; i < 3; i++) assert_int_equal(list.items[i].status, CORRAL_EUNAVAILABLE);
   corral_close(c);
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 typedef struct shared {
   atomic_int computes[ROUNDS][MOST], led[ROUNDS][2], wrongs, joined, arrived;
@@ -246,7 +263,8 @@ static void meet(shared *all, int all_of_them) {
 }
 
 /* Both have looked and found nothing, before either claims. */
-static void meet_at_first_miss(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void meet_at_first_miss(corral_event event, const void *key, size_t key_len,
+                               const char *detail, void *arg) {
   member *m = arg;
   (void)key, (void)key_len, (void)detail;
   if (event != CORRAL_EVENT_MISS || m->met) return;
@@ -264,13 +282,18 @@ static void ask_round(corral *c, member *m) {
     list.items[MOST - 1 - i] = swap;
   }
   int64_t before = now_ms();
-  if (corral_get_many(c, list.items, MOST, CORRAL_POLICY(.wait_ms = 20000), count_computes, m) != CORRAL_OK) atomic_fetch_add(&m->all->wrongs, 1);
+  if (corral_get_many(c, list.items, MOST, CORRAL_POLICY(.wait_ms = 20000), count_computes, m) !=
+      CORRAL_OK)
+    atomic_fetch_add(&m->all->wrongs, 1);
   if (now_ms() - before > m->all->longest_ms) m->all->longest_ms = now_ms() - before;
   for (size_t i = 0; i < MOST; i++) {
     const corral_item *item = &list.items[i];
-    int good = item->status == CORRAL_OK && corral_value_size(item->value) == item->key_len && memcmp(corral_value_data(item->value), item->key, item->key_len) == 0;
-    if (!good) atomic_fetch_add(&m->all->wrongs, 1);
-    else if (corral_value_how(item->value) == CORRAL_JOINED) atomic_fetch_add(&m->all->joined, 1);
+    int good = item->status == CORRAL_OK && corral_value_size(item->value) == item->key_len &&
+               memcmp(corral_value_data(item->value), item->key, item->key_len) == 0;
+    if (!good)
+      atomic_fetch_add(&m->all->wrongs, 1);
+    else if (corral_value_how(item->value) == CORRAL_JOINED)
+      atomic_fetch_add(&m->all->joined, 1);
     corral_value_unref(item->value);
   }
 }
@@ -288,7 +311,8 @@ static void be_member(shared *all, int number, const char *uri, const corral_opt
   corral_close(c);
 }
 
-/* Their claims go out in batches, each from its own end of the list: both hold leases that the other waits for. */
+/* Their claims go out in batches, each from its own end of the list: both hold leases that the
+ * other waits for. */
 static void cross(const corral_options *options) {
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
@@ -308,15 +332,18 @@ static void cross(const corral_options *options) {
   for (int round = 0; round < ROUNDS; round++) {
     crossed += all->led[round][0] > 0 && all->led[round][1] > 0;
     for (int key = 0; key < MOST; key++)
-      if (all->computes[round][key] != 1) fail_msg("round %d, key %d: %d computes", round, key, all->computes[round][key]);
+      if (all->computes[round][key] != 1)
+        fail_msg("round %d, key %d: %d computes", round, key, all->computes[round][key]);
   }
-  print_message("           %d of %d rounds crossed, %d joined, the longest call %lld ms\n", crossed, ROUNDS, all->joined, (long long)all->longest_ms);
+  print_message("           %d of %d rounds crossed, %d joined, the longest call %lld ms\n",
+                crossed, ROUNDS, all->joined, (long long)all->longest_ms);
   assert_true(crossed > 0 && all->joined > 0);
   assert_true(all->longest_ms < 5000);
   munmap(all, sizeof *all);
 }
 
-static void two_processes_that_each_hold_what_the_other_wants_compute_before_they_wait(void **state) {
+static void
+two_processes_that_each_hold_what_the_other_wants_compute_before_they_wait(void **state) {
   (void)state;
   cross(CORRAL_OPTIONS(.handles = 1));
 }

@@ -13,7 +13,8 @@ static const char *uri;
 /* A URI of this server with something behind it, or in place of user and password. */
 static const char *uri_with(const char *user, const char *rest) {
   static char text[200];
-  snprintf(text, sizeof text, "mariadb://%s127.0.0.1:%d/%s", user, mariadb_server_port(server), rest);
+  snprintf(text, sizeof text, "mariadb://%s127.0.0.1:%d/%s", user, mariadb_server_port(server),
+           rest);
   return text;
 }
 
@@ -23,17 +24,23 @@ static void is_refused(const char *text, int status, const char *why) {
   int got = kit_open(&k, text, &error);
   if (got == CORRAL_OK) k.plugin->disconnect(k.handle);
   if (k.store != NULL) k.plugin->close(k.store);
-  if (got != status || strstr(error.text, why) == NULL) fail_msg("%s: %d '%s' instead of %d '%s'", text, got, error.text, status, why);
+  if (got != status || strstr(error.text, why) == NULL)
+    fail_msg("%s: %d '%s' instead of %d '%s'", text, got, error.text, status, why);
 }
 
-static int connections(void) { return (int)strtol(mariadb_server_ask(server, "SELECT count(*) FROM information_schema.PROCESSLIST WHERE USER = 'lock user'"), NULL, 10); }
+static int connections(void) {
+  return (int)strtol(
+      mariadb_server_ask(
+          server, "SELECT count(*) FROM information_schema.PROCESSLIST WHERE USER = 'lock user'"),
+      NULL, 10);
+}
 
 static void await_connections(int wanted) {
   for (int i = 0; i < HOLD_PATIENCE_MS && connections() != wanted; i++) poll(NULL, 0, 1);
   assert_int_equal(connections(), wanted);
 }
 
-/* ---- what the verbs do ----------------------------------------------------------------------------------- */
+/* ---- what the verbs do --------------------------------------------------------------------- */
 
 static void a_lock_is_taken_extended_shown_and_released(void **state) {
   (void)state;
@@ -79,7 +86,8 @@ static void what_it_has_not_is_refused_with_a_text(void **state) {
   (void)state;
   corral_error error = {0};
   kit k = opened(uri);
-  corral_op ops[3] = {hold_op(CORRAL_VERB_GET, "k", 1, 0), hold_op(CORRAL_VERB_LOCK, "k", 1, 1000), hold_op(CORRAL_VERB_LOCK, "k", 1, 1000)};
+  corral_op ops[3] = {hold_op(CORRAL_VERB_GET, "k", 1, 0), hold_op(CORRAL_VERB_LOCK, "k", 1, 1000),
+                      hold_op(CORRAL_VERB_LOCK, "k", 1, 1000)};
   ops[0].error = &error;
   ops[1].flags = CORRAL_OP_SHARED;
   assert_int_equal(k.plugin->perform(k.handle, ops, 3, INT64_MAX, NULL), CORRAL_OK);
@@ -101,7 +109,8 @@ static void names_are_bytes_of_any_value(void **state) {
   static const struct {
     const char *bytes;
     size_t len;
-  } names[] = {{"a", 1}, {"A", 1}, {"a ", 2}, {"a\0", 2}, {"\0", 1}, {"'; DROP", 7}, {"\xff\xfe", 2}, {long_name, 5000}, {long_name, 4999}};
+  } names[] = {{"a", 1},       {"A", 1},        {"a ", 2},         {"a\0", 2},       {"\0", 1},
+               {"'; DROP", 7}, {"\xff\xfe", 2}, {long_name, 5000}, {long_name, 4999}};
   memset(long_name, 'x', sizeof long_name);
   kit k = opened(uri);
   for (int round = 0; round < 2; round++) {
@@ -133,7 +142,8 @@ static void nothing_is_granted_in_the_second_in_which_the_server_started(void **
   (void)state;
   const corral_host *host = crl_registry_host();
   mariadb_server_kill(server);
-  while (host->wall_ms() % 1000 > 20) poll(NULL, 0, 1); /* so that it is up within the second it starts in */
+  /* so that it is up within the second it starts in */
+  while (host->wall_ms() % 1000 > 20) poll(NULL, 0, 1);
   mariadb_server_restart(server);
   kit k = opened(uri);
   corral_op op;
@@ -146,7 +156,7 @@ static void nothing_is_granted_in_the_second_in_which_the_server_started(void **
   closed(&k);
 }
 
-/* ---- how holds end --------------------------------------------------------------------------------------- */
+/* ---- how holds end ------------------------------------------------------------------------- */
 
 static void a_killed_holder_is_replaced_at_once(void **state) {
   (void)state;
@@ -181,7 +191,8 @@ static void a_stopped_holder_loses_when_its_lease_is_over_and_is_told(void **sta
 static void a_hold_that_is_extended_outlives_its_first_lease(void **state) {
   (void)state;
   kit a = opened(uri), b = opened(uri);
-  assert_int_equal(take(&a, "n", 1, 60000), CORRAL_OK); /* the same connection, with another lease */
+  /* the same connection, with another lease */
+  assert_int_equal(take(&a, "n", 1, 60000), CORRAL_OK);
   assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
   assert_int_equal(take(&a, "n", 1, 1000), CORRAL_OK);
   int64_t begun = a.host->now_ms(), last = begun;
@@ -204,7 +215,8 @@ static void a_connection_that_is_killed_is_a_lost_hold(void **state) {
   static const corral_verb verbs[] = {CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK};
   for (unsigned i = 0; i < 2; i++) {
     assert_int_equal(take(&k, "n", 1, 60000), CORRAL_OK);
-    const char *id = mariadb_server_ask(server, "SELECT max(ID) FROM information_schema.PROCESSLIST WHERE USER = 'lock user'");
+    const char *id = mariadb_server_ask(
+        server, "SELECT max(ID) FROM information_schema.PROCESSLIST WHERE USER = 'lock user'");
     mariadb_server_ask(server, "KILL %ld", strtol(id, NULL, 10));
     await_connections(0);
     is_lost(&k, verbs[i], "n", 1, 0);
@@ -217,12 +229,14 @@ static void holds_of_before_a_restart_are_lost(void **state) {
   (void)state;
   kit k = opened(uri);
   corral_error error = {0};
-  for (unsigned i = 1; i <= 3; i++) assert_int_equal(take(&k, i == 1 ? "a" : i == 2 ? "b" : "c", i, 60000), CORRAL_OK);
+  for (unsigned i = 1; i <= 3; i++)
+    assert_int_equal(take(&k, i == 1 ? "a" : i == 2 ? "b" : "c", i, 60000), CORRAL_OK);
   mariadb_server_kill(server);
   is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "a", 1, 0); /* nobody to ask, and nobody who has it */
   corral_op op = hold_op(CORRAL_VERB_LOCK, "a", 1, 60000);
   op.error = &error;
-  assert_int_not_equal(k.plugin->perform(k.handle, &op, 1, k.host->now_ms() + 2000, NULL), CORRAL_OK);
+  assert_int_not_equal(k.plugin->perform(k.handle, &op, 1, k.host->now_ms() + 2000, NULL),
+                       CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(error.text, "Can't connect"));
   mariadb_server_restart(server);
@@ -241,8 +255,10 @@ static void connections_that_the_server_ended_while_idle_are_replaced(void **sta
     assert_int_equal(unlock(&k, "n", 1), CORRAL_OK);
     if (i == 1) mariadb_server_kill(server);
     if (i == 1) mariadb_server_restart(server);
-    if (i == 1) mariadb_server_settle(server);
-    else await_connections(0);
+    if (i == 1)
+      mariadb_server_settle(server);
+    else
+      await_connections(0);
   }
   closed(&k);
 }
@@ -256,7 +272,9 @@ static void what_a_holder_execs_doesnt_inherit_its_connections(void **state) {
   for (int fd = 3; fd < 100; fd++) {
     struct sockaddr_in peer = {0};
     socklen_t len = sizeof peer;
-    if (getpeername(fd, (struct sockaddr *)&peer, &len) != 0 || ntohs(peer.sin_port) != mariadb_server_port(server)) continue;
+    if (getpeername(fd, (struct sockaddr *)&peer, &len) != 0 ||
+        ntohs(peer.sin_port) != mariadb_server_port(server))
+      continue;
     sockets++;
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
   }
@@ -264,7 +282,7 @@ static void what_a_holder_execs_doesnt_inherit_its_connections(void **state) {
   closed(&k);
 }
 
-/* ---- time limits ----------------------------------------------------------------------------------------- */
+/* ---- time limits --------------------------------------------------------------------------- */
 
 static void in_time(const kit *k, corral_op *op, int status) {
   int64_t begun = k->host->now_ms();
@@ -327,7 +345,7 @@ static void a_passed_deadline_asks_nothing(void **state) {
   closed(&k);
 }
 
-/* ---- limits ---------------------------------------------------------------------------------------------- */
+/* ---- limits -------------------------------------------------------------------------------- */
 
 static void more_holds_than_connections_are_refused_with_a_text(void **state) {
   (void)state;
@@ -366,7 +384,7 @@ static void a_server_without_room_for_more_is_unavailable(void **state) {
   mariadb_server_ask(server, "SET GLOBAL max_connections = 60");
 }
 
-/* ---- URIs and users -------------------------------------------------------------------------------------- */
+/* ---- URIs and users ------------------------------------------------------------------------ */
 
 static void wrong_uris_and_users_say_what_is_wrong(void **state) {
   (void)state;
@@ -391,7 +409,8 @@ static void a_unix_socket_a_database_and_a_hosts_name_are_as_good(void **state) 
   char text[200];
   snprintf(text, sizeof text, "mariadb://root@/mysql?socket=%s", mariadb_server_socket(server));
   kit a = opened(text);
-  snprintf(text, sizeof text, "mariadb://lock%%20user:p%%40ss%%3Aword%%2F@localhost:%d/", mariadb_server_port(server));
+  snprintf(text, sizeof text, "mariadb://lock%%20user:p%%40ss%%3Aword%%2F@localhost:%d/",
+           mariadb_server_port(server));
   kit b = opened(text); /* a name, which may have an address where nobody listens */
   assert_int_equal(take(&a, "n", 1, 1000), CORRAL_OK);
   assert_int_equal(take(&b, "n", 2, 1000), CORRAL_EBUSY);
@@ -399,7 +418,7 @@ static void a_unix_socket_a_database_and_a_hosts_name_are_as_good(void **state) 
   closed(&b);
 }
 
-/* ---- many ------------------------------------------------------------------------------------------------ */
+/* ---- many ---------------------------------------------------------------------------------- */
 
 static void processes_that_race_for_a_lock_never_overlap(void **state) {
   (void)state;

@@ -1,4 +1,5 @@
-/* test_memcached.c: the memcached plugin, through its table, on a real server: what each verb does. */
+/* test_memcached.c: the memcached plugin, through its table, on a real server: what each verb
+ * does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,9 @@ static long long ttl_ms(const char *key) {
   return strncmp(text, "HD t", 4) == 0 ? strtoll(text + 4, NULL, 10) * 1000 : -1;
 }
 
-static int is_gone(const char *key) { return strcmp(memcached_server_ask(server, "get %s", key), "END") == 0; }
+static int is_gone(const char *key) {
+  return strcmp(memcached_server_ask(server, "get %s", key), "END") == 0;
+}
 
 static int stop(void **state) {
   (void)state;
@@ -40,7 +43,7 @@ static client begin(void) {
   return opened(memcached_server_uri(server));
 }
 
-/* ---- each verb ---------------------------------------------------------------------------------------------- */
+/* ---- each verb ----------------------------------------------------------------------------- */
 
 static void a_cold_key_is_claimed_once_filled_and_read(void **state) {
   (void)state;
@@ -149,7 +152,8 @@ static void a_renew_gives_the_payload_a_new_life_by_its_holder_only(void **state
   op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
   assert_int_equal(body_of(&op), 5000);
-  for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&op); i++) assert_int_equal(op.found[i], 1);
+  for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&op); i++)
+    assert_int_equal(op.found[i], 1);
   dropped(&op);
   sight s = looks(&c, "k");
   assert_int_equal(s.header.state, CORRAL_FREE);
@@ -251,7 +255,7 @@ static void invalidate_voids_the_fill_under_way(void **state) {
   closed(&c);
 }
 
-/* ---- what others do to the item ------------------------------------------------------------------------------ */
+/* ---- what others do to the item ------------------------------------------------------------ */
 
 static void a_delete_by_anybody_voids_the_fill_under_way(void **state) {
   (void)state;
@@ -267,15 +271,18 @@ static void a_value_set_by_anybody_is_foreign_and_left_alone(void **state) {
   (void)state;
   client c = begin();
   uint8_t *record = record_of(8, 1);
-  const char *const values[] = {"hello", "", "a text that is longer than the header of a record is, which has 128 bytes, so that "
-                                "nothing but its first four letters tells that corral didn't write it"};
+  const char *const values[] = {
+      "hello", "",
+      "a text that is longer than the header of a record is, which has 128 bytes, so that "
+      "nothing but its first four letters tells that corral didn't write it"};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_EXPIRE; verb++) {
       corral_op op = op_of((corral_verb)verb, "k", 1);
       op.record = verb == CORRAL_VERB_SETTLE ? record : NULL;
       op.record_len = CORRAL_HEAD + 8;
       memcached_server_ask(server, "set k 5 0 %zu\r\n%s", strlen(values[i]), values[i]);
-      if (done(&c, &op) != CORRAL_EFOREIGN) fail_msg("value %zu, verb %d: %s", i, verb, corral_status_name(op.status));
+      if (done(&c, &op) != CORRAL_EFOREIGN)
+        fail_msg("value %zu, verb %d: %s", i, verb, corral_status_name(op.status));
       assert_non_null(strstr(memcached_server_ask(server, "get k"), values[i]));
     }
   does(&c, CORRAL_VERB_CLAIM, "fenced", 1);
@@ -299,18 +306,26 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
   int sent;
   int64_t deadline = c.host->now_ms() + LIMIT;
   assert_int_equal(crl_memcached_send(c.handle, &gets, deadline, &sent, NULL), CORRAL_OK);
-  assert_int_equal(crl_memcached_hear_items(c.handle, &gets, &item, deadline, &refusal, NULL), CORRAL_OK);
+  assert_int_equal(crl_memcached_hear_items(c.handle, &gets, &item, deadline, &refusal, NULL),
+                   CORRAL_OK);
   assert_true(item.exists && item.cas != 0);
-  crl_memcached_request cas = {.command = CRL_MEMCACHED_CAS, .keys = keys, .count = 1, .value = "new", .size = 3,
-                               .exptime = 60, .cas = item.cas};
+  crl_memcached_request cas = {.command = CRL_MEMCACHED_CAS,
+                               .keys = keys,
+                               .count = 1,
+                               .value = "new",
+                               .size = 3,
+                               .exptime = 60,
+                               .cas = item.cas};
   memcached_server_ask(server, "touch k 100");
   assert_int_equal(fills(&c, "k", 1, 10), CORRAL_OK); /* the cas id is another one now */
   assert_int_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
-  assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL), CORRAL_OK);
+  assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL),
+                   CORRAL_OK);
   assert_int_equal(word, CRL_MEMCACHED_EXISTS);
   memcached_server_ask(server, "delete k");
   assert_int_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
-  assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL), CORRAL_OK);
+  assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL),
+                   CORRAL_OK);
   assert_int_equal(word, CRL_MEMCACHED_NOT_FOUND);
   cas.cas = 0; /* it would guard nothing */
   assert_int_not_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
@@ -319,7 +334,7 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
   closed(&c);
 }
 
-/* ---- lives ---------------------------------------------------------------------------------------------------- */
+/* ---- lives --------------------------------------------------------------------------------- */
 
 static void exptime_is_never_short_and_beyond_thirty_days_a_date(void **state) {
   (void)state;
@@ -346,7 +361,8 @@ static void a_life_of_sixty_days_lasts_sixty_days(void **state) {
   assert_int_equal(s.status, CORRAL_OK);
   assert_near(s.life_ms, op.ttl_ms);
   long long left = ttl_ms("k");
-  if (left < op.ttl_ms || left > op.ttl_ms + 10000) fail_msg("the server keeps it for %lld ms", left);
+  if (left < op.ttl_ms || left > op.ttl_ms + 10000)
+    fail_msg("the server keeps it for %lld ms", left);
   closed(&c);
 }
 
@@ -360,7 +376,8 @@ static void a_life_of_milliseconds_ends_in_time_though_the_server_counts_seconds
   int64_t end = c.host->now_ms() + 50;
   while (c.host->now_ms() <= end + 1) continue;
   assert_int_equal(looks(&c, "k").status, CORRAL_EMISS);
-  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK); /* over an item that is still there */
+  /* over an item that is still there */
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK);
   op = op_of(CORRAL_VERB_CLAIM, "lease", 1);
   op.lease_ms = 50;
   assert_int_equal(done(&c, &op), CORRAL_OK);
@@ -384,7 +401,7 @@ static void two_clients_agree_on_what_is_left(void **state) {
   closed(&b);
 }
 
-/* ---- batches ---------------------------------------------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------------------------- */
 
 static void a_batch_is_done_in_order(void **state) {
   (void)state;
@@ -423,8 +440,9 @@ static void hundreds_of_operations_are_one_batch(void **state) {
   const struct {
     corral_verb verb;
     int status;
-  } rounds[] = {{CORRAL_VERB_GET, CORRAL_EMISS},     {CORRAL_VERB_CLAIM, CORRAL_OK},      {CORRAL_VERB_GET, CORRAL_OK},
-                {CORRAL_VERB_EXTEND, CORRAL_OK},     {CORRAL_VERB_RELEASE, CORRAL_OK},    {CORRAL_VERB_EXTEND, CORRAL_ELOST},
+  } rounds[] = {{CORRAL_VERB_GET, CORRAL_EMISS},     {CORRAL_VERB_CLAIM, CORRAL_OK},
+                {CORRAL_VERB_GET, CORRAL_OK},        {CORRAL_VERB_EXTEND, CORRAL_OK},
+                {CORRAL_VERB_RELEASE, CORRAL_OK},    {CORRAL_VERB_EXTEND, CORRAL_ELOST},
                 {CORRAL_VERB_INVALIDATE, CORRAL_OK}, {CORRAL_VERB_EXPIRE, CORRAL_OK}};
   for (size_t round = 0; round < sizeof rounds / sizeof *rounds; round++) {
     for (int i = 0; i < MANY; i++) {
@@ -433,7 +451,8 @@ static void hundreds_of_operations_are_one_batch(void **state) {
     }
     assert_int_equal(perform(&c, ops, MANY), CORRAL_OK);
     for (int i = 0; i < MANY; i++) {
-      if (ops[i].status != rounds[round].status) fail_msg("round %zu, op %d: %s", round, i, corral_status_name(ops[i].status));
+      if (ops[i].status != rounds[round].status)
+        fail_msg("round %zu, op %d: %s", round, i, corral_status_name(ops[i].status));
       dropped(&ops[i]);
     }
   }
@@ -442,10 +461,12 @@ static void hundreds_of_operations_are_one_batch(void **state) {
 
 /* Commands the server was given while these were performed. */
 static long long commands(client *c, corral_op *ops, size_t count) {
-  long long before = memcached_server_stat(server, "cmd_get") + memcached_server_stat(server, "cmd_set");
+  long long before =
+      memcached_server_stat(server, "cmd_get") + memcached_server_stat(server, "cmd_set");
   assert_int_equal(perform(c, ops, count), CORRAL_OK);
   for (size_t i = 0; i < count; i++) dropped(&ops[i]);
-  return memcached_server_stat(server, "cmd_get") + memcached_server_stat(server, "cmd_set") - before;
+  return memcached_server_stat(server, "cmd_get") + memcached_server_stat(server, "cmd_set") -
+         before;
 }
 
 static void a_hit_is_one_command_and_so_is_a_cold_claim(void **state) {

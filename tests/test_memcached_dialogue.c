@@ -1,5 +1,6 @@
-/* test_memcached_dialogue.c: what a real memcached doesn't say on demand, said by a scripted server. libmemcached would end the
- * process at many of these replies; here each ends with a status and a text. */
+/* test_memcached_dialogue.c: what a real memcached doesn't say on demand, said by a scripted
+ * server. libmemcached would end the process at many of these replies; here each ends with a status
+ * and a text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,14 +17,16 @@
 
 enum { SHORT = 100, SEEN = 77 };
 
-#define GREETED                                                                                          \
-  "EXPECT settings\\r\\n\nSEND STAT time 1700000000\\r\\nEND\\r\\nSTAT item_size_max 1048576\\r\\n" \
+#define GREETED                                                                                    \
+  "EXPECT settings\\r\\n\nSEND STAT time 1700000000\\r\\nEND\\r\\nSTAT item_size_max "             \
+  "1048576\\r\\n"                                                                                  \
   "STAT cas_enabled yes\\r\\nEND\\r\\n\n"
 #define GET_K "EXPECT get k\\r\\n\n"
 #define GETS_K "EXPECT gets k\\r\\n\n"
 #define ADD_K "EXPECT add k 0 3601 88\\r\\n\n"
 /* A record of 44 zero bytes behind "crl2": free. Its cas id is 9. */
-#define ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
+#define ZEROS                                                                                      \
+  "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define TEN_ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define RECORD_K "SEND VALUE k 0 48 9\\r\\ncrl2" ZEROS TEN_ZEROS "\\0\\0\\0\\r\\nEND\\r\\n\n"
 #define CAS_K "EXPECT cas k 0 3601 88 9\\r\\n\n"
@@ -93,22 +96,72 @@ static outcome answered_line(const struct way *way, const char *line) {
   return answered(way, steps, LIMIT);
 }
 
-static void append(char *text, size_t size, const char *more) { strncat(text, more, size - strlen(text) - 1); }
+static void append(char *text, size_t size, const char *more) {
+  strncat(text, more, size - strlen(text) - 1);
+}
 
-/* ---- replies that make no sense ------------------------------------------------------------------------------- */
+/* ---- replies that make no sense ------------------------------------------------------------ */
 
-static int is_write(const struct way *way) { return strcmp(way->command, "add") == 0 || strcmp(way->command, "cas") == 0; }
+static int is_write(const struct way *way) {
+  return strcmp(way->command, "add") == 0 || strcmp(way->command, "cas") == 0;
+}
 
 /* All classes of reply that memcached has, and some that it hasn't. */
 static const char *const strange[] = {
-    "OK", "DELETED", "TOUCHED", "STAT time 5", "ITEM k [5 b; 0 s]", "VERSION", "VERSION 1.6.18", "VERSION x", "42", "0",
-    "99999999999999999999999", "RESET", "BUSY", "BADCLASS", "HD", "EN", "MN", "VA 5", "", " ", "END x", "ENDS", "STOREDX",
-    "stored", "STORED ", "NOT_", "VALU", "VALUE", "VALUE ", "VALUE k", "VALUE k 0", "VALUE k 0 ", "VALUE k x 5", "VALUE k 0 x",
-    "VALUE k 0 -1", "VALUE k 0 18446744073709551614 1", "VALUE k 0 18446744073709551615 1", "VALUE k 0 99999999999999999999 1",
-    "VALUE k 0 2000000000 1", "VALUE  0 5 1", "VALUE other 0 1 1\\r\\nx", "VALUE K 0 1 1\\r\\nx", "VALUE k 0 1 1 1\\r\\nx",
-    "VALUE k 0 1 99999999999999999999\\r\\nx", "VALUE k 0 1 -1\\r\\nx", "VALUE k 0 1 1\\r\\nxy", "VALUE k 0 3 1\\r\\nx\\r\\nEND",
-    "\\0\\0\\0", "\\xff\\xfe\\x81\\0", "HTTP/1.1 400 Bad Request", "-ERR unknown command", "SSH-2.0-OpenSSH_9.2",
-    "VALUE k 0 1 1\\r\\nx\\r\\nVALUE k 0 1 2\\r\\ny\\r\\nEND", "VALUE k 0 1 1\\r\\nx\\r\\nSTORED",
+    "OK",
+    "DELETED",
+    "TOUCHED",
+    "STAT time 5",
+    "ITEM k [5 b; 0 s]",
+    "VERSION",
+    "VERSION 1.6.18",
+    "VERSION x",
+    "42",
+    "0",
+    "99999999999999999999999",
+    "RESET",
+    "BUSY",
+    "BADCLASS",
+    "HD",
+    "EN",
+    "MN",
+    "VA 5",
+    "",
+    " ",
+    "END x",
+    "ENDS",
+    "STOREDX",
+    "stored",
+    "STORED ",
+    "NOT_",
+    "VALU",
+    "VALUE",
+    "VALUE ",
+    "VALUE k",
+    "VALUE k 0",
+    "VALUE k 0 ",
+    "VALUE k x 5",
+    "VALUE k 0 x",
+    "VALUE k 0 -1",
+    "VALUE k 0 18446744073709551614 1",
+    "VALUE k 0 18446744073709551615 1",
+    "VALUE k 0 99999999999999999999 1",
+    "VALUE k 0 2000000000 1",
+    "VALUE  0 5 1",
+    "VALUE other 0 1 1\\r\\nx",
+    "VALUE K 0 1 1\\r\\nx",
+    "VALUE k 0 1 1 1\\r\\nx",
+    "VALUE k 0 1 99999999999999999999\\r\\nx",
+    "VALUE k 0 1 -1\\r\\nx",
+    "VALUE k 0 1 1\\r\\nxy",
+    "VALUE k 0 3 1\\r\\nx\\r\\nEND",
+    "\\0\\0\\0",
+    "\\xff\\xfe\\x81\\0",
+    "HTTP/1.1 400 Bad Request",
+    "-ERR unknown command",
+    "SSH-2.0-OpenSSH_9.2",
+    "VALUE k 0 1 1\\r\\nx\\r\\nVALUE k 0 1 2\\r\\ny\\r\\nEND",
+    "VALUE k 0 1 1\\r\\nx\\r\\nSTORED",
 };
 
 static void a_reply_that_makes_no_sense_breaks_the_handle_and_nothing_else(void **state) {
@@ -116,17 +169,20 @@ static void a_reply_that_makes_no_sense_breaks_the_handle_and_nothing_else(void 
   for (size_t w = 0; w < WAYS; w++)
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
       outcome o = answered_line(&ways[w], strange[i]);
-      int expected = is_write(&ways[w]) || ways[w].verb == CORRAL_VERB_GET ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE;
-      if (o.performed != CORRAL_EPROTOCOL || o.status != expected || strstr(o.text, "127.0.0.1") == NULL)
-        fail_msg("%s, answered by '%s': %s, the op %s: %s", ways[w].command, strange[i], corral_status_name(o.performed),
-                 corral_status_name(o.status), o.text);
+      int expected = is_write(&ways[w]) || ways[w].verb == CORRAL_VERB_GET ? CORRAL_EUNKNOWN
+                                                                           : CORRAL_EUNAVAILABLE;
+      if (o.performed != CORRAL_EPROTOCOL || o.status != expected ||
+          strstr(o.text, "127.0.0.1") == NULL)
+        fail_msg("%s, answered by '%s': %s, the op %s: %s", ways[w].command, strange[i],
+                 corral_status_name(o.performed), corral_status_name(o.status), o.text);
     }
 }
 
 static void a_reply_of_another_class_breaks_the_handle(void **state) {
   (void)state;
   static const char *const classes[] = {"END", "STORED", "NOT_STORED", "EXISTS", "NOT_FOUND"};
-  static const char *const wrong[WAYS] = {"STORED NOT_STORED EXISTS NOT_FOUND", "END EXISTS NOT_FOUND",
+  static const char *const wrong[WAYS] = {"STORED NOT_STORED EXISTS NOT_FOUND",
+                                          "END EXISTS NOT_FOUND",
                                           "STORED NOT_STORED EXISTS NOT_FOUND", "END"};
   for (size_t w = 0; w < WAYS; w++)
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
@@ -135,7 +191,8 @@ static void a_reply_of_another_class_breaks_the_handle(void **state) {
       if (at == NULL) continue;
       outcome o = answered_line(&ways[w], classes[i]);
       if (o.performed != CORRAL_EPROTOCOL)
-        fail_msg("%s, answered by %s: %s", ways[w].command, classes[i], corral_status_name(o.performed));
+        fail_msg("%s, answered by %s: %s", ways[w].command, classes[i],
+                 corral_status_name(o.performed));
     }
 }
 
@@ -146,7 +203,8 @@ static void a_key_of_any_length_is_refused(void **state) {
     memcpy(line, "VALUE ", 6);
     memset(line + 6, 'k', len);
     snprintf(line + 6 + len, sizeof line - 6 - len, " 0 1 1\\r\\nx\\r\\nEND");
-    for (size_t w = 0; w < WAYS; w++) assert_int_equal(answered_line(&ways[w], line).performed, CORRAL_EPROTOCOL);
+    for (size_t w = 0; w < WAYS; w++)
+      assert_int_equal(answered_line(&ways[w], line).performed, CORRAL_EPROTOCOL);
   }
 }
 
@@ -184,7 +242,9 @@ static void a_surplus_reply_breaks_the_handle(void **state) {
 static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state) {
   (void)state;
   /* The surplus is sent before the second connection is greeted. */
-  dialogue d = connected(GREETED GET_K "SEND END\\r\\n\nEXPECT get again\\r\\n\nSEND END\\r\\nEND\\r\\n\nACCEPT\n" GREETED);
+  dialogue d = connected(
+      GREETED GET_K
+      "SEND END\\r\\n\nEXPECT get again\\r\\n\nSEND END\\r\\nEND\\r\\n\nACCEPT\n" GREETED);
   corral_op first = op_of(CORRAL_VERB_GET, "k", 0), second = op_of(CORRAL_VERB_GET, "again", 0);
   corral_op third = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(perform(&d.c, &first, 1), CORRAL_OK);
@@ -205,9 +265,32 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
 /* Pieces of replies put together at random, and cut off. */
 static void nonsense_of_any_kind_ends_with_a_status(void **state) {
   (void)state;
-  static const char *const pieces[] = {
-      "VALUE", "STORED", "NOT_", "END", "EXISTS", "k", "0", "1", "48", "-1", "18446744073709551615", " ", " ", " ",
-      "\\r\\n", "\\r\\n", "\\r\\n", "\\n", "\\0", "\\xff", "crl2" ZEROS, ZEROS, "SERVER_ERROR", "STAT", "OK", "VERSION"};
+  static const char *const pieces[] = {"VALUE",
+                                       "STORED",
+                                       "NOT_",
+                                       "END",
+                                       "EXISTS",
+                                       "k",
+                                       "0",
+                                       "1",
+                                       "48",
+                                       "-1",
+                                       "18446744073709551615",
+                                       " ",
+                                       " ",
+                                       " ",
+                                       "\\r\\n",
+                                       "\\r\\n",
+                                       "\\r\\n",
+                                       "\\n",
+                                       "\\0",
+                                       "\\xff",
+                                       "crl2" ZEROS,
+                                       ZEROS,
+                                       "SERVER_ERROR",
+                                       "STAT",
+                                       "OK",
+                                       "VERSION"};
   uint32_t seed;
   crl_registry_host()->random(&seed, sizeof seed);
   print_message("seed %u\n", (unsigned)seed);
@@ -224,7 +307,7 @@ static void nonsense_of_any_kind_ends_with_a_status(void **state) {
   }
 }
 
-/* ---- error lines ---------------------------------------------------------------------------------------------- */
+/* ---- error lines --------------------------------------------------------------------------- */
 
 static const struct refusal {
   const char *line;
@@ -249,25 +332,26 @@ static void each_error_line_has_its_status(void **state) {
       const struct refusal *r = &refusals[i];
       outcome o = answered_line(&ways[w], r->line);
       int expected = is_write(&ways[w]) ? r->write : r->read;
-      int right = r->broken ? o.performed == expected : o.performed == CORRAL_OK && o.status == expected;
+      int right =
+          r->broken ? o.performed == expected : o.performed == CORRAL_OK && o.status == expected;
       if (!right || strstr(o.text, "_ERROR") == NULL)
         if (!right || strcmp(r->line, "ERROR") != 0)
-          fail_msg("%s, answered by '%s': %s, the op %s: %s", ways[w].command, r->line, corral_status_name(o.performed),
-                   corral_status_name(o.status), o.text);
+          fail_msg("%s, answered by '%s': %s, the op %s: %s", ways[w].command, r->line,
+                   corral_status_name(o.performed), corral_status_name(o.status), o.text);
     }
 }
 
 static void after_a_refusal_the_connection_is_used_on(void **state) {
   (void)state;
-  dialogue d = connected(GREETED ADD_K "SEND SERVER_ERROR out of memory\\r\\n\n" GETS_K "SEND SERVER_ERROR no\\r\\n\n" GET_K
-                                       "SEND END\\r\\n\n");
+  dialogue d = connected(GREETED ADD_K "SEND SERVER_ERROR out of memory\\r\\n\n" GETS_K
+                                       "SEND SERVER_ERROR no\\r\\n\n" GET_K "SEND END\\r\\n\n");
   assert_int_equal(does(&d.c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EREFUSED);
   assert_int_equal(does(&d.c, CORRAL_VERB_INVALIDATE, "k", 1), CORRAL_EUNAVAILABLE);
   assert_int_equal(does(&d.c, CORRAL_VERB_GET, "k", 1), CORRAL_EMISS);
   ended(&d);
 }
 
-/* ---- races that never end ------------------------------------------------------------------------------------- */
+/* ---- races that never end ------------------------------------------------------------------ */
 
 static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
   (void)state;
@@ -283,10 +367,12 @@ static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
   ended(&d);
 }
 
-/* ---- users' locks -------------------------------------------------------------------------------------------- */
+/* ---- users' locks -------------------------------------------------------------------------- */
 
-/* Head of a lock that nobody holds, and what one hold makes of it. Its end is not looked at: the time is the server's. */
-#define HEAD_ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
+/* Head of a lock that nobody holds, and what one hold makes of it. Its end is not looked at: the
+ * time is the server's. */
+#define HEAD_ZEROS                                                                                 \
+  "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define LOCK_K "SEND VALUE k 0 32 9\\r\\ncrk1" HEAD_ZEROS "\\r\\nEND\\r\\n\n"
 #define TAKE_K "EXPECT cas k 0 3661 160 9\\r\\n\n"
 
@@ -299,9 +385,11 @@ static corral_op take_op(void) {
 static void a_lock_that_others_change_is_tried_again(void **state) {
   (void)state;
   char script[32768] = GREETED;
-  for (int i = 0; i < 40; i++) append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND EXISTS\\r\\n\n");
+  for (int i = 0; i < 40; i++)
+    append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND EXISTS\\r\\n\n");
   append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND NOT_FOUND\\r\\n\n");
-  append(script, sizeof script, GETS_K "SEND END\\r\\n\nEXPECT add k 0 3661 160\\r\\n\nSEND NOT_STORED\\r\\n\n");
+  append(script, sizeof script,
+         GETS_K "SEND END\\r\\n\nEXPECT add k 0 3661 160\\r\\n\nSEND NOT_STORED\\r\\n\n");
   append(script, sizeof script, GETS_K LOCK_K TAKE_K "SEND STORED\\r\\n\n");
   dialogue d = connected(script);
   corral_op op = take_op();
@@ -315,7 +403,9 @@ static corral_host late_host;
 static int asked;
 
 /* The real time when it is asked first, then long after any deadline. */
-static int64_t late_now_ms(void) { return crl_registry_host()->now_ms() + (asked++ > 0 ? HOUR : 0); }
+static int64_t late_now_ms(void) {
+  return crl_registry_host()->now_ms() + (asked++ > 0 ? HOUR : 0);
+}
 
 /* A lock that token 1 holds, as a reply to gets. */
 static void append_held(char *script, size_t size) {
@@ -335,7 +425,8 @@ static void append_held(char *script, size_t size) {
 /* Nothing was written, and that is what is told. */
 static void a_race_that_is_lost_until_the_deadline_has_changed_nothing(void **state) {
   (void)state;
-  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK};
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND,
+                                      CORRAL_VERB_UNLOCK};
   for (size_t i = 0; i < 3; i++) {
     char script[4096] = GREETED;
     append_held(script, sizeof script);
@@ -354,13 +445,17 @@ static void a_race_that_is_lost_until_the_deadline_has_changed_nothing(void **st
   }
 }
 
-static void a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent_is_not(void **state) {
+static void
+a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent_is_not(void **state) {
   (void)state;
-  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK};
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND,
+                                      CORRAL_VERB_UNLOCK};
   for (size_t i = 0; i < 6; i++) {
     char script[4096] = GREETED;
-    if (i < 3) append_held(script, sizeof script);
-    else append(script, sizeof script, GETS_K);
+    if (i < 3)
+      append_held(script, sizeof script);
+    else
+      append(script, sizeof script, GETS_K);
     append(script, sizeof script, "CLOSE\n");
     dialogue d = connected(script);
     corral_op op = op_of(verbs[i % 3], "k", 1);
@@ -370,10 +465,13 @@ static void a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent
   }
 }
 
-static void a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused(void **state) {
+static void
+a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused(void **state) {
   (void)state;
-  dialogue d = connected(GREETED GETS_K LOCK_K TAKE_K "SEND SERVER_ERROR proxy lost it\\r\\n\n" GETS_K LOCK_K TAKE_K
-                                 "SEND SERVER_ERROR object too large for cache\\r\\n\n" GETS_K "SEND SERVER_ERROR no\\r\\n\n");
+  dialogue d = connected(GREETED GETS_K LOCK_K TAKE_K
+                         "SEND SERVER_ERROR proxy lost it\\r\\n\n" GETS_K LOCK_K TAKE_K
+                         "SEND SERVER_ERROR object too large for cache\\r\\n\n" GETS_K
+                         "SEND SERVER_ERROR no\\r\\n\n");
   corral_op op = take_op();
   assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EUNKNOWN);
@@ -387,10 +485,18 @@ static void a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memo
 /* A server's time that is none counts as not told. */
 static void a_time_that_no_clock_has_isnt_believed(void **state) {
   (void)state;
-  static const char *const times[] = {"9223372036854775807", "-9223372036854775808", "99999999999999999999", "9223372036854775", "-1", "0", "x"};
+  static const char *const times[] = {"9223372036854775807",
+                                      "-9223372036854775808",
+                                      "99999999999999999999",
+                                      "9223372036854775",
+                                      "-1",
+                                      "0",
+                                      "x"};
   for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
     char script[1024];
-    snprintf(script, sizeof script, "EXPECT settings\\r\\n\nSEND STAT time %s\\r\\nEND\\r\\nSTAT item_size_max 1048576\\r\\nEND\\r\\n\n" GETS_K LOCK_K TAKE_K "SEND STORED\\r\\n\n",
+    snprintf(script, sizeof script,
+             "EXPECT settings\\r\\n\nSEND STAT time %s\\r\\nEND\\r\\nSTAT item_size_max "
+             "1048576\\r\\nEND\\r\\n\n" GETS_K LOCK_K TAKE_K "SEND STORED\\r\\n\n",
              times[i]);
     int64_t before = crl_registry_host()->wall_ms();
     dialogue d = connected(script);
@@ -402,16 +508,18 @@ static void a_time_that_no_clock_has_isnt_believed(void **state) {
   }
 }
 
-/* ---- cut off -------------------------------------------------------------------------------------------------- */
+/* ---- cut off ------------------------------------------------------------------------------- */
 
 static void a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown(void **state) {
   (void)state;
-  static const char *const cuts[] = {"CLOSE\n", "SEND S\nCLOSE\n", "SEND STORED\nCLOSE\n", "SEND VALUE k 0 50 1\\r\\nxx\nCLOSE\n",
+  static const char *const cuts[] = {"CLOSE\n", "SEND S\nCLOSE\n", "SEND STORED\nCLOSE\n",
+                                     "SEND VALUE k 0 50 1\\r\\nxx\nCLOSE\n",
                                      "SEND VALUE k 0 1 1\\r\\nx\\r\\n\nCLOSE\n"};
   for (size_t w = 0; w < WAYS; w++)
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
       outcome o = answered(&ways[w], cuts[i], LIMIT);
-      assert_true(o.performed == CORRAL_EUNAVAILABLE || (i >= 3 && o.performed == CORRAL_EPROTOCOL));
+      assert_true(o.performed == CORRAL_EUNAVAILABLE ||
+                  (i >= 3 && o.performed == CORRAL_EPROTOCOL));
       if (is_write(&ways[w])) assert_int_equal(o.status, CORRAL_EUNKNOWN);
     }
 }
@@ -433,7 +541,8 @@ static void a_connection_closed_while_idle_is_seen_before_sending(void **state) 
 static void what_was_not_sent_for_a_broken_connection_is_told_so(void **state) {
   (void)state;
   dialogue d = connected(GREETED ADD_K "CLOSE\n");
-  corral_op ops[] = {op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_CLAIM, "other", 1), op_of(CORRAL_VERB_GET, "k", 1)};
+  corral_op ops[] = {op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_CLAIM, "other", 1),
+                     op_of(CORRAL_VERB_GET, "k", 1)};
   assert_int_equal(perform(&d.c, ops, 3), CORRAL_EUNAVAILABLE);
   assert_int_equal(ops[0].status, CORRAL_EUNKNOWN);
   assert_true(ops[1].status == CORRAL_EUNKNOWN || ops[1].status == CORRAL_EUNAVAILABLE);
@@ -447,7 +556,8 @@ static void in_time(const struct way *way, const char *steps) {
   int64_t took = crl_registry_host()->now_ms() - before;
   assert_int_equal(o.performed, CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(o.text, "the time allowed is over"));
-  if (took < SHORT || took > SHORT + 150) fail_msg("%s: it took %lld ms", way->command, (long long)took);
+  if (took < SHORT || took > SHORT + 150)
+    fail_msg("%s: it took %lld ms", way->command, (long long)took);
 }
 
 static void a_silent_server_is_given_up_at_the_deadline(void **state) {
@@ -457,8 +567,10 @@ static void a_silent_server_is_given_up_at_the_deadline(void **state) {
 
 static void a_trickle_does_not_stretch_the_deadline(void **state) {
   (void)state;
-  for (size_t w = 0; w < WAYS; w++) in_time(&ways[w], "TRICKLE 10 SERVER_ERROR aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
-  in_time(&ways[0], "TRICKLE 10 VALUE k 0 100 1\\r\\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
+  for (size_t w = 0; w < WAYS; w++)
+    in_time(&ways[w], "TRICKLE 10 SERVER_ERROR aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
+  in_time(&ways[0], "TRICKLE 10 VALUE k 0 100 "
+                    "1\\r\\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
 }
 
 static void a_reply_byte_by_byte_is_read_when_there_is_time(void **state) {
@@ -493,15 +605,16 @@ static void large_fill_against(const char *steps, int64_t limit, int64_t most) {
 
 /* A record leased by token 1, as this test's server tells it: until the year 2100. */
 #define TOKEN_1 "\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02"
-#define LEASED_K                                                                                              \
-  "SEND VALUE k 0 88 9\\r\\ncrl2\\x01" ZEROS TEN_ZEROS "\\0\\0\\x28\\0\\0\\0\\x10\\x27\\0\\0"                  \
+#define LEASED_K                                                                                   \
+  "SEND VALUE k 0 88 9\\r\\ncrl2\\x01" ZEROS TEN_ZEROS "\\0\\0\\x28\\0\\0\\0\\x10\\x27\\0\\0"      \
   "\\0\\x70\\xd5\\x84\\xbb\\x03\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0" TOKEN_1 "\\r\\nEND\\r\\n\n"
 
 static void a_server_that_fails_within_a_large_fill_costs_no_more_than_the_deadline(void **state) {
   (void)state;
   large_fill_against(LEASED_K "EXPECT cas k\nCLOSE\n", LIMIT, 1000);
   large_fill_against(LEASED_K "EXPECT cas k\nEXPECT never sent\n", SHORT, SHORT + 150);
-  large_fill_against(LEASED_K "EXPECT cas k\nSEND SURPLUS\\r\\n\nEXPECT never sent\n", SHORT, SHORT + 150);
+  large_fill_against(LEASED_K "EXPECT cas k\nSEND SURPLUS\\r\\n\nEXPECT never sent\n", SHORT,
+                     SHORT + 150);
 }
 
 static void a_deadline_that_has_passed_sends_nothing(void **state) {
@@ -515,7 +628,7 @@ static void a_deadline_that_has_passed_sends_nothing(void **state) {
   ended(&d);
 }
 
-/* ---- greetings ------------------------------------------------------------------------------------------------ */
+/* ---- greetings ----------------------------------------------------------------------------- */
 
 static void a_bad_greeting_is_told_for_what_it_is(void **state) {
   (void)state;
@@ -526,10 +639,12 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
       {"EXPECT stats\nSEND ERROR Too many open connections\\r\\n\nCLOSE\n", "Too many open",
        CORRAL_EUNAVAILABLE},
       {"EXPECT stats\nSEND CLIENT_ERROR unauthenticated\\r\\n\n", "unauthenticated", CORRAL_EAUTH},
-      {"EXPECT stats\nSEND STAT time 5\\r\\nEND\\r\\nSTAT cas_enabled no\\r\\nEND\\r\\n\n", "without cas (-C)",
-       CORRAL_EUNSUPPORTED},
-      {"EXPECT stats\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "is it a memcached server?", CORRAL_EPROTOCOL},
-      {"EXPECT stats\nSEND -ERR unknown command\\r\\n\n", "is it a memcached server?", CORRAL_EPROTOCOL},
+      {"EXPECT stats\nSEND STAT time 5\\r\\nEND\\r\\nSTAT cas_enabled no\\r\\nEND\\r\\n\n",
+       "without cas (-C)", CORRAL_EUNSUPPORTED},
+      {"EXPECT stats\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "is it a memcached server?",
+       CORRAL_EPROTOCOL},
+      {"EXPECT stats\nSEND -ERR unknown command\\r\\n\n", "is it a memcached server?",
+       CORRAL_EPROTOCOL},
       {"EXPECT stats\nSEND VALUE k 0 5\\r\\n\n", "is it a memcached server?", CORRAL_EPROTOCOL},
       {"EXPECT stats\nSEND STAT time 5\\r\\n\nCLOSE\n", "closed", CORRAL_EUNAVAILABLE},
       {"HANG\n", "time allowed", CORRAL_EUNAVAILABLE},
@@ -548,7 +663,8 @@ static void a_proxy_without_stats_is_used_by_our_own_clock(void **state) {
   (void)state;
   static const char *const scripts[] = {
       "EXPECT settings\\r\\n\nSEND ERROR\\r\\nERROR\\r\\n\n" GET_K "SEND END\\r\\n\n",
-      "EXPECT settings\\r\\n\nSEND CLIENT_ERROR no\\r\\nSERVER_ERROR no\\r\\n\n" GET_K "SEND END\\r\\n\n",
+      "EXPECT settings\\r\\n\nSEND CLIENT_ERROR no\\r\\nSERVER_ERROR no\\r\\n\n" GET_K
+      "SEND END\\r\\n\n",
       "EXPECT settings\\r\\n\nCLOSE\nACCEPT\n" GET_K "SEND END\\r\\n\n",
   };
   for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
@@ -558,17 +674,22 @@ static void a_proxy_without_stats_is_used_by_our_own_clock(void **state) {
   }
 }
 
-static void the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers(void **state) {
+static void
+the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers(void **state) {
   (void)state;
   static const int64_t aheads[] = {-3600, -10, 0, 1, 10, 3600};
   for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
     char script[512];
     int64_t wall = crl_registry_host()->wall_ms(), server = wall / 1000 + aheads[i];
-    snprintf(script, sizeof script, "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEND\\r\\n\n", (long long)server);
+    snprintf(script, sizeof script,
+             "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEND\\r\\n\n",
+             (long long)server);
     dialogue d = connected(script);
     int agrees = aheads[i] >= -1 && aheads[i] <= 1;
-    int64_t off = crl_memcached_now(d.c.handle) - (agrees ? crl_registry_host()->wall_ms() : server * 1000 + 500);
-    if (off < -50 || off > 1000) fail_msg("a server %lld s ahead: off by %lld ms", (long long)aheads[i], (long long)off);
+    int64_t off = crl_memcached_now(d.c.handle) -
+                  (agrees ? crl_registry_host()->wall_ms() : server * 1000 + 500);
+    if (off < -50 || off > 1000)
+      fail_msg("a server %lld s ahead: off by %lld ms", (long long)aheads[i], (long long)off);
     ended(&d);
   }
 }
@@ -596,7 +717,8 @@ int main(void) {
       cmocka_unit_test(a_lock_that_others_change_is_tried_again),
       cmocka_unit_test(a_race_that_is_lost_until_the_deadline_has_changed_nothing),
       cmocka_unit_test(a_lock_verb_whose_reply_is_lost_is_unknown_and_one_that_was_not_sent_is_not),
-      cmocka_unit_test(a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused),
+      cmocka_unit_test(
+          a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused),
       cmocka_unit_test(a_time_that_no_clock_has_isnt_believed),
       cmocka_unit_test(a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown),
       cmocka_unit_test(a_connection_closed_while_idle_is_seen_before_sending),

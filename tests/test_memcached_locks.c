@@ -1,4 +1,5 @@
-/* test_memcached_locks.c: users' locks on a real memcached, through the plugin's table: what corral-conformance can't see. */
+/* test_memcached_locks.c: users' locks on a real memcached, through the plugin's table: what
+ * corral-conformance can't see. */
 #include "support/hold_kit.h"
 
 #include "support/memcached_server.h"

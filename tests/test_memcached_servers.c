@@ -1,5 +1,5 @@
-/* test_memcached_servers.c: the memcached plugin on real servers: several of them, peculiar ones, dying ones; large values,
- * strange keys, URIs. */
+/* test_memcached_servers.c: the memcached plugin on real servers: several of them, peculiar ones,
+ * dying ones; large values, strange keys, URIs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static client begin(void) {
   return opened(memcached_server_uri(server));
 }
 
-/* ---- large and strange ---------------------------------------------------------------------------------------- */
+/* ---- large and strange --------------------------------------------------------------------- */
 
 static void a_value_too_large_for_the_server_leaves_the_old_one(void **state) {
   (void)state;
@@ -79,19 +79,22 @@ static void a_full_server_says_so_and_keeps_what_it_has(void **state) {
 
 static void every_size_comes_back_as_it_was(void **state) {
   (void)state;
-  static const size_t sizes[] = {0, 1, 8000, 8196, 16384, 32000, 32639, 32640, 32641, 65536, 200000, 400000, MIB - 1000};
+  static const size_t sizes[] = {0,     1,     8000,  8196,   16384,  32000,     32639,
+                                 32640, 32641, 65536, 200000, 400000, MIB - 1000};
   client c = begin();
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     corral_op op = op_of(CORRAL_VERB_SETTLE, "k", (unsigned)i);
     does(&c, CORRAL_VERB_INVALIDATE, "k", 0);
     assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", (unsigned)i), CORRAL_OK);
     assert_int_equal(settles(&c, op, sizes[i], 0x0a), CORRAL_OK);
-    for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_CLAIM; verb++) { /* the second edits it, header only */
+    /* the second edits it, header only */
+    for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_CLAIM; verb++) {
       corral_op look = op_of((corral_verb)verb, "k", 100);
       assert_int_equal(perform(&c, &look, 1), CORRAL_OK);
       assert_int_equal(body_of(&look), sizes[i]);
       for (size_t at = CORRAL_HEAD; at < CORRAL_HEAD + body_of(&look); at++)
-        if (look.found[at] != 0x0a) fail_msg("size %zu: byte %zu is %d", sizes[i], at, look.found[at]);
+        if (look.found[at] != 0x0a)
+          fail_msg("size %zu: byte %zu is %d", sizes[i], at, look.found[at]);
       dropped(&look);
     }
     assert_int_equal(looks(&c, "k").size, sizes[i]);
@@ -171,7 +174,7 @@ static void keys_are_encoded_so_that_no_two_are_one(void **state) {
   }
 }
 
-/* ---- servers that are peculiar, or go away -------------------------------------------------------------------- */
+/* ---- servers that are peculiar, or go away ------------------------------------------------- */
 
 static void a_server_without_cas_is_refused(void **state) {
   (void)state;
@@ -198,7 +201,8 @@ static void a_unix_socket_works_as_well(void **state) {
   memcached_server_stop(local);
 }
 
-static void a_restarted_server_breaks_the_handle_and_its_cas_ids_are_never_used_again(void **state) {
+static void
+a_restarted_server_breaks_the_handle_and_its_cas_ids_are_never_used_again(void **state) {
   (void)state;
   client c = begin();
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
@@ -220,7 +224,12 @@ static void a_restart_between_read_and_write_is_never_bridged(void **state) {
   crl_memcached_key key;
   crl_memcached_encode(c.host, "k", 1, &key);
   const crl_memcached_key *keys[] = {&key};
-  crl_memcached_request cas = {.command = CRL_MEMCACHED_CAS, .keys = keys, .count = 1, .value = "stale", .size = 5, .cas = 1};
+  crl_memcached_request cas = {.command = CRL_MEMCACHED_CAS,
+                               .keys = keys,
+                               .count = 1,
+                               .value = "stale",
+                               .size = 5,
+                               .cas = 1};
   crl_memcached_refusal refusal;
   crl_memcached_word word;
   int sent;
@@ -230,7 +239,8 @@ static void a_restart_between_read_and_write_is_never_bridged(void **state) {
   for (uint64_t id = 1; id < 20; id++) {
     cas.cas = id;
     int status = crl_memcached_send(c.handle, &cas, deadline, &sent, NULL);
-    if (status == CORRAL_OK) status = crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL);
+    if (status == CORRAL_OK)
+      status = crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL);
     assert_int_equal(status, CORRAL_EUNAVAILABLE);
   }
   assert_non_null(strstr(memcached_server_ask(server, "get k"), "other"));
@@ -275,7 +285,7 @@ static void no_connection_leaves_anything_open(void **state) {
   closed(&away);
 }
 
-/* ---- forks and threads ---------------------------------------------------------------------------------------- */
+/* ---- forks and threads --------------------------------------------------------------------- */
 
 static void a_handle_let_go_in_the_child_of_a_fork_still_serves_its_parent(void **state) {
   (void)state;
@@ -307,7 +317,8 @@ static void *race(void *arg) {
     op.seen = (uint64_t)i % 2; /* by add, and by gets first */
     if (done(&c, &op) != CORRAL_OK) continue;
     atomic_fetch_add(&leaders[i], 1);
-    if (fills(&c, key, me, i % 3 == 0 ? 100000 : 100) == CORRAL_OK) atomic_fetch_add(&settled[i], 1);
+    if (fills(&c, key, me, i % 3 == 0 ? 100000 : 100) == CORRAL_OK)
+      atomic_fetch_add(&settled[i], 1);
   }
   closed(&c);
   return NULL;
@@ -326,20 +337,24 @@ static void of_many_that_claim_at_once_each_fill_has_one_lease(void **state) {
   for (int i = 0; i < ROUNDS; i++) {
     /* A leader that comes after a fill leads anew: each of them has been settled. */
     if (atomic_load(&leaders[i]) < 1 || atomic_load(&leaders[i]) != atomic_load(&settled[i]))
-      fail_msg("key %d: %d leaders, %d fills", i, atomic_load(&leaders[i]), atomic_load(&settled[i]));
+      fail_msg("key %d: %d leaders, %d fills", i, atomic_load(&leaders[i]),
+               atomic_load(&settled[i]));
   }
   closed(&c);
 }
 
-/* ---- which server --------------------------------------------------------------------------------------------- */
+/* ---- which server -------------------------------------------------------------------------- */
 
-static size_t route_of(const client *c, const char *key) { return crl_plugin_memcached.route(c->store, key, strlen(key)); }
+static size_t route_of(const client *c, const char *key) {
+  return crl_plugin_memcached.route(c->store, key, strlen(key));
+}
 
 static void keys_spread_over_the_servers_by_their_weights(void **state) {
   (void)state;
   client even, odd;
   size_t count[4] = {0}, heavy = 0;
-  assert_int_equal(only_open(&even, "memcached://10.0.0.1,10.0.0.2:11212,10.0.0.3,[::1]:11213"), CORRAL_OK);
+  assert_int_equal(only_open(&even, "memcached://10.0.0.1,10.0.0.2:11212,10.0.0.3,[::1]:11213"),
+                   CORRAL_OK);
   assert_int_equal(only_open(&odd, "memcached://10.0.0.1,10.0.0.2?weights=3,1"), CORRAL_OK);
   assert_int_equal(even.info.servers, 4);
   for (int i = 0; i < 4000; i++) {
@@ -366,7 +381,8 @@ static void a_server_more_takes_its_share_and_moves_no_other_key(void **state) {
     snprintf(key, sizeof key, "key %d", i);
     size_t before = route_of(&three, key), after = route_of(&four, key);
     moved += before != after;
-    if (before != after && after != 3 && moved > 400) fail_msg("%s went from %zu to %zu", key, before, after);
+    if (before != after && after != 3 && moved > 400)
+      fail_msg("%s went from %zu to %zu", key, before, after);
   }
   if (moved > 1500) fail_msg("%d of 4000 keys moved", moved);
   closed(&three);
@@ -391,7 +407,8 @@ static void the_map_is_the_librarys_own(void **state) {
     int len = snprintf(key, sizeof key, "key%d", i);
     assert_true(memcached_success(memcached_set(plain, key, (size_t)len, "x", 1, 0, 0)));
     snprintf(command, sizeof command, "get %s", key);
-    const char *found = memcached_server_ask(route_of(&c, key) == 0 ? server : other, "%s", command);
+    const char *found =
+        memcached_server_ask(route_of(&c, key) == 0 ? server : other, "%s", command);
     if (strncmp(found, "VALUE", 5) != 0) fail_msg("%s is on the other server", key);
   }
   memcached_free(plain);
@@ -406,14 +423,17 @@ static void each_handle_talks_to_its_own_server(void **state) {
   char uri[160];
   client c, all = begin();
   if (!memcached_server_start(&other, NULL)) skip();
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(server),
-           memcached_server_tcp_port(other));
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d",
+           memcached_server_tcp_port(server), memcached_server_tcp_port(other));
   assert_int_equal(only_open(&c, uri), CORRAL_OK);
   memcached_server_kill(server); /* the dead one costs the other nothing */
-  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT, &c.handle, &c.error),
+  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT,
+                                                       &c.handle, &c.error),
                    CORRAL_EUNAVAILABLE);
   c.handle = NULL;
-  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 1, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_OK);
+  assert_int_equal(crl_plugin_memcached.connect_server(c.store, 1, c.host->now_ms() + LIMIT,
+                                                       &c.handle, &c.error),
+                   CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
   assert_non_null(strstr(memcached_server_ask(other, "get k"), "VALUE k"));
   closed(&c);
@@ -422,7 +442,7 @@ static void each_handle_talks_to_its_own_server(void **state) {
   memcached_server_stop(other);
 }
 
-/* ---- URIs ----------------------------------------------------------------------------------------------------- */
+/* ---- URIs ---------------------------------------------------------------------------------- */
 
 static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
   (void)state;
@@ -448,7 +468,8 @@ static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     client c;
     int status = only_open(&c, wrong[i].uri);
-    if (status != CORRAL_EURI || strstr(c.error.text, wrong[i].text) == NULL) fail_msg("%s: %s", wrong[i].uri, c.error.text);
+    if (status != CORRAL_EURI || strstr(c.error.text, wrong[i].text) == NULL)
+      fail_msg("%s: %s", wrong[i].uri, c.error.text);
     assert_null(strstr(c.error.text, "secret"));
   }
 }
@@ -458,13 +479,20 @@ static void a_library_older_than_1_1_4_is_refused(void **state) {
   static const struct {
     const char *version;
     int status;
-  } versions[] = {{"1.0.18", CORRAL_EUNSUPPORTED}, {"1.1.3", CORRAL_EUNSUPPORTED}, {"0.53", CORRAL_EUNSUPPORTED},
-                  {"", CORRAL_EUNSUPPORTED},       {"1.1.4", CORRAL_OK},           {"1.1.10", CORRAL_OK},
-                  {"1.2", CORRAL_OK},              {"2.0.0-beta", CORRAL_OK}};
+  } versions[] = {{"1.0.18", CORRAL_EUNSUPPORTED},
+                  {"1.1.3", CORRAL_EUNSUPPORTED},
+                  {"0.53", CORRAL_EUNSUPPORTED},
+                  {"", CORRAL_EUNSUPPORTED},
+                  {"1.1.4", CORRAL_OK},
+                  {"1.1.10", CORRAL_OK},
+                  {"1.2", CORRAL_OK},
+                  {"2.0.0-beta", CORRAL_OK}};
   for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
     corral_error error = {0};
-    assert_int_equal(crl_memcached_check_version(crl_registry_host(), versions[i].version, &error), versions[i].status);
-    if (versions[i].status != CORRAL_OK) assert_non_null(strstr(error.text, "1.1.4 or later is needed"));
+    assert_int_equal(crl_memcached_check_version(crl_registry_host(), versions[i].version, &error),
+                     versions[i].status);
+    if (versions[i].status != CORRAL_OK)
+      assert_non_null(strstr(error.text, "1.1.4 or later is needed"));
   }
 }
 
@@ -485,7 +513,8 @@ static void a_hundred_servers_are_the_most(void **state) {
   (void)state;
   for (int count = 100; count <= 101; count++) {
     char uri[4096] = "memcached://h0";
-    for (int i = 1; i < count; i++) snprintf(uri + strlen(uri), sizeof uri - strlen(uri), ",h%d", i);
+    for (int i = 1; i < count; i++)
+      snprintf(uri + strlen(uri), sizeof uri - strlen(uri), ",h%d", i);
     client c;
     assert_int_equal(only_open(&c, uri), count == 100 ? CORRAL_OK : CORRAL_EURI);
     if (count == 100) assert_int_equal(c.info.servers, 100);

@@ -24,7 +24,7 @@ void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_malloc(size_t size) { return no_memory ? NULL : __real_malloc(size); }
 
-/* ---- the verbs ------------------------------------------------------------------------------------------- */
+/* ---- the verbs ----------------------------------------------------------------------------- */
 
 static void a_settled_value_is_found_again(void **state) {
   (void)state;
@@ -89,11 +89,12 @@ static void a_reader_keeps_its_bytes_while_the_header_changes(void **state) {
   done(&held);
 }
 
-/* ---- names ----------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------- */
 
 static void a_name_is_shared_and_no_name_is_private(void **state) {
   (void)state;
-  kit a = opened("memory:here"), b = opened("memory:here"), c = opened("memory:there"), d = opened("memory:"), e = opened("memory:");
+  kit a = opened("memory:here"), b = opened("memory:here"), c = opened("memory:there"),
+      d = opened("memory:"), e = opened("memory:");
   put(&a, "k", 'x', 10);
   put(&d, "k", 'x', 10);
   closed(&a);
@@ -117,7 +118,8 @@ static void a_child_of_a_fork_starts_empty(void **state) {
   assert_true(pid >= 0);
   if (pid == 0) {
     kit child;
-    int fine = kit_open(&child, "memory:forked", NULL) == CORRAL_OK && verb(&child, CORRAL_VERB_GET, "k", 0) == CORRAL_EMISS;
+    int fine = kit_open(&child, "memory:forked", NULL) == CORRAL_OK &&
+               verb(&child, CORRAL_VERB_GET, "k", 0) == CORRAL_EMISS;
     _exit(fine ? 0 : 1);
   }
   int end;
@@ -128,7 +130,8 @@ static void a_child_of_a_fork_starts_empty(void **state) {
 
 static void wrong_addresses_are_refused_with_a_text(void **state) {
   (void)state;
-  static const char *const wrong[] = {"memory:?size=1k", "memory:?sise=1m", "memory:?size=lots", "memory://host/x"};
+  static const char *const wrong[] = {"memory:?size=1k", "memory:?sise=1m", "memory:?size=lots",
+                                      "memory://host/x"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     kit k;
     corral_error error = {0};
@@ -137,12 +140,13 @@ static void wrong_addresses_are_refused_with_a_text(void **state) {
   }
 }
 
-/* ---- bounds ---------------------------------------------------------------------------------------------- */
+/* ---- bounds -------------------------------------------------------------------------------- */
 
 static unsigned count_present(const kit *k, const char *stem, unsigned n) {
   unsigned present = 0;
   char key[32];
-  for (unsigned i = 0; i < n; i++) present += verb(k, CORRAL_VERB_GET, numbered(key, stem, i), 0) == CORRAL_OK;
+  for (unsigned i = 0; i < n; i++)
+    present += verb(k, CORRAL_VERB_GET, numbered(key, stem, i), 0) == CORRAL_OK;
   return present;
 }
 
@@ -161,7 +165,8 @@ static void a_value_that_is_asked_for_survives_a_scan(void **state) {
   kit k = opened("memory:?size=1m");
   char key[32];
   put(&k, "hot", 'x', 1000);
-  for (unsigned i = 0; i < 20; i++) assert_int_equal(verb(&k, CORRAL_VERB_GET, "hot", 0), CORRAL_OK);
+  for (unsigned i = 0; i < 20; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_GET, "hot", 0), CORRAL_OK);
   for (unsigned i = 0; i < 5000; i++) {
     put(&k, numbered(key, "scan", i), 'x', 1000);
     if (i % 100 == 0) assert_int_equal(verb(&k, CORRAL_VERB_GET, "hot", 0), CORRAL_OK);
@@ -174,9 +179,11 @@ static void a_live_lease_is_not_evicted(void **state) {
   (void)state;
   kit k = opened("memory:?size=256k");
   char key[32];
-  for (unsigned i = 0; i < 50; i++) assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < 50; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
   for (unsigned i = 0; i < 2000; i++) put(&k, numbered(key, "k", i), 'x', 1000);
-  for (unsigned i = 0; i < 50; i++) assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, numbered(key, "lease", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < 50; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, numbered(key, "lease", i), 1), CORRAL_OK);
   closed(&k);
 }
 
@@ -184,7 +191,8 @@ static void nothing_but_leases_is_bounded_too(void **state) {
   (void)state;
   kit k = opened("memory:?size=64k");
   char key[32];
-  for (unsigned i = 0; i < 3000; i++) assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
+  for (unsigned i = 0; i < 3000; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, numbered(key, "lease", i), 1), CORRAL_OK);
   assert_in_range(count_present(&k, "lease", 3000), 50, 400);
   closed(&k);
 }
@@ -220,7 +228,7 @@ static void a_value_whose_life_is_over_is_gone(void **state) {
   closed(&k);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, ROUNDS = 4000, KEYS = 16 };
 
@@ -251,7 +259,8 @@ static void *member(void *arg) {
     if (verb(c->k, CORRAL_VERB_CLAIM, key, holder) != CORRAL_OK) continue;
     if (atomic_fetch_add(&c->inside[n], 1) != 0) atomic_fetch_add(c->wrong, 1);
     atomic_fetch_sub(&c->inside[n], 1);
-    if (settle(c->k, key, holder, (char)('a' + i % 26), 500 + i % 1500, NULL) != CORRAL_OK) atomic_fetch_add(c->wrong, 1);
+    if (settle(c->k, key, holder, (char)('a' + i % 26), 500 + i % 1500, NULL) != CORRAL_OK)
+      atomic_fetch_add(c->wrong, 1);
   }
   return NULL;
 }
@@ -273,7 +282,7 @@ static void threads_see_whole_values_and_one_leader(void **state) {
   closed(&k);
 }
 
-/* ---- watches --------------------------------------------------------------------------------------------- */
+/* ---- watches ------------------------------------------------------------------------------- */
 
 static void a_renewed_value_lives_on(void **state) {
   (void)state;
@@ -439,7 +448,8 @@ typedef struct teller {
 static void *tell_many(void *arg) {
   const teller *t = arg;
   char key[32];
-  for (unsigned i = 0; i < TOLD_EACH; i++) touch(t->k, numbered(key, "t", t->number * TOLD_EACH + i));
+  for (unsigned i = 0; i < TOLD_EACH; i++)
+    touch(t->k, numbered(key, "t", t->number * TOLD_EACH + i));
   return NULL;
 }
 
@@ -462,7 +472,8 @@ static void what_threads_change_is_told(void **state) {
     ear *brief = ear_open(&k);
     ear_close(brief);
     int64_t until = soon(&k);
-    while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until) (void)listen_until(e, -1, until);
+    while (times_told(e, key) == 0 && !any_told(e) && k.host->now_ms() < until)
+      (void)listen_until(e, -1, until);
     assert_true(times_told(e, key) > 0 || any_told(e));
   }
   for (unsigned i = 0; i < TELLERS; i++) pthread_join(threads[i], NULL);

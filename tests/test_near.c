@@ -1,17 +1,27 @@
-/* test_near.c: copies in this process: what a look finds, what they weigh, what a ticket keeps out. Time is an argument; threads only where the race
- * itself is the story. */
+/* test_near.c: copies in this process: what a look finds, what they weigh, what a ticket keeps out.
+ * Time is an argument; threads only where the race itself is the story. */
 #include <pthread.h>
 #include <sched.h>
 
 #include "support/near_kit.h"
 
-/* ---- what a look finds ---------------------------------------------------------------------------------------------- */
+/* ---- what a look finds --------------------------------------------------------------------- */
 
 static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .offset = 10, .size = 30, .metadata = bytes_of('x', 5), .kind = CRL_KIND_VALUE,
-                             .looked = 1, .made = 2, .fresh_until = 30, .swr_until = 40, .sie_until = 50, .ttl = 28, .cost_us = 9};
+  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50),
+                             .offset = 10,
+                             .size = 30,
+                             .metadata = bytes_of('x', 5),
+                             .kind = CRL_KIND_VALUE,
+                             .looked = 1,
+                             .made = 2,
+                             .fresh_until = 30,
+                             .swr_until = 40,
+                             .sie_until = 50,
+                             .ttl = 28,
+                             .cost_us = 9};
   assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
   assert_true(crl_near_get(near, 77, "key", 3, 3, &ret));
   assert_memory_equal(&ret, &copy, sizeof copy);
@@ -23,7 +33,8 @@ static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **stat
 static void a_key_is_its_bytes_and_not_its_hash(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  crl_near_copy ret,
+      copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
   assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
   assert_false(crl_near_get(near, 77, "kez", 3, 0, &ret));
   assert_false(crl_near_get(near, 77, "keys", 4, 0, &ret));
@@ -88,11 +99,17 @@ static void a_value_takes_the_place_of_a_negative_and_the_other_way_round(void *
 
 static void a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then(void **state) {
   (void)state;
-  static const int64_t lives[][4] = {{10, 0, 0, 10}, {10, 20, 0, 20}, {10, 20, 30, 30}, {10, 0, 30, 30}, {0, 20, 0, 20}, {0, 0, 0, 0}};
+  static const int64_t lives[][4] = {{10, 0, 0, 10},  {10, 20, 0, 20}, {10, 20, 30, 30},
+                                     {10, 0, 30, 30}, {0, 20, 0, 20},  {0, 0, 0, 0}};
   crl_near *near = near_of(MOST);
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
     const int64_t *life = lives[i];
-    crl_near_copy copy = {.bytes = bytes_of('v', 9), .size = 9, .kind = CRL_KIND_VALUE, .fresh_until = life[0], .swr_until = life[1], .sie_until = life[2]};
+    crl_near_copy copy = {.bytes = bytes_of('v', 9),
+                          .size = 9,
+                          .kind = CRL_KIND_VALUE,
+                          .fresh_until = life[0],
+                          .swr_until = life[1],
+                          .sie_until = life[2]};
     assert_true(crl_near_put(near, hash_of("k"), "k", 1, &copy, ticket(near, "k")));
     crl_near_copy_clean(&copy);
     if (life[3] > 0) assert_int_equal(got_at(near, "k", life[3] - 1), 'v');
@@ -127,7 +144,8 @@ static void the_table_grows_with_its_keys(void **state) {
   put_many(near, "k", KEYS * 5);
   long used = PLENTY - crl_alloc_countdown;
   crl_alloc_countdown = -1;
-  /* besides one for each copy: 64 shards go from 16 buckets to 512, a table and its ghosts at a time */
+  /* besides one for each copy: 64 shards go from 16 buckets to 512, a table and its ghosts at a
+   * time */
   assert_in_range(used - KEYS * 5, 64 * 2 * 4, 64 * 2 * 5);
   assert_int_equal(crl_near_count(near), KEYS * 5);
   assert_int_equal(found_of(near, "k", KEYS * 5), KEYS * 5);
@@ -135,12 +153,16 @@ static void the_table_grows_with_its_keys(void **state) {
   crl_near_free(near);
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------- */
 
 static void a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overhead(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  crl_near_copy copy = {.bytes = bytes_of('v', 1000), .offset = 900, .size = 10, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  crl_near_copy copy = {.bytes = bytes_of('v', 1000),
+                        .offset = 900,
+                        .size = 10,
+                        .kind = CRL_KIND_VALUE,
+                        .fresh_until = LIFE};
   assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_ticket(near, 1)));
   size_t one = crl_near_weight(near);
   assert_in_range(one, 1001, 1400);
@@ -211,7 +233,7 @@ static void without_a_budget_nothing_is_kept(void **state) {
   }
 }
 
-/* ---- tickets, drop, clear ------------------------------------------------------------------------------------------------ */
+/* ---- tickets, drop, clear ------------------------------------------------------------------ */
 
 static void a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not(void **state) {
   (void)state;
@@ -250,10 +272,14 @@ static void a_drop_while_a_put_makes_room_for_itself_refuses_it(void **state) {
   (void)state;
   crl_near *near = dropping = near_of(MOST);
   uint8_t *data = calloc(1, SIZE);
-  crl_near_copy copy = {.bytes = crl_bytes_wrap(data, SIZE, drop_late, data), .size = SIZE, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  crl_near_copy copy = {.bytes = crl_bytes_wrap(data, SIZE, drop_late, data),
+                        .size = SIZE,
+                        .kind = CRL_KIND_VALUE,
+                        .fresh_until = LIFE};
   assert_true(crl_near_put(near, 1, "first to leave", 14, &copy, crl_near_ticket(near, 1)));
   crl_near_copy_clean(&copy);
-  while (crl_near_weight(near) + weight_of_one() <= MOST - MOST / 10) assert_true(put(near, numbered("k", crl_near_count(near)), 'k'));
+  while (crl_near_weight(near) + weight_of_one() <= MOST - MOST / 10)
+    assert_true(put(near, numbered("k", crl_near_count(near)), 'k'));
   uint64_t before = ticket(near, "late");
   assert_false(put(near, "late", 'l'));
   assert_int_not_equal(ticket(near, "late"), before);
@@ -271,7 +297,8 @@ static void a_drop_leaves_most_tickets_of_other_keys_good(void **state) {
   size_t kept = 0;
   for (size_t i = 0; i < 200; i++) tickets[i] = ticket(near, numbered("k", i));
   crl_near_drop(near, hash_of("other"));
-  for (size_t i = 0; i < 200; i++) kept += (size_t)put_copy(near, numbered("k", i), CRL_KIND_VALUE, 'k', SIZE, 0, tickets[i]);
+  for (size_t i = 0; i < 200; i++)
+    kept += (size_t)put_copy(near, numbered("k", i), CRL_KIND_VALUE, 'k', SIZE, 0, tickets[i]);
   assert_in_range(kept, 190, 200);
   crl_near_free(near);
 }
@@ -279,7 +306,8 @@ static void a_drop_leaves_most_tickets_of_other_keys_good(void **state) {
 static void a_drop_forgets_all_keys_of_its_hash_and_no_other(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  crl_near_copy ret,
+      copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
   uint64_t at = crl_near_ticket(near, 77);
   assert_true(crl_near_put(near, 77, "one", 3, &copy, at));
   copy.kind = CRL_KIND_NEGATIVE;
@@ -304,14 +332,16 @@ static void a_drop_leaves_the_neighbours_of_its_hash(void **state) {
   crl_near *near = near_of(WIDE);
   put_many(near, "k", KEYS);
   for (size_t i = 0; i < KEYS; i += 2) crl_near_drop(near, hash_of(numbered("k", i)));
-  for (size_t i = 0; i < KEYS; i++) assert_int_equal(got(near, numbered("k", i)), i % 2 == 0 ? '-' : 'm');
+  for (size_t i = 0; i < KEYS; i++)
+    assert_int_equal(got(near, numbered("k", i)), i % 2 == 0 ? '-' : 'm');
   crl_near_free(near);
 }
 
 static void of_keys_that_were_made_to_share_a_hash_only_a_few_stay(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
-  crl_near_copy ret, copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
+  crl_near_copy ret,
+      copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
   for (size_t i = 0; i < 1000; i++) {
     const char *key = numbered("k", i);
     assert_true(crl_near_put(near, 77, key, strlen(key), &copy, crl_near_ticket(near, 77)));
@@ -335,13 +365,14 @@ static void a_clear_forgets_all_and_voids_all_tickets(void **state) {
   assert_int_equal(freed, 600);
   assert_int_equal(crl_near_count(near), 0);
   assert_int_equal(crl_near_weight(near), 0);
-  for (size_t i = 0; i < 500; i++) assert_false(put_copy(near, numbered("t", i), CRL_KIND_VALUE, 't', SIZE, 0, tickets[i]));
+  for (size_t i = 0; i < 500; i++)
+    assert_false(put_copy(near, numbered("t", i), CRL_KIND_VALUE, 't', SIZE, 0, tickets[i]));
   put_many(near, "k", 500);
   assert_int_equal(found_of(near, "k", 500), 500);
   crl_near_free(near);
 }
 
-/* ---- without memory ------------------------------------------------------------------------------------------------------ */
+/* ---- without memory ------------------------------------------------------------------------ */
 
 static void a_near_tier_is_made_whole_or_not_at_all(void **state) {
   (void)state;
@@ -392,7 +423,8 @@ static void a_table_that_could_not_grow_finds_all_the_same(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
   for (size_t i = 0; i < KEYS; i++) {
-    crl_alloc_countdown = 1 + (long)(i % 2); /* the entry has memory, the table or its ghosts don't */
+    /* the entry has memory, the table or its ghosts don't */
+    crl_alloc_countdown = 1 + (long)(i % 2);
     assert_true(put(near, numbered("k", i), 'm'));
   }
   crl_alloc_countdown = -1;
@@ -402,14 +434,16 @@ static void a_table_that_could_not_grow_finds_all_the_same(void **state) {
   crl_near_free(near);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, TURNS = 20000, TURNS_MOST = 100 * TURNS, RACED = 8 };
 
-/* A store: of each key the version. Who changes one drops it from the near tier afterwards, and knows then that no older one may be found. */
+/* A store: of each key the version. Who changes one drops it from the near tier afterwards, and
+ * knows then that no older one may be found. */
 typedef struct race {
   crl_near *near;
-  _Atomic uint64_t store[RACED], dropped[RACED]; /* the version there; the newest that a drop has told of */
+  /* the version there; the newest that a drop has told of */
+  _Atomic uint64_t store[RACED], dropped[RACED];
   atomic_int wrong, kept, refused, hits, stop;
 } race;
 
@@ -422,7 +456,10 @@ static uint64_t version_in(const crl_near_copy *copy) {
 static int put_version(crl_near *near, const char *key, uint64_t version, uint64_t with) {
   crl_bytes *bytes = bytes_of(0, SIZE);
   memcpy(bytes->owner, &version, sizeof version);
-  crl_near_copy copy = {.bytes = bytes, .size = SIZE, .kind = version % 5 == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, .fresh_until = LIFE};
+  crl_near_copy copy = {.bytes = bytes,
+                        .size = SIZE,
+                        .kind = version % 5 == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE,
+                        .fresh_until = LIFE};
   int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
   crl_near_copy_clean(&copy);
   return kept;
@@ -445,7 +482,8 @@ static void read_through(race *r, size_t number, const char *key) {
 
 static void *read_on(void *arg) {
   race *r = arg;
-  for (size_t i = 0; i < TURNS || (atomic_load(&r->refused) == 0 && i < TURNS_MOST); i++) read_through(r, i % RACED, numbered("r", i % RACED));
+  for (size_t i = 0; i < TURNS || (atomic_load(&r->refused) == 0 && i < TURNS_MOST); i++)
+    read_through(r, i % RACED, numbered("r", i % RACED));
   return NULL;
 }
 
@@ -468,7 +506,8 @@ static void what_a_look_brings_back_after_a_drop_is_never_found(void **state) {
   pthread_t readers[THREADS - 1], writer;
   r.near = near_of(MOST);
   assert_int_equal(pthread_create(&writer, NULL, change_on, &r), 0);
-  for (size_t i = 0; i < THREADS - 1; i++) assert_int_equal(pthread_create(&readers[i], NULL, read_on, &r), 0);
+  for (size_t i = 0; i < THREADS - 1; i++)
+    assert_int_equal(pthread_create(&readers[i], NULL, read_on, &r), 0);
   for (size_t i = 0; i < THREADS - 1; i++) pthread_join(readers[i], NULL);
   atomic_store(&r.stop, 1);
   pthread_join(writer, NULL);
@@ -492,10 +531,15 @@ static void *crowd_run(void *arg) {
     dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     const char *key = numbered("k", (size_t)(dice >> 40) % 1000);
     size_t what = (size_t)(dice >> 33) % 64;
-    if (what == 0) crl_near_drop(me->near, hash_of(key));
-    else if (what < 16) put_copy(me->near, key, what < 4 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, 'c', 1 + what * 500, 0, ticket(me->near, key));
-    else if (what == 16 && i % 100 == 0) crl_near_clear(me->near);
-    else if (strchr("c-", got(me->near, key)) == NULL) atomic_store(me->wrong, 1);
+    if (what == 0)
+      crl_near_drop(me->near, hash_of(key));
+    else if (what < 16)
+      put_copy(me->near, key, what < 4 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, 'c', 1 + what * 500, 0,
+               ticket(me->near, key));
+    else if (what == 16 && i % 100 == 0)
+      crl_near_clear(me->near);
+    else if (strchr("c-", got(me->near, key)) == NULL)
+      atomic_store(me->wrong, 1);
     if (crl_near_weight(me->near) > me->most) atomic_store(me->wrong, 1);
   }
   return NULL;

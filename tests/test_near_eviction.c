@@ -1,7 +1,7 @@
 /* test_near_eviction.c: which copies leave when the room is short. */
 #include "support/near_kit.h"
 
-/* ---- who leaves --------------------------------------------------------------------------------------------------------- */
+/* ---- who leaves ---------------------------------------------------------------------------- */
 
 static void it_is_filled_before_anybody_leaves(void **state) {
   (void)state;
@@ -169,7 +169,9 @@ static void one_whose_lives_are_over_leaves_however_often_it_was_asked_for(void 
   size_t all = room_for();
   put_many(near, "k", all);
   get_many(near, "k", all, 3);
-  for (size_t i = 0; i < all; i++) assert_true(put_copy(near, numbered("n", i), CRL_KIND_VALUE, 'n', SIZE, LIFE, ticket(near, numbered("n", i))));
+  for (size_t i = 0; i < all; i++)
+    assert_true(put_copy(near, numbered("n", i), CRL_KIND_VALUE, 'n', SIZE, LIFE,
+                         ticket(near, numbered("n", i))));
   size_t found = 0;
   for (size_t i = 0; i < all; i++) found += got_at(near, numbered("n", i), LIFE) != '-';
   assert_int_equal(found, all);
@@ -179,14 +181,15 @@ static void one_whose_lives_are_over_leaves_however_often_it_was_asked_for(void 
 static void one_put_of_a_tenth_makes_the_room_it_needs(void **state) {
   (void)state;
   crl_near *near = near_of(8 << 20);
-  for (size_t i = 0; crl_near_weight(near) < 7 << 20; i++) assert_true(put(near, numbered("k", i), 'm'));
+  for (size_t i = 0; crl_near_weight(near) < 7 << 20; i++)
+    assert_true(put(near, numbered("k", i), 'm'));
   assert_true(put_sized(near, "large", 800000));
   assert_int_equal(got(near, "large"), 's');
   assert_in_range(crl_near_weight(near), 0, 8 << 20);
   crl_near_free(near);
 }
 
-/* ---- negatives ---------------------------------------------------------------------------------------------------------- */
+/* ---- negatives ----------------------------------------------------------------------------- */
 
 static void negatives_take_a_tenth_and_evict_each_other_but_never_values(void **state) {
   (void)state;

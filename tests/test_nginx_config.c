@@ -1,4 +1,5 @@
-/* test_nginx_config.c: the nginx module's directives: what they refuse, what is inherited; purging, tags, and the counters. */
+/* test_nginx_config.c: the nginx module's directives: what they refuse, what is inherited; purging,
+ * tags, and the counters. */
 #include <time.h>
 
 #include "support/nginx_kit.h"
@@ -13,71 +14,92 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {"corral_zone pages near=1m;", "corral_zone \"pages\": store=URI is missing"},
       {"corral_zone pages store=nowhere:;", "no store plugin for 'nowhere:'"},
       {"corral_zone pages store=redis://h:99999/;", "corral_zone \"pages\": "},
-      {"corral_zone pages store=%REDIS% near=much;", "corral_zone: \"near=much\" isn't valid; accepted: near=SIZE, as near=64m, or near=off"},
+      {"corral_zone pages store=%REDIS% near=much;",
+       "corral_zone: \"near=much\" isn't valid; accepted: near=SIZE, as near=64m, or near=off"},
       {"corral_zone pages store=%REDIS% op=0;", "\"op=0\" isn't valid; accepted: op=TIME"},
       {"corral_zone pages store=%REDIS% handles=65;", "handles"},
-      {"corral_zone pages store=%REDIS% size=3;", "\"size=3\" isn't valid; accepted: store=URI near=SIZE|off"},
+      {"corral_zone pages store=%REDIS% size=3;",
+       "\"size=3\" isn't valid; accepted: store=URI near=SIZE|off"},
       {"corral_zone pages store=%REDIS% jitter=91;", "accepted: jitter=PERCENT, 0 to 90"},
       {"corral_zone pages store=%REDIS% host_lock=1;", "accepted: host_lock=on or host_lock=off"},
       {"corral_zone off store=%REDIS%;", "a name of 1 to 100 bytes other than \"off\""},
       {ZONE ZONE, "there is a zone \"pages\" already"},
-      {"server { corral other; }", "corral: there is no zone \"other\"; corral_zone in http{} makes one"},
+      {"server { corral other; }",
+       "corral: there is no zone \"other\"; corral_zone in http{} makes one"},
       {ZONE "server { location / { corral pages; corral pages; } }", "is duplicate"},
-      {ZONE "corral_stale sometimes 1m;", "corral_stale: \"sometimes\" isn't valid; accepted: off, or pairs of"},
+      {ZONE "corral_stale sometimes 1m;",
+       "corral_stale: \"sometimes\" isn't valid; accepted: off, or pairs of"},
       {ZONE "corral_stale updating;", "corral_stale: \"updating\" isn't valid"},
       {ZONE "corral_stale updating soon;", "corral_stale: \"soon\" isn't valid"},
-      {ZONE "corral_lock_timeout never;", "corral_lock_timeout: \"never\" isn't valid; accepted: a time, 1ms to 1d"},
-      {ZONE "corral_lock_timeout 1s maybe;", "corral_lock_timeout: \"maybe\" isn't valid; accepted: error, pass"},
-      {ZONE "corral_early 91%;", "corral_early: \"91%\" isn't valid; accepted: off, or a percentage, 1 to 90"},
+      {ZONE "corral_lock_timeout never;",
+       "corral_lock_timeout: \"never\" isn't valid; accepted: a time, 1ms to 1d"},
+      {ZONE "corral_lock_timeout 1s maybe;",
+       "corral_lock_timeout: \"maybe\" isn't valid; accepted: error, pass"},
+      {ZONE "corral_early 91%;",
+       "corral_early: \"91%\" isn't valid; accepted: off, or a percentage, 1 to 90"},
       {ZONE "corral_methods GET POST;", "invalid value \"POST\""},
       {ZONE "corral_valid 1000 1m;", "invalid status \"1000\""},
       {ZONE "corral_cache_status 'a\"b';", "corral_cache_status: \"a\"b\" isn't valid"},
-      {ZONE "server { location / { corral pages; corral_pass http://x/; } }", "corral_pass: \"http://x/\" isn't valid; accepted: a named location"},
+      {ZONE "server { location / { corral pages; corral_pass http://x/; } }",
+       "corral_pass: \"http://x/\" isn't valid; accepted: a named location"},
       {ZONE "server { location / { corral_pass @x; } }", "corral_pass: needs \"corral ZONE\""},
-      {ZONE "server { location / { corral_purge pages $uri all; } }", "corral_purge: \"all\" isn't valid; accepted: tag"},
-      {ZONE "server { location / { corral_purge other $uri; } }", "corral_purge: there is no zone \"other\""},
+      {ZONE "server { location / { corral_purge pages $uri all; } }",
+       "corral_purge: \"all\" isn't valid; accepted: tag"},
+      {ZONE "server { location / { corral_purge other $uri; } }",
+       "corral_purge: there is no zone \"other\""},
       {ZONE "corral_purge_from everywhere;", "invalid value \"everywhere\""},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     int status;
     const char *said = nginx_kit_config(rows[i].http, &status);
-    if (status == 0 || strstr(said, rows[i].said) == NULL || strstr(said, "Sanitizer") != NULL) fail_msg("%s\nsaid: %s", rows[i].http, said);
+    if (status == 0 || strstr(said, rows[i].said) == NULL || strstr(said, "Sanitizer") != NULL)
+      fail_msg("%s\nsaid: %s", rows[i].http, said);
   }
 }
 
 static void every_directive_is_accepted_where_it_belongs(void **state) {
   (void)state;
   int status;
-  const char *said = nginx_kit_config("server { location / { corral pages; } location /off { corral off; } }\n"
-                                      "corral_zone pages store=%REDIS% near=64m near_time=2s namespace=a handles=4 op=100ms computes=100 fleet_computes=10\n"
-                                      "  host_lock=on jitter=0 compute=1m;\n"
-                                      "corral_zone more store=memory: near=off host_lock=off;\n"
-                                      "corral more; corral_key $host$uri; corral_valid 200 1m; corral_valid any 10s; corral_ignore_headers Vary X-Accel-Expires;\n"
-                                      "corral_stale updating 1m error 1h; corral_lock_timeout 3s pass; corral_early 10; corral_methods GET HEAD;\n"
-                                      "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key; corral_cache_status edge;\n"
-                                      "server { corral_stale off; corral_early off; location / { corral_pass @x; } location @x { return 200; }\n"
-                                      "  corral_purge_from local;\n"
-                                      "  location /p { corral_purge pages $arg_key; } location /t { corral_purge pages $arg_tag tag; corral_purge_from any; } location /s { corral_status; } }",
-                                      &status);
+  const char *said = nginx_kit_config(
+      "server { location / { corral pages; } location /off { corral off; } }\n"
+      "corral_zone pages store=%REDIS% near=64m near_time=2s namespace=a handles=4 op=100ms "
+      "computes=100 fleet_computes=10\n"
+      "  host_lock=on jitter=0 compute=1m;\n"
+      "corral_zone more store=memory: near=off host_lock=off;\n"
+      "corral more; corral_key $host$uri; corral_valid 200 1m; corral_valid any 10s; "
+      "corral_ignore_headers Vary X-Accel-Expires;\n"
+      "corral_stale updating 1m error 1h; corral_lock_timeout 3s pass; corral_early 10; "
+      "corral_methods GET HEAD;\n"
+      "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key; "
+      "corral_cache_status edge;\n"
+      "server { corral_stale off; corral_early off; location / { corral_pass @x; } location @x { "
+      "return 200; }\n"
+      "  corral_purge_from local;\n"
+      "  location /p { corral_purge pages $arg_key; } location /t { corral_purge pages $arg_tag "
+      "tag; corral_purge_from any; } location /s { corral_status; } }",
+      &status);
   if (status != 0) fail_msg("%s", said);
 }
 
-/* ---- on a server ----------------------------------------------------------------------------------------- */
+/* ---- on a server --------------------------------------------------------------------------- */
 
-#define LOCATIONS                                                                                                 \
-  "corral pages; corral_valid 1m; corral_key $uri; corral_tag Surrogate-Key;"                                     \
-  "location = /status { corral_status; }"                                                             \
-  "location /purge/ { corral_purge pages $arg_key; }"                                                 \
-  "location /purge_tag/ { corral_purge pages $arg_tag tag; }"                                         \
-  "location /purge_any/ { corral_purge pages $arg_key; corral_purge_from any; }"                      \
-  "location / { proxy_pass %ORIGIN%; }"                                                                           \
+#define LOCATIONS                                                                                  \
+  "corral pages; corral_valid 1m; corral_key $uri; corral_tag Surrogate-Key;"                      \
+  "location = /status { corral_status; }"                                                          \
+  "location /purge/ { corral_purge pages $arg_key; }"                                              \
+  "location /purge_tag/ { corral_purge pages $arg_tag tag; }"                                      \
+  "location /purge_any/ { corral_purge pages $arg_key; corral_purge_from any; }"                   \
+  "location / { proxy_pass %ORIGIN%; }"                                                            \
   "location /off/ { corral off; proxy_pass %ORIGIN%; }"
 
 static nginx_server *server;
 
 static int start(void **state) {
   (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS, .zone = "near=8m near_time=1h", .workers = 1, .http = "corral_zone quiet store=memory:;"});
+  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
+                                             .zone = "near=8m near_time=1h",
+                                             .workers = 1,
+                                             .http = "corral_zone quiet store=memory:;"});
   return 0;
 }
 
@@ -90,21 +112,29 @@ static int stop(void **state) {
 static void a_location_inherits_corral_and_may_switch_it_off(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/inherits", HTTP_ANSWER(.body = "page", .numbered = 1));
-  for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/inherits?ignored=1", NULL, 200, "page 1", NULL);
+  for (int i = 0; i < 2; i++)
+    nginx_kit_expect(server, "/inherits?ignored=1", NULL, 200, "page 1", NULL);
   http_origin_answer(nginx_kit_origin, "/off/page", HTTP_ANSWER(.body = "page", .numbered = 1));
-  for (int i = 1; i < 3; i++) assert_string_equal(nginx_kit_expect(server, "/off/page", NULL, 200, i == 1 ? "page 1" : "page 2", "cache-status"), "");
+  for (int i = 1; i < 3; i++)
+    assert_string_equal(nginx_kit_expect(server, "/off/page", NULL, 200,
+                                         i == 1 ? "page 1" : "page 2", "cache-status"),
+                        "");
 }
 
 /* A request that isn't GET, with the status and body that it must have. */
-static void expect_asked(const char *method, const char *path, const char *headers, int status, const char *body) {
+static void expect_asked(const char *method, const char *path, const char *headers, int status,
+                         const char *body) {
   http_reply reply = nginx_kit_ask(server, method, path, headers);
-  if (reply.status != status || (body != NULL && strcmp(reply.body, body) != 0)) fail_msg("%s %s %s: %d %s", method, path, headers != NULL ? headers : "", reply.status, reply.body);
+  if (reply.status != status || (body != NULL && strcmp(reply.body, body) != 0))
+    fail_msg("%s %s %s: %d %s", method, path, headers != NULL ? headers : "", reply.status,
+             reply.body);
   http_reply_free(&reply);
 }
 
 static void a_purged_page_is_gone_with_all_its_variants(void **state) {
   (void)state;
-  http_origin_answer(nginx_kit_origin, "/purged", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Vary: X-Kind\r\n"));
+  http_origin_answer(nginx_kit_origin, "/purged",
+                     HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Vary: X-Kind\r\n"));
   for (int round = 0; round < 2; round++) {
     char a[16], b[16];
     snprintf(a, sizeof a, "page %d", round * 2 + 1);
@@ -136,7 +166,8 @@ static void a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for(
   static const char *const forms[] = {"/victim%%0avary%%20%s", "/~variant::%s:/victim"};
   char hash[41], forged[128];
   redis_server_ask(nginx_kit_redis, "FLUSHALL");
-  http_origin_answer(nginx_kit_origin, "/own", HTTP_ANSWER(.body = "own", .headers = "Vary: X-Kind\r\n"));
+  http_origin_answer(nginx_kit_origin, "/own",
+                     HTTP_ANSWER(.body = "own", .headers = "Vary: X-Kind\r\n"));
   nginx_kit_expect(server, "/own", "X-Kind: a\r\n", 200, "own", NULL);
   nginx_kit_expect(server, "/own", "X-Kind: b\r\n", 200, "own", NULL);
   variant_hash(hash);
@@ -145,19 +176,22 @@ static void a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for(
     http_origin_answer(nginx_kit_origin, forged, HTTP_ANSWER(.body = "forged"));
     nginx_kit_expect(server, forged, NULL, 200, "forged", NULL);
   }
-  http_origin_answer(nginx_kit_origin, "/victim", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Vary: X-Kind\r\n"));
+  http_origin_answer(nginx_kit_origin, "/victim",
+                     HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Vary: X-Kind\r\n"));
   nginx_kit_expect(server, "/victim", "X-Kind: a\r\n", 200, "page 1", NULL);
   nginx_kit_expect(server, "/victim", "X-Kind: b\r\n", 200, "page 2", NULL);
 }
 
 static void only_post_and_purge_purge(void **state) {
   (void)state;
-  static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PURGED", "PURG"};
+  static const char *const methods[] = {"GET",     "HEAD",   "PUT", "DELETE",
+                                        "OPTIONS", "PURGED", "PURG"};
   http_origin_answer(nginx_kit_origin, "/stays", HTTP_ANSWER(.body = "page", .numbered = 1));
   nginx_kit_expect(server, "/stays", NULL, 200, "page 1", NULL);
   for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
     http_reply reply = nginx_kit_ask(server, methods[i], "/purge_any/?key=/stays", NULL);
-    if (reply.status != 405 || strcmp(http_reply_header(&reply, "allow"), "POST, PURGE") != 0) fail_msg("%s: %d", methods[i], reply.status);
+    if (reply.status != 405 || strcmp(http_reply_header(&reply, "allow"), "POST, PURGE") != 0)
+      fail_msg("%s: %d", methods[i], reply.status);
     http_reply_free(&reply);
   }
   nginx_kit_expect(server, "/stays", NULL, 200, "page 1", NULL);
@@ -165,23 +199,33 @@ static void only_post_and_purge_purge(void **state) {
 
 static void only_who_is_on_this_host_purges_unless_the_location_says_otherwise(void **state) {
   (void)state;
-  static const char *const headers[] = {"Via: 1.1 proxy\r\n", "Forwarded: for=192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1\r\n", "x-real-ip: 192.0.2.1\r\n", "X-Forwarded-For:\r\n"};
+  static const char *const headers[] = {"Via: 1.1 proxy\r\n", "Forwarded: for=192.0.2.1\r\n",
+                                        "X-Forwarded-For: 127.0.0.1\r\n",
+                                        "x-real-ip: 192.0.2.1\r\n", "X-Forwarded-For:\r\n"};
   http_origin_answer(nginx_kit_origin, "/guarded", HTTP_ANSWER(.body = "page", .numbered = 1));
   nginx_kit_expect(server, "/guarded", NULL, 200, "page 1", NULL);
-  for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) expect_asked("PURGE", "/purge/?key=/guarded", headers[i], 403, NULL);
+  for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+    expect_asked("PURGE", "/purge/?key=/guarded", headers[i], 403, NULL);
   nginx_kit_expect(server, "/guarded", NULL, 200, "page 1", NULL);
-  assert_non_null(strstr(nginx_server_log(server), "corral_purge: refused: it came through a proxy, which sent Via; \"corral_purge_from any\" in this location accepts it"));
+  assert_non_null(strstr(nginx_server_log(server),
+                         "corral_purge: refused: it came through a proxy, which sent Via; "
+                         "\"corral_purge_from any\" in this location accepts it"));
   expect_asked("PURGE", "/purge_any/?key=/guarded", headers[2], 200, "purged\n");
   nginx_kit_expect(server, "/guarded", NULL, 200, "page 2", NULL);
 }
 
-/* A unix socket has no address; addresses that aren't this host's are put on by the realip module, as a balancer's header would. */
+/* A unix socket has no address; addresses that aren't this host's are put on by the realip module,
+ * as a balancer's header would. */
 static void who_has_no_address_of_this_host_is_refused(void **state) {
   (void)state;
-  static const char *const refused[] = {"192.0.2.1", "10.0.0.1", "::ffff:192.0.2.1", "2001:db8::1", "128.0.0.1"}, *const accepted[] = {"127.3.2.1", "::1", "::ffff:127.0.0.1"};
+  static const char *const refused[] = {"192.0.2.1", "10.0.0.1", "::ffff:192.0.2.1", "2001:db8::1",
+                                        "128.0.0.1"},
+                           *const accepted[] = {"127.3.2.1", "::1", "::ffff:127.0.0.1"};
   nginx_server *other = nginx_kit_another(&(nginx_kit_plan){
-      .locations = "set_real_ip_from 127.0.0.1; real_ip_header X-Client; location /purge/ { corral_purge pages $arg_key; }",
-      .http = "server { listen unix:%SOCKET%; location /purge/ { corral_purge pages $arg_key; } location /any/ { corral_purge pages $arg_key; corral_purge_from any; } }"});
+      .locations = "set_real_ip_from 127.0.0.1; real_ip_header X-Client; location /purge/ { "
+                   "corral_purge pages $arg_key; }",
+      .http = "server { listen unix:%SOCKET%; location /purge/ { corral_purge pages $arg_key; } "
+              "location /any/ { corral_purge pages $arg_key; corral_purge_from any; } }"});
   char header[80], socket[200];
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     snprintf(header, sizeof header, "X-Client: %s\r\n", refused[i]);
@@ -195,25 +239,33 @@ static void who_has_no_address_of_this_host_is_refused(void **state) {
     if (reply.status != 200) fail_msg("%s: %d", accepted[i], reply.status);
     http_reply_free(&reply);
   }
-  assert_non_null(strstr(nginx_server_log(other), "corral_purge: refused: the client isn't on this host; \"corral_purge_from any\""));
+  assert_non_null(
+      strstr(nginx_server_log(other),
+             "corral_purge: refused: the client isn't on this host; \"corral_purge_from any\""));
   snprintf(socket, sizeof socket, "unix:%s/socket", nginx_server_folder(other));
   http_client *client = http_client_new(socket);
-  http_reply reply = http_client_ask(client, &(http_request){.method = "PURGE", .path = "/purge/?key=x"});
+  http_reply reply =
+      http_client_ask(client, &(http_request){.method = "PURGE", .path = "/purge/?key=x"});
   assert_int_equal(reply.status, 403);
   http_reply_free(&reply);
   reply = http_client_ask(client, &(http_request){.method = "PURGE", .path = "/any/?key=x"});
   assert_int_equal(reply.status, 200);
   http_reply_free(&reply);
   http_client_free(client);
-  assert_non_null(strstr(nginx_server_log(other), "corral_purge: refused: a unix socket doesn't tell who asks; \"corral_purge_from any\""));
+  assert_non_null(strstr(
+      nginx_server_log(other),
+      "corral_purge: refused: a unix socket doesn't tell who asks; \"corral_purge_from any\""));
   nginx_kit_end(other, 0);
 }
 
-
 static void a_tag_purges_all_pages_that_carry_it(void **state) {
   (void)state;
-  http_origin_answer(nginx_kit_origin, "/tag1", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Surrogate-Key: orders  all, x\r\n"));
-  http_origin_answer(nginx_kit_origin, "/tag2", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Surrogate-Key: users\r\nSurrogate-Key: all\r\n"));
+  http_origin_answer(
+      nginx_kit_origin, "/tag1",
+      HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Surrogate-Key: orders  all, x\r\n"));
+  http_origin_answer(nginx_kit_origin, "/tag2",
+                     HTTP_ANSWER(.body = "page", .numbered = 1,
+                                 .headers = "Surrogate-Key: users\r\nSurrogate-Key: all\r\n"));
   for (int i = 0; i < 2; i++) {
     nginx_kit_expect(server, "/tag1", NULL, 200, "page 1", NULL);
     nginx_kit_expect(server, "/tag2", NULL, 200, "page 1", NULL);
@@ -229,7 +281,8 @@ static void a_tag_purges_all_pages_that_carry_it(void **state) {
 static void counters_are_of_all_zones_and_outlive_a_reload(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/counted", HTTP_ANSWER(.body = "page"));
-  long hits = nginx_kit_counter(server, "HIT"), computes = nginx_kit_counter(server, "compute"), near_hits = nginx_kit_counter(server, "near");
+  long hits = nginx_kit_counter(server, "HIT"), computes = nginx_kit_counter(server, "compute"),
+       near_hits = nginx_kit_counter(server, "near");
   for (int i = 0; i < 3; i++) nginx_kit_expect(server, "/counted", NULL, 200, "page", NULL);
   assert_int_equal(nginx_kit_counter(server, "HIT"), hits + 2);
   assert_int_equal(nginx_kit_counter(server, "compute"), computes + 1);
@@ -237,7 +290,8 @@ static void counters_are_of_all_zones_and_outlive_a_reload(void **state) {
   nginx_server_reload(server, NULL);
   nginx_server_await_children(server, 1);
   assert_int_equal(nginx_kit_counter(server, "HIT"), hits + 2);
-  http_reply json = nginx_kit_get(server, "/status", NULL), text = nginx_kit_get(server, "/status?format=prometheus", NULL);
+  http_reply json = nginx_kit_get(server, "/status", NULL),
+             text = nginx_kit_get(server, "/status?format=prometheus", NULL);
   assert_string_equal(http_reply_header(&json, "content-type"), "application/json");
   assert_non_null(strstr(json.body, "\"quiet\":{\"requests\":{\"HIT\":0,"));
   assert_non_null(strstr(text.body, "# TYPE corral_requests_total counter\n"));
@@ -248,15 +302,19 @@ static void counters_are_of_all_zones_and_outlive_a_reload(void **state) {
 
 static void a_connection_is_kept_alive_over_every_kind_of_answer(void **state) {
   (void)state;
-  static const char *const paths[] = {"/kept", "/kept", "/kept", "/kept_not", "/kept_not", "/kept_404", "/kept_503", "/kept_503", "/purge/?key=x", "/status", "/kept"};
+  static const char *const paths[] = {"/kept",         "/kept",     "/kept",     "/kept_not",
+                                      "/kept_not",     "/kept_404", "/kept_503", "/kept_503",
+                                      "/purge/?key=x", "/status",   "/kept"};
   http_client *client = http_client_new(nginx_server_address(server));
   http_origin_answer(nginx_kit_origin, "/kept", HTTP_ANSWER(.body = "page"));
-  http_origin_answer(nginx_kit_origin, "/kept_not", HTTP_ANSWER(.body = "page", .headers = "Set-Cookie: a=b\r\n"));
+  http_origin_answer(nginx_kit_origin, "/kept_not",
+                     HTTP_ANSWER(.body = "page", .headers = "Set-Cookie: a=b\r\n"));
   http_origin_answer(nginx_kit_origin, "/kept_404", HTTP_ANSWER(.status = 404));
   http_origin_answer(nginx_kit_origin, "/kept_503", HTTP_ANSWER(.status = 503));
   for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
     http_reply reply = http_client_ask(client, &(http_request){.path = paths[i]});
-    if (reply.status == 0 || reply.is_repeated || reply.is_reused != (i > 0)) fail_msg("%s, request %zu: %s", paths[i], i, reply.error);
+    if (reply.status == 0 || reply.is_repeated || reply.is_reused != (i > 0))
+      fail_msg("%s, request %zu: %s", paths[i], i, reply.error);
     http_reply_free(&reply);
   }
   http_client_free(client);
@@ -293,14 +351,18 @@ static void a_purge_that_the_store_didnt_hear_says_so(void **state) {
 
 int main(void) {
   if (!nginx_kit_open()) return 77;
-  const struct CMUnitTest words[] = {cmocka_unit_test(a_wrong_directive_is_named_with_what_is_accepted),
-                                     cmocka_unit_test(every_directive_is_accepted_where_it_belongs)};
+  const struct CMUnitTest words[] = {
+      cmocka_unit_test(a_wrong_directive_is_named_with_what_is_accepted),
+      cmocka_unit_test(every_directive_is_accepted_where_it_belongs)};
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_location_inherits_corral_and_may_switch_it_off), cmocka_unit_test(a_purged_page_is_gone_with_all_its_variants),
+      cmocka_unit_test(a_location_inherits_corral_and_may_switch_it_off),
+      cmocka_unit_test(a_purged_page_is_gone_with_all_its_variants),
       cmocka_unit_test(a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for),
-      cmocka_unit_test(only_post_and_purge_purge), cmocka_unit_test(only_who_is_on_this_host_purges_unless_the_location_says_otherwise),
+      cmocka_unit_test(only_post_and_purge_purge),
+      cmocka_unit_test(only_who_is_on_this_host_purges_unless_the_location_says_otherwise),
       cmocka_unit_test(who_has_no_address_of_this_host_is_refused),
-      cmocka_unit_test(a_tag_purges_all_pages_that_carry_it),             cmocka_unit_test(counters_are_of_all_zones_and_outlive_a_reload),
+      cmocka_unit_test(a_tag_purges_all_pages_that_carry_it),
+      cmocka_unit_test(counters_are_of_all_zones_and_outlive_a_reload),
       cmocka_unit_test(a_connection_is_kept_alive_over_every_kind_of_answer),
       cmocka_unit_test(a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer),
       cmocka_unit_test(a_purge_that_the_store_didnt_hear_says_so),

@@ -1,9 +1,11 @@
-/* test_nginx_fastcgi.c: the nginx module in front of a handler that isn't proxy_pass: examples/fastcgi, whose own cache is let expire at once. */
+/* test_nginx_fastcgi.c: the nginx module in front of a handler that isn't proxy_pass:
+ * examples/fastcgi, whose own cache is let expire at once. */
 #include "support/nginx_kit.h"
 #include "support/page_kit.h"
 
-#define FASTCGI                                                                                                    \
-  "include /etc/nginx/fastcgi_params; fastcgi_split_path_info (?s)^(/[a-z]+)(.*)$; fastcgi_param PATH_INFO $fastcgi_path_info;" \
+#define FASTCGI                                                                                    \
+  "include /etc/nginx/fastcgi_params; fastcgi_split_path_info (?s)^(/[a-z]+)(.*)$; fastcgi_param " \
+  "PATH_INFO $fastcgi_path_info;"                                                                  \
   "fastcgi_pass unix:%s/socket-0;"
 
 static page_kit *kit;
@@ -11,13 +13,16 @@ static nginx_server *server;
 
 static int start(void **state) {
   (void)state;
-  kit = page_kit_start(PAGE_FASTCGI, "PAGE_COMMAND=%GATED%\nPAGE_TTL_MS=1\nPAGE_SWR_MS=-1\nPAGE_SIE_MS=-1\n");
+  kit = page_kit_start(PAGE_FASTCGI,
+                       "PAGE_COMMAND=%GATED%\nPAGE_TTL_MS=1\nPAGE_SWR_MS=-1\nPAGE_SIE_MS=-1\n");
   if (kit == NULL) return 0;
   const char *folder = page_kit_folder(kit);
   char locations[2000];
   snprintf(locations, sizeof locations,
-           "location /pages { corral pages; corral_valid 1m; corral_ignore_headers Cache-Control; add_header X-How $corral_status; " FASTCGI " }"
-           "location /behind { corral pages; corral_valid 1m; corral_ignore_headers Cache-Control; add_header X-How $corral_status; corral_pass @fast; }"
+           "location /pages { corral pages; corral_valid 1m; corral_ignore_headers Cache-Control; "
+           "add_header X-How $corral_status; " FASTCGI " }"
+           "location /behind { corral pages; corral_valid 1m; corral_ignore_headers Cache-Control; "
+           "add_header X-How $corral_status; corral_pass @fast; }"
            "location @fast { " FASTCGI " }",
            folder, folder);
   server = nginx_kit_start(&(nginx_kit_plan){.locations = locations});
@@ -36,15 +41,20 @@ static void a_herd_on_fastcgi_pass_is_one_request_and_then_hits(void **state) {
   (void)state;
   if (kit == NULL) skip();
   page_kit_gate(kit, 0);
-  http_storm_run *run = http_client_storm_start(
-      &(http_storm){.address = nginx_server_address(server), .path = "/pages/herd?a=b", .connections = 40, .requests_each = 1, .expected = "edition 1\n"});
+  http_storm_run *run =
+      http_client_storm_start(&(http_storm){.address = nginx_server_address(server),
+                                            .path = "/pages/herd?a=b",
+                                            .connections = 40,
+                                            .requests_each = 1,
+                                            .expected = "edition 1\n"});
   page_kit_await(kit, page_kit_computes, 1, 0);
   page_kit_gate(kit, 1);
   http_storm_result storm = http_client_storm_end(run);
   assert_string_equal(storm.error, "");
   assert_int_equal(storm.good, 40);
   http_storm_free(&storm);
-  assert_string_equal(nginx_kit_expect(server, "/pages/herd?a=b", NULL, 200, "edition 1\n", "x-how"), "HIT");
+  assert_string_equal(
+      nginx_kit_expect(server, "/pages/herd?a=b", NULL, 200, "edition 1\n", "x-how"), "HIT");
   assert_int_equal(page_kit_computes(kit), 1);
 }
 

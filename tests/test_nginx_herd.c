@@ -1,23 +1,30 @@
-/* test_nginx_herd.c: the nginx module and the crowd: one compute for all workers of all nginxes; stale while it runs, and while the origin is dead. */
+/* test_nginx_herd.c: the nginx module and the crowd: one compute for all workers of all nginxes;
+ * stale while it runs, and while the origin is dead. */
 #include <time.h>
 
 #include "support/nginx_kit.h"
 
-#define LOCATIONS                                                                                                 \
-  "location = /status { corral_status; }"                                                                         \
-  "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                                            \
-  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s error 1m; proxy_pass %ORIGIN%; }" \
-  "location /early/ { corral pages; corral_valid 2s; corral_early 50%; corral_stale updating 30s; proxy_pass %ORIGIN%; }" \
-  "location /impatient/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms; proxy_pass %ORIGIN%; }"       \
-  "location /passing/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms pass; proxy_pass %ORIGIN%; }"
+#define LOCATIONS                                                                                  \
+  "location = /status { corral_status; }"                                                          \
+  "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                             \
+  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s error 1m; "        \
+  "proxy_pass %ORIGIN%; }"                                                                         \
+  "location /early/ { corral pages; corral_valid 2s; corral_early 50%; corral_stale updating "     \
+  "30s; proxy_pass %ORIGIN%; }"                                                                    \
+  "location /impatient/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms; proxy_pass "   \
+  "%ORIGIN%; }"                                                                                    \
+  "location /passing/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms pass; "           \
+  "proxy_pass %ORIGIN%; }"
 
 static nginx_server *servers[2];
 static const char *addresses[3];
 
 static int start(void **state) {
   (void)state;
-  servers[0] = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=off jitter=0"});
-  servers[1] = nginx_kit_another(&(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=8m near_time=100ms jitter=0"});
+  servers[0] = nginx_kit_start(
+      &(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=off jitter=0"});
+  servers[1] = nginx_kit_another(&(nginx_kit_plan){
+      .locations = LOCATIONS, .workers = 2, .zone = "near=8m near_time=100ms jitter=0"});
   for (int i = 0; i < 2; i++) addresses[i] = nginx_server_address(servers[i]);
   return 0;
 }
@@ -34,7 +41,9 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL); }
+static void pause_ms(long ms) {
+  nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
 
 /* Times are asserted where no sanitizer slows them. */
 static void in_time(const char *what, int64_t p99_us, int64_t most_us) {
@@ -44,14 +53,20 @@ static void in_time(const char *what, int64_t p99_us, int64_t most_us) {
 }
 
 static void all_good(http_storm_result *storm) {
-  if (storm->good != storm->count) fail_msg("%d of %d: %s", storm->good, storm->count, storm->error);
+  if (storm->good != storm->count)
+    fail_msg("%d of %d: %s", storm->good, storm->count, storm->error);
   assert_true(storm->count > 0);
 }
 
 static void two_hundred_connections_on_a_cold_page_are_one_compute(void **state) {
   (void)state;
-  http_origin_answer(nginx_kit_origin, "/cold", HTTP_ANSWER(.body = "page", .numbered = 1, .delay_ms = 100));
-  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/cold", .connections = 200, .requests_each = 1, .expected = "page 1"});
+  http_origin_answer(nginx_kit_origin, "/cold",
+                     HTTP_ANSWER(.body = "page", .numbered = 1, .delay_ms = 100));
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses,
+                                                            .path = "/cold",
+                                                            .connections = 200,
+                                                            .requests_each = 1,
+                                                            .expected = "page 1"});
   all_good(&storm);
   assert_int_equal(storm.count, 200);
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/cold"), 1);
@@ -64,7 +79,8 @@ static int storm_for(const char *path, long ms, http_storm_result *ret, int64_t 
   nginx_kit_expect(servers[0], path, NULL, 200, NULL, NULL);
   int before = http_origin_seen(nginx_kit_origin, path);
   int64_t begun = now_ms();
-  http_storm_run *run = http_client_storm_start(&(http_storm){.addresses = addresses, .path = path, .connections = 20});
+  http_storm_run *run = http_client_storm_start(
+      &(http_storm){.addresses = addresses, .path = path, .connections = 20});
   pause_ms(ms);
   *ret = http_client_storm_end(run);
   *took_ms = now_ms() - begun;
@@ -75,7 +91,8 @@ static void an_expiry_under_load_is_one_request_of_the_origin(void **state) {
   (void)state;
   http_storm_result storm;
   int64_t took;
-  http_origin_answer(nginx_kit_origin, "/second/load", HTTP_ANSWER(.body = "page", .delay_ms = 100));
+  http_origin_answer(nginx_kit_origin, "/second/load",
+                     HTTP_ANSWER(.body = "page", .delay_ms = 100));
   int seen = storm_for("/second/load", 3500, &storm, &took);
   all_good(&storm);
   assert_in_range(seen, 2, took / 1000 + 1);
@@ -102,12 +119,14 @@ static void no_error_reaches_a_client_while_stale_is_allowed(void **state) {
   http_origin_answer(nginx_kit_origin, "/second/dead", HTTP_ANSWER(.body = "page"));
   nginx_kit_expect(servers[0], "/second/dead", NULL, 200, "page", NULL);
   http_origin_down(nginx_kit_origin);
-  http_storm_run *run = http_client_storm_start(&(http_storm){.addresses = addresses, .path = "/second/dead", .connections = 10, .expected = "page"});
+  http_storm_run *run = http_client_storm_start(&(http_storm){
+      .addresses = addresses, .path = "/second/dead", .connections = 10, .expected = "page"});
   pause_ms(3000);
   http_storm_result storm = http_client_storm_end(run);
   all_good(&storm);
   http_storm_free(&storm);
-  long failures = nginx_kit_counter(servers[0], "failure") + nginx_kit_counter(servers[1], "failure");
+  long failures =
+      nginx_kit_counter(servers[0], "failure") + nginx_kit_counter(servers[1], "failure");
   assert_in_range(failures, 1, 8); /* one at a time, with growing pauses */
   http_origin_up(nginx_kit_origin);
   http_origin_answer(nginx_kit_origin, "/second/dead", HTTP_ANSWER(.body = "healed"));
@@ -125,7 +144,8 @@ static void no_error_reaches_a_client_while_stale_is_allowed(void **state) {
 static void a_failure_of_a_cold_page_is_shared(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/broken", HTTP_ANSWER(.status = 503, .delay_ms = 50));
-  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/broken", .connections = 50, .requests_each = 1});
+  http_storm_result storm = http_client_storm(&(http_storm){
+      .addresses = addresses, .path = "/broken", .connections = 50, .requests_each = 1});
   assert_int_equal(storm.statuses[503], 50);
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/broken"), 1);
   http_storm_free(&storm);
@@ -133,11 +153,18 @@ static void a_failure_of_a_cold_page_is_shared(void **state) {
 
 static void what_cant_be_kept_is_asked_for_in_parallel(void **state) {
   (void)state;
-  http_origin_answer(nginx_kit_origin, "/cookie", HTTP_ANSWER(.headers = "Set-Cookie: a=b\r\n", .body = "mine", .delay_ms = 100));
-  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses, .path = "/cookie", .connections = 20, .requests_each = 1, .expected = "mine"});
+  http_origin_answer(
+      nginx_kit_origin, "/cookie",
+      HTTP_ANSWER(.headers = "Set-Cookie: a=b\r\n", .body = "mine", .delay_ms = 100));
+  http_storm_result storm = http_client_storm(&(http_storm){.addresses = addresses,
+                                                            .path = "/cookie",
+                                                            .connections = 20,
+                                                            .requests_each = 1,
+                                                            .expected = "mine"});
   all_good(&storm);
   assert_true(http_origin_most_running(nginx_kit_origin, "/cookie") > 3);
-  assert_int_equal(http_origin_seen(nginx_kit_origin, "/cookie"), 20); /* the first one's, and then each his own */
+  /* the first one's, and then each his own */
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/cookie"), 20);
   assert_true(storm.max_us < 2000000);
   http_storm_free(&storm);
 }
@@ -161,7 +188,8 @@ static void led(http_client *leader) {
 static void who_waits_too_long_gets_504_and_the_leader_his_page(void **state) {
   (void)state;
   http_client *leader = lead("/impatient/a");
-  assert_string_equal(nginx_kit_expect(servers[1], "/impatient/a", NULL, 504, NULL, "cache-status"), "pages; fwd=miss; detail=lock-timeout");
+  assert_string_equal(nginx_kit_expect(servers[1], "/impatient/a", NULL, 504, NULL, "cache-status"),
+                      "pages; fwd=miss; detail=lock-timeout");
   http_origin_let(nginx_kit_origin, "/impatient/a");
   led(leader);
   nginx_kit_expect(servers[1], "/impatient/a", NULL, 200, "page", NULL);

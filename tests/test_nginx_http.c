@@ -1,37 +1,50 @@
-/* test_nginx_http.c: the nginx module as HTTP sees it: headers, methods, ranges, conditions, variants, and what isn't kept. Real nginx, real Redis. */
+/* test_nginx_http.c: the nginx module as HTTP sees it: headers, methods, ranges, conditions,
+ * variants, and what isn't kept. Real nginx, real Redis. */
 #include "support/nginx_kit.h"
 
 #include <corral.h>
 
 #include "nginx/record.c"
 
-#define PAGES                                                                                                   \
-  "location = /status { corral_status; }"                                                                       \
-  "location / { corral pages; proxy_pass %ORIGIN%; gzip on; gzip_types text/plain; gzip_min_length 1; gzip_vary on; }" \
-  "location /grace/ { corral pages; corral_valid 20000d; corral_stale updating 20000d error 20000d; proxy_pass %ORIGIN%; }" \
-  "location /variable/ { corral pages; corral_valid 1m; corral_key $uri$http_range$http_x_other; proxy_set_header X-Range $http_range;" \
-  "  proxy_set_header X-Again $http_x_other; proxy_pass %ORIGIN%; }"                                             \
-  "location /fields/ { corral pages; proxy_buffer_size 16k; proxy_buffers 4 16k; proxy_pass %ORIGIN%; }"                              \
-  "location /valid/ { corral pages; corral_valid 200 404 503 1m; proxy_pass %ORIGIN%; }"                        \
-  "location /small/ { corral pages; corral_max_size 1k; corral_valid 1m; proxy_pass %ORIGIN%; }"                \
-  "location /ignore/ { corral pages; corral_valid any 1m; corral_ignore_headers Set-Cookie Cache-Control; proxy_pass %ORIGIN%; }" \
-  "location /wish/ { corral pages; corral_valid 1m; corral_bypass $arg_bypass; corral_no_store $arg_nostore $upstream_http_x_dont; proxy_pass %ORIGIN%; }" \
-  "location /error/ { corral pages; corral_valid 1m; error_page 500 =200 /sorry; proxy_pass %ORIGIN%; }"        \
-  "location = /sorry { return 200 sorry; }"                                                                     \
-  "location /files/ { corral pages; corral_valid 1m; root %FOLDER%/www; }"                                      \
-  "location /named/ { corral pages; corral_valid 1m; corral_pass @origin; }"                                    \
-  "location @origin { proxy_pass %ORIGIN%; }"                                                                   \
-  "location /uri/ { corral pages; corral_valid 1m; corral_pass /behind$uri?from=$arg_x; }"                      \
-  "location /try/ { corral pages; corral_valid 1m; root %FOLDER%/www; try_files $uri @origin; }"                  \
-  "location /fallback/ { corral pages; corral_valid 1m; root %FOLDER%/www; error_page 404 = @origin; }"          \
-  "location /behind/ { internal; proxy_pass %ORIGIN%; }"                                                        \
-  "location /buffers/ { corral pages; corral_valid 1m; proxy_buffer_size 4k; proxy_buffers 3 4k; proxy_busy_buffers_size 4k; proxy_max_temp_file_size 0; proxy_pass %ORIGIN%; }" \
-  "location /named_status/ { corral pages; corral_valid 1m; corral_cache_status 'a cache'; proxy_pass %ORIGIN%; }" \
-  "location /forged { corral pages; corral_valid 1m; corral_key $uri; proxy_pass %ORIGIN%; }"                      \
-  "location /silent/ { corral pages; corral_valid 1m; corral_cache_status off; proxy_pass %ORIGIN%; }"          \
-  "location /ssi/ { ssi on; ssi_types text/plain; proxy_pass %ORIGIN%; }"                                       \
-  "location /fragment { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                                   \
-  "location /logged/ { corral pages; corral_valid 1m; access_log %FOLDER%/access.log said; proxy_pass %ORIGIN%; }"
+#define PAGES                                                                                      \
+  "location = /status { corral_status; }"                                                          \
+  "location / { corral pages; proxy_pass %ORIGIN%; gzip on; gzip_types text/plain; "               \
+  "gzip_min_length 1; gzip_vary on; }"                                                             \
+  "location /grace/ { corral pages; corral_valid 20000d; corral_stale updating 20000d error "      \
+  "20000d; proxy_pass %ORIGIN%; }"                                                                 \
+  "location /variable/ { corral pages; corral_valid 1m; corral_key $uri$http_range$http_x_other; " \
+  "proxy_set_header X-Range $http_range;"                                                          \
+  "  proxy_set_header X-Again $http_x_other; proxy_pass %ORIGIN%; }"                               \
+  "location /fields/ { corral pages; proxy_buffer_size 16k; proxy_buffers 4 16k; proxy_pass "      \
+  "%ORIGIN%; }"                                                                                    \
+  "location /valid/ { corral pages; corral_valid 200 404 503 1m; proxy_pass %ORIGIN%; }"           \
+  "location /small/ { corral pages; corral_max_size 1k; corral_valid 1m; proxy_pass %ORIGIN%; }"   \
+  "location /ignore/ { corral pages; corral_valid any 1m; corral_ignore_headers Set-Cookie "       \
+  "Cache-Control; proxy_pass %ORIGIN%; }"                                                          \
+  "location /wish/ { corral pages; corral_valid 1m; corral_bypass $arg_bypass; corral_no_store "   \
+  "$arg_nostore $upstream_http_x_dont; proxy_pass %ORIGIN%; }"                                     \
+  "location /error/ { corral pages; corral_valid 1m; error_page 500 =200 /sorry; proxy_pass "      \
+  "%ORIGIN%; }"                                                                                    \
+  "location = /sorry { return 200 sorry; }"                                                        \
+  "location /files/ { corral pages; corral_valid 1m; root %FOLDER%/www; }"                         \
+  "location /named/ { corral pages; corral_valid 1m; corral_pass @origin; }"                       \
+  "location @origin { proxy_pass %ORIGIN%; }"                                                      \
+  "location /uri/ { corral pages; corral_valid 1m; corral_pass /behind$uri?from=$arg_x; }"         \
+  "location /try/ { corral pages; corral_valid 1m; root %FOLDER%/www; try_files $uri @origin; }"   \
+  "location /fallback/ { corral pages; corral_valid 1m; root %FOLDER%/www; error_page 404 = "      \
+  "@origin; }"                                                                                     \
+  "location /behind/ { internal; proxy_pass %ORIGIN%; }"                                           \
+  "location /buffers/ { corral pages; corral_valid 1m; proxy_buffer_size 4k; proxy_buffers 3 4k; " \
+  "proxy_busy_buffers_size 4k; proxy_max_temp_file_size 0; proxy_pass %ORIGIN%; }"                 \
+  "location /named_status/ { corral pages; corral_valid 1m; corral_cache_status 'a cache'; "       \
+  "proxy_pass %ORIGIN%; }"                                                                         \
+  "location /forged { corral pages; corral_valid 1m; corral_key $uri; proxy_pass %ORIGIN%; }"      \
+  "location /silent/ { corral pages; corral_valid 1m; corral_cache_status off; proxy_pass "        \
+  "%ORIGIN%; }"                                                                                    \
+  "location /ssi/ { ssi on; ssi_types text/plain; proxy_pass %ORIGIN%; }"                          \
+  "location /fragment { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                     \
+  "location /logged/ { corral pages; corral_valid 1m; access_log %FOLDER%/access.log said; "       \
+  "proxy_pass %ORIGIN%; }"
 
 #define KEPT "Cache-Control: max-age=60\r\n"
 #define HTTP "log_format said '$corral_status $corral_age $corral_wait $corral_key $status';"
@@ -58,16 +71,24 @@ static const char *page(const char *path, const http_answer *answer) {
 
 static void the_second_request_is_answered_from_the_store(void **state) {
   (void)state;
-  const char *path = page("/hit", HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\nX-Own: kept\r\nContent-Type: text/x-own\r\n", .body = "hello"));
-  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "cache-status"), "pages; fwd=miss; fwd-status=200; stored; ttl=60");
+  const char *path = page(
+      "/hit",
+      HTTP_ANSWER(.headers =
+                      "Cache-Control: max-age=60\r\nX-Own: kept\r\nContent-Type: text/x-own\r\n",
+                  .body = "hello"));
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "cache-status"),
+                      "pages; fwd=miss; fwd-status=200; stored; ttl=60");
   assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "x-own"), "kept");
-  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "content-type"), "text/x-own");
-  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "cache-control"), "max-age=60");
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "content-type"),
+                      "text/x-own");
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "cache-control"),
+                      "max-age=60");
   assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "hello", "age"), "0");
-  assert_int_equal(strncmp(nginx_kit_expect(server, path, NULL, 200, "hello", "cache-status"), "pages; hit; ttl=", 16), 0);
+  assert_int_equal(strncmp(nginx_kit_expect(server, path, NULL, 200, "hello", "cache-status"),
+                           "pages; hit; ttl=", 16),
+                   0);
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
 }
-
 
 static void a_cold_head_asks_the_origin_by_get_and_warms_the_page(void **state) {
   (void)state;
@@ -87,9 +108,13 @@ static void a_cold_head_asks_the_origin_by_get_and_warms_the_page(void **state) 
 static void a_range_is_cut_from_the_whole_page_cold_and_warm(void **state) {
   (void)state;
   const char *path = page("/range", HTTP_ANSWER(.headers = KEPT, .body = "0123456789"));
-  assert_string_equal(nginx_kit_expect(server, path, "Range: bytes=2-4\r\n", 206, "234", "content-range"), "bytes 2-4/10");
+  assert_string_equal(
+      nginx_kit_expect(server, path, "Range: bytes=2-4\r\n", 206, "234", "content-range"),
+      "bytes 2-4/10");
   assert_null(http_origin_header(nginx_kit_origin, path, "range"));
-  assert_string_equal(nginx_kit_expect(server, path, "Range: bytes=-2\r\n", 206, "89", "content-range"), "bytes 8-9/10");
+  assert_string_equal(
+      nginx_kit_expect(server, path, "Range: bytes=-2\r\n", 206, "89", "content-range"),
+      "bytes 8-9/10");
   nginx_kit_expect(server, path, "Range: bytes=20-\r\n", 416, NULL, NULL);
   nginx_kit_expect(server, path, NULL, 200, "0123456789", NULL);
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
@@ -97,12 +122,17 @@ static void a_range_is_cut_from_the_whole_page_cold_and_warm(void **state) {
 
 static void a_condition_is_answered_from_the_store(void **state) {
   (void)state;
-  const char *path = page("/etag", HTTP_ANSWER(.headers = KEPT "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n", .body = "hello", .etag = "\"one\""));
-  nginx_kit_expect(server, path, "If-None-Match: \"one\"\r\n", 304, "", NULL); /* cold: the origin is asked for the page all the same */
+  const char *path =
+      page("/etag", HTTP_ANSWER(.headers = KEPT "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+                                .body = "hello", .etag = "\"one\""));
+  /* cold: the origin is asked for the page all the same */
+  nginx_kit_expect(server, path, "If-None-Match: \"one\"\r\n", 304, "", NULL);
   assert_null(http_origin_header(nginx_kit_origin, path, "if-none-match"));
-  assert_string_equal(nginx_kit_expect(server, path, "If-None-Match: \"one\"\r\n", 304, "", "etag"), "\"one\"");
+  assert_string_equal(nginx_kit_expect(server, path, "If-None-Match: \"one\"\r\n", 304, "", "etag"),
+                      "\"one\"");
   nginx_kit_expect(server, path, "If-None-Match: \"two\"\r\n", 200, "hello", NULL);
-  nginx_kit_expect(server, path, "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n", 304, "", NULL);
+  nginx_kit_expect(server, path, "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n", 304, "",
+                   NULL);
   nginx_kit_expect(server, path, "Range: bytes=0-1\r\nIf-Range: \"one\"\r\n", 206, "he", NULL);
   nginx_kit_expect(server, path, "Range: bytes=0-1\r\nIf-Range: \"two\"\r\n", 200, "hello", NULL);
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
@@ -110,9 +140,13 @@ static void a_condition_is_answered_from_the_store(void **state) {
 
 static void one_stored_page_is_compressed_for_those_who_take_it(void **state) {
   (void)state;
-  const char *path = page("/gzip", HTTP_ANSWER(.headers = KEPT "Content-Type: text/plain\r\nVary: Accept-Encoding\r\n", .body = "hello", .repeat = 100));
+  const char *path = page(
+      "/gzip", HTTP_ANSWER(.headers = KEPT "Content-Type: text/plain\r\nVary: Accept-Encoding\r\n",
+                           .body = "hello", .repeat = 100));
   for (int i = 0; i < 2; i++) {
-    assert_string_equal(nginx_kit_expect(server, path, "Accept-Encoding: gzip\r\n", 200, NULL, "content-encoding"), "gzip");
+    assert_string_equal(
+        nginx_kit_expect(server, path, "Accept-Encoding: gzip\r\n", 200, NULL, "content-encoding"),
+        "gzip");
     assert_string_equal(nginx_kit_expect(server, path, NULL, 200, NULL, "content-encoding"), "");
     assert_string_equal(nginx_kit_expect(server, path, NULL, 200, NULL, "vary"), "Accept-Encoding");
   }
@@ -122,7 +156,8 @@ static void one_stored_page_is_compressed_for_those_who_take_it(void **state) {
 
 static void each_variant_of_a_page_is_computed_once(void **state) {
   (void)state;
-  const char *path = page("/vary", HTTP_ANSWER(.headers = KEPT "Vary: Accept-Language, X-Kind\r\n", .body = "page", .numbered = 1));
+  const char *path = page("/vary", HTTP_ANSWER(.headers = KEPT "Vary: Accept-Language, X-Kind\r\n",
+                                               .body = "page", .numbered = 1));
   for (int i = 0; i < 2; i++) {
     nginx_kit_expect(server, path, "Accept-Language: de\r\n", 200, "page 1", NULL);
     nginx_kit_expect(server, path, "accept-language:   de \r\n", 200, "page 1", NULL);
@@ -131,22 +166,30 @@ static void each_variant_of_a_page_is_computed_once(void **state) {
     nginx_kit_expect(server, path, NULL, 200, "page 4", NULL);
   }
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 4);
-  path = page("/vary_all", HTTP_ANSWER(.headers = KEPT "Vary: *\r\n", .body = "page", .numbered = 1));
-  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "page 1", "cache-status"), "pages; fwd=miss; fwd-status=200; detail=\"Vary: *\"");
+  path =
+      page("/vary_all", HTTP_ANSWER(.headers = KEPT "Vary: *\r\n", .body = "page", .numbered = 1));
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "page 1", "cache-status"),
+                      "pages; fwd=miss; fwd-status=200; detail=\"Vary: *\"");
   nginx_kit_expect(server, path, NULL, 200, "page 2", NULL);
 }
 
 static void what_is_for_one_client_is_never_given_to_another(void **state) {
   (void)state;
-  static const char *const headers[] = {KEPT "Set-Cookie: id=1\r\n", "Cache-Control: private, max-age=60\r\n", "Cache-Control: no-store\r\n",
-                                        "Cache-Control: no-cache\r\n", "Cache-Control: max-age=0\r\n", "", KEPT "X-Accel-Expires: 0\r\n"};
+  static const char *const headers[] = {
+      KEPT "Set-Cookie: id=1\r\n",    "Cache-Control: private, max-age=60\r\n",
+      "Cache-Control: no-store\r\n",  "Cache-Control: no-cache\r\n",
+      "Cache-Control: max-age=0\r\n", "",
+      KEPT "X-Accel-Expires: 0\r\n"};
   char path[32];
   for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
     snprintf(path, sizeof path, "/private%zu", i);
     page(path, HTTP_ANSWER(.headers = headers[i], .body = "mine", .numbered = 1));
-    assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "mine 1", "set-cookie"), i == 0 ? "id=1" : "");
-    assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "mine 2", "set-cookie"), i == 0 ? "id=1" : "");
-    nginx_kit_expect(server, path, "Range: bytes=0-3\r\n", 200, "mine 3", NULL); /* its own way: this origin has no ranges */
+    assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "mine 1", "set-cookie"),
+                        i == 0 ? "id=1" : "");
+    assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "mine 2", "set-cookie"),
+                        i == 0 ? "id=1" : "");
+    /* its own way: this origin has no ranges */
+    nginx_kit_expect(server, path, "Range: bytes=0-3\r\n", 200, "mine 3", NULL);
   }
   const char *secret = page("/secret", HTTP_ANSWER(.headers = KEPT, .body = "mine", .numbered = 1));
   nginx_kit_expect(server, secret, "Authorization: Basic eDp5\r\n", 200, "mine 1", NULL);
@@ -159,11 +202,15 @@ static void a_status_lives_as_corral_valid_says(void **state) {
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, path, NULL, 404, "gone 1", NULL);
   path = page("/valid/503", HTTP_ANSWER(.status = 503, .body = "busy", .numbered = 1));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, path, NULL, 503, "busy 1", NULL);
-  path = page("/valid/301", HTTP_ANSWER(.status = 301, .headers = KEPT "Location: /elsewhere\r\n", .body = "", .numbered = 0));
-  for (int i = 0; i < 2; i++) assert_non_null(strstr(nginx_kit_expect(server, path, NULL, 301, NULL, "location"), "/elsewhere"));
+  path = page("/valid/301", HTTP_ANSWER(.status = 301, .headers = KEPT "Location: /elsewhere\r\n",
+                                        .body = "", .numbered = 0));
+  for (int i = 0; i < 2; i++)
+    assert_non_null(
+        strstr(nginx_kit_expect(server, path, NULL, 301, NULL, "location"), "/elsewhere"));
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
   path = page("/valid/410", HTTP_ANSWER(.status = 410, .body = "gone", .numbered = 1));
-  for (int i = 1; i < 3; i++) nginx_kit_expect(server, path, NULL, 410, i == 1 ? "gone 1" : "gone 2", NULL);
+  for (int i = 1; i < 3; i++)
+    nginx_kit_expect(server, path, NULL, 410, i == 1 ? "gone 1" : "gone 2", NULL);
 }
 
 static void a_body_over_the_limit_is_passed_on_whole(void **state) {
@@ -172,7 +219,8 @@ static void a_body_over_the_limit_is_passed_on_whole(void **state) {
   memset(whole, 'x', sizeof whole - 1);
   whole[sizeof whole - 1] = '\0';
   const char *known = page("/small/known", HTTP_ANSWER(.body = "x", .repeat = 5000));
-  const char *chunked = page("/small/chunked", HTTP_ANSWER(.body = "x", .repeat = 5000, .chunked = 1));
+  const char *chunked =
+      page("/small/chunked", HTTP_ANSWER(.body = "x", .repeat = 5000, .chunked = 1));
   for (int i = 0; i < 2; i++) {
     nginx_kit_expect(server, known, NULL, 200, whole, NULL);
     nginx_kit_expect(server, chunked, NULL, 200, whole, NULL);
@@ -187,12 +235,15 @@ static void a_body_over_the_limit_is_passed_on_whole(void **state) {
 
 static void the_rest_of_a_body_over_the_limit_isnt_read(void **state) {
   (void)state;
-  const char *path = page("/small/endless", HTTP_ANSWER(.body = "x", .repeat = 50000, .chunked = 1, .fate = HTTP_FATE_HANGS_MID_BODY));
+  const char *path = page("/small/endless", HTTP_ANSWER(.body = "x", .repeat = 50000, .chunked = 1,
+                                                        .fate = HTTP_FATE_HANGS_MID_BODY));
   http_client *client = http_client_new(nginx_server_address(server));
   assert_int_equal(http_client_send(client, &(http_request){.path = path}), 0);
   assert_true(http_origin_await_seen(nginx_kit_origin, path, 2));
-  for (int i = 0; i < 1000 && http_origin_running(nginx_kit_origin, path) != 1; i++) nginx_kit_expect(server, "/status", NULL, 200, NULL, NULL);
-  assert_int_equal(http_origin_running(nginx_kit_origin, path), 1); /* the client's own, which streams */
+  for (int i = 0; i < 1000 && http_origin_running(nginx_kit_origin, path) != 1; i++)
+    nginx_kit_expect(server, "/status", NULL, 200, NULL, NULL);
+  /* the client's own, which streams */
+  assert_int_equal(http_origin_running(nginx_kit_origin, path), 1);
   http_client_hang_up(client);
   http_client_free(client);
 }
@@ -200,8 +251,10 @@ static void the_rest_of_a_body_over_the_limit_isnt_read(void **state) {
 static void a_header_that_cant_be_kept_is_passed_on_whole(void **state) {
   (void)state;
   char lines[8000] = KEPT;
-  for (int i = 0; i < 300; i++) snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "X-%d: %d\r\n", i, i);
-  const char *path = page("/fields/many", HTTP_ANSWER(.headers = lines, .body = "page", .numbered = 1));
+  for (int i = 0; i < 300; i++)
+    snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "X-%d: %d\r\n", i, i);
+  const char *path =
+      page("/fields/many", HTTP_ANSWER(.headers = lines, .body = "page", .numbered = 1));
   nginx_kit_expect(server, path, NULL, 200, "page 2", NULL);
   nginx_kit_expect(server, path, NULL, 200, "page 3", NULL);
 }
@@ -211,8 +264,10 @@ static void a_large_body_needs_no_room_among_the_upstreams_buffers(void **state)
   size_t size = 600000;
   char *whole = calloc(1, size + 1);
   memset(whole, 'y', size);
-  const char *paths[] = {page("/buffers/sized", HTTP_ANSWER(.body = "y", .repeat = size)), page("/buffers/chunked", HTTP_ANSWER(.body = "y", .repeat = size, .chunked = 1)),
-                         page("/buffers/unsized", HTTP_ANSWER(.body = "y", .repeat = size, .unsized = 1))};
+  const char *paths[] = {
+      page("/buffers/sized", HTTP_ANSWER(.body = "y", .repeat = size)),
+      page("/buffers/chunked", HTTP_ANSWER(.body = "y", .repeat = size, .chunked = 1)),
+      page("/buffers/unsized", HTTP_ANSWER(.body = "y", .repeat = size, .unsized = 1))};
   for (int i = 0; i < 3; i++) {
     for (int k = 0; k < 2; k++) nginx_kit_expect(server, paths[i], NULL, 200, whole, NULL);
     assert_int_equal(http_origin_seen(nginx_kit_origin, paths[i]), 1);
@@ -224,10 +279,12 @@ static void an_upstream_that_dies_mid_body_leaves_nothing_behind(void **state) {
   (void)state;
   for (int chunked = 0; chunked < 2; chunked++) {
     const char *path = chunked ? "/valid/dies_chunked" : "/valid/dies";
-    page(path, HTTP_ANSWER(.headers = KEPT, .body = "hello", .repeat = 20000, .chunked = chunked, .fate = HTTP_FATE_DIES_MID_BODY));
+    page(path, HTTP_ANSWER(.headers = KEPT, .body = "hello", .repeat = 20000, .chunked = chunked,
+                           .fate = HTTP_FATE_DIES_MID_BODY));
     nginx_kit_expect(server, path, NULL, 502, NULL, NULL);
     page(path, HTTP_ANSWER(.headers = KEPT, .body = "hello"));
-    assert_true(nginx_kit_await_status(server, path, 502, 200)); /* a failure is remembered for a moment */
+    /* a failure is remembered for a moment */
+    assert_true(nginx_kit_await_status(server, path, 502, 200));
     nginx_kit_expect(server, path, NULL, 200, "hello", NULL);
   }
 }
@@ -239,25 +296,33 @@ static void a_failure_is_answered_by_its_page(void **state) {
   nginx_kit_expect(server, path, NULL, 200, "sorry", NULL);
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
   path = page("/valid/down", HTTP_ANSWER(.fate = HTTP_FATE_DIES));
-  assert_string_equal(nginx_kit_expect(server, path, NULL, 502, NULL, "cache-status"), "pages; fwd=miss; fwd-status=502; detail=failed");
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 502, NULL, "cache-status"),
+                      "pages; fwd=miss; fwd-status=502; detail=failed");
 }
 
 static void wishes_not_to_be_cached_are_heard(void **state) {
   (void)state;
   page("/wish/page", HTTP_ANSWER(.body = "page", .numbered = 1));
-  assert_string_equal(nginx_kit_expect(server, "/wish/page?bypass=1", NULL, 200, "page 1", "cache-status"), "pages; fwd=bypass; fwd-status=200");
+  assert_string_equal(
+      nginx_kit_expect(server, "/wish/page?bypass=1", NULL, 200, "page 1", "cache-status"),
+      "pages; fwd=bypass; fwd-status=200");
   nginx_kit_expect(server, "/wish/page?nostore=1", NULL, 200, "page 2", NULL);
   nginx_kit_expect(server, "/wish/page?nostore=1", NULL, 200, "page 3", NULL);
   page("/wish/dont", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "X-Dont: 1\r\n"));
-  assert_string_equal(nginx_kit_expect(server, "/wish/dont", NULL, 200, "page 1", "cache-status"), "pages; fwd=miss; fwd-status=200; detail=corral_no_store");
+  assert_string_equal(nginx_kit_expect(server, "/wish/dont", NULL, 200, "page 1", "cache-status"),
+                      "pages; fwd=miss; fwd-status=200; detail=corral_no_store");
   nginx_kit_expect(server, "/wish/dont", NULL, 200, "page 2", NULL);
-  page("/ignore/page", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Cache-Control: no-store\r\nSet-Cookie: id=1\r\n"));
-  for (int i = 0; i < 2; i++) assert_string_equal(nginx_kit_expect(server, "/ignore/page", NULL, 200, "page 1", "set-cookie"), "");
+  page("/ignore/page", HTTP_ANSWER(.body = "page", .numbered = 1,
+                                   .headers = "Cache-Control: no-store\r\nSet-Cookie: id=1\r\n"));
+  for (int i = 0; i < 2; i++)
+    assert_string_equal(nginx_kit_expect(server, "/ignore/page", NULL, 200, "page 1", "set-cookie"),
+                        "");
   page("/wish/post", HTTP_ANSWER(.body = "page", .numbered = 1));
   for (int i = 1; i < 3; i++) {
     http_reply reply = nginx_kit_ask(server, "POST", "/wish/post", "Content-Type: text/plain\r\n");
     assert_string_equal(reply.body, i == 1 ? "page 1" : "page 2");
-    assert_string_equal(http_reply_header(&reply, "cache-status"), "pages; fwd=method; fwd-status=200");
+    assert_string_equal(http_reply_header(&reply, "cache-status"),
+                        "pages; fwd=method; fwd-status=200");
     http_reply_free(&reply);
   }
 }
@@ -265,7 +330,8 @@ static void wishes_not_to_be_cached_are_heard(void **state) {
 static void the_origin_may_be_files_or_another_location(void **state) {
   (void)state;
   char file[128];
-  snprintf(file, sizeof file, "mkdir -p %s/www/files && printf one >%s/www/files/a.txt", nginx_server_folder(server), nginx_server_folder(server));
+  snprintf(file, sizeof file, "mkdir -p %s/www/files && printf one >%s/www/files/a.txt",
+           nginx_server_folder(server), nginx_server_folder(server));
   assert_int_equal(system(file), 0);
   nginx_kit_expect(server, "/files/a.txt", NULL, 200, "one", NULL);
   snprintf(file, sizeof file, "%s/www/files/a.txt", nginx_server_folder(server));
@@ -278,20 +344,28 @@ static void the_origin_may_be_files_or_another_location(void **state) {
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/named/page", NULL, 200, "page 1", NULL);
   page("/behind/uri/page", HTTP_ANSWER(.body = "page", .numbered = 1));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/uri/page?x=7", NULL, 200, "page 1", NULL);
-  assert_string_equal(http_origin_header(nginx_kit_origin, "/behind/uri/page", ":target"), "/behind/uri/page?from=7");
-  page("/behind/uri/cookie", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Set-Cookie: a=b\r\n"));
-  for (int i = 1; i < 3; i++) nginx_kit_expect(server, "/uri/cookie", NULL, 200, i == 1 ? "page 1" : "page 2", NULL);
-  page("/named/cookie", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Set-Cookie: a=b\r\n"));
+  assert_string_equal(http_origin_header(nginx_kit_origin, "/behind/uri/page", ":target"),
+                      "/behind/uri/page?from=7");
+  page("/behind/uri/cookie",
+       HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Set-Cookie: a=b\r\n"));
   for (int i = 1; i < 3; i++)
-    assert_string_equal(nginx_kit_expect(server, "/named/cookie", NULL, 200, i == 1 ? "page 1" : "page 2", "cache-status"),
-                        i == 1 ? "pages; fwd=miss; fwd-status=200; detail=Set-Cookie" : "pages; fwd=miss; fwd-status=200");
+    nginx_kit_expect(server, "/uri/cookie", NULL, 200, i == 1 ? "page 1" : "page 2", NULL);
+  page("/named/cookie",
+       HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Set-Cookie: a=b\r\n"));
+  for (int i = 1; i < 3; i++)
+    assert_string_equal(nginx_kit_expect(server, "/named/cookie", NULL, 200,
+                                         i == 1 ? "page 1" : "page 2", "cache-status"),
+                        i == 1 ? "pages; fwd=miss; fwd-status=200; detail=Set-Cookie"
+                               : "pages; fwd=miss; fwd-status=200");
 }
 
 static void what_a_location_falls_back_to_is_kept(void **state) {
   (void)state;
-  static const char *const paths[] = {"/try/page", "/fallback/page", "/try/cookie", "/fallback/cookie"};
+  static const char *const paths[] = {"/try/page", "/fallback/page", "/try/cookie",
+                                      "/fallback/cookie"};
   for (int i = 0; i < 4; i++) {
-    page(paths[i], HTTP_ANSWER(.body = "page", .numbered = 1, .headers = i < 2 ? "" : "Set-Cookie: a=b\r\n"));
+    page(paths[i],
+         HTTP_ANSWER(.body = "page", .numbered = 1, .headers = i < 2 ? "" : "Set-Cookie: a=b\r\n"));
     nginx_kit_expect(server, paths[i], NULL, 200, "page 1", NULL);
     nginx_kit_expect(server, paths[i], NULL, 200, i < 2 ? "page 1" : "page 2", NULL);
   }
@@ -299,7 +373,10 @@ static void what_a_location_falls_back_to_is_kept(void **state) {
 
 static void a_life_has_an_upper_bound(void **state) {
   (void)state;
-  const char *path = page("/ages", HTTP_ANSWER(.body = "page", .numbered = 1, .headers = "Cache-Control: max-age=99999999999999999999, stale-while-revalidate=99999999999\r\n"));
+  const char *path =
+      page("/ages", HTTP_ANSWER(.body = "page", .numbered = 1,
+                                .headers = "Cache-Control: max-age=99999999999999999999, "
+                                           "stale-while-revalidate=99999999999\r\n"));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, path, NULL, 200, "page 1", NULL);
   const char *grace = page("/grace/page", HTTP_ANSWER(.body = "page", .numbered = 1));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, grace, NULL, 200, "page 1", NULL);
@@ -308,8 +385,10 @@ static void a_life_has_an_upper_bound(void **state) {
 static void an_answers_age_goes_on_where_another_cache_left_off(void **state) {
   (void)state;
   const char *path = page("/aged", HTTP_ANSWER(.body = "page", .headers = KEPT "Age: 20\r\n"));
-  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "page", "cache-status"), "pages; fwd=miss; fwd-status=200; stored; ttl=40");
-  assert_in_range(strtol(nginx_kit_expect(server, path, NULL, 200, "page", "age"), NULL, 10), 20, 22);
+  assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "page", "cache-status"),
+                      "pages; fwd=miss; fwd-status=200; stored; ttl=40");
+  assert_in_range(strtol(nginx_kit_expect(server, path, NULL, 200, "page", "age"), NULL, 10), 20,
+                  22);
 }
 
 static void a_variable_of_a_dropped_field_is_empty_at_the_origin(void **state) {
@@ -322,10 +401,13 @@ static void a_variable_of_a_dropped_field_is_empty_at_the_origin(void **state) {
 
 static void a_fragment_of_a_page_is_cached_by_itself(void **state) {
   (void)state;
-  page("/ssi/page", HTTP_ANSWER(.headers = "Content-Type: text/plain\r\n", .body = "<<!--# include virtual=\"/fragment?a\" -->|<!--# include virtual=\"/fragment?b\" -->>"));
+  page("/ssi/page", HTTP_ANSWER(.headers = "Content-Type: text/plain\r\n",
+                                .body = "<<!--# include virtual=\"/fragment?a\" -->|<!--# include "
+                                        "virtual=\"/fragment?b\" -->>"));
   page("/fragment", HTTP_ANSWER(.body = "part", .numbered = 1, .delay_ms = 20));
   http_reply first = nginx_kit_get(server, "/ssi/page", NULL);
-  assert_true(strcmp(first.body, "<part 1|part 2>") == 0 || strcmp(first.body, "<part 2|part 1>") == 0);
+  assert_true(strcmp(first.body, "<part 1|part 2>") == 0 ||
+              strcmp(first.body, "<part 2|part 1>") == 0);
   nginx_kit_expect(server, "/ssi/page", NULL, 200, first.body, NULL);
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/fragment"), 2);
   http_reply_free(&first);
@@ -335,7 +417,8 @@ static void the_cache_status_has_the_name_that_is_given(void **state) {
   (void)state;
   page("/named_status/", HTTP_ANSWER(.body = "x"));
   page("/silent/", HTTP_ANSWER(.body = "x"));
-  assert_string_equal(nginx_kit_expect(server, "/named_status/", NULL, 200, "x", "cache-status"), "\"a cache\"; fwd=miss; fwd-status=200; stored; ttl=60");
+  assert_string_equal(nginx_kit_expect(server, "/named_status/", NULL, 200, "x", "cache-status"),
+                      "\"a cache\"; fwd=miss; fwd-status=200; stored; ttl=60");
   assert_string_equal(nginx_kit_expect(server, "/silent/", NULL, 200, "x", "cache-status"), "");
 }
 
@@ -345,7 +428,8 @@ static void the_access_log_says_how_a_request_was_answered(void **state) {
   page("/logged/a", HTTP_ANSWER(.body = "x"));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/logged/a", NULL, 200, "x", NULL);
   snprintf(path, sizeof path, "%s/access.log", nginx_server_folder(server));
-  for (int i = 0; i < 200 && strstr(text, "HIT") == NULL; i++) { /* it is written after the answer */
+  /* it is written after the answer */
+  for (int i = 0; i < 200 && strstr(text, "HIT") == NULL; i++) {
     nginx_kit_expect(server, "/silent/", NULL, 200, NULL, NULL);
     FILE *file = fopen(path, "re");
     if (file != NULL) text[fread(text, 1, sizeof text - 1, file)] = '\0', fclose(file);
@@ -361,12 +445,21 @@ static void forge(const char *key, const crl_ngx_record *record, const crl_ngx_f
   corral *c;
   unsigned char *end = crl_ngx_record_write(bytes, record, field, 1);
   memcpy(end, "forged", 6);
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(nginx_kit_redis), .op_ms = 5000), NULL), CORRAL_OK);
-  assert_int_equal(corral_set(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 60000), bytes, (size_t)(end + 6 - bytes)), CORRAL_OK);
+  assert_int_equal(
+      corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(nginx_kit_redis), .op_ms = 5000),
+                  NULL),
+      CORRAL_OK);
+  assert_int_equal(corral_set(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 60000), bytes,
+                              (size_t)(end + 6 - bytes)),
+                   CORRAL_OK);
   corral_close(c);
 }
 
-#define FIELD(name, value) {(const unsigned char *)(name), (const unsigned char *)(value), sizeof(name) - 1, sizeof(value) - 1}
+#define FIELD(name, value)                                                                         \
+  {                                                                                                \
+    (const unsigned char *)(name), (const unsigned char *)(value), sizeof(name) - 1,               \
+        sizeof(value) - 1                                                                          \
+  }
 
 static void a_forged_page_is_never_sent_and_made_anew_once(void **state) {
   (void)state;
@@ -394,7 +487,8 @@ static void a_forged_page_is_never_sent_and_made_anew_once(void **state) {
     snprintf(body, sizeof body, "page %zu", i + 1);
     long counted = nginx_kit_counter(server, "foreign");
     forge("/forged", &rows[i].record, &rows[i].field);
-    assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 200, body, "cache-status"), "pages; fwd=miss; fwd-status=200; stored; ttl=60");
+    assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 200, body, "cache-status"),
+                        "pages; fwd=miss; fwd-status=200; stored; ttl=60");
     assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 200, body, "set-cookie"), "");
     assert_int_equal(nginx_kit_counter(server, "foreign"), counted + 1);
   }

@@ -1,20 +1,25 @@
-/* test_nginx_life.c: the nginx module in a server that lives: reloads under load, killed workers, clients that leave at any moment, a slow origin. */
+/* test_nginx_life.c: the nginx module in a server that lives: reloads under load, killed workers,
+ * clients that leave at any moment, a slow origin. */
 #include <signal.h>
 #include <time.h>
 
 #include "support/nginx_kit.h"
 
-#define LOCATIONS                                                                                                 \
-  "location = /status { corral_status; }"                                                                         \
-  "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                                            \
-  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s; proxy_pass %ORIGIN%; }"          \
+#define LOCATIONS                                                                                  \
+  "location = /status { corral_status; }"                                                          \
+  "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                             \
+  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s; proxy_pass "      \
+  "%ORIGIN%; }"                                                                                    \
   "location /large/ { corral pages; corral_valid 1m; corral_max_size 64m; proxy_pass %ORIGIN%; }"
 
 static nginx_server *server;
 
 static int start(void **state) {
   (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=4m near_time=50ms compute=1h jitter=0", .http = "keepalive_requests 100000;"});
+  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
+                                             .workers = 2,
+                                             .zone = "near=4m near_time=50ms compute=1h jitter=0",
+                                             .http = "keepalive_requests 100000;"});
   return 0;
 }
 
@@ -24,7 +29,9 @@ static int stop(void **state) {
   return 0;
 }
 
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL); }
+static void pause_ms(long ms) {
+  nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
 
 /* A client that has asked, for a page that the origin holds back. */
 static http_client *asks(const char *path) {
@@ -59,7 +66,11 @@ static void a_waiter_that_leaves_concerns_nobody(void **state) {
   long joined = nginx_kit_counter(server, "join"), waited = nginx_kit_counter(server, "wait");
   http_client *waiters[20];
   for (int i = 0; i < 20; i++) waiters[i] = asks("/waiter");
-  for (int i = 0; i < 1000 && nginx_kit_counter(server, "join") + nginx_kit_counter(server, "wait") < joined + waited + 10; i++) pause_ms(5);
+  for (int i = 0;
+       i < 1000 &&
+       nginx_kit_counter(server, "join") + nginx_kit_counter(server, "wait") < joined + waited + 10;
+       i++)
+    pause_ms(5);
   for (int i = 0; i < 20; i += 2) leaves(waiters[i]);
   http_origin_let(nginx_kit_origin, "/waiter");
   gets(leader, "page");
@@ -79,9 +90,12 @@ static void a_leader_that_leaves_doesnt_take_the_compute_with_him(void **state) 
 
 static void clients_that_leave_while_they_are_sent_to_leave_nothing_behind(void **state) {
   (void)state;
-  http_origin_answer(nginx_kit_origin, "/large/a", HTTP_ANSWER(.body = "0123456789abcdef", .repeat = 1 << 18));
+  http_origin_answer(nginx_kit_origin, "/large/a",
+                     HTTP_ANSWER(.body = "0123456789abcdef", .repeat = 1 << 18));
   http_client *client = http_client_new(nginx_server_address(server));
-  for (int i = 0; i < 20; i++) assert_true(http_client_abort(client, &(http_request){.path = "/large/a"}, (size_t)i * 100000) >= 0);
+  for (int i = 0; i < 20; i++)
+    assert_true(
+        http_client_abort(client, &(http_request){.path = "/large/a"}, (size_t)i * 100000) >= 0);
   http_client_free(client);
   http_reply reply = nginx_kit_get(server, "/large/a", NULL);
   assert_int_equal(reply.size, 16 << 18);
@@ -93,9 +107,11 @@ static void who_gets_stale_and_leaves_doesnt_stop_the_rebuilding(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/second/stale", HTTP_ANSWER(.body = "old"));
   nginx_kit_expect(server, "/second/stale", NULL, 200, "old", NULL);
-  http_origin_answer(nginx_kit_origin, "/second/stale", HTTP_ANSWER(.body = "new", .delay_ms = 100));
+  http_origin_answer(nginx_kit_origin, "/second/stale",
+                     HTTP_ANSWER(.body = "new", .delay_ms = 100));
   char body[8] = "old";
-  for (int i = 0; i < 400 && strcmp(body, "new") != 0; i++) { /* each over a connection of its own, which it closes */
+  /* each over a connection of its own, which it closes */
+  for (int i = 0; i < 400 && strcmp(body, "new") != 0; i++) {
     http_reply reply = nginx_kit_get(server, "/second/stale", NULL);
     assert_int_equal(reply.status, 200);
     snprintf(body, sizeof body, "%s", reply.body);
@@ -109,18 +125,23 @@ static void who_gets_stale_and_leaves_doesnt_stop_the_rebuilding(void **state) {
 static void a_leader_waits_for_his_origin_longer_than_others_for_him(void **state) {
   (void)state;
   nginx_server *slow = nginx_kit_another(&(nginx_kit_plan){
-      .locations = "location / { corral pages; corral_valid 1m; corral_lock_timeout 50ms; corral_max_size 1k; proxy_read_timeout 700ms; proxy_pass %ORIGIN%; }"});
+      .locations = "location / { corral pages; corral_valid 1m; corral_lock_timeout 50ms; "
+                   "corral_max_size 1k; proxy_read_timeout 700ms; proxy_pass %ORIGIN%; }"});
   http_origin_answer(nginx_kit_origin, "/late", HTTP_ANSWER(.body = "late", .delay_ms = 300));
   http_origin_answer(nginx_kit_origin, "/late500", HTTP_ANSWER(.status = 500, .delay_ms = 300));
-  http_origin_answer(nginx_kit_origin, "/late_large", HTTP_ANSWER(.body = "0123456789", .repeat = 200, .delay_ms = 300));
-  http_origin_answer(nginx_kit_origin, "/late_cookie", HTTP_ANSWER(.headers = "Set-Cookie: a=b\r\n", .body = "mine", .delay_ms = 300));
+  http_origin_answer(nginx_kit_origin, "/late_large",
+                     HTTP_ANSWER(.body = "0123456789", .repeat = 200, .delay_ms = 300));
+  http_origin_answer(
+      nginx_kit_origin, "/late_cookie",
+      HTTP_ANSWER(.headers = "Set-Cookie: a=b\r\n", .body = "mine", .delay_ms = 300));
   http_origin_answer(nginx_kit_origin, "/never", HTTP_ANSWER(.fate = HTTP_FATE_HANGS));
   nginx_kit_expect(slow, "/late", NULL, 200, "late", NULL);
   nginx_kit_expect(slow, "/late", NULL, 200, "late", NULL);
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/late"), 1);
   nginx_kit_expect(slow, "/late500", NULL, 500, NULL, NULL);
   nginx_kit_expect(slow, "/late_large", NULL, 200, NULL, NULL);
-  assert_string_equal(nginx_kit_expect(slow, "/late_cookie", NULL, 200, "mine", "set-cookie"), "a=b");
+  assert_string_equal(nginx_kit_expect(slow, "/late_cookie", NULL, 200, "mine", "set-cookie"),
+                      "a=b");
   nginx_kit_expect(slow, "/never", NULL, 504, NULL, NULL);
   nginx_kit_end(slow, 0);
 }
@@ -142,9 +163,15 @@ static void a_worker_that_shuts_down_answers_who_waits_in_it(void **state) {
 static void twenty_reloads_under_load_lose_no_request(void **state) {
   (void)state;
   static const char *const paths[] = {"/second/reload", "/cold/reload", NULL};
-  http_origin_answer(nginx_kit_origin, "/second/reload", HTTP_ANSWER(.body = "page", .delay_ms = 20));
-  http_origin_answer(nginx_kit_origin, "/cold/reload", HTTP_ANSWER(.body = "page", .headers = "Set-Cookie: a=b\r\n"));
-  http_storm_run *run = http_client_storm_start(&(http_storm){.address = nginx_server_address(server), .paths = paths, .connections = 10, .expected = "page"});
+  http_origin_answer(nginx_kit_origin, "/second/reload",
+                     HTTP_ANSWER(.body = "page", .delay_ms = 20));
+  http_origin_answer(nginx_kit_origin, "/cold/reload",
+                     HTTP_ANSWER(.body = "page", .headers = "Set-Cookie: a=b\r\n"));
+  http_storm_run *run =
+      http_client_storm_start(&(http_storm){.address = nginx_server_address(server),
+                                            .paths = paths,
+                                            .connections = 10,
+                                            .expected = "page"});
   for (int i = 0; i < 20; i++) nginx_server_reload(server, NULL);
   http_storm_result storm = http_client_storm_end(run);
   if (storm.good != storm.count) fail_msg("%d of %d: %s", storm.good, storm.count, storm.error);
@@ -157,11 +184,17 @@ static void twenty_reloads_under_load_lose_no_request(void **state) {
 static void clients_that_leave_at_any_moment_dont_disturb_others(void **state) {
   (void)state;
   char path[32];
-  http_origin_answer(nginx_kit_origin, "/second/abort", HTTP_ANSWER(.body = "page", .delay_ms = 10));
-  http_storm_run *run = http_client_storm_start(&(http_storm){.address = nginx_server_address(server), .path = "/second/abort", .connections = 4, .expected = "page"});
+  http_origin_answer(nginx_kit_origin, "/second/abort",
+                     HTTP_ANSWER(.body = "page", .delay_ms = 10));
+  http_storm_run *run =
+      http_client_storm_start(&(http_storm){.address = nginx_server_address(server),
+                                            .path = "/second/abort",
+                                            .connections = 4,
+                                            .expected = "page"});
   for (int i = 0; i < 200; i++) {
     snprintf(path, sizeof path, i % 2 ? "/second/abort" : "/abort%d", i);
-    if (i % 2 == 0) http_origin_answer(nginx_kit_origin, path, HTTP_ANSWER(.body = "page", .delay_ms = i % 7));
+    if (i % 2 == 0)
+      http_origin_answer(nginx_kit_origin, path, HTTP_ANSWER(.body = "page", .delay_ms = i % 7));
     http_client *client = asks(path);
     if (i % 3 == 0) pause_ms(i % 11);
     leaves(client);
@@ -215,7 +248,8 @@ int main(void) {
       cmocka_unit_test(twenty_reloads_under_load_lose_no_request),
       cmocka_unit_test(clients_that_leave_at_any_moment_dont_disturb_others),
   };
-  const struct CMUnitTest last[] = {cmocka_unit_test(a_killed_worker_is_replaced_and_so_is_the_leader_in_it)};
+  const struct CMUnitTest last[] = {
+      cmocka_unit_test(a_killed_worker_is_replaced_and_so_is_the_leader_in_it)};
   int failed = cmocka_run_group_tests(tests, start, stop);
   failed += cmocka_run_group_tests(last, start, stop_after_kill);
   return failed + nginx_kit_close();

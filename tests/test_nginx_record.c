@@ -1,4 +1,5 @@
-/* test_nginx_record.c: the nginx module's record of a response: what is written is read back, and nothing else is. */
+/* test_nginx_record.c: the nginx module's record of a response: what is written is read back, and
+ * nothing else is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,10 +14,18 @@
 
 #define TEXT(text) (const unsigned char *)(text)
 
-static const crl_ngx_field fields[] = {{TEXT("ETag"), TEXT("\"1\""), 4, 3}, {TEXT("X-Empty"), TEXT(""), 7, 0}, {TEXT("Link"), TEXT("</a>"), 4, 4}};
+static const crl_ngx_field fields[] = {{TEXT("ETag"), TEXT("\"1\""), 4, 3},
+                                       {TEXT("X-Empty"), TEXT(""), 7, 0},
+                                       {TEXT("Link"), TEXT("</a>"), 4, 4}};
 
 static unsigned char *written(size_t *size) {
-  crl_ngx_record record = {.status = 404, .age_s = 7, .ttl_ms = 60000, .swr_ms = CRL_NGX_LONGEST_MS, .vary = TEXT("accept-language x-kind"), .vary_len = 22, .body_len = 5};
+  crl_ngx_record record = {.status = 404,
+                           .age_s = 7,
+                           .ttl_ms = 60000,
+                           .swr_ms = CRL_NGX_LONGEST_MS,
+                           .vary = TEXT("accept-language x-kind"),
+                           .vary_len = 22,
+                           .body_len = 5};
   memset(record.hash, 0xab, sizeof record.hash);
   *size = crl_ngx_record_room(&record, fields, 3);
   unsigned char *bytes = malloc(*size);
@@ -78,11 +87,13 @@ static void fields_that_dont_fit_each_other_are_refused(void **state) {
   size_t size;
   unsigned char *bytes = written(&size);
   crl_ngx_record record;
-  for (size_t i = 58 + 22; i < size - 5; i++) { /* lengths among them: whatever is read lies inside */
+  /* lengths among them: whatever is read lies inside */
+  for (size_t i = 58 + 22; i < size - 5; i++) {
     for (int value = 0; value < 256; value += 5) {
       unsigned char kept = bytes[i];
       bytes[i] = (unsigned char)value;
-      if (crl_ngx_record_read(bytes, size, &record) == 0) assert_true(record.body + record.body_len == bytes + size);
+      if (crl_ngx_record_read(bytes, size, &record) == 0)
+        assert_true(record.body + record.body_len == bytes + size);
       bytes[i] = kept;
     }
   }
@@ -111,7 +122,8 @@ static void what_is_out_of_bounds_is_not_written(void **state) {
   assert_int_equal(crl_ngx_record_room(&record, fields, 1), 0);
 }
 
-/* What crl_ngx_record_write would write without its checks: as whoever may write into the store does. */
+/* What crl_ngx_record_write would write without its checks: as whoever may write into the store
+ * does. */
 static int read_forged(crl_ngx_record record, crl_ngx_field field) {
   unsigned char bytes[600];
   unsigned char *end = crl_ngx_record_write(bytes, &record, &field, 1);
@@ -123,26 +135,52 @@ static void what_no_response_may_have_is_neither_read_nor_written(void **state) 
   static const struct {
     const char *name, *value;
     size_t value_len;
-  } rows[] = {{"X", "a\r\nSet-Cookie: b", 16}, {"X", "a\nb", 3}, {"X", "a\rb", 3}, {"X", "a\0b", 3}, {"X Y", "a", 1}, {"X:", "a", 1}, {"X\r\nY", "a", 1}, {"X\177", "a", 1},
-              {"\303\244", "a", 1}, {"Content-Length", "0", 1}, {"content-length", "0", 1}, {"Transfer-Encoding", "chunked", 7}, {"Connection", "close", 5},
-              {"Date", "a", 1}, {"X-Accel-Redirect", "/", 1}};
-  const crl_ngx_record good = {.status = 200, .ttl_ms = 1000, .vary = TEXT("x-a x-b"), .vary_len = 7};
+  } rows[] = {{"X", "a\r\nSet-Cookie: b", 16},
+              {"X", "a\nb", 3},
+              {"X", "a\rb", 3},
+              {"X", "a\0b", 3},
+              {"X Y", "a", 1},
+              {"X:", "a", 1},
+              {"X\r\nY", "a", 1},
+              {"X\177", "a", 1},
+              {"\303\244", "a", 1},
+              {"Content-Length", "0", 1},
+              {"content-length", "0", 1},
+              {"Transfer-Encoding", "chunked", 7},
+              {"Connection", "close", 5},
+              {"Date", "a", 1},
+              {"X-Accel-Redirect", "/", 1}};
+  const crl_ngx_record good = {
+      .status = 200, .ttl_ms = 1000, .vary = TEXT("x-a x-b"), .vary_len = 7};
   crl_ngx_field field = {TEXT("X-Text"), TEXT("\303\244\t\177"), 6, 4};
   assert_int_equal(read_forged(good, field), 0);
   assert_true(crl_ngx_record_room(&good, &field, 1) > 0);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    crl_ngx_field bad = {TEXT(rows[i].name), TEXT(rows[i].value), strlen(rows[i].name), rows[i].value_len};
-    if (read_forged(good, bad) != CRL_NGX_BAD_RECORD || crl_ngx_record_room(&good, &bad, 1) != 0) fail_msg("%s: %s", rows[i].name, rows[i].value);
+    crl_ngx_field bad = {TEXT(rows[i].name), TEXT(rows[i].value), strlen(rows[i].name),
+                         rows[i].value_len};
+    if (read_forged(good, bad) != CRL_NGX_BAD_RECORD || crl_ngx_record_room(&good, &bad, 1) != 0)
+      fail_msg("%s: %s", rows[i].name, rows[i].value);
   }
-  const crl_ngx_record bad[] = {{.status = 199}, {.status = 600}, {.status = 65535}, {.status = 200, .ttl_ms = INT64_MAX}, {.status = 200, .swr_ms = INT64_MIN},
-                                {.status = 200, .ttl_ms = CRL_NGX_LONGEST_MS + 1}, {.status = 200, .vary = TEXT("a\nb"), .vary_len = 3}, {.status = 200, .vary = TEXT("a:"), .vary_len = 2}};
+  const crl_ngx_record bad[] = {{.status = 199},
+                                {.status = 600},
+                                {.status = 65535},
+                                {.status = 200, .ttl_ms = INT64_MAX},
+                                {.status = 200, .swr_ms = INT64_MIN},
+                                {.status = 200, .ttl_ms = CRL_NGX_LONGEST_MS + 1},
+                                {.status = 200, .vary = TEXT("a\nb"), .vary_len = 3},
+                                {.status = 200, .vary = TEXT("a:"), .vary_len = 2}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    if (read_forged(bad[i], field) != CRL_NGX_BAD_RECORD || crl_ngx_record_room(&bad[i], &field, 1) != 0) fail_msg("record %zu", i);
+    if (read_forged(bad[i], field) != CRL_NGX_BAD_RECORD ||
+        crl_ngx_record_room(&bad[i], &field, 1) != 0)
+      fail_msg("record %zu", i);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_is_read_back), cmocka_unit_test(a_record_that_was_cut_or_changed_is_refused),
-                                     cmocka_unit_test(fields_that_dont_fit_each_other_are_refused), cmocka_unit_test(what_is_out_of_bounds_is_not_written),
-                                     cmocka_unit_test(what_no_response_may_have_is_neither_read_nor_written)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_written_is_read_back),
+      cmocka_unit_test(a_record_that_was_cut_or_changed_is_refused),
+      cmocka_unit_test(fields_that_dont_fit_each_other_are_refused),
+      cmocka_unit_test(what_is_out_of_bounds_is_not_written),
+      cmocka_unit_test(what_no_response_may_have_is_neither_read_nor_written)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_planted.c: records that somebody else wrote to a real Redis: of a later version, poisoned, of another key, without an end. */
+/* test_planted.c: records that somebody else wrote to a real Redis: of a later version, poisoned,
+ * of another key, without an end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,10 @@ static corral *opened(void) {
   corral_error error;
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
-  if (corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(server), .max_value = MIB, .op_ms = 5000), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_open(
+          &c, CORRAL_OPTIONS(.store = redis_server_uri(server), .max_value = MIB, .op_ms = 5000),
+          &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
   return c;
 }
 
@@ -42,7 +46,8 @@ static corral_kept ask(corral *c, const char *wanted, int *ran) {
   corral_error error = {0};
   corral_policy *policy = CORRAL_POLICY(.wait_ms = 60000, .error = &error);
   *ran = 0;
-  if (corral_get_or_compute(c, "k", 1, policy, compute, ran, &value) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_get_or_compute(c, "k", 1, policy, compute, ran, &value) != CORRAL_OK)
+    fail_msg("%s", error.text);
   assert_int_equal(corral_value_size(value), strlen(wanted));
   assert_memory_equal(corral_value_data(value), wanted, strlen(wanted));
   corral_kept kept = corral_value_kept(value);
@@ -52,12 +57,15 @@ static corral_kept ask(corral *c, const char *wanted, int *ran) {
 
 static int64_t server_now(void) {
   redisReply *reply = redis_server_command(server, "TIME");
-  int64_t now = strtoll(reply->element[0]->str, NULL, 10) * 1000 + strtoll(reply->element[1]->str, NULL, 10) / 1000;
+  int64_t now = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
+                strtoll(reply->element[1]->str, NULL, 10) / 1000;
   freeReplyObject(reply);
   return now;
 }
 
-static void plant_bytes(const void *record, size_t size) { redis_server_ask(server, "SET k %b PX %d", record, size, LIFE_MS); }
+static void plant_bytes(const void *record, size_t size) {
+  redis_server_ask(server, "SET k %b PX %d", record, size, LIFE_MS);
+}
 
 /* A value of `name` under the key "k". */
 static void plant(const char *name, crl_envelope envelope, const void *payload) {
@@ -120,7 +128,12 @@ static void a_packed_record_that_promises_4_gib_is_refused(void **state) {
   uint8_t *packed = NULL;
   size_t size = crl_pack(zeros, sizeof zeros, &packed);
   assert_true(size > 0);
-  plant("k", (crl_envelope){.kind = CRL_KIND_VALUE, .encoding = CRL_ENCODING_ZSTD, .payload_len = size, .plain_len = UINT32_MAX}, packed);
+  plant("k",
+        (crl_envelope){.kind = CRL_KIND_VALUE,
+                       .encoding = CRL_ENCODING_ZSTD,
+                       .payload_len = size,
+                       .plain_len = UINT32_MAX},
+        packed);
   free(packed);
   expect_replaced(c);
 }
@@ -133,7 +146,12 @@ static void a_value_above_max_value_is_refused_packed_and_plain(void **state) {
   assert_non_null(large);
   size_t size = crl_pack(large, 2 * MIB, &packed);
   corral *c = opened();
-  plant("k", (crl_envelope){.kind = CRL_KIND_VALUE, .encoding = CRL_ENCODING_ZSTD, .payload_len = size, .plain_len = 2 * MIB}, packed);
+  plant("k",
+        (crl_envelope){.kind = CRL_KIND_VALUE,
+                       .encoding = CRL_ENCODING_ZSTD,
+                       .payload_len = size,
+                       .plain_len = 2 * MIB},
+        packed);
   expect_replaced(c);
   c = opened();
   plant("k", (crl_envelope){.kind = CRL_KIND_VALUE, .payload_len = 2 * MIB}, large);
@@ -157,7 +175,8 @@ static void a_flipped_bit_of_a_body_is_refused(void **state) {
   expect_replaced(c);
 }
 
-/* A holder who is dead, or a tenant: it would block the key for ten years; now for its own length. */
+/* A holder who is dead, or a tenant: it would block the key for ten years; now for its own
+ * length. */
 static void a_lease_and_a_verdict_without_an_end_end_one_length_from_the_next_claim(void **state) {
   (void)state;
   static const uint8_t states[] = {CORRAL_LEASED, CORRAL_VERDICT};
@@ -166,11 +185,16 @@ static void a_lease_and_a_verdict_without_an_end_end_one_length_from_the_next_cl
     corral_value *value = NULL;
     int ran = 0, tries = 0;
     size_t size;
-    corral_header header = {.state = states[i], .until = server_now() + INT64_C(315360000000), .since = server_now(), .length_ms = 300, .token = "nobody's"};
+    corral_header header = {.state = states[i],
+                            .until = server_now() + INT64_C(315360000000),
+                            .since = server_now(),
+                            .length_ms = 300,
+                            .token = "nobody's"};
     uint8_t *record = record_make(header, 0, 0, &size);
     redis_server_ask(server, "SET k %b PX 86400000", record, size);
     free(record);
-    while (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.wait_ms = 60000), compute, &ran, &value) != CORRAL_OK)
+    while (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.wait_ms = 60000), compute, &ran,
+                                 &value) != CORRAL_OK)
       if (++tries > 100000) fail_msg("state %d blocks the key", states[i]);
     assert_int_equal(ran, 1);
     assert_int_equal(corral_value_kept(value), CORRAL_KEPT);

@@ -9,10 +9,11 @@
 
 #include "policy.h"
 
-static const uint64_t dice[] = {0, 1, 2, 49, 50, 99, 12345, UINT64_C(0x9e3779b97f4a7c15), UINT64_MAX - 1, UINT64_MAX};
+static const uint64_t dice[] = {
+    0, 1, 2, 49, 50, 99, 12345, UINT64_C(0x9e3779b97f4a7c15), UINT64_MAX - 1, UINT64_MAX};
 enum { DICE = sizeof dice / sizeof *dice };
 
-/* ---- options ----------------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static void what_is_not_said_comes_from_the_table(void **state) {
   (void)state;
@@ -33,7 +34,10 @@ static void what_is_not_said_comes_from_the_table(void **state) {
 static void a_call_s_policy_stands_over_the_corral_s(void **state) {
   (void)state;
   corral_policy base, p;
-  assert_int_equal(crl_policy_resolve(&base, CORRAL_POLICY(.ttl_ms = 7, .swr_ms = 8, .jitter_pct = CORRAL_OFF), NULL, NULL), CORRAL_OK);
+  assert_int_equal(
+      crl_policy_resolve(&base, CORRAL_POLICY(.ttl_ms = 7, .swr_ms = 8, .jitter_pct = CORRAL_OFF),
+                         NULL, NULL),
+      CORRAL_OK);
   assert_int_equal(crl_policy_resolve(&p, CORRAL_POLICY(.swr_ms = 9), &base, NULL), CORRAL_OK);
   assert_int_equal(p.ttl_ms, 7);
   assert_int_equal(p.swr_ms, 9);
@@ -42,18 +46,21 @@ static void a_call_s_policy_stands_over_the_corral_s(void **state) {
 }
 
 /* least and most are accepted, their neighbours refused by a text with the option's name. */
-static void check_range(int64_t *field, corral_policy *user, const char *name, int64_t least, int64_t most) {
+static void check_range(int64_t *field, corral_policy *user, const char *name, int64_t least,
+                        int64_t most) {
   corral_policy p;
   corral_error error;
   const int64_t good[] = {least, most}, bad[] = {least - 1, most + 1, INT64_MIN, INT64_MAX};
   for (size_t i = 0; i < 2; i++) {
     *field = good[i];
-    if (crl_policy_resolve(&p, user, NULL, &error) != CORRAL_OK) fail_msg("%s = %lld refused", name, (long long)good[i]);
+    if (crl_policy_resolve(&p, user, NULL, &error) != CORRAL_OK)
+      fail_msg("%s = %lld refused", name, (long long)good[i]);
   }
   for (size_t i = 0; i < 4; i++) {
     *field = bad[i];
     if (bad[i] == 0) continue; /* the default */
-    if (crl_policy_resolve(&p, user, NULL, &error) != CORRAL_EINVAL) fail_msg("%s = %lld accepted", name, (long long)bad[i]);
+    if (crl_policy_resolve(&p, user, NULL, &error) != CORRAL_EINVAL)
+      fail_msg("%s = %lld accepted", name, (long long)bad[i]);
     assert_int_equal(error.status, CORRAL_EINVAL);
     assert_non_null(strstr(error.text, name));
   }
@@ -68,15 +75,16 @@ static void every_option_keeps_to_its_range(void **state) {
 #undef ROW
   corral_options o;
   corral_error error;
-#define ROW(name, unit, def, least, most, sentence)                                                    \
-  assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.name = (most) + 1), &error), CORRAL_EINVAL); \
-  assert_non_null(strstr(error.text, #name));                                                          \
+#define ROW(name, unit, def, least, most, sentence)                                                \
+  assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.name = (most) + 1), &error),             \
+                   CORRAL_EINVAL);                                                                 \
+  assert_non_null(strstr(error.text, #name));                                                      \
   assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.name = most), &error), CORRAL_OK);
   CORRAL_OPTION_MAP(ROW)
 #undef ROW
 }
 
-/* ---- sized structs: what older and newer headers give ---------------------------------------------------------------- */
+/* ---- sized structs: what older and newer headers give -------------------------------------- */
 
 static void a_shorter_policy_lacks_what_it_does_not_know(void **state) {
   (void)state;
@@ -120,10 +128,11 @@ static void a_size_that_was_not_set_is_told(void **state) {
   assert_int_equal(crl_policy_options(&o, &options, NULL), CORRAL_EINVAL);
 }
 
-/* ---- lives ------------------------------------------------------------------------------------------------------------ */
+/* ---- lives --------------------------------------------------------------------------------- */
 
 static crl_envelope value_of(int64_t ttl, int64_t swr, int64_t sie) {
-  return (crl_envelope){.kind = CRL_KIND_VALUE, .ttl_ms = ttl, .swr_ms = swr, .sie_ms = sie, .created_ms = 1000};
+  return (crl_envelope){
+      .kind = CRL_KIND_VALUE, .ttl_ms = ttl, .swr_ms = swr, .sie_ms = sie, .created_ms = 1000};
 }
 
 static void check_lives(crl_lives lives, int64_t fresh, int64_t swr, int64_t sie, int64_t age) {
@@ -178,7 +187,7 @@ static void the_store_keeps_a_record_for_its_longest_grace(void **state) {
   assert_int_equal(crl_policy_hard_ttl(10, 0, CORRAL_OFF), 10);
 }
 
-/* ---- pauses ----------------------------------------------------------------------------------------------------------- */
+/* ---- pauses -------------------------------------------------------------------------------- */
 
 static void jitter_makes_a_life_shorter_only(void **state) {
   (void)state;

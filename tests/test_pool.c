@@ -1,6 +1,8 @@
-/* test_pool.c: handles, batches and the breaker, over a store that does what the test says. Threads meet at counts, not at times.
+/* test_pool.c: handles, batches and the breaker, over a store that does what the test says. Threads
+ * meet at counts, not at times.
  *
- * The pool's own source is included, under other names, so that a test can see how many callers are queued. */
+ * The pool's own source is included, under other names, so that a test can see how many callers are
+ * queued. */
 #define crl_pool_new own_pool_new
 #define crl_pool_free own_pool_free
 #define crl_pool_perform own_pool_perform
@@ -26,35 +28,37 @@
 
 enum { CALLERS = 6, FAR = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
 
-/* ---- the store ----------------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------- */
 
 typedef struct fake {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  int gate;              /* closed: batches stand at it; 2: those with a large record only */
-  size_t large_len;      /* keys of this length have a large record */
-  int reads_whole;       /* how often such a record was read to its end */
-  int body_next;         /* so many batches break the handle in the middle of a body */
+  int gate;         /* closed: batches stand at it; 2: those with a large record only */
+  size_t large_len; /* keys of this length have a large record */
+  int reads_whole;  /* how often such a record was read to its end */
+  int body_next;    /* so many batches break the handle in the middle of a body */
   int at_gate;
-  int refuse;            /* connecting fails */
-  int refuse_server;     /* to this server only, if there are several; -1 none */
-  int break_next;        /* so many batches break the handle, */
-  int broken_status;     /* and leave this status */
+  int refuse;        /* connecting fails */
+  int refuse_server; /* to this server only, if there are several; -1 none */
+  int break_next;    /* so many batches break the handle, */
+  int broken_status; /* and leave this status */
   int connects, disconnects, open, most_open, inside, most_inside, closed;
-  size_t batches[LOG];   /* their sizes */
+  size_t batches[LOG]; /* their sizes */
   int batch_count;
 } fake;
 
 static fake the_fake;
 
-static int fake_open(const corral_host *host, const corral_uri *uri, void **ret, corral_store_info *info, corral_error *error) {
+static int fake_open(const corral_host *host, const corral_uri *uri, void **ret,
+                     corral_store_info *info, corral_error *error) {
   (void)host, (void)uri, (void)ret, (void)info, (void)error;
   return CORRAL_OK;
 }
 
 static void fake_close(void *store) { ((fake *)store)->closed++; }
 
-static int fake_connect_server(void *store, size_t server, int64_t deadline, void **ret, corral_error *error) {
+static int fake_connect_server(void *store, size_t server, int64_t deadline, void **ret,
+                               corral_error *error) {
   fake *f = store;
   (void)deadline;
   pthread_mutex_lock(&f->mutex);
@@ -97,7 +101,8 @@ static void look_at_large(fake *f, corral_op *op, size_t count) {
   f->reads_whole++;
 }
 
-static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                        corral_error *error) {
   fake *f = handle;
   pthread_mutex_lock(&f->mutex);
   assert_true(f->batch_count < LOG);
@@ -105,7 +110,8 @@ static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t dead
   if (++f->inside > f->most_inside) f->most_inside = f->inside;
   f->at_gate++;
   pthread_cond_broadcast(&f->changed);
-  while (f->gate == 1 || (f->gate == 2 && ops[0].record_len >= LARGE)) pthread_cond_wait(&f->changed, &f->mutex);
+  while (f->gate == 1 || (f->gate == 2 && ops[0].record_len >= LARGE))
+    pthread_cond_wait(&f->changed, &f->mutex);
   f->at_gate--;
   f->inside--;
   int stalls = f->body_next > 0, breaks = stalls || f->break_next > 0;
@@ -115,20 +121,36 @@ static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t dead
   for (size_t i = 0; i < count; i++) {
     ops[i].status = breaks ? f->broken_status : CORRAL_OK;
     ops[i].life_ms = (int64_t)ops[i].key_len; /* each gets its own */
-    if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len) look_at_large(f, &ops[i], count);
+    if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len)
+      look_at_large(f, &ops[i], count);
   }
   pthread_mutex_unlock(&f->mutex);
   return breaks ? crl_status_fail(error, CORRAL_EUNAVAILABLE, "broke") : CORRAL_OK;
 }
 
-static const corral_store handled = {.size = sizeof handled, .abi = CORRAL_PLUGIN_ABI, .threads = CORRAL_THREADS_HANDLE,
-                                     .name = "fake", .schemes = "fake", .open = fake_open, .close = fake_close,
-                                     .connect = fake_connect, .disconnect = fake_disconnect, .perform = fake_perform};
+static const corral_store handled = {.size = sizeof handled,
+                                     .abi = CORRAL_PLUGIN_ABI,
+                                     .threads = CORRAL_THREADS_HANDLE,
+                                     .name = "fake",
+                                     .schemes = "fake",
+                                     .open = fake_open,
+                                     .close = fake_close,
+                                     .connect = fake_connect,
+                                     .disconnect = fake_disconnect,
+                                     .perform = fake_perform};
 
-static const corral_store spread = {.size = sizeof spread, .abi = CORRAL_PLUGIN_ABI, .threads = CORRAL_THREADS_HANDLE,
-                                    .name = "fake", .schemes = "fake", .open = fake_open, .close = fake_close,
-                                    .connect = fake_connect, .disconnect = fake_disconnect, .perform = fake_perform,
-                                    .route = fake_route, .connect_server = fake_connect_server};
+static const corral_store spread = {.size = sizeof spread,
+                                    .abi = CORRAL_PLUGIN_ABI,
+                                    .threads = CORRAL_THREADS_HANDLE,
+                                    .name = "fake",
+                                    .schemes = "fake",
+                                    .open = fake_open,
+                                    .close = fake_close,
+                                    .connect = fake_connect,
+                                    .disconnect = fake_disconnect,
+                                    .perform = fake_perform,
+                                    .route = fake_route,
+                                    .connect_server = fake_connect_server};
 
 static crl_events events;
 static _Atomic int returns, return_works;
@@ -142,7 +164,8 @@ static int on_return(void *arg, crl_pool *pool, size_t server) {
   return return_works;
 }
 
-static crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t handles, int64_t rest_ms) {
+static crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t handles,
+                           int64_t rest_ms) {
   memset(&the_fake, 0, sizeof the_fake);
   memset(&events, 0, sizeof events);
   pthread_mutex_init(&the_fake.mutex, NULL);
@@ -151,16 +174,25 @@ static crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t h
   the_fake.refuse_server = -1;
   returns = 0;
   return_works = 1;
-  crl_pool_options options = {.plugin = plugin, .store = &the_fake,
-                              .info = {.size = sizeof options.info, .max_record = MOST, .handles = 2, .servers = servers},
-                              .probe_key = "probe", .on_return = on_return,
-                              .handles = handles, .op_ms = FAR, .breaker_failures = 3, .breaker_rest_ms = rest_ms, .events = &events};
+  crl_pool_options options = {
+      .plugin = plugin,
+      .store = &the_fake,
+      .info = {.size = sizeof options.info, .max_record = MOST, .handles = 2, .servers = servers},
+      .probe_key = "probe",
+      .on_return = on_return,
+      .handles = handles,
+      .op_ms = FAR,
+      .breaker_failures = 3,
+      .breaker_rest_ms = rest_ms,
+      .events = &events};
   crl_pool *pool = crl_pool_new(&options);
   assert_non_null(pool);
   return pool;
 }
 
-static crl_pool *pool_of(int64_t handles, int64_t rest_ms) { return pool_with(&handled, 1, handles, rest_ms); }
+static crl_pool *pool_of(int64_t handles, int64_t rest_ms) {
+  return pool_with(&handled, 1, handles, rest_ms);
+}
 
 static void pool_end(crl_pool *pool) {
   crl_pool_free(pool);
@@ -193,11 +225,13 @@ static void until_queued(crl_pool *pool, int count) {
   }
 }
 
-/* ---- callers -------------------------------------------------------------------------------------------------------- */
+/* ---- callers ------------------------------------------------------------------------------- */
 
 static const char keys[] = "abcdefghij";
 
-static corral_op op_of(corral_verb verb, size_t key_len) { return (corral_op){.verb = verb, .key = keys, .key_len = key_len}; }
+static corral_op op_of(corral_verb verb, size_t key_len) {
+  return (corral_op){.verb = verb, .key = keys, .key_len = key_len};
+}
 
 static int one(crl_pool *pool, corral_verb verb) {
   corral_op op = op_of(verb, 1);
@@ -223,7 +257,7 @@ static void start(caller *c, crl_pool *pool, corral_op op) {
   assert_int_equal(pthread_create(&c->thread, NULL, call, c), 0);
 }
 
-/* ---- batches ---------------------------------------------------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------------------------- */
 
 static void one_caller_alone_uses_one_handle_again_and_again(void **state) {
   (void)state;
@@ -276,7 +310,8 @@ static void a_large_record_goes_alone(void **state) {
   pthread_join(first.thread, NULL);
   for (int i = 0; i < 3; i++) pthread_join(others[i].thread, NULL);
   assert_int_equal(the_fake.batch_count, 3);
-  assert_int_equal(the_fake.batches[1], 2); /* the head took the other small one along, past the large one */
+  /* the head took the other small one along, past the large one */
+  assert_int_equal(the_fake.batches[1], 2);
   assert_int_equal(the_fake.batches[2], 1);
   pool_end(pool);
 }
@@ -330,7 +365,7 @@ static void a_record_that_the_store_would_not_take_is_not_sent(void **state) {
   pool_end(pool);
 }
 
-/* ---- bodies --------------------------------------------------------------------------------------------------------------- */
+/* ---- bodies -------------------------------------------------------------------------------- */
 
 static void a_large_record_is_in_nobodys_way(void **state) {
   (void)state;
@@ -354,7 +389,8 @@ static void a_large_record_is_in_nobodys_way(void **state) {
 static void a_look_that_meets_a_large_record_is_repeated_alone(void **state) {
   (void)state;
   crl_pool *pool = pool_of(1, FAR);
-  corral_op ops[] = {op_of(CORRAL_VERB_GET, 1), op_of(CORRAL_VERB_GET, 2), op_of(CORRAL_VERB_GET, 3)};
+  corral_op ops[] = {op_of(CORRAL_VERB_GET, 1), op_of(CORRAL_VERB_GET, 2),
+                     op_of(CORRAL_VERB_GET, 3)};
   the_fake.large_len = 2;
   crl_pool_perform(pool, ops, 3, INT64_MAX);
   for (int i = 0; i < 3; i++) {
@@ -399,7 +435,7 @@ static void failures_in_the_middle_of_bodies_do_not_open_the_breaker(void **stat
   pool_end(pool);
 }
 
-/* ---- broken handles ------------------------------------------------------------------------------------------------------ */
+/* ---- broken handles ------------------------------------------------------------------------ */
 
 static void a_broken_handle_is_closed_and_replaced(void **state) {
   (void)state;
@@ -419,7 +455,9 @@ static int sent_times(corral_verb verb, int left, int breaks) {
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
   the_fake.break_next = breaks;
   the_fake.broken_status = left;
-  assert_int_equal(one(pool, verb), breaks > 1 || (left == CORRAL_EUNKNOWN && verb != CORRAL_VERB_GET) ? left : CORRAL_OK);
+  assert_int_equal(one(pool, verb),
+                   breaks > 1 || (left == CORRAL_EUNKNOWN && verb != CORRAL_VERB_GET) ? left
+                                                                                      : CORRAL_OK);
   int sent = the_fake.batch_count - 1;
   pool_end(pool);
   return sent;
@@ -443,7 +481,7 @@ static void a_fresh_handle_that_breaks_is_not_tried_again(void **state) {
   pool_end(pool);
 }
 
-/* ---- the breaker --------------------------------------------------------------------------------------------------------- */
+/* ---- the breaker --------------------------------------------------------------------------- */
 
 static void after_failures_in_a_row_the_store_is_left_to_rest(void **state) {
   (void)state;
@@ -573,7 +611,7 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   pool_end(pool);
 }
 
-/* ---- several servers ----------------------------------------------------------------------------------------------------- */
+/* ---- several servers ----------------------------------------------------------------------- */
 
 static void a_sick_server_costs_the_keys_of_the_others_nothing(void **state) {
   (void)state;
@@ -630,7 +668,8 @@ static void a_server_that_is_back_is_told_apart_from_one_that_is_not(void **stat
 
 static void without_memory_the_store_stays_its_caller_s(void **state) {
   (void)state;
-  crl_pool_options options = {.plugin = &handled, .store = &the_fake, .events = &events, .info = {.servers = 1}};
+  crl_pool_options options = {
+      .plugin = &handled, .store = &the_fake, .events = &events, .info = {.servers = 1}};
   the_fake.closed = 0;
   crl_alloc_countdown = 0;
   assert_null(crl_pool_new(&options));

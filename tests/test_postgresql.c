@@ -1,5 +1,5 @@
-/* test_postgresql.c: locks in a real PostgreSQL, in a table and as advisory locks, through the plugin's table: the verbs, fencing tokens, and the table
- * itself. */
+/* test_postgresql.c: locks in a real PostgreSQL, in a table and as advisory locks, through the
+ * plugin's table: the verbs, fencing tokens, and the table itself. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 #include "support/postgresql_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- what the verbs do ----------------------------------------------------------------------------------- */
+/* ---- what the verbs do --------------------------------------------------------------------- */
 
 static void a_lock_is_granted_to_one_token_at_a_time(void **state) {
   (void)state;
@@ -18,8 +18,10 @@ static void a_lock_is_granted_to_one_token_at_a_time(void **state) {
     assert_in_range(first.until_ms, 29000, 30000);
     answer second = lock(&k, "one", 2, 30000);
     expect("second", second, CORRAL_EBUSY);
-    if (is_advisory(modes[i])) assert_int_equal(second.until_ms, -1);
-    else assert_in_range(second.until_ms, 28000, 30000);
+    if (is_advisory(modes[i]))
+      assert_int_equal(second.until_ms, -1);
+    else
+      assert_in_range(second.until_ms, 28000, 30000);
     expect("another name", lock(&k, "two", 2, 30000), CORRAL_OK);
     answer theirs = unlock(&k, "one", 2 + 100);
     expect("a stranger's unlock", theirs, CORRAL_ELOST);
@@ -43,7 +45,8 @@ static void a_token_that_has_a_hold_keeps_its_fence_when_it_locks_again(void **s
   (void)state;
   for (int i = 0; i < 2; i++) {
     kit k = open_at(modes[i]);
-    answer first = lock(&k, "again", 1, 2000), second = lock(&k, "again", 1, 50000), third = lock(&k, "again", 1, 1000);
+    answer first = lock(&k, "again", 1, 2000), second = lock(&k, "again", 1, 50000),
+           third = lock(&k, "again", 1, 1000);
     expect("again", second, CORRAL_OK);
     assert_true(first.seen == second.seen && third.seen == first.seen);
     assert_in_range(second.until_ms, 49000, 50000);
@@ -66,7 +69,10 @@ static void an_extension_lengthens_a_hold_and_never_shortens_it(void **state) {
     assert_true(more.seen == first.seen && less.seen == first.seen);
     assert_in_range(more.until_ms, 59000, 60000);
     assert_in_range(less.until_ms, 50000, 60000);
-    if (is_advisory(modes[i])) eventually("SELECT application_name >= '5' AND application_name LIKE '%ms host/1/1 note' FROM pg_stat_activity WHERE application_name LIKE '%note'", "t");
+    if (is_advisory(modes[i]))
+      eventually("SELECT application_name >= '5' AND application_name LIKE '%ms host/1/1 note' "
+                 "FROM pg_stat_activity WHERE application_name LIKE '%note'",
+                 "t");
     expect("unlock", unlock(&k, "longer", 1), CORRAL_OK);
     closed(&k);
   }
@@ -105,7 +111,8 @@ static void a_hold_ends_by_the_servers_clock(void **state) {
     answer first = lock(&k, "ends", 1, 300), got;
     expect("first", first, CORRAL_OK);
     int64_t ms = lock_at_last(&other, "ends", 2, &got);
-    print_message("%s: a silent hold of 300 ms was replaced after %lld ms\n", modes[i], (long long)ms);
+    print_message("%s: a silent hold of 300 ms was replaced after %lld ms\n", modes[i],
+                  (long long)ms);
     assert_in_range(ms, 250, 3000);
     assert_true(got.seen > first.seen);
     answer late = extend(&k, "ends", 1, 1000);
@@ -206,7 +213,8 @@ static void who_holds_is_shown(void **state) {
 
 static void names_and_notes_are_bytes_of_any_value(void **state) {
   static const uint8_t name[] = {0, 255, 'a', 0, '\'', '\\', '"', 200, 0};
-  static const uint8_t note[] = "caf\xc3\xa9 \xff\xc3 \xe2\x82\xac \xed\xa0\x80 '; DROP TABLE corral_lock; -- x\xc3";
+  static const uint8_t note[] =
+      "caf\xc3\xa9 \xff\xc3 \xe2\x82\xac \xed\xa0\x80 '; DROP TABLE corral_lock; -- x\xc3";
   (void)state;
   for (int i = 0; i < 2; i++) {
     kit k = open_at(modes[i]);
@@ -218,7 +226,9 @@ static void names_and_notes_are_bytes_of_any_value(void **state) {
     expect("lock", act(&k, op, INT64_MAX), CORRAL_OK);
     corral_hold hold;
     assert_int_equal(shown(&k, name, sizeof name, &hold, 1, NULL), 1);
-    if (!is_advisory(modes[i])) assert_string_equal(hold.note, "caf\xc3\xa9 ?? \xe2\x82\xac ??? '; DROP TABLE corral_lock; -- x?");
+    if (!is_advisory(modes[i]))
+      assert_string_equal(hold.note,
+                          "caf\xc3\xa9 ?? \xe2\x82\xac ??? '; DROP TABLE corral_lock; -- x?");
     assert_int_equal(shown(&k, name, sizeof name - 1, &hold, 1, NULL), -1);
     op.verb = CORRAL_VERB_UNLOCK;
     expect("unlock", act(&k, op, INT64_MAX), CORRAL_OK);
@@ -242,10 +252,17 @@ static void a_batch_is_done_in_order_and_values_are_refused(void **state) {
     uint8_t one[CORRAL_TOKEN], two[CORRAL_TOKEN];
     memcpy(one, token(1), sizeof one);
     memcpy(two, token(2), sizeof two);
-    corral_op ops[] = {{.verb = CORRAL_VERB_LOCK, .token = one}, {.verb = CORRAL_VERB_LOCK, .token = two},   {.verb = CORRAL_VERB_GET},
-                       {.verb = CORRAL_VERB_UNLOCK, .token = one}, {.verb = CORRAL_VERB_LOCK, .token = two}, {.verb = CORRAL_VERB_UNLOCK, .token = two}};
-    static const int expected[] = {CORRAL_OK, CORRAL_EBUSY, CORRAL_EUNSUPPORTED, CORRAL_OK, CORRAL_OK, CORRAL_OK};
-    for (size_t j = 0; j < 6; j++) ops[j].key = "batch", ops[j].key_len = 5, ops[j].lease_ms = 5000, ops[j].status = CORRAL_EUNKNOWN;
+    corral_op ops[] = {{.verb = CORRAL_VERB_LOCK, .token = one},
+                       {.verb = CORRAL_VERB_LOCK, .token = two},
+                       {.verb = CORRAL_VERB_GET},
+                       {.verb = CORRAL_VERB_UNLOCK, .token = one},
+                       {.verb = CORRAL_VERB_LOCK, .token = two},
+                       {.verb = CORRAL_VERB_UNLOCK, .token = two}};
+    static const int expected[] = {CORRAL_OK, CORRAL_EBUSY, CORRAL_EUNSUPPORTED,
+                                   CORRAL_OK, CORRAL_OK,    CORRAL_OK};
+    for (size_t j = 0; j < 6; j++)
+      ops[j].key = "batch", ops[j].key_len = 5, ops[j].lease_ms = 5000,
+      ops[j].status = CORRAL_EUNKNOWN;
     corral_error why = {0};
     ops[2].error = &why;
     assert_int_equal(k.plugin->perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
@@ -255,7 +272,7 @@ static void a_batch_is_done_in_order_and_values_are_refused(void **state) {
   }
 }
 
-/* ---- fencing tokens -------------------------------------------------------------------------------------- */
+/* ---- fencing tokens ------------------------------------------------------------------------ */
 
 static void fencing_tokens_grow_also_when_rows_vanish_and_the_clock_is_behind(void **state) {
   (void)state;
@@ -265,12 +282,20 @@ static void fencing_tokens_grow_also_when_rows_vanish_and_the_clock_is_behind(vo
     for (unsigned n = 0; n < 1000; n++) {
       answer a = lock(&k, "grows", n, 1000);
       expect("lock", a, CORRAL_OK);
-      if (a.seen <= last) fail_msg("%llu after %llu", (unsigned long long)a.seen, (unsigned long long)last);
+      if (a.seen <= last)
+        fail_msg("%llu after %llu", (unsigned long long)a.seen, (unsigned long long)last);
       last = a.seen;
       expect("unlock", unlock(&k, "grows", n), CORRAL_OK);
-      if (n % 100 == 50) postgresql_server_ask(server, "DELETE FROM corral_lock WHERE name = 'grows'");
-      if (n == 720) postgresql_server_ask(server, "UPDATE corral_lock SET fence = fence + 3600000000 WHERE name = 'grows'"), last += is_advisory(modes[i]) ? 0 : 3600000000;
-      if (n == 730) postgresql_server_ask(server, "UPDATE corral_lock SET fence = fence - 3600000000 WHERE name = 'grows'"), last -= is_advisory(modes[i]) ? 0 : 3600000000;
+      if (n % 100 == 50)
+        postgresql_server_ask(server, "DELETE FROM corral_lock WHERE name = 'grows'");
+      if (n == 720)
+        postgresql_server_ask(
+            server, "UPDATE corral_lock SET fence = fence + 3600000000 WHERE name = 'grows'"),
+            last += is_advisory(modes[i]) ? 0 : 3600000000;
+      if (n == 730)
+        postgresql_server_ask(
+            server, "UPDATE corral_lock SET fence = fence - 3600000000 WHERE name = 'grows'"),
+            last -= is_advisory(modes[i]) ? 0 : 3600000000;
     }
     closed(&k);
   }
@@ -294,13 +319,15 @@ static void fencing_tokens_grow_over_a_crash(void **state) {
       k = open_at(modes[i]);
       answer after;
       lock_at_last(&k, "crash", 99, &after);
-      if (after.seen <= before.seen) fail_msg("%s: %llu after %llu", modes[i], (unsigned long long)after.seen, (unsigned long long)before.seen);
+      if (after.seen <= before.seen)
+        fail_msg("%s: %llu after %llu", modes[i], (unsigned long long)after.seen,
+                 (unsigned long long)before.seen);
       expect("unlock", unlock(&k, "crash", 99), CORRAL_OK);
       closed(&k);
     }
 }
 
-/* ---- waiting for a row ----------------------------------------------------------------------------------- */
+/* ---- waiting for a row --------------------------------------------------------------------- */
 
 typedef struct waiter {
   const kit *k;
@@ -317,7 +344,8 @@ static void *wait_for_row(void *arg) {
 
 #define WAITING "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
-/* What a verb answers when it was sent while the hold lived, and had to wait for the row until after its end. */
+/* What a verb answers when it was sent while the hold lived, and had to wait for the row until
+ * after its end. */
 static answer after_a_wait(const kit *k, corral_verb verb, unsigned holder) {
   pthread_t thread;
   expect("lock", lock(k, "row", 1, 700), CORRAL_OK);
@@ -326,14 +354,21 @@ static answer after_a_wait(const kit *k, corral_verb verb, unsigned holder) {
   expect("warm", extend(&other, "row", 9, 700), CORRAL_ELOST);
   expect("warm", unlock(&other, "row", 9), CORRAL_ELOST);
   postgresql_server_ask(server, "BEGIN");
-  assert_string_equal(postgresql_server_ask(server, "SELECT until > clock_timestamp() FROM corral_lock WHERE name = 'row' FOR UPDATE"), "t");
+  assert_string_equal(
+      postgresql_server_ask(
+          server,
+          "SELECT until > clock_timestamp() FROM corral_lock WHERE name = 'row' FOR UPDATE"),
+      "t");
   waiter w = {.k = &other, .op = op_of(verb, "row", holder), .deadline = INT64_MAX};
   uint8_t mine[CORRAL_TOKEN];
   memcpy(mine, w.op.token, sizeof mine);
   w.op.token = mine;
   assert_int_equal(pthread_create(&thread, NULL, wait_for_row, &w), 0);
   eventually(WAITING, "1");
-  assert_string_equal(postgresql_server_ask(server, "SELECT until > clock_timestamp() FROM corral_lock WHERE name = 'row'"), "t");
+  assert_string_equal(
+      postgresql_server_ask(server,
+                            "SELECT until > clock_timestamp() FROM corral_lock WHERE name = 'row'"),
+      "t");
   eventually("SELECT until < clock_timestamp() FROM corral_lock WHERE name = 'row'", "t");
   postgresql_server_ask(server, "COMMIT");
   pthread_join(thread, NULL);
@@ -378,7 +413,7 @@ static void a_deadline_ends_the_wait_and_the_server_forgets_the_statement(void *
   closed(&k);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static void a_table_that_is_missing_is_made_or_told_how_to(void **state) {
   char uri[256];
@@ -386,19 +421,25 @@ static void a_table_that_is_missing_is_made_or_told_how_to(void **state) {
   kit k = open_at("?table=no_such&create=no");
   answer a = lock(&k, "k", 1, 1000);
   expect("create=no", a, CORRAL_EREFUSED);
-  assert_non_null(strstr(a.error.text, "CREATE TABLE \"no_such\" (name bytea PRIMARY KEY, token bytea, fence bigint NOT NULL, until timestamptz NOT NULL, since timestamptz, note text)"));
+  assert_non_null(strstr(
+      a.error.text, "CREATE TABLE \"no_such\" (name bytea PRIMARY KEY, token bytea, fence bigint "
+                    "NOT NULL, until timestamptz NOT NULL, since timestamptz, note text)"));
   closed(&k);
   postgresql_server_ask(server, "CREATE ROLE poor LOGIN");
   postgresql_server_ask(server, "CREATE SCHEMA apart");
-  postgresql_server_ask(server, "CREATE TABLE apart.other (name bytea PRIMARY KEY, token bytea, fence bigint NOT NULL, until timestamptz NOT NULL, since timestamptz, note text)");
-  snprintf(uri, sizeof uri, "postgresql://poor@127.0.0.1:%d/postgres?table=mine", postgresql_server_port(server));
+  postgresql_server_ask(
+      server, "CREATE TABLE apart.other (name bytea PRIMARY KEY, token bytea, fence bigint NOT "
+              "NULL, until timestamptz NOT NULL, since timestamptz, note text)");
+  snprintf(uri, sizeof uri, "postgresql://poor@127.0.0.1:%d/postgres?table=mine",
+           postgresql_server_port(server));
   k = opened(uri);
   a = lock(&k, "k", 1, 1000);
   expect("may not create", a, CORRAL_EREFUSED);
   assert_non_null(strstr(a.error.text, "an administrator runs: CREATE TABLE \"mine\" ("));
   closed(&k);
   postgresql_server_ask(server, "GRANT USAGE ON SCHEMA apart TO poor");
-  snprintf(uri, sizeof uri, "postgresql://poor@127.0.0.1:%d/postgres?table=apart.other", postgresql_server_port(server));
+  snprintf(uri, sizeof uri, "postgresql://poor@127.0.0.1:%d/postgres?table=apart.other",
+           postgresql_server_port(server));
   k = opened(uri);
   a = lock(&k, "k", 1, 1000);
   expect("may not write", a, CORRAL_EAUTH);
@@ -407,9 +448,11 @@ static void a_table_that_is_missing_is_made_or_told_how_to(void **state) {
   expect("may", lock(&k, "k", 1, 1000), CORRAL_OK);
   expect("may", extend(&k, "k", 1, 1000), CORRAL_OK);
   expect("may", unlock(&k, "k", 1), CORRAL_OK);
-  assert_string_equal(postgresql_server_ask(server, "SELECT encode(name, 'escape') FROM apart.other"), "k");
+  assert_string_equal(
+      postgresql_server_ask(server, "SELECT encode(name, 'escape') FROM apart.other"), "k");
   closed(&k);
-  snprintf(uri, sizeof uri, "postgresql://poor@127.0.0.1:%d/postgres?locks=advisory", postgresql_server_port(server));
+  snprintf(uri, sizeof uri, "postgresql://poor@127.0.0.1:%d/postgres?locks=advisory",
+           postgresql_server_port(server));
   k = opened(uri);
   expect("advisory", lock(&k, "k", 1, 1000), CORRAL_OK);
   expect("advisory", extend(&k, "k", 1, 1000), CORRAL_OK);
@@ -423,7 +466,9 @@ static void a_table_that_is_missing_is_made_or_told_how_to(void **state) {
 
 static void *make_it(void *arg) {
   kit *k = arg;
-  return lock(k, "k", 1, 1000).status == CORRAL_OK || lock(k, "k", 1, 1000).status == CORRAL_EBUSY ? NULL : arg;
+  return lock(k, "k", 1, 1000).status == CORRAL_OK || lock(k, "k", 1, 1000).status == CORRAL_EBUSY
+             ? NULL
+             : arg;
 }
 
 static void many_make_the_table_at_once(void **state) {
@@ -432,7 +477,8 @@ static void many_make_the_table_at_once(void **state) {
     kit kits[4];
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) kits[i] = open_at("?table=many");
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, make_it, &kits[i]), 0);
+    for (int i = 0; i < 4; i++)
+      assert_int_equal(pthread_create(&threads[i], NULL, make_it, &kits[i]), 0);
     for (int i = 0; i < 4; i++) {
       void *wrong;
       pthread_join(threads[i], &wrong);
@@ -457,8 +503,11 @@ static void a_table_that_was_dropped_is_made_again(void **state) {
 /* As if the server's clock had been set back after the lock was taken; a stranger's row. */
 static void an_end_that_time_contradicts_comes_after_one_length(void **state) {
   (void)state;
-  static const char *const changes[] = {"until = until + interval '1 hour', since = since + interval '1 hour'", "until = 'infinity', since = clock_timestamp() - interval '3 days'",
-                                        "until = 'infinity', since = '-infinity'", "until = until + interval '9 years', since = NULL"};
+  static const char *const changes[] = {
+      "until = until + interval '1 hour', since = since + interval '1 hour'",
+      "until = 'infinity', since = clock_timestamp() - interval '3 days'",
+      "until = 'infinity', since = '-infinity'",
+      "until = until + interval '9 years', since = NULL"};
   static const int64_t lengths[] = {500, 86400000, 86400000, 86400000};
   kit k = open_at(TABLE);
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
@@ -483,7 +532,8 @@ static void a_living_holder_in_a_table_keeps_its_lock_when_the_clock_was_set_bac
   (void)state;
   kit k = open_at(TABLE);
   expect("lock", lock(&k, "alive", 1, 60000), CORRAL_OK);
-  postgresql_server_ask(server, "UPDATE corral_lock SET until = until + interval '1 hour', since = since + interval '1 hour' WHERE name = 'alive'");
+  postgresql_server_ask(server, "UPDATE corral_lock SET until = until + interval '1 hour', since = "
+                                "since + interval '1 hour' WHERE name = 'alive'");
   answer got = lock(&k, "alive", 2, 60000);
   expect("another", got, CORRAL_EBUSY);
   assert_true(got.until_ms <= 60000);
@@ -498,7 +548,8 @@ static void a_fencing_token_without_a_next_one_in_a_table_begins_anew(void **sta
   kit k = open_at(TABLE);
   answer first = lock(&k, "full", 1, 60000);
   expect("unlock", unlock(&k, "full", 1), CORRAL_OK);
-  postgresql_server_ask(server, "UPDATE corral_lock SET fence = 9223372036854775807 WHERE name = 'full'");
+  postgresql_server_ask(server,
+                        "UPDATE corral_lock SET fence = 9223372036854775807 WHERE name = 'full'");
   answer next = lock(&k, "full", 2, 60000);
   expect("lock", next, CORRAL_OK);
   assert_true(next.seen > first.seen && next.seen < UINT64_C(1) << 53);
@@ -509,8 +560,11 @@ static void a_fencing_token_without_a_next_one_in_a_table_begins_anew(void **sta
 /* A trigger of the table stands for what the server may say. */
 static void set_trigger(const char *body) {
   const char *said = postgresql_server_ask(server,
-      "CREATE OR REPLACE FUNCTION odd() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %s RETURN NEW; END $$;"
-      "CREATE OR REPLACE TRIGGER odd BEFORE INSERT OR UPDATE ON odd FOR EACH ROW EXECUTE FUNCTION odd()", body);
+                                           "CREATE OR REPLACE FUNCTION odd() RETURNS trigger "
+                                           "LANGUAGE plpgsql AS $$ BEGIN %s RETURN NEW; END $$;"
+                                           "CREATE OR REPLACE TRIGGER odd BEFORE INSERT OR UPDATE "
+                                           "ON odd FOR EACH ROW EXECUTE FUNCTION odd()",
+                                           body);
   if (*said != '\0') fail_msg("%s", said);
 }
 
@@ -520,7 +574,8 @@ static void what_the_server_says_of_a_statement_is_understood(void **state) {
   expect("lock", lock(&k, "k", 1, 60000), CORRAL_OK);
   expect("extend", extend(&k, "k", 1, 60000), CORRAL_OK);
   postgresql_server_ask(server, "CREATE SEQUENCE tries");
-  set_trigger("IF nextval('tries') < 3 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF;");
+  set_trigger(
+      "IF nextval('tries') < 3 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF;");
   expect("serialization failure", extend(&k, "k", 1, 60000), CORRAL_OK);
   assert_string_equal(postgresql_server_ask(server, "SELECT last_value FROM tries"), "3");
   set_trigger("RAISE EXCEPTION 'again' USING ERRCODE = '40001';");
@@ -538,7 +593,8 @@ static void what_the_server_says_of_a_statement_is_understood(void **state) {
   set_trigger("RAISE EXCEPTION 'canceled' USING ERRCODE = '57014';");
   expect("cancelled", extend(&k, "k", 1, 60000), CORRAL_EUNAVAILABLE);
   set_trigger("EXECUTE 'DEALLOCATE ALL';");
-  for (int i = 0; i < 4; i++) expect("without prepared statements", extend(&k, "k", 1, 60000), CORRAL_OK);
+  for (int i = 0; i < 4; i++)
+    expect("without prepared statements", extend(&k, "k", 1, 60000), CORRAL_OK);
   expect("unlock", unlock(&k, "k", 1), CORRAL_OK);
   closed(&k);
 }
@@ -556,7 +612,7 @@ static void an_end_at_infinity_is_no_later_than_a_day(void **state) {
   closed(&k);
 }
 
-/* ---- with the library ------------------------------------------------------------------------------------ */
+/* ---- with the library ---------------------------------------------------------------------- */
 
 /* examples/fenced.c: it exits with 0 when the late clerk booked and the early one was refused. */
 static void a_resource_refuses_a_holder_who_is_late(void **state) {
@@ -568,7 +624,8 @@ static void a_resource_refuses_a_holder_who_is_late(void **state) {
     postgresql_server_ask(server, "DROP TABLE IF EXISTS account");
     pid_t pid = fork();
     if (pid == 0) {
-      execl(program, program, postgresql_server_uri(server, modes[i]), postgresql_server_conninfo(server), (char *)NULL);
+      execl(program, program, postgresql_server_uri(server, modes[i]),
+            postgresql_server_conninfo(server), (char *)NULL);
       _exit(127);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -1,4 +1,5 @@
-/* test_postgresql_sessions.c: locks in a real PostgreSQL, through the plugin's table: those who hold them, their connections, and a server that goes away. */
+/* test_postgresql_sessions.c: locks in a real PostgreSQL, through the plugin's table: those who
+ * hold them, their connections, and a server that goes away. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,9 +12,10 @@
 #include "support/postgresql_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
-/* A child that locks `key` and then waits; when it is told to, it extends and tells what came of it. */
+/* A child that locks `key` and then waits; when it is told to, it extends and tells what came of
+ * it. */
 typedef struct child {
   pid_t pid;
   int to, from;
@@ -23,7 +25,8 @@ static void be_child(const char *params, const char *key, int64_t lease_ms, int 
   char byte;
   kit k = open_at(params);
   answer a = lock(&k, key, 77, lease_ms);
-  if (write(to, &a.status, sizeof a.status) != sizeof a.status || read(from, &byte, 1) != 1) _exit(1);
+  if (write(to, &a.status, sizeof a.status) != sizeof a.status || read(from, &byte, 1) != 1)
+    _exit(1);
   a = extend(&k, key, 77, 60000);
   if (write(to, &a.status, sizeof a.status) != sizeof a.status) _exit(1);
   _exit(0);
@@ -62,7 +65,8 @@ static void ended(child *c) {
   close(c->from);
 }
 
-static void a_dead_holder_is_replaced_when_its_hold_ends_or_at_once_when_its_session_does(void **state) {
+static void
+a_dead_holder_is_replaced_when_its_hold_ends_or_at_once_when_its_session_does(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
     kit k = open_at(modes[i]);
@@ -72,8 +76,10 @@ static void a_dead_holder_is_replaced_when_its_hold_ends_or_at_once_when_its_ses
     ended(&c);
     int64_t ms = lock_at_last(&k, "dead", 1, &got);
     print_message("%s: after kill -9 of who held for 1500 ms: %lld ms\n", modes[i], (long long)ms);
-    if (is_advisory(modes[i])) assert_in_range(ms, 0, 1000);
-    else assert_in_range(ms, 1000, 3000);
+    if (is_advisory(modes[i]))
+      assert_in_range(ms, 0, 1000);
+    else
+      assert_in_range(ms, 1000, 3000);
     expect("unlock", unlock(&k, "dead", 1), CORRAL_OK);
     closed(&k);
   }
@@ -98,7 +104,7 @@ static void a_stopped_holder_is_replaced_and_told_so(void **state) {
   }
 }
 
-/* ---- a race ---------------------------------------------------------------------------------------------- */
+/* ---- a race -------------------------------------------------------------------------------- */
 
 enum { PROCESSES = 2, THREADS = 4, ROUNDS = 60 };
 
@@ -175,7 +181,8 @@ static void race_processes(const char *params) {
     waitpid(pids[i], &status, 0);
     assert_int_equal(status, 0);
   }
-  print_message("%s: %d acquisitions by %d processes of %d threads in %lld ms\n", params, PROCESSES * THREADS * ROUNDS, PROCESSES, THREADS,
+  print_message("%s: %d acquisitions by %d processes of %d threads in %lld ms\n", params,
+                PROCESSES * THREADS * ROUNDS, PROCESSES, THREADS,
                 (long long)(crl_env_now_ms() - from));
   assert_int_equal(atomic_load(&a->overlaps), 0);
   assert_int_equal(atomic_load(&a->wrong), 0);
@@ -191,7 +198,8 @@ static void no_two_hold_at_once(void **state) {
 
 static void a_database_that_defaults_to_serializable_and_no_sync_locks_as_well(void **state) {
   (void)state;
-  postgresql_server_ask(server, "ALTER ROLE postgres SET default_transaction_isolation = 'serializable'");
+  postgresql_server_ask(server,
+                        "ALTER ROLE postgres SET default_transaction_isolation = 'serializable'");
   postgresql_server_ask(server, "ALTER ROLE postgres SET synchronous_commit = off");
   kit k = open_at(TABLE);
   expect("lock", lock(&k, "serial", 1, 1000), CORRAL_OK);
@@ -208,7 +216,10 @@ static void *extend_all_the_time(void *arg) {
   corral_error error = {0};
   if (k.plugin->connect(k.store, INT64_MAX, &k.handle, &error) != CORRAL_OK) abort();
   for (unsigned i = 0; i < 200; i++) {
-    answer a = extend(&k, "kept", atomic_load(&me->a->inside) % 100 == 0 ? 100 : (unsigned)atomic_load(&me->a->inside), 30000);
+    answer a =
+        extend(&k, "kept",
+               atomic_load(&me->a->inside) % 100 == 0 ? 100 : (unsigned)atomic_load(&me->a->inside),
+               30000);
     if (a.status != CORRAL_OK && a.status != CORRAL_ELOST) atomic_fetch_add(&me->a->wrong, 1);
   }
   k.plugin->disconnect(k.handle);
@@ -222,7 +233,8 @@ static void extending_and_unlocking_at_once_is_orderly(void **state) {
     kit k = open_at(modes[i]);
     racer me = {.k = &k, .a = &a};
     pthread_t threads[2];
-    for (int j = 0; j < 2; j++) assert_int_equal(pthread_create(&threads[j], NULL, extend_all_the_time, &me), 0);
+    for (int j = 0; j < 2; j++)
+      assert_int_equal(pthread_create(&threads[j], NULL, extend_all_the_time, &me), 0);
     for (int n = 1; n < 60; n++) {
       atomic_store(&a.inside, n);
       expect("lock", lock(&k, "kept", (unsigned)n, 30000), CORRAL_OK);
@@ -234,14 +246,15 @@ static void extending_and_unlocking_at_once_is_orderly(void **state) {
   }
 }
 
-/* ---- the server goes away -------------------------------------------------------------------------------- */
+/* ---- the server goes away ------------------------------------------------------------------ */
 
 static answer extend_at_last(kit *k, const char *key, unsigned holder) {
   answer a = extend(k, key, holder, 60000);
   if (a.performed != CORRAL_OK) {
     k->plugin->disconnect(k->handle);
     corral_error error = {0};
-    if (k->plugin->connect(k->store, INT64_MAX, &k->handle, &error) != CORRAL_OK) fail_msg("%s", error.text);
+    if (k->plugin->connect(k->store, INT64_MAX, &k->handle, &error) != CORRAL_OK)
+      fail_msg("%s", error.text);
     if (a.status != CORRAL_EUNAVAILABLE && a.status != CORRAL_EUNKNOWN) return a;
     a = extend(k, key, holder, 60000);
   }
@@ -278,7 +291,9 @@ static void a_session_that_an_administrator_ended_is_noticed_before_anything_is_
   kit k = open_at(TABLE), advisory = open_at(ADVISORY);
   expect("lock", lock(&k, "admin", 1, 60000), CORRAL_OK);
   expect("lock", lock(&advisory, "admin", 1, 60000), CORRAL_OK);
-  postgresql_server_ask(server, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+  postgresql_server_ask(server,
+                        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE "
+                        "backend_type = 'client backend' AND pid <> pg_backend_pid()");
   answer a = extend(&k, "admin", 1, 60000);
   expect("extend", a, CORRAL_EUNAVAILABLE);
   assert_int_not_equal(a.performed, CORRAL_OK);
@@ -289,12 +304,15 @@ static void a_session_that_an_administrator_ended_is_noticed_before_anything_is_
   closed(&advisory);
 }
 
-static void a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice(void **state) {
+static void
+a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice(void **state) {
   (void)state;
   kit k = open_at(ADVISORY);
   expect("lock", lock(&k, "slow", 1, 60000), CORRAL_OK);
   expect("warm", extend(&k, "slow", 1, 60000), CORRAL_OK);
-  pid_t backend = (pid_t)strtol(postgresql_server_ask(server, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"), NULL, 10);
+  pid_t backend = (pid_t)strtol(
+      postgresql_server_ask(server, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"), NULL,
+      10);
   assert_true(backend > 1);
   kill(backend, SIGSTOP);
   int64_t from = crl_env_now_ms();
@@ -308,14 +326,18 @@ static void a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_as
   expect("lock", lock(&k, "slow", 1, 60000), CORRAL_OK);
   expect("unlock", unlock(&k, "slow", 1), CORRAL_OK);
   expect("lock", lock(&k, "slow", 1, 60000), CORRAL_OK);
-  backend = (pid_t)strtol(postgresql_server_ask(server, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"), NULL, 10);
+  backend = (pid_t)strtol(
+      postgresql_server_ask(server, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"), NULL,
+      10);
   kill(backend, SIGSTOP);
   op = op_of(CORRAL_VERB_UNLOCK, "slow", 1);
   expect("unlock", act(&k, op, crl_env_now_ms() + 100), CORRAL_EUNKNOWN);
   kill(backend, SIGCONT);
   expect("asked again", unlock(&k, "slow", 1), CORRAL_OK);
   expect("lock", lock(&k, "slow", 2, 60000), CORRAL_OK);
-  backend = (pid_t)strtol(postgresql_server_ask(server, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"), NULL, 10);
+  backend = (pid_t)strtol(
+      postgresql_server_ask(server, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"), NULL,
+      10);
   kill(backend, SIGSTOP);
   op = op_of(CORRAL_VERB_UNLOCK, "slow", 2);
   expect("unlock", act(&k, op, crl_env_now_ms() + 100), CORRAL_EUNKNOWN);
@@ -325,9 +347,11 @@ static void a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_as
   closed(&k);
 }
 
-/* ---- connections ----------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------- */
 
-#define OURS "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+#define OURS                                                                                       \
+  "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> "        \
+  "pg_backend_pid()"
 
 static void each_advisory_hold_has_a_connection_and_their_number_is_bounded(void **state) {
   (void)state;
@@ -365,7 +389,8 @@ static void an_idle_connection_stays(void **state) {
   kit k = open_at(ADVISORY);
   expect("lock", lock(&k, "idle", 1, 200), CORRAL_OK);
   expect("unlock", unlock(&k, "idle", 1), CORRAL_OK);
-  const char *rested = "SELECT clock_timestamp() - state_change > '700 ms' FROM pg_stat_activity WHERE application_name = 'corral'";
+  const char *rested = "SELECT clock_timestamp() - state_change > '700 ms' FROM pg_stat_activity "
+                       "WHERE application_name = 'corral'";
   eventually(rested, "t");
   eventually(OURS, "1");
   expect("lock", lock(&k, "idle", 2, 200), CORRAL_OK);
@@ -379,8 +404,10 @@ static answer connected(const char *uri) {
   corral_error error = {0};
   a.status = kit_open(&k, uri, &error);
   a.error = error;
-  if (a.status == CORRAL_OK) closed(&k);
-  else if (k.store != NULL) k.plugin->close(k.store);
+  if (a.status == CORRAL_OK)
+    closed(&k);
+  else if (k.store != NULL)
+    k.plugin->close(k.store);
   return a;
 }
 
@@ -413,7 +440,8 @@ static void what_is_wrong_with_a_uri_is_said(void **state) {
       {"postgresql://a/db?timeout=3", "unknown parameter 'timeout'; accepted: locks table"},
   };
   (void)state;
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) refuses(wrong[i][0], CORRAL_EURI, wrong[i][1]);
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    refuses(wrong[i][0], CORRAL_EURI, wrong[i][1]);
 }
 
 static void why_no_connection_came_is_said(void **state) {
@@ -427,10 +455,12 @@ static void why_no_connection_came_is_said(void **state) {
   refuses(uri, CORRAL_EUNAVAILABLE, "No such file");
   snprintf(uri, sizeof uri, "postgresql://postgres@127.0.0.1:%d/postgres?sslmode=require", port);
   refuses(uri, CORRAL_EUNAVAILABLE, "SSL");
-  snprintf(uri, sizeof uri, "postgresql://postgres@:%d/postgres?host=%s&sslmode=disable", port, postgresql_server_folder(server));
+  snprintf(uri, sizeof uri, "postgresql://postgres@:%d/postgres?host=%s&sslmode=disable", port,
+           postgresql_server_folder(server));
   expect("by its socket", connected(uri), CORRAL_OK);
   postgresql_server_ask(server, "CREATE ROLE ann LOGIN PASSWORD 'p%%ss @1'");
-  postgresql_server_hba(server, "host all ann 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust");
+  postgresql_server_hba(
+      server, "host all ann 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust");
   snprintf(uri, sizeof uri, "postgresql://ann:p%%25ss%%20%%401@127.0.0.1:%d/postgres", port);
   expect("with a password", connected(uri), CORRAL_OK);
   snprintf(uri, sizeof uri, "postgresql://ann:wrong@127.0.0.1:%d/postgres", port);
@@ -470,7 +500,7 @@ static void a_server_that_says_nothing_costs_no_more_than_the_deadline(void **st
   closed(&k);
 }
 
-/* ---- the watch ------------------------------------------------------------------------------------------- */
+/* ---- the watch ----------------------------------------------------------------------------- */
 
 static void an_unlock_is_told(void **state) {
   (void)state;
@@ -499,7 +529,8 @@ static void an_unlock_is_told(void **state) {
   kit quiet = open_at("?notify=no");
   void *watch;
   corral_error error = {0};
-  assert_int_equal(quiet.plugin->watch(quiet.store, 0, INT64_MAX, &watch, &error), CORRAL_EUNSUPPORTED);
+  assert_int_equal(quiet.plugin->watch(quiet.store, 0, INT64_MAX, &watch, &error),
+                   CORRAL_EUNSUPPORTED);
   assert_non_null(strstr(error.text, "notify=no"));
   closed(&quiet);
 }
@@ -511,16 +542,22 @@ static void a_watch_that_broke_is_reported(void **state) {
   kit k = open_at(TABLE);
   ear *e = ear_open(&k);
   corral_error error = {0};
-  postgresql_server_ask(server, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query = 'LISTEN corral_lock'");
-  assert_int_equal(k.plugin->changes(e->watch, -1, crl_env_now_ms() + 10000, ignore, NULL, &error), CORRAL_EUNAVAILABLE);
+  postgresql_server_ask(server, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                                "WHERE query = 'LISTEN corral_lock'");
+  assert_int_equal(k.plugin->changes(e->watch, -1, crl_env_now_ms() + 10000, ignore, NULL, &error),
+                   CORRAL_EUNAVAILABLE);
   ear_close(e);
   /* Without a sign. */
   e = ear_open(&k);
-  pid_t backend = (pid_t)strtol(postgresql_server_ask(server, "SELECT pid FROM pg_stat_activity WHERE query = 'LISTEN corral_lock'"), NULL, 10);
+  pid_t backend = (pid_t)strtol(
+      postgresql_server_ask(server,
+                            "SELECT pid FROM pg_stat_activity WHERE query = 'LISTEN corral_lock'"),
+      NULL, 10);
   assert_true(backend > 1);
   kill(backend, SIGSTOP);
   int64_t from = crl_env_now_ms();
-  assert_int_equal(k.plugin->changes(e->watch, -1, from + 20000, ignore, NULL, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(k.plugin->changes(e->watch, -1, from + 20000, ignore, NULL, &error),
+                   CORRAL_EUNAVAILABLE);
   assert_in_range(crl_env_now_ms() - from, 1000, 8000);
   ear_close(e);
   kill(backend, SIGCONT);
@@ -534,7 +571,7 @@ static void a_watch_that_broke_is_reported(void **state) {
   closed(&k);
 }
 
-/* ---- a standby ------------------------------------------------------------------------------------------- */
+/* ---- a standby ----------------------------------------------------------------------------- */
 
 static void a_standby_is_refused_and_so_is_a_database_for_reading(void **state) {
   char file[160];
@@ -555,7 +592,8 @@ static void a_standby_is_refused_and_so_is_a_database_for_reading(void **state) 
   assert_non_null(f);
   fclose(f);
   postgresql_server_restart(server);
-  for (int i = 0; i < 2; i++) refuses(postgresql_server_uri(server, modes[i]), CORRAL_EREFUSED, "a standby can't lock");
+  for (int i = 0; i < 2; i++)
+    refuses(postgresql_server_uri(server, modes[i]), CORRAL_EREFUSED, "a standby can't lock");
   postgresql_server_shut(server);
   unlink(file);
   postgresql_server_restart(server);
@@ -564,14 +602,16 @@ static void a_standby_is_refused_and_so_is_a_database_for_reading(void **state) 
 int main(void) {
   if (!postgresql_server_start(&server, NULL)) return 77;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_dead_holder_is_replaced_when_its_hold_ends_or_at_once_when_its_session_does),
+      cmocka_unit_test(
+          a_dead_holder_is_replaced_when_its_hold_ends_or_at_once_when_its_session_does),
       cmocka_unit_test(a_stopped_holder_is_replaced_and_told_so),
       cmocka_unit_test(no_two_hold_at_once),
       cmocka_unit_test(a_database_that_defaults_to_serializable_and_no_sync_locks_as_well),
       cmocka_unit_test(extending_and_unlocking_at_once_is_orderly),
       cmocka_unit_test(holds_of_a_table_outlive_the_server_and_advisory_ones_are_lost),
       cmocka_unit_test(a_session_that_an_administrator_ended_is_noticed_before_anything_is_sent),
-      cmocka_unit_test(a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice),
+      cmocka_unit_test(
+          a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice),
       cmocka_unit_test(each_advisory_hold_has_a_connection_and_their_number_is_bounded),
       cmocka_unit_test(an_idle_connection_stays),
       cmocka_unit_test(what_is_wrong_with_a_uri_is_said),

@@ -20,7 +20,8 @@ static postgresql_server *server;
 static char folder[] = "/tmp/corral-warm.XXXXXX";
 static char out[8192];
 
-/* `corral` with these arguments, printf-like, and "CONNINFO" in the variable PG; its output, both streams, is in `out`. The exit status. */
+/* `corral` with these arguments, printf-like, and "CONNINFO" in the variable PG; its output, both
+ * streams, is in `out`. The exit status. */
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int run(const char *format, ...) {
   char command[COMMAND] = "";
@@ -59,56 +60,78 @@ static void await(const char *sql, const char *wanted) {
 
 static void a_row_is_the_value_and_no_row_is_remembered(void **state) {
   (void)state;
-  assert_string_equal(postgresql_server_ask(server, "CREATE TABLE page(id int PRIMARY KEY, body text, raw bytea)"), "");
-  (void)postgresql_server_ask(server, "INSERT INTO page VALUES(1, 'one', 'a'), (2, E'two\\n', '\\x0041'), (3, NULL, NULL)");
-  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$PG\" --query 'SELECT body FROM page WHERE id = $1'"), 0);
+  assert_string_equal(
+      postgresql_server_ask(server, "CREATE TABLE page(id int PRIMARY KEY, body text, raw bytea)"),
+      "");
+  (void)postgresql_server_ask(
+      server, "INSERT INTO page VALUES(1, 'one', 'a'), (2, E'two\\n', '\\x0041'), (3, NULL, NULL)");
+  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$PG\" "
+                       "--query 'SELECT body FROM page WHERE id = $1'"),
+                   0);
   says("\"computed\":2,\"negative\":2,");
   is_stored("2", "two\n");
   assert_int_equal(run("$CORRAL_COMMAND get 3"), 1);
-  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$PG\" --query 'SELECT body FROM page WHERE id = $1'"), 0);
+  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$PG\" "
+                       "--query 'SELECT body FROM page WHERE id = $1'"),
+                   0);
   says("\"fresh\":2,\"computed\":0,\"negative\":2,");
 }
 
 static void a_bytea_is_its_bytes(void **state) {
   (void)state;
-  assert_int_equal(run("printf '2' | $CORRAL_COMMAND --namespace raw warm --pg \"$PG\" --query 'SELECT raw FROM page WHERE id = $1'"), 0);
+  assert_int_equal(run("printf '2' | $CORRAL_COMMAND --namespace raw warm --pg \"$PG\" --query "
+                       "'SELECT raw FROM page WHERE id = $1'"),
+                   0);
   assert_int_equal(run("$CORRAL_COMMAND --namespace raw get 2 | od -An -tx1"), 0);
   says(" 00 41\n");
 }
 
 static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
   (void)state;
-  assert_int_equal(run("printf 'x\\n1\\n' | $CORRAL_COMMAND --json --namespace odd warm -j 1 --pg \"$PG\" --query 'SELECT body FROM page WHERE id = $1'"), 1);
+  assert_int_equal(run("printf 'x\\n1\\n' | $CORRAL_COMMAND --json --namespace odd warm -j 1 --pg "
+                       "\"$PG\" --query 'SELECT body FROM page WHERE id = $1'"),
+                   1);
   says("\"computed\":1,\"negative\":0,\"failed\":1,");
   says("x: failed: ERROR:  invalid input syntax for type integer");
 }
 
 static void a_wrong_statement_is_refused_before_anything_is_done(void **state) {
   (void)state;
-  assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --pg \"$PG\" --query 'SELECT body FROM page'"), 125);
+  assert_int_equal(
+      run("echo 1 | $CORRAL_COMMAND warm --pg \"$PG\" --query 'SELECT body FROM page'"), 125);
   says("has 0 parameters and 1 columns");
   assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --pg \"$PG\" --query 'SELEC $1'"), 125);
   says("syntax error");
-  assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --pg 'host=127.0.0.1 port=1' --query 'SELECT $1'"), 125);
+  assert_int_equal(
+      run("echo 1 | $CORRAL_COMMAND warm --pg 'host=127.0.0.1 port=1' --query 'SELECT $1'"), 125);
   says("--pg: ");
 }
 
 static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state) {
   (void)state;
-  assert_int_equal(run("echo slow | $CORRAL_COMMAND warm --compute 200ms --pg \"$PG\" --query 'SELECT $1::text FROM pg_sleep(600)'"), 1);
+  assert_int_equal(run("echo slow | $CORRAL_COMMAND warm --compute 200ms --pg \"$PG\" --query "
+                       "'SELECT $1::text FROM pg_sleep(600)'"),
+                   1);
   says("slow: failed: the statement was ended");
-  await("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = 'active'", "0");
+  await("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = "
+        "'active'",
+        "0");
 }
 
 static void a_connection_that_broke_is_made_anew(void **state) {
   (void)state;
-  FILE *f = popen("$CORRAL_COMMAND warm -j 1 --pg \"$PG\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT", "w");
+  FILE *f = popen(
+      "$CORRAL_COMMAND warm -j 1 --pg \"$PG\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT",
+      "w");
   assert_non_null(f);
   (void)fputs("before\n", f);
   (void)fflush(f);
-  await("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'corral warm' AND state = 'idle' AND query LIKE 'SELECT ''value %'", "1");
+  await("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'corral warm' AND state = "
+        "'idle' AND query LIKE 'SELECT ''value %'",
+        "1");
   for (int i = 0; i < PATIENCE && run("$CORRAL_COMMAND get before") != 0; i++) continue;
-  (void)postgresql_server_ask(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'corral warm'");
+  (void)postgresql_server_ask(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                                      "WHERE application_name = 'corral warm'");
   await("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'corral warm'", "0");
   (void)fputs("after\n", f);
   assert_int_equal(pclose(f), 0);
@@ -117,7 +140,9 @@ static void a_connection_that_broke_is_made_anew(void **state) {
 
 static void a_server_that_is_gone_fails_the_keys_and_ends(void **state) {
   (void)state;
-  FILE *f = popen("$CORRAL_COMMAND warm -j 1 --pg \"$PG\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT", "w");
+  FILE *f = popen(
+      "$CORRAL_COMMAND warm -j 1 --pg \"$PG\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT",
+      "w");
   assert_non_null(f);
   (void)fputs("last\n", f);
   (void)fflush(f);
@@ -159,7 +184,8 @@ int main(void) {
       cmocka_unit_test(a_connection_that_broke_is_made_anew),
       cmocka_unit_test(a_server_that_is_gone_fails_the_keys_and_ends),
   };
-  if (getenv("CORRAL_COMMAND") == NULL) return (void)fputs("SKIPPED: CORRAL_COMMAND is not set\n", stderr), 77;
+  if (getenv("CORRAL_COMMAND") == NULL)
+    return (void)fputs("SKIPPED: CORRAL_COMMAND is not set\n", stderr), 77;
   if (!postgresql_server_start(&server, NULL)) return 77;
   int failed = cmocka_run_group_tests(tests, begin, end);
   postgresql_server_stop(server);

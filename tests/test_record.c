@@ -11,16 +11,31 @@
 
 enum { NOW = 1000, LEASE = 200, TTL = 500, BODY = 16, STEP = CRL_RECORD_STEP_MS };
 
-/* A record's states, as rows. ENDLESS: more is left of the lease than it was taken for. FUTURE: it begins later than now. */
+/* A record's states, as rows. ENDLESS: more is left of the lease than it was taken for. FUTURE: it
+ * begins later than now. */
 typedef enum state {
-  ABSENT, FREE_VALUE, LEASED_COLD, LEASED_VALUE, LEASE_OVER, VERDICT_COLD, VERDICT_VALUE, VERDICT_OVER, LIFE_OVER,
-  ENDLESS, ENDLESS_VERDICT, FUTURE, STATES
+  ABSENT,
+  FREE_VALUE,
+  LEASED_COLD,
+  LEASED_VALUE,
+  LEASE_OVER,
+  VERDICT_COLD,
+  VERDICT_VALUE,
+  VERDICT_OVER,
+  LIFE_OVER,
+  ENDLESS,
+  ENDLESS_VERDICT,
+  FUTURE,
+  STATES
 } state;
 
-static const char *const state_names[] = {"absent", "free value", "leased cold", "leased value", "lease over", "verdict cold",
-                                          "verdict value", "verdict over", "life over", "endless", "endless verdict", "future"};
+static const char *const state_names[] = {"absent",        "free value",      "leased cold",
+                                          "leased value",  "lease over",      "verdict cold",
+                                          "verdict value", "verdict over",    "life over",
+                                          "endless",       "endless verdict", "future"};
 
-static const uint8_t mine[CORRAL_TOKEN] = "mine mine mine ", other[CORRAL_TOKEN] = "other other oth";
+static const uint8_t mine[CORRAL_TOKEN] = "mine mine mine ",
+                     other[CORRAL_TOKEN] = "other other oth";
 
 typedef struct sample {
   uint8_t bytes[CORRAL_FRONT + BODY];
@@ -50,8 +65,12 @@ static sample record_in(state in) {
   sample s;
   memset(&s, 0, sizeof s);
   if (in == ABSENT) return s;
-  corral_header header = {.state = rows[in].state, .until = rows[in].until, .life_end = rows[in].life_end, .failures = 2,
-                          .since = rows[in].since, .length_ms = rows[in].length};
+  corral_header header = {.state = rows[in].state,
+                          .until = rows[in].until,
+                          .life_end = rows[in].life_end,
+                          .failures = 2,
+                          .since = rows[in].since,
+                          .length_ms = rows[in].length};
   if (header.state == CORRAL_LEASED) memcpy(header.token, mine, sizeof mine);
   uint8_t *record = record_make(header, rows[in].body, 'b', &s.size);
   memcpy(s.bytes, record, s.size);
@@ -84,7 +103,8 @@ static outcome decide_op(state in, const corral_op *op) {
   judge(&again.op, s.bytes, s.size, &again.change);
   assert_int_equal(o.op.status, again.op.status);
   assert_int_equal(o.change.front_len, again.change.front_len);
-  if (o.change.front_len > 0) assert_memory_equal(o.change.front, again.change.front, o.change.front_len);
+  if (o.change.front_len > 0)
+    assert_memory_equal(o.change.front, again.change.front, o.change.front_len);
   if (o.change.action == CORRAL_ACTION_EDIT || o.change.action == CORRAL_ACTION_REPLACE) {
     assert_int_equal(crl_record_read(o.change.front, o.change.front_len, &o.header), CORRAL_OK);
     assert_true(o.change.expires > NOW);
@@ -93,24 +113,47 @@ static outcome decide_op(state in, const corral_op *op) {
   return o;
 }
 
-static outcome decide(state in, corral_verb verb, const uint8_t *token, const uint8_t *record, size_t record_len) {
-  corral_op op = {.verb = verb, .key = "k", .key_len = 1, .token = token, .lease_ms = LEASE, .ttl_ms = TTL, .record = record, .record_len = record_len};
+static outcome decide(state in, corral_verb verb, const uint8_t *token, const uint8_t *record,
+                      size_t record_len) {
+  corral_op op = {.verb = verb,
+                  .key = "k",
+                  .key_len = 1,
+                  .token = token,
+                  .lease_ms = LEASE,
+                  .ttl_ms = TTL,
+                  .record = record,
+                  .record_len = record_len};
   return decide_op(in, &op);
 }
 
-/* status and action of a verb for each state */
-typedef struct row {
-  int status, action;
-} row;
+static int status_of(char letter) {
+  switch (letter) {
+    case 'o': return CORRAL_OK;
+    case 'm': return CORRAL_EMISS;
+    case 'b': return CORRAL_EBUSY;
+    default: return CORRAL_ELOST;
+  }
+}
 
-enum { K = CORRAL_ACTION_KEEP, E = CORRAL_ACTION_EDIT, P = CORRAL_ACTION_REPLACE, R = CORRAL_ACTION_REMOVE };
-enum { OK = CORRAL_OK, LOST = CORRAL_ELOST, BUSY = CORRAL_EBUSY, MISS = CORRAL_EMISS };
+static int action_of(char letter) {
+  switch (letter) {
+    case 'K': return CORRAL_ACTION_KEEP;
+    case 'E': return CORRAL_ACTION_EDIT;
+    case 'P': return CORRAL_ACTION_REPLACE;
+    default: return CORRAL_ACTION_REMOVE;
+  }
+}
 
-static void check_rows(corral_verb verb, const uint8_t *token, const uint8_t *record, size_t len, const row rows[STATES]) {
-  for (state in = ABSENT; in < STATES; in++) {
+/* `rows` has a pair of letters for each state: the status (ok, miss, busy, lost) and the action
+ * (Keep, Edit, rePlace, Remove) that the verb comes to there. */
+static void check_rows(corral_verb verb, const uint8_t *token, const uint8_t *record, size_t len,
+                       const char *rows) {
+  assert_int_equal(strlen(rows), 3 * STATES - 1);
+  for (state in = ABSENT; in < STATES; in++, rows += 3) {
     outcome o = decide(in, verb, token, record, len);
-    if (o.op.status != rows[in].status || o.change.action != rows[in].action)
-      fail_msg("verb %d on '%s': status %d, action %d; expected %d, %d", (int)verb, state_names[in], o.op.status, o.change.action, rows[in].status, rows[in].action);
+    if (o.op.status != status_of(rows[0]) || (int)o.change.action != action_of(rows[1]))
+      fail_msg("verb %d on '%s': status %d, action %d; expected %.2s", (int)verb, state_names[in],
+               o.op.status, (int)o.change.action, rows);
   }
 }
 
@@ -134,34 +177,37 @@ static blob verdict(void) {
   return b;
 }
 
-/* absent, free value, leased cold, leased value, lease over, verdict cold, verdict value, verdict over, life over; endless, endless verdict, future */
+/* absent, free value, leased cold, leased value, lease over, verdict cold, verdict value, verdict
+ * over, life over; endless, endless verdict, future */
 static void every_verb_in_every_state_with_the_token_of_the_lease(void **unused) {
   (void)unused;
   blob full = full_record(), judged = verdict();
-  check_rows(CORRAL_VERB_GET, mine, NULL, 0, (const row[STATES]){{MISS, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}, {OK, K}});
-  check_rows(CORRAL_VERB_CLAIM, mine, NULL, 0, (const row[STATES]){{OK, P}, {OK, E}, {OK, K}, {OK, K}, {OK, E}, {BUSY, K}, {BUSY, K}, {OK, E}, {OK, K}, {OK, K}, {BUSY, E}, {OK, K}});
-  check_rows(CORRAL_VERB_SETTLE, mine, full.at, full.size, (const row[STATES]){{LOST, K}, {LOST, K}, {OK, P}, {OK, P}, {OK, P}, {LOST, K}, {LOST, K}, {LOST, K}, {OK, P}, {OK, P}, {LOST, K}, {OK, P}});
-  check_rows(CORRAL_VERB_RELEASE, mine, NULL, 0, (const row[STATES]){{LOST, K}, {LOST, K}, {OK, R}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {OK, R}, {OK, R}, {LOST, K}, {OK, E}});
-  check_rows(CORRAL_VERB_RELEASE, mine, judged.at, judged.size, (const row[STATES]){{LOST, K}, {LOST, K}, {OK, P}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {OK, P}, {OK, P}, {LOST, K}, {OK, E}});
-  check_rows(CORRAL_VERB_EXTEND, mine, NULL, 0, (const row[STATES]){{LOST, K}, {LOST, K}, {OK, P}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {OK, P}, {OK, P}, {LOST, K}, {OK, E}});
-  check_rows(CORRAL_VERB_RENEW, mine, NULL, 0, (const row[STATES]){{LOST, K}, {LOST, K}, {MISS, K}, {OK, E}, {OK, E}, {LOST, K}, {LOST, K}, {LOST, K}, {MISS, K}, {MISS, K}, {LOST, K}, {OK, E}});
-  check_rows(CORRAL_VERB_INVALIDATE, mine, NULL, 0, (const row[STATES]){{OK, K}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}, {OK, R}});
-  check_rows(CORRAL_VERB_EXPIRE, mine, NULL, 0, (const row[STATES]){{OK, K}, {OK, E}, {OK, R}, {OK, E}, {OK, E}, {OK, R}, {OK, E}, {OK, E}, {OK, R}, {OK, R}, {OK, E}, {OK, E}});
+  check_rows(CORRAL_VERB_GET, mine, NULL, 0, "mK oK oK oK oK oK oK oK oK oK oK oK");
+  check_rows(CORRAL_VERB_CLAIM, mine, NULL, 0, "oP oE oK oK oE bK bK oE oK oK bE oK");
+  check_rows(CORRAL_VERB_SETTLE, mine, full.at, full.size, "lK lK oP oP oP lK lK lK oP oP lK oP");
+  check_rows(CORRAL_VERB_RELEASE, mine, NULL, 0, "lK lK oR oE oE lK lK lK oR oR lK oE");
+  check_rows(CORRAL_VERB_RELEASE, mine, judged.at, judged.size,
+             "lK lK oP oE oE lK lK lK oP oP lK oE");
+  check_rows(CORRAL_VERB_EXTEND, mine, NULL, 0, "lK lK oP oE oE lK lK lK oP oP lK oE");
+  check_rows(CORRAL_VERB_RENEW, mine, NULL, 0, "lK lK mK oE oE lK lK lK mK mK lK oE");
+  check_rows(CORRAL_VERB_INVALIDATE, mine, NULL, 0, "oK oR oR oR oR oR oR oR oR oR oR oR");
+  check_rows(CORRAL_VERB_EXPIRE, mine, NULL, 0, "oK oE oR oE oE oR oE oE oR oR oE oE");
 }
 
 static void a_stranger_can_take_over_only_what_is_over(void **unused) {
   (void)unused;
   blob full = full_record();
-  static const row lost[STATES] = {{LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}, {LOST, K}};
+  static const char lost[] = "lK lK lK lK lK lK lK lK lK lK lK lK";
   check_rows(CORRAL_VERB_SETTLE, other, full.at, full.size, lost);
   check_rows(CORRAL_VERB_RELEASE, other, NULL, 0, lost);
   check_rows(CORRAL_VERB_EXTEND, other, NULL, 0, lost);
-  check_rows(CORRAL_VERB_CLAIM, other, NULL, 0, (const row[STATES]){{OK, P}, {OK, E}, {BUSY, K}, {BUSY, K}, {OK, E}, {BUSY, K}, {BUSY, K}, {OK, E}, {BUSY, K}, {BUSY, P}, {BUSY, E}, {BUSY, E}});
+  check_rows(CORRAL_VERB_CLAIM, other, NULL, 0, "oP oE bK bK oE bK bK oE bK bP bE bE");
 }
 
-/* ---- ends that can't be true -------------------------------------------------------------------------------- */
+/* ---- ends that can't be true --------------------------------------------------------------- */
 
-static void a_lease_with_an_end_that_can_t_be_true_is_dated_anew_by_a_claim_and_ends_one_length_from_now(void **unused) {
+static void a_lease_with_an_impossible_end_is_dated_anew_by_a_claim_and_ends_one_length_from_now(
+    void **unused) {
   (void)unused;
   outcome o = decide(ENDLESS, CORRAL_VERB_CLAIM, other, NULL, 0);
   assert_int_equal(o.op.status, CORRAL_EBUSY);
@@ -173,7 +219,8 @@ static void a_lease_with_an_end_that_can_t_be_true_is_dated_anew_by_a_claim_and_
   assert_int_equal(o.header.state, CORRAL_VERDICT);
   assert_int_equal(o.header.until, NOW + LEASE);
   o = decide(FUTURE, CORRAL_VERB_CLAIM, other, NULL, 0);
-  assert_int_equal(o.header.until, NOW + CRL_RECORD_LEASE_MOST); /* longer than any lease: neither is that believed */
+  /* longer than any lease: neither is that believed */
+  assert_int_equal(o.header.until, NOW + CRL_RECORD_LEASE_MOST);
   assert_int_equal(o.op.until_ms, CRL_RECORD_LEASE_MOST);
 }
 
@@ -187,7 +234,8 @@ static void a_look_tells_of_no_lease_with_an_end_that_can_t_be_true(void **unuse
 
 static void a_clock_that_stepped_a_little_ends_and_dates_nothing(void **unused) {
   (void)unused;
-  corral_header header = {.state = CORRAL_LEASED, .since = NOW + STEP, .until = NOW + STEP + LEASE, .length_ms = LEASE};
+  corral_header header = {
+      .state = CORRAL_LEASED, .since = NOW + STEP, .until = NOW + STEP + LEASE, .length_ms = LEASE};
   uint8_t front[CORRAL_FRONT];
   corral_change change;
   memcpy(header.token, mine, sizeof mine);
@@ -224,9 +272,10 @@ static void a_body_that_lives_for_ever_is_none(void **unused) {
   }
 }
 
-/* ---- takeover ------------------------------------------------------------------------------------------------ */
+/* ---- takeover ------------------------------------------------------------------------------ */
 
-static void a_claim_takes_over_from_a_holder_who_is_known_to_be_dead_and_from_nobody_else(void **unused) {
+static void
+a_claim_takes_over_from_a_holder_who_is_known_to_be_dead_and_from_nobody_else(void **unused) {
   (void)unused;
   corral_op op = {.verb = CORRAL_VERB_CLAIM, .token = other, .lease_ms = LEASE, .over = mine};
   outcome o = decide_op(LEASED_VALUE, &op);
@@ -265,7 +314,9 @@ static void what_is_left_is_told(void **unused) {
   static const int64_t until[STATES] = {0, 0, 100, 100, 0, 100, 100, 0, 100, 0, 0, 0};
   for (state in = ABSENT; in < STATES; in++) {
     outcome o = decide(in, CORRAL_VERB_GET, NULL, NULL, 0);
-    if (o.op.life_ms != life[in] || o.op.until_ms != until[in]) fail_msg("%s: life %lld until %lld", state_names[in], (long long)o.op.life_ms, (long long)o.op.until_ms);
+    if (o.op.life_ms != life[in] || o.op.until_ms != until[in])
+      fail_msg("%s: life %lld until %lld", state_names[in], (long long)o.op.life_ms,
+               (long long)o.op.until_ms);
   }
 }
 
@@ -278,7 +329,8 @@ static void a_settled_record_lives_its_own_life_and_bears_no_lease(void **unused
   assert_int_equal(o.header.failures, 0);
   assert_int_equal(o.change.expires, NOW + TTL);
   assert_int_equal(o.change.body_len, 8);
-  assert_true(o.change.front_len == CORRAL_HEAD && memcmp(full.at + CORRAL_HEAD, "nnnnnnnn", 8) == 0);
+  assert_true(o.change.front_len == CORRAL_HEAD &&
+              memcmp(full.at + CORRAL_HEAD, "nnnnnnnn", 8) == 0);
 }
 
 static void a_verdict_stands_where_the_lease_stood(void **unused) {
@@ -291,7 +343,9 @@ static void a_verdict_stands_where_the_lease_stood(void **unused) {
   assert_int_equal(o.header.failures, 3);
   assert_string_equal(o.header.note, "no route");
   assert_int_equal(o.change.expires, 3000);
-  assert_int_equal(decide(LEASED_COLD, CORRAL_VERB_RELEASE, mine, judged.at, judged.size).change.expires, NOW + TTL);
+  assert_int_equal(
+      decide(LEASED_COLD, CORRAL_VERB_RELEASE, mine, judged.at, judged.size).change.expires,
+      NOW + TTL);
 }
 
 static void an_expired_value_is_marked_until_it_is_filled_again(void **unused) {
@@ -308,7 +362,10 @@ static void a_payload_that_the_claimer_has_is_not_sent_again(void **unused) {
   (void)unused;
   sample s = record_in(FREE_VALUE);
   corral_change change;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .token = mine, .lease_ms = LEASE, .seen = crl_record_stamp(s.bytes, s.size)};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM,
+                  .token = mine,
+                  .lease_ms = LEASE,
+                  .seen = crl_record_stamp(s.bytes, s.size)};
   judge(&op, s.bytes, s.size, &change);
   assert_true(op.same);
   op.seen ^= 1;
@@ -316,13 +373,16 @@ static void a_payload_that_the_claimer_has_is_not_sent_again(void **unused) {
   assert_false(op.same);
 }
 
-/* ---- what anybody may have written ---------------------------------------------------------------------------- */
+/* ---- what anybody may have written --------------------------------------------------------- */
 
-static void check_alien(const uint8_t *record, size_t size, corral_verb verb, int status, int action) {
+static void check_alien(const uint8_t *record, size_t size, corral_verb verb, int status,
+                        int action) {
   corral_change change;
   corral_op op = {.verb = verb, .token = mine, .lease_ms = LEASE, .ttl_ms = TTL};
   judge(&op, record, size, &change);
-  if (op.status != status || change.action != action) fail_msg("verb %d: status %d, action %d; expected %d, %d", (int)verb, op.status, change.action, status, action);
+  if (op.status != status || change.action != action)
+    fail_msg("verb %d: status %d, action %d; expected %d, %d", (int)verb, op.status, change.action,
+             status, action);
   assert_true(op.life_ms == 0 || verb != CORRAL_VERB_GET);
 }
 
@@ -330,7 +390,8 @@ static void a_record_that_is_not_corral_s_is_left_alone_by_every_verb(void **unu
   (void)unused;
   uint8_t bytes[CORRAL_HEAD + BODY];
   memset(bytes, 'x', sizeof bytes);
-  for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++) check_alien(bytes, sizeof bytes, (corral_verb)verb, CORRAL_EFOREIGN, K);
+  for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++)
+    check_alien(bytes, sizeof bytes, (corral_verb)verb, CORRAL_EFOREIGN, K);
   check_alien((const uint8_t *)"cr", 2, CORRAL_VERB_CLAIM, CORRAL_EFOREIGN, K);
 }
 
@@ -367,7 +428,8 @@ static void what_makes_no_sense_is_as_good_as_nothing(void **unused) {
   check_alien((const uint8_t *)"crl2", 4, CORRAL_VERB_CLAIM, CORRAL_OK, P);
 }
 
-/* At each length: within the head it is nothing, within the body there is none, within the lease nobody holds it. */
+/* At each length: within the head it is nothing, within the body there is none, within the lease
+ * nobody holds it. */
 static void a_record_that_is_cut_short_has_no_lease_and_no_body(void **unused) {
   (void)unused;
   sample s = record_in(LEASED_VALUE);
@@ -387,7 +449,13 @@ static void a_record_that_is_cut_short_has_no_lease_and_no_body(void **unused) {
 static void bytes_behind_a_record_and_parts_that_nobody_knows_are_skipped(void **unused) {
   (void)unused;
   uint8_t record[CORRAL_FRONT + 64] = {0};
-  corral_header in = {.state = CORRAL_LEASED, .until = 1100, .since = 900, .length_ms = LEASE, .cost_ms = 5, .note = "who"}, out;
+  corral_header in = {.state = CORRAL_LEASED,
+                      .until = 1100,
+                      .since = 900,
+                      .length_ms = LEASE,
+                      .cost_ms = 5,
+                      .note = "who"},
+                out;
   size_t len = crl_record_write(&in, record);
   memcpy(record + len, "\x63\3new", 5);
   record[CORRAL_HEAD] = (uint8_t)(record[CORRAL_HEAD] + 5); /* of the lease */
@@ -400,12 +468,17 @@ static void bytes_behind_a_record_and_parts_that_nobody_knows_are_skipped(void *
 
 static void bytes_of_another_key_are_no_body_of_the_claimer_s(void **unused) {
   (void)unused;
-  corral_header theirs = {.life_end = 3000, .digest = "their key"}, wish = {.state = CORRAL_LEASED, .digest = "my key"}, got;
+  corral_header theirs = {.life_end = 3000, .digest = "their key"},
+                wish = {.state = CORRAL_LEASED, .digest = "my key"}, got;
   uint8_t front[CORRAL_FRONT];
   size_t size, len = crl_record_write(&wish, front);
   uint8_t *record = record_make(theirs, BODY, 'b', &size);
   corral_change change;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .token = mine, .lease_ms = LEASE, .record = front, .record_len = len};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM,
+                  .token = mine,
+                  .lease_ms = LEASE,
+                  .record = front,
+                  .record_len = len};
   judge(&op, record, size, &change);
   assert_int_equal(op.status, CORRAL_OK);
   assert_int_equal(op.life_ms, 0);
@@ -418,13 +491,26 @@ static void bytes_of_another_key_are_no_body_of_the_claimer_s(void **unused) {
 static void an_unknown_verb_is_refused(void **unused) {
   (void)unused;
   assert_int_equal(decide(ABSENT, (corral_verb)99, mine, NULL, 0).op.status, CORRAL_EUNSUPPORTED);
-  assert_int_equal(decide(FREE_VALUE, (corral_verb)99, mine, NULL, 0).op.status, CORRAL_EUNSUPPORTED);
+  assert_int_equal(decide(FREE_VALUE, (corral_verb)99, mine, NULL, 0).op.status,
+                   CORRAL_EUNSUPPORTED);
 }
 
 static void a_header_is_written_and_read_again(void **unused) {
   (void)unused;
-  corral_header in = {.state = CORRAL_VERDICT, .flags = 1, .kind = 2, .encoding = 1, .metadata = 40000, .body = UINT32_MAX, .until = INT64_MAX, .since = 2,
-                      .life_end = 3, .stamp = UINT64_MAX, .length_ms = UINT32_MAX, .cost_ms = UINT32_MAX, .code = INT32_MIN, .failures = 4};
+  corral_header in = {.state = CORRAL_VERDICT,
+                      .flags = 1,
+                      .kind = 2,
+                      .encoding = 1,
+                      .metadata = 40000,
+                      .body = UINT32_MAX,
+                      .until = INT64_MAX,
+                      .since = 2,
+                      .life_end = 3,
+                      .stamp = UINT64_MAX,
+                      .length_ms = UINT32_MAX,
+                      .cost_ms = UINT32_MAX,
+                      .code = INT32_MIN,
+                      .failures = 4};
   corral_header out;
   uint8_t bytes[CORRAL_FRONT];
   memset(in.token, 0xa5, sizeof in.token);
@@ -453,12 +539,14 @@ int main(void) {
       cmocka_unit_test(a_verdict_stands_where_the_lease_stood),
       cmocka_unit_test(an_expired_value_is_marked_until_it_is_filled_again),
       cmocka_unit_test(a_payload_that_the_claimer_has_is_not_sent_again),
-      cmocka_unit_test(a_lease_with_an_end_that_can_t_be_true_is_dated_anew_by_a_claim_and_ends_one_length_from_now),
+      cmocka_unit_test(
+          a_lease_with_an_impossible_end_is_dated_anew_by_a_claim_and_ends_one_length_from_now),
       cmocka_unit_test(a_look_tells_of_no_lease_with_an_end_that_can_t_be_true),
       cmocka_unit_test(a_clock_that_stepped_a_little_ends_and_dates_nothing),
       cmocka_unit_test(a_living_holder_keeps_what_was_dated_anew),
       cmocka_unit_test(a_body_that_lives_for_ever_is_none),
-      cmocka_unit_test(a_claim_takes_over_from_a_holder_who_is_known_to_be_dead_and_from_nobody_else),
+      cmocka_unit_test(
+          a_claim_takes_over_from_a_holder_who_is_known_to_be_dead_and_from_nobody_else),
       cmocka_unit_test(a_record_that_is_not_corral_s_is_left_alone_by_every_verb),
       cmocka_unit_test(a_record_of_a_later_format_is_left_alone_until_its_key_is_invalidated),
       cmocka_unit_test(what_makes_no_sense_is_as_good_as_nothing),

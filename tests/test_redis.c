@@ -1,4 +1,5 @@
-/* test_redis.c: the Redis plugin, through its table, on a real server: what each verb does, in how many round trips. */
+/* test_redis.c: the Redis plugin, through its table, on a real server: what each verb does, in how
+ * many round trips. */
 #include "support/redis_kit.h"
 
 #include "envelope.h"
@@ -7,7 +8,7 @@
 
 #include "../plugins/redis/redis.h"
 
-/* ---- each verb ---------------------------------------------------------------------------------------------- */
+/* ---- each verb ----------------------------------------------------------------------------- */
 
 static void a_cold_key_is_claimed_once_filled_and_read(void **state) {
   (void)state;
@@ -199,7 +200,7 @@ static void a_plain_del_of_another_client_voids_the_fill_under_way(void **state)
   closed(&c);
 }
 
-/* ---- large and strange -------------------------------------------------------------------------------------- */
+/* ---- large and strange --------------------------------------------------------------------- */
 
 static void a_large_fill_is_staged_and_leaves_no_trace(void **state) {
   (void)state;
@@ -211,7 +212,8 @@ static void a_large_fill_is_staged_and_leaves_no_trace(void **state) {
     assert_near(pttl(keys[i]), HOUR);
     assert_int_equal(looks(&c, keys[i]).size, 100000);
   }
-  assert_int_equal(strtol(redis_server_ask(server, "DBSIZE"), NULL, 10), sizeof keys / sizeof *keys);
+  assert_int_equal(strtol(redis_server_ask(server, "DBSIZE"), NULL, 10),
+                   sizeof keys / sizeof *keys);
   closed(&c);
 }
 
@@ -263,7 +265,8 @@ static void somebody_elses_key_is_left_alone(void **state) {
       corral_op op = op_of((corral_verb)verb, keys[i], 1);
       op.record = verb == CORRAL_VERB_SETTLE ? record : NULL;
       op.record_len = CORRAL_HEAD + 8;
-      if (done(&c, &op) != CORRAL_EFOREIGN) fail_msg("%s, verb %d: %s", keys[i], verb, corral_status_name(op.status));
+      if (done(&c, &op) != CORRAL_EFOREIGN)
+        fail_msg("%s, verb %d: %s", keys[i], verb, corral_status_name(op.status));
     }
   for (size_t i = 0; i < 4; i++) assert_int_equal(invalidates(&c, keys[i]), CORRAL_EFOREIGN);
   assert_string_equal(redis_server_ask(server, "DBSIZE"), "4");
@@ -308,8 +311,13 @@ enum { COUNT = 2000 };
 static long long memory_of(client *c, int by_corral) {
   char name[32];
   uint8_t record[1024], digest[CORRAL_DIGEST] = {1}, payload[100];
-  crl_envelope envelope = {.kind = CRL_KIND_VALUE, .ttl_ms = 57123, .swr_ms = 600000, .created_ms = INT64_C(1795338303458), .cost_us = 123456,
-                           .digest = digest, .payload_len = sizeof payload};
+  crl_envelope envelope = {.kind = CRL_KIND_VALUE,
+                           .ttl_ms = 57123,
+                           .swr_ms = 600000,
+                           .created_ms = INT64_C(1795338303458),
+                           .cost_us = 123456,
+                           .digest = digest,
+                           .payload_len = sizeof payload};
   redis_server_ask(server, "FLUSHALL");
   long long before = redis_server_info(server, "used_memory");
   memset(payload, 'x', sizeof payload);
@@ -321,8 +329,10 @@ static long long memory_of(client *c, int by_corral) {
     corral_op op = op_of(CORRAL_VERB_SETTLE, name, 1);
     op.record = record;
     op.record_len = size;
-    if (!by_corral) redis_server_ask(server, "SET %s %b PX %d", name, payload, sizeof payload, HOUR);
-    else if (does(c, CORRAL_VERB_CLAIM, name, 1) != CORRAL_OK || done(c, &op) != CORRAL_OK) fail_msg("%s isn't stored", name);
+    if (!by_corral)
+      redis_server_ask(server, "SET %s %b PX %d", name, payload, sizeof payload, HOUR);
+    else if (does(c, CORRAL_VERB_CLAIM, name, 1) != CORRAL_OK || done(c, &op) != CORRAL_OK)
+      fail_msg("%s isn't stored", name);
   }
   return redis_server_info(server, "used_memory") - before;
 }
@@ -338,7 +348,7 @@ static void a_value_of_100_bytes_takes_at_most_two_fifths_more_than_a_plain_one(
   closed(&c);
 }
 
-/* ---- batches, round trips, scripts -------------------------------------------------------------------------- */
+/* ---- batches, round trips, scripts --------------------------------------------------------- */
 
 static void a_batch_is_done_in_order(void **state) {
   (void)state;
@@ -347,12 +357,12 @@ static void a_batch_is_done_in_order(void **state) {
   for (int flushed = 0; flushed < 2; flushed++) {
     redis_server_ask(server, "FLUSHALL");
     if (flushed) redis_server_ask(server, "SCRIPT FLUSH");
-    corral_op ops[] = {op_of(CORRAL_VERB_GET, "k", 0),     op_of(CORRAL_VERB_CLAIM, "k", 1),
-                       op_of(CORRAL_VERB_GET, "k", 0),     op_of(CORRAL_VERB_SETTLE, "k", 1),
-                       op_of(CORRAL_VERB_CLAIM, "k", 2),   op_of(CORRAL_VERB_SETTLE, "k", 2),
-                       op_of(CORRAL_VERB_GET, "k", 0),     op_of(CORRAL_VERB_EXTEND, "k", 2),
+    corral_op ops[] = {op_of(CORRAL_VERB_GET, "k", 0),    op_of(CORRAL_VERB_CLAIM, "k", 1),
+                       op_of(CORRAL_VERB_GET, "k", 0),    op_of(CORRAL_VERB_SETTLE, "k", 1),
+                       op_of(CORRAL_VERB_CLAIM, "k", 2),  op_of(CORRAL_VERB_SETTLE, "k", 2),
+                       op_of(CORRAL_VERB_GET, "k", 0),    op_of(CORRAL_VERB_EXTEND, "k", 2),
                        op_of(CORRAL_VERB_GET, "other", 0)};
-    const int expected[] = {CORRAL_EMISS, CORRAL_OK, CORRAL_OK, CORRAL_OK, CORRAL_OK,
+    const int expected[] = {CORRAL_EMISS, CORRAL_OK, CORRAL_OK,    CORRAL_OK,   CORRAL_OK,
                             CORRAL_OK,    CORRAL_OK, CORRAL_ELOST, CORRAL_EMISS};
     ops[3].record = small;
     ops[3].record_len = CORRAL_HEAD + 10;
@@ -360,7 +370,8 @@ static void a_batch_is_done_in_order(void **state) {
     ops[5].record_len = CORRAL_HEAD + MIB;
     assert_int_equal(perform(&c, ops, 9), CORRAL_OK);
     for (size_t i = 0; i < 9; i++)
-      if (ops[i].status != expected[i]) fail_msg("flushed %d, op %zu: %s", flushed, i, corral_status_name(ops[i].status));
+      if (ops[i].status != expected[i])
+        fail_msg("flushed %d, op %zu: %s", flushed, i, corral_status_name(ops[i].status));
     assert_int_equal(body_of(&ops[2]), 0);
     assert_int_equal(body_of(&ops[4]), 10);
     assert_int_equal(body_of(&ops[6]), MIB);
@@ -378,7 +389,8 @@ static void half_of_the_scripts_missing_does_no_harm(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   redis_server_ask(server, "SCRIPT FLUSH");
   redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(CRL_REDIS_SETTLE)->text);
-  corral_op ops[] = {op_of(CORRAL_VERB_EXTEND, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_CLAIM, "k", 2)};
+  corral_op ops[] = {op_of(CORRAL_VERB_EXTEND, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1),
+                     op_of(CORRAL_VERB_CLAIM, "k", 2)};
   ops[1].record = record;
   ops[1].record_len = CORRAL_HEAD + 10;
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
@@ -390,18 +402,22 @@ static void half_of_the_scripts_missing_does_no_harm(void **state) {
   closed(&c);
 }
 
-/* Void, claim, fill, as one batch, with each choice of scripts that the server has lost: the value is there in the end. */
+/* Void, claim, fill, as one batch, with each choice of scripts that the server has lost: the value
+ * is there in the end. */
 static void a_value_that_is_set_is_there_whatever_scripts_are_missing(void **state) {
   (void)state;
-  static const crl_redis_script_id ids[] = {CRL_REDIS_INVALIDATE, CRL_REDIS_CLAIM, CRL_REDIS_SETTLE};
+  static const crl_redis_script_id ids[] = {CRL_REDIS_INVALIDATE, CRL_REDIS_CLAIM,
+                                            CRL_REDIS_SETTLE};
   client c = begin();
   uint8_t *record = record_of(10, 1);
   for (unsigned known = 0; known < 8; known++) {
     redis_server_ask(server, "FLUSHALL");
     redis_server_ask(server, "SCRIPT FLUSH");
     for (int i = 0; i < 3; i++)
-      if ((known >> i & 1) != 0) redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(ids[i])->text);
-    corral_op ops[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_GET, "k", 0)};
+      if ((known >> i & 1) != 0)
+        redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(ids[i])->text);
+    corral_op ops[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1),
+                       op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_GET, "k", 0)};
     ops[0].ttl_ms = HOUR;
     ops[2].record = record;
     ops[2].record_len = CORRAL_HEAD + 10;
@@ -437,7 +453,8 @@ static void a_restarted_server_breaks_the_handle_and_serves_the_next(void **stat
   assert_int_equal(perform(&c, &op, 1), CORRAL_EUNAVAILABLE);
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
   crl_plugin_redis.disconnect(c.handle);
-  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_OK);
+  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &c.handle, &c.error),
+                   CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
   closed(&c);
 }
@@ -449,7 +466,8 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
   op.status = CORRAL_EUNKNOWN;
   int64_t before = c.host->now_ms();
-  assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error), CORRAL_OK);
+  assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error),
+                       CORRAL_OK);
   assert_true(c.host->now_ms() - before < 1000);
   assert_int_equal(op.status, CORRAL_EUNKNOWN);
   redis_server_resume(server);
@@ -471,7 +489,8 @@ static void a_hit_and_each_script_is_one_round_trip(void **state) {
     assert_int_equal(count[1], 1);
     assert_int_equal(count[2], 1);
   }
-  corral_op forgets[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1)};
+  corral_op forgets[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1),
+                         op_of(CORRAL_VERB_SETTLE, "k", 1)};
   forgets[2].record = record;
   forgets[2].record_len = CORRAL_HEAD + 2000;
   reads(&c, forgets, 3);

@@ -1,4 +1,5 @@
-/* test_redis_bodies.c: large records on a real Redis: read in pieces, replaced meanwhile, stalled, trickled, stored slowly. */
+/* test_redis_bodies.c: large records on a real Redis: read in pieces, replaced meanwhile, stalled,
+ * trickled, stored slowly. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -7,12 +8,13 @@
 
 enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000 };
 
-/* ---- the plugin ---------------------------------------------------------------------------------------------- */
+/* ---- the plugin ---------------------------------------------------------------------------- */
 
 /* Bytes that tell where they belong, and a stamp of their own. */
 static uint8_t *patterned(size_t size, unsigned seed) {
   uint8_t *record = record_of(size, (uint8_t)(seed + 1));
-  for (size_t i = 0; i < size; i++) record[CORRAL_HEAD + i] = (uint8_t)((i * 2654435761u >> 7) + i / MIB + seed);
+  for (size_t i = 0; i < size; i++)
+    record[CORRAL_HEAD + i] = (uint8_t)((i * 2654435761u >> 7) + i / MIB + seed);
   return record;
 }
 
@@ -37,7 +39,8 @@ static void assert_found(client *c, corral_op *op, const uint8_t *record, size_t
 
 static void records_around_the_size_of_a_piece_come_back_whole(void **state) {
   (void)state;
-  static const size_t sizes[] = {MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 7 * MIB + 12345};
+  static const size_t sizes[] = {MIB - 1, MIB,         MIB + 1,        2 * MIB - 1,
+                                 2 * MIB, 2 * MIB + 1, 7 * MIB + 12345};
   client c = opened(redis_server_uri(server));
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     size_t size = sizes[i] - CORRAL_HEAD;
@@ -56,7 +59,8 @@ static void a_large_record_may_be_left_alone(void **state) {
   uint8_t *record = patterned(LARGE, 0);
   store(&c, "large", record, LARGE);
   store(&c, "small", record, 100);
-  corral_op ops[] = {op_of(CORRAL_VERB_GET, "large", 0), op_of(CORRAL_VERB_GET, "small", 0), op_of(CORRAL_VERB_GET, "none", 0)};
+  corral_op ops[] = {op_of(CORRAL_VERB_GET, "large", 0), op_of(CORRAL_VERB_GET, "small", 0),
+                     op_of(CORRAL_VERB_GET, "none", 0)};
   for (int i = 0; i < 3; i++) ops[i].flags = CORRAL_OP_LESS;
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
   assert_int_equal(ops[0].status, CORRAL_EUNKNOWN);
@@ -76,7 +80,8 @@ static void drop(void *arg) { redis_server_ask(server, "DEL %s", (const char *)a
 /* A client behind a proxy that does something once 2 MiB of replies have passed. */
 static client behind(body_proxy **proxy, void (*then)(void *arg), const char *arg) {
   char uri[64];
-  *proxy = body_proxy_start(redis_server_port(server), BODY_TELLS, 2 * MIB + 500, then, (void *)(uintptr_t)arg);
+  *proxy = body_proxy_start(redis_server_port(server), BODY_TELLS, 2 * MIB + 500, then,
+                            (void *)(uintptr_t)arg);
   snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", body_proxy_port(*proxy));
   return opened(uri);
 }
@@ -146,7 +151,7 @@ static void a_record_that_expires_while_it_is_read_is_found_expired(void **state
   body_proxy_stop(proxy);
 }
 
-/* ---- the library --------------------------------------------------------------------------------------------- */
+/* ---- the library --------------------------------------------------------------------------- */
 
 static atomic_int computes;
 
@@ -165,7 +170,10 @@ static corral *corral_at(int port) {
   char uri[64];
   corral *c = NULL;
   snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", port);
-  int status = corral_open(&c, CORRAL_OPTIONS(.store = uri, .op_ms = OP_MS, .breaker_failures = 1, .breaker_rest_ms = WAIT_MS, .host_lock = CORRAL_OFF), NULL);
+  int status = corral_open(&c,
+                           CORRAL_OPTIONS(.store = uri, .op_ms = OP_MS, .breaker_failures = 1,
+                                          .breaker_rest_ms = WAIT_MS, .host_lock = CORRAL_OFF),
+                           NULL);
   assert_int_equal(status, CORRAL_OK);
   return c;
 }
@@ -173,7 +181,10 @@ static corral *corral_at(int port) {
 static corral_how ask(corral *c, const char *key, size_t size) {
   corral_value *value = NULL;
   corral_error error = {0};
-  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = 300, .error = &error), compute, &size, &value);
+  int status = corral_get_or_compute(
+      c, key, strlen(key),
+      CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = 300, .error = &error), compute,
+      &size, &value);
   if (status != CORRAL_OK) fail_msg("%s: %s", key, error.text);
   corral_how how = corral_value_how(value);
   assert_int_equal(corral_value_size(value), size);
@@ -181,11 +192,13 @@ static corral_how ask(corral *c, const char *key, size_t size) {
   return how;
 }
 
-/* A large value and small ones, asked for through a proxy that strikes in the middle of the large one. */
+/* A large value and small ones, asked for through a proxy that strikes in the middle of the large
+ * one. */
 static void check_struck(body_way way) {
   char key[16];
   body_proxy *proxy = body_proxy_start(redis_server_port(server), way, 2 * MIB, NULL, NULL);
-  corral *direct = corral_at(redis_server_port(server)), *struck = corral_at(body_proxy_port(proxy));
+  corral *direct = corral_at(redis_server_port(server)),
+         *struck = corral_at(body_proxy_port(proxy));
   ask(direct, "large", LARGE);
   for (int i = 0; i < KEYS; i++) {
     snprintf(key, sizeof key, "k%d", i);

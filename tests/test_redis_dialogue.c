@@ -17,7 +17,8 @@ extern const corral_store crl_plugin_redis;
 
 enum { LIMIT = 5000, SHORT = 60 };
 
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+#define GREETED                                                                                    \
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define GET_K "EXPECT PTTL\\r\\n$1\\r\\nk\\r\\n\n"
 #define EVALSHA_K "EXPECT EVALSHA\nEXPECT $1\\r\\nk\\r\\n\n"
 
@@ -59,20 +60,28 @@ static void ended(dialogue *d) {
 
 static corral_op op_of(corral_verb verb) {
   static const uint8_t token[CORRAL_TOKEN] = {1, 2, 3};
-  return (corral_op){.verb = (uint32_t)verb, .key = "k", .key_len = 1, .token = token, .lease_ms = 1000, .ttl_ms = 1000,
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = "k",
+                     .key_len = 1,
+                     .token = token,
+                     .lease_ms = 1000,
+                     .ttl_ms = 1000,
                      .status = CORRAL_EUNKNOWN};
 }
 
 static int perform(dialogue *d, corral_op *ops, size_t count, int64_t limit) {
   for (size_t i = 0; i < count; i++) ops[i].error = &d->error;
-  int status = crl_plugin_redis.perform(d->handle, ops, count, d->host->now_ms() + limit, &d->error);
+  int status =
+      crl_plugin_redis.perform(d->handle, ops, count, d->host->now_ms() + limit, &d->error);
   for (size_t i = 0; i < count; i++)
     if (ops[i].found != NULL) ops[i].found_free(ops[i].found_owner);
   return status;
 }
 
-/* One op, to which the server answers by `steps`: what perform returns, and *ret_status of the op. */
-static int answers(const char *before, const char *steps, corral_verb verb, int *ret_status, char text[240]) {
+/* One op, to which the server answers by `steps`: what perform returns, and *ret_status of the
+ * op. */
+static int answers(const char *before, const char *steps, corral_verb verb, int *ret_status,
+                   char text[240]) {
   char script[4096];
   snprintf(script, sizeof script, "%s%s%s", GREETED, before, steps);
   dialogue d = connected(script);
@@ -84,7 +93,7 @@ static int answers(const char *before, const char *steps, corral_verb verb, int 
   return status;
 }
 
-/* ---- errors that leave the connection usable ---------------------------------------------------------------- */
+/* ---- errors that leave the connection usable ----------------------------------------------- */
 
 static const struct refusal {
   const char *line;
@@ -92,7 +101,8 @@ static const struct refusal {
 } refusals[] = {
     {"LOADING Redis is loading the dataset in memory", CORRAL_EUNAVAILABLE},
     {"BUSY Redis is busy running a script.", CORRAL_EUNAVAILABLE},
-    {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", CORRAL_EUNAVAILABLE},
+    {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+     CORRAL_EUNAVAILABLE},
     {"CLUSTERDOWN Hash slot not served", CORRAL_EUNAVAILABLE},
     {"MOVED 3999 127.0.0.1:6381", CORRAL_EUNAVAILABLE},
     {"MISCONF Redis is configured to save RDB snapshots", CORRAL_EREFUSED},
@@ -114,12 +124,15 @@ static void each_error_has_its_status_and_leaves_the_connection_usable(void **st
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     char script[2048];
     snprintf(script, sizeof script,
-             GREETED EVALSHA_K "SEND -%s\\r\\n\n" GET_K "SEND -%s\\r\\n:-2\\r\\n\n" GET_K "SEND $-1\\r\\n:-2\\r\\n\n",
+             GREETED EVALSHA_K "SEND -%s\\r\\n\n" GET_K "SEND -%s\\r\\n:-2\\r\\n\n" GET_K
+                               "SEND $-1\\r\\n:-2\\r\\n\n",
              refusals[i].line, refusals[i].line);
     dialogue d = connected(script);
-    corral_op claim = op_of(CORRAL_VERB_CLAIM), get = op_of(CORRAL_VERB_GET), again = op_of(CORRAL_VERB_GET);
+    corral_op claim = op_of(CORRAL_VERB_CLAIM), get = op_of(CORRAL_VERB_GET),
+              again = op_of(CORRAL_VERB_GET);
     assert_int_equal(perform(&d, &claim, 1, LIMIT), CORRAL_OK);
-    if (claim.status != refusals[i].status) fail_msg("%s: %s", refusals[i].line, corral_status_name(claim.status));
+    if (claim.status != refusals[i].status)
+      fail_msg("%s: %s", refusals[i].line, corral_status_name(claim.status));
     assert_non_null(strstr(d.error.text, "127.0.0.1"));
     assert_int_equal(perform(&d, &get, 1, LIMIT), CORRAL_OK);
     assert_int_equal(get.status, refusals[i].status);
@@ -133,28 +146,33 @@ static void a_moved_says_that_cluster_is_not_supported_yet(void **state) {
   (void)state;
   int status;
   char text[240];
-  assert_int_equal(answers(GET_K, "SEND -MOVED 1 a:1\\r\\n-MOVED 1 a:1\\r\\n\n", CORRAL_VERB_GET, &status, text), CORRAL_OK);
+  assert_int_equal(
+      answers(GET_K, "SEND -MOVED 1 a:1\\r\\n-MOVED 1 a:1\\r\\n\n", CORRAL_VERB_GET, &status, text),
+      CORRAL_OK);
   assert_non_null(strstr(text, "Cluster isn't supported yet"));
 }
 
 static void a_server_that_lost_its_scripts_gets_them_whole_and_once(void **state) {
   (void)state;
-  dialogue d = connected(GREETED EVALSHA_K "SEND -NOSCRIPT No matching script.\\r\\n\n"
-                                           "EXPECT EVAL\\r\\n\nEXPECT $1\\r\\nk\\r\\n\nSEND *2\\r\\n:0\\r\\n:1700000000000\\r\\n\n");
+  dialogue d = connected(
+      GREETED EVALSHA_K
+      "SEND -NOSCRIPT No matching script.\\r\\n\n"
+      "EXPECT EVAL\\r\\n\nEXPECT $1\\r\\nk\\r\\n\nSEND *2\\r\\n:0\\r\\n:1700000000000\\r\\n\n");
   corral_op op = op_of(CORRAL_VERB_EXPIRE);
   assert_int_equal(perform(&d, &op, 1, LIMIT), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_OK);
   assert_string_equal(d.error.text, "");
   ended(&d);
-  d = connected(GREETED EVALSHA_K "SEND -NOSCRIPT No matching script.\\r\\n\n"
-                                  "EXPECT EVAL\\r\\n\nEXPECT $1\\r\\nk\\r\\n\nSEND -NOSCRIPT Still not.\\r\\n\n");
+  d = connected(GREETED EVALSHA_K
+                "SEND -NOSCRIPT No matching script.\\r\\n\n"
+                "EXPECT EVAL\\r\\n\nEXPECT $1\\r\\nk\\r\\n\nSEND -NOSCRIPT Still not.\\r\\n\n");
   op = op_of(CORRAL_VERB_EXPIRE);
   assert_int_equal(perform(&d, &op, 1, LIMIT), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
   ended(&d);
 }
 
-/* ---- rubbish ------------------------------------------------------------------------------------------------ */
+/* ---- rubbish ------------------------------------------------------------------------------- */
 
 static void rubbish_breaks_the_handle(void **state) {
   (void)state;
@@ -169,7 +187,9 @@ static void rubbish_breaks_the_handle(void **state) {
       "SEND *2147483647\\r\\n\n",
       "SEND *99999999999999999999\\r\\n\n",
       "SEND $99999999999999999999\\r\\n\n",
-      "SEND *1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n\n",
+      "SEND "
+      "*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*1\\r\\n*"
+      "1\\r\\n*1\\r\\n*1\\r\\n\n",
       "SEND \\0\\0\\0\\0\\r\\n\n",
       "SEND -ERR Protocol error: unauthenticated multibulk length\\r\\n:1\\r\\n\n",
   };
@@ -178,7 +198,8 @@ static void rubbish_breaks_the_handle(void **state) {
     char text[240];
     int broken = answers(GET_K, rubbish[i], CORRAL_VERB_GET, &status, text);
     if (broken != CORRAL_EPROTOCOL || status != CORRAL_EPROTOCOL)
-      fail_msg("%s gave %s and %s", rubbish[i], corral_status_name(broken), corral_status_name(status));
+      fail_msg("%s gave %s and %s", rubbish[i], corral_status_name(broken),
+               corral_status_name(status));
     assert_true(text[0] != '\0');
   }
 }
@@ -202,7 +223,8 @@ static void a_script_answering_nonsense_breaks_the_handle(void **state) {
     char text[240];
     int broken = answers(EVALSHA_K, rubbish[i], CORRAL_VERB_CLAIM, &status, text);
     if (broken != CORRAL_EPROTOCOL || status != CORRAL_EPROTOCOL)
-      fail_msg("%s gave %s and %s", rubbish[i], corral_status_name(broken), corral_status_name(status));
+      fail_msg("%s gave %s and %s", rubbish[i], corral_status_name(broken),
+               corral_status_name(status));
   }
 }
 
@@ -210,7 +232,9 @@ static void a_value_that_is_no_record_is_foreign_and_harmless(void **state) {
   (void)state;
   int status;
   char text[240];
-  assert_int_equal(answers(GET_K, "SEND $5\\r\\nhello\\r\\n:-1\\r\\n\n", CORRAL_VERB_GET, &status, text), CORRAL_OK);
+  assert_int_equal(
+      answers(GET_K, "SEND $5\\r\\nhello\\r\\n:-1\\r\\n\n", CORRAL_VERB_GET, &status, text),
+      CORRAL_OK);
   assert_int_equal(status, CORRAL_EFOREIGN);
 }
 
@@ -218,13 +242,17 @@ static void a_surplus_reply_breaks_the_handle(void **state) {
   (void)state;
   int status;
   char text[240];
-  assert_int_equal(answers(GET_K, "SEND $-1\\r\\n:-2\\r\\n+SURPLUS\\r\\n\n", CORRAL_VERB_GET, &status, text), CORRAL_EPROTOCOL);
+  assert_int_equal(
+      answers(GET_K, "SEND $-1\\r\\n:-2\\r\\n+SURPLUS\\r\\n\n", CORRAL_VERB_GET, &status, text),
+      CORRAL_EPROTOCOL);
 }
 
 static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state) {
   (void)state;
-  /* The second server step comes after the first batch was answered; the client waits for it by its third connection. */
-  dialogue d = connected(GREETED GET_K "SEND $-1\\r\\n:-2\\r\\n\nSEND $3\\r\\nbad\\r\\n\nACCEPT\n" GREETED);
+  /* The second server step comes after the first batch was answered; the client waits for it by its
+   * third connection. */
+  dialogue d =
+      connected(GREETED GET_K "SEND $-1\\r\\n:-2\\r\\n\nSEND $3\\r\\nbad\\r\\n\nACCEPT\n" GREETED);
   corral_op first = op_of(CORRAL_VERB_GET), second = op_of(CORRAL_VERB_GET);
   int status = perform(&d, &first, 1, LIMIT); /* the surplus may come with the replies, or after */
   assert_int_equal(first.status, CORRAL_EMISS);
@@ -244,15 +272,17 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
   ended(&d);
 }
 
-/* ---- cut off ------------------------------------------------------------------------------------------------ */
+/* ---- cut off ------------------------------------------------------------------------------- */
 
 static void a_reply_cut_in_the_middle_leaves_the_fate_unknown(void **state) {
   (void)state;
-  static const char *const cuts[] = {"CLOSE\n", "SEND *2\\r\\n:0\nCLOSE\n", "SEND *2\\r\\n:0\\r\\n:170000\nCLOSE\n"};
+  static const char *const cuts[] = {"CLOSE\n", "SEND *2\\r\\n:0\nCLOSE\n",
+                                     "SEND *2\\r\\n:0\\r\\n:170000\nCLOSE\n"};
   for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
     int status;
     char text[240];
-    assert_int_equal(answers(EVALSHA_K, cuts[i], CORRAL_VERB_RELEASE, &status, text), CORRAL_EUNAVAILABLE);
+    assert_int_equal(answers(EVALSHA_K, cuts[i], CORRAL_VERB_RELEASE, &status, text),
+                     CORRAL_EUNAVAILABLE);
     assert_int_equal(status, CORRAL_EUNKNOWN);
   }
 }
@@ -295,7 +325,10 @@ static void a_silent_server_is_given_up_at_the_deadline(void **state) {
 
 static void a_trickle_does_not_stretch_the_deadline(void **state) {
   (void)state;
-  dialogue d = connected(GREETED GET_K "TRICKLE 10 $400\\r\\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
+  dialogue d = connected(
+      GREETED GET_K
+      "TRICKLE 10 "
+      "$400\\r\\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
   corral_op op = op_of(CORRAL_VERB_GET);
   int64_t before = d.host->now_ms();
   assert_int_equal(perform(&d, &op, 1, SHORT), CORRAL_EUNAVAILABLE);
@@ -307,7 +340,9 @@ static void a_reply_byte_by_byte_is_read_when_there_is_time(void **state) {
   (void)state;
   int status;
   char text[240];
-  assert_int_equal(answers(EVALSHA_K, "TRICKLE 1 *2\\r\\n:0\\r\\n:1700000000000\\r\\n\n", CORRAL_VERB_EXPIRE, &status, text), CORRAL_OK);
+  assert_int_equal(answers(EVALSHA_K, "TRICKLE 1 *2\\r\\n:0\\r\\n:1700000000000\\r\\n\n",
+                           CORRAL_VERB_EXPIRE, &status, text),
+                   CORRAL_OK);
   assert_int_equal(status, CORRAL_OK);
 }
 
@@ -319,7 +354,8 @@ static void a_server_that_reads_nothing_takes_no_longer_than_the_deadline(void *
   corral_header header = {.body = SIZE - CORRAL_HEAD};
   assert_non_null(record);
   d.host->header_write(&header, record);
-  corral_op ops[] = {op_of(CORRAL_VERB_EXTEND), op_of(CORRAL_VERB_SETTLE), op_of(CORRAL_VERB_EXTEND)};
+  corral_op ops[] = {op_of(CORRAL_VERB_EXTEND), op_of(CORRAL_VERB_SETTLE),
+                     op_of(CORRAL_VERB_EXTEND)};
   ops[1].record = record;
   ops[1].record_len = SIZE;
   assert_int_equal(perform(&d, ops, 3, SHORT), CORRAL_EUNAVAILABLE);
@@ -343,7 +379,7 @@ static void a_deadline_that_has_passed_sends_nothing(void **state) {
   ended(&d);
 }
 
-/* ---- greetings ---------------------------------------------------------------------------------------------- */
+/* ---- greetings ----------------------------------------------------------------------------- */
 
 static void a_bad_greeting_is_told_for_what_it_is(void **state) {
   (void)state;
@@ -351,15 +387,25 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
     const char *script, *text;
     int status;
   } greetings[] = {
-      {"EXPECT TIME\nSEND -ERR max number of clients reached\\r\\n\nCLOSE\n", "max number of clients", CORRAL_EUNAVAILABLE},
-      {"EXPECT TIME\nSEND -DENIED Redis is running in protected mode\\r\\n\nCLOSE\n", "protected mode", CORRAL_EAUTH},
-      {"EXPECT TIME\nSEND +OK\\r\\n-LOADING Redis is loading\\r\\n\n", "LOADING", CORRAL_EUNAVAILABLE},
-      {"EXPECT TIME\nSEND -NOAUTH Authentication required.\\r\\n-NOAUTH Authentication required.\\r\\n\n", "NOAUTH", CORRAL_EAUTH},
-      {"EXPECT TIME\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "not one of a Redis server", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND -ERR max number of clients reached\\r\\n\nCLOSE\n",
+       "max number of clients", CORRAL_EUNAVAILABLE},
+      {"EXPECT TIME\nSEND -DENIED Redis is running in protected mode\\r\\n\nCLOSE\n",
+       "protected mode", CORRAL_EAUTH},
+      {"EXPECT TIME\nSEND +OK\\r\\n-LOADING Redis is loading\\r\\n\n", "LOADING",
+       CORRAL_EUNAVAILABLE},
+      {"EXPECT TIME\nSEND -NOAUTH Authentication required.\\r\\n-NOAUTH Authentication "
+       "required.\\r\\n\n",
+       "NOAUTH", CORRAL_EAUTH},
+      {"EXPECT TIME\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "not one of a Redis server",
+       CORRAL_EPROTOCOL},
       {"EXPECT TIME\nSEND +OK\\r\\n+OK\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$19\\r\\n9223372036854775807\\r\\n$1\\r\\n0\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$20\\r\\n-9223372036854775808\\r\\n$1\\r\\n0\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$19\\r\\n9223372036854775807\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$19\\r\\n9223372036854775807\\r\\n$1\\r\\n0\\r\\n\n",
+       "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$20\\r\\n-9223372036854775808\\r\\n$1\\r\\n0\\r\\n\n",
+       "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND "
+       "+OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$19\\r\\n9223372036854775807\\r\\n\n",
+       "TIME", CORRAL_EPROTOCOL},
       {"EXPECT TIME\nCLOSE\n", "closed", CORRAL_EUNAVAILABLE},
       {"HANG\n", "time allowed", CORRAL_EUNAVAILABLE},
   };
@@ -375,7 +421,8 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
 
 static void a_name_that_is_refused_is_done_without(void **state) {
   (void)state;
-  dialogue d = connected("EXPECT TIME\\r\\n\nSEND -NOPERM no\\r\\n-NOPERM no\\r\\n\n" GET_K "SEND $-1\\r\\n:-2\\r\\n\n");
+  dialogue d = connected("EXPECT TIME\\r\\n\nSEND -NOPERM no\\r\\n-NOPERM no\\r\\n\n" GET_K
+                         "SEND $-1\\r\\n:-2\\r\\n\n");
   corral_op op = op_of(CORRAL_VERB_GET);
   assert_int_equal(perform(&d, &op, 1, LIMIT), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EMISS);

@@ -1,10 +1,11 @@
-/* test_redis_errors.c: what the Redis plugin says of wrong addresses, of users who may not, and of servers that refuse. */
+/* test_redis_errors.c: what the Redis plugin says of wrong addresses, of users who may not, and of
+ * servers that refuse. */
 #include "support/redis_kit.h"
 #include "support/server_process.h"
 
 #include <pthread.h>
 
-/* ---- addresses ---------------------------------------------------------------------------------------------- */
+/* ---- addresses ----------------------------------------------------------------------------- */
 
 static void a_unix_socket_and_a_db_work_as_well(void **state) {
   (void)state;
@@ -28,13 +29,24 @@ static void a_unix_socket_and_a_db_work_as_well(void **state) {
 
 static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
   (void)state;
-  static const char *const wrong[] = {
-      "redis://h/x",           "redis://h/1/2",           "redis://h/1?db=2",       "redis://h?db=-1",   "redis://h?tls_ca=x",
-      "redis://h?nonsense=1",  "redis://a,b",             "redis+unix://host/path", "redis+unix://",     "redis+unix:relative",
-      "rediss://h?tls_verify=maybe", "rediss://h?tls_key=k", "redis://user@h",      "redis://h?client_name=a%20b"};
+  static const char *const wrong[] = {"redis://h/x",
+                                      "redis://h/1/2",
+                                      "redis://h/1?db=2",
+                                      "redis://h?db=-1",
+                                      "redis://h?tls_ca=x",
+                                      "redis://h?nonsense=1",
+                                      "redis://a,b",
+                                      "redis+unix://host/path",
+                                      "redis+unix://",
+                                      "redis+unix:relative",
+                                      "rediss://h?tls_verify=maybe",
+                                      "rediss://h?tls_key=k",
+                                      "redis://user@h",
+                                      "redis://h?client_name=a%20b"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     client c;
-    if (try_open(&c, wrong[i]) != CORRAL_EURI || c.error.text[0] == '\0') fail_msg("%s was not refused", wrong[i]);
+    if (try_open(&c, wrong[i]) != CORRAL_EURI || c.error.text[0] == '\0')
+      fail_msg("%s was not refused", wrong[i]);
   }
 }
 
@@ -52,7 +64,7 @@ static void nobody_listening_is_said_at_once(void **state) {
   closed(&c);
 }
 
-/* ---- users -------------------------------------------------------------------------------------------------- */
+/* ---- users --------------------------------------------------------------------------------- */
 
 static int opens(const char *user_part, client *c) {
   char uri[160];
@@ -104,8 +116,10 @@ static void a_user_bound_to_a_prefix_may_fill_large_records(void **state) {
   (void)state;
   start(NULL);
   client c;
-  redis_server_ask(server, "ACL SETUSER bound on >x ~mine:* -@all +get +set +pttl +getrange +setrange +pexpire +rename "
-                           "+unlink +time +eval +evalsha");
+  redis_server_ask(
+      server,
+      "ACL SETUSER bound on >x ~mine:* -@all +get +set +pttl +getrange +setrange +pexpire +rename "
+      "+unlink +time +eval +evalsha");
   assert_int_equal(opens("bound:x@", &c), CORRAL_OK);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "mine:k", 1), CORRAL_OK);
@@ -121,7 +135,8 @@ static void a_user_who_may_only_remove_invalidates_without_a_mark(void **state) 
   (void)state;
   client all = begin(), c;
   does(&all, CORRAL_VERB_CLAIM, "k", 1);
-  redis_server_ask(server, "ACL SETUSER remover on >x ~* -@all +get +pttl +getrange +time +eval +evalsha");
+  redis_server_ask(server,
+                   "ACL SETUSER remover on >x ~* -@all +get +pttl +getrange +time +eval +evalsha");
   assert_int_equal(opens("remover:x@", &c), CORRAL_OK);
   assert_int_equal(invalidates(&c, "k"), CORRAL_EAUTH);
   redis_server_ask(server, "ACL SETUSER remover +unlink");
@@ -131,7 +146,7 @@ static void a_user_who_may_only_remove_invalidates_without_a_mark(void **state) 
   closed(&all);
 }
 
-/* ---- servers that refuse ------------------------------------------------------------------------------------ */
+/* ---- servers that refuse ------------------------------------------------------------------- */
 
 static void a_full_server_serves_hits_extends_and_takes_leases_back(void **state) {
   (void)state;
@@ -232,7 +247,8 @@ static void a_server_kept_busy_by_a_script_says_so(void **state) {
   pthread_create(&thread, NULL, keep_busy, path);
   int64_t until = c.host->now_ms() + LIMIT;
   int status;
-  while ((status = does(&c, CORRAL_VERB_GET, "k", 0)) == CORRAL_EMISS && c.host->now_ms() < until) continue;
+  while ((status = does(&c, CORRAL_VERB_GET, "k", 0)) == CORRAL_EMISS && c.host->now_ms() < until)
+    continue;
   assert_int_equal(status, CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(c.error.text, "BUSY"));
   while (strstr(redis_server_ask(server, "SCRIPT KILL"), "NOTBUSY") != NULL) continue;

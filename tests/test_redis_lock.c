@@ -1,9 +1,15 @@
-/* test_redis_lock.c: locks on a real Redis, by scripts and without: each verb leaves the very bytes that lock_decide decides. */
+/* test_redis_lock.c: locks on a real Redis, by scripts and without: each verb leaves the very bytes
+ * that lock_decide decides. */
 #include "support/redis_lock_kit.h"
 
-enum { KEYS = 3, TOKENS = 5, STEPS = 2500, ROOM = CORRAL_LOCK_HEAD + (CORRAL_LOCK_HOLDS + 1) * CORRAL_LOCK_HOLD };
+enum {
+  KEYS = 3,
+  TOKENS = 5,
+  STEPS = 2500,
+  ROOM = CORRAL_LOCK_HEAD + (CORRAL_LOCK_HOLDS + 1) * CORRAL_LOCK_HOLD
+};
 
-/* ---- the model ---------------------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------- */
 
 typedef struct model {
   size_t size; /* 0: no record */
@@ -19,7 +25,8 @@ static uint32_t pick(uint32_t below) {
 
 static int64_t server_us(void) {
   redisReply *reply = redis_server_command(server, "TIME");
-  int64_t us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 + strtoll(reply->element[1]->str, NULL, 10);
+  int64_t us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
+               strtoll(reply->element[1]->str, NULL, 10);
   freeReplyObject(reply);
   return us;
 }
@@ -27,7 +34,8 @@ static int64_t server_us(void) {
 /* The server's record into `m`. */
 static void fetch(const char *key, model *m) {
   redisReply *reply = redis_server_command(server, "GET %s", key);
-  assert_true(reply->type == REDIS_REPLY_NIL || (reply->type == REDIS_REPLY_STRING && (size_t)reply->len <= sizeof m->record));
+  assert_true(reply->type == REDIS_REPLY_NIL ||
+              (reply->type == REDIS_REPLY_STRING && (size_t)reply->len <= sizeof m->record));
   m->size = reply->type == REDIS_REPLY_NIL ? 0 : (size_t)reply->len;
   if (m->size > 0) memcpy(m->record, reply->str, m->size);
   freeReplyObject(reply);
@@ -43,11 +51,13 @@ static int64_t far_end(int64_t now, int64_t length) {
 }
 
 static int64_t any_since(int64_t now) {
-  const int64_t times[] = {now - 5000, now - 5000, now + HOUR, now + 2 * HOUR, 0, INT64_MIN, INT64_MAX};
+  const int64_t times[] = {now - 5000, now - 5000, now + HOUR, now + 2 * HOUR,
+                           0,          INT64_MIN,  INT64_MAX};
   return times[pick(sizeof times / sizeof *times)];
 }
 
-/* Any record: holds over, alive and soon over, of all modes and tokens; ends and fencing tokens of the past and of the future; wishes. */
+/* Any record: holds over, alive and soon over, of all modes and tokens; ends and fencing tokens of
+ * the past and of the future; wishes. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_hold hold[TOKENS + 2] = {0};
   size_t count = pick(TOKENS + 1);
@@ -72,7 +82,8 @@ static void plant(model *m, const char *key, int64_t now) {
 }
 
 static corral_op random_op(const char *key, char note[100]) {
-  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND,
+                                      CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
   corral_op op = lock_op(verbs[pick(5)], key, pick(TOKENS), pick(2) == 0 ? CORRAL_OP_SHARED : 0);
   memset(note, 'A' + (int)pick(26), 100);
   op.record = (const uint8_t *)note;
@@ -97,17 +108,22 @@ static const char *differs(const step *s, const model *before, int64_t now, uint
   static uint8_t room[ROOM];
   corral_op wanted = s->asked;
   corral_lock_change change;
-  crl_lock_record_decide(&wanted, before->size > 0 ? before->record : NULL, before->size, now, floor, room, &change);
+  crl_lock_record_decide(&wanted, before->size > 0 ? before->record : NULL, before->size, now,
+                         floor, room, &change);
   int keeps = change.action == CORRAL_ACTION_KEEP;
   const uint8_t *record = keeps ? before->record : room;
   size_t size = keeps ? before->size : change.size;
   if (s->real.status != wanted.status) return "status";
   if (s->real.until_ms != wanted.until_ms) return "until_ms";
   if (s->real.verb == CORRAL_VERB_LOCK_SHOW && s->real.life_ms != wanted.life_ms) return "life_ms";
-  if (wanted.status == CORRAL_OK && wanted.verb != CORRAL_VERB_UNLOCK && s->real.seen != wanted.seen) return "seen";
+  if (wanted.status == CORRAL_OK && wanted.verb != CORRAL_VERB_UNLOCK &&
+      s->real.seen != wanted.seen)
+    return "seen";
   if (keeps && s->writes != 0) return "the number of writes";
   if (size != s->after.size || memcmp(record, s->after.record, size) != 0) return "the record";
-  if (!keeps && (s->pttl > change.expires - s->from_us / 1000 || s->pttl < change.expires - s->to_us / 1000 - 1)) return "the TTL";
+  if (!keeps && (s->pttl > change.expires - s->from_us / 1000 ||
+                 s->pttl < change.expires - s->to_us / 1000 - 1))
+    return "the TTL";
   return NULL;
 }
 
@@ -127,21 +143,26 @@ static void take_step(client *c, step *s, const char *key) {
   s->to_us = server_us();
   fetch(key, &s->after);
   s->writes = redis_server_info(server, "rdb_changes_since_last_save") - changes;
-  if (s->real.found != NULL && (s->real.found_len != s->after.size || memcmp(s->real.found, s->after.record, s->after.size) != 0))
+  if (s->real.found != NULL && (s->real.found_len != s->after.size ||
+                                memcmp(s->real.found, s->after.record, s->after.size) != 0))
     fail_msg("seed %u: LOCK_SHOW found another record", seed);
   dropped(&s->real);
 }
 
-/* The time at which the server decided isn't told, but it lies between two others; a new fencing token says the microseconds. */
+/* The time at which the server decided isn't told, but it lies between two others; a new fencing
+ * token says the microseconds. */
 static void check_step(const step *s, const model *before, uint32_t first, int number) {
   uint64_t floor = fence_of(&s->after);
   const char *what = "?";
-  if (floor != 0 && floor != fence_of(before) && floor != fence_of(before) + 1 && s->real.verb == CORRAL_VERB_LOCK)
+  if (floor != 0 && floor != fence_of(before) && floor != fence_of(before) + 1 &&
+      s->real.verb == CORRAL_VERB_LOCK)
     assert_in_range(floor, s->from_us, s->to_us);
-  for (int64_t now = s->from_us / 1000; now <= s->to_us / 1000 && what != NULL; now++) what = differs(s, before, now, floor);
+  for (int64_t now = s->from_us / 1000; now <= s->to_us / 1000 && what != NULL; now++)
+    what = differs(s, before, now, floor);
   if (what != NULL)
-    fail_msg("seed %u, step %d: verb %u: %s differs: %s, until %lld, TTL %lld", first, number, s->real.verb, what,
-             corral_status_name(s->real.status), (long long)s->real.until_ms, (long long)s->pttl);
+    fail_msg("seed %u, step %d: verb %u: %s differs: %s, until %lld, TTL %lld", first, number,
+             s->real.verb, what, corral_status_name(s->real.status), (long long)s->real.until_ms,
+             (long long)s->pttl);
 }
 
 static void model_run(const char *way) {

@@ -1,4 +1,5 @@
-/* test_redis_lock_exec.c: locks on a real Redis, by scripts and without: foreign keys, full servers, users without scripts, what a watch is told. */
+/* test_redis_lock_exec.c: locks on a real Redis, by scripts and without: foreign keys, full
+ * servers, users without scripts, what a watch is told. */
 #include "redis/redis.h"
 #include "support/redis_lock_kit.h"
 
@@ -9,7 +10,7 @@ static long long calls(const char *command) {
   return at != NULL ? strtoll(at + strlen(name), NULL, 10) : 0;
 }
 
-/* ---- keys of others ----------------------------------------------------------------------------------------- */
+/* ---- keys of others ------------------------------------------------------------------------ */
 
 static void a_lock_without_ttl_of_others_is_told_and_healed_once_and_only_on_request(void **state) {
   (void)state;
@@ -59,7 +60,8 @@ static void repair_leaves_alone_what_is_corrals_what_has_an_end_and_what_is_abse
 
 static void a_key_of_another_type_is_foreign_and_stays_as_it_is(void **state) {
   (void)state;
-  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_UNLOCK,
+                                      CORRAL_VERB_LOCK_SHOW};
   static const char *const values[] = {"crk1", "", "crk1\1...........................", "crl1"};
   for (int way = 0; way < WAYS; way++) {
     client c = begin_as(ways[way]);
@@ -82,9 +84,10 @@ static void a_key_of_another_type_is_foreign_and_stays_as_it_is(void **state) {
   }
 }
 
-/* ---- servers that refuse ------------------------------------------------------------------------------------ */
+/* ---- servers that refuse ------------------------------------------------------------------- */
 
-/* By scripts a hold can be lengthened and ended on a full server; without, it ends by its time. What is there stays one of the two. */
+/* By scripts a hold can be lengthened and ended on a full server; without, it ends by its time.
+ * What is there stays one of the two. */
 static void a_full_server_refuses_new_holds_and_by_scripts_lets_old_ones_go(void **state) {
   (void)state;
   for (int way = 0; way < WAYS; way++) {
@@ -123,7 +126,8 @@ static void no_more_than_1024_hold_a_lock_at_once(void **state) {
     assert_int_equal(locks(&c, "full", 1, CORRAL_OP_SHARED), CORRAL_EREFUSED);
     assert_non_null(strstr(c.error.text, "no room"));
     assert_int_equal(locks(&c, "full", 1, 0), CORRAL_EBUSY);
-    redis_server_ask(server, "SETRANGE full %d %b", CORRAL_LOCK_HEAD + 24, "\0\0\0\0\0\0\0\0", (size_t)8);
+    redis_server_ask(server, "SETRANGE full %d %b", CORRAL_LOCK_HEAD + 24, "\0\0\0\0\0\0\0\0",
+                     (size_t)8);
     assert_int_equal(locks(&c, "full", 1, CORRAL_OP_SHARED), CORRAL_OK);
     assert_int_equal(holds(&c, "full"), CORRAL_LOCK_HOLDS);
     closed(&c);
@@ -147,20 +151,25 @@ static void a_lease_or_a_fencing_token_out_of_range_is_refused_unsent(void **sta
   }
 }
 
-/* ---- scripts that are lost, or forbidden ------------------------------------------------------------------- */
+/* ---- scripts that are lost, or forbidden --------------------------------------------------- */
 
 static void a_flush_of_scripts_in_the_middle_is_not_noticed(void **state) {
   (void)state;
   client c = begin_as("scripts=yes");
   for (int i = 0; i < 20; i++) {
-    corral_op ops[] = {lock_op(CORRAL_VERB_LOCK, "k", 1, CORRAL_OP_SHARED), lock_op(CORRAL_VERB_LOCK, "k", 2, CORRAL_OP_SHARED),
-                       lock_op(CORRAL_VERB_LOCK_EXTEND, "k", 2, 0), lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0)};
+    corral_op ops[] = {lock_op(CORRAL_VERB_LOCK, "k", 1, CORRAL_OP_SHARED),
+                       lock_op(CORRAL_VERB_LOCK, "k", 2, CORRAL_OP_SHARED),
+                       lock_op(CORRAL_VERB_LOCK_EXTEND, "k", 2, 0),
+                       lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0)};
     redis_server_ask(server, "SCRIPT FLUSH");
     for (int id = CRL_REDIS_LOCK; id <= CRL_REDIS_UNLOCK; id++)
-      if ((i >> (id - CRL_REDIS_LOCK) & 1) != 0) redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get((crl_redis_script_id)id)->text);
+      if ((i >> (id - CRL_REDIS_LOCK) & 1) != 0)
+        redis_server_ask(server, "SCRIPT LOAD %s",
+                         crl_redis_script_get((crl_redis_script_id)id)->text);
     assert_int_equal(perform(&c, ops, 4), CORRAL_OK);
     for (size_t at = 0; at < 4; at++)
-      if (ops[at].status != CORRAL_OK) fail_msg("scripts %d, op %zu: %s", i, at, corral_status_name(ops[at].status));
+      if (ops[at].status != CORRAL_OK)
+        fail_msg("scripts %d, op %zu: %s", i, at, corral_status_name(ops[at].status));
     assert_int_equal(unlocks(&c, "k", 2), CORRAL_OK);
   }
   closed(&c);
@@ -168,7 +177,8 @@ static void a_flush_of_scripts_in_the_middle_is_not_noticed(void **state) {
 
 static client opened_for(const char *user, const char *params) {
   char uri[200];
-  snprintf(uri, sizeof uri, "redis://%s:x@127.0.0.1:%d?%s", user, redis_server_port(server), params);
+  snprintf(uri, sizeof uri, "redis://%s:x@127.0.0.1:%d?%s", user, redis_server_port(server),
+           params);
   return opened(uri);
 }
 
@@ -176,8 +186,11 @@ static void a_user_without_scripts_has_locks_all_the_same_unless_told_otherwise(
   (void)state;
   start(NULL);
   redis_server_ask(server, "ACL SETUSER plain on >x ~* +@all -eval -evalsha");
-  client c = opened_for("plain", "scripts=auto"), strict = opened_for("plain", "scripts=yes"), other = opened(redis_server_uri(server));
-  corral_op batch[] = {lock_op(CORRAL_VERB_LOCK_SHOW, "k", 1, 0), lock_op(CORRAL_VERB_LOCK, "k", 1, 0), lock_op(CORRAL_VERB_LOCK_SHOW, "k", 1, 0)};
+  client c = opened_for("plain", "scripts=auto"), strict = opened_for("plain", "scripts=yes"),
+         other = opened(redis_server_uri(server));
+  corral_op batch[] = {lock_op(CORRAL_VERB_LOCK_SHOW, "k", 1, 0),
+                       lock_op(CORRAL_VERB_LOCK, "k", 1, 0),
+                       lock_op(CORRAL_VERB_LOCK_SHOW, "k", 1, 0)};
   assert_int_equal(perform(&c, batch, 3), CORRAL_OK);
   assert_int_equal(batch[0].status, CORRAL_EMISS);
   assert_int_equal(batch[1].status, CORRAL_OK);
@@ -212,7 +225,8 @@ static void a_user_without_transactions_overwrites_nothing(void **state) {
     client c = opened_for("poor", "scripts=no");
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
     (void)perform(&c, &op, 1);
-    if (op.status != CORRAL_EAUTH) fail_msg("without %s: %s", denied[i], corral_status_name(op.status));
+    if (op.status != CORRAL_EAUTH)
+      fail_msg("without %s: %s", denied[i], corral_status_name(op.status));
     assert_int_equal(pttl("k"), -2);
     closed(&c);
   }
@@ -220,15 +234,17 @@ static void a_user_without_transactions_overwrites_nothing(void **state) {
 
 static void the_parameters_of_locks_are_checked(void **state) {
   (void)state;
-  static const char *const wrong[] = {"redis://h?scripts=maybe", "redis://h?wait_replicas=0", "redis://h?wait_replicas=101", "redis://h?wait_ms=5",
+  static const char *const wrong[] = {"redis://h?scripts=maybe", "redis://h?wait_replicas=0",
+                                      "redis://h?wait_replicas=101", "redis://h?wait_ms=5",
                                       "redis://h?wait_replicas=1&wait_ms=0"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     client c;
-    if (try_open(&c, wrong[i]) != CORRAL_EURI || c.error.text[0] == '\0') fail_msg("%s was not refused", wrong[i]);
+    if (try_open(&c, wrong[i]) != CORRAL_EURI || c.error.text[0] == '\0')
+      fail_msg("%s was not refused", wrong[i]);
   }
 }
 
-/* ---- WATCH --------------------------------------------------------------------------------------------------- */
+/* ---- WATCH --------------------------------------------------------------------------------- */
 
 static void a_token_mismatch_returns_within_one_pass_and_leaves_no_watch(void **state) {
   (void)state;
@@ -241,7 +257,8 @@ static void a_token_mismatch_returns_within_one_pass_and_leaves_no_watch(void **
   assert_int_equal(extends(&c, "k", 1, HOUR), CORRAL_ELOST);
   assert_int_equal(calls("watch"), 3);
   assert_int_equal(calls("exec"), 0);
-  assert_int_equal(unlocks(&other, "k", 2), CORRAL_OK); /* which an open WATCH would hold against the next EXEC */
+  /* which an open WATCH would hold against the next EXEC */
+  assert_int_equal(unlocks(&other, "k", 2), CORRAL_OK);
   assert_int_equal(locks(&c, "free", 1, 0), CORRAL_OK);
   assert_int_equal(calls("exec"), 1);
   assert_int_equal(calls("watch"), 4);
@@ -265,11 +282,13 @@ static void an_uncontended_lock_is_one_command_by_scripts_and_two_pipelines_with
   }
 }
 
-/* ---- what a watch is told ------------------------------------------------------------------------------------ */
+/* ---- what a watch is told ------------------------------------------------------------------ */
 
 static void *hearing(client *c) {
   void *watch;
-  if (crl_plugin_redis.watch(c->store, 0, c->host->now_ms() + LIMIT, &watch, &c->error) != CORRAL_OK) fail_msg("%s", c->error.text);
+  if (crl_plugin_redis.watch(c->store, 0, c->host->now_ms() + LIMIT, &watch, &c->error) !=
+      CORRAL_OK)
+    fail_msg("%s", c->error.text);
   return watch;
 }
 
@@ -294,7 +313,8 @@ static int heard(client *c, void *watch, const char *key, int64_t ms) {
   ear e = {.hash = c->host->hash64(key, strlen(key))};
   int64_t until = c->host->now_ms() + ms;
   while (e.heard == 0 && c->host->now_ms() < until)
-    if (crl_plugin_redis.changes(watch, -1, until, hears, &e, &c->error) != CORRAL_OK) fail_msg("%s", c->error.text);
+    if (crl_plugin_redis.changes(watch, -1, until, hears, &e, &c->error) != CORRAL_OK)
+      fail_msg("%s", c->error.text);
   return e.heard;
 }
 

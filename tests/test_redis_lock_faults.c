@@ -1,4 +1,5 @@
-/* test_redis_lock_faults.c: locks on Redis when the connection ends within a request or a reply, and when the server says what it shouldn't. */
+/* test_redis_lock_faults.c: locks on Redis when the connection ends within a request or a reply,
+ * and when the server says what it shouldn't. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,14 +11,16 @@
 #include "support/redis_lock_kit.h"
 #include "support/server_process.h"
 
-/* ---- a server in front of the server ----------------------------------------------------------------------- */
+/* ---- a server in front of the server ------------------------------------------------------- */
 
 /* Forwards one connection, until a limit is reached: then both sides are closed. */
 typedef struct proxy {
   int listener, port;
   pthread_t thread;
-  atomic_int left;      /* bytes of requests that still go through; -1: all */
-  const char *last;     /* a reply with these bytes isn't told any more; NULL: all are. Set before the proxy has anything to tell */
+  atomic_int left; /* bytes of requests that still go through; -1: all */
+  /* a reply with these bytes isn't told any more; NULL: all are. Set before the proxy has anything
+   * to tell */
+  const char *last;
 } proxy;
 
 /* False when the connection is to end. */
@@ -30,17 +33,21 @@ static int forwards(proxy *p, int from, int to, int is_request) {
     if (got > left) got = left;
     atomic_store(&p->left, left - (int)got);
   }
-  if (!is_request && p->last != NULL && memmem(bytes, (size_t)got, p->last, strlen(p->last)) != NULL) return 0;
+  if (!is_request && p->last != NULL &&
+      memmem(bytes, (size_t)got, p->last, strlen(p->last)) != NULL)
+    return 0;
   if (got > 0 && send(to, bytes, (size_t)got, MSG_NOSIGNAL) != got) return 0;
   return !is_request || left < 0 || left > got;
 }
 
 static void *proxy_run(void *arg) {
   proxy *p = arg;
-  int client_fd = accept(p->listener, NULL, NULL), server_fd = server_process_dial(redis_server_port(server));
+  int client_fd = accept(p->listener, NULL, NULL),
+      server_fd = server_process_dial(redis_server_port(server));
   if (client_fd < 0 || server_fd < 0) abort();
   for (;;) {
-    struct pollfd fds[2] = {{.fd = client_fd, .events = POLLIN}, {.fd = server_fd, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = client_fd, .events = POLLIN},
+                            {.fd = server_fd, .events = POLLIN}};
     if (poll(fds, 2, 20000) <= 0) break;
     if (fds[0].revents != 0 && !forwards(p, client_fd, server_fd, 1)) break;
     if (fds[1].revents != 0 && !forwards(p, server_fd, client_fd, 0)) break;
@@ -76,9 +83,10 @@ static void settle_down(void) {
     if (crl_registry_host()->now_ms() > until) fail_msg("a connection stays");
 }
 
-/* ---- cut requests ------------------------------------------------------------------------------------------- */
+/* ---- cut requests -------------------------------------------------------------------------- */
 
-/* LOCK with the stream cut after `n` bytes; its status. Nothing is left without an end, whatever became of it. */
+/* LOCK with the stream cut after `n` bytes; its status. Nothing is left without an end, whatever
+ * became of it. */
 static int cut_lock(const char *way, int n) {
   proxy p;
   proxy_open(&p);
@@ -93,7 +101,8 @@ static int cut_lock(const char *way, int n) {
   settle_down();
   long long left = pttl("k");
   if (left == -1 || left == 0) fail_msg("%s, cut after %d bytes: TTL %lld", way, n, left);
-  if (op.status == CORRAL_EUNAVAILABLE && left != -2) fail_msg("%s, cut after %d bytes: unavailable, yet it is there", way, n);
+  if (op.status == CORRAL_EUNAVAILABLE && left != -2)
+    fail_msg("%s, cut after %d bytes: unavailable, yet it is there", way, n);
   if (op.status != CORRAL_OK && op.status != CORRAL_EUNKNOWN && op.status != CORRAL_EUNAVAILABLE)
     fail_msg("%s, cut after %d bytes: %s", way, n, corral_status_name(op.status));
   return op.status;
@@ -128,7 +137,7 @@ static void a_script_cut_while_it_is_sent_whole_leaves_no_lock_without_end(void 
   assert_in_range(n, 1000, 10000);
 }
 
-/* ---- dropped replies ---------------------------------------------------------------------------------------- */
+/* ---- dropped replies ----------------------------------------------------------------------- */
 
 static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state) {
   (void)state;
@@ -152,9 +161,10 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
   }
 }
 
-/* ---- strange replies ---------------------------------------------------------------------------------------- */
+/* ---- strange replies ----------------------------------------------------------------------- */
 
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+#define GREETED                                                                                    \
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define NUMBER(first) first "\\x00\\x00\\x00\\x00\\x00\\x00\\x00"
 #define MINUS(first) first "\\xff\\xff\\xff\\xff\\xff\\xff\\xff"
 #define LARGEST "\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x7f"
@@ -172,11 +182,16 @@ static const struct reply {
     {ANSWER(MINUS("\\xf4")), CORRAL_EFOREIGN, CORRAL_EFOREIGN, 1},
     {ANSWER(MINUS("\\xf0")), CORRAL_EREFUSED, CORRAL_EPROTOCOL, -1},
     {ANSWER(NUMBER("\\x01")), CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
-    {"$32\\r\\n" NUMBER("\\x00") LARGEST NUMBER("\\x08") NUMBER("\\x09") "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
-    {"$32\\r\\n" NUMBER("\\x00") SMALLEST NUMBER("\\x08") NUMBER("\\x09") "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
-    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") LARGEST NUMBER("\\x09") "\\r\\n", CORRAL_OK, CORRAL_OK, 1},
-    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") LARGEST "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
-    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") SMALLEST "\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") LARGEST NUMBER("\\x08") NUMBER("\\x09") "\\r\\n", CORRAL_EPROTOCOL,
+     CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") SMALLEST NUMBER("\\x08") NUMBER("\\x09") "\\r\\n",
+     CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") LARGEST NUMBER("\\x09") "\\r\\n", CORRAL_OK,
+     CORRAL_OK, 1},
+    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") LARGEST "\\r\\n", CORRAL_EPROTOCOL,
+     CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") SMALLEST "\\r\\n",
+     CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$31\\r\\n1234567890123456789012345678901\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$0\\r\\n\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$-1\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
@@ -189,10 +204,12 @@ static const struct reply {
     {"rubbish\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {ANSWER(NUMBER("\\x00")) ":1\\r\\n", CORRAL_OK, CORRAL_OK, 0},
     {"-OOM command not allowed\\r\\n", CORRAL_EREFUSED, CORRAL_EREFUSED, 1},
-    {"-READONLY You can't write against a read only replica.\\r\\n", CORRAL_EREFUSED, CORRAL_EREFUSED, 1},
+    {"-READONLY You can't write against a read only replica.\\r\\n", CORRAL_EREFUSED,
+     CORRAL_EREFUSED, 1},
     {"-WRONGTYPE Operation against a key\\r\\n", CORRAL_EFOREIGN, CORRAL_EFOREIGN, 1},
     {"-LOADING Redis is loading\\r\\n", CORRAL_EUNAVAILABLE, CORRAL_EUNAVAILABLE, 1},
-    {"-NOPERM this user has no permissions to run the 'evalsha' command\\r\\n", CORRAL_EAUTH, CORRAL_EAUTH, 1},
+    {"-NOPERM this user has no permissions to run the 'evalsha' command\\r\\n", CORRAL_EAUTH,
+     CORRAL_EAUTH, 1},
     {"-ERR unknown command 'EVALSHA'\\r\\n", CORRAL_EUNSUPPORTED, CORRAL_EUNSUPPORTED, 1},
     {"-ERR something new\\r\\n", CORRAL_EREFUSED, CORRAL_EREFUSED, 1},
     {"-NOREPLICAS Not enough good replicas to write.\\r\\n", CORRAL_EREFUSED, CORRAL_EREFUSED, 1},
@@ -210,7 +227,8 @@ static void each_reply_to_a_script_has_its_status(void **state) {
     for (int unlock = 0; unlock < 2; unlock++) {
       const struct reply *reply = &script_replies[i];
       char script[2048];
-      snprintf(script, sizeof script, GREETED "EXPECT EVALSHA\nEXPECT $1\\r\\nk\\r\\n\nSEND %s\n", reply->bytes);
+      snprintf(script, sizeof script, GREETED "EXPECT EVALSHA\nEXPECT $1\\r\\nk\\r\\n\nSEND %s\n",
+               reply->bytes);
       fake_server *fake = fake_server_start(script);
       client c = connected_to(fake, "scripts=yes");
       corral_op op = lock_op(unlock ? CORRAL_VERB_UNLOCK : CORRAL_VERB_LOCK, "k", 1, 0);
@@ -225,7 +243,8 @@ static void each_reply_to_a_script_has_its_status(void **state) {
 }
 
 #define LOOKED "EXPECT MULTI\\r\\n\n"
-#define LOOK(get) "SEND +OK\\r\\n" get ":-2\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n+OK\\r\\n\n"
+#define LOOK(get)                                                                                  \
+  "SEND +OK\\r\\n" get ":-2\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n+OK\\r\\n\n"
 #define EXECUTED "EXPECT EXEC\\r\\n\n"
 
 static const struct talk {
@@ -233,20 +252,38 @@ static const struct talk {
   int status, usable;
 } talks[] = {
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*1\\r\\n+OK\\r\\n\n", CORRAL_OK, 1},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*-1\\r\\n\n" LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*1\\r\\n+OK\\r\\n\n", CORRAL_OK, 1},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*-1\\r\\n\n" LOOKED LOOK("$-1\\r\\n")
+         EXECUTED "SEND +QUEUED\\r\\n*1\\r\\n+OK\\r\\n\n",
+     CORRAL_OK, 1},
     {LOOKED LOOK("$3\\r\\nabc\\r\\n") "EXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n", CORRAL_EFOREIGN, 1},
-    {LOOKED LOOK("$3\\r\\nabc\\r\\n") "EXPECT DISCARD\\r\\n\nSEND -ERR no\\r\\n\n", CORRAL_EFOREIGN, 0},
-    {LOOKED LOOK("-WRONGTYPE Operation\\r\\n") "EXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n", CORRAL_EFOREIGN, 1},
-    {LOOKED LOOK("-LOADING it\\r\\n") "EXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n", CORRAL_EUNAVAILABLE, 1},
+    {LOOKED LOOK("$3\\r\\nabc\\r\\n") "EXPECT DISCARD\\r\\n\nSEND -ERR no\\r\\n\n", CORRAL_EFOREIGN,
+     0},
+    {LOOKED LOOK("-WRONGTYPE Operation\\r\\n") "EXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n",
+     CORRAL_EFOREIGN, 1},
+    {LOOKED LOOK("-LOADING it\\r\\n") "EXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n", CORRAL_EUNAVAILABLE,
+     1},
     {LOOKED LOOK(":1\\r\\n"), CORRAL_EPROTOCOL, 0},
-    {LOOKED "SEND +OK\\r\\n$-1\\r\\n:-2\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n-NOPERM no\\r\\n\nEXPECT UNWATCH\\r\\n\nSEND +OK\\r\\n\n", CORRAL_EAUTH, 1},
-    {LOOKED "SEND -NOPERM no\\r\\n$-1\\r\\n:-2\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n-NOPERM no\\r\\n\n", CORRAL_EAUTH, 1},
-    {LOOKED "SEND +OK\\r\\n$-1\\r\\n:-2\\r\\n*1\\r\\n$10\\r\\n1700000000\\r\\n+OK\\r\\n\n", CORRAL_EPROTOCOL, 0},
+    {LOOKED
+     "SEND +OK\\r\\n$-1\\r\\n:-2\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n-NOPERM "
+     "no\\r\\n\nEXPECT UNWATCH\\r\\n\nSEND +OK\\r\\n\n",
+     CORRAL_EAUTH, 1},
+    {LOOKED
+     "SEND -NOPERM "
+     "no\\r\\n$-1\\r\\n:-2\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n-NOPERM no\\r\\n\n",
+     CORRAL_EAUTH, 1},
+    {LOOKED "SEND +OK\\r\\n$-1\\r\\n:-2\\r\\n*1\\r\\n$10\\r\\n1700000000\\r\\n+OK\\r\\n\n",
+     CORRAL_EPROTOCOL, 0},
     {LOOKED "SEND +OK\\r\\n$-1\\r\\n\nCLOSE\n", CORRAL_EUNAVAILABLE, 0},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND -OOM full\\r\\n-EXECABORT Transaction discarded because of previous errors.\\r\\n\n", CORRAL_EREFUSED, 1},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n-EXECABORT Transaction discarded because of: READONLY a replica\\r\\n\n", CORRAL_EREFUSED, 1},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n-NOPERM no exec\\r\\n\n", CORRAL_EAUTH, 0},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*1\\r\\n-OOM full\\r\\n\n", CORRAL_EREFUSED, 1},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED
+     "SEND -OOM full\\r\\n-EXECABORT Transaction discarded because of previous errors.\\r\\n\n",
+     CORRAL_EREFUSED, 1},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED
+     "SEND +QUEUED\\r\\n-EXECABORT Transaction discarded because of: READONLY a replica\\r\\n\n",
+     CORRAL_EREFUSED, 1},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n-NOPERM no exec\\r\\n\n", CORRAL_EAUTH,
+     0},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*1\\r\\n-OOM full\\r\\n\n",
+     CORRAL_EREFUSED, 1},
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +OK\\r\\n*1\\r\\n+OK\\r\\n\n", CORRAL_EPROTOCOL, 0},
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*0\\r\\n\n", CORRAL_EPROTOCOL, 0},
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n:1\\r\\n\n", CORRAL_EPROTOCOL, 0},
@@ -263,7 +300,8 @@ static void each_dialogue_without_scripts_has_its_status(void **state) {
     client c = connected_to(fake, "scripts=no");
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
     int usable = perform(&c, &op, 1) == CORRAL_OK;
-    if (op.status != talks[i].status || usable != talks[i].usable) fail_msg("%zu: %s, %d", i, corral_status_name(op.status), usable);
+    if (op.status != talks[i].status || usable != talks[i].usable)
+      fail_msg("%zu: %s, %d", i, corral_status_name(op.status), usable);
     closed(&c);
     if (!fake_server_stop(fake)) fail_msg("%zu: something was not said", i);
   }
@@ -272,11 +310,13 @@ static void each_dialogue_without_scripts_has_its_status(void **state) {
 /* The record with one exclusive hold, as bytes of a reply in a script. */
 static void said_record(char *room, size_t size, unsigned holder) {
   uint8_t record[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD];
-  corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_C(1700000000000) + HOUR, .fence = 5};
+  corral_hold hold = {
+      .mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_C(1700000000000) + HOUR, .fence = 5};
   memcpy(hold.token, token(holder), CORRAL_TOKEN);
   crl_lock_record_write(5, &hold, 1, record);
   size_t used = (size_t)snprintf(room, size, "$%zu\\r\\n", sizeof record);
-  for (size_t i = 0; i < sizeof record; i++) used += (size_t)snprintf(room + used, size - used, "\\x%02x", record[i]);
+  for (size_t i = 0; i < sizeof record; i++)
+    used += (size_t)snprintf(room + used, size - used, "\\x%02x", record[i]);
   snprintf(room + used, size - used, "\\r\\n");
 }
 
@@ -285,10 +325,12 @@ static void a_lock_that_changes_hands_between_look_and_release_is_not_ended(void
   char mine[1024], theirs[1024], script[8192];
   said_record(mine, sizeof mine, 1);
   said_record(theirs, sizeof theirs, 2);
-  static const char time_and_multi[] = ":9\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n+OK\\r\\n\n";
+  static const char time_and_multi[] =
+      ":9\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n+OK\\r\\n\n";
   snprintf(script, sizeof script,
-           GREETED LOOKED "SEND +OK\\r\\n%s%s" EXECUTED "SEND +QUEUED\\r\\n*-1\\r\\n\n" LOOKED "SEND +OK\\r\\n%s%sEXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n", mine,
-           time_and_multi, theirs, time_and_multi);
+           GREETED LOOKED "SEND +OK\\r\\n%s%s" EXECUTED "SEND +QUEUED\\r\\n*-1\\r\\n\n" LOOKED
+                          "SEND +OK\\r\\n%s%sEXPECT DISCARD\\r\\n\nSEND +OK\\r\\n\n",
+           mine, time_and_multi, theirs, time_and_multi);
   fake_server *fake = fake_server_start(script);
   client c = connected_to(fake, "scripts=no");
   corral_op op = lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0);

@@ -1,10 +1,11 @@
-/* test_redis_lock_fleet.c: locks on more than one real Redis: a replica that is to confirm them, and two nodes of a cluster. */
+/* test_redis_lock_fleet.c: locks on more than one real Redis: a replica that is to confirm them,
+ * and two nodes of a cluster. */
 #include "support/redis_lock_kit.h"
 #include "support/server_process.h"
 
 #include "redis/redis.h"
 
-/* ---- replicas ----------------------------------------------------------------------------------------------- */
+/* ---- replicas ------------------------------------------------------------------------------ */
 
 /* A replica that is in step; NULL: skipped. */
 static redis_server *replica_of_server(void) {
@@ -13,7 +14,8 @@ static redis_server *replica_of_server(void) {
   redis_server_ask(server, "CONFIG SET repl-diskless-sync-delay 0");
   redis_server_ask(replica, "REPLICAOF 127.0.0.1 %d", redis_server_port(server));
   int64_t until = crl_registry_host()->now_ms() + 30000;
-  while (strcmp(redis_server_ask(server, "WAIT 1 100"), "1") != 0 || strstr(redis_server_ask(replica, "INFO replication"), "master_link_status:up") == NULL)
+  while (strcmp(redis_server_ask(server, "WAIT 1 100"), "1") != 0 ||
+         strstr(redis_server_ask(replica, "INFO replication"), "master_link_status:up") == NULL)
     if (crl_registry_host()->now_ms() > until) fail_msg("the replica isn't in step");
   return replica;
 }
@@ -47,12 +49,14 @@ static void a_lock_that_too_few_replicas_confirm_is_refused_and_can_be_ended(voi
     assert_int_equal(locks(&asks_no_replica, "other", 1, 0), CORRAL_OK);
     closed(&asks_no_replica);
     redis_server_pause(replica);
-    corral_op ops[] = {lock_op(CORRAL_VERB_LOCK, "k", 1, 0), lock_op(CORRAL_VERB_LOCK, "k", 2, 0), lock_op(CORRAL_VERB_LOCK_EXTEND, "other", 1, 0)};
+    corral_op ops[] = {lock_op(CORRAL_VERB_LOCK, "k", 1, 0), lock_op(CORRAL_VERB_LOCK, "k", 2, 0),
+                       lock_op(CORRAL_VERB_LOCK_EXTEND, "other", 1, 0)};
     assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
     assert_int_equal(ops[0].status, CORRAL_EREFUSED);
     assert_int_equal(ops[1].status, CORRAL_EBUSY);
     assert_int_equal(ops[2].status, CORRAL_EREFUSED);
-    assert_non_null(strstr(c.error.text, "granted by the primary, confirmed by 0 of 1 replicas: not held"));
+    assert_non_null(
+        strstr(c.error.text, "granted by the primary, confirmed by 0 of 1 replicas: not held"));
     assert_int_equal(unlocks(&c, "k", 1), CORRAL_OK);
     assert_int_equal(holds(&c, "k"), 0);
     redis_server_resume(replica);
@@ -84,7 +88,8 @@ static void a_user_who_may_not_wait_gets_no_lock(void **state) {
   redis_server_ask(server, "ACL SETUSER hasty on >x ~* +@all -wait");
   for (int way = 0; way < WAYS; way++) {
     char uri[160];
-    snprintf(uri, sizeof uri, "redis://hasty:x@127.0.0.1:%d?%s&wait_replicas=1", redis_server_port(server), ways[way]);
+    snprintf(uri, sizeof uri, "redis://hasty:x@127.0.0.1:%d?%s&wait_replicas=1",
+             redis_server_port(server), ways[way]);
     client c = opened(uri);
     assert_int_equal(locks(&c, "k", 1, 0), CORRAL_EREFUSED);
     assert_non_null(strstr(c.error.text, "WAIT"));
@@ -93,12 +98,13 @@ static void a_user_who_may_not_wait_gets_no_lock(void **state) {
   }
 }
 
-/* ---- a cluster ---------------------------------------------------------------------------------------------- */
+/* ---- a cluster ----------------------------------------------------------------------------- */
 
 static void wait_for(redis_server *node, const char *text) {
   int64_t until = crl_registry_host()->now_ms() + 30000;
   while (strstr(redis_server_ask(node, "CLUSTER INFO"), text) == NULL)
-    if (crl_registry_host()->now_ms() > until) fail_msg("the cluster isn't there: %s", redis_server_ask(node, "CLUSTER INFO"));
+    if (crl_registry_host()->now_ms() > until)
+      fail_msg("the cluster isn't there: %s", redis_server_ask(node, "CLUSTER INFO"));
 }
 
 /* Two nodes with half of the slots each. Its bus is on a port of its own, below 32768 too. */
@@ -109,7 +115,8 @@ static void start_cluster(redis_server *nodes[2]) {
     const char *const args[] = {"--cluster-enabled", "yes", "--cluster-port", bus, NULL};
     if (!redis_server_start(&nodes[i], args)) skip();
     redis_server_ask(nodes[i], "CLUSTER ADDSLOTSRANGE %d %d", i * 8192, i * 8192 + 8191);
-    if (i == 1) redis_server_ask(nodes[0], "CLUSTER MEET 127.0.0.1 %d %s", redis_server_port(nodes[1]), bus);
+    if (i == 1)
+      redis_server_ask(nodes[0], "CLUSTER MEET 127.0.0.1 %d %s", redis_server_port(nodes[1]), bus);
   }
   for (int i = 0; i < 2; i++) wait_for(nodes[i], "cluster_state:ok");
 }

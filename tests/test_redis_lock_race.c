@@ -1,4 +1,5 @@
-/* test_redis_lock_race.c: many holders at once on a real Redis, by scripts and without, in threads of two processes: never two in a lock, and never a key without an end. */
+/* test_redis_lock_race.c: many holders at once on a real Redis, by scripts and without, in threads
+ * of two processes: never two in a lock, and never a key without an end. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -13,7 +14,8 @@
 
 enum { PROCESSES = 2, THREADS = 3, RUN_MS = 2500 };
 
-/* What all processes see: who is inside, by a count that must never pass 1 for writers, or mix them with readers. */
+/* What all processes see: who is inside, by a count that must never pass 1 for writers, or mix them
+ * with readers. */
 typedef struct oracle {
   atomic_int writers, readers, violations, stop;
   atomic_long grants, refusals;
@@ -64,8 +66,8 @@ static void corral_turn(client *c, uint8_t mine[CORRAL_TOKEN], int shared) {
   if (perform(c, &op, 1) != CORRAL_OK || op.status != CORRAL_OK) abort();
 }
 
-/* SET NX PX, and at the end GET, a comparison in the client, DEL. The work is done well within the hold; it ends between the comparison and DEL,
- * which then deletes somebody else's lock. */
+/* SET NX PX, and at the end GET, a comparison in the client, DEL. The work is done well within the
+ * hold; it ends between the comparison and DEL, which then deletes somebody else's lock. */
 static void naive_turn(redisContext *r, int number, unsigned turn) {
   redisReply *reply = redisCommand(r, "SET lock:race %d-%u NX PX 20", number, turn);
   if (reply == NULL) abort();
@@ -91,11 +93,15 @@ static void *run(void *arg) {
   uint8_t mine[CORRAL_TOKEN];
   client c = {0};
   redisContext *r = NULL;
-  if (h->naive) r = redisConnect("127.0.0.1", redis_server_port(server));
-  else c = opened_as(ways[h->number % WAYS]);
+  if (h->naive)
+    r = redisConnect("127.0.0.1", redis_server_port(server));
+  else
+    c = opened_as(ways[h->number % WAYS]);
   for (unsigned turn = 0; atomic_load(&seen->stop) == 0; turn++) {
-    if (h->naive) naive_turn(r, h->number, turn);
-    else corral_turn(&c, mine, turn % 4 == 3);
+    if (h->naive)
+      naive_turn(r, h->number, turn);
+    else
+      corral_turn(&c, mine, turn % 4 == 3);
   }
   if (r != NULL) redisFree(r);
   closed(&c);
@@ -138,7 +144,8 @@ static int race(int naive) {
     failed += status != 0;
   }
   int violations = atomic_load(&seen->violations);
-  print_message("%s: %ld grants, %ld refusals, %d violations\n", naive ? "naive" : "corral", atomic_load(&seen->grants), atomic_load(&seen->refusals), violations);
+  print_message("%s: %ld grants, %ld refusals, %d violations\n", naive ? "naive" : "corral",
+                atomic_load(&seen->grants), atomic_load(&seen->refusals), violations);
   assert_int_equal(failed, 0);
   assert_int_equal(without, 0);
   assert_true(atomic_load(&seen->grants) > 100);
@@ -176,7 +183,9 @@ static void *count_up(void *arg) {
     corral_op op = lock_op(CORRAL_VERB_LOCK, "lock:count", 0, 0);
     if (w->c.host->random(mine, sizeof mine) != CORRAL_OK) abort();
     op.token = mine;
-    if (perform(&w->c, &op, 1) != CORRAL_OK || (op.status != CORRAL_OK && op.status != CORRAL_EBUSY)) abort();
+    if (perform(&w->c, &op, 1) != CORRAL_OK ||
+        (op.status != CORRAL_OK && op.status != CORRAL_EBUSY))
+      abort();
     if (op.status != CORRAL_OK) continue;
     long was = atomic_load(w->guarded);
     sched_yield();
@@ -193,8 +202,11 @@ static void two_handles_of_one_store_without_scripts_do_not_drop_each_others_wat
   atomic_long guarded = 0;
   worker workers[2] = {{.c = begin_as("scripts=no"), .guarded = &guarded}};
   workers[1] = workers[0];
-  assert_int_equal(crl_plugin_redis.connect(workers[1].c.store, workers[1].c.host->now_ms() + LIMIT, &workers[1].c.handle, NULL), CORRAL_OK);
-  for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&workers[i].thread, NULL, count_up, &workers[i]), 0);
+  assert_int_equal(crl_plugin_redis.connect(workers[1].c.store, workers[1].c.host->now_ms() + LIMIT,
+                                            &workers[1].c.handle, NULL),
+                   CORRAL_OK);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(pthread_create(&workers[i].thread, NULL, count_up, &workers[i]), 0);
   for (int i = 0; i < 2; i++) pthread_join(workers[i].thread, NULL);
   assert_int_equal(atomic_load(&guarded), 2 * TURNS);
   crl_plugin_redis.disconnect(workers[1].c.handle);

@@ -1,4 +1,5 @@
-/* test_redis_model.c: the scripts of the Redis plugin against decide of src/record.c: the same verbs on the same records. */
+/* test_redis_model.c: the scripts of the Redis plugin against decide of src/record.c: the same
+ * verbs on the same records. */
 #include "support/redis_kit.h"
 
 enum { KEYS = 4, TOKENS = 3, STEPS = 12000 };
@@ -31,22 +32,27 @@ static void model_perform(model *m, corral_op *op, int64_t now) {
   if (change.action != CORRAL_ACTION_EDIT && change.action != CORRAL_ACTION_REPLACE) return;
   uint8_t *record = malloc(change.front_len + change.body_len);
   assert_non_null(record);
-  crl_record_join(&change, change.action == CORRAL_ACTION_EDIT ? m->record + CORRAL_HEAD : change.body, record);
+  crl_record_join(
+      &change, change.action == CORRAL_ACTION_EDIT ? m->record + CORRAL_HEAD : change.body, record);
   free(m->record);
   *m = (model){record, change.front_len + change.body_len, change.expires};
 }
 
-/* A moment that a sane record may have, or one that nobody wrote in earnest. Hours apart from now: the two clocks may differ a little. */
+/* A moment that a sane record may have, or one that nobody wrote in earnest. Hours apart from now:
+ * the two clocks may differ a little. */
 static int64_t some_moment(int64_t now) {
-  static const int64_t wild[] = {0, INT64_MIN, INT64_MAX, -1, INT64_C(1) << 53, -(INT64_C(1) << 60), INT64_C(1) << 62};
+  static const int64_t wild[] = {
+      0, INT64_MIN, INT64_MAX, -1, INT64_C(1) << 53, -(INT64_C(1) << 60), INT64_C(1) << 62};
   if (pick(6) == 0) return wild[pick(sizeof wild / sizeof *wild)];
   return now + ((int64_t)pick(19) - 9) * HOUR + HOUR / 2;
 }
 
-/* Puts a record of any kind under the key, in both: leases over and under way, bodies dead and alive, ends that can't be true, records that are
- * cut short, with bytes behind them, of earlier and later formats, of another key, and other people's. */
+/* Puts a record of any kind under the key, in both: leases over and under way, bodies dead and
+ * alive, ends that can't be true, records that are cut short, with bytes behind them, of earlier
+ * and later formats, of another key, and other people's. */
 static void plant(model *m, const char *key, int64_t now) {
-  corral_header header = {.state = (uint8_t)pick(3), .flags = (uint8_t)pick(2), .failures = pick(5), .note = "planted"};
+  corral_header header = {
+      .state = (uint8_t)pick(3), .flags = (uint8_t)pick(2), .failures = pick(5), .note = "planted"};
   size_t size = pick(3) == 0 ? 0 : 1 + pick(300), len;
   int64_t ttl = 20 * HOUR;
   if (header.state != CORRAL_FREE) {
@@ -61,15 +67,20 @@ static void plant(model *m, const char *key, int64_t now) {
   if (pick(4) != 0) memset(header.digest, 'd', sizeof header.digest);
   uint8_t *record = record_make(header, size, (uint8_t)(1 + pick(3)), &len);
   assert_non_null(record);
-  if (pick(8) == 0) record[3] = (uint8_t)('1' + pick(3));                        /* of another format */
-  if (pick(16) == 0) record[pick(3)] = 'x';                                      /* other people's */
-  if (pick(16) == 0) record[4] = (uint8_t)pick(256);                             /* of no state */
-  if (pick(8) == 0) memset(record + 16 + pick(4), (int)pick(256), 1);            /* a body of any length */
-  if (pick(16) == 0 && header.state != CORRAL_FREE) memset(record + len - pick((uint32_t)(len - CORRAL_HEAD)) - 1, (int)pick(256), 1);
-  if (pick(8) == 0) len -= pick((uint32_t)len);                                  /* cut short */
+  /* of another format */
+  if (pick(8) == 0) record[3] = (uint8_t)('1' + pick(3));
+  /* other people's */
+  if (pick(16) == 0) record[pick(3)] = 'x';
+  if (pick(16) == 0) record[4] = (uint8_t)pick(256); /* of no state */
+  /* a body of any length */
+  if (pick(8) == 0) memset(record + 16 + pick(4), (int)pick(256), 1);
+  if (pick(16) == 0 && header.state != CORRAL_FREE)
+    memset(record + len - pick((uint32_t)(len - CORRAL_HEAD)) - 1, (int)pick(256), 1);
+  if (pick(8) == 0) len -= pick((uint32_t)len); /* cut short */
   /* Of a body that nobody leases the key's TTL says the life. */
   corral_header as_read;
-  int reads = crl_record_read_whole(record, len, &as_read) == CORRAL_OK && as_read.state == CORRAL_FREE && as_read.body > 0;
+  int reads = crl_record_read_whole(record, len, &as_read) == CORRAL_OK &&
+              as_read.state == CORRAL_FREE && as_read.body > 0;
   if (reads && as_read.life_end > now && as_read.life_end - now < ttl) ttl = as_read.life_end - now;
   redis_server_ask(server, "SET %s %b PX %lld", key, record, len, (long long)ttl);
   free(m->record);
@@ -95,7 +106,9 @@ static corral_op random_op(const char *key, uint8_t **record) {
   return op;
 }
 
-static int near(int64_t a, int64_t b) { return a == b || (a < b ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b) < SLACK; }
+static int near(int64_t a, int64_t b) {
+  return a == b || (a < b ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b) < SLACK;
+}
 
 /* What differs between what Redis says and what the model says; NULL when nothing. */
 static const char *difference(const corral_op *real, const corral_op *wanted, const model *m) {
@@ -110,13 +123,19 @@ static const char *difference(const corral_op *real, const corral_op *wanted, co
   if (!near(real->until_ms, wanted->until_ms)) return "until_ms";
   if (crl_record_read_found(real, &a) != CORRAL_OK) return "header";
   if (crl_record_read_whole(m->record, m->size, &b) != CORRAL_OK) return "the model's header";
-  if (a.state != b.state || a.flags != b.flags || memcmp(a.token, b.token, CORRAL_TOKEN) != 0) return "state, flags, token";
-  if (a.body != b.body || a.stamp != b.stamp || memcmp(a.digest, b.digest, CORRAL_DIGEST) != 0) return "body, stamp, digest";
+  if (a.state != b.state || a.flags != b.flags || memcmp(a.token, b.token, CORRAL_TOKEN) != 0)
+    return "state, flags, token";
+  if (a.body != b.body || a.stamp != b.stamp || memcmp(a.digest, b.digest, CORRAL_DIGEST) != 0)
+    return "body, stamp, digest";
   if (a.body > 0 && !near(a.life_end, b.life_end)) return "life_end";
-  if (!near(a.until, b.until) || !near(a.since, b.since) || a.length_ms != b.length_ms) return "until, since, length";
-  if (a.cost_ms != b.cost_ms || a.code != b.code || a.failures != b.failures) return "cost, code, failures";
+  if (!near(a.until, b.until) || !near(a.since, b.since) || a.length_ms != b.length_ms)
+    return "until, since, length";
+  if (a.cost_ms != b.cost_ms || a.code != b.code || a.failures != b.failures)
+    return "cost, code, failures";
   if (memcmp(a.note, b.note, CORRAL_NOTE) != 0) return "note";
-  return !real->same && memcmp(real->found + CORRAL_HEAD, m->record + CORRAL_HEAD, a.body) != 0 ? "body" : NULL;
+  return !real->same && memcmp(real->found + CORRAL_HEAD, m->record + CORRAL_HEAD, a.body) != 0
+             ? "body"
+             : NULL;
 }
 
 /* No key without TTL, and the TTL the model says. */
@@ -124,7 +143,8 @@ static void check_ttl(const char *key, const model *m, uint32_t verb, int64_t no
   long long left = pttl(key);
   if (m->record != NULL && m->expires - now < SLACK) return;
   if (m->record == NULL ? left != -2 : !near(left, m->expires - now) || left < 0)
-    fail_msg("seed %u, verb %u: %s has a TTL of %lld instead of %lld", seed, verb, key, left, (long long)(m->expires - now));
+    fail_msg("seed %u, verb %u: %s has a TTL of %lld instead of %lld", seed, verb, key, left,
+             (long long)(m->expires - now));
 }
 
 static void random_ops_do_what_the_model_says(void **state) {
@@ -143,12 +163,16 @@ static void random_ops_do_what_the_model_says(void **state) {
     assert_int_equal(perform(&c, &real, 1), CORRAL_OK);
     const char *differs = difference(&real, &wanted, &models[k]);
     if (differs != NULL)
-      fail_msg("seed %u, step %d (%u): verb %u: %s differs: %s against %s of the model, life %lld %lld, until %lld %lld", first, i, at, real.verb, differs,
-               corral_status_name(real.status), corral_status_name(wanted.status), (long long)real.life_ms, (long long)wanted.life_ms, (long long)real.until_ms, (long long)wanted.until_ms);
+      fail_msg("seed %u, step %d (%u): verb %u: %s differs: %s against %s of the model, life %lld "
+               "%lld, until %lld %lld",
+               first, i, at, real.verb, differs, corral_status_name(real.status),
+               corral_status_name(wanted.status), (long long)real.life_ms,
+               (long long)wanted.life_ms, (long long)real.until_ms, (long long)wanted.until_ms);
     check_ttl(keys[k], &models[k], wanted.verb, now);
     dropped(&real);
     free(record);
-    if (models[k].record != NULL && models[k].expires - now < SLACK) { /* too soon for two clocks to agree on */
+    /* too soon for two clocks to agree on */
+    if (models[k].record != NULL && models[k].expires - now < SLACK) {
       redis_server_ask(server, "DEL %s", keys[k]);
       model_clear(&models[k]);
     }

@@ -3,7 +3,7 @@
 
 #include "../plugins/redis/redis.h"
 
-/* ---- renewing ------------------------------------------------------------------------------------------------- */
+/* ---- renewing ------------------------------------------------------------------------------ */
 
 static void a_renewed_payload_lives_anew_and_is_not_sent_again(void **state) {
   (void)state;
@@ -11,7 +11,8 @@ static void a_renewed_payload_lives_anew_and_is_not_sent_again(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   fills(&c, "k", 1, 1000);
   does(&c, CORRAL_VERB_EXPIRE, "k", 0);
-  for (unsigned holder = 2; holder < 4; holder++) { /* the second time after a verdict, the payload's life in the header */
+  /* the second time after a verdict, the payload's life in the header */
+  for (unsigned holder = 2; holder < 4; holder++) {
     does(&c, CORRAL_VERB_CLAIM, "k", holder);
     if (holder == 3) {
       verdict(&c, "k", 3, -42, 0);
@@ -32,7 +33,8 @@ static void a_renewed_payload_lives_anew_and_is_not_sent_again(void **state) {
     assert_int_equal(body_of(&get), 1000);
     assert_int_equal(crl_record_read_whole(get.found, get.found_len, &header), CORRAL_OK);
     assert_true(header.state == CORRAL_FREE && header.flags == 0 && header.failures == 0);
-    for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&get); i++) assert_int_equal(get.found[i], 1);
+    for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&get); i++)
+      assert_int_equal(get.found[i], 1);
     assert_near(get.life_ms, holder * HOUR);
     assert_int_equal(get.until_ms, 0);
     dropped(&get);
@@ -80,7 +82,10 @@ static void without_a_payload_there_is_nothing_to_renew(void **state) {
   client c = begin();
   does(&c, CORRAL_VERB_CLAIM, "cold", 1);
   assert_nothing_to_renew(&c, "cold", 1);
-  corral_header header = {.state = CORRAL_LEASED, .until = server_now() + HOUR, .length_ms = HOUR, .life_end = server_now() - 1};
+  corral_header header = {.state = CORRAL_LEASED,
+                          .until = server_now() + HOUR,
+                          .length_ms = HOUR,
+                          .life_end = server_now() - 1};
   size_t len;
   memcpy(header.token, token(1), CORRAL_TOKEN);
   uint8_t *over = record_make(header, 8, 'x', &len);
@@ -98,7 +103,8 @@ static void a_renewal_is_one_round_trip_and_happens_once_in_a_batch(void **state
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   redis_server_ask(server, "SCRIPT FLUSH");
   redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(CRL_REDIS_RENEW)->text);
-  corral_op ops[] = {op_of(CORRAL_VERB_EXTEND, "k", 1), op_of(CORRAL_VERB_RENEW, "k", 1), op_of(CORRAL_VERB_GET, "k", 0)};
+  corral_op ops[] = {op_of(CORRAL_VERB_EXTEND, "k", 1), op_of(CORRAL_VERB_RENEW, "k", 1),
+                     op_of(CORRAL_VERB_GET, "k", 0)};
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
   assert_int_equal(ops[1].status, CORRAL_OK);
   assert_int_equal(ops[2].status, CORRAL_OK);

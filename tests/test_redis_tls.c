@@ -1,4 +1,5 @@
-/* test_redis_tls.c: rediss: on a real server, with certificates of a CA made by the openssl command. */
+/* test_redis_tls.c: rediss: on a real server, with certificates of a CA made by the openssl
+ * command. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,18 +26,21 @@ static char folder[40];
 static int port;
 static int64_t limit = LIMIT; /* of connecting */
 
-/* ---- certificates ------------------------------------------------------------------------------------------- */
+/* ---- certificates -------------------------------------------------------------------------- */
 
 /* A CA, another CA, and a certificate for localhost and 127.0.0.1. */
 static const char make_certificates[] =
     "set -e; cd \"$1\"; exec >log 2>&1\n"
     "for ca in ca other; do\n"
-    "  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $ca.key -out $ca.crt -days 2 "
+    "  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $ca.key -out "
+    "$ca.crt -days 2 "
     "-subj /CN=test-$ca\n"
     "done\n"
-    "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj /CN=server\n"
+    "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out "
+    "server.csr -subj /CN=server\n"
     "echo 'subjectAltName=DNS:localhost,DNS:cache.example,IP:127.0.0.1' >server.ext\n"
-    "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile server.ext\n"
+    "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt "
+    "-days 2 -extfile server.ext\n"
     "cat server.key >>server.crt\n";
 
 static int run(const char *script, const char *arg) {
@@ -65,8 +69,17 @@ static int start(void **state) {
   snprintf(ca, sizeof ca, "%s/ca.crt", folder);
   snprintf(crt, sizeof crt, "%s/server.crt", folder);
   snprintf(key, sizeof key, "%s/server.key", folder);
-  const char *const args[] = {"--tls-port", text, "--tls-ca-cert-file", ca,   "--tls-cert-file",
-                              crt,          "--tls-key-file", key, "--tls-auth-clients", "optional", NULL};
+  const char *const args[] = {"--tls-port",
+                              text,
+                              "--tls-ca-cert-file",
+                              ca,
+                              "--tls-cert-file",
+                              crt,
+                              "--tls-key-file",
+                              key,
+                              "--tls-auth-clients",
+                              "optional",
+                              NULL};
   redis_server_start(&server, args);
   return 0;
 }
@@ -77,7 +90,7 @@ static int stop(void **state) {
   return run("rm -rf \"$1\"", folder);
 }
 
-/* ---- a client ----------------------------------------------------------------------------------------------- */
+/* ---- a client ------------------------------------------------------------------------------ */
 
 typedef struct client {
   const corral_host *host;
@@ -124,7 +137,12 @@ static int perform(client *c, corral_op *op) {
 
 static corral_op op_of(corral_verb verb) {
   static const uint8_t token[CORRAL_TOKEN] = {1, 2, 3};
-  return (corral_op){.verb = (uint32_t)verb, .key = "k", .key_len = 1, .token = token, .lease_ms = 60000, .ttl_ms = 60000};
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = "k",
+                     .key_len = 1,
+                     .token = token,
+                     .lease_ms = 60000,
+                     .ttl_ms = 60000};
 }
 
 static int does(client *c, corral_verb verb) {
@@ -141,7 +159,7 @@ static void refused(const char *place, const char *params, const char *why) {
   closed(&c);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 static void a_key_is_claimed_filled_and_read_over_tls(void **state) {
   (void)state;
@@ -223,7 +241,8 @@ static void a_server_without_tls_is_no_riddle(void **state) {
   client c;
   if (server == NULL) skip();
   limit = 100; /* it waits for more of what it takes for a command */
-  assert_int_equal(try_open(&c, "localhost", redis_server_port(server), "tls_ca=#/ca.crt"), CORRAL_EUNAVAILABLE);
+  assert_int_equal(try_open(&c, "localhost", redis_server_port(server), "tls_ca=#/ca.crt"),
+                   CORRAL_EUNAVAILABLE);
   limit = LIMIT;
   assert_non_null(strstr(c.error.text, "TLS"));
   closed(&c);
@@ -248,11 +267,13 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_CLAIM);
   int64_t before = c.host->now_ms();
   op.status = CORRAL_EUNKNOWN;
-  assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error), CORRAL_OK);
+  assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error),
+                       CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EUNKNOWN);
   crl_plugin_redis.disconnect(c.handle);
   c.handle = NULL;
-  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + 50, &c.handle, &c.error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + 50, &c.handle, &c.error),
+                   CORRAL_EUNAVAILABLE);
   assert_true(c.host->now_ms() - before < 1000);
   redis_server_resume(server);
   closed(&c);

@@ -7,20 +7,28 @@
 
 #include "support/server_process.h"
 
-/* ---- what is told -------------------------------------------------------------------------------------------- */
+/* ---- what is told -------------------------------------------------------------------------- */
 
 static void by_settle(client *c) { assert_int_equal(fills(c, "k", 1, 10), CORRAL_OK); }
 static void by_large_settle(client *c) { assert_int_equal(fills(c, "k", 1, 100000), CORRAL_OK); }
-static void by_release(client *c) { assert_int_equal(does(c, CORRAL_VERB_RELEASE, "k", 1), CORRAL_OK); }
+static void by_release(client *c) {
+  assert_int_equal(does(c, CORRAL_VERB_RELEASE, "k", 1), CORRAL_OK);
+}
 static void by_verdict(client *c) { assert_int_equal(verdict(c, "k", 1, -42, HOUR), CORRAL_OK); }
-static void by_extend(client *c) { assert_int_equal(does(c, CORRAL_VERB_EXTEND, "k", 1), CORRAL_OK); }
+static void by_extend(client *c) {
+  assert_int_equal(does(c, CORRAL_VERB_EXTEND, "k", 1), CORRAL_OK);
+}
 static void by_renew(client *c) { assert_int_equal(does(c, CORRAL_VERB_RENEW, "k", 1), CORRAL_OK); }
 static void by_claim(client *c) { assert_int_equal(does(c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK); }
-static void by_expire(client *c) { assert_int_equal(does(c, CORRAL_VERB_EXPIRE, "k", 0), CORRAL_OK); }
+static void by_expire(client *c) {
+  assert_int_equal(does(c, CORRAL_VERB_EXPIRE, "k", 0), CORRAL_OK);
+}
 static void by_invalidate(client *c) { assert_int_equal(invalidates(c, "k"), CORRAL_OK); }
 static void by_del(client *c) { (void)c, redis_server_ask(server, "DEL k"); }
 static void by_set(client *c) { (void)c, redis_server_ask(server, "SET k x"); }
-static void by_rename(client *c) { (void)c, redis_server_ask(server, "SET other x"), redis_server_ask(server, "RENAME other k"); }
+static void by_rename(client *c) {
+  (void)c, redis_server_ask(server, "SET other x"), redis_server_ask(server, "RENAME other k");
+}
 
 enum { MISSING, LEASED, STALE, FILLED };
 
@@ -29,18 +37,12 @@ static const struct change {
   void (*make)(client *c);
   int from, to; /* of what there is under the key */
 } changes[] = {
-    {"settle", by_settle, LEASED, STALE},
-    {"large settle", by_large_settle, LEASED, STALE},
-    {"release", by_release, LEASED, STALE},
-    {"release with a verdict", by_verdict, LEASED, STALE},
-    {"extend", by_extend, LEASED, STALE},
-    {"renew", by_renew, STALE, STALE},
-    {"claim", by_claim, MISSING, MISSING},
-    {"claim of a stale one", by_claim, FILLED, FILLED},
-    {"expire", by_expire, LEASED, FILLED},
-    {"invalidate", by_invalidate, LEASED, FILLED},
-    {"del", by_del, LEASED, FILLED},
-    {"set", by_set, MISSING, FILLED},
+    {"settle", by_settle, LEASED, STALE},   {"large settle", by_large_settle, LEASED, STALE},
+    {"release", by_release, LEASED, STALE}, {"release with a verdict", by_verdict, LEASED, STALE},
+    {"extend", by_extend, LEASED, STALE},   {"renew", by_renew, STALE, STALE},
+    {"claim", by_claim, MISSING, MISSING},  {"claim of a stale one", by_claim, FILLED, FILLED},
+    {"expire", by_expire, LEASED, FILLED},  {"invalidate", by_invalidate, LEASED, FILLED},
+    {"del", by_del, LEASED, FILLED},        {"set", by_set, MISSING, FILLED},
     {"rename", by_rename, MISSING, FILLED},
 };
 
@@ -63,7 +65,8 @@ static void all_changes_are_told(const char *uri) {
         prepare(&other, what);
         if (!watched(&c, "k")) fail_msg("%s, %d: not watched", changes[i].name, what);
         changes[i].make(own ? &c : &other);
-        if (!told_of(&c, watch, "k")) fail_msg("%s, %d, own %d: not told", changes[i].name, what, own);
+        if (!told_of(&c, watch, "k"))
+          fail_msg("%s, %d, own %d: not told", changes[i].name, what, own);
       }
   crl_plugin_redis.unwatch(watch);
   closed(&c);
@@ -98,14 +101,25 @@ static void also_over_tls(void **state) {
   (void)state;
   char folder[] = "/tmp/corral-watch-XXXXXX", crt[64], key[64], port[12], uri[64];
   assert_non_null(mkdtemp(folder));
-  int made = runs("cd \"$1\" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key -out crt -days 2 "
-                  "-subj /CN=test >log 2>&1", folder);
+  int made = runs("cd \"$1\" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 "
+                  "-nodes -keyout key -out crt -days 2 "
+                  "-subj /CN=test >log 2>&1",
+                  folder);
   snprintf(crt, sizeof crt, "%s/crt", folder);
   snprintf(key, sizeof key, "%s/key", folder);
   snprintf(port, sizeof port, "%d", server_process_free_port());
   snprintf(uri, sizeof uri, "rediss://127.0.0.1:%s?tls_verify=no", port);
-  const char *const args[] = {"--tls-port", port, "--tls-cert-file", crt, "--tls-key-file", key, "--tls-ca-cert-file", crt,
-                              "--tls-auth-clients", "no", NULL};
+  const char *const args[] = {"--tls-port",
+                              port,
+                              "--tls-cert-file",
+                              crt,
+                              "--tls-key-file",
+                              key,
+                              "--tls-ca-cert-file",
+                              crt,
+                              "--tls-auth-clients",
+                              "no",
+                              NULL};
   redis_server *plain = server, *tls = NULL;
   if (made == 0 && redis_server_start(&tls, args)) {
     server = tls;
@@ -173,14 +187,20 @@ static void a_batch_of_looks_and_other_verbs_watches_the_looks_alone(void **stat
   client c = begin();
   void *watch = watching(&c);
   redis_server_ask(server, "SCRIPT FLUSH");
-  corral_op ops[] = {op_of(CORRAL_VERB_GET, "plain", 0), look_of("one"), op_of(CORRAL_VERB_GET, "plain", 0),
-                     op_of(CORRAL_VERB_CLAIM, "two", 1), look_of("two"), op_of(CORRAL_VERB_CLAIM, "claimed", 1), look_of("one")};
+  corral_op ops[] = {op_of(CORRAL_VERB_GET, "plain", 0),
+                     look_of("one"),
+                     op_of(CORRAL_VERB_GET, "plain", 0),
+                     op_of(CORRAL_VERB_CLAIM, "two", 1),
+                     look_of("two"),
+                     op_of(CORRAL_VERB_CLAIM, "claimed", 1),
+                     look_of("one")};
   assert_int_equal(perform(&c, ops, 7), CORRAL_OK);
   for (size_t i = 0; i < 7; i++) {
     int is_look = i == 1 || i == 4 || i == 6;
     int expected = i == 3 || i == 4 || i == 5 ? CORRAL_OK : CORRAL_EMISS;
     if (ops[i].status != expected) fail_msg("op %zu: %s", i, corral_status_name(ops[i].status));
-    if (ops[i].flags != (is_look ? CORRAL_OP_WATCH | CORRAL_OP_WATCHED : 0u)) fail_msg("op %zu: flags %u", i, ops[i].flags);
+    if (ops[i].flags != (is_look ? CORRAL_OP_WATCH | CORRAL_OP_WATCHED : 0u))
+      fail_msg("op %zu: flags %u", i, ops[i].flags);
     dropped(&ops[i]);
   }
   redis_server_ask(server, "MSET plain 1 claimed 1 one 1 two 1");
@@ -219,8 +239,10 @@ static void a_watched_look_is_one_round_trip_and_a_plain_one_asks_nothing_more(v
   assert_true(watched(&c, "k"));
   long long before = redis_server_info(server, "total_reads_processed");
   assert_true(watched(&c, "k"));
-  assert_int_equal(redis_server_info(server, "total_reads_processed") - before, 2); /* with INFO's own */
-  assert_int_equal(calls("client|tracking"), 2);                                     /* the watch's, and the first look's */
+  /* with INFO's own */
+  assert_int_equal(redis_server_info(server, "total_reads_processed") - before, 2);
+  /* the watch's, and the first look's */
+  assert_int_equal(calls("client|tracking"), 2);
   long long caching = calls("client|caching");
   looks(&c, "k");
   crl_plugin_redis.unwatch(watch);
@@ -242,7 +264,7 @@ static void a_message_that_some_client_publishes_does_no_harm(void **state) {
   closed(&c);
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 typedef struct waiter {
   client *c;
@@ -254,7 +276,8 @@ typedef struct waiter {
 
 static void *waits(void *arg) {
   waiter *w = arg;
-  w->status = crl_plugin_redis.changes(w->watch, w->stop_fd, w->c->host->now_ms() + LIMIT, note, &w->heard, NULL);
+  w->status = crl_plugin_redis.changes(w->watch, w->stop_fd, w->c->host->now_ms() + LIMIT, note,
+                                       &w->heard, NULL);
   return NULL;
 }
 
@@ -372,7 +395,9 @@ static void a_watch_of_another_server_is_of_no_use_and_no_harm(void **state) {
   assert_true(watched(&c, "k"));
   redis_server_ask(server, "CLIENT KILL TYPE pubsub"); /* of which `changes` hasn't been told */
   client fresh = c;
-  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &fresh.handle, &c.error), CORRAL_OK);
+  assert_int_equal(
+      crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &fresh.handle, &c.error),
+      CORRAL_OK);
   for (int i = 0; i < 3; i++) assert_false(watched(&fresh, "k"));
   assert_int_equal(does(&fresh, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
   crl_plugin_redis.disconnect(fresh.handle);
@@ -380,7 +405,7 @@ static void a_watch_of_another_server_is_of_no_use_and_no_harm(void **state) {
   closed(&c);
 }
 
-/* ---- who may not --------------------------------------------------------------------------------------------- */
+/* ---- who may not --------------------------------------------------------------------------- */
 
 /* A user who may do all but what `rules` say. */
 static client user_with(const char *rules) {
@@ -395,8 +420,8 @@ static client user_with(const char *rules) {
 
 static void a_user_who_may_not_is_told_that_it_is_unsupported(void **state) {
   (void)state;
-  static const char *const rules[] = {"-client",          "-client|id", "-client|tracking", "-client|caching",
-                                      "-subscribe",       "resetchannels"};
+  static const char *const rules[] = {"-client",         "-client|id", "-client|tracking",
+                                      "-client|caching", "-subscribe", "resetchannels"};
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     client c = user_with(rules[i]);
     void *watch = NULL;
@@ -439,7 +464,8 @@ static void a_handle_that_may_not_is_served_all_the_same(void **state) {
 
 static void only_what_the_readme_says_is_needed(void **state) {
   (void)state;
-  client c = user_with("-@all resetchannels &__redis__:invalidate +get +set +pttl +getrange +setrange +pexpire +rename +unlink +time "
+  client c = user_with("-@all resetchannels &__redis__:invalidate +get +set +pttl +getrange "
+                       "+setrange +pexpire +rename +unlink +time "
                        "+eval +evalsha +subscribe +client|id +client|tracking +client|caching");
   void *watch = watching(&c);
   notes n = {.count = 0};

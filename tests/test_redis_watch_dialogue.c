@@ -1,14 +1,18 @@
-/* test_redis_watch_dialogue.c: a watch of the Redis plugin on a scripted server: whatever a real one doesn't say. */
+/* test_redis_watch_dialogue.c: a watch of the Redis plugin on a scripted server: whatever a real
+ * one doesn't say. */
 #include "support/redis_watch_kit.h"
 
 #include "../plugins/redis/redis.h"
 #include "support/fake_server.h"
 
-/* ---- a scripted server --------------------------------------------------------------------------------------- */
+/* ---- a scripted server --------------------------------------------------------------------- */
 
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+#define GREETED                                                                                    \
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define MAY "SEND :7\\r\\n+OK\\r\\n-ERR only in tracking mode\\r\\n\n"
-#define SUBSCRIBED "EXPECT SUBSCRIBE\n" MAY "SEND *3\\r\\n$9\\r\\nsubscribe\\r\\n$20\\r\\n__redis__:invalidate\\r\\n:1\\r\\n\n"
+#define SUBSCRIBED                                                                                 \
+  "EXPECT SUBSCRIBE\n" MAY                                                                         \
+  "SEND *3\\r\\n$9\\r\\nsubscribe\\r\\n$20\\r\\n__redis__:invalidate\\r\\n:1\\r\\n\n"
 #define MESSAGE "*3\\r\\n$7\\r\\nmessage\\r\\n$20\\r\\n__redis__:invalidate\\r\\n"
 
 /* A store on a scripted server, without a handle. */
@@ -21,14 +25,16 @@ static client scripted(const char *script, fake_server **ret) {
   return c;
 }
 
-/* The status of a watch on a server that follows the script, `changes` being called until it isn't OK. */
+/* The status of a watch on a server that follows the script, `changes` being called until it isn't
+ * OK. */
 static int follows(const char *script, notes *n, char text[240]) {
   fake_server *fake;
   client c = scripted(script, &fake);
   void *watch = NULL;
   int status = watches(&c, &watch);
   int64_t until = c.host->now_ms() + LIMIT;
-  while (status == CORRAL_OK && c.host->now_ms() < until) status = hears(&c, watch, until - c.host->now_ms(), n);
+  while (status == CORRAL_OK && c.host->now_ms() < until)
+    status = hears(&c, watch, until - c.host->now_ms(), n);
   memcpy(text, c.error.text, sizeof c.error.text);
   if (watch != NULL) crl_plugin_redis.unwatch(watch);
   closed(&c);
@@ -43,8 +49,10 @@ static void a_server_that_does_not_know_it_is_unsupported(void **state) {
     int status;
   } servers[] = {
       {"SEND -ERR unknown command 'CLIENT', with args\\r\\n\n", CORRAL_EUNSUPPORTED},
-      {"SEND -ERR Unknown subcommand or wrong number of arguments for 'ID'\\r\\n\n", CORRAL_EUNSUPPORTED},
-      {"SEND :7\\r\\n-ERR Unknown subcommand or wrong number of arguments for 'TRACKING'\\r\\n\n", CORRAL_EUNSUPPORTED},
+      {"SEND -ERR Unknown subcommand or wrong number of arguments for 'ID'\\r\\n\n",
+       CORRAL_EUNSUPPORTED},
+      {"SEND :7\\r\\n-ERR Unknown subcommand or wrong number of arguments for 'TRACKING'\\r\\n\n",
+       CORRAL_EUNSUPPORTED},
       {"SEND :7\\r\\n-NOPERM no\\r\\n\n", CORRAL_EUNSUPPORTED},
       {"SEND :7\\r\\n+OK\\r\\n-NOPERM no\\r\\n\n", CORRAL_EUNSUPPORTED},
       {MAY "SEND -ERR unknown command `SUBSCRIBE`\\r\\n\n", CORRAL_EUNSUPPORTED},
@@ -63,7 +71,8 @@ static void a_server_that_does_not_know_it_is_unsupported(void **state) {
     notes n = {.count = 0};
     snprintf(script, sizeof script, GREETED "EXPECT SUBSCRIBE\n%s", servers[i].steps);
     int status = follows(script, &n, text);
-    if (status != servers[i].status) fail_msg("%s: %s: %s", servers[i].steps, corral_status_name(status), text);
+    if (status != servers[i].status)
+      fail_msg("%s: %s: %s", servers[i].steps, corral_status_name(status), text);
     assert_true(text[0] != '\0');
   }
 }
@@ -100,7 +109,8 @@ static void a_strange_push_breaks_the_watch(void **state) {
     notes n = {.count = 0};
     snprintf(script, sizeof script, GREETED SUBSCRIBED "SEND %s\n", pushes[i]);
     int status = follows(script, &n, text);
-    if (status != CORRAL_EPROTOCOL) fail_msg("%s: %s: %s", pushes[i], corral_status_name(status), text);
+    if (status != CORRAL_EPROTOCOL)
+      fail_msg("%s: %s: %s", pushes[i], corral_status_name(status), text);
     assert_true(text[0] != '\0');
   }
 }
@@ -128,8 +138,12 @@ static void a_server_that_never_says_a_whole_reply_is_given_up(void **state) {
   char text[240];
   notes n = {.count = 0};
   int64_t before = crl_registry_host()->now_ms();
-  int status = follows(GREETED SUBSCRIBED "TRICKLE 40 $9999\\r\\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-                                          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n", &n, text);
+  int status = follows(GREETED SUBSCRIBED "TRICKLE 40 "
+                                          "$9999\\r\\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+                                          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+                                          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+                                          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n",
+                       &n, text);
   assert_int_equal(status, CORRAL_EUNAVAILABLE);
   assert_true(crl_registry_host()->now_ms() - before < 3000);
 }
@@ -137,7 +151,8 @@ static void a_server_that_never_says_a_whole_reply_is_given_up(void **state) {
 /* A store with a handle on a scripted server, and a watch that is nowhere. */
 static client looking(const char *script, fake_server **ret) {
   client c = scripted(script, ret);
-  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &c.handle, &c.error), CORRAL_OK);
+  assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &c.handle, &c.error),
+                   CORRAL_OK);
   ((crl_redis_store *)c.store)->watch = 7;
   return c;
 }
@@ -184,14 +199,17 @@ static void a_look_that_fails_is_not_watched(void **state) {
     client c = looking(script, &fake);
     corral_op op = look_of("k");
     int broken = perform(&c, &op, 1);
-    if (broken != answers[i].broken || op.status != answers[i].status || op.flags != CORRAL_OP_WATCH)
-      fail_msg("%s: %s, %s, flags %u", answers[i].steps, corral_status_name(broken), corral_status_name(op.status), op.flags);
+    if (broken != answers[i].broken || op.status != answers[i].status ||
+        op.flags != CORRAL_OP_WATCH)
+      fail_msg("%s: %s, %s, flags %u", answers[i].steps, corral_status_name(broken),
+               corral_status_name(op.status), op.flags);
     closed(&c);
     assert_true(fake_server_stop(fake));
   }
 }
 
-static client *losing; /* whose watch ends while a look is under way: at the second question for the time */
+/* whose watch ends while a look is under way: at the second question for the time */
+static client *losing;
 static int questions;
 
 static int64_t now_and_then(void) {
@@ -217,7 +235,7 @@ static void a_watch_that_ends_while_a_look_is_under_way_is_not_promised(void **s
   closed(&c);
 }
 
-/* ---- random bytes -------------------------------------------------------------------------------------------- */
+/* ---- random bytes -------------------------------------------------------------------------- */
 
 static uint32_t seed;
 
@@ -228,9 +246,10 @@ static uint32_t pick(uint32_t below) {
 
 /* Pushes as they are, with bytes changed, doubled, left out, and cut off; as a SEND. */
 static void garbage(char *script, size_t size) {
-  static const char *const seeds[] = {"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*2\r\n$1\r\nk\r\n$3\r\nkey\r\n",
-                                      "*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n$-1\r\n",
-                                      "*2\r\n$4\r\npong\r\n$0\r\n\r\n", "-ERR no\r\n", ":12\r\n"};
+  static const char *const seeds[] = {
+      "*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*2\r\n$1\r\nk\r\n$3\r\nkey\r\n",
+      "*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n$-1\r\n",
+      "*2\r\n$4\r\npong\r\n$0\r\n\r\n", "-ERR no\r\n", ":12\r\n"};
   static const char likely[] = "*$:+-_,#(>~%|!=0123456789\r\n\0";
   size_t used = (size_t)snprintf(script, size, GREETED SUBSCRIBED "SEND ");
   for (uint32_t parts = 1 + pick(4); parts > 0; parts--) {
@@ -242,7 +261,8 @@ static void garbage(char *script, size_t size) {
       if (what == 0) continue;
       if (what == 1) byte = pick(256);
       if (what == 2) byte = (unsigned char)likely[pick(sizeof likely)];
-      for (int times = what == 3 ? 2 : 1; times > 0; times--) used += (size_t)snprintf(script + used, size - used, "\\x%02x", byte);
+      for (int times = what == 3 ? 2 : 1; times > 0; times--)
+        used += (size_t)snprintf(script + used, size - used, "\\x%02x", byte);
     }
   }
   snprintf(script + used, size - used, "\nCLOSE\n");
@@ -258,7 +278,8 @@ static void random_pushes_end_the_watch_and_nothing_else(void **state) {
     garbage(script, sizeof script);
     int status = follows(script, &n, text);
     if (status != CORRAL_EPROTOCOL && status != CORRAL_EUNAVAILABLE)
-      fail_msg("seed %u, number %d: %s: %s: %s", first, i, corral_status_name(status), text, script);
+      fail_msg("seed %u, number %d: %s: %s: %s", first, i, corral_status_name(status), text,
+               script);
     strange += status == CORRAL_EPROTOCOL;
     fine += n.count > 0;
   }

@@ -1,10 +1,11 @@
-/* test_redlock.c: locks over several Redis servers by their majority, on five real ones: what is granted, and to whom. */
+/* test_redlock.c: locks over several Redis servers by their majority, on five real ones: what is
+ * granted, and to whom. */
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "support/redlock_kit.h"
 
-/* ---- all is well ----------------------------------------------------------------------------------------- */
+/* ---- all is well --------------------------------------------------------------------------- */
 
 static void five_servers_give_one_lock(void **state) {
   (void)state;
@@ -25,7 +26,8 @@ static void five_servers_give_one_lock(void **state) {
   op.seen = fence;
   performed(&c, &op, 1);
   IS(op, CORRAL_OK);
-  assert_in_range(op.until_ms, 2 * LEASE - 2 * LEASE / 100 - 2 - SLACK, 2 * LEASE - 2 * LEASE / 100 - 2);
+  assert_in_range(op.until_ms, 2 * LEASE - 2 * LEASE / 100 - 2 - SLACK,
+                  2 * LEASE - 2 * LEASE / 100 - 2);
   assert_true(op.seen == fence);
   op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000); /* shortens nothing */
   IS(op, CORRAL_OK);
@@ -71,8 +73,10 @@ static void the_holder_that_a_majority_agrees_on_is_shown(void **state) {
 static void operations_of_one_batch_keep_their_order(void **state) {
   (void)state;
   client c = redlock(0, 3, "");
-  corral_op ops[] = {op_of(CORRAL_VERB_LOCK, "a", 1, LEASE),   op_of(CORRAL_VERB_LOCK, "b", 2, LEASE), op_of(CORRAL_VERB_LOCK, "a", 3, LEASE),
-                     op_of(CORRAL_VERB_UNLOCK, "a", 1, LEASE), op_of(CORRAL_VERB_LOCK, "a", 3, LEASE), op_of(CORRAL_VERB_GET, "a", 3, LEASE)};
+  corral_op ops[] = {
+      op_of(CORRAL_VERB_LOCK, "a", 1, LEASE), op_of(CORRAL_VERB_LOCK, "b", 2, LEASE),
+      op_of(CORRAL_VERB_LOCK, "a", 3, LEASE), op_of(CORRAL_VERB_UNLOCK, "a", 1, LEASE),
+      op_of(CORRAL_VERB_LOCK, "a", 3, LEASE), op_of(CORRAL_VERB_GET, "a", 3, LEASE)};
   int expected[] = {CORRAL_OK, CORRAL_OK, CORRAL_EBUSY, CORRAL_OK, CORRAL_OK, CORRAL_EUNSUPPORTED};
   performed(&c, ops, 6);
   for (size_t i = 0; i < 6; i++) IS(ops[i], expected[i]);
@@ -109,7 +113,8 @@ static void what_redlock_has_not_is_told(void **state) {
   IS(does(&c, CORRAL_VERB_CLAIM, "k", 1, LEASE), CORRAL_EUNSUPPORTED);
   assert_non_null(strstr(c.error.text, "locks only, no values"));
   void *watch;
-  assert_int_equal(crl_plugin_redis.watch(c.store, 0, now_ms() + LIMIT, &watch, NULL), CORRAL_EUNSUPPORTED);
+  assert_int_equal(crl_plugin_redis.watch(c.store, 0, now_ms() + LIMIT, &watch, NULL),
+                   CORRAL_EUNSUPPORTED);
   closed(&c);
 }
 
@@ -147,11 +152,15 @@ static void user_password_and_db_are_those_of_each_server(void **state) {
     redis_server_ask(servers[i], "CONFIG SET requirepass s3cret");
     redis_server_ask(servers[i], "AUTH s3cret");
   }
-  snprintf(text, sizeof text, "redlock://:s3cret@127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/3?server_ms=5s", ports[0], ports[1], ports[2]);
+  snprintf(text, sizeof text,
+           "redlock://:s3cret@127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/3?server_ms=5s", ports[0],
+           ports[1], ports[2]);
   client c = opened(text);
   locks(&c, "k", 1);
   closed(&c);
-  snprintf(text, sizeof text, "redlock://:wrong@127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/3?server_ms=5s", ports[0], ports[1], ports[2]);
+  snprintf(text, sizeof text,
+           "redlock://:wrong@127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/3?server_ms=5s", ports[0],
+           ports[1], ports[2]);
   c = opened(text);
   IS(does(&c, CORRAL_VERB_LOCK, "k", 2, LEASE), CORRAL_EAUTH);
   closed(&c);
@@ -164,7 +173,7 @@ static void user_password_and_db_are_those_of_each_server(void **state) {
   }
 }
 
-/* ---- holds ----------------------------------------------------------------------------------------------- */
+/* ---- holds --------------------------------------------------------------------------------- */
 
 static void a_hold_of_which_nothing_is_left_is_not_granted(void **state) {
   (void)state;
@@ -177,7 +186,8 @@ static void a_hold_of_which_nothing_is_left_is_not_granted(void **state) {
 
 static void all_of_two_must_grant_where_it_is_asked_for(void **state) {
   (void)state;
-  client both = redlock(0, 2, "grant=all&server_ms=5s"), left = redlock(0, 1, ""), right = redlock(1, 2, "");
+  client both = redlock(0, 2, "grant=all&server_ms=5s"), left = redlock(0, 1, ""),
+         right = redlock(1, 2, "");
   locks(&both, "k", 1);
   is_busy(&left, "k", 2);
   is_busy(&right, "k", 2);
@@ -217,7 +227,7 @@ static void what_others_left_at_the_key_is_told_by_a_majority_only(void **state)
   closed(&c);
 }
 
-/* ---- contenders ------------------------------------------------------------------------------------------ */
+/* ---- contenders ---------------------------------------------------------------------------- */
 
 enum { CONTENDERS = 8, ACQUISITIONS = 2000 };
 
@@ -235,7 +245,8 @@ static void *contends(void *arg) {
   contender *own = arg;
   void *handle;
   unsigned random = own->number * 2654435761u + 1;
-  if (crl_plugin_redis.connect(own->store->store, now_ms() + LIMIT, &handle, NULL) != CORRAL_OK) return NULL;
+  if (crl_plugin_redis.connect(own->store->store, now_ms() + LIMIT, &handle, NULL) != CORRAL_OK)
+    return NULL;
   while (atomic_load(&acquired) < ACQUISITIONS) {
     corral_op op = op_of(CORRAL_VERB_LOCK, "contended", own->number, LEASE);
     op.status = CORRAL_EUNKNOWN;

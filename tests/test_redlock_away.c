@@ -1,7 +1,8 @@
-/* test_redlock_away.c: locks over several Redis servers by their majority, on five real ones that are killed, restarted and stopped. */
+/* test_redlock_away.c: locks over several Redis servers by their majority, on five real ones that
+ * are killed, restarted and stopped. */
 #include "support/redlock_kit.h"
 
-/* ---- servers that are away ------------------------------------------------------------------------------- */
+/* ---- servers that are away ----------------------------------------------------------------- */
 
 static void two_dead_servers_of_five_cost_nothing(void **state) {
   (void)state;
@@ -24,7 +25,9 @@ static void without_a_majority_nothing_is_taken_and_nothing_left(void **state) {
   int64_t before = now_ms();
   IS(does(&c, CORRAL_VERB_LOCK, "k", 1, LEASE), CORRAL_EUNAVAILABLE);
   assert_true(now_ms() - before < 3000 + SLACK);
-  if (strstr(c.error.text, "redlock: 2 of 5 servers granted, 0 refused, 3 didn't answer; needed: 3") == NULL) fail_msg("%s", c.error.text);
+  if (strstr(c.error.text,
+             "redlock: 2 of 5 servers granted, 0 refused, 3 didn't answer; needed: 3") == NULL)
+    fail_msg("%s", c.error.text);
   for (size_t i = 0; i < 2; i++) awaits_freedom(i, "k");
   IS(does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE), CORRAL_EUNKNOWN);
   IS(does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0), CORRAL_EUNKNOWN);
@@ -88,7 +91,8 @@ static void an_unlock_that_a_server_refuses_for_a_while_is_repeated(void **state
   redis_server_ask(servers[3], "ACL SETUSER default -@scripting");
   unlocks(&c, "k", 1);
   int64_t until = now_ms() + PATIENCE;
-  while (redis_server_info(servers[3], "errorstat_NOPERM") < 0 && now_ms() < until) poll(NULL, 0, 1);
+  while (redis_server_info(servers[3], "errorstat_NOPERM") < 0 && now_ms() < until)
+    poll(NULL, 0, 1);
   assert_int_equal(holds_on(3, "k"), 1);
   redis_server_ask(servers[3], "ACL SETUSER default +@all");
   awaits_holds(3, "k", 0);
@@ -106,8 +110,10 @@ static void an_unlock_that_is_owed_is_forgotten_when_the_hold_is_over(void **sta
   while (now_ms() < until) poll(NULL, 0, 10);
   restart_server(2);
   until = now_ms() + PATIENCE;
-  while (redis_server_info(servers[2], "cmdstat_pttl") < 0 && now_ms() < until) IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 1, 0), CORRAL_EMISS);
-  assert_int_equal(redis_server_info(servers[2], "cmdstat_pttl"), 0); /* it was asked, and for nothing else */
+  while (redis_server_info(servers[2], "cmdstat_pttl") < 0 && now_ms() < until)
+    IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 1, 0), CORRAL_EMISS);
+  /* it was asked, and for nothing else */
+  assert_int_equal(redis_server_info(servers[2], "cmdstat_pttl"), 0);
   assert_int_equal(redis_server_info(servers[2], "cmdstat_evalsha"), -1);
   closed(&c);
 }
@@ -149,7 +155,7 @@ static void a_call_keeps_its_deadline(void **state) {
   closed(&c);
 }
 
-/* ---- servers that forget --------------------------------------------------------------------------------- */
+/* ---- servers that forget ------------------------------------------------------------------- */
 
 static void a_hold_outlives_two_restarts_of_five_and_not_three(void **state) {
   (void)state;
@@ -166,12 +172,15 @@ static void a_hold_outlives_two_restarts_of_five_and_not_three(void **state) {
   op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE);
   IS(op, CORRAL_ELOST);
   assert_int_equal(op.until_ms, 0);
-  for (size_t i = 0; i < SERVERS; i++) awaits_freedom(i, "k"); /* what was left of it is in nobody's way */
+  /* what was left of it is in nobody's way */
+  for (size_t i = 0; i < SERVERS; i++) awaits_freedom(i, "k");
   closed(&c);
 }
 
-/* What Redlock doesn't promise: a server that granted, crashed, and is back at once without its memory. */
-static void a_server_that_forgets_its_grant_lets_two_in_and_the_fencing_tokens_tell_them_apart(void **state) {
+/* What Redlock doesn't promise: a server that granted, crashed, and is back at once without its
+ * memory. */
+static void
+a_server_that_forgets_its_grant_lets_two_in_and_the_fencing_tokens_tell_them_apart(void **state) {
   (void)state;
   client c = redlock(0, 3, ""), other = redlock(0, 3, "");
   kill_server(2);

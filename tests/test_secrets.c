@@ -105,7 +105,7 @@ static void no_origin_shows_a_password(void **state) {
   }
 }
 
-/* ---- where it comes from --------------------------------------------------------------------- */
+/* ---- where it comes from ------------------------------------------------------------------- */
 
 /* The password that a plugin gets, or NULL with the reason. The caller frees it. */
 static char *resolved(const char *text, corral_error *error) {

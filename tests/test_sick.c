@@ -1,4 +1,5 @@
-/* test_sick.c: Redis dies, comes back, hangs, forgets, in the middle of a storm of two processes. */
+/* test_sick.c: Redis dies, comes back, hangs, forgets, in the middle of a storm of two
+ * processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@ enum { STOP, MEETING }; /* marks */
 
 static redis_server *server;
 
-/* ---- the storm ------------------------------------------------------------------------------------------- */
+/* ---- the storm ----------------------------------------------------------------------------- */
 
 /* Lives of 60 ms, so that there is always something to compute. */
 static void storm(lab_seat *seat) {
@@ -28,9 +29,12 @@ static void storm(lab_seat *seat) {
   while (l->marks[STOP] == 0) {
     dice = dice * 1103515245u + 12345u;
     lab_work work = {.key = (int)(dice >> 16) % KEYS, .cost_ms = 5};
-    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 60, .wait_ms = WAIT_MS, .lease_ms = 300, .poll_max_ms = 20), &work);
+    lab_answer answer = lab_ask(
+        seat, CORRAL_POLICY(.ttl_ms = 60, .wait_ms = WAIT_MS, .lease_ms = 300, .poll_max_ms = 20),
+        &work);
     if (answer.status != CORRAL_OK && answer.status != CORRAL_EDEADLINE)
-      lab_wrong(l, "key-%d: %s: %s", work.key, corral_status_name(answer.status), answer.error.text);
+      lab_wrong(l, "key-%d: %s: %s", work.key, corral_status_name(answer.status),
+                answer.error.text);
     lab_sleep_ms(1);
   }
 }
@@ -38,7 +42,10 @@ static void storm(lab_seat *seat) {
 static lab *begin(const char *uri, int64_t op_ms) {
   lab *l = lab_new();
   redis_server_ask(server, "FLUSHALL");
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = storm,
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = PROCESSES,
+                           .threads = THREADS,
+                           .body = storm,
                            .options = {.op_ms = op_ms, .breaker_rest_ms = 100}});
   for (int i = 0; i < PROCESSES; i++) lab_await(l, &l->events[i][CORRAL_EVENT_HIT], 50);
   return l;
@@ -61,10 +68,12 @@ static void await_hits(lab *l) {
   for (int i = 0; i < PROCESSES; i++) {
     if (!lab_await_ms(&l->events[i][CORRAL_EVENT_HIT], hits[i] + 50, BACK_MS) ||
         !lab_await_ms(&l->events[i][CORRAL_EVENT_FILL], fills[i] + 2, BACK_MS))
-      fail_msg("process %d: %d hits and %d fills in %d ms; %s", i, l->events[i][CORRAL_EVENT_HIT] - hits[i],
-               l->events[i][CORRAL_EVENT_FILL] - fills[i], BACK_MS, l->detail[CORRAL_EVENT_STORE_ERROR]);
+      fail_msg("process %d: %d hits and %d fills in %d ms; %s", i,
+               l->events[i][CORRAL_EVENT_HIT] - hits[i], l->events[i][CORRAL_EVENT_FILL] - fills[i],
+               BACK_MS, l->detail[CORRAL_EVENT_STORE_ERROR]);
   }
-  print_message("           50 hits in each process %lld ms after its return\n", (long long)(lab_now_us() - before) / 1000);
+  print_message("           50 hits in each process %lld ms after its return\n",
+                (long long)(lab_now_us() - before) / 1000);
 }
 
 static void end(lab *l) {
@@ -77,7 +86,7 @@ static void end(lab *l) {
   lab_free(l);
 }
 
-/* ---- what happens to it ---------------------------------------------------------------------------------- */
+/* ---- what happens to it -------------------------------------------------------------------- */
 
 static void a_killed_server_is_done_without_and_used_again_once_it_is_back(void **state) {
   (void)state;
@@ -135,18 +144,21 @@ static void a_server_that_forgot_the_scripts_is_told_them_again(void **state) {
     await_hits(l);
   }
   for (int i = 0; i < PROCESSES; i++)
-    if (l->events[i][CORRAL_EVENT_STORE_ERROR] > 0) fail_msg("store_error: %s", l->detail[CORRAL_EVENT_STORE_ERROR]);
+    if (l->events[i][CORRAL_EVENT_STORE_ERROR] > 0)
+      fail_msg("store_error: %s", l->detail[CORRAL_EVENT_STORE_ERROR]);
   end(l);
 }
 
-/* ---- a store that never was ------------------------------------------------------------------------------ */
+/* ---- a store that never was ---------------------------------------------------------------- */
 
 static void ask_without_a_store(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 20};
   lab_meet(seat->lab, &seat->lab->marks[MEETING], THREADS, 1);
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 2000), &work);
-  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
-  if (answer.how == CORRAL_COMPUTED && answer.kept != CORRAL_KEPT_NOT) lab_wrong(seat->lab, "kept is %d", (int)answer.kept);
+  if (answer.status != CORRAL_OK)
+    lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  if (answer.how == CORRAL_COMPUTED && answer.kept != CORRAL_KEPT_NOT)
+    lab_wrong(seat->lab, "kept is %d", (int)answer.kept);
   lab_answer look = lab_look(seat->lab, seat->corral, 0);
   if (look.status != CORRAL_EUNAVAILABLE || look.error.text[0] == '\0')
     lab_wrong(seat->lab, "a look gave %s, '%s'", corral_status_name(look.status), look.error.text);
@@ -158,7 +170,8 @@ static void a_store_that_was_never_there_is_done_without_and_the_event_tells_why
   char uri[64], port[12];
   snprintf(port, sizeof port, "%d", server_process_free_port());
   snprintf(uri, sizeof uri, "redis://127.0.0.1:%s", port);
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = THREADS, .body = ask_without_a_store});
+  lab_spawn(
+      l, &(lab_plan){.uri = uri, .processes = 1, .threads = THREADS, .body = ask_without_a_store});
   lab_end(l);
   print_message("           store_error: %s\n", l->detail[CORRAL_EVENT_STORE_ERROR]);
   assert_non_null(strstr(l->detail[CORRAL_EVENT_STORE_ERROR], port));

@@ -23,14 +23,20 @@ static lab *begin(void (*body)(lab_seat *seat)) {
   lab *l = lab_new();
   lab_add(&l->marks[VERSION], 1);
   for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d",
+           memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
   /* The defaults: 250 ms an operation, 3 failures, 1 s of rest. */
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = THREADS, .body = body, .options = {.op_ms = 250}});
+  lab_spawn(
+      l,
+      &(lab_plan){
+          .uri = uri, .processes = 1, .threads = THREADS, .body = body, .options = {.op_ms = 250}});
   lab_await(l, &l->events[0][CORRAL_EVENT_HIT], 200);
   return l;
 }
 
-static int by_size(const void *a, const void *b) { return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b); }
+static int by_size(const void *a, const void *b) {
+  return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b);
+}
 
 static int64_t ask_any(lab_seat *seat, unsigned *dice) {
   *dice = *dice * 1103515245u + 12345u;
@@ -38,7 +44,8 @@ static int64_t ask_any(lab_seat *seat, unsigned *dice) {
                    .version = (uint64_t)seat->lab->marks[VERSION]};
   int64_t before = lab_now_us();
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000), &work);
-  if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+  if (answer.status != CORRAL_OK)
+    lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
   return lab_now_us() - before - work.took_us;
 }
 
@@ -55,16 +62,20 @@ static void ask_and_measure(lab_seat *seat) {
     if (at < CALLS) took[at] = us;
     if (at != CALLS + THREADS) continue; /* the others' are in, too */
     qsort(took, CALLS, sizeof *took, by_size);
-    print_message("           a server rests: %d calls less their computes: median %lld us, p99 %lld us, the longest %lld us\n", CALLS,
-                  (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100], (long long)took[CALLS - 1]);
+    print_message("           a server rests: %d calls less their computes: median %lld us, p99 "
+                  "%lld us, the longest %lld us\n",
+                  CALLS, (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100],
+                  (long long)took[CALLS - 1]);
     fflush(NULL);
     /* A call that waits for a hung server waits for the whole time limit of 500 ms. */
-    if (took[CALLS * 99 / 100] >= P99_US) lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
+    if (took[CALLS * 99 / 100] >= P99_US)
+      lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
     lab_add(&l->marks[MEASURED], 1);
   }
 }
 
-static void a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on(void **state) {
+static void
+a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on(void **state) {
   (void)state;
   lab *l = begin(ask_and_measure);
   memcached_server_pause(pair[0]);
@@ -75,8 +86,10 @@ static void a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_aft
   lab_await(l, &l->events[0][CORRAL_EVENT_HIT], hits + 500); /* of the other server's keys */
   int64_t before = lab_now_us();
   memcached_server_resume(pair[0]);
-  if (!lab_await_ms(&l->events[0][CORRAL_EVENT_STORE_UP], 1, BACK_MS)) fail_msg("not back within %d ms", BACK_MS);
-  print_message("           used again %lld ms after SIGCONT\n", (long long)(lab_now_us() - before) / 1000);
+  if (!lab_await_ms(&l->events[0][CORRAL_EVENT_STORE_UP], 1, BACK_MS))
+    fail_msg("not back within %d ms", BACK_MS);
+  print_message("           used again %lld ms after SIGCONT\n",
+                (long long)(lab_now_us() - before) / 1000);
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
   assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 1);
@@ -95,7 +108,8 @@ static int all_computes(const lab *l) {
   return all;
 }
 
-/* Its keys are not looked for elsewhere meanwhile. At its return calls that had been told that it is away may still compute. */
+/* Its keys are not looked for elsewhere meanwhile. At its return calls that had been told that it
+ * is away may still compute. */
 static void the_keys_of_a_killed_server_are_elected_anew_once_when_it_is_back(void **state) {
   (void)state;
   lab *l = begin(ask_until_stopped);
@@ -132,7 +146,8 @@ static void a_hung_server_that_has_its_values_still_is_given_the_later_versions(
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on),
+      cmocka_unit_test(
+          a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_on),
       cmocka_unit_test(the_keys_of_a_killed_server_are_elected_anew_once_when_it_is_back),
       cmocka_unit_test(a_hung_server_that_has_its_values_still_is_given_the_later_versions),
   };

@@ -20,7 +20,7 @@ static int set_up(void **state) {
   return 0;
 }
 
-/* ---- SQL from aside -------------------------------------------------------------------------------------- */
+/* ---- SQL from aside ------------------------------------------------------------------------ */
 
 static sqlite3 *database(void) {
   sqlite3 *db = NULL;
@@ -50,18 +50,21 @@ static int64_t number_of(const char *sql) {
 static int refused(const char *text, corral_error *error) {
   kit k = {0};
   int status = kit_open(&k, text, error);
-  if (status == CORRAL_OK) closed(&k);
-  else if (k.store != NULL) k.plugin->close(k.store);
+  if (status == CORRAL_OK)
+    closed(&k);
+  else if (k.store != NULL)
+    k.plugin->close(k.store);
   return status;
 }
 
 static void is_refused(const char *text, int status, const char *why) {
   corral_error error = {0};
   int got = refused(text, &error);
-  if (got != status || strstr(error.text, why) == NULL) fail_msg("%s: %d '%s' instead of %d '%s'", text, got, error.text, status, why);
+  if (got != status || strstr(error.text, why) == NULL)
+    fail_msg("%s: %d '%s' instead of %d '%s'", text, got, error.text, status, why);
 }
 
-/* ---- what the verbs do ----------------------------------------------------------------------------------- */
+/* ---- what the verbs do --------------------------------------------------------------------- */
 
 static void a_lock_is_taken_extended_shown_and_released(void **state) {
   (void)state;
@@ -130,7 +133,9 @@ static void names_are_bytes_of_any_value(void **state) {
   static const struct {
     const char *bytes;
     size_t len;
-  } names[] = {{"a", 1}, {"a\0", 2}, {"a\0b", 3}, {"\0", 1}, {"A", 1}, {"'; DROP TABLE corral_lock; --", 29}, {"\xff\xfe", 2}};
+  } names[] = {{"a", 1},       {"a\0", 2}, {"a\0b", 3},
+               {"\0", 1},      {"A", 1},   {"'; DROP TABLE corral_lock; --", 29},
+               {"\xff\xfe", 2}};
   kit k = opened(uri);
   for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
     corral_op op = hold_op(CORRAL_VERB_LOCK, "", 100 + i, 5000);
@@ -138,7 +143,8 @@ static void names_are_bytes_of_any_value(void **state) {
     op.key_len = names[i].len;
     assert_int_equal(by(&k, &op, 1000), CORRAL_OK);
   }
-  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE name <> x''"), sizeof names / sizeof *names);
+  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE name <> x''"),
+                   sizeof names / sizeof *names);
   closed(&k);
 }
 
@@ -152,8 +158,10 @@ static void values_and_repair_are_refused_with_a_text(void **state) {
   assert_int_equal(ops[0].status, CORRAL_EUNSUPPORTED);
   assert_string_equal(error.text, "sqlite has locks only, no values");
   assert_int_equal(ops[1].status, CORRAL_OK);
-  run_sql("INSERT INTO corral_lock VALUES(CAST('foreign' AS BLOB), CAST('what?' AS BLOB), 1, 0, 9223372036854775807, NULL)");
-  run_sql("INSERT INTO corral_lock VALUES(CAST('empty' AS BLOB), x'', 1, 0, 9223372036854775807, NULL)");
+  run_sql("INSERT INTO corral_lock VALUES(CAST('foreign' AS BLOB), CAST('what?' AS BLOB), 1, 0, "
+          "9223372036854775807, NULL)");
+  run_sql("INSERT INTO corral_lock VALUES(CAST('empty' AS BLOB), x'', 1, 0, 9223372036854775807, "
+          "NULL)");
   ops[1] = hold_op(CORRAL_VERB_LOCK, "foreign", 1, 1000);
   ops[1].error = &error;
   assert_int_equal(by(&k, &ops[1], 1000), CORRAL_EFOREIGN);
@@ -170,14 +178,19 @@ static void people_with_an_sql_prompt_can_read_who_holds_what(void **state) {
   op.record = (const uint8_t *)"host/12/13 backup";
   op.record_len = 17;
   assert_int_equal(by(&k, &op, 1000), CORRAL_OK);
-  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = 'nightly' AND holds = 1 AND who = 'host/12/13 backup'"), 1);
-  assert_int_equal(number_of("SELECT fence FROM corral_lock WHERE CAST(name AS TEXT) = 'nightly'"), op.seen);
+  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = "
+                             "'nightly' AND holds = 1 AND who = 'host/12/13 backup'"),
+                   1);
+  assert_int_equal(number_of("SELECT fence FROM corral_lock WHERE CAST(name AS TEXT) = 'nightly'"),
+                   op.seen);
   assert_int_equal(unlock(&k, "nightly", 1), CORRAL_OK);
-  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE holds = 0 AND who IS NULL AND name <> x''"), 1);
+  assert_int_equal(
+      number_of("SELECT count(*) FROM corral_lock WHERE holds = 0 AND who IS NULL AND name <> x''"),
+      1);
   closed(&k);
 }
 
-/* ---- fencing --------------------------------------------------------------------------------------------- */
+/* ---- fencing ------------------------------------------------------------------------------- */
 
 static void fencing_tokens_grow_for_ever(void **state) {
   (void)state;
@@ -211,7 +224,8 @@ static kit opened_shifted(void) {
   return k;
 }
 
-static void a_wall_clock_that_is_set_back_lowers_no_fencing_token_also_of_forgotten_rows(void **state) {
+static void
+a_wall_clock_that_is_set_back_lowers_no_fencing_token_also_of_forgotten_rows(void **state) {
   (void)state;
   boot_shift = 0, wall_shift = INT64_C(86400000);
   kit k = opened_shifted();
@@ -223,7 +237,8 @@ static void a_wall_clock_that_is_set_back_lowers_no_fencing_token_also_of_forgot
   assert_int_equal(unlock(&k, "old", 2), CORRAL_OK);
   boot_shift = 3 * CORRAL_LOCK_MEMORY_MS; /* the row is forgotten by the next grant of another */
   assert_int_equal(take(&k, "other", 3, 1000), CORRAL_OK);
-  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = 'old'"), 0);
+  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = 'old'"),
+                   0);
   assert_true(take_fence(&k, "old", 4) > next);
   closed(&k);
 }
@@ -234,22 +249,25 @@ static void rows_that_are_over_are_swept_and_those_in_use_are_not(void **state) 
   boot_shift = wall_shift = 0;
   kit k = opened_shifted();
   assert_int_equal(take(&k, "kept", 1, 100 * CORRAL_LOCK_MEMORY_MS), CORRAL_OK);
-  for (unsigned i = 0; i < 100; i++) assert_int_equal(take(&k, numbered(name, "gone ", i), 2 + i, 50), CORRAL_OK);
+  for (unsigned i = 0; i < 100; i++)
+    assert_int_equal(take(&k, numbered(name, "gone ", i), 2 + i, 50), CORRAL_OK);
   boot_shift = 2 * CORRAL_LOCK_MEMORY_MS;
-  for (unsigned i = 0; i < 20; i++) assert_int_equal(take(&k, numbered(name, "new ", i), 2 + i, 50), CORRAL_OK);
+  for (unsigned i = 0; i < 20; i++)
+    assert_int_equal(take(&k, numbered(name, "new ", i), 2 + i, 50), CORRAL_OK);
   assert_int_equal(number_of("SELECT count(*) FROM corral_lock"), 1 + 1 + 20);
   assert_int_equal(take(&k, "kept", 2, 1000), CORRAL_EBUSY);
   closed(&k);
 }
 
-/* ---- a reboot, another host ------------------------------------------------------------------------------ */
+/* ---- a reboot, another host ---------------------------------------------------------------- */
 
 static void a_reboot_ends_all_holds_but_no_fencing_token_sinks(void **state) {
   (void)state;
   kit k = opened(uri);
   uint64_t fence = take_fence(&k, "n", 1);
   closed(&k);
-  run_sql("UPDATE corral_lock SET record = CAST('00000000-0000-0000-0000-000000000000' AS BLOB) WHERE name = x''");
+  run_sql("UPDATE corral_lock SET record = CAST('00000000-0000-0000-0000-000000000000' AS BLOB) "
+          "WHERE name = x''");
   run_sql("UPDATE corral_lock SET fence = fence + 86400000000 WHERE name <> x''");
   k = opened(uri);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "n", 2, 5000);
@@ -263,8 +281,10 @@ static void a_file_that_another_host_opened_is_left_with_a_text(void **state) {
   corral_error error = {0};
   kit k = opened(uri);
   assert_int_equal(take(&k, "n", 1, 5000), CORRAL_OK);
-  run_sql("UPDATE corral_lock SET record = CAST('00000000-0000-0000-0000-000000000000' AS BLOB) WHERE name = x''");
-  corral_op ops[2] = {hold_op(CORRAL_VERB_LOCK_EXTEND, "n", 1, 5000), hold_op(CORRAL_VERB_LOCK, "m", 1, 5000)};
+  run_sql("UPDATE corral_lock SET record = CAST('00000000-0000-0000-0000-000000000000' AS BLOB) "
+          "WHERE name = x''");
+  corral_op ops[2] = {hold_op(CORRAL_VERB_LOCK_EXTEND, "n", 1, 5000),
+                      hold_op(CORRAL_VERB_LOCK, "m", 1, 5000)};
   assert_int_equal(k.plugin->perform(k.handle, ops, 2, INT64_MAX, &error), CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "another host"));
   assert_int_equal(ops[0].status, CORRAL_EREFUSED);
@@ -272,7 +292,7 @@ static void a_file_that_another_host_opened_is_left_with_a_text(void **state) {
   closed(&k);
 }
 
-/* ---- other processes ------------------------------------------------------------------------------------- */
+/* ---- other processes ----------------------------------------------------------------------- */
 
 static void a_killed_holder_is_replaced_when_its_hold_ends(void **state) {
   (void)state;
@@ -290,13 +310,16 @@ static void lock_the_file(const char *unused, atomic_int *shared) {
   (void)unused;
   sqlite3 *db = NULL;
   while (atomic_load(&shared[1]) == 0) poll(NULL, 0, 1);
-  if (sqlite3_open(file, &db) != SQLITE_OK || sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) _exit(2);
+  if (sqlite3_open(file, &db) != SQLITE_OK ||
+      sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+    _exit(2);
   atomic_store(&shared[0], 1);
   while (atomic_load(&shared[2]) == 0) poll(NULL, 0, 1);
   sqlite3_close(db);
 }
 
-static void a_file_that_another_process_keeps_locked_is_left_by_the_deadline_unchanged(void **state) {
+static void
+a_file_that_another_process_keeps_locked_is_left_by_the_deadline_unchanged(void **state) {
   (void)state;
   atomic_int *shared = common();
   char note[CORRAL_LOCK_NOTE + 1];
@@ -351,11 +374,12 @@ static void processes_that_race_for_a_lock_in_a_file_without_wal_never_overlap(v
   run_sql("PRAGMA journal_mode = DELETE; CREATE TABLE theirs(x)");
   race_for(uri, 15);
   sqlite3 *db = database();
-  assert_int_equal(number_of("SELECT count(*) FROM pragma_journal_mode() WHERE journal_mode = 'delete'"), 1);
+  assert_int_equal(
+      number_of("SELECT count(*) FROM pragma_journal_mode() WHERE journal_mode = 'delete'"), 1);
   sqlite3_close(db);
 }
 
-/* ---- files that are not well ----------------------------------------------------------------------------- */
+/* ---- files that are not well --------------------------------------------------------------- */
 
 static void a_file_that_is_removed_or_emptied_is_opened_again(void **state) {
   (void)state;
@@ -386,7 +410,8 @@ static void write_file(const char *text) {
 
 static void what_is_no_database_or_not_corrals_table_is_refused(void **state) {
   (void)state;
-  write_file("This is a text of more than one hundred bytes, so that SQLite has a whole header to look at, and sees that it isn't one.");
+  write_file("This is a text of more than one hundred bytes, so that SQLite has a whole header to "
+             "look at, and sees that it isn't one.");
   is_refused(uri, CORRAL_EFOREIGN, "something else than an SQLite database");
   assert_int_equal(unlink(file), 0);
   run_sql("CREATE TABLE corral_lock(name TEXT, thing TEXT)");
@@ -425,7 +450,8 @@ static void as_somebody_who_cant_write(const char *text, atomic_int *shared) {
     corral_op op = hold_op(CORRAL_VERB_LOCK, "m", 9, 5000);
     status = k.plugin->perform(k.handle, &op, 1, INT64_MAX, &error);
   }
-  if (strstr(error.text, "must be able to write") == NULL) fprintf(stderr, "%d: %s\n", status, error.text);
+  if (strstr(error.text, "must be able to write") == NULL)
+    fprintf(stderr, "%d: %s\n", status, error.text);
   _exit(status == CORRAL_EREFUSED && strstr(error.text, "must be able to write") != NULL ? 0 : 1);
 }
 
@@ -439,7 +465,8 @@ static void a_file_that_cant_be_written_is_refused_with_a_text(void **state) {
   gone(other(as_somebody_who_cant_write, uri, NULL), 0);
 }
 
-/* Takes locks until there is no room; then what is held can still be read, and is given back when there is room. */
+/* Takes locks until there is no room; then what is held can still be read, and is given back when
+ * there is room. */
 static int fills_up(const char *text, int wanted, const char *why) {
   char name[64], note[CORRAL_LOCK_NOTE + 1];
   corral_error error = {0};
@@ -451,10 +478,12 @@ static int fills_up(const char *text, int wanted, const char *why) {
     op.error = &error;
     status = by(&k, &op, 5000);
   }
-  if (status != wanted || strstr(error.text, why) == NULL) fprintf(stderr, "%u: %d %s\n", i, status, error.text);
+  if (status != wanted || strstr(error.text, why) == NULL)
+    fprintf(stderr, "%u: %d %s\n", i, status, error.text);
   if (status != wanted || strstr(error.text, why) == NULL) return 1;
   if (wanted == CORRAL_EREFUSED && shown(&k, "lock 0", note, NULL) != 1) return 2;
-  if (wanted == CORRAL_EREFUSED && shown(&k, numbered(name, "lock ", i - 1), note, NULL) != 0) return 3;
+  if (wanted == CORRAL_EREFUSED && shown(&k, numbered(name, "lock ", i - 1), note, NULL) != 0)
+    return 3;
   closed(&k);
   return 0;
 }
@@ -471,7 +500,8 @@ static void on_a_small_disk(const char *text, atomic_int *shared) {
   char inside[160];
   (void)text;
   (void)shared;
-  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("tmpfs", folder, "tmpfs", 0, "size=256k") != 0) {
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("tmpfs", folder, "tmpfs", 0, "size=256k") != 0) {
     fprintf(stderr, "SKIPPED: a small tmpfs can't be mounted here: %s\n", strerror(errno));
     _exit(0);
   }

@@ -1,4 +1,5 @@
-/* test_storm.c: a herd of processes and threads on one key: one compute, and everybody has its answer. */
+/* test_storm.c: a herd of processes and threads on one key: one compute, and everybody has its
+ * answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ static const char *memcached_uri(void) {
   return uri;
 }
 
-/* ---- 4 x 50 on a cold key -------------------------------------------------------------------------------- */
+/* ---- 4 x 50 on a cold key ------------------------------------------------------------------ */
 
 static void twenty_cold_keys(lab_seat *seat) {
   for (int round = 0; round < ROUNDS; round++) {
@@ -48,12 +49,15 @@ static void twenty_cold_keys(lab_seat *seat) {
 
 static void check_one_compute_per_round(lab *l, const char *uri) {
   int64_t before = lab_now_us();
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = twenty_cold_keys});
+  lab_spawn(l,
+            &(lab_plan){
+                .uri = uri, .processes = PROCESSES, .threads = THREADS, .body = twenty_cold_keys});
   lab_end(l);
   for (int round = 0; round < ROUNDS; round++)
-    if (l->keys[round].computes != 1) fail_msg("round %d: %d computes", round, l->keys[round].computes);
-  print_message("           %d rounds of %d callers: %lld ms, the longest call %lld ms\n", ROUNDS, PROCESSES * THREADS,
-                (long long)(lab_now_us() - before) / 1000, l->longest_ms);
+    if (l->keys[round].computes != 1)
+      fail_msg("round %d: %d computes", round, l->keys[round].computes);
+  print_message("           %d rounds of %d callers: %lld ms, the longest call %lld ms\n", ROUNDS,
+                PROCESSES * THREADS, (long long)(lab_now_us() - before) / 1000, l->longest_ms);
   lab_free(l);
 }
 
@@ -75,19 +79,22 @@ static void two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_t
   check_one_compute_per_round(lab_new(), redis_server_uri(server));
 }
 
-static void two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers(void **state) {
+static void
+two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers(void **state) {
   (void)state;
   const char *uri = memcached_uri();
   check_one_compute_per_round(lab_new(), uri);
 }
 
-/* ---- a hot key, rebuilt ahead of time ------------------------------------------------------------------------ */
+/* ---- a hot key, rebuilt ahead of time ------------------------------------------------------ */
 
 static void ask_a_hot_key(lab_seat *seat) {
   while (seat->lab->marks[STOP] == 0) {
     lab_work work = {.key = 0, .cost_ms = 20};
-    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 800, .early_pct = 75, .wait_ms = 5000), &work);
-    if (answer.status != CORRAL_OK) lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
+    lab_answer answer =
+        lab_ask(seat, CORRAL_POLICY(.ttl_ms = 800, .early_pct = 75, .wait_ms = 5000), &work);
+    if (answer.status != CORRAL_OK)
+      lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
     lab_sleep_ms(1);
   }
 }
@@ -99,14 +106,15 @@ static int sum(lab *l, corral_event event) {
 }
 
 static void check_hot_key(lab *l, const char *uri) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = 10, .body = ask_a_hot_key});
+  lab_spawn(l,
+            &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = 10, .body = ask_a_hot_key});
   for (int i = 0; i < PROCESSES; i++) lab_await(l, &l->events[i][CORRAL_EVENT_HIT], 20);
   int misses = sum(l, CORRAL_EVENT_MISS), waits = sum(l, CORRAL_EVENT_WAIT);
   lab_await(l, &l->keys[0].computes, 6);
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
-  print_message("           %d computes, %d of them ahead of time; %d hits\n", l->keys[0].computes, sum(l, CORRAL_EVENT_EARLY),
-                sum(l, CORRAL_EVENT_HIT));
+  print_message("           %d computes, %d of them ahead of time; %d hits\n", l->keys[0].computes,
+                sum(l, CORRAL_EVENT_EARLY), sum(l, CORRAL_EVENT_HIT));
   assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses); /* none after the first */
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
   assert_int_equal(sum(l, CORRAL_EVENT_EARLY), l->keys[0].computes - 1);
@@ -132,14 +140,15 @@ static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_lmdb(v
   check_hot_key(l, lab_lmdb(l, "store"));
 }
 
-/* ---- how soon the last one has it --------------------------------------------------------------------------------- */
+/* ---- how soon the last one has it ---------------------------------------------------------- */
 
 enum { TIMED = 6, COST_MS = 100 };
 
 static atomic_llong *last_us; /* of each round, in memory that all processes share */
 
 static void raise_to(atomic_llong *most, long long us) {
-  for (long long seen = *most; us > seen && !atomic_compare_exchange_weak(most, &seen, us);) continue;
+  for (long long seen = *most; us > seen && !atomic_compare_exchange_weak(most, &seen, us);)
+    continue;
 }
 
 /* Round after round the value lives for 250 ms; what it costs is known from the round before. */
@@ -148,9 +157,11 @@ static void time_rounds(lab_seat *seat) {
   for (int round = 0; round < TIMED; round++) {
     lab_work work = {.key = 0, .cost_ms = COST_MS};
     lab_meet(l, &l->marks[MEETING], PROCESSES * THREADS, 2 * round + 1);
-    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.ttl_ms = 250, .jitter_pct = CORRAL_OFF, .wait_ms = 10000), &work);
+    lab_answer answer = lab_ask(
+        seat, CORRAL_POLICY(.ttl_ms = 250, .jitter_pct = CORRAL_OFF, .wait_ms = 10000), &work);
     raise_to(&last_us[round], lab_now_us());
-    if (answer.status != CORRAL_OK) lab_wrong(l, "%s: %s", corral_status_name(answer.status), answer.error.text);
+    if (answer.status != CORRAL_OK)
+      lab_wrong(l, "%s: %s", corral_status_name(answer.status), answer.error.text);
     lab_meet(l, &l->marks[MEETING], PROCESSES * THREADS, 2 * round + 2);
     if (work.took_us > 0) last_us[TIMED + round] = l->keys[0].begun_us + work.took_us;
     lab_sleep_ms(280); /* past its life */
@@ -169,34 +180,44 @@ static long long scripts_sent(void) { return calls_of("evalsha") + calls_of("eva
 /* A look is a GETRANGE and a PTTL. Each script calls both, too, which is counted as well. */
 static long long looks_sent(void) { return calls_of("getrange") - scripts_sent(); }
 
-static long long commands_sent(void) { return 2 * looks_sent() + scripts_sent() + calls_of("client|caching"); }
+static long long commands_sent(void) {
+  return 2 * looks_sent() + scripts_sent() + calls_of("client|caching");
+}
 
-static int by_number(const void *a, const void *b) { return (*(const long long *)a > *(const long long *)b) - (*(const long long *)a < *(const long long *)b); }
+static int by_number(const void *a, const void *b) {
+  return (*(const long long *)a > *(const long long *)b) -
+         (*(const long long *)a < *(const long long *)b);
+}
 
 static void waiters_are_woken_soon_after_the_fill_and_ask_little(void **state) {
   (void)state;
   const char *uri = redis_uri();
   long long late[TIMED - 1];
   lab *l = lab_new();
-  last_us = mmap(NULL, 2 * TIMED * sizeof *last_us, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  last_us = mmap(NULL, 2 * TIMED * sizeof *last_us, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(last_us != MAP_FAILED);
   long long before = commands_sent();
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = time_rounds});
+  lab_spawn(
+      l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = time_rounds});
   lab_end(l);
   double commands = (double)(commands_sent() - before) / TIMED / (PROCESSES * THREADS);
   for (int i = 1; i < TIMED; i++) late[i - 1] = last_us[i] - last_us[TIMED + i];
   qsort(late, TIMED - 1, sizeof *late, by_number);
-  print_message("           the last of %d callers has it %.1f ms after the compute of %d ms ended (median; at most %.1f)\n", PROCESSES * THREADS,
-                (double)late[(TIMED - 1) / 2] / 1000, COST_MS, (double)late[TIMED - 2] / 1000);
+  print_message("           the last of %d callers has it %.1f ms after the compute of %d ms ended "
+                "(median; at most %.1f)\n",
+                PROCESSES * THREADS, (double)late[(TIMED - 1) / 2] / 1000, COST_MS,
+                (double)late[TIMED - 2] / 1000);
   print_message("           commands sent to the server for each caller: %.3f\n", commands);
-  assert_true(commands < 0.3); /* the first round, in which the watch opens, included; 0.2 without it */
+  /* the first round, in which the watch opens, included; 0.2 without it */
+  assert_true(commands < 0.3);
   assert_int_equal(l->keys[0].computes, TIMED);
   assert_true(late[(TIMED - 1) / 2] < 60000);
   munmap(last_us, 2 * TIMED * sizeof *last_us);
   lab_free(l);
 }
 
-/* ---- a failing origin ------------------------------------------------------------------------------------ */
+/* ---- a failing origin ---------------------------------------------------------------------- */
 
 static void ask_a_dead_origin(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 100, .failure = "the origin is on fire"};
@@ -211,7 +232,8 @@ static void ask_a_dead_origin(lab_seat *seat) {
 }
 
 static void check_one_failing_compute(lab *l, const char *uri) {
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 4, .threads = FAILING, .body = ask_a_dead_origin});
+  lab_spawn(l,
+            &(lab_plan){.uri = uri, .processes = 4, .threads = FAILING, .body = ask_a_dead_origin});
   lab_end(l);
   assert_int_equal(l->keys[0].computes, 1);
   int failures = 0;
@@ -232,17 +254,19 @@ static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_red
   check_one_failing_compute(lab_new(), uri);
 }
 
-static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_memcached(void **state) {
+static void
+sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
   check_one_failing_compute(lab_new(), uri);
 }
 
-/* ---- polls ----------------------------------------------------------------------------------------------- */
+/* ---- polls --------------------------------------------------------------------------------- */
 
 static void ask_key_0(lab_seat *seat) {
   lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000, .poll_ms = 5, .poll_max_ms = 40), &work);
+  lab_answer answer =
+      lab_ask(seat, CORRAL_POLICY(.wait_ms = 10000, .poll_ms = 5, .poll_max_ms = 40), &work);
   lab_agree(seat->lab, 0, &answer);
   lab_add(&seat->lab->marks[ANSWERED], 1);
 }
@@ -272,7 +296,9 @@ static long long count_gets(int threads) {
 static void fifty_waiting_threads_cost_the_server_the_polls_of_one(void **state) {
   (void)state;
   long long one = count_gets(1), fifty = count_gets(WAITERS);
-  print_message("           GETs until the 20th poll: 1 waiting thread %lld, %d waiting threads %lld\n", one, WAITERS, fifty);
+  print_message(
+      "           GETs until the 20th poll: 1 waiting thread %lld, %d waiting threads %lld\n", one,
+      WAITERS, fifty);
   assert_true(fifty < 2 * one);
 }
 
@@ -281,7 +307,8 @@ int main(void) {
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_lmdb),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis),
       cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp),
-      cmocka_unit_test(two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers),
+      cmocka_unit_test(
+          two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers),
       cmocka_unit_test(waiters_are_woken_soon_after_the_fill_and_ask_little),
       cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_redis),
       cmocka_unit_test(a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_memcached),

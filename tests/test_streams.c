@@ -24,7 +24,7 @@
 
 enum { THREADS = 8, ROUNDS = 200 };
 
-/* ---- the two functions ----------------------------------------------------------------------- */
+/* ---- the two functions --------------------------------------------------------------------- */
 
 static int move_one(void) {
   int fd = crl_env_own_fd(eventfd(0, 0));
@@ -102,7 +102,7 @@ static void threads_that_guard_at_once_keep_three_and_no_more(void **state) {
   assert_int_equal(without_streams(guard_at_once), 0);
 }
 
-/* ---- those that open something --------------------------------------------------------------- */
+/* ---- those that open something ------------------------------------------------------------- */
 
 static int lock_host(void) {
   corral_error error = {0};
@@ -117,7 +117,7 @@ static void the_hosts_lock_takes_none(void **state) {
   assert_int_equal(without_streams(lock_host), 0);
 }
 
-/* ---- stores with a server of their own ------------------------------------------------------- */
+/* ---- stores with a server of their own ----------------------------------------------------- */
 
 /* The cases of corral-conformance on a store. */
 __attribute__((unused)) static void conforms(const char *uri) {

@@ -1,9 +1,10 @@
-/* test_swarm.c: random herds in a world that owns time: processes with flights on one key, over a record in memory, with late and
- * lost messages, kills, pauses beyond the lease, partitions and what is replayed after them, invalidations, expiries, tags, versions,
- * passes and failing computes; and an oracle that knows the truth.
+/* test_swarm.c: random herds in a world that owns time: processes with flights on one key, over a
+ * record in memory, with late and lost messages, kills, pauses beyond the lease, partitions and
+ * what is replayed after them, invalidations, expiries, tags, versions, passes and failing
+ * computes; and an oracle that knows the truth.
  *
- * One seed is one world: CORRAL_SEED=n plays that one again. CORRAL_SEEDS=n plays so many (250), CORRAL_SECONDS=n plays for so long at
- * least, from CORRAL_SEED_FROM=n (1) on. */
+ * One seed is one world: CORRAL_SEED=n plays that one again. CORRAL_SEEDS=n plays so many (250),
+ * CORRAL_SECONDS=n plays for so long at least, from CORRAL_SEED_FROM=n (1) on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 #include "record.h"
 #include "support/swarm_flights.h"
 
-/* ---- one world --------------------------------------------------------------------------------------------------- */
+/* ---- one world ----------------------------------------------------------------------------- */
 
 static void on_event(world *w, event *e) {
   switch (e->what) {
@@ -62,8 +63,13 @@ static world *live(uint64_t seed, control broken) {
   w->seed = w->dice = seed;
   w->control = broken;
   w->now = 1;
-  w->policy = (corral_policy){.size = sizeof w->policy, .ttl_ms = between(w, 20, 600), .retry_ms = 60, .retry_max_ms = 200,
-                              .lease_ms = LEASE_MS, .poll_ms = 2, .poll_max_ms = 40};
+  w->policy = (corral_policy){.size = sizeof w->policy,
+                              .ttl_ms = between(w, 20, 600),
+                              .retry_ms = 60,
+                              .retry_max_ms = 200,
+                              .lease_ms = LEASE_MS,
+                              .poll_ms = 2,
+                              .poll_max_ms = 40};
   w->ladder = chance(w, 50);
   w->policy.swr_ms = chance(w, 50) ? between(w, 1, 300) : 0;
   w->policy.when_away = chance(w, 50) ? CORRAL_AWAY_STALE : CORRAL_AWAY_COMPUTE;
@@ -85,12 +91,13 @@ static world *live(uint64_t seed, control broken) {
     expect(w, w->now < 4 * WORLD_MS, "3: the world does not come to rest");
     if (w->now >= 4 * WORLD_MS) break;
   }
-  for (int i = 0; i < PROCESSES * FLIGHTS; i++) expect(w, !w->pilots[i].flying, "3: a flight never ended");
+  for (int i = 0; i < PROCESSES * FLIGHTS; i++)
+    expect(w, !w->pilots[i].flying, "3: a flight never ended");
   end_processes(w);
   return w;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 static uint64_t number_of(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -121,25 +128,31 @@ static void expect_wild(const world *sum, unsigned count) {
   assert_true(sum->fenced > count / 4 && sum->stale > count && sum->verdicts > count);
   assert_true(sum->outages > 3 * count && sum->joins > count && sum->held_hits > count / 2);
   assert_true(sum->replayed_changes > count / 4 && sum->replayed_fills > count / 20);
-  assert_true(sum->renewals > count / 10 && sum->passes > count / 4 && sum->voids > count / 4 && sum->older > count / 50);
+  assert_true(sum->renewals > count / 10 && sum->passes > count / 4 && sum->voids > count / 4 &&
+              sum->older > count / 50);
 }
 
 static void whatever_befalls_a_herd_the_promises_hold(void **state) {
   (void)state;
-  uint64_t first = number_of("CORRAL_SEED", number_of("CORRAL_SEED_FROM", 1)), count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
+  uint64_t first = number_of("CORRAL_SEED", number_of("CORRAL_SEED_FROM", 1)),
+           count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
   int64_t until = crl_env_now_ms() + (int64_t)number_of("CORRAL_SECONDS", 0) * 1000;
   static world sum;
   memset(&sum, 0, sizeof sum);
   for (uint64_t seed = first; seed < first + count; seed++) {
     if (seed + 1 == first + count && crl_env_now_ms() < until) count++;
     const world *w = live(seed, SOUND);
-    if (w->violations > 0) fail_msg("CORRAL_SEED=%llu: %u violations, the first: promise %s", (unsigned long long)seed, w->violations, w->first);
+    if (w->violations > 0)
+      fail_msg("CORRAL_SEED=%llu: %u violations, the first: promise %s", (unsigned long long)seed,
+               w->violations, w->first);
     add_up(&sum, w);
   }
-  printf("%llu worlds, %u computes, %u fills\n", (unsigned long long)count, sum.computes, sum.fills);
-  printf("%u outages, %u fills and %u changes replayed, %u renewals, %u passes, %u older, %u void, %u held, %u joined\n",
-         sum.outages, sum.replayed_fills, sum.replayed_changes, sum.renewals, sum.passes, sum.older, sum.voids, sum.held_hits,
-         sum.joins);
+  printf("%llu worlds, %u computes, %u fills\n", (unsigned long long)count, sum.computes,
+         sum.fills);
+  printf("%u outages, %u fills and %u changes replayed, %u renewals, %u passes, %u older, %u void, "
+         "%u held, %u joined\n",
+         sum.outages, sum.replayed_fills, sum.replayed_changes, sum.renewals, sum.passes, sum.older,
+         sum.voids, sum.held_hits, sum.joins);
   if (count >= 100) expect_wild(&sum, (unsigned)count);
 }
 
@@ -166,7 +179,8 @@ static void a_store_that_settles_without_asking_for_the_token_is_found_out(void 
   assert_true(two > 5);
 }
 
-/* The first world from `seed` on that breaks a promise; 0: none of 3000. Such worlds are rare: a start near to one saves the way there. */
+/* The first world from `seed` on that breaks a promise; 0: none of 3000. Such worlds are rare: a
+ * start near to one saves the way there. */
 static uint64_t first_broken(control broken, uint64_t seed) {
   for (uint64_t last = seed + 3000; seed < last; seed++)
     if (live(seed, broken)->violations > 0) {
@@ -194,15 +208,18 @@ static unsigned broken_worlds(control broken, uint64_t seeds, const char *promis
 
 static void a_replay_that_ignores_versions_is_found_out(void **state) {
   (void)state;
-  assert_int_equal(broken_worlds(REPLAY_IGNORES_VERSIONS, 1000, "before an invalidate was served"), 3);
+  assert_int_equal(broken_worlds(REPLAY_IGNORES_VERSIONS, 1000, "before an invalidate was served"),
+                   3);
 }
 
 static void a_replay_that_forgets_invalidations_is_found_out(void **state) {
   (void)state;
-  assert_int_equal(broken_worlds(REPLAY_FORGETS_INVALIDATIONS, 1000, "before an invalidate was served"), 3);
+  assert_int_equal(
+      broken_worlds(REPLAY_FORGETS_INVALIDATIONS, 1000, "before an invalidate was served"), 3);
 }
 
-/* Its record is what tells a leader that has not seen it before of changes since its compute began. */
+/* Its record is what tells a leader that has not seen it before of changes since its compute
+ * began. */
 static void a_replay_that_deletes_the_record_of_a_tag_is_found_out(void **state) {
   (void)state;
   assert_true(first_broken(REPLAY_DELETES_THE_TAG, 2300) > 0);

@@ -1,5 +1,6 @@
-/* test_tags.c: once an invalidation by tag, or of all, has returned, nothing that was computed from before is served to anybody: processes that read
- * and compute, while one invalidates as fast as it can. On Redis, memcached with two servers, and lmdb. One thread a process: callers of one process
+/* test_tags.c: once an invalidation by tag, or of all, has returned, nothing that was computed from
+ * before is served to anybody: processes that read and compute, while one invalidates as fast as it
+ * can. On Redis, memcached with two servers, and lmdb. One thread a process: callers of one process
  * share a flight, and with it what it looked up before the latest of them came. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,9 +23,9 @@ static redis_server *server;
 static memcached_server *pair[2];
 
 typedef struct plan_of {
-  int all;   /* invalidates the namespace instead of a tag */
-  int many;  /* reads by corral_get_many */
-  int cold;  /* begins before there are any values and marks */
+  int all;  /* invalidates the namespace instead of a tag */
+  int many; /* reads by corral_get_many */
+  int cold; /* begins before there are any values and marks */
 } plan_of;
 
 /* What is true when the compute begins; it takes a moment, in which that may change. */
@@ -35,9 +36,11 @@ static void compute_one(lab *l, corral_fill *fill, const plan_of *plan) {
   lab_add(&l->marks[COMPUTES], 1);
   if (truth % 3 == 0) lab_sleep_ms(1);
   /* half of the keys have had the tag before; of the others it is new with each value */
-  if (!plan->all && (corral_fill_tag(fill, "t", 1) != CORRAL_OK || (key[0] == 'a' && corral_fill_tag(fill, "other", 5) != CORRAL_OK)))
+  if (!plan->all && (corral_fill_tag(fill, "t", 1) != CORRAL_OK ||
+                     (key[0] == 'a' && corral_fill_tag(fill, "other", 5) != CORRAL_OK)))
     lab_wrong(l, "corral_fill_tag failed");
-  if (corral_fill_bytes(fill, &truth, sizeof truth) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
+  if (corral_fill_bytes(fill, &truth, sizeof truth) != CORRAL_OK)
+    lab_wrong(l, "corral_fill_bytes failed");
 }
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -61,7 +64,9 @@ static void check(lab_seat *seat, int told, int status, const corral_value *valu
     return;
   }
   memcpy(&number, corral_value_data(value), sizeof number);
-  if (number < told) lab_wrong(seat->lab, "a value of turn %d was served (%s) after turn %d had been told", number, corral_how_name(corral_value_how(value)), told);
+  if (number < told)
+    lab_wrong(seat->lab, "a value of turn %d was served (%s) after turn %d had been told", number,
+              corral_how_name(corral_value_how(value)), told);
   lab_add(&seat->lab->marks[READS], 1);
   if (corral_value_how(value) == CORRAL_FRESH) lab_add(&seat->lab->marks[FROM_STORE], 1);
 }
@@ -71,7 +76,9 @@ static const char *const names[KEYS] = {"a", "b", "c"};
 static void read_one(lab_seat *seat, int turn) {
   corral_value *value = NULL;
   int told = atomic_load(&seat->lab->marks[TOLD]);
-  int status = corral_get_or_compute(seat->corral, names[turn % KEYS], 1, CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF), compute, seat, &value);
+  int status = corral_get_or_compute(seat->corral, names[turn % KEYS], 1,
+                                     CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF),
+                                     compute, seat, &value);
   check(seat, told, status, value);
   corral_value_unref(value);
 }
@@ -81,7 +88,9 @@ static void read_all(lab_seat *seat) {
   memset(items, 0, sizeof items);
   for (int i = 0; i < KEYS; i++) items[i] = (corral_item){.key = names[i], .key_len = 1};
   int told = atomic_load(&seat->lab->marks[TOLD]);
-  int status = corral_get_many(seat->corral, items, KEYS, CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF), compute_many, seat);
+  int status =
+      corral_get_many(seat->corral, items, KEYS,
+                      CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF), compute_many, seat);
   for (int i = 0; i < KEYS; i++) {
     check(seat, told, status == CORRAL_OK ? items[i].status : status, items[i].value);
     corral_value_unref(items[i].value);
@@ -91,8 +100,10 @@ static void read_all(lab_seat *seat) {
 static void read_on(lab_seat *seat) {
   const plan_of *plan = seat->arg;
   for (int turn = 0; atomic_load(&seat->lab->marks[STOP]) == 0; turn++) {
-    if (plan->many && turn % 2 == 0) read_all(seat);
-    else read_one(seat, turn + seat->thread);
+    if (plan->many && turn % 2 == 0)
+      read_all(seat);
+    else
+      read_one(seat, turn + seat->thread);
   }
 }
 
@@ -105,26 +116,38 @@ static void invalidate_on(lab_seat *seat) {
   for (int turn = 1; turn <= (plan->cold ? COLD_TURNS : TURNS); turn++) {
     int reads = atomic_load(&l->marks[READS]);
     atomic_store(&l->marks[TRUTH], turn);
-    int status = plan->all ? corral_invalidate_all(seat->corral, &error) : corral_invalidate_tag(seat->corral, "t", 1, &error);
-    if (status != CORRAL_OK) lab_wrong(l, "turn %d: %s: %s", turn, corral_status_name(status), error.text);
-    else atomic_store(&l->marks[TOLD], turn);
+    int status = plan->all ? corral_invalidate_all(seat->corral, &error)
+                           : corral_invalidate_tag(seat->corral, "t", 1, &error);
+    if (status != CORRAL_OK)
+      lab_wrong(l, "turn %d: %s: %s", turn, corral_status_name(status), error.text);
+    else
+      atomic_store(&l->marks[TOLD], turn);
     if (turn % 4 == 0) lab_await(l, &l->marks[READS], reads + 40);
   }
   lab_add(&l->marks[STOP], 1);
 }
 
 static void take_part(lab_seat *seat) {
-  if (seat->process == 0 && seat->thread == 0) invalidate_on(seat);
-  else read_on(seat);
+  if (seat->process == 0 && seat->thread == 0)
+    invalidate_on(seat);
+  else
+    read_on(seat);
 }
 
 static void nothing_old_is_served(lab *l, const char *uri, const plan_of *plan) {
   int64_t before = lab_now_us();
-  lab_spawn(l, &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = take_part, .arg = (void *)(uintptr_t)plan,
+  lab_spawn(l, &(lab_plan){.uri = uri,
+                           .processes = PROCESSES,
+                           .threads = THREADS,
+                           .body = take_part,
+                           .arg = (void *)(uintptr_t)plan,
                            .options = {.generation = plan->all ? 1 : 0, .op_ms = 2000}});
   lab_end(l);
-  if (!plan->cold) print_message("           %d invalidations, %d reads, %d of them from the store at once, %d computes: %lld ms\n", TURNS, (int)l->marks[READS],
-                (int)l->marks[FROM_STORE], (int)l->marks[COMPUTES], (long long)(lab_now_us() - before) / 1000);
+  if (!plan->cold)
+    print_message("           %d invalidations, %d reads, %d of them from the store at once, %d "
+                  "computes: %lld ms\n",
+                  TURNS, (int)l->marks[READS], (int)l->marks[FROM_STORE], (int)l->marks[COMPUTES],
+                  (long long)(lab_now_us() - before) / 1000);
   assert_true(plan->cold || l->marks[FROM_STORE] > 0);
   lab_free(l);
 }
@@ -191,8 +214,12 @@ static void of_all_on_lmdb(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(by_tag_on_redis),     cmocka_unit_test(of_all_on_redis),     cmocka_unit_test(by_tag_for_batches_on_redis),
-      cmocka_unit_test(by_tag_on_memcached), cmocka_unit_test(of_all_on_memcached), cmocka_unit_test(by_tag_on_lmdb),
+      cmocka_unit_test(by_tag_on_redis),
+      cmocka_unit_test(of_all_on_redis),
+      cmocka_unit_test(by_tag_for_batches_on_redis),
+      cmocka_unit_test(by_tag_on_memcached),
+      cmocka_unit_test(of_all_on_memcached),
+      cmocka_unit_test(by_tag_on_lmdb),
       cmocka_unit_test(of_all_on_lmdb),
   };
   redis_server_start(&server, NULL);

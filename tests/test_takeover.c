@@ -55,7 +55,7 @@ static void ask_patiently(lab_seat *seat) {
   lab_add(&seat->lab->marks[ANSWERED], 1);
 }
 
-/* ---- the same host --------------------------------------------------------------------------- */
+/* ---- the same host ------------------------------------------------------------------------- */
 
 static void replace_the_dead(const char *uri, int times) {
   lab *l = lab_new();
@@ -108,7 +108,7 @@ static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
   lab_free(l);
 }
 
-/* ---- another one ----------------------------------------------------------------------------- */
+/* ---- another one --------------------------------------------------------------------------- */
 
 /* Of a host that shares the store, and nothing else. */
 static const char *other_folder(const lab *l) {

@@ -1,4 +1,5 @@
-/* test_threads.c: eight threads do everything at once to two hundred keys, for ThreadSanitizer to watch. */
+/* test_threads.c: eight threads do everything at once to two hundred keys, for ThreadSanitizer to
+ * watch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,12 +17,13 @@ enum { THREADS = 8, KEYS = 200, ROUNDS = 1500, SET = 1 << 30 };
 
 typedef struct crowd {
   corral *corral;
-  atomic_int ids;          /* values made so far, of all keys */
-  atomic_int floor[KEYS];  /* an invalidate has returned: values made before this number must not come any more */
+  atomic_int ids; /* values made so far, of all keys */
+  /* an invalidate has returned: values made before this number must not come any more */
+  atomic_int floor[KEYS];
   atomic_int wrongs;
   atomic_int computes;
   _Atomic uint64_t seen[CORRAL_EVENT_COUNT];
-  pthread_mutex_t mutex;   /* of `wrong` */
+  pthread_mutex_t mutex; /* of `wrong` */
   char wrong[200];
 } crowd;
 
@@ -38,7 +40,8 @@ static unsigned roll(worker *w, unsigned sides) {
 
 static void wrong(crowd *all, const char *what, int key, long number) {
   pthread_mutex_lock(&all->mutex);
-  if (all->wrong[0] == '\0') snprintf(all->wrong, sizeof all->wrong, "key %d: %s (%ld)", key, what, number);
+  if (all->wrong[0] == '\0')
+    snprintf(all->wrong, sizeof all->wrong, "key %d: %s (%ld)", key, what, number);
   pthread_mutex_unlock(&all->mutex);
   atomic_fetch_add(&all->wrongs, 1);
 }
@@ -49,13 +52,19 @@ static int make(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   char text[64];
   int id = atomic_fetch_add(&all->ids, 1) + 1;
   atomic_fetch_add(&all->computes, 1);
-  if (id % 97 == 0) corral_fill_fail(fill, id, "now and then");
-  else if (id % 53 == 0) corral_fill_negative(fill);
-  else corral_fill_bytes(fill, text, (size_t)snprintf(text, sizeof text, "%.*s %d", (int)key_len, (const char *)key, id));
+  if (id % 97 == 0)
+    corral_fill_fail(fill, id, "now and then");
+  else if (id % 53 == 0)
+    corral_fill_negative(fill);
+  else
+    corral_fill_bytes(
+        fill, text,
+        (size_t)snprintf(text, sizeof text, "%.*s %d", (int)key_len, (const char *)key, id));
   return CORRAL_OK;
 }
 
-static void count_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                        void *arg) {
   crowd *all = arg;
   (void)key;
   (void)key_len;
@@ -64,7 +73,8 @@ static void count_event(corral_event event, const void *key, size_t key_len, con
 }
 
 /* `floor`: what the key's was before the call. */
-static void check(crowd *all, int key, const char *name, int status, corral_value *value, int floor) {
+static void check(crowd *all, int key, const char *name, int status, corral_value *value,
+                  int floor) {
   char text[64] = "", *end = text;
   if (status == CORRAL_ENOTFOUND || status == CORRAL_EFAILED) return;
   if (status != CORRAL_OK) {
@@ -84,15 +94,18 @@ static void invalidate(crowd *all, int key, const char *name) {
   int status = corral_invalidate(all->corral, name, strlen(name), NULL);
   if (status != CORRAL_OK) wrong(all, "invalidate", key, status);
   int floor = atomic_load(&all->floor[key]);
-  while (floor < before && !atomic_compare_exchange_weak(&all->floor[key], &floor, before)) continue;
+  while (floor < before && !atomic_compare_exchange_weak(&all->floor[key], &floor, before))
+    continue;
 }
 
-/* Not computed, and so not from before anything: an invalidate and a set at the same time come in either order. */
+/* Not computed, and so not from before anything: an invalidate and a set at the same time come in
+ * either order. */
 static void set(crowd *all, int key, const char *name) {
   char text[64];
   int len = snprintf(text, sizeof text, "%s %d", name, SET);
   int status = corral_set(all->corral, name, strlen(name), NULL, text, (size_t)len);
-  if (status != CORRAL_OK && status != CORRAL_ELOST && status != CORRAL_EBUSY) wrong(all, "set", key, status);
+  if (status != CORRAL_OK && status != CORRAL_ELOST && status != CORRAL_EBUSY)
+    wrong(all, "set", key, status);
 }
 
 static void do_one(worker *w) {
@@ -103,13 +116,20 @@ static void do_one(worker *w) {
   int status, key = (int)(roll(w, 2) == 0 ? roll(w, 5) : roll(w, KEYS)); /* some are hot */
   size_t len = (size_t)snprintf(name, sizeof name, "key-%d", key);
   int floor = atomic_load(&all->floor[key]);
-  const corral_policy *policy = CORRAL_POLICY(.swr_ms = 10000, .sie_ms = 20000, .retry_ms = 5, .negative_ttl_ms = 20);
+  const corral_policy *policy =
+      CORRAL_POLICY(.swr_ms = 10000, .sie_ms = 20000, .retry_ms = 5, .negative_ttl_ms = 20);
   switch (roll(w, 20)) {
     case 0: invalidate(all, key, name); break;
     case 1: corral_expire(all->corral, name, len, NULL); break;
     case 2: set(all, key, name); break;
     case 3: corral_inspect(all->corral, name, len, &seen, sizeof seen, NULL); break;
-    case 4: case 5: case 6: case 7: case 8: case 9: case 10:
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+    case 10:
       status = corral_get(all->corral, name, len, policy, &value);
       check(all, key, name, status, value, floor);
       break;
@@ -132,22 +152,30 @@ static void eight_threads_do_everything_at_once(void **state) {
   worker workers[THREADS];
   uint64_t seed = (uint64_t)(uintptr_t)&seed ^ UINT64_C(0x9e3779b97f4a7c15);
   pthread_mutex_init(&all.mutex, NULL);
-  assert_int_equal(corral_open(&all.corral, CORRAL_OPTIONS(.store = "memory:", .compute = make, .compute_arg = &all, .workers = 3,
-                                                             .on_event = count_event, .event_arg = &all), NULL), CORRAL_OK);
+  assert_int_equal(
+      corral_open(&all.corral,
+                  CORRAL_OPTIONS(.store = "memory:", .compute = make, .compute_arg = &all,
+                                 .workers = 3, .on_event = count_event, .event_arg = &all),
+                  NULL),
+      CORRAL_OK);
   for (int i = 0; i < THREADS; i++) {
     workers[i] = (worker){.all = &all, .number = i, .dice = seed + (uint64_t)i * 7919};
     assert_int_equal(pthread_create(&threads[i], NULL, run, &workers[i]), 0);
   }
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-  if (all.wrongs > 0) fail_msg("seed %llu: %d wrong: %s", (unsigned long long)seed, all.wrongs, all.wrong);
+  if (all.wrongs > 0)
+    fail_msg("seed %llu: %d wrong: %s", (unsigned long long)seed, all.wrongs, all.wrong);
   assert_int_equal(corral_counter(all.corral, CORRAL_EVENT_DEADLINE), 0);
   assert_int_equal(corral_counter(all.corral, CORRAL_EVENT_CORRUPT), 0);
   corral_close(all.corral);
   assert_int_equal(all.seen[CORRAL_EVENT_COMPUTE], all.computes);
-  print_message("           %d computes, %llu hits, %llu stale, %llu joined, %llu fenced, %llu refreshed\n", all.computes,
-                (unsigned long long)all.seen[CORRAL_EVENT_HIT], (unsigned long long)all.seen[CORRAL_EVENT_STALE],
-                (unsigned long long)all.seen[CORRAL_EVENT_JOIN], (unsigned long long)all.seen[CORRAL_EVENT_FENCED],
-                (unsigned long long)all.seen[CORRAL_EVENT_REFRESH]);
+  print_message(
+      "           %d computes, %llu hits, %llu stale, %llu joined, %llu fenced, %llu refreshed\n",
+      all.computes, (unsigned long long)all.seen[CORRAL_EVENT_HIT],
+      (unsigned long long)all.seen[CORRAL_EVENT_STALE],
+      (unsigned long long)all.seen[CORRAL_EVENT_JOIN],
+      (unsigned long long)all.seen[CORRAL_EVENT_FENCED],
+      (unsigned long long)all.seen[CORRAL_EVENT_REFRESH]);
   pthread_mutex_destroy(&all.mutex);
 }
 

@@ -134,7 +134,7 @@ static void leave_by(pthread_t thread, int by_itself) {
   assert_true(by_itself ? result == NULL : result == PTHREAD_CANCELED);
 }
 
-/* ---- on the caller's thread ------------------------------------------------------------------ */
+/* ---- on the caller's thread ---------------------------------------------------------------- */
 
 static void the_lease_of_a_cancelled_leader_is_given_back_and_its_place_too(void **state) {
   (void)state;
@@ -226,7 +226,7 @@ static void a_cancelled_waiter_ends_when_its_call_has_returned(void **state) {
   assert_int_equal(ask(b, "key"), CORRAL_OK);
 }
 
-/* ---- on the library's threads ---------------------------------------------------------------- */
+/* ---- on the library's threads -------------------------------------------------------------- */
 
 static void a_bound_compute_that_ends_its_thread_is_begun_anew_on_another(void **state) {
   (void)state;

@@ -1,4 +1,5 @@
-/* test_uri.c: tables of good and bad store URIs, what messages may show of them, numbers with units, and a small fuzzer. */
+/* test_uri.c: tables of good and bad store URIs, what messages may show of them, numbers with
+ * units, and a small fuzzer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +14,11 @@
 /* A URI taken apart, as one line. */
 static void line_of(const corral_uri *u, char *line, size_t size) {
   int n = snprintf(line, size, "%s|%s|%s|%s|%s|%d|%s|", u->scheme, u->user == NULL ? "-" : u->user,
-                   u->password == NULL ? "-" : u->password, u->hosts == NULL ? "-" : u->hosts, u->host, u->port, u->path);
+                   u->password == NULL ? "-" : u->password, u->hosts == NULL ? "-" : u->hosts,
+                   u->host, u->port, u->path);
   for (size_t i = 0; i < u->param_count && (size_t)n < size; i++)
-    n += snprintf(line + n, size - (size_t)n, "%s%s=%s", i > 0 ? "," : "", u->params[i].name, u->params[i].value);
+    n += snprintf(line + n, size - (size_t)n, "%s%s=%s", i > 0 ? "," : "", u->params[i].name,
+                  u->params[i].value);
 }
 
 static void good_uris_are_taken_apart(void **state) {
@@ -46,7 +49,8 @@ static void good_uris_are_taken_apart(void **state) {
     char line[512];
     crl_uri uri;
     corral_error error = {0};
-    if (crl_uri_parse(&uri, rows[i].text, &error) != CORRAL_OK) fail_msg("%s: %s", rows[i].text, error.text);
+    if (crl_uri_parse(&uri, rows[i].text, &error) != CORRAL_OK)
+      fail_msg("%s: %s", rows[i].text, error.text);
     line_of(&uri.view, line, sizeof line);
     crl_uri_free(&uri);
     assert_string_equal(line, rows[i].line);
@@ -93,7 +97,8 @@ static void bad_uris_are_refused_by_name_of_their_fault(void **state) {
     corral_error error = {0};
     const char *shown = rows[i].text == NULL ? "NULL" : rows[i].text;
     if (crl_uri_parse(&uri, rows[i].text, &error) != CORRAL_EURI) fail_msg("accepted: %s", shown);
-    if (error.status != CORRAL_EURI || strstr(error.text, rows[i].fault) == NULL) fail_msg("%s: %s", shown, error.text);
+    if (error.status != CORRAL_EURI || strstr(error.text, rows[i].fault) == NULL)
+      fail_msg("%s: %s", shown, error.text);
     assert_null(uri.memory);
     assert_int_equal(crl_uri_parse(&uri, rows[i].text, NULL), CORRAL_EURI);
   }
@@ -104,7 +109,8 @@ static void there_is_room_for_32_parameters(void **state) {
   char text[512] = "memory:?a0=1";
   crl_uri uri;
   corral_error error;
-  for (int i = 1; i < CRL_URI_PARAMS; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "&a%d=1", i);
+  for (int i = 1; i < CRL_URI_PARAMS; i++)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "&a%d=1", i);
   assert_int_equal(crl_uri_parse(&uri, text, NULL), CORRAL_OK);
   assert_int_equal(uri.view.param_count, CRL_URI_PARAMS);
   crl_uri_free(&uri);
@@ -113,14 +119,15 @@ static void there_is_room_for_32_parameters(void **state) {
   assert_non_null(strstr(error.text, "32"));
 }
 
-/* ---- passwords ------------------------------------------------------------------------------------------------------- */
+/* ---- passwords ----------------------------------------------------------------------------- */
 
 static void no_message_shows_a_password(void **state) {
   (void)state;
   static const char *const rows[] = {
-      "redis://u:secret@h:99999", "redis://:secret@h:x",       "redis://u:secret@h/0?bad", "redis://u:%secret@h",
-      "redis://u:x@secret@h:0",   "redis://u:se:secret@h:0",   "redis://u:secret@[::1",    "redis://:secret@h?a=1&a=2",
-      "re_dis://u:secret@h",      "redis://u:secret@h,h2:1/%", "redis://:x/secret@h:1",   "redis://u:x?secret@h",
+      "redis://u:secret@h:99999",  "redis://:secret@h:x",       "redis://u:secret@h/0?bad",
+      "redis://u:%secret@h",       "redis://u:x@secret@h:0",    "redis://u:se:secret@h:0",
+      "redis://u:secret@[::1",     "redis://:secret@h?a=1&a=2", "re_dis://u:secret@h",
+      "redis://u:secret@h,h2:1/%", "redis://:x/secret@h:1",     "redis://u:x?secret@h",
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     crl_uri uri;
@@ -184,7 +191,7 @@ static void the_text_of_a_good_uri_hides_the_password_alone(void **state) {
   }
 }
 
-/* ---- parameters -------------------------------------------------------------------------------------------------------- */
+/* ---- parameters ---------------------------------------------------------------------------- */
 
 static void unknown_parameters_are_refused_with_the_list_of_those_accepted(void **state) {
   (void)state;
@@ -208,20 +215,38 @@ static void numbers_have_units_and_ranges(void **state) {
     const char *unit, *text;
     int64_t least, most, value; /* value -1: refused */
   } rows[] = {
-      {"", "7", 0, 10, 7},          {"", "11", 0, 10, -1},       {"", "7s", 0, 10, -1},         {"", "-1", -5, 10, -1},
-      {"", "", 0, 10, -1},          {"", " 1", 0, 10, -1},       {"", "1 ", 0, 10, -1},         {"", "0x1", 0, 10, -1},
-      {"ms", "500ms", 0, 9000, 500}, {"ms", "2s", 0, 9000, 2000}, {"ms", "1m", 0, 60000, 60000}, {"ms", "1h", 0, 3600000, 3600000},
-      {"ms", "1d", 0, 86400000, 86400000}, {"ms", "2S", 0, 9000, 2000}, {"ms", "5", 0, 9000, -1}, {"ms", "5k", 0, 9000, -1},
-      {"bytes", "64", 0, 99, 64},   {"bytes", "64k", 0, 1 << 20, 65536}, {"bytes", "1M", 0, 1 << 20, 1 << 20},
-      {"bytes", "2g", 0, INT64_MAX, INT64_C(2) << 30}, {"bytes", "1t", 0, INT64_MAX, INT64_C(1) << 40},
-      {"bytes", "99999999t", 0, INT64_MAX, -1}, {"bytes", "99999999999999999999", 0, INT64_MAX, -1}, {"bytes", "1kb", 0, 9000, -1},
+      {"", "7", 0, 10, 7},
+      {"", "11", 0, 10, -1},
+      {"", "7s", 0, 10, -1},
+      {"", "-1", -5, 10, -1},
+      {"", "", 0, 10, -1},
+      {"", " 1", 0, 10, -1},
+      {"", "1 ", 0, 10, -1},
+      {"", "0x1", 0, 10, -1},
+      {"ms", "500ms", 0, 9000, 500},
+      {"ms", "2s", 0, 9000, 2000},
+      {"ms", "1m", 0, 60000, 60000},
+      {"ms", "1h", 0, 3600000, 3600000},
+      {"ms", "1d", 0, 86400000, 86400000},
+      {"ms", "2S", 0, 9000, 2000},
+      {"ms", "5", 0, 9000, -1},
+      {"ms", "5k", 0, 9000, -1},
+      {"bytes", "64", 0, 99, 64},
+      {"bytes", "64k", 0, 1 << 20, 65536},
+      {"bytes", "1M", 0, 1 << 20, 1 << 20},
+      {"bytes", "2g", 0, INT64_MAX, INT64_C(2) << 30},
+      {"bytes", "1t", 0, INT64_MAX, INT64_C(1) << 40},
+      {"bytes", "99999999t", 0, INT64_MAX, -1},
+      {"bytes", "99999999999999999999", 0, INT64_MAX, -1},
+      {"bytes", "1kb", 0, 9000, -1},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     corral_uri_param param = {"n", rows[i].text};
     corral_uri uri = {.text = "x:", .params = &param, .param_count = 1};
     corral_error error = {0};
     int64_t value = -1;
-    int status = crl_uri_number(&uri, "n", rows[i].unit, rows[i].least, rows[i].most, &value, &error);
+    int status =
+        crl_uri_number(&uri, "n", rows[i].unit, rows[i].least, rows[i].most, &value, &error);
     if (value != rows[i].value || status != (value == -1 ? CORRAL_EURI : CORRAL_OK))
       fail_msg("'%s' as '%s': %d, %lld", rows[i].text, rows[i].unit, status, (long long)value);
     if (status != CORRAL_OK) assert_non_null(strstr(error.text, "accepted"));
@@ -236,7 +261,7 @@ static void a_number_that_is_not_given_keeps_its_default(void **state) {
   assert_int_equal(value, 42);
 }
 
-/* ---- the fuzzer --------------------------------------------------------------------------------------------------------- */
+/* ---- the fuzzer ---------------------------------------------------------------------------- */
 
 static uint32_t dice = 1;
 
@@ -264,10 +289,13 @@ static void mutate(char *text, size_t room) {
   }
 }
 
-/* What is accepted is whole: all texts are there, the port is in range. The sanitizer sees the rest. */
+/* What is accepted is whole: all texts are there, the port is in range. The sanitizer sees the
+ * rest. */
 static void no_mutation_of_a_uri_breaks_the_parser(void **state) {
   (void)state;
-  static const char *const seeds[] = {"redis://user:pass%20word@[::1]:6379,b:2/0?op=1s&x=%41", "lmdb:/var/cache?size=2g&a=b", "memory:x", "redis+unix:///a/b?c=d"};
+  static const char *const seeds[] = {"redis://user:pass%20word@[::1]:6379,b:2/0?op=1s&x=%41",
+                                      "lmdb:/var/cache?size=2g&a=b", "memory:x",
+                                      "redis+unix:///a/b?c=d"};
   int good = 0;
   for (int i = 0; i < 100000; i++) {
     char text[128], line[1024];
@@ -282,7 +310,9 @@ static void no_mutation_of_a_uri_breaks_the_parser(void **state) {
     }
     good++;
     line_of(&uri.view, line, sizeof line);
-    if (uri.view.port < 0 || uri.view.port > 65535 || uri.view.path == NULL || uri.view.host == NULL) fail_msg("%s", text);
+    if (uri.view.port < 0 || uri.view.port > 65535 || uri.view.path == NULL ||
+        uri.view.host == NULL)
+      fail_msg("%s", text);
     if (uri.view.param_count > CRL_URI_PARAMS) fail_msg("%s", text);
     crl_uri_free(&uri);
   }

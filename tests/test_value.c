@@ -1,4 +1,5 @@
-/* test_value.c: counted bytes and values, what a compute fills, and the tables of statuses and events. */
+/* test_value.c: counted bytes and values, what a compute fills, and the tables of statuses and
+ * events. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 #include "fill.h"
 #include "status.h"
 
-/* ---- bytes and values -------------------------------------------------------------------------------------------- */
+/* ---- bytes and values ---------------------------------------------------------------------- */
 
 static int freed;
 static void count_free(void *owner) {
@@ -66,16 +67,16 @@ static void without_memory_the_owner_keeps_what_is_his(void **state) {
   assert_int_equal(freed, 1);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------- */
 
 static void every_status_has_its_number_name_and_text(void **state) {
   (void)state;
   int last = 0;
-#define ROW(name, number, text)                                    \
-  assert_int_equal(CORRAL_##name, number);                         \
-  assert_int_equal(number, last - 1);                              \
-  last = number;                                                   \
-  assert_string_equal(corral_status_name(CORRAL_##name), #name);   \
+#define ROW(name, number, text)                                                                    \
+  assert_int_equal(CORRAL_##name, number);                                                         \
+  assert_int_equal(number, last - 1);                                                              \
+  last = number;                                                                                   \
+  assert_string_equal(corral_status_name(CORRAL_##name), #name);                                   \
   assert_string_equal(corral_status_text(CORRAL_##name), text);
   CORRAL_STATUS_MAP(ROW)
 #undef ROW
@@ -88,16 +89,19 @@ static void every_status_has_its_number_name_and_text(void **state) {
 
 static void every_event_has_its_name_and_text(void **state) {
   (void)state;
-#define ROW(id, name, text)                                             \
-  assert_string_equal(corral_event_name(CORRAL_EVENT_##id), name);      \
+#define ROW(id, name, text)                                                                        \
+  assert_string_equal(corral_event_name(CORRAL_EVENT_##id), name);                                 \
   assert_string_equal(corral_event_text(CORRAL_EVENT_##id), text);
   CORRAL_EVENT_MAP(ROW)
 #undef ROW
   /* in their order, which is for ever */
-  static const char *const names[] = {"hit", "stale", "miss", "negative", "join", "wait", "poll", "claim", "compute", "fill",
-                                      "fenced", "unstored", "failure", "verdict", "abandoned", "extend", "lease_lost", "deadline",
-                                      "refresh", "store_error", "store_down", "store_up", "degraded", "corrupt", "foreign"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_string_equal(corral_event_name((corral_event)i), names[i]);
+  static const char *const names[] = {
+      "hit",       "stale",    "miss",       "negative", "join",     "wait",        "poll",
+      "claim",     "compute",  "fill",       "fenced",   "unstored", "failure",     "verdict",
+      "abandoned", "extend",   "lease_lost", "deadline", "refresh",  "store_error", "store_down",
+      "store_up",  "degraded", "corrupt",    "foreign"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    assert_string_equal(corral_event_name((corral_event)i), names[i]);
   assert_string_equal(corral_event_name(CORRAL_EVENT_COUNT), "?");
   assert_string_equal(corral_event_text((corral_event)-1), "?");
 }
@@ -130,12 +134,15 @@ static void an_error_is_filled_whole_and_terminated(void **state) {
 static void what_an_error_quotes_moves_no_cursor_and_forges_no_line(void **state) {
   (void)state;
   corral_error error;
-  assert_int_equal(crl_status_fail(&error, CORRAL_EIO, "a%cb: %s", 127, "-ERR \x1b[2J\r\nroot: \t\xc3\xa9"), CORRAL_EIO);
+  assert_int_equal(
+      crl_status_fail(&error, CORRAL_EIO, "a%cb: %s", 127, "-ERR \x1b[2J\r\nroot: \t\xc3\xa9"),
+      CORRAL_EIO);
   assert_string_equal(error.text, "a?b: -ERR ?[2J??root: ?\xc3\xa9");
 }
 
 static int told;
-static void hook(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void hook(corral_event event, const void *key, size_t key_len, const char *detail,
+                 void *arg) {
   assert_int_equal(event, CORRAL_EVENT_FILL);
   assert_memory_equal(key, "k", key_len);
   assert_string_equal(detail, "d");

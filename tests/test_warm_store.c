@@ -1,4 +1,5 @@
-/* test_warm_store.c: corral warm and a store that goes away, or is shared by warmers of several hosts: a Redis of the test's own. */
+/* test_warm_store.c: corral warm and a store that goes away, or is shared by warmers of several
+ * hosts: a Redis of the test's own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,8 @@ static redis_server *server;
 /* A shell's text, in the folder of the server. The exit status. */
 static int run(const char *text) {
   char command[COMMAND];
-  int n = snprintf(command, sizeof command, "cd '%s' || exit 1; %s", redis_server_folder(server), text);
+  int n =
+      snprintf(command, sizeof command, "cd '%s' || exit 1; %s", redis_server_folder(server), text);
   assert_in_range(n, 1, sizeof command - 1);
   int status = system(command);
   if (!WIFEXITED(status)) fail_msg("%s: status %d", command, status);
@@ -44,11 +46,14 @@ static void an_http_origin_warms_what_corral_get_finds(void **state) {
   const char *folder = getenv("CORRAL_PLUGINS");
   if (folder == NULL) skip();
   http_origin *origin = http_origin_start();
-  http_origin_answer(origin, "/base/a", HTTP_ANSWER(.headers = "Cache-Control: max-age=600\r\n", .body = "the page"));
+  http_origin_answer(origin, "/base/a",
+                     HTTP_ANSWER(.headers = "Cache-Control: max-age=600\r\n", .body = "the page"));
   http_origin_answer(origin, "/base/sick", HTTP_ANSWER(.status = 503));
   snprintf(text, sizeof text,
-           "export CORRAL_PLUGIN_PATH=%s; printf 'a\\nnone\\nsick\\n' | $CORRAL_COMMAND --json warm --origin '%s/base/{key}' >http.out 2>http.err; "
-           "test $? -eq 1 && grep -q '\"computed\":1,' http.out && grep -q '\"negative\":1,' http.out && grep -q 'sick: failed: HTTP 503' http.err && "
+           "export CORRAL_PLUGIN_PATH=%s; printf 'a\\nnone\\nsick\\n' | $CORRAL_COMMAND --json "
+           "warm --origin '%s/base/{key}' >http.out 2>http.err; "
+           "test $? -eq 1 && grep -q '\"computed\":1,' http.out && grep -q '\"negative\":1,' "
+           "http.out && grep -q 'sick: failed: HTTP 503' http.err && "
            "test \"$($CORRAL_COMMAND get a)\" = 'the page'",
            folder, http_origin_url(origin));
   int status = run(text);
@@ -61,14 +66,19 @@ static void an_http_origin_warms_what_corral_get_finds(void **state) {
 
 static void two_warmers_without_a_host_in_common_compute_each_key_once(void **state) {
   (void)state;
-  assert_int_equal(run("seq 1 200 >keys; for i in 1 2; do $CORRAL_COMMAND --no-host-lock -q --json warm keys --ttl 1h --exec 'echo $1 >>runs; sleep 0.005' >out.$i & done; wait; "
-                       "test $(wc -l <runs) -eq 200 && test -z \"$(sort runs | uniq -d)\" && ! grep '\"computed\":0,' out.1 out.2"),
-                   0);
+  assert_int_equal(
+      run("seq 1 200 >keys; for i in 1 2; do $CORRAL_COMMAND --no-host-lock -q --json warm keys "
+          "--ttl 1h --exec 'echo $1 >>runs; sleep 0.005' >out.$i & done; wait; "
+          "test $(wc -l <runs) -eq 200 && test -z \"$(sort runs | uniq -d)\" && ! grep "
+          "'\"computed\":0,' out.1 out.2"),
+      0);
 }
 
 static void a_store_that_comes_back_within_ten_seconds_is_waited_for(void **state) {
   (void)state;
-  assert_int_equal(run("mkfifo pipe; { $CORRAL_COMMAND --json warm pipe -j 1 --exec 'echo $1 >>away.runs' >away.out 2>away.err; echo $? >away.status; } &"), 0);
+  assert_int_equal(run("mkfifo pipe; { $CORRAL_COMMAND --json warm pipe -j 1 --exec 'echo $1 "
+                       ">>away.runs' >away.out 2>away.err; echo $? >away.status; } &"),
+                   0);
   char path[512];
   (void)snprintf(path, sizeof path, "%s/pipe", redis_server_folder(server));
   FILE *f = fopen(path, "w");
@@ -82,12 +92,16 @@ static void a_store_that_comes_back_within_ten_seconds_is_waited_for(void **stat
   await("grep -q 'waiting for the store' away.err");
   redis_server_restart(server);
   await("test -s away.status");
-  assert_int_equal(run("cat away.err >&2; test $(cat away.status) -eq 0 && grep -q '\"computed\":2,' away.out && $CORRAL_COMMAND get after >get.out"), 0);
+  assert_int_equal(run("cat away.err >&2; test $(cat away.status) -eq 0 && grep -q "
+                       "'\"computed\":2,' away.out && $CORRAL_COMMAND get after >get.out"),
+                   0);
 }
 
 static void a_store_that_stays_away_ends_the_run(void **state) {
   (void)state;
-  assert_int_equal(run("mkfifo pipe2; { $CORRAL_COMMAND warm pipe2 --patience 1s --exec 'echo $1 >>gone.runs' >gone.out 2>gone.err; echo $? >gone.status; } &"), 0);
+  assert_int_equal(run("mkfifo pipe2; { $CORRAL_COMMAND warm pipe2 --patience 1s --exec 'echo $1 "
+                       ">>gone.runs' >gone.out 2>gone.err; echo $? >gone.status; } &"),
+                   0);
   char path[512];
   (void)snprintf(path, sizeof path, "%s/pipe2", redis_server_folder(server));
   FILE *f = fopen(path, "w");
@@ -99,7 +113,9 @@ static void a_store_that_stays_away_ends_the_run(void **state) {
   (void)fputs("second\n", f);
   (void)fclose(f);
   await("test -s gone.status");
-  assert_int_equal(run("test $(cat gone.status) -eq 125 && grep -q 'corral: warm: the store: ' gone.err && test $(wc -l <gone.runs) -eq 1"), 0);
+  assert_int_equal(run("test $(cat gone.status) -eq 125 && grep -q 'corral: warm: the store: ' "
+                       "gone.err && test $(wc -l <gone.runs) -eq 1"),
+                   0);
 }
 
 int main(void) {
@@ -109,7 +125,8 @@ int main(void) {
       cmocka_unit_test(a_store_that_comes_back_within_ten_seconds_is_waited_for),
       cmocka_unit_test(a_store_that_stays_away_ends_the_run),
   };
-  if (getenv("CORRAL_COMMAND") == NULL) return (void)fputs("SKIPPED: CORRAL_COMMAND is not set\n", stderr), 77;
+  if (getenv("CORRAL_COMMAND") == NULL)
+    return (void)fputs("SKIPPED: CORRAL_COMMAND is not set\n", stderr), 77;
   if (!redis_server_start(&server, NULL)) return 77;
   (void)setenv("CORRAL_STORE", redis_server_uri(server), 1);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,10 @@
-/* test_zookeeper.c: the ZooKeeper plugin, through its table, on a real server: the verbs, queues, and what is refused. */
+/* test_zookeeper.c: the ZooKeeper plugin, through its table, on a real server: the verbs, queues,
+ * and what is refused. */
 #include "support/zookeeper_kit.h"
 
 static kit forgetful; /* left a place in a queue in one test, for a later one */
 
-/* ---- each verb -------------------------------------------------------------------------------------------- */
+/* ---- each verb ----------------------------------------------------------------------------- */
 
 static void a_lock_is_taken_shown_extended_and_released_by_its_token_alone(void **state) {
   (void)state;
@@ -70,7 +71,8 @@ static void a_hold_is_over_when_its_life_has_passed_without_an_extension(void **
   assert_int_equal(op.status, CORRAL_OK);
   assert_in_range(op.until_ms, 250, 300);
   while (a.host->now_ms() < from + 200) nap_ms(10);
-  assert_int_equal(ask_within(&a, CORRAL_VERB_LOCK_EXTEND, "life", 1, 0, 500, 0, PATIENT_MS).status, CORRAL_OK);
+  assert_int_equal(ask_within(&a, CORRAL_VERB_LOCK_EXTEND, "life", 1, 0, 500, 0, PATIENT_MS).status,
+                   CORRAL_OK);
   from = a.host->now_ms();
   gets_within(&b, "life", 2, 500 + SLACK_MS);
   assert_true(b.host->now_ms() - from >= 450);
@@ -89,7 +91,12 @@ static void names_are_bytes(void **state) {
   const struct {
     const void *name;
     size_t len;
-  } names[] = {{"a/b", 3}, {"a", 1}, {".", 1}, {"..", 2}, {"%2E", 3}, {"\0", 1}, {"\0\0", 2}, {"\xff\xc3\x28", 3}, {big, sizeof big}, {big, sizeof big - 1}, {"%h", 2}};
+  } names[] = {{"a/b", 3},        {"a", 1},
+               {".", 1},          {"..", 2},
+               {"%2E", 3},        {"\0", 1},
+               {"\0\0", 2},       {"\xff\xc3\x28", 3},
+               {big, sizeof big}, {big, sizeof big - 1},
+               {"%h", 2}};
   memset(big, '/', sizeof big);
   for (int pass = 0; pass < 2; pass++)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -97,12 +104,13 @@ static void names_are_bytes(void **state) {
       op.key = names[i].name;
       op.key_len = names[i].len;
       op.ttl_ms = 0;
-      if (run(&k, &op) != (pass == 0 ? CORRAL_OK : CORRAL_EBUSY)) fail_msg("name %zu: %s", i, corral_status_name(op.status));
+      if (run(&k, &op) != (pass == 0 ? CORRAL_OK : CORRAL_EBUSY))
+        fail_msg("name %zu: %s", i, corral_status_name(op.status));
     }
   closed(&k);
 }
 
-/* ---- queues ----------------------------------------------------------------------------------------------- */
+/* ---- queues -------------------------------------------------------------------------------- */
 
 static void five_waiters_come_in_order_and_a_release_wakes_the_next_alone(void **state) {
   (void)state;
@@ -118,7 +126,8 @@ static void five_waiters_come_in_order_and_a_release_wakes_the_next_alone(void *
   assert_int_equal(shown(&k[0], "five", NULL, NULL), 1);
   uint64_t fence = 0;
   for (unsigned i = 0; i + 1 < ALL; i++) {
-    for (unsigned j = i + 1; j < ALL; j++) assert_int_equal(waits(&k[j], "five", 10 + j, 0), CORRAL_EBUSY);
+    for (unsigned j = i + 1; j < ALL; j++)
+      assert_int_equal(waits(&k[j], "five", 10 + j, 0), CORRAL_EBUSY);
     assert_int_equal(unlocks(&k[i], "five", 10 + i), CORRAL_OK);
     is_told(ears[i + 1], "five");
     corral_op op = ask(&k[i + 1], CORRAL_VERB_LOCK, "five", 11 + i, 0, WISH_MS);
@@ -159,7 +168,8 @@ static void a_try_leaves_nothing_behind(void **state) {
   kit a = begin(), b = begin();
   zhandle_t *zh = outsider();
   assert_int_equal(tries(&a, "try", 1, 0), CORRAL_OK);
-  for (unsigned i = 0; i < 20; i++) assert_int_equal(tries(&b, "try", 2 + i, i % 2 == 0 ? 0 : CORRAL_OP_SHARED), CORRAL_EBUSY);
+  for (unsigned i = 0; i < 20; i++)
+    assert_int_equal(tries(&b, "try", 2 + i, i % 2 == 0 ? 0 : CORRAL_OP_SHARED), CORRAL_EBUSY);
   assert_int_equal(nodes_in(zh, "/corral-locks/try"), 1);
   zookeeper_close(zh);
   closed(&a);
@@ -170,7 +180,8 @@ static void readers_share_and_a_writer_keeps_its_place_among_them(void **state) 
   (void)state;
   kit k = begin();
   ear *e = ear_open(&k);
-  for (unsigned i = 1; i <= 3; i++) assert_int_equal(waits(&k, "rw", i, CORRAL_OP_SHARED), CORRAL_OK);
+  for (unsigned i = 1; i <= 3; i++)
+    assert_int_equal(waits(&k, "rw", i, CORRAL_OP_SHARED), CORRAL_OK);
   assert_int_equal(shown(&k, "rw", NULL, NULL), 3);
   assert_int_equal(waits(&k, "rw", 4, 0), CORRAL_EBUSY);
   assert_int_equal(waits(&k, "rw", 5, CORRAL_OP_SHARED), CORRAL_EBUSY);
@@ -235,11 +246,14 @@ static void a_queue_has_an_end_and_foreign_nodes_are_no_part_of_it(void **state)
   kit k = begin();
   zhandle_t *zh = outsider();
   assert_int_equal(tries(&k, "full", 1, CORRAL_OP_SHARED), CORRAL_OK);
-  assert_int_equal(zoo_create(zh, "/corral-locks/full/a-foreign-node", "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0), ZOK);
+  assert_int_equal(zoo_create(zh, "/corral-locks/full/a-foreign-node", "", 0, &ZOO_OPEN_ACL_UNSAFE,
+                              ZOO_EPHEMERAL, NULL, 0),
+                   ZOK);
   for (int i = 1; i < CORRAL_LOCK_HOLDS; i++) {
     char path[80];
     snprintf(path, sizeof path, "/corral-locks/full/s-%032x-", i);
-    int rc = zoo_acreate(zh, path, "s", 1, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, dropped, NULL);
+    int rc = zoo_acreate(zh, path, "s", 1, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, dropped,
+                         NULL);
     if (rc != ZOK) fail_msg("%s: %s", path, zerror(rc));
   }
   come_to(zh, "/corral-locks/full", CORRAL_LOCK_HOLDS + 1);
@@ -254,7 +268,9 @@ static void a_waiter_is_forgotten_here(void **state) {
   (void)state;
   forgetful = begin();
   assert_int_equal(tries(&forgetful, "forgotten", 1, 0), CORRAL_OK);
-  assert_int_equal(ask_within(&forgetful, CORRAL_VERB_LOCK, "forgotten", 2, 0, LEASE_MS, 50, PATIENT_MS).status, CORRAL_EBUSY);
+  assert_int_equal(
+      ask_within(&forgetful, CORRAL_VERB_LOCK, "forgotten", 2, 0, LEASE_MS, 50, PATIENT_MS).status,
+      CORRAL_EBUSY);
 }
 
 static void a_waiter_that_nobody_asks_for_any_more_loses_its_place(void **state) {
@@ -266,7 +282,7 @@ static void a_waiter_that_nobody_asks_for_any_more_loses_its_place(void **state)
   closed(&forgetful);
 }
 
-/* ---- fencing tokens --------------------------------------------------------------------------------------- */
+/* ---- fencing tokens ------------------------------------------------------------------------ */
 
 static void fencing_tokens_grow_also_when_the_queue_is_made_anew(void **state) {
   (void)state;
@@ -274,9 +290,12 @@ static void fencing_tokens_grow_also_when_the_queue_is_made_anew(void **state) {
   zhandle_t *zh = outsider();
   uint64_t fence = 0;
   for (unsigned i = 0; i < 200; i++) {
-    corral_op op = ask(&k[i % 2], CORRAL_VERB_LOCK, "grow", i, i % 5 == 0 ? CORRAL_OP_SHARED : 0, 0);
+    corral_op op =
+        ask(&k[i % 2], CORRAL_VERB_LOCK, "grow", i, i % 5 == 0 ? CORRAL_OP_SHARED : 0, 0);
     assert_int_equal(op.status, CORRAL_OK);
-    if (op.seen <= fence) fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen, (unsigned long long)fence);
+    if (op.seen <= fence)
+      fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen,
+               (unsigned long long)fence);
     fence = op.seen;
     assert_int_equal(unlocks(&k[i % 2], "grow", i), CORRAL_OK);
     if (i % 20 == 19) assert_int_equal(zoo_delete(zh, "/corral-locks/grow", -1), ZOK);
@@ -298,7 +317,9 @@ static void empty_queues_are_removed_by_the_server_whenever_it_likes(void **stat
   for (; k.host->now_ms() < until; i++) {
     corral_op op = ask(&k, CORRAL_VERB_LOCK, "empty", i, 0, 0);
     assert_int_equal(op.status, CORRAL_OK);
-    if (op.seen <= fence) fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen, (unsigned long long)fence);
+    if (op.seen <= fence)
+      fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen,
+               (unsigned long long)fence);
     fence = op.seen;
     assert_int_equal(unlocks(&k, "empty", i), CORRAL_OK);
   }
@@ -326,17 +347,30 @@ static void a_hold_whose_node_somebody_removed_is_lost(void **state) {
   closed(&k);
 }
 
-/* ---- URIs and users --------------------------------------------------------------------------------------- */
+/* ---- URIs and users ------------------------------------------------------------------------ */
 
 static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
   (void)state;
   static const char *const wrong[][2] = {
-      {"zookeeper://h:0", "65535"},             {"zookeeper://a,h:65536", "host:port"},   {"zookeeper://a,h:", "host:port"},
-      {"zookeeper://a,,b", "host:port"},        {"zookeeper://a,b:x", "host:port"},       {"zookeeper://a,[::1", "host"},
-      {"zookeeper://a b", "host:port"},         {"zookeeper://h/a//b", "empty"},          {"zookeeper://h/a/../b", ".."},
-      {"zookeeper://a,[]", "host:port"},        {"zookeeper://h/.", "chroot"},            {"zookeeper://h/a%01", "printable"},      {"zookeeper://u@h", "user:password"},
-      {"zookeeper://:p@h", "user:password"},    {"zookeeper://h?session=1", "session"},   {"zookeeper://h?session=100ms", "session"},
-      {"zookeeper://h?session=1h", "session"},  {"zookeeper://h?sesion=1s", "session"},   {"zookeeper://h//", "empty"},
+      {"zookeeper://h:0", "65535"},
+      {"zookeeper://a,h:65536", "host:port"},
+      {"zookeeper://a,h:", "host:port"},
+      {"zookeeper://a,,b", "host:port"},
+      {"zookeeper://a,b:x", "host:port"},
+      {"zookeeper://a,[::1", "host"},
+      {"zookeeper://a b", "host:port"},
+      {"zookeeper://h/a//b", "empty"},
+      {"zookeeper://h/a/../b", ".."},
+      {"zookeeper://a,[]", "host:port"},
+      {"zookeeper://h/.", "chroot"},
+      {"zookeeper://h/a%01", "printable"},
+      {"zookeeper://u@h", "user:password"},
+      {"zookeeper://:p@h", "user:password"},
+      {"zookeeper://h?session=1", "session"},
+      {"zookeeper://h?session=100ms", "session"},
+      {"zookeeper://h?session=1h", "session"},
+      {"zookeeper://h?sesion=1s", "session"},
+      {"zookeeper://h//", "empty"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     kit k;
@@ -388,13 +422,15 @@ static void who_cannot_be_reached_is_told_of_in_time(void **state) {
 
 static kit user(const char *name, const char *rest) {
   static char uri[200];
-  snprintf(uri, sizeof uri, "zookeeper://%s:secret@127.0.0.1:%d%s", name, zookeeper_server_port(server), rest);
+  snprintf(uri, sizeof uri, "zookeeper://%s:secret@127.0.0.1:%d%s", name,
+           zookeeper_server_port(server), rest);
   return opened(uri);
 }
 
 static void a_users_locks_are_for_that_user_and_a_chroot_is_another_tree(void **state) {
   (void)state;
-  kit a = user("a", "/users/locks/"), also_a = user("a", "/users/locks"), b = user("b", "/users/locks"), c = user("b", "/elsewhere");
+  kit a = user("a", "/users/locks/"), also_a = user("a", "/users/locks"),
+      b = user("b", "/users/locks"), c = user("b", "/elsewhere");
   assert_int_equal(tries(&a, "k", 1, 0), CORRAL_OK);
   assert_int_equal(tries(&also_a, "k", 2, 0), CORRAL_EBUSY);
   assert_int_equal(tries(&b, "k", 3, 0), CORRAL_EAUTH);
@@ -407,19 +443,36 @@ static void a_users_locks_are_for_that_user_and_a_chroot_is_another_tree(void **
   closed(&c);
 }
 
-/* ---- nodes that make no sense ----------------------------------------------------------------------------- */
+/* ---- nodes that make no sense -------------------------------------------------------------- */
 
 static void names_and_data_of_any_kind_are_read_safely(void **state) {
   (void)state;
-  static const char *const names[] = {"", "x", "x-", "x-0-1", "y-00000000000000000000000000000001-0000000001", "x-0000000000000000000000000000000g-1",
-                                      "x-00000000000000000000000000000001-", "x-00000000000000000000000000000001-1z",
-                                      "x-00000000000000000000000000000001-00000000000000000000000000000000001"};
-  static const char *const data[] = {"", "x", "s ", "x -5 -5 ", "x 99999999999999999999 99999999999999999999 n", "junk", "x 1000 0 note", "   ", "x\n"};
+  static const char *const names[] = {
+      "",
+      "x",
+      "x-",
+      "x-0-1",
+      "y-00000000000000000000000000000001-0000000001",
+      "x-0000000000000000000000000000000g-1",
+      "x-00000000000000000000000000000001-",
+      "x-00000000000000000000000000000001-1z",
+      "x-00000000000000000000000000000001-00000000000000000000000000000000001"};
+  static const char *const data[] = {"",
+                                     "x",
+                                     "s ",
+                                     "x -5 -5 ",
+                                     "x 99999999999999999999 99999999999999999999 n",
+                                     "junk",
+                                     "x 1000 0 note",
+                                     "   ",
+                                     "x\n"};
   zk_child a, b;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_int_equal(crl_zk_read_node(names[i], &a), 0);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    assert_int_equal(crl_zk_read_node(names[i], &a), 0);
   assert_int_equal(crl_zk_read_node("x-00000000000000000000000000000001-2147483647", &a), 1);
   assert_int_equal(crl_zk_read_node("x-00000000000000000000000000000001--2147483648", &b), 1);
-  assert_true(crl_zk_by_number(&a, &b) < 0 && crl_zk_by_number(&b, &a) > 0 && crl_zk_by_number(&a, &a) == 0);
+  assert_true(crl_zk_by_number(&a, &b) < 0 && crl_zk_by_number(&b, &a) > 0 &&
+              crl_zk_by_number(&a, &a) == 0);
   for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
     zk_reply got = {.len = strlen(data[i]), .stat = {.mtime = 1000000, .czxid = 7}};
     corral_hold hold;
@@ -438,10 +491,18 @@ static void a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for(void *
   corral *c;
   corral_lock *lock;
   corral_error error = {0};
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = uri_of(zookeeper_server_port(server), "?session=2s"), .op_ms = 5000), &error), CORRAL_OK);
-  if (corral_lock_take(c, "kept", 4, CORRAL_LOCK(.ttl_ms = 60000, .keep = 1, .error = &error), &lock) != CORRAL_OK) fail_msg("%s", error.text);
+  assert_int_equal(
+      corral_open(&c,
+                  CORRAL_OPTIONS(.store = uri_of(zookeeper_server_port(server), "?session=2s"),
+                                 .op_ms = 5000),
+                  &error),
+      CORRAL_OK);
+  if (corral_lock_take(c, "kept", 4, CORRAL_LOCK(.ttl_ms = 60000, .keep = 1, .error = &error),
+                       &lock) != CORRAL_OK)
+    fail_msg("%s", error.text);
   assert_true(corral_lock_left_ms(lock) <= 2000);
-  for (int64_t end = crl_env_now_ms() + 10000; corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) < 4; nap_ms(10))
+  for (int64_t end = crl_env_now_ms() + 10000; corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED) < 4;
+       nap_ms(10))
     if (crl_env_now_ms() > end) fail_msg("it isn't extended");
   assert_int_equal(corral_lock_check(lock, 1), CORRAL_OK);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);

@@ -1,4 +1,5 @@
-/* test_zookeeper_sessions.c: locks in a real ZooKeeper: holders that die or hang, and connections and servers that do. */
+/* test_zookeeper_sessions.c: locks in a real ZooKeeper: holders that die or hang, and connections
+ * and servers that do. */
 #include "support/zookeeper_kit.h"
 
 #include <poll.h>
@@ -9,9 +10,10 @@
 
 #include "support/zookeeper_proxy.h"
 
-/* ---- processes -------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
-/* A process that holds `key`, says so, and then extends it whenever it is told to, with the status as its word. */
+/* A process that holds `key`, says so, and then extends it whenever it is told to, with the status
+ * as its word. */
 typedef struct other {
   pid_t pid;
   int to[2], from[2];
@@ -32,7 +34,8 @@ static void live(const other *o, const char *key) {
 static int word(const other *o) {
   int status = 1;
   struct pollfd ready = {.fd = o->from[0], .events = POLLIN};
-  if (poll(&ready, 1, PATIENT_MS) != 1 || read(o->from[0], &status, sizeof status) != sizeof status) fail_msg("the process says nothing");
+  if (poll(&ready, 1, PATIENT_MS) != 1 || read(o->from[0], &status, sizeof status) != sizeof status)
+    fail_msg("the process says nothing");
   return status;
 }
 
@@ -71,7 +74,8 @@ static void a_killed_holder_is_followed_within_its_session(void **state) {
   kill(o.pid, SIGKILL);
   is_told(e, "killed");
   assert_int_equal(waits(&k, "killed", 1, 0), CORRAL_OK);
-  print_message("a killed holder was followed after %lld ms, with a session of %d\n", (long long)(k.host->now_ms() - from), SESSION_MS);
+  print_message("a killed holder was followed after %lld ms, with a session of %d\n",
+                (long long)(k.host->now_ms() - from), SESSION_MS);
   assert_true(k.host->now_ms() - from < SESSION_MS + TICK_MS + SLACK_MS);
   ended(&o);
   ear_close(e);
@@ -131,10 +135,12 @@ static void race(track *t, unsigned racer) {
     unsigned holder = 1000 * (racer + 1) + lap;
     uint32_t flags = lap % 4 == 3 ? CORRAL_OP_SHARED : 0;
     corral_op op;
-    while ((op = ask(&k, CORRAL_VERB_LOCK, "race", holder, flags, WISH_MS)).status == CORRAL_EBUSY) (void)listen_until(e, -1, k.host->now_ms() + 500);
+    while ((op = ask(&k, CORRAL_VERB_LOCK, "race", holder, flags, WISH_MS)).status == CORRAL_EBUSY)
+      (void)listen_until(e, -1, k.host->now_ms() + 500);
     if (op.status != CORRAL_OK) atomic_fetch_add(&t->wrong, 1);
     if (flags == 0) {
-      if (atomic_fetch_add(&t->inside, 1) != 0 || atomic_load(&t->readers) != 0) atomic_fetch_add(&t->wrong, 1);
+      if (atomic_fetch_add(&t->inside, 1) != 0 || atomic_load(&t->readers) != 0)
+        atomic_fetch_add(&t->wrong, 1);
       if (atomic_exchange(&t->fence, op.seen) >= op.seen) atomic_fetch_add(&t->wrong, 1);
       atomic_fetch_sub(&t->inside, 1);
     } else {
@@ -168,13 +174,14 @@ static void many_processes_never_hold_a_lock_at_the_same_time(void **state) {
     waitpid(pids[i], &status, 0);
     assert_int_equal(status, 0);
   }
-  print_message("%d processes: %d laps in %lld ms\n", RACERS, atomic_load(&t->laps), (long long)(crl_env_now_ms() - from));
+  print_message("%d processes: %d laps in %lld ms\n", RACERS, atomic_load(&t->laps),
+                (long long)(crl_env_now_ms() - from));
   assert_int_equal(atomic_load(&t->wrong), 0);
   assert_int_equal(atomic_load(&t->laps), RACERS * LAPS);
   munmap(t, sizeof *t);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 typedef struct runner {
   const kit *k;
@@ -227,18 +234,20 @@ static void a_watch_ends_when_it_is_stopped_and_rests_while_nothing_happens(void
   closed(&k);
 }
 
-/* ---- connections and servers ------------------------------------------------------------------------------ */
+/* ---- connections and servers --------------------------------------------------------------- */
 
 /* Repeats it while the connection is being repaired. */
 static corral_op until_told(const kit *k, corral_verb what, const char *key, unsigned holder) {
   int64_t until = k->host->now_ms() + PATIENT_MS;
   corral_op op;
   do op = ask_within(k, what, key, holder, 0, LEASE_MS, 0, 2000);
-  while ((op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE) && k->host->now_ms() < until);
+  while ((op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE) &&
+         k->host->now_ms() < until);
   return op;
 }
 
-static corral_op loses_the_reply(proxy *p, const kit *k, const char *key, unsigned holder, int64_t lease_ms) {
+static corral_op loses_the_reply(proxy *p, const kit *k, const char *key, unsigned holder,
+                                 int64_t lease_ms) {
   int lost = atomic_load(&p->lost);
   snprintf(p->needle, sizeof p->needle, "/x-");
   atomic_store(&p->mode, LOSES_A_REPLY);
@@ -318,7 +327,8 @@ static void who_is_cut_off_for_longer_than_its_session_has_lost_its_holds(void *
   catch_up(e);
   assert_true(any_told(e));
   k.plugin->disconnect(k.handle);
-  assert_int_equal(k.plugin->connect(k.store, k.host->now_ms() + PATIENT_MS, &k.handle, &error), CORRAL_OK);
+  assert_int_equal(k.plugin->connect(k.store, k.host->now_ms() + PATIENT_MS, &k.handle, &error),
+                   CORRAL_OK);
   op = ask(&k, CORRAL_VERB_UNLOCK, "cut", 1, 0, 0);
   assert_int_equal(op.status, CORRAL_ELOST);
   assert_int_equal(unlocks(&other_one, "cut", 2), CORRAL_OK);
@@ -331,7 +341,8 @@ static void who_is_cut_off_for_longer_than_its_session_has_lost_its_holds(void *
 
 static void holds_outlive_a_server_that_is_killed_and_restarted(void **state) {
   (void)state;
-  kit k = opened(uri_of(zookeeper_server_port(server), "?session=4s")), b = opened(uri_of(zookeeper_server_port(server), "?session=4s"));
+  kit k = opened(uri_of(zookeeper_server_port(server), "?session=4s")),
+      b = opened(uri_of(zookeeper_server_port(server), "?session=4s"));
   ear *e = ear_open(&b);
   corral_op op = ask(&k, CORRAL_VERB_LOCK, "restart", 1, 0, 0);
   assert_int_equal(op.status, CORRAL_OK);
@@ -356,7 +367,8 @@ static void holds_outlive_a_server_that_is_killed_and_restarted(void **state) {
 
 static void a_server_that_hangs_costs_no_more_than_the_deadline(void **state) {
   (void)state;
-  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND, CORRAL_VERB_LOCK_SHOW, CORRAL_VERB_UNLOCK};
+  static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND,
+                                      CORRAL_VERB_LOCK_SHOW, CORRAL_VERB_UNLOCK};
   kit k = opened(uri_of(zookeeper_server_port(server), "?session=4s"));
   void *handle;
   corral_error error = {0};

@@ -23,14 +23,15 @@ int64_t db_now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* ---- one connection -------------------------------------------------------------------------------------- */
+/* ---- one connection ------------------------------------------------------------------------ */
 
 /* 1 when the socket is ready, 0 when it is to be given up. */
 static int await(PGconn *conn, short want, const db_limit *limit) {
   for (;;) {
     int64_t left = limit->until - db_now_ms();
     if (left <= 0 || (limit->fill != NULL && corral_should_stop(limit->fill))) return 0;
-    struct pollfd fds[] = {{.fd = PQsocket(conn), .events = want}, {.fd = limit->stop_fd, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = PQsocket(conn), .events = want},
+                           {.fd = limit->stop_fd, .events = POLLIN}};
     if (poll(fds, 2, left < TICK_MS ? (int)left : TICK_MS) < 0 && errno != EINTR) return 0;
     if (fds[1].revents != 0) return 0;
     if (fds[0].revents != 0) return 1;
@@ -49,10 +50,25 @@ static int establish(PGconn *conn, const db_limit *limit) {
 static void ignore_notice(void *arg, const char *text) { (void)arg, (void)text; }
 
 PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size_t size) {
-  /* What stands in `conninfo`, being last, has the last word. Keepalive: a server that is cut off is noticed within about ten seconds. */
-  static const char *const names[] = {"application_name", "keepalives_idle", "keepalives_interval", "keepalives_count",
-                                      "tcp_user_timeout", "options",         "dbname",              NULL};
-  const char *const values[] = {"corral backend", "4", "2", "3", "10000", "-c statement_timeout=25000 -c client_connection_check_interval=500", conninfo, NULL};
+  /* What stands in `conninfo`, being last, has the last word. Keepalive: a server that is cut off
+   * is noticed within about ten seconds. */
+  static const char *const names[] = {"application_name",
+                                      "keepalives_idle",
+                                      "keepalives_interval",
+                                      "keepalives_count",
+                                      "tcp_user_timeout",
+                                      "options",
+                                      "dbname",
+                                      NULL};
+  const char *const values[] = {
+      "corral backend",
+      "4",
+      "2",
+      "3",
+      "10000",
+      "-c statement_timeout=25000 -c client_connection_check_interval=500",
+      conninfo,
+      NULL};
   PGconn *conn = PQconnectStartParams(names, values, 1);
   if (conn == NULL) {
     snprintf(text, size, "out of memory");
@@ -60,7 +76,9 @@ PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size
   }
   PQsetNoticeProcessor(conn, ignore_notice, NULL);
   if (PQstatus(conn) != CONNECTION_BAD && establish(conn, limit)) return conn;
-  snprintf(text, size, "%s", PQstatus(conn) == CONNECTION_BAD ? PQerrorMessage(conn) : "the database didn't answer in time");
+  snprintf(text, size, "%s",
+           PQstatus(conn) == CONNECTION_BAD ? PQerrorMessage(conn)
+                                            : "the database didn't answer in time");
   PQfinish(conn);
   return NULL;
 }
@@ -73,9 +91,11 @@ static int sent(PGconn *conn, const db_limit *limit) {
   return more == 0;
 }
 
-PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int count, const db_limit *limit) {
+PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int count,
+                 const db_limit *limit) {
   PGresult *last = NULL;
-  if (!PQsendQueryParams(conn, sql, count, NULL, values, NULL, NULL, 0) || !sent(conn, limit)) return NULL;
+  if (!PQsendQueryParams(conn, sql, count, NULL, values, NULL, NULL, 0) || !sent(conn, limit))
+    return NULL;
   for (;;) {
     while (PQisBusy(conn)) {
       if (!await(conn, POLLIN, limit)) {
@@ -91,7 +111,7 @@ PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int c
   }
 }
 
-/* ---- a few ----------------------------------------------------------------------------------------------- */
+/* ---- a few --------------------------------------------------------------------------------- */
 
 db_pool *db_pool_new(const char *conninfo, int most) {
   db_pool *pool = calloc(1, sizeof *pool + (size_t)most * sizeof(PGconn *));
@@ -138,7 +158,8 @@ PGconn *db_take(db_pool *pool, const db_limit *limit, char *text, size_t size) {
 }
 
 void db_give(db_pool *pool, PGconn *conn, int works) {
-  works = works && conn != NULL && PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) == PQTRANS_IDLE;
+  works = works && conn != NULL && PQstatus(conn) == CONNECTION_OK &&
+          PQtransactionStatus(conn) == PQTRANS_IDLE;
   if (!works && conn != NULL) PQfinish(conn);
   pthread_mutex_lock(&pool->mutex);
   pool->taken--;

@@ -1,7 +1,9 @@
-/* db.h: libpq with an end to every call: by a deadline, by the server's stop, or because nobody wants the answer any more.
+/* db.h: libpq with an end to every call: by a deadline, by the server's stop, or because nobody
+ * wants the answer any more.
  *
- * A call that ended so leaves its connection in an unknown state: it is closed, and the server, which looks after its client every half a second
- * (client_connection_check_interval, PostgreSQL 14), ends the query. */
+ * A call that ended so leaves its connection in an unknown state: it is closed, and the server,
+ * which looks after its client every half a second (client_connection_check_interval, PostgreSQL
+ * 14), ends the query. */
 #ifndef BACKEND_DB_H
 #define BACKEND_DB_H
 
@@ -19,10 +21,13 @@ typedef struct db_limit {
 typedef struct db_pool db_pool;
 
 int64_t db_now_ms(void);
-/* The caller's, to be given to PQfinish; NULL: see `text`. A name is looked up by the system's resolver, which has limits of its own. */
+/* The caller's, to be given to PQfinish; NULL: see `text`. A name is looked up by the system's
+ * resolver, which has limits of its own. */
 PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size_t size);
-/* The last result, the caller's; NULL when it was given up. Values are bound, never part of the text. */
-PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int count, const db_limit *limit);
+/* The last result, the caller's; NULL when it was given up. Values are bound, never part of the
+ * text. */
+PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int count,
+                 const db_limit *limit);
 
 /* `conninfo` must outlive it. NULL without memory. */
 db_pool *db_pool_new(const char *conninfo, int most);

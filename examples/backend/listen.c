@@ -1,15 +1,19 @@
 /* listen.c: LISTEN corral, and what follows from what it tells.
  *
- * A payload is a region: its tag is voided. A lost connection may have cost any number of notifications, so once it is back everything is voided:
- * LISTEN comes first, then corral_invalidate_all, so what changes between the two is told, or voided, or both. The same at the start: nobody may have
- * listened while the store kept its reports. That costs one query per region and start, however many processes there are. To void less one
- * would keep what changed in a table, and read it from where one left off.
+ * A payload is a region: its tag is voided. A lost connection may have cost any number of
+ * notifications, so once it is back everything is voided: LISTEN comes first, then
+ * corral_invalidate_all, so what changes between the two is told, or voided, or both. The same at
+ * the start: nobody may have listened while the store kept its reports. That costs one query per
+ * region and start, however many processes there are. To void less one would keep what changed in a
+ * table, and read it from where one left off.
  *
- * While nobody listens, a report lives as long as --ttl says, and is then answered once more while it is made anew: outdated answers, or none, is a
- * choice, and this is it. Who wants none looks at listener_hears before he answers.
+ * While nobody listens, a report lives as long as --ttl says, and is then answered once more while
+ * it is made anew: outdated answers, or none, is a choice, and this is it. Who wants none looks at
+ * listener_hears before he answers.
  *
- * Each process listens for itself, so a change is voided as often as there are processes: each of them costs the store an operation or
- * three, and a query that a faster process began meanwhile is repeated. That one of them is dead or cut off then matters to nobody. */
+ * Each process listens for itself, so a change is voided as often as there are processes: each of
+ * them costs the store an operation or three, and a query that a faster process began meanwhile is
+ * repeated. That one of them is dead or cut off then matters to nobody. */
 #include "listen.h"
 
 #include <poll.h>
@@ -43,15 +47,19 @@ static void void_region(listener *l, const char *region) {
   char tag[REPORT_TAG_ROOM];
   size_t len = strlen(region);
   if (l->missed) return;
-  if (len > REGION_MOST || strcmp(region, "*") == 0) l->missed = 1;
-  else if (corral_invalidate_tag(l->reports, tag, report_tag(tag, region, len), NULL) != CORRAL_OK) l->missed = 1;
+  if (len > REGION_MOST || strcmp(region, "*") == 0)
+    l->missed = 1;
+  else if (corral_invalidate_tag(l->reports, tag, report_tag(tag, region, len), NULL) != CORRAL_OK)
+    l->missed = 1;
 }
 
 static void catch_up(listener *l) {
   corral_error error;
   if (!l->missed) return;
-  if (corral_invalidate_all(l->reports, &error) == CORRAL_OK) l->missed = 0;
-  else fprintf(stderr, "backend: outdated reports can't be voided yet: %s\n", error.text);
+  if (corral_invalidate_all(l->reports, &error) == CORRAL_OK)
+    l->missed = 0;
+  else
+    fprintf(stderr, "backend: outdated reports can't be voided yet: %s\n", error.text);
 }
 
 /* Until the connection is lost, or the program ends. */
@@ -66,7 +74,8 @@ static void hear(listener *l, PGconn *conn) {
     catch_up(l);
     atomic_fetch_add(&l->heard, count);
     atomic_store(&l->hears, !l->missed);
-    struct pollfd fds[] = {{.fd = PQsocket(conn), .events = POLLIN}, {.fd = l->stop_fd, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = PQsocket(conn), .events = POLLIN},
+                           {.fd = l->stop_fd, .events = POLLIN}};
     poll(fds, 2, l->missed ? AGAIN_MS : -1);
     if (fds[1].revents != 0 || (fds[0].revents != 0 && !PQconsumeInput(conn))) return;
   }
@@ -95,8 +104,10 @@ static void *run(void *arg) {
   listener *l = arg;
   int rest = 0;
   while (!is_stopped(l, rest))
-    if (attend(l)) rest = REST_MS;
-    else rest = rest == 0 ? REST_MS : rest * 2 < REST_MOST_MS ? rest * 2 : REST_MOST_MS;
+    if (attend(l))
+      rest = REST_MS;
+    else
+      rest = rest == 0 ? REST_MS : rest * 2 < REST_MOST_MS ? rest * 2 : REST_MOST_MS;
   return NULL;
 }
 

@@ -1,4 +1,5 @@
-/* listen.h: a thread that hears of changes from the database, and voids what was computed from before. */
+/* listen.h: a thread that hears of changes from the database, and voids what was computed from
+ * before. */
 #ifndef BACKEND_LISTEN_H
 #define BACKEND_LISTEN_H
 
@@ -6,7 +7,8 @@
 
 typedef struct listener listener;
 
-/* `conninfo` and `reports`, which needs the option `generation`, must outlive it. It ends when `stop_fd` is readable. NULL: no thread to be had. */
+/* `conninfo` and `reports`, which needs the option `generation`, must outlive it. It ends when
+ * `stop_fd` is readable. NULL: no thread to be had. */
 listener *listener_start(corral *reports, const char *conninfo, int stop_fd);
 /* Waits for its end, which stop_fd brings about. NULL is allowed. */
 void listener_join(listener *l);

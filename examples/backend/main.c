@@ -1,4 +1,5 @@
-/* main.c: a web backend on PostgreSQL: an expensive report behind corral, made anew when what it is made of has changed, and not before.
+/* main.c: a web backend on PostgreSQL: an expensive report behind corral, made anew when what it is
+ * made of has changed, and not before.
  *
  *   report.c   the query, and what guards it
  *   listen.c   what changes: LISTEN, by the triggers of schema.sql
@@ -9,8 +10,10 @@
  *   curl -i 'http://127.0.0.1:8080/report?region=north'
  *   psql -d shop -c "UPDATE orders SET amount = amount + 1 WHERE id = 4"     the next report has it
  *
- * Any number of requests, of processes and of hosts that share the store cost one query for each change of a region, and one per --ttl. While the database is away, the last
- * reports are served for as long as --grace; while the store is away, each process computes for itself. SIGTERM and SIGINT end it in good order. */
+ * Any number of requests, of processes and of hosts that share the store cost one query for each
+ * change of a region, and one per --ttl. While the database is away, the last reports are served
+ * for as long as --grace; while the store is away, each process computes for itself. SIGTERM and
+ * SIGINT end it in good order. */
 #include <corral.h>
 #include <errno.h>
 #include <getopt.h>
@@ -32,24 +35,28 @@ typedef struct settings {
   int64_t port, connections, ttl_ms, grace_ms, pause_ms;
 } settings;
 
-static const char usage[] = "usage: backend [OPTION...]\n"
-                            "  --database CONNINFO  of libpq: keywords or a URI; default: its environment (PGHOST and so on)\n"
-                            "  --store URI          where reports are kept; default memory:, this process alone\n"
-                            "  --namespace NAME     put before the store's keys; default backend\n"
-                            "  --port N             of 127.0.0.1; 0: any; default 8080\n"
-                            "  --connections N      1 to 64: to the database, and so reports computed at once; default 4\n"
-                            "  --ttl MS             fresh life of a report that no change ends; default 60000\n"
-                            "  --grace MS           after that, while it can't be computed anew; default 3600000\n"
-                            "  --pause MS           each query sleeps so long besides, to be watched; 0 to 10000, default 0\n";
+static const char usage[] =
+    "usage: backend [OPTION...]\n"
+    "  --database CONNINFO  of libpq: keywords or a URI; default: its environment (PGHOST and so "
+    "on)\n"
+    "  --store URI          where reports are kept; default memory:, this process alone\n"
+    "  --namespace NAME     put before the store's keys; default backend\n"
+    "  --port N             of 127.0.0.1; 0: any; default 8080\n"
+    "  --connections N      1 to 64: to the database, and so reports computed at once; default 4\n"
+    "  --ttl MS             fresh life of a report that no change ends; default 60000\n"
+    "  --grace MS           after that, while it can't be computed anew; default 3600000\n"
+    "  --pause MS           each query sleeps so long besides, to be watched; 0 to 10000, default "
+    "0\n";
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static int number(const char *name, const char *text, int64_t least, int64_t most, int64_t *ret) {
   char *end;
   errno = 0;
   long long n = strtoll(text, &end, 10);
   if (errno != 0 || end == text || *end != '\0' || n < least || n > most) {
-    fprintf(stderr, "backend: --%s %s: accepted: %lld to %lld\n", name, text, (long long)least, (long long)most);
+    fprintf(stderr, "backend: --%s %s: accepted: %lld to %lld\n", name, text, (long long)least,
+            (long long)most);
     return 0;
   }
   *ret = n;
@@ -58,9 +65,16 @@ static int number(const char *name, const char *text, int64_t least, int64_t mos
 
 static int read_options(settings *s, int argc, char **argv) {
   enum { DATABASE = 1, STORE, NAME_SPACE, PORT, CONNECTIONS, TTL, GRACE, PAUSE, HELP };
-  static const struct option known[] = {{"database", 1, NULL, DATABASE}, {"store", 1, NULL, STORE}, {"namespace", 1, NULL, NAME_SPACE}, {"port", 1, NULL, PORT},
-                                        {"connections", 1, NULL, CONNECTIONS}, {"ttl", 1, NULL, TTL}, {"grace", 1, NULL, GRACE}, {"pause", 1, NULL, PAUSE},
-                                        {"help", 0, NULL, HELP}, {NULL, 0, NULL, 0}};
+  static const struct option known[] = {{"database", 1, NULL, DATABASE},
+                                        {"store", 1, NULL, STORE},
+                                        {"namespace", 1, NULL, NAME_SPACE},
+                                        {"port", 1, NULL, PORT},
+                                        {"connections", 1, NULL, CONNECTIONS},
+                                        {"ttl", 1, NULL, TTL},
+                                        {"grace", 1, NULL, GRACE},
+                                        {"pause", 1, NULL, PAUSE},
+                                        {"help", 0, NULL, HELP},
+                                        {NULL, 0, NULL, 0}};
   int option, ok = 1;
   while (ok && (option = getopt_long(argc, argv, "", known, NULL)) != -1) switch (option) {
       case DATABASE: s->database = optarg; break;
@@ -81,32 +95,43 @@ static int read_options(settings *s, int argc, char **argv) {
   return ok;
 }
 
-/* ---- the corral ------------------------------------------------------------------------------------------ */
+/* ---- the corral ---------------------------------------------------------------------------- */
 
-static void log_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void log_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                      void *arg) {
   (void)arg;
-  if (event != CORRAL_EVENT_FAILURE && event != CORRAL_EVENT_STORE_DOWN && event != CORRAL_EVENT_STORE_UP) return;
-  fprintf(stderr, "backend: %s %.*s: %s\n", corral_event_name(event), key == NULL ? 0 : (int)key_len, key == NULL ? "" : (const char *)key,
+  if (event != CORRAL_EVENT_FAILURE && event != CORRAL_EVENT_STORE_DOWN &&
+      event != CORRAL_EVENT_STORE_UP)
+    return;
+  fprintf(stderr, "backend: %s %.*s: %s\n", corral_event_name(event),
+          key == NULL ? 0 : (int)key_len, key == NULL ? "" : (const char *)key,
           detail == NULL ? "" : detail);
 }
 
 static int open_reports(corral **ret, const settings *s, report_source *source) {
   corral_error error = {0};
-  /* The queries run on the library's threads, so a request waits for 10 s at most, and a report whose life has ended is answered while it is made anew.
-   * One that is being voided by a change isn't: that is invalidated, not expired. */
-  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = s->ttl_ms, .swr_ms = s->grace_ms, .sie_ms = s->grace_ms, .wait_ms = 10000, .compute_ms = REPORT_MS + 2000,
-                                              .when_away = CORRAL_AWAY_STALE);
-  int status = corral_open(ret, CORRAL_OPTIONS(.store = s->store, .name_space = s->name_space, .policy = policy, .compute = report_compute, .compute_arg = source,
-                                               .on_event = log_event, .workers = s->connections, .max_computes = s->connections, .near_bytes = 16 << 20,
-                                               .generation = 1, .origin = "reports"),
-                           &error);
+  /* The queries run on the library's threads, so a request waits for 10 s at most, and a report
+   * whose life has ended is answered while it is made anew. One that is being voided by a change
+   * isn't: that is invalidated, not expired. */
+  const corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = s->ttl_ms, .swr_ms = s->grace_ms, .sie_ms = s->grace_ms,
+                    .wait_ms = 10000, .compute_ms = REPORT_MS + 2000,
+                    .when_away = CORRAL_AWAY_STALE);
+  int status = corral_open(
+      ret,
+      CORRAL_OPTIONS(.store = s->store, .name_space = s->name_space, .policy = policy,
+                     .compute = report_compute, .compute_arg = source, .on_event = log_event,
+                     .workers = s->connections, .max_computes = s->connections,
+                     .near_bytes = 16 << 20, .generation = 1, .origin = "reports"),
+      &error);
   if (status != CORRAL_OK) fprintf(stderr, "backend: %s\n", error.text);
   return status == CORRAL_OK;
 }
 
-/* ---- run ------------------------------------------------------------------------------------------------- */
+/* ---- run ----------------------------------------------------------------------------------- */
 
-/* Opened in this order and closed in the opposite one: requests end first, then the queries and the listener (by stop_fd), then what they use. */
+/* Opened in this order and closed in the opposite one: requests end first, then the queries and the
+ * listener (by stop_fd), then what they use. */
 static int serve(const settings *s, report_source *source, int signal_fd) {
   corral *reports;
   char text[200];
@@ -129,7 +154,13 @@ static int serve(const settings *s, report_source *source, int signal_fd) {
 }
 
 int main(int argc, char **argv) {
-  settings s = {.database = "", .store = "memory:", .name_space = "backend", .port = 8080, .connections = 4, .ttl_ms = 60000, .grace_ms = 3600000};
+  settings s = {.database = "",
+                .store = "memory:",
+                .name_space = "backend",
+                .port = 8080,
+                .connections = 4,
+                .ttl_ms = 60000,
+                .grace_ms = 3600000};
   report_source source = {0};
   sigset_t signals;
   if (!read_options(&s, argc, argv)) return 2;
@@ -139,7 +170,8 @@ int main(int argc, char **argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
-  snprintf(source.pause, sizeof source.pause, "%d.%03d", (int)(s.pause_ms / 1000), (int)(s.pause_ms % 1000));
+  snprintf(source.pause, sizeof source.pause, "%d.%03d", (int)(s.pause_ms / 1000),
+           (int)(s.pause_ms % 1000));
   int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   source.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   source.pool = db_pool_new(s.database, (int)s.connections);

@@ -1,7 +1,9 @@
-/* web.c: requests and answers, by libmicrohttpd, on an event loop of two: MHD's sockets, and the corral's calls.
+/* web.c: requests and answers, by libmicrohttpd, on an event loop of two: MHD's sockets, and the
+ * corral's calls.
  *
- * A request whose report isn't at hand is suspended, and resumed when its call is done: it holds a connection and a few hundred bytes meanwhile, no
- * thread. What this process has a copy of (the near tier) is answered at once. */
+ * A request whose report isn't at hand is suspended, and resumed when its call is done: it holds a
+ * connection and a few hundred bytes meanwhile, no thread. What this process has a copy of (the
+ * near tier) is answered at once. */
 #include "web.h"
 
 #include <arpa/inet.h>
@@ -38,7 +40,7 @@ struct web {
 typedef struct request {
   web *web;
   connection *from;
-  int is_done;         /* its call: what came of it is in the following */
+  int is_done; /* its call: what came of it is in the following */
   int status;
   corral_value *value; /* until it is answered */
   int64_t retry_after_ms;
@@ -52,10 +54,14 @@ static enum MHD_Result send_and_drop(connection *to, unsigned code, response *r)
   return queued;
 }
 
-static response *text_response(const char *text) { return MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY); }
+static response *text_response(const char *text) {
+  return MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text,
+                                         MHD_RESPMEM_MUST_COPY);
+}
 
 /* `text`: in plain words, without quotes. */
-static enum MHD_Result refuse(connection *to, unsigned code, const char *text, const char *header, const char *value) {
+static enum MHD_Result refuse(connection *to, unsigned code, const char *text, const char *header,
+                              const char *value) {
   char body[256];
   snprintf(body, sizeof body, "{\"error\": \"%s\"}\n", text);
   response *r = text_response(body);
@@ -64,7 +70,7 @@ static enum MHD_Result refuse(connection *to, unsigned code, const char *text, c
   return send_and_drop(to, code, r);
 }
 
-/* ---- /report --------------------------------------------------------------------------------------------- */
+/* ---- /report ------------------------------------------------------------------------------- */
 
 /* RFC 9211. */
 static const char *cache_status(const corral_value *value) {
@@ -80,7 +86,8 @@ static const char *cache_status(const corral_value *value) {
 
 /* If-None-Match: a list of tags, or a star. */
 static int is_known(connection *to, const char *etag) {
-  const char *known = MHD_lookup_connection_value(to, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
+  const char *known =
+      MHD_lookup_connection_value(to, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
   return known != NULL && (strcmp(known, "*") == 0 || strstr(known, etag) != NULL);
 }
 
@@ -93,7 +100,8 @@ static enum MHD_Result send_report(connection *to, corral_value *value) {
   size_t size = corral_value_size(value);
   snprintf(etag, sizeof etag, "\"%016llx\"", (unsigned long long)XXH3_64bits(data, size));
   snprintf(age, sizeof age, "%lld", (long long)(corral_value_age_ms(value) / 1000));
-  response *r = MHD_create_response_from_buffer_with_free_callback_cls(size, (void *)(uintptr_t)data, drop_value, value);
+  response *r = MHD_create_response_from_buffer_with_free_callback_cls(
+      size, (void *)(uintptr_t)data, drop_value, value);
   if (r == NULL) {
     corral_value_unref(value);
     return MHD_NO;
@@ -107,15 +115,19 @@ static enum MHD_Result send_report(connection *to, corral_value *value) {
 }
 
 static int is_region(const char *text, size_t len) {
-  return text != NULL && len >= 1 && len <= REGION_MOST && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+  return text != NULL && len >= 1 && len <= REGION_MOST &&
+         strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
 }
 
 /* What the database said goes to the log (main.c), not to strangers. */
 static enum MHD_Result send_failure(const request *r) {
   char seconds[24];
-  if (r->status == CORRAL_ENOTFOUND) return refuse(r->from, MHD_HTTP_NOT_FOUND, "there is no such region", NULL, NULL);
-  snprintf(seconds, sizeof seconds, "%lld", (long long)(r->retry_after_ms > 0 ? (r->retry_after_ms + 999) / 1000 : 1));
-  return refuse(r->from, MHD_HTTP_SERVICE_UNAVAILABLE, "the report can't be had now", MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+  if (r->status == CORRAL_ENOTFOUND)
+    return refuse(r->from, MHD_HTTP_NOT_FOUND, "there is no such region", NULL, NULL);
+  snprintf(seconds, sizeof seconds, "%lld",
+           (long long)(r->retry_after_ms > 0 ? (r->retry_after_ms + 999) / 1000 : 1));
+  return refuse(r->from, MHD_HTTP_SERVICE_UNAVAILABLE, "the report can't be had now",
+                MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
 static enum MHD_Result send_outcome(request *r) {
@@ -140,48 +152,58 @@ static enum MHD_Result report(request *r) {
   const corral_policy *policy = CORRAL_POLICY(.ticket = w->ticket);
   MHD_lookup_connection_value_n(r->from, MHD_GET_ARGUMENT_KIND, "region", 6, &region, &len);
   if (!is_region(region, len))
-    return refuse(r->from, MHD_HTTP_BAD_REQUEST, "region: accepted: 1 to 32 of a to z, 0 to 9 and -", NULL, NULL);
+    return refuse(r->from, MHD_HTTP_BAD_REQUEST,
+                  "region: accepted: 1 to 32 of a to z, 0 to 9 and -", NULL, NULL);
   r->status = corral_peek(w->reports, region, len, policy, &r->value);
   if (r->status == CORRAL_OK || r->status == CORRAL_ENOTFOUND) return send_outcome(r);
-  r->status = corral_get_async(w->loop, region, len, policy, CORRAL_ASYNC(.done = on_done, .arg = r), NULL);
+  r->status =
+      corral_get_async(w->loop, region, len, policy, CORRAL_ASYNC(.done = on_done, .arg = r), NULL);
   if (r->status != CORRAL_OK) return send_failure(r);
   MHD_suspend_connection(r->from);
   return MHD_YES;
 }
 
-/* ---- /status --------------------------------------------------------------------------------------------- */
+/* ---- /status ------------------------------------------------------------------------------- */
 
 static enum MHD_Result show_status(web *w, connection *to) {
   char *text = NULL;
   size_t size = 0;
   FILE *out = open_memstream(&text, &size);
   if (out == NULL) return MHD_NO;
-  fprintf(out, "{\"listening\": %s, \"heard\": %llu", listener_hears(w->hears) ? "true" : "false", listener_heard(w->hears));
+  fprintf(out, "{\"listening\": %s, \"heard\": %llu", listener_hears(w->hears) ? "true" : "false",
+          listener_heard(w->hears));
   for (int i = 0; i < CORRAL_EVENT_COUNT; i++)
-    fprintf(out, ", \"%s\": %llu", corral_event_name((corral_event)i), (unsigned long long)corral_counter(w->reports, (corral_event)i));
+    fprintf(out, ", \"%s\": %llu", corral_event_name((corral_event)i),
+            (unsigned long long)corral_counter(w->reports, (corral_event)i));
   fprintf(out, "}\n");
   if (fclose(out) != 0) {
     free(text);
     return MHD_NO;
   }
   response *r = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
-  if (r == NULL) free(text);
-  else MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  if (r == NULL)
+    free(text);
+  else
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
   return send_and_drop(to, MHD_HTTP_OK, r);
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 static enum MHD_Result answer(request *r, const char *url, const char *method) {
   if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-    return refuse(r->from, MHD_HTTP_METHOD_NOT_ALLOWED, "accepted: GET and HEAD", MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    return refuse(r->from, MHD_HTTP_METHOD_NOT_ALLOWED, "accepted: GET and HEAD",
+                  MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
   if (strcmp(url, "/report") == 0) return report(r);
   if (strcmp(url, "/status") == 0) return show_status(r->web, r->from);
-  return refuse(r->from, MHD_HTTP_NOT_FOUND, "there are /report?region=NAME and /status", NULL, NULL);
+  return refuse(r->from, MHD_HTTP_NOT_FOUND, "there are /report?region=NAME and /status", NULL,
+                NULL);
 }
 
-/* Called when the head is there, for each part of a body, which nobody wants here, when all of it was, and when the request is resumed. */
-static enum MHD_Result on_request(void *arg, connection *from, const char *url, const char *method, const char *version, const char *body, size_t *body_size,
+/* Called when the head is there, for each part of a body, which nobody wants here, when all of it
+ * was, and when the request is resumed. */
+static enum MHD_Result on_request(void *arg, connection *from, const char *url, const char *method,
+                                  const char *version, const char *body, size_t *body_size,
                                   void **state) {
   web *w = arg;
   request *r = *state;
@@ -212,13 +234,18 @@ static void on_end(void *arg, connection *from, void **state, enum MHD_RequestTe
   w->active--;
 }
 
-/* ---- open, run, close ------------------------------------------------------------------------------------ */
+/* ---- open, run, close ---------------------------------------------------------------------- */
 
 static int open_daemon(web *w, int port) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  w->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC, (uint16_t)port, NULL, NULL, on_request, w, MHD_OPTION_SOCK_ADDR,
-                               (struct sockaddr *)&at, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_end, w, MHD_OPTION_END);
+  struct sockaddr_in at = {.sin_family = AF_INET,
+                           .sin_port = htons((uint16_t)port),
+                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  w->daemon = MHD_start_daemon(
+      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC, (uint16_t)port, NULL, NULL,
+      on_request, w, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&at, MHD_OPTION_CONNECTION_LIMIT,
+      (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_end,
+      w, MHD_OPTION_END);
   return w->daemon != NULL;
 }
 
@@ -251,11 +278,13 @@ int web_port(const web *w) {
 static int turn(web *w, int stop_fd, int64_t until) {
   MHD_UNSIGNED_LONG_LONG idle;
   int64_t left = until - db_now_ms();
-  struct pollfd fds[] = {{.fd = MHD_get_daemon_info(w->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, .events = POLLIN},
-                         {.fd = corral_fd(w->loop), .events = POLLIN},
-                         {.fd = stop_fd, .events = POLLIN}};
+  struct pollfd fds[] = {
+      {.fd = MHD_get_daemon_info(w->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, .events = POLLIN},
+      {.fd = corral_fd(w->loop), .events = POLLIN},
+      {.fd = stop_fd, .events = POLLIN}};
   left = left < 0 ? 0 : left > INT_MAX ? INT_MAX : left;
-  if (MHD_get_timeout(w->daemon, &idle) == MHD_YES && idle < (MHD_UNSIGNED_LONG_LONG)left) left = (int64_t)idle;
+  if (MHD_get_timeout(w->daemon, &idle) == MHD_YES && idle < (MHD_UNSIGNED_LONG_LONG)left)
+    left = (int64_t)idle;
   poll(fds, 3, (int)left);
   corral_dispatch(w->loop);
   MHD_run(w->daemon);
@@ -278,7 +307,8 @@ void web_run(web *w, int stop_fd, int grace_ms) {
 
 void web_close(web *w) {
   if (w == NULL) return;
-  if (w->daemon != NULL) MHD_stop_daemon(w->daemon); /* nobody is suspended any more: it would not end */
+  /* nobody is suspended any more: it would not end */
+  if (w->daemon != NULL) MHD_stop_daemon(w->daemon);
   corral_loop_close(w->loop);
   corral_ticket_free(w->ticket);
   free(w);

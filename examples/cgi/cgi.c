@@ -1,15 +1,20 @@
-/* cgi.c: a CGI program (RFC 3875) with an expensive page, made by one process of the host however many ask for it. A process lives for one request, so
- * all that they share is in the store: an embedded one is enough, lmdb:.
+/* cgi.c: a CGI program (RFC 3875) with an expensive page, made by one process of the host however
+ * many ask for it. A process lives for one request, so all that they share is in the store: an
+ * embedded one is enough, lmdb:.
  *
  *   cc -O2 -I.. cgi.c ../page.c $(pkg-config --cflags --libs corral) -o page.cgi
  *
- * That loads libcorral, its plugin and their libraries in each process, which costs more than all the rest. It starts sooner with a static corral that has
- * the store built in (cmake -DBUILD_SHARED_LIBS=OFF -DCORRAL_BUILTIN_PLUGINS=lmdb), and with archives of what that needs; bench/cgi.c measures it:
+ * That loads libcorral, its plugin and their libraries in each process, which costs more than all
+ * the rest. It starts sooner with a static corral that has the store built in (cmake
+ * -DBUILD_SHARED_LIBS=OFF -DCORRAL_BUILTIN_PLUGINS=lmdb), and with archives of what that needs;
+ * bench/cgi.c measures it:
  *
- *   cc -O2 -no-pie -Wl,--as-needed,--gc-sections,-z,now -I.. cgi.c ../page.c $(pkg-config --cflags --libs-only-L corral) -l:libcorral.a \
+ *   cc -O2 -no-pie -Wl,--as-needed,--gc-sections,-z,now -I.. cgi.c ../page.c \
+ *     $(pkg-config --cflags --libs-only-L corral) -l:libcorral.a \
  *     -l:libzstd.a -l:libsodium.a -l:liblmdb.a -o page.cgi
  *
- * nginx runs CGI programs by fcgiwrap (fcgiwrap -c 120 -s unix:/run/fcgiwrap.socket; -c: how many at once):
+ * nginx runs CGI programs by fcgiwrap (fcgiwrap -c 120 -s unix:/run/fcgiwrap.socket; -c: how many
+ * at once):
  *
  *   location /page {
  *     include fastcgi_params;
@@ -21,8 +26,10 @@
  *     fastcgi_pass unix:/run/fcgiwrap.socket;
  *   }
  *
- * The answer comes first: a stale page is sent, and the connection closed, before this process makes the new one. For that it has PAGE_LIMIT_MS and two
- * seconds, then a signal ends it; a process that dies while it makes a page, in whatever way, is replaced at once by one that waits for it. */
+ * The answer comes first: a stale page is sent, and the connection closed, before this process
+ * makes the new one. For that it has PAGE_LIMIT_MS and two seconds, then a signal ends it; a
+ * process that dies while it makes a page, in whatever way, is replaced at once by one that waits
+ * for it. */
 #include <corral.h>
 
 #include <errno.h>
@@ -43,7 +50,8 @@ static const char *variable(void *arg, const char *name) {
 /* Whether all of it was sent: a client that has left is no reason to do anything else. */
 static int send_answer(const page_answer *answer) {
   struct iovec parts[2] = {{.iov_base = (void *)(size_t)answer->head, .iov_len = answer->head_size},
-                           {.iov_base = (void *)(size_t)answer->body, .iov_len = answer->is_head_only ? 0 : answer->size}};
+                           {.iov_base = (void *)(size_t)answer->body,
+                            .iov_len = answer->is_head_only ? 0 : answer->size}};
   struct iovec *part = parts;
   while (part < parts + 2) {
     ssize_t n = writev(STDOUT_FILENO, part, (int)(parts + 2 - part));
@@ -80,7 +88,9 @@ int main(void) {
     let_go();
     page_refresh(pages, &answer);
   }
-  if (answer.is_hit) _exit(was_sent ? 0 : 1); /* nothing is under way: the kernel takes back all at once what closing would give back piece by piece */
+  /* nothing is under way: the kernel takes back all at once what closing would give back piece by
+   * piece */
+  if (answer.is_hit) _exit(was_sent ? 0 : 1);
   page_answer_free(&answer);
   corral_close(pages);
   return was_sent ? 0 : 1;

@@ -1,10 +1,14 @@
-/* fastcgi.c: a FastCGI program with an expensive page: several threads, and one corral for all of them. Making a page is bound to the corral, so threads of
- * the library do it: a stale page is answered at once, and nobody's request has to wait for, or to run, its refresh.
+/* fastcgi.c: a FastCGI program with an expensive page: several threads, and one corral for all of
+ * them. Making a page is bound to the corral, so threads of the library do it: a stale page is
+ * answered at once, and nobody's request has to wait for, or to run, its refresh.
  *
- *   cc -O2 -I.. fastcgi.c ../page.c $(pkg-config --cflags --libs corral) -lfcgi -lpthread -o page.fcgi
- *   CORRAL_STORE=lmdb:/var/cache/page/pages PAGE_COMMAND=/usr/local/bin/make-page spawn-fcgi -s /run/page.socket -- ./page.fcgi
+ *   cc -O2 -I.. fastcgi.c ../page.c $(pkg-config --cflags --libs corral) -lfcgi -lpthread \
+ *     -o page.fcgi
+ *   CORRAL_STORE=lmdb:/var/cache/page/pages PAGE_COMMAND=/usr/local/bin/make-page \
+ *     spawn-fcgi -s /run/page.socket -- ./page.fcgi
  *
- * PAGE_THREADS: how many requests at once (16). Several processes (spawn-fcgi -F) and several hosts share pages by the store. In nginx:
+ * PAGE_THREADS: how many requests at once (16). Several processes (spawn-fcgi -F) and several hosts
+ * share pages by the store. In nginx:
  *
  *   location /page {
  *     include fastcgi_params;
@@ -13,10 +17,12 @@
  *     fastcgi_pass unix:/run/page.socket;
  *   }
  *
- * A thread is not tied to a connection: each is closed after its request, also with fastcgi_keep_conn; don't let nginx keep a cache of them (keepalive).
+ * A thread is not tied to a connection: each is closed after its request, also with
+ * fastcgi_keep_conn; don't let nginx keep a cache of them (keepalive).
  *
- * SIGTERM and SIGINT end it: requests that have come are answered, those that wait in the socket's queue too (what comes later than
- * DRAIN_MS is left to other processes), and refreshes that run are finished. */
+ * SIGTERM and SIGINT end it: requests that have come are answered, those that wait in the socket's
+ * queue too (what comes later than DRAIN_MS is left to other processes), and refreshes that run are
+ * finished. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif
@@ -36,7 +42,14 @@
 
 #include "../page.h"
 
-enum { LISTENS = 0, THREADS = 16, THREADS_MOST = 1024, DRAIN_MS = 1000, END_SECONDS = 60, REST_MS = 50 };
+enum {
+  LISTENS = 0,
+  THREADS = 16,
+  THREADS_MOST = 1024,
+  DRAIN_MS = 1000,
+  END_SECONDS = 60,
+  REST_MS = 50
+};
 
 static corral *pages;
 static int stop[2]; /* a pipe: closing its writing end tells all threads */
@@ -47,7 +60,9 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static const char *variable(void *request, const char *name) { return FCGX_GetParam(name, ((FCGX_Request *)request)->envp); }
+static const char *variable(void *request, const char *name) {
+  return FCGX_GetParam(name, ((FCGX_Request *)request)->envp);
+}
 
 static void answer(FCGX_Request *request) {
   page_answer page;
@@ -55,7 +70,8 @@ static void answer(FCGX_Request *request) {
   FCGX_PutStr(page.head, (int)page.head_size, request->out);
   if (!page.is_head_only) FCGX_PutStr(page.body, (int)page.size, request->out);
   FCGX_Finish_r(request);
-  FCGX_Free(request, 1); /* also one that the server would keep: this thread goes back to the queue */
+  /* also one that the server would keep: this thread goes back to the queue */
+  FCGX_Free(request, 1);
   page_answer_free(&page);
 }
 
@@ -74,17 +90,22 @@ static void *serve(void *arg) {
     FCGX_Request request;
     FCGX_InitRequest(&request, LISTENS, 0);
     int status = FCGX_Accept_r(&request);
-    if (status == 0) answer(&request);
-    else if (status != -EAGAIN) poll(NULL, 0, REST_MS); /* EAGAIN: another thread was quicker */
+    if (status == 0)
+      answer(&request);
+    else if (status != -EAGAIN)
+      poll(NULL, 0, REST_MS); /* EAGAIN: another thread was quicker */
   }
   return arg;
 }
 
-/* Several threads wait for one connection, and those that don't get it must come back to look for the end. */
+/* Several threads wait for one connection, and those that don't get it must come back to look for
+ * the end. */
 static int prepare(void) {
   int flags = fcntl(LISTENS, F_GETFL);
-  if (FCGX_Init() != 0 || FCGX_IsCGI() || flags < 0 || fcntl(LISTENS, F_SETFL, flags | O_NONBLOCK) != 0) {
-    fprintf(stderr, "page.fcgi: its standard input isn't a listening socket: start it by spawn-fcgi\n");
+  if (FCGX_Init() != 0 || FCGX_IsCGI() || flags < 0 ||
+      fcntl(LISTENS, F_SETFL, flags | O_NONBLOCK) != 0) {
+    fprintf(stderr,
+            "page.fcgi: its standard input isn't a listening socket: start it by spawn-fcgi\n");
     return 0;
   }
   return pipe2(stop, O_CLOEXEC) == 0;

@@ -1,19 +1,25 @@
-/* etcd.c: etcd as a store of locks, no values, through its JSON gateway: the table, the URI, connecting.
+/* etcd.c: etcd as a store of locks, no values, through its JSON gateway: the table, the URI,
+ * connecting.
  *
  *   etcd://[user:password@]host[:port][,host[:port]...]
  *
- * Defaults: 127.0.0.1, 2379. The hosts are members of one cluster: the one that answered last is asked, and the next one when it can't be connected to.
- * A request that was sent is never sent again: its fate isn't known. Parameters: prefix ("corral/"), which goes before each key; tls=yes, and with it tls_ca (a
- * PEM file; else the system's certificates), tls_cert and tls_key (our own), tls_verify=no (takes any certificate: for experiments only).
+ * Defaults: 127.0.0.1, 2379. The hosts are members of one cluster: the one that answered last is
+ * asked, and the next one when it can't be connected to. A request that was sent is never sent
+ * again: its fate isn't known. Parameters: prefix ("corral/"), which goes before each key; tls=yes,
+ * and with it tls_ca (a PEM file; else the system's certificates), tls_cert and tls_key (our own),
+ * tls_verify=no (takes any certificate: for experiments only).
  *
- * A hold is a key with a lease: the server removes the key when the lease ends, by the clock of the cluster's leader. Leases have whole seconds, and
- * the server has a least one (1.5 times its election timeout): until_ms tells what was granted, which may be more than was asked for. A key
+ * A hold is a key with a lease: the server removes the key when the lease ends, by the clock of the
+ * cluster's leader. Leases have whole seconds, and the server has a least one (1.5 times its
+ * election timeout): until_ms tells what was granted, which may be more than was asked for. A key
  * whose lease has ended is there for about 0.5 s more. A new leader begins all leases anew.
  *
- * The fencing token is the revision of the cluster at which the key was created. It grows as long as the cluster keeps its data: one that is
- * restored from an older backup counts again from there. LOCK_EXTEND doesn't raise it: only a lock over several stores asks for that.
+ * The fencing token is the revision of the cluster at which the key was created. It grows as long
+ * as the cluster keeps its data: one that is restored from an older backup counts again from there.
+ * LOCK_EXTEND doesn't raise it: only a lock over several stores asks for that.
  *
- * etcd 3.4 or later. A user needs readwrite for the range of the prefix. The handle belongs to one thread at a time. */
+ * etcd 3.4 or later. A user needs readwrite for the range of the prefix. The handle belongs to one
+ * thread at a time. */
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,15 +29,17 @@
 
 enum { PORT = 2379 };
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
 /* "host", "host:port", "[v6]", "[v6]:port", up to `end`. */
 static int read_host(char *base, size_t size, int tls, const char *text, const char *end) {
-  static const char usual[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._", v6[] = "0123456789abcdefABCDEF:.";
+  static const char usual[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._",
+                    v6[] = "0123456789abcdefABCDEF:.";
   int is_v6 = *text == '[', port = PORT;
   size_t len = strspn(text + is_v6, is_v6 ? v6 : usual);
   const char *host = text + is_v6, *after = host + len + is_v6;
@@ -48,7 +56,8 @@ static int read_host(char *base, size_t size, int tls, const char *text, const c
     host = "127.0.0.1";
     len = strlen(host);
   }
-  snprintf(base, size, "%s://%s%.*s%s:%d", tls ? "https" : "http", is_v6 ? "[" : "", (int)len, host, is_v6 ? "]" : "", port);
+  snprintf(base, size, "%s://%s%.*s%s:%d", tls ? "https" : "http", is_v6 ? "[" : "", (int)len, host,
+           is_v6 ? "]" : "", port);
   return 1;
 }
 
@@ -60,12 +69,15 @@ static int read_hosts(crl_etcd_store *s, const corral_uri *uri, corral_error *er
     const char *end = text + strcspn(text, ",");
     more = *end == ',';
     if (s->count == CRL_ETCD_HOSTS) return bad_uri(s->host, uri, error, "more than 32 hosts");
-    if (text == end && (more || s->count > 0)) return bad_uri(s->host, uri, error, "a host is empty");
+    if (text == end && (more || s->count > 0))
+      return bad_uri(s->host, uri, error, "a host is empty");
     if (!read_host(s->bases[s->count], sizeof s->bases[0], s->tls, text, end))
-      return bad_uri(s->host, uri, error, "accepted are host, host:port, [address]:port, separated by commas");
+      return bad_uri(s->host, uri, error,
+                     "accepted are host, host:port, [address]:port, separated by commas");
     text = end + more;
   }
-  snprintf(s->name, sizeof s->name, s->count > 1 ? "etcd %.120s and %zu more" : "etcd %.120s", strstr(s->bases[0], "://") + 3, s->count - 1);
+  snprintf(s->name, sizeof s->name, s->count > 1 ? "etcd %.120s and %zu more" : "etcd %.120s",
+           strstr(s->bases[0], "://") + 3, s->count - 1);
   return CORRAL_OK;
 }
 
@@ -76,12 +88,14 @@ static char *keep(const char *text, int *ok) {
 }
 
 /* yes or no, or what it was. */
-static int read_flag(const crl_etcd_store *s, const corral_uri *uri, const char *name, int *value, corral_error *error) {
+static int read_flag(const crl_etcd_store *s, const corral_uri *uri, const char *name, int *value,
+                     corral_error *error) {
   const char *text = s->host->uri_get(uri, name);
   if (text == NULL) return CORRAL_OK;
   *value = strcmp(text, "yes") == 0;
   if (*value || strcmp(text, "no") == 0) return CORRAL_OK;
-  return s->host->fail(error, CORRAL_EURI, "store URI '%.100s': %s accepts yes and no", uri->text, name);
+  return s->host->fail(error, CORRAL_EURI, "store URI '%.100s': %s accepts yes and no", uri->text,
+                       name);
 }
 
 static int read_uri(crl_etcd_store *s, const corral_uri *uri, corral_error *error) {
@@ -89,14 +103,17 @@ static int read_uri(crl_etcd_store *s, const corral_uri *uri, corral_error *erro
   int ok = 1;
   const char *prefix = host->uri_get(uri, "prefix");
   int status = read_flag(s, uri, "tls", &s->tls, error);
-  if (status == CORRAL_OK) status = host->uri_check(uri, "prefix tls tls_ca tls_cert tls_key tls_verify", error);
+  if (status == CORRAL_OK)
+    status = host->uri_check(uri, "prefix tls tls_ca tls_cert tls_key tls_verify", error);
   if (status == CORRAL_OK) status = read_flag(s, uri, "tls_verify", &s->tls_verify, error);
   if (status == CORRAL_OK) status = read_hosts(s, uri, error);
   if (status != CORRAL_OK) return status;
   if (prefix == NULL) prefix = "corral/";
-  if (*prefix == '\0' || strlen(prefix) > CRL_ETCD_PREFIX) return bad_uri(host, uri, error, "prefix accepts 1 to 200 bytes");
+  if (*prefix == '\0' || strlen(prefix) > CRL_ETCD_PREFIX)
+    return bad_uri(host, uri, error, "prefix accepts 1 to 200 bytes");
   snprintf(s->prefix, sizeof s->prefix, "%s", prefix);
-  if ((uri->user == NULL) != (uri->password == NULL)) return bad_uri(host, uri, error, "a user and a password go together: user:password@");
+  if ((uri->user == NULL) != (uri->password == NULL))
+    return bad_uri(host, uri, error, "a user and a password go together: user:password@");
   s->user = keep(uri->user, &ok);
   s->password = keep(uri->password, &ok);
   s->tls_ca = keep(host->uri_get(uri, "tls_ca"), &ok);
@@ -105,10 +122,12 @@ static int read_uri(crl_etcd_store *s, const corral_uri *uri, corral_error *erro
   if (!ok) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   if (!s->tls && (s->tls_ca != NULL || s->tls_cert != NULL || s->tls_key != NULL || !s->tls_verify))
     return bad_uri(host, uri, error, "tls_ca, tls_cert, tls_key and tls_verify need tls=yes");
-  return s->tls_key != NULL && s->tls_cert == NULL ? bad_uri(host, uri, error, "tls_key needs tls_cert") : CORRAL_OK;
+  return s->tls_key != NULL && s->tls_cert == NULL
+             ? bad_uri(host, uri, error, "tls_key needs tls_cert")
+             : CORRAL_OK;
 }
 
-/* ---- open, close ----------------------------------------------------------------------------------------- */
+/* ---- open, close --------------------------------------------------------------------------- */
 
 static void forget(char *text) {
   if (text != NULL) explicit_bzero(text, strlen(text));
@@ -131,11 +150,14 @@ static void start_curl(void) { curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT
 
 static int is_local(const crl_etcd_store *s) {
   const char *host = strstr(s->bases[0], "://") + 3;
-  return strncmp(host, "127.", 4) == 0 || strncmp(host, "[::1]", 5) == 0 || strncmp(host, "localhost:", 10) == 0;
+  return strncmp(host, "127.", 4) == 0 || strncmp(host, "[::1]", 5) == 0 ||
+         strncmp(host, "localhost:", 10) == 0;
 }
 
-static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
-  if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the etcd plugin is newer than this corral");
+static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store,
+                      corral_store_info *info, corral_error *error) {
+  if (host->size < sizeof *host)
+    return host->fail(error, CORRAL_EUNSUPPORTED, "the etcd plugin is newer than this corral");
   pthread_once(&curl_once, start_curl);
   if (!curl_ready) return host->fail(error, CORRAL_EIO, "libcurl can't be started");
   crl_etcd_store *s = calloc(1, sizeof *s);
@@ -156,11 +178,13 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   return CORRAL_OK;
 }
 
-/* ---- connect, disconnect --------------------------------------------------------------------------------- */
+/* ---- connect, disconnect ------------------------------------------------------------------- */
 
 void crl_etcd_disconnect(void *handle) {
   crl_etcd_handle *h = handle;
-  for (struct curl_slist *at = h->headers; at != NULL; at = at->next) explicit_bzero(at->data, strlen(at->data)); /* the token */
+  /* the token */
+  for (struct curl_slist *at = h->headers; at != NULL; at = at->next)
+    explicit_bzero(at->data, strlen(at->data));
   curl_slist_free_all(h->headers);
   curl_easy_cleanup(h->easy);
   cJSON_Delete(h->reply);
@@ -175,9 +199,11 @@ static int greet(crl_etcd_handle *h) {
   if (status == CORRAL_EUNKNOWN) status = CORRAL_EPROTOCOL;
   if (status != CORRAL_OK) return status;
   const char *version = crl_etcd_words(h->reply, "etcdserver");
-  if (version == NULL || !isdigit((unsigned char)*version)) return crl_etcd_fail(h, CORRAL_EPROTOCOL, "is it an etcd server?", "it tells no version");
+  if (version == NULL || !isdigit((unsigned char)*version))
+    return crl_etcd_fail(h, CORRAL_EPROTOCOL, "is it an etcd server?", "it tells no version");
   long major = strtol(version, &end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
-  if (major < 3 || (major == 3 && minor < 4)) return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "etcd 3.4 or later is needed; this is", version);
+  if (major < 3 || (major == 3 && minor < 4))
+    return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "etcd 3.4 or later is needed; this is", version);
   return crl_etcd_log_in(h);
 }
 

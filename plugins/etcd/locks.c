@@ -1,10 +1,12 @@
 /* locks.c: what each verb asks of etcd.
  *
- * The lease's number is made from token and name. So a LOCK that is repeated finds its lease, nothing is remembered here between LOCK and UNLOCK, and what arrives
- * after an UNLOCK, which revokes the lease, finds none to put a key under. A lease can't grow: a hold that shall
- * last longer than its lease was granted for gets another one, whose number stands in the key.
+ * The lease's number is made from token and name. So a LOCK that is repeated finds its lease,
+ * nothing is remembered here between LOCK and UNLOCK, and what arrives after an UNLOCK, which
+ * revokes the lease, finds none to put a key under. A lease can't grow: a hold that shall last
+ * longer than its lease was granted for gets another one, whose number stands in the key.
  *
- * The value, JSON: "token" (hex), "since" (the taker's wall clock in ms, for people to read) and "note". */
+ * The value, JSON: "token" (hex), "since" (the taker's wall clock in ms, for people to read) and
+ * "note". */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,22 +31,27 @@ static void to_hex(const uint8_t *token, char text[2 * CORRAL_TOKEN + 1]) {
 
 static int from_hex(const char *text, uint8_t *token) {
   static const char digits[] = "0123456789abcdef";
-  if (text == NULL || strlen(text) != 2 * CORRAL_TOKEN || strspn(text, digits) != 2 * CORRAL_TOKEN) return 0;
+  if (text == NULL || strlen(text) != 2 * CORRAL_TOKEN || strspn(text, digits) != 2 * CORRAL_TOKEN)
+    return 0;
   for (size_t i = 0; i < CORRAL_TOKEN; i++)
-    token[i] = (uint8_t)((strchr(digits, text[2 * i]) - digits) << 4 | (strchr(digits, text[2 * i + 1]) - digits));
+    token[i] = (uint8_t)((strchr(digits, text[2 * i]) - digits) << 4 |
+                         (strchr(digits, text[2 * i + 1]) - digits));
   return 1;
 }
 
-/* ---- leases ---------------------------------------------------------------------------------------------- */
+/* ---- leases -------------------------------------------------------------------------------- */
 
 /* *id 0: the server chooses. EBUSY: there is one of this number. */
 static int grant(crl_etcd_handle *h, int64_t lease_ms, int64_t *id, int64_t *ret_ttl) {
   int64_t seconds = lease_ms / 1000 + (lease_ms % 1000 > 0);
-  crl_etcd_say(h, "{\"TTL\":\"%" PRId64 "\",\"ID\":\"%" PRId64 "\"}", seconds < 1 ? 1 : seconds, *id);
+  crl_etcd_say(h, "{\"TTL\":\"%" PRId64 "\",\"ID\":\"%" PRId64 "\"}", seconds < 1 ? 1 : seconds,
+               *id);
   int status = crl_etcd_call(h, "/v3/lease/grant");
   if (status != CORRAL_OK) return status;
   int is_right = crl_etcd_number(h->reply, "ID", id) && crl_etcd_number(h->reply, "TTL", ret_ttl);
-  return is_right && *id != 0 && *ret_ttl > 0 && *ret_ttl < INT32_MAX ? CORRAL_OK : crl_etcd_strange(h, "no lease");
+  return is_right && *id != 0 && *ret_ttl > 0 && *ret_ttl < INT32_MAX
+             ? CORRAL_OK
+             : crl_etcd_strange(h, "no lease");
 }
 
 /* Only tidies up: what comes of it changes no answer. */
@@ -60,11 +67,13 @@ static int keep_alive(crl_etcd_handle *h, int64_t id, int64_t *ret_ttl) {
   crl_etcd_say(h, "{\"ID\":\"%" PRId64 "\"}", id);
   int status = crl_etcd_call(h, "/v3/lease/keepalive");
   if (status != CORRAL_OK) return status;
-  if (!crl_etcd_number(crl_etcd_part(h->reply, "result"), "TTL", ret_ttl) || *ret_ttl >= INT32_MAX) return crl_etcd_strange(h, "no TTL");
+  if (!crl_etcd_number(crl_etcd_part(h->reply, "result"), "TTL", ret_ttl) || *ret_ttl >= INT32_MAX)
+    return crl_etcd_strange(h, "no TTL");
   return *ret_ttl > 0 ? CORRAL_OK : CORRAL_ELOST;
 }
 
-/* In how long a lease is over at the latest, unless it is kept alive; -1: there is no lease, or it isn't known. */
+/* In how long a lease is over at the latest, unless it is kept alive; -1: there is no lease, or it
+ * isn't known. */
 static int ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms) {
   int64_t ttl;
   *ret_ms = -1;
@@ -72,12 +81,13 @@ static int ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms) {
   crl_etcd_say(h, "{\"ID\":\"%" PRId64 "\"}", id);
   int status = crl_etcd_call(h, "/v3/lease/timetolive");
   if (status != CORRAL_OK) return status;
-  if (!crl_etcd_number(h->reply, "TTL", &ttl) || ttl >= INT32_MAX) return crl_etcd_strange(h, "no TTL");
+  if (!crl_etcd_number(h->reply, "TTL", &ttl) || ttl >= INT32_MAX)
+    return crl_etcd_strange(h, "no TTL");
   *ret_ms = ttl < 0 ? SWEEP_MS : (ttl + 1) * 1000;
   return CORRAL_OK;
 }
 
-/* ---- the key --------------------------------------------------------------------------------------------- */
+/* ---- the key ------------------------------------------------------------------------------- */
 
 /* The key, and the number of the lease that this token has for it. */
 static void set_key(crl_etcd_handle *h, const corral_op *op) {
@@ -88,19 +98,26 @@ static void set_key(crl_etcd_handle *h, const corral_op *op) {
   memcpy(at, h->store->prefix, before);
   memcpy(at + before, op->key, op->key_len);
   crl_etcd_base64(at, before + op->key_len, h->key);
-  h->lease = (int64_t)(corral_digest_number(h->store->host, all, CORRAL_TOKEN + before + op->key_len) & INT64_MAX);
+  h->lease =
+      (int64_t)(corral_digest_number(h->store->host, all, CORRAL_TOKEN + before + op->key_len) &
+                INT64_MAX);
   if (h->lease == 0) h->lease = 1;
 }
 
 static void make_value(const crl_etcd_handle *h, const corral_op *op, char to[CRL_ETCD_VALUE64]) {
-  char hex[2 * CORRAL_TOKEN + 1], when[24], note[CORRAL_LOCK_NOTE + 1] = {0}, text[CRL_ETCD_VALUE] = "";
-  size_t len = op->record == NULL ? 0 : op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE;
+  char hex[2 * CORRAL_TOKEN + 1], when[24], note[CORRAL_LOCK_NOTE + 1] = {0},
+                                                                    text[CRL_ETCD_VALUE] = "";
+  size_t len = op->record == NULL                  ? 0
+               : op->record_len < CORRAL_LOCK_NOTE ? op->record_len
+                                                   : CORRAL_LOCK_NOTE;
   if (len > 0) memcpy(note, op->record, len);
   to_hex(op->token, hex);
   snprintf(when, sizeof when, "%" PRId64, h->store->host->wall_ms());
   cJSON said = {.type = cJSON_String, .string = (char[]){"note"}, .valuestring = note};
-  cJSON since = {.next = &said, .type = cJSON_String, .string = (char[]){"since"}, .valuestring = when};
-  cJSON token = {.next = &since, .type = cJSON_String, .string = (char[]){"token"}, .valuestring = hex};
+  cJSON since = {
+      .next = &said, .type = cJSON_String, .string = (char[]){"since"}, .valuestring = when};
+  cJSON token = {
+      .next = &since, .type = cJSON_String, .string = (char[]){"token"}, .valuestring = hex};
   cJSON value = {.type = cJSON_Object, .child = &token};
   (void)cJSON_PrintPreallocated(&value, text, sizeof text, 0);
   crl_etcd_base64((const uint8_t *)text, strlen(text), to);
@@ -108,12 +125,14 @@ static void make_value(const crl_etcd_handle *h, const corral_op *op, char to[CR
 
 static void read_value(const char *text, key_now *hold) {
   uint8_t bytes[CRL_ETCD_VALUE + 1];
-  size_t size = text != NULL && hold->lease != 0 ? crl_etcd_base64_read(text, bytes, CRL_ETCD_VALUE) : SIZE_MAX;
+  size_t size = text != NULL && hold->lease != 0 ? crl_etcd_base64_read(text, bytes, CRL_ETCD_VALUE)
+                                                 : SIZE_MAX;
   if (size == SIZE_MAX) return;
   bytes[size] = '\0';
   cJSON *value = cJSON_ParseWithLength((const char *)bytes, size);
   const char *note = crl_etcd_words(value, "note");
-  hold->ours = from_hex(crl_etcd_words(value, "token"), hold->told.token) && crl_etcd_number(value, "since", &hold->told.since);
+  hold->ours = from_hex(crl_etcd_words(value, "token"), hold->told.token) &&
+               crl_etcd_number(value, "since", &hold->told.since);
   if (note != NULL) memcpy(hold->told.note, note, strnlen(note, CORRAL_LOCK_NOTE));
   cJSON_Delete(value);
 }
@@ -121,12 +140,16 @@ static void read_value(const char *text, key_now *hold) {
 static int read_range(crl_etcd_handle *h, const cJSON *range, key_now *hold) {
   const cJSON *list = crl_etcd_part(range, "kvs"), *kv = cJSON_GetArrayItem(list, 0);
   memset(hold, 0, sizeof *hold);
-  if (!cJSON_IsObject(range) || (list != NULL && !cJSON_IsArray(list))) return crl_etcd_strange(h, "no range");
+  if (!cJSON_IsObject(range) || (list != NULL && !cJSON_IsArray(list)))
+    return crl_etcd_strange(h, "no range");
   if (kv == NULL) return CORRAL_OK;
   hold->found = 1;
   const char *key = crl_etcd_words(kv, "key"), *value = crl_etcd_words(kv, "value");
-  if (key == NULL || strcmp(key, h->key) != 0 || (value == NULL && crl_etcd_part(kv, "value") != NULL) || !crl_etcd_number(kv, "create_revision", &hold->created) ||
-      !crl_etcd_number(kv, "mod_revision", &hold->modified) || !crl_etcd_number(kv, "lease", &hold->lease) || hold->created < 1 || hold->modified < 1)
+  if (key == NULL || strcmp(key, h->key) != 0 ||
+      (value == NULL && crl_etcd_part(kv, "value") != NULL) ||
+      !crl_etcd_number(kv, "create_revision", &hold->created) ||
+      !crl_etcd_number(kv, "mod_revision", &hold->modified) ||
+      !crl_etcd_number(kv, "lease", &hold->lease) || hold->created < 1 || hold->modified < 1)
     return crl_etcd_strange(h, "no key");
   hold->told.mode = CORRAL_LOCK_EXCLUSIVE;
   hold->told.fence = (uint64_t)hold->created;
@@ -140,42 +163,55 @@ static int look(crl_etcd_handle *h, key_now *hold) {
   return status == CORRAL_OK ? read_range(h, h->reply, hold) : status;
 }
 
-/* What h->body says, whose failure part is the range of the key. *ret_revision: of the change; 0: it wasn't made, and *hold is why. */
+/* What h->body says, whose failure part is the range of the key. *ret_revision: of the change; 0:
+ * it wasn't made, and *hold is why. */
 static int change(crl_etcd_handle *h, int64_t *ret_revision, key_now *hold) {
   int status = crl_etcd_call(h, "/v3/kv/txn");
   if (status != CORRAL_OK) return status;
-  const cJSON *succeeded = crl_etcd_part(h->reply, "succeeded"), *responses = crl_etcd_part(h->reply, "responses");
+  const cJSON *succeeded = crl_etcd_part(h->reply, "succeeded"),
+              *responses = crl_etcd_part(h->reply, "responses");
   *ret_revision = 0;
   if (succeeded != NULL && !cJSON_IsBool(succeeded)) return crl_etcd_strange(h, "no transaction");
-  if (cJSON_IsTrue(succeeded)) return crl_etcd_number(crl_etcd_part(h->reply, "header"), "revision", ret_revision) ? CORRAL_OK : crl_etcd_strange(h, "no revision");
+  if (cJSON_IsTrue(succeeded))
+    return crl_etcd_number(crl_etcd_part(h->reply, "header"), "revision", ret_revision)
+               ? CORRAL_OK
+               : crl_etcd_strange(h, "no revision");
   return read_range(h, crl_etcd_part(cJSON_GetArrayItem(responses, 0), "response_range"), hold);
 }
 
-/* A key that still is as it was seen gets another lease, *ret_ttl seconds of it. ELOST: it isn't. */
+/* A key that still is as it was seen gets another lease, *ret_ttl seconds of it. ELOST: it
+ * isn't. */
 static int relet(crl_etcd_handle *h, const key_now *hold, int64_t lease_ms, int64_t *ret_ttl) {
   int64_t id = 0, revision;
   key_now now;
   int status = grant(h, lease_ms, &id, ret_ttl);
   if (status != CORRAL_OK) return status;
-  crl_etcd_say(h, "{\"compare\":[{\"key\":\"%s\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"%" PRId64 "\"}],"
-         "\"success\":[{\"request_put\":{\"key\":\"%s\",\"ignore_value\":true,\"lease\":\"%" PRId64 "\"}}],"
-         "\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
+  crl_etcd_say(
+      h,
+      "{\"compare\":[{\"key\":\"%s\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":"
+      "\"%" PRId64 "\"}],"
+      "\"success\":[{\"request_put\":{\"key\":\"%s\",\"ignore_value\":true,\"lease\":\"%" PRId64
+      "\"}}],"
+      "\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
       h->key, hold->modified, h->key, id, h->key);
   status = change(h, &revision, &now);
   if (status == CORRAL_OK && revision == 0) status = CORRAL_ELOST;
-  if (status != CORRAL_OK) revoke(h, id);
-  else if (hold->lease != 0) revoke(h, hold->lease);
+  if (status != CORRAL_OK)
+    revoke(h, id);
+  else if (hold->lease != 0)
+    revoke(h, hold->lease);
   return status;
 }
 
-/* ---- the verbs ------------------------------------------------------------------------------------------- */
+/* ---- the verbs ----------------------------------------------------------------------------- */
 
 static int is_mine(const key_now *hold, const corral_op *op) {
   return hold->ours && memcmp(hold->told.token, op->token, CORRAL_TOKEN) == 0;
 }
 
 /* The lease began after `sent`. */
-static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64_t ttl, int64_t sent) {
+static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64_t ttl,
+                   int64_t sent) {
   int64_t left = ttl * 1000 - (h->store->host->now_ms() - sent);
   op->seen = (uint64_t)fence;
   op->until_ms = left > 0 ? left : 0;
@@ -198,25 +234,37 @@ static int busy(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   h->busy = h->store->host->hash64(op->key, op->key_len);
   h->contended = CONTENDED;
   op->until_ms = -1;
-  if (!hold->ours || !(op->flags & CORRAL_OP_WATCH) || atomic_load(&h->store->watches) == 0) (void)ends_in(h, hold->lease, &op->until_ms);
-  return hold->ours ? CORRAL_EBUSY : crl_etcd_fail(h, CORRAL_EFOREIGN, "the key holds what corral did not write", "");
+  if (!hold->ours || !(op->flags & CORRAL_OP_WATCH) || atomic_load(&h->store->watches) == 0)
+    (void)ends_in(h, hold->lease, &op->until_ms);
+  return hold->ours
+             ? CORRAL_EBUSY
+             : crl_etcd_fail(h, CORRAL_EFOREIGN, "the key holds what corral did not write", "");
 }
 
 /* Puts the key under this token's lease, if there is no such key. */
-static int put(crl_etcd_handle *h, corral_op *op, int64_t id, int64_t *ret_revision, key_now *hold) {
+static int put(crl_etcd_handle *h, corral_op *op, int64_t id, int64_t *ret_revision,
+               key_now *hold) {
   char value[CRL_ETCD_VALUE64];
   make_value(h, op, value);
-  crl_etcd_say(h, "{\"compare\":[{\"key\":\"%s\",\"target\":\"CREATE\",\"result\":\"EQUAL\",\"create_revision\":\"0\"}],"
-         "\"success\":[{\"request_put\":{\"key\":\"%s\",\"value\":\"%s\",\"lease\":\"%" PRId64 "\"}}],"
-         "\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
-      h->key, h->key, value, id, h->key);
+  crl_etcd_say(h,
+               "{\"compare\":[{\"key\":\"%s\",\"target\":\"CREATE\",\"result\":\"EQUAL\",\"create_"
+               "revision\":\"0\"}],"
+               "\"success\":[{\"request_put\":{\"key\":\"%s\",\"value\":\"%s\",\"lease\":\"%" PRId64
+               "\"}}],"
+               "\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
+               h->key, h->key, value, id, h->key);
   int status = change(h, ret_revision, hold);
-  return status == CORRAL_OK && *ret_revision == 0 && !hold->found ? crl_etcd_strange(h, "a key that is there and isn't") : status;
+  return status == CORRAL_OK && *ret_revision == 0 && !hold->found
+             ? crl_etcd_strange(h, "a key that is there and isn't")
+             : status;
 }
 
-static _Atomic int64_t *waiting(crl_etcd_handle *h) { return &h->store->waiting[(uint64_t)h->lease % CRL_ETCD_WAITING]; }
+static _Atomic int64_t *waiting(crl_etcd_handle *h) {
+  return &h->store->waiting[(uint64_t)h->lease % CRL_ETCD_WAITING];
+}
 
-/* A token that will ask again keeps its lease, until it is granted or UNLOCK: another one would be two writes for each request. */
+/* A token that will ask again keeps its lease, until it is granted or UNLOCK: another one would be
+ * two writes for each request. */
 static int refuse(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   if (op->ttl_ms > 0 && hold->ours) {
     atomic_store(waiting(h), h->lease);
@@ -227,8 +275,10 @@ static int refuse(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   return busy(h, op, hold);
 }
 
-/* A lease for the token and the key under it. *ret_leased: OK: a new lease; EBUSY: one from before, of which who knows how much is left. */
-static int lease_and_put(crl_etcd_handle *h, corral_op *op, int64_t *ret_ttl, int64_t *ret_revision, key_now *hold, int *ret_leased) {
+/* A lease for the token and the key under it. *ret_leased: OK: a new lease; EBUSY: one from before,
+ * of which who knows how much is left. */
+static int lease_and_put(crl_etcd_handle *h, corral_op *op, int64_t *ret_ttl, int64_t *ret_revision,
+                         key_now *hold, int *ret_leased) {
   int64_t own = h->lease, id = own;
   if (atomic_exchange(waiting(h), 0) == own) {
     int status = put(h, op, own, ret_revision, hold);
@@ -245,7 +295,8 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
   int64_t ttl = 0, revision = 0, sent = h->store->host->now_ms();
   int leased = CORRAL_OK;
-  if (op->flags & CORRAL_OP_SHARED) return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
+  if (op->flags & CORRAL_OP_SHARED)
+    return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
   if (h->contended > 0 && h->busy == h->store->host->hash64(op->key, op->key_len)) {
     int looked = look(h, &hold);
     if (looked != CORRAL_OK) return looked;
@@ -266,7 +317,9 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
   } else if (status != CORRAL_EUNKNOWN && (leased == CORRAL_OK || leased == CORRAL_EBUSY)) {
     revoke(h, h->lease);
   }
-  return status == CORRAL_ELOST ? crl_etcd_fail(h, CORRAL_EUNAVAILABLE, "the lease was over before the lock was there", "") : status;
+  return status == CORRAL_ELOST ? crl_etcd_fail(h, CORRAL_EUNAVAILABLE,
+                                                "the lease was over before the lock was there", "")
+                                : status;
 }
 
 static int lost(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
@@ -277,21 +330,28 @@ static int lost(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
 
 static int extend(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
-  if (op->flags & CORRAL_OP_SHARED) return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
+  if (op->flags & CORRAL_OP_SHARED)
+    return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
   int status = look(h, &hold);
   if (status == CORRAL_OK) status = is_mine(&hold, op) ? renew(h, op, &hold) : CORRAL_ELOST;
   return status == CORRAL_ELOST ? lost(h, op, &hold) : status;
 }
 
 /* The key goes if it is as `target` says. */
-static int drop(crl_etcd_handle *h, const char *target, const char *field, int64_t value, int64_t *ret_revision, key_now *hold) {
-  crl_etcd_say(h, "{\"compare\":[{\"key\":\"%s\",\"target\":\"%s\",\"result\":\"EQUAL\",\"%s\":\"%" PRId64 "\"}],"
-         "\"success\":[{\"request_delete_range\":{\"key\":\"%s\"}}],\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
+static int drop(crl_etcd_handle *h, const char *target, const char *field, int64_t value,
+                int64_t *ret_revision, key_now *hold) {
+  crl_etcd_say(
+      h,
+      "{\"compare\":[{\"key\":\"%s\",\"target\":\"%s\",\"result\":\"EQUAL\",\"%s\":\"%" PRId64
+      "\"}],"
+      "\"success\":[{\"request_delete_range\":{\"key\":\"%s\"}}],\"failure\":[{\"request_range\":{"
+      "\"key\":\"%s\"}}]}",
       h->key, target, field, value, h->key, h->key);
   return change(h, ret_revision, hold);
 }
 
-/* The key may be under another lease than the token's first. Revoking that one also when there is no key lets no LOCK that is on its way put one. */
+/* The key may be under another lease than the token's first. Revoking that one also when there is
+ * no key lets no LOCK that is on its way put one. */
 static int unlock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
   int64_t revision = 0, own = h->lease;
@@ -338,7 +398,8 @@ static int show(crl_etcd_handle *h, corral_op *op) {
 
 static int one(crl_etcd_handle *h, corral_op *op) {
   op->until_ms = op->life_ms = 0;
-  if (op->key_len == 0 || op->key_len > CRL_ETCD_KEY) return crl_etcd_fail(h, CORRAL_ETOOBIG, "a name has 1 to 4096 bytes", "");
+  if (op->key_len == 0 || op->key_len > CRL_ETCD_KEY)
+    return crl_etcd_fail(h, CORRAL_ETOOBIG, "a name has 1 to 4096 bytes", "");
   set_key(h, op);
   switch (op->verb) {
     case CORRAL_VERB_LOCK: return lock(h, op);
@@ -349,7 +410,8 @@ static int one(crl_etcd_handle *h, corral_op *op) {
   }
 }
 
-int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                     corral_error *error) {
   crl_etcd_handle *h = handle;
   h->deadline = deadline;
   for (size_t i = 0; i < count; i++) {
@@ -359,10 +421,12 @@ int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadlin
       if (op->error != NULL) *op->error = h->error;
       continue;
     }
-    int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&h->store->watches) > 0; /* before the look */
+    /* before the look */
+    int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&h->store->watches) > 0;
     memset(&h->error, 0, sizeof h->error);
     op->status = one(h, op);
-    if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW)) op->flags |= CORRAL_OP_WATCHED;
+    if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW))
+      op->flags |= CORRAL_OP_WATCHED;
     if (op->status < 0 && h->error.text[0] != '\0' && op->error != NULL) *op->error = h->error;
     if (op->error != NULL && op->error->text[0] != '\0') op->error->status = op->status;
   }

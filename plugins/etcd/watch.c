@@ -1,8 +1,10 @@
-/* watch.c: a connection of its own on which the server tells which keys were removed: by an UNLOCK, or because their lease was over.
+/* watch.c: a connection of its own on which the server tells which keys were removed: by an UNLOCK,
+ * or because their lease was over.
  *
- * The server itself is silent while there is nothing to tell. So that a watch whose server hangs, or is cut off from its
- * cluster, is known to be dead, a second connection asks for a sign of life after QUIET_MS of silence, and has ANSWER_MS to get it: a read which the
- * cluster's majority must confirm. That the host is gone is seen by TCP (wire.c). */
+ * The server itself is silent while there is nothing to tell. So that a watch whose server hangs,
+ * or is cut off from its cluster, is known to be dead, a second connection asks for a sign of life
+ * after QUIET_MS of silence, and has ANSWER_MS to get it: a read which the cluster's majority must
+ * confirm. That the host is gone is seen by TCP (wire.c). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,12 +14,13 @@ enum { QUIET_MS = 2000, ANSWER_MS = 2000, PREFIX64 = (CRL_ETCD_PREFIX + 2) / 3 *
 
 typedef struct watcher {
   crl_etcd_handle *handle;
-  int open; /* counted in the store */ /* for signs of life; its login and member are the stream's too */
+  /* for signs of life; its login and member are the stream's too */
+  int open; /* counted in the store */
   CURL *stream;
   CURLM *multi;
   crl_etcd_text in;
   int created, asking; /* the server watches; it is asked for a sign of life */
-  int64_t heard;     /* when the last sign of life came */
+  int64_t heard;       /* when the last sign of life came */
   char body[2 * PREFIX64 + 200], trouble[CURL_ERROR_SIZE];
 } watcher;
 
@@ -30,10 +33,11 @@ typedef struct listener {
 static int64_t now_of(const watcher *w) { return w->handle->store->host->now_ms(); }
 
 static int dead(watcher *w, int status, const char *why, corral_error *error) {
-  return w->handle->store->host->fail(error, status, "%s: the watch: %.120s", w->handle->store->name, why);
+  return w->handle->store->host->fail(error, status, "%s: the watch: %.120s",
+                                      w->handle->store->name, why);
 }
 
-/* ---- what the server says -------------------------------------------------------------------------------- */
+/* ---- what the server says ------------------------------------------------------------------ */
 
 static int hear_event(watcher *w, const cJSON *event, listener *to) {
   uint8_t key[CRL_ETCD_PREFIX + CRL_ETCD_KEY];
@@ -42,7 +46,8 @@ static int hear_event(watcher *w, const cJSON *event, listener *to) {
   if (text == NULL) return 0;
   if (type == NULL || strcmp(type, "DELETE") != 0) return 1;
   size_t before = strlen(prefix), size = crl_etcd_base64_read(text, key, sizeof key);
-  if (size == SIZE_MAX) return strlen(text) >= CRL_ETCD_KEY64; /* too long for one of ours, or no key at all */
+  /* too long for one of ours, or no key at all */
+  if (size == SIZE_MAX) return strlen(text) >= CRL_ETCD_KEY64;
   if (size <= before || memcmp(key, prefix, before) != 0) return 1;
   to->told(to->arg, w->handle->store->host->hash64(key + before, size - before));
   to->count++;
@@ -51,8 +56,10 @@ static int hear_event(watcher *w, const cJSON *event, listener *to) {
 
 static int hear_line(watcher *w, const char *line, size_t len, listener *to, corral_error *error) {
   cJSON *reply = cJSON_ParseWithLength(line, len);
-  const cJSON *result = crl_etcd_part(reply, "result"), *events = crl_etcd_part(result, "events"), *event;
-  int is_right = cJSON_IsObject(result), is_cancelled = cJSON_IsTrue(crl_etcd_part(result, "canceled"));
+  const cJSON *result = crl_etcd_part(reply, "result"), *events = crl_etcd_part(result, "events"),
+              *event;
+  int is_right = cJSON_IsObject(result),
+      is_cancelled = cJSON_IsTrue(crl_etcd_part(result, "canceled"));
   if (cJSON_IsTrue(crl_etcd_part(result, "created"))) w->created = 1;
   if (to != NULL) cJSON_ArrayForEach(event, events) is_right = is_right && hear_event(w, event, to);
   cJSON_Delete(reply);
@@ -60,11 +67,13 @@ static int hear_line(watcher *w, const char *line, size_t len, listener *to, cor
   return is_cancelled ? dead(w, CORRAL_EUNAVAILABLE, "cancelled by the server", error) : CORRAL_OK;
 }
 
-/* All lines that are there; without a listener, up to the one that tells that the server watches. */
+/* All lines that are there; without a listener, up to the one that tells that the server
+ * watches. */
 static int hear_all(watcher *w, listener *to, corral_error *error) {
   int status = CORRAL_OK;
   size_t used = 0;
-  for (char *end; status == CORRAL_OK && (to != NULL || !w->created) && w->in.len > used && (end = memchr(w->in.bytes + used, '\n', w->in.len - used)) != NULL;) {
+  for (char *end; status == CORRAL_OK && (to != NULL || !w->created) && w->in.len > used &&
+                  (end = memchr(w->in.bytes + used, '\n', w->in.len - used)) != NULL;) {
     size_t len = (size_t)(end - w->in.bytes) - used;
     if (len > 0) status = hear_line(w, w->in.bytes + used, len, to, error);
     used += len + 1;
@@ -74,7 +83,7 @@ static int hear_all(watcher *w, listener *to, corral_error *error) {
   return status;
 }
 
-/* ---- both connections ------------------------------------------------------------------------------------ */
+/* ---- both connections ---------------------------------------------------------------------- */
 
 static int ask(watcher *w, corral_error *error) {
   crl_etcd_handle *h = w->handle;
@@ -83,7 +92,8 @@ static int ask(watcher *w, corral_error *error) {
   crl_etcd_base64((const uint8_t *)h->store->prefix, strlen(h->store->prefix), h->key);
   crl_etcd_say(h, "{\"key\":\"%s\",\"count_only\":true}", h->key);
   crl_etcd_prepare(h, "/v3/kv/range", h->body, ANSWER_MS, ANSWER_MS);
-  if (curl_multi_add_handle(w->multi, h->easy) != CURLM_OK) return dead(w, CORRAL_ENOMEM, "no memory", error);
+  if (curl_multi_add_handle(w->multi, h->easy) != CURLM_OK)
+    return dead(w, CORRAL_ENOMEM, "no memory", error);
   w->asking = 1;
   return CORRAL_OK;
 }
@@ -95,27 +105,37 @@ static int answered(watcher *w, CURLcode code, corral_error *error) {
   curl_multi_remove_handle(w->multi, w->handle->easy);
   w->asking = 0;
   w->heard = now_of(w);
-  return code == CURLE_OK && http < 500 ? CORRAL_OK : dead(w, CORRAL_EUNAVAILABLE, "no sign of life from the server", error);
+  return code == CURLE_OK && http < 500
+             ? CORRAL_OK
+             : dead(w, CORRAL_EUNAVAILABLE, "no sign of life from the server", error);
 }
 
 static int ended(watcher *w, CURLcode code, corral_error *error) {
   long http = 0;
   curl_easy_getinfo(w->stream, CURLINFO_RESPONSE_CODE, &http);
-  if (http == 404 || http == 501) return dead(w, CORRAL_EUNSUPPORTED, "this server has none", error);
+  if (http == 404 || http == 501)
+    return dead(w, CORRAL_EUNSUPPORTED, "this server has none", error);
   if (http == 401 || http == 403) return dead(w, CORRAL_EAUTH, "refused", error);
-  return dead(w, CORRAL_EUNAVAILABLE, w->trouble[0] != '\0' ? w->trouble : code != CURLE_OK ? curl_easy_strerror(code) : "ended by the server", error);
+  return dead(w, CORRAL_EUNAVAILABLE,
+              w->trouble[0] != '\0' ? w->trouble
+              : code != CURLE_OK    ? curl_easy_strerror(code)
+                                    : "ended by the server",
+              error);
 }
 
 /* What has come, with a rest of at most `rest_ms` before. *ret_stop: stop_fd is readable. */
-static int turn(watcher *w, int stop_fd, int64_t rest_ms, int *ret_stop, listener *to, corral_error *error) {
+static int turn(watcher *w, int stop_fd, int64_t rest_ms, int *ret_stop, listener *to,
+                corral_error *error) {
   struct curl_waitfd stop = {.fd = stop_fd, .events = CURL_WAIT_POLLIN};
   int running, left, status = CORRAL_OK, is_over = 0;
   CURLcode why = CURLE_OK;
-  CURLMcode code = curl_multi_poll(w->multi, &stop, stop_fd >= 0 ? 1 : 0, (int)(rest_ms < 0 ? 0 : rest_ms), NULL);
+  CURLMcode code = curl_multi_poll(w->multi, &stop, stop_fd >= 0 ? 1 : 0,
+                                   (int)(rest_ms < 0 ? 0 : rest_ms), NULL);
   if (code == CURLM_OK) code = curl_multi_perform(w->multi, &running);
   if (code != CURLM_OK) return dead(w, CORRAL_EIO, curl_multi_strerror(code), error);
   *ret_stop = stop_fd >= 0 && stop.revents != 0;
-  for (CURLMsg *message; status == CORRAL_OK && (message = curl_multi_info_read(w->multi, &left)) != NULL;) {
+  for (CURLMsg *message;
+       status == CORRAL_OK && (message = curl_multi_info_read(w->multi, &left)) != NULL;) {
     if (message->msg != CURLMSG_DONE) continue;
     is_over |= message->easy_handle == w->stream;
     why = message->data.result;
@@ -126,7 +146,7 @@ static int turn(watcher *w, int stop_fd, int64_t rest_ms, int *ret_stop, listene
   return status == CORRAL_OK && is_over ? ended(w, why, error) : status;
 }
 
-/* ---- the table's functions ------------------------------------------------------------------------------- */
+/* ---- the table's functions ----------------------------------------------------------------- */
 
 void crl_etcd_unwatch(void *watch) {
   watcher *w = watch;
@@ -148,11 +168,15 @@ static void make_body(watcher *w) {
   size_t len = strlen(prefix), size = len;
   memcpy(end, prefix, len);
   while (size > 0 && end[size - 1] == 0xff) size--;
-  if (size > 0) end[size - 1]++;
-  else end[size++] = 0; /* to the last of all keys */
+  if (size > 0)
+    end[size - 1]++;
+  else
+    end[size++] = 0; /* to the last of all keys */
   crl_etcd_base64((const uint8_t *)prefix, len, from64);
   crl_etcd_base64(end, size, end64);
-  snprintf(w->body, sizeof w->body, "{\"create_request\":{\"key\":\"%s\",\"range_end\":\"%s\",\"filters\":[\"NOPUT\"]}}", from64, end64);
+  snprintf(w->body, sizeof w->body,
+           "{\"create_request\":{\"key\":\"%s\",\"range_end\":\"%s\",\"filters\":[\"NOPUT\"]}}",
+           from64, end64);
 }
 
 static int start(watcher *w, corral_error *error) {
@@ -170,10 +194,13 @@ static int start(watcher *w, corral_error *error) {
   curl_easy_setopt(w->stream, CURLOPT_WRITEFUNCTION, crl_etcd_take);
   curl_easy_setopt(w->stream, CURLOPT_WRITEDATA, &w->in);
   curl_easy_setopt(w->stream, CURLOPT_CONNECTTIMEOUT_MS, (long)ANSWER_MS);
-  return curl_multi_add_handle(w->multi, w->stream) == CURLM_OK ? CORRAL_OK : dead(w, CORRAL_ENOMEM, "no memory", error);
+  return curl_multi_add_handle(w->multi, w->stream) == CURLM_OK
+             ? CORRAL_OK
+             : dead(w, CORRAL_ENOMEM, "no memory", error);
 }
 
-int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
+                   corral_error *error) {
   crl_etcd_store *s = store;
   void *handle;
   int stop;
@@ -190,8 +217,10 @@ int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watc
   w->heard = now_of(w);
   while (status == CORRAL_OK && !w->created) {
     int64_t left = deadline - now_of(w);
-    if (left <= 0) status = dead(w, CORRAL_EUNAVAILABLE, "no reply in time", error);
-    else status = turn(w, -1, left < QUIET_MS ? left : QUIET_MS, &stop, NULL, error);
+    if (left <= 0)
+      status = dead(w, CORRAL_EUNAVAILABLE, "no reply in time", error);
+    else
+      status = turn(w, -1, left < QUIET_MS ? left : QUIET_MS, &stop, NULL, error);
     if (status == CORRAL_OK && !w->created) status = ask(w, error);
   }
   if (status != CORRAL_OK) {
@@ -204,7 +233,8 @@ int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watc
   return CORRAL_OK;
 }
 
-int crl_etcd_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
+int crl_etcd_changes(void *watch, int stop_fd, int64_t until,
+                     void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
   watcher *w = watch;
   listener to = {.told = told, .arg = arg};
   int stop = 0, status = hear_all(w, &to, error);

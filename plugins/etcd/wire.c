@@ -9,15 +9,23 @@
 
 #include "etcd.h"
 
-enum { CONNECT_MOST_MS = 5000, WAIT_MOST_MS = 86400000, KEEP_IDLE_S = 2, KEEP_EVERY_S = 1, KEEP_TRIES = 3 };
+enum {
+  CONNECT_MOST_MS = 5000,
+  WAIT_MOST_MS = 86400000,
+  KEEP_IDLE_S = 2,
+  KEEP_EVERY_S = 1,
+  KEEP_TRIES = 3
+};
 
-/* ---- base64, numbers ------------------------------------------------------------------------------------- */
+/* ---- base64, numbers ----------------------------------------------------------------------- */
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 void crl_etcd_base64(const uint8_t *bytes, size_t size, char *to) {
   for (size_t i = 0; i < size; i += 3) {
-    unsigned long three = (unsigned long)bytes[i] << 16 | (i + 1 < size ? (unsigned long)bytes[i + 1] << 8 : 0) | (i + 2 < size ? bytes[i + 2] : 0);
+    unsigned long three = (unsigned long)bytes[i] << 16 |
+                          (i + 1 < size ? (unsigned long)bytes[i + 1] << 8 : 0) |
+                          (i + 2 < size ? bytes[i + 2] : 0);
     for (int shift = 18; shift >= 0; shift -= 6) *to++ = letters[three >> shift & 63];
     if (i + 2 >= size) to[-1] = '=';
     if (i + 1 >= size) to[-2] = '=';
@@ -46,7 +54,9 @@ int crl_etcd_number(const cJSON *object, const char *name, int64_t *ret) {
   char *end;
   *ret = 0;
   if (item == NULL) return 1;
-  if (!cJSON_IsString(item) || (!isdigit((unsigned char)item->valuestring[0]) && item->valuestring[0] != '-')) return 0;
+  if (!cJSON_IsString(item) ||
+      (!isdigit((unsigned char)item->valuestring[0]) && item->valuestring[0] != '-'))
+    return 0;
   errno = 0;
   long long value = strtoll(item->valuestring, &end, 10);
   if (*end != '\0' || errno != 0) return 0;
@@ -63,7 +73,7 @@ const cJSON *crl_etcd_part(const cJSON *object, const char *name) {
   return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-/* ---- one request ----------------------------------------------------------------------------------------- */
+/* ---- one request --------------------------------------------------------------------------- */
 
 size_t crl_etcd_take(char *bytes, size_t one, size_t count, void *arg) {
   crl_etcd_text *in = arg;
@@ -82,7 +92,8 @@ size_t crl_etcd_take(char *bytes, size_t one, size_t count, void *arg) {
   return size;
 }
 
-/* The body goes through this, and can't be rewound: libcurl sends nothing twice by itself, as it else does when a connection that was kept breaks. */
+/* The body goes through this, and can't be rewound: libcurl sends nothing twice by itself, as it
+ * else does when a connection that was kept breaks. */
 static size_t give(char *room, size_t one, size_t count, void *arg) {
   crl_etcd_handle *h = arg;
   size_t left = h->out_len - h->out_used, size = one * count < left ? one * count : left;
@@ -123,13 +134,15 @@ CURL *crl_etcd_transfer(const crl_etcd_store *s) {
     curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
   }
   if (s->tls_cert != NULL) curl_easy_setopt(easy, CURLOPT_SSLCERT, s->tls_cert);
-  if (s->tls_cert != NULL) curl_easy_setopt(easy, CURLOPT_SSLKEY, s->tls_key != NULL ? s->tls_key : s->tls_cert);
+  if (s->tls_cert != NULL)
+    curl_easy_setopt(easy, CURLOPT_SSLKEY, s->tls_key != NULL ? s->tls_key : s->tls_cert);
   curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, s->tls_verify ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, s->tls_verify ? 2L : 0L);
   return easy;
 }
 
-void crl_etcd_prepare(crl_etcd_handle *h, const char *path, const char *body, int64_t limit, int64_t connect_limit) {
+void crl_etcd_prepare(crl_etcd_handle *h, const char *path, const char *body, int64_t limit,
+                      int64_t connect_limit) {
   char url[CRL_ETCD_HOST + 80];
   snprintf(url, sizeof url, "%s%s", h->store->bases[h->at], path);
   h->out = body;
@@ -139,15 +152,19 @@ void crl_etcd_prepare(crl_etcd_handle *h, const char *path, const char *body, in
   h->trouble[0] = '\0';
   curl_easy_setopt(h->easy, CURLOPT_URL, url);
   curl_easy_setopt(h->easy, CURLOPT_HTTPHEADER, h->headers);
-  if (body == NULL) curl_easy_setopt(h->easy, CURLOPT_HTTPGET, 1L);
-  else curl_easy_setopt(h->easy, CURLOPT_POST, 1L);
+  if (body == NULL)
+    curl_easy_setopt(h->easy, CURLOPT_HTTPGET, 1L);
+  else
+    curl_easy_setopt(h->easy, CURLOPT_POST, 1L);
   curl_easy_setopt(h->easy, CURLOPT_POSTFIELDSIZE, (long)h->out_len);
   curl_easy_setopt(h->easy, CURLOPT_TIMEOUT_MS, (long)limit);
-  curl_easy_setopt(h->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(connect_limit < CONNECT_MOST_MS ? connect_limit : CONNECT_MOST_MS));
+  curl_easy_setopt(h->easy, CURLOPT_CONNECTTIMEOUT_MS,
+                   (long)(connect_limit < CONNECT_MOST_MS ? connect_limit : CONNECT_MOST_MS));
 }
 
 int crl_etcd_fail(crl_etcd_handle *h, int status, const char *what, const char *why) {
-  return h->store->host->fail(&h->error, status, "%s: %.80s%s%.200s", h->store->name, what, *why != '\0' ? ": " : "", why);
+  return h->store->host->fail(&h->error, status, "%s: %.80s%s%.200s", h->store->name, what,
+                              *why != '\0' ? ": " : "", why);
 }
 
 int crl_etcd_strange(crl_etcd_handle *h, const char *what) {
@@ -156,8 +173,8 @@ int crl_etcd_strange(crl_etcd_handle *h, const char *what) {
   return CORRAL_EUNKNOWN;
 }
 
-/* The server's words and what they mean; the first that fits. Those without a row are of requests that may have been carried out. EBUSY and ELOST are for
- * the caller: of a lease. */
+/* The server's words and what they mean; the first that fits. Those without a row are of requests
+ * that may have been carried out. EBUSY and ELOST are for the caller: of a lease. */
 static const struct refusal {
   const char *says;
   int code; /* gRPC's; 0: any */
@@ -186,15 +203,19 @@ static const struct refusal {
 static int refused(crl_etcd_handle *h, const char *says, int code) {
   int status = CORRAL_EUNKNOWN;
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-    if (strstr(says, refusals[i].says) == NULL || (refusals[i].code != 0 && refusals[i].code != code)) continue;
+    if (strstr(says, refusals[i].says) == NULL ||
+        (refusals[i].code != 0 && refusals[i].code != code))
+      continue;
     status = refusals[i].status;
     break;
   }
-  h->stale = strstr(says, "invalid auth token") != NULL || strstr(says, "auth store is old") != NULL;
+  h->stale =
+      strstr(says, "invalid auth token") != NULL || strstr(says, "auth store is old") != NULL;
   crl_etcd_fail(h, status, "the server says", says);
   if (status != CORRAL_EUNKNOWN && status != CORRAL_EUNAVAILABLE) return status;
   h->broken = CORRAL_EUNAVAILABLE;
-  atomic_store(&h->store->at, (h->at + 1) % h->store->count); /* another member may know the leader */
+  /* another member may know the leader */
+  atomic_store(&h->store->at, (h->at + 1) % h->store->count);
   return status;
 }
 
@@ -208,14 +229,19 @@ static int hear(crl_etcd_handle *h, int is_post) {
   h->reply = h->in.len > 0 ? cJSON_ParseWithLength(h->in.bytes, h->in.len) : NULL;
   snprintf(text, sizeof text, "HTTP status %ld", http);
   if (!cJSON_IsObject(h->reply)) return crl_etcd_strange(h, http != 200 ? text : "no JSON object");
-  const cJSON *error = crl_etcd_part(h->reply, "error"), *from = cJSON_IsObject(error) ? error : h->reply;
+  const cJSON *error = crl_etcd_part(h->reply, "error"),
+              *from = cJSON_IsObject(error) ? error : h->reply;
   if (http != 200 || error != NULL) {
     const char *says = crl_etcd_words(from, "message");
-    const cJSON *code = crl_etcd_part(from, cJSON_IsNumber(crl_etcd_part(from, "grpc_code")) ? "grpc_code" : "code");
-    return says != NULL ? refused(h, says, cJSON_IsNumber(code) ? code->valueint : 0) : crl_etcd_strange(h, text);
+    const cJSON *code = crl_etcd_part(
+        from, cJSON_IsNumber(crl_etcd_part(from, "grpc_code")) ? "grpc_code" : "code");
+    return says != NULL ? refused(h, says, cJSON_IsNumber(code) ? code->valueint : 0)
+                        : crl_etcd_strange(h, text);
   }
   const cJSON *result = crl_etcd_part(h->reply, "result");
-  if (is_post && (!crl_etcd_number(crl_etcd_part(result != NULL ? result : h->reply, "header"), "revision", &revision) || revision < 1))
+  if (is_post && (!crl_etcd_number(crl_etcd_part(result != NULL ? result : h->reply, "header"),
+                                   "revision", &revision) ||
+                  revision < 1))
     return crl_etcd_strange(h, "no revision");
   atomic_store(&h->store->at, h->at);
   return CORRAL_OK;
@@ -225,7 +251,8 @@ static int missed(crl_etcd_handle *h, CURLcode code, int is_post) {
   const char *why = h->trouble[0] != '\0' ? h->trouble : curl_easy_strerror(code);
   if (code == CURLE_WRITE_ERROR) return crl_etcd_strange(h, "it is too long");
   h->broken = CORRAL_EUNAVAILABLE;
-  return crl_etcd_fail(h, is_post && h->sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE, h->sent ? "no reply" : h->store->bases[h->at], why);
+  return crl_etcd_fail(h, is_post && h->sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE,
+                       h->sent ? "no reply" : h->store->bases[h->at], why);
 }
 
 int crl_etcd_once(crl_etcd_handle *h, const char *path, const char *body) {
@@ -277,15 +304,20 @@ int crl_etcd_log_in(crl_etcd_handle *h) {
   const crl_etcd_store *s = h->store;
   if (s->user == NULL) return CORRAL_OK;
   cJSON *login = cJSON_CreateObject();
-  int ok = cJSON_AddStringToObject(login, "name", s->user) != NULL && cJSON_AddStringToObject(login, "password", s->password) != NULL;
+  int ok = cJSON_AddStringToObject(login, "name", s->user) != NULL &&
+           cJSON_AddStringToObject(login, "password", s->password) != NULL;
   char *body = ok ? cJSON_PrintUnformatted(login) : NULL;
-  int status = body != NULL ? usual_headers(h) : crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a request", "");
+  int status = body != NULL ? usual_headers(h)
+                            : crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a request", "");
   if (status == CORRAL_OK) status = crl_etcd_once(h, "/v3/auth/authenticate", body);
   const char *token = status == CORRAL_OK ? crl_etcd_words(h->reply, "token") : NULL;
-  if (status == CORRAL_OK && (token == NULL || strpbrk(token, "\r\n") != NULL)) status = crl_etcd_strange(h, "no token");
+  if (status == CORRAL_OK && (token == NULL || strpbrk(token, "\r\n") != NULL))
+    status = crl_etcd_strange(h, "no token");
   if (status == CORRAL_OK) {
     char *header = NULL;
-    status = asprintf(&header, "Authorization: %s", token) > 0 ? add_header(h, header) : crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a request", "");
+    status = asprintf(&header, "Authorization: %s", token) > 0
+                 ? add_header(h, header)
+                 : crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a request", "");
     if (header != NULL) explicit_bzero(header, strlen(header));
     free(header);
   }
@@ -311,4 +343,3 @@ void crl_etcd_say(crl_etcd_handle *h, const char *format, ...) {
   vsnprintf(h->body, sizeof h->body, format, args);
   va_end(args);
 }
-

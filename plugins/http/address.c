@@ -96,7 +96,8 @@ static int read_net(const char *text, uint8_t *address, int *bits) {
 
 int crl_http_nets_read(crl_http_nets *nets, char *list, const char **bad) {
   char *save = NULL;
-  for (char *member = strtok_r(list, ",", &save); member != NULL; member = strtok_r(NULL, ",", &save)) {
+  for (char *member = strtok_r(list, ",", &save); member != NULL;
+       member = strtok_r(NULL, ",", &save)) {
     const char *class_nets = NULL;
     char copy[128];
     *bad = member;
@@ -107,7 +108,9 @@ int crl_http_nets_read(crl_http_nets *nets, char *list, const char **bad) {
       if (!crl_http_nets_read(nets, copy, bad)) return 0;
       continue;
     }
-    if (nets->count == CRL_HTTP_NETS || !read_net(member, nets->net[nets->count].address, &nets->net[nets->count].bits)) return 0;
+    if (nets->count == CRL_HTTP_NETS ||
+        !read_net(member, nets->net[nets->count].address, &nets->net[nets->count].bits))
+      return 0;
     nets->count++;
   }
   return 1;
@@ -143,7 +146,8 @@ static int may(const crl_http_origin *o, int is_foreign, const uint8_t *address)
   return is_in(&o->allowed, address) || (count > 1 && allowed == count - 1) || !is_bad;
 }
 
-int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct sockaddr *at, char *text, size_t size) {
+int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct sockaddr *at,
+                         char *text, size_t size) {
   uint8_t address[16];
   if (at->sa_family == AF_INET) {
     struct sockaddr_in v4;

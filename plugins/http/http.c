@@ -1,20 +1,27 @@
 /* http.c: values from an HTTP server: `origin = "https://host/base/{key}?fixed=1#total=10s"`.
  *
- * {key} is the key's first line, percent-encoded but for '/'; {key:raw} that line as a part of a URL, which may have a query. Further lines of a key,
- * "Name: value", are sent as header fields when vary= lists their names; so variants are keys of their own.
+ * {key} is the key's first line, percent-encoded but for '/'; {key:raw} that line as a part of a
+ * URL, which may have a query. Further lines of a key, "Name: value", are sent as header fields
+ * when vary= lists their names; so variants are keys of their own.
  *
- * Behind '#', with & between, percent-encoded: connect=5s, total=30s (never past the compute's deadline), max=BYTES (of the decoded body, and no more than
- * max_value), connections=256, redirects=3, keep=200,203,204, negative=404,410, include=1 (the value is status line, header, empty line, body), allow= and deny=
- * (networks: see address.c), vary=NAME,NAME, header=Name:value (for every request, but not to another server), ca=FILE, compressed=1 (asks for compressed
+ * Behind '#', with & between, percent-encoded: connect=5s, total=30s (never past the compute's
+ * deadline), max=BYTES (of the decoded body, and no more than max_value), connections=256,
+ * redirects=3, keep=200,203,204, negative=404,410, include=1 (the value is status line, header,
+ * empty line, body), allow= and deny= (networks: see address.c), vary=NAME,NAME, header=Name:value
+ * (for every request, but not to another server), ca=FILE, compressed=1 (asks for compressed
  * bodies, and undoes it).
  *
- * Lives come from the response: RFC 9111 and RFC 5861, for a cache that is shared (src/http_rules.h); what it doesn't say is the policy's. An answer that may be for one
- * alone (private, no-store, no-cache, Set-Cookie, Vary on a field that isn't in vary= nor always sent alike, one to a request with Authorization
- * that doesn't say public) is passed: it goes to nobody else. A negative of that kind isn't kept. What has no life (max-age=0) and no grace answers who waited for it, and isn't
- * kept. A redirect that has a shorter life, or is for one alone, counts as well.
- * All other statuses are failures with the status as their code; 502: there was no whole answer, 504: not in time.
+ * Lives come from the response: RFC 9111 and RFC 5861, for a cache that is shared
+ * (src/http_rules.h); what it doesn't say is the policy's. An answer that may be for one alone
+ * (private, no-store, no-cache, Set-Cookie, Vary on a field that isn't in vary= nor always sent
+ * alike, one to a request with Authorization that doesn't say public) is passed: it goes to nobody
+ * else. A negative of that kind isn't kept. What has no life (max-age=0) and no grace answers who
+ * waited for it, and isn't kept. A redirect that has a shorter life, or is for one alone, counts as
+ * well. All other statuses are failures with the status as their code; 502: there was no whole
+ * answer, 504: not in time.
  *
- * One thread, started by the first fetch, moves all transfers; connections are kept and used again. HTTP/1.1; no proxy, no cookies, no netrc. */
+ * One thread, started by the first fetch, moves all transfers; connections are kept and used again.
+ * HTTP/1.1; no proxy, no cookies, no netrc. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -25,7 +32,7 @@ enum { LOOK_MS = 20, IDLE_MS = 60000 };
 
 extern const corral_origin crl_origin_http;
 
-/* ---- the thread ------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------- */
 
 static void end_transfer(crl_http_transfer *t) {
   *(t->previous != NULL ? &t->previous->next : &t->origin->running) = t->next;
@@ -122,15 +129,18 @@ static int start(crl_http_origin *o) {
   return o->has_thread;
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static CURLcode global_status;
-static void init_curl(void) { global_status = curl_global_init(CURL_GLOBAL_DEFAULT); } /* never undone: others in the process may use it */
+/* never undone: others in the process may use it */
+static void init_curl(void) { global_status = curl_global_init(CURL_GLOBAL_DEFAULT); }
 
-static int http_open(const corral_host *host, const char *url, uint64_t max_value, void **ret_origin, corral_error *error) {
+static int http_open(const corral_host *host, const char *url, uint64_t max_value,
+                     void **ret_origin, corral_error *error) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, init_curl);
-  if (global_status != CURLE_OK) return host->fail(error, CORRAL_EIO, "libcurl: %s", curl_easy_strerror(global_status));
+  if (global_status != CURLE_OK)
+    return host->fail(error, CORRAL_EIO, "libcurl: %s", curl_easy_strerror(global_status));
   crl_http_origin *o = calloc(1, sizeof *o);
   if (o == NULL) return host->fail(error, CORRAL_ENOMEM, "out of memory");
   o->host = host;
@@ -162,14 +172,16 @@ static void http_close(void *origin) {
   free(o);
 }
 
-static void http_fetch(void *origin, corral_fill *fill, const void *key, size_t key_len, int64_t deadline) {
+static void http_fetch(void *origin, corral_fill *fill, const void *key, size_t key_len,
+                       int64_t deadline) {
   crl_http_origin *o = origin;
   crl_http_transfer *t = calloc(1, sizeof *t);
   if (t == NULL) {
     o->calls->failed(fill, CORRAL_ENOMEM, "out of memory");
     return;
   }
-  *t = (crl_http_transfer){.origin = o, .fill = fill, .key = key, .key_len = key_len, .deadline = deadline};
+  *t = (crl_http_transfer){
+      .origin = o, .fill = fill, .key = key, .key_len = key_len, .deadline = deadline};
   pthread_mutex_lock(&o->mutex);
   int has_thread = start(o);
   if (has_thread) {

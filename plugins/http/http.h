@@ -16,8 +16,8 @@
 #include "../../src/http_rules.h"
 
 enum {
-  CRL_HTTP_URL = 8192,     /* longest URL */
-  CRL_HTTP_HEAD = 65536,   /* longest header of a response */
+  CRL_HTTP_URL = 8192,      /* longest URL */
+  CRL_HTTP_HEAD = 65536,    /* longest header of a response */
   CRL_HTTP_DRAINED = 65536, /* so much of a body nobody wants is read, for the connection's sake */
   CRL_HTTP_NAMES = 512,
   CRL_HTTP_STATUSES = 32,
@@ -48,20 +48,21 @@ typedef struct crl_http_transfer crl_http_transfer;
 typedef struct crl_http_origin {
   const corral_host *host;
   const corral_fill_calls *calls;
-  char *text;                /* the URL as the user wrote it, taken apart */
+  char *text;                 /* the URL as the user wrote it, taken apart */
   const char *before, *after; /* of the template, around the key */
   int is_raw;
-  size_t path_at;            /* where the path begins in `before` */
-  char server[256];          /* of the template: in lower case */
+  size_t path_at;   /* where the path begins in `before` */
+  char server[256]; /* of the template: in lower case */
   int port, is_https;
-  char *user, *password;     /* of curl_free; NULL: none */
-  char *secret; /* the password, where it stands elsewhere than in the URL; else NULL */
+  char *user, *password; /* of curl_free; NULL: none */
+  char *secret;          /* the password, where it stands elsewhere than in the URL; else NULL */
   size_t text_size;
-  uint64_t hash;             /* of the template and of what shapes values */
+  uint64_t hash; /* of the template and of what shapes values */
   int64_t connect_ms, total_ms, most, connections, redirects, is_included, is_compressed;
   crl_http_statuses kept, negative;
   crl_http_nets allowed, denied;
-  char vary[CRL_HTTP_NAMES]; /* names of header fields that keys may have, in lower case, separated by spaces */
+  /* names of header fields that keys may have, in lower case, separated by spaces */
+  char vary[CRL_HTTP_NAMES];
   char alike[CRL_HTTP_NAMES]; /* of those that every request has alike */
   const char *headers[CRL_HTTP_HEADERS];
   size_t header_count;
@@ -100,7 +101,7 @@ struct crl_http_transfer {
 
   /* The response. */
   int status, has_head, is_kept, is_too_big, is_enough, is_encoded;
-  int is_refused; /* an address was not allowed */
+  int is_refused;            /* an address was not allowed */
   int is_in_head, has_field; /* between a status line and the end of its header; it has a field */
   const char *bad_head;      /* why the header is none; NULL: it is one */
   char length[24];           /* Content-Length; "": none */
@@ -112,21 +113,24 @@ struct crl_http_transfer {
   char address[64], failure[CURL_ERROR_SIZE];
 };
 
-/* ---- options.c --------------------------------------------------------------------------------------------- */
+/* ---- options.c ----------------------------------------------------------------------------- */
 
-/* *o is zero but for host and calls. CORRAL_OK, or CORRAL_EURI or CORRAL_ENOMEM with a text; crl_http_options_free in any case. */
+/* *o is zero but for host and calls. CORRAL_OK, or CORRAL_EURI or CORRAL_ENOMEM with a text;
+ * crl_http_options_free in any case. */
 int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, corral_error *error);
 void crl_http_options_free(crl_http_origin *o);
 int crl_http_has_status(const crl_http_statuses *list, int status);
 
-/* ---- address.c --------------------------------------------------------------------------------------------- */
+/* ---- address.c ----------------------------------------------------------------------------- */
 
-/* A list of networks: "10.0.0.0/8,::1,private". Sets *bad to the member that is none, and returns 0. */
+/* A list of networks: "10.0.0.0/8,::1,private". Sets *bad to the member that is none, and returns
+ * 0. */
 int crl_http_nets_read(crl_http_nets *nets, char *list, const char **bad);
 /* True when a connection to it is allowed; writes it to `text`. */
-int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct sockaddr *at, char *text, size_t size);
+int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct sockaddr *at,
+                         char *text, size_t size);
 
-/* ---- url.c ------------------------------------------------------------------------------------------------- */
+/* ---- url.c --------------------------------------------------------------------------------- */
 
 /* The URL of t's key and its header fields. NULL, or why there is none. */
 const char *crl_http_url_make(crl_http_transfer *t);
@@ -135,19 +139,22 @@ int crl_http_has_dots(const char *path);
 /* Turns t to where its redirect leads; NULL, or why not. */
 const char *crl_http_url_follow(crl_http_transfer *t, const char *to);
 int crl_http_is_token(const char *text, size_t len);
-/* Of a field that this origin sets by itself, or that a cache can't send: "Host" is not among them. */
+/* Of a field that this origin sets by itself, or that a cache can't send: "Host" is not among
+ * them. */
 int crl_http_is_own_field(const char *name, size_t len);
 
-/* ---- transfer.c --------------------------------------------------------------------------------------------- */
+/* ---- transfer.c ---------------------------------------------------------------------------- */
 
-/* Makes and begins the first request; on failure the fill has its end, and 0 is returned. The transfer stays the caller's. */
+/* Makes and begins the first request; on failure the fill has its end, and 0 is returned. The
+ * transfer stays the caller's. */
 int crl_http_begin(crl_http_transfer *t);
 /* A request of t has ended. True when another one was begun, else its fill has its end. */
 int crl_http_ended(crl_http_transfer *t, CURLcode code);
 void crl_http_transfer_free(crl_http_transfer *t);
-__attribute__((format(printf, 3, 4))) void crl_http_fail(crl_http_transfer *t, int code, const char *format, ...);
+__attribute__((format(printf, 3, 4))) void crl_http_fail(crl_http_transfer *t, int code,
+                                                         const char *format, ...);
 
-/* ---- judge.c ------------------------------------------------------------------------------------------------ */
+/* ---- judge.c ------------------------------------------------------------------------------- */
 
 /* Takes the validators from what the store kept of the old value. */
 void crl_http_recall(crl_http_transfer *t);

@@ -1,14 +1,16 @@
-/* judge.c: what becomes of a fill when its response has come: kept as long as the response says, passed, negative, not modified or failed.
+/* judge.c: what becomes of a fill when its response has come: kept as long as the response says,
+ * passed, negative, not modified or failed.
  *
- * What the store keeps beside a value as its validator: "http1 HASH TTL SWR SIE\nETAG\nLAST-MODIFIED", the lives being those that were given to the fill. They
- * hold on when a 304 says nothing about them (RFC 9111 4.3.4). A validator of another origin isn't used. */
+ * What the store keeps beside a value as its validator: "http1 HASH TTL SWR
+ * SIE\nETAG\nLAST-MODIFIED", the lives being those that were given to the fill. They hold on when a
+ * 304 says nothing about them (RFC 9111 4.3.4). A validator of another origin isn't used. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "http.h"
 
-/* ---- validators ------------------------------------------------------------------------------------------- */
+/* ---- validators ---------------------------------------------------------------------------- */
 
 /* A line of printable text, copied; returns what is behind it, NULL when it doesn't fit. */
 static const char *take_line(const char *at, char *to, size_t room) {
@@ -31,13 +33,18 @@ void crl_http_recall(crl_http_transfer *t) {
   if (kept == NULL || o->calls->old(t->fill, &old_size) == NULL || size >= sizeof text) return;
   memcpy(text, kept, size);
   text[size] = '\0';
-  if (sscanf(text, "http1 %" SCNx64 " %" SCNd64 " %" SCNd64 " %" SCNd64 "\n%n", &hash, &t->old_ttl_ms, &t->old_swr_ms, &t->old_sie_ms, &at) != 4 || at == 0) return;
+  if (sscanf(text, "http1 %" SCNx64 " %" SCNd64 " %" SCNd64 " %" SCNd64 "\n%n", &hash,
+             &t->old_ttl_ms, &t->old_swr_ms, &t->old_sie_ms, &at) != 4 ||
+      at == 0)
+    return;
   if (hash != o->hash) return;
   const char *rest = take_line(text + at, t->etag, sizeof t->etag);
-  if (rest == NULL || take_line(rest, t->last_modified, sizeof t->last_modified) == NULL) t->etag[0] = t->last_modified[0] = '\0';
+  if (rest == NULL || take_line(rest, t->last_modified, sizeof t->last_modified) == NULL)
+    t->etag[0] = t->last_modified[0] = '\0';
 }
 
-/* Kept beside the value, unless that is what is there. A value that was found by a redirect has none. */
+/* Kept beside the value, unless that is what is there. A value that was found by a redirect has
+ * none. */
 static void remember(crl_http_transfer *t, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {
   const crl_http_origin *o = t->origin;
   const crl_http_rules *r = &t->rules;
@@ -47,15 +54,19 @@ static void remember(crl_http_transfer *t, int64_t ttl_ms, int64_t swr_ms, int64
   if (t->status == 304 && last_modified[0] == '\0') last_modified = t->last_modified;
   if (etag[0] == '\0' && last_modified[0] == '\0') return;
   char text[CRL_HTTP_VALIDATOR];
-  int len = snprintf(text, sizeof text, "http1 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 "\n%s\n%s", o->hash, ttl_ms, swr_ms, sie_ms, etag, last_modified);
+  int len =
+      snprintf(text, sizeof text, "http1 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 "\n%s\n%s",
+               o->hash, ttl_ms, swr_ms, sie_ms, etag, last_modified);
   size_t size = 0;
   const char *old = o->calls->old_validator(t->fill, &size);
   if (len < 0 || (size_t)len >= sizeof text) return;
-  if (t->status == 304 && old != NULL && size == (size_t)len && memcmp(old, text, size) == 0) return;
-  o->calls->validator(t->fill, text, (size_t)len); /* without memory there is none, which costs the next time a body */
+  if (t->status == 304 && old != NULL && size == (size_t)len && memcmp(old, text, size) == 0)
+    return;
+  /* without memory there is none, which costs the next time a body */
+  o->calls->validator(t->fill, text, (size_t)len);
 }
 
-/* ---- lives -------------------------------------------------------------------------------------------------- */
+/* ---- lives --------------------------------------------------------------------------------- */
 
 /* True when the response may answer nobody but who asked for it. */
 static int is_for_one(const crl_http_transfer *t, const crl_http_verdict *v) {
@@ -63,14 +74,16 @@ static int is_for_one(const crl_http_transfer *t, const crl_http_verdict *v) {
   if (!v->is_storable || v->must_ask) return 1;
   for (const char *name = t->rules.vary; *name != '\0';) {
     size_t len = strcspn(name, " ");
-    if (!crl_http_names_have(o->vary, name, len) && !crl_http_names_have(o->alike, name, len)) return 1;
+    if (!crl_http_names_have(o->vary, name, len) && !crl_http_names_have(o->alike, name, len))
+      return 1;
     name += len + (name[len] == ' ');
   }
   return 0;
 }
 
 static crl_http_verdict verdict_of(const crl_http_transfer *t) {
-  crl_http_terms terms = {.delay_ms = t->delay_ms, .is_authorized = t->origin->is_authorized && !t->is_foreign};
+  crl_http_terms terms = {.delay_ms = t->delay_ms,
+                          .is_authorized = t->origin->is_authorized && !t->is_foreign};
   return crl_http_rules_judge(&t->rules, &terms);
 }
 
@@ -78,7 +91,9 @@ void crl_http_judge_hop(crl_http_transfer *t) {
   crl_http_verdict v = verdict_of(t);
   if (is_for_one(t, &v)) t->must_pass = 1;
   if (v.fresh_ms == CRL_HTTP_UNSAID || t->hop_fresh_ms == CRL_HTTP_NONE) return;
-  if (v.fresh_ms == CRL_HTTP_NONE || t->hop_fresh_ms == CRL_HTTP_UNSAID || v.fresh_ms < t->hop_fresh_ms) t->hop_fresh_ms = v.fresh_ms;
+  if (v.fresh_ms == CRL_HTTP_NONE || t->hop_fresh_ms == CRL_HTTP_UNSAID ||
+      v.fresh_ms < t->hop_fresh_ms)
+    t->hop_fresh_ms = v.fresh_ms;
 }
 
 /* Gives the fill its lives, and validator. */
@@ -86,28 +101,36 @@ static void set_lives(crl_http_transfer *t) {
   const crl_http_origin *o = t->origin;
   crl_http_verdict v = verdict_of(t);
   int64_t ttl = v.fresh_ms, swr = v.swr_ms, sie = v.sie_ms;
-  int is_alone = is_for_one(t, &v) || t->must_pass, is_negative = crl_http_has_status(&o->negative, t->status);
-  if (t->status == 304 && ttl == CRL_HTTP_UNSAID && swr == CRL_HTTP_UNSAID && sie == CRL_HTTP_UNSAID) {
+  int is_alone = is_for_one(t, &v) || t->must_pass,
+      is_negative = crl_http_has_status(&o->negative, t->status);
+  if (t->status == 304 && ttl == CRL_HTTP_UNSAID && swr == CRL_HTTP_UNSAID &&
+      sie == CRL_HTTP_UNSAID) {
     ttl = t->old_ttl_ms;
     swr = t->old_swr_ms;
     sie = t->old_sie_ms;
   }
-  if (t->hop_fresh_ms == CRL_HTTP_NONE) ttl = CRL_HTTP_NONE;
-  else if (ttl > 0 && t->hop_fresh_ms > 0 && t->hop_fresh_ms < ttl) ttl = t->hop_fresh_ms;
+  if (t->hop_fresh_ms == CRL_HTTP_NONE)
+    ttl = CRL_HTTP_NONE;
+  else if (ttl > 0 && t->hop_fresh_ms > 0 && t->hop_fresh_ms < ttl)
+    ttl = t->hop_fresh_ms;
   remember(t, ttl, swr, sie);
   if (ttl == CRL_HTTP_NONE && (swr > 0 || sie > 0)) ttl = 1; /* it is kept for its graces */
   if (is_alone && !is_negative) o->calls->pass(t->fill);
   if (is_alone && is_negative) ttl = swr = sie = CORRAL_OFF;
-  o->calls->lives(t->fill, ttl == CRL_HTTP_NONE ? CORRAL_OFF : ttl, swr == CRL_HTTP_NONE ? CORRAL_OFF : swr, sie == CRL_HTTP_NONE ? CORRAL_OFF : sie);
+  o->calls->lives(t->fill, ttl == CRL_HTTP_NONE ? CORRAL_OFF : ttl,
+                  swr == CRL_HTTP_NONE ? CORRAL_OFF : swr, sie == CRL_HTTP_NONE ? CORRAL_OFF : sie);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------------------------- */
 
 static void fail_by_status(crl_http_transfer *t) {
   crl_http_verdict v = verdict_of(t);
   const char *gap = t->reason[0] != '\0' ? " " : "";
-  if (v.retry_after_ms > 0) crl_http_fail(t, t->status, "HTTP %d%s%s, retry after %lld s", t->status, gap, t->reason, (long long)v.retry_after_ms / 1000);
-  else crl_http_fail(t, t->status, "HTTP %d%s%s", t->status, gap, t->reason);
+  if (v.retry_after_ms > 0)
+    crl_http_fail(t, t->status, "HTTP %d%s%s, retry after %lld s", t->status, gap, t->reason,
+                  (long long)v.retry_after_ms / 1000);
+  else
+    crl_http_fail(t, t->status, "HTTP %d%s%s", t->status, gap, t->reason);
 }
 
 void crl_http_judge(crl_http_transfer *t) {
@@ -116,7 +139,9 @@ void crl_http_judge(crl_http_transfer *t) {
   if (t->status == 304 && t->is_asked) {
     status = calls->not_modified(t->fill);
   } else if (t->is_kept && t->is_encoded) {
-    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the body has a Content-Encoding that wasn't asked for (compressed=1 asks for it, and undoes it)");
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER,
+                  "the body has a Content-Encoding that wasn't asked for (compressed=1 asks for "
+                  "it, and undoes it)");
     return;
   } else if (t->is_kept) {
     status = calls->bytes(t->fill, t->body, t->len);
@@ -127,7 +152,10 @@ void crl_http_judge(crl_http_transfer *t) {
     return;
   }
   if (status != CORRAL_OK) {
-    crl_http_fail(t, status, status == CORRAL_ENOMEM ? "out of memory" : status == CORRAL_ETOOBIG ? "the value is larger than max_value" : "HTTP 304, and the old value is gone");
+    crl_http_fail(t, status,
+                  status == CORRAL_ENOMEM    ? "out of memory"
+                  : status == CORRAL_ETOOBIG ? "the value is larger than max_value"
+                                             : "HTTP 304, and the old value is gone");
     return;
   }
   set_lives(t);

@@ -1,4 +1,5 @@
-/* transfer.c: one fetch: its requests, one after the other where it is redirected, and what comes. */
+/* transfer.c: one fetch: its requests, one after the other where it is redirected, and what
+ * comes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ void crl_http_transfer_free(crl_http_transfer *t) {
   free(t);
 }
 
-/* ---- what comes ------------------------------------------------------------------------------------------- */
+/* ---- what comes ---------------------------------------------------------------------------- */
 
 static size_t most_of(const crl_http_transfer *t) { return (size_t)t->origin->most; }
 
@@ -60,23 +61,32 @@ static void begin_head(crl_http_transfer *t, const char *line, size_t len) {
   crl_http_rules_begin(&t->rules, t->origin->host->wall_ms());
   if (status == NULL) return;
   while (status < end && *status == ' ') status++;
-  for (; status < end && *status >= '0' && *status <= '9' && t->status < 1000; status++) t->status = t->status * 10 + (*status - '0');
+  for (; status < end && *status >= '0' && *status <= '9' && t->status < 1000; status++)
+    t->status = t->status * 10 + (*status - '0');
   while (status < end && *status == ' ') status++;
   size_t at = 0;
-  for (; status < end && *status != '\r' && *status != '\n' && at < sizeof t->reason - 1; status++) t->reason[at++] = *status >= ' ' && *status < 127 ? *status : '?';
+  for (; status < end && *status != '\r' && *status != '\n' && at < sizeof t->reason - 1; status++)
+    t->reason[at++] = *status >= ' ' && *status < 127 ? *status : '?';
   t->reason[at] = '\0';
 }
 
-/* Of this connection, not of the response: RFC 9111 3.1; or not true any more once the body was decoded. */
+/* Of this connection, not of the response: RFC 9111 3.1; or not true any more once the body was
+ * decoded. */
 static int is_left_out(const crl_http_transfer *t) {
-  static const char hop[] = "connection keep-alive proxy-authenticate proxy-authentication-info proxy-authorization proxy-connection te trailer transfer-encoding upgrade";
-  return crl_http_names_have(hop, t->field, strlen(t->field)) || (t->origin->is_compressed && crl_http_names_have("content-encoding content-length", t->field, strlen(t->field)));
+  static const char hop[] =
+      "connection keep-alive proxy-authenticate proxy-authentication-info proxy-authorization "
+      "proxy-connection te trailer transfer-encoding upgrade";
+  return crl_http_names_have(hop, t->field, strlen(t->field)) ||
+         (t->origin->is_compressed &&
+          crl_http_names_have("content-encoding content-length", t->field, strlen(t->field)));
 }
 
 static void note_encoding(crl_http_transfer *t, const char *value, size_t len) {
   while (len > 0 && (*value == ' ' || *value == '\t')) value++, len--;
   while (len > 0 && value[len - 1] <= ' ') len--;
-  if (strcasecmp(t->field, "content-encoding") != 0 || len == 0 || crl_http_names_have("identity", value, len)) return;
+  if (strcasecmp(t->field, "content-encoding") != 0 || len == 0 ||
+      crl_http_names_have("identity", value, len))
+    return;
   t->is_encoded = !t->origin->is_compressed && !t->origin->is_included;
 }
 
@@ -148,7 +158,8 @@ static size_t on_head(char *bytes, size_t one, size_t count, void *arg) {
   if (text > 0 && bytes[text - 1] == '\n') text--;
   if (text > 0 && bytes[text - 1] == '\r') text--;
   int is_end = text == 0, is_first = !t->is_in_head;
-  if (is_first) begin_head(t, bytes, len);
+  if (is_first)
+    begin_head(t, bytes, len);
   else if (!is_end)
     take_field(t, bytes, text);
   if (t->bad_head != NULL) return 0;
@@ -178,7 +189,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
   return t->origin->host->own_fd(socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol));
 }
 
-/* ---- what is sent ------------------------------------------------------------------------------------------ */
+/* ---- what is sent -------------------------------------------------------------------------- */
 
 static int send_field(crl_http_transfer *t, const char *text) {
   struct curl_slist *more = curl_slist_append(t->sent, text);
@@ -186,16 +197,19 @@ static int send_field(crl_http_transfer *t, const char *text) {
   return more != NULL;
 }
 
-/* What another server that a redirect leads to needn't know isn't sent there. The validators are of what the first URL names. */
+/* What another server that a redirect leads to needn't know isn't sent there. The validators are of
+ * what the first URL names. */
 static int make_fields(crl_http_transfer *t) {
   const crl_http_origin *o = t->origin;
   char text[CRL_HTTP_ETAG + 32];
   int is_well = o->is_compressed || send_field(t, "Accept-Encoding: identity");
   for (const struct curl_slist *field = t->fields; field != NULL; field = field->next) {
-    int is_secret = strncasecmp(field->data, "authorization", 13) == 0 || strncasecmp(field->data, "cookie", 6) == 0;
+    int is_secret = strncasecmp(field->data, "authorization", 13) == 0 ||
+                    strncasecmp(field->data, "cookie", 6) == 0;
     if (!t->is_foreign || !is_secret) is_well = is_well && send_field(t, field->data);
   }
-  for (size_t i = 0; i < o->header_count && !t->is_foreign; i++) is_well = is_well && send_field(t, o->headers[i]);
+  for (size_t i = 0; i < o->header_count && !t->is_foreign; i++)
+    is_well = is_well && send_field(t, o->headers[i]);
   t->is_asked = t->hops == 0 && (t->etag[0] != '\0' || t->last_modified[0] != '\0');
   if (t->is_asked && t->etag[0] != '\0') {
     snprintf(text, sizeof text, "If-None-Match: %s", t->etag);
@@ -263,9 +277,12 @@ static int request(crl_http_transfer *t) {
     return 0;
   }
   t->started_ms = now;
-  if (t->easy == NULL) t->easy = curl_easy_init();
-  else curl_easy_reset(t->easy);
-  if (t->easy == NULL || !make_fields(t) || !set_options(t, left) || curl_multi_add_handle(t->origin->multi, t->easy) != CURLM_OK) {
+  if (t->easy == NULL)
+    t->easy = curl_easy_init();
+  else
+    curl_easy_reset(t->easy);
+  if (t->easy == NULL || !make_fields(t) || !set_options(t, left) ||
+      curl_multi_add_handle(t->origin->multi, t->easy) != CURLM_OK) {
     crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the request can't be made: out of memory?");
     return 0;
   }
@@ -285,27 +302,36 @@ int crl_http_begin(crl_http_transfer *t) {
   return request(t);
 }
 
-/* ---- its end ------------------------------------------------------------------------------------------------ */
+/* ---- its end ------------------------------------------------------------------------------- */
 
 static void fail_by_code(crl_http_transfer *t, CURLcode code) {
   const char *what = t->failure[0] != '\0' ? t->failure : curl_easy_strerror(code);
   curl_off_t got = 0;
-  if (t->is_too_big) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer is larger than %lld bytes", (long long)t->origin->most);
+  if (t->is_too_big)
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer is larger than %lld bytes",
+                  (long long)t->origin->most);
   else if (t->bad_head != NULL)
     crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header isn't valid: it has %s", t->bad_head);
-  else if (t->head_len > CRL_HTTP_HEAD) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header is larger than %d bytes", CRL_HTTP_HEAD);
-  else if (t->is_refused) crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the address %s of %s is not allowed (see allow=)", t->address, t->is_foreign ? "where it redirects to" : "the origin");
-  else if (code == CURLE_OPERATION_TIMEDOUT) crl_http_fail(t, CRL_HTTP_TOO_LATE, "%s", what);
+  else if (t->head_len > CRL_HTTP_HEAD)
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the answer's header is larger than %d bytes",
+                  CRL_HTTP_HEAD);
+  else if (t->is_refused)
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the address %s of %s is not allowed (see allow=)",
+                  t->address, t->is_foreign ? "where it redirects to" : "the origin");
+  else if (code == CURLE_OPERATION_TIMEDOUT)
+    crl_http_fail(t, CRL_HTTP_TOO_LATE, "%s", what);
   else if (code == CURLE_PARTIAL_FILE || (code == CURLE_RECV_ERROR && t->has_head)) {
     curl_easy_getinfo(t->easy, CURLINFO_SIZE_DOWNLOAD_T, &got);
-    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the origin hung up after %lld bytes of the body", (long long)got);
+    crl_http_fail(t, CRL_HTTP_NO_ANSWER, "the origin hung up after %lld bytes of the body",
+                  (long long)got);
   } else {
     crl_http_fail(t, CRL_HTTP_NO_ANSWER, "%s", what);
   }
 }
 
 static int is_redirect(const crl_http_transfer *t) {
-  int is_one = t->status == 301 || t->status == 302 || t->status == 303 || t->status == 307 || t->status == 308;
+  int is_one = t->status == 301 || t->status == 302 || t->status == 303 || t->status == 307 ||
+               t->status == 308;
   return is_one && !t->is_kept && t->origin->redirects > 0;
 }
 
@@ -334,7 +360,9 @@ int crl_http_ended(crl_http_transfer *t, CURLcode code) {
     fail_by_code(t, code);
     return 0;
   }
-  if (is_redirect(t) && curl_easy_getinfo(t->easy, CURLINFO_REDIRECT_URL, &to) == CURLE_OK && to != NULL) return follow(t, to);
+  if (is_redirect(t) && curl_easy_getinfo(t->easy, CURLINFO_REDIRECT_URL, &to) == CURLE_OK &&
+      to != NULL)
+    return follow(t, to);
   crl_http_judge(t);
   return 0;
 }

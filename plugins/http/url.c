@@ -11,7 +11,9 @@
 
 #include "http.h"
 
-static int is_unreserved(unsigned char c) { return c < 128 && (isalnum(c) || (c != '\0' && strchr("-._~", c) != NULL)); }
+static int is_unreserved(unsigned char c) {
+  return c < 128 && (isalnum(c) || (c != '\0' && strchr("-._~", c) != NULL));
+}
 static int is_hex(char c) { return isxdigit((unsigned char)c) != 0; }
 
 int crl_http_is_token(const char *text, size_t len) {
@@ -21,11 +23,14 @@ int crl_http_is_token(const char *text, size_t len) {
 }
 
 int crl_http_is_own_field(const char *name, size_t len) {
-  return crl_http_names_have("accept-encoding if-none-match if-modified-since if-match if-unmodified-since if-range range connection keep-alive te trailer upgrade "
-                             "expect content-length transfer-encoding proxy-authorization", name, len);
+  return crl_http_names_have(
+      "accept-encoding if-none-match if-modified-since if-match if-unmodified-since if-range range "
+      "connection keep-alive te trailer upgrade "
+      "expect content-length transfer-encoding proxy-authorization",
+      name, len);
 }
 
-/* ---- the key's first line ------------------------------------------------------------------------------------ */
+/* ---- the key's first line ------------------------------------------------------------------ */
 
 static size_t put_encoded(char *to, const char *key, size_t len) {
   static const char digits[] = "0123456789ABCDEF";
@@ -47,7 +52,8 @@ static int is_raw_url(const char *key, size_t len) {
   for (size_t i = 0; i < len; i++) {
     if (key[i] == '%') {
       if (i + 2 >= len || !is_hex(key[i + 1]) || !is_hex(key[i + 2])) return 0;
-    } else if (!is_unreserved((unsigned char)key[i]) && (key[i] == '\0' || strchr("!$&'()*+,;=:@/?", key[i]) == NULL)) {
+    } else if (!is_unreserved((unsigned char)key[i]) &&
+               (key[i] == '\0' || strchr("!$&'()*+,;=:@/?", key[i]) == NULL)) {
       return 0;
     }
   }
@@ -105,10 +111,11 @@ static const char *make_url(crl_http_transfer *t, const char *key, size_t len) {
   at += o->is_raw ? len : put_encoded(t->url + at, key, len);
   memcpy(t->url + at, o->after, after + 1);
   if (at + after > CRL_HTTP_URL) return "the URL would be longer than 8192 bytes";
-  return crl_http_has_dots(t->url + o->path_at) ? "the key's path has a segment that is '.' or '..'" : NULL;
+  return crl_http_has_dots(t->url + o->path_at) ? "the key's path has a segment that is '.' or '..'"
+                                                : NULL;
 }
 
-/* ---- its other lines ------------------------------------------------------------------------------------------ */
+/* ---- its other lines ----------------------------------------------------------------------- */
 
 static int has_field(const struct curl_slist *fields, const char *name, size_t len) {
   for (; fields != NULL; fields = fields->next)
@@ -120,12 +127,15 @@ static const char *add_field(crl_http_transfer *t, const char *line, size_t len)
   const char *colon = memchr(line, ':', len);
   size_t name = colon != NULL ? (size_t)(colon - line) : 0;
   char text[1024];
-  if (!crl_http_is_token(line, name)) return "a line of the key after its first isn't a header field, 'Name: value'";
-  if (!crl_http_names_have(t->origin->vary, line, name)) return "a header field of the key isn't among vary=";
+  if (!crl_http_is_token(line, name))
+    return "a line of the key after its first isn't a header field, 'Name: value'";
+  if (!crl_http_names_have(t->origin->vary, line, name))
+    return "a header field of the key isn't among vary=";
   if (has_field(t->fields, line, name)) return "a header field is in the key twice";
   if (len >= sizeof text) return "a header field of the key is longer than 1023 bytes";
   for (size_t i = name; i < len; i++)
-    if ((unsigned char)line[i] < ' ' || line[i] == 127) return "a header field of the key has a control character";
+    if ((unsigned char)line[i] < ' ' || line[i] == 127)
+      return "a header field of the key has a control character";
   size_t value = name + 1;
   while (value < len && line[value] == ' ') value++;
   int is_empty = value == len; /* libcurl wants that said by a semicolon */
@@ -148,17 +158,19 @@ const char *crl_http_url_make(crl_http_transfer *t) {
   return why;
 }
 
-/* ---- redirects ------------------------------------------------------------------------------------------------ */
+/* ---- redirects ----------------------------------------------------------------------------- */
 
 static int port_of(CURLU *url) {
   char *text = NULL;
   long port = 0;
-  if (curl_url_get(url, CURLUPART_PORT, &text, CURLU_DEFAULT_PORT) == CURLUE_OK) port = strtol(text, NULL, 10);
+  if (curl_url_get(url, CURLUPART_PORT, &text, CURLU_DEFAULT_PORT) == CURLUE_OK)
+    port = strtol(text, NULL, 10);
   curl_free(text);
   return (int)port;
 }
 
-/* Another server than the configured one. From the usual port of http to that of https it is the same. */
+/* Another server than the configured one. From the usual port of http to that of https it is the
+ * same. */
 static int is_other(const crl_http_origin *o, const char *server, int port, int is_https) {
   int is_upgrade = !o->is_https && is_https && o->port == 80 && port == 443;
   return strcasecmp(server, o->server) != 0 || (port != o->port && !is_upgrade);
@@ -167,13 +179,19 @@ static int is_other(const crl_http_origin *o, const char *server, int port, int 
 static const char *follow(crl_http_transfer *t, CURLU *url, const char *to) {
   char *scheme = NULL, *server = NULL;
   const char *why = NULL;
-  if (strlen(to) > CRL_HTTP_URL) why = "it redirects to a URL that is longer than 8192 bytes";
-  else if (curl_url_set(url, CURLUPART_URL, to, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK || curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-           curl_url_get(url, CURLUPART_HOST, &server, 0) != CURLUE_OK || (strcasecmp(scheme, "http") != 0 && strcasecmp(scheme, "https") != 0))
+  if (strlen(to) > CRL_HTTP_URL)
+    why = "it redirects to a URL that is longer than 8192 bytes";
+  else if (curl_url_set(url, CURLUPART_URL, to, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK ||
+           curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+           curl_url_get(url, CURLUPART_HOST, &server, 0) != CURLUE_OK ||
+           (strcasecmp(scheme, "http") != 0 && strcasecmp(scheme, "https") != 0))
     why = "it redirects to something else than a URL of http or https";
-  else if (t->origin->is_https && strcasecmp(scheme, "https") != 0) why = "it redirects from https to http";
+  else if (t->origin->is_https && strcasecmp(scheme, "https") != 0)
+    why = "it redirects from https to http";
   if (why == NULL) {
-    if (is_other(t->origin, server, port_of(url), strcasecmp(scheme, "https") == 0)) t->is_foreign = 1; /* for good */
+    /* for good */
+    if (is_other(t->origin, server, port_of(url), strcasecmp(scheme, "https") == 0))
+      t->is_foreign = 1;
     char *copy = strdup(to);
     free(t->url);
     t->url = copy;

@@ -24,47 +24,60 @@
 
 enum { READERS = 1022, CLOSE_WAIT_MS = 200, TRIES = 10 };
 
-/* ---- errors ---------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------- */
 
 static int fail_lmdb(const corral_host *host, const char *path, int code, corral_error *error) {
   switch (code) {
     case MDB_INVALID:
     case MDB_VERSION_MISMATCH:
     case MDB_INCOMPATIBLE:
-      return host->fail(error, CORRAL_EFOREIGN, "%.120s: not a file of this store: choose another path, or delete it", path);
+      return host->fail(error, CORRAL_EFOREIGN,
+                        "%.120s: not a file of this store: choose another path, or delete it",
+                        path);
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
       return host->fail(error, CORRAL_ECORRUPT,
                         "%.120s: damaged: it is put aside, and a new one begun", path);
     case MDB_READERS_FULL:
-      return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: more than %d readers at once", path, (int)READERS);
+      return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: more than %d readers at once", path,
+                        (int)READERS);
     case MDB_MAP_FULL:
-      return host->fail(error, CORRAL_EREFUSED, "%.120s: full: size= is too small for what is written at once, or a process hangs while it reads", path);
-    default:
-      return host->fail(error, CORRAL_EIO, "%.120s: %s", path, mdb_strerror(code));
+      return host->fail(error, CORRAL_EREFUSED,
+                        "%.120s: full: size= is too small for what is written at once, or a "
+                        "process hangs while it reads",
+                        path);
+    default: return host->fail(error, CORRAL_EIO, "%.120s: %s", path, mdb_strerror(code));
   }
 }
 
 int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_error *error) {
   switch (code) {
-    case ENOMEM: return host->fail(error, CORRAL_ENOMEM, "%.120s: out of memory, or of address space for size=", path);
-    case EAGAIN: return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: another process is busy opening it", path);
+    case ENOMEM:
+      return host->fail(error, CORRAL_ENOMEM,
+                        "%.120s: out of memory, or of address space for size=", path);
+    case EAGAIN:
+      return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: another process is busy opening it",
+                        path);
     case ENOSPC:
     case EDQUOT:
-      return host->fail(error, CORRAL_EIO, "%.120s: the disk is full: free some of it, or choose another path", path);
+      return host->fail(error, CORRAL_EIO,
+                        "%.120s: the disk is full: free some of it, or choose another path", path);
     case EIO: /* LMDB's word for a write cut short, too */
-      return host->fail(error, CORRAL_EIO, "%.120s: %s: the disk is full, or fails", path, mdb_strerror(code));
+      return host->fail(error, CORRAL_EIO, "%.120s: %s: the disk is full, or fails", path,
+                        mdb_strerror(code));
     case EACCES:
     case EPERM:
     case EROFS:
-      return host->fail(error, CORRAL_EIO, "%.120s: %s: this user must be able to write the file and its folder", path,
+      return host->fail(error, CORRAL_EIO,
+                        "%.120s: %s: this user must be able to write the file and its folder", path,
                         mdb_strerror(code));
-    case EISDIR: return host->fail(error, CORRAL_EIO, "%.120s: is a folder: name a file inside of it", path);
+    case EISDIR:
+      return host->fail(error, CORRAL_EIO, "%.120s: is a folder: name a file inside of it", path);
     default: return fail_lmdb(host, path, code, error);
   }
 }
 
-/* ---- the environment ------------------------------------------------------------------------------------- */
+/* ---- the environment ----------------------------------------------------------------------- */
 
 static int file_size(MDB_env *env, int *fd, uint64_t *size) {
   struct stat st;
@@ -92,14 +105,17 @@ static int extend_file(MDB_env *env) {
   uint64_t size = 0;
   int fd, code = mdb_env_info(env, &info);
   if (code == 0) code = file_size(env, &fd, &size);
-  if (code == 0 && size < info.me_mapsize && ftruncate(fd, (off_t)info.me_mapsize) != 0) code = errno;
+  if (code == 0 && size < info.me_mapsize && ftruncate(fd, (off_t)info.me_mapsize) != 0)
+    code = errno;
   return code;
 }
 
-/* The wall clock of whoever made the file counts for all: one of another time would let numbers that grow by it jump. */
+/* The wall clock of whoever made the file counts for all: one of another time would let numbers
+ * that grow by it jump. */
 static int agree_on_wall(crl_lmdb_env *e, MDB_txn *txn) {
   int64_t ahead = e->host->wall_ms() - e->host->boot_ms();
-  MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t)"wall"}, value = {.mv_size = sizeof ahead, .mv_data = &ahead};
+  MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t) "wall"},
+          value = {.mv_size = sizeof ahead, .mv_data = &ahead};
   int code = mdb_put(txn, e->meta, &key, &value, MDB_NOOVERWRITE);
   if (code != 0 && code != MDB_KEYEXIST) return code;
   if (value.mv_size != sizeof ahead) return MDB_INVALID;
@@ -152,7 +168,9 @@ static int set_up(crl_lmdb_env *e, const char *id) {
 
 static const size_t SLACK_LEAST = (size_t)16 << 20;
 
-static size_t map_for(size_t size) { return size + (size / 4 > SLACK_LEAST ? size / 4 / 65536 * 65536 : SLACK_LEAST); }
+static size_t map_for(size_t size) {
+  return size + (size / 4 > SLACK_LEAST ? size / 4 / 65536 * 65536 : SLACK_LEAST);
+}
 
 /* ESTALE when the files were replaced just before liblmdb opened them. */
 static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
@@ -164,7 +182,8 @@ static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
   if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &lease);
   if (code != 0) return code;
   int same = crl_lmdb_file_same(&e->data, &f->checked_data) &&
-             crl_lmdb_file_same(&e->lock, &f->checked_lock) && crl_lmdb_file_same(&e->lease, &lease);
+             crl_lmdb_file_same(&e->lock, &f->checked_lock) &&
+             crl_lmdb_file_same(&e->lease, &lease);
   return same ? 0 : ESTALE;
 }
 
@@ -241,7 +260,7 @@ static int new_env(crl_lmdb_files *f, int64_t size, crl_lmdb_env **ret) {
   return 0;
 }
 
-/* ---- the registry ---------------------------------------------------------------------------------------- */
+/* ---- the registry -------------------------------------------------------------------------- */
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static crl_lmdb_env *registry;
@@ -307,7 +326,9 @@ static int grow_map(crl_lmdb_env *e, size_t size) {
 static int share(const crl_lmdb_files *f, crl_lmdb_env *e, int64_t size, crl_lmdb_env **ret,
                  corral_error *error) {
   if (atomic_load(&e->broken)) {
-    return f->host->fail(error, CORRAL_EIO, "%.120s: broke, and other corrals of this process have it open still", f->data);
+    return f->host->fail(error, CORRAL_EIO,
+                         "%.120s: broke, and other corrals of this process have it open still",
+                         f->data);
   }
   int code = grow_map(e, (size_t)size);
   if (code != 0) return crl_lmdb_fail(f->host, f->data, code, error);
@@ -423,7 +444,7 @@ void crl_lmdb_env_drop(crl_lmdb_env *e) {
   pthread_mutex_unlock(&registry_lock);
 }
 
-/* ---- transactions ---------------------------------------------------------------------------------------- */
+/* ---- transactions -------------------------------------------------------------------------- */
 
 /* Another process has made the file larger than our map. */
 static int adopt_size(crl_lmdb_env *e) {
@@ -444,8 +465,10 @@ static int read_try(crl_lmdb_env *e, MDB_txn **ret) {
   MDB_txn *txn = idle_pop(e);
   if (txn == NULL) return mdb_txn_begin(e->env, NULL, MDB_RDONLY, ret);
   int code = mdb_txn_renew(txn);
-  if (code == 0) *ret = txn;
-  else mdb_txn_abort(txn);
+  if (code == 0)
+    *ret = txn;
+  else
+    mdb_txn_abort(txn);
   return code;
 }
 
@@ -494,8 +517,10 @@ int crl_lmdb_write_begin(crl_lmdb_env *e, MDB_txn **ret) {
 
 int crl_lmdb_write_end(crl_lmdb_env *e, MDB_txn *txn, int commit) {
   int code = 0;
-  if (commit) code = mdb_txn_commit(txn);
-  else mdb_txn_abort(txn);
+  if (commit)
+    code = mdb_txn_commit(txn);
+  else
+    mdb_txn_abort(txn);
   pthread_rwlock_unlock(&e->resize);
   if (code == MDB_PANIC) atomic_store(&e->broken, 1);
   return code;

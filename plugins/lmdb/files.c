@@ -35,7 +35,7 @@ static const char MARK[] = "corral-lmdb ";
 static const char FORMAT[] = "3 ";
 static const char BOOT_ID[] = "/proc/sys/kernel/random/boot_id";
 
-/* ---- paths ----------------------------------------------------------------------------------- */
+/* ---- paths --------------------------------------------------------------------------------- */
 
 /* `to` = a, b and c, one after another; ENAMETOOLONG. */
 static int join(char to[PATH_MAX], const char *a, const char *b, const char *c) {
@@ -91,7 +91,7 @@ int crl_lmdb_files_find(crl_lmdb_files *f, const char *path, corral_error *error
   return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, path, code, error);
 }
 
-/* ---- which file it is ------------------------------------------------------------------------ */
+/* ---- which file it is ---------------------------------------------------------------------- */
 
 static crl_lmdb_file name_of(const struct stat *st) {
   return (crl_lmdb_file){.device = st->st_dev, .inode = st->st_ino, .is_there = 1};
@@ -119,7 +119,7 @@ int crl_lmdb_file_same(const crl_lmdb_file *a, const crl_lmdb_file *b) {
   return a->is_there == b->is_there && a->device == b->device && a->inode == b->inode;
 }
 
-/* ---- who may write it ------------------------------------------------------------------------ */
+/* ---- who may write it ---------------------------------------------------------------------- */
 
 static const char ALONE[] = "a store's files are its user's alone, unless the URI says shared=yes";
 
@@ -166,7 +166,7 @@ static int check_owners(const crl_lmdb_files *f, corral_error *error) {
   return status;
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- what is there ------------------------------------------------------------------------- */
 
 /* `head`: what liblmdb looks at before it maps. */
 static int read_head(const char *path, uint8_t *head, size_t *len, crl_lmdb_file *file,
@@ -204,7 +204,7 @@ static int look_at(const char *path, crl_lmdb_file *file) {
   return code;
 }
 
-/* ---- the gate -------------------------------------------------------------------------------- */
+/* ---- the gate ------------------------------------------------------------------------------ */
 
 int crl_lmdb_gate_wait(const corral_host *host, int fd, int64_t deadline) {
   int code;
@@ -222,8 +222,7 @@ static int open_lease(crl_lmdb_files *f) {
   f->fd = f->host->own_fd(open(f->lease, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (f->fd >= 0) return 0;
   if (errno != ENOENT) return errno;
-  f->fd = f->host->own_fd(
-      open(f->lease, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  f->fd = f->host->own_fd(open(f->lease, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (f->fd < 0) return errno == EEXIST ? EAGAIN : errno;
   return own_mode(f, f->fd);
 }
@@ -260,7 +259,7 @@ int crl_lmdb_files_enter(crl_lmdb_files *f, int64_t deadline, corral_error *erro
   return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, f->lease, code, error);
 }
 
-/* ---- the mark in PATH-lease ------------------------------------------------------------------ */
+/* ---- the mark in PATH-lease ---------------------------------------------------------------- */
 
 static int read_boot(char boot[BOOT_ID_LEN + 1]) {
   int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
@@ -293,7 +292,7 @@ static int mark_write(int fd, const char *text) {
   return put == (ssize_t)len ? 0 : put < 0 ? errno : ENOSPC;
 }
 
-/* ---- putting aside --------------------------------------------------------------------------- */
+/* ---- putting aside ------------------------------------------------------------------------- */
 
 /* A name that isn't taken; the last one is taken again, so that they don't grow for ever. */
 static int free_name(const crl_lmdb_files *f, char to[PATH_MAX]) {
@@ -329,7 +328,7 @@ int crl_lmdb_files_aside(crl_lmdb_files *f, const crl_lmdb_file *data, const cha
   return CORRAL_OK;
 }
 
-/* ---- to be opened ---------------------------------------------------------------------------- */
+/* ---- to be opened -------------------------------------------------------------------------- */
 
 static int unlink_old(const char *path) { return unlink(path) == 0 || errno == ENOENT ? 0 : errno; }
 

@@ -1,13 +1,16 @@
 /* kv.c: records inside an LMDB transaction.
  *
- *   heads   key -> expires (8, big-endian), length of the record (8), and the record, or of a larger one the front
+ *   heads   key -> expires (8, big-endian), length of the record (8), and the record, or of a
+ *           larger one the front
  *   bodies  key + chunk number (4, big-endian) -> the body of a larger record, in chunks
- *   index   expires (8, big-endian) + key -> nothing; of users' locks with a bit that puts them behind all others: they are short, and
- *           what is held can't be evicted, so it must not be in the way of looking for what can
+ *   index   expires (8, big-endian) + key -> nothing; of users' locks with a bit that puts them
+ *           behind all others: they are short, and what is held can't be evicted, so it must not be
+ *           in the way of looking for what can
  *
- * A body of up to 1 KiB is beside its front; of larger ones the front is alone: so a lease on a large value
- * rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one entry side by side, and
- * a large value in one piece would find no room in a file full of small holes. */
+ * A body of up to 1 KiB is beside its front; of larger ones the front is alone: so a lease on a
+ * large value rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one
+ * entry side by side, and a large value in one piece would find no room in a file full of small
+ * holes. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -32,12 +35,18 @@ static uint64_t take_be(const uint8_t *at, unsigned bytes) {
 
 static const int64_t AMONG_LOCKS = INT64_C(1) << 62;
 
-static int is_lock(const crl_lmdb_front *front) { return front->kept >= CORRAL_LOCK_HEAD && memcmp(front->bytes, "crk1", 4) == 0; }
+static int is_lock(const crl_lmdb_front *front) {
+  return front->kept >= CORRAL_LOCK_HEAD && memcmp(front->bytes, "crk1", 4) == 0;
+}
 
 /* The time in a record's row of the index. */
-static int64_t index_time(const crl_lmdb_front *front) { return is_lock(front) ? front->expires | AMONG_LOCKS : front->expires; }
+static int64_t index_time(const crl_lmdb_front *front) {
+  return is_lock(front) ? front->expires | AMONG_LOCKS : front->expires;
+}
 
-static MDB_val value_of(const void *data, size_t size) { return (MDB_val){.mv_size = size, .mv_data = (void *)(uintptr_t)data}; }
+static MDB_val value_of(const void *data, size_t size) {
+  return (MDB_val){.mv_size = size, .mv_data = (void *)(uintptr_t)data};
+}
 
 static MDB_val index_key(uint8_t room[KEY_ROOM], int64_t expires, const void *key, size_t key_len) {
   put_be(room, (uint64_t)expires, 8);
@@ -51,19 +60,24 @@ static MDB_val chunk_key(uint8_t room[KEY_ROOM], const void *key, size_t key_len
   return value_of(room, key_len + 4);
 }
 
-static size_t chunks_of(const crl_lmdb_front *front) { return (front->len - front->kept + CHUNK - 1) / CHUNK; }
+static size_t chunks_of(const crl_lmdb_front *front) {
+  return (front->len - front->kept + CHUNK - 1) / CHUNK;
+}
 
 static int is_inline(const crl_lmdb_front *front) { return front->kept == front->len; }
 
 static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
   const uint8_t *at = value->mv_data;
   uint64_t len;
-  if (value->mv_size < PREFIX || value->mv_size - PREFIX > sizeof front->bytes) return MDB_CORRUPTED;
+  if (value->mv_size < PREFIX || value->mv_size - PREFIX > sizeof front->bytes)
+    return MDB_CORRUPTED;
   memcpy(&len, at + 8, sizeof len);
   front->expires = (int64_t)take_be(at, 8);
   front->len = len;
   front->kept = value->mv_size - PREFIX;
-  if (front->kept > front->len || (!is_inline(front) && (front->kept < CORRAL_HEAD || front->kept > CORRAL_FRONT))) return MDB_CORRUPTED;
+  if (front->kept > front->len ||
+      (!is_inline(front) && (front->kept < CORRAL_HEAD || front->kept > CORRAL_FRONT)))
+    return MDB_CORRUPTED;
   memcpy(front->bytes, at + PREFIX, front->kept);
   return 0;
 }
@@ -80,7 +94,8 @@ int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_
   return rc == 0 && front->expires <= tx->now ? MDB_NOTFOUND : rc;
 }
 
-int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front, uint8_t **ret) {
+int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front,
+                     uint8_t **ret) {
   uint8_t room[KEY_ROOM];
   uint8_t *record = malloc(front->len);
   if (record == NULL) return ENOMEM;
@@ -95,7 +110,8 @@ int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl
     memcpy(record + at, value.mv_data, value.mv_size);
     at += value.mv_size;
   }
-  if (rc == 0) memcpy(record + end, front->bytes + front->kept - (front->len - end), front->len - end);
+  if (rc == 0)
+    memcpy(record + end, front->bytes + front->kept - (front->len - end), front->len - end);
   if (rc != 0) {
     free(record);
     return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
@@ -122,7 +138,8 @@ static int index_remove(crl_lmdb_tx *tx, int64_t expires, const void *key, size_
   return ignore_absent(mdb_del(tx->txn, tx->env->index, &k, NULL));
 }
 
-static int remove_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front) {
+static int remove_record(crl_lmdb_tx *tx, const void *key, size_t key_len,
+                         const crl_lmdb_front *front) {
   MDB_val k = value_of(key, key_len);
   int rc = remove_chunks(tx, key, key_len, 0, chunks_of(front));
   if (rc == 0) rc = index_remove(tx, index_time(front), key, key_len);
@@ -130,7 +147,8 @@ static int remove_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const
   return rc;
 }
 
-static int write_front(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front) {
+static int write_front(crl_lmdb_tx *tx, const void *key, size_t key_len,
+                       const crl_lmdb_front *front) {
   uint8_t bytes[PREFIX + sizeof front->bytes], room[KEY_ROOM];
   uint64_t len = front->len;
   put_be(bytes, (uint64_t)front->expires, 8);
@@ -143,7 +161,8 @@ static int write_front(crl_lmdb_tx *tx, const void *key, size_t key_len, const c
   return mdb_put(tx->txn, tx->env->index, &at, &nothing, 0);
 }
 
-static int write_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *rest, size_t rest_len) {
+static int write_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *rest,
+                        size_t rest_len) {
   uint8_t room[KEY_ROOM];
   int rc = 0;
   for (size_t i = 0; rest_len > 0 && rc == 0; i++) {
@@ -157,20 +176,27 @@ static int write_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, const 
 }
 
 /* A whole record in place of the old one, if there is one: its front, and all that is behind it. */
-static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const crl_lmdb_front *front,
-                        const uint8_t *rest) {
+static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old,
+                        const crl_lmdb_front *front, const uint8_t *rest) {
   int rc = 0;
-  if (old != NULL && index_time(old) != index_time(front)) rc = index_remove(tx, index_time(old), key, key_len);
-  if (rc == 0 && old != NULL) rc = remove_chunks(tx, key, key_len, chunks_of(front), chunks_of(old));
+  if (old != NULL && index_time(old) != index_time(front))
+    rc = index_remove(tx, index_time(old), key, key_len);
+  if (rc == 0 && old != NULL)
+    rc = remove_chunks(tx, key, key_len, chunks_of(front), chunks_of(old));
   if (rc == 0) rc = write_front(tx, key, key_len, front);
-  if (rc == 0 && front->len > front->kept) rc = write_chunks(tx, key, key_len, rest, front->len - front->kept);
+  if (rc == 0 && front->len > front->kept)
+    rc = write_chunks(tx, key, key_len, rest, front->len - front->kept);
   return rc;
 }
 
-/* A body that is in chunks stays there, or, when it is replaced, comes there; a small one is put beside the front. */
-static int change_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old, const corral_change *change) {
+/* A body that is in chunks stays there, or, when it is replaced, comes there; a small one is put
+ * beside the front. */
+static int change_record(crl_lmdb_tx *tx, const void *key, size_t key_len,
+                         const crl_lmdb_front *old, const corral_change *change) {
   int edits = change->action == CORRAL_ACTION_EDIT;
-  crl_lmdb_front front = {.expires = change->expires, .len = change->front_len + change->body_len, .kept = change->front_len};
+  crl_lmdb_front front = {.expires = change->expires,
+                          .len = change->front_len + change->body_len,
+                          .kept = change->front_len};
   if (edits ? is_inline(old) : change->body_len <= CRL_LMDB_INLINE) {
     if (change->body_len > CRL_LMDB_INLINE) return MDB_CORRUPTED;
     tx->env->host->join(change, edits ? old->bytes + CORRAL_HEAD : change->body, front.bytes);
@@ -183,7 +209,8 @@ static int change_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const
   return rc != 0 ? rc : write_front(tx, key, key_len, &front);
 }
 
-int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record, size_t len, int64_t expires) {
+int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record,
+                    size_t len, int64_t expires) {
   crl_lmdb_front old, front = {.expires = expires, .len = len};
   front.kept = len <= sizeof front.bytes ? len : CORRAL_HEAD;
   memcpy(front.bytes, record, front.kept);
@@ -192,24 +219,29 @@ int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint
   return write_record(tx, key, key_len, rc == 0 ? &old : NULL, &front, record + front.kept);
 }
 
-int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change) {
+int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len,
+                      const corral_change *change) {
   crl_lmdb_front old;
   if (change->action == CORRAL_ACTION_KEEP) return 0;
   int rc = find_any(tx, key, key_len, &old);
   if (rc != 0 && rc != MDB_NOTFOUND) return rc;
   int present = rc == 0;
-  if (change->action == CORRAL_ACTION_REPLACE) return change_record(tx, key, key_len, present ? &old : NULL, change);
+  if (change->action == CORRAL_ACTION_REPLACE)
+    return change_record(tx, key, key_len, present ? &old : NULL, change);
   if (!present) return 0;
-  return change->action == CORRAL_ACTION_EDIT ? change_record(tx, key, key_len, &old, change) : remove_record(tx, key, key_len, &old);
+  return change->action == CORRAL_ACTION_EDIT ? change_record(tx, key, key_len, &old, change)
+                                              : remove_record(tx, key, key_len, &old);
 }
 
-size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front, uint8_t bytes[CORRAL_FRONT]) {
+size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front,
+                         uint8_t bytes[CORRAL_FRONT]) {
   if (is_inline(front)) return host->front(front->bytes, front->len, bytes);
   memcpy(bytes, front->bytes, front->kept);
   return front->kept;
 }
 
-int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front, corral_header *header) {
+int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front,
+                       corral_header *header) {
   uint8_t bytes[CORRAL_FRONT];
   size_t len = crl_lmdb_kv_front(host, front, bytes);
   return host->header_read(bytes, len, header);
@@ -247,8 +279,10 @@ static int sweep_from(crl_lmdb_tx *tx, MDB_cursor *cursor, int64_t from, size_t 
     if (rc == 0) rc = row_parse(&at, &r);
     if (rc != 0 || r.expires > (from | tx->now)) break;
     rc = find_any(tx, r.key, r.key_len, &front);
-    if (rc == MDB_NOTFOUND) rc = index_remove(tx, r.expires, r.key, r.key_len);
-    else if (rc == 0) rc = remove_row(tx, &r, &front);
+    if (rc == MDB_NOTFOUND)
+      rc = index_remove(tx, r.expires, r.key, r.key_len);
+    else if (rc == 0)
+      rc = remove_row(tx, &r, &front);
   }
   return ignore_absent(rc);
 }
@@ -265,8 +299,8 @@ int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most) {
 
 static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
   corral_header header;
-  return crl_lmdb_kv_header(tx->env->host, front, &header) == CORRAL_OK && header.state == CORRAL_LEASED &&
-         header.until > tx->now;
+  return crl_lmdb_kv_header(tx->env->host, front, &header) == CORRAL_OK &&
+         header.state == CORRAL_LEASED && header.until > tx->now;
 }
 
 /* A lock's record that ends no sooner than CORRAL_LOCK_MEMORY_MS after its last hold. */
@@ -286,8 +320,8 @@ static int next_row(crl_lmdb_tx *tx, row *r) {
   MDB_cursor *cursor;
   int rc = mdb_cursor_open(tx->txn, tx->env->index, &cursor);
   if (rc != 0) return rc;
-  /* The row itself may be there still, when it was spared: one zero byte more is the least key behind it. LMDB's keys
-   * end at 511, so an index key of 508 has room. */
+  /* The row itself may be there still, when it was spared: one zero byte more is the least key
+   * behind it. LMDB's keys end at 511, so an index key of 508 has room. */
   MDB_val at = index_key(room, r->expires, r->key, r->key_len), nothing;
   room[at.mv_size++] = 0;
   rc = mdb_cursor_get(cursor, &at, &nothing, MDB_SET_RANGE);
@@ -304,7 +338,9 @@ int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone) 
     crl_lmdb_front front;
     rc = next_row(tx, &r);
     if (rc != 0) break;
-    if (wish->spare != NULL && r.key_len == wish->spare_len && memcmp(r.key, wish->spare, r.key_len) == 0) continue;
+    if (wish->spare != NULL && r.key_len == wish->spare_len &&
+        memcmp(r.key, wish->spare, r.key_len) == 0)
+      continue;
     rc = find_any(tx, r.key, r.key_len, &front);
     if (rc == MDB_NOTFOUND) {
       rc = 0;
@@ -312,7 +348,8 @@ int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone) 
     }
     if (rc != 0) break;
     if (is_held(tx, &front) || (!wish->leased_too && is_leased(tx, &front))) continue;
-    if (index_time(&front) == r.expires && front.expires > tx->now) crl_lmdb_note(tx->env, tx->news, r.key, r.key_len);
+    if (index_time(&front) == r.expires && front.expires > tx->now)
+      crl_lmdb_note(tx->env, tx->news, r.key, r.key_len);
     rc = remove_row(tx, &r, &front);
     if (rc != 0) break;
     *gone += weight(&front);

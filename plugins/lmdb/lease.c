@@ -1,14 +1,16 @@
 /* lease.c: which leases of an LMDB store belong to a process that lives.
  *
- * Who is granted a lease locks one byte of PATH-lease, at an offset made from the lease's token, before the record
- * shows the lease, and unlocks it after the record shows it no more. The kernel drops the lock when the process ends, in
- * whatever way; so a record that shows a lease whose byte nobody holds is that of a dead process, and can be claimed
- * at once. The offset comes from the token, not from the key: two leases of one key (the first one ran out, its holder
- * doesn't know yet) never get into each other's way.
+ * Who is granted a lease locks one byte of PATH-lease, at an offset made from the lease's token,
+ * before the record shows the lease, and unlocks it after the record shows it no more. The kernel
+ * drops the lock when the process ends, in whatever way; so a record that shows a lease whose byte
+ * nobody holds is that of a dead process, and can be claimed at once. The offset comes from the
+ * token, not from the key: two leases of one key (the first one ran out, its holder doesn't know
+ * yet) never get into each other's way.
  *
- * OFD locks belong to the open file description: one for each process and file, whatever threads do. It is closed at
- * exec, and in a child of a fork by a handler (env.c), for a child that kept it would keep its dead parent's leases
- * alive. A child made by a bare clone or vfork without exec does that: its parent's leases then end by time. */
+ * OFD locks belong to the open file description: one for each process and file, whatever threads
+ * do. It is closed at exec, and in a child of a fork by a handler (env.c), for a child that kept it
+ * would keep its dead parent's leases alive. A child made by a bare clone or vfork without exec
+ * does that: its parent's leases then end by time. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -67,8 +69,10 @@ static void forget(crl_lmdb_leases *leases, crl_lmdb_lease **at) {
 /* Leases that nobody ended, and that are over by time: their bytes say nothing any more. */
 static void forget_lapsed(crl_lmdb_leases *leases, crl_lmdb_lease **at, int64_t now) {
   while (*at != NULL) {
-    if ((*at)->until < now) forget(leases, at);
-    else at = &(*at)->next;
+    if ((*at)->until < now)
+      forget(leases, at);
+    else
+      at = &(*at)->next;
   }
 }
 
@@ -93,7 +97,8 @@ static int take_locked(crl_lmdb_leases *leases, const uint8_t *token, int64_t un
   return 0;
 }
 
-int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now, int *fresh) {
+int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
+                        int *fresh) {
   *fresh = 0;
   pthread_mutex_lock(&leases->lock);
   int rc = take_locked(leases, token, until, fresh);

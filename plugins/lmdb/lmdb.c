@@ -1,14 +1,16 @@
 /* lmdb.c: the store of all processes of one host, in a file: `lmdb:PATH`.
  *
- * Any number of threads and processes; not on network file systems. A GET (or LOCK_SHOW) is a read transaction, which waits for nobody;
- * the other verbs of a batch that follow each other share one write transaction. Writers of all processes take turns, by
- * LMDB's own mutex, which knows no time limit: a process that is stopped (SIGSTOP, a debugger) in the middle of a write
- * makes the others' writes wait past their deadline. One that is killed doesn't.
+ * Any number of threads and processes; not on network file systems. A GET (or LOCK_SHOW) is a read
+ * transaction, which waits for nobody; the other verbs of a batch that follow each other share one
+ * write transaction. Writers of all processes take turns, by LMDB's own mutex, which knows no time
+ * limit: a process that is stopped (SIGSTOP, a debugger) in the middle of a write makes the others'
+ * writes wait past their deadline. One that is killed doesn't.
  *
- * A lease of a process that died counts as over at once (lease.c). Each write removes a few records whose life is
- * over; when size= is reached, those go that would expire soonest, but live leases last, and held locks stay. Processes
- * that name different sizes share the largest map, and each evicts by its own: name the same. The file may take a quarter
- * of the size (at least 16 MiB) more, for pages that wait to be used again. */
+ * A lease of a process that died counts as over at once (lease.c). Each write removes a few records
+ * whose life is over; when size= is reached, those go that would expire soonest, but live leases
+ * last, and held locks stay. Processes that name different sizes share the largest map, and each
+ * evicts by its own: name the same. The file may take a quarter of the size (at least 16 MiB) more,
+ * for pages that wait to be used again. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -17,7 +19,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SWEEP = 8, FEW = 16, IDLE_ROUNDS = 20, IDLE_PAUSE_MS = 1, POLL_MAX_MS = 20, SOON_MS = 5000, LOOKS = 64 };
+enum {
+  SWEEP = 8,
+  FEW = 16,
+  IDLE_ROUNDS = 20,
+  IDLE_PAUSE_MS = 1,
+  POLL_MAX_MS = 20,
+  SOON_MS = 5000,
+  LOOKS = 64
+};
 
 static const int64_t SIZE_DEFAULT = INT64_C(256) << 20;
 static const int64_t SIZE_LEAST = INT64_C(1) << 20;
@@ -36,10 +46,11 @@ static int fail(crl_lmdb_env *env, int code, corral_error *error) {
   return crl_lmdb_fail(env->host, env->path, code, error);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 /* LEASED, and the lease not over by time. */
-static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int64_t now, corral_header *header) {
+static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int64_t now,
+                       corral_header *header) {
   return crl_lmdb_kv_header(host, front, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
          header->until > now;
 }
@@ -72,19 +83,24 @@ static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
   uint8_t bytes[CORRAL_FRONT];
   size_t len = crl_lmdb_kv_front(host, front, bytes);
   host->decide(op, bytes, len, tx->now, &change);
-  if (op->status == CORRAL_OK) give(op, record, front->len);
-  else free(record);
+  if (op->status == CORRAL_OK)
+    give(op, record, front->len);
+  else
+    free(record);
   return 0;
 }
 
-static int is_read(const corral_op *op) { return op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_LOCK_SHOW; }
+static int is_read(const corral_op *op) {
+  return op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_LOCK_SHOW;
+}
 
 static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   const corral_host *host = env->host;
   crl_lmdb_front front;
   corral_header header;
   crl_lmdb_tx tx = {.env = env, .now = now};
-  int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env); /* before the look */
+  /* before the look */
+  int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env);
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
     code = op->verb == CORRAL_VERB_GET ? get_inside(&tx, op, &front) : crl_lmdb_lock_show(&tx, op);
@@ -92,22 +108,25 @@ static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   }
   if (code != 0) {
     op->status = fail(env, code, op->error);
-  } else if (op->verb == CORRAL_VERB_GET && op->found != NULL && shows_lease(host, &front, tx.now, &header) &&
+  } else if (op->verb == CORRAL_VERB_GET && op->found != NULL &&
+             shows_lease(host, &front, tx.now, &header) &&
              !crl_lmdb_lease_alive(&env->leases, header.token)) {
     op->until_ms = 0;
   }
   if (watched) op->flags |= CORRAL_OP_WATCHED;
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 /* Leased, by a holder who is dead. */
 static int is_dead(crl_lmdb_tx *tx, const crl_lmdb_front *front, corral_header *header) {
-  return shows_lease(tx->env->host, front, tx->now, header) && !crl_lmdb_lease_alive(&tx->env->leases, header->token);
+  return shows_lease(tx->env->host, front, tx->now, header) &&
+         !crl_lmdb_lease_alive(&tx->env->leases, header->token);
 }
 
 /* The record as it stands after `change`; for one who has the body already, its front. */
-static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front, const corral_change *change) {
+static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front,
+                        const corral_change *change) {
   int changes = change->action != CORRAL_ACTION_KEEP, edits = change->action == CORRAL_ACTION_EDIT;
   uint8_t *old = NULL, *record;
   if (op->same) {
@@ -131,18 +150,22 @@ static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *fr
   return 0;
 }
 
-/* A quarter: the old value, the new one, and pages that can't be used again yet must all find room. */
+/* A quarter: the old value, the new one, and pages that can't be used again yet must all find
+ * room. */
 static int too_big(crl_lmdb_env *env, corral_op *op, const corral_change *change) {
   size_t most = atomic_load(&env->size) / 4;
-  if (change->action != CORRAL_ACTION_REPLACE || change->front_len + change->body_len <= most) return 0;
-  op->status = env->host->fail(op->error, CORRAL_ETOOBIG,
-                               "%.100s: a record of %zu bytes: one may take a quarter of size=, %zu", env->path,
-                               change->front_len + change->body_len, most);
+  if (change->action != CORRAL_ACTION_REPLACE || change->front_len + change->body_len <= most)
+    return 0;
+  op->status =
+      env->host->fail(op->error, CORRAL_ETOOBIG,
+                      "%.100s: a record of %zu bytes: one may take a quarter of size=, %zu",
+                      env->path, change->front_len + change->body_len, most);
   return 1;
 }
 
 static int holds_now(const corral_op *op) {
-  return (op->verb == CORRAL_VERB_CLAIM || op->verb == CORRAL_VERB_EXTEND) && op->status == CORRAL_OK;
+  return (op->verb == CORRAL_VERB_CLAIM || op->verb == CORRAL_VERB_EXTEND) &&
+         op->status == CORRAL_OK;
 }
 
 static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
@@ -155,7 +178,8 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
   if (code != 0 && code != MDB_NOTFOUND) return code;
   int present = code == 0;
-  if (present && op->verb == CORRAL_VERB_CLAIM && is_dead(tx, &front, &header)) op->over = header.token;
+  if (present && op->verb == CORRAL_VERB_CLAIM && is_dead(tx, &front, &header))
+    op->over = header.token;
   size_t len = present ? crl_lmdb_kv_front(env->host, &front, bytes) : 0;
   env->host->decide(op, present ? bytes : NULL, len, tx->now, &change);
   op->over = NULL;
@@ -166,7 +190,8 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
     if (code != 0) return code == EAGAIN ? EIO : code;
     *fresh = (uint8_t)took;
   }
-  int found = op->verb == CORRAL_VERB_CLAIM && (op->status == CORRAL_OK || op->status == CORRAL_EBUSY);
+  int found =
+      op->verb == CORRAL_VERB_CLAIM && (op->status == CORRAL_OK || op->status == CORRAL_EBUSY);
   code = found ? give_claimed(tx, op, &front, &change) : 0;
   if (change.action != CORRAL_ACTION_KEEP) crl_lmdb_note(env, tx->news, op->key, op->key_len);
   return code != 0 ? code : crl_lmdb_kv_apply(tx, op->key, op->key_len, &change);
@@ -202,14 +227,16 @@ static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t 
 static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const corral_op *op = &ops[i];
-    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW;
+    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
+               op->verb == CORRAL_VERB_RENEW;
     int lost = op->status == CORRAL_ELOST && (ends || op->verb == CORRAL_VERB_EXTEND);
     if (lost || (ends && op->status == CORRAL_OK)) crl_lmdb_lease_drop(&env->leases, op->token);
   }
 }
 
-/* Keeps what is in use within size=. A step is small, so that no write pays for many. What expires soon goes by itself;
- * bare leases are among it, and needn't be looked at then. They go too when there are so many that nothing else helps. */
+/* Keeps what is in use within size=. A step is small, so that no write pays for many. What expires
+ * soon goes by itself; bare leases are among it, and needn't be looked at then. They go too when
+ * there are so many that nothing else helps. */
 static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
   size_t size = atomic_load(&tx->env->size), need = 0, used = 0, gone = 0;
   for (size_t i = 0; i < count; i++) need += ops[i].record_len;
@@ -239,16 +266,19 @@ static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *f
   if (code == 0) code = keep_size(&tx, ops, count);
   for (size_t i = 0; i < count && code == 0; i++) code = write_op(&tx, &ops[i], &fresh[i]);
   code = end(&tx, code);
-  if (code == 0) drop_ended(env, ops, count);
-  else undo(env, ops, count, fresh);
+  if (code == 0)
+    drop_ended(env, ops, count);
+  else
+    undo(env, ops, count, fresh);
   return code;
 }
 
-/* ---- a full map ------------------------------------------------------------------------------------------ */
+/* ---- a full map ---------------------------------------------------------------------------- */
 
-/* Pages freed by one commit can be used by the commit after the next; one that changes nothing doesn't count. */
+/* Pages freed by one commit can be used by the commit after the next; one that changes nothing
+ * doesn't count. */
 static int bump(crl_lmdb_tx *tx) {
-  MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t)"bump"};
+  MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t) "bump"};
   MDB_val value = {.mv_size = sizeof tx->now, .mv_data = &tx->now};
   return mdb_put(tx->txn, tx->env->meta, &key, &value, 0);
 }
@@ -258,13 +288,15 @@ static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, size_
   crl_lmdb_news news;
   int code = begin(env, &tx, &news);
   if (code != 0) return code;
-  crl_lmdb_wish wish = {.bytes = want, .spare = op->key, .spare_len = op->key_len, .looks = SIZE_MAX};
+  crl_lmdb_wish wish = {
+      .bytes = want, .spare = op->key, .spare_len = op->key_len, .looks = SIZE_MAX};
   code = crl_lmdb_kv_evict(&tx, &wish, gone);
   if (code == 0) code = bump(&tx);
   return end(&tx, code);
 }
 
-/* Evicting writes pages too, and may fail for want of them: then less at a time. *gone 0 when nothing could go. */
+/* Evicting writes pages too, and may fail for want of them: then less at a time. *gone 0 when
+ * nothing could go. */
 static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *gone) {
   int code = evict_once(env, op, want, gone);
   if (code == MDB_MAP_FULL && want > 1) code = evict_once(env, op, 1, gone);
@@ -272,8 +304,9 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
   return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* One operation, with as much evicted as it can take: more would be in vain, for what is in use is within size= already.
- * What else fills the map are freed pages that readers still see: a dead one is cleared, a live one gets a moment to end. */
+/* One operation, with as much evicted as it can take: more would be in vain, for what is in use is
+ * within size= already. What else fills the map are freed pages that readers still see: a dead one
+ * is cleared, a live one gets a moment to end. */
 static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
   size_t size = atomic_load(&env->size), left = op->record_len * 2 + size / 8, gone = 0;
   int idle = 0, dead = 0, code;
@@ -311,11 +344,12 @@ static void write_run(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t d
   for (size_t i = 0; i < count; i++) ops[i].status = fail(env, code, ops[i].error);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static int key_fits(crl_lmdb_env *env, corral_op *op) {
   if (op->key_len >= 1 && op->key_len <= CRL_LMDB_MAX_KEY) return 1;
-  op->status = env->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len, (int)CRL_LMDB_MAX_KEY);
+  op->status = env->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len,
+                               (int)CRL_LMDB_MAX_KEY);
   return 0;
 }
 
@@ -379,10 +413,12 @@ static void lmdb_disconnect(void *handle) { crl_lmdb_handle_close(handle); }
 
 static int no_watch(const crl_lmdb_env *env, int code, corral_error *error) {
   if (env->ring != NULL) return crl_lmdb_fail(env->host, env->path, code, error);
-  return env->host->fail(error, CORRAL_EUNSUPPORTED, "%.120s-watch: %s: changes can't be told", env->path, strerror(env->ring_code));
+  return env->host->fail(error, CORRAL_EUNSUPPORTED, "%.120s-watch: %s: changes can't be told",
+                         env->path, strerror(env->ring_code));
 }
 
-static int lmdb_watch(void *store_, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+static int lmdb_watch(void *store_, size_t server, int64_t deadline, void **ret_watch,
+                      corral_error *error) {
   store *st = store_;
   crl_lmdb_env *env = NULL;
   (void)server;
@@ -404,9 +440,12 @@ static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wa
   const char *path = uri->path != NULL ? uri->path : "";
   size_t len = strlen(path);
   if (uri->hosts != NULL && uri->hosts[0] != '\0')
-    return host->fail(error, CORRAL_EURI, "%.100s: this store has no host: write lmdb:/path/of/a/file", uri->text);
+    return host->fail(error, CORRAL_EURI,
+                      "%.100s: this store has no host: write lmdb:/path/of/a/file", uri->text);
   if (len == 0 || path[len - 1] == '/')
-    return host->fail(error, CORRAL_EURI, "%.100s: the path of a file is missing: write lmdb:/path/of/a/file", uri->text);
+    return host->fail(error, CORRAL_EURI,
+                      "%.100s: the path of a file is missing: write lmdb:/path/of/a/file",
+                      uri->text);
   int status = host->uri_check(uri, "size shared", error);
   if (status != CORRAL_OK) return status;
   const char *shared = host->uri_get(uri, "shared");
@@ -429,10 +468,11 @@ static int keep_path(store *st, const char *name, size_t room) {
   return CORRAL_OK;
 }
 
-static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
-                     corral_error *error) {
+static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                     corral_store_info *info, corral_error *error) {
   crl_lmdb_wanted wanted = {.host = host, .size = SIZE_DEFAULT};
-  if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the lmdb plugin is newer than this corral");
+  if (host->size < sizeof *host)
+    return host->fail(error, CORRAL_EUNSUPPORTED, "the lmdb plugin is newer than this corral");
   int status = check_uri(host, uri, &wanted, error);
   if (status != CORRAL_OK) return status;
   size_t len = strlen(uri->path) + sizeof "lmdb ", room = PATH_MAX + len;

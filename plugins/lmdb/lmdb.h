@@ -16,7 +16,7 @@
 
 enum { CRL_LMDB_MAX_KEY = 500, CRL_LMDB_IDLE_READERS = 4 };
 
-/* ---- lease.c --------------------------------------------------------------------------------------------- */
+/* ---- lease.c ------------------------------------------------------------------------------- */
 
 typedef struct crl_lmdb_lease crl_lmdb_lease;
 enum { CRL_LMDB_LEASE_CHAINS = 256 };
@@ -34,9 +34,10 @@ int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd);
 void crl_lmdb_leases_drop(crl_lmdb_leases *leases);
 /* And closes fd. */
 void crl_lmdb_leases_free(crl_lmdb_leases *leases);
-/* Locks this token's byte until it is dropped, or needed no more: `until` has passed at some later take. Sets *fresh
- * when the process didn't have it before. 0 or an errno. */
-int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now, int *fresh);
+/* Locks this token's byte until it is dropped, or needed no more: `until` has passed at some later
+ * take. Sets *fresh when the process didn't have it before. 0 or an errno. */
+int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
+                        int *fresh);
 void crl_lmdb_lease_drop(crl_lmdb_leases *leases, const uint8_t *token);
 /* Whether a live process, this one or another, holds this token's byte. */
 int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token);
@@ -44,7 +45,7 @@ int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token);
 int crl_lmdb_gate_try(int fd);
 void crl_lmdb_gate_leave(int fd);
 
-/* ---- check.c --------------------------------------------------------------------------------- */
+/* ---- check.c ------------------------------------------------------------------------------- */
 
 enum { CRL_LMDB_PAGE_MOST = 32768, CRL_LMDB_HEAD = CRL_LMDB_PAGE_MOST + 512 };
 
@@ -52,7 +53,7 @@ enum { CRL_LMDB_PAGE_MOST = 32768, CRL_LMDB_HEAD = CRL_LMDB_PAGE_MOST + 512 };
  */
 int crl_lmdb_check(const uint8_t *bytes, size_t len, uint64_t file_size);
 
-/* ---- files.c --------------------------------------------------------------------------------- */
+/* ---- files.c ------------------------------------------------------------------------------- */
 
 enum { CRL_LMDB_ID = 32, CRL_LMDB_MARK = 192, CRL_LMDB_NOTICE = 400 };
 
@@ -92,7 +93,7 @@ void crl_lmdb_files_leave(crl_lmdb_files *f);
 /* 0, EAGAIN when it is taken until `deadline`, or another errno. */
 int crl_lmdb_gate_wait(const corral_host *host, int fd, int64_t deadline);
 
-/* ---- env.c ----------------------------------------------------------------------------------------------- */
+/* ---- env.c --------------------------------------------------------------------------------- */
 
 typedef struct crl_lmdb_ring crl_lmdb_ring;
 
@@ -100,7 +101,7 @@ typedef struct crl_lmdb_ring crl_lmdb_ring;
 typedef struct crl_lmdb_env {
   const corral_host *host;
   struct crl_lmdb_env *next;
-  char *path; /* resolved */
+  char *path;                             /* resolved */
   crl_lmdb_file data, lock, lease, watch; /* watch: not there without a ring */
   pid_t pid;
   atomic_size_t refs; /* handles, watches, and calls under way */
@@ -111,15 +112,17 @@ typedef struct crl_lmdb_env {
   char notice[CRL_LMDB_NOTICE]; /* what was put aside for it */
   MDB_env *env;
   MDB_dbi heads, bodies, index, meta;
-  int64_t wall_ahead; /* by how many ms the wall clock was ahead of the boot clock when the file was made */
-  pthread_rwlock_t resize; /* every transaction is inside the read side; the map changes inside the write side */
+  /* by how many ms the wall clock was ahead of the boot clock when the file was made */
+  int64_t wall_ahead;
+  /* every transaction is inside the read side; the map changes inside the write side */
+  pthread_rwlock_t resize;
   pthread_mutex_t idle_lock;
   MDB_txn *idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions */
   size_t idle_count;
   crl_lmdb_leases leases;
-  crl_lmdb_ring *ring;  /* NULL: changes can't be told, for the reason of ring_code, an errno */
+  crl_lmdb_ring *ring; /* NULL: changes can't be told, for the reason of ring_code, an errno */
   int ring_code;
-  atomic_uint watches;  /* open in this process */
+  atomic_uint watches; /* open in this process */
 } crl_lmdb_env;
 
 /* The settings of a URI. */
@@ -146,7 +149,7 @@ void crl_lmdb_read_end(crl_lmdb_env *env, MDB_txn *txn);
 int crl_lmdb_write_begin(crl_lmdb_env *env, MDB_txn **ret);
 int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
 
-/* ---- handle.c -------------------------------------------------------------------------------- */
+/* ---- handle.c ------------------------------------------------------------------------------ */
 
 /* One view of a path, for as long as it is wanted, whatever files it leads to. */
 typedef struct crl_lmdb_handle {
@@ -167,7 +170,7 @@ int crl_lmdb_handle_enter(crl_lmdb_handle *handle, int writes, int64_t now, int6
                           crl_lmdb_env **ret, corral_error *error);
 enum { CRL_LMDB_STALE_MS = 1000 };
 
-/* ---- watch.c --------------------------------------------------------------------------------------------- */
+/* ---- watch.c ------------------------------------------------------------------------------- */
 
 enum { CRL_LMDB_NEWS = 256, CRL_LMDB_NEWS_ROOM = 16384 };
 
@@ -193,9 +196,10 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret);
 /* Its env. */
 crl_lmdb_env *crl_lmdb_watch_close(void *watch);
 /* As corral_store.changes. */
-int crl_lmdb_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+int crl_lmdb_changes(void *watch, int stop_fd, int64_t until,
+                     void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
 
-/* ---- kv.c: all return LMDB codes --------------------------------------------------------------------------- */
+/* ---- kv.c: all return LMDB codes ----------------------------------------------------------- */
 
 typedef struct crl_lmdb_tx {
   crl_lmdb_env *env;
@@ -207,35 +211,41 @@ typedef struct crl_lmdb_tx {
 
 enum { CRL_LMDB_INLINE = 1024 };
 
-/* A record as it is stored: whole when its body is small; else its front, and the body in chunks elsewhere. */
+/* A record as it is stored: whole when its body is small; else its front, and the body in chunks
+ * elsewhere. */
 typedef struct crl_lmdb_front {
   int64_t expires;
-  size_t len;       /* bytes of the whole record */
-  size_t kept;      /* bytes in `bytes`: `len`, or those of the front */
+  size_t len;  /* bytes of the whole record */
+  size_t kept; /* bytes in `bytes`: `len`, or those of the front */
   uint8_t bytes[CORRAL_FRONT + CRL_LMDB_INLINE];
 } crl_lmdb_front;
 
 /* Its front as corral_host.decide wants it; returns its size. */
-size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front, uint8_t bytes[CORRAL_FRONT]);
+size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front,
+                         uint8_t bytes[CORRAL_FRONT]);
 /* corral_host.header_read of that. */
 int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front, corral_header *header);
 /* MDB_NOTFOUND when there is none, or its life is over. */
 int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front);
 /* The whole record, to be freed; ENOMEM. */
-int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front, uint8_t **ret);
-int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len, const corral_change *change);
+int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front,
+                     uint8_t **ret);
+int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len,
+                      const corral_change *change);
 /* A record of any bytes in place of what is there. */
-int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record, size_t len, int64_t expires);
+int crl_lmdb_kv_put(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *record,
+                    size_t len, int64_t expires);
 /* Removes up to `most` records whose life is over. */
 int crl_lmdb_kv_sweep(crl_lmdb_tx *tx, size_t most);
 /* What is to be evicted. */
 typedef struct crl_lmdb_wish {
   size_t bytes;
-  int64_t from;      /* only records that expire at this time or later; those that expire soonest go first */
+  /* only records that expire at this time or later; those that expire soonest go first */
+  int64_t from;
   const void *spare; /* this key stays; NULL for none */
   size_t spare_len;
-  size_t looks;      /* at most so many records are looked at */
-  int leased_too;    /* also records with a live lease */
+  size_t looks;   /* at most so many records are looked at */
+  int leased_too; /* also records with a live lease */
 } crl_lmdb_wish;
 
 /* *gone is how many bytes went. A lock that is held doesn't go. */
@@ -243,7 +253,7 @@ int crl_lmdb_kv_evict(crl_lmdb_tx *tx, const crl_lmdb_wish *wish, size_t *gone);
 /* Bytes of all pages that hold something; those that are free aren't counted. */
 int crl_lmdb_kv_used(crl_lmdb_tx *tx, size_t *ret);
 
-/* ---- lock.c: both return LMDB codes -------------------------------------------------------------------------- */
+/* ---- lock.c: both return LMDB codes -------------------------------------------------------- */
 
 int crl_lmdb_is_lock(const corral_op *op);
 /* LOCK_SHOW; of any transaction. */

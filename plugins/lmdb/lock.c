@@ -1,17 +1,21 @@
-/* lock.c: users' locks in an LMDB store: their records are kept as values are, and changed inside the same transactions.
+/* lock.c: users' locks in an LMDB store: their records are kept as values are, and changed inside
+ * the same transactions.
  *
- * A hold ends by its time alone, also that of a killed process: it belongs to a token, which another process may know. So it has no
- * byte in PATH-lease. A held lock is never evicted.
+ * A hold ends by its time alone, also that of a killed process: it belongs to a token, which
+ * another process may know. So it has no byte in PATH-lease. A held lock is never evicted.
  *
- * The floor of fencing tokens: when the file is made, by how much the wall clock is ahead of the boot clock is written into it (env.c),
- * and the boot clock carries that on. So it is one clock for all processes, and doesn't jump while the file lives, which is until the
- * host starts again at most. */
+ * The floor of fencing tokens: when the file is made, by how much the wall clock is ahead of the
+ * boot clock is written into it (env.c), and the boot clock carries that on. So it is one clock for
+ * all processes, and doesn't jump while the file lives, which is until the host starts again at
+ * most. */
 #include "lmdb.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-int crl_lmdb_is_lock(const corral_op *op) { return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW; }
+int crl_lmdb_is_lock(const corral_op *op) {
+  return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
+}
 
 /* The record as it is, to be freed; NULL when there is none. An LMDB code. */
 static int read_record(crl_lmdb_tx *tx, const corral_op *op, crl_lmdb_front *front, uint8_t **ret) {
@@ -21,9 +25,11 @@ static int read_record(crl_lmdb_tx *tx, const corral_op *op, crl_lmdb_front *fro
   return code == MDB_NOTFOUND ? 0 : code;
 }
 
-static void decide(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front, const uint8_t *record, uint8_t *room, corral_lock_change *change) {
+static void decide(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front,
+                   const uint8_t *record, uint8_t *room, corral_lock_change *change) {
   uint64_t floor = (uint64_t)(tx->now + tx->env->wall_ahead) * 1000;
-  tx->env->host->lock_decide(op, record, record != NULL ? front->len : 0, tx->now, floor, room, change);
+  tx->env->host->lock_decide(op, record, record != NULL ? front->len : 0, tx->now, floor, room,
+                             change);
   if (op->status == CORRAL_EFOREIGN) op->until_ms = front->expires - tx->now;
 }
 
@@ -47,15 +53,19 @@ int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
 
 /* Others' LOCKs may be possible now. */
 static int frees(const corral_op *op) {
-  return op->verb == CORRAL_VERB_UNLOCK || (op->verb == CORRAL_VERB_LOCK_EXTEND && (op->flags & CORRAL_OP_SHARED));
+  return op->verb == CORRAL_VERB_UNLOCK ||
+         (op->verb == CORRAL_VERB_LOCK_EXTEND && (op->flags & CORRAL_OP_SHARED));
 }
 
 /* What is still free in the map is for those who unlock and extend. */
-static int is_refused(crl_lmdb_tx *tx, corral_op *op, size_t old, const corral_lock_change *change) {
+static int is_refused(crl_lmdb_tx *tx, corral_op *op, size_t old,
+                      const corral_lock_change *change) {
   if (!tx->full || op->verb != CORRAL_VERB_LOCK || change->size <= old) return 0;
   op->seen = 0;
   op->until_ms = 0;
-  op->status = tx->env->host->fail(op->error, CORRAL_EREFUSED, "%.100s: held locks take all of size=: a larger one accepts more", tx->env->path);
+  op->status = tx->env->host->fail(
+      op->error, CORRAL_EREFUSED, "%.100s: held locks take all of size=: a larger one accepts more",
+      tx->env->path);
   return 1;
 }
 

@@ -58,14 +58,14 @@ typedef struct watch {
   uint32_t next; /* that of the first that wasn't told yet */
 } watch;
 
-/* ---- the file
- * -------------------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------ */
 
 /* Every byte is written, so that no page of the mapping lacks room on the disk. */
 static int make_room(int fd) {
   static const uint8_t zeros[4096];
   for (size_t at = 0; at < sizeof(crl_lmdb_ring); at += sizeof zeros) {
-    size_t size = sizeof(crl_lmdb_ring) - at < sizeof zeros ? sizeof(crl_lmdb_ring) - at : sizeof zeros;
+    size_t size =
+        sizeof(crl_lmdb_ring) - at < sizeof zeros ? sizeof(crl_lmdb_ring) - at : sizeof zeros;
     ssize_t put = pwrite(fd, zeros, size, (off_t)at);
     if (put != (ssize_t)size) return put < 0 ? errno : ENOSPC;
   }
@@ -120,8 +120,7 @@ void crl_lmdb_ring_close(crl_lmdb_ring *ring) {
   if (ring != NULL) munmap(ring, sizeof *ring);
 }
 
-/* ---- telling
- * --------------------------------------------------------------------------------------------- */
+/* ---- telling ------------------------------------------------------------------------------- */
 
 static uint64_t proof_of(const corral_host *host, uint32_t number, const void *key, size_t len) {
   return (uint64_t)number << 32 | (uint32_t)corral_digest_number(host, key, len);
@@ -142,13 +141,15 @@ static void put(const crl_lmdb_env *env, const void *key, size_t len) {
   uint64_t words[WORDS] = {0};
   if (len > 0) memcpy(words, key, len);
   atomic_store_explicit(&s->len, len, memory_order_relaxed);
-  for (size_t i = 0; i < (len + 7) / 8; i++) atomic_store_explicit(&s->key[i], words[i], memory_order_relaxed);
+  for (size_t i = 0; i < (len + 7) / 8; i++)
+    atomic_store_explicit(&s->key[i], words[i], memory_order_relaxed);
   atomic_store_explicit(&s->proof, proof_of(env->host, number, words, len), memory_order_release);
 }
 
 void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key, size_t key_len) {
   if (env->ring == NULL || news->count > CRL_LMDB_NEWS) return;
-  if (news->count == CRL_LMDB_NEWS || key_len > CRL_LMDB_MAX_KEY || key_len > sizeof news->keys - news->used) {
+  if (news->count == CRL_LMDB_NEWS || key_len > CRL_LMDB_MAX_KEY ||
+      key_len > sizeof news->keys - news->used) {
     news->count = CRL_LMDB_NEWS + 1;
     return;
   }
@@ -162,7 +163,8 @@ void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news) {
   const uint8_t *key = news->keys;
   if (ring == NULL || news->count == 0) return;
   if (news->count > CRL_LMDB_NEWS) put(env, NULL, 0);
-  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; key += news->lens[i++]) put(env, key, news->lens[i]);
+  for (size_t i = 0; i < news->count && news->count <= CRL_LMDB_NEWS; key += news->lens[i++])
+    put(env, key, news->lens[i]);
   if (atomic_load(&ring->waiting) != 0) ring_bell(ring);
 }
 
@@ -174,8 +176,7 @@ void crl_lmdb_tell_any(crl_lmdb_env *env) {
 
 int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
 
-/* ---- the ear
- * --------------------------------------------------------------------------------------------- */
+/* ---- the ear ------------------------------------------------------------------------------- */
 
 /* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell
  * on from `seen`. */
@@ -210,8 +211,7 @@ static int start_ear(watch *w) {
   return code;
 }
 
-/* ---- a watch
- * --------------------------------------------------------------------------------------------- */
+/* ---- a watch ------------------------------------------------------------------------------- */
 
 int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret) {
   watch *w = calloc(1, sizeof *w);
@@ -253,8 +253,10 @@ static uint64_t read_slot(const crl_lmdb_env *env, uint32_t number) {
   for (int look = 0; look < MOMENT; look++) {
     uint64_t proof = atomic_load_explicit(&s->proof, memory_order_acquire);
     uint64_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
-    for (size_t i = 0; i < (len + 7) / 8 && i < WORDS; i++) words[i] = atomic_load_explicit(&s->key[i], memory_order_relaxed);
-    int whole = (uint32_t)(proof >> 32) == number && len <= CRL_LMDB_MAX_KEY && proof == proof_of(env->host, number, words, (size_t)len);
+    for (size_t i = 0; i < (len + 7) / 8 && i < WORDS; i++)
+      words[i] = atomic_load_explicit(&s->key[i], memory_order_relaxed);
+    int whole = (uint32_t)(proof >> 32) == number && len <= CRL_LMDB_MAX_KEY &&
+                proof == proof_of(env->host, number, words, (size_t)len);
     if (whole) return len == 0 ? 0 : env->host->hash64(words, (size_t)len);
     if ((uint32_t)(proof >> 32) - number - 1 < INT32_MAX) return 0; /* overwritten by a later one */
     sched_yield();
@@ -289,7 +291,8 @@ static int is_left(watch *w) {
   return !crl_lmdb_env_leads(w->env, w->path) || !crl_lmdb_env_whole(w->env);
 }
 
-int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
+int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until,
+                     void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
   watch *w = watch_;
   const corral_host *host = w->env->host;
   struct pollfd fds[] = {{.fd = w->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
@@ -307,7 +310,9 @@ int crl_lmdb_changes(void *watch_, int stop_fd, int64_t until, void (*told)(void
                      left <= 0                  ? 0
                      : left > CRL_LMDB_STALE_MS ? CRL_LMDB_STALE_MS
                                                 : (int)left);
-    if (ready < 0 && errno != EINTR) return host->fail(error, CORRAL_EIO, "%.120s: waiting for changes: %s", w->env->path, strerror(errno));
+    if (ready < 0 && errno != EINTR)
+      return host->fail(error, CORRAL_EIO, "%.120s: waiting for changes: %s", w->env->path,
+                        strerror(errno));
     if (ready > 0 && fds[1].revents != 0) return CORRAL_OK;
     if (ready == 0 && left <= CRL_LMDB_STALE_MS) return CORRAL_OK;
   }

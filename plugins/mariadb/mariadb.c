@@ -1,25 +1,35 @@
-/* mariadb.c: MariaDB's session locks (GET_LOCK): `mariadb://[user[:password]@]host[:port]/[db]`, or `?socket=PATH` without a host.
+/* mariadb.c: MariaDB's session locks (GET_LOCK): `mariadb://[user[:password]@]host[:port]/[db]`, or
+ * `?socket=PATH` without a host.
  *
- * Defaults: 127.0.0.1, 3306, the system's user name. A database is only for users who may not connect without one. connections=64: how many
- * connections at most, which is how many locks may be held at a time; one more is for looking. Exclusive locks only.
+ * Defaults: 127.0.0.1, 3306, the system's user name. A database is only for users who may not
+ * connect without one. connections=64: how many connections at most, which is how many locks may be
+ * held at a time; one more is for looking. Exclusive locks only.
  *
- * A hold is a connection that has GET_LOCK("corral:" + 128 bits of the name's hash): the server's names have 64 characters and ignore case. So
- *   - a holder that is killed loses it at once, when the server sees the connection end; as long as a fork of it keeps the socket open, it doesn't;
- *   - a holder that is stopped, or cut off, loses it after lease_ms of silence, rounded up to seconds: the session's wait_timeout. A longer
- *     hold than asked for is possible, a shorter one isn't. Every statement, LOCK_EXTEND too, begins the time anew;
- *   - KILL, a restart of the server, and a broken network end it: told as ELOST by the next LOCK_EXTEND or UNLOCK.
- * Connections without a hold are used again; those that the server has ended meanwhile are seen before they are used.
+ * A hold is a connection that has GET_LOCK("corral:" + 128 bits of the name's hash): the server's
+ * names have 64 characters and ignore case. So
+ *   - a holder that is killed loses it at once, when the server sees the connection end; as long as
+ *     a fork of it keeps the socket open, it doesn't;
+ *   - a holder that is stopped, or cut off, loses it after lease_ms of silence, rounded up to
+ *     seconds: the session's wait_timeout. A longer hold than asked for is possible, a shorter one
+ *     isn't. Every statement, LOCK_EXTEND too, begins the time anew;
+ *   - KILL, a restart of the server, and a broken network end it: told as ELOST by the next
+ *     LOCK_EXTEND or UNLOCK.
+ * Connections without a hold are used again; those that the server has ended meanwhile are seen
+ * before they are used.
  *
- * Fencing tokens are UUID_SHORT(), taken behind the grant: server_id (8 bits), the second in which the server started (32), a counter (24). They
- * grow as long as server_id stays and the server's clock isn't set back across a restart; lest two starts share a second, nothing is granted in
- * the one in which the server started (EBUSY). They can't be raised by LOCK_EXTEND.
+ * Fencing tokens are UUID_SHORT(), taken behind the grant: server_id (8 bits), the second in which
+ * the server started (32), a counter (24). They grow as long as server_id stays and the server's
+ * clock isn't set back across a restart; lest two starts share a second, nothing is granted in the
+ * one in which the server started (EBUSY). They can't be raised by LOCK_EXTEND.
  *
- * What can't be: who holds a lock is known to the server as a connection; its user, address and time of silence are shown to users with PROCESS,
- * or of the same account. Notes stay in the process that gave them. Locks are not replicated, neither by Galera (each node has its
- * own) nor to replicas: all users must name one server. No proxy that shares sessions among clients may stand between. No TLS.
+ * What can't be: who holds a lock is known to the server as a connection; its user, address and
+ * time of silence are shown to users with PROCESS, or of the same account. Notes stay in the
+ * process that gave them. Locks are not replicated, neither by Galera (each node has its own) nor
+ * to replicas: all users must name one server. No proxy that shares sessions among clients may
+ * stand between. No TLS.
  *
- * MariaDB 10.0.2 or later; before, a second GET_LOCK let go of the first one. All waiting is done here, by poll and by deadline: the
- * library's own time limits are whole seconds. */
+ * MariaDB 10.0.2 or later; before, a second GET_LOCK let go of the first one. All waiting is done
+ * here, by poll and by deadline: the library's own time limits are whole seconds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,11 +47,12 @@ typedef struct batch {
   int sick; /* status of what the server, and not one operation, is to blame for */
 } batch;
 
-/* ---- the store's connections ----------------------------------------------------------------------------- */
+/* ---- the store's connections --------------------------------------------------------------- */
 
 /* 0: the deadline. */
 static int wait_for_change(crl_mariadb_store *st, int64_t deadline) {
-  struct timespec until = {.tv_sec = (time_t)(deadline / 1000), .tv_nsec = (long)(deadline % 1000) * 1000000};
+  struct timespec until = {.tv_sec = (time_t)(deadline / 1000),
+                           .tv_nsec = (long)(deadline % 1000) * 1000000};
   return pthread_cond_timedwait(&st->changed, &st->mutex, &until) != ETIMEDOUT;
 }
 
@@ -72,7 +83,8 @@ static void put_idle(crl_mariadb_session *s) {
   crl_mariadb_store *st = s->st;
   pthread_mutex_lock(&st->mutex);
   unlist_held(s);
-  int keep = !s->broken && s->stage == CRL_MARIADB_READY && st->idle_count < IDLE_MOST && st->open_count <= st->most;
+  int keep = !s->broken && s->stage == CRL_MARIADB_READY && st->idle_count < IDLE_MOST &&
+             st->open_count <= st->most;
   if (keep) {
     s->next = st->idle;
     st->idle = s;
@@ -111,8 +123,13 @@ static int reserve(batch *b, int spare, crl_mariadb_session **ret, corral_error 
   }
   pthread_mutex_unlock(&st->mutex);
   if (found) return CORRAL_OK;
-  if (full) return st->host->fail(error, CORRAL_EREFUSED, "%s: all %zu connections hold locks; connections= says how many there may be", st->label, st->most);
-  return st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: no connection became free in the time allowed", st->label);
+  if (full)
+    return st->host->fail(
+        error, CORRAL_EREFUSED,
+        "%s: all %zu connections hold locks; connections= says how many there may be", st->label,
+        st->most);
+  return st->host->fail(error, CORRAL_EUNAVAILABLE,
+                        "%s: no connection became free in the time allowed", st->label);
 }
 
 static int take_session(batch *b, int spare, crl_mariadb_session **ret, corral_error *error) {
@@ -135,21 +152,26 @@ static int take_session(batch *b, int spare, crl_mariadb_session **ret, corral_e
   return status;
 }
 
-/* The hold of a token, `busy` for the caller; NULL: none. EUNAVAILABLE: another thread had it until the deadline. A dead one is dropped. */
+/* The hold of a token, `busy` for the caller; NULL: none. EUNAVAILABLE: another thread had it until
+ * the deadline. A dead one is dropped. */
 static int take_held(batch *b, const corral_op *op, crl_mariadb_session **ret) {
   crl_mariadb_store *st = b->st;
   int late = 0;
   crl_mariadb_session *s;
   pthread_mutex_lock(&st->mutex);
   for (;;) {
-    for (s = st->held; s != NULL && memcmp(s->hold.token, op->token, CORRAL_TOKEN) != 0; s = s->next) {}
+    for (s = st->held; s != NULL && memcmp(s->hold.token, op->token, CORRAL_TOKEN) != 0;
+         s = s->next) {
+    }
     if (s == NULL || !s->busy || late) break;
     late = !wait_for_change(st, b->deadline);
   }
   int mine = s != NULL && !s->busy;
   if (mine) s->busy = 1;
   pthread_mutex_unlock(&st->mutex);
-  if (s != NULL && !mine) return st->host->fail(op->error, CORRAL_EUNAVAILABLE, "%s: another call for this hold is under way", st->label);
+  if (s != NULL && !mine)
+    return st->host->fail(op->error, CORRAL_EUNAVAILABLE,
+                          "%s: another call for this hold is under way", st->label);
   if (s != NULL && crl_mariadb_is_dead(s)) {
     s->broken = 1;
     session_drop(s);
@@ -177,19 +199,22 @@ static void add_held(crl_mariadb_session *s) {
   pthread_mutex_unlock(&st->mutex);
 }
 
-/* ---- verbs ----------------------------------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 static void name_of(const crl_mariadb_store *st, const corral_op *op, char name[CRL_MARIADB_NAME]) {
   uint8_t hash[16];
   st->host->digest(op->key, op->key_len, hash);
   int used = snprintf(name, CRL_MARIADB_NAME, "corral:");
-  for (int i = 0; i < 16; i++) used += snprintf(name + used, (size_t)(CRL_MARIADB_NAME - used), "%02x", hash[i]);
+  for (int i = 0; i < 16; i++)
+    used += snprintf(name + used, (size_t)(CRL_MARIADB_NAME - used), "%02x", hash[i]);
 }
 
 /* What a statement's failure means for the server's health. */
 static int note(batch *b, const crl_mariadb_session *s, int status) {
-  if (s->broken) b->sick = CORRAL_EUNAVAILABLE;
-  else if (status == CORRAL_EUNKNOWN) b->sick = status;
+  if (s->broken)
+    b->sick = CORRAL_EUNAVAILABLE;
+  else if (status == CORRAL_EUNKNOWN)
+    b->sick = status;
   return status;
 }
 
@@ -201,7 +226,8 @@ static int lost(batch *b, corral_op *op) {
   if (take_session(b, 1, &s, NULL) != CORRAL_OK) return CORRAL_ELOST;
   name_of(b->st, op, name);
   snprintf(sql, sizeof sql, "SELECT IS_USED_LOCK('%s') IS NOT NULL", name);
-  if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) == CORRAL_OK && crl_mariadb_is_one(s)) op->until_ms = -1;
+  if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) == CORRAL_OK && crl_mariadb_is_one(s))
+    op->until_ms = -1;
   put_idle(s);
   return CORRAL_ELOST;
 }
@@ -214,12 +240,14 @@ static void granted(crl_mariadb_session *s, corral_op *op, int64_t from) {
   op->until_ms = s->hold.until - from;
 }
 
-/* Any statement begins the silence anew; this one also tells whether the lock is still there. `s` is given back, or dropped. */
+/* Any statement begins the silence anew; this one also tells whether the lock is still there. `s`
+ * is given back, or dropped. */
 static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   int64_t now = b->st->host->now_ms(), rest = s->hold.until - now;
   snprintf(sql, sizeof sql, "SELECT IS_USED_LOCK('%s') = CONNECTION_ID()", s->name);
-  int status = crl_mariadb_set_timeout(s, rest > op->lease_ms ? rest : op->lease_ms, b->deadline, op->error);
+  int status =
+      crl_mariadb_set_timeout(s, rest > op->lease_ms ? rest : op->lease_ms, b->deadline, op->error);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
   if (s->broken || (status == CORRAL_OK && !crl_mariadb_is_one(s))) {
     session_drop(s);
@@ -231,7 +259,8 @@ static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
   return status;
 }
 
-/* The server started in this very second, and could start again in it: its fencing tokens would be given twice. */
+/* The server started in this very second, and could start again in it: its fencing tokens would be
+ * given twice. */
 static int is_too_young(const crl_mariadb_session *s) {
   uint64_t now = crl_mariadb_cell(s, 1) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 1), NULL, 10);
   return (s->hold.fence >> 24 & 0xffffffff) == (now & 0xffffffff);
@@ -244,8 +273,10 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   name_of(b->st, op, s->name);
   int status = crl_mariadb_set_timeout(s, op->lease_ms, b->deadline, op->error);
   int64_t now = b->st->host->now_ms();
-  /* IF looks at its first argument once and before the others: no number is made unless the lock is ours. */
-  snprintf(sql, sizeof sql, "SELECT IF(GET_LOCK('%s', 0), UUID_SHORT(), 0), UNIX_TIMESTAMP(SYSDATE())", s->name);
+  /* IF looks at its first argument once and before the others: no number is made unless the lock is
+   * ours. */
+  snprintf(sql, sizeof sql,
+           "SELECT IF(GET_LOCK('%s', 0), UUID_SHORT(), 0), UNIX_TIMESTAMP(SYSDATE())", s->name);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
   if (status != CORRAL_OK) return note(b, s, status);
   s->hold.fence = crl_mariadb_cell(s, 0) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 0), NULL, 10);
@@ -253,7 +284,8 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
     op->until_ms = s->hold.fence == 0 ? -1 : 1000;
     if (s->hold.fence == 0) return CORRAL_EBUSY;
     snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
-    if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) != CORRAL_OK) s->broken = 1; /* what it has got ends with it */
+    /* what it has got ends with it */
+    if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) != CORRAL_OK) s->broken = 1;
     return CORRAL_EBUSY;
   }
   memcpy(s->hold.token, op->token, CORRAL_TOKEN);
@@ -273,9 +305,12 @@ static int lock(batch *b, corral_op *op) {
   status = take_session(b, 0, &s, op->error);
   if (status != CORRAL_OK) return status;
   status = try_lock(b, s, op);
-  if (status == CORRAL_OK) add_held(s);
-  else if (status == CORRAL_EBUSY) put_idle(s);
-  else session_drop(s); /* where a grant may be on its way, it ends with the connection */
+  if (status == CORRAL_OK)
+    add_held(s);
+  else if (status == CORRAL_EBUSY)
+    put_idle(s);
+  else
+    session_drop(s); /* where a grant may be on its way, it ends with the connection */
   return status;
 }
 
@@ -286,7 +321,9 @@ static int extend(batch *b, corral_op *op) {
   if (s == NULL) return lost(b, op);
   if (op->seen > s->hold.fence) {
     put_held(s);
-    return b->st->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s: fencing tokens are the server's, and can't be raised", b->st->label);
+    return b->st->host->fail(op->error, CORRAL_EUNSUPPORTED,
+                             "%s: fencing tokens are the server's, and can't be raised",
+                             b->st->label);
   }
   status = prolong(b, s, op);
   return status == CORRAL_ELOST ? lost(b, op) : status;
@@ -303,7 +340,8 @@ static int unlock(batch *b, corral_op *op) {
   int ended = crl_mariadb_is_one(s);
   if (status != CORRAL_OK) {
     session_drop(s);
-    return CORRAL_EUNKNOWN; /* it ends with the connection; whether it lasted until now isn't known */
+    /* it ends with the connection; whether it lasted until now isn't known */
+    return CORRAL_EUNKNOWN;
   }
   put_idle(s);
   op->until_ms = 0;
@@ -313,13 +351,17 @@ static int unlock(batch *b, corral_op *op) {
 /* Who has it: a hold of this very store, or what the server says about a connection. */
 static void describe(crl_mariadb_session *s, corral_hold *hold) {
   crl_mariadb_store *st = s->st;
-  const char *user = crl_mariadb_cell(s, 1), *from = crl_mariadb_cell(s, 2), *silent = crl_mariadb_cell(s, 3);
+  const char *user = crl_mariadb_cell(s, 1), *from = crl_mariadb_cell(s, 2),
+             *silent = crl_mariadb_cell(s, 3);
   unsigned long id = strtoul(crl_mariadb_cell(s, 0), NULL, 10);
   *hold = (corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE};
   memcpy(hold->token, &id, sizeof id);
   char text[2 * CORRAL_LOCK_NOTE];
-  if (user == NULL) snprintf(text, sizeof text, "connection %lu", id);
-  else snprintf(text, sizeof text, "connection %lu of %.16s from %.21s, silent %.10s s", id, user, from != NULL ? from : "?", silent != NULL ? silent : "?");
+  if (user == NULL)
+    snprintf(text, sizeof text, "connection %lu", id);
+  else
+    snprintf(text, sizeof text, "connection %lu of %.16s from %.21s, silent %.10s s", id, user,
+             from != NULL ? from : "?", silent != NULL ? silent : "?");
   memcpy(hold->note, text, strnlen(text, sizeof hold->note));
   pthread_mutex_lock(&st->mutex);
   for (const crl_mariadb_session *own = st->held; own != NULL; own = own->next)
@@ -331,7 +373,8 @@ static int give(batch *b, crl_mariadb_session *s, corral_op *op) {
   corral_hold hold;
   if (crl_mariadb_cell(s, 0) == NULL) return CORRAL_EMISS;
   op->found = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
-  if (op->found == NULL) return b->st->host->fail(op->error, CORRAL_ENOMEM, "no memory for a record");
+  if (op->found == NULL)
+    return b->st->host->fail(op->error, CORRAL_ENOMEM, "no memory for a record");
   describe(s, &hold);
   b->st->host->lock_write(hold.fence, &hold, 1, op->found);
   op->found_len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
@@ -348,7 +391,9 @@ static int show(batch *b, corral_op *op) {
   if (status != CORRAL_OK) return status;
   name_of(b->st, op, name);
   snprintf(sql, sizeof sql,
-           "SELECT u.id, p.USER, p.HOST, p.TIME FROM (SELECT IS_USED_LOCK('%s') AS id) u LEFT JOIN information_schema.PROCESSLIST p ON p.ID = u.id", name);
+           "SELECT u.id, p.USER, p.HOST, p.TIME FROM (SELECT IS_USED_LOCK('%s') AS id) u LEFT JOIN "
+           "information_schema.PROCESSLIST p ON p.ID = u.id",
+           name);
   status = note(b, s, crl_mariadb_ask(s, sql, b->deadline, op->error));
   if (status == CORRAL_OK) status = give(b, s, op);
   put_idle(s);
@@ -357,7 +402,8 @@ static int show(batch *b, corral_op *op) {
 
 static int perform_one(batch *b, corral_op *op) {
   const corral_host *host = b->st->host;
-  int shared = (op->flags & CORRAL_OP_SHARED) != 0 && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND);
+  int shared = (op->flags & CORRAL_OP_SHARED) != 0 &&
+               (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND);
   if (shared) return host->fail(op->error, CORRAL_EUNSUPPORTED, "mariadb has exclusive locks only");
   switch (op->verb) {
     case CORRAL_VERB_LOCK: return lock(b, op);
@@ -368,17 +414,26 @@ static int perform_one(batch *b, corral_op *op) {
   }
 }
 
-static int store_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int store_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                         corral_error *error) {
   batch b = {.st = handle, .deadline = deadline, .sick = CORRAL_OK};
   for (size_t i = 0; i < count; i++) {
     int late = b.sick != CORRAL_OK || b.st->host->now_ms() >= deadline;
-    if (late) ops[i].status = b.st->host->fail(ops[i].error, CORRAL_EUNAVAILABLE, "%s: not asked: the time allowed is over, or the server failed before", b.st->label);
-    else ops[i].status = perform_one(&b, &ops[i]);
+    if (late)
+      ops[i].status = b.st->host->fail(
+          ops[i].error, CORRAL_EUNAVAILABLE,
+          "%s: not asked: the time allowed is over, or the server failed before", b.st->label);
+    else
+      ops[i].status = perform_one(&b, &ops[i]);
   }
-  return b.sick == CORRAL_OK ? CORRAL_OK : b.st->host->fail(error, b.sick, "%s: the server can't be reached, refuses, or doesn't answer", b.st->label);
+  return b.sick == CORRAL_OK
+             ? CORRAL_OK
+             : b.st->host->fail(error, b.sick,
+                                "%s: the server can't be reached, refuses, or doesn't answer",
+                                b.st->label);
 }
 
-/* ---- the store ------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------- */
 
 static crl_mariadb_session *take_all_idle(crl_mariadb_store *st) {
   pthread_mutex_lock(&st->mutex);
@@ -399,7 +454,8 @@ static void close_all(crl_mariadb_session *s) {
   }
 }
 
-/* A new connection, for idle ones say nothing about the server. The handle is the store: holds outlive it. */
+/* A new connection, for idle ones say nothing about the server. The handle is the store: holds
+ * outlive it. */
 static int store_connect(void *arg, int64_t deadline, void **ret_handle, corral_error *error) {
   batch b = {.st = arg, .deadline = deadline};
   crl_mariadb_session *s = NULL;
@@ -436,7 +492,8 @@ static void store_close(void *arg) {
   free_store(st);
 }
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
@@ -445,11 +502,19 @@ static int check(const corral_host *host, const corral_uri *uri, corral_error *e
   const char *path = host->uri_get(uri, "socket"), *db = uri->path;
   int status = host->uri_check(uri, "socket connections", error);
   if (status != CORRAL_OK) return status;
-  if (uri->hosts == NULL) return bad_uri(host, uri, error, "accepted is mariadb://[USER[:PASSWORD]@]HOST[:PORT]/[DB], or ?socket=PATH in place of a host");
-  if (strchr(uri->hosts, ',') != NULL) return bad_uri(host, uri, error, "more than one host: locks are not replicated, so all must use the same one");
-  if (strlen(uri->host) >= sizeof ((crl_mariadb_store *)0)->server) return bad_uri(host, uri, error, "a host's name has 127 bytes at most");
-  if (db[0] == '/' && strchr(db + 1, '/') != NULL) return bad_uri(host, uri, error, "after the host no more than /DB may follow");
-  if (path != NULL && uri->hosts[0] != '\0') return bad_uri(host, uri, error, "a host and socket= exclude each other");
+  if (uri->hosts == NULL)
+    return bad_uri(host, uri, error,
+                   "accepted is mariadb://[USER[:PASSWORD]@]HOST[:PORT]/[DB], or ?socket=PATH in "
+                   "place of a host");
+  if (strchr(uri->hosts, ',') != NULL)
+    return bad_uri(host, uri, error,
+                   "more than one host: locks are not replicated, so all must use the same one");
+  if (strlen(uri->host) >= sizeof((crl_mariadb_store *)0)->server)
+    return bad_uri(host, uri, error, "a host's name has 127 bytes at most");
+  if (db[0] == '/' && strchr(db + 1, '/') != NULL)
+    return bad_uri(host, uri, error, "after the host no more than /DB may follow");
+  if (path != NULL && uri->hosts[0] != '\0')
+    return bad_uri(host, uri, error, "a host and socket= exclude each other");
   if (path != NULL && (path[0] != '/' || strlen(path) >= sizeof un.sun_path))
     return bad_uri(host, uri, error, "socket= must be an absolute path of at most 107 bytes");
   return CORRAL_OK;
@@ -463,21 +528,31 @@ static int copy(char **to, const char *from) {
 
 static void name_store(crl_mariadb_store *st, const corral_uri *uri) {
   snprintf(st->server, sizeof st->server, "%s", uri->host[0] != '\0' ? uri->host : "127.0.0.1");
-  st->peer = (crl_net_peer){.host = st->host, .name = st->label, .server = st->server, .port = uri->port != 0 ? uri->port : PORT};
-  if (st->socket != NULL) snprintf(st->label, sizeof st->label, "mariadb %s", st->socket);
-  else snprintf(st->label, sizeof st->label, strchr(st->server, ':') != NULL ? "mariadb [%s]:%d" : "mariadb %s:%d", st->server, st->peer.port);
+  st->peer = (crl_net_peer){.host = st->host,
+                            .name = st->label,
+                            .server = st->server,
+                            .port = uri->port != 0 ? uri->port : PORT};
+  if (st->socket != NULL)
+    snprintf(st->label, sizeof st->label, "mariadb %s", st->socket);
+  else
+    snprintf(st->label, sizeof st->label,
+             strchr(st->server, ':') != NULL ? "mariadb [%s]:%d" : "mariadb %s:%d", st->server,
+             st->peer.port);
 }
 
-static int store_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
+static int store_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                      corral_store_info *info, corral_error *error) {
   const char *db = uri->path[0] == '/' && uri->path[1] != '\0' ? uri->path + 1 : NULL;
   pthread_condattr_t monotonic;
   int64_t most = CONNECTIONS;
   int status = check(host, uri, error);
-  if (status == CORRAL_OK) status = host->uri_number(uri, "connections", "", 1, CONNECTIONS_MOST, &most, error);
+  if (status == CORRAL_OK)
+    status = host->uri_number(uri, "connections", "", 1, CONNECTIONS_MOST, &most, error);
   if (status != CORRAL_OK) return status;
   crl_mariadb_store *st = calloc(1, sizeof *st);
   if (st == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
-  if (!copy(&st->user, uri->user) || !copy(&st->password, uri->password) || !copy(&st->db, db) || !copy(&st->socket, host->uri_get(uri, "socket"))) {
+  if (!copy(&st->user, uri->user) || !copy(&st->password, uri->password) || !copy(&st->db, db) ||
+      !copy(&st->socket, host->uri_get(uri, "socket"))) {
     free_store(st);
     return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   }

@@ -1,6 +1,7 @@
 /* session.c: one connection to MariaDB: connecting, and one statement at a time, by deadline.
  *
- * The library's functions that don't block are driven here by poll; names are looked up by plugins/net. */
+ * The library's functions that don't block are driven here by poll; names are looked up by
+ * plugins/net. */
 #include <errmsg.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 
 enum { UNWIND_MOST = 1000, MARIADB_OLDEST = 100002, MYSQL_OLDEST = 50705, TIMEOUT_MOST = 31536000 };
 
-/* ---- errors ---------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------- */
 
 static int status_of(unsigned code) {
   switch (code) {
@@ -34,22 +35,25 @@ static int status_of(unsigned code) {
     case ER_HOST_IS_BLOCKED:
     case ER_QUERY_INTERRUPTED: return CORRAL_EUNAVAILABLE;
     case CR_OUT_OF_MEMORY: return CORRAL_ENOMEM;
-    default: return code >= CR_MIN_ERROR && code <= CR_MAX_ERROR ? CORRAL_EUNAVAILABLE : CORRAL_EREFUSED;
+    default:
+      return code >= CR_MIN_ERROR && code <= CR_MAX_ERROR ? CORRAL_EUNAVAILABLE : CORRAL_EREFUSED;
   }
 }
 
 static int ends_connection(unsigned code) {
-  return (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) || code == ER_CONNECTION_KILLED || code == ER_SERVER_SHUTDOWN;
+  return (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) || code == ER_CONNECTION_KILLED ||
+         code == ER_SERVER_SHUTDOWN;
 }
 
 static int fail_sql(crl_mariadb_session *s, corral_error *error) {
   unsigned code = mysql_errno(s->mysql);
   const char *hint = code == ER_BAD_DB_ERROR ? "; a database needn't be named" : "";
   if (ends_connection(code)) s->broken = 1;
-  return s->st->host->fail(error, s->broken ? CORRAL_EUNAVAILABLE : status_of(code), "%s: %.120s (%u)%s", s->st->label, mysql_error(s->mysql), code, hint);
+  return s->st->host->fail(error, s->broken ? CORRAL_EUNAVAILABLE : status_of(code),
+                           "%s: %.120s (%u)%s", s->st->label, mysql_error(s->mysql), code, hint);
 }
 
-/* ---- one connection -------------------------------------------------------------------------------------- */
+/* ---- one connection ------------------------------------------------------------------------ */
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 
@@ -57,9 +61,13 @@ static void begin_library(void) { (void)mysql_library_init(0, NULL, NULL); }
 
 static void go_on(crl_mariadb_session *s, int events) {
   switch (s->stage) {
-    case CRL_MARIADB_CONNECTING: s->wait = mysql_real_connect_cont(&s->connected, s->mysql, events); break;
+    case CRL_MARIADB_CONNECTING:
+      s->wait = mysql_real_connect_cont(&s->connected, s->mysql, events);
+      break;
     case CRL_MARIADB_QUERYING: s->wait = mysql_real_query_cont(&s->code, s->mysql, events); break;
-    case CRL_MARIADB_STORING: s->wait = mysql_store_result_cont(&s->result, s->mysql, events); break;
+    case CRL_MARIADB_STORING:
+      s->wait = mysql_store_result_cont(&s->result, s->mysql, events);
+      break;
     default: break;
   }
 }
@@ -76,7 +84,8 @@ static int await(const crl_mariadb_session *s, int64_t deadline) {
     int n = poll(&fd, 1, left > 60000 ? 60000 : (int)left);
     if (n < 0 && errno != EINTR) return s->wait; /* the library meets the error itself */
     if (n <= 0) continue;
-    int events = (fd.revents & POLLOUT ? MYSQL_WAIT_WRITE : 0) | (fd.revents & POLLPRI ? MYSQL_WAIT_EXCEPT : 0);
+    int events = (fd.revents & POLLOUT ? MYSQL_WAIT_WRITE : 0) |
+                 (fd.revents & POLLPRI ? MYSQL_WAIT_EXCEPT : 0);
     if (fd.revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) events |= MYSQL_WAIT_READ;
     return events & s->wait ? events & s->wait : s->wait & ~MYSQL_WAIT_TIMEOUT;
   }
@@ -87,7 +96,9 @@ static int advance(crl_mariadb_session *s, int64_t deadline, corral_error *error
   while (s->stage != CRL_MARIADB_READY) {
     if (s->wait != 0) {
       int events = await(s, deadline);
-      if (events == 0) return s->st->host->fail(error, CORRAL_EUNKNOWN, "%s: no answer: the time allowed is over", s->st->label);
+      if (events == 0)
+        return s->st->host->fail(error, CORRAL_EUNKNOWN, "%s: no answer: the time allowed is over",
+                                 s->st->label);
       go_on(s, events);
     } else if (s->stage == CRL_MARIADB_QUERYING && s->code == 0) {
       s->stage = CRL_MARIADB_STORING;
@@ -109,7 +120,8 @@ static void forget_result(crl_mariadb_session *s) {
 static void unwind(crl_mariadb_session *s) {
   int fd = mysql_get_socket(s->mysql);
   if (fd >= 0) shutdown(fd, SHUT_RDWR);
-  for (int i = 0; s->stage != CRL_MARIADB_READY && s->wait != 0 && i < UNWIND_MOST; i++) go_on(s, s->wait & ~MYSQL_WAIT_TIMEOUT);
+  for (int i = 0; s->stage != CRL_MARIADB_READY && s->wait != 0 && i < UNWIND_MOST; i++)
+    go_on(s, s->wait & ~MYSQL_WAIT_TIMEOUT);
 }
 
 void crl_mariadb_close(crl_mariadb_session *s) {
@@ -129,7 +141,8 @@ int crl_mariadb_is_dead(const crl_mariadb_session *s) {
   return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline, corral_error *error) {
+int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline,
+                    corral_error *error) {
   int status = advance(s, deadline, error);
   if (status != CORRAL_OK) return status;
   forget_result(s);
@@ -143,7 +156,8 @@ int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline, c
   return CORRAL_OK;
 }
 
-int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t deadline, corral_error *error) {
+int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t deadline,
+                            corral_error *error) {
   int64_t seconds = lease_ms <= 0 ? 1 : (lease_ms - 1) / 1000 + 1;
   if (seconds > TIMEOUT_MOST) seconds = TIMEOUT_MOST;
   if (s->timeout_s == seconds) return CORRAL_OK;
@@ -155,10 +169,14 @@ int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t de
   return status;
 }
 
-const char *crl_mariadb_cell(const crl_mariadb_session *s, unsigned at) { return s->row == NULL ? NULL : s->row[at]; }
-int crl_mariadb_is_one(const crl_mariadb_session *s) { return crl_mariadb_cell(s, 0) != NULL && strcmp(crl_mariadb_cell(s, 0), "1") == 0; }
+const char *crl_mariadb_cell(const crl_mariadb_session *s, unsigned at) {
+  return s->row == NULL ? NULL : s->row[at];
+}
+int crl_mariadb_is_one(const crl_mariadb_session *s) {
+  return crl_mariadb_cell(s, 0) != NULL && strcmp(crl_mariadb_cell(s, 0), "1") == 0;
+}
 
-/* ---- connecting ------------------------------------------------------------------------------------------ */
+/* ---- connecting ---------------------------------------------------------------------------- */
 
 static crl_mariadb_session *session_new(crl_mariadb_store *st) {
   crl_mariadb_session *s = calloc(1, sizeof *s);
@@ -183,12 +201,16 @@ static int set_options(crl_mariadb_session *s) {
 static int check_version(crl_mariadb_session *s, corral_error *error) {
   unsigned long version = mysql_get_server_version(s->mysql);
   if (version >= MARIADB_OLDEST || (version >= MYSQL_OLDEST && version < 100000)) return CORRAL_OK;
-  return s->st->host->fail(error, CORRAL_EUNSUPPORTED, "%s: MariaDB 10.0.2 or later is needed, this is %.40s: a second lock would end the first",
-                           s->st->label, mysql_get_server_info(s->mysql));
+  return s->st->host->fail(
+      error, CORRAL_EUNSUPPORTED,
+      "%s: MariaDB 10.0.2 or later is needed, this is %.40s: a second lock would end the first",
+      s->st->label, mysql_get_server_info(s->mysql));
 }
 
-/* `address`: a number; NULL: the unix socket. Failures other than EUNAVAILABLE are the server's word. */
-static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadline, crl_mariadb_session **ret, corral_error *error) {
+/* `address`: a number; NULL: the unix socket. Failures other than EUNAVAILABLE are the server's
+ * word. */
+static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadline,
+                       crl_mariadb_session **ret, corral_error *error) {
   crl_mariadb_session *s = session_new(st);
   if (s == NULL) return st->host->fail(error, CORRAL_ENOMEM, "no memory for a connection");
   if (!set_options(s)) {
@@ -198,19 +220,28 @@ static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadl
   }
   s->stage = CRL_MARIADB_CONNECTING;
   st->host->guard_standard();
-  s->wait = mysql_real_connect_start(&s->connected, s->mysql, address, st->user, st->password, st->db, (unsigned)st->peer.port, st->socket, 0);
-  if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC); /* not every version of the library does */
+  s->wait = mysql_real_connect_start(&s->connected, s->mysql, address, st->user, st->password,
+                                     st->db, (unsigned)st->peer.port, st->socket, 0);
+  /* not every version of the library does */
+  if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC);
   int status = advance(s, deadline, error);
-  if (status == CORRAL_EUNKNOWN) status = st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: can't connect: the time allowed is over", st->label);
-  else if (s->connected == NULL) status = fail_sql(s, error);
-  else status = check_version(s, error);
+  if (status == CORRAL_EUNKNOWN)
+    status = st->host->fail(error, CORRAL_EUNAVAILABLE,
+                            "%s: can't connect: the time allowed is over", st->label);
+  else if (s->connected == NULL)
+    status = fail_sql(s, error);
+  else
+    status = check_version(s, error);
   s->id = mysql_thread_id(s->mysql);
-  if (status == CORRAL_OK) *ret = s;
-  else crl_mariadb_close(s);
+  if (status == CORRAL_OK)
+    *ret = s;
+  else
+    crl_mariadb_close(s);
   return status;
 }
 
-int crl_mariadb_connect(crl_mariadb_store *st, int64_t deadline, crl_mariadb_session **ret, corral_error *error) {
+int crl_mariadb_connect(crl_mariadb_store *st, int64_t deadline, crl_mariadb_session **ret,
+                        corral_error *error) {
   crl_net_address addresses[CRL_NET_ADDRESSES];
   size_t count = 0;
   pthread_once(&library_once, begin_library);
@@ -219,9 +250,12 @@ int crl_mariadb_connect(crl_mariadb_store *st, int64_t deadline, crl_mariadb_ses
   for (size_t i = 0; i < count; i++) {
     char text[NI_MAXHOST];
     int64_t now = st->host->now_ms();
-    int64_t share = i + 1 == count || deadline <= now ? deadline : now + 1 + (deadline - now) / (int64_t)(count - i);
+    int64_t share = i + 1 == count || deadline <= now
+                        ? deadline
+                        : now + 1 + (deadline - now) / (int64_t)(count - i);
     const struct sockaddr *at = (const struct sockaddr *)&addresses[i].at;
-    if (getnameinfo(at, addresses[i].len, text, sizeof text, NULL, 0, NI_NUMERICHOST) != 0) continue;
+    if (getnameinfo(at, addresses[i].len, text, sizeof text, NULL, 0, NI_NUMERICHOST) != 0)
+      continue;
     status = connect_one(st, text, share, ret, error);
     if (status != CORRAL_EUNAVAILABLE) break;
   }

@@ -1,13 +1,15 @@
 /* greet.c: the server's clock and settings, asked once per connection.
  *
- * memcached tells its time in whole seconds. So store time is this host's wall clock in ms when the two agree within
- * CLOCKS_AGREE_MS, and the server's seconds otherwise; from then on host->boot_ms carries it, so that a jump of the wall clock
- * moves nothing. Clients whose clocks are right therefore agree as well as their clocks do, and one that is off by an hour
- * still within a second or so of the others. That is the skew with which lease ends and lives are judged (ops.c, decide):
- * a lease may seem over by so much too early, and its late holder's fill is then refused by the cas, as any late fill.
+ * memcached tells its time in whole seconds. So store time is this host's wall clock in ms when the
+ * two agree within CLOCKS_AGREE_MS, and the server's seconds otherwise; from then on host->boot_ms
+ * carries it, so that a jump of the wall clock moves nothing. Clients whose clocks are right
+ * therefore agree as well as their clocks do, and one that is off by an hour still within a second
+ * or so of the others. That is the skew with which lease ends and lives are judged (ops.c, decide):
+ * a lease may seem over by so much too early, and its late holder's fill is then refused by the
+ * cas, as any late fill.
  *
- * A proxy may not answer `stats`, or hang up at it: then this host's wall clock alone counts, and -C is noticed at the first
- * item instead. */
+ * A proxy may not answer `stats`, or hang up at it: then this host's wall clock alone counts, and
+ * -C is noticed at the first item instead. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -30,7 +32,8 @@ static void note(greeting *g, const char *name, const char *value) {
     g->time = number > 0 && number < time_most ? number : 0;
   else if (strcmp(name, "item_size_max") == 0)
     g->item_size_max = number;
-  else if (strcmp(name, "cas_enabled") == 0) g->no_cas = strcmp(value, "no") == 0;
+  else if (strcmp(name, "cas_enabled") == 0)
+    g->no_cas = strcmp(value, "no") == 0;
 }
 
 static int refused(crl_memcached_handle *h, const char *line, corral_error *error) {
@@ -38,11 +41,14 @@ static int refused(crl_memcached_handle *h, const char *line, corral_error *erro
   int fatal;
   const char *name = h->server->name;
   if (!crl_memcached_is_error(line, &refusal, &fatal))
-    return h->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange greeting: is it a memcached server?", name);
-  /* "ERROR" alone: it doesn't know the command. Full servers say "ERROR Too many open connections". */
+    return h->host->fail(error, CORRAL_EPROTOCOL,
+                         "%s: a strange greeting: is it a memcached server?", name);
+  /* "ERROR" alone: it doesn't know the command. Full servers say "ERROR Too many open
+   * connections". */
   if (strcmp(line, "ERROR") == 0) return CORRAL_OK;
   if (strncmp(line, "ERROR ", 6) == 0) refusal.status = CORRAL_EUNAVAILABLE;
-  if (refusal.status == CORRAL_EUNKNOWN || refusal.status == CORRAL_EPROTOCOL) return CORRAL_OK; /* a proxy's way to say it */
+  /* a proxy's way to say it */
+  if (refusal.status == CORRAL_EUNKNOWN || refusal.status == CORRAL_EPROTOCOL) return CORRAL_OK;
   return h->host->fail(error, refusal.status, "%s: %s", name, refusal.text);
 }
 
@@ -61,7 +67,8 @@ static int hear_stats(crl_memcached_handle *h, greeting *g, int64_t deadline, co
     *space = '\0';
     note(g, line + 5, space + 1);
   }
-  return h->host->fail(error, CORRAL_EPROTOCOL, "%s: endless stats: is it a memcached server?", h->server->name);
+  return h->host->fail(error, CORRAL_EPROTOCOL, "%s: endless stats: is it a memcached server?",
+                       h->server->name);
 }
 
 static int ask(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_error *error) {
@@ -76,7 +83,8 @@ static int ask(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_er
 static void set_clock(crl_memcached_handle *h, const greeting *g) {
   int64_t boot = h->host->boot_ms(), wall = h->host->wall_ms();
   int64_t ahead = wall - (g->time * 1000 + 500); /* the server's second is half over, on average */
-  if (g->time > 0 && (ahead > CLOCKS_AGREE_MS || ahead < -CLOCKS_AGREE_MS)) wall = g->time * 1000 + 500;
+  if (g->time > 0 && (ahead > CLOCKS_AGREE_MS || ahead < -CLOCKS_AGREE_MS))
+    wall = g->time * 1000 + 500;
   h->clock = wall - boot;
 }
 
@@ -85,7 +93,9 @@ int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error 
   int status = ask(h, &g, deadline, error);
   if (status != CORRAL_OK) return status;
   if (g.no_cas)
-    return h->host->fail(error, CORRAL_EUNSUPPORTED, "%s runs without cas (-C): leases can't be guarded there", h->server->name);
+    return h->host->fail(error, CORRAL_EUNSUPPORTED,
+                         "%s runs without cas (-C): leases can't be guarded there",
+                         h->server->name);
   set_clock(h, &g);
   int64_t item = h->store->max_item;
   if (g.item_size_max > 0 && g.item_size_max < item) item = g.item_size_max;

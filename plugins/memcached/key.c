@@ -1,10 +1,12 @@
 /* key.c: a key as memcached accepts it: 1 to 250 printable letters, no space.
  *
- * Bytes that it accepts stay as they are, '%' aside; the others are percent-encoded. What is too long then is named by its
- * digest; the envelope keeps the key itself, so two keys of one digest would be seen. */
+ * Bytes that it accepts stay as they are, '%' aside; the others are percent-encoded. What is too
+ * long then is named by its digest; the envelope keeps the key itself, so two keys of one digest
+ * would be seen. */
 #include "memcached.h"
 
-static void name_by_digest(const corral_host *host, const void *key, size_t key_len, crl_memcached_key *ret) {
+static void name_by_digest(const corral_host *host, const void *key, size_t key_len,
+                           crl_memcached_key *ret) {
   static const char prefix[] = "~long:"; /* the host gives no user's key that begins with a '~' */
   static const char hex[] = "0123456789abcdef";
   uint8_t digest[16];
@@ -19,7 +21,8 @@ static void name_by_digest(const corral_host *host, const void *key, size_t key_
   ret->len = (size_t)(to - ret->text);
 }
 
-void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len, crl_memcached_key *ret) {
+void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len,
+                          crl_memcached_key *ret) {
   static const char hex[] = "0123456789abcdef";
   const uint8_t *from = key;
   size_t len = 0;

@@ -2,16 +2,17 @@
  *
  *   memcached://host[:port][,host[:port]...]    memcached+unix:///path/of/socket
  *
- * Defaults: 127.0.0.1, 11211. Parameters: weights=1,2,... (one for each host, in their order); max_item (1m), the server's
- * limit of an item's size, its -I.
+ * Defaults: 127.0.0.1, 11211. Parameters: weights=1,2,... (one for each host, in their order);
+ * max_item (1m), the server's limit of an item's size, its -I.
  *
- * libmemcached 1.1.4 or later: older ones can answer with another key's value after a time limit. It distributes the keys (weighted
- * ketama, as every other client of it); request.c says why it does no more. Text protocol, so no
- * user and password. The server must have cas (no -C). The handle belongs to one thread at a time, and to one server.
+ * libmemcached 1.1.4 or later: older ones can answer with another key's value after a time limit.
+ * It distributes the keys (weighted ketama, as every other client of it); request.c says why it
+ * does no more. Text protocol, so no user and password. The server must have cas (no -C). The
+ * handle belongs to one thread at a time, and to one server.
  *
- * A key stays with its server whatever state that is in. Were the keys of a dead server moved to others, as the library can,
- * an invalidation could miss the copy that a client with another view of the servers left elsewhere; so they are computed
- * without the store until it is back. */
+ * A key stays with its server whatever state that is in. Were the keys of a dead server moved to
+ * others, as the library can, an invalidation could miss the copy that a client with another view
+ * of the servers left elsewhere; so they are computed without the store until it is back. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,12 @@
 
 enum { PORT = 11211, WEIGHT_MOST = 1000 };
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* ---- the library's version ------------------------------------------------------------------------------- */
+/* ---- the library's version ----------------------------------------------------------------- */
 
 /* Its first three numbers as one. */
 static long version_of(const char *text) {
@@ -39,13 +41,13 @@ static long version_of(const char *text) {
 
 int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error) {
   if (version_of(version) >= version_of("1.1.4")) return CORRAL_OK;
-  return host->fail(
-      error, CORRAL_EUNSUPPORTED,
-      "libmemcached %.40s: 1.1.4 or later is needed; older ones can return other keys' values after a time limit",
-      version);
+  return host->fail(error, CORRAL_EUNSUPPORTED,
+                    "libmemcached %.40s: 1.1.4 or later is needed; older ones can return other "
+                    "keys' values after a time limit",
+                    version);
 }
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
 /* "host", "host:port", "[v6]", "[v6]:port", up to `end`. */
 static int read_host(crl_memcached_server *server, const char *text, const char *end) {
@@ -70,7 +72,8 @@ static int read_host(crl_memcached_server *server, const char *text, const char 
     server->port = (int)port;
   }
   server->weight = 1;
-  snprintf(server->name, sizeof server->name, strchr(server->host, ':') != NULL ? "memcached [%s]:%d" : "memcached %s:%d",
+  snprintf(server->name, sizeof server->name,
+           strchr(server->host, ':') != NULL ? "memcached [%s]:%d" : "memcached %s:%d",
            server->host, server->port);
   return 1;
 }
@@ -95,7 +98,8 @@ static int read_hosts(crl_memcached_store *s, const corral_uri *uri, corral_erro
     const char *end = text + strcspn(text, ",");
     if (text == end && count > 1) return bad_uri(s->host, uri, error, "a host is empty");
     if (!read_host(&s->servers[s->count], text, end))
-      return bad_uri(s->host, uri, error, "accepted are host, host:port, [address]:port, separated by commas");
+      return bad_uri(s->host, uri, error,
+                     "accepted are host, host:port, [address]:port, separated by commas");
     text = *end == ',' ? end + 1 : end;
   }
   return is_twice(s) ? bad_uri(s->host, uri, error, "a host is named twice") : CORRAL_OK;
@@ -123,8 +127,10 @@ static int read_weights(crl_memcached_store *s, const corral_uri *uri, corral_er
     char *end;
     long weight = strtol(text, &end, 10);
     int last = i + 1 == s->count;
-    if (!isdigit((unsigned char)*text) || weight < 1 || weight > WEIGHT_MOST || *end != (last ? '\0' : ','))
-      return bad_uri(s->host, uri, error, "weights accepts a number from 1 to 1000 for each host, separated by commas");
+    if (!isdigit((unsigned char)*text) || weight < 1 || weight > WEIGHT_MOST ||
+        *end != (last ? '\0' : ','))
+      return bad_uri(s->host, uri, error,
+                     "weights accepts a number from 1 to 1000 for each host, separated by commas");
     s->servers[i].weight = weight;
     text = end + !last;
   }
@@ -137,25 +143,31 @@ static int read_uri(crl_memcached_store *s, const corral_uri *uri, corral_error 
   s->max_item = 1 << 20;
   if (status != CORRAL_OK) return status;
   if (uri->user != NULL || uri->password != NULL)
-    return bad_uri(s->host, uri, error, "user and password are not supported: memcached has them in its binary protocol only");
+    return bad_uri(
+        s->host, uri, error,
+        "user and password are not supported: memcached has them in its binary protocol only");
   status = is_socket ? read_socket(s, uri, error) : read_hosts(s, uri, error);
   if (status == CORRAL_OK) status = read_weights(s, uri, error);
   if (status == CORRAL_OK)
-    status = s->host->uri_number(uri, "max_item", "bytes", 1024, CRL_MEMCACHED_LARGEST, &s->max_item, error);
+    status = s->host->uri_number(uri, "max_item", "bytes", 1024, CRL_MEMCACHED_LARGEST,
+                                 &s->max_item, error);
   return status;
 }
 
-/* ---- which server ---------------------------------------------------------------------------------------- */
+/* ---- which server -------------------------------------------------------------------------- */
 
 static int make_map(crl_memcached_store *s, corral_error *error) {
-  int ok = s->count == 1 || ((s->map = memcached_create(NULL)) != NULL &&
-                             memcached_success(memcached_behavior_set(s->map, MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED, 1)));
+  int ok =
+      s->count == 1 ||
+      ((s->map = memcached_create(NULL)) != NULL &&
+       memcached_success(memcached_behavior_set(s->map, MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED, 1)));
   for (size_t i = 0; i < s->count && ok && s->map != NULL; i++) {
     const crl_memcached_server *server = &s->servers[i];
-    ok = memcached_success(
-        memcached_server_add_with_weight(s->map, server->host, (in_port_t)server->port, (uint32_t)server->weight));
+    ok = memcached_success(memcached_server_add_with_weight(
+        s->map, server->host, (in_port_t)server->port, (uint32_t)server->weight));
   }
-  return ok ? CORRAL_OK : s->host->fail(error, CORRAL_ENOMEM, "no memory for the map of %zu servers", s->count);
+  return ok ? CORRAL_OK
+            : s->host->fail(error, CORRAL_ENOMEM, "no memory for the map of %zu servers", s->count);
 }
 
 /* The library only reads the map here, so any number of threads may. */
@@ -168,7 +180,7 @@ static size_t route(void *store, const void *key, size_t key_len) {
   return server < s->count ? server : 0;
 }
 
-/* ---- open, close ----------------------------------------------------------------------------------------- */
+/* ---- open, close --------------------------------------------------------------------------- */
 
 static void close_store(void *store) {
   crl_memcached_store *s = store;
@@ -179,12 +191,14 @@ static void close_store(void *store) {
 
 static int is_local(const crl_memcached_store *s) {
   const char *host = s->servers->host;
-  return s->servers->port == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+  return s->servers->port == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+         strcmp(host, "localhost") == 0;
 }
 
-static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
-                          corral_error *error) {
-  if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the memcached plugin is newer than this corral");
+static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store,
+                      corral_store_info *info, corral_error *error) {
+  if (host->size < sizeof *host)
+    return host->fail(error, CORRAL_EUNSUPPORTED, "the memcached plugin is newer than this corral");
   int status = crl_memcached_check_version(host, memcached_lib_version(), error);
   if (status != CORRAL_OK) return status;
   crl_memcached_store *s = calloc(1, sizeof *s);
@@ -198,10 +212,13 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   }
   for (size_t i = 0; i < s->count; i++) {
     crl_memcached_server *server = &s->servers[i];
-    server->peer = (crl_net_peer){.host = host, .name = server->name, .server = server->host, .port = server->port};
+    server->peer = (crl_net_peer){
+        .host = host, .name = server->name, .server = server->host, .port = server->port};
   }
-  if (s->count == 1) snprintf(s->name, sizeof s->name, "%.150s", s->servers->name);
-  else snprintf(s->name, sizeof s->name, "memcached %.140s", uri->hosts);
+  if (s->count == 1)
+    snprintf(s->name, sizeof s->name, "%.150s", s->servers->name);
+  else
+    snprintf(s->name, sizeof s->name, "memcached %.140s", uri->hosts);
   info->max_key = 65536;
   info->max_record = (uint64_t)s->max_item - CRL_MEMCACHED_OVERHEAD;
   info->handles = is_local(s) ? 2 : 4;
@@ -213,7 +230,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   return CORRAL_OK;
 }
 
-/* ---- connect, disconnect --------------------------------------------------------------------------------- */
+/* ---- connect, disconnect ------------------------------------------------------------------- */
 
 static void disconnect(void *handle) {
   crl_memcached_handle *h = handle;
@@ -221,7 +238,8 @@ static void disconnect(void *handle) {
   free(h);
 }
 
-static int connect_server(void *store, size_t server, int64_t deadline, void **ret_handle, corral_error *error) {
+static int connect_server(void *store, size_t server, int64_t deadline, void **ret_handle,
+                          corral_error *error) {
   crl_memcached_store *s = store;
   crl_memcached_handle *h = calloc(1, sizeof *h);
   if (h == NULL) return s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
@@ -231,8 +249,10 @@ static int connect_server(void *store, size_t server, int64_t deadline, void **r
   h->wire.fd = -1;
   int status = crl_memcached_wire_open(&h->wire, deadline, error);
   if (status == CORRAL_OK) status = crl_memcached_greet(h, deadline, error);
-  if (status == CORRAL_OK) *ret_handle = h;
-  else disconnect(h);
+  if (status == CORRAL_OK)
+    *ret_handle = h;
+  else
+    disconnect(h);
   return status;
 }
 

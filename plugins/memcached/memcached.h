@@ -8,7 +8,8 @@
  *   reply.c      replies; what an error line means
  *   ops.c        a batch: read, decide, add or cas
  *
- * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time. */
+ * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
+ * host->now_ms time. */
 #ifndef CRL_MEMCACHED_H
 #define CRL_MEMCACHED_H
 
@@ -21,23 +22,25 @@
 #include "../net/net.h"
 
 enum {
-  CRL_MEMCACHED_SERVERS = 100,     /* the library asserts that there are no more */
+  CRL_MEMCACHED_SERVERS = 100, /* the library asserts that there are no more */
   CRL_MEMCACHED_KEY = 250,
-  CRL_MEMCACHED_KEYS = 64,         /* of one get or gets */
-  CRL_MEMCACHED_OVERHEAD = 512,    /* of an item's size: what the server itself takes of it, the key included */
+  CRL_MEMCACHED_KEYS = 64, /* of one get or gets */
+  /* of an item's size: what the server itself takes of it, the key included */
+  CRL_MEMCACHED_OVERHEAD = 512,
   CRL_MEMCACHED_LARGEST = 1 << 30, /* no server accepts larger items */
   CRL_MEMCACHED_BUFFER = 16384,
-  CRL_MEMCACHED_LINE = 1024,       /* no reply has longer lines, values aside */
-  CRL_MEMCACHED_GONE = 2592001     /* as exptime: an absolute date in 1970, for an item that shall vanish */
+  CRL_MEMCACHED_LINE = 1024, /* no reply has longer lines, values aside */
+  /* as exptime: an absolute date in 1970, for an item that shall vanish */
+  CRL_MEMCACHED_GONE = 2592001
 };
 
-/* ---- the store ------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------- */
 
 typedef struct crl_memcached_server {
   char host[256]; /* a name, an address, or the path of a unix socket */
   int port;       /* 0: a unix socket */
   int64_t weight;
-  char name[288]; /* "memcached 127.0.0.1:11211" */
+  char name[288];    /* "memcached 127.0.0.1:11211" */
   crl_net_peer peer; /* the same, to connect to */
 } crl_memcached_server;
 
@@ -53,21 +56,22 @@ typedef struct crl_memcached_store {
 /* CORRAL_OK when this version of the library can be trusted. */
 int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error);
 
-/* ---- key.c ----------------------------------------------------------------------------------------------- */
+/* ---- key.c --------------------------------------------------------------------------------- */
 
 typedef struct crl_memcached_key {
   size_t len;
   char text[CRL_MEMCACHED_KEY + 1];
 } crl_memcached_key;
 
-void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len, crl_memcached_key *ret);
+void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len,
+                          crl_memcached_key *ret);
 
-/* ---- wire.c ---------------------------------------------------------------------------------------------- */
+/* ---- wire.c -------------------------------------------------------------------------------- */
 
 typedef struct crl_memcached_wire {
   const corral_host *host;
   const crl_memcached_server *server;
-  int fd; /* -1: none */
+  int fd;            /* -1: none */
   size_t start, end; /* what was read and not taken yet */
   char in[CRL_MEMCACHED_BUFFER];
 } crl_memcached_wire;
@@ -75,36 +79,46 @@ typedef struct crl_memcached_wire {
 /* On failure the wire is closed. */
 int crl_memcached_wire_open(crl_memcached_wire *wire, int64_t deadline, corral_error *error);
 void crl_memcached_wire_close(crl_memcached_wire *wire);
-int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t size, int64_t deadline, corral_error *error);
+int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t size,
+                             int64_t deadline, corral_error *error);
 /* A line without its end, valid until the next read. */
-int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **ret, size_t *ret_len, corral_error *error);
+int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **ret, size_t *ret_len,
+                            corral_error *error);
 /* Exactly `size` bytes. */
-int crl_memcached_wire_bytes(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline, corral_error *error);
-/* CORRAL_OK while the server is silent, as it must be between requests. CORRAL_EUNAVAILABLE: it closed the
- * connection; CORRAL_EPROTOCOL: it sent something unasked. */
+int crl_memcached_wire_bytes(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline,
+                             corral_error *error);
+/* CORRAL_OK while the server is silent, as it must be between requests. CORRAL_EUNAVAILABLE: it
+ * closed the connection; CORRAL_EPROTOCOL: it sent something unasked. */
 int crl_memcached_wire_silent(crl_memcached_wire *wire, corral_error *error);
 
-/* ---- a handle -------------------------------------------------------------------------------------------- */
+/* ---- a handle ------------------------------------------------------------------------------ */
 
 typedef struct crl_memcached_handle {
   crl_memcached_store *store;
   const corral_host *host;
   const crl_memcached_server *server;
   crl_memcached_wire wire;
-  int64_t clock;              /* store time is host->boot_ms plus this */
-  size_t largest;             /* the largest record that the server takes */
+  int64_t clock;  /* store time is host->boot_ms plus this */
+  size_t largest; /* the largest record that the server takes */
 } crl_memcached_handle;
 
-static inline int64_t crl_memcached_now(const crl_memcached_handle *h) { return h->host->boot_ms() + h->clock; }
+static inline int64_t crl_memcached_now(const crl_memcached_handle *h) {
+  return h->host->boot_ms() + h->clock;
+}
 
-/* ---- greet.c --------------------------------------------------------------------------------------------- */
+/* ---- greet.c ------------------------------------------------------------------------------- */
 
 /* Asks for clock and settings. */
 int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error);
 
-/* ---- request.c ------------------------------------------------------------------------------------------- */
+/* ---- request.c ----------------------------------------------------------------------------- */
 
-typedef enum crl_memcached_command { CRL_MEMCACHED_GET, CRL_MEMCACHED_GETS, CRL_MEMCACHED_ADD, CRL_MEMCACHED_CAS } crl_memcached_command;
+typedef enum crl_memcached_command {
+  CRL_MEMCACHED_GET,
+  CRL_MEMCACHED_GETS,
+  CRL_MEMCACHED_ADD,
+  CRL_MEMCACHED_CAS
+} crl_memcached_command;
 
 typedef struct crl_memcached_request {
   crl_memcached_command command;
@@ -117,10 +131,10 @@ typedef struct crl_memcached_request {
 } crl_memcached_request;
 
 /* Sends a request; *ret_sent tells whether all of it was. */
-int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline, int *ret_sent,
-                       corral_error *error);
+int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *request,
+                       int64_t deadline, int *ret_sent, corral_error *error);
 
-/* ---- reply.c --------------------------------------------------------------------------------------------- */
+/* ---- reply.c ------------------------------------------------------------------------------- */
 
 typedef enum crl_memcached_word {
   CRL_MEMCACHED_STORED,
@@ -140,22 +154,26 @@ typedef struct crl_memcached_item {
 
 /* What went wrong with a request though the connection is sound. */
 typedef struct crl_memcached_refusal {
-  int status; /* CORRAL_OK: nothing; CORRAL_EUNKNOWN: a write whose fate the server itself doesn't know */
+  /* CORRAL_OK: nothing; CORRAL_EUNKNOWN: a write whose fate the server itself doesn't know */
+  int status;
   char text[160];
 } crl_memcached_refusal;
 
 /* The reply to GET and GETS: items[i] belongs to keys[i]. On failure there are no items. */
-int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request, crl_memcached_item *items,
-                             int64_t deadline, crl_memcached_refusal *refusal, corral_error *error);
+int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request,
+                             crl_memcached_item *items, int64_t deadline,
+                             crl_memcached_refusal *refusal, corral_error *error);
 /* The reply to ADD and CAS. */
-int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
-                            crl_memcached_word *word, crl_memcached_refusal *refusal, corral_error *error);
+int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request,
+                            int64_t deadline, crl_memcached_word *word,
+                            crl_memcached_refusal *refusal, corral_error *error);
 /* What an error line means. 0 when it isn't one; *fatal: the connection is of no more use. */
 int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal);
 
-/* ---- ops.c ----------------------------------------------------------------------------------------------- */
+/* ---- ops.c --------------------------------------------------------------------------------- */
 
-int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                          corral_error *error);
 /* When the server may forget what is kept until `expires`, in its own words. */
 int64_t crl_memcached_exptime(int64_t now, int64_t expires);
 

@@ -1,13 +1,14 @@
 /* ops.c: a batch of operations.
  *
- * One item holds value and lease. GET is a get; consecutive ones go in one request. Each other verb reads the item with its cas id
- * (consecutive ones together), asks host->decide what becomes of it, and stores that by `add` when there was none, else by `cas`:
- * if anybody changed or deleted the item meanwhile, the server refuses, and it is read and decided again. Nothing
- * is ever stored unconditionally, and a removal is a cas whose item vanishes at once. A claim that has seen nothing tries
- * its `add` first: on a cold key that is one round trip.
+ * One item holds value and lease. GET is a get; consecutive ones go in one request. Each other verb
+ * reads the item with its cas id (consecutive ones together), asks host->decide what becomes of it,
+ * and stores that by `add` when there was none, else by `cas`: if anybody changed or deleted the
+ * item meanwhile, the server refuses, and it is read and decided again. Nothing is ever stored
+ * unconditionally, and a removal is a cas whose item vanishes at once. A claim that has seen
+ * nothing tries its `add` first: on a cold key that is one round trip.
  *
- * What the server says with exptime is garbage collection, in whole seconds and late; lives and leases are judged by store
- * time (greet.c), here in is_over and in decide.
+ * What the server says with exptime is garbage collection, in whole seconds and late; lives and
+ * leases are judged by store time (greet.c), here in is_over and in decide.
  *
  * A user's lock is one item too, with the record that host->lock_decide makes of it. */
 #include <stdlib.h>
@@ -29,38 +30,47 @@ static void forget(slot *s) {
   s->read = 0;
 }
 
-static int is_lock(const corral_op *op) { return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW; }
+static int is_lock(const corral_op *op) {
+  return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
+}
 
 static int fail(const crl_memcached_handle *h, corral_op *op, int status, const char *what) {
   return op->status = h->host->fail(op->error, status, "%s: %s", h->server->name, what);
 }
 
 /* An op that a broken connection hit. */
-static void cut(corral_op *op, int sent) { op->status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE; }
+static void cut(corral_op *op, int sent) {
+  op->status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE;
+}
 
-static void refuse(const crl_memcached_handle *h, corral_op *op, const crl_memcached_refusal *refusal) {
+static void refuse(const crl_memcached_handle *h, corral_op *op,
+                   const crl_memcached_refusal *refusal) {
   int status = refusal->status;
   if (status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET) status = CORRAL_EUNAVAILABLE;
   if (status == CORRAL_ETOOBIG && is_lock(op)) status = CORRAL_EREFUSED;
   fail(h, op, status, refusal->text);
 }
 
-static int ask(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline, int *sent, corral_error *error) {
+static int ask(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
+               int *sent, corral_error *error) {
   *sent = 0;
   if (h->wire.start < h->wire.end)
-    return h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked", h->server->name);
+    return h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked",
+                         h->server->name);
   return crl_memcached_send(h, request, deadline, sent, error);
 }
 
 /* Reads some slots by one request. */
-static int read_slots(crl_memcached_handle *h, crl_memcached_command command, slot *const *slots, size_t count, int64_t deadline,
-                      crl_memcached_refusal *refusal, int *sent, corral_error *error) {
+static int read_slots(crl_memcached_handle *h, crl_memcached_command command, slot *const *slots,
+                      size_t count, int64_t deadline, crl_memcached_refusal *refusal, int *sent,
+                      corral_error *error) {
   const crl_memcached_key *keys[CRL_MEMCACHED_KEYS];
   crl_memcached_item items[CRL_MEMCACHED_KEYS];
   for (size_t i = 0; i < count; i++) keys[i] = &slots[i]->key;
   crl_memcached_request request = {.command = command, .keys = keys, .count = count};
   int status = ask(h, &request, deadline, sent, error);
-  if (status == CORRAL_OK) status = crl_memcached_hear_items(h, &request, items, deadline, refusal, error);
+  if (status == CORRAL_OK)
+    status = crl_memcached_hear_items(h, &request, items, deadline, refusal, error);
   for (size_t i = 0; i < count && status == CORRAL_OK && refusal->status == CORRAL_OK; i++) {
     slots[i]->item = items[i];
     slots[i]->read = 1;
@@ -68,21 +78,23 @@ static int read_slots(crl_memcached_handle *h, crl_memcached_command command, sl
   return status;
 }
 
-/* ---- a record, by the clock ------------------------------------------------------------------------------ */
+/* ---- a record, by the clock ---------------------------------------------------------------- */
 
-/* True when a record that the server still has is over: free or leased, and the time has passed until which it matters. One with
- * a verdict counts failures in a row beyond that time. */
+/* True when a record that the server still has is over: free or leased, and the time has passed
+ * until which it matters. One with a verdict counts failures in a row beyond that time. */
 static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item, int64_t now) {
   corral_header header;
   uint8_t front[CORRAL_FRONT];
-  if (h->host->header_read(front, h->host->front(item->bytes, item->size, front), &header) != CORRAL_OK) return 0;
+  if (h->host->header_read(front, h->host->front(item->bytes, item->size, front), &header) !=
+      CORRAL_OK)
+    return 0;
   if (header.state == CORRAL_FREE) return header.life_end != 0 && header.life_end <= now;
   return header.state == CORRAL_LEASED && header.life_end <= now && header.until <= now;
 }
 
 /* An invalidation removes also what is over by this clock only. */
-static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item, int64_t now,
-                   corral_change *change) {
+static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item,
+                   int64_t now, corral_change *change) {
   int removes = op->verb == CORRAL_VERB_INVALIDATE || op->verb == CORRAL_VERB_EXPIRE;
   int seen = item->exists && (removes || !is_over(h, item, now));
   uint8_t front[CORRAL_FRONT];
@@ -95,10 +107,11 @@ int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
   if (seconds < EXPTIME_LEAST) seconds = EXPTIME_LEAST;
   if (seconds <= RELATIVE_MOST) return seconds;
   int64_t date = (now + CLOCK_SLACK_MS) / 1000 + seconds;
-  return date <= INT32_MAX ? date : RELATIVE_MOST; /* servers read 31 bits: the item is then forgotten early */
+  /* servers read 31 bits: the item is then forgotten early */
+  return date <= INT32_MAX ? date : RELATIVE_MOST;
 }
 
-/* ---- GET ------------------------------------------------------------------------------------------------- */
+/* ---- GET ----------------------------------------------------------------------------------- */
 
 static void hand_over(corral_op *op, uint8_t *bytes, size_t size) {
   op->same = 0; /* the whole is here anyway */
@@ -118,28 +131,33 @@ static void judge_get(crl_memcached_handle *h, corral_op *op, slot *s, int last,
     fail(h, op, CORRAL_ENOMEM, "no memory for a record");
     return;
   }
-  if (last) s->item.bytes = NULL;
-  else memcpy(bytes, s->item.bytes, s->item.size);
+  if (last)
+    s->item.bytes = NULL;
+  else
+    memcpy(bytes, s->item.bytes, s->item.size);
   hand_over(op, bytes, s->item.size);
 }
 
 /* The slot of each op: of[i]. Returns how many there are. */
-static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, size_t *of) {
+static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, size_t count,
+                         slot *slots, size_t *of) {
   size_t used = 0;
   for (size_t i = 0; i < count; i++) {
     slot *s = &slots[used];
     memset(s, 0, sizeof *s);
     crl_memcached_encode(h->host, ops[i].key, ops[i].key_len, &s->key);
     size_t at = 0;
-    while (slots[at].key.len != s->key.len || memcmp(slots[at].key.text, s->key.text, s->key.len) != 0) at++;
+    while (slots[at].key.len != s->key.len ||
+           memcmp(slots[at].key.text, s->key.text, s->key.len) != 0)
+      at++;
     of[i] = at;
     used += at == used;
   }
   return used;
 }
 
-static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline,
-                        corral_error *error) {
+static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots,
+                        int64_t deadline, corral_error *error) {
   slot *all[CRL_MEMCACHED_KEYS];
   size_t of[CRL_MEMCACHED_KEYS];
   crl_memcached_refusal refusal = {0};
@@ -151,18 +169,22 @@ static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, s
   for (size_t i = 0; i < count; i++) {
     int last = 1;
     for (size_t j = i + 1; j < count; j++) last = last && of[j] != of[i];
-    if (status != CORRAL_OK) cut(&ops[i], sent);
-    else if (refusal.status != CORRAL_OK) refuse(h, &ops[i], &refusal);
-    else judge_get(h, &ops[i], &slots[of[i]], last, now);
+    if (status != CORRAL_OK)
+      cut(&ops[i], sent);
+    else if (refusal.status != CORRAL_OK)
+      refuse(h, &ops[i], &refusal);
+    else
+      judge_get(h, &ops[i], &slots[of[i]], last, now);
   }
   for (size_t i = 0; i < used; i++) forget(&slots[i]);
   return status;
 }
 
-/* ---- the other verbs ------------------------------------------------------------------------------------- */
+/* ---- the other verbs ----------------------------------------------------------------------- */
 
 /* The bytes to store; *owned when they are the caller's to free. NULL when there is no memory. */
-static uint8_t *make_value(const corral_host *host, slot *s, corral_change *change, size_t *size, int *owned) {
+static uint8_t *make_value(const corral_host *host, slot *s, corral_change *change, size_t *size,
+                           int *owned) {
   *owned = 0;
   switch (change->action) {
     case CORRAL_ACTION_EDIT:
@@ -170,30 +192,40 @@ static uint8_t *make_value(const corral_host *host, slot *s, corral_change *chan
       *size = change->front_len + change->body_len;
       uint8_t *value = malloc(*size);
       if (value == NULL) return NULL;
-      host->join(change, change->action == CORRAL_ACTION_EDIT ? s->item.bytes + CORRAL_HEAD : change->body, value);
+      host->join(change,
+                 change->action == CORRAL_ACTION_EDIT ? s->item.bytes + CORRAL_HEAD : change->body,
+                 value);
       *owned = 1;
       return value;
     }
-    default:
-      *size = 0;
-      return change->front; /* REMOVE */
+    default: *size = 0; return change->front; /* REMOVE */
   }
 }
 
-/* Stores these bytes if the item is still as it was read. *word is STORED when that was done, REFUSED when op has its error. */
-static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint8_t *value, size_t size, int64_t exptime, int64_t deadline,
-               crl_memcached_word *word, corral_error *error) {
+/* Stores these bytes if the item is still as it was read. *word is STORED when that was done,
+ * REFUSED when op has its error. */
+static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint8_t *value,
+               size_t size, int64_t exptime, int64_t deadline, crl_memcached_word *word,
+               corral_error *error) {
   const crl_memcached_key *key = &s->key;
   crl_memcached_refusal refusal = {0};
   int sent = 0;
-  crl_memcached_request request = {.command = s->item.exists ? CRL_MEMCACHED_CAS : CRL_MEMCACHED_ADD, .keys = &key, .count = 1,
-                                   .value = value, .size = size, .exptime = exptime, .cas = s->item.cas};
+  crl_memcached_request request = {.command =
+                                       s->item.exists ? CRL_MEMCACHED_CAS : CRL_MEMCACHED_ADD,
+                                   .keys = &key,
+                                   .count = 1,
+                                   .value = value,
+                                   .size = size,
+                                   .exptime = exptime,
+                                   .cas = s->item.cas};
   *word = CRL_MEMCACHED_REFUSED;
   int status = ask(h, &request, deadline, &sent, error);
-  if (status == CORRAL_OK) status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
+  if (status == CORRAL_OK)
+    status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
   if (status != CORRAL_OK) {
     cut(op, sent);
-    if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED)) fail(h, op, status, refusal.text);
+    if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED))
+      fail(h, op, status, refusal.text);
   } else if (*word == CRL_MEMCACHED_REFUSED) {
     refuse(h, op, &refusal);
   }
@@ -201,13 +233,15 @@ static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint
 }
 
 /* One attempt to do what was decided; *word as above. */
-static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change *change, int64_t now, int64_t deadline,
-                 crl_memcached_word *word, corral_error *error) {
+static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change *change,
+                 int64_t now, int64_t deadline, crl_memcached_word *word, corral_error *error) {
   int owned;
   size_t size;
   *word = CRL_MEMCACHED_REFUSED;
-  if (change->action == CORRAL_ACTION_REPLACE && change->front_len + change->body_len > h->largest) {
-    fail(h, op, CORRAL_ETOOBIG, "the record is larger than this server accepts (max_item= and its -I)");
+  if (change->action == CORRAL_ACTION_REPLACE &&
+      change->front_len + change->body_len > h->largest) {
+    fail(h, op, CORRAL_ETOOBIG,
+         "the record is larger than this server accepts (max_item= and its -I)");
     return CORRAL_OK;
   }
   uint8_t *value = make_value(h->host, s, change, &size, &owned);
@@ -215,10 +249,15 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
     fail(h, op, CORRAL_ENOMEM, "no memory to send a record");
     return CORRAL_OK;
   }
-  int64_t exptime = change->action == CORRAL_ACTION_REMOVE ? CRL_MEMCACHED_GONE : crl_memcached_exptime(now, change->expires);
+  int64_t exptime = change->action == CORRAL_ACTION_REMOVE
+                        ? CRL_MEMCACHED_GONE
+                        : crl_memcached_exptime(now, change->expires);
   int status = put(h, op, s, value, size, exptime, deadline, word, error);
-  if (owned && status == CORRAL_OK && *word == CRL_MEMCACHED_STORED && op->verb == CORRAL_VERB_CLAIM) hand_over(op, value, size);
-  else if (owned) free(value);
+  if (owned && status == CORRAL_OK && *word == CRL_MEMCACHED_STORED &&
+      op->verb == CORRAL_VERB_CLAIM)
+    hand_over(op, value, size);
+  else if (owned)
+    free(value);
   return status;
 }
 
@@ -230,13 +269,16 @@ static void hand_out(corral_op *op, slot *s) {
   s->item.bytes = NULL;
 }
 
-static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, int *usable, corral_error *error) {
+static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, int *usable,
+                  corral_error *error) {
   crl_memcached_refusal refusal = {0};
   int sent, status = read_slots(h, CRL_MEMCACHED_GETS, &s, 1, deadline, &refusal, &sent, error);
   *usable = status == CORRAL_OK && refusal.status == CORRAL_OK;
-  if (status != CORRAL_OK) cut(op, 0); /* nothing was written */
+  if (status != CORRAL_OK)
+    cut(op, 0); /* nothing was written */
   else if (refusal.status != CORRAL_OK)
-    fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status, refusal.text);
+    fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status,
+         refusal.text);
   return status;
 }
 
@@ -246,37 +288,46 @@ static void lost_all_races(const crl_memcached_handle *h, corral_op *op) {
   op->life_ms = op->until_ms = op->same = 0;
 }
 
-static int claims_blindly(const corral_op *op) { return op->verb == CORRAL_VERB_CLAIM && op->seen == 0; }
+static int claims_blindly(const corral_op *op) {
+  return op->verb == CORRAL_VERB_CLAIM && op->seen == 0;
+}
 
-static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, corral_error *error) {
+static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
+                      corral_error *error) {
   for (int race = 0; race < RACES; race++) {
     corral_change change;
     crl_memcached_word word;
     int usable = 1, status = CORRAL_OK;
-    if (!s->read && (race > 0 || !claims_blindly(op))) status = reread(h, op, s, deadline, &usable, error);
+    if (!s->read && (race > 0 || !claims_blindly(op)))
+      status = reread(h, op, s, deadline, &usable, error);
     if (!usable) return status;
     int64_t now = crl_memcached_now(h);
     decide(h, op, &s->item, now, &change);
-    if (change.action == CORRAL_ACTION_KEEP || (change.action == CORRAL_ACTION_REMOVE && !s->item.exists)) {
+    if (change.action == CORRAL_ACTION_KEEP ||
+        (change.action == CORRAL_ACTION_REMOVE && !s->item.exists)) {
       hand_out(op, s);
       if (s->item.bytes == NULL) forget(s);
       return CORRAL_OK;
     }
     status = apply(h, op, s, &change, now, deadline, &word, error);
-    if (status == CORRAL_OK && word == CRL_MEMCACHED_STORED && change.action != CORRAL_ACTION_REMOVE) hand_out(op, s);
+    if (status == CORRAL_OK && word == CRL_MEMCACHED_STORED &&
+        change.action != CORRAL_ACTION_REMOVE)
+      hand_out(op, s);
     forget(s);
-    if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED) return status;
+    if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED)
+      return status;
   }
   lost_all_races(h, op);
   return CORRAL_OK;
 }
 
-/* ---- users' locks ---------------------------------------------------------------------------------------- */
+/* ---- users' locks -------------------------------------------------------------------------- */
 
 /* Nothing was written. */
 static void out_of_time(const crl_memcached_handle *h, corral_op *op) {
   int is_take = op->verb == CORRAL_VERB_LOCK;
-  fail(h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE, "others changed the lock between each read and write until the time allowed was over");
+  fail(h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE,
+       "others changed the lock between each read and write until the time allowed was over");
   op->until_ms = is_take ? -1 : 0;
 }
 
@@ -289,7 +340,8 @@ static void show(corral_op *op, slot *s) {
 }
 
 /* One attempt; *word is STORED also when there was nothing to store. */
-static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, crl_memcached_word *word, corral_error *error) {
+static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
+                         crl_memcached_word *word, corral_error *error) {
   corral_lock_change change;
   size_t len = s->item.exists ? s->item.size : 0;
   uint8_t *room = malloc(len + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
@@ -300,24 +352,29 @@ static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_
   }
   int status = CORRAL_OK;
   int64_t now = crl_memcached_now(h);
-  h->host->lock_decide(op, s->item.exists ? s->item.bytes : NULL, len, now, (uint64_t)now * 1000, room, &change);
+  h->host->lock_decide(op, s->item.exists ? s->item.bytes : NULL, len, now, (uint64_t)now * 1000,
+                       room, &change);
   if (change.action == CORRAL_ACTION_KEEP) {
     *word = CRL_MEMCACHED_STORED;
     show(op, s);
   } else if (change.size > h->largest) {
-    fail(h, op, CORRAL_EREFUSED, "with one more hold the lock is larger than this server accepts (max_item= and its -I)");
+    fail(h, op, CORRAL_EREFUSED,
+         "with one more hold the lock is larger than this server accepts (max_item= and its -I)");
   } else {
-    status = put(h, op, s, room, change.size, crl_memcached_exptime(now, change.expires), deadline, word, error);
+    status = put(h, op, s, room, change.size, crl_memcached_exptime(now, change.expires), deadline,
+                 word, error);
     forget(s);
   }
   free(room);
   return status;
 }
 
-/* Its record is one item, as a value's is. Unlike a value it is worth more than sixteen tries: each that is lost to another is another's
- * success. A hold that is evicted by a server that is full, or lost with it, is lost: its holder learns that when it extends. The next
- * fencing token is larger all the same, as far as the clients' clocks agree. */
-static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, corral_error *error) {
+/* Its record is one item, as a value's is. Unlike a value it is worth more than sixteen tries: each
+ * that is lost to another is another's success. A hold that is evicted by a server that is full, or
+ * lost with it, is lost: its holder learns that when it extends. The next fencing token is larger
+ * all the same, as far as the clients' clocks agree. */
+static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
+                    corral_error *error) {
   const uint64_t seen = op->seen;
   for (;;) {
     crl_memcached_word word;
@@ -326,18 +383,19 @@ static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t dea
     if (!usable) return status;
     op->seen = seen;
     status = try_lock_verb(h, op, s, deadline, &word, error);
-    if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED) return status;
+    if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED)
+      return status;
     if (h->host->now_ms() < deadline) continue;
     out_of_time(h, op);
     return CORRAL_OK;
   }
 }
 
-/* ---- a run of changes ------------------------------------------------------------------------------------ */
+/* ---- a run of changes ---------------------------------------------------------------------- */
 
 /* Reads together what the first ops on their keys will want to know. */
-static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots, const size_t *of,
-                      int64_t deadline, corral_error *error) {
+static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots,
+                      const size_t *of, int64_t deadline, corral_error *error) {
   slot *wanted[CRL_MEMCACHED_KEYS];
   size_t used = 0;
   crl_memcached_refusal refusal = {0};
@@ -347,11 +405,13 @@ static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t coun
     for (size_t j = 0; j < i; j++) first = first && of[j] != of[i];
     if (first && !claims_blindly(&ops[i])) wanted[used++] = &slots[of[i]];
   }
-  return used < 2 ? CORRAL_OK : read_slots(h, CRL_MEMCACHED_GETS, wanted, used, deadline, &refusal, &sent, error);
+  return used < 2
+             ? CORRAL_OK
+             : read_slots(h, CRL_MEMCACHED_GETS, wanted, used, deadline, &refusal, &sent, error);
 }
 
-static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, size_t *done, int64_t deadline,
-                           corral_error *error) {
+static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots,
+                           size_t *done, int64_t deadline, corral_error *error) {
   size_t of[CRL_MEMCACHED_KEYS];
   size_t used = make_slots(h, ops, count, slots, of);
   int status = read_ahead(h, ops, count, slots, of, deadline, error);
@@ -363,7 +423,7 @@ static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count
   return status;
 }
 
-/* ---- a batch --------------------------------------------------------------------------------------------- */
+/* ---- a batch ------------------------------------------------------------------------------- */
 
 static void none_sent(crl_memcached_handle *h, corral_op *ops, size_t count, const char *why) {
   for (size_t i = 0; i < count; i++) fail(h, &ops[i], CORRAL_EUNAVAILABLE, why);
@@ -378,8 +438,8 @@ static size_t run_of(const corral_op *ops, size_t count) {
   return n;
 }
 
-static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots, int64_t deadline,
-                       corral_error *error) {
+static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots,
+                       int64_t deadline, corral_error *error) {
   int status = CORRAL_OK;
   for (size_t i = 0, done; i < count; i += done) {
     if (status != CORRAL_OK) {
@@ -399,7 +459,8 @@ static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, sl
   return status;
 }
 
-int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                          corral_error *error) {
   crl_memcached_handle *h = handle;
   slot slots[CRL_MEMCACHED_KEYS];
   if (h->host->now_ms() >= deadline) {
@@ -413,6 +474,7 @@ int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t de
   }
   status = perform_all(h, ops, count, slots, deadline, error);
   if (status == CORRAL_OK && h->wire.start < h->wire.end)
-    status = h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked", h->server->name);
+    status = h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked",
+                           h->server->name);
   return status;
 }

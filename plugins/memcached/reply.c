@@ -1,12 +1,14 @@
-/* reply.c: replies. Nothing is taken on trust: every line must be one that this request can have, every key one that was asked for
- * and comes once, every length one that an item can have. */
+/* reply.c: replies. Nothing is taken on trust: every line must be one that this request can have,
+ * every key one that was asked for and comes once, every length one that an item can have. */
 #include <stdlib.h>
 
 #include "memcached.h"
 
-/* ---- error lines ----------------------------------------------------------------------------------------- */
+/* ---- error lines --------------------------------------------------------------------------- */
 
-static int starts(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
+static int starts(const char *line, const char *with) {
+  return strncmp(line, with, strlen(with)) == 0;
+}
 
 /* The first of these that the line starts with tells. */
 static const struct meaning {
@@ -19,8 +21,9 @@ static const struct meaning {
     {"SERVER_ERROR", CORRAL_EUNKNOWN, 0}, /* a proxy that lost its server says so, too */
     {"CLIENT_ERROR unauthenticated", CORRAL_EAUTH, 1},
     {"CLIENT_ERROR authentication", CORRAL_EAUTH, 1},
-    {"CLIENT_ERROR", CORRAL_EPROTOCOL, 1}, /* of a request that was right: server and we are out of step */
-    {"ERROR", CORRAL_EUNSUPPORTED, 1},     /* the value that followed may be taken for commands */
+    /* of a request that was right: server and we are out of step */
+    {"CLIENT_ERROR", CORRAL_EPROTOCOL, 1},
+    {"ERROR", CORRAL_EUNSUPPORTED, 1}, /* the value that followed may be taken for commands */
 };
 
 int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal) {
@@ -28,7 +31,8 @@ int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int
     if (!starts(line, meanings[i].start)) continue;
     size_t len = strlen(line);
     if (len >= sizeof refusal->text) len = sizeof refusal->text - 1;
-    for (size_t at = 0; at < len; at++) refusal->text[at] = (char)(line[at] >= ' ' && line[at] <= '~' ? line[at] : '?');
+    for (size_t at = 0; at < len; at++)
+      refusal->text[at] = (char)(line[at] >= ' ' && line[at] <= '~' ? line[at] : '?');
     refusal->text[len] = '\0';
     refusal->status = meanings[i].status;
     *fatal = meanings[i].fatal;
@@ -42,19 +46,26 @@ static int nonsense(const crl_memcached_handle *h, corral_error *error, const ch
 }
 
 /* CORRAL_OK when the connection can still be used. */
-static int refused(const crl_memcached_handle *h, const char *line, crl_memcached_refusal *refusal, corral_error *error) {
+static int refused(const crl_memcached_handle *h, const char *line, crl_memcached_refusal *refusal,
+                   corral_error *error) {
   int fatal;
-  if (!crl_memcached_is_error(line, refusal, &fatal)) return nonsense(h, error, "the reply is not one of a memcached server");
-  return fatal ? h->host->fail(error, refusal->status, "%s: %s", h->server->name, refusal->text) : CORRAL_OK;
+  if (!crl_memcached_is_error(line, refusal, &fatal))
+    return nonsense(h, error, "the reply is not one of a memcached server");
+  return fatal ? h->host->fail(error, refusal->status, "%s: %s", h->server->name, refusal->text)
+               : CORRAL_OK;
 }
 
-/* ---- add, cas -------------------------------------------------------------------------------------------- */
+/* ---- add, cas ------------------------------------------------------------------------------ */
 
-int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
-                            crl_memcached_word *word, crl_memcached_refusal *refusal, corral_error *error) {
-  static const char *const words[] = {[CRL_MEMCACHED_STORED] = "STORED", [CRL_MEMCACHED_NOT_STORED] = "NOT_STORED",
-                                      [CRL_MEMCACHED_EXISTS] = "EXISTS", [CRL_MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
-  size_t possible = request->command == CRL_MEMCACHED_ADD ? 2 : sizeof words / sizeof *words; /* EXISTS is of a cas */
+int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request,
+                            int64_t deadline, crl_memcached_word *word,
+                            crl_memcached_refusal *refusal, corral_error *error) {
+  static const char *const words[] = {[CRL_MEMCACHED_STORED] = "STORED",
+                                      [CRL_MEMCACHED_NOT_STORED] = "NOT_STORED",
+                                      [CRL_MEMCACHED_EXISTS] = "EXISTS",
+                                      [CRL_MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
+  /* EXISTS is of a cas */
+  size_t possible = request->command == CRL_MEMCACHED_ADD ? 2 : sizeof words / sizeof *words;
   char *line;
   size_t len;
   refusal->status = CORRAL_OK;
@@ -66,7 +77,7 @@ int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request
   return *word == CRL_MEMCACHED_REFUSED ? refused(h, line, refusal, error) : CORRAL_OK;
 }
 
-/* ---- get, gets ------------------------------------------------------------------------------------------- */
+/* ---- get, gets ----------------------------------------------------------------------------- */
 
 /* A number and what ends it, a space or the line's end; 0 when it isn't one. */
 static int take_number(char **at, uint64_t *ret) {
@@ -74,7 +85,9 @@ static int take_number(char **at, uint64_t *ret) {
   char *p = *at;
   if (*p == '\0') return 0;
   for (; *p >= '0' && *p <= '9'; p++)
-    if (__builtin_mul_overflow(number, 10u, &number) || __builtin_add_overflow(number, (uint64_t)(*p - '0'), &number)) return 0;
+    if (__builtin_mul_overflow(number, 10u, &number) ||
+        __builtin_add_overflow(number, (uint64_t)(*p - '0'), &number))
+      return 0;
   if (p == *at || (*p != ' ' && *p != '\0')) return 0;
   *at = *p == ' ' ? p + 1 : p;
   *ret = number;
@@ -102,38 +115,49 @@ static int take_value(char *line, value_line *v) {
 }
 
 /* The item that a VALUE is for; NULL when it wasn't asked for, or came before. */
-static crl_memcached_item *item_of(const crl_memcached_request *request, crl_memcached_item *items, const value_line *v) {
+static crl_memcached_item *item_of(const crl_memcached_request *request, crl_memcached_item *items,
+                                   const value_line *v) {
   for (size_t i = 0; i < request->count; i++) {
     const crl_memcached_key *key = request->keys[i];
-    if (key->len == v->key_len && memcmp(key->text, v->key, v->key_len) == 0) return items[i].exists ? NULL : &items[i];
+    if (key->len == v->key_len && memcmp(key->text, v->key, v->key_len) == 0)
+      return items[i].exists ? NULL : &items[i];
   }
   return NULL;
 }
 
-static int hear_value(crl_memcached_handle *h, const crl_memcached_request *request, crl_memcached_item *items, char *line,
-                      int64_t deadline, corral_error *error) {
+static int hear_value(crl_memcached_handle *h, const crl_memcached_request *request,
+                      crl_memcached_item *items, char *line, int64_t deadline,
+                      corral_error *error) {
   value_line v = {0};
   char end[2];
-  if (!take_value(line, &v) || v.size > CRL_MEMCACHED_LARGEST) return nonsense(h, error, "a VALUE line that makes no sense");
+  if (!take_value(line, &v) || v.size > CRL_MEMCACHED_LARGEST)
+    return nonsense(h, error, "a VALUE line that makes no sense");
   crl_memcached_item *item = item_of(request, items, &v);
   if (item == NULL) return nonsense(h, error, "a value came for a key that was not asked for");
-  if (request->command == CRL_MEMCACHED_GETS && !v.has_cas) return nonsense(h, error, "gets is answered without a cas id");
+  if (request->command == CRL_MEMCACHED_GETS && !v.has_cas)
+    return nonsense(h, error, "gets is answered without a cas id");
   if (request->command == CRL_MEMCACHED_GETS && v.cas == 0)
-    return h->host->fail(error, CORRAL_EUNSUPPORTED, "%s runs without cas (-C): leases can't be guarded there", h->server->name);
+    return h->host->fail(error, CORRAL_EUNSUPPORTED,
+                         "%s runs without cas (-C): leases can't be guarded there",
+                         h->server->name);
   item->bytes = malloc(v.size > 0 ? v.size : 1);
   if (item->bytes == NULL)
-    return h->host->fail(error, CORRAL_ENOMEM, "no memory for a value of %llu bytes", (unsigned long long)v.size);
+    return h->host->fail(error, CORRAL_ENOMEM, "no memory for a value of %llu bytes",
+                         (unsigned long long)v.size);
   item->exists = 1;
   item->size = v.size;
   item->cas = v.cas;
   int status = crl_memcached_wire_bytes(&h->wire, item->bytes, v.size, deadline, error);
-  if (status == CORRAL_OK) status = crl_memcached_wire_bytes(&h->wire, end, sizeof end, deadline, error);
-  if (status == CORRAL_OK && memcmp(end, "\r\n", 2) != 0) return nonsense(h, error, "a value is longer than was said");
+  if (status == CORRAL_OK)
+    status = crl_memcached_wire_bytes(&h->wire, end, sizeof end, deadline, error);
+  if (status == CORRAL_OK && memcmp(end, "\r\n", 2) != 0)
+    return nonsense(h, error, "a value is longer than was said");
   return status;
 }
 
-static int hear_all(crl_memcached_handle *h, const crl_memcached_request *request, crl_memcached_item *items, int64_t deadline,
-                    crl_memcached_refusal *refusal, corral_error *error) {
+static int hear_all(crl_memcached_handle *h, const crl_memcached_request *request,
+                    crl_memcached_item *items, int64_t deadline, crl_memcached_refusal *refusal,
+                    corral_error *error) {
   for (;;) {
     char *line;
     size_t len;
@@ -146,12 +170,14 @@ static int hear_all(crl_memcached_handle *h, const crl_memcached_request *reques
   }
 }
 
-int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request, crl_memcached_item *items,
-                             int64_t deadline, crl_memcached_refusal *refusal, corral_error *error) {
+int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request,
+                             crl_memcached_item *items, int64_t deadline,
+                             crl_memcached_refusal *refusal, corral_error *error) {
   memset(items, 0, request->count * sizeof *items);
   refusal->status = CORRAL_OK;
   int status = hear_all(h, request, items, deadline, refusal, error);
-  for (size_t i = 0; i < request->count && (status != CORRAL_OK || refusal->status != CORRAL_OK); i++) {
+  for (size_t i = 0; i < request->count && (status != CORRAL_OK || refusal->status != CORRAL_OK);
+       i++) {
     free(items[i].bytes);
     items[i].bytes = NULL;
     items[i].exists = 0;

@@ -1,16 +1,22 @@
 /* request.c: requests, in the text protocol (protocol.txt of memcached).
  *
- * Not by libmemcached, and neither are the replies: it trusts its server with the process. 1.1.4 as packaged, answered by a scripted
- * server: add and cas end the process by an assertion at OK, END, DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also
- * with an id of 0; get and cas crash at a VERSION without number, get at a VALUE whose key is longer than 251 bytes (it is copied
- * into so many) or whose length is near 2^64, and takes the value of any other key for the one it asked for. Its time limits hold for
- * each read, not for the whole, and it reconnects by itself, when a cas id means nothing any more. What it is for is the distribution
- * of keys over servers, the same as every other client's: it never meets a server. */
+ * Not by libmemcached, and neither are the replies: it trusts its server with the process. 1.1.4 as
+ * packaged, answered by a scripted server: add and cas end the process by an assertion at OK, END,
+ * DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also with an id of 0; get and cas
+ * crash at a VERSION without number, get at a VALUE whose key is longer than 251 bytes (it is
+ * copied into so many) or whose length is near 2^64, and takes the value of any other key for the
+ * one it asked for. Its time limits hold for each read, not for the whole, and it reconnects by
+ * itself, when a cas id means nothing any more. What it is for is the distribution of keys over
+ * servers, the same as every other client's: it never meets a server. */
 #include <stdio.h>
 
 #include "memcached.h"
 
-enum { LINE_ROOM = 8 + CRL_MEMCACHED_KEYS * (CRL_MEMCACHED_KEY + 1) + 2, SMALL = 16384, NUMBERS = 80 };
+enum {
+  LINE_ROOM = 8 + CRL_MEMCACHED_KEYS * (CRL_MEMCACHED_KEY + 1) + 2,
+  SMALL = 16384,
+  NUMBERS = 80
+};
 
 static size_t put_text(char *to, const void *text, size_t len) {
   memcpy(to, text, len);
@@ -19,7 +25,8 @@ static size_t put_text(char *to, const void *text, size_t len) {
 
 /* "gets KEY KEY\r\n" */
 static size_t put_get(char *line, const crl_memcached_request *r) {
-  size_t len = r->command == CRL_MEMCACHED_GET ? put_text(line, "get", 3) : put_text(line, "gets", 4);
+  size_t len =
+      r->command == CRL_MEMCACHED_GET ? put_text(line, "get", 3) : put_text(line, "gets", 4);
   for (size_t i = 0; i < r->count; i++) {
     line[len++] = ' ';
     len += put_text(line + len, r->keys[i]->text, r->keys[i]->len);
@@ -37,7 +44,8 @@ static size_t put_store(char *line, const crl_memcached_request *r) {
   return len + put_text(line + len, "\r\n", 2);
 }
 
-int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *r, int64_t deadline, int *ret_sent, corral_error *error) {
+int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *r, int64_t deadline,
+                       int *ret_sent, corral_error *error) {
   char bytes[LINE_ROOM + SMALL + 2];
   int stores = r->command == CRL_MEMCACHED_ADD || r->command == CRL_MEMCACHED_CAS;
   size_t len = stores ? put_store(bytes, r) : put_get(bytes, r);
@@ -51,8 +59,10 @@ int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *r, 
     status = crl_memcached_wire_write(&h->wire, bytes, len, deadline, error);
   } else {
     status = crl_memcached_wire_write(&h->wire, bytes, len, deadline, error);
-    if (status == CORRAL_OK && stores) status = crl_memcached_wire_write(&h->wire, r->value, r->size, deadline, error);
-    if (status == CORRAL_OK && stores) status = crl_memcached_wire_write(&h->wire, "\r\n", 2, deadline, error);
+    if (status == CORRAL_OK && stores)
+      status = crl_memcached_wire_write(&h->wire, r->value, r->size, deadline, error);
+    if (status == CORRAL_OK && stores)
+      status = crl_memcached_wire_write(&h->wire, "\r\n", 2, deadline, error);
   }
   *ret_sent = status == CORRAL_OK;
   return status;

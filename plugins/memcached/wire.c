@@ -1,12 +1,14 @@
-/* wire.c: the connection, never raising SIGPIPE. Each call keeps one absolute deadline, however many
- * small pieces the other side makes of it; the host puts off that of a batch as a body moves. */
+/* wire.c: the connection, never raising SIGPIPE. Each call keeps one absolute deadline, however
+ * many small pieces the other side makes of it; the host puts off that of a batch as a body
+ * moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "memcached.h"
 
-static int failed(const crl_memcached_wire *wire, corral_error *error, const char *what, const char *why) {
+static int failed(const crl_memcached_wire *wire, corral_error *error, const char *what,
+                  const char *why) {
   return crl_net_failed(&wire->server->peer, error, what, why);
 }
 
@@ -14,7 +16,8 @@ static int failed_errno(const crl_memcached_wire *wire, corral_error *error, con
   return crl_net_failed_errno(&wire->server->peer, error, what);
 }
 
-static int await(const crl_memcached_wire *wire, short want, int64_t deadline, corral_error *error) {
+static int await(const crl_memcached_wire *wire, short want, int64_t deadline,
+                 corral_error *error) {
   return crl_net_await(&wire->server->peer, wire->fd, want, deadline, error);
 }
 
@@ -29,9 +32,10 @@ void crl_memcached_wire_close(crl_memcached_wire *wire) {
   wire->fd = -1;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------- */
 
-int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t size, int64_t deadline, corral_error *error) {
+int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t size,
+                             int64_t deadline, corral_error *error) {
   const char *at = bytes;
   while (size > 0) {
     ssize_t n = send(wire->fd, at, size, MSG_NOSIGNAL);
@@ -49,8 +53,10 @@ int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t
   return CORRAL_OK;
 }
 
-/* At least one byte. A reply is seldom there at once, so it is waited for first: that also looks at the time. */
-static int receive(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline, size_t *got, corral_error *error) {
+/* At least one byte. A reply is seldom there at once, so it is waited for first: that also looks at
+ * the time. */
+static int receive(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline, size_t *got,
+                   corral_error *error) {
   for (;;) {
     int status = await(wire, POLLIN, deadline, error);
     if (status != CORRAL_OK) return status;
@@ -61,11 +67,13 @@ static int receive(crl_memcached_wire *wire, void *to, size_t size, int64_t dead
       return CORRAL_OK;
     }
     if (n == 0) return failed(wire, error, "connection", "closed by the server");
-    if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return failed_errno(wire, error, "connection");
+    if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)
+      return failed_errno(wire, error, "connection");
   }
 }
 
-int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **ret, size_t *ret_len, corral_error *error) {
+int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **ret, size_t *ret_len,
+                            corral_error *error) {
   size_t looked = 0;
   for (;;) {
     char *line = wire->in + wire->start;
@@ -81,7 +89,8 @@ int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **r
       return CORRAL_OK;
     }
     if (len >= CRL_MEMCACHED_LINE)
-      return wire->host->fail(error, CORRAL_EPROTOCOL, "%s: an endless line: is it a memcached server?", wire->server->name);
+      return wire->host->fail(error, CORRAL_EPROTOCOL,
+                              "%s: an endless line: is it a memcached server?", wire->server->name);
     looked = len;
     memmove(wire->in, line, len);
     wire->start = 0;
@@ -93,7 +102,8 @@ int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **r
   }
 }
 
-int crl_memcached_wire_bytes(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline, corral_error *error) {
+int crl_memcached_wire_bytes(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline,
+                             corral_error *error) {
   char *at = to;
   size_t have = wire->end - wire->start;
   if (have > size) have = size;
@@ -117,5 +127,6 @@ int crl_memcached_wire_silent(crl_memcached_wire *wire, corral_error *error) {
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return CORRAL_OK;
   if (n == 0) return failed(wire, error, "connection", "closed by the server");
   if (n < 0) return failed_errno(wire, error, "connection");
-  return wire->host->fail(error, CORRAL_EPROTOCOL, "%s: the server sent what nobody asked for", wire->server->name);
+  return wire->host->fail(error, CORRAL_EPROTOCOL, "%s: the server sent what nobody asked for",
+                          wire->server->name);
 }

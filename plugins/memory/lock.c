@@ -1,33 +1,40 @@
-/* lock.c: users' locks in a memory: their records are entries as values are, with a lock's bytes in the block.
+/* lock.c: users' locks in a memory: their records are entries as values are, with a lock's bytes in
+ * the block.
  *
- * A held lock is never evicted, whatever is short: its holder would not be alone any more. So when held locks alone take all of the
- * size, a LOCK that needs more room is refused. A lock that nobody holds may go; that its next fencing token is larger all the same is
- * due to the floor: the wall clock as it was when this process had its first memory, carried on by the boot clock. */
+ * A held lock is never evicted, whatever is short: its holder would not be alone any more. So when
+ * held locks alone take all of the size, a LOCK that needs more room is refused. A lock that nobody
+ * holds may go; that its next fencing token is larger all the same is due to the floor: the wall
+ * clock as it was when this process had its first memory, carried on by the boot clock. */
 #include "memory.h"
 
 #include <stdlib.h>
 
 enum { FEW = CORRAL_LOCK_HEAD + 8 * CORRAL_LOCK_HOLD };
 
-/* By how many ms the wall clock was ahead of the boot clock; one for all memories, so that one that is made anew under its old name
- * doesn't begin below. */
+/* By how many ms the wall clock was ahead of the boot clock; one for all memories, so that one that
+ * is made anew under its old name doesn't begin below. */
 static int64_t wall_ahead(const corral_host *host) {
   static _Atomic int64_t ahead;
   int64_t none = 0;
-  if (atomic_load(&ahead) == 0) atomic_compare_exchange_strong(&ahead, &none, host->wall_ms() - host->boot_ms());
+  if (atomic_load(&ahead) == 0)
+    atomic_compare_exchange_strong(&ahead, &none, host->wall_ms() - host->boot_ms());
   return atomic_load(&ahead);
 }
 
-int crl_memory_is_lock(const corral_op *op) { return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW; }
+int crl_memory_is_lock(const corral_op *op) {
+  return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
+}
 
 /* Under the shard's lock: the entry becomes what was decided. */
-static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op, crl_memory_entry *e, const uint8_t *room,
-                 const corral_lock_change *change) {
+static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op,
+                 crl_memory_entry *e, const uint8_t *room, const corral_lock_change *change) {
   crl_memory_block *record = crl_memory_block_new(change->size);
   if (record == NULL) return CORRAL_ENOMEM;
   memcpy(record->bytes, room, change->size);
-  if (e != NULL) crl_memory_entry_swap(m, e, record);
-  else if (crl_memory_entry_add(m, s, hash, op, record, &e) != CORRAL_OK) return CORRAL_ENOMEM;
+  if (e != NULL)
+    crl_memory_entry_swap(m, e, record);
+  else if (crl_memory_entry_add(m, s, hash, op, record, &e) != CORRAL_OK)
+    return CORRAL_ENOMEM;
   e->expires = change->expires;
   e->leased_until = 0;
   e->held_until = change->expires - CORRAL_LOCK_MEMORY_MS;
@@ -37,12 +44,17 @@ static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral
 static void give_up(const crl_memory *m, corral_op *op, int status) {
   op->seen = 0;
   op->until_ms = 0;
-  if (status == CORRAL_ENOMEM) op->status = m->host->fail(op->error, status, "no memory for a lock");
-  else op->status = m->host->fail(op->error, status, "held locks take all of the store's size: a larger size= accepts more");
+  if (status == CORRAL_ENOMEM)
+    op->status = m->host->fail(op->error, status, "no memory for a lock");
+  else
+    op->status = m->host->fail(
+        op->error, status, "held locks take all of the store's size: a larger size= accepts more");
 }
 
-/* Under the shard's lock. Whether the watches are to be told: that is when another's LOCK may have become possible. */
-static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry *e, int64_t now, int full) {
+/* Under the shard's lock. Whether the watches are to be told: that is when another's LOCK may have
+ * become possible. */
+static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
+                  crl_memory_entry *e, int64_t now, int full) {
   uint8_t few[FEW + CORRAL_LOCK_HOLD], *room = few;
   size_t len = e != NULL ? e->record->len : 0, need = len + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD;
   int shared = (op->flags & CORRAL_OP_SHARED) != 0, status = CORRAL_OK;
@@ -51,11 +63,14 @@ static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *
     give_up(m, op, CORRAL_ENOMEM);
     return 0;
   }
-  m->host->lock_decide(op, e != NULL ? e->record->bytes : NULL, len, now, (uint64_t)(now + wall_ahead(m->host)) * 1000, room, &change);
+  m->host->lock_decide(op, e != NULL ? e->record->bytes : NULL, len, now,
+                       (uint64_t)(now + wall_ahead(m->host)) * 1000, room, &change);
   if (op->status == CORRAL_EFOREIGN && e != NULL) op->until_ms = e->expires - now;
   if (change.action == CORRAL_ACTION_REPLACE) {
-    if (full && op->verb == CORRAL_VERB_LOCK && change.size > len) status = CORRAL_EREFUSED;
-    else status = store(m, s, hash, op, e, room, &change);
+    if (full && op->verb == CORRAL_VERB_LOCK && change.size > len)
+      status = CORRAL_EREFUSED;
+    else
+      status = store(m, s, hash, op, e, room, &change);
     if (status != CORRAL_OK) give_up(m, op, status);
   }
   if (room != few) free(room);
@@ -86,7 +101,8 @@ void crl_memory_lock_verb(crl_memory *m, crl_memory_shard *s, uint64_t hash, cor
   }
   int news = decide(m, s, hash, op, e, now, full), watched = crl_memory_is_watched(&m->watches);
   show(op, e);
-  if (op->verb == CORRAL_VERB_LOCK_SHOW && (op->flags & CORRAL_OP_WATCH) && watched) op->flags |= CORRAL_OP_WATCHED;
+  if (op->verb == CORRAL_VERB_LOCK_SHOW && (op->flags & CORRAL_OP_WATCH) && watched)
+    op->flags |= CORRAL_OP_WATCHED;
   pthread_mutex_unlock(&s->lock);
   if (news && watched) crl_memory_tell(&m->watches, op->key, op->key_len);
   if (is_over_budget(m)) crl_memory_make_room(m, hash, now);

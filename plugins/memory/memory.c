@@ -1,9 +1,11 @@
-/* memory.c: the store inside this process: `memory:` for one corral alone, `memory:NAME` for all that use this name.
+/* memory.c: the store inside this process: `memory:` for one corral alone, `memory:NAME` for all
+ * that use this name.
  *
- * Any number of threads. A watch is told of every change by whoever makes it, whatever corral of this name that belongs to.
+ * Any number of threads. A watch is told of every change by whoever makes it, whatever corral of
+ * this name that belongs to.
  *
- * A child of a fork starts with an empty store of the same name: another thread of the parent may have been in the
- * middle of a change. What the parent had is left untouched there. */
+ * A child of a fork starts with an empty store of the same name: another thread of the parent may
+ * have been in the middle of a change. What the parent had is left untouched there. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -29,24 +31,28 @@ typedef struct store {
   crl_memory *memory; /* from the first connect on */
 } store;
 
-/* ---- operations ------------------------------------------------------------------------------------------ */
+/* ---- operations ---------------------------------------------------------------------------- */
 
 static void note_lease(crl_memory *m, crl_memory_entry *e, const corral_change *change) {
   corral_header header;
   e->expires = change->expires;
   e->leased_until = 0;
-  if (m->host->header_read(change->front, change->front_len, &header) == CORRAL_OK && header.state == CORRAL_LEASED)
+  if (m->host->header_read(change->front, change->front_len, &header) == CORRAL_OK &&
+      header.state == CORRAL_LEASED)
     e->leased_until = header.until;
 }
 
 /* A new block in place of the entry's: readers may hold that, and its length is another one. */
-static int put(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
+static int put(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
+               crl_memory_entry **e, const corral_change *change) {
   size_t len = change->front_len + change->body_len;
-  const uint8_t *body = change->action == CORRAL_ACTION_EDIT ? (*e)->record->bytes + CORRAL_HEAD : change->body;
+  const uint8_t *body =
+      change->action == CORRAL_ACTION_EDIT ? (*e)->record->bytes + CORRAL_HEAD : change->body;
   size_t need = crl_memory_charge_of(op->key_len, len), most = atomic_load(&m->budget) / 2;
   if (change->action == CORRAL_ACTION_REPLACE && need > most) {
     return m->host->fail(op->error, CORRAL_ETOOBIG,
-                         "a record of %zu bytes: one may take half of the store's size, %zu; a larger size= accepts it",
+                         "a record of %zu bytes: one may take half of the store's size, %zu; a "
+                         "larger size= accepts it",
                          need, most);
   }
   crl_memory_block *record = crl_memory_block_new(len);
@@ -58,7 +64,8 @@ static int put(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
 }
 
 /* Does what was decided; *e is the entry afterwards, or NULL. */
-static void apply(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op, crl_memory_entry **e, const corral_change *change) {
+static void apply(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
+                  crl_memory_entry **e, const corral_change *change) {
   if (change->action == CORRAL_ACTION_KEEP) return;
   if (change->action == CORRAL_ACTION_REMOVE) {
     if (*e != NULL) crl_memory_entry_remove(m, s, *e);
@@ -66,15 +73,19 @@ static void apply(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *
     return;
   }
   int status = put(m, s, hash, op, e, change);
-  if (status != CORRAL_OK) op->status = status;
-  else note_lease(m, *e, change);
+  if (status != CORRAL_OK)
+    op->status = status;
+  else
+    note_lease(m, *e, change);
 }
 
 static void hand_out(corral_op *op, crl_memory_entry *e) {
-  int found = op->status == CORRAL_OK || (op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_EBUSY);
+  int found =
+      op->status == CORRAL_OK || (op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_EBUSY);
   if (!found || e == NULL || (op->verb != CORRAL_VERB_GET && op->verb != CORRAL_VERB_CLAIM)) return;
   /* Waiters that look at a bare lease don't make its key popular. */
-  if (op->verb == CORRAL_VERB_GET && op->life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST) e->marks++;
+  if (op->verb == CORRAL_VERB_GET && op->life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST)
+    e->marks++;
   op->same = 0; /* the whole costs no more than its front */
   atomic_fetch_add_explicit(&e->record->refs, 1, memory_order_relaxed);
   op->found = e->record->bytes;
@@ -85,7 +96,8 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
 
 static void perform_one(crl_memory *m, corral_op *op) {
   if (op->key_len == 0 || op->key_len > CRL_MEMORY_MAX_KEY) {
-    op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len, (int)CRL_MEMORY_MAX_KEY);
+    op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len,
+                               (int)CRL_MEMORY_MAX_KEY);
     return;
   }
   uint64_t hash = m->host->hash64(op->key, op->key_len);
@@ -108,14 +120,18 @@ static void perform_one(crl_memory *m, corral_op *op) {
   m->host->decide(op, e != NULL ? front : NULL, front_len, now, &change);
   apply(m, s, hash, op, &e, &change);
   hand_out(op, e);
-  if (change.action != CORRAL_ACTION_KEEP) news = crl_memory_is_watched(&m->watches);
-  else if ((op->flags & CORRAL_OP_WATCH) && crl_memory_is_watched(&m->watches)) op->flags |= CORRAL_OP_WATCHED;
+  if (change.action != CORRAL_ACTION_KEEP)
+    news = crl_memory_is_watched(&m->watches);
+  else if ((op->flags & CORRAL_OP_WATCH) && crl_memory_is_watched(&m->watches))
+    op->flags |= CORRAL_OP_WATCHED;
   pthread_mutex_unlock(&s->lock);
   if (news) crl_memory_tell(&m->watches, op->key, op->key_len);
-  if (change.action != CORRAL_ACTION_KEEP && atomic_load(&m->used) > atomic_load(&m->budget)) crl_memory_make_room(m, hash, now);
+  if (change.action != CORRAL_ACTION_KEEP && atomic_load(&m->used) > atomic_load(&m->budget))
+    crl_memory_make_room(m, hash, now);
 }
 
-static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                          corral_error *error) {
   store *st = handle;
   (void)deadline;
   (void)error;
@@ -123,15 +139,15 @@ static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t de
   return CORRAL_OK;
 }
 
-/* ---- memories, and the registry of those with a name -------------------------------------------------------- */
+/* ---- memories, and the registry of those with a name --------------------------------------- */
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static crl_memory *registry;
 
 static void lock_registry(void) { pthread_mutex_lock(&registry_lock); }
 static void unlock_registry(void) { pthread_mutex_unlock(&registry_lock); }
-/* A fork while another thread has the lock would leave it locked in the child for ever. Registered when
- * the plugin is loaded: a fork in the middle of pthread_once would do so twice. */
+/* A fork while another thread has the lock would leave it locked in the child for ever. Registered
+ * when the plugin is loaded: a fork in the middle of pthread_once would do so twice. */
 __attribute__((constructor)) static void watch_forks(void) {
   (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
 }
@@ -154,7 +170,8 @@ static int memory_fill(crl_memory *m, size_t size) {
   for (; m->shard_count < wanted; m->shard_count++) {
     crl_memory_shard *s = &m->shards[m->shard_count];
     if (crl_memory_shard_init(s, size / wanted) != CORRAL_OK) return CORRAL_ENOMEM;
-    atomic_fetch_add(&m->used, s->bucket_count * sizeof(crl_memory_entry *) + s->ghost_count * sizeof(crl_memory_ghost));
+    atomic_fetch_add(&m->used, s->bucket_count * sizeof(crl_memory_entry *) +
+                                   s->ghost_count * sizeof(crl_memory_ghost));
   }
   return CORRAL_OK;
 }
@@ -170,12 +187,15 @@ static int memory_new(const store *st, crl_memory **ret) {
   m->pid = getpid();
   m->name = strdup(st->name);
   int status = m->name == NULL ? CORRAL_ENOMEM : memory_fill(m, (size_t)st->size);
-  if (status != CORRAL_OK) memory_free(m);
-  else *ret = m;
+  if (status != CORRAL_OK)
+    memory_free(m);
+  else
+    *ret = m;
   return status;
 }
 
-/* The named memory, made when it isn't there. Of several sizes that were asked for, the largest counts. */
+/* The named memory, made when it isn't there. Of several sizes that were asked for, the largest
+ * counts. */
 static int registry_take(const store *st, crl_memory **ret) {
   lock_registry();
   crl_memory *m = registry;
@@ -183,7 +203,8 @@ static int registry_take(const store *st, crl_memory **ret) {
   int status = CORRAL_OK;
   if (m != NULL) {
     m->refs++;
-    if (st->size_given && (size_t)st->size > atomic_load(&m->budget)) atomic_store(&m->budget, (size_t)st->size);
+    if (st->size_given && (size_t)st->size > atomic_load(&m->budget))
+      atomic_store(&m->budget, (size_t)st->size);
   } else if ((status = memory_new(st, &m)) == CORRAL_OK) {
     m->next = registry;
     registry = m;
@@ -205,15 +226,18 @@ static void registry_drop(crl_memory *m) {
   if (last) memory_free(m);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 /* Kept until close: what a private memory holds must not go with a handle. */
 static int need_memory(store *st, corral_error *error) {
   int status = CORRAL_OK;
   pthread_mutex_lock(&st->lock);
-  if (st->memory == NULL) status = st->name[0] != '\0' ? registry_take(st, &st->memory) : memory_new(st, &st->memory);
+  if (st->memory == NULL)
+    status = st->name[0] != '\0' ? registry_take(st, &st->memory) : memory_new(st, &st->memory);
   pthread_mutex_unlock(&st->lock);
-  return status == CORRAL_OK ? CORRAL_OK : st->host->fail(error, status, "%s: no room for its table", st->label);
+  return status == CORRAL_OK
+             ? CORRAL_OK
+             : st->host->fail(error, status, "%s: no room for its table", st->label);
 }
 
 static int memory_connect(void *store_, int64_t deadline, void **ret_handle, corral_error *error) {
@@ -223,7 +247,8 @@ static int memory_connect(void *store_, int64_t deadline, void **ret_handle, cor
   return status;
 }
 
-static int memory_watch(void *store_, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+static int memory_watch(void *store_, size_t server, int64_t deadline, void **ret_watch,
+                        corral_error *error) {
   store *st = store_;
   crl_memory_watch *w = NULL;
   (void)server;
@@ -231,7 +256,8 @@ static int memory_watch(void *store_, size_t server, int64_t deadline, void **re
   int status = need_memory(st, error);
   if (status != CORRAL_OK) return status;
   status = crl_memory_watch_open(&st->memory->watches, &w);
-  if (status != CORRAL_OK) return st->host->fail(error, status, "%s: no room or no descriptor for a watch", st->label);
+  if (status != CORRAL_OK)
+    return st->host->fail(error, status, "%s: no room or no descriptor for a watch", st->label);
   *ret_watch = w;
   return CORRAL_OK;
 }
@@ -242,17 +268,21 @@ static void memory_close(void *store_) {
   store *st = store_;
   crl_memory *m = st->memory;
   if (m != NULL && m->pid == getpid()) {
-    if (m->name[0] != '\0') registry_drop(m);
-    else memory_free(m);
+    if (m->name[0] != '\0')
+      registry_drop(m);
+    else
+      memory_free(m);
   }
   pthread_mutex_destroy(&st->lock);
   free(st->name);
   free(st);
 }
 
-static int check_uri(const corral_host *host, const corral_uri *uri, int64_t *size, corral_error *error) {
+static int check_uri(const corral_host *host, const corral_uri *uri, int64_t *size,
+                     corral_error *error) {
   if (uri->hosts != NULL && uri->hosts[0] != '\0')
-    return host->fail(error, CORRAL_EURI, "%s: this store has no host: write memory: or memory:NAME", uri->text);
+    return host->fail(error, CORRAL_EURI,
+                      "%s: this store has no host: write memory: or memory:NAME", uri->text);
   int status = host->uri_check(uri, "size", error);
   if (status != CORRAL_OK) return status;
   return host->uri_number(uri, "size", "bytes", SIZE_LEAST, SIZE_MOST, size, error);
@@ -267,8 +297,8 @@ static void label_write(char *label, size_t room, const char *name) {
   label[used] = '\0';
 }
 
-static int memory_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
-                       corral_error *error) {
+static int memory_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                       corral_store_info *info, corral_error *error) {
   int64_t size = SIZE_DEFAULT;
   int status = check_uri(host, uri, &size, error);
   if (status != CORRAL_OK) return status;
@@ -299,7 +329,8 @@ const corral_store crl_plugin_memory = {
     .threads = CORRAL_THREADS_PARALLEL,
     .name = "memory",
     .schemes = "memory",
-    .summary = "inside this process; memory:NAME is shared by all corrals of the process that use this name",
+    .summary = "inside this process; memory:NAME is shared by all corrals of the process that use "
+               "this name",
     .open = memory_open,
     .close = memory_close,
     .connect = memory_connect,

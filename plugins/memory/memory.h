@@ -1,5 +1,6 @@
-/* memory.h: what the files of the store inside the process share. From below: watch.c (who is told of changes), shard.c (records,
- * and which of them go), lock.c (users' locks), memory.c (operations, names, the table). */
+/* memory.h: what the files of the store inside the process share. From below: watch.c (who is told
+ * of changes), shard.c (records, and which of them go), lock.c (users' locks), memory.c
+ * (operations, names, the table). */
 #ifndef CRL_MEMORY_H
 #define CRL_MEMORY_H
 
@@ -14,7 +15,7 @@ enum {
   CRL_MEMORY_MARK_MOST = 3 /* S3-FIFO's two bits */
 };
 
-/* ---- watch.c --------------------------------------------------------------------------------------------- */
+/* ---- watch.c ------------------------------------------------------------------------------- */
 
 typedef struct crl_memory_watch crl_memory_watch;
 
@@ -29,8 +30,8 @@ typedef struct crl_memory_watches {
 int crl_memory_watches_init(crl_memory_watches *watches, const corral_host *host);
 /* All of them are closed. */
 void crl_memory_watches_free(crl_memory_watches *watches);
-/* Whether changes must be told. Under the lock of the key's shard: then no change of a key that was looked at while a watch was open
- * is missed. */
+/* Whether changes must be told. Under the lock of the key's shard: then no change of a key that was
+ * looked at while a watch was open is missed. */
 static inline int crl_memory_is_watched(crl_memory_watches *watches) {
   return atomic_load_explicit(&watches->open, memory_order_relaxed) != 0;
 }
@@ -39,10 +40,11 @@ void crl_memory_tell(crl_memory_watches *watches, const void *key, size_t key_le
 
 int crl_memory_watch_open(crl_memory_watches *watches, crl_memory_watch **ret);
 /* As corral_store.changes and unwatch. */
-int crl_memory_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+int crl_memory_changes(void *watch, int stop_fd, int64_t until,
+                       void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
 void crl_memory_unwatch(void *watch);
 
-/* ---- shard.c --------------------------------------------------------------------------------------------- */
+/* ---- shard.c ------------------------------------------------------------------------------- */
 
 /* A record. Owned by its entry and by every `found` that was handed out. */
 typedef struct crl_memory_block {
@@ -81,7 +83,8 @@ typedef struct crl_memory_shard {
   crl_memory_entry **buckets;
   size_t bucket_count, count;
   crl_memory_queue small, main;
-  crl_memory_ghost *ghosts; /* indexed by hash; one that was forgotten is older than the main queue is long */
+  /* indexed by hash; one that was forgotten is older than the main queue is long */
+  crl_memory_ghost *ghosts;
   size_t ghost_count;
   uint32_t ghost_clock;
 } crl_memory_shard;
@@ -109,10 +112,11 @@ int crl_memory_shard_init(crl_memory_shard *s, size_t share);
 void crl_memory_shard_free(crl_memory *m, crl_memory_shard *s);
 
 /* All of these under the shard's lock. Where the entry is chained, or would be. */
-crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const void *key, size_t key_len);
+crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const void *key,
+                                   size_t key_len);
 /* Take over the block. An entry that is swapped keeps its place in its queue. */
-int crl_memory_entry_add(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op, crl_memory_block *record,
-                         crl_memory_entry **ret);
+int crl_memory_entry_add(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op,
+                         crl_memory_block *record, crl_memory_entry **ret);
 void crl_memory_entry_swap(crl_memory *m, crl_memory_entry *e, crl_memory_block *record);
 void crl_memory_entry_remove(crl_memory *m, crl_memory_shard *s, crl_memory_entry *e);
 
@@ -121,7 +125,7 @@ void crl_memory_make_room(crl_memory *m, uint64_t spare, int64_t now);
 /* The largest power of two times `least` that is within both. */
 size_t crl_memory_power_within(size_t wish, size_t least, size_t most);
 
-/* ---- lock.c ---------------------------------------------------------------------------------------------- */
+/* ---- lock.c -------------------------------------------------------------------------------- */
 
 int crl_memory_is_lock(const corral_op *op);
 /* One of the LOCK verbs, on a key of this shard. No lock is held. */

@@ -1,28 +1,31 @@
 /* shard.c: the records of a memory, and which of them go when there is no more room.
  *
- * The keys are spread over shards, each with a mutex, a hash table and two queues; one budget of bytes for all of them, so that
- * one record may take up to half of it however many shards there are. Whoever goes over the budget evicts, shard after shard, until
- * it is met: what is over it meanwhile is one record per writing thread. Records that readers still hold after they were evicted aren't
- * counted.
+ * The keys are spread over shards, each with a mutex, a hash table and two queues; one budget of
+ * bytes for all of them, so that one record may take up to half of it however many shards there
+ * are. Whoever goes over the budget evicts, shard after shard, until it is met: what is over it
+ * meanwhile is one record per writing thread. Records that readers still hold after they were
+ * evicted aren't counted.
  *
- * Records are counted blocks: GET hands out the block itself. A block is never written again; a change makes a new one.
+ * Records are counted blocks: GET hands out the block itself. A block is never written again; a
+ * change makes a new one.
  *
- * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction", SOSP'23):
- * a small queue for newcomers, a main queue, and the hashes of those that left the small one. A hit marks and moves
- * nothing (moving costs 1.4-1.7x per hit). Mean hit ratio over real traces: LRU 49.5 %, SIEVE 50.0, S3-FIFO 52.6. */
+ * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache
+ * eviction", SOSP'23): a small queue for newcomers, a main queue, and the hashes of those that left
+ * the small one. A hit marks and moves nothing (moving costs 1.4-1.7x per hit). Mean hit ratio over
+ * real traces: LRU 49.5 %, SIEVE 50.0, S3-FIFO 52.6. */
 #include "memory.h"
 
 #include <stdlib.h>
 
 enum {
-  MALLOC_SHARE = 16,        /* what malloc itself takes for a block */
+  MALLOC_SHARE = 16, /* what malloc itself takes for a block */
   BUCKETS_LEAST = 64,
   GHOST_LEAST = 64,
   GHOST_MOST = 1 << 20,
-  GHOST_PER_BYTES = 512     /* one remembered hash per so many bytes of budget */
+  GHOST_PER_BYTES = 512 /* one remembered hash per so many bytes of budget */
 };
 
-/* ---- blocks ---------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------- */
 
 crl_memory_block *crl_memory_block_new(size_t len) {
   crl_memory_block *b = malloc(sizeof *b + len);
@@ -37,20 +40,25 @@ void crl_memory_block_drop(void *owner) {
   if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1) free(b);
 }
 
-/* ---- entries, queues, ghosts: all under the shard's lock --------------------------------------------------- */
+/* ---- entries, queues, ghosts: all under the shard's lock ----------------------------------- */
 
 size_t crl_memory_charge_of(size_t key_len, size_t record_len) {
-  return sizeof(crl_memory_entry) + key_len + sizeof(crl_memory_block) + record_len + 2 * (size_t)MALLOC_SHARE;
+  return sizeof(crl_memory_entry) + key_len + sizeof(crl_memory_block) + record_len +
+         2 * (size_t)MALLOC_SHARE;
 }
 
-static size_t charge(const crl_memory_entry *e) { return crl_memory_charge_of(e->key_len, e->record->len); }
+static size_t charge(const crl_memory_entry *e) {
+  return crl_memory_charge_of(e->key_len, e->record->len);
+}
 
 static void queue_push(crl_memory_queue *q, crl_memory_entry *e) {
   e->in = q;
   e->newer = NULL;
   e->older = q->newest;
-  if (q->newest != NULL) q->newest->newer = e;
-  else q->oldest = e;
+  if (q->newest != NULL)
+    q->newest->newer = e;
+  else
+    q->oldest = e;
   q->newest = e;
   q->bytes += charge(e);
   q->count++;
@@ -58,10 +66,14 @@ static void queue_push(crl_memory_queue *q, crl_memory_entry *e) {
 
 static void queue_pull(crl_memory_entry *e) {
   crl_memory_queue *q = e->in;
-  if (e->newer != NULL) e->newer->older = e->older;
-  else q->newest = e->older;
-  if (e->older != NULL) e->older->newer = e->newer;
-  else q->oldest = e->newer;
+  if (e->newer != NULL)
+    e->newer->older = e->older;
+  else
+    q->newest = e->older;
+  if (e->older != NULL)
+    e->older->newer = e->newer;
+  else
+    q->oldest = e->newer;
   q->bytes -= charge(e);
   q->count--;
 }
@@ -75,10 +87,12 @@ static void ghost_remember(crl_memory_shard *s, uint64_t hash) {
 /* Whether this hash left the small queue lately: not longer ago than the main queue is long. */
 static int ghost_knows(const crl_memory_shard *s, uint64_t hash) {
   const crl_memory_ghost *g = &s->ghosts[hash & (s->ghost_count - 1)];
-  return g->when != 0 && g->print == (uint32_t)(hash >> 32) && s->ghost_clock - g->when <= s->main.count;
+  return g->when != 0 && g->print == (uint32_t)(hash >> 32) &&
+         s->ghost_clock - g->when <= s->main.count;
 }
 
-crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const void *key, size_t key_len) {
+crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const void *key,
+                                   size_t key_len) {
   crl_memory_entry **at = &s->buckets[hash & (s->bucket_count - 1)];
   for (; *at != NULL; at = &(*at)->chain) {
     const crl_memory_entry *e = *at;
@@ -114,7 +128,8 @@ void crl_memory_entry_remove(crl_memory *m, crl_memory_shard *s, crl_memory_entr
   free(e);
 }
 
-int crl_memory_entry_add(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op, crl_memory_block *record, crl_memory_entry **ret) {
+int crl_memory_entry_add(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op,
+                         crl_memory_block *record, crl_memory_entry **ret) {
   crl_memory_entry *e = calloc(1, sizeof *e + op->key_len);
   if (e == NULL) {
     crl_memory_block_drop(record);
@@ -142,9 +157,10 @@ void crl_memory_entry_swap(crl_memory *m, crl_memory_entry *e, crl_memory_block 
   atomic_fetch_add(&m->used, charge(e) - before);
 }
 
-/* ---- eviction -------------------------------------------------------------------------------------------- */
+/* ---- eviction ------------------------------------------------------------------------------ */
 
-/* What may go. `spare` is the key that was just written; it stays: it fits into half of the budget alone. */
+/* What may go. `spare` is the key that was just written; it stays: it fits into half of the budget
+ * alone. */
 typedef struct choice {
   int64_t now;
   uint64_t spare;
@@ -152,7 +168,8 @@ typedef struct choice {
 } choice;
 
 static int is_kept(const crl_memory_entry *e, const choice *c) {
-  return e->hash == c->spare || e->held_until > c->now || (!c->leased_too && e->leased_until > c->now);
+  return e->hash == c->spare || e->held_until > c->now ||
+         (!c->leased_too && e->leased_until > c->now);
 }
 
 static void again(crl_memory_queue *q, crl_memory_entry *e) {
@@ -161,7 +178,8 @@ static void again(crl_memory_queue *q, crl_memory_entry *e) {
 }
 
 /* One look at the oldest of a queue: true when it was evicted. */
-static int look_at_oldest(crl_memory *m, crl_memory_shard *s, const choice *c, crl_memory_entry *e) {
+static int look_at_oldest(crl_memory *m, crl_memory_shard *s, const choice *c,
+                          crl_memory_entry *e) {
   int from_small = e->in == &s->small;
   if (is_kept(e, c)) {
     again(e->in, e);
@@ -183,19 +201,23 @@ static int look_at_oldest(crl_memory *m, crl_memory_shard *s, const choice *c, c
   return 0;
 }
 
-/* Evicts one entry of this shard. An entry is looked at most 1 + CRL_MEMORY_MARK_MOST times per queue, so the loop ends also where
- * all are kept. */
+/* Evicts one entry of this shard. An entry is looked at most 1 + CRL_MEMORY_MARK_MOST times per
+ * queue, so the loop ends also where all are kept. */
 static int evict_one(crl_memory *m, crl_memory_shard *s, const choice *c) {
   size_t looks = s->count * (2 + (size_t)CRL_MEMORY_MARK_MOST) + 1;
   int small_gave = 1;
   while (looks-- > 0 && s->count > 0) {
-    int from_small = s->main.count == 0 || (s->small.count > 0 && s->small.bytes >= (s->small.bytes + s->main.bytes) / 10);
+    int from_small =
+        s->main.count == 0 ||
+        (s->small.count > 0 && s->small.bytes >= (s->small.bytes + s->main.bytes) / 10);
     if (!small_gave && s->main.count > 0) from_small = 0;
     crl_memory_entry *e = from_small ? s->small.oldest : s->main.oldest;
     if (look_at_oldest(m, s, c, e)) return 1;
     /* A small queue of kept entries alone must not hide the main one. */
-    if (from_small && is_kept(e, c)) small_gave = !small_gave;
-    else small_gave = 1;
+    if (from_small && is_kept(e, c))
+      small_gave = !small_gave;
+    else
+      small_gave = 1;
   }
   return 0;
 }

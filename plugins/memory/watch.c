@@ -1,7 +1,8 @@
 /* watch.c: who is told of changes of a memory.
  *
- * Each watch has a ring of the hashes that changed since it was last asked, and an eventfd that is readable while there
- * are some. One that isn't asked for long is told in the end that any key may have changed. */
+ * Each watch has a ring of the hashes that changed since it was last asked, and an eventfd that is
+ * readable while there are some. One that isn't asked for long is told in the end that any key may
+ * have changed. */
 #include "memory.h"
 
 #include <errno.h>
@@ -80,7 +81,8 @@ static size_t take(crl_memory_watch *w, uint64_t news[NEWS]) {
 
 static int limit_of(int64_t left) { return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left; }
 
-int crl_memory_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
+int crl_memory_changes(void *watch, int stop_fd, int64_t until,
+                       void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
   crl_memory_watch *w = watch;
   const corral_host *host = w->all->host;
   struct pollfd fds[] = {{.fd = w->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
@@ -92,7 +94,8 @@ int crl_memory_changes(void *watch, int stop_fd, int64_t until, void (*told)(voi
     if (count > 0) return CORRAL_OK;
     int64_t left = until - host->now_ms();
     int ready = poll(fds, 2, limit_of(left));
-    if (ready < 0 && errno != EINTR) return host->fail(error, CORRAL_EIO, "memory: waiting for changes: %s", strerror(errno));
+    if (ready < 0 && errno != EINTR)
+      return host->fail(error, CORRAL_EIO, "memory: waiting for changes: %s", strerror(errno));
     if (ready > 0 && fds[1].revents != 0) return CORRAL_OK;
     if (ready == 0 && left <= INT_MAX) return CORRAL_OK;
   }

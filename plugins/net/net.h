@@ -1,9 +1,11 @@
-/* net.h: connecting to a server, and waiting for it, by an absolute deadline: for the plugins that talk to one. Internal to plugins/.
+/* net.h: connecting to a server, and waiting for it, by an absolute deadline: for the plugins that
+ * talk to one. Internal to plugins/.
  *
  *   resolve.c   names to addresses
  *   connect.c   a connected socket: non-blocking, closed on exec
  *
- * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time. */
+ * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
+ * host->now_ms time. */
 #ifndef CRL_NET_H
 #define CRL_NET_H
 
@@ -29,14 +31,17 @@ typedef struct crl_net_address {
 } crl_net_address;
 
 /* The addresses of a server, in the system's order. */
-int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret, size_t *ret_count, corral_error *error);
+int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret,
+                    size_t *ret_count, corral_error *error);
 /* Tries each address, the time that is left shared among them. *ret_fd is the caller's to close. */
 int crl_net_connect(const crl_net_peer *peer, int64_t deadline, int *ret_fd, corral_error *error);
-/* Until the socket is ready for `want` (POLLIN, POLLOUT). The deadline of perform is put off as bytes
- * move, of which the caller tells host->moved. */
-int crl_net_await(const crl_net_peer *peer, int fd, short want, int64_t deadline, corral_error *error);
+/* Until the socket is ready for `want` (POLLIN, POLLOUT). The deadline of perform is put off as
+ * bytes move, of which the caller tells host->moved. */
+int crl_net_await(const crl_net_peer *peer, int fd, short want, int64_t deadline,
+                  corral_error *error);
 /* CORRAL_EUNAVAILABLE with "name: what: why", or with the text of errno. */
-int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *what, const char *why);
+int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *what,
+                   const char *why);
 int crl_net_failed_errno(const crl_net_peer *peer, corral_error *error, const char *what);
 
 #endif

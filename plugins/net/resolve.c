@@ -1,8 +1,9 @@
 /* resolve.c: names to addresses, within a deadline.
  *
- * getaddrinfo knows no deadline and may take half a minute when a name server is away. So a name that isn't an address
- * already is looked up on a thread of its own, which is left behind when the deadline comes first; it then frees what
- * both share. (glibc's getaddrinfo_a would do, were it not that its idle threads are missing after a fork.) */
+ * getaddrinfo knows no deadline and may take half a minute when a name server is away. So a name
+ * that isn't an address already is looked up on a thread of its own, which is left behind when the
+ * deadline comes first; it then frees what both share. (glibc's getaddrinfo_a would do, were it not
+ * that its idle threads are missing after a fork.) */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -33,7 +34,8 @@ static void let_go(lookup *it) {
 }
 
 static int ask(const char *server, const char *port, int flags, struct addrinfo **found) {
-  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+  struct addrinfo hints = {
+      .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
   *found = NULL;
   return getaddrinfo(server, port, &hints, found);
 }
@@ -42,7 +44,8 @@ static void *look_up(void *arg) {
   lookup *it = arg;
   const uint64_t one = 1;
   it->failure = ask(it->server, it->port, AI_ADDRCONFIG, &it->found);
-  if (it->failure != 0) it->failure = ask(it->server, it->port, 0, &it->found); /* a host with loopback only */
+  /* a host with loopback only */
+  if (it->failure != 0) it->failure = ask(it->server, it->port, 0, &it->found);
   atomic_store(&it->ready, 1);
   ssize_t wrote = write(it->done, &one, sizeof one);
   (void)wrote; /* can't fail: the counter is zero */
@@ -102,7 +105,8 @@ static size_t take(const struct addrinfo *found, crl_net_address *ret) {
   return count;
 }
 
-int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret, size_t *ret_count, corral_error *error) {
+int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret,
+                    size_t *ret_count, corral_error *error) {
   const corral_host *host = peer->host;
   char port[8];
   struct addrinfo *found;
@@ -114,13 +118,15 @@ int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address 
     return CORRAL_OK;
   }
   lookup *it = begin(host, peer->server, port);
-  if (it == NULL) return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", peer->name);
+  if (it == NULL)
+    return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", peer->name);
   int status = CORRAL_OK;
   if (!finished(host, it, deadline))
-    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", peer->name);
+    status =
+        host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", peer->name);
   else if (it->failure != 0 || (*ret_count = take(it->found, ret)) == 0)
-    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s", peer->name,
-                        gai_strerror(it->failure));
+    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s",
+                        peer->name, gai_strerror(it->failure));
   let_go(it);
   return status;
 }

@@ -6,19 +6,22 @@
 
 enum { IDLE_MOST = 4 };
 
-/* ---- sessions that hold ---------------------------------------------------------------------------------- */
+/* ---- sessions that hold -------------------------------------------------------------------- */
 
-/* The session that holds for this token, for this thread alone until it is given back or dropped. NULL: there is none, or (*status) it
- * was lent for too long. */
-static crl_pg_session *borrow(crl_pg_store *s, const uint8_t *token, int64_t deadline, int *status) {
+/* The session that holds for this token, for this thread alone until it is given back or dropped.
+ * NULL: there is none, or (*status) it was lent for too long. */
+static crl_pg_session *borrow(crl_pg_store *s, const uint8_t *token, int64_t deadline,
+                              int *status) {
   crl_pg_session *c;
   *status = CORRAL_OK;
   pthread_mutex_lock(&s->mutex);
   for (;;) {
     for (c = s->holds; c != NULL && memcmp(c->token, token, CORRAL_TOKEN) != 0;) c = c->next;
     if (c == NULL || !c->lent) break;
-    int64_t now = s->host->now_ms(), until = deadline - now > CRL_PG_POLL_MOST_MS ? now + CRL_PG_POLL_MOST_MS : deadline;
-    struct timespec at = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+    int64_t now = s->host->now_ms(),
+            until = deadline - now > CRL_PG_POLL_MOST_MS ? now + CRL_PG_POLL_MOST_MS : deadline;
+    struct timespec at = {.tv_sec = (time_t)(until / 1000),
+                          .tv_nsec = (long)(until % 1000) * 1000000};
     if (now >= deadline) {
       *status = CORRAL_EUNAVAILABLE;
       c = NULL;
@@ -49,8 +52,10 @@ static void drop(crl_pg_handle *h, crl_pg_session *c) {
     }
   s->hold_count--;
   c->lent = c->ends = 0;
-  if (c->lock == 0 && !crl_pg_is_broken(c) && h->session == NULL) h->session = c, c = NULL;
-  else if (c->lock == 0 && !crl_pg_is_broken(c) && s->idle_count < IDLE_MOST) c->next = s->idle, s->idle = c, s->idle_count++, c = NULL;
+  if (c->lock == 0 && !crl_pg_is_broken(c) && h->session == NULL)
+    h->session = c, c = NULL;
+  else if (c->lock == 0 && !crl_pg_is_broken(c) && s->idle_count < IDLE_MOST)
+    c->next = s->idle, s->idle = c, s->idle_count++, c = NULL;
   pthread_cond_broadcast(&s->given_back);
   pthread_mutex_unlock(&s->mutex);
   crl_pg_hang_up(c);
@@ -97,8 +102,10 @@ static int furnish(crl_pg_handle *h, int64_t deadline, corral_error *error) {
     if (c != NULL) s->idle = c->next, s->idle_count--;
     pthread_mutex_unlock(&s->mutex);
     if (c == NULL) return crl_pg_open_session(s, deadline, &h->session, error);
-    if (crl_pg_is_alive(c)) h->session = c;
-    else crl_pg_hang_up(c);
+    if (crl_pg_is_alive(c))
+      h->session = c;
+    else
+      crl_pg_hang_up(c);
   }
   return CORRAL_OK;
 }
@@ -112,20 +119,24 @@ void crl_pg_end_sessions(crl_pg_store *s) {
     }
 }
 
-/* ---- verbs ----------------------------------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 /* The session's application_name: its life in ms, for whoever looks, and the note. */
 static void name_it(const crl_pg_session *c, int64_t life_ms, char room[CRL_PG_NAME_ROOM]) {
   snprintf(room, CRL_PG_NAME_ROOM, "%lldms %s", (long long)life_ms, c->note);
 }
 
-static int64_t lock_of(const crl_pg_store *s, const corral_op *op) { return (int64_t)corral_digest_number(s->host, op->key, op->key_len); }
+static int64_t lock_of(const crl_pg_store *s, const corral_op *op) {
+  return (int64_t)corral_digest_number(s->host, op->key, op->key_len);
+}
 
 /* Whether anybody holds it now; as far as it can be known. */
 static int is_taken(crl_pg_handle *h, int64_t lock, int64_t deadline) {
   PGresult *r;
   if (furnish(h, deadline, NULL) != CORRAL_OK) return 0;
-  if (crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS, &(crl_pg_question){.first = lock}, deadline, &r, NULL) != CORRAL_OK) return 0;
+  if (crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS, &(crl_pg_question){.first = lock}, deadline,
+                 &r, NULL) != CORRAL_OK)
+    return 0;
   int count = PQntuples(r);
   PQclear(r);
   return count > 0;
@@ -137,9 +148,12 @@ static int lost(crl_pg_handle *h, corral_op *op, int64_t deadline) {
 }
 
 /* One statement of a hold, on its session: 1 yes, 0 no, or an error. */
-static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, int64_t life_ms, const char *text, int64_t deadline, corral_error *error) {
+static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, int64_t life_ms,
+                    const char *text, int64_t deadline, corral_error *error) {
   PGresult *r;
-  int status = crl_pg_ask(s, c, what, &(crl_pg_question){.first = c->lock, .second = life_ms, .text = text}, deadline, &r, error);
+  int status =
+      crl_pg_ask(s, c, what, &(crl_pg_question){.first = c->lock, .second = life_ms, .text = text},
+                 deadline, &r, error);
   if (status != CORRAL_OK) return status;
   int yes = crl_pg_number_at(r, 0, 0) != 0;
   PQclear(r);
@@ -150,12 +164,15 @@ static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, i
 static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char name[CRL_PG_NAME_ROOM], text[CRL_PG_KEY_TEXT];
-  int64_t now = s->host->now_ms(), left = c->until - now, life = op->lease_ms > left ? op->lease_ms : left;
-  int becomes_shared = op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
+  int64_t now = s->host->now_ms(), left = c->until - now,
+          life = op->lease_ms > left ? op->lease_ms : left;
+  int becomes_shared =
+      op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
   name_it(c, life, name);
   int answer = ask_hold(s, c, CRL_PG_TOUCH, life, name, deadline, op->error);
   if (answer == 1 && becomes_shared) {
-    answer = ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_key_text(s, op, text), deadline, op->error);
+    answer =
+        ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_key_text(s, op, text), deadline, op->error);
     if (c->sent) c->shared = 1; /* it is, or is going to be; END_SHARED ends either */
   }
   if (answer == 1) {
@@ -197,14 +214,17 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_note_of(h->session, op, h->session->note);
   name_it(h->session, op->lease_ms, name);
   crl_pg_question q = {.first = lock_of(s, op), .second = op->lease_ms, .text = name};
-  status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY, &q, deadline, &r, op->error);
+  status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY,
+                      &q, deadline, &r, op->error);
   if (status != CORRAL_OK) {
     crl_pg_hang_up(h->session);
     h->session = NULL;
     return status;
   }
-  if (PQgetisnull(r, 0, 0)) status = CORRAL_EBUSY;
-  else begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
+  if (PQgetisnull(r, 0, 0))
+    status = CORRAL_EBUSY;
+  else
+    begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
   PQclear(r);
   if (status == CORRAL_EBUSY) op->until_ms = -1;
   return status;
@@ -217,8 +237,10 @@ static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (c != NULL) status = prolong(h, c, op, deadline);
   if (status != CORRAL_ELOST && (c != NULL || status != CORRAL_OK)) return status;
   if (!reserve(s))
-    return s->host->fail(op->error, CORRAL_EREFUSED, "%s: %lld locks are held, each with a connection of its own; max_holds allows no more", s->name,
-                         (long long)s->max_holds);
+    return s->host->fail(
+        op->error, CORRAL_EREFUSED,
+        "%s: %lld locks are held, each with a connection of its own; max_holds allows no more",
+        s->name, (long long)s->max_holds);
   status = take(h, op, deadline);
   if (status != CORRAL_OK) unreserve(s);
   return status;
@@ -230,13 +252,17 @@ static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
   if (op->seen > c->fence) {
     give_back(h->store, c);
-    return h->store->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s: fencing tokens of advisory locks are the server's: they can't be raised", h->store->name);
+    return h->store->host->fail(
+        op->error, CORRAL_EUNSUPPORTED,
+        "%s: fencing tokens of advisory locks are the server's: they can't be raised",
+        h->store->name);
   }
   status = prolong(h, c, op, deadline);
   return status == CORRAL_ELOST ? lost(h, op, deadline) : status;
 }
 
-/* One that wasn't answered is asked again on the same session, whose late reply is then the answer; the next failure ends the session, and so the hold. */
+/* One that wasn't answered is asked again on the same session, whose late reply is then the answer;
+ * the next failure ends the session, and so the hold. */
 static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char text[CRL_PG_KEY_TEXT];
@@ -245,10 +271,13 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
   if (c->ends && c->sent) {
     PGresult *r = crl_pg_receive(s, c, deadline);
-    answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK ? crl_pg_failed(s, CORRAL_EUNKNOWN, op->error, "no answer to an unlock") : crl_pg_number_at(r, 0, 0) != 0;
+    answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK
+                 ? crl_pg_failed(s, CORRAL_EUNKNOWN, op->error, "no answer to an unlock")
+                 : crl_pg_number_at(r, 0, 0) != 0;
     PQclear(r);
   } else {
-    answer = ask_hold(s, c, c->shared ? CRL_PG_END_SHARED : CRL_PG_END, 0, crl_pg_key_text(s, op, text), deadline, op->error);
+    answer = ask_hold(s, c, c->shared ? CRL_PG_END_SHARED : CRL_PG_END, 0,
+                      crl_pg_key_text(s, op, text), deadline, op->error);
   }
   if (answer < 0 && c->pending && !c->ends) {
     c->ends = 1;
@@ -263,17 +292,21 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
 }
 
-/* A hold of this process is known; of others the server tells when it heard of them last, and the life is in their name. */
+/* A hold of this process is known; of others the server tells when it heard of them last, and the
+ * life is in their name. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
   int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
           pid = crl_pg_number_at(r, 1, row);
   char name[CRL_PG_NAME_ROOM], *end;
   snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, 4), PQgetvalue(r, row, 4));
   int64_t life = strtoll(name, &end, 10);
-  int is_ours = end != name && strncmp(end, "ms ", 3) == 0 && heard > 0 && life > 0 && life < INT32_MAX;
+  int is_ours =
+      end != name && strncmp(end, "ms ", 3) == 0 && heard > 0 && life > 0 && life < INT32_MAX;
   const char *note = is_ours ? end + 3 : name;
   size_t len = strlen(note);
-  *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED, .since = heard > 0 ? heard : now};
+  *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE
+                                                            : CORRAL_LOCK_SHARED,
+                        .since = heard > 0 ? heard : now};
   hold->until = is_ours && heard + life > now ? heard + life : is_ours ? now + 1 : 0;
   memcpy(hold->note, note, len < sizeof hold->note ? len : sizeof hold->note);
   pthread_mutex_lock(&s->mutex);
@@ -290,11 +323,16 @@ static int show_holders(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   PGresult *r;
   uint64_t fence = 0;
   int status = furnish(h, deadline, op->error);
-  if (status == CORRAL_OK) status = crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS, &(crl_pg_question){.first = lock_of(h->store, op)}, deadline, &r, op->error);
+  if (status == CORRAL_OK)
+    status =
+        crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS,
+                   &(crl_pg_question){.first = lock_of(h->store, op)}, deadline, &r, op->error);
   if (status != CORRAL_OK) return status;
   int count = PQntuples(r);
   corral_hold *holds = calloc((size_t)count + 1, sizeof *holds);
-  if (holds == NULL) status = h->store->host->fail(op->error, CORRAL_ENOMEM, "%s: no memory for a record", h->store->name);
+  if (holds == NULL)
+    status = h->store->host->fail(op->error, CORRAL_ENOMEM, "%s: no memory for a record",
+                                  h->store->name);
   for (int i = 0; i < count && holds != NULL; i++) {
     read_holder(h->store, r, i, &holds[i]);
     if (holds[i].fence > fence) fence = holds[i].fence;

@@ -2,30 +2,38 @@
  *
  *   postgresql://[user[:password]@][host[:port]]/DB[?parameters]
  *
- * Defaults: 127.0.0.1, 5432; user, password and DB as libpq has them. Parameters: locks=table|advisory (table), table=[schema.]NAME
- * (corral_lock), create=yes|no (yes), notify=yes|no (yes), max_holds (50, advisory), host (a
- * socket's folder, in place of the host), sslmode (verify-full for a host that isn't this one,
- * else libpq's), sslrootcert (libpq's).
+ * Defaults: 127.0.0.1, 5432; user, password and DB as libpq has them. Parameters:
+ * locks=table|advisory (table), table=[schema.]NAME (corral_lock), create=yes|no (yes),
+ * notify=yes|no (yes), max_holds (50, advisory), host (a socket's folder, in place of the host),
+ * sslmode (verify-full for a host that isn't this one, else libpq's), sslrootcert (libpq's).
  *
- * locks=table. A row for each name that was ever locked; it stays, with its fencing token, and rows are not to be deleted while
- * somebody may want them. All is judged by the server's clock, with one statement for each verb. clock_timestamp() is asked once the row's lock is
- * got, not before: a statement that had to wait for the row sees the time as it is then. That is so in DO UPDATE; a plain UPDATE works
- * its values out before it waits, so EXTEND and UNLOCK lock the row in a WITH part first, which is never merged into the rest. The fencing token
- * is the server's clock in microseconds, or one more than the last where that is larger. An exclusive hold only.
+ * locks=table. A row for each name that was ever locked; it stays, with its fencing token, and rows
+ * are not to be deleted while somebody may want them. All is judged by the server's clock, with one
+ * statement for each verb. clock_timestamp() is asked once the row's lock is got, not before: a
+ * statement that had to wait for the row sees the time as it is then. That is so in DO UPDATE; a
+ * plain UPDATE works its values out before it waits, so EXTEND and UNLOCK lock the row in a WITH
+ * part first, which is never merged into the rest. The fencing token is the server's clock in
+ * microseconds, or one more than the last where that is larger. An exclusive hold only.
  *
- * locks=advisory. Session locks: each hold has a connection of its own, kept by the store under its token, and ends with that session. The server ends a session
- * that is silent for longer than the hold's life (idle_session_timeout, so PostgreSQL 14 or later). The lock's number is a 64 bit hash of the
- * name: two names may meet, and then exclude each other; so may another program's advisory locks in this database. Exclusive and shared
- * holds, no wish. The fencing token is a transaction id (64 bits, only grows), taken by CASE once the lock is granted, in the same statement: the transaction has none before it
- * asks, so a later grant has a larger one. An empty logical message makes the server write that transaction to disk before it answers; without,
- * the ids of the last moments come again after a crash. A standby that is promoted without having received everything can give them again, too:
- * there locks=table is better. A lock belongs to the process that took it. PgBouncer in transaction mode hands the session to others: never put it in between.
+ * locks=advisory. Session locks: each hold has a connection of its own, kept by the store under its
+ * token, and ends with that session. The server ends a session that is silent for longer than the
+ * hold's life (idle_session_timeout, so PostgreSQL 14 or later). The lock's number is a 64 bit hash
+ * of the name: two names may meet, and then exclude each other; so may another program's advisory
+ * locks in this database. Exclusive and shared holds, no wish. The fencing token is a transaction
+ * id (64 bits, only grows), taken by CASE once the lock is granted, in the same statement: the
+ * transaction has none before it asks, so a later grant has a larger one. An empty logical message
+ * makes the server write that transaction to disk before it answers; without, the ids of the last
+ * moments come again after a crash. A standby that is promoted without having received everything
+ * can give them again, too: there locks=table is better. A lock belongs to the process that took
+ * it. PgBouncer in transaction mode hands the session to others: never put it in between.
  *
- * Both refuse a standby. Waiters are told by NOTIFY corral_lock with the name in hex, when a hold is unlocked. The server hands out NOTIFY
- * one transaction at a time; notify=no is for servers that suffer from that. Unlike a lock's end, a LISTEN doesn't survive PgBouncer in transaction mode.
+ * Both refuse a standby. Waiters are told by NOTIFY corral_lock with the name in hex, when a hold
+ * is unlocked. The server hands out NOTIFY one transaction at a time; notify=no is for servers that
+ * suffer from that. Unlike a lock's end, a LISTEN doesn't survive PgBouncer in transaction mode.
  *
- * A handle is one connection, for one thread at a time. A statement whose deadline passed may still be at work in the server, which gives it
- * up within a second of the connection's end (client_connection_check_interval). */
+ * A handle is one connection, for one thread at a time. A statement whose deadline passed may still
+ * be at work in the server, which gives it up within a second of the connection's end
+ * (client_connection_check_interval). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,14 +46,16 @@ enum { PORT = 5432 };
 
 #define PARAMETERS "locks table create notify max_holds host sslmode sslrootcert"
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
-static int bad_uri(const crl_pg_store *s, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const crl_pg_store *s, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return s->host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
 /* One of two words; `fallback` when it isn't given, -1 when it is neither. */
-static int choice(const crl_pg_store *s, const corral_uri *uri, const char *name, const char *no, const char *yes, int fallback) {
+static int choice(const crl_pg_store *s, const corral_uri *uri, const char *name, const char *no,
+                  const char *yes, int fallback) {
   const char *value = s->host->uri_get(uri, name);
   if (value == NULL) return fallback;
   return strcmp(value, yes) == 0 ? 1 : strcmp(value, no) == 0 ? 0 : -1;
@@ -56,33 +66,56 @@ static int read_table(crl_pg_store *s, const corral_uri *uri, corral_error *erro
   const char *text = s->host->uri_get(uri, "table");
   if (text == NULL) text = "corral_lock";
   const char *dot = strchr(text, '.');
-  size_t before = dot != NULL ? (size_t)(dot - text) : 0, after = strlen(dot != NULL ? dot + 1 : text);
+  size_t before = dot != NULL ? (size_t)(dot - text) : 0,
+         after = strlen(dot != NULL ? dot + 1 : text);
   int is_odd = (dot != NULL && before == 0) || before > 63 || after == 0 || after > 63;
   for (const char *at = text; *at != '\0' && !is_odd; at++)
-    is_odd = at != dot && *at != '_' && !islower((unsigned char)*at) && (!isdigit((unsigned char)*at) || at == text || at - 1 == dot);
-  if (is_odd) return bad_uri(s, uri, error, "table accepts NAME or SCHEMA.NAME, of small letters, digits and '_', at most 63 each");
-  if (dot == NULL) snprintf(s->table, sizeof s->table, "\"%s\"", text);
-  else snprintf(s->table, sizeof s->table, "\"%.*s\".\"%s\"", (int)before, text, dot + 1);
+    is_odd = at != dot && *at != '_' && !islower((unsigned char)*at) &&
+             (!isdigit((unsigned char)*at) || at == text || at - 1 == dot);
+  if (is_odd)
+    return bad_uri(
+        s, uri, error,
+        "table accepts NAME or SCHEMA.NAME, of small letters, digits and '_', at most 63 each");
+  if (dot == NULL)
+    snprintf(s->table, sizeof s->table, "\"%s\"", text);
+  else
+    snprintf(s->table, sizeof s->table, "\"%.*s\".\"%s\"", (int)before, text, dot + 1);
   for (int i = 0; i < CRL_PG_STATEMENTS; i++) {
-    if (!crl_pg_statement_text((crl_pg_statement)i, s->table, s->sql[i], sizeof s->sql[i])) return bad_uri(s, uri, error, "table: the name is too long");
-    snprintf(s->prepared[i], sizeof s->prepared[i], "crl_%016llx", (unsigned long long)corral_digest_number(s->host, s->sql[i], strlen(s->sql[i])));
+    if (!crl_pg_statement_text((crl_pg_statement)i, s->table, s->sql[i], sizeof s->sql[i]))
+      return bad_uri(s, uri, error, "table: the name is too long");
+    snprintf(s->prepared[i], sizeof s->prepared[i], "crl_%016llx",
+             (unsigned long long)corral_digest_number(s->host, s->sql[i], strlen(s->sql[i])));
   }
   return CORRAL_OK;
 }
 
 static int read_server(crl_pg_store *s, const corral_uri *uri, corral_error *error) {
-  const char *folder = s->host->uri_get(uri, "host"), *server = folder != NULL ? folder : uri->host[0] != '\0' ? uri->host : "127.0.0.1";
+  const char *folder = s->host->uri_get(uri, "host"), *server = folder != NULL ? folder
+                                                                : uri->host[0] != '\0'
+                                                                    ? uri->host
+                                                                    : "127.0.0.1";
   int port = uri->port != 0 ? uri->port : PORT;
-  if (uri->hosts == NULL) return bad_uri(s, uri, error, "accepted is postgresql://[user[:password]@][host[:port]]/DATABASE");
-  if (strchr(uri->hosts, ',') != NULL) return bad_uri(s, uri, error, "one host: a lock has one judge");
-  if (folder != NULL && (folder[0] != '/' || strlen(folder) > sizeof((struct sockaddr_un *)0)->sun_path - 20))
-    return bad_uri(s, uri, error, "host accepts a socket's folder, which begins with '/', of 88 bytes at most");
-  if (folder != NULL && uri->host[0] != '\0') return bad_uri(s, uri, error, "a host is named twice");
-  if (strlen(server) >= sizeof s->server) return bad_uri(s, uri, error, "the host's name is too long");
-  if (uri->path[0] != '\0' && strchr(uri->path + 1, '/') != NULL) return bad_uri(s, uri, error, "after the host nothing but /DATABASE may follow");
+  if (uri->hosts == NULL)
+    return bad_uri(s, uri, error,
+                   "accepted is postgresql://[user[:password]@][host[:port]]/DATABASE");
+  if (strchr(uri->hosts, ',') != NULL)
+    return bad_uri(s, uri, error, "one host: a lock has one judge");
+  if (folder != NULL &&
+      (folder[0] != '/' || strlen(folder) > sizeof((struct sockaddr_un *)0)->sun_path - 20))
+    return bad_uri(s, uri, error,
+                   "host accepts a socket's folder, which begins with '/', of 88 bytes at most");
+  if (folder != NULL && uri->host[0] != '\0')
+    return bad_uri(s, uri, error, "a host is named twice");
+  if (strlen(server) >= sizeof s->server)
+    return bad_uri(s, uri, error, "the host's name is too long");
+  if (uri->path[0] != '\0' && strchr(uri->path + 1, '/') != NULL)
+    return bad_uri(s, uri, error, "after the host nothing but /DATABASE may follow");
   snprintf(s->server, sizeof s->server, "%s", server);
   snprintf(s->port, sizeof s->port, "%d", port);
-  snprintf(s->name, sizeof s->name, folder == NULL && strchr(server, ':') != NULL ? "postgresql [%.80s]:%d" : "postgresql %.80s:%d", server, port);
+  snprintf(s->name, sizeof s->name,
+           folder == NULL && strchr(server, ':') != NULL ? "postgresql [%.80s]:%d"
+                                                         : "postgresql %.80s:%d",
+           server, port);
   return CORRAL_OK;
 }
 
@@ -104,7 +137,8 @@ static int read_uri(crl_pg_store *s, const corral_uri *uri, corral_error *error)
   const char *mode = s->host->uri_get(uri, "sslmode");
   char word[16];
   int failed = 0, status = s->host->uri_check(uri, PARAMETERS, error);
-  if (status == CORRAL_OK) status = s->host->uri_number(uri, "max_holds", "", 1, 10000, &s->max_holds, error);
+  if (status == CORRAL_OK)
+    status = s->host->uri_number(uri, "max_holds", "", 1, 10000, &s->max_holds, error);
   if (status == CORRAL_OK) status = read_server(s, uri, error);
   if (status == CORRAL_OK) status = read_table(s, uri, error);
   if (status != CORRAL_OK) return status;
@@ -114,8 +148,10 @@ static int read_uri(crl_pg_store *s, const corral_uri *uri, corral_error *error)
   if (s->advisory < 0) return bad_uri(s, uri, error, "locks accepts table or advisory");
   if (s->create < 0) return bad_uri(s, uri, error, "create accepts yes or no");
   if (s->notify < 0) return bad_uri(s, uri, error, "notify accepts yes or no");
-  if (mode != NULL && ((size_t)snprintf(word, sizeof word, " %.12s ", mode) != strlen(mode) + 2 || strstr(modes, word) == NULL))
-    return bad_uri(s, uri, error, "sslmode accepts disable, allow, prefer, require, verify-ca or verify-full");
+  if (mode != NULL && ((size_t)snprintf(word, sizeof word, " %.12s ", mode) != strlen(mode) + 2 ||
+                       strstr(modes, word) == NULL))
+    return bad_uri(s, uri, error,
+                   "sslmode accepts disable, allow, prefer, require, verify-ca or verify-full");
   s->user = copy(uri->user, &failed);
   s->password = copy(uri->password, &failed);
   s->database = copy(uri->path[0] != '\0' ? uri->path + 1 : NULL, &failed);
@@ -124,7 +160,7 @@ static int read_uri(crl_pg_store *s, const corral_uri *uri, corral_error *error)
   return failed ? s->host->fail(error, CORRAL_ENOMEM, "no memory for a store") : CORRAL_OK;
 }
 
-/* ---- open, close ----------------------------------------------------------------------------------------- */
+/* ---- open, close --------------------------------------------------------------------------- */
 
 /* Frees a text that may be a secret. */
 static void forget(char *text) {
@@ -145,9 +181,12 @@ static void close_store(void *store) {
   free(s);
 }
 
-static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
+static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store,
+                      corral_store_info *info, corral_error *error) {
   pthread_condattr_t monotonic;
-  if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the postgresql plugin is newer than this corral");
+  if (host->size < sizeof *host)
+    return host->fail(error, CORRAL_EUNSUPPORTED,
+                      "the postgresql plugin is newer than this corral");
   crl_pg_store *s = calloc(1, sizeof *s);
   if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   s->host = host;
@@ -171,7 +210,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   return CORRAL_OK;
 }
 
-/* ---- handles --------------------------------------------------------------------------------------------- */
+/* ---- handles ------------------------------------------------------------------------------- */
 
 static void disconnect(void *handle) {
   crl_pg_handle *h = handle;
@@ -185,13 +224,16 @@ static int connect_handle(void *store, int64_t deadline, void **ret_handle, corr
   if (h == NULL) return s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
   h->store = s;
   int status = crl_pg_open_session(s, deadline, &h->session, error);
-  if (status == CORRAL_OK) *ret_handle = h;
-  else free(h);
+  if (status == CORRAL_OK)
+    *ret_handle = h;
+  else
+    free(h);
   return status;
 }
 
 /* A lost connection of a hold alone leaves the handle as it was. */
-static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                   corral_error *error) {
   crl_pg_handle *h = handle;
   const crl_pg_store *s = h->store;
   int broken = CORRAL_OK;
@@ -199,7 +241,8 @@ static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
     corral_op *op = &ops[i];
     corral_error why = {0}, *wanted = op->error;
     if (op->verb < CORRAL_VERB_LOCK || op->verb > CORRAL_VERB_LOCK_SHOW) {
-      op->status = s->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s has locks only, no values", s->name);
+      op->status =
+          s->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s has locks only, no values", s->name);
       continue;
     }
     if (broken != CORRAL_OK) {
@@ -209,12 +252,16 @@ static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
     /* Of a session that ends by itself nobody is told: its waiters have their timer. */
     int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&s->watches) > 0;
     op->error = &why;
-    op->status = s->advisory ? crl_pg_in_sessions(h, op, deadline) : crl_pg_in_table(h, op, deadline);
+    op->status =
+        s->advisory ? crl_pg_in_sessions(h, op, deadline) : crl_pg_in_table(h, op, deadline);
     op->error = wanted;
     if (wanted != NULL && why.status != 0) *wanted = why;
-    if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW)) op->flags |= CORRAL_OP_WATCHED;
-    if (h->session != NULL ? crl_pg_is_broken(h->session) : op->status == CORRAL_EUNKNOWN || op->status == CORRAL_EUNAVAILABLE)
-      broken = s->host->fail(error, CORRAL_EUNAVAILABLE, "%.200s", why.text[0] != '\0' ? why.text : s->name);
+    if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW))
+      op->flags |= CORRAL_OP_WATCHED;
+    if (h->session != NULL ? crl_pg_is_broken(h->session)
+                           : op->status == CORRAL_EUNKNOWN || op->status == CORRAL_EUNAVAILABLE)
+      broken = s->host->fail(error, CORRAL_EUNAVAILABLE, "%.200s",
+                             why.text[0] != '\0' ? why.text : s->name);
   }
   return broken;
 }

@@ -7,7 +7,8 @@
  *   advisory.c     locks=advisory: a session for each hold
  *   watch.c        LISTEN
  *
- * Functions return CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time. */
+ * Functions return CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms
+ * time. */
 #ifndef CRL_POSTGRESQL_H
 #define CRL_POSTGRESQL_H
 
@@ -59,11 +60,11 @@ typedef struct crl_pg_session {
   int sent;          /* of the last ask: the statement itself was sent */
   struct crl_pg_session *next;
   uint8_t token[CORRAL_TOKEN];
-  int pid;              /* of its backend */
-  int lent;             /* to the one thread that talks to it */
-  int ends;             /* an unlock was wanted, and its reply didn't come */
+  int pid;  /* of its backend */
+  int lent; /* to the one thread that talks to it */
+  int ends; /* an unlock was wanted, and its reply didn't come */
   int shared;
-  int64_t lock;         /* the server's number of the lock */
+  int64_t lock; /* the server's number of the lock */
   uint64_t fence;
   int64_t since, until; /* host->now_ms time */
   char note[CORRAL_LOCK_NOTE + 1];
@@ -76,7 +77,8 @@ typedef struct crl_pg_store {
   char name[160], server[256], port[8], table[CRL_PG_TABLE_ROOM];
   char *user, *password, *database, *sslmode, *sslrootcert; /* NULL: libpq's default */
   char sql[CRL_PG_STATEMENTS][CRL_PG_SQL_ROOM];
-  char prepared[CRL_PG_STATEMENTS][24]; /* their names: a hash of the text, for PgBouncer shows sessions to others who prepared theirs */
+  /* their names: a hash of the text, for PgBouncer shows sessions to others who prepared theirs */
+  char prepared[CRL_PG_STATEMENTS][24];
   atomic_int watches;
   pthread_mutex_t mutex; /* of what follows; not held over I/O */
   pthread_cond_t given_back;
@@ -96,7 +98,8 @@ void crl_pg_create_text(const char *table, char *room, size_t size);
 
 /* session.c */
 int crl_pg_failed(const crl_pg_store *s, int status, corral_error *error, const char *text);
-int crl_pg_open_session(crl_pg_store *s, int64_t deadline, crl_pg_session **ret, corral_error *error);
+int crl_pg_open_session(crl_pg_store *s, int64_t deadline, crl_pg_session **ret,
+                        corral_error *error);
 /* NULL is allowed. */
 void crl_pg_hang_up(crl_pg_session *c);
 /* It can't be asked any more, or a reply is still to come. */
@@ -104,12 +107,14 @@ int crl_pg_is_broken(const crl_pg_session *c);
 /* Reads what came unasked, which is how a session learns that the server ended it: 0. */
 int crl_pg_is_alive(const crl_pg_session *c);
 int crl_pg_await(const crl_pg_store *s, const crl_pg_session *c, short want, int64_t deadline);
-/* The one result of what was sent; of several the first. NULL: the deadline passed, and it is still to come. */
+/* The one result of what was sent; of several the first. NULL: the deadline passed, and it is still
+ * to come. */
 PGresult *crl_pg_receive(const crl_pg_store *s, crl_pg_session *c, int64_t deadline);
-/* Asks and waits for the reply, which is to be cleared when the status is CORRAL_OK. CORRAL_EUNKNOWN: sent, and no reply. A statement that the
- * server gave up for others' sake (serializable transactions) is sent again. */
-int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, const crl_pg_question *q, int64_t deadline, PGresult **ret,
-               corral_error *error);
+/* Asks and waits for the reply, which is to be cleared when the status is CORRAL_OK.
+ * CORRAL_EUNKNOWN: sent, and no reply. A statement that the server gave up for others' sake
+ * (serializable transactions) is sent again. */
+int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
+               const crl_pg_question *q, int64_t deadline, PGresult **ret, corral_error *error);
 /* A boolean or bigint; 0 for NULL. */
 int64_t crl_pg_number_at(const PGresult *r, int column, int row);
 /* A number of ms that the server says, since 1970 or left: 0 to 2^53, so that such numbers can be
@@ -119,19 +124,23 @@ int64_t crl_pg_ms_at(const PGresult *r, int column, int row);
 /* table.c */
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline);
 /* The note as text that this server takes: what it doesn't is '?'. */
-const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op, char room[CORRAL_LOCK_NOTE + 1]);
+const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op,
+                           char room[CORRAL_LOCK_NOTE + 1]);
 /* What NOTIFY tells: "" for nothing. */
 const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char room[CRL_PG_KEY_TEXT]);
 /* Hands out a record of these holds. */
-int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds, size_t count, int64_t now);
+int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds,
+                size_t count, int64_t now);
 
 /* advisory.c */
 int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline);
 void crl_pg_end_sessions(crl_pg_store *s);
 
 /* watch.c: see plugin.h */
-int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
-int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
+                 corral_error *error);
+int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),
+                   void *arg, corral_error *error);
 void crl_pg_unwatch(void *watch);
 
 #endif

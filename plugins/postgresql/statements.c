@@ -1,76 +1,126 @@
-/* statements.c: the SQL of both kinds of locks; postgresql.c says why it is as it is. '@' is the table. */
+/* statements.c: the SQL of both kinds of locks; postgresql.c says why it is as it is. '@' is the
+ * table. */
 #include <stdio.h>
 
 #include "postgresql.h"
 
 #define NOW "clock_timestamp()"
 #define MICROS "(extract(epoch FROM " NOW ") * 1000000)::bigint"
-#define MS_OF(when) "floor(extract(epoch FROM greatest('epoch'::timestamptz, least(" when ", " NOW " + interval '999 years'))) * 1000)::bigint"
-#define LEFT_OF(when) "(extract(epoch FROM least(" when ", " NOW " + interval '999 years') - " NOW ") * 1000)"
-/* An end that time contradicts: the clock was set back, or a stranger wrote it. How long the hold lasts then: no longer than from its taking to its end, and a day. */
-#define IS_FAR "(until > " NOW " + interval '86402 seconds' OR (until > " NOW " AND since > " NOW " + interval '2 seconds'))"
-#define LENGTH "CASE WHEN isfinite(l.since) AND isfinite(l.until) AND l.since < l.until THEN least(l.until - l.since, interval '86400 seconds') ELSE interval '86400 seconds' END"
+#define MS_OF(when)                                                                                \
+  "floor(extract(epoch FROM greatest('epoch'::timestamptz, least(" when ", " NOW                   \
+  " + interval '999 years'))) * 1000)::bigint"
+#define LEFT_OF(when)                                                                              \
+  "(extract(epoch FROM least(" when ", " NOW " + interval '999 years') - " NOW ") * 1000)"
+/* An end that time contradicts: the clock was set back, or a stranger wrote it. How long the hold
+ * lasts then: no longer than from its taking to its end, and a day. */
+#define IS_FAR                                                                                     \
+  "(until > " NOW " + interval '86402 seconds' OR (until > " NOW " AND since > " NOW               \
+  " + interval '2 seconds'))"
+#define LENGTH                                                                                     \
+  "CASE WHEN isfinite(l.since) AND isfinite(l.until) AND l.since < l.until THEN least(l.until - "  \
+  "l.since, interval '86400 seconds') ELSE interval '86400 seconds' END"
 /* No fencing token of a clock is above 2^53 microseconds. */
-#define NEXT_FENCE "greatest(CASE WHEN l.fence < 9007199254740992 THEN l.fence + 1 ELSE 0 END, " MICROS ")"
+#define NEXT_FENCE                                                                                 \
+  "greatest(CASE WHEN l.fence < 9007199254740992 THEN l.fence + 1 ELSE 0 END, " MICROS ")"
 #define LIFE NOW " + $3 * interval '1 millisecond'"
 #define ITS_HOLD "l.token = excluded.token AND l.until > " NOW
-#define LOCKED "WITH old AS (SELECT token, until FROM @ WHERE name = $1 FOR NO KEY UPDATE), done AS (UPDATE @ AS l "
-#define IF_HELD " FROM old WHERE l.name = $1 AND old.token = $2 AND old.until > " NOW " RETURNING l.fence, floor(" LEFT_OF("l.until") ")::bigint AS ms) "
-#define ELSE_WHO " UNION ALL SELECT false, 0, CASE WHEN token = $2 THEN 0 ELSE greatest(0, ceil(" LEFT_OF("until") "))::bigint END" \
-                 " FROM old WHERE token IS NOT NULL AND NOT EXISTS (SELECT FROM done)"
+#define LOCKED                                                                                     \
+  "WITH old AS (SELECT token, until FROM @ WHERE name = $1 FOR NO KEY UPDATE), done AS (UPDATE @ " \
+  "AS l "
+#define IF_HELD                                                                                    \
+  " FROM old WHERE l.name = $1 AND old.token = $2 AND old.until > " NOW                            \
+  " RETURNING l.fence, floor(" LEFT_OF("l.until") ")::bigint AS ms) "
+#define ELSE_WHO                                                                                   \
+  " UNION ALL SELECT false, 0, CASE WHEN token = $2 THEN 0 ELSE greatest(0, ceil(" LEFT_OF(        \
+      "until") "))::bigint END"                                                                    \
+               " FROM old WHERE token IS NOT NULL AND NOT EXISTS (SELECT FROM done)"
 #define TELLS "CASE WHEN $5 <> '' THEN pg_notify('corral_lock', $5)::text ELSE '' END"
 /* The locks of this number in this database. */
-#define ITS_LOCKS "pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.objid::bigint | (l.classid::bigint << 32) = $3 AND" \
-                  " l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+#define ITS_LOCKS                                                                                  \
+  "pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND "              \
+  "l.objid::bigint | (l.classid::bigint << 32) = $3 AND"                                           \
+  " l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 #define HELD_HERE "EXISTS (SELECT FROM " ITS_LOCKS " AND l.pid = pg_backend_pid())"
-#define ENDS_AFTER "set_config('idle_session_timeout', $4::text, false) || set_config('application_name', $5, false)"
-#define GRANT "THEN CASE WHEN " ENDS_AFTER " || pg_logical_emit_message(true, 'corral', '')::text <> '' THEN pg_current_xact_id()::text::bigint END END"
-#define RESTS "THEN set_config('idle_session_timeout', '0', false) || set_config('application_name', 'corral', false) || " TELLS " <> '' ELSE false END"
+#define ENDS_AFTER                                                                                 \
+  "set_config('idle_session_timeout', $4::text, false) || set_config('application_name', $5, "     \
+  "false)"
+#define GRANT                                                                                      \
+  "THEN CASE WHEN " ENDS_AFTER " || pg_logical_emit_message(true, 'corral', '')::text <> '' THEN " \
+  "pg_current_xact_id()::text::bigint END END"
+#define RESTS                                                                                      \
+  "THEN set_config('idle_session_timeout', '0', false) || set_config('application_name', "         \
+  "'corral', false) || " TELLS " <> '' ELSE false END"
 
 static const char *const statements[CRL_PG_STATEMENTS] = {
     /* Granted?, fencing token, ms that are left, and whether that can't be believed. */
-    [CRL_PG_TAKE] = "WITH done AS (INSERT INTO @ AS l (name, token, fence, until, since, note) VALUES ($1, $2, " MICROS ", " LIFE ", " NOW ", $5)"
-             " ON CONFLICT (name) DO UPDATE SET token = excluded.token, note = excluded.note,"
-             " fence = CASE WHEN " ITS_HOLD " THEN l.fence ELSE " NEXT_FENCE " END,"
-             " since = CASE WHEN " ITS_HOLD " THEN l.since ELSE " NOW " END,"
-             " until = CASE WHEN " ITS_HOLD " THEN greatest(l.until, " LIFE ") ELSE " LIFE " END"
-             " WHERE l.token IS NULL OR l.until <= " NOW " OR l.token = excluded.token"
-             " RETURNING l.fence, floor(" LEFT_OF("l.until") ")::bigint AS ms) SELECT true, fence, ms, false FROM done"
-             " UNION ALL SELECT false, 0, ceil(" LEFT_OF("until") ")::bigint, " IS_FAR " FROM @ WHERE name = $1 AND NOT EXISTS (SELECT FROM done)",
+    [CRL_PG_TAKE] =
+        "WITH done AS (INSERT INTO @ AS l (name, token, fence, until, since, note) VALUES ($1, "
+        "$2, " MICROS ", " LIFE ", " NOW ", $5)"
+        " ON CONFLICT (name) DO UPDATE SET token = excluded.token, note = excluded.note,"
+        " fence = CASE WHEN " ITS_HOLD " THEN l.fence ELSE " NEXT_FENCE " END,"
+        " since = CASE WHEN " ITS_HOLD " THEN l.since ELSE " NOW " END,"
+        " until = CASE WHEN " ITS_HOLD " THEN greatest(l.until, " LIFE ") ELSE " LIFE " END"
+        " WHERE l.token IS NULL OR l.until <= " NOW " OR l.token = excluded.token"
+        " RETURNING l.fence, floor(" LEFT_OF(
+            "l.until") ")::bigint AS ms) SELECT true, fence, ms, false FROM done"
+                       " UNION ALL SELECT false, 0, ceil(" LEFT_OF(
+                           "until") ")::bigint, " IS_FAR
+                                    " FROM @ WHERE name = $1 AND NOT EXISTS (SELECT FROM done)",
     /* Somebody's hold ends one length from now. */
-    [CRL_PG_REDATE] = LOCKED "SET until = " NOW " + " LENGTH ", since = least(l.since, " NOW ") FROM old WHERE l.name = $1 AND l.token IS NOT NULL"
-             " AND (SELECT " IS_FAR " FROM (SELECT l.until, l.since) AS it) RETURNING ceil(" LEFT_OF("l.until") ")::bigint AS ms) SELECT ms FROM done",
-    [CRL_PG_EXTEND] = LOCKED "SET until = greatest(l.until, " LIFE "), fence = greatest(l.fence, $4)" IF_HELD "SELECT true, fence, ms FROM done" ELSE_WHO,
-    [CRL_PG_UNLOCK] = LOCKED "SET token = NULL, note = NULL, since = NULL, until = " NOW IF_HELD "SELECT " TELLS " = '', fence, 0 FROM done" ELSE_WHO,
+    [CRL_PG_REDATE] = LOCKED "SET until = " NOW " + " LENGTH ", since = least(l.since, " NOW
+                             ") FROM old WHERE l.name = $1 AND l.token IS NOT NULL"
+                             " AND (SELECT " IS_FAR
+                             " FROM (SELECT l.until, l.since) AS it) RETURNING ceil(" LEFT_OF(
+                                 "l.until") ")::bigint AS ms) SELECT ms FROM done",
+    [CRL_PG_EXTEND] =
+        LOCKED "SET until = greatest(l.until, " LIFE "), fence = greatest(l.fence, $4)" IF_HELD
+               "SELECT true, fence, ms FROM done" ELSE_WHO,
+    [CRL_PG_UNLOCK] = LOCKED "SET token = NULL, note = NULL, since = NULL, until = " NOW IF_HELD
+                             "SELECT " TELLS " = '', fence, 0 FROM done" ELSE_WHO,
     /* Held?, fencing token, until, since, the server's time, token, note. */
-    [CRL_PG_SHOW] = "SELECT token IS NOT NULL AND until > " NOW ", fence, " MS_OF("until") ", " MS_OF("since") ", " MS_OF(NOW) ", token, note FROM @ WHERE name = $1",
+    [CRL_PG_SHOW] = "SELECT token IS NOT NULL AND until > " NOW ", fence, " MS_OF(
+        "until") ", " MS_OF("since") ", " MS_OF(NOW) ", token, note FROM @ WHERE name = $1",
     /* The fencing token, or NULL. */
     [CRL_PG_TRY] = "SELECT CASE WHEN pg_try_advisory_lock($3) " GRANT,
     [CRL_PG_TRY_SHARED] = "SELECT CASE WHEN pg_try_advisory_lock_shared($3) " GRANT,
     /* Still held? */
     [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " ENDS_AFTER " <> ''",
-    [CRL_PG_DOWNGRADE] = "SELECT CASE WHEN " HELD_HERE " THEN pg_try_advisory_lock_shared($3) AND pg_advisory_unlock($3) AND"
-                  " set_config('idle_session_timeout', $4::text, false) || " TELLS " <> '' ELSE false END",
+    [CRL_PG_DOWNGRADE] =
+        "SELECT CASE WHEN " HELD_HERE
+        " THEN pg_try_advisory_lock_shared($3) AND pg_advisory_unlock($3) AND"
+        " set_config('idle_session_timeout', $4::text, false) || " TELLS " <> '' ELSE false END",
     [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) " RESTS,
-    [CRL_PG_END_SHARED] = "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
+    [CRL_PG_END_SHARED] =
+        "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
     /* Exclusive?, pid, when it was heard of last, the server's time, its application_name. */
-    [CRL_PG_HOLDERS] = "SELECT l.mode = 'ExclusiveLock', l.pid::bigint, " "coalesce(floor(extract(epoch FROM a.state_change) * 1000)::bigint, 0), " MS_OF(NOW) ", a.application_name FROM pg_stat_activity AS a"
-                " RIGHT JOIN (SELECT * FROM " ITS_LOCKS ") AS l ON a.pid = l.pid LIMIT 1024",
+    [CRL_PG_HOLDERS] =
+        "SELECT l.mode = 'ExclusiveLock', l.pid::bigint, "
+        "coalesce(floor(extract(epoch FROM a.state_change) * 1000)::bigint, 0), " MS_OF(
+            NOW) ", a.application_name FROM pg_stat_activity AS a"
+                 " RIGHT JOIN (SELECT * FROM " ITS_LOCKS ") AS l ON a.pid = l.pid LIMIT 1024",
     [CRL_PG_LISTENS] = "SELECT true FROM pg_listening_channels() AS c WHERE c = 'corral_lock'",
 };
 
-#define CREATE "CREATE TABLE @ (name bytea PRIMARY KEY, token bytea, fence bigint NOT NULL, until timestamptz NOT NULL, since timestamptz, note text)"
+#define CREATE                                                                                     \
+  "CREATE TABLE @ (name bytea PRIMARY KEY, token bytea, fence bigint NOT NULL, until timestamptz " \
+  "NOT NULL, since timestamptz, note text)"
 
 static int put_table(char *room, size_t size, const char *sql, const char *table) {
   size_t len = 0;
   for (; *sql != '\0' && len + CRL_PG_TABLE_ROOM < size; sql++) {
-    if (*sql != '@') room[len++] = *sql;
-    else len += (size_t)snprintf(room + len, size - len, "%s", table);
+    if (*sql != '@')
+      room[len++] = *sql;
+    else
+      len += (size_t)snprintf(room + len, size - len, "%s", table);
   }
   room[len] = '\0';
   return *sql == '\0';
 }
 
-int crl_pg_statement_text(crl_pg_statement what, const char *table, char *room, size_t size) { return put_table(room, size, statements[what], table); }
+int crl_pg_statement_text(crl_pg_statement what, const char *table, char *room, size_t size) {
+  return put_table(room, size, statements[what], table);
+}
 
-void crl_pg_create_text(const char *table, char *room, size_t size) { (void)put_table(room, size, CREATE, table); }
+void crl_pg_create_text(const char *table, char *room, size_t size) {
+  (void)put_table(room, size, CREATE, table);
+}

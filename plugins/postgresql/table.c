@@ -10,35 +10,43 @@ static size_t utf8(const unsigned char *at, size_t left) {
   if (n > left) return 0;
   for (size_t i = 1; i < n; i++)
     if ((at[i] & 0xc0) != 0x80) return 0;
-  int is_odd = n > 2 && ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) || (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f));
+  int is_odd = n > 2 && ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+                         (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f));
   return is_odd ? 0 : n;
 }
 
-const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op, char room[CORRAL_LOCK_NOTE + 1]) {
+const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op,
+                           char room[CORRAL_LOCK_NOTE + 1]) {
   const char *encoding = PQparameterStatus(c->conn, "server_encoding");
   int all = encoding != NULL && strcmp(encoding, "UTF8") == 0;
   size_t len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE, at = 0;
   while (at < len && op->record[at] != 0) {
     size_t n = utf8(op->record + at, len - at);
-    if (n == 0 || (n > 1 && !all)) room[at++] = '?';
-    else memcpy(room + at, op->record + at, n), at += n;
+    if (n == 0 || (n > 1 && !all))
+      room[at++] = '?';
+    else
+      memcpy(room + at, op->record + at, n), at += n;
   }
   room[at] = '\0';
   return room;
 }
 
-const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char room[CRL_PG_KEY_TEXT]) {
+const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op,
+                            char room[CRL_PG_KEY_TEXT]) {
   const uint8_t *key = op->key;
   if (!s->notify) return "";
   snprintf(room, CRL_PG_KEY_TEXT, "any");
-  for (size_t i = 0; op->key_len <= CRL_PG_KEY && i < op->key_len; i++) snprintf(room + 2 * i, 3, "%02x", key[i]);
+  for (size_t i = 0; op->key_len <= CRL_PG_KEY && i < op->key_len; i++)
+    snprintf(room + 2 * i, 3, "%02x", key[i]);
   return room;
 }
 
-int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds, size_t count, int64_t now) {
+int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds,
+                size_t count, int64_t now) {
   op->found_len = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
   op->found = op->found_owner = malloc(op->found_len);
-  if (op->found == NULL) return s->host->fail(op->error, CORRAL_ENOMEM, "%s: no memory for a record", s->name);
+  if (op->found == NULL)
+    return s->host->fail(op->error, CORRAL_ENOMEM, "%s: no memory for a record", s->name);
   op->found_free = free;
   op->life_ms = now;
   s->host->lock_write(fence, holds, count, op->found);
@@ -52,19 +60,23 @@ static int show_row(crl_pg_store *s, corral_op *op, const PGresult *r) {
                       .until = crl_pg_ms_at(r, 2, 0),
                       .since = crl_pg_ms_at(r, 3, 0)};
   if (PQgetlength(r, 0, 5) == CORRAL_TOKEN) memcpy(hold.token, PQgetvalue(r, 0, 5), CORRAL_TOKEN);
-  memcpy(hold.note, PQgetvalue(r, 0, 6), (size_t)PQgetlength(r, 0, 6) < sizeof hold.note ? (size_t)PQgetlength(r, 0, 6) : sizeof hold.note);
+  memcpy(hold.note, PQgetvalue(r, 0, 6),
+         (size_t)PQgetlength(r, 0, 6) < sizeof hold.note ? (size_t)PQgetlength(r, 0, 6)
+                                                         : sizeof hold.note);
   return crl_pg_show(s, op, hold.fence, &hold, crl_pg_number_at(r, 0, 0) != 0,
                      crl_pg_ms_at(r, 4, 0));
 }
 
 /* A hold that is over before its reply is made up (a row that somebody held locked) is none. */
 static int judge(corral_op *op, const PGresult *r) {
-  int is_done = PQntuples(r) > 0 && crl_pg_number_at(r, 0, 0) != 0, is_lock = op->verb == CORRAL_VERB_LOCK;
+  int is_done = PQntuples(r) > 0 && crl_pg_number_at(r, 0, 0) != 0,
+      is_lock = op->verb == CORRAL_VERB_LOCK;
   op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 2, 0) : 0;
   if (is_done && op->verb != CORRAL_VERB_UNLOCK && op->until_ms <= 0) is_done = 0;
   if (is_done && op->verb != CORRAL_VERB_UNLOCK) op->seen = (uint64_t)crl_pg_number_at(r, 1, 0);
   if (is_done) return CORRAL_OK;
-  if (is_lock && op->until_ms <= 0) op->until_ms = -1; /* the statement saw the row as it was before another one took it */
+  /* the statement saw the row as it was before another one took it */
+  if (is_lock && op->until_ms <= 0) op->until_ms = -1;
   return is_lock ? CORRAL_EBUSY : CORRAL_ELOST;
 }
 
@@ -84,13 +96,21 @@ int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char text[CRL_PG_KEY_TEXT]; /* or a note */
   PGresult *r;
-  if (op->flags & CORRAL_OP_SHARED) return s->host->fail(op->error, CORRAL_EUNSUPPORTED, "%s: no shared holds in a table; locks=advisory has them", s->name);
+  if (op->flags & CORRAL_OP_SHARED)
+    return s->host->fail(op->error, CORRAL_EUNSUPPORTED,
+                         "%s: no shared holds in a table; locks=advisory has them", s->name);
   if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > INT64_MAX)
-    return s->host->fail(op->error, CORRAL_EREFUSED, "%s: a fencing token has 63 bits at most", s->name);
-  crl_pg_question q = {.name = op->key, .name_len = op->key_len, .token = op->token, .first = op->lease_ms, .second = (int64_t)op->seen};
+    return s->host->fail(op->error, CORRAL_EREFUSED, "%s: a fencing token has 63 bits at most",
+                         s->name);
+  crl_pg_question q = {.name = op->key,
+                       .name_len = op->key_len,
+                       .token = op->token,
+                       .first = op->lease_ms,
+                       .second = (int64_t)op->seen};
   if (op->verb == CORRAL_VERB_LOCK) q.text = crl_pg_note_of(h->session, op, text);
   if (op->verb == CORRAL_VERB_UNLOCK) q.text = crl_pg_key_text(s, op, text);
-  int status = crl_pg_ask(s, h->session, verbs[op->verb - CORRAL_VERB_LOCK], &q, deadline, &r, op->error);
+  int status =
+      crl_pg_ask(s, h->session, verbs[op->verb - CORRAL_VERB_LOCK], &q, deadline, &r, op->error);
   if (status == CORRAL_EFOREIGN) op->until_ms = -1;
   if (status != CORRAL_OK) return status;
   status = op->verb == CORRAL_VERB_LOCK_SHOW ? show_row(s, op, r) : judge(op, r);

@@ -1,6 +1,8 @@
-/* watch.c: a connection of its own on which the server tells of locks that were unlocked: LISTEN corral_lock, the payload a name in hex.
+/* watch.c: a connection of its own on which the server tells of locks that were unlocked: LISTEN
+ * corral_lock, the payload a name in hex.
  *
- * Silent for QUIET_MS, it is asked whether it listens, and has ANSWER_MS to say so: it is dead otherwise, or somebody in between gave it to others. */
+ * Silent for QUIET_MS, it is asked whether it listens, and has ANSWER_MS to say so: it is dead
+ * otherwise, or somebody in between gave it to others. */
 #include <poll.h>
 #include <stdlib.h>
 
@@ -21,23 +23,30 @@ void crl_pg_unwatch(void *watch) {
   free(w);
 }
 
-int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
+                 corral_error *error) {
   crl_pg_store *s = store;
   (void)server;
-  if (!s->notify) return crl_pg_failed(s, CORRAL_EUNSUPPORTED, error, "notify=no: nobody is told of unlocks");
+  if (!s->notify)
+    return crl_pg_failed(s, CORRAL_EUNSUPPORTED, error, "notify=no: nobody is told of unlocks");
   watcher *w = calloc(1, sizeof *w);
   if (w == NULL) return crl_pg_failed(s, CORRAL_ENOMEM, error, "no memory for a watch");
   w->store = s;
   atomic_fetch_add(&s->watches, 1);
   int status = crl_pg_open_session(s, deadline, &w->session, error);
   if (status == CORRAL_OK) {
-    PGresult *r = PQsendQuery(w->session->conn, "LISTEN corral_lock") ? crl_pg_receive(s, w->session, deadline) : NULL;
-    if (PQresultStatus(r) != PGRES_COMMAND_OK) status = crl_pg_failed(s, CORRAL_EUNAVAILABLE, error, "no answer to LISTEN");
+    PGresult *r = PQsendQuery(w->session->conn, "LISTEN corral_lock")
+                      ? crl_pg_receive(s, w->session, deadline)
+                      : NULL;
+    if (PQresultStatus(r) != PGRES_COMMAND_OK)
+      status = crl_pg_failed(s, CORRAL_EUNAVAILABLE, error, "no answer to LISTEN");
     PQclear(r);
   }
   w->heard = s->host->now_ms();
-  if (status == CORRAL_OK) *ret_watch = w;
-  else crl_pg_unwatch(w);
+  if (status == CORRAL_OK)
+    *ret_watch = w;
+  else
+    crl_pg_unwatch(w);
   return status;
 }
 
@@ -45,7 +54,8 @@ int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
 static uint64_t hash_of(const crl_pg_store *s, const char *hex) {
   uint8_t key[CRL_PG_KEY];
   size_t len = strlen(hex);
-  if (len == 0 || len % 2 != 0 || len > 2 * sizeof key || strspn(hex, "0123456789abcdef") != len) return 0;
+  if (len == 0 || len % 2 != 0 || len > 2 * sizeof key || strspn(hex, "0123456789abcdef") != len)
+    return 0;
   for (size_t i = 0; i < len; i += 2) {
     const char pair[] = {hex[i], hex[i + 1], '\0'};
     key[i / 2] = (uint8_t)strtoul(pair, NULL, 16);
@@ -65,19 +75,25 @@ static int tell_all(watcher *w, void (*told)(void *arg, uint64_t hash), void *ar
 
 static int check(watcher *w, corral_error *error) {
   PGresult *r;
-  int status = crl_pg_ask(w->store, w->session, CRL_PG_LISTENS, &(crl_pg_question){0}, w->store->host->now_ms() + ANSWER_MS, &r, error);
+  int status = crl_pg_ask(w->store, w->session, CRL_PG_LISTENS, &(crl_pg_question){0},
+                          w->store->host->now_ms() + ANSWER_MS, &r, error);
   if (status != CORRAL_OK) return status;
-  if (PQntuples(r) == 0) status = crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error, "the watch doesn't listen any more: is there a PgBouncer in between?");
+  if (PQntuples(r) == 0)
+    status = crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error,
+                           "the watch doesn't listen any more: is there a PgBouncer in between?");
   PQclear(r);
   w->heard = w->store->host->now_ms();
   return status;
 }
 
-int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
+int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),
+                   void *arg, corral_error *error) {
   watcher *w = watch;
   const corral_host *host = w->store->host;
   for (;;) {
-    if (!crl_pg_is_alive(w->session)) return crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error, "the watch's connection was ended");
+    if (!crl_pg_is_alive(w->session))
+      return crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error,
+                           "the watch's connection was ended");
     if (tell_all(w, told, arg) > 0) {
       w->heard = host->now_ms();
       return CORRAL_OK;
@@ -89,7 +105,8 @@ int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *a
       if (status != CORRAL_OK) return status;
       continue;
     }
-    struct pollfd fds[2] = {{.fd = PQsocket(w->session->conn), .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = PQsocket(w->session->conn), .events = POLLIN},
+                            {.fd = stop_fd, .events = POLLIN}};
     if (poll(fds, 2, (int)(turn - now)) > 0 && fds[1].revents != 0) return CORRAL_OK;
   }
 }

@@ -1,12 +1,14 @@
 /* lock.c: the lock verbs as commands of a batch, and their replies.
  *
- * LOCK, LOCK_EXTEND and UNLOCK are one script each (lock_scripts.c). LOCK_SHOW is GET, PTTL and TIME; to be told to the watch it begins as a GET of a value
- * does (ops.c), and REPAIR puts one more script before it.
+ * LOCK, LOCK_EXTEND and UNLOCK are one script each (lock_scripts.c). LOCK_SHOW is GET, PTTL and
+ * TIME; to be told to the watch it begins as a GET of a value does (ops.c), and REPAIR puts one
+ * more script before it.
  *
- * Where replicas are to confirm a lock (wait_replicas), WAIT goes at the end of the batch. It says how many replicas have received all that this
- * connection wrote. It doesn't make the lock safe against a failover, only likelier to survive one: a replica that hasn't received it can still be
- * the one that is promoted, and one that confirmed may lose its memory first. A hold that too few confirmed exists on the primary; EREFUSED tells
- * the host, which ends it by UNLOCK. */
+ * Where replicas are to confirm a lock (wait_replicas), WAIT goes at the end of the batch. It says
+ * how many replicas have received all that this connection wrote. It doesn't make the lock safe
+ * against a failover, only likelier to survive one: a replica that hasn't received it can still be
+ * the one that is promoted, and one that confirmed may lose its memory first. A hold that too few
+ * confirmed exists on the primary; EREFUSED tells the host, which ends it by UNLOCK. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -16,17 +18,21 @@ static int is_wanted(const crl_redis_slot *slot, int round) {
   return slot->replies > 0 && (round == CRL_REDIS_BY_SHA1 || slot->again);
 }
 
-static int is_grant(const corral_op *op) { return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND; }
+static int is_grant(const corral_op *op) {
+  return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
+}
 
-/* ---- formatting ------------------------------------------------------------------------------------------ */
+/* ---- formatting ---------------------------------------------------------------------------- */
 
-static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id, size_t args) {
+static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id,
+                      size_t args) {
   crl_redis_ops_put_script(h, round, id, 1, args);
   crl_redis_out_word(&h->out, op->key, op->key_len);
 }
 
 static void put_mode(crl_redis_handle *h, const corral_op *op) {
-  crl_redis_out_number(&h->out, op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE);
+  crl_redis_out_number(&h->out,
+                       op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE);
 }
 
 static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
@@ -49,7 +55,9 @@ static void put_extend(crl_redis_handle *h, const corral_op *op, int round) {
   crl_redis_out_number(&h->out, (int64_t)op->seen);
 }
 
-static int repairs(const crl_redis_handle *h, const corral_op *op) { return (op->flags & CORRAL_OP_REPAIR) != 0 && !h->store->scriptless; }
+static int repairs(const crl_redis_handle *h, const corral_op *op) {
+  return (op->flags & CORRAL_OP_REPAIR) != 0 && !h->store->scriptless;
+}
 
 static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   static const char *const commands[] = {"GET", "PTTL"};
@@ -84,7 +92,7 @@ void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   }
 }
 
-/* ---- judging --------------------------------------------------------------------------------------------- */
+/* ---- judging ------------------------------------------------------------------------------- */
 
 /* A remaining time as the server reports it. */
 static int64_t left_of(int64_t ms) {
@@ -92,22 +100,28 @@ static int64_t left_of(int64_t ms) {
 }
 
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl) {
-  crl_redis_ops_fail(h, op, CORRAL_EFOREIGN, pttl == -1 ? "a lock without TTL that corral did not write"
-                                                       : "the key holds data that corral did not write: give corral a name space of its own");
+  crl_redis_ops_fail(
+      h, op, CORRAL_EFOREIGN,
+      pttl == -1
+          ? "a lock without TTL that corral did not write"
+          : "the key holds data that corral did not write: give corral a name space of its own");
   op->until_ms = pttl > -2 ? left_of(pttl) : 0;
 }
 
 int64_t crl_redis_lock_time(const redisReply *reply) {
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+      reply->element[0]->type != REDIS_REPLY_STRING ||
       reply->element[1]->type != REDIS_REPLY_STRING)
     return -1;
-  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
+  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10),
+          us = strtoll(reply->element[1]->str, NULL, 10);
   return seconds > 0 && seconds < (int64_t)(CRL_REDIS_EXACT / 1000000) && us >= 0 && us < 1000000
              ? seconds * 1000000 + us
              : -1;
 }
 
-/* The first word of a script's reply is an error: its meaning, and whether locks can do without scripts from now on. */
+/* The first word of a script's reply is an error: its meaning, and whether locks can do without
+ * scripts from now on. */
 static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
   crl_redis_store *s = h->store;
   slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
@@ -115,8 +129,9 @@ static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisR
     crl_redis_ops_fail(h, slot->op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
     return CORRAL_OK;
   }
-  int forbidden = crl_redis_reply_is_error(reply, "ERR unknown command") ||
-                  (crl_redis_reply_is_error(reply, "NOPERM") && strstr(reply->str, "command") != NULL);
+  int forbidden =
+      crl_redis_reply_is_error(reply, "ERR unknown command") ||
+      (crl_redis_reply_is_error(reply, "NOPERM") && strstr(reply->str, "command") != NULL);
   if (forbidden && !s->scripts_only) {
     atomic_store(&s->scriptless, 1);
     h->refused_scripts = 1;
@@ -150,7 +165,8 @@ static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret
   return is_exact && known_status(op, ret[STATUS]);
 }
 
-static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply, int64_t before) {
+static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply,
+                        int64_t before) {
   corral_op *op = slot->op;
   int64_t answer[NUMBERS];
   if (reply->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, reply);
@@ -159,7 +175,8 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   op->status = (int)answer[STATUS];
   op->until_ms = left_of(answer[UNTIL]);
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->until_ms);
-  if (op->status == CORRAL_EREFUSED) crl_redis_ops_fail(h, op, op->status, "no room for one more hold of this lock");
+  if (op->status == CORRAL_EREFUSED)
+    crl_redis_ops_fail(h, op, op->status, "no room for one more hold of this lock");
   if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)answer[FENCE];
   return CORRAL_OK;
 }
@@ -180,14 +197,16 @@ static int judge_sight(crl_redis_handle *h, corral_op *op, redisReply **replies,
   int is_there = replies[0]->type == REDIS_REPLY_STRING;
   if (!is_there && replies[0]->type != REDIS_REPLY_NIL) return crl_redis_ops_nonsense(h, op);
   /* A look changes nothing, so there is no room for a record. */
-  h->store->host->lock_decide(op, is_there ? (const uint8_t *)replies[0]->str : NULL, is_there ? replies[0]->len : 0, us / 1000,
-                              (uint64_t)us, NULL, &change);
+  h->store->host->lock_decide(op, is_there ? (const uint8_t *)replies[0]->str : NULL,
+                              is_there ? replies[0]->len : 0, us / 1000, (uint64_t)us, NULL,
+                              &change);
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, replies[1]->integer);
   if (op->status == CORRAL_OK) crl_redis_ops_give(op, &replies[0]);
   return CORRAL_OK;
 }
 
-static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                      int64_t before) {
   corral_op *op = slot->op;
   int at = slot->staged, status = CORRAL_OK, count = slot->replies - slot->staged - 3;
   if (slot->watch != 0) status = crl_redis_ops_judge_watch(h, slot, replies + at, count);
@@ -196,16 +215,18 @@ static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **re
   int64_t answer[NUMBERS];
   if (at > 0 && !read_answer(op, replies[0], answer)) return crl_redis_ops_nonsense(h, op);
   status = judge_sight(h, op, replies + at + count, before);
-  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS)) op->flags |= CORRAL_OP_WATCHED;
+  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS))
+    op->flags |= CORRAL_OP_WATCHED;
   return status;
 }
 
-int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                         int64_t before) {
   if (slot->op->verb == CORRAL_VERB_LOCK_SHOW) return judge_show(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
 }
 
-/* ---- replicas -------------------------------------------------------------------------------------------- */
+/* ---- replicas ------------------------------------------------------------------------------ */
 
 /* WAIT 0 would be for ever; and the reply is to be here in time. */
 void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline) {
@@ -220,7 +241,8 @@ void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline) {
 int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline) {
   int grants = 0;
   if (h->store->wait_replicas == 0) return 0;
-  for (size_t i = 0; i < count && !grants; i++) grants = is_wanted(&h->slots[i], round) && is_grant(h->slots[i].op);
+  for (size_t i = 0; i < count && !grants; i++)
+    grants = is_wanted(&h->slots[i], round) && is_grant(h->slots[i].op);
   if (grants) crl_redis_lock_say_wait(h, deadline);
   return grants;
 }
@@ -229,23 +251,31 @@ int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const red
   const crl_redis_store *s = h->store;
   if (op->status != CORRAL_OK || !is_grant(op)) return CORRAL_OK;
   if (reply->type == REDIS_REPLY_ERROR)
-    op->status = s->host->fail(op->error, CORRAL_EREFUSED, "%.80s: granted by the primary, which refuses WAIT: not held: %.80s", s->name, reply->str);
+    op->status = s->host->fail(op->error, CORRAL_EREFUSED,
+                               "%.80s: granted by the primary, which refuses WAIT: not held: %.80s",
+                               s->name, reply->str);
   else if (reply->type != REDIS_REPLY_INTEGER)
     return crl_redis_ops_nonsense(h, op);
   else if (reply->integer < s->wait_replicas)
-    op->status = s->host->fail(op->error, CORRAL_EREFUSED, "%.80s: granted by the primary, confirmed by %lld of %lld replicas: not held", s->name,
-                               reply->integer, (long long)s->wait_replicas);
+    op->status =
+        s->host->fail(op->error, CORRAL_EREFUSED,
+                      "%.80s: granted by the primary, confirmed by %lld of %lld replicas: not held",
+                      s->name, reply->integer, (long long)s->wait_replicas);
   return CORRAL_OK;
 }
 
-int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status, int64_t deadline, corral_error *error) {
+int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status,
+                           int64_t deadline, corral_error *error) {
   redisReply *reply = NULL;
   if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &reply, error);
   for (size_t i = 0; i < count; i++) {
     corral_op *op = h->slots[i].op;
     if (!is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op)) continue;
-    if (reply == NULL) crl_redis_ops_fail(h, op, CORRAL_EUNKNOWN, "granted by the primary; whether replicas confirm it was not told");
-    else if (crl_redis_lock_confirmed(h, op, reply) != CORRAL_OK) status = CORRAL_EPROTOCOL;
+    if (reply == NULL)
+      crl_redis_ops_fail(h, op, CORRAL_EUNKNOWN,
+                         "granted by the primary; whether replicas confirm it was not told");
+    else if (crl_redis_lock_confirmed(h, op, reply) != CORRAL_OK)
+      status = CORRAL_EPROTOCOL;
   }
   if (reply != NULL) freeReplyObject(reply);
   return status;

@@ -1,14 +1,21 @@
-/* lock_exec.c: locks where scripts are forbidden: by optimistic transactions, on the same records as the scripts, beside which they work.
+/* lock_exec.c: locks where scripts are forbidden: by optimistic transactions, on the same records
+ * as the scripts, beside which they work.
  *
- *   WATCH key, GET key, PTTL key, TIME, MULTI     one pipeline; host->lock_decide says what becomes of the record
- *   SET key record PX life, EXEC                  another; EXEC does nothing, and says so, when the key was changed since WATCH
- *   DISCARD                                       instead, when nothing is to be changed: it ends the WATCH too
+ *   WATCH key, GET key, PTTL key, TIME, MULTI   one pipeline; host->lock_decide says what the
+ *                                               record becomes
+ *   SET key record PX life, EXEC                another; EXEC does nothing, and says so, when the
+ *                                               key was changed since WATCH
+ *   DISCARD                                     instead, when nothing is to be changed: it ends the
+ *                                               WATCH too
  *
- * MULTI is asked for in the first pipeline, so that SET is sent only where it is known to be queued: a user who may SET but not MULTI would
- * overwrite somebody's lock. An EXEC that did nothing is tried again until the deadline; each time, somebody else got on. WATCH belongs to a connection, and a handle is
- * used by one caller at a time, so nobody else's EXEC can drop it. A handle leaves this file outside of WATCH and MULTI, or broken.
+ * MULTI is asked for in the first pipeline, so that SET is sent only where it is known to be
+ * queued: a user who may SET but not MULTI would overwrite somebody's lock. An EXEC that did
+ * nothing is tried again until the deadline; each time, somebody else got on. WATCH belongs to a
+ * connection, and a handle is used by one caller at a time, so nobody else's EXEC can drop it. A
+ * handle leaves this file outside of WATCH and MULTI, or broken.
  *
- * SET is refused when the server is out of memory. Unlike a script, a transaction can't end or lengthen a hold then: EREFUSED, and it ends by its time. */
+ * SET is refused when the server is out of memory. Unlike a script, a transaction can't end or
+ * lengthen a hold then: EREFUSED, and it ends by its time. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -26,7 +33,9 @@ typedef struct exec {
   int again; /* the key was changed by somebody else: nothing was done */
 } exec;
 
-static int is_status(const redisReply *reply, const char *text) { return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, text) == 0; }
+static int is_status(const redisReply *reply, const char *text) {
+  return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, text) == 0;
+}
 
 static int is_error(const redisReply *reply) { return reply->type == REDIS_REPLY_ERROR; }
 
@@ -43,7 +52,8 @@ static void forget(exec *e) {
   }
 }
 
-/* Sends what is formatted and hears `count` replies. *ret_whole: all was sent, so it may have happened. */
+/* Sends what is formatted and hears `count` replies. *ret_whole: all was sent, so it may have
+ * happened. */
 static int exchange(exec *e, int count, int *ret_whole) {
   crl_redis_handle *h = e->h;
   size_t sent = 0;
@@ -51,12 +61,14 @@ static int exchange(exec *e, int count, int *ret_whole) {
   if (h->out.failed) return CORRAL_ENOMEM;
   int status = crl_redis_out_send(&h->out, &h->wire, e->deadline, &sent, e->error);
   *ret_whole = sent == h->out.total;
-  for (int i = 0; i < count && status == CORRAL_OK; i++) status = crl_redis_reply_next(h, e->deadline, &e->replies[i], e->error);
+  for (int i = 0; i < count && status == CORRAL_OK; i++)
+    status = crl_redis_reply_next(h, e->deadline, &e->replies[i], e->error);
   return status == CORRAL_OK ? crl_redis_reply_none(h, e->error) : status;
 }
 
 static int strange(exec *e) {
-  e->h->store->host->fail(e->error, CORRAL_EPROTOCOL, "%s: a reply that doesn't fit the command", e->h->store->name);
+  e->h->store->host->fail(e->error, CORRAL_EPROTOCOL, "%s: a reply that doesn't fit the command",
+                          e->h->store->name);
   return crl_redis_ops_nonsense(e->h, e->op);
 }
 
@@ -69,12 +81,14 @@ static int leave(exec *e) {
   put(e, begun ? "DISCARD" : "UNWATCH", 0);
   int status = exchange(e, 1, &whole);
   if (status == CORRAL_OK && !is_status(e->replies[0], "OK"))
-    status = e->h->store->host->fail(e->error, CORRAL_EPROTOCOL, "%s: the connection can't be taken out of WATCH", e->h->store->name);
+    status = e->h->store->host->fail(e->error, CORRAL_EPROTOCOL,
+                                     "%s: the connection can't be taken out of WATCH",
+                                     e->h->store->name);
   forget(e);
   return status;
 }
 
-/* ---- the look -------------------------------------------------------------------------------------------- */
+/* ---- the look ------------------------------------------------------------------------------ */
 
 static int look(exec *e) {
   int whole;
@@ -87,27 +101,33 @@ static int look(exec *e) {
   int64_t before = e->h->store->host->now_ms();
   int status = exchange(e, LOOKS, &whole);
   if (status != CORRAL_OK) {
-    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE, "nothing was changed: the connection failed before that");
+    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
+                       "nothing was changed: the connection failed before that");
     return status;
   }
   int64_t us = crl_redis_lock_time(e->replies[TIME]);
   const redisReply *got = e->replies[GET];
   if (us >= 0) crl_redis_clock(e->h, us / 1000, before);
-  if ((!is_status(e->replies[WATCH], "OK") && !is_error(e->replies[WATCH])) || (got->type != REDIS_REPLY_STRING && got->type != REDIS_REPLY_NIL && !is_error(got)) ||
-      (e->replies[PTTL]->type != REDIS_REPLY_INTEGER && !is_error(e->replies[PTTL])) || (us < 0 && !is_error(e->replies[TIME])) ||
+  if ((!is_status(e->replies[WATCH], "OK") && !is_error(e->replies[WATCH])) ||
+      (got->type != REDIS_REPLY_STRING && got->type != REDIS_REPLY_NIL && !is_error(got)) ||
+      (e->replies[PTTL]->type != REDIS_REPLY_INTEGER && !is_error(e->replies[PTTL])) ||
+      (us < 0 && !is_error(e->replies[TIME])) ||
       (!is_status(e->replies[MULTI], "OK") && !is_error(e->replies[MULTI])))
     return strange(e);
   return CORRAL_OK;
 }
 
-/* The first of the look's replies that is an error; NULL when the key can be judged. A wrong type can. */
+/* The first of the look's replies that is an error; NULL when the key can be judged. A wrong type
+ * can. */
 static const redisReply *refusal(const exec *e) {
   for (int i = 0; i < LOOKS; i++)
-    if (is_error(e->replies[i]) && !(i == GET && crl_redis_reply_is_error(e->replies[i], "WRONGTYPE"))) return e->replies[i];
+    if (is_error(e->replies[i]) &&
+        !(i == GET && crl_redis_reply_is_error(e->replies[i], "WRONGTYPE")))
+      return e->replies[i];
   return NULL;
 }
 
-/* ---- the change ------------------------------------------------------------------------------------------ */
+/* ---- the change ---------------------------------------------------------------------------- */
 
 /* Why the transaction was discarded: by what the queued command said, or by what EXEC quotes. */
 static int judge_discarded(exec *e, const redisReply *queued, const redisReply *executed) {
@@ -124,7 +144,9 @@ static int judge_exec(exec *e) {
   if (is_error(executed)) {
     int status = judge_discarded(e, queued, executed);
     if (status == CORRAL_OK && !crl_redis_reply_is_error(executed, "EXECABORT"))
-      status = e->h->store->host->fail(e->error, CORRAL_EPROTOCOL, "%s: the connection may still be in MULTI: %.80s", e->h->store->name, executed->str);
+      status = e->h->store->host->fail(e->error, CORRAL_EPROTOCOL,
+                                       "%s: the connection may still be in MULTI: %.80s",
+                                       e->h->store->name, executed->str);
     return status;
   }
   if (!is_status(queued, "QUEUED")) return strange(e);
@@ -145,13 +167,16 @@ static int execute(exec *e) {
   forget(e);
   e->op->status = CORRAL_EUNKNOWN;
   int status = exchange(e, 2, &whole);
-  if (status != CORRAL_OK && !whole) crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE, "nothing was changed: the transaction could not be sent");
+  if (status != CORRAL_OK && !whole)
+    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
+                       "nothing was changed: the transaction could not be sent");
   if (status == CORRAL_OK) status = judge_exec(e);
   forget(e);
   return status;
 }
 
-static void put_record(exec *e, const uint8_t *record, const corral_lock_change *change, int64_t now) {
+static void put_record(exec *e, const uint8_t *record, const corral_lock_change *change,
+                       int64_t now) {
   crl_redis_out_reset(&e->h->out);
   crl_redis_out_command(&e->h->out, 5);
   crl_redis_out_text(&e->h->out, "SET");
@@ -168,11 +193,13 @@ static void take_over(corral_op *op, const corral_op *decided) {
   op->life_ms = decided->life_ms;
 }
 
-/* Decides by what the look saw, and does it. The op's own `seen` stays what was asked for until that is done. */
+/* Decides by what the look saw, and does it. The op's own `seen` stays what was asked for until
+ * that is done. */
 static int change(exec *e) {
   const redisReply *got = e->replies[GET];
   int is_there = got->type != REDIS_REPLY_NIL, is_wrong = is_error(got);
-  int64_t us = crl_redis_lock_time(e->replies[TIME]), now = us / 1000, pttl = e->replies[PTTL]->integer;
+  int64_t us = crl_redis_lock_time(e->replies[TIME]), now = us / 1000,
+          pttl = e->replies[PTTL]->integer;
   size_t size = is_there && !is_wrong ? got->len : 0;
   corral_op decided = *e->op;
   corral_lock_change what;
@@ -181,7 +208,8 @@ static int change(exec *e) {
     crl_redis_ops_fail(e->h, e->op, CORRAL_ENOMEM, "no memory for a lock's record");
     return leave(e);
   }
-  e->h->store->host->lock_decide(&decided, is_there ? (const uint8_t *)got->str : NULL, size, now, (uint64_t)us, room, &what);
+  e->h->store->host->lock_decide(&decided, is_there ? (const uint8_t *)got->str : NULL, size, now,
+                                 (uint64_t)us, room, &what);
   int status;
   if (what.action == CORRAL_ACTION_KEEP) {
     take_over(e->op, &decided);
@@ -202,13 +230,15 @@ static int change(exec *e) {
   return status;
 }
 
-/* What else than a lock's record has no end gets one. op->status is OK when the key can be looked at then. */
+/* What else than a lock's record has no end gets one. op->status is OK when the key can be looked
+ * at then. */
 static int repair(exec *e) {
   const redisReply *got = e->replies[GET];
   corral_op decided = *e->op;
   corral_lock_change what;
   int is_string = got->type == REDIS_REPLY_STRING;
-  e->h->store->host->lock_decide(&decided, is_string ? (const uint8_t *)got->str : NULL, is_string ? got->len : 0, 1, 1, NULL, &what);
+  e->h->store->host->lock_decide(&decided, is_string ? (const uint8_t *)got->str : NULL,
+                                 is_string ? got->len : 0, 1, 1, NULL, &what);
   if ((decided.status != CORRAL_EFOREIGN && !is_error(got)) || e->replies[PTTL]->integer != -1) {
     e->op->status = CORRAL_OK;
     return leave(e);
@@ -221,16 +251,21 @@ static int repair(exec *e) {
   return execute(e);
 }
 
-/* ---- an op, a batch -------------------------------------------------------------------------------------- */
+/* ---- an op, a batch ------------------------------------------------------------------------ */
 
 static int confirm(exec *e) {
   int whole;
-  if (e->h->store->wait_replicas == 0 || e->op->status != CORRAL_OK || e->op->verb == CORRAL_VERB_UNLOCK) return CORRAL_OK;
+  if (e->h->store->wait_replicas == 0 || e->op->status != CORRAL_OK ||
+      e->op->verb == CORRAL_VERB_UNLOCK)
+    return CORRAL_OK;
   crl_redis_out_reset(&e->h->out);
   crl_redis_lock_say_wait(e->h, e->deadline);
   int status = exchange(e, 1, &whole);
-  if (status == CORRAL_OK) status = crl_redis_lock_confirmed(e->h, e->op, e->replies[0]);
-  else crl_redis_ops_fail(e->h, e->op, CORRAL_EUNKNOWN, "granted by the primary; whether replicas confirm it was not told");
+  if (status == CORRAL_OK)
+    status = crl_redis_lock_confirmed(e->h, e->op, e->replies[0]);
+  else
+    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNKNOWN,
+                       "granted by the primary; whether replicas confirm it was not told");
   forget(e);
   return status;
 }
@@ -241,7 +276,8 @@ static int perform_one(exec *e) {
   int status = CORRAL_OK;
   for (;;) {
     if (host->now_ms() >= e->deadline) {
-      crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE, "nothing was changed: the time allowed was over");
+      crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
+                         "nothing was changed: the time allowed was over");
       return CORRAL_OK;
     }
     e->again = 0;
@@ -260,7 +296,8 @@ static int perform_one(exec *e) {
 }
 
 static int is_exec(const corral_op *op) {
-  return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND || op->verb == CORRAL_VERB_UNLOCK ||
+  return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND ||
+         op->verb == CORRAL_VERB_UNLOCK ||
          (op->verb == CORRAL_VERB_LOCK_SHOW && (op->flags & CORRAL_OP_REPAIR) != 0);
 }
 
@@ -268,37 +305,47 @@ static int perform_exec(crl_redis_handle *h, corral_op *op, int64_t deadline, co
   exec e = {.h = h, .op = op, .deadline = deadline, .error = error};
   if (crl_redis_ops_sendable(h, op) != CORRAL_OK) return CORRAL_OK;
   int status = perform_one(&e);
-  if (status != CORRAL_OK || op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK) return status;
+  if (status != CORRAL_OK || op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK)
+    return status;
   op->status = CORRAL_EUNKNOWN;
   return crl_redis_ops_run(h, op, 1, deadline, error);
 }
 
-int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+                           corral_error *error) {
   int status = CORRAL_OK;
   size_t at = 0;
   while (at < count && status == CORRAL_OK) {
     size_t end = at;
     while (end < count && !is_exec(&ops[end])) end++;
-    if (end > at) status = crl_redis_ops_run(h, ops + at, end - at, deadline, error);
-    else status = perform_exec(h, &ops[end++], deadline, error);
+    if (end > at)
+      status = crl_redis_ops_run(h, ops + at, end - at, deadline, error);
+    else
+      status = perform_exec(h, &ops[end++], deadline, error);
     at = end;
   }
-  for (; at < count; at++) crl_redis_ops_fail(h, &ops[at], CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
+  for (; at < count; at++)
+    crl_redis_ops_fail(h, &ops[at], CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
   return status;
 }
 
-/* Refused ops did nothing. Looks at locks are repeated with them, so that the batch's order holds. */
-int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+/* Refused ops did nothing. Looks at locks are repeated with them, so that the batch's order
+ * holds. */
+int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+                           corral_error *error) {
   int status = CORRAL_OK, any = 0;
   for (size_t i = 0; i < count; i++) {
     corral_op *op = &ops[i];
-    int refused = op->verb >= CORRAL_VERB_LOCK && (op->status == CORRAL_EAUTH || op->status == CORRAL_EUNSUPPORTED);
+    int refused = op->verb >= CORRAL_VERB_LOCK &&
+                  (op->status == CORRAL_EAUTH || op->status == CORRAL_EUNSUPPORTED);
     any |= refused;
     if (!refused && !(any && op->verb == CORRAL_VERB_LOCK_SHOW)) continue;
     crl_redis_ops_take_back(op);
     op->status = CORRAL_EUNKNOWN;
-    if (status == CORRAL_OK) status = crl_redis_exec_perform(h, op, 1, deadline, error);
-    else crl_redis_ops_fail(h, op, CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
+    if (status == CORRAL_OK)
+      status = crl_redis_exec_perform(h, op, 1, deadline, error);
+    else
+      crl_redis_ops_fail(h, op, CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
   }
   return status;
 }

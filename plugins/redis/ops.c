@@ -1,17 +1,18 @@
 /* ops.c: a batch of operations: formatted as one pipeline, sent at once, judged reply by reply.
  *
- * GET is GETRANGE and PTTL: the first CRL_REDIS_PIECE bytes, which nearly always are all (else: pieces.c); each other verb is one
- * script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is staged:
- * SET to a temporary name of the same hash slot, and a script that renames it, for a script's argument is copied
- * several times by the server.
+ * GET is GETRANGE and PTTL: the first CRL_REDIS_PIECE bytes, which nearly always are all (else:
+ * pieces.c); each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED
+ * bytes is staged: SET to a temporary name of the same hash slot, and a script that renames it, for
+ * a script's argument is copied several times by the server.
  *
- * A GET that is to be told to the watch (watch.c) begins with CLIENT CACHING YES: the server remembers, for this connection, the
- * keys of the one command that follows. Once for each watch, CLIENT TRACKING goes before that: it says whom to tell, also of
- * what is remembered already.
+ * A GET that is to be told to the watch (watch.c) begins with CLIENT CACHING YES: the server
+ * remembers, for this connection, the keys of the one command that follows. Once for each watch,
+ * CLIENT TRACKING goes before that: it says whom to tell, also of what is remembered already.
  *
- * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends them whole. It also repeats
- * what came later in the batch for the same key, so that its order holds; except for what has ended a lease, which can't happen
- * twice, unless the claim of that lease is repeated too. */
+ * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends
+ * them whole. It also repeats what came later in the batch for the same key, so that its order
+ * holds; except for what has ended a lease, which can't happen twice, unless the claim of that
+ * lease is repeated too. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -20,11 +21,15 @@ int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, con
   return op->status = h->store->host->fail(op->error, status, "%s: %s", h->store->name, what);
 }
 
-/* ---- formatting ------------------------------------------------------------------------------------------ */
+/* ---- formatting ---------------------------------------------------------------------------- */
 
-static void put_key(crl_redis_handle *h, const corral_op *op) { crl_redis_out_word(&h->out, op->key, op->key_len); }
+static void put_key(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_word(&h->out, op->key, op->key_len);
+}
 
-static void put_token(crl_redis_handle *h, const corral_op *op) { crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN); }
+static void put_token(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
+}
 
 static void put_get(crl_redis_handle *h, const corral_op *op) {
   crl_redis_pieces_put(h, op, 0);
@@ -40,8 +45,9 @@ static void put_client(crl_redis_handle *h, const char *what, const char *how, s
   crl_redis_out_text(&h->out, how);
 }
 
-/* What makes the GET that follows be told to the watch, if there is one that isn't known to be out of this connection's reach.
- * That it is redirected is taken for granted until the reply says otherwise. */
+/* What makes the GET that follows be told to the watch, if there is one that isn't known to be out
+ * of this connection's reach. That it is redirected is taken for granted until the reply says
+ * otherwise. */
 void crl_redis_ops_put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
   slot->redirects = 0;
   slot->watch = (slot->op->flags & CORRAL_OP_WATCH) != 0 ? h->store->watch : 0;
@@ -62,7 +68,8 @@ void crl_redis_ops_put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
 }
 
 /* All of a script's call but keys and arguments. */
-void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys, size_t args) {
+void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys,
+                              size_t args) {
   const crl_redis_script *script = crl_redis_script_get(id);
   crl_redis_out_command(&h->out, 3 + keys + args);
   crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? "EVALSHA" : "EVAL");
@@ -73,7 +80,8 @@ void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_i
 /* The front that comes with an op, or an empty word. */
 static void put_wish(crl_redis_handle *h, const corral_op *op) {
   corral_header header;
-  int given = op->record != NULL && h->store->host->header_read(op->record, op->record_len, &header) == CORRAL_OK;
+  int given = op->record != NULL &&
+              h->store->host->header_read(op->record, op->record_len, &header) == CORRAL_OK;
   crl_redis_out_word(&h->out, op->record, given ? op->record_len : 0);
 }
 
@@ -106,8 +114,8 @@ static int has_tag(const char *key, size_t len) {
   return close != NULL && close > open + 1;
 }
 
-/* The name of a staged record: a kind of its own (no user's key begins with a '~'), token and key, in the key's hash slot. 0 when no such
- * name exists, or no memory. */
+/* The name of a staged record: a kind of its own (no user's key begins with a '~'), token and key,
+ * in the key's hash slot. 0 when no such name exists, or no memory. */
 static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
   static const char hex[] = "0123456789abcdef";
   const char *key = op->key;
@@ -131,7 +139,8 @@ static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
   return 1;
 }
 
-static void put_staged(crl_redis_handle *h, const corral_op *op, int round, const char *name, size_t name_len) {
+static void put_staged(crl_redis_handle *h, const corral_op *op, int round, const char *name,
+                       size_t name_len) {
   crl_redis_out_command(&h->out, 5);
   crl_redis_out_text(&h->out, "SET");
   crl_redis_out_word(&h->out, name, name_len);
@@ -149,7 +158,8 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   const corral_op *op = slot->op;
   char *name;
   size_t name_len;
-  slot->staged = op->record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
+  slot->staged =
+      op->record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
   if (slot->staged) {
     put_staged(h, op, round, name, name_len);
     free(name);
@@ -205,23 +215,28 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op) {
   corral_header header;
   uint8_t front[CORRAL_FRONT];
-  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW) return crl_redis_ops_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
+  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW)
+    return crl_redis_ops_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
   if (op->key_len == 0) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "an empty key");
-  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT)
+    return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
   int has_lease = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
-  if (has_lease && (op->lease_ms < 1 || op->lease_ms > CRL_REDIS_LONGEST_HOLD)) return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
+  if (has_lease && (op->lease_ms < 1 || op->lease_ms > CRL_REDIS_LONGEST_HOLD))
+    return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
   if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
-  if (op->record_len > CRL_REDIS_LARGEST) return crl_redis_ops_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
+  if (op->record_len > CRL_REDIS_LARGEST)
+    return crl_redis_ops_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
   size_t len = h->store->host->front(op->record, op->record_len, front);
   if (h->store->host->header_read(front, len, &header) != CORRAL_OK || header.state != CORRAL_FREE)
     return crl_redis_ops_fail(h, op, CORRAL_EINVAL, "not a record");
   return CORRAL_OK;
 }
 
-/* ---- judging --------------------------------------------------------------------------------------------- */
+/* ---- judging ------------------------------------------------------------------------------- */
 
 int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op) {
-  return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a reply of a kind that doesn't answer the command");
+  return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL,
+                            "a reply of a kind that doesn't answer the command");
 }
 
 /* `reply`, a string, becomes op->found. */
@@ -250,8 +265,8 @@ int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const re
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
 }
 
-/* GETRANGE says of a key that isn't there what it says of an empty one. That one is somebody else's; but one that has an end may have come between
- * both commands. */
+/* GETRANGE says of a key that isn't there what it says of an empty one. That one is somebody
+ * else's; but one that has an end may have come between both commands. */
 static int is_absent(const redisReply *piece, const redisReply *pttl) {
   if (piece->type == REDIS_REPLY_NIL) return 1;
   return piece->type == REDIS_REPLY_STRING && piece->len == 0 && pttl->integer != -1;
@@ -282,21 +297,28 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   return CORRAL_OK;
 }
 
-static int is_ok(const redisReply *reply) { return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0; }
+static int is_ok(const redisReply *reply) {
+  return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
+}
 
-/* CLIENT TRACKING, if it was sent, and CLIENT CACHING. A refusal costs the look nothing, and isn't asked for again on this
- * connection unless it was of a moment, or there is another watch. */
-int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int count) {
-  int agreed = slot->redirects || h->redirected == slot->watch; /* else it was refused earlier in this batch */
+/* CLIENT TRACKING, if it was sent, and CLIENT CACHING. A refusal costs the look nothing, and isn't
+ * asked for again on this connection unless it was of a moment, or there is another watch. */
+int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                              int count) {
+  /* else it was refused earlier in this batch */
+  int agreed = slot->redirects || h->redirected == slot->watch;
   for (int i = 0; i < count && agreed; i++) {
     int is_error = replies[i]->type == REDIS_REPLY_ERROR;
     if (!is_error && !is_ok(replies[i])) return crl_redis_ops_nonsense(h, slot->op);
     agreed = !is_error;
-    if (is_error && crl_redis_reply_error(h->store, replies[i], CORRAL_EREFUSED, NULL) != CORRAL_EUNAVAILABLE)
+    if (is_error &&
+        crl_redis_reply_error(h->store, replies[i], CORRAL_EREFUSED, NULL) != CORRAL_EUNAVAILABLE)
       h->refused = slot->watch;
   }
-  if (!agreed) h->redirected = 0;
-  else if (slot->redirects) h->redirected = slot->watch;
+  if (!agreed)
+    h->redirected = 0;
+  else if (slot->redirects)
+    h->redirected = slot->watch;
   if (!agreed || h->redirected != slot->watch || h->store->watch != slot->watch) slot->watch = 0;
   return CORRAL_OK;
 }
@@ -306,21 +328,25 @@ static int judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **re
   int count = slot->replies - 2;
   int status = slot->watch != 0 ? crl_redis_ops_judge_watch(h, slot, replies, count) : CORRAL_OK;
   if (status == CORRAL_OK) status = judge_get(h, slot, replies + count);
-  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS)) op->flags |= CORRAL_OP_WATCHED;
+  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS))
+    op->flags |= CORRAL_OP_WATCHED;
   return status;
 }
 
 /* {status, now, record or front, same}, of which the first two were looked at. */
 static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
   uint8_t front[CORRAL_FRONT];
-  if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_STRING || reply->element[3]->type != REDIS_REPLY_INTEGER)
+  if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_STRING ||
+      reply->element[3]->type != REDIS_REPLY_INTEGER)
     return crl_redis_ops_nonsense(h, op);
   const redisReply *record = reply->element[2];
   int status = op->status;
   op->same = reply->element[3]->integer != 0;
   size_t len = record->len < sizeof front ? record->len : sizeof front;
-  if (op->same) memcpy(front, record->str, len);
-  else len = h->store->host->front(record->str, record->len, front);
+  if (op->same)
+    memcpy(front, record->str, len);
+  else
+    len = h->store->host->front(record->str, record->len, front);
   crl_redis_record_judge(h, op, front, len, reply->element[1]->integer);
   if (op->status != status) return crl_redis_ops_nonsense(h, op);
   crl_redis_ops_give(op, &reply->element[2]);
@@ -343,7 +369,8 @@ static int known_status(const crl_redis_slot *slot, long long status) {
   }
 }
 
-static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *reply, int64_t before) {
+static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *reply,
+                        int64_t before) {
   corral_op *op = slot->op;
   slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
   if (slot->noscript) {
@@ -351,36 +378,48 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
     return CORRAL_OK;
   }
   if (reply->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, reply);
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[0]->type != REDIS_REPLY_INTEGER ||
-      reply->element[1]->type != REDIS_REPLY_INTEGER || !known_status(slot, reply->element[0]->integer))
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 ||
+      reply->element[0]->type != REDIS_REPLY_INTEGER ||
+      reply->element[1]->type != REDIS_REPLY_INTEGER ||
+      !known_status(slot, reply->element[0]->integer))
     return crl_redis_ops_nonsense(h, op);
   crl_redis_clock(h, reply->element[1]->integer, before);
   op->status = (int)reply->element[0]->integer;
-  if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
-  else if (op->status == 1) crl_redis_ops_fail(h, op, CORRAL_EREFUSED, "the staged record was evicted before it was in place");
-  else if (op->verb == CORRAL_VERB_CLAIM) return judge_claim(h, op, reply);
+  if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER)
+    crl_redis_record_refuse(h, op);
+  else if (op->status == 1)
+    crl_redis_ops_fail(h, op, CORRAL_EREFUSED,
+                       "the staged record was evicted before it was in place");
+  else if (op->verb == CORRAL_VERB_CLAIM)
+    return judge_claim(h, op, reply);
   return CORRAL_OK;
 }
 
-/* The SET of the staged record, and the script. Without a staged record the SET's error says why. */
-static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+/* The SET of the staged record, and the script. Without a staged record the SET's error says
+ * why. */
+static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                        int64_t before) {
   corral_op *op = slot->op;
   slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
-  if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR) return crl_redis_ops_nonsense(h, op);
+  if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR)
+    return crl_redis_ops_nonsense(h, op);
   int missing = replies[1]->type == REDIS_REPLY_ARRAY && replies[1]->elements > 0 &&
-                replies[1]->element[0]->type == REDIS_REPLY_INTEGER && replies[1]->element[0]->integer == 1;
-  if (replies[0]->type == REDIS_REPLY_ERROR && missing) return crl_redis_ops_judge_error(h, op, replies[0]);
+                replies[1]->element[0]->type == REDIS_REPLY_INTEGER &&
+                replies[1]->element[0]->integer == 1;
+  if (replies[0]->type == REDIS_REPLY_ERROR && missing)
+    return crl_redis_ops_judge_error(h, op, replies[0]);
   return judge_script(h, slot, replies[1], before);
 }
 
-static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before) {
+static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                      int64_t before) {
   if (slot->op->verb == CORRAL_VERB_GET) return judge_look(h, slot, replies);
   if (slot->op->verb >= CORRAL_VERB_LOCK) return crl_redis_lock_judge(h, slot, replies, before);
   if (slot->staged) return judge_staged(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
 }
 
-/* ---- a round --------------------------------------------------------------------------------------------- */
+/* ---- a round ------------------------------------------------------------------------------- */
 
 /* An error reply after which the server hangs up. */
 static int is_last_word(const crl_redis_handle *h, const redisReply *reply) {
@@ -390,7 +429,8 @@ static int is_last_word(const crl_redis_handle *h, const redisReply *reply) {
 }
 
 /* The replies of one slot. */
-static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int64_t before, corral_error *error) {
+static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int64_t before,
+                corral_error *error) {
   redisReply *replies[CRL_REDIS_REPLIES] = {NULL};
   int heard = 0;
   int status = CORRAL_OK;
@@ -398,7 +438,9 @@ static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int
     status = crl_redis_reply_next(h, deadline, &replies[heard], error);
   if (status == CORRAL_OK) {
     status = judge_slot(h, slot, replies, before);
-    if (status != CORRAL_OK) h->store->host->fail(error, status, "%s: a reply that doesn't fit the command", h->store->name);
+    if (status != CORRAL_OK)
+      h->store->host->fail(error, status, "%s: a reply that doesn't fit the command",
+                           h->store->name);
   } else if (heard > 0 && is_last_word(h, replies[heard - 1])) {
     crl_redis_ops_judge_error(h, slot->op, replies[heard - 1]);
   } else if (status == CORRAL_EPROTOCOL || status == CORRAL_ENOMEM) {
@@ -410,7 +452,8 @@ static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int
 }
 
 /* Sends what is formatted and hears the replies of the slots with `again`, or of all. */
-static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline, corral_error *error) {
+static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline,
+                    corral_error *error) {
   size_t sent;
   int64_t before = h->store->host->now_ms();
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
@@ -426,13 +469,15 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies > 0 && slot->end > sent && slot->op->status == CORRAL_EUNKNOWN)
-      crl_redis_ops_fail(h, slot->op, CORRAL_EUNAVAILABLE, "not sent: the server took no more in time, or hung up");
+      crl_redis_ops_fail(h, slot->op, CORRAL_EUNAVAILABLE,
+                         "not sent: the server took no more in time, or hung up");
   }
   if (status == CORRAL_OK) status = heard;
   return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
 }
 
-static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadline, corral_error *error) {
+static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadline,
+                     corral_error *error) {
   crl_redis_out_reset(&h->out);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
@@ -441,7 +486,8 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
     put(h, slot, round);
   }
   h->waits = crl_redis_lock_put_wait(h, count, round, deadline);
-  if (!h->out.failed) return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
+  if (!h->out.failed)
+    return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
   h->redirected = 0;
   for (size_t i = 0; i < count; i++)
     if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EUNKNOWN)
@@ -450,7 +496,8 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
 }
 
 /* Its old watch was told of the change; it has no new one. */
-static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, corral_error *error) {
+static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline,
+                     corral_error *error) {
   size_t sent;
   int64_t before = h->store->host->now_ms();
   crl_redis_ops_take_back(slot->op);
@@ -458,7 +505,8 @@ static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline
   slot->watch = slot->partial = 0;
   slot->replies = 2;
   put_get(h, slot->op);
-  if (h->out.failed) return crl_redis_ops_fail(h, slot->op, CORRAL_ENOMEM, "no memory to send a command"), CORRAL_OK;
+  if (h->out.failed)
+    return crl_redis_ops_fail(h, slot->op, CORRAL_ENOMEM, "no memory to send a command"), CORRAL_OK;
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
   return status == CORRAL_OK ? hear(h, slot, deadline, before, error) : status;
 }
@@ -466,17 +514,22 @@ static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline
 /* As it is when all of it has arrived, `took` ms behind its first piece. */
 static void judge_whole(crl_redis_handle *h, const crl_redis_slot *slot, int64_t took) {
   int64_t left = slot->left > took ? slot->left - took : 0;
-  crl_redis_record_found(h, slot->op, slot->op->found, slot->op->found_len, slot->left < 0 ? slot->left : left);
+  crl_redis_record_found(h, slot->op, slot->op->found, slot->op->found_len,
+                         slot->left < 0 ? slot->left : left);
 }
 
-/* The rest of a large record. One that is replaced meanwhile is looked at anew, within the deadline. */
-static int hear_rest(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, corral_error *error) {
+/* The rest of a large record. One that is replaced meanwhile is looked at anew, within the
+ * deadline. */
+static int hear_rest(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline,
+                     corral_error *error) {
   int status = CORRAL_OK, changed = 1;
   while (status == CORRAL_OK && changed && slot->partial && slot->op->found != NULL) {
     int64_t begun = h->store->host->now_ms();
     status = crl_redis_pieces_hear(h, slot->op, deadline, &changed, error);
-    if (status == CORRAL_OK && changed) status = look_anew(h, slot, deadline, error);
-    else if (slot->op->found != NULL) judge_whole(h, slot, h->store->host->now_ms() - begun);
+    if (status == CORRAL_OK && changed)
+      status = look_anew(h, slot, deadline, error);
+    else if (slot->op->found != NULL)
+      judge_whole(h, slot, h->store->host->now_ms() - begun);
   }
   return status;
 }
@@ -491,7 +544,9 @@ static int is_claimed_again(const crl_redis_handle *h, size_t at) {
   for (size_t i = 0; i < at; i++) {
     const corral_op *claim = h->slots[i].op;
     int begins = claim->verb == CORRAL_VERB_CLAIM || claim->verb == CORRAL_VERB_LOCK;
-    if (h->slots[i].again && begins && same_key(claim, op) && memcmp(claim->token, op->token, CORRAL_TOKEN) == 0) return 1;
+    if (h->slots[i].again && begins && same_key(claim, op) &&
+        memcmp(claim->token, op->token, CORRAL_TOKEN) == 0)
+      return 1;
   }
   return 0;
 }
@@ -504,7 +559,8 @@ static size_t mark_again(crl_redis_handle *h, size_t count) {
     const corral_op *op = slot->op;
     slot->again = slot->replies > 0 && (slot->noscript || slot->unstage);
     if (slot->unstage) h->unstaged = 1;
-    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE || op->verb == CORRAL_VERB_RENEW || op->verb == CORRAL_VERB_UNLOCK) &&
+    int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
+                op->verb == CORRAL_VERB_RENEW || op->verb == CORRAL_VERB_UNLOCK) &&
                op->status == CORRAL_OK && !is_claimed_again(h, i);
     for (size_t j = 0; marked > 0 && j < i && !slot->again && !once && slot->replies > 0; j++)
       slot->again = h->slots[j].again && same_key(h->slots[j].op, op);
@@ -529,34 +585,43 @@ static int make_slots(crl_redis_handle *h, corral_op *ops, size_t count) {
   return CORRAL_OK;
 }
 
-static void none_sent(crl_redis_handle *h, corral_op *ops, size_t count, int status, const char *why) {
+static void none_sent(crl_redis_handle *h, corral_op *ops, size_t count, int status,
+                      const char *why) {
   for (size_t i = 0; i < count; i++) crl_redis_ops_fail(h, &ops[i], status, why);
 }
 
-int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+                      corral_error *error) {
   if (make_slots(h, ops, count) != CORRAL_OK) {
     none_sent(h, ops, count, CORRAL_ENOMEM, "no memory for a batch");
     return CORRAL_OK;
   }
   int status = run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error);
-  if (status == CORRAL_OK && mark_again(h, count) > 0) status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
-  for (size_t i = 0; i < count && status == CORRAL_OK; i++) status = hear_rest(h, &h->slots[i], deadline, error);
+  if (status == CORRAL_OK && mark_again(h, count) > 0)
+    status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
+  for (size_t i = 0; i < count && status == CORRAL_OK; i++)
+    status = hear_rest(h, &h->slots[i], deadline, error);
   return status;
 }
 
-int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                      corral_error *error) {
   crl_redis_handle *h = handle;
   if (h->store->host->now_ms() >= deadline) {
-    none_sent(h, ops, count, CORRAL_EUNAVAILABLE, "the time allowed was over before anything was sent");
+    none_sent(h, ops, count, CORRAL_EUNAVAILABLE,
+              "the time allowed was over before anything was sent");
     return CORRAL_OK;
   }
   int status = crl_redis_wire_silent(&h->wire, error);
   if (status != CORRAL_OK) {
-    none_sent(h, ops, count, CORRAL_EUNAVAILABLE, "the connection was of no more use; nothing was sent");
+    none_sent(h, ops, count, CORRAL_EUNAVAILABLE,
+              "the connection was of no more use; nothing was sent");
     return status;
   }
   if (h->store->scriptless) return crl_redis_exec_perform(h, ops, count, deadline, error);
   h->refused_scripts = 0;
   status = crl_redis_ops_run(h, ops, count, deadline, error);
-  return status == CORRAL_OK && h->refused_scripts ? crl_redis_exec_refused(h, ops, count, deadline, error) : status;
+  return status == CORRAL_OK && h->refused_scripts
+             ? crl_redis_exec_refused(h, ops, count, deadline, error)
+             : status;
 }

@@ -1,5 +1,5 @@
-/* out.c: commands in RESP on their way to the server. Small words are copied into one buffer, large ones are sent from
- * where they are. */
+/* out.c: commands in RESP on their way to the server. Small words are copied into one buffer, large
+ * ones are sent from where they are. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -73,12 +73,14 @@ static void head(crl_redis_out *out, char kind, size_t number) {
 
 void crl_redis_out_command(crl_redis_out *out, size_t words) { head(out, '*', words); }
 
-void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size, const void *second,
-                          size_t second_size) {
+void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size,
+                          const void *second, size_t second_size) {
   head(out, '$', first_size + second_size);
   copy(out, first, first_size);
-  if (second_size > COPIED) piece(out, second, 0, second_size);
-  else copy(out, second, second_size);
+  if (second_size > COPIED)
+    piece(out, second, 0, second_size);
+  else
+    copy(out, second, second_size);
   copy(out, "\r\n", 2);
 }
 
@@ -88,7 +90,9 @@ void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size) {
   copy(out, "\r\n", 2);
 }
 
-void crl_redis_out_text(crl_redis_out *out, const char *text) { crl_redis_out_word(out, text, strlen(text)); }
+void crl_redis_out_text(crl_redis_out *out, const char *text) {
+  crl_redis_out_word(out, text, strlen(text));
+}
 
 void crl_redis_out_number(crl_redis_out *out, int64_t number) {
   char text[24];
@@ -112,7 +116,8 @@ void crl_redis_out_free(crl_redis_out *out) {
   memset(out, 0, sizeof *out);
 }
 
-int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent, corral_error *error) {
+int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent,
+                       corral_error *error) {
   size_t at = 0, done = 0; /* the piece, and what of it is sent */
   *sent = 0;
   while (at < out->count) {
@@ -122,12 +127,14 @@ int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadlin
       const crl_redis_piece *p = &out->pieces[i];
       size_t skip = i == at ? done : 0;
       const char *data = p->data != NULL ? p->data : out->bytes + p->from;
-      pieces[count] = (struct iovec){.iov_base = (void *)(uintptr_t)(data + skip), .iov_len = p->size - skip};
+      pieces[count] =
+          (struct iovec){.iov_base = (void *)(uintptr_t)(data + skip), .iov_len = p->size - skip};
     }
     int status = crl_redis_wire_write(wire, pieces, count, deadline, &wrote, error);
     if (status != CORRAL_OK) return status;
     *sent += wrote;
-    for (done += wrote; at < out->count && done >= out->pieces[at].size; at++) done -= out->pieces[at].size;
+    for (done += wrote; at < out->count && done >= out->pieces[at].size; at++)
+      done -= out->pieces[at].size;
   }
   return CORRAL_OK;
 }

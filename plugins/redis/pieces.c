@@ -31,7 +31,9 @@ static void put_range(crl_redis_handle *h, const corral_op *op, size_t from, siz
   crl_redis_out_number(&h->out, (int64_t)(from + size - 1));
 }
 
-void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from) { put_range(h, op, from, CRL_REDIS_PIECE); }
+void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from) {
+  put_range(h, op, from, CRL_REDIS_PIECE);
+}
 
 /* Body and stamp, and nothing of the lease. */
 static int read_head(const crl_redis_handle *h, const void *head, corral_header *header) {
@@ -76,22 +78,27 @@ static int give_up(crl_redis_handle *h, corral_op *op, int status, const char *w
 }
 
 /* A piece, and the head that was read behind it. *last: there is no other. */
-static int take(crl_redis_handle *h, corral_op *op, whole *w, const redisReply *piece, const redisReply *head, int *last) {
+static int take(crl_redis_handle *h, corral_op *op, whole *w, const redisReply *piece,
+                const redisReply *head, int *last) {
   const redisReply *refusal = piece->type == REDIS_REPLY_ERROR ? piece : head;
   *last = 1;
   if (refusal->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, refusal);
-  if (piece->type != REDIS_REPLY_STRING || head->type != REDIS_REPLY_STRING) return crl_redis_ops_nonsense(h, op);
+  if (piece->type != REDIS_REPLY_STRING || head->type != REDIS_REPLY_STRING)
+    return crl_redis_ops_nonsense(h, op);
   w->changed = !is_same(h, w, head);
   if (w->changed) return CORRAL_OK;
-  if (w->size + piece->len > CRL_REDIS_LARGEST) return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a record of more than 512 MiB");
-  if (append(w, piece->str, piece->len) != CORRAL_OK) return give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
+  if (w->size + piece->len > CRL_REDIS_LARGEST)
+    return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a record of more than 512 MiB");
+  if (append(w, piece->str, piece->len) != CORRAL_OK)
+    return give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
   memcpy(w->bytes, head->str, CORRAL_HEAD);
   *last = piece->len < CRL_REDIS_PIECE || w->size >= end_of(&w->header);
   return CORRAL_OK;
 }
 
 /* One more piece. */
-static int hear_piece(crl_redis_handle *h, corral_op *op, whole *w, int64_t deadline, int *last, corral_error *error) {
+static int hear_piece(crl_redis_handle *h, corral_op *op, whole *w, int64_t deadline, int *last,
+                      corral_error *error) {
   redisReply *piece = NULL, *head = NULL;
   size_t sent;
   *last = 1;
@@ -104,7 +111,9 @@ static int hear_piece(crl_redis_handle *h, corral_op *op, whole *w, int64_t dead
   if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &head, error);
   if (status == CORRAL_OK) {
     status = take(h, op, w, piece, head, last);
-    if (status != CORRAL_OK) h->store->host->fail(error, status, "%s: a reply that doesn't fit the command", h->store->name);
+    if (status != CORRAL_OK)
+      h->store->host->fail(error, status, "%s: a reply that doesn't fit the command",
+                           h->store->name);
   }
   if (piece != NULL) freeReplyObject(piece);
   if (head != NULL) freeReplyObject(head);
@@ -118,7 +127,8 @@ static void give(corral_op *op, const whole *w) {
   op->status = CORRAL_OK;
 }
 
-int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed, corral_error *error) {
+int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed,
+                          corral_error *error) {
   whole w = {0};
   int status = CORRAL_OK, last = append(&w, op->found, op->found_len) != CORRAL_OK;
   (void)read_head(h, op->found, &w.header);
@@ -130,7 +140,9 @@ int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, 
   if (last) give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
   while (!last && status == CORRAL_OK) status = hear_piece(h, op, &w, deadline, &last, error);
   *changed = w.changed;
-  if (status == CORRAL_OK && op->status == CORRAL_EUNKNOWN && !w.changed) give(op, &w);
-  else free(w.bytes);
+  if (status == CORRAL_OK && op->status == CORRAL_EUNKNOWN && !w.changed)
+    give(op, &w);
+  else
+    free(w.bytes);
   return status;
 }

@@ -1,4 +1,5 @@
-/* record.c: what a record that Redis has says, by its front, the key's TTL and the server's time. */
+/* record.c: what a record that Redis has says, by its front, the key's TTL and the server's
+ * time. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -6,13 +7,17 @@
 enum { STEP_MS = 2000 /* what the server's time, as it is known here, may be off by */ };
 
 void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op) {
-  static const char foreign[] = "the key holds data that corral did not write: give corral a name space of its own";
-  static const char newer[] = "the key holds a record of a later version of corral, which is left alone";
+  static const char foreign[] =
+      "the key holds data that corral did not write: give corral a name space of its own";
+  static const char newer[] =
+      "the key holds a record of a later version of corral, which is left alone";
   crl_redis_ops_fail(h, op, op->status, op->status == CORRAL_EFOREIGN ? foreign : newer);
 }
 
-/* Status, life and lease of a record by its front and the server's time: of a CLAIM as if it were repeated. */
-void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front, size_t len, int64_t now) {
+/* Status, life and lease of a record by its front and the server's time: of a CLAIM as if it were
+ * repeated. */
+void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
+                            size_t len, int64_t now) {
   corral_op look = {.verb = op->verb, .token = op->token, .lease_ms = op->lease_ms};
   corral_change change;
   h->store->host->decide(&look, front, len, now, &change);
@@ -21,22 +26,29 @@ void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint
   op->until_ms = look.until_ms;
 }
 
-/* What a GET found, as far as it was read. The key's TTL is that of the body, or of the lease that outlasts it: so it tells the life to the
- * millisecond, without a clock of this host. Where somebody else has changed it, the record's own end counts, by the server's time as far as
- * that is known. */
-void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record, size_t size, int64_t pttl) {
+/* What a GET found, as far as it was read. The key's TTL is that of the body, or of the lease that
+ * outlasts it: so it tells the life to the millisecond, without a clock of this host. Where
+ * somebody else has changed it, the record's own end counts, by the server's time as far as that is
+ * known. */
+void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
+                            size_t size, int64_t pttl) {
   uint8_t front[CORRAL_FRONT];
   corral_header header;
   size_t len = h->store->host->front(record, size, front);
   crl_redis_record_judge(h, op, front, len, h->store->host->now_ms() + h->ahead);
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
-  if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK) return;
+  if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
+    return;
   if (header.state != CORRAL_FREE && !h->clock_known) op->until_ms = -1;
   if (header.body == 0) return;
   int64_t outlasts = 0;
-  if (header.state != CORRAL_FREE && __builtin_sub_overflow(header.until, header.life_end, &outlasts)) outlasts = INT64_MAX;
+  if (header.state != CORRAL_FREE &&
+      __builtin_sub_overflow(header.until, header.life_end, &outlasts))
+    outlasts = INT64_MAX;
   if (outlasts < 0) outlasts = 0;
   int64_t life = pttl > outlasts ? pttl - outlasts : 0;
-  if (!h->clock_known) op->life_ms = pttl >= 0 ? life : -1;
-  else if (pttl >= 0 && llabs(life - op->life_ms) < STEP_MS) op->life_ms = life;
+  if (!h->clock_known)
+    op->life_ms = pttl >= 0 ? life : -1;
+  else if (pttl >= 0 && llabs(life - op->life_ms) < STEP_MS)
+    op->life_ms = life;
 }

@@ -1,21 +1,27 @@
 /* redis.c: Redis as a store: the table, the URI, connecting.
  *
- *   redis://[user:password@]host[:port][/db]   rediss://... with TLS   redis+unix://[user:password@]/path/of/socket?db=N
+ *   redis://[user:password@]host[:port][/db]
+ *   rediss://...   the same with TLS
+ *   redis+unix://[user:password@]/path/of/socket?db=N
  *   redlock://...: see redlock.c
  *
  * Defaults: 127.0.0.1, 6379, db 0. A password alone (redis://:password@host) is the default user's.
- * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's certificates), tls_cert
- * and tls_key (our own, where the server wants one), tls_name (whom the certificate must name; else the host), tls_verify=no
- * (takes any certificate: for experiments only; chain and name are verified otherwise).
+ * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's
+ * certificates), tls_cert and tls_key (our own, where the server wants one), tls_name (whom the
+ * certificate must name; else the host), tls_verify=no (takes any certificate: for experiments
+ * only; chain and name are verified otherwise).
  *
- * For locks: scripts=no (locks do without scripts, see lock_exec.c), yes (with them only), auto (the default: with them until the server refuses one);
- * wait_replicas (1 to 100: so many replicas must confirm a lock; default none) and wait_ms (in what time; 100ms; it ought to be well below the limit of an operation),
- * see lock.c.
+ * For locks: scripts=no (locks do without scripts, see lock_exec.c), yes (with them only), auto
+ * (the default: with them until the server refuses one); wait_replicas (1 to 100: so many replicas
+ * must confirm a lock; default none) and wait_ms (in what time; 100ms; it ought to be well below
+ * the limit of an operation), see lock.c.
  *
- * Redis 5 or later, or what speaks like it. A user (ACL) needs: get set pttl getrange setrange pexpire rename unlink time eval
- * evalsha, select for a db, client|setname if it shall be named, and for a watch (watch.c) subscribe, client|id,
- * client|tracking, client|caching and the channel __redis__:invalidate. Locks need get set pttl pexpire time eval evalsha, or, without scripts,
- * watch unwatch multi exec discard in place of the last two; and wait for wait_replicas. The handle belongs to one thread at a time. */
+ * Redis 5 or later, or what speaks like it. A user (ACL) needs: get set pttl getrange setrange
+ * pexpire rename unlink time eval evalsha, select for a db, client|setname if it shall be named,
+ * and for a watch (watch.c) subscribe, client|id, client|tracking, client|caching and the channel
+ * __redis__:invalidate. Locks need get set pttl pexpire time eval evalsha, or, without scripts,
+ * watch unwatch multi exec discard in place of the last two; and wait for wait_replicas. The handle
+ * belongs to one thread at a time. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -24,13 +30,15 @@
 
 #include "redis.h"
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* A copy of `text`, or of `otherwise` when that is NULL; NULL for none. Clears *ok when there is no memory. */
+/* A copy of `text`, or of `otherwise` when that is NULL; NULL for none. Clears *ok when there is no
+ * memory. */
 static char *keep(const char *text, const char *otherwise, int *ok) {
   if (text == NULL) text = otherwise;
   if (text == NULL) return NULL;
@@ -47,9 +55,11 @@ static int read_db(crl_redis_store *s, const corral_uri *uri, corral_error *erro
   char *end;
   errno = 0;
   long db = strtol(path + 1, &end, 10);
-  if (*path != '/' || !isdigit((unsigned char)path[1]) || *end != '\0' || errno != 0 || db > INT_MAX)
+  if (*path != '/' || !isdigit((unsigned char)path[1]) || *end != '\0' || errno != 0 ||
+      db > INT_MAX)
     return bad_uri(s->host, uri, error, "after the host only /DB may follow, a number");
-  if (s->host->uri_get(uri, "db") != NULL) return bad_uri(s->host, uri, error, "the db is given twice");
+  if (s->host->uri_get(uri, "db") != NULL)
+    return bad_uri(s->host, uri, error, "the db is given twice");
   s->db = db;
   return CORRAL_OK;
 }
@@ -66,11 +76,13 @@ static int read_place(crl_redis_store *s, const corral_uri *uri, corral_error *e
     snprintf(s->name, sizeof s->name, "redis %s", uri->path);
   } else {
     if (uri->hosts != NULL && strchr(uri->hosts, ',') != NULL)
-      return bad_uri(s->host, uri, error, "one host only: neither cluster nor sentinel is supported yet");
+      return bad_uri(s->host, uri, error,
+                     "one host only: neither cluster nor sentinel is supported yet");
     s->server = keep(uri->host[0] != '\0' ? uri->host : "127.0.0.1", NULL, &ok);
     s->port = uri->port != 0 ? uri->port : 6379;
     const char *server = uri->host[0] != '\0' ? uri->host : "127.0.0.1";
-    snprintf(s->name, sizeof s->name, strchr(server, ':') != NULL ? "redis [%.120s]:%d" : "redis %.120s:%d", server,
+    snprintf(s->name, sizeof s->name,
+             strchr(server, ':') != NULL ? "redis [%.120s]:%d" : "redis %.120s:%d", server,
              s->port);
   }
   return ok ? CORRAL_OK : s->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
@@ -83,7 +95,8 @@ static int read_tls(crl_redis_store *s, const corral_uri *uri, corral_error *err
   s->tls = strcmp(uri->scheme, "rediss") == 0;
   s->tls_verify = 1;
   if (!s->tls) return CORRAL_OK;
-  if (verify != NULL && strcmp(verify, "no") == 0) s->tls_verify = 0;
+  if (verify != NULL && strcmp(verify, "no") == 0)
+    s->tls_verify = 0;
   else if (verify != NULL && strcmp(verify, "yes") != 0)
     return bad_uri(host, uri, error, "tls_verify accepts yes (the default) and no");
   s->tls_ca = keep(host->uri_get(uri, "tls_ca"), NULL, &ok);
@@ -102,23 +115,29 @@ static int read_client(crl_redis_store *s, const corral_uri *uri, corral_error *
   s->client_name = keep(s->host->uri_get(uri, "client_name"), "corral", &ok);
   if (!ok) return s->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   if (s->user != NULL && s->password == NULL)
-    return bad_uri(s->host, uri, error, "a user without a password; accepted: user:password@, :password@ or neither");
+    return bad_uri(s->host, uri, error,
+                   "a user without a password; accepted: user:password@, :password@ or neither");
   for (const char *at = s->client_name; *at != '\0'; at++)
-    if (*at < '!' || *at > '~') return bad_uri(s->host, uri, error, "client_name has printable letters only, no space");
+    if (*at < '!' || *at > '~')
+      return bad_uri(s->host, uri, error, "client_name has printable letters only, no space");
   return CORRAL_OK;
 }
 
 static int read_locks(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
   const char *scripts = s->host->uri_get(uri, "scripts");
   s->wait_ms = 100;
-  if (scripts != NULL && strcmp(scripts, "no") == 0) s->scriptless = 1;
-  else if (scripts != NULL && strcmp(scripts, "yes") == 0) s->scripts_only = 1;
+  if (scripts != NULL && strcmp(scripts, "no") == 0)
+    s->scriptless = 1;
+  else if (scripts != NULL && strcmp(scripts, "yes") == 0)
+    s->scripts_only = 1;
   else if (scripts != NULL && strcmp(scripts, "auto") != 0)
     return bad_uri(s->host, uri, error, "scripts accepts auto (the default), yes and no");
   if (s->host->uri_get(uri, "wait_ms") != NULL && s->host->uri_get(uri, "wait_replicas") == NULL)
     return bad_uri(s->host, uri, error, "wait_ms needs wait_replicas");
   int status = s->host->uri_number(uri, "wait_replicas", "", 1, 100, &s->wait_replicas, error);
-  return status == CORRAL_OK ? s->host->uri_number(uri, "wait_ms", "ms", 1, 10000, &s->wait_ms, error) : status;
+  return status == CORRAL_OK
+             ? s->host->uri_number(uri, "wait_ms", "ms", 1, 10000, &s->wait_ms, error)
+             : status;
 }
 
 static int is_local(const crl_redis_store *s) {
@@ -126,7 +145,7 @@ static int is_local(const crl_redis_store *s) {
          strcmp(s->server, "localhost") == 0;
 }
 
-/* ---- open, close ----------------------------------------------------------------------------------------- */
+/* ---- open, close --------------------------------------------------------------------------- */
 
 /* Frees a text that may be a secret. */
 static void forget(char *text) {
@@ -150,9 +169,11 @@ void crl_redis_close(void *store) {
   free(s);
 }
 
-int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
+int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                   corral_store_info *info, corral_error *error) {
   const char *names = strcmp(uri->scheme, "rediss") == 0
-                          ? "db client_name scripts wait_replicas wait_ms tls_ca tls_cert tls_key tls_verify tls_name"
+                          ? "db client_name scripts wait_replicas wait_ms tls_ca tls_cert tls_key "
+                            "tls_verify tls_name"
                           : "db client_name scripts wait_replicas wait_ms";
   int status = host->uri_check(uri, names, error);
   if (status != CORRAL_OK) return status;
@@ -169,7 +190,10 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
     crl_redis_close(s);
     return status;
   }
-  s->peer = (crl_net_peer){.host = host, .name = s->name, .server = s->path != NULL ? s->path : s->server, .port = s->port};
+  s->peer = (crl_net_peer){.host = host,
+                           .name = s->name,
+                           .server = s->path != NULL ? s->path : s->server,
+                           .port = s->port};
   info->max_key = 65536;
   info->max_record = CRL_REDIS_LARGEST;
   info->handles = is_local(s) ? 2 : 4;
@@ -178,7 +202,7 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
   return CORRAL_OK;
 }
 
-/* ---- connect, disconnect --------------------------------------------------------------------------------- */
+/* ---- connect, disconnect ------------------------------------------------------------------- */
 
 typedef enum greeting { AUTH, SELECT, SETNAME, TIME, GREETINGS } greeting;
 
@@ -207,39 +231,43 @@ static void say(crl_redis_handle *h, greeting what) {
       crl_redis_out_text(out, "SETNAME");
       crl_redis_out_text(out, s->client_name);
       break;
-    default:
-      crl_redis_out_command(out, 1);
-      crl_redis_out_text(out, "TIME");
+    default: crl_redis_out_command(out, 1); crl_redis_out_text(out, "TIME");
   }
 }
 
 /* Two strings: seconds and microseconds. */
-static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t before, corral_error *error) {
+static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t before,
+                     corral_error *error) {
   int64_t us = crl_redis_lock_time(reply);
   if (us < 0)
-    return h->store->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange answer to TIME: is it a Redis server?",
+    return h->store->host->fail(error, CORRAL_EPROTOCOL,
+                                "%s: a strange answer to TIME: is it a Redis server?",
                                 h->store->name);
   crl_redis_clock(h, us / 1000, before);
   return CORRAL_OK;
 }
 
-/* A name is a courtesy, and who may not ask the time can still read. But any reply may be the server's reason not to
- * serve anybody. */
+/* A name is a courtesy, and who may not ask the time can still read. But any reply may be the
+ * server's reason not to serve anybody. */
 static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
   if (crl_redis_reply_is_error(reply, "NOPERM")) return what == SETNAME || what == TIME;
   if (what != SETNAME) return 0;
   int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
-  return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED || crl_redis_reply_is_error(reply, "NOAUTH");
+  return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||
+         crl_redis_reply_is_error(reply, "NOAUTH");
 }
 
-static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int64_t before, corral_error *error) {
-  static const int otherwise[GREETINGS] = {[AUTH] = CORRAL_EAUTH, [SELECT] = CORRAL_EURI, [TIME] = CORRAL_EUNAVAILABLE};
+static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int64_t before,
+                corral_error *error) {
+  static const int otherwise[GREETINGS] = {
+      [AUTH] = CORRAL_EAUTH, [SELECT] = CORRAL_EURI, [TIME] = CORRAL_EUNAVAILABLE};
   int is_error = reply->type == REDIS_REPLY_ERROR;
   if (is_error && is_harmless(h, what, reply)) return CORRAL_OK;
   if (is_error) return crl_redis_reply_error(h->store, reply, otherwise[what], error);
   if (what == TIME) return hear_time(h, reply, before, error);
   if (reply->type != REDIS_REPLY_STATUS)
-    return h->store->host->fail(error, CORRAL_EPROTOCOL, "%s: a strange greeting: is it a Redis server?", h->store->name);
+    return h->store->host->fail(error, CORRAL_EPROTOCOL,
+                                "%s: a strange greeting: is it a Redis server?", h->store->name);
   return CORRAL_OK;
 }
 
@@ -251,7 +279,8 @@ static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
   if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
   int wrote = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error), status = CORRAL_OK;
   if (h->out.bytes != NULL) explicit_bzero(h->out.bytes, h->out.used); /* the password */
-  int64_t until = wrote == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;   /* a server that hung up may have said why */
+  /* a server that hung up may have said why */
+  int64_t until = wrote == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
   for (greeting what = AUTH; what < GREETINGS && status == CORRAL_OK; what++) {
     redisReply *reply;
     if (!is_said(h->store, what)) continue;
@@ -283,43 +312,57 @@ int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_e
   if (status != CORRAL_OK) s->host->fail(error, status, "no memory to connect");
   if (status == CORRAL_OK) status = crl_redis_wire_open(&h->wire, s, deadline, error);
   if (status == CORRAL_OK) status = greet(h, deadline, error);
-  if (status == CORRAL_OK) *ret_handle = h;
-  else crl_redis_disconnect(h);
+  if (status == CORRAL_OK)
+    *ret_handle = h;
+  else
+    crl_redis_disconnect(h);
   return status;
 }
 
-/* ---- the table: one server, or Redlock over several ------------------------------------------------------ */
+/* ---- the table: one server, or Redlock over several ---------------------------------------- */
 
-static int table_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
-  if (strcmp(uri->scheme, "redlock") == 0) return crl_redlock_open(host, uri, ret_store, info, error);
+static int table_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                      corral_store_info *info, corral_error *error) {
+  if (strcmp(uri->scheme, "redlock") == 0)
+    return crl_redlock_open(host, uri, ret_store, info, error);
   return crl_redis_open(host, uri, ret_store, info, error);
 }
 
 static void table_close(void *store) {
   crl_redis_store *s = store;
-  if (s->redlock != NULL) crl_redlock_close(s->redlock);
-  else crl_redis_close(s);
+  if (s->redlock != NULL)
+    crl_redlock_close(s->redlock);
+  else
+    crl_redis_close(s);
 }
 
 static int table_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
   crl_redis_store *s = store;
-  return s->redlock != NULL ? crl_redlock_connect(s->redlock, ret_handle, error) : crl_redis_connect(s, deadline, ret_handle, error);
+  return s->redlock != NULL ? crl_redlock_connect(s->redlock, ret_handle, error)
+                            : crl_redis_connect(s, deadline, ret_handle, error);
 }
 
 /* Both kinds of handles begin with their store. */
-static struct crl_redlock *redlock_of(void *handle) { return (*(crl_redis_store **)handle)->redlock; }
+static struct crl_redlock *redlock_of(void *handle) {
+  return (*(crl_redis_store **)handle)->redlock;
+}
 
 static void table_disconnect(void *handle) {
-  if (redlock_of(handle) != NULL) free(handle);
-  else crl_redis_disconnect(handle);
+  if (redlock_of(handle) != NULL)
+    free(handle);
+  else
+    crl_redis_disconnect(handle);
 }
 
-static int table_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int table_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                         corral_error *error) {
   struct crl_redlock *redlock = redlock_of(handle);
-  return redlock != NULL ? crl_redlock_perform(redlock, ops, count, deadline) : crl_redis_perform(handle, ops, count, deadline, error);
+  return redlock != NULL ? crl_redlock_perform(redlock, ops, count, deadline)
+                         : crl_redis_perform(handle, ops, count, deadline, error);
 }
 
-static int table_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+static int table_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
+                       corral_error *error) {
   crl_redis_store *s = store;
   if (s->redlock != NULL) return s->host->fail(error, CORRAL_EUNSUPPORTED, "redlock has no watch");
   return crl_redis_watch(s, server, deadline, ret_watch, error);

@@ -9,11 +9,12 @@
  *   ops.c      a batch: format, exchange, judge
  *   pieces.c   large records, read piece by piece
  *   watch.c    a connection that tells of changes
- *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a batch; by WATCH and EXEC, without scripts
+ *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
+ *                                         batch; by WATCH and EXEC, without scripts
  *   redlock.c, redlock_member.c   locks over several such stores
  *
- * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms time.
- */
+ * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
+ * host->now_ms time. */
 #ifndef CRL_REDIS_H
 #define CRL_REDIS_H
 
@@ -29,18 +30,18 @@
 #include "../net/net.h"
 
 enum {
-  CRL_REDIS_LARGEST = 512 << 20,      /* proto-max-bulk-len, as Redis is delivered */
-  CRL_REDIS_STAGED = 4096,            /* larger records are staged: see ops.c */
-  CRL_REDIS_PIECE = 1 << 20,          /* larger ones are read in pieces: see pieces.c */
-  CRL_REDIS_STAGED_MS = 10000,        /* how long a staged record waits for its script */
-  CRL_REDIS_LONGEST_ARRAY = 16,       /* no reply that a handle expects has more elements */
-  CRL_REDIS_LONGEST_PUSH = 1 << 20    /* nor has one that a watch expects */
+  CRL_REDIS_LARGEST = 512 << 20,   /* proto-max-bulk-len, as Redis is delivered */
+  CRL_REDIS_STAGED = 4096,         /* larger records are staged: see ops.c */
+  CRL_REDIS_PIECE = 1 << 20,       /* larger ones are read in pieces: see pieces.c */
+  CRL_REDIS_STAGED_MS = 10000,     /* how long a staged record waits for its script */
+  CRL_REDIS_LONGEST_ARRAY = 16,    /* no reply that a handle expects has more elements */
+  CRL_REDIS_LONGEST_PUSH = 1 << 20 /* nor has one that a watch expects */
 };
 
 #define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers of scripts are exact up to here */
 #define CRL_REDIS_LONGEST_HOLD (INT64_C(3653) * 86400000)
 
-/* ---- the store ------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------- */
 
 struct ssl_st;
 struct ssl_ctx_st;
@@ -48,10 +49,11 @@ struct bio_method_st;
 struct crl_redlock;
 
 typedef struct crl_redis_store {
-  struct crl_redlock *redlock; /* not NULL: this is Redlock's, and no server; only name and host are set */
+  /* not NULL: this is Redlock's, and no server; only name and host are set */
+  struct crl_redlock *redlock;
   const corral_host *host;
-  char name[160];        /* "redis 127.0.0.1:6379" */
-  char *server, *path;   /* one of them; path: of a unix socket */
+  char name[160];      /* "redis 127.0.0.1:6379" */
+  char *server, *path; /* one of them; path: of a unix socket */
   int port;
   crl_net_peer peer;     /* the same, to connect to */
   char *user, *password; /* NULL: not given */
@@ -59,17 +61,17 @@ typedef struct crl_redis_store {
   char *client_name;
   int tls, tls_verify;
   char *tls_ca, *tls_cert, *tls_key; /* NULL: not given */
-  char *tls_name;        /* whom the certificate must name */
-  pthread_mutex_t mutex; /* the next two: made by the first connect */
+  char *tls_name;                    /* whom the certificate must name */
+  pthread_mutex_t mutex;             /* the next two: made by the first connect */
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
-  _Atomic int64_t watch; /* the client id of the watch that is open; 0 none */
-  int scripts_only;      /* scripts=yes */
+  _Atomic int64_t watch;  /* the client id of the watch that is open; 0 none */
+  int scripts_only;       /* scripts=yes */
   _Atomic int scriptless; /* locks do without scripts: scripts=no, or the server refused one */
   int64_t wait_replicas, wait_ms; /* how many must confirm a lock, and in what time; 0: none */
 } crl_redis_store;
 
-/* ---- wire.c ---------------------------------------------------------------------------------------------- */
+/* ---- wire.c -------------------------------------------------------------------------------- */
 
 typedef struct crl_redis_wire {
   crl_redis_store *store;
@@ -78,24 +80,26 @@ typedef struct crl_redis_wire {
 } crl_redis_wire;
 
 /* Connects and, for rediss, does the TLS handshake. On failure the wire is closed. */
-int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline, corral_error *error);
+int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline,
+                        corral_error *error);
 void crl_redis_wire_close(crl_redis_wire *wire);
 /* Writes some of these bytes; *wrote of them. */
-int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count, int64_t deadline,
-                         size_t *wrote, corral_error *error);
+int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
+                         int64_t deadline, size_t *wrote, corral_error *error);
 /* Reads at least one byte. The server's end of the connection is CORRAL_EUNAVAILABLE. */
-int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline, size_t *got,
-                        corral_error *error);
+int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline,
+                        size_t *got, corral_error *error);
 /* Reads what is there without waiting for it: *got bytes, or 0 and in *want what to poll for. */
-int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want, corral_error *error);
-/* CORRAL_OK while the server is silent, as it must be between batches. CORRAL_EUNAVAILABLE: it closed the
- * connection; CORRAL_EPROTOCOL: it sent something unasked. */
+int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want,
+                        corral_error *error);
+/* CORRAL_OK while the server is silent, as it must be between batches. CORRAL_EUNAVAILABLE: it
+ * closed the connection; CORRAL_EPROTOCOL: it sent something unasked. */
 int crl_redis_wire_silent(crl_redis_wire *wire, corral_error *error);
 
-/* ---- tls.c ----------------------------------------------------------------------------------------------- */
+/* ---- tls.c --------------------------------------------------------------------------------- */
 
-/* Each returns bytes (handshake: 1), 0 at the end of the connection, or -1: then *want is what to poll for (POLLIN, POLLOUT),
- * or 0 when it failed. */
+/* Each returns bytes (handshake: 1), 0 at the end of the connection, or -1: then *want is what to
+ * poll for (POLLIN, POLLOUT), or 0 when it failed. */
 int crl_redis_tls_attach(crl_redis_wire *wire, corral_error *error);
 void crl_redis_tls_detach(crl_redis_wire *wire);
 int crl_redis_tls_handshake(crl_redis_wire *wire, short *want);
@@ -105,7 +109,7 @@ ssize_t crl_redis_tls_write(crl_redis_wire *wire, const void *data, size_t size,
 void crl_redis_tls_explain(crl_redis_wire *wire, char *text, size_t size);
 void crl_redis_tls_free(crl_redis_store *store);
 
-/* ---- out.c ----------------------------------------------------------------------------------------------- */
+/* ---- out.c --------------------------------------------------------------------------------- */
 
 /* Bytes on their way: an own buffer, and pieces of others' between its parts. */
 typedef struct crl_redis_piece {
@@ -128,29 +132,31 @@ void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size);
 void crl_redis_out_text(crl_redis_out *out, const char *text);
 void crl_redis_out_number(crl_redis_out *out, int64_t number);
 /* One word made of two; a large `second` is borrowed until the bytes are sent. */
-void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size, const void *second,
-                          size_t second_size);
+void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size,
+                          const void *second, size_t second_size);
 /* Empties it; a buffer that has become large is given back. */
 void crl_redis_out_reset(crl_redis_out *out);
 void crl_redis_out_free(crl_redis_out *out);
 /* Sends all; *sent counts the bytes also when it fails. */
-int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent, corral_error *error);
+int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent,
+                       corral_error *error);
 
-/* ---- a handle -------------------------------------------------------------------------------------------- */
+/* ---- a handle ------------------------------------------------------------------------------ */
 
 enum { CRL_REDIS_BY_SHA1, CRL_REDIS_BY_TEXT, CRL_REDIS_REPLIES = 6 };
 
 /* One operation of a batch. */
 typedef struct crl_redis_slot {
   corral_op *op;
-  size_t end;     /* where its commands end among the bytes of the round */
-  int replies;    /* how many commands it is, at most CRL_REDIS_REPLIES; 0: nothing was or will be sent */
-  int64_t watch;  /* this look is to be told to it; 0 none */
-  int redirects;  /* and begins with CLIENT TRACKING */
-  int staged;     /* this round it was */
+  size_t end; /* where its commands end among the bytes of the round */
+  /* how many commands it is, at most CRL_REDIS_REPLIES; 0: nothing was or will be sent */
+  int replies;
+  int64_t watch; /* this look is to be told to it; 0 none */
+  int redirects; /* and begins with CLIENT TRACKING */
+  int staged;    /* this round it was */
   int noscript, unstage, again;
-  int partial;    /* a look has found the first piece */
-  int64_t left;   /* PTTL, when it did */
+  int partial;  /* a look has found the first piece */
+  int64_t left; /* PTTL, when it did */
 } crl_redis_slot;
 
 typedef struct crl_redis_handle {
@@ -159,43 +165,59 @@ typedef struct crl_redis_handle {
   crl_redis_out out;
   redisReader *reader;
   redisReplyObjectFunctions plain, functions; /* hiredis' own; and with a guarded createArray */
-  size_t fed;        /* bytes that went to the reader since its last reply */
-  size_t longest;    /* the guard's limit of an array */
-  int too_long;      /* the guard refused one */
+  size_t fed;     /* bytes that went to the reader since its last reply */
+  size_t longest; /* the guard's limit of an array */
+  int too_long;   /* the guard refused one */
   int clock_known;
-  int64_t ahead;     /* server time minus host->now_ms */
-  int unstaged;      /* this user may not write staging keys */
-  int64_t redirected, refused; /* the watch that this connection's looks are told to; the one it can't have them told to */
-  int waits;         /* WAIT ends the commands of this round */
+  int64_t ahead; /* server time minus host->now_ms */
+  int unstaged;  /* this user may not write staging keys */
+  /* the watch that this connection's looks are told to; the one it can't have them told to */
+  int64_t redirected, refused;
+  int waits;           /* WAIT ends the commands of this round */
   int refused_scripts; /* this batch: locks can do without */
   crl_redis_slot *slots;
   size_t slot_room;
   char in[65536];
 } crl_redis_handle;
 
-/* ---- reply.c --------------------------------------------------------------------------------------------- */
+/* ---- reply.c ------------------------------------------------------------------------------- */
 
 int crl_redis_reader_open(crl_redis_handle *handle);
-/* The next reply, the caller's to free. CORRAL_EPROTOCOL for what isn't RESP; an error reply is CORRAL_OK. */
-int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret, corral_error *error);
-/* The same of what was read already: *ret is NULL when no reply is complete. And what puts bytes of handle->in there. */
+/* The next reply, the caller's to free. CORRAL_EPROTOCOL for what isn't RESP; an error reply is
+ * CORRAL_OK. */
+int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret,
+                         corral_error *error);
+/* The same of what was read already: *ret is NULL when no reply is complete. And what puts bytes of
+ * handle->in there. */
 int crl_redis_reply_ready(crl_redis_handle *handle, redisReply **ret, corral_error *error);
 int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *error);
 /* CORRAL_EPROTOCOL when bytes are left that nobody asked for. */
 int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error);
 /* True when `reply` is an error whose text begins with `word`. */
 int crl_redis_reply_is_error(const redisReply *reply, const char *word);
-/* The status of an error reply, with a text for the user; `otherwise` for errors that aren't in the table. */
-int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise, corral_error *error);
+/* The status of an error reply, with a text for the user; `otherwise` for errors that aren't in the
+ * table. */
+int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
+                          corral_error *error);
 /* Learns the server's clock: it said `now` between host times `before` and this moment. */
 void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before);
 
-/* ---- scripts.c ------------------------------------------------------------------------------------------- */
+/* ---- scripts.c ----------------------------------------------------------------------------- */
 
 typedef enum crl_redis_script_id {
-  CRL_REDIS_CLAIM, CRL_REDIS_SETTLE, CRL_REDIS_STAGE, CRL_REDIS_RELEASE, CRL_REDIS_EXTEND, CRL_REDIS_EXPIRE,
-  CRL_REDIS_INVALIDATE, CRL_REDIS_RENEW,
-  CRL_REDIS_LOCK, CRL_REDIS_LOCK_EXTEND, CRL_REDIS_UNLOCK, CRL_REDIS_LOCK_REPAIR, CRL_REDIS_SCRIPTS
+  CRL_REDIS_CLAIM,
+  CRL_REDIS_SETTLE,
+  CRL_REDIS_STAGE,
+  CRL_REDIS_RELEASE,
+  CRL_REDIS_EXTEND,
+  CRL_REDIS_EXPIRE,
+  CRL_REDIS_INVALIDATE,
+  CRL_REDIS_RENEW,
+  CRL_REDIS_LOCK,
+  CRL_REDIS_LOCK_EXTEND,
+  CRL_REDIS_UNLOCK,
+  CRL_REDIS_LOCK_REPAIR,
+  CRL_REDIS_SCRIPTS
 } crl_redis_script_id;
 
 typedef struct crl_redis_script {
@@ -207,54 +229,67 @@ const crl_redis_script *crl_redis_script_get(crl_redis_script_id id);
 /* lock_scripts.c: those from CRL_REDIS_LOCK on. */
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id);
 
-/* ---- redis.c --------------------------------------------------------------------------------------------- */
+/* ---- redis.c ------------------------------------------------------------------------------- */
 
 /* One server. See corral_store. */
-int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error);
+int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                   corral_store_info *info, corral_error *error);
 void crl_redis_close(void *store);
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_redis_disconnect(void *handle);
 
-/* ---- ops.c ----------------------------------------------------------------------------------------------- */
+/* ---- ops.c --------------------------------------------------------------------------------- */
 
-int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                      corral_error *error);
 
-/* The batch as one pipeline; crl_redis_perform without its checks, and without what locks do where there are no scripts. */
-int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+/* The batch as one pipeline; crl_redis_perform without its checks, and without what locks do where
+ * there are no scripts. */
+int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+                      corral_error *error);
 /* Sets the op's status and text; returns the status. */
 int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what);
 /* What can be refused without asking the server. */
 int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op);
 /* All of a script's call but keys and arguments. */
-void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys, size_t args);
-/* What makes the look that follows be told to the watch: slot->watch, and then slot->redirects + 1 commands. */
+void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys,
+                              size_t args);
+/* What makes the look that follows be told to the watch: slot->watch, and then slot->redirects + 1
+ * commands. */
 void crl_redis_ops_put_watch(crl_redis_handle *h, crl_redis_slot *slot);
-int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int count);
+int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                              int count);
 int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
 int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op);
 /* A reply, a string, becomes op->found. What the op found or was told is forgotten. */
 void crl_redis_ops_give(corral_op *op, redisReply **reply);
 void crl_redis_ops_take_back(corral_op *op);
 
-/* ---- pieces.c -------------------------------------------------------------------------------------------- */
+/* ---- pieces.c ------------------------------------------------------------------------------ */
 
 /* The command that reads the piece of a record that begins at byte `from`. */
 void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from);
 /* True when a record whose first `size` bytes these are has more that is to be read. */
 int crl_redis_pieces_more(const crl_redis_handle *h, const void *record, size_t size);
-/* op found the first piece: reads the others, by commands of their own. CORRAL_OK, or why the handle is broken. *changed: another record is there
- * now, and op found nothing. Else it found the whole record, with the head as it is now, which the caller judges. */
-int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed, corral_error *error);
+/* op found the first piece: reads the others, by commands of their own. CORRAL_OK, or why the
+ * handle is broken. *changed: another record is there now, and op found nothing. Else it found the
+ * whole record, with the head as it is now, which the caller judges. */
+int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed,
+                          corral_error *error);
 
-/* ---- lock.c ---------------------------------------------------------------------------------------------- */
+/* ---- lock.c -------------------------------------------------------------------------------- */
 
-/* The commands of a lock verb, and its replies; each judge returns CORRAL_OK, or why the handle is broken. */
+/* The commands of a lock verb, and its replies; each judge returns CORRAL_OK, or why the handle is
+ * broken. */
 void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
-int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies, int64_t before);
-/* WAIT at the end of a round that has a LOCK or LOCK_EXTEND, where replicas are to confirm it: true when it was put. Then, after all other replies (or
- * with the status that ended them), its reply, and what that means to the locks of this round. */
+int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                         int64_t before);
+/* WAIT at the end of a round that has a LOCK or LOCK_EXTEND, where replicas are to confirm it: true
+ * when it was put. Then, after all other replies (or with the status that ended them), its reply,
+ * and what that means to the locks of this round. */
 int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline);
-int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status, int64_t deadline, corral_error *error);
+int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status,
+                           int64_t deadline, corral_error *error);
 /* The reply to WAIT, and one op that it is about. */
 int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
 void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline);
@@ -263,34 +298,41 @@ void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pt
 /* Two strings as TIME answers, in microseconds; -1 when it is none. */
 int64_t crl_redis_lock_time(const redisReply *reply);
 
-/* ---- lock_exec.c ----------------------------------------------------------------------------------------- */
+/* ---- lock_exec.c --------------------------------------------------------------------------- */
 
-/* A batch where locks do without scripts, and what is to be done again after a batch in which a lock's script was refused. */
-int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
-int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+/* A batch where locks do without scripts, and what is to be done again after a batch in which a
+ * lock's script was refused. */
+int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+                           corral_error *error);
+int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+                           corral_error *error);
 
-/* ---- watch.c --------------------------------------------------------------------------------------------- */
+/* ---- watch.c ------------------------------------------------------------------------------- */
 
-int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
-int crl_redis_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg,
-                      corral_error *error);
+int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
+                    corral_error *error);
+int crl_redis_changes(void *watch, int stop_fd, int64_t until,
+                      void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
 void crl_redis_unwatch(void *watch);
 
-/* ---- redlock.c ------------------------------------------------------------------------------------------- */
+/* ---- redlock.c ----------------------------------------------------------------------------- */
 
 /* See corral_store. A handle begins with a pointer to the store, and is freed by free(). */
-int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error);
+int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                     corral_store_info *info, corral_error *error);
 void crl_redlock_close(struct crl_redlock *lock);
 int crl_redlock_connect(struct crl_redlock *lock, void **ret_handle, corral_error *error);
 int crl_redlock_perform(struct crl_redlock *lock, corral_op *ops, size_t total, int64_t deadline);
 
-/* ---- record.c ---------------------------------------------------------------------------------------------- */
+/* ---- record.c ------------------------------------------------------------------------------ */
 
 /* The text of a status EFOREIGN or ENEWER. */
 void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
 /* Status, life and lease by a record's front and the server's time. */
-void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front, size_t len, int64_t now);
+void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
+                            size_t len, int64_t now);
 /* The same of what a GET found, as far as it was read, with the key's TTL. */
-void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record, size_t size, int64_t pttl);
+void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
+                            size_t size, int64_t pttl);
 
 #endif

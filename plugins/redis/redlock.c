@@ -2,35 +2,46 @@
  *
  *   redlock://[user:password@]host[:port],host[:port],...[/db]
  *
- * 1 to 15 servers, each a Redis of its own and no replica of another; an odd number, for one more to make it even outlives no more failures.
- * User, password and db are those of each. Parameters: db, client_name, scripts, wait_replicas, wait_ms, as with redis:; server_ms (50ms; 1 to 10000): how long a
- * server may take to answer, connecting included; grant: majority (more than half of them; the default), or all: `redlock://a,b?grant=all` is
- * one lock over two primaries, and a bridge while one moves from a set of servers to another.
+ * 1 to 15 servers, each a Redis of its own and no replica of another; an odd number, for one more
+ * to make it even outlives no more failures. User, password and db are those of each. Parameters:
+ * db, client_name, scripts, wait_replicas, wait_ms, as with redis:; server_ms (50ms; 1 to 10000):
+ * how long a server may take to answer, connecting included; grant: majority (more than half of
+ * them; the default), or all: `redlock://a,b?grant=all` is one lock over two primaries, and a
+ * bridge while one moves from a set of servers to another.
  *
- * The algorithm is S. Sanfilippo's (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): all servers are asked at once, each
- * for a hold with the same token; who has the grants of enough of them has the lock, for
+ * The algorithm is S. Sanfilippo's
+ * (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): all servers are asked at
+ * once, each for a hold with the same token; who has the grants of enough of them has the lock, for
  *
  *   validity = lease_ms - what asking took - drift,  drift = lease_ms / 100 + 2 ms
  *
- * by which the servers' clocks may run faster or slower than this host's. Without enough grants, or without any validity left, the token is
- * unlocked on all servers where it may hold, also on those that didn't answer: that UNLOCK waits for their return, until the hold is
- * over anyway. An UNLOCK ends the hold of its own token alone.
+ * by which the servers' clocks may run faster or slower than this host's. Without enough grants, or
+ * without any validity left, the token is unlocked on all servers where it may hold, also on those
+ * that didn't answer: that UNLOCK waits for their return, until the hold is over anyway. An UNLOCK
+ * ends the hold of its own token alone.
  *
- * What it promises: while servers' clocks run evenly and none loses what it has granted, no two hold the lock within their validities; locks
- * can be taken while enough of the servers answer; nobody's death keeps a lock for longer than its lease.
- * What it doesn't:
- *   - A server that restarts empty, within the life of a hold, has forgotten its grant, and may make the majority of another. With persistence,
- *     appendfsync must be always; without, a server must stay away after a crash for as long as the longest lease (delayed restart).
- *   - A server whose clock is set forward ends holds early. Redis expires by the wall clock: let it be slewed, never stepped.
- *   - A holder who was stopped (by a garbage collector, swap, SIGSTOP, a partition) outlives its validity without knowing it.
- *   - A replica of a member that takes over may lack the last grants: replication is asynchronous. Members have no failover, or count as restarted.
+ * What it promises: while servers' clocks run evenly and none loses what it has granted, no two
+ * hold the lock within their validities; locks can be taken while enough of the servers answer;
+ * nobody's death keeps a lock for longer than its lease. What it doesn't:
+ *   - A server that restarts empty, within the life of a hold, has forgotten its grant, and may
+ *     make the majority of another. With persistence, appendfsync must be always; without, a server
+ *     must stay away after a crash for as long as the longest lease (delayed restart).
+ *   - A server whose clock is set forward ends holds early. Redis expires by the wall clock: let it
+ *     be slewed, never stepped.
+ *   - A holder who was stopped (by a garbage collector, swap, SIGSTOP, a partition) outlives its
+ *     validity without knowing it.
+ *   - A replica of a member that takes over may lack the last grants: replication is asynchronous.
+ *     Members have no failover, or count as restarted.
  *   - Waiters have no order, for they aren't woken: they ask again, after random pauses.
- * Against all of these only the fencing token helps, where the resource refuses smaller ones than it has seen.
+ * Against all of these only the fencing token helps, where the resource refuses smaller ones than
+ * it has seen.
  *
- * The fencing token. Each server's own tokens grow, but their clocks differ. So the largest of those that were granted, F, is what the lock's
- * holder gets, and it gets it only when enough servers know F: that is a second round (LOCK_EXTEND with F in `seen`), unless enough
- * had given F itself. Whoever takes the lock later is granted by at least one of them, whose token is larger than F. What breaks it: that this
- * one restarted empty, or that the record has been forgotten since (CORRAL_LOCK_MEMORY_MS after its last hold), and its clock is behind F. So let servers'
+ * The fencing token. Each server's own tokens grow, but their clocks differ. So the largest of
+ * those that were granted, F, is what the lock's holder gets, and it gets it only when enough
+ * servers know F: that is a second round (LOCK_EXTEND with F in `seen`), unless enough had given F
+ * itself. Whoever takes the lock later is granted by at least one of them, whose token is larger
+ * than F. What breaks it: that this one restarted empty, or that the record has been forgotten
+ * since (CORRAL_LOCK_MEMORY_MS after its last hold), and its clock is behind F. So let servers'
  * clocks agree to within CORRAL_LOCK_MEMORY_MS, which is a minute.
  *
  * Shared holds are not offered. A store isn't used across fork. */
@@ -47,9 +58,10 @@ typedef struct crl_redlock_handle {
   crl_redis_store *store; /* first, as in crl_redis_handle */
 } crl_redlock_handle;
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
@@ -75,7 +87,8 @@ static int read_host(char *text, const char **ret_host, int *ret_port) {
 }
 
 /* An ordinary store for one server: the same URI with one host. */
-static int open_member(crl_redlock *lock, const corral_uri *uri, const char *server, int port, corral_error *error) {
+static int open_member(crl_redlock *lock, const corral_uri *uri, const char *server, int port,
+                       corral_error *error) {
   crl_redlock_member *m = &lock->members[lock->count];
   corral_uri_param params[ALL_PARAMS];
   corral_uri own = *uri;
@@ -103,7 +116,8 @@ static int open_member(crl_redlock *lock, const corral_uri *uri, const char *ser
 }
 
 static int read_hosts(crl_redlock *lock, const corral_uri *uri, corral_error *error) {
-  static const char accepted[] = "accepted are 1 to 15 servers: redlock://host:port,host:port,host:port";
+  static const char accepted[] =
+      "accepted are 1 to 15 servers: redlock://host:port,host:port,host:port";
   if (uri->hosts == NULL || uri->hosts[0] == '\0') return bad_uri(lock->host, uri, error, accepted);
   char *hosts = strdup(uri->hosts);
   int status = CORRAL_OK, more = hosts != NULL;
@@ -114,8 +128,10 @@ static int read_hosts(crl_redlock *lock, const corral_uri *uri, corral_error *er
     char *end = at + strcspn(at, ",");
     more = *end != '\0';
     *end = '\0';
-    if (lock->count == CRL_REDLOCK_MEMBERS || !read_host(at, &server, &port)) status = bad_uri(lock->host, uri, error, accepted);
-    else status = open_member(lock, uri, server, port, error);
+    if (lock->count == CRL_REDLOCK_MEMBERS || !read_host(at, &server, &port))
+      status = bad_uri(lock->host, uri, error, accepted);
+    else
+      status = open_member(lock, uri, server, port, error);
     at = end + more;
   }
   free(hosts);
@@ -125,12 +141,14 @@ static int read_hosts(crl_redlock *lock, const corral_uri *uri, corral_error *er
 static int read_uri(crl_redlock *lock, const corral_uri *uri, corral_error *error) {
   const corral_host *host = lock->host;
   int status = host->uri_check(uri, PARAMS, error);
-  if (status == CORRAL_OK) status = host->uri_number(uri, "server_ms", "ms", 1, 10000, &lock->server_ms, error);
+  if (status == CORRAL_OK)
+    status = host->uri_number(uri, "server_ms", "ms", 1, 10000, &lock->server_ms, error);
   if (status == CORRAL_OK) status = read_hosts(lock, uri, error);
   if (status != CORRAL_OK) return status;
   const char *grant = host->uri_get(uri, "grant");
   lock->needed = lock->count / 2 + 1;
-  if (grant != NULL && strcmp(grant, "all") == 0) lock->needed = lock->count;
+  if (grant != NULL && strcmp(grant, "all") == 0)
+    lock->needed = lock->count;
   else if (grant != NULL && strcmp(grant, "majority") != 0)
     return bad_uri(host, uri, error, "grant accepts majority (the default) and all");
   snprintf(lock->base.name, sizeof lock->base.name, "redlock %.140s", uri->hosts);
@@ -148,7 +166,8 @@ void crl_redlock_close(crl_redlock *lock) {
   free(lock);
 }
 
-int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
+int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                     corral_store_info *info, corral_error *error) {
   crl_redlock *lock = calloc(1, sizeof *lock);
   crl_redlock_member *members = calloc(CRL_REDLOCK_MEMBERS, sizeof *members);
   if (lock == NULL || members == NULL) {
@@ -185,32 +204,43 @@ int crl_redlock_connect(crl_redlock *lock, void **ret_handle, corral_error *erro
   return CORRAL_OK;
 }
 
-/* ---- what the servers said ------------------------------------------------------------------------------- */
+/* ---- what the servers said ----------------------------------------------------------------- */
 
-/* A count of the answers, and copies of what is needed of them, for they may change when the mutex is left. */
+/* A count of the answers, and copies of what is needed of them, for they may change when the mutex
+ * is left. */
 typedef struct tally {
   size_t granted, refused, lost, failed, pending;
-  int unsent;          /* all failures are of the kind that nothing was sent */
-  int reason;          /* a status of its own that enough servers have given to prevent a grant; else 0 */
-  int64_t until_ms;    /* the largest of those that refused or have lost it; -1 when none is known */
-  uint64_t fence;      /* LOCK: the largest token that was granted, */
-  size_t known;        /* and by how many */
-  uint64_t common;     /* the largest that enough of them have reached: the holder's, unless some haven't heard of it yet. Those that granted
-                          after it was chosen may have a larger one, but they are too few */
-  int64_t lasting_ms;  /* for how long enough of them hold it, as they said */
-  uint32_t may_hold;   /* the servers where the token may have a hold: a set of bits */
-  size_t most;         /* LOCK_SHOW: how many agree on `holder` */
+  int unsent; /* all failures are of the kind that nothing was sent */
+  /* a status of its own that enough servers have given to prevent a grant; else 0 */
+  int reason;
+  /* the largest of those that refused or have lost it; -1 when none is known */
+  int64_t until_ms;
+  uint64_t fence; /* LOCK: the largest token that was granted, */
+  size_t known;   /* and by how many */
+  /* the largest that enough of them have reached: the holder's, unless some haven't heard of it
+   * yet. Those that granted after it was chosen may have a larger one, but they are too few */
+  uint64_t common;
+  int64_t lasting_ms;        /* for how long enough of them hold it, as they said */
+  uint32_t may_hold;         /* the servers where the token may have a hold: a set of bits */
+  size_t most;               /* LOCK_SHOW: how many agree on `holder` */
   crl_redlock_answer holder; /* with the least time left */
   corral_error why;
 } tally;
 
 /* What so many servers say that the others can't outvote them. */
-static int prevents(const crl_redlock *lock, size_t number) { return number > lock->count - lock->needed; }
+static int prevents(const crl_redlock *lock, size_t number) {
+  return number > lock->count - lock->needed;
+}
 
-static void count_status(const crl_redlock *lock, const crl_redlock_task *task, size_t at, tally *t) {
+static void count_status(const crl_redlock *lock, const crl_redlock_task *task, size_t at,
+                         tally *t) {
   const crl_redlock_answer *a = &task->answers[at];
   size_t same = 0;
-  t->may_hold |= (a->status != CORRAL_EBUSY && a->status != CORRAL_EFOREIGN && a->status != CORRAL_EUNAVAILABLE ? UINT32_C(1) : 0) << at;
+  t->may_hold |=
+      (a->status != CORRAL_EBUSY && a->status != CORRAL_EFOREIGN && a->status != CORRAL_EUNAVAILABLE
+           ? UINT32_C(1)
+           : 0)
+      << at;
   switch (a->status) {
     case CORRAL_OK:
     case CORRAL_EMISS: t->granted++; return;
@@ -220,21 +250,26 @@ static void count_status(const crl_redlock *lock, const crl_redlock_task *task, 
     case CORRAL_EFOREIGN: t->refused++; break;
     default: t->failed++; break;
   }
-  if ((a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EFOREIGN) && a->until_ms > t->until_ms)
+  if ((a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EFOREIGN) &&
+      a->until_ms > t->until_ms)
     t->until_ms = a->until_ms;
   t->unsent &= a->status == CORRAL_EUNAVAILABLE;
-  if (a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EUNAVAILABLE || a->status == CORRAL_EUNKNOWN) return;
+  if (a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EUNAVAILABLE ||
+      a->status == CORRAL_EUNKNOWN)
+    return;
   for (size_t i = 0; i < lock->count; i++) same += task->answers[i].status == a->status;
   if (prevents(lock, same)) t->reason = a->status;
 }
 
-/* Two servers tell of the same hold; of other verbs than LOCK_SHOW each answer is about the same one. */
+/* Two servers tell of the same hold; of other verbs than LOCK_SHOW each answer is about the same
+ * one. */
 static int is_same(const crl_redlock_answer *a, const crl_redlock_answer *b) {
   if (a->status != CORRAL_OK || b->status != CORRAL_OK || a->held != b->held) return 0;
   return !a->held || memcmp(a->hold.token, b->hold.token, CORRAL_TOKEN) == 0;
 }
 
-static void count_grant(const crl_redlock *lock, const crl_redlock_task *task, const crl_redlock_answer *own, tally *t) {
+static void count_grant(const crl_redlock *lock, const crl_redlock_task *task,
+                        const crl_redlock_answer *own, tally *t) {
   uint64_t fence = own->fence;
   size_t reached = 0, same = 0, last = 0;
   for (size_t i = 0; i < lock->count; i++) {
@@ -253,7 +288,8 @@ static void count_grant(const crl_redlock *lock, const crl_redlock_task *task, c
 
 static int64_t left(const crl_redlock_answer *a) { return a->hold.until - a->now; }
 
-static void count_holder(const crl_redlock *lock, const crl_redlock_task *task, size_t at, tally *t) {
+static void count_holder(const crl_redlock *lock, const crl_redlock_task *task, size_t at,
+                         tally *t) {
   const crl_redlock_answer *a = &task->answers[at];
   size_t same = 0;
   if (!a->held) return;
@@ -279,7 +315,8 @@ static int is_settled(const crl_redlock *lock, const crl_redlock_task *task) {
   tally t = count(lock, task);
   if (t.pending == 0) return 1;
   if (task->verb == CORRAL_VERB_LOCK_SHOW)
-    return t.most >= lock->needed || (t.granted >= lock->needed && t.most + t.pending < lock->needed);
+    return t.most >= lock->needed ||
+           (t.granted >= lock->needed && t.most + t.pending < lock->needed);
   if (t.granted >= lock->needed || prevents(lock, t.refused) || prevents(lock, t.lost)) return 1;
   return t.granted + t.pending < lock->needed && t.granted + t.refused >= lock->needed;
 }
@@ -293,7 +330,7 @@ static tally await(crl_redlock *lock, crl_redlock_task *task) {
   return t;
 }
 
-/* ---- the verbs ------------------------------------------------------------------------------------------- */
+/* ---- the verbs ----------------------------------------------------------------------------- */
 
 /* An operation on its way. */
 typedef struct run {
@@ -322,13 +359,15 @@ static void begin(crl_redlock *lock, run *r, corral_verb verb, int64_t deadline)
   }
   r->task->seen = r->fence != 0 ? r->fence : verb == CORRAL_VERB_LOCK_EXTEND ? r->op->seen : 0;
   pthread_mutex_lock(&lock->mutex);
-  if (verb != CORRAL_VERB_UNLOCK && r->op->lease_ms > lock->longest_ms) lock->longest_ms = r->op->lease_ms;
+  if (verb != CORRAL_VERB_UNLOCK && r->op->lease_ms > lock->longest_ms)
+    lock->longest_ms = r->op->lease_ms;
   r->task->until = now + lock->longest_ms;
   pthread_mutex_unlock(&lock->mutex);
   crl_redlock_post(lock, r->task, everyone(lock));
 }
 
-/* Ends what holds there are, behind the LOCK and without waiting. Without memory they end by time. */
+/* Ends what holds there are, behind the LOCK and without waiting. Without memory they end by
+ * time. */
 static void release(crl_redlock *lock, run *r, uint32_t members) {
   int64_t now = lock->host->now_ms();
   crl_redlock_task *task = crl_redlock_task_new(r->op, CORRAL_VERB_UNLOCK, now + lock->server_ms);
@@ -347,14 +386,20 @@ static void fail(crl_redlock *lock, run *r, const tally *t, int status) {
   const char *dash = t->why.text[0] != '\0' ? " - " : "";
   size_t silent = t->failed + t->pending;
   if (r->task->verb == CORRAL_VERB_LOCK)
-    lock->host->fail(r->op->error, status, "redlock: %zu of %zu servers granted, %zu refused, %zu didn't answer; needed: %zu%s%.120s", t->granted,
-                     lock->count, t->refused, silent, lock->needed, dash, t->why.text);
+    lock->host->fail(
+        r->op->error, status,
+        "redlock: %zu of %zu servers granted, %zu refused, %zu didn't answer; needed: %zu%s%.120s",
+        t->granted, lock->count, t->refused, silent, lock->needed, dash, t->why.text);
   else if (r->task->verb == CORRAL_VERB_LOCK_SHOW)
-    lock->host->fail(r->op->error, status, "redlock: %zu of %zu servers told, %zu didn't; needed: %zu%s%.120s", t->granted, lock->count,
-                     silent + t->refused, lock->needed, dash, t->why.text);
+    lock->host->fail(r->op->error, status,
+                     "redlock: %zu of %zu servers told, %zu didn't; needed: %zu%s%.120s",
+                     t->granted, lock->count, silent + t->refused, lock->needed, dash, t->why.text);
   else
-    lock->host->fail(r->op->error, status, "redlock: %zu of %zu servers still had the hold, %zu had not, %zu didn't answer; needed: %zu%s%.120s",
-                     t->granted, lock->count, t->lost, silent + t->refused, lock->needed, dash, t->why.text);
+    lock->host->fail(r->op->error, status,
+                     "redlock: %zu of %zu servers still had the hold, %zu had not, %zu didn't "
+                     "answer; needed: %zu%s%.120s",
+                     t->granted, lock->count, t->lost, silent + t->refused, lock->needed, dash,
+                     t->why.text);
   r->op->status = status;
   r->op->until_ms = t->until_ms;
 }
@@ -373,8 +418,10 @@ static void grant(crl_redlock *lock, run *r, const tally *t, uint64_t fence) {
   }
   release(lock, r, everyone(lock));
   r->op->until_ms = 0;
-  r->op->status = lock->host->fail(r->op->error, CORRAL_EUNAVAILABLE, "redlock: %zu of %zu servers granted too late: nothing is left of a hold of %lld ms",
-                                   t->granted, lock->count, (long long)r->op->lease_ms);
+  r->op->status = lock->host->fail(
+      r->op->error, CORRAL_EUNAVAILABLE,
+      "redlock: %zu of %zu servers granted too late: nothing is left of a hold of %lld ms",
+      t->granted, lock->count, (long long)r->op->lease_ms);
 }
 
 static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
@@ -418,27 +465,34 @@ static void judge_extend(crl_redlock *lock, run *r) {
   } else if (t.reason != 0) {
     fail(lock, r, &t, t.reason);
   } else {
-    fail(lock, r, &t, t.pending == 0 && t.unsent && t.granted == 0 ? CORRAL_EUNAVAILABLE : CORRAL_EUNKNOWN);
+    fail(lock, r, &t,
+         t.pending == 0 && t.unsent && t.granted == 0 ? CORRAL_EUNAVAILABLE : CORRAL_EUNKNOWN);
   }
 }
 
 static void judge_unlock(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
   if (t.granted < lock->needed) {
-    fail(lock, r, &t, prevents(lock, t.lost) ? CORRAL_ELOST : t.reason != 0 ? t.reason : CORRAL_EUNKNOWN);
+    fail(lock, r, &t,
+         prevents(lock, t.lost) ? CORRAL_ELOST
+         : t.reason != 0        ? t.reason
+                                : CORRAL_EUNKNOWN);
     return;
   }
   r->op->status = CORRAL_OK;
   r->op->until_ms = 0;
 }
 
-/* A record of what enough servers agree on, its times counted from the server that has least left of it. */
+/* A record of what enough servers agree on, its times counted from the server that has least left
+ * of it. */
 static void judge_show(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
   r->op->until_ms = 0;
   if (t.most < lock->needed) {
-    if (t.reason != 0 || t.granted < lock->needed) fail(lock, r, &t, t.reason != 0 ? t.reason : CORRAL_EUNAVAILABLE);
-    else r->op->status = CORRAL_EMISS;
+    if (t.reason != 0 || t.granted < lock->needed)
+      fail(lock, r, &t, t.reason != 0 ? t.reason : CORRAL_EUNAVAILABLE);
+    else
+      r->op->status = CORRAL_EMISS;
     return;
   }
   uint8_t *record = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
@@ -455,17 +509,20 @@ static void judge_show(crl_redlock *lock, run *r) {
   r->op->found_free = free;
 }
 
-/* ---- a batch --------------------------------------------------------------------------------------------- */
+/* ---- a batch ------------------------------------------------------------------------------- */
 
 static void first(crl_redlock *lock, run *r, corral_op *op, int64_t deadline) {
   int is_lock = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
   *r = (run){.op = op, .began = lock->host->now_ms()};
   if (!is_lock && op->verb != CORRAL_VERB_UNLOCK && op->verb != CORRAL_VERB_LOCK_SHOW)
-    op->status = lock->host->fail(op->error, CORRAL_EUNSUPPORTED, "redlock has locks only, no values");
+    op->status =
+        lock->host->fail(op->error, CORRAL_EUNSUPPORTED, "redlock has locks only, no values");
   else if (is_lock && (op->flags & CORRAL_OP_SHARED) != 0)
-    op->status = lock->host->fail(op->error, CORRAL_EUNSUPPORTED, "redlock has exclusive locks only, no shared ones");
+    op->status = lock->host->fail(op->error, CORRAL_EUNSUPPORTED,
+                                  "redlock has exclusive locks only, no shared ones");
   else if (r->began >= deadline)
-    op->status = lock->host->fail(op->error, CORRAL_EUNAVAILABLE, "redlock: the time allowed was over before anything was sent");
+    op->status = lock->host->fail(op->error, CORRAL_EUNAVAILABLE,
+                                  "redlock: the time allowed was over before anything was sent");
   else
     begin(lock, r, (corral_verb)op->verb, deadline);
 }

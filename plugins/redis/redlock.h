@@ -11,9 +11,10 @@
 
 enum {
   CRL_REDLOCK_MEMBERS = 15,
-  CRL_REDLOCK_BATCH = 64,  /* what a server is asked at once */
-  CRL_REDLOCK_OWED = 1024, /* UNLOCKs that wait for a server to come back; the oldest are dropped, their holds end by time */
-  CRL_REDLOCK_PENDING = 1  /* in place of a status */
+  CRL_REDLOCK_BATCH = 64, /* what a server is asked at once */
+  /* UNLOCKs that wait for a server to come back; the oldest are dropped, their holds end by time */
+  CRL_REDLOCK_OWED = 1024,
+  CRL_REDLOCK_PENDING = 1 /* in place of a status */
 };
 
 struct crl_redlock_task;
@@ -23,7 +24,7 @@ typedef struct crl_redlock_answer {
   int status;       /* of the operation; CRL_REDLOCK_PENDING */
   int64_t until_ms; /* as in corral_op */
   uint64_t fence;
-  int held;         /* LOCK_SHOW: `hold`, seen at this server's time `now` */
+  int held; /* LOCK_SHOW: `hold`, seen at this server's time `now` */
   corral_hold hold;
   int64_t now;
 } crl_redlock_answer;
@@ -36,7 +37,8 @@ typedef struct crl_redlock_entry {
   int resent; /* a broken connection was found before it was sent */
 } crl_redlock_entry;
 
-/* One verb that is asked of the servers. It lives until the caller and all mailboxes are done with it. */
+/* One verb that is asked of the servers. It lives until the caller and all mailboxes are done with
+ * it. */
 typedef struct crl_redlock_task {
   int refs;
   uint32_t verb, flags;
@@ -61,9 +63,9 @@ typedef struct crl_redlock_member {
   crl_redis_handle *handle; /* NULL: not connected; the thread's own */
   pthread_t thread;
   pthread_cond_t wake;
-  crl_redlock_entry *first, **end; /* the mailbox */
-  size_t queued, fresh;            /* of them not tried yet */
-  int64_t retry_at, pause_ms;      /* when what is owed is tried again */
+  crl_redlock_entry *first, **end;             /* the mailbox */
+  size_t queued, fresh;                        /* of them not tried yet */
+  int64_t retry_at, pause_ms;                  /* when what is owed is tried again */
   crl_redlock_entry *batch[CRL_REDLOCK_BATCH]; /* the next: the thread's own */
   corral_op ops[CRL_REDLOCK_BATCH];
   corral_error errors[CRL_REDLOCK_BATCH];
@@ -81,7 +83,7 @@ typedef struct crl_redlock {
   crl_redlock_member *members;
 } crl_redlock;
 
-/* ---- redlock_member.c ------------------------------------------------------------------------------------ */
+/* ---- redlock_member.c ---------------------------------------------------------------------- */
 
 /* A cond that waits by host->now_ms. */
 void crl_redlock_cond_init(pthread_cond_t *cond);

@@ -1,10 +1,12 @@
 /* redlock_member.c: one server of several: its thread and its mailbox.
  *
- * A mailbox is first in, first out, so an UNLOCK never overtakes the LOCK that it ends. What is in it goes to the server as one
- * batch. Whoever asked waits no longer than the task's deadline, whatever this thread is doing; what is past its deadline isn't sent any more.
+ * A mailbox is first in, first out, so an UNLOCK never overtakes the LOCK that it ends. What is in
+ * it goes to the server as one batch. Whoever asked waits no longer than the task's deadline,
+ * whatever this thread is doing; what is past its deadline isn't sent any more.
  *
- * An UNLOCK without a reply stays, in front, and is tried again, with pauses that double, until any hold that it could end is over. A
- * connection that is in doubt is reset, not closed: what the kernel had still to send on it must not arrive behind what goes over the next one. */
+ * An UNLOCK without a reply stays, in front, and is tried again, with pauses that double, until any
+ * hold that it could end is over. A connection that is in doubt is reset, not closed: what the
+ * kernel had still to send on it must not arrive behind what goes over the next one. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +15,8 @@
 #include "redlock.h"
 
 enum { PAUSE_LEAST_MS = 50, PAUSE_MOST_MS = 2000 };
-enum { AT_COUNT = 4, AT_UNTIL = 24, AT_SINCE = 32, AT_FENCE = 40, AT_NOTE = 48 }; /* in the record of a lock */
+/* in the record of a lock */
+enum { AT_COUNT = 4, AT_UNTIL = 24, AT_SINCE = 32, AT_FENCE = 40, AT_NOTE = 48 };
 
 void crl_redlock_cond_init(pthread_cond_t *cond) {
   pthread_condattr_t attr;
@@ -24,11 +27,12 @@ void crl_redlock_cond_init(pthread_cond_t *cond) {
 }
 
 void crl_redlock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until) {
-  struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000),
+                        .tv_nsec = (long)(until % 1000) * 1000000};
   pthread_cond_timedwait(cond, mutex, &ts);
 }
 
-/* ---- tasks ----------------------------------------------------------------------------------------------- */
+/* ---- tasks --------------------------------------------------------------------------------- */
 
 crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, int64_t deadline) {
   size_t note_len = verb == CORRAL_VERB_LOCK && op->record != NULL ? op->record_len : 0;
@@ -68,9 +72,13 @@ static uint64_t number_at(const uint8_t *at) {
 
 /* The hold in a lock's record; none of shared ones was made by this store. */
 static void read_hold(crl_redlock_answer *answer, const corral_op *op) {
-  size_t count = op->found_len >= CORRAL_LOCK_HEAD ? op->found[AT_COUNT] | (size_t)op->found[AT_COUNT + 1] << 8 : 0;
+  size_t count = op->found_len >= CORRAL_LOCK_HEAD
+                     ? op->found[AT_COUNT] | (size_t)op->found[AT_COUNT + 1] << 8
+                     : 0;
   answer->now = op->life_ms;
-  for (size_t i = 0; i < count && !answer->held && op->found_len >= CORRAL_LOCK_HEAD + (i + 1) * CORRAL_LOCK_HOLD; i++) {
+  for (size_t i = 0;
+       i < count && !answer->held && op->found_len >= CORRAL_LOCK_HEAD + (i + 1) * CORRAL_LOCK_HOLD;
+       i++) {
     const uint8_t *at = op->found + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD;
     corral_hold *hold = &answer->hold;
     memcpy(hold->token, at, CORRAL_TOKEN);
@@ -84,17 +92,19 @@ static void read_hold(crl_redlock_answer *answer, const corral_op *op) {
   }
 }
 
-static void answer(const crl_redlock_member *m, crl_redlock_entry *entry, const corral_op *op, const corral_error *why) {
+static void answer(const crl_redlock_member *m, crl_redlock_entry *entry, const corral_op *op,
+                   const corral_error *why) {
   crl_redlock_task *task = entry->task;
   crl_redlock_answer *to = &task->answers[m->index];
   *to = (crl_redlock_answer){.status = op->status, .until_ms = op->until_ms, .fence = op->seen};
   if (op->status == CORRAL_OK && op->found != NULL) read_hold(to, op);
-  if (op->status != CORRAL_OK && task->why.text[0] == '\0' && why->text[0] != '\0') task->why = *why;
+  if (op->status != CORRAL_OK && task->why.text[0] == '\0' && why->text[0] != '\0')
+    task->why = *why;
   entry->tried = 1;
   pthread_cond_signal(&task->told);
 }
 
-/* ---- the mailbox ----------------------------------------------------------------------------------------- */
+/* ---- the mailbox --------------------------------------------------------------------------- */
 
 static void append(crl_redlock_member *m, crl_redlock_entry *entry) {
   entry->next = NULL;
@@ -141,7 +151,8 @@ static void weed(crl_redlock_member *m) {
     crl_redlock_entry *entry = take(m);
     crl_redlock_task *task = entry->task;
     int unlock = task->verb == CORRAL_VERB_UNLOCK;
-    int over = unlock ? entry->tried && (now >= task->until || m->queued >= CRL_REDLOCK_OWED) : now >= task->deadline;
+    int over = unlock ? entry->tried && (now >= task->until || m->queued >= CRL_REDLOCK_OWED)
+                      : now >= task->deadline;
     if (!over) {
       append(m, entry);
       continue;
@@ -151,9 +162,10 @@ static void weed(crl_redlock_member *m) {
   }
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------- */
+/* ---- asking -------------------------------------------------------------------------------- */
 
-/* By when the server must have answered: that which is asked first may be late, for nobody waits for it any more. */
+/* By when the server must have answered: that which is asked first may be late, for nobody waits
+ * for it any more. */
 static int64_t limit(const crl_redlock_member *m) {
   int64_t now = m->lock->host->now_ms(), last = now;
   for (const crl_redlock_entry *entry = m->first; entry != NULL; entry = entry->next)
@@ -163,17 +175,20 @@ static int64_t limit(const crl_redlock_member *m) {
 
 /* What is owed is tried again after a pause. */
 static void rest(crl_redlock_member *m) {
-  m->pause_ms = m->pause_ms == 0 ? PAUSE_LEAST_MS : m->pause_ms * 2 < PAUSE_MOST_MS ? m->pause_ms * 2 : PAUSE_MOST_MS;
+  m->pause_ms = m->pause_ms == 0                  ? PAUSE_LEAST_MS
+                : m->pause_ms * 2 < PAUSE_MOST_MS ? m->pause_ms * 2
+                                                  : PAUSE_MOST_MS;
   m->retry_at = m->lock->host->now_ms() + m->pause_ms;
 }
 
 /* A hold may be there that this UNLOCK was to end. */
 static int is_owed(const crl_redlock_task *task, int status) {
-  return task->verb == CORRAL_VERB_UNLOCK && status != CORRAL_OK && status != CORRAL_ELOST && status != CORRAL_EFOREIGN &&
-         status != CORRAL_EUNSUPPORTED && status != CORRAL_EINVAL;
+  return task->verb == CORRAL_VERB_UNLOCK && status != CORRAL_OK && status != CORRAL_ELOST &&
+         status != CORRAL_EFOREIGN && status != CORRAL_EUNSUPPORTED && status != CORRAL_EINVAL;
 }
 
-/* Connects; the mutex isn't held meanwhile. What was in the mailbox before is answered when that fails. */
+/* Connects; the mutex isn't held meanwhile. What was in the mailbox before is answered when that
+ * fails. */
 static int reach(crl_redlock_member *m) {
   crl_redlock *lock = m->lock;
   size_t waiting = m->queued;
@@ -186,7 +201,8 @@ static int reach(crl_redlock_member *m) {
   pthread_mutex_lock(&lock->mutex);
   m->handle = handle;
   if (op.status == CORRAL_OK) return 1;
-  /* What is owed goes back to the front, in its order: before what came meanwhile, which may be a LOCK by the same token. */
+  /* What is owed goes back to the front, in its order: before what came meanwhile, which may be a
+   * LOCK by the same token. */
   crl_redlock_entry *owed = NULL;
   for (; waiting > 0; waiting--) {
     crl_redlock_entry *entry = take(m);
@@ -213,9 +229,17 @@ static size_t fill(crl_redlock_member *m) {
     crl_redlock_entry *entry = m->batch[count] = take(m);
     const crl_redlock_task *task = entry->task;
     memset(&m->errors[count], 0, sizeof *m->errors);
-    m->ops[count] = (corral_op){.verb = task->verb, .flags = task->flags, .key = task->key, .key_len = task->key_len, .token = task->token,
-                                .lease_ms = task->lease_ms, .record = task->note_len > 0 ? task->note : NULL, .record_len = task->note_len,
-                                .seen = task->seen, .status = CORRAL_EUNKNOWN, .error = &m->errors[count]};
+    m->ops[count] = (corral_op){.verb = task->verb,
+                                .flags = task->flags,
+                                .key = task->key,
+                                .key_len = task->key_len,
+                                .token = task->token,
+                                .lease_ms = task->lease_ms,
+                                .record = task->note_len > 0 ? task->note : NULL,
+                                .record_len = task->note_len,
+                                .seen = task->seen,
+                                .status = CORRAL_EUNKNOWN,
+                                .error = &m->errors[count]};
   }
   return count;
 }
@@ -227,7 +251,9 @@ static void hear(crl_redlock_member *m, size_t count, int broken, const corral_e
     crl_redlock_entry *entry = m->batch[count];
     corral_op *op = &m->ops[count];
     if (broken && op->status == CORRAL_EUNAVAILABLE && !entry->resent) {
-      entry->resent = 1; /* the server hung up on an idle connection, or was restarted: it is asked again on another one */
+      /* the server hung up on an idle connection, or was restarted: it is asked again on another
+       * one */
+      entry->resent = 1;
       push(m, entry);
       continue;
     }
@@ -276,9 +302,12 @@ static void *serve(void *arg) {
   pthread_setname_np(pthread_self(), "corral-redlock");
   pthread_mutex_lock(&lock->mutex);
   while (m->fresh > 0 || !lock->stops) {
-    if (m->fresh > 0 || (m->queued > 0 && lock->host->now_ms() >= m->retry_at)) ask(m);
-    else if (m->queued > 0) crl_redlock_cond_wait(&m->wake, &lock->mutex, m->retry_at);
-    else pthread_cond_wait(&m->wake, &lock->mutex);
+    if (m->fresh > 0 || (m->queued > 0 && lock->host->now_ms() >= m->retry_at))
+      ask(m);
+    else if (m->queued > 0)
+      crl_redlock_cond_wait(&m->wake, &lock->mutex, m->retry_at);
+    else
+      pthread_cond_wait(&m->wake, &lock->mutex);
   }
   while (m->first != NULL) crl_redlock_drop(take(m)->task);
   pthread_mutex_unlock(&lock->mutex);
@@ -299,7 +328,9 @@ int crl_redlock_start(crl_redlock *lock, corral_error *error) {
   }
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   pthread_mutex_unlock(&lock->mutex);
-  return failed == 0 ? CORRAL_OK : lock->host->fail(error, CORRAL_EIO, "%s: no thread for each server: %s", lock->base.name, strerror(failed));
+  return failed == 0 ? CORRAL_OK
+                     : lock->host->fail(error, CORRAL_EIO, "%s: no thread for each server: %s",
+                                        lock->base.name, strerror(failed));
 }
 
 void crl_redlock_stop(crl_redlock *lock) {

@@ -28,21 +28,25 @@ int crl_redis_reader_open(crl_redis_handle *handle) {
   handle->functions.createArray = create_array;
   reader->fn = &handle->functions;
   reader->privdata = handle;
-  reader->maxbuf = KEPT; /* a larger buffer is given back once it is empty, not a smaller one each time */
+  /* a larger buffer is given back once it is empty, not a smaller one each time */
+  reader->maxbuf = KEPT;
   handle->reader = reader;
   handle->longest = CRL_REDIS_LONGEST_ARRAY;
   return CORRAL_OK;
 }
 
 static int rubbish(crl_redis_handle *handle, const char *what, corral_error *error) {
-  return handle->store->host->fail(error, CORRAL_EPROTOCOL, "%s: the reply is not one of a Redis server: %.100s",
+  return handle->store->host->fail(error, CORRAL_EPROTOCOL,
+                                   "%s: the reply is not one of a Redis server: %.100s",
                                    handle->store->name, what);
 }
 
 static int unreadable(crl_redis_handle *handle, corral_error *error) {
-  if (handle->too_long) return rubbish(handle, "an array longer than any that was asked for", error);
+  if (handle->too_long)
+    return rubbish(handle, "an array longer than any that was asked for", error);
   if (handle->reader->err == REDIS_ERR_OOM)
-    return handle->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a reply", handle->store->name);
+    return handle->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a reply",
+                                     handle->store->name);
   return rubbish(handle, handle->reader->errstr, error);
 }
 
@@ -58,15 +62,18 @@ int crl_redis_reply_ready(crl_redis_handle *handle, redisReply **ret, corral_err
 
 int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *error) {
   handle->fed += got;
-  return redisReaderFeed(handle->reader, handle->in, got) == REDIS_OK ? CORRAL_OK : unreadable(handle, error);
+  return redisReaderFeed(handle->reader, handle->in, got) == REDIS_OK ? CORRAL_OK
+                                                                      : unreadable(handle, error);
 }
 
-int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret, corral_error *error) {
+int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret,
+                         corral_error *error) {
   for (;;) {
     size_t got;
     int status = crl_redis_reply_ready(handle, ret, error);
     if (status != CORRAL_OK || *ret != NULL) return status;
-    status = crl_redis_wire_read(&handle->wire, handle->in, sizeof handle->in, deadline, &got, error);
+    status =
+        crl_redis_wire_read(&handle->wire, handle->in, sizeof handle->in, deadline, &got, error);
     if (status == CORRAL_OK) status = crl_redis_reply_feed(handle, got, error);
     if (status != CORRAL_OK) return status;
   }
@@ -84,7 +91,7 @@ void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before) {
   handle->clock_known = 1;
 }
 
-/* ---- error replies --------------------------------------------------------------------------------------- */
+/* ---- error replies ------------------------------------------------------------------------- */
 
 static const struct meaning {
   const char *word; /* with which the text begins */
@@ -93,28 +100,44 @@ static const struct meaning {
 } meanings[] = {
     {"WRONGPASS", CORRAL_EAUTH, "check user and password in the store URI"},
     {"NOAUTH", CORRAL_EAUTH, "give user and password in the store URI: redis://user:password@host"},
-    {"NOPERM", CORRAL_EAUTH, "allow this user (ACL SETUSER) the commands and keys that corral needs"},
-    {"The user executing the script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
-    {"ERR The user executing the script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
-    {"ERR ACL failure in script", CORRAL_EAUTH, "allow this user (ACL SETUSER) what corral's scripts call"},
-    {"DENIED", CORRAL_EAUTH, "the server is in protected mode: set a password or bind it to its own host"},
+    {"NOPERM", CORRAL_EAUTH,
+     "allow this user (ACL SETUSER) the commands and keys that corral needs"},
+    {"The user executing the script", CORRAL_EAUTH,
+     "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"ERR The user executing the script", CORRAL_EAUTH,
+     "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"ERR ACL failure in script", CORRAL_EAUTH,
+     "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"DENIED", CORRAL_EAUTH,
+     "the server is in protected mode: set a password or bind it to its own host"},
     {"LOADING", CORRAL_EUNAVAILABLE, "the server is still reading its data"},
-    {"MASTERDOWN", CORRAL_EUNAVAILABLE, "this replica has lost its primary: name the primary in the store URI"},
+    {"MASTERDOWN", CORRAL_EUNAVAILABLE,
+     "this replica has lost its primary: name the primary in the store URI"},
     {"BUSY", CORRAL_EUNAVAILABLE, "a script of somebody else keeps the server busy"},
-    {"ERR max number of clients", CORRAL_EUNAVAILABLE, "raise maxclients on the server, or close connections"},
+    {"ERR max number of clients", CORRAL_EUNAVAILABLE,
+     "raise maxclients on the server, or close connections"},
     {"CLUSTERDOWN", CORRAL_EUNAVAILABLE, "the cluster is down"},
-    {"MOVED", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"ASK", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"TRYAGAIN", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"CROSSSLOT", CORRAL_EUNAVAILABLE, "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"MOVED", CORRAL_EUNAVAILABLE,
+     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"ASK", CORRAL_EUNAVAILABLE,
+     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"TRYAGAIN", CORRAL_EUNAVAILABLE,
+     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
+    {"CROSSSLOT", CORRAL_EUNAVAILABLE,
+     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
     {"READONLY", CORRAL_EREFUSED, "this server is a replica: name its primary in the store URI"},
-    {"OOM", CORRAL_EREFUSED, "the server is full: raise maxmemory or set maxmemory-policy allkeys-lru"},
-    {"MISCONF", CORRAL_EREFUSED, "the server can't save its data and has stopped writing: see its log"},
+    {"OOM", CORRAL_EREFUSED,
+     "the server is full: raise maxmemory or set maxmemory-policy allkeys-lru"},
+    {"MISCONF", CORRAL_EREFUSED,
+     "the server can't save its data and has stopped writing: see its log"},
     {"NOREPLICAS", CORRAL_EREFUSED, "the server has fewer replicas than min-replicas-to-write"},
-    {"WRONGTYPE", CORRAL_EFOREIGN, "the key is somebody else's: give corral a name space of its own"},
-    {"ERR Protocol error: invalid bulk length", CORRAL_ETOOBIG, "raise proto-max-bulk-len on the server"},
+    {"WRONGTYPE", CORRAL_EFOREIGN,
+     "the key is somebody else's: give corral a name space of its own"},
+    {"ERR Protocol error: invalid bulk length", CORRAL_ETOOBIG,
+     "raise proto-max-bulk-len on the server"},
     {"ERR Protocol error", CORRAL_EPROTOCOL, "is it a Redis server?"},
-    {"ERR unknown command", CORRAL_EUNSUPPORTED, "corral needs Redis 5 or later with all its commands"},
+    {"ERR unknown command", CORRAL_EUNSUPPORTED,
+     "corral needs Redis 5 or later with all its commands"},
 };
 
 /* Redis 6 and older put "@user_script: 12: -" before some errors inside of scripts. */
@@ -128,19 +151,22 @@ static const char *first_word(const char *text) {
 
 static int begins(const char *text, const char *word) {
   size_t len = strlen(word);
-  return strncmp(text, word, len) == 0 && (text[len] == '\0' || strchr(" \r\n:", text[len]) != NULL);
+  return strncmp(text, word, len) == 0 &&
+         (text[len] == '\0' || strchr(" \r\n:", text[len]) != NULL);
 }
 
 int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
   return reply->type == REDIS_REPLY_ERROR && begins(first_word(reply->str), word);
 }
 
-int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise, corral_error *error) {
+int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
+                          corral_error *error) {
   const char *text = first_word(reply->str);
   int shown = (int)strcspn(text, "\r\n");
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
     if (begins(text, meanings[i].word))
-      return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name, shown < 60 ? shown : 60, text,
-                               meanings[i].advice);
-  return store->host->fail(error, otherwise, "%.80s: %.*s", store->name, shown < 140 ? shown : 140, text);
+      return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name,
+                               shown < 60 ? shown : 60, text, meanings[i].advice);
+  return store->host->fail(error, otherwise, "%.80s: %.*s", store->name, shown < 140 ? shown : 140,
+                           text);
 }

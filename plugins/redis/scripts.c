@@ -1,93 +1,100 @@
 /* scripts.c: what each verb does to a record, in Lua, run by the server.
  *
- * They say what src/record.c says (crl_record_decide), with two things of Redis' own. A key never is without TTL: that of its
- * body, or of the lease or verdict that outlasts it. And where the lease of a record with a body has ended, its bytes stay
- * behind the body, for a string can't be cut: readers skip them.
+ * They say what src/record.c says (crl_record_decide), with two things of Redis' own. A key never
+ * is without TTL: that of its body, or of the lease or verdict that outlasts it. And where the
+ * lease of a record with a body has ended, its bytes stay behind the body, for a string can't be
+ * cut: readers skip them.
  *
- * Only redis.pcall is used, and its errors are returned as they are: so the first word of an error stays the first,
- * in Redis 6 as in Redis 7. Every script answers {status, now} (CLAIM: {status, now, record or front, same}).
+ * Only redis.pcall is used, and its errors are returned as they are: so the first word of an error
+ * stays the first, in Redis 6 as in Redis 7. Every script answers {status, now} (CLAIM: {status,
+ * now, record or front, same}).
  *
- * A script that has written may go on writing when the server is out of memory; PEXPIRE is never refused for
- * memory. Hence PEXPIRE comes first: a lease can always be extended and given back. */
+ * A script that has written may go on writing when the server is out of memory; PEXPIRE is never
+ * refused for memory. Hence PEXPIRE comes first: a lease can always be extended and given back. */
 #include "redis.h"
 
-/* The key as it stands. ARGV[1] is the token for all scripts that have one. `at` is where the lease is; `fin` when the body's life
- * ends; `limit` what the lease or verdict may have been taken for at the most. NEWER: the answer when the record is of a later format. */
-#define PRELUDE(NEWER)                                                                              \
-  "local call, k = redis.pcall, KEYS[1]\n"                                                          \
-  "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"                    \
-  "local t = call('TIME')\n"                                                                        \
-  "if t.err then return t end\n"                                                                    \
-  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                             \
-  "local got = call('GETRANGE', k, 0, 191)\n"                                                       \
-  "if type(got) == 'table' then return got end\n"                                                   \
-  "local sub, byte, char = string.sub, string.byte, string.char\n"                                  \
-  "local function zeros(n) return string.rep(char(0), n) end\n"                                     \
-  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, zeros(2), 48\n"                           \
-  "local token, length, till, since, parts = '', 0, 0, 0, ''\n"                                     \
-  "local absent = got == ''\n"                                                                      \
-  "if absent and call('PTTL', k) ~= -2 then return {-12, now} end\n"                              \
-  "local known = false\n"                                                                           \
-  "if not absent then\n"                                                                            \
-  "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                           \
-  "  if byte(got, 4) > 50 then return " NEWER " end\n"                                               \
-  "  known = byte(got, 4) == 50 and #got >= 48 and byte(got, 5) <= 2\n"                             \
-  "end\n"                                                                                           \
-  "if known then\n"                                                                                 \
-  "  state, flags, fails = byte(got, 5), byte(got, 6), sub(got, 23, 24)\n"                          \
-  "  fin, body = struct.unpack('<i8I4', got, 9)\n"                                                  \
-  "  at = 48 + body\n"                                                                              \
-  "  if body > 0 and at > #got then\n"                                                              \
-  "    local last = call('GETRANGE', k, at - 1, at - 1)\n"                                          \
-  "    if type(last) == 'table' then return last end\n"                                             \
-  "    if last == '' then state, fin, body, at = 0, 0, 0, 48 end\n"                                 \
-  "  end\n"                                                                                         \
-  "end\n"                                                                                           \
-  "local lease = ''\n"                                                                              \
-  "if state > 0 then\n"                                                                             \
-  "  lease = body == 0 and sub(got, 49) or call('GETRANGE', k, at, at + 143)\n"               \
-  "  if type(lease) == 'table' then return lease end\n"                                             \
-  "  local size = #lease >= 40 and struct.unpack('<I2', lease) or 0\n"                              \
-  "  if size < 40 or size > #lease or size > 144 then\n"                                            \
-  "    state = 0\n"                                                                                 \
-  "  else\n"                                                                                        \
-  "    length, till, since, token = struct.unpack('<I4i8i8c16', lease, 5)\n"                        \
-  "    lease, parts = sub(lease, 1, size), sub(lease, 41, size)\n"                                  \
-  "  end\n"                                                                                         \
-  "end\n"                                                                                           \
-  "local payload = body > 0 and fin > now and fin - now <= 946080000000\n"                          \
-  "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"               \
+/* The key as it stands. ARGV[1] is the token for all scripts that have one. `at` is where the lease
+ * is; `fin` when the body's life ends; `limit` what the lease or verdict may have been taken for at
+ * the most. NEWER: the answer when the record is of a later format. */
+#define PRELUDE(NEWER)                                                                             \
+  "local call, k = redis.pcall, KEYS[1]\n"                                                         \
+  "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"                   \
+  "local t = call('TIME')\n"                                                                       \
+  "if t.err then return t end\n"                                                                   \
+  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                            \
+  "local got = call('GETRANGE', k, 0, 191)\n"                                                      \
+  "if type(got) == 'table' then return got end\n"                                                  \
+  "local sub, byte, char = string.sub, string.byte, string.char\n"                                 \
+  "local function zeros(n) return string.rep(char(0), n) end\n"                                    \
+  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, zeros(2), 48\n"                          \
+  "local token, length, till, since, parts = '', 0, 0, 0, ''\n"                                    \
+  "local absent = got == ''\n"                                                                     \
+  "if absent and call('PTTL', k) ~= -2 then return {-12, now} end\n"                               \
+  "local known = false\n"                                                                          \
+  "if not absent then\n"                                                                           \
+  "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                          \
+  "  if byte(got, 4) > 50 then return " NEWER " end\n"                                             \
+  "  known = byte(got, 4) == 50 and #got >= 48 and byte(got, 5) <= 2\n"                            \
+  "end\n"                                                                                          \
+  "if known then\n"                                                                                \
+  "  state, flags, fails = byte(got, 5), byte(got, 6), sub(got, 23, 24)\n"                         \
+  "  fin, body = struct.unpack('<i8I4', got, 9)\n"                                                 \
+  "  at = 48 + body\n"                                                                             \
+  "  if body > 0 and at > #got then\n"                                                             \
+  "    local last = call('GETRANGE', k, at - 1, at - 1)\n"                                         \
+  "    if type(last) == 'table' then return last end\n"                                            \
+  "    if last == '' then state, fin, body, at = 0, 0, 0, 48 end\n"                                \
+  "  end\n"                                                                                        \
+  "end\n"                                                                                          \
+  "local lease = ''\n"                                                                             \
+  "if state > 0 then\n"                                                                            \
+  "  lease = body == 0 and sub(got, 49) or call('GETRANGE', k, at, at + 143)\n"                    \
+  "  if type(lease) == 'table' then return lease end\n"                                            \
+  "  local size = #lease >= 40 and struct.unpack('<I2', lease) or 0\n"                             \
+  "  if size < 40 or size > #lease or size > 144 then\n"                                           \
+  "    state = 0\n"                                                                                \
+  "  else\n"                                                                                       \
+  "    length, till, since, token = struct.unpack('<I4i8i8c16', lease, 5)\n"                       \
+  "    lease, parts = sub(lease, 1, size), sub(lease, 41, size)\n"                                 \
+  "  end\n"                                                                                        \
+  "end\n"                                                                                          \
+  "local payload = body > 0 and fin > now and fin - now <= 946080000000\n"                         \
+  "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"              \
   "local holds = state == 1 and token == ARGV[1]\n"
 
-/* Writes the front back; a key without body lives `keep` ms. Returns an error or nil. `front` is what was written. */
-#define WRITE                                                                                       \
-  "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                             \
-  "local function write(keep)\n"                                                                    \
-  "  lease = ''\n"                                                                                  \
-  "  if state > 0 then\n"                                                                           \
-  "    if #parts > 104 then parts = '' end\n"                                                       \
-  "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till, since, token) .. parts\n" \
-  "  end\n"                                                                                         \
-  "  if not payload then\n"                                                                         \
-  "    local ttl = math.max(keep, 1)\n"                                                             \
-  "    local e = not absent and bad(call('PEXPIRE', k, ttl))\n"                                     \
-  "    front = 'crl2' .. char(state) .. zeros(17) .. fails .. digest .. zeros(8) .. lease\n"        \
-  "    return e or bad(call('SET', k, front, 'PX', ttl))\n"                                         \
-  "  end\n"                                                                                         \
-  "  local old = call('PTTL', k)\n"                                                                 \
-  "  if bad(old) then return old end\n"                                                             \
-  "  if old >= 0 and now + old < fin then fin = now + old end\n"                                    \
-  "  local ttl = fin - now\n"                                                                       \
-  "  if state > 0 and till > fin then ttl = till - now end\n"                                       \
-  "  local e = ttl ~= old and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"                          \
-  "  if e then return e end\n"                                                                      \
-  "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, 17, 22) .. fails\n" \
-  "  front = 'crl2' .. head .. digest .. sub(got, 41, 48) .. lease\n"                               \
-  "  e = lease ~= '' and bad(call('SETRANGE', k, at, lease))\n"                                     \
-  "  return e or bad(call('SETRANGE', k, 4, head))\n"                                               \
+/* Writes the front back; a key without body lives `keep` ms. Returns an error or nil. `front` is
+ * what was written. */
+#define WRITE                                                                                      \
+  "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                            \
+  "local function write(keep)\n"                                                                   \
+  "  lease = ''\n"                                                                                 \
+  "  if state > 0 then\n"                                                                          \
+  "    if #parts > 104 then parts = '' end\n"                                                      \
+  "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till, since, token) .. "      \
+  "parts\n"                                                                                        \
+  "  end\n"                                                                                        \
+  "  if not payload then\n"                                                                        \
+  "    local ttl = math.max(keep, 1)\n"                                                            \
+  "    local e = not absent and bad(call('PEXPIRE', k, ttl))\n"                                    \
+  "    front = 'crl2' .. char(state) .. zeros(17) .. fails .. digest .. zeros(8) .. lease\n"       \
+  "    return e or bad(call('SET', k, front, 'PX', ttl))\n"                                        \
+  "  end\n"                                                                                        \
+  "  local old = call('PTTL', k)\n"                                                                \
+  "  if bad(old) then return old end\n"                                                            \
+  "  if old >= 0 and now + old < fin then fin = now + old end\n"                                   \
+  "  local ttl = fin - now\n"                                                                      \
+  "  if state > 0 and till > fin then ttl = till - now end\n"                                      \
+  "  local e = ttl ~= old and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"                         \
+  "  if e then return e end\n"                                                                     \
+  "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, "    \
+  "17, 22) .. fails\n"                                                                             \
+  "  front = 'crl2' .. head .. digest .. sub(got, 41, 48) .. lease\n"                              \
+  "  e = lease ~= '' and bad(call('SETRANGE', k, at, lease))\n"                                    \
+  "  return e or bad(call('SETRANGE', k, 4, head))\n"                                              \
   "end\n"
 
-/* ARGV: token, lease ms, wish (a front, or empty), seen (a stamp, or empty), the token of a holder who is dead (or empty). */
+/* ARGV: token, lease ms, wish (a front, or empty), seen (a stamp, or empty), the token of a holder
+ * who is dead (or empty). */
 static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "local status = 0\n"
     "local dead = state == 1 and token == ARGV[5]\n"
@@ -119,46 +126,49 @@ static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "return {status, now, front, same and 1 or 0}\n";
 
 /* ARGV: token, ttl ms, record. */
-static const char settle_text[] = PRELUDE("{-9, now}")
-    "if not holds then return {-9, now} end\n"
-    "local r = sub(ARGV[3], 1, 8) .. struct.pack('<i8', now + ARGV[2]) .. sub(ARGV[3], 17)\n"
-    "return bad(call('SET', k, r, 'PX', ARGV[2])) or {0, now}\n";
+static const char settle_text[] =
+    PRELUDE("{-9, now}") "if not holds then return {-9, now} end\n"
+                         "local r = sub(ARGV[3], 1, 8) .. struct.pack('<i8', now + ARGV[2]) .. "
+                         "sub(ARGV[3], 17)\n"
+                         "return bad(call('SET', k, r, 'PX', ARGV[2])) or {0, now}\n";
 
 /* KEYS[2] is the staged record. ARGV: token, ttl ms. Answers 1 when nothing is staged. */
-static const char stage_text[] = PRELUDE("{-9, now}")
-    "if not holds then\n"
-    "  call('UNLINK', KEYS[2])\n"
-    "  return {-9, now}\n"
-    "end\n"
-    "local e = call('PEXPIRE', KEYS[2], ARGV[2])\n"
-    "if e == 0 then return {1, now} end\n"
-    "e = bad(e) or bad(call('SETRANGE', KEYS[2], 8, struct.pack('<i8', now + ARGV[2]))) or bad(call('RENAME', KEYS[2], k))\n"
-    "if e then call('UNLINK', KEYS[2]) end\n"
-    "return e or {0, now}\n";
+static const char stage_text[] =
+    PRELUDE("{-9, now}") "if not holds then\n"
+                         "  call('UNLINK', KEYS[2])\n"
+                         "  return {-9, now}\n"
+                         "end\n"
+                         "local e = call('PEXPIRE', KEYS[2], ARGV[2])\n"
+                         "if e == 0 then return {1, now} end\n"
+                         "e = bad(e) or bad(call('SETRANGE', KEYS[2], 8, struct.pack('<i8', now + "
+                         "ARGV[2]))) or bad(call('RENAME', KEYS[2], k))\n"
+                         "if e then call('UNLINK', KEYS[2]) end\n"
+                         "return e or {0, now}\n";
 
-/* ARGV: token, verdict (a front, or empty), how long it rules, how long a key without body stays. */
-static const char release_text[] = PRELUDE("{-9, now}") WRITE
-    "if not holds then return {-9, now} end\n"
-    "local e\n"
-    "if ARGV[2] ~= '' then\n"
-    "  length = tonumber(ARGV[3])\n"
-    "  state, token, since, till = 2, zeros(16), now, now + length\n"
-    "  fails, parts = sub(ARGV[2], 23, 24), sub(ARGV[2], 89)\n"
-    "  e = write(math.max(length, tonumber(ARGV[4])))\n"
-    "elseif payload then\n"
-    "  state = 0\n"
-    "  e = write(1)\n"
-    "else\n"
-    "  e = bad(call('UNLINK', k))\n"
-    "end\n"
-    "return e or {0, now}\n";
+/* ARGV: token, verdict (a front, or empty), how long it rules, how long a key without body
+ * stays. */
+static const char release_text[] =
+    PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
+                               "local e\n"
+                               "if ARGV[2] ~= '' then\n"
+                               "  length = tonumber(ARGV[3])\n"
+                               "  state, token, since, till = 2, zeros(16), now, now + length\n"
+                               "  fails, parts = sub(ARGV[2], 23, 24), sub(ARGV[2], 89)\n"
+                               "  e = write(math.max(length, tonumber(ARGV[4])))\n"
+                               "elseif payload then\n"
+                               "  state = 0\n"
+                               "  e = write(1)\n"
+                               "else\n"
+                               "  e = bad(call('UNLINK', k))\n"
+                               "end\n"
+                               "return e or {0, now}\n";
 
 /* ARGV: token, lease ms. */
-static const char extend_text[] = PRELUDE("{-9, now}") WRITE
-    "if not holds then return {-9, now} end\n"
-    "length = tonumber(ARGV[2])\n"
-    "till, since = now + length, math.min(since, now)\n"
-    "return write(length) or {0, now}\n";
+static const char extend_text[] =
+    PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
+                               "length = tonumber(ARGV[2])\n"
+                               "till, since = now + length, math.min(since, now)\n"
+                               "return write(length) or {0, now}\n";
 
 static const char expire_text[] = PRELUDE("bad(call('UNLINK', k)) or {0, now}") WRITE
     "if not payload then return bad(call('UNLINK', k)) or {0, now} end\n"
@@ -167,12 +177,12 @@ static const char expire_text[] = PRELUDE("bad(call('UNLINK', k)) or {0, now}") 
     "return write(1) or {0, now}\n";
 
 /* ARGV: token, ttl ms. */
-static const char renew_text[] = PRELUDE("{-9, now}") WRITE
-    "if not holds then return {-9, now} end\n"
-    "if not payload then return {-4, now} end\n"
-    "local e = bad(call('PEXPIRE', k, ARGV[2]))\n"
-    "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
-    "return e or write(1) or {0, now}\n";
+static const char renew_text[] =
+    PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
+                               "if not payload then return {-4, now} end\n"
+                               "local e = bad(call('PEXPIRE', k, ARGV[2]))\n"
+                               "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
+                               "return e or write(1) or {0, now}\n";
 
 /* Foreign values are left alone; a record of a later corral is deleted, too. */
 static const char invalidate_text[] =

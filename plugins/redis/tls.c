@@ -1,7 +1,8 @@
 /* tls.c: TLS over the plugin's socket. The only file that knows OpenSSL.
  *
- * OpenSSL's own socket BIO calls write(2), which raises SIGPIPE on a closed connection; so it is given a BIO that sends with
- * MSG_NOSIGNAL. Chain and host name are verified unless the URI says tls_verify=no. */
+ * OpenSSL's own socket BIO calls write(2), which raises SIGPIPE on a closed connection; so it is
+ * given a BIO that sends with MSG_NOSIGNAL. Chain and host name are verified unless the URI says
+ * tls_verify=no. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -10,7 +11,7 @@
 
 #include "redis.h"
 
-/* ---- the BIO --------------------------------------------------------------------------------------------- */
+/* ---- the BIO ------------------------------------------------------------------------------- */
 
 static int bio_fd(BIO *bio) { return ((crl_redis_wire *)BIO_get_data(bio))->fd; }
 
@@ -46,9 +47,10 @@ static BIO_METHOD *make_method(void) {
   return method;
 }
 
-/* ---- the context: once per store, for reading the certificates takes milliseconds ------------------------ */
+/* ---- the context: once per store, for reading the certificates takes milliseconds ---------- */
 
-static int refuse(const crl_redis_store *store, corral_error *error, const char *what, const char *file) {
+static int refuse(const crl_redis_store *store, corral_error *error, const char *what,
+                  const char *file) {
   const char *why = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
   return store->host->fail(error, CORRAL_EIO, "%s: %s '%.80s': %.60s", store->name, what, file,
@@ -56,13 +58,15 @@ static int refuse(const crl_redis_store *store, corral_error *error, const char 
 }
 
 static int load_files(const crl_redis_store *store, SSL_CTX *context, corral_error *error) {
-  const char *cert = store->tls_cert, *key = store->tls_key != NULL ? store->tls_key : store->tls_cert;
+  const char *cert = store->tls_cert,
+             *key = store->tls_key != NULL ? store->tls_key : store->tls_cert;
   if (store->tls_ca != NULL && SSL_CTX_load_verify_file(context, store->tls_ca) != 1)
     return refuse(store, error, "can't use tls_ca", store->tls_ca);
   if (store->tls_ca == NULL && SSL_CTX_set_default_verify_paths(context) != 1)
     return refuse(store, error, "can't use", "the system's certificates");
   if (cert == NULL) return CORRAL_OK;
-  if (SSL_CTX_use_certificate_chain_file(context, cert) != 1) return refuse(store, error, "can't use tls_cert", cert);
+  if (SSL_CTX_use_certificate_chain_file(context, cert) != 1)
+    return refuse(store, error, "can't use tls_cert", cert);
   if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1)
     return refuse(store, error, "can't use tls_key", key);
   return CORRAL_OK;
@@ -81,8 +85,10 @@ static int make_context(crl_redis_store *store, corral_error *error) {
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_verify(context, store->tls_verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
   int status = load_files(store, context, error);
-  if (status == CORRAL_OK) store->tls_context = context;
-  else SSL_CTX_free(context);
+  if (status == CORRAL_OK)
+    store->tls_context = context;
+  else
+    SSL_CTX_free(context);
   return status;
 }
 
@@ -99,7 +105,7 @@ void crl_redis_tls_free(crl_redis_store *store) {
   BIO_meth_free(store->tls_method);
 }
 
-/* ---- a connection ---------------------------------------------------------------------------------------- */
+/* ---- a connection -------------------------------------------------------------------------- */
 
 /* Whom the certificate must name: an address is no host name, and isn't sent as one (SNI). */
 static int name_peer(SSL *ssl, const char *name) {
@@ -162,7 +168,8 @@ int crl_redis_tls_handshake(crl_redis_wire *wire, short *want) {
 ssize_t crl_redis_tls_read(crl_redis_wire *wire, void *buffer, size_t size, int peek, short *want) {
   ERR_clear_error();
   errno = 0;
-  int n = peek ? SSL_peek(wire->ssl, buffer, as_int(size)) : SSL_read(wire->ssl, buffer, as_int(size));
+  int n =
+      peek ? SSL_peek(wire->ssl, buffer, as_int(size)) : SSL_read(wire->ssl, buffer, as_int(size));
   return outcome(wire, n, want);
 }
 
@@ -178,7 +185,8 @@ void crl_redis_tls_explain(crl_redis_wire *wire, char *text, size_t size) {
   unsigned long reason = ERR_peek_error();
   const char *why = ERR_reason_error_string(reason);
   if (verified != X509_V_OK && wire->store->tls_verify)
-    snprintf(text, size, "the server's certificate is refused: %.60s (wanted: '%.60s'; see tls_ca, tls_name)",
+    snprintf(text, size,
+             "the server's certificate is refused: %.60s (wanted: '%.60s'; see tls_ca, tls_name)",
              X509_verify_cert_error_string(verified), wire->store->tls_name);
   else if (reason != 0)
     snprintf(text, size, "%.120s", why != NULL ? why : "unknown reason");

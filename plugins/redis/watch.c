@@ -1,9 +1,11 @@
-/* watch.c: a connection of its own on which the server tells of changed keys: CLIENT TRACKING as a RESP2 client has it. Handles have
- * what they look at remembered (ops.c), redirected to this connection, which has subscribed to the channel below. There the
- * server names each key once, when it changes, or tells nil: all were flushed.
+/* watch.c: a connection of its own on which the server tells of changed keys: CLIENT TRACKING as a
+ * RESP2 client has it. Handles have what they look at remembered (ops.c), redirected to this
+ * connection, which has subscribed to the channel below. There the server names each key once, when
+ * it changes, or tells nil: all were flushed.
  *
- * When it dies no handle is told, so it is made to answer: silent for QUIET_MS, it is asked for a sign of life, and it has
- * ANSWER_MS for that. Any reply is one, an error too: who may not PING hears NOPERM from a server that lives. */
+ * When it dies no handle is told, so it is made to answer: silent for QUIET_MS, it is asked for a
+ * sign of life, and it has ANSWER_MS for that. Any reply is one, an error too: who may not PING
+ * hears NOPERM from a server that lives. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -17,17 +19,18 @@ enum { QUIET_MS = 1000, ANSWER_MS = 1000 };
 
 typedef struct crl_redis_watcher {
   crl_redis_handle *handle;
-  int64_t id;           /* of this client, as the server counts */
-  int64_t heard, asked; /* when the last reply came, and when the last PING was sent: host->now_ms time */
-  int pings;            /* that aren't answered */
+  int64_t id; /* of this client, as the server counts */
+  /* when the last reply came, and when the last PING was sent: host->now_ms time */
+  int64_t heard, asked;
+  int pings; /* that aren't answered */
 } crl_redis_watcher;
 
-/* ---- opening --------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 typedef enum wish { ID, TRACKING, CACHING, SUBSCRIBE, WISHES } wish;
 
-/* The second and third are for handles to use, and change nothing here: they tell whether the server knows them and this
- * user may. */
+/* The second and third are for handles to use, and change nothing here: they tell whether the
+ * server knows them and this user may. */
 static const char *const wishes[WISHES][3] = {
     [ID] = {"CLIENT", "ID"},
     [TRACKING] = {"CLIENT", "TRACKING", "OFF"},
@@ -36,32 +39,37 @@ static const char *const wishes[WISHES][3] = {
 };
 
 static int is_text(const redisReply *reply, const char *text) {
-  return reply->type == REDIS_REPLY_STRING && reply->len == strlen(text) && memcmp(reply->str, text, reply->len) == 0;
+  return reply->type == REDIS_REPLY_STRING && reply->len == strlen(text) &&
+         memcmp(reply->str, text, reply->len) == 0;
 }
 
 static int strange(const crl_redis_watcher *w, corral_error *error) {
-  return w->handle->store->host->fail(error, CORRAL_EPROTOCOL, "%s: told what no watch expects", w->handle->store->name);
+  return w->handle->store->host->fail(error, CORRAL_EPROTOCOL, "%s: told what no watch expects",
+                                      w->handle->store->name);
 }
 
-static int refused(const crl_redis_watcher *w, wish what, const redisReply *reply, corral_error *error) {
+static int refused(const crl_redis_watcher *w, wish what, const redisReply *reply,
+                   corral_error *error) {
   const crl_redis_store *s = w->handle->store;
   int is_forbidden = crl_redis_reply_is_error(reply, "NOPERM");
   if (what == CACHING && !is_forbidden) return CORRAL_OK; /* "only in tracking mode" */
   int status = crl_redis_reply_error(s, reply, CORRAL_EUNSUPPORTED, error);
   if (status != CORRAL_EUNSUPPORTED && !is_forbidden) return status;
-  return s->host->fail(error, CORRAL_EUNSUPPORTED, "%.80s: can't tell of changes: it refuses %s %s: %.80s", s->name,
+  return s->host->fail(error, CORRAL_EUNSUPPORTED,
+                       "%.80s: can't tell of changes: it refuses %s %s: %.80s", s->name,
                        wishes[what][0], wishes[what][1], reply->str);
 }
 
-static int hear_wish(crl_redis_watcher *w, wish what, const redisReply *reply, corral_error *error) {
+static int hear_wish(crl_redis_watcher *w, wish what, const redisReply *reply,
+                     corral_error *error) {
   if (reply->type == REDIS_REPLY_ERROR) return refused(w, what, reply, error);
   switch (what) {
     case ID:
       w->id = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
       return w->id > 0 ? CORRAL_OK : strange(w, error);
     case SUBSCRIBE:
-      return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], "subscribe") &&
-                     is_text(reply->element[1], CHANNEL)
+      return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+                     is_text(reply->element[0], "subscribe") && is_text(reply->element[1], CHANNEL)
                  ? CORRAL_OK
                  : strange(w, error);
     default: return reply->type == REDIS_REPLY_STATUS ? CORRAL_OK : strange(w, error);
@@ -77,7 +85,8 @@ static int ask(crl_redis_watcher *w, int64_t deadline, corral_error *error) {
     crl_redis_out_command(&h->out, words);
     for (size_t i = 0; i < words; i++) crl_redis_out_text(&h->out, wishes[what][i]);
   }
-  if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a watch", h->store->name);
+  if (h->out.failed)
+    return h->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a watch", h->store->name);
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
   for (wish what = ID; what < WISHES && status == CORRAL_OK; what++) {
     redisReply *reply;
@@ -102,7 +111,8 @@ void crl_redis_unwatch(void *watch) {
   free(w);
 }
 
-int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
+                    corral_error *error) {
   crl_redis_store *s = store;
   void *handle;
   (void)server;
@@ -126,7 +136,7 @@ int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_wat
   return CORRAL_OK;
 }
 
-/* ---- what it is told ------------------------------------------------------------------------------------- */
+/* ---- what it is told ----------------------------------------------------------------------- */
 
 typedef struct listener {
   void (*told)(void *arg, uint64_t hash);
@@ -140,10 +150,12 @@ static void tell(listener *to, uint64_t hash) {
 }
 
 /* "message", the channel, the keys. */
-static int hear_message(const crl_redis_watcher *w, const redisReply *reply, listener *to, corral_error *error) {
+static int hear_message(const crl_redis_watcher *w, const redisReply *reply, listener *to,
+                        corral_error *error) {
   const redisReply *keys = reply->element[2];
   if (!is_text(reply->element[1], CHANNEL)) return strange(w, error);
-  if (keys->type == REDIS_REPLY_STRING) return CORRAL_OK; /* not the server's: some client's PUBLISH */
+  /* not the server's: some client's PUBLISH */
+  if (keys->type == REDIS_REPLY_STRING) return CORRAL_OK;
   if (keys->type == REDIS_REPLY_NIL) {
     tell(to, 0);
     return CORRAL_OK;
@@ -160,7 +172,8 @@ static int hear_message(const crl_redis_watcher *w, const redisReply *reply, lis
 static int hear(crl_redis_watcher *w, const redisReply *reply, listener *to, corral_error *error) {
   w->heard = w->handle->store->host->now_ms();
   int is_array = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0;
-  if (is_array && reply->elements == 3 && is_text(reply->element[0], "message")) return hear_message(w, reply, to, error);
+  if (is_array && reply->elements == 3 && is_text(reply->element[0], "message"))
+    return hear_message(w, reply, to, error);
   int is_pong = is_array && reply->elements == 2 && is_text(reply->element[0], "pong");
   if (w->pings == 0 || (!is_pong && reply->type != REDIS_REPLY_ERROR)) return strange(w, error);
   w->pings--;
@@ -179,7 +192,7 @@ static int hear_all(crl_redis_watcher *w, listener *to, corral_error *error) {
   }
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 /* When the next PING, or its answer, is due. */
 static int64_t due(const crl_redis_watcher *w) {
@@ -192,27 +205,37 @@ static int ping(crl_redis_watcher *w, int64_t now, corral_error *error) {
   crl_redis_handle *h = w->handle;
   size_t sent;
   if (w->pings > 0)
-    return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: the watch got no sign of life", h->store->name);
+    return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: the watch got no sign of life",
+                                h->store->name);
   crl_redis_out_reset(&h->out);
   crl_redis_out_command(&h->out, 1);
   crl_redis_out_text(&h->out, "PING");
-  if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a PING", h->store->name);
+  if (h->out.failed)
+    return h->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a PING", h->store->name);
   w->pings++;
   w->asked = now;
   return crl_redis_out_send(&h->out, &h->wire, CRL_NET_AT_ONCE, &sent, error);
 }
 
-/* Until the socket is ready for `want`, there is reason to stop, or `until`. want 0: only looks for a reason to stop. */
-static int rest(const crl_redis_watcher *w, short want, int stop_fd, int64_t until, int *ret_stop, corral_error *error) {
-  struct pollfd fds[2] = {{.fd = stop_fd, .events = POLLIN}, {.fd = w->handle->wire.fd, .events = want}};
+/* Until the socket is ready for `want`, there is reason to stop, or `until`. want 0: only looks for
+ * a reason to stop. */
+static int rest(const crl_redis_watcher *w, short want, int stop_fd, int64_t until, int *ret_stop,
+                corral_error *error) {
+  struct pollfd fds[2] = {{.fd = stop_fd, .events = POLLIN},
+                          {.fd = w->handle->wire.fd, .events = want}};
   int64_t left = until - w->handle->store->host->now_ms();
-  int n = poll(fds, want != 0 ? 2 : 1, left <= 0 || want == 0 ? 0 : left > QUIET_MS ? QUIET_MS : (int)left);
+  int n = poll(fds, want != 0 ? 2 : 1,
+               left <= 0 || want == 0 ? 0
+               : left > QUIET_MS      ? QUIET_MS
+                                      : (int)left);
   *ret_stop = n > 0 && fds[0].revents != 0;
-  return n >= 0 || errno == EINTR ? CORRAL_OK : crl_net_failed_errno(&w->handle->store->peer, error, "poll");
+  return n >= 0 || errno == EINTR ? CORRAL_OK
+                                  : crl_net_failed_errno(&w->handle->store->peer, error, "poll");
 }
 
 /* One look at the socket, with a rest when nothing has come; *ret_stop: the caller is to return. */
-static int look(crl_redis_watcher *w, int stop_fd, int64_t until, listener *to, int *ret_stop, corral_error *error) {
+static int look(crl_redis_watcher *w, int stop_fd, int64_t until, listener *to, int *ret_stop,
+                corral_error *error) {
   crl_redis_handle *h = w->handle;
   size_t got;
   short want;
@@ -228,13 +251,14 @@ static int look(crl_redis_watcher *w, int stop_fd, int64_t until, listener *to, 
   return status;
 }
 
-int crl_redis_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *arg,
-                      corral_error *error) {
+int crl_redis_changes(void *watch, int stop_fd, int64_t until,
+                      void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error) {
   crl_redis_watcher *w = watch;
   listener to = {.told = told, .arg = arg};
   int stop = 0;
   int status = hear_all(w, &to, error); /* what came together with the answers to `ask` */
-  while (status == CORRAL_OK && !stop && to.count == 0) status = look(w, stop_fd, until, &to, &stop, error);
+  while (status == CORRAL_OK && !stop && to.count == 0)
+    status = look(w, stop_fd, until, &to, &stop, error);
   if (status != CORRAL_OK) retire(w);
   return status;
 }

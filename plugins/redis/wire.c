@@ -1,13 +1,14 @@
-/* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute deadline,
- * however many small pieces the other side makes of it; the host puts off that of a batch as a body
- * moves. */
+/* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute
+ * deadline, however many small pieces the other side makes of it; the host puts off that of a batch
+ * as a body moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "redis.h"
 
-static int failed(const crl_redis_wire *wire, corral_error *error, const char *what, const char *why) {
+static int failed(const crl_redis_wire *wire, corral_error *error, const char *what,
+                  const char *why) {
   return crl_net_failed(&wire->store->peer, error, what, why);
 }
 
@@ -19,7 +20,7 @@ static int await(const crl_redis_wire *wire, short want, int64_t deadline, corra
   return crl_net_await(&wire->store->peer, wire->fd, want, deadline, error);
 }
 
-/* ---- connecting ------------------------------------------------------------------------------------------ */
+/* ---- connecting ---------------------------------------------------------------------------- */
 
 static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *error) {
   int status = crl_redis_tls_attach(wire, error);
@@ -29,7 +30,8 @@ static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *err
     if (crl_redis_tls_handshake(wire, &want) == 1) return CORRAL_OK;
     if (want != 0) {
       if (await(wire, want, deadline, NULL) == CORRAL_OK) continue;
-      status = failed(wire, error, "TLS", "no answer within the time allowed: does this port speak TLS?");
+      status = failed(wire, error, "TLS",
+                      "no answer within the time allowed: does this port speak TLS?");
       break;
     }
     crl_redis_tls_explain(wire, why, sizeof why);
@@ -39,7 +41,8 @@ static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *err
   return status;
 }
 
-int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline, corral_error *error) {
+int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline,
+                        corral_error *error) {
   wire->store = store;
   wire->fd = -1;
   wire->ssl = NULL;
@@ -53,7 +56,7 @@ void crl_redis_wire_close(crl_redis_wire *wire) {
   wire->fd = -1;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------- */
 
 /* As in tls.c: bytes, 0 at the end, or -1 with what to poll for. */
 static ssize_t try_read(crl_redis_wire *wire, void *buffer, size_t size, int peek, short *want) {
@@ -65,7 +68,8 @@ static ssize_t try_read(crl_redis_wire *wire, void *buffer, size_t size, int pee
   return n;
 }
 
-static ssize_t try_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count, short *want) {
+static ssize_t try_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
+                         short *want) {
   if (wire->ssl != NULL) return crl_redis_tls_write(wire, pieces->iov_base, pieces->iov_len, want);
   struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = count};
   ssize_t n;
@@ -83,8 +87,8 @@ static int gone(crl_redis_wire *wire, ssize_t n, corral_error *error) {
   return failed(wire, error, "TLS", why);
 }
 
-int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count, int64_t deadline,
-                         size_t *wrote, corral_error *error) {
+int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
+                         int64_t deadline, size_t *wrote, corral_error *error) {
   for (;;) {
     short want;
     ssize_t n = try_write(wire, pieces, count, &want);
@@ -99,11 +103,12 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
   }
 }
 
-int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline, size_t *got,
-                        corral_error *error) {
+int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline,
+                        size_t *got, corral_error *error) {
   short want = POLLIN;
   for (int first = 1;; first = 0) {
-    /* A reply is seldom there at once, so wait first; but TLS may hold bytes that poll doesn't see. */
+    /* A reply is seldom there at once, so wait first; but TLS may hold bytes that poll doesn't
+     * see. */
     int status = first && wire->ssl != NULL ? CORRAL_OK : await(wire, want, deadline, error);
     if (status != CORRAL_OK) return status;
     ssize_t n = try_read(wire, buffer, size, 0, &want);
@@ -116,7 +121,8 @@ int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t
   }
 }
 
-int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want, corral_error *error) {
+int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want,
+                        corral_error *error) {
   ssize_t n = try_read(wire, buffer, size, 0, want);
   *got = n > 0 ? (size_t)n : 0;
   return n > 0 || *want != 0 ? CORRAL_OK : gone(wire, n, error);
@@ -128,5 +134,6 @@ int crl_redis_wire_silent(crl_redis_wire *wire, corral_error *error) {
   ssize_t n = try_read(wire, &byte, 1, 1, &want);
   if (n < 0 && want != 0) return CORRAL_OK;
   if (n <= 0) return gone(wire, n, error);
-  return wire->store->host->fail(error, CORRAL_EPROTOCOL, "%s: the server sent what nobody asked for", wire->store->name);
+  return wire->store->host->fail(error, CORRAL_EPROTOCOL,
+                                 "%s: the server sent what nobody asked for", wire->store->name);
 }

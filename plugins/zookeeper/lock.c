@@ -1,14 +1,16 @@
 /* lock.c: the verbs: a token's place in a queue.
  *
- * What this process has in queues is kept in the session's list of places, entered before a node is made: so a node whose making got no reply, and one
- * that couldn't be removed, are removed by the session's thread. Where a place isn't in the list, its node isn't this session's. */
+ * What this process has in queues is kept in the session's list of places, entered before a node is
+ * made: so a node whose making got no reply, and one that couldn't be removed, are removed by the
+ * session's thread. Where a place isn't in the list, its node isn't this session's. */
 #include "zk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SOUND = 0, GIVEN_UP, LAPSED };        /* of zk_place.doomed */
-enum { GRANTED = 1, WAITS = 2, AGAIN = 3 }; /* beside the library's codes, which are ZOK or negative */
+enum { SOUND = 0, GIVEN_UP, LAPSED }; /* of zk_place.doomed */
+/* beside the library's codes, which are ZOK or negative */
+enum { GRANTED = 1, WAITS = 2, AGAIN = 3 };
 enum { SWEEP_MS = 2000, AGAIN_MS = 500, GRACE_MS = 5000, TRIES = 8 };
 
 /* One operation. */
@@ -21,9 +23,11 @@ typedef struct task {
   char dir[CRL_ZK_PATH];
 } task;
 
-static int64_t after(int64_t now, int64_t ms) { return ms < INT64_MAX - now ? now + ms : INT64_MAX; }
+static int64_t after(int64_t now, int64_t ms) {
+  return ms < INT64_MAX - now ? now + ms : INT64_MAX;
+}
 
-/* ---- places ---------------------------------------------------------------------------------------------- */
+/* ---- places -------------------------------------------------------------------------------- */
 
 static void unlink_place(zk_session *s, zk_place *p) {
   zk_place **at = &s->places;
@@ -34,7 +38,8 @@ static void unlink_place(zk_session *s, zk_place *p) {
 
 static zk_place *find_place(const task *t, uint64_t hash) {
   zk_place *p = t->s->places;
-  while (p != NULL && (p->hash != hash || memcmp(p->token, t->op->token, CORRAL_TOKEN) != 0)) p = p->next;
+  while (p != NULL && (p->hash != hash || memcmp(p->token, t->op->token, CORRAL_TOKEN) != 0))
+    p = p->next;
   return p;
 }
 
@@ -54,7 +59,8 @@ static zk_place *new_place(const task *t, uint64_t hash) {
   return p;
 }
 
-/* The token's place, for this operation alone, in t->p: NULL when there is none. ZOK, ZOPERATIONTIMEOUT, ZSYSTEMERROR. */
+/* The token's place, for this operation alone, in t->p: NULL when there is none. ZOK,
+ * ZOPERATIONTIMEOUT, ZSYSTEMERROR. */
 static int grab(task *t, int make) {
   zk_session *s = t->s;
   uint64_t hash = s->store->host->hash64(t->op->key, t->op->key_len);
@@ -77,8 +83,10 @@ static void let_go(task *t) {
   if (t->p == NULL) return;
   pthread_mutex_lock(&s->mutex);
   t->p->busy = 0;
-  if (t->gone) unlink_place(s, t->p);
-  else if (t->p->ends < s->due) pthread_cond_signal(&s->wake);
+  if (t->gone)
+    unlink_place(s, t->p);
+  else if (t->p->ends < s->due)
+    pthread_cond_signal(&s->wake);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->mutex);
 }
@@ -138,7 +146,8 @@ int64_t crl_zk_sweep(zk_session *s) {
       if (p->ends <= now) due = p;
     }
     if (due == NULL || s->stop) return next;
-    int rc = s->state < CRL_ZK_EXPIRED ? ZCONNECTIONLOSS : ZNONODE, connected = s->state == CRL_ZK_CONNECTED;
+    int rc = s->state < CRL_ZK_EXPIRED ? ZCONNECTIONLOSS : ZNONODE,
+        connected = s->state == CRL_ZK_CONNECTED;
     due->busy = 1;
     if (due->doomed == SOUND) due->doomed = LAPSED;
     pthread_mutex_unlock(&s->mutex);
@@ -151,10 +160,12 @@ int64_t crl_zk_sweep(zk_session *s) {
   }
 }
 
-/* ---- results --------------------------------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------- */
 
 /* A request that may have happened, or not. */
-static int is_unsure(int rc) { return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING || rc == ZSESSIONMOVED; }
+static int is_unsure(int rc) {
+  return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING || rc == ZSESSIONMOVED;
+}
 
 static void fail(task *t, int rc, int sent) {
   const zk_store *st = t->s->store;
@@ -162,19 +173,20 @@ static void fail(task *t, int rc, int sent) {
   int over = rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE;
   if (over && (op->verb == CORRAL_VERB_LOCK_EXTEND || op->verb == CORRAL_VERB_UNLOCK)) {
     op->until_ms = -1;
-    op->status = st->host->fail(op->error, CORRAL_ELOST, "%s: the session is over, and its holds with it", st->name);
+    op->status = st->host->fail(op->error, CORRAL_ELOST,
+                                "%s: the session is over, and its holds with it", st->name);
     return;
   }
-  int status = over                                      ? CORRAL_EUNAVAILABLE
-               : rc == ZNOAUTH || rc == ZAUTHFAILED      ? CORRAL_EAUTH
-               : rc == ZBADARGUMENTS                     ? CORRAL_EUNAVAILABLE
-               : is_unsure(rc)                           ? (sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE)
-               : rc == ZSYSTEMERROR                      ? CORRAL_ENOMEM
-                                                         : CORRAL_EPROTOCOL;
+  int status = over                                 ? CORRAL_EUNAVAILABLE
+               : rc == ZNOAUTH || rc == ZAUTHFAILED ? CORRAL_EAUTH
+               : rc == ZBADARGUMENTS                ? CORRAL_EUNAVAILABLE
+               : is_unsure(rc)                      ? (sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE)
+               : rc == ZSYSTEMERROR                 ? CORRAL_ENOMEM
+                                                    : CORRAL_EPROTOCOL;
   op->status = st->host->fail(op->error, status, "%s: %s", st->name,
-                              rc == ZOPERATIONTIMEOUT                   ? "no reply in time"
-                              : rc == ZCONNECTIONLOSS && !sent          ? "not connected in time"
-                                                                        : zerror(rc));
+                              rc == ZOPERATIONTIMEOUT          ? "no reply in time"
+                              : rc == ZCONNECTIONLOSS && !sent ? "not connected in time"
+                                                               : zerror(rc));
 }
 
 static void grant(task *t) {
@@ -201,7 +213,7 @@ static void lost(task *t) {
   t->op->until_ms = rc == ZOK && others == 0 ? 0 : -1;
 }
 
-/* ---- LOCK ------------------------------------------------------------------------------------------------ */
+/* ---- LOCK ---------------------------------------------------------------------------------- */
 
 static int make_dir(task *t) {
   zk_session *s = t->s;
@@ -219,7 +231,8 @@ static int make_dir(task *t) {
   return rc == ZNODEEXISTS ? ZOK : rc;
 }
 
-/* Makes the node. The server may remove an empty container at any time, so it is made, and made again. */
+/* Makes the node. The server may remove an empty container at any time, so it is made, and made
+ * again. */
 static int enqueue(task *t) {
   zk_place *p = t->p;
   char stem[CRL_ZK_NODE], path[CRL_ZK_PATH], data[CRL_ZK_TEXT];
@@ -245,7 +258,8 @@ static int enqueue(task *t) {
   return ZOK;
 }
 
-/* Writes to the node what holds now: only the leader does that, and only while the session and the node are there. */
+/* Writes to the node what holds now: only the leader does that, and only while the session and the
+ * node are there. */
 static int confirm(task *t) {
   zk_place *p = t->p;
   char path[CRL_ZK_PATH], data[CRL_ZK_TEXT];
@@ -260,8 +274,8 @@ static int confirm(task *t) {
   return ZOK;
 }
 
-/* Whether node number `at` of the queue holds the lock; if not, the one in its way is watched. A hold that was made a shared one has an
- * exclusive one's name, and is the lowest of these. */
+/* Whether node number `at` of the queue holds the lock; if not, the one in its way is watched. A
+ * hold that was made a shared one has an exclusive one's name, and is the lowest of these. */
 static int judge(task *t, const zk_reply *list, size_t at) {
   char path[CRL_ZK_PATH];
   zk_reply got;
@@ -332,7 +346,9 @@ static void lock(task *t) {
     t->gone = t->p->node[0] == '\0' && !t->p->doubt;
     fail(t, rc, 1);
   } else if (at >= CORRAL_LOCK_HOLDS) {
-    op->status = host->fail(op->error, CORRAL_EREFUSED, "%d hold this lock, or wait for it: no room for more", CORRAL_LOCK_HOLDS);
+    op->status =
+        host->fail(op->error, CORRAL_EREFUSED,
+                   "%d hold this lock, or wait for it: no room for more", CORRAL_LOCK_HOLDS);
     give_up(t);
   } else {
     op->status = CORRAL_EBUSY;
@@ -347,7 +363,7 @@ static void lock(task *t) {
   let_go(t);
 }
 
-/* ---- LOCK_EXTEND, UNLOCK, LOCK_SHOW ------------------------------------------------------------------------ */
+/* ---- LOCK_EXTEND, UNLOCK, LOCK_SHOW -------------------------------------------------------- */
 
 static void extend(task *t) {
   corral_op *op = t->op;
@@ -357,15 +373,20 @@ static void extend(task *t) {
   } else if (t->p == NULL || t->p->doomed || !t->p->held) {
     lost(t);
   } else if (op->seen > t->p->fence) {
-    op->status = t->s->store->host->fail(op->error, CORRAL_EUNSUPPORTED, "a fencing token of zookeeper: is the server's, and can't be raised");
+    op->status = t->s->store->host->fail(
+        op->error, CORRAL_EUNSUPPORTED,
+        "a fencing token of zookeeper: is the server's, and can't be raised");
   } else {
     /* Also when no reply comes: a later extension must not make it exclusive again. */
     if (op->flags & CORRAL_OP_SHARED) t->p->shared = 1;
     rc = confirm(t);
     t->gone = rc == ZNONODE;
-    if (rc == ZOK) grant(t);
-    else if (rc == ZNONODE) lost(t);
-    else fail(t, rc, 1);
+    if (rc == ZOK)
+      grant(t);
+    else if (rc == ZNONODE)
+      lost(t);
+    else
+      fail(t, rc, 1);
   }
   let_go(t);
 }
@@ -393,7 +414,8 @@ static void unlock(task *t) {
 }
 
 /* Those who hold it, in `holds`, of the list's size. */
-static int read_holds(task *t, const zk_reply *list, int64_t wall, corral_hold *holds, size_t *count) {
+static int read_holds(task *t, const zk_reply *list, int64_t wall, corral_hold *holds,
+                      size_t *count) {
   char path[CRL_ZK_PATH];
   zk_reply got;
   for (size_t i = 0; i < list->count && *count < CORRAL_LOCK_HOLDS; i++) {
@@ -418,10 +440,12 @@ static void show(task *t) {
   uint64_t fence = 0;
   int rc = crl_zk_list(t->s, t->dir, 0, t->deadline, &list);
   op->life_ms = host->wall_ms();
-  if (rc == ZOK && list.count > 0 && (holds = calloc(list.count, sizeof *holds)) == NULL) rc = ZSYSTEMERROR;
+  if (rc == ZOK && list.count > 0 && (holds = calloc(list.count, sizeof *holds)) == NULL)
+    rc = ZSYSTEMERROR;
   if (rc == ZOK) rc = read_holds(t, &list, op->life_ms, holds, &count);
   for (size_t i = 0; i < count; i++) fence = holds[i].fence > fence ? holds[i].fence : fence;
-  uint8_t *record = rc == ZOK && count > 0 ? malloc(CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD) : NULL;
+  uint8_t *record =
+      rc == ZOK && count > 0 ? malloc(CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD) : NULL;
   if (rc != ZOK) {
     fail(t, rc, 1);
   } else if (count == 0) {
@@ -442,7 +466,8 @@ static void show(task *t) {
 void crl_zk_perform(zk_session *s, corral_op *op, int64_t deadline) {
   task t = {.s = s, .op = op, .deadline = deadline};
   if (op->verb < CORRAL_VERB_LOCK || op->verb > CORRAL_VERB_LOCK_SHOW) {
-    op->status = s->store->host->fail(op->error, CORRAL_EUNSUPPORTED, "zookeeper: has locks only, no values");
+    op->status = s->store->host->fail(op->error, CORRAL_EUNSUPPORTED,
+                                      "zookeeper: has locks only, no values");
     return;
   }
   crl_zk_dir(s->store, op->key, op->key_len, t.dir);

@@ -7,7 +7,7 @@
 
 enum { NAME_MOST = 200, HEX = 2 * CORRAL_TOKEN, TOKEN_AT = 2, NUMBER_AT = TOKEN_AT + HEX + 1 };
 
-/* ---- names ----------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------- */
 
 static void put_hex(const uint8_t *bytes, size_t size, char *to) {
   for (size_t i = 0; i < size; i++) snprintf(to + 2 * i, 3, "%02x", bytes[i]);
@@ -23,8 +23,10 @@ void crl_zk_dir(const zk_store *st, const void *key, size_t key_len, char dir[CR
   uint8_t hash[16];
   size_t len = 0;
   for (size_t i = 0; i < key_len && len <= NAME_MOST; i++) {
-    if (is_plain(bytes[i], i)) name[len++] = (char)bytes[i];
-    else len += (size_t)snprintf(name + len, 4, "%%%02X", bytes[i]);
+    if (is_plain(bytes[i], i))
+      name[len++] = (char)bytes[i];
+    else
+      len += (size_t)snprintf(name + len, 4, "%%%02X", bytes[i]);
   }
   name[len] = '\0';
   if (len > NAME_MOST) {
@@ -59,7 +61,9 @@ int crl_zk_is_of(const zk_child *c, const uint8_t *token) {
 int crl_zk_read_node(const char *name, zk_child *to) {
   size_t len = strlen(name);
   char *end;
-  if (len <= NUMBER_AT || len >= CRL_ZK_NODE || (name[0] != 'x' && name[0] != 's') || name[1] != '-' || name[NUMBER_AT - 1] != '-') return 0;
+  if (len <= NUMBER_AT || len >= CRL_ZK_NODE || (name[0] != 'x' && name[0] != 's') ||
+      name[1] != '-' || name[NUMBER_AT - 1] != '-')
+    return 0;
   for (size_t i = TOKEN_AT; i < TOKEN_AT + HEX; i++)
     if (!isxdigit((unsigned char)name[i])) return 0;
   to->number = (int32_t)strtol(name + NUMBER_AT, &end, 10);
@@ -69,14 +73,16 @@ int crl_zk_read_node(const char *name, zk_child *to) {
 
 /* The server's counter goes on at INT32_MIN after INT32_MAX. */
 int crl_zk_by_number(const void *a, const void *b) {
-  int32_t apart = (int32_t)((uint32_t)((const zk_child *)a)->number - (uint32_t)((const zk_child *)b)->number);
+  int32_t apart =
+      (int32_t)((uint32_t)((const zk_child *)a)->number - (uint32_t)((const zk_child *)b)->number);
   return apart < 0 ? -1 : apart > 0;
 }
 
-/* ---- data ------------------------------------------------------------------------------------------------ */
+/* ---- data ---------------------------------------------------------------------------------- */
 
 int crl_zk_write_data(const zk_place *p, int64_t lease_ms, char data[CRL_ZK_TEXT]) {
-  int len = snprintf(data, CRL_ZK_TEXT, "%c %lld %lld ", p->shared ? 's' : 'x', (long long)lease_ms, (long long)p->since);
+  int len = snprintf(data, CRL_ZK_TEXT, "%c %lld %lld ", p->shared ? 's' : 'x', (long long)lease_ms,
+                     (long long)p->since);
   memcpy(data + len, p->note, p->note_len);
   return len + (int)p->note_len;
 }
@@ -96,7 +102,8 @@ void crl_zk_read_hold(const zk_child *c, const zk_reply *got, int64_t wall, corr
     char pair[3] = {c->name[TOKEN_AT + 2 * i], c->name[TOKEN_AT + 1 + 2 * i], '\0'};
     hold->token[i] = (uint8_t)strtoul(pair, NULL, 16);
   }
-  hold->mode = c->name[0] == 's' || got->text[0] == 's' ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
+  hold->mode =
+      c->name[0] == 's' || got->text[0] == 's' ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
   hold->fence = (uint64_t)got->stat.czxid;
   hold->since = since > 0 ? since : written;
   if (lease < 1 || lease > INT32_MAX) lease = 1;

@@ -19,7 +19,8 @@ struct zk_request {
 int64_t crl_zk_now(const zk_session *s) { return s->store->host->now_ms(); }
 
 int crl_zk_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until) {
-  struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000),
+                        .tv_nsec = (long)(until % 1000) * 1000000};
   if (until == INT64_MAX) return pthread_cond_wait(cond, mutex) == 0;
   return until > 0 && pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
 }
@@ -32,7 +33,7 @@ static void make_cond(pthread_cond_t *cond) {
   pthread_condattr_destroy(&attr);
 }
 
-/* ---- what the library's thread calls: never blocks ------------------------------------------------------- */
+/* ---- what the library's thread calls: never blocks ----------------------------------------- */
 
 static void unlink_request(zk_request *r) {
   *r->link = r->next;
@@ -45,7 +46,8 @@ static void free_request(zk_request *r) {
   free(r);
 }
 
-static void finish(const zk_request *data, int rc, const struct Stat *stat, const char *text, size_t len, zk_child *children, size_t count) {
+static void finish(const zk_request *data, int rc, const struct Stat *stat, const char *text,
+                   size_t len, zk_child *children, size_t count) {
   zk_request *r = (zk_request *)(uintptr_t)data;
   zk_session *s = r->s;
   zk_reply *to = &r->reply;
@@ -67,7 +69,8 @@ static void finish(const zk_request *data, int rc, const struct Stat *stat, cons
 }
 
 static void on_path(int rc, const char *path, const struct Stat *stat, const void *data) {
-  const char *text = rc == ZOK && path != NULL && strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : "";
+  const char *text =
+      rc == ZOK && path != NULL && strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : "";
   finish(data, rc, stat, text, strlen(text), NULL, 0);
 }
 
@@ -76,7 +79,9 @@ static void on_string(int rc, const char *text, const void *data) {
   finish(data, rc, NULL, NULL, 0, NULL, 0);
 }
 
-static void on_stat(int rc, const struct Stat *stat, const void *data) { finish(data, rc, stat, NULL, 0, NULL, 0); }
+static void on_stat(int rc, const struct Stat *stat, const void *data) {
+  finish(data, rc, stat, NULL, 0, NULL, 0);
+}
 
 static void on_void(int rc, const void *data) { finish(data, rc, NULL, NULL, 0, NULL, 0); }
 
@@ -85,10 +90,12 @@ static void on_data(int rc, const char *text, int len, const struct Stat *stat, 
 }
 
 static void on_children(int rc, const struct String_vector *strings, const void *data) {
-  size_t count = 0, most = rc == ZOK && strings != NULL && strings->count > 0 ? (size_t)strings->count : 0;
+  size_t count = 0,
+         most = rc == ZOK && strings != NULL && strings->count > 0 ? (size_t)strings->count : 0;
   zk_child *children = most > 0 ? calloc(most, sizeof *children) : NULL;
   if (most > 0 && children == NULL) rc = ZSYSTEMERROR;
-  for (size_t i = 0; children != NULL && i < most; i++) count += (size_t)crl_zk_read_node(strings->data[i], &children[count]);
+  for (size_t i = 0; children != NULL && i < most; i++)
+    count += (size_t)crl_zk_read_node(strings->data[i], &children[count]);
   if (count > 1) qsort(children, count, sizeof *children, crl_zk_by_number);
   finish(data, rc, NULL, NULL, 0, children, count);
 }
@@ -130,7 +137,8 @@ static zk_request *new_request(zk_session *s) {
   return r;
 }
 
-/* The holder wrote to its node, which ends a watch: an extension wakes nobody, a downgrade the readers. */
+/* The holder wrote to its node, which ends a watch: an extension wakes nobody, a downgrade the
+ * readers. */
 static void watch_again(zk_session *s, zhandle_t *zh, const char *path) {
   zk_request *r = strlen(path) < CRL_ZK_PATH ? new_request(s) : NULL;
   if (r == NULL) return;
@@ -144,10 +152,10 @@ static void on_session(zk_session *s, zhandle_t *zh, int state) {
   pthread_mutex_lock(&s->mutex);
   if (state == ZOO_CONNECTED_STATE) s->granted_ms = zoo_recv_timeout(zh);
   if (s->state < CRL_ZK_EXPIRED)
-    s->state = state == ZOO_CONNECTED_STATE           ? CRL_ZK_CONNECTED
-               : state == ZOO_EXPIRED_SESSION_STATE   ? CRL_ZK_EXPIRED
-               : state == ZOO_AUTH_FAILED_STATE       ? CRL_ZK_REFUSED
-                                                      : CRL_ZK_CONNECTING;
+    s->state = state == ZOO_CONNECTED_STATE         ? CRL_ZK_CONNECTED
+               : state == ZOO_EXPIRED_SESSION_STATE ? CRL_ZK_EXPIRED
+               : state == ZOO_AUTH_FAILED_STATE     ? CRL_ZK_REFUSED
+                                                    : CRL_ZK_CONNECTING;
   if (s->state >= CRL_ZK_EXPIRED) crl_zk_tell(s->store, 0);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->mutex);
@@ -168,7 +176,7 @@ static void on_event(zhandle_t *zh, int type, int state, const char *path, void 
 
 static void no_log(const char *message) { (void)message; }
 
-/* ---- requests: each by a deadline; the reply's rc is returned ---------------------------------------------- */
+/* ---- requests: each by a deadline; the reply's rc is returned ------------------------------ */
 
 static int await(zk_request *r, int issued, int64_t deadline, zk_reply *ret) {
   zk_session *s = r->s;
@@ -187,7 +195,9 @@ static int await(zk_request *r, int issued, int64_t deadline, zk_reply *ret) {
   free_request(r);
   /* A request can learn of it before the event comes. */
   if (ret->rc == ZSESSIONEXPIRED || ret->rc == ZINVALIDSTATE)
-    on_session(s, s->zh, zoo_state(s->zh) == ZOO_AUTH_FAILED_STATE ? ZOO_AUTH_FAILED_STATE : ZOO_EXPIRED_SESSION_STATE);
+    on_session(s, s->zh,
+               zoo_state(s->zh) == ZOO_AUTH_FAILED_STATE ? ZOO_AUTH_FAILED_STATE
+                                                         : ZOO_EXPIRED_SESSION_STATE);
   return ret->rc;
 }
 
@@ -195,10 +205,13 @@ static const struct ACL_vector *acl(const zk_session *s) {
   return s->store->auth != NULL ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 }
 
-int crl_zk_create(zk_session *s, const char *path, const char *data, int len, int mode, int64_t deadline, zk_reply *ret) {
+int crl_zk_create(zk_session *s, const char *path, const char *data, int len, int mode,
+                  int64_t deadline, zk_reply *ret) {
   zk_request *r = new_request(s);
   *ret = (zk_reply){.rc = ZSYSTEMERROR};
-  return r == NULL ? ret->rc : await(r, zoo_acreate2(s->zh, path, data, len, acl(s), mode, on_path, r), deadline, ret);
+  return r == NULL ? ret->rc
+                   : await(r, zoo_acreate2(s->zh, path, data, len, acl(s), mode, on_path, r),
+                           deadline, ret);
 }
 
 int crl_zk_delete(zk_session *s, const char *path, int64_t deadline) {
@@ -207,16 +220,20 @@ int crl_zk_delete(zk_session *s, const char *path, int64_t deadline) {
   return r == NULL ? got.rc : await(r, zoo_adelete(s->zh, path, -1, on_void, r), deadline, &got);
 }
 
-int crl_zk_set(zk_session *s, const char *path, const char *data, int len, int64_t deadline, zk_reply *ret) {
+int crl_zk_set(zk_session *s, const char *path, const char *data, int len, int64_t deadline,
+               zk_reply *ret) {
   zk_request *r = new_request(s);
   *ret = (zk_reply){.rc = ZSYSTEMERROR};
-  return r == NULL ? ret->rc : await(r, zoo_aset(s->zh, path, data, len, -1, on_stat, r), deadline, ret);
+  return r == NULL ? ret->rc
+                   : await(r, zoo_aset(s->zh, path, data, len, -1, on_stat, r), deadline, ret);
 }
 
 int crl_zk_get(zk_session *s, const char *path, int watched, int64_t deadline, zk_reply *ret) {
   zk_request *r = new_request(s);
   *ret = (zk_reply){.rc = ZSYSTEMERROR};
-  return r == NULL ? ret->rc : await(r, zoo_awget(s->zh, path, watched ? on_event : NULL, s, on_data, r), deadline, ret);
+  return r == NULL ? ret->rc
+                   : await(r, zoo_awget(s->zh, path, watched ? on_event : NULL, s, on_data, r),
+                           deadline, ret);
 }
 
 int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk_reply *ret) {
@@ -232,12 +249,13 @@ int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk
   return ret->rc;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------ */
+/* ---- the thread ---------------------------------------------------------------------------- */
 
 static zhandle_t *start_client(zk_session *s) {
   const zk_store *st = s->store;
   st->host->guard_standard();
-  zhandle_t *zh = zookeeper_init2(st->servers, on_event, (int)st->session_ms, NULL, s, ZOO_NO_LOG_CLIENTENV, no_log);
+  zhandle_t *zh = zookeeper_init2(st->servers, on_event, (int)st->session_ms, NULL, s,
+                                  ZOO_NO_LOG_CLIENTENV, no_log);
   if (zh == NULL) return NULL;
   zoo_set_servers_resolution_delay(zh, -1);
   if (st->auth != NULL) zoo_add_auth(zh, "digest", st->auth, (int)strlen(st->auth), NULL, NULL);
@@ -290,7 +308,8 @@ zk_session *crl_zk_session_new(zk_store *st) {
   pthread_attr_init(&attr);
   pthread_attr_setstacksize(&attr, STACK);
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old); /* also of the library's threads, which this one starts */
+  /* also of the library's threads, which this one starts */
+  pthread_sigmask(SIG_SETMASK, &all, &old);
   int code = pthread_create(&s->thread, &attr, run, s);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   pthread_attr_destroy(&attr);
@@ -314,7 +333,8 @@ void crl_zk_session_join(zk_session *s) {
 int crl_zk_session_wait(zk_session *s, int64_t deadline) {
   int in_time = 1;
   pthread_mutex_lock(&s->mutex);
-  while (in_time && (s->state == CRL_ZK_CONNECTING || (s->zh == NULL && s->state != CRL_ZK_UNRESOLVED)))
+  while (in_time &&
+         (s->state == CRL_ZK_CONNECTING || (s->zh == NULL && s->state != CRL_ZK_UNRESOLVED)))
     in_time = crl_zk_wait(&s->changed, &s->mutex, deadline);
   int state = s->zh != NULL || s->state == CRL_ZK_UNRESOLVED ? s->state : CRL_ZK_CONNECTING;
   pthread_mutex_unlock(&s->mutex);

@@ -1,7 +1,9 @@
 /* zk.h: what the files of the ZooKeeper plugin share.
  *
- *   zookeeper.c  the table, the URI, the watch       session.c  a session: its thread, requests and events
- *   lock.c       the verbs: places in queues         node.c     names, paths and data of nodes. Pure */
+ *   zookeeper.c  the table, the URI, the watch
+ *   session.c    a session: its thread, requests and events
+ *   lock.c       the verbs: places in queues
+ *   node.c       names, paths and data of nodes. Pure */
 #ifndef CRL_ZK_H
 #define CRL_ZK_H
 
@@ -36,13 +38,15 @@ typedef struct zk_place {
   uint64_t hash, fence; /* hash: of the key */
   int busy;             /* somebody works with it, without the mutex: all but `before` is his */
   int shared, held;
-  int doubt;  /* there may be a node, of unknown name */
-  int doomed; /* it is to be removed */
-  int64_t ends;  /* host->now_ms: then it is doomed */
-  int64_t since; /* when the hold began, by the server's wall clock; 0: when its node was last written */
+  int doubt;    /* there may be a node, of unknown name */
+  int doomed;   /* it is to be removed */
+  int64_t ends; /* host->now_ms: then it is doomed */
+  /* when the hold began, by the server's wall clock; 0: when its node was last written */
+  int64_t since;
   size_t note_len;
   char note[CORRAL_LOCK_NOTE];
-  char dir[CRL_ZK_PATH], node[CRL_ZK_NODE], before[CRL_ZK_NODE]; /* `before`: the node of the same dir that is watched; "": none */
+  /* `before`: the node of the same dir that is watched; "": none */
+  char dir[CRL_ZK_PATH], node[CRL_ZK_NODE], before[CRL_ZK_NODE];
 } zk_place;
 
 typedef struct zk_child {
@@ -76,34 +80,40 @@ struct zk_session {
 /* Tells all watches that a lock was released; 0: any. */
 void crl_zk_tell(zk_store *st, uint64_t hash);
 
-/* ---- session.c ------------------------------------------------------------------------------------------- */
+/* ---- session.c ----------------------------------------------------------------------------- */
 
 zk_session *crl_zk_session_new(zk_store *st);
 /* Tells its thread to close it; it is freed by crl_zk_session_join, which waits for that. */
 void crl_zk_session_stop(zk_session *s);
 void crl_zk_session_join(zk_session *s);
-/* Waits until it is connected. ZOK, ZCONNECTIONLOSS (not in time), ZSESSIONEXPIRED, ZAUTHFAILED, ZBADARGUMENTS (no such host). */
+/* Waits until it is connected. ZOK, ZCONNECTIONLOSS (not in time), ZSESSIONEXPIRED, ZAUTHFAILED,
+ * ZBADARGUMENTS (no such host). */
 int crl_zk_session_wait(zk_session *s, int64_t deadline);
 int64_t crl_zk_now(const zk_session *s);
 /* 0 when `until` (host->now_ms) came first. */
 int crl_zk_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
 
 /* Requests: each returns the reply's rc; ZOPERATIONTIMEOUT when none came by the deadline. */
-int crl_zk_create(zk_session *s, const char *path, const char *data, int len, int mode, int64_t deadline, zk_reply *ret);
+int crl_zk_create(zk_session *s, const char *path, const char *data, int len, int mode,
+                  int64_t deadline, zk_reply *ret);
 int crl_zk_delete(zk_session *s, const char *path, int64_t deadline);
-int crl_zk_set(zk_session *s, const char *path, const char *data, int len, int64_t deadline, zk_reply *ret);
-/* `watched`: places that have this node as `before` are told of when it goes, readers also when its hold becomes a shared one. */
+int crl_zk_set(zk_session *s, const char *path, const char *data, int len, int64_t deadline,
+               zk_reply *ret);
+/* `watched`: places that have this node as `before` are told of when it goes, readers also when its
+ * hold becomes a shared one. */
 int crl_zk_get(zk_session *s, const char *path, int watched, int64_t deadline, zk_reply *ret);
-/* The queue in order; empty where there is no such node. `synced`: as the leader knows it, which a server that lags behind may not. */
+/* The queue in order; empty where there is no such node. `synced`: as the leader knows it, which a
+ * server that lags behind may not. */
 int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk_reply *ret);
 
-/* ---- lock.c ---------------------------------------------------------------------------------------------- */
+/* ---- lock.c -------------------------------------------------------------------------------- */
 
 void crl_zk_perform(zk_session *s, corral_op *op, int64_t deadline);
-/* Removes the places whose end has come; when the next one's comes. Called by the session's thread, with its mutex held, which it lets go. */
+/* Removes the places whose end has come; when the next one's comes. Called by the session's thread,
+ * with its mutex held, which it lets go. */
 int64_t crl_zk_sweep(zk_session *s);
 
-/* ---- node.c ---------------------------------------------------------------------------------------------- */
+/* ---- node.c -------------------------------------------------------------------------------- */
 
 void crl_zk_dir(const zk_store *st, const void *key, size_t key_len, char dir[CRL_ZK_PATH]);
 void crl_zk_path(const char *dir, const char *node, char path[CRL_ZK_PATH]);

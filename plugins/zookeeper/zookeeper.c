@@ -2,32 +2,44 @@
  *
  *   zookeeper://[user:password@]host[:port][,host[:port]...][/chroot][?session=10s]
  *
- * Default port 2181. Servers 3.5 or later. With user and password (scheme "digest") all nodes are for that user alone, else for anybody.
+ * Default port 2181. Servers 3.5 or later. With user and password (scheme "digest") all nodes are
+ * for that user alone, else for anybody.
  *
- * The queue. A lock is the container node CHROOT/corral-locks/NAME (the server removes it once it is empty); NAME is the key with all bytes but
- * A-Z a-z 0-9 _ - . as %XX, or "%h" and a 128-bit hash where that is longer than 200 bytes. A token's place in its queue is an ephemeral
- * sequential child x-TOKEN-NUMBER (exclusive) or s-TOKEN-NUMBER (shared). An exclusive one is granted when no lower number is left, a shared one
- * when no exclusive one is below it. A waiter watches only the next lower node that is in its way, so a release wakes one waiter. A create whose
- * reply was lost is found again by its token.
+ * The queue. A lock is the container node CHROOT/corral-locks/NAME (the server removes it once it
+ * is empty); NAME is the key with all bytes but A-Z a-z 0-9 _ - . as %XX, or "%h" and a 128-bit
+ * hash where that is longer than 200 bytes. A token's place in its queue is an ephemeral sequential
+ * child x-TOKEN-NUMBER (exclusive) or s-TOKEN-NUMBER (shared). An exclusive one is granted when no
+ * lower number is left, a shared one when no exclusive one is below it. A waiter watches only the
+ * next lower node that is in its way, so a release wakes one waiter. A create whose reply was lost
+ * is found again by its token.
  *
- * The fencing token is the zxid of the write that made the node. It grows for ever on an ensemble, also when the container is made anew and
- * numbers begin again. Numbers of one queue and their zxids grow together, and a hold begins when nothing is in its way: an exclusive hold
- * began after all lower nodes were gone and before any higher one's, so its zxid is larger than that of each earlier hold. Holds
- * of readers that are there at the same time have theirs in the order in which they came, whoever noticed first that the way was free.
+ * The fencing token is the zxid of the write that made the node. It grows for ever on an ensemble,
+ * also when the container is made anew and numbers begin again. Numbers of one queue and their
+ * zxids grow together, and a hold begins when nothing is in its way: an exclusive hold began after
+ * all lower nodes were gone and before any higher one's, so its zxid is larger than that of each
+ * earlier hold. Holds of readers that are there at the same time have theirs in the order in which
+ * they came, whoever noticed first that the way was free.
  *
- * When a hold ends. Nodes live as long as the session of the process that made them (one session for each corral), not for lease_ms. So a hold ends
+ * When a hold ends. Nodes live as long as the session of the process that made them (one session
+ * for each corral), not for lease_ms. So a hold ends
  *   - when its process is dead, stopped or cut off for the session's time: by the server;
- *   - when lease_ms have passed without LOCK_EXTEND: by a thread here, on the monotonic clock, which removes the node as soon as the server can be asked.
- * The second doesn't come true where the first one's condition holds, so until others can have the lock it takes the longer of the two at most. What is
- * sure for the holder is the shorter one: until_ms is no more than the session's time as the server granted it (not below 2, nor above 20 of
- * its ticks, unless configured otherwise). LOCK_EXTEND writes to the node, so the leader itself says that session and node are still there.
- * A waiter whose wish (ttl_ms) is over for seconds loses its place by the same thread, and so does a token of which it isn't known whether it has one.
+ *   - when lease_ms have passed without LOCK_EXTEND: by a thread here, on the monotonic clock,
+ *     which removes the node as soon as the server can be asked.
+ * The second doesn't come true where the first one's condition holds, so until others can have the
+ * lock it takes the longer of the two at most. What is sure for the holder is the shorter one:
+ * until_ms is no more than the session's time as the server granted it (not below 2, nor above 20
+ * of its ticks, unless configured otherwise). LOCK_EXTEND writes to the node, so the leader itself
+ * says that session and node are still there. A waiter whose wish (ttl_ms) is over for seconds
+ * loses its place by the same thread, and so does a token of which it isn't known whether it has
+ * one.
  *
- * A lost connection is repaired by the client library, and the session with its holds goes on; what was under way is EUNKNOWN. When the server says
- * that the session is over, all its holds are: their tokens are ELOST (until_ms -1, for somebody may be next), and the handle is broken.
+ * A lost connection is repaired by the client library, and the session with its holds goes on; what
+ * was under way is EUNKNOWN. When the server says that the session is over, all its holds are:
+ * their tokens are ELOST (until_ms -1, for somebody may be next), and the handle is broken.
  *
- * LOCK_SHOW has no server's clock to ask: its store time is this host's wall clock, its times are those of the servers' writes.
- * Not across a fork: the library's threads stay behind. Resolving a host's name knows no limit, so it is done by a thread; only close waits for that. */
+ * LOCK_SHOW has no server's clock to ask: its store time is this host's wall clock, its times are
+ * those of the servers' writes. Not across a fork: the library's threads stay behind. Resolving a
+ * host's name knows no limit, so it is done by a thread; only close waits for that. */
 #include "zk.h"
 
 #include <ctype.h>
@@ -49,9 +61,10 @@ struct zk_watch {
   uint64_t news[NEWS];
 };
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
-static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error, const char *what) {
+static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error *error,
+                   const char *what) {
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
@@ -73,10 +86,14 @@ static int add_server(char *to, size_t room, const char *text, size_t len) {
   if (used == 0) return 0;
   if (used < len) {
     port = strtol(text + used + 1, &end, 10);
-    if (text[used] != ':' || !isdigit((unsigned char)text[used + 1]) || end != text + len || port < 1 || port > 65535) return 0;
+    if (text[used] != ':' || !isdigit((unsigned char)text[used + 1]) || end != text + len ||
+        port < 1 || port > 65535)
+      return 0;
   }
-  int bracketed = text[0] == '['; /* the library takes what is behind the last colon for the port, and knows no brackets */
-  return snprintf(to + at, room - at, "%s%.*s:%ld", at > 0 ? "," : "", (int)used - 2 * bracketed, text + bracketed, port) < (int)(room - at);
+  /* the library takes what is behind the last colon for the port, and knows no brackets */
+  int bracketed = text[0] == '[';
+  return snprintf(to + at, room - at, "%s%.*s:%ld", at > 0 ? "," : "", (int)used - 2 * bracketed,
+                  text + bracketed, port) < (int)(room - at);
 }
 
 static int read_hosts(zk_store *st, const corral_uri *uri, corral_error *error) {
@@ -90,7 +107,8 @@ static int read_hosts(zk_store *st, const corral_uri *uri, corral_error *error) 
   for (size_t len;; text += len + 1) {
     len = strcspn(text, ",");
     if (!add_server(st->servers, room, text, len))
-      return bad_uri(st->host, uri, error, "accepted are host, host:port, [address]:port, separated by commas");
+      return bad_uri(st->host, uri, error,
+                     "accepted are host, host:port, [address]:port, separated by commas");
     if (text[len] == '\0') break;
   }
   return CORRAL_OK;
@@ -108,7 +126,8 @@ static int read_chroot(zk_store *st, const corral_uri *uri, corral_error *error)
     if (uri->path[i] != '/') continue;
     size_t part_len = i + 1 < len ? strcspn(part, "/") : 0;
     if (part_len == 0 || (part[0] == '.' && (part_len == 1 || (part[1] == '.' && part_len == 2))))
-      return bad_uri(st->host, uri, error, "a chroot is /NAME/NAME..., without empty names, . and ..");
+      return bad_uri(st->host, uri, error,
+                     "a chroot is /NAME/NAME..., without empty names, . and ..");
   }
   snprintf(st->root, sizeof st->root, "%.*s/corral-locks", (int)len, uri->path);
   return CORRAL_OK;
@@ -117,7 +136,8 @@ static int read_chroot(zk_store *st, const corral_uri *uri, corral_error *error)
 static int read_user(zk_store *st, const corral_uri *uri, corral_error *error) {
   if (uri->user == NULL && uri->password == NULL) return CORRAL_OK;
   if (uri->user == NULL || uri->password == NULL || strchr(uri->user, ':') != NULL)
-    return bad_uri(st->host, uri, error, "accepted is user:password, both or none, and no ':' in the user");
+    return bad_uri(st->host, uri, error,
+                   "accepted is user:password, both or none, and no ':' in the user");
   size_t room = strlen(uri->user) + strlen(uri->password) + 2;
   st->auth = malloc(room);
   if (st->auth == NULL) return st->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
@@ -131,10 +151,12 @@ static int read_uri(zk_store *st, const corral_uri *uri, corral_error *error) {
   if (status == CORRAL_OK) status = read_chroot(st, uri, error);
   if (status == CORRAL_OK) status = read_user(st, uri, error);
   st->session_ms = SESSION_MS;
-  return status != CORRAL_OK ? status : st->host->uri_number(uri, "session", "ms", 400, 600000, &st->session_ms, error);
+  return status != CORRAL_OK
+             ? status
+             : st->host->uri_number(uri, "session", "ms", 400, 600000, &st->session_ms, error);
 }
 
-/* ---- open, close, connect, disconnect ---------------------------------------------------------------------- */
+/* ---- open, close, connect, disconnect ------------------------------------------------------ */
 
 /* Sessions whose threads have ended; `all`: waits for the others. */
 static void reap(zk_store *st, int all) {
@@ -158,7 +180,8 @@ static void reap(zk_store *st, int all) {
 
 static void close_store(void *arg) {
   zk_store *st = arg;
-  if (st->pid != getpid() && st->sessions != NULL) return; /* inherited by a fork, without the threads */
+  /* inherited by a fork, without the threads */
+  if (st->pid != getpid() && st->sessions != NULL) return;
   reap(st, 1);
   pthread_mutex_destroy(&st->mutex);
   free(st->servers);
@@ -167,8 +190,10 @@ static void close_store(void *arg) {
   free(st);
 }
 
-static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info, corral_error *error) {
-  if (host->size < sizeof *host) return host->fail(error, CORRAL_EUNSUPPORTED, "the zookeeper plugin is newer than this corral");
+static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store,
+                      corral_store_info *info, corral_error *error) {
+  if (host->size < sizeof *host)
+    return host->fail(error, CORRAL_EUNSUPPORTED, "the zookeeper plugin is newer than this corral");
   zk_store *st = calloc(1, sizeof *st);
   if (st == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   st->host = host;
@@ -195,10 +220,17 @@ static void disconnect(void *handle) {
 
 static int fail_session(const zk_store *st, int rc, corral_error *error) {
   switch (rc) {
-    case ZAUTHFAILED: return st->host->fail(error, CORRAL_EAUTH, "%s: user and password are refused", st->name);
-    case ZSESSIONEXPIRED: return st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: the session is over, and its holds with it", st->name);
-    case ZBADARGUMENTS: return st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: a host's name can't be resolved", st->name);
-    default: return st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: no server gave a session in time", st->name);
+    case ZAUTHFAILED:
+      return st->host->fail(error, CORRAL_EAUTH, "%s: user and password are refused", st->name);
+    case ZSESSIONEXPIRED:
+      return st->host->fail(error, CORRAL_EUNAVAILABLE,
+                            "%s: the session is over, and its holds with it", st->name);
+    case ZBADARGUMENTS:
+      return st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: a host's name can't be resolved",
+                            st->name);
+    default:
+      return st->host->fail(error, CORRAL_EUNAVAILABLE, "%s: no server gave a session in time",
+                            st->name);
   }
 }
 
@@ -221,14 +253,15 @@ static int connect_store(void *store, int64_t deadline, void **ret_handle, corra
   return fail_session(st, rc, error);
 }
 
-static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error) {
+static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                   corral_error *error) {
   zk_session *s = handle;
   for (size_t i = 0; i < count; i++) crl_zk_perform(s, &ops[i], deadline);
   int rc = crl_zk_session_wait(s, 0);
   return rc == ZSESSIONEXPIRED || rc == ZAUTHFAILED ? fail_session(s->store, rc, error) : CORRAL_OK;
 }
 
-/* ---- the watch ------------------------------------------------------------------------------------------- */
+/* ---- the watch ----------------------------------------------------------------------------- */
 
 void crl_zk_tell(zk_store *st, uint64_t hash) {
   static const uint64_t one = 1;
@@ -241,7 +274,8 @@ void crl_zk_tell(zk_store *st, uint64_t hash) {
   pthread_mutex_unlock(&st->mutex);
 }
 
-static int open_watch(void *arg, size_t server, int64_t deadline, void **ret_watch, corral_error *error) {
+static int open_watch(void *arg, size_t server, int64_t deadline, void **ret_watch,
+                      corral_error *error) {
   zk_store *st = arg;
   zk_watch *w = calloc(1, sizeof *w);
   (void)server, (void)deadline;
@@ -271,7 +305,8 @@ static size_t take_news(zk_watch *w, uint64_t news[NEWS]) {
   return count;
 }
 
-static int changes(void *arg, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash), void *told_arg, corral_error *error) {
+static int changes(void *arg, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),
+                   void *told_arg, corral_error *error) {
   zk_watch *w = arg;
   const corral_host *host = w->store->host;
   struct pollfd fds[] = {{.fd = w->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
@@ -283,7 +318,8 @@ static int changes(void *arg, int stop_fd, int64_t until, void (*told)(void *arg
     int64_t left = until - host->now_ms();
     if (count > 0) return CORRAL_OK;
     int ready = poll(fds, 2, left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left);
-    if (ready < 0 && errno != EINTR) return host->fail(error, CORRAL_EIO, "waiting for changes: %s", strerror(errno));
+    if (ready < 0 && errno != EINTR)
+      return host->fail(error, CORRAL_EIO, "waiting for changes: %s", strerror(errno));
     if ((ready > 0 && fds[1].revents != 0) || (ready == 0 && left <= INT_MAX)) return CORRAL_OK;
   }
 }

@@ -1,9 +1,8 @@
 /* cli.h: what the files of the corral command share.
  *
- * Data goes to stdout, talk to stderr as one line that begins with "corral: ". A subcommand is a function that gets its
- * own argv (argv[0] is its name) and answers the exit status of the process. Functions that parse report what was
- * wrong themselves and answer false.
- */
+ * Data goes to stdout, talk to stderr as one line that begins with "corral: ". A subcommand is a
+ * function that gets its own argv (argv[0] is its name) and answers the exit status of the process.
+ * Functions that parse report what was wrong themselves and answer false. */
 #ifndef CORRAL_CLI_H
 #define CORRAL_CLI_H
 
@@ -15,7 +14,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Exit statuses of corral itself; `run` and `lock` pass the command's own through. As in env(1) and timeout(1). */
+/* Exit statuses of corral itself; `run` and `lock` pass the command's own through. As in env(1) and
+ * timeout(1). */
 enum cli_exit {
   CLI_OK = 0,
   CLI_MISS = 1,        /* get: not in the store; lock --show: nobody holds it */
@@ -30,10 +30,10 @@ enum cli_exit {
 };
 
 enum {
-  CLI_KEY_TEXT = 96,     /* room for cli_key_text */
+  CLI_KEY_TEXT = 96,      /* room for cli_key_text */
   CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
-  CLI_NEST_TEXT = 2064,  /* room for cli_nest_text */
-  CLI_TAGS = 16          /* the library's limit */
+  CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
+  CLI_TAGS = 16           /* the library's limit */
 };
 
 /* The global options. */
@@ -43,12 +43,13 @@ typedef struct cli_globals {
   bool store_given;       /* --store or CORRAL_STORE, not the default */
   bool no_host_lock;      /* the ladder begins at the store */
   bool generation;        /* values can be invalidated all at once */
-  int64_t op_ms;          /* how long a store may be silent; 0: the subcommand's or the library's default */
+  /* how long a store may be silent; 0: the subcommand's or the library's default */
+  int64_t op_ms;
   bool json;
   bool quiet;
   bool verbose;
-  bool pass_store;        /* commands that are run are told of the store */
-  bool store_withheld;    /* a corral command above this one has not told of its store */
+  bool pass_store;     /* commands that are run are told of the store */
+  bool store_withheld; /* a corral command above this one has not told of its store */
 } cli_globals;
 
 int cli_run(const cli_globals *cli, int argc, char **argv);
@@ -63,10 +64,11 @@ int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 
-/* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known name. */
+/* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known
+ * name. */
 const char *cli_help(const char *subcommand);
 
-/* ---- options ---- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 /* The grammar of one command line. `shorts` begins with ":" (after an optional "+"). */
 typedef struct cli_grammar {
@@ -75,10 +77,12 @@ typedef struct cli_grammar {
   const struct option *longs;
 } cli_grammar;
 
-/* The next option as getopt_long answers it, -1 at the end, '?' after it has reported a wrong one. */
+/* The next option as getopt_long answers it, -1 at the end, '?' after it has reported a wrong
+ * one. */
 int cli_option(const cli_grammar *grammar, int argc, char **argv);
 
-/* "500ms", "2s", "2m", "1h", "7d" or "0" into milliseconds within least..most. `what` names the option. */
+/* "500ms", "2s", "2m", "1h", "7d" or "0" into milliseconds within least..most. `what` names the
+ * option. */
 bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
 /* A whole number within least..most. */
 bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
@@ -88,10 +92,11 @@ bool cli_size(const char *what, const char *text, int64_t least, int64_t most, i
 bool cli_real(const char *what, const char *text, double least, double most, double *ret);
 /* One more of at most CLI_TAGS tags. The text is the caller's. */
 bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], size_t *count);
-/* Milliseconds as an option would be written ("90s"), or with a fraction where it has one ("1.25s"). */
+/* Milliseconds as an option would be written ("90s"), or with a fraction where it has one
+ * ("1.25s"). */
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 
-/* ---- talk ---- */
+/* ---- talk ---------------------------------------------------------------------------------- */
 
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* cli_say, then CLI_FAILED. */
@@ -108,19 +113,22 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
  * what a terminal obeys or hides is escaped too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
 
-/* ---- the rest ---- */
+/* ---- the rest ------------------------------------------------------------------------------ */
 
-/* Opens the corral of the global options and of *more, whose store, namespace, hook, host_lock and generation are set here, with events
- * on stderr when verbose (then instead of to more->on_event). Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
+/* Opens the corral of the global options and of *more, whose store, namespace, hook, host_lock and
+ * generation are set here, with events on stderr when verbose (then instead of to more->on_event).
+ * Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
 /* Dies of `signo` as if it had not been taken. */
 void cli_die_of(int signo);
-/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, those that aren't ignored, and SIGCHLD `with_children`. A signalfd for them that doesn't block, or -1 with
- * errno set; *ret_old is the mask from before, in both cases. */
+/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, those that aren't ignored, and SIGCHLD
+ * `with_children`. A signalfd for them that doesn't block, or -1 with errno set; *ret_old is the
+ * mask from before, in both cases. */
 int cli_take_signals(bool with_children, sigset_t *ret_old);
 /* All of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
-/* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else `exit_status`. */
+/* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else
+ * `exit_status`. */
 int cli_finish(int exit_status);
 /* secret.c: the URI of an argument, whose secrets are then gone from there: `arg` itself where
  * it has none, else a copy for good. */
@@ -136,8 +144,10 @@ bool cli_hand_down_store(const cli_globals *cli);
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
 /* Tells so to the commands that this process starts from now on. */
 void cli_nest(const cli_globals *cli, const void *key, size_t key_len);
-/* The same for one command: "CORRAL_RUNNING=...", for its environment. False when it doesn't fit: then it isn't told. */
-bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len, char text[CLI_NEST_TEXT]);
+/* The same for one command: "CORRAL_RUNNING=...", for its environment. False when it doesn't fit:
+ * then it isn't told. */
+bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len,
+                   char text[CLI_NEST_TEXT]);
 /* Milliseconds and nanoseconds of the monotonic clock. */
 int64_t cli_now_ms(void);
 int64_t cli_now_ns(void);

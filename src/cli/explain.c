@@ -1,4 +1,5 @@
-/* explain.c: corral explain: what a policy will do. Its options are the rows of CORRAL_POLICY_MAP. */
+/* explain.c: corral explain: what a policy will do. Its options are the rows of
+ * CORRAL_POLICY_MAP. */
 #include "cli.h"
 
 #include <string.h>
@@ -62,7 +63,8 @@ int cli_explain(const cli_globals *cli, int argc, char **argv) {
   }
   for (int i = optind; i < argc; i++)
     if (!set(&policy, argv[i])) return CLI_FAILED;
-  if (corral_explain(&policy, text, sizeof text, &error) != CORRAL_OK) return cli_fail("explain: %s", error.text);
+  if (corral_explain(&policy, text, sizeof text, &error) != CORRAL_OK)
+    return cli_fail("explain: %s", error.text);
   (void)fputs(text, stdout);
   return cli_finish(CLI_OK);
 }

@@ -1,7 +1,8 @@
-/* kv.c: corral get, set, invalidate, expire and inspect: one key, or several, of the store, by hand.
+/* kv.c: corral get, set, invalidate, expire and inspect: one key, or several, of the store, by
+ * hand.
  *
- * None of them computes. `get` and `set` move raw bytes; `inspect` prints a table, or one JSON object with --json.
- */
+ * None of them computes. `get` and `set` move raw bytes; `inspect` prints a table, or one JSON
+ * object with --json. */
 #include "cli.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ static const size_t most_value = 536870912;
 
 static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
 
-/* The command line of a subcommand that takes one KEY and no options; -1 to go on, else the exit status. */
+/* The command line of a subcommand that takes one KEY and no options; -1 to go on, else the exit
+ * status. */
 static int parse_plain(const char *name, int argc, char **argv) {
   const cli_grammar grammar = {name, ":", no_options};
   int got = cli_option(&grammar, argc, argv);
@@ -28,13 +30,15 @@ static int parse_plain(const char *name, int argc, char **argv) {
     return cli_finish(CLI_OK);
   }
   if (got != -1) return CLI_FAILED;
-  if (argc - optind < 1) return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
+  if (argc - optind < 1)
+    return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
   if (argc - optind > 1)
-    return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name, argv[optind + 1]);
+    return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name,
+                    argv[optind + 1]);
   return -1;
 }
 
-/* ---- get ------------------------------------------------------------------------------------------------- */
+/* ---- get ----------------------------------------------------------------------------------- */
 
 static int get(corral *c, const char *key) {
   corral_error error = {0};
@@ -50,13 +54,14 @@ int cli_get(const cli_globals *cli, int argc, char **argv) {
   int status = parse_plain("get", argc, argv);
   corral *c = NULL;
   if (status >= 0) return status;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
+    return CLI_FAILED;
   status = get(c, argv[optind]);
   corral_close(c);
   return status;
 }
 
-/* ---- set ------------------------------------------------------------------------------------------------- */
+/* ---- set ----------------------------------------------------------------------------------- */
 
 /* All of stdin, to be freed by the caller; NULL after saying why. */
 static char *read_stdin(size_t *ret_size) {
@@ -93,9 +98,11 @@ static char *read_stdin(size_t *ret_size) {
   return NULL;
 }
 
-static int set(const cli_globals *cli, const char *key, corral_policy *policy, const void *data, size_t size) {
+static int set(const cli_globals *cli, const char *key, corral_policy *policy, const void *data,
+               size_t size) {
   corral *c = NULL;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
+    return CLI_FAILED;
   corral_error error = {0};
   policy->error = &error;
   int status = corral_set(c, key, strlen(key), policy, data, size);
@@ -136,7 +143,8 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
   int words = argc - optind;
   if (words < 1) return cli_fail("set: no KEY given: corral set --help shows the usage");
   if (words > 2)
-    return cli_fail("set: '%s' is one argument too many: accepted are KEY and one VALUE", argv[optind + 2]);
+    return cli_fail("set: '%s' is one argument too many: accepted are KEY and one VALUE",
+                    argv[optind + 2]);
   const char *key = argv[optind];
   corral_policy *policy = CORRAL_POLICY(.ttl_ms = ttl, .swr_ms = stale, .sie_ms = stale);
   if (words == 2 && strcmp(argv[optind + 1], "-") != 0)
@@ -149,7 +157,7 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
   return status;
 }
 
-/* ---- invalidate, expire ---------------------------------------------------------------------------------- */
+/* ---- invalidate, expire -------------------------------------------------------------------- */
 
 /* What to do, to a key, to all values of a tag, to all. */
 typedef struct change {
@@ -172,7 +180,8 @@ static bool went_well(const char *tag, int status, const corral_error *error) {
   char text[CLI_KEY_TEXT] = "";
   if (status == CORRAL_OK) return true;
   if (tag != NULL) (void)cli_key_text(text, tag, strlen(tag));
-  cli_say("%s%s: %s", tag != NULL ? "--tag " : "--all", text, error->text[0] != '\0' ? error->text : corral_status_text(status));
+  cli_say("%s%s: %s", tag != NULL ? "--tag " : "--all", text,
+          error->text[0] != '\0' ? error->text : corral_status_text(status));
   return false;
 }
 
@@ -183,7 +192,8 @@ static int perform(corral *c, const change *what, const targets *to) {
   if (to->all && !went_well(NULL, what->all(c, &error), &error)) exit_status = CLI_FAILED;
   for (size_t i = 0; i < to->tag_count; i++) {
     error = (corral_error){0};
-    if (!went_well(to->tags[i], what->tag(c, to->tags[i], strlen(to->tags[i]), &error), &error)) exit_status = CLI_FAILED;
+    if (!went_well(to->tags[i], what->tag(c, to->tags[i], strlen(to->tags[i]), &error), &error))
+      exit_status = CLI_FAILED;
   }
   for (char *const *key = to->keys; *key != NULL; key++) {
     error = (corral_error){0};
@@ -197,8 +207,10 @@ static int perform(corral *c, const change *what, const targets *to) {
 
 /* -1 to go on, else the exit status. `to->tags` has room for all of argv. */
 static int parse_targets(const char *name, int argc, char **argv, targets *to) {
-  static const struct option longs[] = {
-      {"tag", required_argument, NULL, OPT_TAG}, {"all", no_argument, NULL, OPT_ALL}, {"help", no_argument, NULL, OPT_HELP}, {0}};
+  static const struct option longs[] = {{"tag", required_argument, NULL, OPT_TAG},
+                                        {"all", no_argument, NULL, OPT_ALL},
+                                        {"help", no_argument, NULL, OPT_HELP},
+                                        {0}};
   const cli_grammar grammar = {name, ":", longs};
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
     switch (option) {
@@ -210,8 +222,11 @@ static int parse_targets(const char *name, int argc, char **argv, targets *to) {
   }
   to->keys = argv + optind;
   bool some = to->tag_count > 0 || *to->keys != NULL;
-  if (to->all && some) return cli_fail("%s: --all is every key and tag: it can't be combined with another", name);
-  if (!to->all && !some) return cli_fail("%s: no KEY given, nor --tag or --all: corral %s --help shows the usage", name, name);
+  if (to->all && some)
+    return cli_fail("%s: --all is every key and tag: it can't be combined with another", name);
+  if (!to->all && !some)
+    return cli_fail("%s: no KEY given, nor --tag or --all: corral %s --help shows the usage", name,
+                    name);
   return -1;
 }
 
@@ -230,7 +245,8 @@ static int change_all_of(const cli_globals *cli, const change *what, int argc, c
 }
 
 int cli_invalidate(const cli_globals *cli, int argc, char **argv) {
-  static const change what = {"invalidate", corral_invalidate, corral_invalidate_tag, corral_invalidate_all};
+  static const change what = {"invalidate", corral_invalidate, corral_invalidate_tag,
+                              corral_invalidate_all};
   return change_all_of(cli, &what, argc, argv);
 }
 
@@ -239,20 +255,23 @@ int cli_expire(const cli_globals *cli, int argc, char **argv) {
   return change_all_of(cli, &what, argc, argv);
 }
 
-/* ---- inspect --------------------------------------------------------------------------------------------- */
+/* ---- inspect ------------------------------------------------------------------------------- */
 
 static void json_pair(const char *name, const char *text) {
   (void)printf(",\"%s\":", name);
   cli_json_string(stdout, text, strlen(text));
 }
 
-static void json_number(const char *name, int64_t n) { (void)printf(",\"%s\":%lld", name, (long long)n); }
+static void json_number(const char *name, int64_t n) {
+  (void)printf(",\"%s\":%lld", name, (long long)n);
+}
 
 static void inspect_json(const char *key, const corral_inspection *i) {
   (void)printf("{\"key\":");
   cli_json_string(stdout, key, strlen(key));
   json_pair("state", i->state);
-  (void)printf(",\"size\":%llu,\"stored_size\":%llu", (unsigned long long)i->size, (unsigned long long)i->stored_size);
+  (void)printf(",\"size\":%llu,\"stored_size\":%llu", (unsigned long long)i->size,
+               (unsigned long long)i->stored_size);
   json_number("age_ms", i->age_ms);
   json_number("ttl_ms", i->ttl_ms);
   json_number("swr_ms", i->swr_ms);
@@ -334,7 +353,8 @@ int cli_inspect(const cli_globals *cli, int argc, char **argv) {
   int exit_status = parse_plain("inspect", argc, argv);
   corral *c = NULL;
   if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c)) return CLI_FAILED;
+  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
+    return CLI_FAILED;
   const char *key = argv[optind];
   corral_error error = {0};
   corral_inspection inspection = {0};

@@ -1,7 +1,8 @@
 /* lock.c: corral lock: a command under a lock, and who holds one.
  *
- * The command never runs without the hold, as far as this host's clocks can tell: it starts when the lock is there, it is ended by the
- * end of the hold, and the lock is released when it has ended. What runs it is lock_child.c. */
+ * The command never runs without the hold, as far as this host's clocks can tell: it starts when
+ * the lock is there, it is ended by the end of the hold, and the lock is released when it has
+ * ended. What runs it is lock_child.c. */
 #include "cli.h"
 #include "lock_child.h"
 
@@ -58,7 +59,7 @@ typedef struct locking {
   atomic_bool says_trouble; /* the next trouble with the store is told */
 } locking;
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 enum {
   OPT_HELP = 256,
@@ -94,7 +95,8 @@ static const struct option longs[] = {
 static bool set_note(lock_options *o) {
   size_t len = strlen(optarg);
   o->note = optarg;
-  if (len > NOTE_MOST) cli_say("lock: --note: a note of %zu bytes is not accepted: 0 to %d are", len, NOTE_MOST);
+  if (len > NOTE_MOST)
+    cli_say("lock: --note: a note of %zu bytes is not accepted: 0 to %d are", len, NOTE_MOST);
   return len <= NOTE_MOST;
 }
 
@@ -124,14 +126,17 @@ static bool check(lock_options *o) {
   size_t len = o->name != NULL ? strlen(o->name) : 0;
   if (o->grace_ms < 0) o->grace_ms = o->ttl_ms / 4 < GRACE_MS ? o->ttl_ms / 4 : GRACE_MS;
   if (o->name == NULL)
-    cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral lock --show NAME, is "
+    cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral "
+            "lock --show NAME, is "
             "accepted");
   else if (len < 1 || len > NAME_MOST)
     cli_say("lock: a NAME of %zu bytes is not accepted: 1 to %d are", len, NAME_MOST);
   else if (o->show && o->command[0] != NULL)
-    cli_say("lock: --show takes one NAME and no command: '%.100s' is one argument too many", o->command[0]);
+    cli_say("lock: --show takes one NAME and no command: '%.100s' is one argument too many",
+            o->command[0]);
   else if (!o->show && o->command[0] == NULL)
-    cli_say("lock: no command given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]... is accepted");
+    cli_say(
+        "lock: no command given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]... is accepted");
   else if (o->grace_ms > o->ttl_ms / 2)
     cli_say("lock: --grace: too long for a --ttl of %s: accepted is 0 to half of that, %s",
             cli_duration_text(ttl, o->ttl_ms), cli_duration_text(most, o->ttl_ms / 2));
@@ -143,7 +148,8 @@ static bool check(lock_options *o) {
 /* -1 to go on, else the exit status. Options may stand on both sides of NAME. */
 static int parse(lock_options *o, int argc, char **argv) {
   const cli_grammar grammar = {"lock", "+:snw:E:", longs};
-  *o = (lock_options){.ttl_ms = 10000, .wait_ms = -1, .grace_ms = -1, .conflict_exit = -1, .lost_exit = CLI_LOST};
+  *o = (lock_options){
+      .ttl_ms = 10000, .wait_ms = -1, .grace_ms = -1, .conflict_exit = -1, .lost_exit = CLI_LOST};
   for (;;) {
     int option = cli_option(&grammar, argc, argv);
     bool ended = option == -1 && strcmp(argv[optind - 1], "--") == 0;
@@ -161,7 +167,7 @@ static int parse(lock_options *o, int argc, char **argv) {
   return check(o) ? -1 : CLI_FAILED;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------- */
+/* ---- taking -------------------------------------------------------------------------------- */
 
 static int report(const locking *l, int status, const corral_error *error) {
   return cli_report(l->want.name, strlen(l->want.name), status, error);
@@ -175,7 +181,8 @@ static void on_lost(corral_lock *lock, const char *why, void *arg) {
 }
 
 /* The first trouble with the store, of one who waits without end. */
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                     void *arg) {
   locking *l = arg;
   char text[CLI_KEY_TEXT];
   (void)key;
@@ -190,9 +197,10 @@ static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_e
   const lock_options *o = &l->want;
   *error = (corral_error){0};
   return corral_lock_take(l->corral, o->name, strlen(o->name),
-                          CORRAL_LOCK(.error = error, .ticket = ticket, .note = o->note, .on_lost = on_lost,
-                                      .lost_arg = &l->lost[1], .ttl_ms = o->ttl_ms, .wait_ms = wait_ms,
-                                      .shared = o->shared, .keep = o->keep, .keep_max_ms = o->keep_max_ms,
+                          CORRAL_LOCK(.error = error, .ticket = ticket, .note = o->note,
+                                      .on_lost = on_lost, .lost_arg = &l->lost[1],
+                                      .ttl_ms = o->ttl_ms, .wait_ms = wait_ms, .shared = o->shared,
+                                      .keep = o->keep, .keep_max_ms = o->keep_max_ms,
                                       .repair_ms = o->repair_ms),
                           &l->lock);
 }
@@ -234,12 +242,14 @@ static int take_waiting(locking *l, corral_error *error) {
   return status;
 }
 
-/* Who waits without end learns at once of a store that isn't there; one that leaves later is waited for. */
+/* Who waits without end learns at once of a store that isn't there; one that leaves later is waited
+ * for. */
 static int take(locking *l, corral_error *error) {
   if (l->want.wait_ms > 0) return take_waiting(l, error);
   int status = try_take(l, CORRAL_OFF, NULL, error);
   if (l->want.wait_ms == 0) return status;
-  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) status = try_take(l, ANSWER_MS, NULL, error);
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN)
+    status = try_take(l, ANSWER_MS, NULL, error);
   return status == CORRAL_EBUSY || status == CORRAL_EDEADLINE ? take_waiting(l, error) : status;
 }
 
@@ -261,19 +271,22 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
   return report(l, status, error);
 }
 
-/* ---- while the command runs ------------------------------------------------------------------------------ */
+/* ---- while the command runs ---------------------------------------------------------------- */
 
 static void say_lost(locking *l, const char *why) {
   char text[CLI_KEY_TEXT];
-  if (!l->is_lost) cli_say("%s: lost: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), why);
+  if (!l->is_lost)
+    cli_say("%s: lost: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), why);
   l->is_lost = true;
 }
 
 static void say_ending(locking *l) {
   char why[WHY_ROOM];
   char grace[CLI_DURATION_TEXT];
-  const char *hint = l->want.keep ? "it could not be extended, or --keep-max passed" : "--keep extends it";
-  (void)snprintf(why, sizeof why, "the hold with fencing token %llu expires in %s (%s): the command is ended",
+  const char *hint =
+      l->want.keep ? "it could not be extended, or --keep-max passed" : "--keep extends it";
+  (void)snprintf(why, sizeof why,
+                 "the hold with fencing token %llu expires in %s (%s): the command is ended",
                  (unsigned long long)l->fence, cli_duration_text(grace, l->want.grace_ms), hint);
   say_lost(l, why);
 }
@@ -297,7 +310,8 @@ static void hand_on(locking *l) {
 
 /* Until the guard has said its last; *number as it said. */
 static lock_child_said watch(locking *l, int *number) {
-  struct pollfd fds[3] = {{l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
+  struct pollfd fds[3] = {
+      {l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
   int tick = l->want.keep ? (int)(l->want.ttl_ms / TICKS) : -1;
   for (;;) {
     int ready = poll(fds, 3, tick);
@@ -318,7 +332,8 @@ static int exit_of(locking *l, lock_child_said said, int number) {
     return cli_say("lock: command not found: %s", command), CLI_NOCOMMAND;
   if (said == LOCK_CHILD_NOT_STARTED)
     return cli_say("lock: can't execute %s: %s", command, strerror(number)), CLI_NOEXEC;
-  if (said == LOCK_CHILD_GONE) return cli_fail("lock: the guard of the command was killed, and the command with it");
+  if (said == LOCK_CHILD_GONE)
+    return cli_fail("lock: the guard of the command was killed, and the command with it");
   return WIFSIGNALED(number) ? CLI_SIGNAL + WTERMSIG(number) : WEXITSTATUS(number);
 }
 
@@ -331,7 +346,8 @@ static int release(locking *l, int exit_status) {
     say_lost(l, error.text);
   else if (status != CORRAL_OK && !l->cli->quiet)
     cli_say("%s: not released, its hold ends by itself within %lld ms: %s",
-            cli_key_text(text, l->want.name, strlen(l->want.name)), (long long)l->want.ttl_ms, error.text);
+            cli_key_text(text, l->want.name, strlen(l->want.name)), (long long)l->want.ttl_ms,
+            error.text);
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
 }
 
@@ -348,7 +364,7 @@ static int run(locking *l) {
   return release(l, exit_of(l, said, number));
 }
 
-/* ---- who ------------------------------------------------------------------------------------------------- */
+/* ---- who ----------------------------------------------------------------------------------- */
 
 static void print_holder(const corral_lock_holder *h) {
   char held[CLI_DURATION_TEXT];
@@ -393,7 +409,8 @@ static int show(const locking *l) {
     free(holders);
     holders = calloc(room, sizeof *holders);
     if (holders == NULL) return cli_fail("lock: out of memory");
-    status = corral_lock_show(l->corral, l->want.name, strlen(l->want.name), holders, room, &count, &error);
+    status = corral_lock_show(l->corral, l->want.name, strlen(l->want.name), holders, room, &count,
+                              &error);
     if (status != CORRAL_OK || count <= room) break;
     room = count + HOLDERS;
   }
@@ -409,7 +426,7 @@ static int show(const locking *l) {
   return cli_finish(count > 0 ? CLI_OK : CLI_MISS);
 }
 
-/* ---- lock ------------------------------------------------------------------------------------------------ */
+/* ---- lock ---------------------------------------------------------------------------------- */
 
 /* A lock is told apart from a run of the same name. */
 static bool is_nested(const locking *l, bool enter) {
@@ -437,14 +454,15 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
   int exit_status = parse(&l.want, argc, argv);
   if (exit_status >= 0) return exit_status;
   if (strncmp(cli->store, "memory:", 7) == 0)
-    return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; lmdb:PATH or a "
+    return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; "
+                    "lmdb:PATH or a "
                     "server is accepted");
   if (!l.want.show && is_nested(&l, true))
     return cli_fail("%s: this command runs under that lock already, and would wait for itself",
                     cli_key_text(text, l.want.name, strlen(l.want.name)));
-  bool ready =
-      l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 && pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
-                      lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
+  bool ready = l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 &&
+                               pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
+                               lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
   if (!ready) return cli_fail("lock: can't run a command: %s", strerror(errno));
   exit_status = CLI_FAILED;
   if (cli_open(cli, false, &options, &l.corral)) {

@@ -1,4 +1,5 @@
-/* lock_child.c: the guard of a command under a lock, and the talk with it; the contract is in lock_child.h. */
+/* lock_child.c: the guard of a command under a lock, and the talk with it; the contract is in
+ * lock_child.h. */
 #include "lock_child.h"
 
 #include "cli.h"
@@ -55,7 +56,7 @@ static int64_t boot_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- all that descends from this process ----------------------------------------------------------------- */
+/* ---- all that descends from this process --------------------------------------------------- */
 
 typedef struct member {
   pid_t pid;
@@ -102,7 +103,8 @@ static bool is_in(const pid_t *pids, size_t count, pid_t pid) {
   return false;
 }
 
-/* Each generation is found by that before it. Who is born meanwhile is found the next time. `child` (0: none) is told also where there is no /proc. */
+/* Each generation is found by that before it. Who is born meanwhile is found the next time. `child`
+ * (0: none) is told also where there is no /proc. */
 static void signal_below(pid_t child, int signo) {
   member *all = NULL;
   size_t count = list_processes(&all);
@@ -113,7 +115,8 @@ static void signal_below(pid_t child, int signo) {
     for (size_t before = 0; before != found;) {
       before = found;
       for (size_t i = 0; i < count; i++)
-        if (is_in(below, found, all[i].parent) && !is_in(below, found, all[i].pid)) below[found++] = all[i].pid;
+        if (is_in(below, found, all[i].parent) && !is_in(below, found, all[i].pid))
+          below[found++] = all[i].pid;
     }
     for (size_t i = 1; i < found; i++) (void)kill(below[i], signo);
   }
@@ -134,7 +137,7 @@ static void kill_below(pid_t child) {
   }
 }
 
-/* ---- the guard ------------------------------------------------------------------------------------------- */
+/* ---- the guard ----------------------------------------------------------------------------- */
 
 static void say(const guard *g, lock_child_said said, int number) {
   packet p = {.kind = (int32_t)said, .number = number};
@@ -252,7 +255,8 @@ static bool await_go(guard *g, uint64_t *fence) {
   return n == (ssize_t)sizeof p && p.kind == ORDER_GO;
 }
 
-/* Never returns. It leaves the group when the command is in it: what stops or ends that leaves the guard alone. */
+/* Never returns. It leaves the group when the command is in it: what stops or ends that leaves the
+ * guard alone. */
 static void be_guard(guard *g) {
   uint64_t fence = 0;
   sigset_t all;
@@ -265,8 +269,9 @@ static void be_guard(guard *g) {
   g->children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
   if (!await_go(g, &fence)) _exit(0);
   int code = g->children >= 0 ? start(g, fence) : errno;
-  /* Neither the terminal's signals nor those of the group are for the guard. A session of its own: if it were only a group, the end of the command,
-   * whose parent it is, would make the kernel hang up on a group that has a stopped member and no shell behind it. */
+  /* Neither the terminal's signals nor those of the group are for the guard. A session of its own:
+   * if it were only a group, the end of the command, whose parent it is, would make the kernel hang
+   * up on a group that has a stopped member and no shell behind it. */
   (void)setsid();
   take_null(true);
   if (code == 0) {
@@ -278,7 +283,7 @@ static void be_guard(guard *g) {
   _exit(0);
 }
 
-/* ---- the other end --------------------------------------------------------------------------------------- */
+/* ---- the other end ------------------------------------------------------------------------- */
 
 bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   int link[2];
@@ -290,7 +295,8 @@ bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   if (child->guard == 0) {
     (void)close(link[0]);
     (void)close(child->signals);
-    be_guard(&(guard){.argv = argv, .grace_ms = grace_ms, .link = link[1], .mask = &child->old_mask});
+    be_guard(
+        &(guard){.argv = argv, .grace_ms = grace_ms, .link = link[1], .mask = &child->old_mask});
   }
   int code = errno;
   (void)close(link[1]);
@@ -304,7 +310,9 @@ bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   return false;
 }
 
-static void order_guard(const lock_child *child, packet p) { (void)send(child->link, &p, sizeof p, MSG_NOSIGNAL); }
+static void order_guard(const lock_child *child, packet p) {
+  (void)send(child->link, &p, sizeof p, MSG_NOSIGNAL);
+}
 
 void lock_child_go(const lock_child *child, uint64_t fence, int64_t left_ms) {
   order_guard(child, (packet){.kind = ORDER_GO, .until = boot_ms() + left_ms, .fence = fence});
@@ -323,7 +331,8 @@ void lock_child_stop(const lock_child *child) { order_guard(child, (packet){.kin
 lock_child_said lock_child_hear(const lock_child *child, int *number) {
   packet p = {0};
   ssize_t n;
-  /* A guard that ended with orders unread resets the link once; what it said before is still there. */
+  /* A guard that ended with orders unread resets the link once; what it said before is still
+   * there. */
   do n = recv(child->link, &p, sizeof p, 0);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   *number = p.number;

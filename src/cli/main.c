@@ -1,8 +1,8 @@
-/* main.c: the corral command: global options, their environment variables, and the way to a subcommand.
+/* main.c: the corral command: global options, their environment variables, and the way to a
+ * subcommand.
  *
- * An option beats its environment variable, which beats the default. A switch's variable is on when it is set to
- * anything but the empty text and "0".
- */
+ * An option beats its environment variable, which beats the default. A switch's variable is on when
+ * it is set to anything but the empty text and "0". */
 #include "cli.h"
 
 #include <fcntl.h>
@@ -17,9 +17,12 @@ static const struct subcommand {
   const char *name;
   int (*main)(const cli_globals *cli, int argc, char **argv);
 } subcommands[] = {
-    {"run", cli_run},       {"get", cli_get},         {"set", cli_set},     {"invalidate", cli_invalidate},
-    {"expire", cli_expire}, {"inspect", cli_inspect}, {"key", cli_key}, {"explain", cli_explain}, {"lock", cli_lock},
-    {"warm", cli_warm},     {"storm", cli_storm},
+    {"run", cli_run},       {"get", cli_get},
+    {"set", cli_set},       {"invalidate", cli_invalidate},
+    {"expire", cli_expire}, {"inspect", cli_inspect},
+    {"key", cli_key},       {"explain", cli_explain},
+    {"lock", cli_lock},     {"warm", cli_warm},
+    {"storm", cli_storm},
 };
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
@@ -39,13 +42,18 @@ enum {
 static const int64_t most_op_ms = 60000; /* the library's limit */
 
 static const struct option longs[] = {
-    {"store", required_argument, NULL, OPT_STORE}, {"namespace", required_argument, NULL, OPT_NAMESPACE},
-    {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK}, {"generation", no_argument, NULL, OPT_GENERATION},
+    {"store", required_argument, NULL, OPT_STORE},
+    {"namespace", required_argument, NULL, OPT_NAMESPACE},
+    {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK},
+    {"generation", no_argument, NULL, OPT_GENERATION},
     {"op", required_argument, NULL, OPT_OP},
     {"pass-store", no_argument, NULL, OPT_PASS_STORE},
-    {"json", no_argument, NULL, OPT_JSON},         {"quiet", no_argument, NULL, 'q'},
-    {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},   {0},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"quiet", no_argument, NULL, 'q'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {0},
 };
 
 static bool env_switch(const char *name) {
@@ -58,8 +66,8 @@ static const char *env_text(const char *name) {
   return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Makes each missing folder of `path`, which is changed only while this runs. What can't be made is left for the
- * store to report. */
+/* Makes each missing folder of `path`, which is changed only while this runs. What can't be made is
+ * left for the store to report. */
 static void make_folders(char *path) {
   char *slash = path;
   while ((slash = strchr(slash + 1, '/')) != NULL) {
@@ -88,7 +96,8 @@ static int unknown_subcommand(const char *name) {
   char list[128];
   size_t used = 0;
   for (size_t i = 0; i < SUBCOMMANDS; i++) {
-    int n = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
+    int n =
+        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
     used += n > 0 ? (size_t)n : 0;
   }
   char shown[CLI_KEY_TEXT]; /* a URI without its --store */
@@ -102,7 +111,9 @@ static int print(const char *text) {
   return cli_finish(CLI_OK);
 }
 
-static bool set_op(cli_globals *cli, const char *what, const char *text) { return cli_duration(what, text, 1, most_op_ms, &cli->op_ms); }
+static bool set_op(cli_globals *cli, const char *what, const char *text) {
+  return cli_duration(what, text, 1, most_op_ms, &cli->op_ms);
+}
 
 /* The global options; -1 to go on, else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {

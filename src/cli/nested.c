@@ -1,8 +1,8 @@
-/* nested.c: which keys the processes above this one are computing: a variable of the environment, handed down to commands.
+/* nested.c: which keys the processes above this one are computing: a variable of the environment,
+ * handed down to commands.
  *
- * CORRAL_RUNNING holds a digest (BLAKE2b) for each of them, of store, namespace and key, in hex, separated by spaces. Asking for one of
- * these keys would be waiting for oneself.
- */
+ * CORRAL_RUNNING holds a digest (BLAKE2b) for each of them, of store, namespace and key, in hex,
+ * separated by spaces. Asking for one of these keys would be waiting for oneself. */
 #include "cli.h"
 
 #include <sodium.h>
@@ -21,7 +21,8 @@ static void name_of(const cli_globals *cli, const void *key, size_t key_len, cha
   crypto_generichash_state state;
   (void)crypto_generichash_init(&state, NULL, 0, sizeof digest);
   (void)crypto_generichash_update(&state, (const unsigned char *)store, strlen(store) + 1);
-  (void)crypto_generichash_update(&state, (const unsigned char *)name_space, strlen(name_space) + 1);
+  (void)crypto_generichash_update(&state, (const unsigned char *)name_space,
+                                  strlen(name_space) + 1);
   (void)crypto_generichash_update(&state, key, key_len);
   (void)crypto_generichash_final(&state, digest, sizeof digest);
   for (size_t i = 0; i < DIGEST; i++) (void)snprintf(name + 2 * i, 3, "%02x", digest[i]);
@@ -34,7 +35,8 @@ bool cli_nested(const cli_globals *cli, const void *key, size_t key_len) {
   return list != NULL && strstr(list, name) != NULL;
 }
 
-bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len, char text[CLI_NEST_TEXT]) {
+bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len,
+                   char text[CLI_NEST_TEXT]) {
   char name[NAME_ROOM];
   const char *before = getenv(variable);
   name_of(cli, key, key_len, name);

@@ -1,9 +1,8 @@
 /* run.c: corral run: a command, at most once for everyone who asks for it now.
  *
- * The value is a header (magic, version, exit status, length of stdout, length of stderr; numbers little-endian), then
- * stdout, then stderr. A run that leaves no such value is told to the others as a failure whose code holds the exit
- * status that each of them answers.
- */
+ * The value is a header (magic, version, exit status, length of stdout, length of stderr; numbers
+ * little-endian), then stdout, then stderr. A run that leaves no such value is told to the others
+ * as a failure whose code holds the exit status that each of them answers. */
 #include "run.h"
 #include "run_child.h"
 
@@ -12,10 +11,10 @@
 #include <unistd.h>
 
 enum {
-  HEADER = 28,      /* bytes before stdout */
-  FORMAT = 1,       /* version of the header */
+  HEADER = 28, /* bytes before stdout */
+  FORMAT = 1,  /* version of the header */
   COPY = 65536,
-  TAKEOVERS = 3,      /* runs that may lose their lease before this process gives up */
+  TAKEOVERS = 3, /* runs that may lose their lease before this process gives up */
   LIMIT_SLACK = RUN_LIMIT_SLACK,
   FAIL_CODE = RUN_FAIL_CODE
 };
@@ -33,7 +32,7 @@ typedef struct run {
   bool lent;         /* the command got the old result */
 } run;
 
-/* ---- value ----------------------------------------------------------------------------------------------- */
+/* ---- value --------------------------------------------------------------------------------- */
 
 typedef struct result {
   int exit_status;
@@ -55,7 +54,8 @@ static uint64_t take_number(const unsigned char *at, int bytes) {
 
 static bool take_result(const void *data, size_t size, result *ret) {
   const unsigned char *at = data;
-  if (size < HEADER || memcmp(at, magic, sizeof magic) != 0 || take_number(at + 4, 4) != FORMAT) return false;
+  if (size < HEADER || memcmp(at, magic, sizeof magic) != 0 || take_number(at + 4, 4) != FORMAT)
+    return false;
   uint64_t exit_status = take_number(at + 8, 4);
   uint64_t out_size = take_number(at + 12, 8);
   uint64_t err_size = take_number(at + 20, 8);
@@ -90,11 +90,12 @@ bool run_fill_result(corral_fill *fill, const run_child *child) {
          run_read_spool(child->spool[1], at + HEADER + child->size[0], child->size[1]);
 }
 
-/* ---- compute --------------------------------------------------------------------------------------------- */
+/* ---- compute ------------------------------------------------------------------------------- */
 
 static bool stop_wanted(void *arg) { return corral_should_stop(((run *)arg)->fill) != 0; }
 
-int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text, size_t size) {
+int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text,
+                     size_t size) {
   char limit[CLI_DURATION_TEXT];
   switch (child->how) {
     case RUN_EXITED:
@@ -111,12 +112,15 @@ int run_failure_text(const run_child *child, const char *command, int64_t limit_
         (void)snprintf(text, size, "can't execute %s: %s", command, strerror(child->number));
       return child->number == ENOENT ? CLI_NOCOMMAND : CLI_NOEXEC;
     case RUN_LIMIT:
-      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)", cli_duration_text(limit, limit_ms));
+      (void)snprintf(text, size, "killed: it ran longer than %s (--compute)",
+                     cli_duration_text(limit, limit_ms));
       return CLI_DEADLINE;
     case RUN_STOPPED:
       (void)snprintf(text, size, "killed: its lease was lost, or the key invalidated");
       return CLI_FAILED;
-    default: (void)snprintf(text, size, "can't run it: %s", strerror(child->number)); return CLI_FAILED;
+    default:
+      (void)snprintf(text, size, "can't run it: %s", strerror(child->number));
+      return CLI_FAILED;
   }
 }
 
@@ -124,7 +128,8 @@ static int failure_of(const run *r, char *text, size_t size) {
   return run_failure_text(&r->child, r->want.command[0], r->want.limit_ms, text, size);
 }
 
-/* What the result was made from. A failing command's result has it too: what invalidates a value invalidates that. */
+/* What the result was made from. A failing command's result has it too: what invalidates a value
+ * invalidates that. */
 static bool mark_fill(const run *r, corral_fill *fill) {
   int status = CORRAL_OK;
   for (size_t i = 0; i < r->want.tag_count && status == CORRAL_OK; i++)
@@ -134,7 +139,8 @@ static bool mark_fill(const run *r, corral_fill *fill) {
 }
 
 static bool is_unmodified(const run *r, corral_fill *fill) {
-  return r->lent && r->child.number == r->want.unmodified_exit && corral_fill_not_modified(fill) == CORRAL_OK;
+  return r->lent && r->child.number == r->want.unmodified_exit &&
+         corral_fill_not_modified(fill) == CORRAL_OK;
 }
 
 /* A failing command's result lives for itself, unless an older good one can still serve. */
@@ -142,7 +148,8 @@ static bool fails_over(run *r, corral_fill *fill) {
   char text[96];
   if (r->child.number == 0) return false;
   if (!corral_fill_has_stale(fill)) {
-    corral_fill_lives(fill, r->want.failures_ms > 0 ? r->want.failures_ms : CORRAL_OFF, CORRAL_OFF, CORRAL_OFF);
+    corral_fill_lives(fill, r->want.failures_ms > 0 ? r->want.failures_ms : CORRAL_OFF, CORRAL_OFF,
+                      CORRAL_OFF);
     return false;
   }
   int exit_status = failure_of(r, text, sizeof text);
@@ -166,12 +173,15 @@ static void settle_exit(run *r, corral_fill *fill) {
     corral_fill_fail(fill, FAIL_CODE + CLI_FAILED, "its output is too large to share (512 MiB)");
 }
 
-/* The old result's standard output, in a file for the command that may find it unchanged; -1 when there is none. */
+/* The old result's standard output, in a file for the command that may find it unchanged; -1 when
+ * there is none. */
 static int lend_old(const run *r, const corral_fill *fill) {
   result old = {0};
   size_t size = 0;
   const void *data = corral_fill_old(fill, &size);
-  if (r->want.unmodified_exit == 0 || data == NULL || !take_result(data, size, &old) || old.exit_status != 0) return -1;
+  if (r->want.unmodified_exit == 0 || data == NULL || !take_result(data, size, &old) ||
+      old.exit_status != 0)
+    return -1;
   int fd = run_child_file();
   if (fd < 0 || (cli_write(fd, old.out, old.out_size) && lseek(fd, 0, SEEK_SET) == 0)) return fd;
   (void)close(fd);
@@ -187,7 +197,11 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   cli_nest(r->cli, r->want.key.bytes, r->want.key.size);
   int old = lend_old(r, fill);
   r->lent = old >= 0;
-  run_child_do(&r->child, &(run_child_job){.argv = r->want.command, .lent = old, .limit_ms = r->want.limit_ms, .should_stop = stop_wanted, .arg = r});
+  run_child_do(&r->child, &(run_child_job){.argv = r->want.command,
+                                           .lent = old,
+                                           .limit_ms = r->want.limit_ms,
+                                           .should_stop = stop_wanted,
+                                           .arg = r});
   if (old >= 0) (void)close(old);
   r->fill = NULL;
   /* The lease goes with the process: the next in line takes over. */
@@ -202,7 +216,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   return CORRAL_OK;
 }
 
-/* ---- answer ---------------------------------------------------------------------------------------------- */
+/* ---- answer -------------------------------------------------------------------------------- */
 
 static int lost_output(void) { return cli_fail("run: writing the output: %s", strerror(errno)); }
 
@@ -217,12 +231,15 @@ static bool copy_spool(int from, int to, uint64_t size) {
   return true;
 }
 
-static void print_json(const run *r, const char *how, int64_t age_ms, int exit_status, uint64_t out, uint64_t err) {
+static void print_json(const run *r, const char *how, int64_t age_ms, int exit_status, uint64_t out,
+                       uint64_t err) {
   (void)fprintf(stderr, "{\"key\":");
   cli_json_string(stderr, r->want.key.bytes, r->want.key.size);
   (void)fprintf(stderr,
-                ",\"how\":\"%s\",\"age_ms\":%lld,\"exit_status\":%d,\"stdout_bytes\":%llu,\"stderr_bytes\":%llu}\n",
-                how, (long long)age_ms, exit_status, (unsigned long long)out, (unsigned long long)err);
+                ",\"how\":\"%s\",\"age_ms\":%lld,\"exit_status\":%d,\"stdout_bytes\":%llu,\"stderr_"
+                "bytes\":%llu}\n",
+                how, (long long)age_ms, exit_status, (unsigned long long)out,
+                (unsigned long long)err);
 }
 
 /* What this process ran itself, when no value came of it. */
@@ -255,19 +272,22 @@ static void notes(const run *r, const corral_value *value, const result *res) {
     cli_say("run: %s: serving the result of %s ago", text, age);
   }
   if (r->cli->verbose)
-    cli_say("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s", corral_how_name(how), age,
-            res->exit_status, (unsigned long long)res->out_size, (unsigned long long)res->err_size,
-            kept_text(value));
-  if (r->cli->json) print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
+    cli_say("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s",
+            corral_how_name(how), age, res->exit_status, (unsigned long long)res->out_size,
+            (unsigned long long)res->err_size, kept_text(value));
+  if (r->cli->json)
+    print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
 }
 
 static int answer_value(const run *r, const corral_value *value) {
   result res = {0};
   char text[CLI_KEY_TEXT];
   if (!take_result(corral_value_data(value), corral_value_size(value), &res))
-    return cli_fail("run: %s: what is stored is no result of corral run: use another --key, or --force",
-                    cli_key_text(text, r->want.key.bytes, r->want.key.size));
-  if (!cli_write(STDOUT_FILENO, res.out, res.out_size) || !cli_write(STDERR_FILENO, res.err, res.err_size))
+    return cli_fail(
+        "run: %s: what is stored is no result of corral run: use another --key, or --force",
+        cli_key_text(text, r->want.key.bytes, r->want.key.size));
+  if (!cli_write(STDOUT_FILENO, res.out, res.out_size) ||
+      !cli_write(STDERR_FILENO, res.err, res.err_size))
     return lost_output();
   notes(r, value, &res);
   return res.exit_status;
@@ -303,20 +323,26 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
 static int ask(run *r, corral *c) {
   corral_error error = {0};
   corral_policy *policy =
-      CORRAL_POLICY(.ttl_ms = r->want.ttl_ms, .swr_ms = r->want.stale_ms, .sie_ms = r->want.stale_if_error_ms,
-                    .wait_ms = r->want.wait_ms, .soft_ms = r->want.soft_ms, .at_deadline = r->want.at_deadline,
+      CORRAL_POLICY(.ttl_ms = r->want.ttl_ms, .swr_ms = r->want.stale_ms,
+                    .sie_ms = r->want.stale_if_error_ms, .wait_ms = r->want.wait_ms,
+                    .soft_ms = r->want.soft_ms, .at_deadline = r->want.at_deadline,
                     .lease_ms = r->want.lease_ms, .when_away = r->want.when_away,
-                    .compute_ms = r->want.limit_ms + LIMIT_SLACK < day_ms ? r->want.limit_ms + LIMIT_SLACK : day_ms,
+                    .compute_ms = r->want.limit_ms + LIMIT_SLACK < day_ms
+                                      ? r->want.limit_ms + LIMIT_SLACK
+                                      : day_ms,
                     .retry_ms = r->want.failures_ms > 0 ? r->want.failures_ms : CORRAL_OFF,
-                    .retry_max_ms = r->want.failures_ms > 0 ? r->want.failures_ms : 1, .error = &error);
+                    .retry_max_ms = r->want.failures_ms > 0 ? r->want.failures_ms : 1,
+                    .error = &error);
   corral_value *value = NULL;
   int status = CORRAL_OK;
   for (int i = 0; i < TAKEOVERS; i++) {
-    status = corral_get_or_compute(c, r->want.key.bytes, r->want.key.size, policy, compute, r, &value);
+    status =
+        corral_get_or_compute(c, r->want.key.bytes, r->want.key.size, policy, compute, r, &value);
     if (status == CORRAL_OK || r->child.how != RUN_STOPPED) break;
   }
   if (status != CORRAL_OK) return answer_failure(r, status, &error);
-  bool too_large = corral_value_how(value) == CORRAL_STALE && r->child.how == RUN_EXITED && r->child.number == 0;
+  bool too_large =
+      corral_value_how(value) == CORRAL_STALE && r->child.how == RUN_EXITED && r->child.number == 0;
   int exit_status = too_large ? answer_own(r) : answer_value(r, value);
   corral_value_unref(value);
   return exit_status;
@@ -332,7 +358,8 @@ static int forced(const run *r, corral *c) {
 
 static int nested(const run *r) {
   corral_error error = {0};
-  (void)snprintf(error.text, sizeof error.text, "this run is part of the run of the same key, and would wait for itself");
+  (void)snprintf(error.text, sizeof error.text,
+                 "this run is part of the run of the same key, and would wait for itself");
   return report(r, CORRAL_ERECURSION, &error);
 }
 
@@ -343,7 +370,9 @@ int cli_run(const cli_globals *cli, int argc, char **argv) {
   int exit_status = run_options_parse(&r.want, argc, argv);
   if (exit_status >= 0) return exit_status;
   if (cli_nested(cli, r.want.key.bytes, r.want.key.size)) return nested(&r);
-  corral_options options = {.size = sizeof options, .fleet_max_computes = r.want.fleet_max, .origin = r.want.origin,
+  corral_options options = {.size = sizeof options,
+                            .fleet_max_computes = r.want.fleet_max,
+                            .origin = r.want.origin,
                             .compress_min = r.want.compress};
   if (!cli_open(cli, true, &options, &c)) return CLI_FAILED;
   exit_status = r.want.force ? forced(&r, c) : CLI_OK;

@@ -11,8 +11,10 @@ enum {
 };
 
 enum {
-  RUN_LIMIT_SLACK = 2000, /* ms the library waits beyond --compute, so that the command is dead before its successor */
-  RUN_FAIL_CODE = 0x100   /* plus the exit status: the code of a failure that is told to the others */
+  /* ms the library waits beyond --compute, so that the command is dead before its successor */
+  RUN_LIMIT_SLACK = 2000,
+  /* plus the exit status: the code of a failure that is told to the others */
+  RUN_FAIL_CODE = 0x100
 };
 
 typedef struct run_key {
@@ -20,7 +22,8 @@ typedef struct run_key {
   char bytes[RUN_KEY_ROOM];
 } run_key;
 
-/* The options, the command, and the key that they make. 0 and NULL where nothing was given, but for those with a default. */
+/* The options, the command, and the key that they make. 0 and NULL where nothing was given, but for
+ * those with a default. */
 typedef struct run_options {
   char **command;
   run_key key;
@@ -50,11 +53,14 @@ typedef struct run_options {
 /* run_options.c: reads the command line. -1 to go on, else the exit status. */
 int run_options_parse(run_options *o, int argc, char **argv);
 
-/* run.c: the value that `corral run` stores of a run that has exited; false when it is too large, or can't be read. */
+/* run.c: the value that `corral run` stores of a run that has exited; false when it is too large,
+ * or can't be read. */
 bool run_fill_result(corral_fill *fill, const run_child *child);
 /* `size` bytes from the start of a spool. */
 bool run_read_spool(int fd, void *ret, uint64_t size);
-/* Why a run left no value, for people and for the others, and the exit status that stands for it: the text is cut at 63 bytes on its way to them. */
-int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text, size_t size);
+/* Why a run left no value, for people and for the others, and the exit status that stands for it:
+ * the text is cut at 63 bytes on its way to them. */
+int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text,
+                     size_t size);
 
 #endif

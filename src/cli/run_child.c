@@ -1,12 +1,12 @@
 /* run_child.c: one run of a command; the contract is in run_child.h.
  *
- * SIGINT, SIGTERM, SIGHUP and SIGQUIT (those that aren't ignored) and SIGCHLD are blocked and read from a signalfd
- * while the command runs; where signals are the caller's, the command's pidfd tells of its end. The command stays a zombie until
- * the end, so that its process group's number can't be another group's when it is killed.
+ * SIGINT, SIGTERM, SIGHUP and SIGQUIT (those that aren't ignored) and SIGCHLD are blocked and read
+ * from a signalfd while the command runs; where signals are the caller's, the command's pidfd tells
+ * of its end. The command stays a zombie until the end, so that its process group's number can't be
+ * another group's when it is killed.
  *
- * One thread at a time starts a command: a fork by another one, while the writing ends of its pipes are open here, would keep them
- * open in that one's guard.
- */
+ * One thread at a time starts a command: a fork by another one, while the writing ends of its pipes
+ * are open here, would keep them open in that one's guard. */
 #include "run_child.h"
 
 #include "cli.h"
@@ -26,7 +26,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50, MERCY_MS = 1000, CHUNK = 65536, PIPE_ROOM = 1 << 20, FIRST = 3, LAST = 9 /* descriptors that a shell can name */ };
+enum {
+  TICK_MS = 50,
+  MERCY_MS = 1000,
+  CHUNK = 65536,
+  PIPE_ROOM = 1 << 20,
+  FIRST = 3,
+  LAST = 9 /* descriptors that a shell can name */
+};
 
 static const char old_variable[] = "CORRAL_OLD_FD";
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
@@ -38,8 +45,9 @@ typedef struct run {
   pid_t pid;
   pid_t guard;
   int guard_pipe; /* closed unread: kill the group; one byte: all is well */
-  int lent_as;     /* the lent file's number there */
-  int wake;        /* a signalfd; where signals are the caller's, a pidfd, or -1 when there is none to be had */
+  int lent_as;    /* the lent file's number there */
+  /* a signalfd; where signals are the caller's, a pidfd, or -1 when there is none to be had */
+  int wake;
   int stream[2];   /* -1 at its end */
   bool exited;     /* a zombie by now */
   bool killed;     /* SIGKILL was sent */
@@ -48,7 +56,7 @@ typedef struct run {
   sigset_t old_mask;
 } run;
 
-/* ---- files ----------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 static void close_fd(int *fd) {
   if (*fd >= 0) (void)close(*fd);
@@ -73,10 +81,10 @@ void run_child_close(run_child *child) {
   for (int i = 0; i < 2; i++) close_fd(&child->spool[i]);
 }
 
-/* ---- start ----------------------------------------------------------------------------------------------- */
+/* ---- start --------------------------------------------------------------------------------- */
 
-/* The number under which the command gets a file. A shell can name only those of one digit; one that was handed down to this process is
- * the command's already. */
+/* The number under which the command gets a file. A shell can name only those of one digit; one
+ * that was handed down to this process is the command's already. */
 static int number_for(int fd) {
   for (int number = FIRST; number <= LAST; number++) {
     int flags = fcntl(number, F_GETFD);
@@ -111,8 +119,10 @@ static void become(const run *r, int out, int err, int report, pid_t parent) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(CLI_FAILED);
   int null = open("/dev/null", O_RDONLY);
-  bool ready = null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0;
-  if (ready && null > STDERR_FILENO) (void)close(null); /* before its number may become the lent file's */
+  bool ready = null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
+               dup2(err, STDERR_FILENO) >= 0;
+  /* before its number may become the lent file's */
+  if (ready && null > STDERR_FILENO) (void)close(null);
   if (ready && lend(r, &report)) {
     (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
     (void)execvpe(r->job->argv[0], r->job->argv, r->job->env != NULL ? r->job->env : environ);
@@ -165,7 +175,8 @@ static bool take_signals(run *r) {
   return true;
 }
 
-/* Pipes 0 and 1 are the streams, 2 reports a failing exec. False with errno set, or with RUN_NOT_STARTED. */
+/* Pipes 0 and 1 are the streams, 2 reports a failing exec. False with errno set, or with
+ * RUN_NOT_STARTED. */
 static bool start(run *r) {
   int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
   pid_t parent = getpid();
@@ -195,7 +206,7 @@ static bool start(run *r) {
   return code == 0 && r->child->how == RUN_NOT;
 }
 
-/* ---- while it runs --------------------------------------------------------------------------------------- */
+/* ---- while it runs ------------------------------------------------------------------------- */
 
 /* Ends the group, for the first reason given; a second reason changes nothing. */
 static void stop(run *r, run_how why, int number, int signo) {
@@ -210,7 +221,8 @@ static void stop(run *r, run_how why, int number, int signo) {
 static void read_signals(run *r) {
   struct signalfd_siginfo info;
   while (r->job->mask == NULL && read(r->wake, &info, sizeof info) == (ssize_t)sizeof info)
-    if (info.ssi_signo != SIGCHLD) stop(r, RUN_INTERRUPTED, (int)info.ssi_signo, (int)info.ssi_signo);
+    if (info.ssi_signo != SIGCHLD)
+      stop(r, RUN_INTERRUPTED, (int)info.ssi_signo, (int)info.ssi_signo);
   siginfo_t state = {0};
   if (!r->exited && waitid(P_PID, (id_t)r->pid, &state, WEXITED | WNOHANG | WNOWAIT) == 0)
     r->exited = state.si_pid == r->pid;
@@ -252,7 +264,8 @@ static bool ended(const run *r) {
 static void watch(run *r) {
   while (!ended(r)) {
     bool is_spent = r->exited && r->job->mask != NULL; /* a pidfd stays readable */
-    struct pollfd fds[3] = {{r->stream[0], POLLIN, 0}, {r->stream[1], POLLIN, 0}, {is_spent ? -1 : r->wake, POLLIN, 0}};
+    struct pollfd fds[3] = {
+        {r->stream[0], POLLIN, 0}, {r->stream[1], POLLIN, 0}, {is_spent ? -1 : r->wake, POLLIN, 0}};
     (void)poll(fds, 3, TICK_MS);
     for (int i = 0; i < 2; i++)
       if (fds[i].revents != 0) read_stream(r, i);
@@ -281,7 +294,13 @@ static bool start_both(run *r) {
 }
 
 void run_child_do(run_child *child, const run_child_job *job) {
-  run r = {.child = child, .job = job, .pid = -1, .guard = -1, .guard_pipe = -1, .wake = -1, .stream = {-1, -1}};
+  run r = {.child = child,
+           .job = job,
+           .pid = -1,
+           .guard = -1,
+           .guard_pipe = -1,
+           .wake = -1,
+           .stream = {-1, -1}};
   *child = (run_child){.how = RUN_NOT, .spool = {-1, -1}};
   r.limit_at = cli_now_ms() + job->limit_ms;
   bool ready = take_signals(&r);

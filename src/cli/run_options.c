@@ -7,15 +7,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_KEY, OPT_TTL, OPT_STALE, OPT_STALE_IF_ERROR, OPT_WAIT, OPT_SOFT, OPT_AT_DEADLINE, OPT_LEASE, OPT_COMPUTE,
-       OPT_CACHE_FAILURES, OPT_ENV, OPT_AWAY, OPT_FLEET_MAX, OPT_ORIGIN, OPT_TAG, OPT_VERSION, OPT_COMPRESS, OPT_PASS_EXIT, OPT_UNMODIFIED_EXIT };
+enum {
+  OPT_HELP = 256,
+  OPT_KEY,
+  OPT_TTL,
+  OPT_STALE,
+  OPT_STALE_IF_ERROR,
+  OPT_WAIT,
+  OPT_SOFT,
+  OPT_AT_DEADLINE,
+  OPT_LEASE,
+  OPT_COMPUTE,
+  OPT_CACHE_FAILURES,
+  OPT_ENV,
+  OPT_AWAY,
+  OPT_FLEET_MAX,
+  OPT_ORIGIN,
+  OPT_TAG,
+  OPT_VERSION,
+  OPT_COMPRESS,
+  OPT_PASS_EXIT,
+  OPT_UNMODIFIED_EXIT
+};
 enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
 
 static const int64_t most_value = 536870912;
 static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
 
-/* ---- key ------------------------------------------------------------------------------------------------- */
+/* ---- key ----------------------------------------------------------------------------------- */
 
 static void key_bytes(run_key *key, const void *data, size_t size) {
   if (key->size + size <= RUN_KEY_ROOM) memcpy(key->bytes + key->size, data, size);
@@ -50,8 +70,8 @@ static bool key_modtime(run_key *key, const char *path) {
   struct stat st;
   char text[96] = "absent";
   if (stat(path, &st) == 0)
-    (void)snprintf(text, sizeof text, "%lld.%09ld %lld", (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
-                   (long long)st.st_size);
+    (void)snprintf(text, sizeof text, "%lld.%09ld %lld", (long long)st.st_mtim.tv_sec,
+                   st.st_mtim.tv_nsec, (long long)st.st_size);
   else if (errno != ENOENT && errno != ENOTDIR) {
     cli_say("run: --modtime %s: %s", path, strerror(errno));
     return false;
@@ -61,7 +81,7 @@ static bool key_modtime(run_key *key, const char *path) {
   return true;
 }
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static const struct option longs[] = {
     {"key", required_argument, NULL, OPT_KEY},
@@ -94,13 +114,15 @@ static bool name_key(run_options *o, const char *text) {
   o->named = true;
   o->key.size = 0;
   key_bytes(&o->key, text, strlen(text));
-  if (o->key.size == 0) cli_say("run: --key: the empty key is not accepted: 1 to %d bytes are", RUN_KEY_ROOM);
+  if (o->key.size == 0)
+    cli_say("run: --key: the empty key is not accepted: 1 to %d bytes are", RUN_KEY_ROOM);
   return o->key.size > 0;
 }
 
 /* Options that make the key. Context comes before the command in the key, in the order given. */
 static bool key_option(run_options *o, int option) {
-  static const char *const names[] = {[OPT_CWD - OPT_CWD] = "--cwd", [OPT_MODTIME - OPT_CWD] = "--modtime"};
+  static const char *const names[] = {[OPT_CWD - OPT_CWD] = "--cwd",
+                                      [OPT_MODTIME - OPT_CWD] = "--modtime"};
   if (option == OPT_KEY) return name_key(o, optarg);
   o->context = option == OPT_ENV ? "--env" : names[option - OPT_CWD];
   if (o->named) return true;
@@ -111,7 +133,8 @@ static bool key_option(run_options *o, int option) {
 }
 
 /* One of two words. */
-static bool choice(const char *what, const char *text, const char *first, const char *second, int64_t of_first, int64_t of_second, int64_t *ret) {
+static bool choice(const char *what, const char *text, const char *first, const char *second,
+                   int64_t of_first, int64_t of_second, int64_t *ret) {
   bool is_second = strcmp(text, second) == 0;
   *ret = is_second ? of_second : of_first;
   if (is_second || strcmp(text, first) == 0) return true;
@@ -127,22 +150,28 @@ static bool set_option(run_options *o, int option) {
     case OPT_MODTIME: return key_option(o, option);
     case OPT_TTL: return cli_duration("run: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
     case OPT_STALE: return cli_duration("run: --stale", optarg, 0, most_life_ms, &o->stale_ms);
-    case OPT_STALE_IF_ERROR: return cli_duration("run: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
+    case OPT_STALE_IF_ERROR:
+      return cli_duration("run: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
     case OPT_WAIT: return cli_duration("run: --wait", optarg, 1, day_ms, &o->wait_ms);
     case OPT_SOFT: return cli_duration("run: --soft", optarg, 1, day_ms, &o->soft_ms);
     case OPT_AT_DEADLINE:
-      return choice("--at-deadline", optarg, "error", "compute", CORRAL_DEADLINE_ERROR, CORRAL_DEADLINE_COMPUTE, &o->at_deadline);
+      return choice("--at-deadline", optarg, "error", "compute", CORRAL_DEADLINE_ERROR,
+                    CORRAL_DEADLINE_COMPUTE, &o->at_deadline);
     case OPT_COMPUTE: return cli_duration("run: --compute", optarg, 10, day_ms, &o->limit_ms);
     case OPT_LEASE: return cli_duration("run: --lease", optarg, 50, 3600000, &o->lease_ms);
-    case OPT_CACHE_FAILURES: return cli_duration("run: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
-    case OPT_AWAY: return choice("--away", optarg, "run", "fail", CORRAL_AWAY_COMPUTE, CORRAL_AWAY_ERROR, &o->when_away);
+    case OPT_CACHE_FAILURES:
+      return cli_duration("run: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
+    case OPT_AWAY:
+      return choice("--away", optarg, "run", "fail", CORRAL_AWAY_COMPUTE, CORRAL_AWAY_ERROR,
+                    &o->when_away);
     case OPT_FLEET_MAX: return cli_count("run: --fleet-max", optarg, 1, 256, &o->fleet_max);
     case OPT_ORIGIN: o->origin = optarg; return true;
     case OPT_TAG: return cli_tag("run: --tag", optarg, o->tags, &o->tag_count);
     case OPT_VERSION: return cli_count("run: --value-version", optarg, 1, INT64_MAX, &o->version);
     case OPT_COMPRESS: return cli_size("run: --compress", optarg, 1, most_value, &o->compress);
     case OPT_PASS_EXIT: return cli_count("run: --pass-exit", optarg, 1, 255, &o->pass_exit);
-    case OPT_UNMODIFIED_EXIT: return cli_count("run: --unmodified-exit", optarg, 1, 255, &o->unmodified_exit);
+    case OPT_UNMODIFIED_EXIT:
+      return cli_count("run: --unmodified-exit", optarg, 1, 255, &o->unmodified_exit);
     case OPT_FORCE: o->force = true; return true;
     default: return false;
   }
@@ -155,13 +184,16 @@ static bool check(const run_options *o) {
   else if (o->named && o->context != NULL)
     cli_say("run: --key names the whole key: it can't be combined with %s", o->context);
   else if (o->key.size > RUN_KEY_ROOM)
-    cli_say("run: the key has %zu bytes: at most %d are accepted (--key names a shorter one)", o->key.size, RUN_KEY_ROOM);
+    cli_say("run: the key has %zu bytes: at most %d are accepted (--key names a shorter one)",
+            o->key.size, RUN_KEY_ROOM);
   else if (o->origin != NULL && o->fleet_max == 0)
     cli_say("run: --origin names what --fleet-max limits: give that too");
   else if (o->soft_ms > 0 && o->stale_if_error_ms <= o->stale_ms)
-    cli_say("run: --soft is for a result that only serves on errors: give --stale-if-error, longer than --stale, too");
+    cli_say("run: --soft is for a result that only serves on errors: give --stale-if-error, longer "
+            "than --stale, too");
   else if (o->pass_exit != 0 && o->pass_exit == o->unmodified_exit)
-    cli_say("run: --pass-exit and --unmodified-exit are both %lld: two numbers are accepted", (long long)o->pass_exit);
+    cli_say("run: --pass-exit and --unmodified-exit are both %lld: two numbers are accepted",
+            (long long)o->pass_exit);
   else
     return true;
   return false;

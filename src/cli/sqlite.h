@@ -1,17 +1,24 @@
 /* sqlite.h: SQLite's functions, for the subcommands that use them.
  *
- * The library is loaded and not linked: a fifth of a millisecond that the start of every other subcommand would pay.
- */
+ * The library is loaded and not linked: a fifth of a millisecond that the start of every other
+ * subcommand would pay. */
 #ifndef CORRAL_CLI_SQLITE_H
 #define CORRAL_CLI_SQLITE_H
 
 #include <sqlite3.h>
 #include <stdbool.h>
 
-#define CLI_SQLITE_FUNCTIONS(X)                                                                                  \
-  X(bind_int64) X(bind_parameter_count) X(bind_text) X(busy_timeout) X(clear_bindings) X(close) X(column_blob)   \
-  X(column_bytes) X(column_count) X(column_int64) X(column_type) X(errmsg) X(exec) X(finalize) X(open_v2)        \
-  X(prepare_v2) X(progress_handler) X(reset) X(step)
+#define CLI_SQLITE_FUNCTIONS(X)                                                                    \
+  X(bind_int64)                                                                                    \
+  X(bind_parameter_count)                                                                          \
+  X(bind_text)                                                                                     \
+  X(busy_timeout)                                                                                  \
+  X(clear_bindings)                                                                                \
+  X(close)                                                                                         \
+  X(column_blob)                                                                                   \
+  X(column_bytes)                                                                                  \
+  X(column_count) X(column_int64) X(column_type) X(errmsg) X(exec) X(finalize) X(open_v2)          \
+      X(prepare_v2) X(progress_handler) X(reset) X(step)
 
 /* Each function under its name without the prefix, once cli_sqlite_load has answered true. */
 extern struct cli_sqlite {

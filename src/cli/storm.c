@@ -1,8 +1,9 @@
-/* storm.c: corral storm: a herd of processes and threads asks for values that cost a real database query.
+/* storm.c: corral storm: a herd of processes and threads asks for values that cost a real database
+ * query.
  *
- * This is the parent: options, the temporary folder, the shared memory, the herd's births and deaths, progress. It uses
- * no corral itself. What it made is gone when it returns, also after SIGINT, SIGTERM and SIGHUP.
- */
+ * This is the parent: options, the temporary folder, the shared memory, the herd's births and
+ * deaths, progress. It uses no corral itself. What it made is gone when it returns, also after
+ * SIGINT, SIGTERM and SIGHUP. */
 #include "storm.h"
 
 #include <errno.h>
@@ -15,10 +16,28 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_PROCESSES, OPT_THREADS, OPT_KEYS, OPT_ZIPF, OPT_TTL, OPT_STALE, OPT_THINK, OPT_LOAD };
+enum {
+  OPT_HELP = 256,
+  OPT_PROCESSES,
+  OPT_THREADS,
+  OPT_KEYS,
+  OPT_ZIPF,
+  OPT_TTL,
+  OPT_STALE,
+  OPT_THINK,
+  OPT_LOAD
+};
 enum { OPT_DURATION = 512, OPT_MODE, OPT_KILL_LEADER, OPT_KILL_EVERY };
 
-enum { STEP_MS = 5, PROGRESS_MS = 100, START_MS = 10000, END_MS = 4000, COLUMNS_ONE = 64, COLUMNS_TWO = 32, WRONG = 1 };
+enum {
+  STEP_MS = 5,
+  PROGRESS_MS = 100,
+  START_MS = 10000,
+  END_MS = 4000,
+  COLUMNS_ONE = 64,
+  COLUMNS_TWO = 32,
+  WRONG = 1
+};
 
 static const int64_t most_life_ms = 315360000000;
 
@@ -33,7 +52,7 @@ static void nap(int64_t ms) {
   (void)nanosleep(&t, NULL);
 }
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static const struct option longs[] = {
     {"mode", required_argument, NULL, OPT_MODE},
@@ -66,7 +85,8 @@ static bool set_mode(storm_options *o, const char *text) {
 static bool set_option(storm_options *o, int option) {
   switch (option) {
     case OPT_MODE: return set_mode(o, optarg);
-    case OPT_PROCESSES: return cli_count("storm: --processes", optarg, 1, STORM_PROCESSES, &o->processes);
+    case OPT_PROCESSES:
+      return cli_count("storm: --processes", optarg, 1, STORM_PROCESSES, &o->processes);
     case OPT_THREADS: return cli_count("storm: --threads", optarg, 1, STORM_THREADS, &o->threads);
     case OPT_KEYS: return cli_count("storm: --keys", optarg, 1, STORM_KEYS, &o->keys);
     case OPT_ZIPF: return cli_real("storm: --zipf", optarg, 0, 10, &o->zipf);
@@ -74,7 +94,8 @@ static bool set_option(storm_options *o, int option) {
     case OPT_STALE: return cli_duration("storm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
     case OPT_THINK: return cli_duration("storm: --think", optarg, 0, 60000, &o->think_ms);
     case OPT_LOAD: return cli_count("storm: --load", optarg, 1, 10000000, &o->load);
-    case OPT_DURATION: return cli_duration("storm: --duration", optarg, 100, 3600000, &o->duration_ms);
+    case OPT_DURATION:
+      return cli_duration("storm: --duration", optarg, 100, 3600000, &o->duration_ms);
     case OPT_KILL_EVERY:
       o->kill_leader = true;
       return cli_duration("storm: --kill-every", optarg, 10, 3600000, &o->kill_every_ms);
@@ -93,17 +114,21 @@ static int parse(storm_options *o, int argc, char **argv) {
     }
     if (!set_option(o, option)) return CLI_FAILED;
   }
-  if (optind < argc) return cli_fail("storm: '%s' is one argument too many: only options are accepted", argv[optind]);
+  if (optind < argc)
+    return cli_fail("storm: '%s' is one argument too many: only options are accepted",
+                    argv[optind]);
   return -1;
 }
 
-/* ---- what it needs --------------------------------------------------------------------------------------- */
+/* ---- what it needs ------------------------------------------------------------------------- */
 
 static bool make_folder(storm *s) {
   const char *base = getenv("TMPDIR");
-  int n = snprintf(s->folder, sizeof s->folder, "%s/corral-storm-XXXXXX", base != NULL && base[0] ? base : "/tmp");
+  int n = snprintf(s->folder, sizeof s->folder, "%s/corral-storm-XXXXXX",
+                   base != NULL && base[0] ? base : "/tmp");
   if (n < 0 || (size_t)n >= sizeof s->folder || mkdtemp(s->folder) == NULL) {
-    cli_say("storm: a folder in TMPDIR: %s", n < 0 || (size_t)n >= sizeof s->folder ? "too long" : strerror(errno));
+    cli_say("storm: a folder in TMPDIR: %s",
+            n < 0 || (size_t)n >= sizeof s->folder ? "too long" : strerror(errno));
     s->folder[0] = '\0';
     return false;
   }
@@ -117,13 +142,15 @@ static bool make_folder(storm *s) {
 
 static bool make_shared(storm *s) {
   s->shared_size = sizeof(storm_shared) + (size_t)s->options.keys * sizeof(atomic_uint);
-  void *memory = mmap(NULL, s->shared_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void *memory =
+      mmap(NULL, s->shared_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     cli_say("storm: shared memory: %s", strerror(errno));
     return false;
   }
   s->shared = memory;
-  int64_t columns = s->options.modes[STORM_NONE] && s->options.modes[STORM_CORRAL] ? COLUMNS_TWO : COLUMNS_ONE;
+  int64_t columns =
+      s->options.modes[STORM_NONE] && s->options.modes[STORM_CORRAL] ? COLUMNS_TWO : COLUMNS_ONE;
   s->shared->bucket_ms = (s->options.duration_ms + columns - 1) / columns;
   if (!storm_herd_odds(s)) cli_say("storm: out of memory");
   return s->shared->odds != NULL;
@@ -145,7 +172,7 @@ static void clean_up(storm *s) {
   }
 }
 
-/* ---- herd ------------------------------------------------------------------------------------------------ */
+/* ---- herd ---------------------------------------------------------------------------------- */
 
 static bool give_birth(storm *s, storm_mode mode, storm_slot *slot) {
   static unsigned births;
@@ -166,7 +193,8 @@ static bool all_live(storm *s) {
     int status = 0;
     if (slot->pid <= 0 || waitpid(slot->pid, &status, WNOHANG) == 0) continue;
     slot->pid = 0;
-    if (WIFSIGNALED(status)) cli_say("storm: a process of the herd was ended by signal %d", WTERMSIG(status));
+    if (WIFSIGNALED(status))
+      cli_say("storm: a process of the herd was ended by signal %d", WTERMSIG(status));
     return false;
   }
   return true;
@@ -220,18 +248,20 @@ static bool kill_leader(storm *s, storm_mode mode) {
   return false;
 }
 
-/* ---- a mode ---------------------------------------------------------------------------------------------- */
+/* ---- a mode -------------------------------------------------------------------------------- */
 
 static void show_progress(const storm *s, storm_mode mode, int64_t ms, bool last) {
   const storm_result *r = &s->shared->results[mode];
   bool terminal = isatty(STDERR_FILENO) != 0;
   if (s->cli->quiet || (!terminal && !last)) return;
   char line[160];
-  int n = snprintf(line, sizeof line, "%s%-6s %5.1f s  %llu requests, %llu computes, %.1f s in the database%s",
-                   terminal ? "\r\033[K" : "corral: storm: ", storm_mode_names[mode], (double)ms / 1000,
-                   atomic_load(&r->requests), atomic_load(&r->computes), (double)atomic_load(&r->database_us) / 1e6,
-                   last ? "\n" : "");
-  if (n > 0) (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+  int n = snprintf(line, sizeof line,
+                   "%s%-6s %5.1f s  %llu requests, %llu computes, %.1f s in the database%s",
+                   terminal ? "\r\033[K" : "corral: storm: ", storm_mode_names[mode],
+                   (double)ms / 1000, atomic_load(&r->requests), atomic_load(&r->computes),
+                   (double)atomic_load(&r->database_us) / 1e6, last ? "\n" : "");
+  if (n > 0)
+    (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
 /* False when the herd broke. */
@@ -243,12 +273,14 @@ static bool watch_herd(storm *s, storm_mode mode) {
   bool ok = true;
   atomic_store(&s->shared->start_ns, cli_now_ns());
   atomic_store(&s->shared->go, 1);
-  for (int64_t now = begin; ok && !interrupted && now < begin + o->duration_ms; now = cli_now_ms()) {
+  for (int64_t now = begin; ok && !interrupted && now < begin + o->duration_ms;
+       now = cli_now_ms()) {
     if (now >= next_progress) {
       show_progress(s, mode, now - begin, false);
       next_progress = now + PROGRESS_MS;
     }
-    if (o->kill_leader && now >= next_kill && kill_leader(s, mode)) next_kill = now + o->kill_every_ms;
+    if (o->kill_leader && now >= next_kill && kill_leader(s, mode))
+      next_kill = now + o->kill_every_ms;
     ok = all_live(s);
     nap(STEP_MS);
   }
@@ -269,9 +301,11 @@ static bool run_mode(storm *s, storm_mode mode) {
 static void introduce(const storm *s) {
   if (s->cli->quiet) return;
   const storm_options *o = &s->options;
-  cli_say("storm: one query alone takes %.0f ms (%lld rows)", (double)s->query_us / 1000, (long long)o->load);
-  cli_say("storm: %lld processes x %lld threads, %lld key%s, ttl %.1f s, on %s", (long long)o->processes,
-          (long long)o->threads, (long long)o->keys, o->keys == 1 ? "" : "s", (double)o->ttl_ms / 1000,
+  cli_say("storm: one query alone takes %.0f ms (%lld rows)", (double)s->query_us / 1000,
+          (long long)o->load);
+  cli_say("storm: %lld processes x %lld threads, %lld key%s, ttl %.1f s, on %s",
+          (long long)o->processes, (long long)o->threads, (long long)o->keys,
+          o->keys == 1 ? "" : "s", (double)o->ttl_ms / 1000,
           s->cli->store_given ? "the given store" : "an lmdb store of its own");
 }
 

@@ -1,8 +1,9 @@
-/* storm.h: what the files of `corral storm` share: its options, and the memory that all of its processes count in.
+/* storm.h: what the files of `corral storm` share: its options, and the memory that all of its
+ * processes count in.
  *
- * The parent makes everything, forks the herd and only watches; it holds neither a corral nor a database handle while
- * a process of the herd lives, so a killed one can be replaced by another fork. All counters are relaxed atomics.
- */
+ * The parent makes everything, forks the herd and only watches; it holds neither a corral nor a
+ * database handle while a process of the herd lives, so a killed one can be replaced by another
+ * fork. All counters are relaxed atomics. */
 #ifndef CORRAL_STORM_H
 #define CORRAL_STORM_H
 
@@ -38,7 +39,8 @@ typedef struct storm_options {
   int64_t kill_every_ms;
 } storm_options;
 
-/* Microseconds in log-linear buckets: 32 per power of two, so a quantile is at most 1/32 too high. */
+/* Microseconds in log-linear buckets: 32 per power of two, so a quantile is at most 1/32 too
+ * high. */
 typedef struct storm_histogram {
   atomic_ullong count[HISTOGRAM];
 } storm_histogram;
@@ -49,7 +51,8 @@ typedef struct storm_result {
   atomic_ullong computes;
   atomic_ullong errors;
   atomic_ullong wrong;
-  atomic_ullong cut_off; /* requests that were under way at the end: their wait so far is in the latencies */
+  /* requests that were under way at the end: their wait so far is in the latencies */
+  atomic_ullong cut_off;
   atomic_ullong database_us;
   atomic_llong max_us;
   storm_histogram latency;
@@ -95,7 +98,8 @@ extern const char *const storm_mode_names[STORM_MODES];
 
 /* storm_db.c: the database and the query. */
 typedef struct storm_db storm_db;
-/* Makes the database with options.load rows, or as many as make a query of some 50 ms, and measures one query. */
+/* Makes the database with options.load rows, or as many as make a query of some 50 ms, and measures
+ * one query. */
 bool storm_db_make(storm *s);
 storm_db *storm_db_open(const char *path, atomic_int *stop);
 void storm_db_close(storm_db *db);
@@ -104,7 +108,8 @@ bool storm_db_query(storm_db *db, int64_t rows, unsigned key, int64_t *ret);
 
 /* storm_herd.c: one process of the herd, from its fork to _exit. */
 _Noreturn void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed);
-/* The share of each key for a choice by Zipf's law with exponent options.zipf; false without memory. */
+/* The share of each key for a choice by Zipf's law with exponent options.zipf; false without
+ * memory. */
 bool storm_herd_odds(storm *s);
 
 /* storm_plot.c: what the parent prints. */

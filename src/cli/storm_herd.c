@@ -1,8 +1,8 @@
 /* storm_herd.c: one process of the herd: C threads that ask, wait a moment, and ask again.
  *
- * The value of a key is "key generation sum check". A value is wrong when it is another key's, of a generation that
- * nobody has begun, or when its check doesn't fit. Mode none is the classical cache-aside: look, compute, set.
- */
+ * The value of a key is "key generation sum check". A value is wrong when it is another key's, of a
+ * generation that nobody has begun, or when its check doesn't fit. Mode none is the classical
+ * cache-aside: look, compute, set. */
 #include "storm.h"
 
 #include <inttypes.h>
@@ -39,7 +39,9 @@ static void add(atomic_ullong *counter, uint64_t n) {
   (void)atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static bool stopped(const herd *h) { return atomic_load_explicit(&h->s->shared->stop, memory_order_relaxed) != 0; }
+static bool stopped(const herd *h) {
+  return atomic_load_explicit(&h->s->shared->stop, memory_order_relaxed) != 0;
+}
 
 static void raise_to(atomic_llong *most, int64_t n) {
   long long seen = atomic_load_explicit(most, memory_order_relaxed);
@@ -47,11 +49,12 @@ static void raise_to(atomic_llong *most, int64_t n) {
 }
 
 static void pause_ms(double ms) {
-  struct timespec t = {(time_t)(ms / 1000), (long)((ms - 1000.0 * (double)(time_t)(ms / 1000)) * 1e6)};
+  struct timespec t = {(time_t)(ms / 1000),
+                       (long)((ms - 1000.0 * (double)(time_t)(ms / 1000)) * 1e6)};
   (void)nanosleep(&t, NULL);
 }
 
-/* ---- choice ---------------------------------------------------------------------------------------------- */
+/* ---- choice -------------------------------------------------------------------------------- */
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
 static uint64_t next_random(uint64_t *state) {
@@ -61,7 +64,9 @@ static uint64_t next_random(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-static double next_share(uint64_t *state) { return (double)(next_random(state) >> 11) / 9007199254740992.0; }
+static double next_share(uint64_t *state) {
+  return (double)(next_random(state) >> 11) / 9007199254740992.0;
+}
 
 bool storm_herd_odds(storm *s) {
   size_t keys = (size_t)s->options.keys;
@@ -89,7 +94,7 @@ static unsigned choose(member *m) {
   return (unsigned)low;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------- */
 
 static uint64_t check_of(unsigned key, unsigned generation, int64_t sum) {
   uint64_t state = ((uint64_t)key << 32 | generation) ^ (uint64_t)sum;
@@ -104,8 +109,10 @@ static bool is_right(const member *m, const void *data, size_t size) {
   uint64_t check = 0;
   if (size > VALUE_ROOM) return false;
   memcpy(text, data, size);
-  if (sscanf(text, "%u %u %" SCNd64 " %" SCNx64, &key, &generation, &sum, &check) != 4) return false;
-  return key == m->key && generation >= 1 && generation <= atomic_load(&m->herd->s->shared->generation[key]) &&
+  if (sscanf(text, "%u %u %" SCNd64 " %" SCNx64, &key, &generation, &sum, &check) != 4)
+    return false;
+  return key == m->key && generation >= 1 &&
+         generation <= atomic_load(&m->herd->s->shared->generation[key]) &&
          check == check_of(key, generation, sum);
 }
 
@@ -118,7 +125,8 @@ static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
   unsigned generation = atomic_fetch_add(&shared->generation[m->key], 1) + 1;
   int64_t sum = 0;
   add(&h->result->computes, 1);
-  if (column >= 0 && column < STORM_COLUMNS) (void)atomic_fetch_add(&h->result->timeline[column], 1);
+  if (column >= 0 && column < STORM_COLUMNS)
+    (void)atomic_fetch_add(&h->result->timeline[column], 1);
   (void)atomic_fetch_add(&h->slot->computing, 1);
   if (m->db == NULL) m->db = storm_db_open(h->s->database, &shared->stop);
   bool ok = m->db != NULL && storm_db_query(m->db, h->s->options.load, m->key, &sum);
@@ -138,7 +146,7 @@ static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
   return true;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   char text[VALUE_ROOM];
@@ -151,7 +159,8 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 }
 
 static int judge(const member *m, corral_value *value) {
-  if (!is_right(m, corral_value_data(value), corral_value_size(value))) add(&m->herd->result->wrong, 1);
+  if (!is_right(m, corral_value_data(value), corral_value_size(value)))
+    add(&m->herd->result->wrong, 1);
   corral_value_unref(value);
   return CORRAL_OK;
 }
@@ -162,7 +171,8 @@ static int ask_corral(member *m, const char *key, size_t key_len, const corral_p
   return status == CORRAL_OK ? judge(m, value) : status;
 }
 
-static int ask_cache_aside(member *m, const char *key, size_t key_len, const corral_policy *policy) {
+static int ask_cache_aside(member *m, const char *key, size_t key_len,
+                           const corral_policy *policy) {
   corral_value *value = NULL;
   int status = corral_get(m->herd->c, key, key_len, policy, &value);
   if (status == CORRAL_OK) return judge(m, value);
@@ -177,13 +187,15 @@ static int ask_cache_aside(member *m, const char *key, size_t key_len, const cor
 static void request(member *m) {
   herd *h = m->herd;
   const storm_options *o = &h->s->options;
-  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms, .sie_ms = o->stale_ms,
-                                              .jitter_pct = CORRAL_OFF, .wait_ms = WAIT_MS, .retry_ms = CORRAL_OFF);
+  const corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms, .sie_ms = o->stale_ms,
+                    .jitter_pct = CORRAL_OFF, .wait_ms = WAIT_MS, .retry_ms = CORRAL_OFF);
   char key[KEY_ROOM];
   m->key = choose(m);
   size_t key_len = (size_t)snprintf(key, sizeof key, "key-%u", m->key);
   int64_t begin = cli_now_ns();
-  int status = h->mode == STORM_NONE ? ask_cache_aside(m, key, key_len, policy) : ask_corral(m, key, key_len, policy);
+  int status = h->mode == STORM_NONE ? ask_cache_aside(m, key, key_len, policy)
+                                     : ask_corral(m, key, key_len, policy);
   int64_t us = (cli_now_ns() - begin) / 1000;
   bool cut_off = status != CORRAL_OK && stopped(h);
   add(cut_off ? &h->result->cut_off : &h->result->requests, 1);
@@ -201,20 +213,24 @@ static void *live(void *arg) {
   while (atomic_load(&h->s->shared->go) == 0 && !stopped(h)) pause_ms(1);
   while (!stopped(h)) {
     request(m);
-    if (h->s->options.think_ms > 0) pause_ms(2 * next_share(&m->random) * (double)h->s->options.think_ms);
+    if (h->s->options.think_ms > 0)
+      pause_ms(2 * next_share(&m->random) * (double)h->s->options.think_ms);
   }
   storm_db_close(m->db);
   (void)atomic_fetch_sub(&h->living, 1);
   return NULL;
 }
 
-/* ---- process --------------------------------------------------------------------------------------------- */
+/* ---- process ------------------------------------------------------------------------------- */
 
 static bool open_corral(herd *h, pid_t parent) {
   char name_space[64];
   corral_error error = {0};
-  (void)snprintf(name_space, sizeof name_space, "storm-%s-%ld", storm_mode_names[h->mode], (long)parent);
-  int status = corral_open(&h->c, CORRAL_OPTIONS(.store = h->s->store, .name_space = name_space, .host_lock = 1), &error);
+  (void)snprintf(name_space, sizeof name_space, "storm-%s-%ld", storm_mode_names[h->mode],
+                 (long)parent);
+  int status = corral_open(
+      &h->c, CORRAL_OPTIONS(.store = h->s->store, .name_space = name_space, .host_lock = 1),
+      &error);
   if (status != CORRAL_OK)
     cli_say("storm: --store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
@@ -244,10 +260,12 @@ void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed) {
   (void)signal(SIGINT, SIG_IGN);
   (void)signal(SIGTERM, SIG_DFL);
   h = (herd){.s = s, .mode = mode, .slot = slot, .result = &s->shared->results[mode]};
-  if (getppid() != parent || !open_corral(&h, parent) || !start_threads(&h, seed)) _exit(CLI_FAILED);
+  if (getppid() != parent || !open_corral(&h, parent) || !start_threads(&h, seed))
+    _exit(CLI_FAILED);
   atomic_store(&slot->ready, 1);
   while (!stopped(&h)) pause_ms(5);
-  for (int64_t end = cli_now_ms() + GRACE_MS; atomic_load(&h.living) > 0 && cli_now_ms() < end;) pause_ms(1);
+  for (int64_t end = cli_now_ms() + GRACE_MS; atomic_load(&h.living) > 0 && cli_now_ms() < end;)
+    pause_ms(1);
   if (atomic_load(&h.living) == 0)
     corral_close(h.c);
   else

@@ -1,8 +1,8 @@
 /* storm_plot.c: what `corral storm` counted, as a table, as a plot in the terminal, and as JSON.
  *
- * The plot uses eighths of Unicode blocks where the locale is UTF-8, ASCII elsewhere; a column that has any compute
- * shows at least the least mark. Colours only on a terminal and without NO_COLOR.
- */
+ * The plot uses eighths of Unicode blocks where the locale is UTF-8, ASCII elsewhere; a column
+ * that has any compute shows at least the least mark. Colours only on a terminal and without
+ * NO_COLOR. */
 #include "storm.h"
 
 #include <langinfo.h>
@@ -12,13 +12,15 @@
 
 enum { HEIGHT = 8, EIGHTHS = 8, LABEL = 6 };
 
-/* ---- histogram ------------------------------------------------------------------------------------------- */
+/* ---- histogram ----------------------------------------------------------------------------- */
 
-/* Exact below 32 us; above, the top five bits after the leading one choose among 32 buckets of each power of two. */
+/* Exact below 32 us; above, the top five bits after the leading one choose among 32 buckets of each
+ * power of two. */
 static size_t bucket_of(uint64_t us) {
   if (us < HISTOGRAM_FINE) return (size_t)us;
   unsigned power = 63 - (unsigned)__builtin_clzll(us);
-  size_t bucket = (size_t)(power - 4) * HISTOGRAM_FINE + (size_t)((us >> (power - 5)) & (HISTOGRAM_FINE - 1));
+  size_t bucket =
+      (size_t)(power - 4) * HISTOGRAM_FINE + (size_t)((us >> (power - 5)) & (HISTOGRAM_FINE - 1));
   return bucket < HISTOGRAM ? bucket : HISTOGRAM - 1;
 }
 
@@ -53,7 +55,7 @@ static int64_t quantile_of(const storm_result *r, double q) {
   return us < most ? us : most;
 }
 
-/* ---- table ----------------------------------------------------------------------------------------------- */
+/* ---- table --------------------------------------------------------------------------------- */
 
 static const char *us_text(char text[CLI_DURATION_TEXT], int64_t us) {
   double ms = (double)us / 1000;
@@ -69,10 +71,11 @@ static void print_row(const storm *s, storm_mode mode) {
   char p50[CLI_DURATION_TEXT];
   char p99[CLI_DURATION_TEXT];
   char most[CLI_DURATION_TEXT];
-  (void)printf("%-7s %9llu %9llu %9s %9s %9s %7llu %6llu %9.1f s\n", storm_mode_names[mode], atomic_load(&r->requests),
-               atomic_load(&r->computes), us_text(p50, quantile_of(r, 0.5)), us_text(p99, quantile_of(r, 0.99)),
-               us_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors), atomic_load(&r->wrong),
-               (double)atomic_load(&r->database_us) / 1e6);
+  (void)printf("%-7s %9llu %9llu %9s %9s %9s %7llu %6llu %9.1f s\n", storm_mode_names[mode],
+               atomic_load(&r->requests), atomic_load(&r->computes),
+               us_text(p50, quantile_of(r, 0.5)), us_text(p99, quantile_of(r, 0.99)),
+               us_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors),
+               atomic_load(&r->wrong), (double)atomic_load(&r->database_us) / 1e6);
 }
 
 static void print_notes(const storm *s, storm_mode mode) {
@@ -81,19 +84,23 @@ static void print_notes(const storm *s, storm_mode mode) {
   unsigned kills = atomic_load(&r->kills);
   unsigned recoveries = atomic_load(&r->recoveries);
   if (cut_off > 0)
-    (void)printf("%s: %llu requests still waited at the end; their wait is in the latencies\n", storm_mode_names[mode],
-                 cut_off);
+    (void)printf("%s: %llu requests still waited at the end; their wait is in the latencies\n",
+                 storm_mode_names[mode], cut_off);
   if (atomic_load(&r->errors) > 0)
-    (void)printf("%s: the last error: %s\n", storm_mode_names[mode], corral_status_text(r->last_status));
+    (void)printf("%s: the last error: %s\n", storm_mode_names[mode],
+                 corral_status_text(r->last_status));
   if (recoveries > 0)
-    (void)printf("%s: killed while computing: %u; the next value came after %.0f ms on average, %.0f ms at most\n",
-                 storm_mode_names[mode], kills, (double)atomic_load(&r->recovery_sum_us) / 1000 / recoveries,
+    (void)printf("%s: killed while computing: %u; the next value came after %.0f ms on average, "
+                 "%.0f ms at most\n",
+                 storm_mode_names[mode], kills,
+                 (double)atomic_load(&r->recovery_sum_us) / 1000 / recoveries,
                  (double)atomic_load(&r->recovery_max_us) / 1000);
   else if (kills > 0)
-    (void)printf("%s: killed while computing: %u; no value came after that\n", storm_mode_names[mode], kills);
+    (void)printf("%s: killed while computing: %u; no value came after that\n",
+                 storm_mode_names[mode], kills);
 }
 
-/* ---- plot ------------------------------------------------------------------------------------------------ */
+/* ---- plot ---------------------------------------------------------------------------------- */
 
 typedef struct plot {
   const storm *s;
@@ -161,7 +168,8 @@ static void draw_axis(const plot *p) {
   for (int panel = 0; panel < p->panels; panel++) {
     char end[32];
     (void)snprintf(end, sizeof end, "%.1f s", (double)p->s->options.duration_ms / 1000);
-    (void)printf(" 0%*s%s", p->columns > 1 ? p->columns - 1 : 1, end, panel + 1 < p->panels ? "  " : "\n");
+    (void)printf(" 0%*s%s", p->columns > 1 ? p->columns - 1 : 1, end,
+                 panel + 1 < p->panels ? "  " : "\n");
   }
 }
 
@@ -169,14 +177,15 @@ static void draw(const storm *s) {
   plot p = make_plot(s);
   (void)printf("\nComputes begun per %lld ms\n%*s ", (long long)s->shared->bucket_ms, LABEL, "");
   for (int panel = 0; panel < p.panels; panel++)
-    (void)printf(" %-*s%s", p.columns, storm_mode_names[p.modes[panel]], panel + 1 < p.panels ? "  " : "\n");
+    (void)printf(" %-*s%s", p.columns, storm_mode_names[p.modes[panel]],
+                 panel + 1 < p.panels ? "  " : "\n");
   for (int row = HEIGHT - 1; row >= 0; row--) draw_row(&p, row);
   draw_axis(&p);
 }
 
 void storm_report(const storm *s) {
-  (void)printf("\n%-7s %9s %9s %9s %9s %9s %7s %6s %11s\n", "mode", "requests", "computes", "p50", "p99", "max",
-               "errors", "wrong", "database");
+  (void)printf("\n%-7s %9s %9s %9s %9s %9s %7s %6s %11s\n", "mode", "requests", "computes", "p50",
+               "p99", "max", "errors", "wrong", "database");
   for (storm_mode mode = 0; mode < STORM_MODES; mode++)
     if (s->options.modes[mode]) print_row(s, mode);
   for (storm_mode mode = 0; mode < STORM_MODES; mode++)
@@ -184,18 +193,23 @@ void storm_report(const storm *s) {
   draw(s);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------ */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 static void json_mode(const storm *s, storm_mode mode) {
   const storm_result *r = &s->shared->results[mode];
-  (void)printf("{\"mode\":\"%s\",\"ran_ms\":%lld,\"requests\":%llu,\"computes\":%llu,\"errors\":%llu,\"wrong\":%llu,"
-               "\"cut_off\":%llu,\"p50_us\":%lld,\"p90_us\":%lld,\"p99_us\":%lld,\"max_us\":%lld,\"database_us\":%llu,",
-               storm_mode_names[mode], (long long)r->ran_ms, atomic_load(&r->requests), atomic_load(&r->computes),
-               atomic_load(&r->errors), atomic_load(&r->wrong), atomic_load(&r->cut_off),
-               (long long)quantile_of(r, 0.5), (long long)quantile_of(r, 0.9), (long long)quantile_of(r, 0.99),
+  (void)printf("{\"mode\":\"%s\",\"ran_ms\":%lld,\"requests\":%llu,\"computes\":%llu,\"errors\":%"
+               "llu,\"wrong\":%llu,"
+               "\"cut_off\":%llu,\"p50_us\":%lld,\"p90_us\":%lld,\"p99_us\":%lld,\"max_us\":%lld,"
+               "\"database_us\":%llu,",
+               storm_mode_names[mode], (long long)r->ran_ms, atomic_load(&r->requests),
+               atomic_load(&r->computes), atomic_load(&r->errors), atomic_load(&r->wrong),
+               atomic_load(&r->cut_off), (long long)quantile_of(r, 0.5),
+               (long long)quantile_of(r, 0.9), (long long)quantile_of(r, 0.99),
                (long long)atomic_load(&r->max_us), atomic_load(&r->database_us));
-  (void)printf("\"kills\":%u,\"recoveries\":%u,\"recovery_sum_us\":%lld,\"recovery_max_us\":%lld,\"timeline\":[",
-               atomic_load(&r->kills), atomic_load(&r->recoveries), (long long)atomic_load(&r->recovery_sum_us),
+  (void)printf("\"kills\":%u,\"recoveries\":%u,\"recovery_sum_us\":%lld,\"recovery_max_us\":%lld,"
+               "\"timeline\":[",
+               atomic_load(&r->kills), atomic_load(&r->recoveries),
+               (long long)atomic_load(&r->recovery_sum_us),
                (long long)atomic_load(&r->recovery_max_us));
   int64_t columns = (s->options.duration_ms + s->shared->bucket_ms - 1) / s->shared->bucket_ms;
   for (int64_t i = 0; i < columns && i < STORM_COLUMNS; i++)
@@ -209,11 +223,14 @@ void storm_report_json(const storm *s) {
   corral_uri_show(s->store, store, sizeof store);
   (void)printf("{\"store\":");
   cli_json_string(stdout, store, strlen(store));
-  (void)printf(",\"processes\":%lld,\"threads\":%lld,\"keys\":%lld,\"zipf\":%g,\"ttl_ms\":%lld,\"stale_ms\":%lld,"
-               "\"think_ms\":%lld,\"duration_ms\":%lld,\"rows\":%lld,\"query_us\":%lld,\"bucket_ms\":%lld,\"modes\":[",
-               (long long)o->processes, (long long)o->threads, (long long)o->keys, o->zipf, (long long)o->ttl_ms,
-               (long long)o->stale_ms, (long long)o->think_ms, (long long)o->duration_ms, (long long)o->load,
-               (long long)s->query_us, (long long)s->shared->bucket_ms);
+  (void)printf(",\"processes\":%lld,\"threads\":%lld,\"keys\":%lld,\"zipf\":%g,\"ttl_ms\":%lld,"
+               "\"stale_ms\":%lld,"
+               "\"think_ms\":%lld,\"duration_ms\":%lld,\"rows\":%lld,\"query_us\":%lld,\"bucket_"
+               "ms\":%lld,\"modes\":[",
+               (long long)o->processes, (long long)o->threads, (long long)o->keys, o->zipf,
+               (long long)o->ttl_ms, (long long)o->stale_ms, (long long)o->think_ms,
+               (long long)o->duration_ms, (long long)o->load, (long long)s->query_us,
+               (long long)s->shared->bucket_ms);
   bool first = true;
   for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
     if (!o->modes[mode]) continue;

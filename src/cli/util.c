@@ -1,7 +1,8 @@
-/* util.c: options, messages, durations, JSON strings and the opening of a corral for the corral command.
+/* util.c: options, messages, durations, JSON strings and the opening of a corral for the corral
+ * command.
  *
- * A message is built in a buffer and written at once, so that lines of several processes don't mix.
- */
+ * A message is built in a buffer and written at once, so that lines of several processes don't
+ * mix. */
 #include "cli.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
   return cli_visible(text, CLI_KEY_TEXT, key, key_len);
 }
 
-/* ---- talk ------------------------------------------------------------------------------------------------ */
+/* ---- talk ---------------------------------------------------------------------------------- */
 
 enum { SAID = 1024 }; /* longest message */
 
@@ -116,7 +117,8 @@ int cli_fail(const char *format, ...) {
 
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error) {
   char text[CLI_KEY_TEXT];
-  const char *detail = error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
+  const char *detail =
+      error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
   cli_say("%s: %s", cli_key_text(text, key, key_len), detail);
   switch (status) {
     case CORRAL_EDEADLINE: return CLI_DEADLINE;
@@ -126,7 +128,7 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
   }
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------ */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 void cli_json_string(FILE *f, const void *data, size_t size) {
   const unsigned char *bytes = data;
@@ -149,7 +151,7 @@ void cli_json_string(FILE *f, const void *data, size_t size) {
   (void)fputc('"', f);
 }
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static void list_options(const cli_grammar *grammar, char *text, size_t size) {
   size_t used = 0;
@@ -213,14 +215,16 @@ bool cli_duration(const char *what, const char *text, int64_t least, int64_t mos
   int64_t ms = 0;
   bool ok = digits(text, &end, &n) && (unit_ms(end, &unit) || (n == 0 && *end == '\0'));
   if (!ok) {
-    cli_say("%s: '%s' is no duration: accepted is a whole number and ms, s, m, h or d, as in 500ms or 2m", what, text);
+    cli_say("%s: '%s' is no duration: accepted is a whole number and ms, s, m, h or d, as in 500ms "
+            "or 2m",
+            what, text);
     return false;
   }
   if (__builtin_mul_overflow(n, unit, &ms) || ms < least || ms > most) {
     char low[CLI_DURATION_TEXT];
     char high[CLI_DURATION_TEXT];
-    cli_say("%s: %s is out of range: accepted is %s to %s", what, text, cli_duration_text(low, least),
-            cli_duration_text(high, most));
+    cli_say("%s: %s is out of range: accepted is %s to %s", what, text,
+            cli_duration_text(low, least), cli_duration_text(high, most));
     return false;
   }
   *ret = ms;
@@ -231,8 +235,8 @@ bool cli_count(const char *what, const char *text, int64_t least, int64_t most, 
   char *end = NULL;
   int64_t n = 0;
   if (!digits(text, &end, &n) || *end != '\0' || n < least || n > most) {
-    cli_say("%s: '%s' is not accepted: a whole number, %lld to %lld, is", what, text, (long long)least,
-            (long long)most);
+    cli_say("%s: '%s' is not accepted: a whole number, %lld to %lld, is", what, text,
+            (long long)least, (long long)most);
     return false;
   }
   *ret = n;
@@ -248,9 +252,10 @@ bool cli_size(const char *what, const char *text, int64_t least, int64_t most, i
   const char *unit = ok && *end != '\0' ? strchr(units_of_1024, *end) : NULL;
   if (unit != NULL) end++;
   int64_t times = unit == NULL ? 1 : INT64_C(1024) << (10 * (unit - units_of_1024));
-  if (!ok || *end != '\0' || __builtin_mul_overflow(n, times, &bytes) || bytes < least || bytes > most) {
-    cli_say("%s: '%s' is not accepted: a size of %lld to %lld bytes is, as in 4096, 64k or 1m", what, text, (long long)least,
-            (long long)most);
+  if (!ok || *end != '\0' || __builtin_mul_overflow(n, times, &bytes) || bytes < least ||
+      bytes > most) {
+    cli_say("%s: '%s' is not accepted: a size of %lld to %lld bytes is, as in 4096, 64k or 1m",
+            what, text, (long long)least, (long long)most);
     return false;
   }
   *ret = bytes;
@@ -287,30 +292,35 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   for (size_t i = 0; i < UNITS; i++)
     if (ms >= units[i].ms && (ms % units[i].ms == 0 || i == 1)) best = &units[i];
   if (ms % best->ms == 0)
-    (void)snprintf(text, CLI_DURATION_TEXT, "%lld%s", (long long)(ms / best->ms), ms == 0 ? "" : best->name);
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld%s", (long long)(ms / best->ms),
+                   ms == 0 ? "" : best->name);
   else
-    (void)snprintf(text, CLI_DURATION_TEXT, "%lld.%03lld%s", (long long)(ms / 1000), (long long)(ms % 1000),
-                   best->name);
+    (void)snprintf(text, CLI_DURATION_TEXT, "%lld.%03lld%s", (long long)(ms / 1000),
+                   (long long)(ms % 1000), best->name);
   return text;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------ */
 
-static void print_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void print_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                        void *arg) {
   (void)arg;
   char text[CLI_KEY_TEXT] = "";
   if (key != NULL) (void)cli_key_text(text, key, key_len);
-  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(event), corral_event_text(event), detail != NULL ? ": " : "",
-          detail != NULL ? detail : "", key != NULL ? " [" : "", text, key != NULL ? "]" : "");
+  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(event), corral_event_text(event),
+          detail != NULL ? ": " : "", detail != NULL ? detail : "", key != NULL ? " [" : "", text,
+          key != NULL ? "]" : "");
 }
 
 /* The first trouble with the store, of a command that goes on without it. */
-static void warn_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void warn_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                       void *arg) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   (void)key;
   (void)key_len;
   (void)arg;
-  if (event == CORRAL_EVENT_HOST_ERROR) cli_say("going on without the host's lock: %s", detail != NULL ? detail : "");
+  if (event == CORRAL_EVENT_HOST_ERROR)
+    cli_say("going on without the host's lock: %s", detail != NULL ? detail : "");
   if (event != CORRAL_EVENT_STORE_ERROR && event != CORRAL_EVENT_FOREIGN) return;
   if (!atomic_flag_test_and_set(&said))
     cli_say("going on without the store: %s", detail != NULL ? detail : corral_event_text(event));
@@ -320,13 +330,14 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   corral_error error = {0};
   more->store = cli->store;
   more->name_space = cli->name_space;
-  if (cli->verbose || (goes_on && !cli->quiet)) more->on_event = cli->verbose ? print_event : warn_event;
+  if (cli->verbose || (goes_on && !cli->quiet))
+    more->on_event = cli->verbose ? print_event : warn_event;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
   more->generation = cli->generation ? 1 : CORRAL_OFF;
   if (cli->op_ms > 0) more->op_ms = cli->op_ms;
   int status = corral_open(ret, more, &error);
-  if (status != CORRAL_OK)
-    cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status)); /* the URI may have a password */
+  if (status != CORRAL_OK) /* the URI may have a password */
+    cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
 }
 
@@ -368,7 +379,8 @@ bool cli_write(int fd, const void *data, size_t size) {
 }
 
 int cli_finish(int exit_status) {
-  if (fflush(stdout) != 0 || ferror(stdout)) return cli_fail("standard output: %s", strerror(errno));
+  if (fflush(stdout) != 0 || ferror(stdout))
+    return cli_fail("standard output: %s", strerror(errno));
   return exit_status;
 }
 

@@ -1,9 +1,9 @@
 /* warm.c: corral warm: computes the values of many keys before anybody asks for them.
  *
- * A pass goes over the keys from a random one on, so that two warmers on one set don't move in step: each key's lease says who
- * computes it, and what the other has done already counts as fresh. No state is kept elsewhere than in the store: an
- * interrupted run is begun again, and passes over what it has done at the price of a look.
- */
+ * A pass goes over the keys from a random one on, so that two warmers on one set don't move in
+ * step: each key's lease says who computes it, and what the other has done already counts as fresh.
+ * No state is kept elsewhere than in the store: an interrupted run is begun again, and passes over
+ * what it has done at the price of a look. */
 #include "warm.h"
 
 #include <errno.h>
@@ -31,12 +31,13 @@ typedef struct warm_stage {
   int done;    /* eventfd: the last thread of a pass has ended */
 } stage;
 
-/* ---- stop ------------------------------------------------------------------------------------------------ */
+/* ---- stop ---------------------------------------------------------------------------------- */
 
 bool warm_sleep_until(warm *w, int64_t at_ns) {
   struct timespec t = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
   (void)pthread_mutex_lock(&w->mutex);
-  while (!warm_is_stopping(w) && cli_now_ns() < at_ns) (void)pthread_cond_timedwait(&w->changed, &w->mutex, &t);
+  while (!warm_is_stopping(w) && cli_now_ns() < at_ns)
+    (void)pthread_cond_timedwait(&w->changed, &w->mutex, &t);
   (void)pthread_mutex_unlock(&w->mutex);
   return !warm_is_stopping(w);
 }
@@ -62,14 +63,16 @@ void warm_give_up(warm *w, const char *format, ...) {
   stop(w);
 }
 
-/* The first signal lets end what runs. The second one ends this process: the guards of its commands end those, and leases end by themselves. */
+/* The first signal lets end what runs. The second one ends this process: the guards of its commands
+ * end those, and leases end by themselves. */
 static void take_signal(stage *s) {
   struct signalfd_siginfo info;
   warm *w = s->w;
   if (read(s->signals, &info, sizeof info) != (ssize_t)sizeof info) return;
   int none = 0;
   if (atomic_compare_exchange_strong(&w->signal, &none, (int)info.ssi_signo)) {
-    if (!w->cli->quiet && atomic_load(&s->running) > 0) warm_say("warm: ending: what is being computed is waited for; once more to kill it");
+    if (!w->cli->quiet && atomic_load(&s->running) > 0)
+      warm_say("warm: ending: what is being computed is waited for; once more to kill it");
     stop(w);
     return;
   }
@@ -78,11 +81,12 @@ static void take_signal(stage *s) {
   cli_die_of((int)info.ssi_signo);
 }
 
-/* ---- a pass ---------------------------------------------------------------------------------------------- */
+/* ---- a pass -------------------------------------------------------------------------------- */
 
 static bool is_stopping(void *arg) { return warm_is_stopping(arg); }
 
-/* The next key of this pass; NULL at its end. Where the number of keys is known before the first is looked at, they are taken from a random one on. */
+/* The next key of this pass; NULL at its end. Where the number of keys is known before the first is
+ * looked at, they are taken from a random one on. */
 static warm_key *take(warm *w, size_t *ret_index) {
   for (;;) {
     (void)pthread_mutex_lock(&w->mutex);
@@ -143,7 +147,8 @@ static void *run_thread(void *arg) {
 /* Signals and the progress, until `until_ms` (0: no such time) or the threads' end. */
 static void attend(stage *s, int64_t until_ms) {
   bool is_pass = until_ms == 0;
-  while (is_pass ? atomic_load(&s->running) > 0 : !warm_is_stopping(s->w) && cli_now_ms() < until_ms) {
+  while (is_pass ? atomic_load(&s->running) > 0
+                 : !warm_is_stopping(s->w) && cli_now_ms() < until_ms) {
     struct pollfd fds[2] = {{s->signals, POLLIN, 0}, {s->done, POLLIN, 0}};
     int64_t pause = warm_show_progress(s->w);
     if (!is_pass && until_ms - cli_now_ms() < pause) pause = until_ms - cli_now_ms();
@@ -181,7 +186,7 @@ static void pass(stage *s) {
   if (w->later_count > 0 && !warm_is_stopping(w)) half(s, true);
 }
 
-/* ---- a run ----------------------------------------------------------------------------------------------- */
+/* ---- a run --------------------------------------------------------------------------------- */
 
 /* When the next key is due; never sooner than the least pause, so that nothing makes this spin. */
 static int64_t next_due(warm *w, int64_t now) {
@@ -206,7 +211,9 @@ static void passes(stage *s) {
 static int end(warm *w) {
   warm_show_end(w);
   int signo = atomic_load(&w->signal);
-  bool is_partly = atomic_load(&w->counts[WARM_FAILED]) + atomic_load(&w->counts[WARM_BUSY]) + atomic_load(&w->keys.bad_lines) > 0;
+  bool is_partly = atomic_load(&w->counts[WARM_FAILED]) + atomic_load(&w->counts[WARM_BUSY]) +
+                       atomic_load(&w->keys.bad_lines) >
+                   0;
   int exit_status = is_partly ? CLI_PARTLY : CLI_OK;
   if (atomic_load(&w->keys.is_broken)) exit_status = CLI_FAILED;
   if (atomic_load(&w->is_fatal)) exit_status = cli_fail("warm: %s", w->fatal);
@@ -224,7 +231,8 @@ static bool make_ready(stage *s) {
   (void)pthread_cond_init(&w->changed, &attr);
   (void)pthread_condattr_destroy(&attr);
   for (size_t i = 0; i < WARM_THREADS; i++) s->seats[i] = (warm_seat){.w = w, .stage = s};
-  if (getrandom(&w->dice, sizeof w->dice, 0) != (ssize_t)sizeof w->dice) w->dice = (size_t)cli_now_ns() ^ (size_t)getpid() << 32;
+  if (getrandom(&w->dice, sizeof w->dice, 0) != (ssize_t)sizeof w->dice)
+    w->dice = (size_t)cli_now_ns() ^ (size_t)getpid() << 32;
   srandom((unsigned)w->dice);
   s->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   s->signals = cli_take_signals(false, &w->mask);
@@ -252,7 +260,8 @@ static int run(stage *s) {
   warm *w = s->w;
   cli_globals quiet = *w->cli;
   quiet.verbose = false; /* that is a line for each key here */
-  corral_options options = {.size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = OP_MS};
+  corral_options options = {
+      .size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = OP_MS};
   if (w->source != NULL && !w->source->check(w)) return CLI_FAILED;
   if (!make_ready(s) || !cli_open(&quiet, false, &options, &w->corral)) return CLI_FAILED;
   w->begun_ms = cli_now_ms();

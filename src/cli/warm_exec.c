@@ -1,8 +1,9 @@
-/* warm_exec.c: values that are the output of a command: what follows --, or the text of --exec, which sh(1) runs.
+/* warm_exec.c: values that are the output of a command: what follows --, or the text of --exec,
+ * which sh(1) runs.
  *
- * {} in the command's arguments is the key; CORRAL_KEY of its environment is, too. A text for the shell gets it as $1: it is never made part
- * of that text. A status other than 0 is a failure, told by the last line of standard error.
- */
+ * {} in the command's arguments is the key; CORRAL_KEY of its environment is, too. A text for the
+ * shell gets it as $1: it is never made part of that text. A status other than 0 is a failure, told
+ * by the last line of standard error. */
 #include "run.h"
 #include "run_child.h"
 #include "warm.h"
@@ -72,7 +73,9 @@ static bool make_argv(launch *l, const warm_options *o, const char *key, size_t 
   }
   const char *const words[] = {"sh", "-c", o->shell, "sh", placeholder};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-    if ((l->argv[n++] = keep(l, words[i] == placeholder ? replaced(placeholder, key, key_len) : strdup(words[i]))) == NULL) return false;
+    if ((l->argv[n++] = keep(l, words[i] == placeholder ? replaced(placeholder, key, key_len)
+                                                        : strdup(words[i]))) == NULL)
+      return false;
   return true;
 }
 
@@ -103,8 +106,11 @@ static bool launch_make(launch *l, const warm *w, const char *key, size_t key_le
   size_t variables = OWN_VARIABLES;
   for (char **word = w->o.command; word != NULL && *word != NULL; word++) words++;
   for (char **variable = environ; *variable != NULL; variable++) variables++;
-  *l = (launch){.argv = calloc(words + 1, sizeof *l->argv), .env = calloc(variables + 1, sizeof *l->env), .made = calloc(words + OWN_VARIABLES, sizeof *l->made)};
-  return l->argv != NULL && l->env != NULL && l->made != NULL && make_argv(l, &w->o, key, key_len) && make_env(l, w, key, key_len);
+  *l = (launch){.argv = calloc(words + 1, sizeof *l->argv),
+                .env = calloc(variables + 1, sizeof *l->env),
+                .made = calloc(words + OWN_VARIABLES, sizeof *l->made)};
+  return l->argv != NULL && l->env != NULL && l->made != NULL &&
+         make_argv(l, &w->o, key, key_len) && make_env(l, w, key, key_len);
 }
 
 static bool stop_wanted(void *arg) { return corral_should_stop(((warm_seat *)arg)->fill) != 0; }
@@ -113,7 +119,8 @@ static bool stop_wanted(void *arg) { return corral_should_stop(((warm_seat *)arg
 static void last_line(const run_child *child, char text[TAIL + 1]) {
   char tail[TAIL + 1];
   size_t size = child->size[1] < TAIL ? (size_t)child->size[1] : TAIL;
-  ssize_t n = child->spool[1] >= 0 ? pread(child->spool[1], tail, size, (off_t)(child->size[1] - size)) : 0;
+  ssize_t n =
+      child->spool[1] >= 0 ? pread(child->spool[1], tail, size, (off_t)(child->size[1] - size)) : 0;
   size_t end = n > 0 ? (size_t)n : 0;
   while (end > 0 && strchr(" \t\r\n", tail[end - 1]) != NULL && tail[end - 1] != '\0') end--;
   size_t begin = end;
@@ -134,7 +141,9 @@ static void settle(warm_seat *seat, corral_fill *fill, const run_child *child, c
       void *room = corral_fill_reserve(fill, child->size[0]);
       ok = room != NULL && run_read_spool(child->spool[0], room, child->size[0]);
     }
-    if (!ok) warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "its output is too large to store, or can't be read");
+    if (!ok)
+      warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED,
+                "its output is too large to store, or can't be read");
     return;
   }
   last_line(child, text);
@@ -151,11 +160,17 @@ static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t 
   launch l = {0};
   run_child child = {.spool = {-1, -1}};
   if (memchr(key, '\0', key_len) != NULL) {
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "a key with a NUL byte can't be given to a command");
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED,
+              "a key with a NUL byte can't be given to a command");
     return;
   }
   if (launch_make(&l, w, key, key_len)) {
-    run_child_do(&child, &(run_child_job){.argv = l.argv, .env = l.env, .lent = -1, .limit_ms = w->o.limit_ms, .should_stop = stop_wanted, .arg = seat,
+    run_child_do(&child, &(run_child_job){.argv = l.argv,
+                                          .env = l.env,
+                                          .lent = -1,
+                                          .limit_ms = w->o.limit_ms,
+                                          .should_stop = stop_wanted,
+                                          .arg = seat,
                                           .mask = &w->mask});
     settle(seat, fill, &child, l.argv[0]);
     run_child_close(&child);

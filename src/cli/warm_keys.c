@@ -1,8 +1,7 @@
 /* warm_keys.c: the keys of corral warm, from files and from standard input.
  *
- * They are kept in memory: as many bytes as the input has, and 32 for each key. A thread reads them, so that a slow input
- * holds up nothing but itself.
- */
+ * They are kept in memory: as many bytes as the input has, and 32 for each key. A thread reads
+ * them, so that a slow input holds up nothing but itself. */
 #include "warm.h"
 
 #include <errno.h>
@@ -26,8 +25,8 @@ struct warm_input {
   const char *path;
   bool is_stdin;
   bool was_read;
-  struct stat st; /* of the file that was read */
-  chunk *chunks;  /* the newest first */
+  struct stat st;    /* of the file that was read */
+  chunk *chunks;     /* the newest first */
   warm_key **tables; /* table n has KEYS_FIRST << n keys, so that none ever moves */
   size_t count;
 };
@@ -37,13 +36,13 @@ typedef struct line {
   warm_keys *k;
   warm_input *input;
   size_t number;
-  size_t size; /* may be above WARM_KEY: then the rest was dropped */
+  size_t size;              /* may be above WARM_KEY: then the rest was dropped */
   char bytes[WARM_KEY + 1]; /* a carriage return beyond the longest key fits */
 } line;
 
 enum { TABLES = 40 };
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static void input_clear(warm_input *input) {
   while (input->chunks != NULL) {
@@ -89,7 +88,8 @@ static bool input_add(warm_input *input, const char *bytes, size_t size) {
   size_t table = table_of(input->count, &at);
   if (input->tables == NULL) input->tables = calloc(TABLES, sizeof *input->tables);
   if (input->tables == NULL) return false;
-  if (input->tables[table] == NULL) input->tables[table] = calloc((size_t)KEYS_FIRST << table, sizeof(warm_key));
+  if (input->tables[table] == NULL)
+    input->tables[table] = calloc((size_t)KEYS_FIRST << table, sizeof(warm_key));
   char *room = input->tables[table] != NULL ? input_room(input, size) : NULL;
   if (room == NULL) return false;
   memcpy(room, bytes, size);
@@ -98,13 +98,17 @@ static bool input_add(warm_input *input, const char *bytes, size_t size) {
   return true;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------- */
 
-static const char *name_of(const warm_input *input) { return input->is_stdin ? "standard input" : input->path; }
+static const char *name_of(const warm_input *input) {
+  return input->is_stdin ? "standard input" : input->path;
+}
 
 static void bad_line(line *l) {
   unsigned long long before = atomic_fetch_add(&l->k->bad_lines, 1);
-  if (before < BAD_SAID) warm_say("warm: %s:%zu: a key of %zu bytes is not accepted: 1 to %d are", name_of(l->input), l->number, l->size, WARM_KEY);
+  if (before < BAD_SAID)
+    warm_say("warm: %s:%zu: a key of %zu bytes is not accepted: 1 to %d are", name_of(l->input),
+             l->number, l->size, WARM_KEY);
   if (before == BAD_SAID) warm_say("warm: further bad lines are only counted");
 }
 
@@ -113,7 +117,8 @@ static bool end_line(line *l) {
   const warm_options *o = l->k->o;
   bool ok = true;
   l->number++;
-  if (!o->nul && l->size > 0 && l->size <= sizeof l->bytes && l->bytes[l->size - 1] == '\r') l->size--;
+  if (!o->nul && l->size > 0 && l->size <= sizeof l->bytes && l->bytes[l->size - 1] == '\r')
+    l->size--;
   bool is_none = l->size == 0 || (o->comments && l->bytes[0] == '#');
   if (!is_none && l->size > WARM_KEY)
     bad_line(l);
@@ -150,7 +155,7 @@ static bool add_text(line *l, const char *text, size_t size) {
   return true;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 /* Waits for the next bytes, or for warm_keys_stop. */
 static ssize_t read_some(const warm_keys *k, int fd, char *buffer, size_t size) {
@@ -210,7 +215,7 @@ static void *read_all(void *arg) {
   return NULL;
 }
 
-/* ---- the set --------------------------------------------------------------------------------------------- */
+/* ---- the set ------------------------------------------------------------------------------- */
 
 bool warm_keys_start(warm_keys *k, const warm_options *o) {
   pthread_condattr_t attr;
@@ -231,7 +236,8 @@ bool warm_keys_start(warm_keys *k, const warm_options *o) {
     struct stat st = {0};
     int got = input->is_stdin ? fstat(STDIN_FILENO, &st) : stat(input->path, &st);
     if (got != 0) return cli_say("warm: %s: %s", name_of(input), strerror(errno)), false;
-    if (S_ISDIR(st.st_mode)) return cli_say("warm: %s: %s", name_of(input), strerror(EISDIR)), false;
+    if (S_ISDIR(st.st_mode))
+      return cli_say("warm: %s: %s", name_of(input), strerror(EISDIR)), false;
     if (!S_ISREG(st.st_mode)) k->is_seekable = false;
   }
   k->stop = eventfd(0, EFD_CLOEXEC);
@@ -280,8 +286,11 @@ warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), 
 
 static bool has_changed(const warm_input *input) {
   struct stat st;
-  if (input->is_stdin || !input->was_read || !S_ISREG(input->st.st_mode) || stat(input->path, &st) != 0) return false;
-  return st.st_ino != input->st.st_ino || st.st_size != input->st.st_size || st.st_mtim.tv_sec != input->st.st_mtim.tv_sec ||
+  if (input->is_stdin || !input->was_read || !S_ISREG(input->st.st_mode) ||
+      stat(input->path, &st) != 0)
+    return false;
+  return st.st_ino != input->st.st_ino || st.st_size != input->st.st_size ||
+         st.st_mtim.tv_sec != input->st.st_mtim.tv_sec ||
          st.st_mtim.tv_nsec != input->st.st_mtim.tv_nsec;
 }
 

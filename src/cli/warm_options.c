@@ -4,8 +4,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_HELP = 256, OPT_EXEC, OPT_ORIGIN, OPT_SQLITE, OPT_PG, OPT_QUERY, OPT_AS_RUN, OPT_RATE, OPT_AHEAD, OPT_SPREAD, OPT_WATCH, OPT_PROGRESS, OPT_PATIENCE, OPT_TTL,
-       OPT_STALE, OPT_STALE_IF_ERROR, OPT_NEGATIVE, OPT_CACHE_FAILURES, OPT_WAIT, OPT_COMPUTE, OPT_LEASE, OPT_TAG };
+enum {
+  OPT_HELP = 256,
+  OPT_EXEC,
+  OPT_ORIGIN,
+  OPT_SQLITE,
+  OPT_PG,
+  OPT_QUERY,
+  OPT_AS_RUN,
+  OPT_RATE,
+  OPT_AHEAD,
+  OPT_SPREAD,
+  OPT_WATCH,
+  OPT_PROGRESS,
+  OPT_PATIENCE,
+  OPT_TTL,
+  OPT_STALE,
+  OPT_STALE_IF_ERROR,
+  OPT_NEGATIVE,
+  OPT_CACHE_FAILURES,
+  OPT_WAIT,
+  OPT_COMPUTE,
+  OPT_LEASE,
+  OPT_TAG
+};
 
 static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
@@ -48,11 +70,14 @@ static bool set_rate(warm_options *o, const char *text) {
   char *end = NULL;
   double n = strtod(text, &end);
   for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++)
-    if (strcmp(end, units[i].unit) == 0 && n / units[i].seconds >= 0.0001 && n / units[i].seconds <= 1e6) {
+    if (strcmp(end, units[i].unit) == 0 && n / units[i].seconds >= 0.0001 &&
+        n / units[i].seconds <= 1e6) {
       o->rate = n / units[i].seconds;
       return true;
     }
-  cli_say("warm: --rate: '%s' is not accepted: a number and /s, /m or /h is, as in 50/s, of 0.0001 to 1000000 a second", text);
+  cli_say("warm: --rate: '%s' is not accepted: a number and /s, /m or /h is, as in 50/s, of 0.0001 "
+          "to 1000000 a second",
+          text);
   return false;
 }
 
@@ -60,9 +85,12 @@ static bool set_life(warm_options *o, int option) {
   switch (option) {
     case OPT_TTL: return cli_duration("warm: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
     case OPT_STALE: return cli_duration("warm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
-    case OPT_STALE_IF_ERROR: return cli_duration("warm: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
-    case OPT_NEGATIVE: return cli_duration("warm: --negative", optarg, 0, most_life_ms, &o->negative_ms);
-    case OPT_CACHE_FAILURES: return cli_duration("warm: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
+    case OPT_STALE_IF_ERROR:
+      return cli_duration("warm: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
+    case OPT_NEGATIVE:
+      return cli_duration("warm: --negative", optarg, 0, most_life_ms, &o->negative_ms);
+    case OPT_CACHE_FAILURES:
+      return cli_duration("warm: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
     case OPT_WAIT: return cli_duration("warm: --wait", optarg, 1, day_ms, &o->wait_ms);
     case OPT_COMPUTE: return cli_duration("warm: --compute", optarg, 10, day_ms, &o->limit_ms);
     case OPT_LEASE: return cli_duration("warm: --lease", optarg, 50, 3600000, &o->lease_ms);
@@ -87,10 +115,12 @@ static bool set_option(warm_options *o, int option) {
     case OPT_AHEAD: return cli_duration("warm: --ahead", optarg, 0, most_life_ms, &o->ahead_ms);
     case OPT_SPREAD: return cli_count("warm: --spread", optarg, 0, 90, &o->spread_pct);
     case OPT_PATIENCE: return cli_duration("warm: --patience", optarg, 0, day_ms, &o->patience_ms);
-    case OPT_PROGRESS: return cli_duration("warm: --progress", optarg, 100, day_ms, &o->progress_ms);
+    case OPT_PROGRESS:
+      return cli_duration("warm: --progress", optarg, 100, day_ms, &o->progress_ms);
     case OPT_WATCH:
       o->watch = true;
-      return optarg == NULL || cli_duration("warm: --watch", optarg, 100, most_life_ms, &o->watch_ms);
+      return optarg == NULL ||
+             cli_duration("warm: --watch", optarg, 100, most_life_ms, &o->watch_ms);
     default: return set_life(o, option);
   }
 }
@@ -106,17 +136,21 @@ static bool is_url(const warm_options *o) {
 }
 
 static bool check_source(const warm_options *o) {
-  int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + (o->sqlite != NULL) + (o->pg != NULL);
+  int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + (o->sqlite != NULL) +
+             (o->pg != NULL);
   bool is_sql = o->sqlite != NULL || o->pg != NULL;
   if (ways != 1)
-    cli_say("warm: %s: exactly one is accepted of --exec TEXT, --origin URL, --sqlite FILE, --pg CONNINFO, and a command after --",
+    cli_say("warm: %s: exactly one is accepted of --exec TEXT, --origin URL, --sqlite FILE, --pg "
+            "CONNINFO, and a command after --",
             ways == 0 ? "nothing to compute with" : "more than one to compute with");
   else if (is_sql != (o->query != NULL))
-    cli_say("warm: %s", is_sql ? "no --query: what is to be asked, with one parameter for the key" : "--query is for --sqlite and --pg");
+    cli_say("warm: %s", is_sql ? "no --query: what is to be asked, with one parameter for the key"
+                               : "--query is for --sqlite and --pg");
   else if (o->url != NULL && !is_url(o))
     return false;
   else if (o->shell != NULL && strstr(o->shell, "{}") != NULL)
-    cli_say("warm: --exec: {} is not replaced in a text for the shell: \"$1\" and \"$CORRAL_KEY\" are the key there; -- CMD {} is accepted");
+    cli_say("warm: --exec: {} is not replaced in a text for the shell: \"$1\" and \"$CORRAL_KEY\" "
+            "are the key there; -- CMD {} is accepted");
   else if (o->as_run && o->command == NULL && o->shell == NULL)
     cli_say("warm: --as-run is for commands: --exec, or one after --");
   else if (o->url != NULL && o->tag_count > 0)
@@ -135,7 +169,8 @@ static bool check(const warm_options *o) {
   else if (o->nul && o->comments)
     cli_say("warm: --comments is for lines: it can't be combined with --null");
   else if (o->ahead_ms > 0 && o->ahead_ms > o->ttl_ms / 100 * (100 - o->spread_pct) / 10 * 9)
-    cli_say("warm: --ahead is more than nine tenths of the shortest life that --ttl and --spread give: everything would be computed again at each pass");
+    cli_say("warm: --ahead is more than nine tenths of the shortest life that --ttl and --spread "
+            "give: everything would be computed again at each pass");
   else
     return true;
   return false;
@@ -145,8 +180,17 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
   static const char *const only_stdin = "-";
   const cli_grammar grammar = {"warm", "-:0cj:", longs};
   int option = -1;
-  *o = (warm_options){.threads = 4, .ahead_ms = -1, .spread_pct = 20, .watch_ms = 60000, .progress_ms = 10000, .patience_ms = 10000, .ttl_ms = 60000, .stale_if_error_ms = -1,
-                      .negative_ms = 10000, .failures_ms = 1000, .limit_ms = 600000};
+  *o = (warm_options){.threads = 4,
+                      .ahead_ms = -1,
+                      .spread_pct = 20,
+                      .watch_ms = 60000,
+                      .progress_ms = 10000,
+                      .patience_ms = 10000,
+                      .ttl_ms = 60000,
+                      .stale_if_error_ms = -1,
+                      .negative_ms = 10000,
+                      .failures_ms = 1000,
+                      .limit_ms = 600000};
   o->files = calloc((size_t)argc + 1, sizeof *o->files);
   if (o->files == NULL) return cli_fail("warm: out of memory");
   while ((option = cli_option(&grammar, argc, argv)) != -1) {

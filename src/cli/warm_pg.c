@@ -1,8 +1,8 @@
-/* warm_pg.c: values that a PostgreSQL database answers: the first column of the first row. No row, or NULL, is "no such thing".
+/* warm_pg.c: values that a PostgreSQL database answers: the first column of the first row. No row,
+ * or NULL, is "no such thing".
  *
- * A connection belongs to one thread. One that broke is made anew, and the statement repeated once. libpq is loaded here and not linked,
- * so that nothing else pays for it.
- */
+ * A connection belongs to one thread. One that broke is made anew, and the statement repeated once.
+ * libpq is loaded here and not linked, so that nothing else pays for it. */
 #include "run.h"
 #include "warm.h"
 
@@ -14,11 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FUNCTIONS(X)                                                                                                   \
-  X(cancel) X(clear) X(connectdbParams) X(consumeInput) X(describePrepared) X(errorMessage) X(finish) X(freeCancel)    \
-  X(freemem) X(ftype) X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(nparams)  \
-  X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus) X(sendQueryPrepared) X(setNoticeProcessor) X(socket)     \
-  X(status) X(unescapeBytea)
+#define FUNCTIONS(X)                                                                               \
+  X(cancel)                                                                                        \
+  X(clear)                                                                                         \
+  X(connectdbParams)                                                                               \
+  X(consumeInput)                                                                                  \
+  X(describePrepared)                                                                              \
+  X(errorMessage)                                                                                  \
+  X(finish)                                                                                        \
+  X(freeCancel)                                                                                    \
+  X(freemem) X(ftype) X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy)    \
+      X(nfields) X(nparams) X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus)            \
+          X(sendQueryPrepared) X(setNoticeProcessor) X(socket) X(status) X(unescapeBytea)
 
 static struct {
 #define FIELD(name) __typeof__(PQ##name) *name;
@@ -26,7 +33,12 @@ static struct {
 #undef FIELD
 } pq;
 
-enum { TICK_MS = 50, MERCY_MS = 2000, RECONNECT_MS = 1000, BYTEA = 17 /* the type's number, the same everywhere */ };
+enum {
+  TICK_MS = 50,
+  MERCY_MS = 2000,
+  RECONNECT_MS = 1000,
+  BYTEA = 17 /* the type's number, the same everywhere */
+};
 
 static const char statement[] = "corral_warm";
 static const char connect_seconds[] = "10";
@@ -38,7 +50,8 @@ typedef struct connection {
 
 static bool load(void) {
   void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) library = dlopen(CORRAL_PQ, RTLD_NOW | RTLD_LOCAL); /* where the build found it */
+  /* where the build found it */
+  if (library == NULL) library = dlopen(CORRAL_PQ, RTLD_NOW | RTLD_LOCAL);
   bool ok = library != NULL;
 #define LOAD(name) ok = ok && (*(void **)&pq.name = dlsym(library, "PQ" #name)) != NULL;
   FUNCTIONS(LOAD)
@@ -89,7 +102,9 @@ static bool check(warm *w) {
   pq.clear(result);
   pq.finish(pg);
   if (parameters == 1 && columns > 0) return true;
-  cli_say("warm: --query has %d parameters and %d columns: a statement with $1, the key, that answers a column is accepted", parameters, columns);
+  cli_say("warm: --query has %d parameters and %d columns: a statement with $1, the key, that "
+          "answers a column is accepted",
+          parameters, columns);
   return false;
 }
 
@@ -108,7 +123,8 @@ static void close_seat(warm_seat *seat) {
 static bool be_connected(warm_seat *seat, connection *c, char *text, size_t size) {
   if (c->pg != NULL) return true;
   (void)snprintf(text, size, "interrupted");
-  if (c->failed_ms != 0 && !warm_sleep_until(seat->w, (c->failed_ms + RECONNECT_MS) * 1000000)) return false;
+  if (c->failed_ms != 0 && !warm_sleep_until(seat->w, (c->failed_ms + RECONNECT_MS) * 1000000))
+    return false;
   c->pg = connect_to(&seat->w->o, text, size);
   c->failed_ms = c->pg == NULL ? cli_now_ms() : 0;
   return c->pg != NULL;
@@ -122,7 +138,8 @@ static void cancel(PGconn *pg) {
   pq.freeCancel(c);
 }
 
-/* Until the result is there; false when the connection is of no use any more. *ret_ended: the statement was told to end. */
+/* Until the result is there; false when the connection is of no use any more. *ret_ended: the
+ * statement was told to end. */
 static bool await(warm_seat *seat, PGconn *pg, int64_t until_ms, bool *ret_ended) {
   int64_t give_up_ms = 0;
   while (pq.isBusy(pg)) {
@@ -148,23 +165,32 @@ static void answer(warm_seat *seat, corral_fill *fill, const PGresult *result) {
   unsigned char *bytes = NULL;
   if (pq.ftype(result, 0) == BYTEA) bytes = pq.unescapeBytea((const unsigned char *)data, &size);
   bool is_lost = bytes == NULL && pq.ftype(result, 0) == BYTEA;
-  int status = is_lost ? CORRAL_ENOMEM : corral_fill_bytes(fill, bytes != NULL ? (const char *)bytes : data, size);
-  if (status != CORRAL_OK) warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", corral_status_text(status));
+  int status = is_lost ? CORRAL_ENOMEM
+                       : corral_fill_bytes(fill, bytes != NULL ? (const char *)bytes : data, size);
+  if (status != CORRAL_OK)
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", corral_status_text(status));
   pq.freemem(bytes);
 }
 
-/* False: the connection broke before there was an answer, the reason is in `text`, and the fill is as it was. */
-static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *key, char *text, size_t size) {
+/* False: the connection broke before there was an answer, the reason is in `text`, and the fill is
+ * as it was. */
+static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *key, char *text,
+                  size_t size) {
   const char *const values[] = {key};
   bool is_ended = false;
   int64_t until_ms = cli_now_ms() + seat->w->o.limit_ms;
-  bool ok = pq.sendQueryPrepared(pg, statement, 1, values, NULL, NULL, 0) && await(seat, pg, until_ms, &is_ended);
+  bool ok = pq.sendQueryPrepared(pg, statement, 1, values, NULL, NULL, 0) &&
+            await(seat, pg, until_ms, &is_ended);
   PGresult *result = ok ? pq.getResult(pg) : NULL;
   ExecStatusType kind = pq.resultStatus(result);
   PGresult *rest = NULL;
-  while (ok && (rest = pq.getResult(pg)) != NULL) pq.clear(rest); /* only then it is known that the server has hung up */
-  first_line(result != NULL && kind != PGRES_TUPLES_OK ? pq.resultErrorMessage(result) : pq.errorMessage(pg), text, size);
-  bool is_broken = !is_ended && kind != PGRES_TUPLES_OK && (result == NULL || pq.status(pg) != CONNECTION_OK);
+  /* only then it is known that the server has hung up */
+  while (ok && (rest = pq.getResult(pg)) != NULL) pq.clear(rest);
+  first_line(result != NULL && kind != PGRES_TUPLES_OK ? pq.resultErrorMessage(result)
+                                                       : pq.errorMessage(pg),
+             text, size);
+  bool is_broken =
+      !is_ended && kind != PGRES_TUPLES_OK && (result == NULL || pq.status(pg) != CONNECTION_OK);
   if (is_broken) {
     pq.clear(result);
     return false;
@@ -172,9 +198,11 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
   if (kind == PGRES_TUPLES_OK)
     answer(seat, fill, result);
   else if (is_ended)
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_DEADLINE, "the statement was ended: it ran longer than --compute, or its lease was lost");
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_DEADLINE,
+              "the statement was ended: it ran longer than --compute, or its lease was lost");
   else
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", text[0] != '\0' ? text : "the statement answers no rows");
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s",
+              text[0] != '\0' ? text : "the statement answers no rows");
   pq.clear(result);
   return true;
 }
@@ -182,14 +210,17 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
 static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t key_len) {
   char text[WARM_REASON] = "out of memory";
   if (memchr(key, '\0', key_len) != NULL) {
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "a key with a NUL byte is no text for PostgreSQL");
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED,
+              "a key with a NUL byte is no text for PostgreSQL");
     return;
   }
   if (seat->own == NULL) seat->own = calloc(1, sizeof(connection));
   connection *c = seat->own;
   char *copy = strndup(key, key_len);
   bool done = false;
-  for (int i = 0; i < 2 && !done && c != NULL && copy != NULL && be_connected(seat, c, text, sizeof text); i++) {
+  for (int i = 0;
+       i < 2 && !done && c != NULL && copy != NULL && be_connected(seat, c, text, sizeof text);
+       i++) {
     done = query(seat, fill, c->pg, copy, text, sizeof text);
     if (!done || (seat->failed && pq.status(c->pg) != CONNECTION_OK)) disconnect(c);
   }

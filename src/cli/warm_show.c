@@ -1,7 +1,8 @@
-/* warm_show.c: what corral warm shows: a line that is redrawn on a terminal, lines now and then elsewhere, the report.
+/* warm_show.c: what corral warm shows: a line that is redrawn on a terminal, lines now and then
+ * elsewhere, the report.
  *
- * Everything goes to standard error, but the JSON. One lock keeps the line and the messages apart.
- */
+ * Everything goes to standard error, but the JSON. One lock keeps the line and the messages
+ * apart. */
 #include "warm.h"
 
 #include <langinfo.h>
@@ -12,12 +13,12 @@
 #include <unistd.h>
 
 enum {
-  DRAW_MS = 100,       /* between two drawings of the line */
-  COLUMNS = 80,        /* where the terminal doesn't say */
+  DRAW_MS = 100, /* between two drawings of the line */
+  COLUMNS = 80,  /* where the terminal doesn't say */
   COLUMNS_MOST = 200,
   BAR_MOST = 40,
-  SAID_MOST = 20,      /* failures told in a span of --progress */
-  RATE_MS = 5000,      /* the rate is that of the last so many ms, about */
+  SAID_MOST = 20, /* failures told in a span of --progress */
+  RATE_MS = 5000, /* the rate is that of the last so many ms, about */
   TEXT = 256
 };
 
@@ -25,19 +26,21 @@ static const char *const names[WARM_OUTCOMES] = {"fresh", "computed", "negative"
 
 static struct {
   pthread_mutex_t mutex;
-  bool is_drawn;     /* the cursor is behind the line */
-  int64_t next_ms;   /* when something is due to be shown */
-  int64_t said_ms;   /* since when `said` counts */
+  bool is_drawn;   /* the cursor is behind the line */
+  int64_t next_ms; /* when something is due to be shown */
+  int64_t said_ms; /* since when `said` counts */
   unsigned said;
-  int64_t rate_ms;   /* when `rate_done` was counted */
+  int64_t rate_ms; /* when `rate_done` was counted */
   unsigned long long rate_done;
   double rate;
   unsigned long long written; /* what the last plain line had */
 } show = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- pieces ---------------------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------- */
 
-static unsigned long long count_of(const warm *w, warm_outcome outcome) { return atomic_load(&w->counts[outcome]); }
+static unsigned long long count_of(const warm *w, warm_outcome outcome) {
+  return atomic_load(&w->counts[outcome]);
+}
 
 static unsigned long long done_of(const warm *w) {
   unsigned long long sum = 0;
@@ -84,10 +87,12 @@ static void state_text(warm *w, char *text, size_t size) {
   int n = snprintf(text, size, "%llu%s  %.*f/s", done, of, show.rate < 10 ? 1 : 0, show.rate);
   size_t used = n > 0 ? (size_t)n : 0;
   if (total > done && show.rate > 0) {
-    n = snprintf(text + used, size - used, "  ETA %s", eta_text(eta, (double)(total - done) / show.rate));
+    n = snprintf(text + used, size - used, "  ETA %s",
+                 eta_text(eta, (double)(total - done) / show.rate));
     used += n > 0 ? (size_t)n : 0;
   }
-  if (count_of(w, WARM_FAILED) > 0) (void)snprintf(text + used, size - used, "  %llu failed", count_of(w, WARM_FAILED));
+  if (count_of(w, WARM_FAILED) > 0)
+    (void)snprintf(text + used, size - used, "  %llu failed", count_of(w, WARM_FAILED));
 }
 
 /* `width` columns, so far filled. */
@@ -96,12 +101,15 @@ static void bar_text(double share, int width, char *text, size_t size) {
   int filled = (int)(share * width);
   size_t used = 0;
   for (int i = 0; i < width && used < size; i++) {
-    int n = snprintf(text + used, size - used, "%s", i < filled ? (is_unicode ? "\u2588" : "#") : is_unicode ? "\u2591" : ".");
+    int n = snprintf(text + used, size - used, "%s",
+                     i < filled   ? (is_unicode ? "\u2588" : "#")
+                     : is_unicode ? "\u2591"
+                                  : ".");
     used += n > 0 ? (size_t)n : 0;
   }
 }
 
-/* ---- the line -------------------------------------------------------------------------------------------- */
+/* ---- the line ------------------------------------------------------------------------------ */
 
 static void wipe(void) {
   if (show.is_drawn) (void)cli_write(STDERR_FILENO, "\r\033[K", 4);
@@ -113,13 +121,19 @@ static void draw(warm *w) {
   char bar[3 * COLUMNS_MOST + 1] = "";
   char line[TEXT + sizeof bar + 32];
   struct winsize size = {0};
-  int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
+  int columns =
+      ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
   size_t total = w->o.watch ? 0 : total_of(w);
   state_text(w, state, sizeof state);
-  int room = (columns < COLUMNS_MOST ? columns : COLUMNS_MOST) - (int)strlen(state) - (int)strlen("warm   ") - 1;
-  if (total > 0 && room >= 10) bar_text((double)done_of(w) / (double)total, room < BAR_MOST ? room : BAR_MOST, bar, sizeof bar);
-  int n = snprintf(line, sizeof line, "\r\033[Kwarm %s%s%.*s", bar, bar[0] != '\0' ? "  " : "", columns > 6 ? columns - 6 : 1, state);
-  if (n > 0) (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+  int room = (columns < COLUMNS_MOST ? columns : COLUMNS_MOST) - (int)strlen(state) -
+             (int)strlen("warm   ") - 1;
+  if (total > 0 && room >= 10)
+    bar_text((double)done_of(w) / (double)total, room < BAR_MOST ? room : BAR_MOST, bar,
+             sizeof bar);
+  int n = snprintf(line, sizeof line, "\r\033[Kwarm %s%s%.*s", bar, bar[0] != '\0' ? "  " : "",
+                   columns > 6 ? columns - 6 : 1, state);
+  if (n > 0)
+    (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
   show.is_drawn = true;
 }
 
@@ -153,7 +167,7 @@ int warm_show_progress(warm *w) {
   return (int)(left < DRAW_MS * 10 ? left : DRAW_MS * 10);
 }
 
-/* ---- messages -------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------ */
 
 static void say_wiped(const char *format, va_list args) {
   char text[1024];
@@ -209,19 +223,21 @@ void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, i
   const char *reason = outcome == WARM_BUSY ? "somebody else still computes it" : seat->reason;
   if (is_bad) list_failure(w, key, reason);
   if (w->cli->verbose)
-    warm_say("warm: %s: %s in %lld ms%s%s", cli_key_text(text, key->bytes, key->size), names[outcome], (long long)took_ms, is_bad ? ": " : "",
-             is_bad ? reason : "");
+    warm_say("warm: %s: %s in %lld ms%s%s", cli_key_text(text, key->bytes, key->size),
+             names[outcome], (long long)took_ms, is_bad ? ": " : "", is_bad ? reason : "");
   else if (is_bad && may_say(w))
     warm_say("warm: %s: %s: %s", cli_key_text(text, key->bytes, key->size), names[outcome], reason);
 }
 
-/* ---- the report ------------------------------------------------------------------------------------------ */
+/* ---- the report ---------------------------------------------------------------------------- */
 
 static void print_json(warm *w, size_t keys, double seconds) {
   (void)printf("{\"keys\":%zu", keys);
-  for (int i = 0; i < WARM_OUTCOMES; i++) (void)printf(",\"%s\":%llu", names[i], count_of(w, (warm_outcome)i));
-  (void)printf(",\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,\"signal\":%d", (unsigned long long)atomic_load(&w->keys.bad_lines),
-               w->passes, seconds, seconds > 0 ? (double)done_of(w) / seconds : 0, atomic_load(&w->signal));
+  for (int i = 0; i < WARM_OUTCOMES; i++)
+    (void)printf(",\"%s\":%llu", names[i], count_of(w, (warm_outcome)i));
+  (void)printf(",\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,\"signal\":%d",
+               (unsigned long long)atomic_load(&w->keys.bad_lines), w->passes, seconds,
+               seconds > 0 ? (double)done_of(w) / seconds : 0, atomic_load(&w->signal));
   (void)printf(",\"failures\":[");
   for (size_t i = 0; i < w->failure_count; i++) {
     (void)printf("%s{\"key\":", i > 0 ? "," : "");
@@ -245,14 +261,17 @@ void warm_show_end(warm *w) {
   size_t used = 0;
   for (int i = 0; i < WARM_OUTCOMES; i++) {
     if (count_of(w, (warm_outcome)i) == 0 && i != WARM_FRESH && i != WARM_COMPUTED) continue;
-    int n = snprintf(counts + used, sizeof counts - used, ", %llu %s", count_of(w, (warm_outcome)i), names[i]);
+    int n = snprintf(counts + used, sizeof counts - used, ", %llu %s", count_of(w, (warm_outcome)i),
+                     names[i]);
     used += n > 0 ? (size_t)n : 0;
   }
   unsigned long long bad = atomic_load(&w->keys.bad_lines);
   if (bad > 0) (void)snprintf(counts + used, sizeof counts - used, ", %llu bad lines", bad);
   if (!w->cli->quiet)
-    cli_say("warm: %zu keys%s%s in %.1f s%s", keys, counts, w->o.watch ? ", all passes together," : "", seconds,
-            atomic_load(&w->signal) != 0 ? ": interrupted; what is warm is skipped the next time" : "");
+    cli_say("warm: %zu keys%s%s in %.1f s%s", keys, counts,
+            w->o.watch ? ", all passes together," : "", seconds,
+            atomic_load(&w->signal) != 0 ? ": interrupted; what is warm is skipped the next time"
+                                         : "");
   (void)pthread_mutex_lock(&w->mutex);
   if (w->cli->json) print_json(w, keys, seconds);
   (void)pthread_mutex_unlock(&w->mutex);

@@ -1,7 +1,7 @@
-/* warm_sqlite.c: values that a SQLite database answers: the first column of the first row. No row, or NULL, is "no such thing".
+/* warm_sqlite.c: values that a SQLite database answers: the first column of the first row. No row,
+ * or NULL, is "no such thing".
  *
- * A connection belongs to one thread. It only reads, and is made anew after a failure.
- */
+ * A connection belongs to one thread. It only reads, and is made anew after a failure. */
 #include "run.h"
 #include "sqlite.h"
 #include "warm.h"
@@ -13,7 +13,7 @@ enum { PROGRESS_STEPS = 10000, BUSY_MS = 2000 };
 typedef struct connection {
   sqlite3 *db;
   sqlite3_stmt *query;
-  warm_seat *seat;  /* while a statement runs */
+  warm_seat *seat; /* while a statement runs */
   int64_t until_ms;
 } connection;
 
@@ -35,7 +35,8 @@ static connection *connect_to(const warm_options *o, char *text, size_t size) {
   (void)snprintf(text, size, "out of memory");
   if (c == NULL) return NULL;
   int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
-  if (cli_sqlite.open_v2(o->sqlite, &c->db, flags, NULL) == SQLITE_OK && cli_sqlite.busy_timeout(c->db, BUSY_MS) == SQLITE_OK &&
+  if (cli_sqlite.open_v2(o->sqlite, &c->db, flags, NULL) == SQLITE_OK &&
+      cli_sqlite.busy_timeout(c->db, BUSY_MS) == SQLITE_OK &&
       cli_sqlite.prepare_v2(c->db, o->query, -1, &c->query, NULL) == SQLITE_OK) {
     cli_sqlite.progress_handler(c->db, PROGRESS_STEPS, progress, c);
     return c;
@@ -54,7 +55,9 @@ static bool check(warm *w) {
   int columns = c->query != NULL ? cli_sqlite.column_count(c->query) : 0;
   connection_free(c);
   if (parameters == 1 && columns > 0) return true;
-  cli_say("warm: --query has %d parameters and %d columns: a statement with one parameter, the key, that answers a column is accepted", parameters, columns);
+  cli_say("warm: --query has %d parameters and %d columns: a statement with one parameter, the "
+          "key, that answers a column is accepted",
+          parameters, columns);
   return false;
 }
 
@@ -71,7 +74,8 @@ static void answer(warm_seat *seat, corral_fill *fill, connection *c) {
   const void *data = cli_sqlite.column_blob(c->query, 0);
   int size = cli_sqlite.column_bytes(c->query, 0);
   int status = corral_fill_bytes(fill, size > 0 ? data : "", (size_t)size);
-  if (status != CORRAL_OK) warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", corral_status_text(status));
+  if (status != CORRAL_OK)
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", corral_status_text(status));
 }
 
 static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t key_len) {
@@ -92,7 +96,8 @@ static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t 
   else if (status == SQLITE_DONE)
     corral_fill_negative(fill);
   else if (status == SQLITE_INTERRUPT)
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_DEADLINE, "the statement was ended: it ran longer than --compute, or its lease was lost");
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_DEADLINE,
+              "the statement was ended: it ran longer than --compute, or its lease was lost");
   else
     warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", cli_sqlite.errmsg(c->db));
   (void)cli_sqlite.reset(c->query);

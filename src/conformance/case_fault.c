@@ -1,7 +1,7 @@
 /* case_fault.c: servers that close, hang, trickle, and take no more, through a proxy.
  *
- * Whatever happens, an operation's status must be true: OK has happened, EUNAVAILABLE has not, EUNKNOWN may be either,
- * but wholly. */
+ * Whatever happens, an operation's status must be true: OK has happened, EUNAVAILABLE has not,
+ * EUNKNOWN may be either, but wholly. */
 #include "conformance.h"
 
 enum { OWNER = 1, OTHER = 2, OLD_SIZE = 20000, SLACK_MS = 150, TRIES = 3, SETTLING_MS = 20 };
@@ -11,7 +11,8 @@ typedef enum part { BEFORE_THE_FIRST, AFTER_THE_FIRST, IN_THE_MIDDLE } part;
 static client *behind_proxies(void) {
   proxies_start();
   client *c = client_new();
-  if (client_connect(c, now_ms() + LIMIT_MS) != CORRAL_OK) cant("the store doesn't connect through a proxy: %s", client_error(c));
+  if (client_connect(c, now_ms() + LIMIT_MS) != CORRAL_OK)
+    cant("the store doesn't connect through a proxy: %s", client_error(c));
   return c;
 }
 
@@ -20,11 +21,11 @@ static size_t bytes_until(part where, size_t full) {
 }
 
 static void wants_unsure(const char *what, int status) {
-  check(status == CORRAL_EUNKNOWN || status == CORRAL_EUNAVAILABLE, "%s: expected EUNKNOWN or EUNAVAILABLE, came %s", what,
-        corral_status_name(status));
+  check(status == CORRAL_EUNKNOWN || status == CORRAL_EUNAVAILABLE,
+        "%s: expected EUNKNOWN or EUNAVAILABLE, came %s", what, corral_status_name(status));
 }
 
-/* ---- each verb, struck ----------------------------------------------------------------------------------- */
+/* ---- each verb, struck --------------------------------------------------------------------- */
 
 /* A verb on a key of its own: what the key has before, and what it is to have after. */
 typedef struct deed {
@@ -35,8 +36,10 @@ typedef struct deed {
 } deed;
 
 static deed deed_new(client *c, corral_verb verb, const key *near) {
-  static const char *const names[] = {"", "GET", "CLAIM", "SETTLE", "RELEASE", "EXTEND", "INVALIDATE", "EXPIRE"};
-  deed d = {.verb = verb, .name = names[verb], .key = near == NULL ? key_new("k") : key_near(near, "k")};
+  static const char *const names[] = {"",        "GET",    "CLAIM",      "SETTLE",
+                                      "RELEASE", "EXTEND", "INVALIDATE", "EXPIRE"};
+  deed d = {
+      .verb = verb, .name = names[verb], .key = near == NULL ? key_new("k") : key_near(near, "k")};
   d.old = record_new(d.key, OLD_SIZE, 1);
   d.fresh = record_new(d.key, OLD_SIZE / 2, 2);
   fill(c, d.key, OWNER, d.old, LONG_MS);
@@ -67,22 +70,28 @@ static bool has_happened(const deed *d, const sight *s) {
 }
 
 static bool has_not_happened(const deed *d, const sight *s) {
-  bool was_leased = d->verb == CORRAL_VERB_SETTLE || d->verb == CORRAL_VERB_RELEASE || d->verb == CORRAL_VERB_EXTEND;
-  return is_value(s, d->old) && (was_leased ? by(s, OWNER) : !is_leased(s)) && !(s->header.flags & CORRAL_FLAG_EXPIRED);
+  bool was_leased = d->verb == CORRAL_VERB_SETTLE || d->verb == CORRAL_VERB_RELEASE ||
+                    d->verb == CORRAL_VERB_EXTEND;
+  return is_value(s, d->old) && (was_leased ? by(s, OWNER) : !is_leased(s)) &&
+         !(s->header.flags & CORRAL_FLAG_EXPIRED);
 }
 
 static void judge(client *c, const deed *d, const corral_op *op, int status) {
-  check(status != CORRAL_OK, "%s: the reply was not whole, and the handle is to be used again", d->name);
+  check(status != CORRAL_OK, "%s: the reply was not whole, and the handle is to be used again",
+        d->name);
   wants_unsure(d->name, op->status);
   proxies_set(FAULT_NONE, 0);
   sight s = get(c, d->key);
-  check(has_happened(d, &s) || has_not_happened(d, &s), "%s of unknown fate: it was neither done wholly nor not at all", d->name);
-  check(op->status != CORRAL_EUNAVAILABLE || has_not_happened(d, &s) || d->verb == CORRAL_VERB_EXTEND,
+  check(has_happened(d, &s) || has_not_happened(d, &s),
+        "%s of unknown fate: it was neither done wholly nor not at all", d->name);
+  check(op->status != CORRAL_EUNAVAILABLE || has_not_happened(d, &s) ||
+            d->verb == CORRAL_VERB_EXTEND,
         "%s answered EUNAVAILABLE, which is 'not sent', and it has happened", d->name);
 }
 
 /* The status of a handle on which a verb was struck; *took how long that was. */
-static int strike(client *c, const deed *d, corral_op *op, fault what, size_t after, int64_t limit_ms, int64_t *took) {
+static int strike(client *c, const deed *d, corral_op *op, fault what, size_t after,
+                  int64_t limit_ms, int64_t *took) {
   *op = deed_op(d);
   proxies_set(what, after);
   size_t before = proxies_connections();
@@ -91,7 +100,8 @@ static int strike(client *c, const deed *d, corral_op *op, fault what, size_t af
   *took = now_ms() - from;
   op_drop(op);
   pause_ms(SETTLING_MS);
-  check(proxies_connections() == before, "%s: the plugin connects again by itself; it is to report, and the host decides", d->name);
+  check(proxies_connections() == before,
+        "%s: the plugin connects again by itself; it is to report, and the host decides", d->name);
   return status;
 }
 
@@ -102,23 +112,30 @@ static void strike_verb(client *c, corral_verb verb, fault what, part where, int
   proxies_set(FAULT_NONE, 0);
   (void)perform_one(c, &op);
   size_t full = proxies_replied();
-  for (int i = 0; i < TRIES && least > limit_ms + SLACK_MS; i++) { /* this host may be late itself, but not always */
+  /* this host may be late itself, but not always */
+  for (int i = 0; i < TRIES && least > limit_ms + SLACK_MS; i++) {
     deed d = deed_new(c, verb, rehearsal.key);
     int status = strike(c, &d, &op, what, bytes_until(where, full), limit_ms, &took);
     judge(c, &d, &op, status);
     if (took < least) least = took;
   }
-  check(least <= limit_ms + SLACK_MS, "%s: the deadline was after %lld ms, the answer came after %lld ms", rehearsal.name,
+  check(least <= limit_ms + SLACK_MS,
+        "%s: the deadline was after %lld ms, the answer came after %lld ms", rehearsal.name,
         (long long)limit_ms, (long long)least);
 }
 
 static void strike_verbs(fault what, part where, int64_t limit_ms) {
   client *c = behind_proxies();
-  for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_EXPIRE; verb++) strike_verb(c, (corral_verb)verb, what, where, limit_ms);
+  for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_EXPIRE; verb++)
+    strike_verb(c, (corral_verb)verb, what, where, limit_ms);
 }
 
-void case_a_reply_cut_before_its_first_byte(void) { strike_verbs(FAULT_CLOSE, BEFORE_THE_FIRST, 2000); }
-void case_a_reply_cut_after_its_first_byte(void) { strike_verbs(FAULT_CLOSE, AFTER_THE_FIRST, 2000); }
+void case_a_reply_cut_before_its_first_byte(void) {
+  strike_verbs(FAULT_CLOSE, BEFORE_THE_FIRST, 2000);
+}
+void case_a_reply_cut_after_its_first_byte(void) {
+  strike_verbs(FAULT_CLOSE, AFTER_THE_FIRST, 2000);
+}
 void case_a_reply_cut_in_the_middle(void) { strike_verbs(FAULT_CLOSE, IN_THE_MIDDLE, 2000); }
 void case_a_server_that_never_replies(void) { strike_verbs(FAULT_HANG, BEFORE_THE_FIRST, 60); }
 void case_a_server_that_hangs_in_the_middle(void) { strike_verbs(FAULT_HANG, IN_THE_MIDDLE, 60); }
@@ -126,10 +143,11 @@ void case_a_server_that_hangs_in_the_middle(void) { strike_verbs(FAULT_HANG, IN_
 void case_a_server_that_trickles(void) {
   static const corral_verb verbs[] = {CORRAL_VERB_GET, CORRAL_VERB_CLAIM, CORRAL_VERB_SETTLE};
   client *c = behind_proxies();
-  for (size_t i = 0; i < 3; i++) strike_verb(c, verbs[i], FAULT_TRICKLE, BEFORE_THE_FIRST, i == 0 ? 200 : 60);
+  for (size_t i = 0; i < 3; i++)
+    strike_verb(c, verbs[i], FAULT_TRICKLE, BEFORE_THE_FIRST, i == 0 ? 200 : 60);
 }
 
-/* ---- batches, struck ------------------------------------------------------------------------------------- */
+/* ---- batches, struck ----------------------------------------------------------------------- */
 
 enum { GETS = 8, SETTLES = 6 };
 
@@ -149,14 +167,18 @@ void case_a_batch_of_gets_cut_in_the_middle(void) {
     proxies_set(round == 0 ? FAULT_NONE : FAULT_CLOSE, full / 2);
     int status = client_perform(c, ops, GETS, now_ms() + LIMIT_MS);
     full = proxies_replied();
-    check((status == CORRAL_OK) == (round == 0), "a batch of GETs %s: %s", round == 0 ? "through a proxy" : "whose replies were cut",
-          corral_status_name(status));
+    check((status == CORRAL_OK) == (round == 0), "a batch of GETs %s: %s",
+          round == 0 ? "through a proxy" : "whose replies were cut", corral_status_name(status));
     for (size_t i = 0; i < GETS; i++) {
       int came = ops[i].status;
-      if (came == CORRAL_OK) wants_value("a GET of a batch that was cut", sight_of(&ops[i], client_error(c)), records[i]);
-      else wants_unsure("a GET of a batch that was cut", came);
+      if (came == CORRAL_OK)
+        wants_value("a GET of a batch that was cut", sight_of(&ops[i], client_error(c)),
+                    records[i]);
+      else
+        wants_unsure("a GET of a batch that was cut", came);
     }
-    check(round == 0 || ops[GETS - 1].status != CORRAL_OK, "the last GET of a batch that was cut before it is OK");
+    check(round == 0 || ops[GETS - 1].status != CORRAL_OK,
+          "the last GET of a batch that was cut before it is OK");
   }
   proxies_set(FAULT_NONE, 0);
   for (size_t i = 0; i < GETS; i++) wants_value("GET on a new handle", get(c, keys[i]), records[i]);
@@ -176,17 +198,21 @@ void case_a_batch_of_settles_cut_in_the_middle(void) {
     proxies_set(round == 0 ? FAULT_NONE : FAULT_CLOSE, full / 2);
     int status = client_perform(c, ops, SETTLES, now_ms() + LIMIT_MS);
     full = proxies_replied();
-    check((status == CORRAL_OK) == (round == 0), "a batch of settles %s: %s", round == 0 ? "through a proxy" : "whose replies were cut",
-          corral_status_name(status));
+    check((status == CORRAL_OK) == (round == 0), "a batch of settles %s: %s",
+          round == 0 ? "through a proxy" : "whose replies were cut", corral_status_name(status));
     proxies_set(FAULT_NONE, 0);
     pause_ms(SETTLING_MS);
     for (size_t i = 0; i < SETTLES; i++) {
       sight s = get(c, deeds[i].key);
       bool done = has_happened(&deeds[i], &s);
-      if (ops[i].status != CORRAL_OK) wants_unsure("a settle of a batch that was cut", ops[i].status);
-      check(done || has_not_happened(&deeds[i], &s), "a settle of a batch that was cut was neither done wholly nor not at all");
-      check(ops[i].status != CORRAL_OK || done, "a settle of a batch that was cut is OK, and has not happened");
-      check(ops[i].status != CORRAL_EUNAVAILABLE || !done, "a settle of a batch that was cut is EUNAVAILABLE, and has happened");
+      if (ops[i].status != CORRAL_OK)
+        wants_unsure("a settle of a batch that was cut", ops[i].status);
+      check(done || has_not_happened(&deeds[i], &s),
+            "a settle of a batch that was cut was neither done wholly nor not at all");
+      check(ops[i].status != CORRAL_OK || done,
+            "a settle of a batch that was cut is OK, and has not happened");
+      check(ops[i].status != CORRAL_EUNAVAILABLE || !done,
+            "a settle of a batch that was cut is EUNAVAILABLE, and has happened");
     }
   }
 }
@@ -198,7 +224,8 @@ void case_a_server_that_takes_no_more(void) {
   corral_op *ops = room(MOST * sizeof *ops);
   uint64_t piece = declared()->max_record - 512 < MIB ? declared()->max_record - 512 : MIB;
   size_t count = TOTAL / piece < MOST ? (size_t)(TOTAL / piece) : MOST;
-  if (count * piece < TOTAL / 2) cant("a store that declares max_record %llu", (unsigned long long)declared()->max_record);
+  if (count * piece < TOTAL / 2)
+    cant("a store that declares max_record %llu", (unsigned long long)declared()->max_record);
   const record *r = record_new(first, (size_t)piece, 1);
   for (size_t i = 0; i < count; i++) {
     keys[i] = key_near(first, "k");
@@ -210,7 +237,8 @@ void case_a_server_that_takes_no_more(void) {
   int status = client_perform(c, ops, count, from + LIMIT);
   int64_t took = now_ms() - from;
   check(status != CORRAL_OK, "a batch that the server didn't take: the handle is to be used again");
-  check(took <= LIMIT + 2 * SLACK_MS, "the deadline was after %d ms, the answer came after %lld ms", LIMIT, (long long)took);
+  check(took <= LIMIT + 2 * SLACK_MS, "the deadline was after %d ms, the answer came after %lld ms",
+        LIMIT, (long long)took);
   proxies_set(FAULT_NONE, 0);
   pause_ms(SETTLING_MS);
   for (size_t i = 0; i < count; i++) {
@@ -219,11 +247,12 @@ void case_a_server_that_takes_no_more(void) {
     wants_no_value("after a settle that the server didn't take", s);
     wants_lease("after a settle that the server didn't take", s, OWNER);
   }
-  check(ops[count - 1].status == CORRAL_EUNAVAILABLE, "the last of %zu settles can't have been sent: expected EUNAVAILABLE, came %s", count,
+  check(ops[count - 1].status == CORRAL_EUNAVAILABLE,
+        "the last of %zu settles can't have been sent: expected EUNAVAILABLE, came %s", count,
         corral_status_name(ops[count - 1].status));
 }
 
-/* ---- connections ----------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------- */
 
 static void wants_healthy(client *c, const key *near) {
   const key *k = key_near(near, "after");
@@ -238,7 +267,8 @@ void case_a_connection_closed_while_idle(void) {
   client *c = behind_proxies();
   const key *near = NULL;
   for (size_t i = 0; i < 3; i++) {
-    deed d = deed_new(c, verbs[i], near); /* other servers' connections are cut too, and not looked at */
+    /* other servers' connections are cut too, and not looked at */
+    deed d = deed_new(c, verbs[i], near);
     near = d.key;
     corral_op op = deed_op(&d);
     proxies_cut();
@@ -266,11 +296,13 @@ void case_a_server_that_is_silent_from_the_start(void) {
     took = now_ms() - from;
     op_drop(&op);
     check(status != CORRAL_OK && op.status != CORRAL_OK && op.status != CORRAL_EMISS,
-          "a server that never said anything is said to have answered %s", corral_status_name(op.status));
+          "a server that never said anything is said to have answered %s",
+          corral_status_name(op.status));
     check(client_error(c)[0] != '\0', "a server that is silent: there is no text in *error");
     if (took <= LIMIT + SLACK_MS) break;
   }
-  check(took <= LIMIT + SLACK_MS, "the deadline was after %d ms, the answer came after %lld ms", LIMIT, (long long)took);
+  check(took <= LIMIT + SLACK_MS, "the deadline was after %d ms, the answer came after %lld ms",
+        LIMIT, (long long)took);
   wants_healthy(c, k);
 }
 

@@ -7,16 +7,19 @@ void case_an_absent_key_is_a_miss(void) {
   client *c = client_new();
   sight s = get(c, key_new("absent"));
   wants("GET of an absent key", s.status, CORRAL_EMISS);
-  check(s.life_ms == 0 && s.until_ms == 0, "GET of an absent key: expected no life and no lease, came %lld and %lld ms",
+  check(s.life_ms == 0 && s.until_ms == 0,
+        "GET of an absent key: expected no life and no lease, came %lld and %lld ms",
         (long long)s.life_ms, (long long)s.until_ms);
 }
 
 static void wants_bare_lease(const char *when, sight s) {
   wants_lease(when, s, OWNER);
   wants_no_value(when, s);
-  check(s.header.body == 0, "%s: expected a front alone, came a body of %u bytes", when, (unsigned)s.header.body);
+  check(s.header.body == 0, "%s: expected a front alone, came a body of %u bytes", when,
+        (unsigned)s.header.body);
   wants_within(when, s.until_ms, LONG_MS);
-  check(memcmp(s.header.note, "who holds it", 13) == 0, "%s: the header doesn't have the note of the claim", when);
+  check(memcmp(s.header.note, "who holds it", 13) == 0,
+        "%s: the header doesn't have the note of the claim", when);
   check(s.header.cost_ms == 77, "%s: the header doesn't have the cost_ms of the claim", when);
 }
 
@@ -83,7 +86,8 @@ void case_a_lease_ends_by_itself(void) {
 /* `least` and `most` of LONG_MS have passed. */
 static void wants_left(const char *what, int64_t came, int64_t least, int64_t most) {
   check(came == -1 || (came <= LONG_MS - least + CLOCK_MS && came >= LONG_MS - most - CLOCK_MS),
-        "%s of %d ms, %lld to %lld ms after it began: %lld ms are left", what, LONG_MS, (long long)least, (long long)most, (long long)came);
+        "%s of %d ms, %lld to %lld ms after it began: %lld ms are left", what, LONG_MS,
+        (long long)least, (long long)most, (long long)came);
 }
 
 void case_what_is_left_shrinks_as_time_passes(void) {
@@ -134,13 +138,15 @@ void case_a_thief_settles_nothing(void) {
   const key *cold = key_new("cold"), *warm = key_new("warm");
   const record *old = record_new(warm, 100, 1);
   wants("a claim", claim(c, cold, OWNER, LONG_MS).status, CORRAL_OK);
-  wants("a settle by a thief", settle(c, cold, THIEF, record_new(cold, 100, 2), LONG_MS), CORRAL_ELOST);
+  wants("a settle by a thief", settle(c, cold, THIEF, record_new(cold, 100, 2), LONG_MS),
+        CORRAL_ELOST);
   sight s = get(c, cold);
   wants_no_value("after a settle by a thief", s);
   wants_lease("after a settle by a thief", s, OWNER);
   fill(c, warm, OWNER, old, LONG_MS);
   wants("a claim", claim(c, warm, OWNER, LONG_MS).status, CORRAL_OK);
-  wants("a settle by a thief over a value", settle(c, warm, THIEF, record_new(warm, 90, 2), LONG_MS), CORRAL_ELOST);
+  wants("a settle by a thief over a value",
+        settle(c, warm, THIEF, record_new(warm, 90, 2), LONG_MS), CORRAL_ELOST);
   s = get(c, warm);
   wants_value("after a settle by a thief over a value", s, old);
   wants_lease("after a settle by a thief over a value", s, OWNER);
@@ -153,7 +159,8 @@ void case_a_settle_without_a_lease_is_lost(void) {
   wants("a settle on an absent key", settle(c, k, OWNER, old, LONG_MS), CORRAL_ELOST);
   wants_nothing("after a settle on an absent key", get(c, k));
   fill(c, k, OWNER, old, LONG_MS);
-  wants("a settle on a free key", settle(c, k, THIEF, record_new(k, 100, 2), LONG_MS), CORRAL_ELOST);
+  wants("a settle on a free key", settle(c, k, THIEF, record_new(k, 100, 2), LONG_MS),
+        CORRAL_ELOST);
   wants_value("after a settle on a free key", get(c, k), old);
 }
 
@@ -170,7 +177,8 @@ void case_a_settle_after_anothers_claim_is_lost(void) {
   wants_no_value("after a settle by the first", s);
   wants_lease("after a settle by the first", s, THIEF);
   wants("a settle by the second", settle(c, k, THIEF, r, LONG_MS), CORRAL_OK);
-  wants("a settle by the first after that", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS), CORRAL_ELOST);
+  wants("a settle by the first after that", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS),
+        CORRAL_ELOST);
   wants_value("after both", get(c, k), r);
 }
 
@@ -179,7 +187,8 @@ void case_a_settle_after_invalidate_is_lost(void) {
   const key *k = key_new("k");
   wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
   wants("an invalidate", invalidate(c, k), CORRAL_OK);
-  wants("a settle after an invalidate", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS), CORRAL_ELOST);
+  wants("a settle after an invalidate", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS),
+        CORRAL_ELOST);
   wants_nothing("after an invalidate and a settle", get(c, k));
 }
 
@@ -188,7 +197,8 @@ void case_a_settle_after_release_is_lost(void) {
   const key *k = key_new("k");
   wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
   wants("a release", release(c, k, OWNER), CORRAL_OK);
-  wants("a settle after a release", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS), CORRAL_ELOST);
+  wants("a settle after a release", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS),
+        CORRAL_ELOST);
   wants_nothing("after a release and a settle", get(c, k));
 }
 
@@ -208,7 +218,8 @@ void case_a_late_settle_is_told_truly(void) {
   int64_t from = now_ms();
   wants("a claim", claim(c, k, OWNER, SHORT_LEASE_MS).status, CORRAL_OK);
   wants_end("a lease", c, k, lease_is_over, from, SHORT_LEASE_MS);
-  int status = settle(c, k, OWNER, r, LONG_MS); /* nobody else had it meanwhile: both answers are right */
+  /* nobody else had it meanwhile: both answers are right */
+  int status = settle(c, k, OWNER, r, LONG_MS);
   if (status == CORRAL_OK) {
     wants_value("after a late settle that was OK", get(c, k), r);
   } else {
@@ -225,9 +236,11 @@ void case_an_owner_extends(void) {
   wants("an extend", extend(c, k, OWNER, LONG_MS), CORRAL_OK);
   sight s = get(c, k);
   wants_lease("after an extend", s, OWNER);
-  check(s.until_ms == -1 || s.until_ms > LONG_MS / 2, "after an extend to %d ms, %lld ms are left", LONG_MS, (long long)s.until_ms);
+  check(s.until_ms == -1 || s.until_ms > LONG_MS / 2, "after an extend to %d ms, %lld ms are left",
+        LONG_MS, (long long)s.until_ms);
   pause_ms(from + 350 - now_ms());
-  wants("another's claim when the lease without the extend would be over", claim(c, k, THIEF, LONG_MS).status, CORRAL_EBUSY);
+  wants("another's claim when the lease without the extend would be over",
+        claim(c, k, THIEF, LONG_MS).status, CORRAL_EBUSY);
   wants("a settle then", settle(c, k, OWNER, record_new(k, 100, 1), LONG_MS), CORRAL_OK);
   wants("an extend after the settle", extend(c, k, OWNER, LONG_MS), CORRAL_ELOST);
 }

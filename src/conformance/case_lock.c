@@ -1,7 +1,15 @@
 /* case_lock.c: a lock taken, refused, extended, given back, lost; its fencing tokens. */
 #include "conformance.h"
 
-enum { OWNER = 1, OTHER = 2, THIRD = 3, SHORT_MS = 150, THOUSAND = 1000, THOUSAND_MS = 15000, THOUSAND_LEAST = 20 };
+enum {
+  OWNER = 1,
+  OTHER = 2,
+  THIRD = 3,
+  SHORT_MS = 150,
+  THOUSAND = 1000,
+  THOUSAND_MS = 15000,
+  THOUSAND_LEAST = 20
+};
 
 void case_a_lock_excludes_others_until_it_is_unlocked(void) {
   client *c = client_new();
@@ -16,10 +24,11 @@ void case_a_lock_excludes_others_until_it_is_unlocked(void) {
   wants("a lock by the first then", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_EBUSY);
 }
 
-/* What a hold of `lease_ms` has left when it was just granted; less by a hundredth where several clocks may drift apart. */
+/* What a hold of `lease_ms` has left when it was just granted; less by a hundredth where several
+ * clocks may drift apart. */
 static void wants_lease_of(const char *when, int64_t until_ms, int64_t lease_ms) {
-  check(until_ms > lease_ms - lease_ms / 100 - CLOCK_MS && until_ms <= lease_ms + LATE_HOLD_MS, "%s: asked for %lld ms, %lld ms are left", when, (long long)lease_ms,
-        (long long)until_ms);
+  check(until_ms > lease_ms - lease_ms / 100 - CLOCK_MS && until_ms <= lease_ms + LATE_HOLD_MS,
+        "%s: asked for %lld ms, %lld ms are left", when, (long long)lease_ms, (long long)until_ms);
 }
 
 void case_a_hold_lasts_as_long_as_asked(void) {
@@ -52,11 +61,14 @@ void case_a_lost_hold_is_told(void) {
   (void)lock_when_free(c, k, OTHER, ALONE, from + SHORT_MS);
   told t = lock_extend(c, k, OWNER, ALONE, LONG_MS);
   wants("an extend by the first, when another has the lock", t.status, CORRAL_ELOST);
-  check(t.until_ms != 0, "an extend by the first, when another has the lock: told that nobody has it (until_ms 0)");
+  check(t.until_ms != 0,
+        "an extend by the first, when another has the lock: told that nobody has it (until_ms 0)");
   t = unlock(c, k, OWNER);
   wants("an unlock by the first, when another has the lock", t.status, CORRAL_ELOST);
-  check(t.until_ms != 0, "an unlock by the first, when another has the lock: told that nobody has it (until_ms 0)");
-  wants("a lock by a third after both", lock_take(c, k, THIRD, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  check(t.until_ms != 0,
+        "an unlock by the first, when another has the lock: told that nobody has it (until_ms 0)");
+  wants("a lock by a third after both", lock_take(c, k, THIRD, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   wants("an extend by the other", lock_extend(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
   wants("an unlock by the other", unlock(c, k, OTHER).status, CORRAL_OK);
 }
@@ -67,7 +79,8 @@ void case_a_foreign_token_unlocks_nothing(void) {
   wants("a lock", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_OK);
   told t = unlock(c, k, OTHER);
   wants("an unlock by a foreign token", t.status, CORRAL_ELOST);
-  check(t.until_ms != 0, "an unlock by a foreign token: told that nobody has the lock (until_ms 0)");
+  check(t.until_ms != 0,
+        "an unlock by a foreign token: told that nobody has the lock (until_ms 0)");
   wants("a lock after it", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_EBUSY);
   wants("an unlock by the holder after it", unlock(c, k, OWNER).status, CORRAL_OK);
 }
@@ -77,7 +90,8 @@ void case_a_foreign_token_extends_nothing(void) {
   const key *k = lock_new("k");
   int64_t from = now_ms();
   wants("a lock", lock_take(c, k, OWNER, ALONE, SHORT_MS).status, CORRAL_OK);
-  wants("an extend by a foreign token", lock_extend(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_ELOST);
+  wants("an extend by a foreign token", lock_extend(c, k, OTHER, ALONE, LONG_MS).status,
+        CORRAL_ELOST);
   (void)lock_when_free(c, k, OTHER, ALONE, from + SHORT_MS);
 }
 
@@ -87,10 +101,13 @@ void case_an_unlock_of_nothing_is_lost(void) {
   for (int i = 0; i < 2; i++) {
     const char *when = i == 0 ? "of a lock that never was" : "after the unlock";
     told t = unlock(c, k, OWNER);
-    check(t.status == CORRAL_ELOST, "an unlock %s: expected CORRAL_ELOST, came %s", when, corral_status_name(t.status));
-    check(t.until_ms == 0, "an unlock %s: nobody holds it, and %lld ms are left", when, (long long)t.until_ms);
+    check(t.status == CORRAL_ELOST, "an unlock %s: expected CORRAL_ELOST, came %s", when,
+          corral_status_name(t.status));
+    check(t.until_ms == 0, "an unlock %s: nobody holds it, and %lld ms are left", when,
+          (long long)t.until_ms);
     t = lock_extend(c, k, OWNER, ALONE, LONG_MS);
-    check(t.status == CORRAL_ELOST, "an extend %s: expected CORRAL_ELOST, came %s", when, corral_status_name(t.status));
+    check(t.status == CORRAL_ELOST, "an extend %s: expected CORRAL_ELOST, came %s", when,
+          corral_status_name(t.status));
     if (i > 0) break;
     wants("a lock", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_OK);
     wants("an unlock", unlock(c, k, OWNER).status, CORRAL_OK);
@@ -107,12 +124,15 @@ void case_an_extend_lengthens_and_never_shortens(void) {
   told t = lock_extend(c, k, OWNER, ALONE, LONG_MS);
   wants("an extend", t.status, CORRAL_OK);
   wants_lease_of("an extend", t.until_ms, LONG_MS);
-  check(t.fence == first.fence, "an extend changed the fencing token from %llu to %llu", (unsigned long long)first.fence, (unsigned long long)t.fence);
+  check(t.fence == first.fence, "an extend changed the fencing token from %llu to %llu",
+        (unsigned long long)first.fence, (unsigned long long)t.fence);
   t = lock_extend(c, k, OWNER, ALONE, 10);
   wants("a shorter extend", t.status, CORRAL_OK);
-  check(t.until_ms > LONG_MS / 2, "an extend to 10 ms of a hold of %d ms shortened it to %lld ms", LONG_MS, (long long)t.until_ms);
+  check(t.until_ms > LONG_MS / 2, "an extend to 10 ms of a hold of %d ms shortened it to %lld ms",
+        LONG_MS, (long long)t.until_ms);
   pause_ms(from + SHORT_MS + CLOCK_MS - now_ms());
-  wants("another's lock when the hold would be over", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  wants("another's lock when the hold would be over", lock_take(c, k, OTHER, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   wants("an unlock then", unlock(c, k, OWNER).status, CORRAL_OK);
 }
 
@@ -123,13 +143,14 @@ void case_a_lock_that_is_mine_already_is_granted_again(void) {
   wants("a lock", first.status, CORRAL_OK);
   wants("a second lock with the same token", again.status, CORRAL_OK);
   wants_lease_of("a second lock with the same token", again.until_ms, LONG_MS);
-  check(again.fence >= first.fence, "a second lock with the same token: its fencing token is smaller");
+  check(again.fence >= first.fence,
+        "a second lock with the same token: its fencing token is smaller");
   wants("another's lock", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_EBUSY);
   wants("one unlock", unlock(c, k, OWNER).status, CORRAL_OK);
   wants("another's lock after it", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
 }
 
-/* ---- shown ----------------------------------------------------------------------------------------------- */
+/* ---- shown --------------------------------------------------------------------------------- */
 
 void case_a_lock_shows_its_holders(void) {
   static const char note[] = "who, and why: \xc3\xa9";
@@ -145,10 +166,11 @@ void case_a_lock_shows_its_holders(void) {
   const corral_hold *h = hold_of(&s, OWNER);
   check(h != NULL, "LOCK_SHOW shows another token than the holder's");
   check(h->mode == CORRAL_LOCK_EXCLUSIVE, "LOCK_SHOW shows mode %d of an exclusive hold", h->mode);
-  check(h->fence == t.fence, "LOCK_SHOW shows the fencing token %llu, the hold has %llu", (unsigned long long)h->fence, (unsigned long long)t.fence);
+  check(h->fence == t.fence, "LOCK_SHOW shows the fencing token %llu, the hold has %llu",
+        (unsigned long long)h->fence, (unsigned long long)t.fence);
   check(strncmp(h->note, note, CORRAL_LOCK_NOTE) == 0, "LOCK_SHOW doesn't show the holder's note");
-  check(s.now - h->since >= 30 - EARLY_MS && s.now - h->since <= LATE_HOLD_MS, "LOCK_SHOW, 30 ms after a lock: it is held since %lld ms",
-        (long long)(s.now - h->since));
+  check(s.now - h->since >= 30 - EARLY_MS && s.now - h->since <= LATE_HOLD_MS,
+        "LOCK_SHOW, 30 ms after a lock: it is held since %lld ms", (long long)(s.now - h->since));
   wants_lease_of("LOCK_SHOW, with what has passed", h->until - s.now + now_ms() - from, LONG_MS);
   wants("an unlock", unlock(c, k, OWNER).status, CORRAL_OK);
   check(lock_show(reader, k).live == 0, "LOCK_SHOW after the unlock shows a holder");
@@ -163,7 +185,7 @@ void case_a_lock_of_nobody_shows_nobody(void) {
   check(lock_show(c, k).live == 0, "LOCK_SHOW after the unlock shows a holder");
 }
 
-/* ---- names, batches, values beside ------------------------------------------------------------------------ */
+/* ---- names, batches, values beside --------------------------------------------------------- */
 
 static key *lock_of(const void *bytes, size_t len) {
   key *k = key_of(bytes, len);
@@ -175,7 +197,8 @@ static void wants_apart(client *c, const key *a, const key *b) {
   told t = lock_take(c, a, OWNER, ALONE, LONG_MS);
   wants("a lock of a name of any bytes", t.status, CORRAL_OK);
   wants("another's lock of it", lock_take(c, a, OTHER, ALONE, LONG_MS).status, CORRAL_EBUSY);
-  wants("a lock of a name that differs at its end", lock_take(c, b, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
+  wants("a lock of a name that differs at its end", lock_take(c, b, OTHER, ALONE, LONG_MS).status,
+        CORRAL_OK);
   wants("an unlock", unlock(c, a, OWNER).status, CORRAL_OK);
   wants("an unlock of the other name", unlock(c, b, OTHER).status, CORRAL_OK);
 }
@@ -203,20 +226,27 @@ void case_a_batch_of_locks_is_done_in_order(void) {
     corral_verb verb;
     unsigned holder;
     int expected;
-  } steps[] = {{CORRAL_VERB_LOCK, OWNER, CORRAL_OK},        {CORRAL_VERB_LOCK, OTHER, CORRAL_EBUSY},  {CORRAL_VERB_LOCK_SHOW, 0, CORRAL_OK},
-               {CORRAL_VERB_LOCK_EXTEND, OTHER, CORRAL_ELOST}, {CORRAL_VERB_UNLOCK, OWNER, CORRAL_OK}, {CORRAL_VERB_LOCK, OTHER, CORRAL_OK},
-               {CORRAL_VERB_UNLOCK, OWNER, CORRAL_ELOST},   {CORRAL_VERB_LOCK_EXTEND, OTHER, CORRAL_OK}};
+  } steps[] = {
+      {CORRAL_VERB_LOCK, OWNER, CORRAL_OK},      {CORRAL_VERB_LOCK, OTHER, CORRAL_EBUSY},
+      {CORRAL_VERB_LOCK_SHOW, 0, CORRAL_OK},     {CORRAL_VERB_LOCK_EXTEND, OTHER, CORRAL_ELOST},
+      {CORRAL_VERB_UNLOCK, OWNER, CORRAL_OK},    {CORRAL_VERB_LOCK, OTHER, CORRAL_OK},
+      {CORRAL_VERB_UNLOCK, OWNER, CORRAL_ELOST}, {CORRAL_VERB_LOCK_EXTEND, OTHER, CORRAL_OK}};
   enum { COUNT = sizeof steps / sizeof *steps };
   corral_op ops[COUNT + 1];
   for (size_t i = 0; i < COUNT; i++) ops[i] = op_of(steps[i].verb, k, steps[i].holder);
   ops[COUNT] = op_of(CORRAL_VERB_LOCK, other, OWNER);
   int status = client_perform(c, ops, COUNT + 1, now_ms() + LIMIT_MS);
-  if (status != CORRAL_OK) failed("a batch of locks: the handle broke: %s: %s", corral_status_name(status), client_error(c));
+  if (status != CORRAL_OK)
+    failed("a batch of locks: the handle broke: %s: %s", corral_status_name(status),
+           client_error(c));
   for (size_t i = 0; i <= COUNT; i++) {
-    int expected = i < COUNT ? steps[i].expected : CORRAL_OK, came = told_of(&ops[i], i < COUNT ? k : other, i < COUNT ? steps[i].holder : OWNER, client_error(c)).status;
+    int expected = i < COUNT ? steps[i].expected : CORRAL_OK,
+        came = told_of(&ops[i], i < COUNT ? k : other, i < COUNT ? steps[i].holder : OWNER,
+                       client_error(c))
+                   .status;
     op_drop(&ops[i]);
-    check(came == expected, "operation %zu of a batch of locks, %s: expected %s, came %s", i + 1, verb_name(ops[i].verb),
-          corral_status_name(expected), corral_status_name(came));
+    check(came == expected, "operation %zu of a batch of locks, %s: expected %s, came %s", i + 1,
+          verb_name(ops[i].verb), corral_status_name(expected), corral_status_name(came));
   }
   wants("an unlock after the batch", unlock(c, k, OTHER).status, CORRAL_OK);
   wants("an unlock of the other after the batch", unlock(c, other, OWNER).status, CORRAL_OK);
@@ -229,7 +259,8 @@ void case_locks_and_values_dont_touch_each_other(void) {
   wants("a lock", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_OK);
   fill(c, v, OTHER, r, LONG_MS);
   wants("a claim", claim(c, v, OTHER, LONG_MS).status, CORRAL_OK);
-  wants("another's lock beside a value", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  wants("another's lock beside a value", lock_take(c, k, OTHER, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   wants("an unlock beside a value", unlock(c, k, OWNER).status, CORRAL_OK);
   sight s = get(c, v);
   wants_value("GET after an unlock", s, r);
@@ -242,7 +273,9 @@ void case_locks_and_values_dont_touch_each_other(void) {
 static int status_of(client *c, corral_verb verb, const key *k) {
   corral_op op = op_of(verb, k, OTHER);
   int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
-  if (status != CORRAL_OK) failed("%s: the handle broke: %s: %s", verb_name(op.verb), corral_status_name(status), client_error(c));
+  if (status != CORRAL_OK)
+    failed("%s: the handle broke: %s: %s", verb_name(op.verb), corral_status_name(status),
+           client_error(c));
   op_drop(&op);
   return op.status;
 }
@@ -268,16 +301,20 @@ void case_a_store_of_locks_alone_has_no_values(void) {
   client *c = client_new();
   const key *k = lock_new("k");
   for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++) {
-    check(status_of(c, (corral_verb)verb, k) == CORRAL_EUNSUPPORTED, "a store of locks alone: expected CORRAL_EUNSUPPORTED of %s", verb_name((uint32_t)verb));
-    check(client_error(c)[0] != '\0', "a store of locks alone answers EUNSUPPORTED to %s without a text", verb_name((uint32_t)verb));
+    check(status_of(c, (corral_verb)verb, k) == CORRAL_EUNSUPPORTED,
+          "a store of locks alone: expected CORRAL_EUNSUPPORTED of %s", verb_name((uint32_t)verb));
+    check(client_error(c)[0] != '\0',
+          "a store of locks alone answers EUNSUPPORTED to %s without a text",
+          verb_name((uint32_t)verb));
   }
 }
 
-/* ---- fencing tokens -------------------------------------------------------------------------------------- */
+/* ---- fencing tokens ------------------------------------------------------------------------ */
 
 static void wants_more(const char *when, uint64_t *last, told t) {
   wants(when, t.status, CORRAL_OK);
-  check(t.fence > *last, "%s: the fencing token %llu comes after %llu", when, (unsigned long long)t.fence, (unsigned long long)*last);
+  check(t.fence > *last, "%s: the fencing token %llu comes after %llu", when,
+        (unsigned long long)t.fence, (unsigned long long)*last);
   *last = t.fence;
 }
 
@@ -290,7 +327,8 @@ void case_fencing_tokens_grow_over_release_and_expiry(void) {
     wants("an unlock", unlock(c, k, 10 * i).status, CORRAL_OK);
     int64_t from = now_ms();
     wants_more("a lock after an unlock", &last, lock_take(other, k, 10 * i + 1, ALONE, SHORT_MS));
-    wants_more("a lock after another's hold ended", &last, lock_when_free(c, k, 10 * i + 2, ALONE, from + SHORT_MS));
+    wants_more("a lock after another's hold ended", &last,
+               lock_when_free(c, k, 10 * i + 2, ALONE, from + SHORT_MS));
     wants("an unlock", unlock(c, k, 10 * i + 2).status, CORRAL_OK);
   }
 }
@@ -315,10 +353,12 @@ void case_an_extend_raises_a_fencing_token(void) {
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, k, OWNER);
   op.seen = wish;
   int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
-  if (status != CORRAL_OK) failed("LOCK_EXTEND: the handle broke: %s: %s", corral_status_name(status), client_error(c));
+  if (status != CORRAL_OK)
+    failed("LOCK_EXTEND: the handle broke: %s: %s", corral_status_name(status), client_error(c));
   t = told_of(&op, k, OWNER, client_error(c));
   wants("an extend to a larger fencing token", t.status, CORRAL_OK);
   check(t.fence >= wish, "an extend to a larger fencing token: it is smaller than what was asked");
   wants("an unlock", unlock(c, k, OWNER).status, CORRAL_OK);
-  wants_more("a lock after an extend to a larger fencing token", &wish, lock_take(c, k, OTHER, ALONE, LONG_MS));
+  wants_more("a lock after an extend to a larger fencing token", &wish,
+             lock_take(c, k, OTHER, ALONE, LONG_MS));
 }

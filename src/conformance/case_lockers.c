@@ -1,4 +1,5 @@
-/* case_lockers.c: many who want one lock: threads, processes, one that is killed, one that sleeps until it is told; and servers that fail. */
+/* case_lockers.c: many who want one lock: threads, processes, one that is killed, one that sleeps
+ * until it is told; and servers that fail. */
 #include "conformance.h"
 
 #include <pthread.h>
@@ -6,7 +7,7 @@
 
 enum { OWNER = 1, OTHER = 2, TOLD_MS = 1000, QUIET_MS = 30 };
 
-/* ---- threads --------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, TURNS = 100, TURNS_MS = 10000 };
 
@@ -53,7 +54,9 @@ static void *take_turns(void *arg) {
     }
     m->broke = status;
   }
-  if (m->broke == CORRAL_OK) (void)plainly(m, CORRAL_VERB_UNLOCK, m->first_token + TURNS - 1, &fence); /* a place in a queue */
+  /* a place in a queue */
+  if (m->broke == CORRAL_OK)
+    (void)plainly(m, CORRAL_VERB_UNLOCK, m->first_token + TURNS - 1, &fence);
   return NULL;
 }
 
@@ -62,27 +65,45 @@ void case_of_many_threads_one_holds_a_lock(void) {
   crowd all = {.k = lock_new("k"), .until = now_ms() + TURNS_MS};
   for (unsigned i = 0; i < THREADS; i++) {
     members[i] = (member){.crowd = &all, .client = client_new(), .first_token = i * TURNS};
-    check(client_connect(members[i].client, now_ms() + LIMIT_MS) == CORRAL_OK, "connecting: %s", client_error(members[i].client));
+    check(client_connect(members[i].client, now_ms() + LIMIT_MS) == CORRAL_OK, "connecting: %s",
+          client_error(members[i].client));
   }
-  wants("a lock before the threads", lock_take(members[0].client, all.k, 1000, ALONE, LONG_MS).status, CORRAL_OK);
+  wants("a lock before the threads",
+        lock_take(members[0].client, all.k, 1000, ALONE, LONG_MS).status, CORRAL_OK);
   wants("an unlock before the threads", unlock(members[0].client, all.k, 1000).status, CORRAL_OK);
   unsigned started = 0;
-  while (started < THREADS && pthread_create(&members[started].thread, NULL, take_turns, &members[started]) == 0) started++;
+  while (started < THREADS &&
+         pthread_create(&members[started].thread, NULL, take_turns, &members[started]) == 0)
+    started++;
   for (unsigned i = 0; i < started; i++) pthread_join(members[i].thread, NULL);
   check(started == THREADS, "this system starts no thread");
   for (unsigned i = 0; i < THREADS; i++) {
     wants("a lock or unlock in one of many threads", members[i].broke, CORRAL_OK);
-    check(members[i].not_grown == 0, "of one thread's fencing tokens, %u were not larger than the one before", members[i].not_grown);
+    check(members[i].not_grown == 0,
+          "of one thread's fencing tokens, %u were not larger than the one before",
+          members[i].not_grown);
   }
-  check(atomic_load(&all.together) == 0, "%u times two threads held one lock", atomic_load(&all.together));
-  check(atomic_load(&all.granted) >= THREADS, "%u locks were granted in %d ms", atomic_load(&all.granted), TURNS_MS);
+  check(atomic_load(&all.together) == 0, "%u times two threads held one lock",
+        atomic_load(&all.together));
+  check(atomic_load(&all.granted) >= THREADS, "%u locks were granted in %d ms",
+        atomic_load(&all.granted), TURNS_MS);
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
-enum { PROCESSES = 8, ROUNDS = 200, RACE_MS = 12000, RACE_LEAST = 3, LEASE_MS = 40, OVERLAP_MS = 10, TOKENS_EACH = 400, GRANTS = 1024 };
+enum {
+  PROCESSES = 8,
+  ROUNDS = 200,
+  RACE_MS = 12000,
+  RACE_LEAST = 3,
+  LEASE_MS = 40,
+  OVERLAP_MS = 10,
+  TOKENS_EACH = 400,
+  GRANTS = 1024
+};
 
-/* A hold, in this host's time: it was there from `came` at the latest until `sent` plus what was left of it at the earliest. */
+/* A hold, in this host's time: it was there from `came` at the latest until `sent` plus what was
+ * left of it at the earliest. */
 typedef struct hold_seen {
   uint64_t fence;
   int64_t sent, came, until_ms;
@@ -95,7 +116,8 @@ typedef struct race {
   hold_seen holds[GRANTS];
 } race;
 
-/* A store that counts what asking took may find a short hold over before it is granted, and then grants none. */
+/* A store that counts what asking took may find a short hold over before it is granted, and then
+ * grants none. */
 static told take_in_time(client *c, const key *k, unsigned holder) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
   op.lease_ms = LEASE_MS;
@@ -103,7 +125,8 @@ static told take_in_time(client *c, const key *k, unsigned holder) {
   int64_t sent = now_ms();
   int status = client_perform(c, &op, 1, sent + LIMIT_MS);
   check(status == CORRAL_OK, "LOCK: the handle broke: %s", client_error(c));
-  if (op.status == CORRAL_EUNAVAILABLE && now_ms() - sent > LEASE_MS / 2) return (told){.status = op.status, .until_ms = -1};
+  if (op.status == CORRAL_EUNAVAILABLE && now_ms() - sent > LEASE_MS / 2)
+    return (told){.status = op.status, .until_ms = -1};
   return told_of(&op, k, holder, client_error(c));
 }
 
@@ -149,7 +172,8 @@ void case_of_many_processes_one_holds_an_expiring_lock(void) {
   for (size_t i = 1; i < count; i++) {
     const hold_seen *a = &r->holds[i - 1], *b = &r->holds[i];
     check(a->fence != b->fence, "two processes were granted one fencing token");
-    check(b->came >= a->sent + a->until_ms - OVERLAP_MS, "a process was granted a lock %lld ms before another's hold was over",
+    check(b->came >= a->sent + a->until_ms - OVERLAP_MS,
+          "a process was granted a lock %lld ms before another's hold was over",
           (long long)(a->sent + a->until_ms - b->came));
   }
 }
@@ -164,7 +188,8 @@ enum { KILLED_LEASE_MS = 600 };
 static void hold_for_ever(void *arg) {
   board *b = arg;
   client *c = client_new();
-  wants("a lock by another process", lock_take(c, b->k, OTHER, ALONE, KILLED_LEASE_MS).status, CORRAL_OK);
+  wants("a lock by another process", lock_take(c, b->k, OTHER, ALONE, KILLED_LEASE_MS).status,
+        CORRAL_OK);
   atomic_store(&b->second, 1);
   for (;;) pause_ms(1000);
 }
@@ -175,36 +200,43 @@ void case_a_killed_holder_is_replaced_by_the_end_of_its_hold(void) {
   pid_t pid = process_start(hold_for_ever, b);
   client *c = client_new();
   wait_for(&b->second, 1, "for its lock");
-  wants("a lock while another process holds it", lock_take(c, b->k, OWNER, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  wants("a lock while another process holds it", lock_take(c, b->k, OWNER, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   process_kill(pid);
   int64_t until = now_ms() + KILLED_LEASE_MS + LATE_HOLD_MS;
   while (lock_take(c, b->k, OWNER, ALONE, LONG_MS).status != CORRAL_OK) {
-    check(now_ms() < until, "a hold of %d ms of a killed process was not over after %d ms", KILLED_LEASE_MS, KILLED_LEASE_MS + LATE_HOLD_MS);
+    check(now_ms() < until, "a hold of %d ms of a killed process was not over after %d ms",
+          KILLED_LEASE_MS, KILLED_LEASE_MS + LATE_HOLD_MS);
     pause_ms(4);
   }
   wants("an unlock", unlock(c, b->k, OWNER).status, CORRAL_OK);
 }
 
-/* ---- told by the watch ----------------------------------------------------------------------------------- */
+/* ---- told by the watch --------------------------------------------------------------------- */
 
 static void settle_down(watch *w) {
   for (int64_t until = now_ms() + LIMIT_MS; watch_listen(w, -1, now_ms() + QUIET_MS);)
-    check(now_ms() < until, "for %d ms one change after another is told, and nothing changes", LIMIT_MS);
+    check(now_ms() < until, "for %d ms one change after another is told, and nothing changes",
+          LIMIT_MS);
   watch_forget(w);
 }
 
-/* Looks until the answer is that a release will be told; again when a look may have been used up by what was before it. */
+/* Looks until the answer is that a release will be told; again when a look may have been used up by
+ * what was before it. */
 static void look_in_silence(client *c, watch *w, const key *k) {
   for (int twice = 0; twice < 2; twice++) {
     settle_down(w);
     for (int64_t until = now_ms() + TOLD_MS;; pause_ms(4)) {
       corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, k, 0);
       op.flags = CORRAL_OP_WATCH;
-      check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK, "LOCK_SHOW: the handle broke: %s", client_error(c));
+      check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK,
+            "LOCK_SHOW: the handle broke: %s", client_error(c));
       (void)told_of(&op, k, 0, client_error(c));
       op_drop(&op);
       if (op.flags & CORRAL_OP_WATCHED) break;
-      check(now_ms() < until, "for %d ms no LOCK_SHOW with CORRAL_OP_WATCH is answered with CORRAL_OP_WATCHED", TOLD_MS);
+      check(now_ms() < until,
+            "for %d ms no LOCK_SHOW with CORRAL_OP_WATCH is answered with CORRAL_OP_WATCHED",
+            TOLD_MS);
     }
   }
 }
@@ -259,14 +291,15 @@ void case_an_unlock_by_another_process_is_told(void) {
   process_join(pid);
 }
 
-/* ---- servers that fail ----------------------------------------------------------------------------------- */
+/* ---- servers that fail --------------------------------------------------------------------- */
 
 enum { SLACK_MS = 250, TRIES = 3 };
 
 static client *behind_proxies(void) {
   proxies_start();
   client *c = client_new();
-  if (client_connect(c, now_ms() + LIMIT_MS) != CORRAL_OK) cant("the store doesn't connect through a proxy: %s", client_error(c));
+  if (client_connect(c, now_ms() + LIMIT_MS) != CORRAL_OK)
+    cant("the store doesn't connect through a proxy: %s", client_error(c));
   return c;
 }
 
@@ -282,8 +315,10 @@ static int64_t strike(client *c, corral_verb verb, fault what, int64_t limit_ms)
   const key *k = lock_new("k");
   const char *name = verb_name((uint32_t)verb);
   proxies_set(FAULT_NONE, 0);
-  if (verb != CORRAL_VERB_LOCK) wants("a lock", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_OK);
-  else (void)lock_show(c, k);
+  if (verb != CORRAL_VERB_LOCK)
+    wants("a lock", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_OK);
+  else
+    (void)lock_show(c, k);
   corral_op op = op_of(verb, k, OWNER);
   proxies_set(what, 0);
   int64_t from = now_ms();
@@ -291,16 +326,21 @@ static int64_t strike(client *c, corral_verb verb, fault what, int64_t limit_ms)
   int64_t took = now_ms() - from;
   op_drop(&op);
   /* An unlock may end the very connection that holds, and needs no reply then. */
-  check(op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE || (verb == CORRAL_VERB_UNLOCK && op.status == CORRAL_OK),
-        "%s: its reply didn't come; expected EUNKNOWN or EUNAVAILABLE, came %s", name, corral_status_name(op.status));
+  check(op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE ||
+            (verb == CORRAL_VERB_UNLOCK && op.status == CORRAL_OK),
+        "%s: its reply didn't come; expected EUNKNOWN or EUNAVAILABLE, came %s", name,
+        corral_status_name(op.status));
   int status = op.status;
   bool has = holds(c, k, OWNER);
-  check(verb != CORRAL_VERB_LOCK || status != CORRAL_EUNAVAILABLE || !has, "LOCK answered EUNAVAILABLE, which is 'not sent', and was granted");
-  check(verb != CORRAL_VERB_UNLOCK || status != CORRAL_OK || !has, "UNLOCK answered OK, and the lock is held");
+  check(verb != CORRAL_VERB_LOCK || status != CORRAL_EUNAVAILABLE || !has,
+        "LOCK answered EUNAVAILABLE, which is 'not sent', and was granted");
+  check(verb != CORRAL_VERB_UNLOCK || status != CORRAL_OK || !has,
+        "UNLOCK answered OK, and the lock is held");
   if (verb != CORRAL_VERB_LOCK) return took;
   /* The host unlocks then; whatever the answer, nobody holds it afterwards. */
   (void)unlock(c, k, OWNER);
-  wants("another's lock after the unlock of a lock of unknown fate", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
+  wants("another's lock after the unlock of a lock of unknown fate",
+        lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
   wants("its unlock", unlock(c, k, OTHER).status, CORRAL_OK);
   return took;
 }
@@ -309,12 +349,14 @@ static void strike_verbs(fault what, int64_t limit_ms) {
   client *c = behind_proxies();
   for (int verb = CORRAL_VERB_LOCK; verb <= CORRAL_VERB_LOCK_SHOW; verb++) {
     int64_t least = INT64_MAX;
-    for (int i = 0; i < TRIES && least > limit_ms + SLACK_MS; i++) { /* this host may be late itself, but not always */
+    /* this host may be late itself, but not always */
+    for (int i = 0; i < TRIES && least > limit_ms + SLACK_MS; i++) {
       int64_t took = strike(c, (corral_verb)verb, what, limit_ms);
       if (took < least) least = took;
     }
-    check(least <= limit_ms + SLACK_MS, "%s: the deadline was after %lld ms, the answer came after %lld ms", verb_name((uint32_t)verb),
-          (long long)limit_ms, (long long)least);
+    check(least <= limit_ms + SLACK_MS,
+          "%s: the deadline was after %lld ms, the answer came after %lld ms",
+          verb_name((uint32_t)verb), (long long)limit_ms, (long long)least);
   }
 }
 
@@ -328,6 +370,8 @@ void case_a_lock_where_nobody_listens(void) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, OWNER);
   int64_t from = now_ms();
   (void)client_perform(c, &op, 1, from + LIMIT_MS);
-  check(op.status == CORRAL_EUNAVAILABLE, "LOCK where nobody listens: expected EUNAVAILABLE, came %s", corral_status_name(op.status));
-  check(now_ms() - from < LIMIT_MS / 2, "LOCK where nobody listens: it took %lld ms to see that", (long long)(now_ms() - from));
+  check(op.status == CORRAL_EUNAVAILABLE,
+        "LOCK where nobody listens: expected EUNAVAILABLE, came %s", corral_status_name(op.status));
+  check(now_ms() - from < LIMIT_MS / 2, "LOCK where nobody listens: it took %lld ms to see that",
+        (long long)(now_ms() - from));
 }

@@ -18,10 +18,12 @@ void case_an_owner_renews(void) {
   sight s = get(c, k);
   wants_value("after a renew", s, r);
   wants_within("the life after a renew", s.life_ms, LONG_MS);
-  check(s.life_ms == -1 || s.life_ms > LESS_MS, "after a renew for %d ms, %lld ms are left", LONG_MS, (long long)s.life_ms);
+  check(s.life_ms == -1 || s.life_ms > LESS_MS, "after a renew for %d ms, %lld ms are left",
+        LONG_MS, (long long)s.life_ms);
   check(s.header.state == CORRAL_FREE && !is_leased(&s), "after a renew the header is not FREE");
   wants("another's claim after a renew", claim(c, k, THIEF, LONG_MS).status, CORRAL_OK);
-  wants("a settle by who renewed", settle(c, k, OWNER, record_new(k, 100, 2), LONG_MS), CORRAL_ELOST);
+  wants("a settle by who renewed", settle(c, k, OWNER, record_new(k, 100, 2), LONG_MS),
+        CORRAL_ELOST);
 }
 
 void case_a_renewed_value_ends_by_itself(void) {
@@ -41,7 +43,8 @@ void case_a_renew_keeps_each_byte_of_a_large_value(void) {
   wants("a renew of a large value", renew(c, k, OWNER, LONG_MS), CORRAL_OK);
   sight s = get(c, k);
   wants_value("after a renew of a large value", s, r);
-  check(s.life_ms == -1 || s.life_ms > LESS_MS, "after a renew for %d ms, %lld ms are left", LONG_MS, (long long)s.life_ms);
+  check(s.life_ms == -1 || s.life_ms > LESS_MS, "after a renew for %d ms, %lld ms are left",
+        LONG_MS, (long long)s.life_ms);
 }
 
 void case_a_renew_ends_expired_and_failures(void) {
@@ -50,18 +53,20 @@ void case_a_renew_ends_expired_and_failures(void) {
   const record *r = record_new(k, 100, 1);
   fill_and_claim(c, k, r, LONG_MS);
   int64_t from = now_ms();
-  wants("a release with a verdict", leave_verdict(c, k, OWNER, 7, "broken", SHORT_TTL_MS, LONG_MS), CORRAL_OK);
+  wants("a release with a verdict", leave_verdict(c, k, OWNER, 7, "broken", SHORT_TTL_MS, LONG_MS),
+        CORRAL_OK);
   wants_end("a verdict", c, k, lease_is_over, from, SHORT_TTL_MS);
   wants("an expire", expire(c, k), CORRAL_OK);
   sight s = claim_ended(c, k, OWNER);
   wants("a claim after a verdict and an expire", s.status, CORRAL_OK);
-  check((s.header.flags & CORRAL_FLAG_EXPIRED) != 0 && s.header.failures == 3, "before the renew: flags %u and %u failures",
-        s.header.flags, (unsigned)s.header.failures);
+  check((s.header.flags & CORRAL_FLAG_EXPIRED) != 0 && s.header.failures == 3,
+        "before the renew: flags %u and %u failures", s.header.flags, (unsigned)s.header.failures);
   wants("a renew", renew(c, k, OWNER, LONG_MS), CORRAL_OK);
   s = get(c, k);
   wants_value("after a renew", s, r);
   check((s.header.flags & CORRAL_FLAG_EXPIRED) == 0, "after a renew the flag EXPIRED is still set");
-  check(s.header.failures == 0, "after a renew there are still %u failures", (unsigned)s.header.failures);
+  check(s.header.failures == 0, "after a renew there are still %u failures",
+        (unsigned)s.header.failures);
 }
 
 void case_a_renew_without_payload_changes_nothing(void) {
@@ -119,21 +124,24 @@ void case_a_batch_with_renew_is_done_in_order(void) {
   const key *k = key_new("k");
   const record *r = record_new(k, 100, 1);
   fill(c, k, OWNER, r, LESS_MS);
-  corral_op ops[4] = {op_of(CORRAL_VERB_CLAIM, k, OWNER), op_of(CORRAL_VERB_RENEW, k, OWNER), op_of(CORRAL_VERB_GET, k, OWNER),
-                      op_of(CORRAL_VERB_CLAIM, k, THIEF)};
+  corral_op ops[4] = {op_of(CORRAL_VERB_CLAIM, k, OWNER), op_of(CORRAL_VERB_RENEW, k, OWNER),
+                      op_of(CORRAL_VERB_GET, k, OWNER), op_of(CORRAL_VERB_CLAIM, k, THIEF)};
   ops[1].ttl_ms = LONG_MS;
   sight s[4];
   int status = client_perform(c, ops, 4, now_ms() + LIMIT_MS);
   check(status == CORRAL_OK, "a batch with a renew: the handle broke: %s", client_error(c));
   int can = ops[1].status != CORRAL_EUNSUPPORTED;
   for (size_t i = 0; i < 4; i++) {
-    if (can) s[i] = sight_of(&ops[i], client_error(c));
-    else op_drop(&ops[i]);
+    if (can)
+      s[i] = sight_of(&ops[i], client_error(c));
+    else
+      op_drop(&ops[i]);
   }
   if (!can) cant("the store answers EUNSUPPORTED to RENEW");
   wants("a claim in a batch", s[0].status, CORRAL_OK);
   wants("a renew behind it", s[1].status, CORRAL_OK);
   wants_value("a GET behind that", s[2], r);
-  check(s[2].life_ms == -1 || s[2].life_ms > LESS_MS, "a GET behind a renew: %lld ms are left", (long long)s[2].life_ms);
+  check(s[2].life_ms == -1 || s[2].life_ms > LESS_MS, "a GET behind a renew: %lld ms are left",
+        (long long)s[2].life_ms);
   wants("another's claim behind that", s[3].status, CORRAL_OK);
 }

@@ -6,7 +6,9 @@ enum { READER = 1, SECOND = 2, THIRD = 3, WRITER = 4, SHORT_MS = 200, WISH_MS = 
 void case_shared_holds_stand_together(void) {
   client *c = client_new(), *other = client_new();
   const key *k = lock_new("k");
-  told a = lock_take(c, k, READER, SHARED, LONG_MS), b = lock_take(other, k, SECOND, SHARED, LONG_MS), d = lock_take(c, k, THIRD, SHARED, LONG_MS);
+  told a = lock_take(c, k, READER, SHARED, LONG_MS),
+       b = lock_take(other, k, SECOND, SHARED, LONG_MS),
+       d = lock_take(c, k, THIRD, SHARED, LONG_MS);
   wants("a reader's lock", a.status, CORRAL_OK);
   wants("a second reader's", b.status, CORRAL_OK);
   wants("a third reader's", d.status, CORRAL_OK);
@@ -15,7 +17,8 @@ void case_shared_holds_stand_together(void) {
   check(s.live == 3, "LOCK_SHOW of three readers shows %zu", s.live);
   for (unsigned i = READER; i <= THIRD; i++) {
     check(hold_of(&s, i) != NULL, "LOCK_SHOW of three readers doesn't show number %u", i);
-    check(hold_of(&s, i)->mode == CORRAL_LOCK_SHARED, "LOCK_SHOW shows a reader's mode as %d", hold_of(&s, i)->mode);
+    check(hold_of(&s, i)->mode == CORRAL_LOCK_SHARED, "LOCK_SHOW shows a reader's mode as %d",
+          hold_of(&s, i)->mode);
   }
 }
 
@@ -24,9 +27,11 @@ void case_a_writer_is_refused_beside_readers(void) {
   const key *k = lock_new("k");
   wants("a reader's lock", lock_take(c, k, READER, SHARED, LONG_MS).status, CORRAL_OK);
   wants("a second reader's", lock_take(c, k, SECOND, SHARED, LONG_MS).status, CORRAL_OK);
-  wants("a writer's beside two readers", lock_take(c, k, WRITER, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  wants("a writer's beside two readers", lock_take(c, k, WRITER, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   wants("the second's unlock", unlock(c, k, SECOND).status, CORRAL_OK);
-  wants("a writer's beside one reader", lock_take(c, k, WRITER, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  wants("a writer's beside one reader", lock_take(c, k, WRITER, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   wants("the first's unlock", unlock(c, k, READER).status, CORRAL_OK);
   wants("a writer's after the readers", lock_take(c, k, WRITER, ALONE, LONG_MS).status, CORRAL_OK);
   told t = lock_take(c, k, READER, SHARED, LONG_MS);
@@ -41,14 +46,19 @@ void case_each_shared_hold_ends_alone(void) {
   wants("a second reader's long one", lock_take(c, k, SECOND, SHARED, LONG_MS).status, CORRAL_OK);
   for (size_t live = 2; live > 1; pause_ms(4)) {
     live = lock_show(c, k).live;
-    check(live == 2 || now_ms() >= from + SHORT_MS - EARLY_MS, "a reader's hold of %d ms was over after %lld ms", SHORT_MS, (long long)(now_ms() - from));
+    check(live == 2 || now_ms() >= from + SHORT_MS - EARLY_MS,
+          "a reader's hold of %d ms was over after %lld ms", SHORT_MS,
+          (long long)(now_ms() - from));
     check(live > 0, "a reader's hold ended together with another's");
-    check(now_ms() <= from + SHORT_MS + LATE_HOLD_MS, "a reader's hold of %d ms was not over beside another's that is long", SHORT_MS);
+    check(now_ms() <= from + SHORT_MS + LATE_HOLD_MS,
+          "a reader's hold of %d ms was not over beside another's that is long", SHORT_MS);
   }
-  wants("the first reader's extend when its hold is over", lock_extend(c, k, READER, ALONE, LONG_MS).status, CORRAL_ELOST);
+  wants("the first reader's extend when its hold is over",
+        lock_extend(c, k, READER, ALONE, LONG_MS).status, CORRAL_ELOST);
   told t = unlock(c, k, READER);
   wants("the first reader's unlock then", t.status, CORRAL_ELOST);
-  check(t.until_ms != 0, "the first reader's unlock: told that nobody has the lock, and the second has it");
+  check(t.until_ms != 0,
+        "the first reader's unlock: told that nobody has the lock, and the second has it");
   wants("a writer's lock then", lock_take(c, k, WRITER, ALONE, LONG_MS).status, CORRAL_EBUSY);
   wants("the second reader's extend", lock_extend(c, k, SECOND, ALONE, LONG_MS).status, CORRAL_OK);
   wants("the second reader's unlock", unlock(c, k, SECOND).status, CORRAL_OK);
@@ -64,18 +74,24 @@ void case_a_writers_wish_bars_new_readers(void) {
   const key *k = lock_new("k");
   wants("a reader's lock", lock_take(c, k, READER, SHARED, LONG_MS).status, CORRAL_OK);
   wants("a writer's wish", wish(c, k, LONG_MS).status, CORRAL_EBUSY);
-  wants("a new reader's lock while a writer waits", lock_take(c, k, SECOND, SHARED, LONG_MS).status, CORRAL_EBUSY);
-  wants("the old reader's extend while a writer waits", lock_extend(c, k, READER, ALONE, LONG_MS).status, CORRAL_OK);
+  wants("a new reader's lock while a writer waits", lock_take(c, k, SECOND, SHARED, LONG_MS).status,
+        CORRAL_EBUSY);
+  wants("the old reader's extend while a writer waits",
+        lock_extend(c, k, READER, ALONE, LONG_MS).status, CORRAL_OK);
   wants("the old reader's unlock", unlock(c, k, READER).status, CORRAL_OK);
   (void)unlock(c, k, SECOND); /* it may have a place in a queue */
   told t = wish(c, k, LONG_MS);
-  for (int64_t until = now_ms() + LATE_HOLD_MS; t.status == CORRAL_EBUSY && now_ms() < until; pause_ms(4)) t = wish(c, k, LONG_MS);
+  for (int64_t until = now_ms() + LATE_HOLD_MS; t.status == CORRAL_EBUSY && now_ms() < until;
+       pause_ms(4))
+    t = wish(c, k, LONG_MS);
   wants("the writer's lock when the readers are gone", t.status, CORRAL_OK);
   wants("the writer's unlock", unlock(c, k, WRITER).status, CORRAL_OK);
-  wants("a new reader's lock after the writer", lock_take(c, k, THIRD, SHARED, LONG_MS).status, CORRAL_OK);
+  wants("a new reader's lock after the writer", lock_take(c, k, THIRD, SHARED, LONG_MS).status,
+        CORRAL_OK);
 }
 
-/* The writer that doesn't come again is forgotten; where it has a place in a queue, that is given back. */
+/* The writer that doesn't come again is forgotten; where it has a place in a queue, that is given
+ * back. */
 void case_a_wish_passes(void) {
   client *c = client_new();
   const key *k = lock_new("k");
@@ -84,7 +100,8 @@ void case_a_wish_passes(void) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, WRITER);
   op.ttl_ms = WISH_MS;
   int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
-  if (status != CORRAL_OK) failed("LOCK: the handle broke: %s: %s", corral_status_name(status), client_error(c));
+  if (status != CORRAL_OK)
+    failed("LOCK: the handle broke: %s: %s", corral_status_name(status), client_error(c));
   wants("a writer's wish", told_of(&op, k, WRITER, client_error(c)).status, CORRAL_EBUSY);
   if (op.flags & CORRAL_OP_QUEUED) {
     (void)unlock(c, k, WRITER);
@@ -105,7 +122,8 @@ void case_a_downgrade_lets_readers_in(void) {
   wants("a reader's lock after it", lock_take(c, k, READER, SHARED, LONG_MS).status, CORRAL_OK);
   wants("a second writer's", lock_take(c, k, THIRD, ALONE, LONG_MS).status, CORRAL_EBUSY);
   wants("the first writer's unlock", unlock(c, k, WRITER).status, CORRAL_OK);
-  wants("a second writer's beside the reader", lock_take(c, k, THIRD, ALONE, LONG_MS).status, CORRAL_EBUSY);
+  wants("a second writer's beside the reader", lock_take(c, k, THIRD, ALONE, LONG_MS).status,
+        CORRAL_EBUSY);
   wants("the reader's unlock", unlock(c, k, READER).status, CORRAL_OK);
   wants("a second writer's after it", lock_take(c, k, THIRD, ALONE, LONG_MS).status, CORRAL_OK);
 }

@@ -28,8 +28,12 @@ void case_a_claim_keeps_the_payload(void) {
 /* The record, or its front alone with `same`. */
 static void wants_known(const char *when, sight s, const record *r) {
   check(s.life_ms != 0, "%s: expected a value with a life, came none", when);
-  if (!s.same) wants_value(when, s, r);
-  else check(s.header.body == r->len - CORRAL_HEAD, "%s: the front tells of a body of %u bytes, expected %zu", when, (unsigned)s.header.body, r->len - CORRAL_HEAD);
+  if (!s.same)
+    wants_value(when, s, r);
+  else
+    check(s.header.body == r->len - CORRAL_HEAD,
+          "%s: the front tells of a body of %u bytes, expected %zu", when, (unsigned)s.header.body,
+          r->len - CORRAL_HEAD);
 }
 
 void case_a_claim_knows_a_payload_that_was_seen(void) {
@@ -80,7 +84,8 @@ void case_a_value_is_any_bytes(void) {
   const key *all = key_new("all"), *text = key_new("text"), *zero = key_new("zero");
   uint8_t bytes[1024], zeros[300] = {0};
   for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)i;
-  const record *records[] = {record_of(all, bytes, sizeof bytes), record_of(text, awkward, sizeof awkward),
+  const record *records[] = {record_of(all, bytes, sizeof bytes),
+                             record_of(text, awkward, sizeof awkward),
                              record_of(zero, zeros, sizeof zeros)};
   const key *keys[] = {all, text, zero};
   for (int i = 0; i < 3; i++) fill(c, keys[i], OWNER, records[i], LONG_MS);
@@ -118,14 +123,16 @@ static void keeps(size_t size) {
 void case_a_value_of_1_mib(void) { keeps(MIB); }
 void case_a_value_of_16_mib(void) { keeps(16 * (size_t)MIB); }
 
-/* ---- keys ------------------------------------------------------------------------------------------------ */
+/* ---- keys ---------------------------------------------------------------------------------- */
 
 /* A key of `len` bytes that ends with `tail`, unique by its prefix; 0 for the filling. */
 static key *key_with(const void *tail, size_t tail_len, size_t len) {
   char prefix[80];
   size_t prefix_len = key_prefix(prefix, sizeof prefix);
   uint8_t *bytes = room(len);
-  if (prefix_len + tail_len > len) cant("keys of %zu bytes: the store declares max_key %zu", prefix_len + tail_len, declared()->max_key);
+  if (prefix_len + tail_len > len)
+    cant("keys of %zu bytes: the store declares max_key %zu", prefix_len + tail_len,
+         declared()->max_key);
   memset(bytes, 'k', len);
   memcpy(bytes, prefix, prefix_len);
   memcpy(bytes + len - tail_len, tail, tail_len);
@@ -140,7 +147,8 @@ static void keeps_apart(client *c, const key *const *keys, size_t count) {
     records[i] = record_new(keys[i], 50 + i, (unsigned)i);
     fill(c, keys[i], OWNER, records[i], LONG_MS);
   }
-  for (size_t i = 0; i < count; i++) wants_value("GET of one of several keys", get(c, keys[i]), records[i]);
+  for (size_t i = 0; i < count; i++)
+    wants_value("GET of one of several keys", get(c, keys[i]), records[i]);
   wants("an invalidate of one of several keys", invalidate(c, keys[0]), CORRAL_OK);
   wants_nothing("GET of the one that was invalidated", get(c, keys[0]));
   for (size_t i = 1; i < count; i++) wants_value("GET of the others", get(c, keys[i]), records[i]);
@@ -148,7 +156,18 @@ static void keeps_apart(client *c, const key *const *keys, size_t count) {
 
 void case_a_key_is_any_bytes(void) {
   enum { PIECES = 16, PIECE = 16, PAIRS = 12 };
-  static const char *const pairs = "ab" "AB" "aB" "  " "\r\n" "\n\n" "%2" "{}" "\xff\xfe" "\xc3\xa4" "\0a" "\0b";
+  static const char *const pairs = "ab"
+                                   "AB"
+                                   "aB"
+                                   "  "
+                                   "\r\n"
+                                   "\n\n"
+                                   "%2"
+                                   "{}"
+                                   "\xff\xfe"
+                                   "\xc3\xa4"
+                                   "\0a"
+                                   "\0b";
   client *c = client_new();
   const key *keys[PIECES + PAIRS];
   uint8_t all[256];
@@ -213,7 +232,8 @@ void case_what_was_found_stays_as_it_was(void) {
     const record *r = record_new(k, sizes[i], 1);
     fill(c, k, OWNER, r, LONG_MS);
     corral_op op = op_of(CORRAL_VERB_GET, k, OWNER);
-    check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.found_len == r->len, "GET: %s", client_error(c));
+    check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.found_len == r->len,
+          "GET: %s", client_error(c));
     uint8_t *copy = room(op.found_len);
     memcpy(copy, op.found, op.found_len);
     wants("a claim", claim(c, k, OTHER, LONG_MS).status, CORRAL_OK);

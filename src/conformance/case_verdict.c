@@ -4,15 +4,20 @@
 enum { OWNER = 1, OTHER = 2, RULE_MS = 250 };
 
 static void wants_boom(const char *when, sight s) {
-  check(has_verdict(&s), "%s: expected a verdict, came %s and state %d", when, corral_status_name(s.status), s.header.state);
-  check(s.header.code == -42, "%s: the verdict's code is %d instead of -42", when, (int)s.header.code);
-  check(s.header.failures == 3, "%s: the verdict's failures are %u instead of 3", when, (unsigned)s.header.failures);
-  check(memcmp(s.header.note, "boom", 5) == 0, "%s: the verdict's text is not the one that was left", when);
+  check(has_verdict(&s), "%s: expected a verdict, came %s and state %d", when,
+        corral_status_name(s.status), s.header.state);
+  check(s.header.code == -42, "%s: the verdict's code is %d instead of -42", when,
+        (int)s.header.code);
+  check(s.header.failures == 3, "%s: the verdict's failures are %u instead of 3", when,
+        (unsigned)s.header.failures);
+  check(memcmp(s.header.note, "boom", 5) == 0,
+        "%s: the verdict's text is not the one that was left", when);
 }
 
 static void leave_boom(client *c, const key *k, int64_t rule_ms) {
   wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
-  wants("a release with a verdict", leave_verdict(c, k, OWNER, -42, "boom", rule_ms, LONG_MS), CORRAL_OK);
+  wants("a release with a verdict", leave_verdict(c, k, OWNER, -42, "boom", rule_ms, LONG_MS),
+        CORRAL_OK);
 }
 
 void case_a_verdict_rules_until_it_ends(void) {
@@ -20,7 +25,8 @@ void case_a_verdict_rules_until_it_ends(void) {
   const key *k = key_new("k");
   wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
   int64_t from = now_ms();
-  wants("a release with a verdict", leave_verdict(c, k, OWNER, -42, "boom", RULE_MS, LONG_MS), CORRAL_OK);
+  wants("a release with a verdict", leave_verdict(c, k, OWNER, -42, "boom", RULE_MS, LONG_MS),
+        CORRAL_OK);
   sight s = claim(c, k, OTHER, LONG_MS);
   wants("a claim under a verdict", s.status, CORRAL_EBUSY);
   wants_boom("a claim under a verdict", s);
@@ -33,7 +39,8 @@ void case_a_verdict_rules_until_it_ends(void) {
   s = claim_ended(c, k, OTHER);
   wants("a claim after a verdict", s.status, CORRAL_OK);
   wants_lease("a claim after a verdict", s, OTHER);
-  check(s.header.failures == 3, "a claim after a verdict: expected its 3 failures in a row in the header, came %u",
+  check(s.header.failures == 3,
+        "a claim after a verdict: expected its 3 failures in a row in the header, came %u",
         (unsigned)s.header.failures);
 }
 
@@ -55,10 +62,12 @@ void case_a_verdict_keeps_the_payload(void) {
 void case_a_thief_leaves_no_verdict(void) {
   client *c = client_new();
   const key *k = key_new("k");
-  wants("a verdict on an absent key", leave_verdict(c, k, OWNER, 1, "boom", LONG_MS, LONG_MS), CORRAL_ELOST);
+  wants("a verdict on an absent key", leave_verdict(c, k, OWNER, 1, "boom", LONG_MS, LONG_MS),
+        CORRAL_ELOST);
   wants_nothing("after a verdict on an absent key", get(c, k));
   wants("a claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
-  wants("a verdict by a thief", leave_verdict(c, k, OTHER, 1, "boom", LONG_MS, LONG_MS), CORRAL_ELOST);
+  wants("a verdict by a thief", leave_verdict(c, k, OTHER, 1, "boom", LONG_MS, LONG_MS),
+        CORRAL_ELOST);
   wants_lease("after a verdict by a thief", get(c, k), OWNER);
 }
 
@@ -66,7 +75,8 @@ void case_a_settle_after_a_verdict_is_lost(void) {
   client *c = client_new();
   const key *k = key_new("k");
   leave_boom(c, k, LONG_MS);
-  wants("a settle after a verdict", settle(c, k, OWNER, record_new(k, 10, 1), LONG_MS), CORRAL_ELOST);
+  wants("a settle after a verdict", settle(c, k, OWNER, record_new(k, 10, 1), LONG_MS),
+        CORRAL_ELOST);
   wants("an extend after a verdict", extend(c, k, OWNER, LONG_MS), CORRAL_ELOST);
   wants("a second verdict", leave_verdict(c, k, OWNER, 7, "other", LONG_MS, LONG_MS), CORRAL_ELOST);
   wants_boom("after them", get(c, k));
@@ -91,13 +101,15 @@ void case_an_expire_ends_a_lease_and_keeps_the_payload(void) {
   sight s = get(c, k);
   wants_value("GET after an expire", s, r);
   wants_within("the life after an expire", s.life_ms, LONG_MS);
-  check(s.header.flags & CORRAL_FLAG_EXPIRED, "after an expire the header doesn't have the flag EXPIRED");
+  check(s.header.flags & CORRAL_FLAG_EXPIRED,
+        "after an expire the header doesn't have the flag EXPIRED");
   check(lease_is_over(&s), "after an expire there is still a lease");
   wants("a settle of before the expire", settle(c, k, OWNER, fresh, LONG_MS), CORRAL_ELOST);
   s = claim(c, k, OTHER, LONG_MS);
   wants("a claim after an expire", s.status, CORRAL_OK);
   wants_value("a claim after an expire", s, r);
-  check(s.header.flags & CORRAL_FLAG_EXPIRED, "a claim after an expire doesn't show the flag EXPIRED");
+  check(s.header.flags & CORRAL_FLAG_EXPIRED,
+        "a claim after an expire doesn't show the flag EXPIRED");
   wants("a settle after it", settle(c, k, OTHER, fresh, LONG_MS), CORRAL_OK);
   s = get(c, k);
   wants_value("after all", s, fresh);

@@ -1,5 +1,5 @@
-/* case_watch.c: changes that are told as they happen. A store may tell only keys that were looked at with CORRAL_OP_WATCH, and each once
- * for such a look; and more than that. */
+/* case_watch.c: changes that are told as they happen. A store may tell only keys that were looked
+ * at with CORRAL_OP_WATCH, and each once for such a look; and more than that. */
 #include "conformance.h"
 
 #include <poll.h>
@@ -30,14 +30,16 @@ static void look(const scene *s, const key *k) {
     op.flags = CORRAL_OP_WATCH;
     (void)perform_one(s->c, &op);
     if (op.flags & CORRAL_OP_WATCHED) return;
-    check(now_ms() < until, "for %d ms no GET with CORRAL_OP_WATCH is answered with CORRAL_OP_WATCHED", TOLD_MS);
+    check(now_ms() < until,
+          "for %d ms no GET with CORRAL_OP_WATCH is answered with CORRAL_OP_WATCHED", TOLD_MS);
   }
 }
 
 /* Until nothing is told any more: what a case did before its look may be told after it. */
 static void settle_down(const scene *s) {
   for (int64_t until = now_ms() + LIMIT_MS; watch_listen(s->w, -1, now_ms() + QUIET_MS);)
-    check(now_ms() < until, "for %d ms one change after another is told, and nothing changes", LIMIT_MS);
+    check(now_ms() < until, "for %d ms one change after another is told, and nothing changes",
+          LIMIT_MS);
   watch_forget(s->w);
 }
 
@@ -80,7 +82,8 @@ void case_a_verdict_is_told(void) {
   scene s = scene_new();
   wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
   look_in_silence(&s);
-  wants("a release with a verdict", leave_verdict(s.other, s.k, OTHER, 7, "broken", LONG_MS, LONG_MS), CORRAL_OK);
+  wants("a release with a verdict",
+        leave_verdict(s.other, s.k, OTHER, 7, "broken", LONG_MS, LONG_MS), CORRAL_OK);
   wants_told("a verdict", &s, s.k);
 }
 
@@ -137,11 +140,12 @@ void case_many_keys_are_told(void) {
   for (unsigned i = 0; i < MANY; i++) look(&s, keys[i]);
   settle_down(&s);
   for (unsigned i = 0; i < MANY; i++) look(&s, keys[i]);
-  for (unsigned i = 0; i < MANY; i++) wants("an invalidate", invalidate(s.other, keys[i]), CORRAL_OK);
+  for (unsigned i = 0; i < MANY; i++)
+    wants("an invalidate", invalidate(s.other, keys[i]), CORRAL_OK);
   for (unsigned i = 0; i < MANY; i++) wants_told("one of many changes", &s, keys[i]);
 }
 
-/* ---- a watch that waits ---------------------------------------------------------------------------------- */
+/* ---- a watch that waits -------------------------------------------------------------------- */
 
 typedef struct changer {
   const scene *s;
@@ -165,14 +169,16 @@ void case_a_change_wakes_a_watch_that_waits(void) {
     changer ch = {.s = &s};
     look_in_silence(&s);
     check(pthread_create(&thread, NULL, change_soon, &ch) == 0, "this system starts no thread");
-    for (int64_t until = now_ms() + ASLEEP_MS + TOLD_MS; !watch_told(s.w, s.k) && now_ms() < until;) (void)watch_listen(s.w, -1, until);
+    for (int64_t until = now_ms() + ASLEEP_MS + TOLD_MS; !watch_told(s.w, s.k) && now_ms() < until;)
+      (void)watch_listen(s.w, -1, until);
     pthread_join(thread, NULL);
     wants("an expire in another thread", ch.status, CORRAL_OK);
-    check(watch_told(s.w, s.k), "an expire while the watch waited was not told within %d ms", TOLD_MS);
+    check(watch_told(s.w, s.k), "an expire while the watch waited was not told within %d ms",
+          TOLD_MS);
   }
 }
 
-/* ---- another process ------------------------------------------------------------------------------------- */
+/* ---- another process ----------------------------------------------------------------------- */
 
 typedef struct board {
   const key *key;
@@ -202,7 +208,7 @@ void case_a_change_by_another_process_is_told(void) {
   process_join(pid);
 }
 
-/* ---- its end --------------------------------------------------------------------------------------------- */
+/* ---- its end ------------------------------------------------------------------------------- */
 
 typedef struct stopper {
   int fds[2];
@@ -238,7 +244,8 @@ void case_a_watch_ends_when_it_is_stopped(void) {
   check(after < TOLD_MS, "a watch that was stopped ended %lld ms later", (long long)after);
   int64_t from = now_ms();
   (void)watch_listen(s.w, st->fds[0], from + LIMIT_MS);
-  check(now_ms() - from < TOLD_MS, "a watch that was stopped before ended %lld ms later", (long long)(now_ms() - from));
+  check(now_ms() - from < TOLD_MS, "a watch that was stopped before ended %lld ms later",
+        (long long)(now_ms() - from));
 }
 
 void case_a_watch_ends_by_its_time(void) {
@@ -248,6 +255,8 @@ void case_a_watch_ends_by_its_time(void) {
     int64_t from = now_ms();
     while (watch_listen(s.w, -1, from + ms)) continue;
     int64_t after = now_ms() - from;
-    check(after >= ms - EARLY_MS && after <= ms + TOLD_MS, "a watch that was to end after %lld ms ended after %lld", (long long)ms, (long long)after);
+    check(after >= ms - EARLY_MS && after <= ms + TOLD_MS,
+          "a watch that was to end after %lld ms ended after %lld", (long long)ms,
+          (long long)after);
   }
 }

@@ -9,9 +9,9 @@
  *   proxy.c     a server in front of the store's that closes, hangs and trickles on demand
  *   case_*.c    the cases
  *
- * A case is a function that returns when all is as it should be, and otherwise leaves by failed() or cant(), from its first
- * thread. It runs in a child of the program that has not opened the store before; so a plugin that crashes or hangs fails
- * one case. */
+ * A case is a function that returns when all is as it should be, and otherwise leaves by failed()
+ * or cant(), from its first thread. It runs in a child of the program that has not opened the store
+ * before; so a plugin that crashes or hangs fails one case. */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
 
@@ -22,9 +22,13 @@
 
 #include <corral/plugin.h>
 
-/* ---- trial.c --------------------------------------------------------------------------------------------- */
+/* ---- trial.c ------------------------------------------------------------------------------- */
 
-enum { NEEDS_PROCESSES = 1, NEEDS_SERVER = 2, NEEDS_NO_VALUES = 4 /* also of a store that has locks only */ };
+enum {
+  NEEDS_PROCESSES = 1,
+  NEEDS_SERVER = 2,
+  NEEDS_NO_VALUES = 4 /* also of a store that has locks only */
+};
 
 typedef struct test_case {
   const char *name;
@@ -54,7 +58,8 @@ void *room(size_t size);
 /* Zeroed memory that this case's processes share. */
 void *shared_room(size_t size);
 
-/* A process of the case, to be started before the store is opened. What it fails at, the case fails at, in process_join. */
+/* A process of the case, to be started before the store is opened. What it fails at, the case fails
+ * at, in process_join. */
 pid_t process_start(void (*run)(void *arg), void *arg);
 void process_join(pid_t pid);
 void process_kill(pid_t pid);
@@ -64,7 +69,7 @@ void pause_ms(int64_t ms);
 /* Waits for another process of the case to count as far. */
 void wait_for(atomic_uint *counter, unsigned least, const char *what);
 
-/* ---- world.c --------------------------------------------------------------------------------------------- */
+/* ---- world.c ------------------------------------------------------------------------------- */
 
 typedef struct key {
   uint8_t *bytes;
@@ -80,11 +85,13 @@ typedef struct record {
   uint64_t stamp;
 } record;
 
-/* A user of the store: a handle for each server; one thread's. Of a store that is PARALLEL, all clients have the same handles. */
+/* A user of the store: a handle for each server; one thread's. Of a store that is PARALLEL, all
+ * clients have the same handles. */
 typedef struct client client;
 
 const corral_host *host(void);
-/* The store that cases open. `declared` is set by what `open` declares. Both are to outlive the trials. */
+/* The store that cases open. `declared` is set by what `open` declares. Both are to outlive the
+ * trials. */
 void world_set(const char *uri, const corral_store_info *declared);
 const corral_store_info *declared(void);
 const char *world_uri(void);
@@ -93,12 +100,13 @@ client *client_new(void);
 const char *client_error(const client *c);
 /* Connects where it isn't; performing does that too, but not for several threads at once. */
 int client_connect(client *c, int64_t deadline);
-/* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke; it is connected again
- * when next needed. */
+/* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke;
+ * it is connected again when next needed. */
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
 void op_drop(corral_op *op);
 
-/* A watch on the server of a key, until the end of the case. Leaves by cant() where the store has none. */
+/* A watch on the server of a key, until the end of the case. Leaves by cant() where the store has
+ * none. */
 typedef struct watch watch;
 watch *watch_new(const key *k);
 /* corral_store.changes, which must not break; remembers what was told. Whether anything was. */
@@ -110,7 +118,8 @@ void watch_forget(watch *w);
 /* A key that no other case and nobody else uses; removed at the end of the case. */
 key *key_new(const char *stem);
 key *key_of(const void *bytes, size_t len);
-/* The name of a lock, as the core makes it. What this process was granted of it and hasn't given back is unlocked at the end of the case. */
+/* The name of a lock, as the core makes it. What this process was granted of it and hasn't given
+ * back is unlocked at the end of the case. */
 key *lock_new(const char *stem);
 /* The same as key_new, on the same server as `other`. */
 key *key_near(const key *other, const char *stem);
@@ -120,17 +129,27 @@ void keys_forget(void);
 size_t key_server(const key *k);
 /* The prefix that makes keys of this case unique. */
 size_t key_prefix(char *text, size_t size);
-/* 16 bytes, the same for the same number within one run of the program: made before the first trial. */
+/* 16 bytes, the same for the same number within one run of the program: made before the first
+ * trial. */
 void tokens_make(void);
 const uint8_t *token(unsigned number);
 
-/* Payload: `size` bytes that depend on `seed`. Leaves by cant() where the store declares that it takes no such record. */
+/* Payload: `size` bytes that depend on `seed`. Leaves by cant() where the store declares that it
+ * takes no such record. */
 record *record_new(const key *k, size_t size, unsigned seed);
 record *record_of(const key *k, const void *payload, size_t size);
 
-/* ---- verbs.c --------------------------------------------------------------------------------------------- */
+/* ---- verbs.c ------------------------------------------------------------------------------- */
 
-enum { LIMIT_MS = 10000, LONG_MS = 60000, EARLY_MS = 20, LATE_MS = 3000, CLOCK_MS = 50, KEY_LEAST = 64, RECORD_LEAST = 4096 };
+enum {
+  LIMIT_MS = 10000,
+  LONG_MS = 60000,
+  EARLY_MS = 20,
+  LATE_MS = 3000,
+  CLOCK_MS = 50,
+  KEY_LEAST = 64,
+  RECORD_LEAST = 4096
+};
 
 /* What GET or CLAIM told. */
 typedef struct sight {
@@ -151,10 +170,12 @@ sight perform_one(client *c, corral_op *op);
 
 sight get(client *c, const key *k);
 sight claim(client *c, const key *k, unsigned holder, int64_t lease_ms);
-sight claim_as(client *c, const key *k, unsigned holder, int64_t lease_ms, const char *note, uint32_t cost_ms);
+sight claim_as(client *c, const key *k, unsigned holder, int64_t lease_ms, const char *note,
+               uint32_t cost_ms);
 int settle(client *c, const key *k, unsigned holder, const record *r, int64_t ttl_ms);
 int release(client *c, const key *k, unsigned holder);
-int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const char *text, int64_t rule_ms, int64_t keep_ms);
+int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const char *text,
+                  int64_t rule_ms, int64_t keep_ms);
 int extend(client *c, const key *k, unsigned holder, int64_t lease_ms);
 int invalidate(client *c, const key *k);
 int expire(client *c, const key *k);
@@ -176,16 +197,22 @@ void wants_lease(const char *when, sight s, unsigned holder);
 void wants_within(const char *what, int64_t came, int64_t most);
 /* Claims and settles. */
 void fill(client *c, const key *k, unsigned holder, const record *r, int64_t ttl_ms);
-/* Looks until `over`, which must not be earlier than `life_ms` after `from` less EARLY_MS, nor much later. */
-void wants_end(const char *what, client *c, const key *k, bool (*over)(const sight *s), int64_t from, int64_t life_ms);
-/* A claim when GET said that the lease or verdict is over: a GET may judge by a copy of the store's clock. */
+/* Looks until `over`, which must not be earlier than `life_ms` after `from` less EARLY_MS, nor much
+ * later. */
+void wants_end(const char *what, client *c, const key *k, bool (*over)(const sight *s),
+               int64_t from, int64_t life_ms);
+/* A claim when GET said that the lease or verdict is over: a GET may judge by a copy of the store's
+ * clock. */
 sight claim_ended(client *c, const key *k, unsigned holder);
 bool lease_is_over(const sight *s);
 bool value_is_over(const sight *s);
 
-/* ---- locks.c --------------------------------------------------------------------------------------------- */
+/* ---- locks.c ------------------------------------------------------------------------------- */
 
-enum { LATE_HOLD_MS = 5000 /* a store may count in seconds, and look for silent connections seldom */, HOLDS_SHOWN = 32 };
+enum {
+  LATE_HOLD_MS = 5000 /* a store may count in seconds, and look for silent connections seldom */,
+  HOLDS_SHOWN = 32
+};
 
 /* What a verb of a lock told. */
 typedef struct told {
@@ -203,10 +230,12 @@ typedef struct shown_lock {
 } shown_lock;
 
 enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
-/* Each leaves by cant() where the store answers EUNSUPPORTED, and fails at any error that isn't told below. */
+/* Each leaves by cant() where the store answers EUNSUPPORTED, and fails at any error that isn't
+ * told below. */
 /* OK, EBUSY, ELOST */
 told lock_take(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
-told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms, int64_t wish_ms, const char *note);
+told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms,
+             int64_t wish_ms, const char *note);
 told lock_extend(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
 told unlock(client *c, const key *k, unsigned holder);
 shown_lock lock_show(client *c, const key *k);
@@ -214,13 +243,14 @@ shown_lock lock_show(client *c, const key *k);
 const corral_hold *hold_of(const shown_lock *s, unsigned holder);
 /* Checks what a verb of a lock answered; remembers what must be unlocked. */
 told told_of(corral_op *op, const key *k, unsigned holder, const char *error);
-/* LOCK, again and again, until it is granted: not earlier than `least` (host time), nor later than LATE_HOLD_MS after it. */
+/* LOCK, again and again, until it is granted: not earlier than `least` (host time), nor later than
+ * LATE_HOLD_MS after it. */
 told lock_when_free(client *c, const key *k, unsigned holder, unsigned flags, int64_t least);
 /* Unlocks what is left. */
 void locks_end(client *c);
 void locks_forget(void);
 
-/* ---- proxy.c --------------------------------------------------------------------------------------------- */
+/* ---- proxy.c ------------------------------------------------------------------------------- */
 
 typedef enum fault {
   FAULT_NONE,
@@ -245,169 +275,173 @@ void proxies_cut(void);
 /* The case's store is then reached at ports where nobody listens. */
 void nobody_listens(void);
 
-/* ---- table.c, and the cases ------------------------------------------------------------------------------ */
+/* ---- table.c, and the cases ---------------------------------------------------------------- */
 
 extern const test_case test_cases[];
 extern const size_t test_case_count;
 
-#define CASES_LEASE(X)                                                                    \
-  X(an_absent_key_is_a_miss, 0)                                                           \
-  X(a_claim_is_granted, 0)                                                                \
-  X(a_claim_takes_over_from_a_holder_who_is_dead, 0)                                      \
-  X(a_claim_excludes_others, 0)                                                           \
-  X(a_claim_that_is_mine_already_is_granted_again, 0)                                     \
-  X(a_lease_ends_by_itself, 0)                                                            \
-  X(what_is_left_shrinks_as_time_passes, 0)                                               \
-  X(an_owner_settles, 0)                                                                  \
-  X(a_value_ends_by_itself, 0)                                                            \
-  X(a_thief_settles_nothing, 0)                                                           \
-  X(a_settle_without_a_lease_is_lost, 0)                                                  \
-  X(a_settle_after_anothers_claim_is_lost, 0)                                             \
-  X(a_settle_after_invalidate_is_lost, 0)                                                 \
-  X(a_settle_after_release_is_lost, 0)                                                    \
-  X(a_second_settle_is_lost, 0)                                                           \
-  X(a_late_settle_is_told_truly, 0)                                                       \
-  X(an_owner_extends, 0)                                                                  \
-  X(a_thief_extends_nothing, 0)                                                           \
-  X(an_owner_releases, 0)                                                                 \
-  X(a_thief_releases_nothing, 0)                                                          \
-  X(a_second_release_is_lost, 0)                                                          \
+#define CASES_LEASE(X)                                                                             \
+  X(an_absent_key_is_a_miss, 0)                                                                    \
+  X(a_claim_is_granted, 0)                                                                         \
+  X(a_claim_takes_over_from_a_holder_who_is_dead, 0)                                               \
+  X(a_claim_excludes_others, 0)                                                                    \
+  X(a_claim_that_is_mine_already_is_granted_again, 0)                                              \
+  X(a_lease_ends_by_itself, 0)                                                                     \
+  X(what_is_left_shrinks_as_time_passes, 0)                                                        \
+  X(an_owner_settles, 0)                                                                           \
+  X(a_value_ends_by_itself, 0)                                                                     \
+  X(a_thief_settles_nothing, 0)                                                                    \
+  X(a_settle_without_a_lease_is_lost, 0)                                                           \
+  X(a_settle_after_anothers_claim_is_lost, 0)                                                      \
+  X(a_settle_after_invalidate_is_lost, 0)                                                          \
+  X(a_settle_after_release_is_lost, 0)                                                             \
+  X(a_second_settle_is_lost, 0)                                                                    \
+  X(a_late_settle_is_told_truly, 0)                                                                \
+  X(an_owner_extends, 0)                                                                           \
+  X(a_thief_extends_nothing, 0)                                                                    \
+  X(an_owner_releases, 0)                                                                          \
+  X(a_thief_releases_nothing, 0)                                                                   \
+  X(a_second_release_is_lost, 0)                                                                   \
   X(a_release_keeps_the_payload, 0)
 
-#define CASES_VERDICT(X)                                                                  \
-  X(a_verdict_rules_until_it_ends, 0)                                                     \
-  X(a_verdict_keeps_the_payload, 0)                                                       \
-  X(a_thief_leaves_no_verdict, 0)                                                         \
-  X(a_settle_after_a_verdict_is_lost, 0)                                                  \
-  X(an_invalidate_ends_a_verdict, 0)                                                      \
-  X(an_expire_ends_a_lease_and_keeps_the_payload, 0)                                      \
-  X(an_expire_without_payload_invalidates, 0)                                             \
+#define CASES_VERDICT(X)                                                                           \
+  X(a_verdict_rules_until_it_ends, 0)                                                              \
+  X(a_verdict_keeps_the_payload, 0)                                                                \
+  X(a_thief_leaves_no_verdict, 0)                                                                  \
+  X(a_settle_after_a_verdict_is_lost, 0)                                                           \
+  X(an_invalidate_ends_a_verdict, 0)                                                               \
+  X(an_expire_ends_a_lease_and_keeps_the_payload, 0)                                               \
+  X(an_expire_without_payload_invalidates, 0)                                                      \
   X(an_invalidate_removes_value_and_lease, 0)
 
-#define CASES_VALUE(X)                                                                    \
-  X(a_claim_keeps_the_payload, 0)                                                         \
-  X(a_claim_knows_a_payload_that_was_seen, 0)                                             \
-  X(a_shorter_value_replaces_a_longer_one, 0)                                             \
-  X(an_empty_value_is_a_value, 0)                                                         \
-  X(a_value_is_any_bytes, 0)                                                              \
-  X(a_value_is_of_any_size, 0)                                                            \
-  X(a_value_of_1_mib, 0)                                                                  \
-  X(a_value_of_16_mib, 0)                                                                 \
-  X(a_key_is_any_bytes, 0)                                                                \
-  X(a_key_of_one_byte, 0)                                                                 \
-  X(a_key_of_max_key_bytes, 0)                                                            \
-  X(keys_that_differ_at_their_end_are_two, 0)                                             \
+#define CASES_VALUE(X)                                                                             \
+  X(a_claim_keeps_the_payload, 0)                                                                  \
+  X(a_claim_knows_a_payload_that_was_seen, 0)                                                      \
+  X(a_shorter_value_replaces_a_longer_one, 0)                                                      \
+  X(an_empty_value_is_a_value, 0)                                                                  \
+  X(a_value_is_any_bytes, 0)                                                                       \
+  X(a_value_is_of_any_size, 0)                                                                     \
+  X(a_value_of_1_mib, 0)                                                                           \
+  X(a_value_of_16_mib, 0)                                                                          \
+  X(a_key_is_any_bytes, 0)                                                                         \
+  X(a_key_of_one_byte, 0)                                                                          \
+  X(a_key_of_max_key_bytes, 0)                                                                     \
+  X(keys_that_differ_at_their_end_are_two, 0)                                                      \
   X(what_was_found_stays_as_it_was, 0)
 
-#define CASES_BATCH(X)                                                                    \
-  X(a_batch_has_an_answer_for_each, 0)                                                    \
-  X(a_batch_is_done_in_order, 0)                                                          \
-  X(a_batch_of_mixed_fates, 0)                                                            \
-  X(a_batch_of_256_gets, 0)                                                               \
-  X(a_batch_of_large_values, 0)                                                           \
+#define CASES_BATCH(X)                                                                             \
+  X(a_batch_has_an_answer_for_each, 0)                                                             \
+  X(a_batch_is_done_in_order, 0)                                                                   \
+  X(a_batch_of_mixed_fates, 0)                                                                     \
+  X(a_batch_of_256_gets, 0)                                                                        \
+  X(a_batch_of_large_values, 0)                                                                    \
   X(a_deadline_in_the_past_is_answered_at_once, 0)
 
-#define CASES_MANY(X)                                                                     \
-  X(each_key_has_one_server, 0)                                                           \
-  X(two_handles_see_the_same, 0)                                                          \
-  X(of_many_threads_one_claims, 0)                                                        \
-  X(readers_never_see_half_a_value, 0)                                                    \
-  X(two_processes_see_the_same, NEEDS_PROCESSES)                                          \
-  X(of_two_processes_one_claims, NEEDS_PROCESSES)                                         \
-  X(a_process_whose_lease_was_taken_is_fenced, NEEDS_PROCESSES)                           \
+#define CASES_MANY(X)                                                                              \
+  X(each_key_has_one_server, 0)                                                                    \
+  X(two_handles_see_the_same, 0)                                                                   \
+  X(of_many_threads_one_claims, 0)                                                                 \
+  X(readers_never_see_half_a_value, 0)                                                             \
+  X(two_processes_see_the_same, NEEDS_PROCESSES)                                                   \
+  X(of_two_processes_one_claims, NEEDS_PROCESSES)                                                  \
+  X(a_process_whose_lease_was_taken_is_fenced, NEEDS_PROCESSES)                                    \
   X(a_killed_process_is_replaced_by_the_end_of_its_lease, NEEDS_PROCESSES)
 
-#define CASES_RENEW(X)                                                                    \
-  X(an_owner_renews, 0)                                                                   \
-  X(a_renewed_value_ends_by_itself, 0)                                                    \
-  X(a_renew_keeps_each_byte_of_a_large_value, 0)                                          \
-  X(a_renew_ends_expired_and_failures, 0)                                                 \
-  X(a_renew_without_payload_changes_nothing, 0)                                           \
-  X(a_thief_renews_nothing, 0)                                                            \
-  X(a_renew_after_invalidate_is_lost, 0)                                                  \
-  X(a_second_renew_is_lost, 0)                                                            \
+#define CASES_RENEW(X)                                                                             \
+  X(an_owner_renews, 0)                                                                            \
+  X(a_renewed_value_ends_by_itself, 0)                                                             \
+  X(a_renew_keeps_each_byte_of_a_large_value, 0)                                                   \
+  X(a_renew_ends_expired_and_failures, 0)                                                          \
+  X(a_renew_without_payload_changes_nothing, 0)                                                    \
+  X(a_thief_renews_nothing, 0)                                                                     \
+  X(a_renew_after_invalidate_is_lost, 0)                                                           \
+  X(a_second_renew_is_lost, 0)                                                                     \
   X(a_batch_with_renew_is_done_in_order, 0)
 
-#define CASES_WATCH(X)                                                                    \
-  X(a_settle_is_told, 0)                                                                  \
-  X(a_release_is_told, 0)                                                                 \
-  X(a_verdict_is_told, 0)                                                                 \
-  X(an_invalidate_is_told, 0)                                                             \
-  X(an_expire_is_told, 0)                                                                 \
-  X(a_renew_is_told, 0)                                                                   \
-  X(a_missing_key_is_told_when_it_is_filled, 0)                                           \
-  X(a_key_is_told_again_after_another_look, 0)                                            \
-  X(many_keys_are_told, 0)                                                                \
-  X(a_change_wakes_a_watch_that_waits, 0)                                                 \
-  X(a_change_by_another_process_is_told, NEEDS_PROCESSES)                                 \
-  X(a_watch_ends_when_it_is_stopped, 0)                                                   \
+#define CASES_WATCH(X)                                                                             \
+  X(a_settle_is_told, 0)                                                                           \
+  X(a_release_is_told, 0)                                                                          \
+  X(a_verdict_is_told, 0)                                                                          \
+  X(an_invalidate_is_told, 0)                                                                      \
+  X(an_expire_is_told, 0)                                                                          \
+  X(a_renew_is_told, 0)                                                                            \
+  X(a_missing_key_is_told_when_it_is_filled, 0)                                                    \
+  X(a_key_is_told_again_after_another_look, 0)                                                     \
+  X(many_keys_are_told, 0)                                                                         \
+  X(a_change_wakes_a_watch_that_waits, 0)                                                          \
+  X(a_change_by_another_process_is_told, NEEDS_PROCESSES)                                          \
+  X(a_watch_ends_when_it_is_stopped, 0)                                                            \
   X(a_watch_ends_by_its_time, 0)
 
-#define CASES_FAULT(X)                                                                    \
-  X(a_reply_cut_before_its_first_byte, NEEDS_SERVER)                                      \
-  X(a_reply_cut_after_its_first_byte, NEEDS_SERVER)                                       \
-  X(a_reply_cut_in_the_middle, NEEDS_SERVER)                                              \
-  X(a_batch_of_gets_cut_in_the_middle, NEEDS_SERVER)                                      \
-  X(a_batch_of_settles_cut_in_the_middle, NEEDS_SERVER)                                   \
-  X(a_server_that_never_replies, NEEDS_SERVER)                                            \
-  X(a_server_that_hangs_in_the_middle, NEEDS_SERVER)                                      \
-  X(a_server_that_trickles, NEEDS_SERVER)                                                 \
-  X(a_server_that_takes_no_more, NEEDS_SERVER)                                            \
-  X(a_connection_closed_while_idle, NEEDS_SERVER)                                         \
-  X(a_server_that_is_silent_from_the_start, NEEDS_SERVER)                                 \
+#define CASES_FAULT(X)                                                                             \
+  X(a_reply_cut_before_its_first_byte, NEEDS_SERVER)                                               \
+  X(a_reply_cut_after_its_first_byte, NEEDS_SERVER)                                                \
+  X(a_reply_cut_in_the_middle, NEEDS_SERVER)                                                       \
+  X(a_batch_of_gets_cut_in_the_middle, NEEDS_SERVER)                                               \
+  X(a_batch_of_settles_cut_in_the_middle, NEEDS_SERVER)                                            \
+  X(a_server_that_never_replies, NEEDS_SERVER)                                                     \
+  X(a_server_that_hangs_in_the_middle, NEEDS_SERVER)                                               \
+  X(a_server_that_trickles, NEEDS_SERVER)                                                          \
+  X(a_server_that_takes_no_more, NEEDS_SERVER)                                                     \
+  X(a_connection_closed_while_idle, NEEDS_SERVER)                                                  \
+  X(a_server_that_is_silent_from_the_start, NEEDS_SERVER)                                          \
   X(a_port_where_nobody_listens, NEEDS_SERVER)
 
-#define CASES_LOCK(X)                                                                     \
-  X(a_lock_excludes_others_until_it_is_unlocked, NEEDS_NO_VALUES)                         \
-  X(a_hold_lasts_as_long_as_asked, NEEDS_NO_VALUES)                                       \
-  X(a_hold_ends_by_itself, NEEDS_NO_VALUES)                                               \
-  X(a_lost_hold_is_told, NEEDS_NO_VALUES)                                                 \
-  X(a_foreign_token_unlocks_nothing, NEEDS_NO_VALUES)                                     \
-  X(a_foreign_token_extends_nothing, NEEDS_NO_VALUES)                                     \
-  X(an_unlock_of_nothing_is_lost, NEEDS_NO_VALUES)                                        \
-  X(an_extend_lengthens_and_never_shortens, NEEDS_NO_VALUES)                              \
-  X(a_lock_that_is_mine_already_is_granted_again, NEEDS_NO_VALUES)                        \
-  X(a_lock_shows_its_holders, NEEDS_NO_VALUES)                                            \
-  X(a_lock_of_nobody_shows_nobody, NEEDS_NO_VALUES)                                       \
-  X(a_lock_has_any_name, NEEDS_NO_VALUES)                                                 \
-  X(a_batch_of_locks_is_done_in_order, NEEDS_NO_VALUES)                                   \
-  X(locks_and_values_dont_touch_each_other, 0)                                            \
-  X(a_lock_and_a_value_are_foreign_to_each_other, 0)                                      \
+#define CASES_LOCK(X)                                                                              \
+  X(a_lock_excludes_others_until_it_is_unlocked, NEEDS_NO_VALUES)                                  \
+  X(a_hold_lasts_as_long_as_asked, NEEDS_NO_VALUES)                                                \
+  X(a_hold_ends_by_itself, NEEDS_NO_VALUES)                                                        \
+  X(a_lost_hold_is_told, NEEDS_NO_VALUES)                                                          \
+  X(a_foreign_token_unlocks_nothing, NEEDS_NO_VALUES)                                              \
+  X(a_foreign_token_extends_nothing, NEEDS_NO_VALUES)                                              \
+  X(an_unlock_of_nothing_is_lost, NEEDS_NO_VALUES)                                                 \
+  X(an_extend_lengthens_and_never_shortens, NEEDS_NO_VALUES)                                       \
+  X(a_lock_that_is_mine_already_is_granted_again, NEEDS_NO_VALUES)                                 \
+  X(a_lock_shows_its_holders, NEEDS_NO_VALUES)                                                     \
+  X(a_lock_of_nobody_shows_nobody, NEEDS_NO_VALUES)                                                \
+  X(a_lock_has_any_name, NEEDS_NO_VALUES)                                                          \
+  X(a_batch_of_locks_is_done_in_order, NEEDS_NO_VALUES)                                            \
+  X(locks_and_values_dont_touch_each_other, 0)                                                     \
+  X(a_lock_and_a_value_are_foreign_to_each_other, 0)                                               \
   X(a_store_of_locks_alone_has_no_values, NEEDS_NO_VALUES)
 
-#define CASES_FENCE(X)                                                                    \
-  X(fencing_tokens_grow_over_release_and_expiry, NEEDS_NO_VALUES)                         \
-  X(fencing_tokens_grow_over_a_thousand_holds, NEEDS_NO_VALUES)                           \
+#define CASES_FENCE(X)                                                                             \
+  X(fencing_tokens_grow_over_release_and_expiry, NEEDS_NO_VALUES)                                  \
+  X(fencing_tokens_grow_over_a_thousand_holds, NEEDS_NO_VALUES)                                    \
   X(an_extend_raises_a_fencing_token, NEEDS_NO_VALUES)
 
-#define CASES_SHARED(X)                                                                   \
-  X(shared_holds_stand_together, NEEDS_NO_VALUES)                                         \
-  X(a_writer_is_refused_beside_readers, NEEDS_NO_VALUES)                                  \
-  X(each_shared_hold_ends_alone, NEEDS_NO_VALUES)                                         \
-  X(a_writers_wish_bars_new_readers, NEEDS_NO_VALUES)                                     \
-  X(a_wish_passes, NEEDS_NO_VALUES)                                                       \
+#define CASES_SHARED(X)                                                                            \
+  X(shared_holds_stand_together, NEEDS_NO_VALUES)                                                  \
+  X(a_writer_is_refused_beside_readers, NEEDS_NO_VALUES)                                           \
+  X(each_shared_hold_ends_alone, NEEDS_NO_VALUES)                                                  \
+  X(a_writers_wish_bars_new_readers, NEEDS_NO_VALUES)                                              \
+  X(a_wish_passes, NEEDS_NO_VALUES)                                                                \
   X(a_downgrade_lets_readers_in, NEEDS_NO_VALUES)
 
-#define CASES_LOCKERS(X)                                                                  \
-  X(of_many_threads_one_holds_a_lock, NEEDS_NO_VALUES)                                    \
-  X(of_many_processes_one_holds_an_expiring_lock, NEEDS_NO_VALUES | NEEDS_PROCESSES)      \
-  X(a_killed_holder_is_replaced_by_the_end_of_its_hold, NEEDS_NO_VALUES | NEEDS_PROCESSES) \
-  X(an_unlock_is_told, NEEDS_NO_VALUES)                                                   \
-  X(a_downgrade_is_told, NEEDS_NO_VALUES)                                                 \
-  X(an_unlock_by_another_process_is_told, NEEDS_NO_VALUES | NEEDS_PROCESSES)              \
-  X(a_lock_whose_reply_is_cut, NEEDS_NO_VALUES | NEEDS_SERVER)                            \
-  X(a_lock_whose_reply_never_comes, NEEDS_NO_VALUES | NEEDS_SERVER)                       \
+#define CASES_LOCKERS(X)                                                                           \
+  X(of_many_threads_one_holds_a_lock, NEEDS_NO_VALUES)                                             \
+  X(of_many_processes_one_holds_an_expiring_lock, NEEDS_NO_VALUES | NEEDS_PROCESSES)               \
+  X(a_killed_holder_is_replaced_by_the_end_of_its_hold, NEEDS_NO_VALUES | NEEDS_PROCESSES)         \
+  X(an_unlock_is_told, NEEDS_NO_VALUES)                                                            \
+  X(a_downgrade_is_told, NEEDS_NO_VALUES)                                                          \
+  X(an_unlock_by_another_process_is_told, NEEDS_NO_VALUES | NEEDS_PROCESSES)                       \
+  X(a_lock_whose_reply_is_cut, NEEDS_NO_VALUES | NEEDS_SERVER)                                     \
+  X(a_lock_whose_reply_never_comes, NEEDS_NO_VALUES | NEEDS_SERVER)                                \
   X(a_lock_where_nobody_listens, NEEDS_NO_VALUES | NEEDS_SERVER)
 
-#define CASES_STREAMS(X)                                                                  \
-  X(a_store_takes_no_standard_descriptor, NEEDS_NO_VALUES)                                \
+#define CASES_STREAMS(X)                                                                           \
+  X(a_store_takes_no_standard_descriptor, NEEDS_NO_VALUES)                                         \
   X(a_watch_takes_no_standard_descriptor, NEEDS_NO_VALUES)
 
 #define CASES(X)                                                                                   \
   CASES_LEASE(X)                                                                                   \
-  CASES_VERDICT(X) CASES_VALUE(X) CASES_BATCH(X) CASES_MANY(X) CASES_RENEW(X) CASES_WATCH(X)       \
-      CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X)                 \
-          CASES_STREAMS(X)
+  CASES_VERDICT(X)                                                                                 \
+  CASES_VALUE(X)                                                                                   \
+  CASES_BATCH(X)                                                                                   \
+  CASES_MANY(X)                                                                                    \
+  CASES_RENEW(X)                                                                                   \
+  CASES_WATCH(X)                                                                                   \
+  CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X) CASES_STREAMS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);
 CASES(CASE_DECLARED)

@@ -16,7 +16,8 @@ static struct grants {
 
 static void grant_forget(const key *k, unsigned holder) {
   for (size_t i = grants.count; i-- > 0;)
-    if (grants.all[i].k == k && grants.all[i].holder == holder) grants.all[i] = grants.all[--grants.count];
+    if (grants.all[i].k == k && grants.all[i].holder == holder)
+      grants.all[i] = grants.all[--grants.count];
 }
 
 static void grant_note(const key *k, unsigned holder) {
@@ -35,7 +36,7 @@ void locks_end(client *c) {
   }
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static bool is_expected(const corral_op *op) {
   switch (op->verb) {
@@ -46,21 +47,28 @@ static bool is_expected(const corral_op *op) {
 }
 
 static void check_times(const corral_op *op, const char *name) {
-  bool grants_time = op->status == CORRAL_OK && op->verb != CORRAL_VERB_UNLOCK && op->verb != CORRAL_VERB_LOCK_SHOW;
+  bool grants_time = op->status == CORRAL_OK && op->verb != CORRAL_VERB_UNLOCK &&
+                     op->verb != CORRAL_VERB_LOCK_SHOW;
   check(op->until_ms >= -1, "%s: %lld ms are left", name, (long long)op->until_ms);
-  check(!grants_time || op->until_ms > 0, "%s was granted with %lld ms left", name, (long long)op->until_ms);
+  check(!grants_time || op->until_ms > 0, "%s was granted with %lld ms left", name,
+        (long long)op->until_ms);
   check(!grants_time || op->seen > 0, "%s was granted without a fencing token", name);
-  check(op->status != CORRAL_EBUSY || op->until_ms != 0, "%s answered EBUSY, and that nobody is in the way (until_ms 0)", name);
+  check(op->status != CORRAL_EBUSY || op->until_ms != 0,
+        "%s answered EBUSY, and that nobody is in the way (until_ms 0)", name);
 }
 
 told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
-  const char *name = verb_name(op->verb), *how = op->flags & CORRAL_OP_SHARED ? " of a shared hold" : "";
-  if (op->status == CORRAL_EUNSUPPORTED) cant("the store answers EUNSUPPORTED to %s%s: %s", name, how, error);
+  const char *name = verb_name(op->verb),
+             *how = op->flags & CORRAL_OP_SHARED ? " of a shared hold" : "";
+  if (op->status == CORRAL_EUNSUPPORTED)
+    cant("the store answers EUNSUPPORTED to %s%s: %s", name, how, error);
   check(is_expected(op), "%s: %s: %s", name, corral_status_name(op->status), error);
-  check((op->verb == CORRAL_VERB_LOCK_SHOW && op->status == CORRAL_OK) == (op->found != NULL), "%s answered %s and %s a record in `found`",
-        name, corral_status_name(op->status), op->found != NULL ? "gave" : "gave not");
+  check((op->verb == CORRAL_VERB_LOCK_SHOW && op->status == CORRAL_OK) == (op->found != NULL),
+        "%s answered %s and %s a record in `found`", name, corral_status_name(op->status),
+        op->found != NULL ? "gave" : "gave not");
   check_times(op, name);
-  if (op->verb == CORRAL_VERB_LOCK && (op->status == CORRAL_OK || op->flags & CORRAL_OP_QUEUED)) grant_note(k, holder);
+  if (op->verb == CORRAL_VERB_LOCK && (op->status == CORRAL_OK || op->flags & CORRAL_OP_QUEUED))
+    grant_note(k, holder);
   if (op->verb == CORRAL_VERB_UNLOCK) grant_forget(k, holder);
   return (told){.status = op->status, .fence = op->seen, .until_ms = op->until_ms};
 }
@@ -68,13 +76,16 @@ told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
 /* On a handle that must stay usable. */
 static told perform_lock(client *c, corral_op *op, const key *k, unsigned holder) {
   int status = client_perform(c, op, 1, now_ms() + LIMIT_MS);
-  if (status != CORRAL_OK) failed("%s: the handle broke: %s: %s", verb_name(op->verb), corral_status_name(status), client_error(c));
+  if (status != CORRAL_OK)
+    failed("%s: the handle broke: %s: %s", verb_name(op->verb), corral_status_name(status),
+           client_error(c));
   return told_of(op, k, holder, client_error(c));
 }
 
-/* ---- verbs ----------------------------------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
-told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms, int64_t wish_ms, const char *note) {
+told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms,
+             int64_t wish_ms, const char *note) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
   op.flags = flags;
   op.lease_ms = lease_ms;
@@ -130,10 +141,12 @@ told lock_when_free(client *c, const key *k, unsigned holder, unsigned flags, in
     told t = lock_take(c, k, holder, flags, LONG_MS);
     int64_t now = now_ms();
     if (t.status == CORRAL_OK) {
-      check(now >= least - EARLY_MS, "a lock was granted %lld ms before another's hold was over", (long long)(least - now));
+      check(now >= least - EARLY_MS, "a lock was granted %lld ms before another's hold was over",
+            (long long)(least - now));
       return t;
     }
-    check(now <= least + LATE_HOLD_MS, "a lock was not granted %lld ms after another's hold was over", (long long)(now - least));
+    check(now <= least + LATE_HOLD_MS,
+          "a lock was not granted %lld ms after another's hold was over", (long long)(now - least));
     pause_ms(4);
   }
 }

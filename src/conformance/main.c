@@ -26,26 +26,27 @@ static struct options {
 
 static size_t totals[VERDICT_FAILED + 1];
 
-static const char help[] =
-    "Usage: corral-conformance [--case NAME]... [--quiet] URI...\n"
-    "       corral-conformance --list\n"
-    "\n"
-    "Runs the same cases against each store, and prints a line for each:\n"
-    "  ok     it does what every store must\n"
-    "  can't  it doesn't, and declares so\n"
-    "  FAIL   what was expected, and what came\n"
-    "\n"
-    "      --case NAME  this case alone; may be repeated\n"
-    "      --list       print the names of the cases\n"
-    "  -q, --quiet      only the lines that aren't ok, and the totals\n"
-    "      --help       this text\n"
-    "      --version    the version\n"
-    "\n"
-    "Plugins are looked for as the library does: in CORRAL_PLUGIN_PATH, then where corral is installed.\n"
-    "Keys are the run's own, and removed. Exit status: 0, 1 when a case failed, 125 when it was used wrongly or a store\n"
-    "can't be opened.\n";
+static const char help[] = "Usage: corral-conformance [--case NAME]... [--quiet] URI...\n"
+                           "       corral-conformance --list\n"
+                           "\n"
+                           "Runs the same cases against each store, and prints a line for each:\n"
+                           "  ok     it does what every store must\n"
+                           "  can't  it doesn't, and declares so\n"
+                           "  FAIL   what was expected, and what came\n"
+                           "\n"
+                           "      --case NAME  this case alone; may be repeated\n"
+                           "      --list       print the names of the cases\n"
+                           "  -q, --quiet      only the lines that aren't ok, and the totals\n"
+                           "      --help       this text\n"
+                           "      --version    the version\n"
+                           "\n"
+                           "Plugins are looked for as the library does: in CORRAL_PLUGIN_PATH, "
+                           "then where corral is installed.\n"
+                           "Keys are the run's own, and removed. Exit status: 0, 1 when a case "
+                           "failed, 125 when it was used wrongly or a store\n"
+                           "can't be opened.\n";
 
-/* ---- cases by name --------------------------------------------------------------------------------------- */
+/* ---- cases by name ------------------------------------------------------------------------- */
 
 /* "a_claim_is_granted" as "a-claim-is-granted" */
 static const char *shown(const test_case *test) {
@@ -68,7 +69,7 @@ static bool is_chosen(const test_case *test) {
   return options.chosen_count == 0;
 }
 
-/* ---- a store --------------------------------------------------------------------------------------------- */
+/* ---- a store ------------------------------------------------------------------------------- */
 
 static int read_card(const char *text, store_card *card, corral_error *error) {
   crl_uri uri;
@@ -78,10 +79,16 @@ static int read_card(const char *text, store_card *card, corral_error *error) {
   if (status != CORRAL_OK) return status;
   snprintf(card->uri, sizeof card->uri, "%s", uri.view.text);
   status = crl_secret_resolve(&uri, error);
-  card->info = (corral_store_info){.size = sizeof card->info, .max_key = 65536, .max_record = UINT64_C(600) << 20, .handles = 2,
-                                   .name = "", .reach = CORRAL_REACH_FLEET, .servers = 1};
+  card->info = (corral_store_info){.size = sizeof card->info,
+                                   .max_key = 65536,
+                                   .max_record = UINT64_C(600) << 20,
+                                   .handles = 2,
+                                   .name = "",
+                                   .reach = CORRAL_REACH_FLEET,
+                                   .servers = 1};
   if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &card->plugin, error);
-  if (status == CORRAL_OK) status = card->plugin->open(host(), &uri.view, &store, &card->info, error);
+  if (status == CORRAL_OK)
+    status = card->plugin->open(host(), &uri.view, &store, &card->info, error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
   snprintf(card->name, sizeof card->name, "%s", card->info.name == NULL ? "" : card->info.name);
@@ -91,33 +98,41 @@ static int read_card(const char *text, store_card *card, corral_error *error) {
 }
 
 static const char *reach_name(int64_t reach) {
-  return reach == CORRAL_REACH_PROCESS ? "process" : reach == CORRAL_REACH_HOST ? "host" : reach == CORRAL_REACH_FLEET ? "fleet" : "?";
+  return reach == CORRAL_REACH_PROCESS ? "process"
+         : reach == CORRAL_REACH_HOST  ? "host"
+         : reach == CORRAL_REACH_FLEET ? "fleet"
+                                       : "?";
 }
 
 static void print_card(const store_card *card) {
   const corral_store_info *info = &card->info;
-  printf("%s: store %s, plugin %s (%s), %s, max_key %zu, max_record %llu, handles %lld, servers %zu, reach %s%s\n", card->uri,
-         card->name[0] != '\0' ? card->name : "without a name", card->plugin->name, card->plugin->schemes,
-         card->plugin->threads == CORRAL_THREADS_PARALLEL ? "a handle for all threads" : "a handle for one thread at a time",
-         info->max_key, (unsigned long long)info->max_record, (long long)info->handles, info->servers, reach_name(info->reach),
-         info->locks_only ? ", locks only" : "");
+  printf("%s: store %s, plugin %s (%s), %s, max_key %zu, max_record %llu, handles %lld, servers "
+         "%zu, reach %s%s\n",
+         card->uri, card->name[0] != '\0' ? card->name : "without a name", card->plugin->name,
+         card->plugin->schemes,
+         card->plugin->threads == CORRAL_THREADS_PARALLEL ? "a handle for all threads"
+                                                          : "a handle for one thread at a time",
+         info->max_key, (unsigned long long)info->max_record, (long long)info->handles,
+         info->servers, reach_name(info->reach), info->locks_only ? ", locks only" : "");
 }
 
 /* What is wrong with what a store declares, or NULL. */
 static const char *wrong_card(const store_card *card) {
   const corral_store_info *info = &card->info;
   if (info->max_key < KEY_LEAST) return "a store must take keys of 64 bytes";
-  if (info->max_record < RECORD_LEAST && !info->locks_only) return "a store must take records of 4096 bytes";
+  if (info->max_record < RECORD_LEAST && !info->locks_only)
+    return "a store must take records of 4096 bytes";
   if (info->servers < 1 || info->servers > CORRAL_SERVERS) return "servers must be 1 to 1024";
   if (info->servers > 1 && (card->plugin->route == NULL || card->plugin->connect_server == NULL))
     return "several servers need route and connect_server";
-  if ((card->plugin->watch == NULL) != (card->plugin->changes == NULL) || (card->plugin->watch == NULL) != (card->plugin->unwatch == NULL))
+  if ((card->plugin->watch == NULL) != (card->plugin->changes == NULL) ||
+      (card->plugin->watch == NULL) != (card->plugin->unwatch == NULL))
     return "watch, changes and unwatch: all three or none";
   if (reach_name(info->reach)[0] == '?') return "reach is none of CORRAL_REACH_";
   return NULL;
 }
 
-/* ---- the cases of a store -------------------------------------------------------------------------------- */
+/* ---- the cases of a store ------------------------------------------------------------------ */
 
 static void print_result(const test_case *test, verdict what, const char *text) {
   static const char *const words[] = {"FAIL ", "ok   ", "can't", "FAIL "};
@@ -132,7 +147,8 @@ static void run_case(const test_case *test, const char *uri, const store_card *c
   if (card->info.locks_only && !(test->needs & NEEDS_NO_VALUES)) {
     print_result(test, VERDICT_CANT, "the store declares that it has locks only (locks_only)");
   } else if ((test->needs & NEEDS_PROCESSES) && card->info.reach == CORRAL_REACH_PROCESS) {
-    print_result(test, VERDICT_CANT, "the store declares that it is this process's alone (CORRAL_REACH_PROCESS)");
+    print_result(test, VERDICT_CANT,
+                 "the store declares that it is this process's alone (CORRAL_REACH_PROCESS)");
   } else if ((test->needs & NEEDS_SERVER) && refused != NULL) {
     print_result(test, VERDICT_CANT, refused);
   } else {
@@ -159,7 +175,8 @@ static int run_store(const char *uri) {
   corral_error error = {0};
   int status = read_card(uri, &card, &error);
   if (status != CORRAL_OK)
-    return refuse(card.uri[0] != '\0' ? card.uri : "URI", error.text[0] != '\0' ? error.text : corral_status_text(status));
+    return refuse(card.uri[0] != '\0' ? card.uri : "URI",
+                  error.text[0] != '\0' ? error.text : corral_status_text(status));
   print_card(&card);
   const char *wrong = wrong_card(&card);
   if (wrong != NULL) return refuse(card.uri, wrong);
@@ -187,7 +204,7 @@ static int run_argument(char *arg) {
   return status;
 }
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static int misused(const char *what, const char *text) {
   fprintf(stderr, "corral-conformance: %s%s; --help tells more\n", what, text);
@@ -204,16 +221,18 @@ static int choose(const char *name) {
 /* -1 to go on, else the exit status. */
 static int parse(int argc, char **argv) {
   enum { OPT_CASE = 256, OPT_LIST, OPT_HELP, OPT_VERSION };
-  static const struct option longs[] = {{"case", required_argument, NULL, OPT_CASE}, {"list", no_argument, NULL, OPT_LIST},
-                                        {"quiet", no_argument, NULL, 'q'},           {"help", no_argument, NULL, OPT_HELP},
-                                        {"version", no_argument, NULL, OPT_VERSION}, {0}};
+  static const struct option longs[] = {
+      {"case", required_argument, NULL, OPT_CASE}, {"list", no_argument, NULL, OPT_LIST},
+      {"quiet", no_argument, NULL, 'q'},           {"help", no_argument, NULL, OPT_HELP},
+      {"version", no_argument, NULL, OPT_VERSION}, {0}};
   for (int option, status = -1; (option = getopt_long(argc, argv, "q", longs, NULL)) != -1;) {
     switch (option) {
       case OPT_CASE: status = choose(optarg); break;
       case OPT_LIST: options.list = true; break;
       case 'q': options.quiet = true; break;
       case OPT_HELP: return fputs(help, stdout) < 0 ? EXIT_BROKEN : 0;
-      case OPT_VERSION: return printf("corral-conformance %s\n", CORRAL_VERSION) < 0 ? EXIT_BROKEN : 0;
+      case OPT_VERSION:
+        return printf("corral-conformance %s\n", CORRAL_VERSION) < 0 ? EXIT_BROKEN : 0;
       default: return EXIT_BROKEN; /* getopt_long has said why */
     }
     if (status >= 0) return status;
@@ -233,7 +252,8 @@ int main(int argc, char **argv) {
     status = run_argument(argv[i]);
     if (status != 0) broken = status;
   }
-  printf("%zu ok, %zu can't, %zu failed\n", totals[VERDICT_OK], totals[VERDICT_CANT], totals[VERDICT_FAILED]);
+  printf("%zu ok, %zu can't, %zu failed\n", totals[VERDICT_OK], totals[VERDICT_CANT],
+         totals[VERDICT_FAILED]);
   if (fflush(stdout) != 0) return EXIT_BROKEN;
   return broken != 0 ? broken : totals[VERDICT_FAILED] > 0;
 }

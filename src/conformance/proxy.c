@@ -1,7 +1,8 @@
 /* proxy.c: a server in front of the store's that closes, hangs and trickles on demand.
  *
- * One thread accepts; each connection has a thread for what goes up to the server and one for what comes down. A connection that
- * was struck is never whole again: it is closed when the fault ends. */
+ * One thread accepts; each connection has a thread for what goes up to the server and one for
+ * what comes down. A connection that was struck is never whole again: it is closed when the fault
+ * ends. */
 #include "conformance.h"
 
 #include <errno.h>
@@ -34,12 +35,12 @@ static proxy proxies[SERVERS];
 static size_t proxy_count;
 static line lines[LINES];
 static size_t line_count;
-static size_t left;  /* bytes of replies until the fault strikes */
+static size_t left; /* bytes of replies until the fault strikes */
 static atomic_int mode;
 static atomic_size_t replied, connections;
 static atomic_bool stopping;
 
-/* ---- the URI --------------------------------------------------------------------------------------------- */
+/* ---- the URI ------------------------------------------------------------------------------- */
 
 /* Where "host:port,host:port" begins in a URI, and how long it is; NULL when there is none. */
 static const char *hosts_of(const char *uri, size_t *len) {
@@ -78,14 +79,16 @@ const char *proxies_refuse(const char *uri) {
   size_t len = 0;
   const char *at = hosts_of(uri, &len);
   const char *unix_scheme = strstr(uri, "+unix:");
-  if (unix_scheme != NULL && unix_scheme < strstr(uri, ":")) return "the server is at a unix socket";
+  if (unix_scheme != NULL && unix_scheme < strstr(uri, ":"))
+    return "the server is at a unix socket";
   if (at == NULL || len == 0) return "the URI names no server";
   proxy_count = 0;
   while (len > 0) {
     size_t one = strcspn(at, ",");
     if (one > len) one = len;
     if (proxy_count == SERVERS) return "the URI names more than 64 servers";
-    if (!read_host(at, one, &proxies[proxy_count++])) return "the URI doesn't tell the port of each server";
+    if (!read_host(at, one, &proxies[proxy_count++]))
+      return "the URI doesn't tell the port of each server";
     at += one;
     len -= one;
     if (len > 0) at++, len--;
@@ -100,7 +103,8 @@ static int bound(int *port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = SMALL;
   check(fd >= 0, "this system gives no further socket");
   (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-  check(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && getsockname(fd, (struct sockaddr *)&at, &len) == 0,
+  check(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+            getsockname(fd, (struct sockaddr *)&at, &len) == 0,
         "this host has no free port: %s", strerror(errno));
   *port = ntohs(at.sin_port);
   return fd;
@@ -113,13 +117,14 @@ static void replace_hosts(const int *ports) {
   char *text = room(URI_ROOM);
   used = (size_t)snprintf(text, URI_ROOM, "%.*s", (int)(at - uri), uri);
   for (size_t i = 0; i < proxy_count && used < URI_ROOM; i++)
-    used += (size_t)snprintf(text + used, URI_ROOM - used, "%s127.0.0.1:%d", i > 0 ? "," : "", ports[i]);
+    used += (size_t)snprintf(text + used, URI_ROOM - used, "%s127.0.0.1:%d", i > 0 ? "," : "",
+                             ports[i]);
   if (used < URI_ROOM) used += (size_t)snprintf(text + used, URI_ROOM - used, "%s", at + len);
   check(used < URI_ROOM, "the URI is longer than %d bytes", URI_ROOM);
   world_set(text, declared());
 }
 
-/* ---- connections ----------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------- */
 
 static void part(const line *l) {
   shutdown(l->client, SHUT_RDWR);
@@ -163,7 +168,8 @@ static void *go_up(void *arg) {
 }
 
 static void trickle(int fd, const uint8_t *bytes, size_t size) {
-  for (size_t i = 0; i < size && atomic_load(&mode) == FAULT_TRICKLE && !atomic_load(&stopping); i++) {
+  for (size_t i = 0; i < size && atomic_load(&mode) == FAULT_TRICKLE && !atomic_load(&stopping);
+       i++) {
     if (!give(fd, bytes + i, 1)) return;
     pause_ms(DRIP_MS);
   }
@@ -233,13 +239,15 @@ static void *accept_all(void *arg) {
   while (!atomic_load(&stopping)) {
     int fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
     atomic_fetch_add(&connections, fd >= 0);
-    if (fd >= 0) join_both(p, fd);
-    else if (errno != EINTR && errno != ECONNABORTED) break;
+    if (fd >= 0)
+      join_both(p, fd);
+    else if (errno != EINTR && errno != ECONNABORTED)
+      break;
   }
   return NULL;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------------------------- */
 
 static void stop_all(void *unused) {
   (void)unused;
@@ -271,7 +279,8 @@ void proxies_start(void) {
     check(listen(proxies[i].listener, LINES) == 0, "listen: %s", strerror(errno));
   }
   for (size_t i = 0; i < proxy_count; i++)
-    check(crl_env_thread(&proxies[i].acceptor, accept_all, &proxies[i]) == 0, "this system starts no further thread");
+    check(crl_env_thread(&proxies[i].acceptor, accept_all, &proxies[i]) == 0,
+          "this system starts no further thread");
   undo_later(stop_all, NULL);
   replace_hosts(ports);
 }

@@ -32,7 +32,7 @@ void pause_ms(int64_t ms) {
   while (now_ms() < until) crl_env_sleep_until(until);
 }
 
-/* ---- verdicts -------------------------------------------------------------------------------------------- */
+/* ---- verdicts ------------------------------------------------------------------------------ */
 
 /* The first of a case's processes to say something counts. */
 static void tell(verdict what, const char *format, va_list args) {
@@ -61,7 +61,7 @@ void cant(const char *format, ...) {
   longjmp(leave, 1);
 }
 
-/* ---- what is undone at the end --------------------------------------------------------------------------- */
+/* ---- what is undone at the end ------------------------------------------------------------- */
 
 void undo_later(void (*run)(void *arg), void *arg) {
   if (undo_count == UNDOS) failed("this case keeps more than %d things", UNDOS);
@@ -88,7 +88,7 @@ void *shared_room(size_t size) {
   return memory;
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 static pid_t fork_bound(void) {
   pid_t parent = getpid();
@@ -116,7 +116,9 @@ void process_join(pid_t pid) {
   int end = 0;
   while (waitpid(pid, &end, 0) != pid) continue;
   if (atomic_load(&shared->verdict) != VERDICT_NONE) longjmp(leave, 1);
-  if (end != 0) failed("a second process of this case was ended by signal %d, or with status %d", WTERMSIG(end), WEXITSTATUS(end));
+  if (end != 0)
+    failed("a second process of this case was ended by signal %d, or with status %d", WTERMSIG(end),
+           WEXITSTATUS(end));
 }
 
 void process_kill(pid_t pid) {
@@ -133,9 +135,10 @@ void wait_for(atomic_uint *counter, unsigned least, const char *what) {
   }
 }
 
-/* ---- a trial --------------------------------------------------------------------------------------------- */
+/* ---- a trial ------------------------------------------------------------------------------- */
 
-static _Noreturn void run_here(const test_case *test, const char *uri, const corral_store_info *info) {
+static _Noreturn void run_here(const test_case *test, const char *uri,
+                               const corral_store_info *info) {
   static int left;
   static bool good;
   verdict none = VERDICT_NONE;
@@ -157,16 +160,19 @@ static void judge_end(int end) {
   if (WIFSIGNALED(end) && WTERMSIG(end) == SIGALRM)
     snprintf(shared->text, sizeof shared->text, "the case was still running after %d s", LONGEST_S);
   else if (WIFSIGNALED(end))
-    snprintf(shared->text, sizeof shared->text, "the process was ended by signal %d (%s)", WTERMSIG(end), strsignal(WTERMSIG(end)));
+    snprintf(shared->text, sizeof shared->text, "the process was ended by signal %d (%s)",
+             WTERMSIG(end), strsignal(WTERMSIG(end)));
   else
-    snprintf(shared->text, sizeof shared->text, "the process ended with status %d", WEXITSTATUS(end));
+    snprintf(shared->text, sizeof shared->text, "the process ended with status %d",
+             WEXITSTATUS(end));
 }
 
 const report *trial_run(const test_case *test, const char *uri, const corral_store_info *info) {
   static report none = {.text = "this system starts no further process"};
   atomic_store(&none.verdict, VERDICT_FAILED);
   if (shared == NULL) {
-    void *memory = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return &none;
     shared = memory;
   }

@@ -41,7 +41,7 @@ void world_set(const char *uri, const corral_store_info *info) {
   world.declared = *info;
 }
 
-/* ---- open, close ----------------------------------------------------------------------------------------- */
+/* ---- open, close --------------------------------------------------------------------------- */
 
 static bool is_parallel(void) { return world.plugin->threads == CORRAL_THREADS_PARALLEL; }
 
@@ -60,7 +60,8 @@ static void remove_keys(void) {
     if (world.keys[i]->is_lock) continue;
     corral_op op = op_of(CORRAL_VERB_INVALIDATE, world.keys[i], 0);
     op.ttl_ms = 0;
-    if (client_perform(&c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.status == CORRAL_OK) continue;
+    if (client_perform(&c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.status == CORRAL_OK)
+      continue;
     op.status = CORRAL_EUNKNOWN;
     (void)client_perform(&c, &op, 1, now_ms() + LIMIT_MS); /* on a new handle */
   }
@@ -84,13 +85,14 @@ static void open_world(void) {
   if (status != CORRAL_OK) failed("%s", error.text);
   status = crl_secret_resolve(&uri, &error);
   if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &world.plugin, &error);
-  if (status == CORRAL_OK) status = world.plugin->open(host(), &uri.view, &world.store, &info, &error);
+  if (status == CORRAL_OK)
+    status = world.plugin->open(host(), &uri.view, &world.store, &info, &error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) failed("opening: %s: %s", corral_status_name(status), error.text);
   undo_later(close_world, NULL);
 }
 
-/* ---- clients --------------------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------- */
 
 const char *client_error(const client *c) { return c->error.text; }
 
@@ -104,7 +106,8 @@ static int connect_to(client *c, size_t server, int64_t deadline) {
 
 int client_connect(client *c, int64_t deadline) {
   int status = CORRAL_OK;
-  for (size_t i = 0; i < c->servers && status == CORRAL_OK; i++) status = connect_to(c, i, deadline);
+  for (size_t i = 0; i < c->servers && status == CORRAL_OK; i++)
+    status = connect_to(c, i, deadline);
   return status;
 }
 
@@ -113,7 +116,8 @@ client *client_new(void) {
   if (world.client_count == CLIENTS) failed("this case has more than %d clients", CLIENTS);
   client *c = room(sizeof *c);
   c->servers = world.declared.servers;
-  c->handles = is_parallel() && world.client_count > 0 ? world.clients[0]->handles : room(c->servers * sizeof(void *));
+  c->handles = is_parallel() && world.client_count > 0 ? world.clients[0]->handles
+                                                       : room(c->servers * sizeof(void *));
   world.clients[world.client_count++] = c;
   return c;
 }
@@ -141,8 +145,10 @@ static int perform_on(client *c, size_t server, corral_op *ops, size_t count, in
     some[used].error = &c->error;
     from[used++] = i;
   }
-  if (used > 0) status = connect_to(c, server, deadline);
-  else if (some != NULL && from != NULL) status = CORRAL_OK;
+  if (used > 0)
+    status = connect_to(c, server, deadline);
+  else if (some != NULL && from != NULL)
+    status = CORRAL_OK;
   if (used > 0 && status == CORRAL_OK) {
     status = world.plugin->perform(c->handles[server], some, used, deadline, &c->error);
     if (status != CORRAL_OK) {
@@ -173,7 +179,7 @@ void op_drop(corral_op *op) {
   op->found = NULL;
 }
 
-/* ---- watches --------------------------------------------------------------------------------------------- */
+/* ---- watches ------------------------------------------------------------------------------- */
 
 struct watch {
   void *open;
@@ -191,7 +197,8 @@ watch *watch_new(const key *k) {
   if (world.store == NULL) open_world();
   if (world.plugin->watch == NULL) cant("the store has no watch");
   watch *w = room(sizeof *w);
-  int status = world.plugin->watch(world.store, server_of(k->bytes, k->len), now_ms() + LIMIT_MS, &w->open, &error);
+  int status = world.plugin->watch(world.store, server_of(k->bytes, k->len), now_ms() + LIMIT_MS,
+                                   &w->open, &error);
   if (status == CORRAL_EUNSUPPORTED) cant("the store has no watch: %s", error.text);
   check(status == CORRAL_OK, "opening a watch: %s: %s", corral_status_name(status), error.text);
   undo_later(watch_end, w);
@@ -221,7 +228,7 @@ bool watch_told(const watch *w, const key *k) {
 
 void watch_forget(watch *w) { w->count = 0; }
 
-/* ---- keys and tokens ------------------------------------------------------------------------------------- */
+/* ---- keys and tokens ----------------------------------------------------------------------- */
 
 /* Drawn before the first fork, so that all processes of a run have the same. */
 static uint64_t run_number(void) {
@@ -242,8 +249,8 @@ void tokens_make(void) {
 
 size_t key_prefix(char *text, size_t size) {
   static const char *const long_prefix = "corral-conformance:";
-  snprintf(text, size, "%s%016llx:%u:", world.declared.max_key >= 128 ? long_prefix : "", (unsigned long long)run_number(),
-           world.serial++);
+  snprintf(text, size, "%s%016llx:%u:", world.declared.max_key >= 128 ? long_prefix : "",
+           (unsigned long long)run_number(), world.serial++);
   return strlen(text);
 }
 
@@ -284,10 +291,14 @@ key *key_near(const key *other, const char *stem) {
   return key_of(text, strlen(text));
 }
 
-/* ---- records --------------------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------- */
 
 static crl_envelope envelope_of(const uint8_t *digest, size_t size) {
-  return (crl_envelope){.kind = CRL_KIND_VALUE, .ttl_ms = LONG_MS, .created_ms = 1, .digest = digest, .payload_len = size};
+  return (crl_envelope){.kind = CRL_KIND_VALUE,
+                        .ttl_ms = LONG_MS,
+                        .created_ms = 1,
+                        .digest = digest,
+                        .payload_len = size};
 }
 
 static record *record_room(size_t size) {
@@ -295,7 +306,8 @@ static record *record_room(size_t size) {
   crl_envelope envelope = envelope_of(NULL, size);
   r->len = crl_envelope_size(&envelope);
   if (r->len > world.declared.max_record)
-    cant("a value of %zu bytes: the store declares max_record %llu", size, (unsigned long long)world.declared.max_record);
+    cant("a value of %zu bytes: the store declares max_record %llu", size,
+         (unsigned long long)world.declared.max_record);
   r->bytes = room(r->len);
   return r;
 }

@@ -1,14 +1,15 @@
 /* call.c: a call of the zone's loop on behalf of a request.
  *
- * The request may die before the call does (its client left), and the call may outlive its answer (a stale one, rebuilt behind it). So what the callbacks get is
- * a struct of its own, which goes with `gone`; and the request is held, by its count, as long. When nginx ends a request all the same (the client's
- * connection broke), the cleanup tells the call. */
+ * The request may die before the call does (its client left), and the call may outlive its answer
+ * (a stale one, rebuilt behind it). So what the callbacks get is a struct of its own, which goes
+ * with `gone`; and the request is held, by its count, as long. When nginx ends a request all the
+ * same (the client's connection broke), the cleanup tells the call. */
 #include "module.h"
 
 #include <stdlib.h>
 
 typedef struct crl_ngx_job {
-  crl_ngx_ctx *ctx;  /* NULL: the request is dead */
+  crl_ngx_ctx *ctx; /* NULL: the request is dead */
   crl_ngx_zone *zone;
   corral_call *call; /* NULL from `done` on */
   ngx_http_cleanup_t *cleanup;
@@ -109,10 +110,14 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   job->cleanup = cleanup;
   ngx_memzero(&error, sizeof error);
   policy.error = &error;
-  int status = corral_get_async(ctx->zone->loop, ctx->key.data, ctx->key.len, &policy,
-                                CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start, .gone = on_gone, .arg = job), &job->call);
+  int status =
+      corral_get_async(ctx->zone->loop, ctx->key.data, ctx->key.len, &policy,
+                       CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start,
+                                    .gone = on_gone, .arg = job),
+                       &job->call);
   if (status != CORRAL_OK) {
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: %s",
+                  error.text[0] != '\0' ? error.text : corral_status_text(status));
     free(job);
     return CRL_NGX_OWN_WAY;
   }

@@ -1,7 +1,8 @@
 /* capture.c: the answer of a subrequest that runs the origin goes here instead of to the client.
  *
- * Two filters, before gzip's and those that write. nginx tells of a body that ended early in no other way than by not sending its last buffer: what has none
- * is a failure, and is never stored. */
+ * Two filters, before gzip's and those that write. nginx tells of a body that ended early in no
+ * other way than by not sending its last buffer: what has none is a failure, and is never
+ * stored. */
 #include "module.h"
 
 enum { BLOCK = 32 * 1024 };
@@ -23,7 +24,7 @@ struct crl_ngx_capture {
 static ngx_http_output_header_filter_pt next_header_filter;
 static ngx_http_output_body_filter_pt next_body_filter;
 
-/* ---- its end --------------------------------------------------------------------------------------------- */
+/* ---- its end ------------------------------------------------------------------------------- */
 
 static corral_fill *take_fill(crl_ngx_capture *capture) {
   corral_fill *fill = capture->fill;
@@ -52,16 +53,21 @@ static void give_up(crl_ngx_capture *capture, const char *detail) {
   if (fill != NULL) crl_ngx_store_nothing(capture->ctx, fill, detail);
 }
 
-/* Called when the subrequest has ended; when that is by a status without an answer, nginx makes a page for it, and calls again. */
+/* Called when the subrequest has ended; when that is by a status without an answer, nginx makes a
+ * page for it, and calls again. */
 static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   crl_ngx_capture *capture = data;
   crl_ngx_response *response = &capture->response;
   if (capture->fill == NULL) return NGX_OK;
-  if (!capture->has_header && rc != NGX_HTTP_CLOSE && rc != NGX_HTTP_REQUEST_TIME_OUT && rc != NGX_HTTP_CLIENT_CLOSED_REQUEST &&
-      (rc == NGX_HTTP_CREATED || rc == NGX_HTTP_NO_CONTENT || (rc >= NGX_HTTP_SPECIAL_RESPONSE && rc < NGX_HTTP_INTERNAL_SERVER_ERROR)))
+  if (!capture->has_header && rc != NGX_HTTP_CLOSE && rc != NGX_HTTP_REQUEST_TIME_OUT &&
+      rc != NGX_HTTP_CLIENT_CLOSED_REQUEST &&
+      (rc == NGX_HTTP_CREATED || rc == NGX_HTTP_NO_CONTENT ||
+       (rc >= NGX_HTTP_SPECIAL_RESPONSE && rc < NGX_HTTP_INTERNAL_SERVER_ERROR)))
     return rc;
-  if (sr->main->upstream_states == NULL) sr->main->upstream_states = sr->upstream_states; /* for the access log of who led */
-  ngx_uint_t is_failure = response->status >= NGX_HTTP_INTERNAL_SERVER_ERROR && !crl_ngx_store_is_named(capture->ctx->conf, response->status);
+  /* for the access log of who led */
+  if (sr->main->upstream_states == NULL) sr->main->upstream_states = sr->upstream_states;
+  ngx_uint_t is_failure = response->status >= NGX_HTTP_INTERNAL_SERVER_ERROR &&
+                          !crl_ngx_store_is_named(capture->ctx->conf, response->status);
   if (rc >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
     crl_ngx_capture_fail(capture, (ngx_uint_t)rc, "the origin can't be asked");
   } else if (capture->is_too_big) {
@@ -72,7 +78,8 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
     crl_ngx_capture_fail(capture, response->status, "the origin's status");
   } else if (capture->is_broken) {
     give_up(capture, "unkeepable");
-  } else if (rc == NGX_ERROR || !capture->is_whole || (capture->expected >= 0 && (off_t)response->body_len != capture->expected)) {
+  } else if (rc == NGX_ERROR || !capture->is_whole ||
+             (capture->expected >= 0 && (off_t)response->body_len != capture->expected)) {
     crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin's answer ended early");
   } else {
     crl_ngx_store(capture->ctx, take_fill(capture), sr, response);
@@ -80,13 +87,16 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   return NGX_OK;
 }
 
-/* ---- its begin ------------------------------------------------------------------------------------------- */
+/* ---- its begin ----------------------------------------------------------------------------- */
 
 crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r) {
-  return r != r->main && r->post_subrequest != NULL && r->post_subrequest->handler == on_end ? r->post_subrequest->data : NULL;
+  return r != r->main && r->post_subrequest != NULL && r->post_subrequest->handler == on_end
+             ? r->post_subrequest->data
+             : NULL;
 }
 
-crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_post_subrequest_t **ret) {
+crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
+                                     ngx_http_post_subrequest_t **ret) {
   ngx_http_request_t *r = ctx->r;
   crl_ngx_capture *capture = ngx_pcalloc(r->pool, sizeof *capture);
   ngx_http_post_subrequest_t *after = ngx_palloc(r->pool, sizeof *after);
@@ -105,19 +115,21 @@ crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill, ngx_ht
   return capture;
 }
 
-/* ---- the filters ----------------------------------------------------------------------------------------- */
+/* ---- the filters --------------------------------------------------------------------------- */
 
-/* What an upstream sends is passed on as it comes: a background subrequest's buffers would be kept until the end, in a file. Where nginx's own cache stores
- * them they are read in any case. */
+/* What an upstream sends is passed on as it comes: a background subrequest's buffers would be kept
+ * until the end, in a file. Where nginx's own cache stores them they are read in any case. */
 static void dont_buffer(ngx_http_request_t *sr) {
-  if (sr->upstream != NULL && !sr->upstream->cacheable && !sr->upstream->store) sr->upstream->buffering = 0;
+  if (sr->upstream != NULL && !sr->upstream->cacheable && !sr->upstream->store)
+    sr->upstream->buffering = 0;
 }
 
 static ngx_int_t header_filter(ngx_http_request_t *r) {
   crl_ngx_capture *capture = crl_ngx_capture_of(r);
   if (capture == NULL) {
     crl_ngx_ctx *ctx = r == r->main ? crl_ngx_ctx_of(r) : NULL;
-    return ctx == NULL || crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r) : NGX_ERROR;
+    return ctx == NULL || crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r)
+                                                                 : NGX_ERROR;
   }
   r->filter_need_in_memory = 1;
   r->header_sent = 1;
@@ -137,7 +149,8 @@ static int append(crl_ngx_capture *capture, ngx_pool_t *pool, const u_char *byte
   while (size > 0) {
     ngx_buf_t *block = capture->block;
     if (block == NULL || block->last == block->end) {
-      size_t room = capture->expected > 0 ? (size_t)capture->expected : ngx_max((size_t)BLOCK, response->body_len);
+      size_t room = capture->expected > 0 ? (size_t)capture->expected
+                                          : ngx_max((size_t)BLOCK, response->body_len);
       ngx_chain_t *link = ngx_alloc_chain_link(pool);
       block = capture->block = ngx_create_temp_buf(pool, ngx_max(room, (size_t)BLOCK));
       if (link == NULL || block == NULL) return -1;

@@ -1,14 +1,19 @@
-/* config.c: setters of the nginx module's directives that nginx has none for. What is wrong is named, with what is accepted. */
+/* config.c: setters of the nginx module's directives that nginx has none for. What is wrong is
+ * named, with what is accepted. */
 #include "module.h"
 
-static char *wrong(ngx_conf_t *cf, const char *directive, const ngx_str_t *given, const char *accepted) {
-  ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s: \"%V\" isn't valid; accepted: %s", directive, given, accepted);
+static char *wrong(ngx_conf_t *cf, const char *directive, const ngx_str_t *given,
+                   const char *accepted) {
+  ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s: \"%V\" isn't valid; accepted: %s", directive, given,
+                     accepted);
   return NGX_CONF_ERROR;
 }
 
 static ngx_str_t *argument(ngx_conf_t *cf, ngx_uint_t i) { return (ngx_str_t *)cf->args->elts + i; }
 
-static ngx_uint_t is(const ngx_str_t *s, const char *text) { return s->len == ngx_strlen(text) && ngx_strncmp(s->data, text, s->len) == 0; }
+static ngx_uint_t is(const ngx_str_t *s, const char *text) {
+  return s->len == ngx_strlen(text) && ngx_strncmp(s->data, text, s->len) == 0;
+}
 
 /* The rest of "name=rest"; data NULL when it isn't `name`. */
 static ngx_str_t value_of(const ngx_str_t *s, const char *name) {
@@ -21,7 +26,7 @@ static ngx_str_t value_of(const ngx_str_t *s, const char *name) {
   return rest;
 }
 
-/* ---- corral_zone ----------------------------------------------------------------------------------------- */
+/* ---- corral_zone --------------------------------------------------------------------------- */
 
 static int set_bytes(ngx_str_t *value, int64_t *ret) {
   if (is(value, "off")) return *ret = CORRAL_OFF, 0;
@@ -51,8 +56,10 @@ static int set_flag(ngx_str_t *value, int64_t *ret) {
   return 0;
 }
 
-/* One parameter of corral_zone that is a number. 1: it was one of these; 0: it is none; -1: its value isn't valid, and *accepted says what is. */
-static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given, const char **accepted) {
+/* One parameter of corral_zone that is a number. 1: it was one of these; 0: it is none; -1: its
+ * value isn't valid, and *accepted says what is. */
+static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given,
+                      const char **accepted) {
   const struct {
     const char *name;
     int (*set)(ngx_str_t *value, int64_t *ret);
@@ -64,7 +71,8 @@ static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *give
               {"handles", set_count, &zone->options.handles, "handles=COUNT, 1 to 64"},
               {"op", set_ms, &zone->options.op_ms, "op=TIME, as op=250ms"},
               {"computes", set_count, &zone->options.max_computes, "computes=COUNT, at least 1"},
-              {"fleet_computes", set_count, &zone->options.fleet_max_computes, "fleet_computes=COUNT, 1 to 256"},
+              {"fleet_computes", set_count, &zone->options.fleet_max_computes,
+               "fleet_computes=COUNT, 1 to 256"},
               {"host_lock", set_flag, &zone->options.host_lock, "host_lock=on or host_lock=off"}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     ngx_str_t value = value_of(given, rows[i].name);
@@ -77,10 +85,12 @@ static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *give
 }
 
 static const char zone_parameters[] =
-    "store=URI near=SIZE|off near_time=TIME compute=TIME namespace=NAME handles=COUNT op=TIME computes=COUNT fleet_computes=COUNT host_lock=on|off jitter=PERCENT";
+    "store=URI near=SIZE|off near_time=TIME compute=TIME namespace=NAME handles=COUNT op=TIME "
+    "computes=COUNT fleet_computes=COUNT host_lock=on|off jitter=PERCENT";
 
 /* Texts are terminated: nginx's words are. */
-static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given) {
+static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, corral_policy *policy,
+                            ngx_str_t *given) {
   const char *accepted = zone_parameters;
   ngx_str_t value = value_of(given, "store");
   if (value.len > 0) return zone->options.store = crl_ngx_text(&value), NGX_CONF_OK;
@@ -89,14 +99,18 @@ static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, corral_policy *p
   value = value_of(given, "jitter");
   if (value.len > 0) {
     ngx_int_t percent = ngx_atoi(value.data, value.len);
-    if (percent == NGX_ERROR || percent > 90) return wrong(cf, "corral_zone", given, "jitter=PERCENT, 0 to 90");
+    if (percent == NGX_ERROR || percent > 90)
+      return wrong(cf, "corral_zone", given, "jitter=PERCENT, 0 to 90");
     zone->jitter = percent == 0 ? CORRAL_OFF : percent;
     return NGX_CONF_OK;
   }
-  return set_number(zone, policy, given, &accepted) == 1 ? NGX_CONF_OK : wrong(cf, "corral_zone", given, accepted);
+  return set_number(zone, policy, given, &accepted) == 1
+             ? NGX_CONF_OK
+             : wrong(cf, "corral_zone", given, accepted);
 }
 
-/* Opening does no I/O: it checks the options, and loads the store's plugin, which workers inherit. */
+/* Opening does no I/O: it checks the options, and loads the store's plugin, which workers
+ * inherit. */
 static char *zone_check(ngx_conf_t *cf, crl_ngx_zone *zone) {
   corral *c;
   corral_error error;
@@ -119,7 +133,8 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   if (zone->name.len == 0 || zone->name.len > 100 || is(&zone->name, "off"))
     return wrong(cf, "corral_zone", &zone->name, "a name of 1 to 100 bytes other than \"off\"");
   if (crl_ngx_zone_find(main_conf, &zone->name) != NULL) {
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone: there is a zone \"%V\" already", &zone->name);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone: there is a zone \"%V\" already",
+                       &zone->name);
     return NGX_CONF_ERROR;
   }
   zone->options = *CORRAL_OPTIONS(.near_bytes = 0);
@@ -127,7 +142,8 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
     if (zone_parameter(cf, zone, policy, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
   if (zone->options.store == NULL) {
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing", &zone->name);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing",
+                       &zone->name);
     return NGX_CONF_ERROR;
   }
   zone->options.policy = policy;
@@ -137,7 +153,7 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   return crl_ngx_zone_declare(cf, zone);
 }
 
-/* ---- of a location --------------------------------------------------------------------------------------- */
+/* ---- of a location ------------------------------------------------------------------------- */
 
 char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;
@@ -155,7 +171,8 @@ char *crl_ngx_set_stale(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;
   ngx_uint_t count = cf->args->nelts;
   (void)cmd;
-  if (to->updating != NGX_CONF_UNSET_MSEC || to->error != NGX_CONF_UNSET_MSEC) return "is duplicate";
+  if (to->updating != NGX_CONF_UNSET_MSEC || to->error != NGX_CONF_UNSET_MSEC)
+    return "is duplicate";
   if (count == 2) {
     if (!is(argument(cf, 1), "off")) return wrong(cf, "corral_stale", argument(cf, 1), accepted);
     to->updating = to->error = 0;
@@ -165,7 +182,8 @@ char *crl_ngx_set_stale(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   for (ngx_uint_t i = 1; i < count; i += 2) {
     ngx_str_t *word = argument(cf, i);
     ngx_int_t ms = i + 1 < count ? ngx_parse_time(argument(cf, i + 1), 0) : NGX_ERROR;
-    if (ms == NGX_ERROR) return wrong(cf, "corral_stale", i + 1 < count ? argument(cf, i + 1) : word, accepted);
+    if (ms == NGX_ERROR)
+      return wrong(cf, "corral_stale", i + 1 < count ? argument(cf, i + 1) : word, accepted);
     if (is(word, "updating"))
       to->updating = (ngx_msec_t)ms;
     else if (is(word, "error"))
@@ -181,11 +199,13 @@ char *crl_ngx_set_lock_timeout(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   ngx_int_t ms = ngx_parse_time(argument(cf, 1), 0);
   (void)cmd;
   if (to->lock_timeout != NGX_CONF_UNSET_MSEC) return "is duplicate";
-  if (ms == NGX_ERROR || ms == 0 || ms > 86400000) return wrong(cf, "corral_lock_timeout", argument(cf, 1), "a time, 1ms to 1d");
+  if (ms == NGX_ERROR || ms == 0 || ms > 86400000)
+    return wrong(cf, "corral_lock_timeout", argument(cf, 1), "a time, 1ms to 1d");
   to->lock_timeout = (ngx_msec_t)ms;
   to->lock_pass = 0;
   if (cf->args->nelts == 2 || is(argument(cf, 2), "error")) return NGX_CONF_OK;
-  if (!is(argument(cf, 2), "pass")) return wrong(cf, "corral_lock_timeout", argument(cf, 2), "error, pass");
+  if (!is(argument(cf, 2), "pass"))
+    return wrong(cf, "corral_lock_timeout", argument(cf, 2), "error, pass");
   to->lock_pass = 1;
   return NGX_CONF_OK;
 }
@@ -197,7 +217,8 @@ char *crl_ngx_set_early(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   if (to->early != NGX_CONF_UNSET) return "is duplicate";
   if (number.len > 1 && number.data[number.len - 1] == '%') number.len--;
   to->early = is(&number, "off") ? 0 : ngx_atoi(number.data, number.len);
-  if (to->early == NGX_ERROR || to->early > 90) return wrong(cf, "corral_early", argument(cf, 1), "off, or a percentage, 1 to 90");
+  if (to->early == NGX_ERROR || to->early > 90)
+    return wrong(cf, "corral_early", argument(cf, 1), "off, or a percentage, 1 to 90");
   return NGX_CONF_OK;
 }
 
@@ -218,7 +239,8 @@ char *crl_ngx_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   (void)cmd;
   if (to->pass != NULL) return "is duplicate";
   if (given->len < 2 || (given->data[0] != '@' && given->data[0] != '/'))
-    return wrong(cf, "corral_pass", given, "a named location (@name) or a URI that begins with \"/\"");
+    return wrong(cf, "corral_pass", given,
+                 "a named location (@name) or a URI that begins with \"/\"");
   to->pass = complex(cf, given);
   return to->pass != NULL ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
@@ -230,7 +252,8 @@ char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   if (to->cache_status.data != NULL) return "is duplicate";
   for (size_t i = 0; i < name->len; i++)
     if (name->data[i] < ' ' || name->data[i] > '~' || name->data[i] == '"' || name->data[i] == '\\')
-      return wrong(cf, "corral_cache_status", name, "on, off, or a name of printable ASCII without quotes and backslashes");
+      return wrong(cf, "corral_cache_status", name,
+                   "on, off, or a name of printable ASCII without quotes and backslashes");
   if (name->len == 0) return wrong(cf, "corral_cache_status", name, "on, off, or a name");
   to->cache_status = *name;
   if (is(name, "off")) {
@@ -250,7 +273,8 @@ char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;
   (void)cmd;
   if (to->purge_key != NULL) return "is duplicate";
-  if (cf->args->nelts == 4 && !is(argument(cf, 3), "tag")) return wrong(cf, "corral_purge", argument(cf, 3), "tag");
+  if (cf->args->nelts == 4 && !is(argument(cf, 3), "tag"))
+    return wrong(cf, "corral_purge", argument(cf, 3), "tag");
   to->purge_zone = *argument(cf, 1);
   to->purge_tag = cf->args->nelts == 4;
   to->purge_key = complex(cf, argument(cf, 2));

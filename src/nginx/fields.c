@@ -1,11 +1,14 @@
-/* fields.c: the header fields of an answer that are kept with it, and given to whoever gets it from the store.
+/* fields.c: the header fields of an answer that are kept with it, and given to whoever gets it from
+ * the store.
  *
- * Not kept are those of one connection (RFC 9110, 7.6.1), those that each answer has of its own (Date, Server, Content-Length, Age), and what is meant for
- * nginx (X-Accel-*). Some that nginx has in its own places, not in the list, are put there. */
+ * Not kept are those of one connection (RFC 9110, 7.6.1), those that each answer has of its own
+ * (Date, Server, Content-Length, Age), and what is meant for nginx (X-Accel-*). Some that nginx has
+ * in its own places, not in the list, are put there. */
 #include "module.h"
 
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
-  return field->name_len == ngx_strlen(name) && ngx_strncasecmp((u_char *)field->name, (u_char *)name, field->name_len) == 0;
+  return field->name_len == ngx_strlen(name) &&
+         ngx_strncasecmp((u_char *)field->name, (u_char *)name, field->name_len) == 0;
 }
 
 /* The fields that record.c leaves out, and those that nginx adds by itself. */
@@ -15,7 +18,8 @@ static int is_left_out(const crl_ngx_field *field) {
 }
 
 static int add(crl_ngx_response *response, const char *name, const u_char *value, size_t len) {
-  crl_ngx_field field = {.name = (const u_char *)name, .name_len = ngx_strlen(name), .value = value, .value_len = len};
+  crl_ngx_field field = {
+      .name = (const u_char *)name, .name_len = ngx_strlen(name), .value = value, .value_len = len};
   if (response->count == CRL_NGX_RECORD_FIELDS) return -1;
   response->fields[response->count++] = field;
   return 0;
@@ -26,7 +30,10 @@ static int add_list(crl_ngx_response *response, ngx_list_part_t *part) {
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
-      crl_ngx_field field = {.name = from[i].key.data, .name_len = from[i].key.len, .value = from[i].value.data, .value_len = from[i].value.len};
+      crl_ngx_field field = {.name = from[i].key.data,
+                             .name_len = from[i].key.len,
+                             .value = from[i].value.data,
+                             .value_len = from[i].value.len};
       if (from[i].hash == 0 || field.name_len == 0 || is_left_out(&field)) continue;
       if (response->count == CRL_NGX_RECORD_FIELDS) return -1;
       response->fields[response->count++] = field;
@@ -42,7 +49,8 @@ static int add_type(crl_ngx_response *response, ngx_http_headers_out_t *out, ngx
   if (out->charset.len > 0 && out->content_type_len == type.len) {
     u_char *text = ngx_pnalloc(pool, type.len + sizeof "; charset=" - 1 + out->charset.len);
     if (text == NULL) return -1;
-    type.len = (size_t)(ngx_sprintf(text, "%V; charset=%V", &out->content_type, &out->charset) - text);
+    type.len =
+        (size_t)(ngx_sprintf(text, "%V; charset=%V", &out->content_type, &out->charset) - text);
     type.data = text;
   }
   return add(response, "Content-Type", type.data, type.len);
@@ -50,13 +58,18 @@ static int add_type(crl_ngx_response *response, ngx_http_headers_out_t *out, ngx
 
 static int add_modified(crl_ngx_response *response, ngx_http_headers_out_t *out, ngx_pool_t *pool) {
   if (out->last_modified != NULL && out->last_modified->hash != 0)
-    return add(response, "Last-Modified", out->last_modified->value.data, out->last_modified->value.len);
+    return add(response, "Last-Modified", out->last_modified->value.data,
+               out->last_modified->value.len);
   if (out->last_modified_time == -1) return 0;
   u_char *text = ngx_pnalloc(pool, sizeof "Mon, 28 Sep 1970 06:00:00 GMT");
-  return text == NULL ? -1 : add(response, "Last-Modified", text, (size_t)(ngx_http_time(text, out->last_modified_time) - text));
+  return text == NULL ? -1
+                      : add(response, "Last-Modified", text,
+                            (size_t)(ngx_http_time(text, out->last_modified_time) - text));
 }
 
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool) {
   ngx_http_headers_out_t *out = &sr->headers_out;
-  return add_type(response, out, pool) == 0 && add_modified(response, out, pool) == 0 ? add_list(response, &out->headers.part) : -1;
+  return add_type(response, out, pool) == 0 && add_modified(response, out, pool) == 0
+             ? add_list(response, &out->headers.part)
+             : -1;
 }

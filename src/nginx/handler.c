@@ -29,7 +29,7 @@ static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
   return ctx;
 }
 
-/* ---- the key --------------------------------------------------------------------------------------------- */
+/* ---- the key ------------------------------------------------------------------------------- */
 
 enum { KEY_LONGEST = 65536 };
 
@@ -41,7 +41,9 @@ static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
     ngx_str_set(&scheme, "https");
   }
 #endif
-  if (host->len == 0) host = &((ngx_http_core_srv_conf_t *)ngx_http_get_module_srv_conf(r, ngx_http_core_module))->server_name;
+  if (host->len == 0)
+    host = &((ngx_http_core_srv_conf_t *)ngx_http_get_module_srv_conf(r, ngx_http_core_module))
+                ->server_name;
   if (r != r->main) uri = &r->uri; /* a subrequest has its parent's unparsed one */
   ngx_uint_t with_args = r != r->main && r->args.len > 0;
   ret->len = scheme.len + host->len + uri->len + (with_args ? 1 + r->args.len : 0);
@@ -60,13 +62,16 @@ static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
 /* 0; -1 without memory, or when the key isn't one. */
 static int make_key(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
-  if (ctx->conf->key == NULL ? default_key(r, &ctx->key) != 0 : ngx_http_complex_value(r, ctx->conf->key, &ctx->key) != NGX_OK) return -1;
+  if (ctx->conf->key == NULL ? default_key(r, &ctx->key) != 0
+                             : ngx_http_complex_value(r, ctx->conf->key, &ctx->key) != NGX_OK)
+    return -1;
   if (ctx->key.len > 0 && ctx->key.len <= KEY_LONGEST) return 0;
-  ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: a key of %uz bytes; accepted are 1 to %d", ctx->key.len, (int)KEY_LONGEST);
+  ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                "corral: a key of %uz bytes; accepted are 1 to %d", ctx->key.len, (int)KEY_LONGEST);
   return -1;
 }
 
-/* ---- steps ----------------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------- */
 
 static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const char *detail) {
   ctx->outcome = outcome;
@@ -74,20 +79,25 @@ static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const cha
   return CRL_NGX_OWN_WAY;
 }
 
-static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how, const crl_ngx_record *record) {
+static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
+                                  const crl_ngx_record *record) {
   switch (how) {
-  case CORRAL_STALE: return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
-  case CORRAL_COMPUTED: return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
-  case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
-  default: return CRL_NGX_HIT;
+    case CORRAL_STALE:
+      return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
+    case CORRAL_COMPUTED:
+      return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
+    case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
+    default: return CRL_NGX_HIT;
   }
 }
 
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 
-/* The record is of another variant than this request wants: its own is the key's variant of that hash. */
+/* The record is of another variant than this request wants: its own is the key's variant of that
+ * hash. */
 static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
-  if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary"); /* the origin varies by other names than it did */
+  /* the origin varies by other names than it did */
+  if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary");
   (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
   ctx->is_variant = 1;
   ctx->has_led = ctx->had_old = ctx->is_pass = 0;
@@ -141,7 +151,8 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
   corral_policy policy = crl_ngx_call_policy(ctx);
-  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &policy, &value) == CORRAL_OK) return take(ctx, value, rc);
+  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &policy, &value) == CORRAL_OK)
+    return take(ctx, value, rc);
   return crl_ngx_call_begin(ctx);
 }
 
@@ -152,34 +163,41 @@ static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail,
   return CRL_NGX_REPLIED;
 }
 
-/* What a status of corral means to a client. What has nothing to do with the origin never fails a request: it goes its own way. */
-static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error *error, ngx_int_t *rc) {
+/* What a status of corral means to a client. What has nothing to do with the origin never fails a
+ * request: it goes its own way. */
+static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error *error,
+                                ngx_int_t *rc) {
   int32_t code = error != NULL ? error->code : 0;
   switch (status) {
-  case CORRAL_EFAILED: return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
-  case CORRAL_EABANDONED:
-    if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
-    return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
-  case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
-  case CORRAL_EDEADLINE:
-    if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS; /* it is for those who wait for others */
-    if (ctx->conf->lock_pass) return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
-    return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
-  case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
-  default:
-    ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s", error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status));
-    return own_way(ctx, CRL_NGX_PASS, "unavailable");
+    case CORRAL_EFAILED:
+      return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
+    case CORRAL_EABANDONED:
+      if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
+      return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
+    case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
+    case CORRAL_EDEADLINE:
+      /* it is for those who wait for others */
+      if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
+      if (ctx->conf->lock_pass) return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
+      return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
+    case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
+    default:
+      ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s",
+                    error != NULL && error->text[0] != '\0' ? error->text
+                                                            : corral_status_text(status));
+      return own_way(ctx, CRL_NGX_PASS, "unavailable");
   }
 }
 
-/* ---- on its way ------------------------------------------------------------------------------------------ */
+/* ---- on its way ---------------------------------------------------------------------------- */
 
 static void count(crl_ngx_ctx *ctx) {
   if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
   ctx->is_counted = 1;
 }
 
-/* With corral_pass the origin is elsewhere: the request is sent there. It is this request's last step here. */
+/* With corral_pass the origin is elsewhere: the request is sent there. It is this request's last
+ * step here. */
 static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
   ngx_str_t to, args;
@@ -213,10 +231,12 @@ static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   }
 }
 
-void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error) {
+void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
+                      const corral_error *error) {
   ngx_int_t rc = NGX_ERROR;
   ctx->waited = ngx_current_msec - ctx->begun;
-  crl_ngx_step step = status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
+  crl_ngx_step step =
+      status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 
@@ -236,9 +256,10 @@ static void on_late(ngx_http_request_t *r) {
     ctx->is_answered = 1;
     rc = crl_ngx_reply(ctx, NULL, &ctx->late);
   }
-  crl_ngx_step step = ctx->late_status == 0              ? CRL_NGX_REPLIED
-                      : ctx->late_status == NGX_DECLINED ? own_way(ctx, CRL_NGX_PASS, NULL)
-                                                         : fail(ctx, ctx->late_status, "failed", &rc);
+  crl_ngx_step step = ctx->late_status == 0 ? CRL_NGX_REPLIED
+                      : ctx->late_status == NGX_DECLINED
+                          ? own_way(ctx, CRL_NGX_PASS, NULL)
+                          : fail(ctx, ctx->late_status, "failed", &rc);
   finish(ctx, step, rc);
 }
 
@@ -274,7 +295,9 @@ static unsigned holds(ngx_http_request_t *r, ngx_array_t *conditions) {
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_int_t rc = NGX_ERROR;
-  if (conf->zone == NULL || r->background || r->subrequest_in_memory || crl_ngx_capture_of(r) != NULL || crl_ngx_ctx_of(r) != NULL) return NGX_DECLINED;
+  if (conf->zone == NULL || r->background || r->subrequest_in_memory ||
+      crl_ngx_capture_of(r) != NULL || crl_ngx_ctx_of(r) != NULL)
+    return NGX_DECLINED;
   crl_ngx_ctx *ctx = ctx_new(r, conf);
   if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   if (!(r->method & conf->methods)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);

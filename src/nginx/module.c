@@ -1,4 +1,5 @@
-/* module.c: the nginx module's tables: its directives, its configurations, and what nginx asks a dynamic module for. */
+/* module.c: the nginx module's tables: its directives, its configurations, and what nginx asks a
+ * dynamic module for. */
 #include "module.h"
 
 static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_IGNORE_ACCEL},
@@ -9,42 +10,59 @@ static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_I
                                        {ngx_null_string, 0}};
 
 static ngx_conf_bitmask_t methods[] = {
-    {ngx_string("GET"), NGX_HTTP_GET}, {ngx_string("HEAD"), NGX_HTTP_HEAD}, {ngx_null_string, 0}}; /* the origin is asked by GET */
+    /* the origin is asked by GET */
+    {ngx_string("GET"), NGX_HTTP_GET},
+    {ngx_string("HEAD"), NGX_HTTP_HEAD},
+    {ngx_null_string, 0}};
 
-static ngx_conf_enum_t purge_from[] = {{ngx_string("local"), CRL_NGX_FROM_LOCAL}, {ngx_string("any"), CRL_NGX_FROM_ANY}, {ngx_null_string, 0}};
+static ngx_conf_enum_t purge_from[] = {{ngx_string("local"), CRL_NGX_FROM_LOCAL},
+                                       {ngx_string("any"), CRL_NGX_FROM_ANY},
+                                       {ngx_null_string, 0}};
 
 enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
 
-#define DIRECTIVE(name, where, arguments, set, offset, post)                                                     \
+#define DIRECTIVE(name, where, arguments, set, offset, post)                                       \
   { ngx_string(name), (where) | (arguments), set, NGX_HTTP_LOC_CONF_OFFSET, offset, post }
 #define AT(field) offsetof(crl_ngx_conf, field)
 
 static ngx_command_t commands[] = {
-    {ngx_string("corral_zone"), NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, crl_ngx_set_zone, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("corral_zone"), NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, crl_ngx_set_zone,
+     NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     DIRECTIVE("corral", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_corral, AT(zone_name), NULL),
-    DIRECTIVE("corral_key", ANYWHERE, NGX_CONF_TAKE1, ngx_http_set_complex_value_slot, AT(key), NULL),
-    DIRECTIVE("corral_valid", ANYWHERE, NGX_CONF_1MORE, ngx_http_file_cache_valid_set_slot, AT(valid), NULL),
-    DIRECTIVE("corral_ignore_headers", ANYWHERE, NGX_CONF_1MORE, ngx_conf_set_bitmask_slot, AT(ignore), &ignored),
+    DIRECTIVE("corral_key", ANYWHERE, NGX_CONF_TAKE1, ngx_http_set_complex_value_slot, AT(key),
+              NULL),
+    DIRECTIVE("corral_valid", ANYWHERE, NGX_CONF_1MORE, ngx_http_file_cache_valid_set_slot,
+              AT(valid), NULL),
+    DIRECTIVE("corral_ignore_headers", ANYWHERE, NGX_CONF_1MORE, ngx_conf_set_bitmask_slot,
+              AT(ignore), &ignored),
     DIRECTIVE("corral_stale", ANYWHERE, NGX_CONF_1MORE, crl_ngx_set_stale, 0, NULL),
     DIRECTIVE("corral_lock_timeout", ANYWHERE, NGX_CONF_TAKE12, crl_ngx_set_lock_timeout, 0, NULL),
     DIRECTIVE("corral_early", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_early, 0, NULL),
-    DIRECTIVE("corral_methods", ANYWHERE, NGX_CONF_1MORE, ngx_conf_set_bitmask_slot, AT(methods), &methods),
-    DIRECTIVE("corral_bypass", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot, AT(bypass), NULL),
-    DIRECTIVE("corral_no_store", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot, AT(no_store), NULL),
-    DIRECTIVE("corral_max_size", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_size_slot, AT(max_size), NULL),
+    DIRECTIVE("corral_methods", ANYWHERE, NGX_CONF_1MORE, ngx_conf_set_bitmask_slot, AT(methods),
+              &methods),
+    DIRECTIVE("corral_bypass", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot, AT(bypass),
+              NULL),
+    DIRECTIVE("corral_no_store", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot,
+              AT(no_store), NULL),
+    DIRECTIVE("corral_max_size", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_size_slot, AT(max_size),
+              NULL),
     DIRECTIVE("corral_pass", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE1, crl_ngx_set_pass, 0, NULL),
     DIRECTIVE("corral_tag", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_str_slot, AT(tag), NULL),
     DIRECTIVE("corral_cache_status", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_cache_status, 0, NULL),
     DIRECTIVE("corral_purge", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE23, crl_ngx_set_purge, 0, NULL),
-    DIRECTIVE("corral_purge_from", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_enum_slot, AT(purge_from), &purge_from),
+    DIRECTIVE("corral_purge_from", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_enum_slot, AT(purge_from),
+              &purge_from),
     DIRECTIVE("corral_status", NGX_HTTP_LOC_CONF, NGX_CONF_NOARGS, crl_ngx_set_status, 0, NULL),
     ngx_null_command};
 
-crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r) { return ngx_http_get_module_loc_conf(r, ngx_http_corral_module); }
+crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r) {
+  return ngx_http_get_module_loc_conf(r, ngx_http_corral_module);
+}
 
 static void *create_main(ngx_conf_t *cf) {
   crl_ngx_main_conf *conf = ngx_pcalloc(cf->pool, sizeof *conf);
-  if (conf == NULL || ngx_array_init(&conf->zones, cf->pool, 4, sizeof(crl_ngx_zone *)) != NGX_OK) return NULL;
+  if (conf == NULL || ngx_array_init(&conf->zones, cf->pool, 4, sizeof(crl_ngx_zone *)) != NGX_OK)
+    return NULL;
   return conf;
 }
 
@@ -63,20 +81,28 @@ static void *create_location(ngx_conf_t *cf) {
   return conf;
 }
 
-/* The zone of a directive; the configuration is read to its end, so zones may stand below the locations that use them. */
-static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *name, crl_ngx_zone **ret) {
+/* The zone of a directive; the configuration is read to its end, so zones may stand below the
+ * locations that use them. */
+static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *name,
+                       crl_ngx_zone **ret) {
   crl_ngx_main_conf *main_conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_corral_module);
   *ret = crl_ngx_zone_find(main_conf, name);
   if (*ret != NULL) return NGX_CONF_OK;
-  ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s: there is no zone \"%V\"; corral_zone in http{} makes one", directive, name);
+  ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                     "%s: there is no zone \"%V\"; corral_zone in http{} makes one", directive,
+                     name);
   return NGX_CONF_ERROR;
 }
 
-static int64_t grace(ngx_msec_t ms) { return ms == 0 ? CORRAL_OFF : (int64_t)ngx_min(ms, (ngx_msec_t)CRL_NGX_LONGEST_MS); }
+static int64_t grace(ngx_msec_t ms) {
+  return ms == 0 ? CORRAL_OFF : (int64_t)ngx_min(ms, (ngx_msec_t)CRL_NGX_LONGEST_MS);
+}
 
 static void make_policy(crl_ngx_conf *conf) {
-  conf->policy = *CORRAL_POLICY(.swr_ms = grace(conf->updating), .sie_ms = grace(conf->error), .wait_ms = (int64_t)conf->lock_timeout,
-                                .early_pct = conf->early == 0 ? CORRAL_OFF : conf->early, .jitter_pct = conf->zone->jitter);
+  conf->policy = *CORRAL_POLICY(.swr_ms = grace(conf->updating), .sie_ms = grace(conf->error),
+                                .wait_ms = (int64_t)conf->lock_timeout,
+                                .early_pct = conf->early == 0 ? CORRAL_OFF : conf->early,
+                                .jitter_pct = conf->zone->jitter);
 }
 
 static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
@@ -91,17 +117,21 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_uint_value(conf->lock_pass, above->lock_pass, 0);
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_value(conf->early, above->early, 0);
-  ngx_conf_merge_bitmask_value(conf->methods, above->methods, NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
+  ngx_conf_merge_bitmask_value(conf->methods, above->methods,
+                               NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
   ngx_conf_merge_ptr_value(conf->bypass, above->bypass, NULL);
   ngx_conf_merge_ptr_value(conf->no_store, above->no_store, NULL);
   ngx_conf_merge_size_value(conf->max_size, above->max_size, 1024 * 1024);
   ngx_conf_merge_str_value(conf->tag, above->tag, "");
   ngx_conf_merge_str_value(conf->cache_status, above->cache_status, "on");
-  if (conf->purge_zone.len > 0 && find_zone(cf, "corral_purge", &conf->purge_zone, &conf->purge) != NGX_CONF_OK) return NGX_CONF_ERROR;
+  if (conf->purge_zone.len > 0 &&
+      find_zone(cf, "corral_purge", &conf->purge_zone, &conf->purge) != NGX_CONF_OK)
+    return NGX_CONF_ERROR;
   if (conf->is_handler) conf->zone_name.len = 0;
   if (conf->zone_name.len == 0) {
     if (conf->pass == NULL) return NGX_CONF_OK;
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_pass: needs \"corral ZONE\" in its location, or above");
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "corral_pass: needs \"corral ZONE\" in its location, or above");
     return NGX_CONF_ERROR;
   }
   if (find_zone(cf, "corral", &conf->zone_name, &conf->zone) != NGX_CONF_OK) return NGX_CONF_ERROR;
@@ -125,12 +155,22 @@ static ngx_http_module_t context = {.preconfiguration = crl_ngx_variables_add,
 
 #define VISIBLE __attribute__((visibility("default")))
 
-VISIBLE ngx_module_t ngx_http_corral_module = {
-    NGX_MODULE_V1, &context, commands, NGX_HTTP_MODULE, NULL, NULL, crl_ngx_zone_init_process, NULL, NULL, crl_ngx_zone_exit_process, NULL,
-    NGX_MODULE_V1_PADDING};
+VISIBLE ngx_module_t ngx_http_corral_module = {NGX_MODULE_V1,
+                                               &context,
+                                               commands,
+                                               NGX_HTTP_MODULE,
+                                               NULL,
+                                               NULL,
+                                               crl_ngx_zone_init_process,
+                                               NULL,
+                                               NULL,
+                                               crl_ngx_zone_exit_process,
+                                               NULL,
+                                               NGX_MODULE_V1_PADDING};
 
-/* What nginx looks up in a module that it loads. The order is that of an HTTP_AUX_FILTER: what is captured has been through the filters of content, and
- * neither gzip's, nor those that write to the client. */
+/* What nginx looks up in a module that it loads. The order is that of an HTTP_AUX_FILTER: what is
+ * captured has been through the filters of content, and neither gzip's, nor those that write to the
+ * client. */
 extern ngx_module_t *ngx_modules[];
 extern char *ngx_module_names[];
 extern char *ngx_module_order[];

@@ -1,11 +1,14 @@
 /* module.h: the nginx module: what its files share.
  *
- * A request of a location with `corral NAME` is taken in the precontent phase (handler.c). A copy in the worker answers at once; else it asks the zone's
- * corral_loop and is suspended, until a callback brings it on: with a record (reply.c), with a status page, or on its own way: to the location's content
- * handler, as if corral weren't there. Told to compute, the request runs the location's handler once more as a background subrequest (origin.c), whose
- * answer goes into a fill instead of to the client (capture.c).
+ * A request of a location with `corral NAME` is taken in the precontent phase (handler.c). A copy
+ * in the worker answers at once; else it asks the zone's corral_loop and is suspended, until a
+ * callback brings it on: with a record (reply.c), with a status page, or on its own way: to the
+ * location's content handler, as if corral weren't there. Told to compute, the request runs the
+ * location's handler once more as a background subrequest (origin.c), whose answer goes into a fill
+ * instead of to the client (capture.c).
  *
- * Everything runs on the worker's only thread, but count(), which is told of events on threads of the library. */
+ * Everything runs on the worker's only thread, but count(), which is told of events on threads of
+ * the library. */
 #ifndef CRL_NGX_MODULE_H
 #define CRL_NGX_MODULE_H
 
@@ -49,13 +52,15 @@ typedef struct crl_ngx_zone {
   ngx_int_t jitter;       /* as the policy's jitter_pct */
   crl_ngx_counters *counters;
   /* The worker's. */
-  corral *c;              /* NULL: it couldn't be opened, then requests go their own way */
+  corral *c; /* NULL: it couldn't be opened, then requests go their own way */
   corral_loop *loop;
   ngx_connection_t *connection; /* has the loop's descriptor; no client */
-  ngx_event_t hold;       /* a timer while calls are under way: a worker that shuts down waits for timers */
+  /* a timer while calls are under way: a worker that shuts down waits for timers */
+  ngx_event_t hold;
   ngx_uint_t calls;
   ngx_uint_t is_closing;
-  ngx_atomic_t downs, ups; /* how often its store was left to rest, and was back: counted by any thread */
+  /* how often its store was left to rest, and was back: counted by any thread */
+  ngx_atomic_t downs, ups;
   ngx_atomic_t told_downs, told_ups; /* of those in the error log */
 } crl_ngx_zone;
 
@@ -64,29 +69,36 @@ typedef struct crl_ngx_main_conf {
 } crl_ngx_main_conf;
 
 /* Headers that corral_ignore_headers names. */
-enum { CRL_NGX_IGNORE_SET = 1, CRL_NGX_IGNORE_ACCEL = 2, CRL_NGX_IGNORE_EXPIRES = 4, CRL_NGX_IGNORE_CONTROL = 8, CRL_NGX_IGNORE_COOKIE = 16, CRL_NGX_IGNORE_VARY = 32 };
+enum {
+  CRL_NGX_IGNORE_SET = 1,
+  CRL_NGX_IGNORE_ACCEL = 2,
+  CRL_NGX_IGNORE_EXPIRES = 4,
+  CRL_NGX_IGNORE_CONTROL = 8,
+  CRL_NGX_IGNORE_COOKIE = 16,
+  CRL_NGX_IGNORE_VARY = 32
+};
 
 enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
 
 typedef struct crl_ngx_conf {
-  ngx_str_t zone_name;     /* of `corral`; "" off; data NULL unset */
-  crl_ngx_zone *zone;      /* found when the configuration is complete; NULL off */
+  ngx_str_t zone_name; /* of `corral`; "" off; data NULL unset */
+  crl_ngx_zone *zone;  /* found when the configuration is complete; NULL off */
   ngx_http_complex_value_t *key;
-  ngx_array_t *valid;      /* of ngx_http_cache_valid_t */
+  ngx_array_t *valid; /* of ngx_http_cache_valid_t */
   ngx_uint_t ignore;
   ngx_msec_t updating, error; /* graces */
   ngx_msec_t lock_timeout;
   ngx_uint_t lock_pass;
   ngx_int_t early;
-  ngx_uint_t methods;      /* of NGX_HTTP_GET... */
+  ngx_uint_t methods; /* of NGX_HTTP_GET... */
   ngx_array_t *bypass, *no_store;
   size_t max_size;
   ngx_http_complex_value_t *pass;
-  ngx_str_t tag;           /* name of a response header; "" none */
-  ngx_str_t cache_status;  /* "" off; data NULL unset; "on": the zone's name */
-  corral_policy policy;    /* from the above */
+  ngx_str_t tag;          /* name of a response header; "" none */
+  ngx_str_t cache_status; /* "" off; data NULL unset; "on": the zone's name */
+  corral_policy policy;   /* from the above */
   /* Of handlers, not inherited. */
-  ngx_uint_t is_handler;   /* corral_purge, corral_status: never cached itself */
+  ngx_uint_t is_handler; /* corral_purge, corral_status: never cached itself */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
   ngx_uint_t purge_from; /* inherited */
@@ -98,26 +110,28 @@ typedef struct crl_ngx_conf {
 typedef struct crl_ngx_ctx {
   ngx_http_request_t *r;
   crl_ngx_zone *zone;
-  crl_ngx_conf *conf;      /* of the location that took the request */
+  crl_ngx_conf *conf; /* of the location that took the request */
   ngx_str_t key;
   u_char variant[2 * CRL_NGX_RECORD_HASH]; /* of the key, where is_variant */
   crl_ngx_outcome outcome;
-  const char *detail;      /* for Cache-Status; a token, or NULL */
+  const char *detail; /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
   ngx_msec_t begun, waited;
-  ngx_uint_t fwd_status;   /* what the origin answered; 0 unknown */
+  ngx_uint_t fwd_status; /* what the origin answered; 0 unknown */
   unsigned is_variant : 1;
-  unsigned is_lookup : 1;  /* no_store: it only looks */
+  unsigned is_lookup : 1; /* no_store: it only looks */
   unsigned has_led : 1;
   unsigned had_old : 1;
-  unsigned is_pass : 1;    /* led, and its answer can't be kept */
+  unsigned is_pass : 1;     /* led, and its answer can't be kept */
   unsigned is_answered : 1; /* from a record */
   unsigned is_stored : 1;
   unsigned is_counted : 1;
-  unsigned is_leading : 1; /* its origin runs */
+  unsigned is_leading : 1;  /* its origin runs */
   unsigned has_dropped : 1; /* a record that can't be sent was taken out of the store for it */
-  unsigned is_late : 1;    /* its call is over, by the deadline, and its origin still runs: that one's answer is awaited */
-  ngx_int_t late_status;   /* of who is late: 0 `late`, NGX_DECLINED its own way, else a status page */
+  /* its call is over, by the deadline, and its origin still runs: that one's answer is awaited */
+  unsigned is_late : 1;
+  /* of who is late: 0 `late`, NGX_DECLINED its own way, else a status page */
+  ngx_int_t late_status;
   crl_ngx_record late;
 } crl_ngx_ctx;
 
@@ -159,11 +173,12 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
 /* NULL when corral has nothing to do with this request. */
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 
-/* The origin of this request has ended. A leader who is late is answered: by ctx->late (status 0, set before), on his own way (NGX_DECLINED), or by a
- * status page. */
+/* The origin of this request has ended. A leader who is late is answered: by ctx->late (status 0,
+ * set before), on his own way (NGX_DECLINED), or by a status page. */
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 
-/* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when it couldn't begin. */
+/* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+ * it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
 /* The policy of its call: the location's, and which variant of the key. It points into ctx. */
 corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
@@ -180,7 +195,8 @@ ngx_int_t crl_ngx_capture_init(ngx_conf_t *cf);
 /* Of a subrequest that runs the origin; NULL for other requests. */
 crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r);
 /* NULL without memory. */
-crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_post_subrequest_t **ret);
+crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
+                                     ngx_http_post_subrequest_t **ret);
 /* The fill is given up. */
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text);
 
@@ -192,8 +208,10 @@ typedef struct crl_ngx_response {
   ngx_chain_t *body; /* in memory */
   size_t body_len;
 } crl_ngx_response;
-void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr, crl_ngx_response *response);
-/* "Go your own way", for this request (which asks the origin a second time) and for a while for all: the empty value. `detail` is static. */
+void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
+                   crl_ngx_response *response);
+/* "Go your own way", for this request (which asks the origin a second time) and for a while for
+ * all: the empty value. `detail` is static. */
 void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail);
 /* True when corral_valid names this very status. */
 int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
@@ -203,12 +221,15 @@ int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, n
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
 
 /* vary.c: the hash of what a request has for these names. */
-void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len, unsigned char *hash);
-/* The tag of all variants of a key: `tag` has room for CRL_NGX_VARY_TAG bytes; returns its length. */
+void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
+                       unsigned char *hash);
+/* The tag of all variants of a key: `tag` has room for CRL_NGX_VARY_TAG bytes; returns its
+ * length. */
 enum { CRL_NGX_VARY_TAG = 64 };
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
 
-/* reply.c: sends the record as the request's answer; what nginx's finalization wants. Takes the value that the record points into; NULL: the request's pool. */
+/* reply.c: sends the record as the request's answer; what nginx's finalization wants. Takes the
+ * value that the record points into; NULL: the request's pool. */
 ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record);
 
 /* variables.c */
@@ -227,6 +248,7 @@ void crl_ngx_dropped(crl_ngx_ctx *ctx, int status);
 ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r);
 ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r);
 /* A short text as the whole answer, `type` being static. */
-ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type, const ngx_str_t *text);
+ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type,
+                            const ngx_str_t *text);
 
 #endif

@@ -1,17 +1,21 @@
-/* origin.c: runs the origin of a location for a fill: a background subrequest of the request that leads.
+/* origin.c: runs the origin of a location for a fill: a background subrequest of the request that
+ * leads.
  *
- * Without corral_pass it is a clone, which goes on from the phase that the request is in, to the location's own content handler. It is a GET without a body, and
- * without the header fields that would make the answer one for this client only: ranges, conditions, and Accept-Encoding. */
+ * Without corral_pass it is a clone, which goes on from the phase that the request is in, to the
+ * location's own content handler. It is a GET without a body, and without the header fields that
+ * would make the answer one for this client only: ranges, conditions, and Accept-Encoding. */
 #include "module.h"
 
-static const ngx_str_t dropped[] = {ngx_string("range"),       ngx_string("if-range"),           ngx_string("if-modified-since"),
-                                    ngx_string("if-match"),    ngx_string("if-none-match"),      ngx_string("if-unmodified-since"),
-                                    ngx_string("expect"),      ngx_string("accept-encoding"),    ngx_string("content-length"),
-                                    ngx_string("upgrade"),     ngx_string("transfer-encoding"),  ngx_string("te")};
+static const ngx_str_t dropped[] = {
+    ngx_string("range"),    ngx_string("if-range"),          ngx_string("if-modified-since"),
+    ngx_string("if-match"), ngx_string("if-none-match"),     ngx_string("if-unmodified-since"),
+    ngx_string("expect"),   ngx_string("accept-encoding"),   ngx_string("content-length"),
+    ngx_string("upgrade"),  ngx_string("transfer-encoding"), ngx_string("te")};
 
 static ngx_uint_t is_dropped(const u_char *name, size_t len) {
   for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++)
-    if (dropped[i].len == len && ngx_strncasecmp(dropped[i].data, (u_char *)name, len) == 0) return 1;
+    if (dropped[i].len == len && ngx_strncasecmp(dropped[i].data, (u_char *)name, len) == 0)
+      return 1;
   return 0;
 }
 
@@ -19,7 +23,8 @@ static ngx_uint_t is_dropped(const u_char *name, size_t len) {
 static ngx_int_t own_header(ngx_http_request_t *sr) {
   ngx_http_headers_in_t *in = &sr->headers_in;
   ngx_list_part_t *part = &sr->parent->headers_in.headers.part;
-  if (ngx_list_init(&in->headers, sr->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) return NGX_ERROR;
+  if (ngx_list_init(&in->headers, sr->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK)
+    return NGX_ERROR;
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
@@ -29,7 +34,8 @@ static ngx_int_t own_header(ngx_http_request_t *sr) {
       *to = from[i];
     }
   }
-  in->range = in->if_range = in->if_modified_since = in->if_unmodified_since = in->if_match = in->if_none_match = NULL;
+  in->range = in->if_range = in->if_modified_since = in->if_unmodified_since = in->if_match =
+      in->if_none_match = NULL;
   in->expect = in->content_length = in->upgrade = in->transfer_encoding = in->te = NULL;
 #if (NGX_HTTP_GZIP || NGX_HTTP_HEADERS)
   in->accept_encoding = NULL;
@@ -42,13 +48,14 @@ static ngx_int_t own_header(ngx_http_request_t *sr) {
 /* "http_if_range" is "if-range". */
 static ngx_uint_t is_dropped_variable(const ngx_str_t *name) {
   u_char header[32];
-  if (name->len <= 5 || name->len - 5 > sizeof header || ngx_strncmp(name->data, "http_", 5) != 0) return 0;
+  if (name->len <= 5 || name->len - 5 > sizeof header || ngx_strncmp(name->data, "http_", 5) != 0)
+    return 0;
   for (size_t i = 5; i < name->len; i++) header[i - 5] = name->data[i] == '_' ? '-' : name->data[i];
   return is_dropped(header, name->len - 5);
 }
 
-/* Variables that the request has asked for are remembered in a table that subrequests share: this one has its own, without those of the header fields it
- * hasn't. */
+/* Variables that the request has asked for are remembered in a table that subrequests share: this
+ * one has its own, without those of the header fields it hasn't. */
 static ngx_int_t own_variables(ngx_http_request_t *sr) {
   ngx_http_core_main_conf_t *core = ngx_http_get_module_main_conf(sr, ngx_http_core_module);
   ngx_http_variable_t *all = core->variables.elts;
@@ -107,7 +114,8 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
   }
   ngx_http_request_t *sr = subrequest(ctx, after);
   if (sr == NULL) {
-    crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR, "the origin's subrequest can't be made");
+    crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                         "the origin's subrequest can't be made");
     return;
   }
   ctx->is_leading = 1;

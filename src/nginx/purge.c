@@ -110,7 +110,8 @@ static void on_cleanup(void *data) {
 static ngx_int_t answer(ngx_http_request_t *r, int status, const corral_error *error) {
   ngx_str_t text = ngx_string("purged\n");
   if (status == CORRAL_OK) return crl_ngx_send_text(r, NGX_HTTP_OK, "text/plain", &text);
-  ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral_purge: %s", error->text[0] != '\0' ? error->text : corral_status_text(status));
+  ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral_purge: %s",
+                error->text[0] != '\0' ? error->text : corral_status_text(status));
   return status == CORRAL_EUNSUPPORTED ? NGX_HTTP_NOT_IMPLEMENTED : NGX_HTTP_SERVICE_UNAVAILABLE;
 }
 
@@ -189,7 +190,8 @@ ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r) {
   if (conf->purge_from == CRL_NGX_FROM_LOCAL && !is_local(r)) return NGX_HTTP_FORBIDDEN;
   ngx_int_t rc = ngx_http_discard_request_body(r);
   if (rc != NGX_OK) return rc;
-  if (ngx_http_complex_value(r, conf->purge_key, &key) != NGX_OK) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (ngx_http_complex_value(r, conf->purge_key, &key) != NGX_OK)
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
   if (key.len == 0 || key.len > (conf->purge_tag ? 200U : 65536U)) return NGX_HTTP_BAD_REQUEST;
   if (conf->purge->loop == NULL) return NGX_HTTP_SERVICE_UNAVAILABLE;
   crl_ngx_purge *purge = purge_new(r, conf->purge, &key);

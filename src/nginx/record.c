@@ -1,17 +1,31 @@
 /* record.c: what the nginx module keeps of an HTTP response. See record.h.
  *
- *   0  "cNX1"              8  u32 age_s         24  i64 swr_ms       36  u16 length of vary    58  vary, fields, body
- *   4  u16 status         12  u32 fields' size  32  u32 checksum     38  hash
- *   6  u16 zero           16  i64 ttl_ms
+ *   0  "cNX1"              16  i64 ttl_ms      36  u16 length of vary
+ *   4  u16 status          24  i64 swr_ms      38  hash
+ *   6  u16 zero            32  u32 checksum    58  vary, fields, body
+ *   8  u32 age_s
+ *  12  u32 size of fields
  *
- * A field is u16 length of the name, u16 length of the value, name, value. The store's own envelope has the checksum of it all; the one here, of the
- * numbers, tells a record from a value that somebody else put under this key. */
+ * A field is u16 length of the name, u16 length of the value, name, value. The store's own envelope
+ * has the checksum of it all; the one here, of the numbers, tells a record from a value that
+ * somebody else put under this key. */
 #include "record.h"
 
 #include <string.h>
 #include <strings.h>
 
-enum { HEAD = 58, AT_STATUS = 4, AT_ZERO = 6, AT_AGE = 8, AT_FIELDS = 12, AT_TTL = 16, AT_SWR = 24, AT_CHECK = 32, AT_VARY = 36, AT_HASH = 38 };
+enum {
+  HEAD = 58,
+  AT_STATUS = 4,
+  AT_ZERO = 6,
+  AT_AGE = 8,
+  AT_FIELDS = 12,
+  AT_TTL = 16,
+  AT_SWR = 24,
+  AT_CHECK = 32,
+  AT_VARY = 36,
+  AT_HASH = 38
+};
 enum { FIELD_HEAD = 4, LONGEST = 65535 };
 static const unsigned char magic[4] = {'c', 'N', 'X', '1'};
 
@@ -84,7 +98,8 @@ static int is_response(const crl_ngx_record *record) {
 
 /* ---- its bytes ----------------------------------------------------------------------------- */
 
-size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count) {
+size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields,
+                           size_t count) {
   size_t room = HEAD + record->vary_len;
   if (record->vary_len > CRL_NGX_RECORD_VARY || count > CRL_NGX_RECORD_FIELDS ||
       !is_response(record))
@@ -102,12 +117,14 @@ static unsigned char *append(unsigned char *to, const unsigned char *bytes, size
   return to + len;
 }
 
-unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record, const crl_ngx_field *fields, size_t count) {
+unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record,
+                                    const crl_ngx_field *fields, size_t count) {
   unsigned char *begin = append(to + HEAD, record->vary, record->vary_len), *at = begin;
   for (size_t i = 0; i < count; i++) {
     put(at, fields[i].name_len, 2);
     put(at + 2, fields[i].value_len, 2);
-    at = append(append(at + FIELD_HEAD, fields[i].name, fields[i].name_len), fields[i].value, fields[i].value_len);
+    at = append(append(at + FIELD_HEAD, fields[i].name, fields[i].name_len), fields[i].value,
+                fields[i].value_len);
   }
   memset(to, 0, HEAD);
   memcpy(to, magic, sizeof magic);

@@ -24,19 +24,23 @@ typedef struct crl_ngx_record {
   uint32_t status;        /* 200 to 599 */
   uint32_t age_s;         /* how old it was when it was stored */
   int64_t ttl_ms, swr_ms; /* what it was stored with, CRL_NGX_LONGEST_MS at most; for display */
-  const unsigned char *vary; /* names in lower case, separated by spaces; at most CRL_NGX_RECORD_VARY bytes */
+  /* names in lower case, separated by spaces; at most CRL_NGX_RECORD_VARY bytes */
+  const unsigned char *vary;
   size_t vary_len;
-  unsigned char hash[CRL_NGX_RECORD_HASH]; /* of the request's values of these; zeroes without them */
-  const unsigned char *fields;             /* read only by crl_ngx_record_next */
+  /* of the request's values of these; zeroes without them */
+  unsigned char hash[CRL_NGX_RECORD_HASH];
+  const unsigned char *fields; /* read only by crl_ngx_record_next */
   size_t fields_len;
   const unsigned char *body;
   size_t body_len;
 } crl_ngx_record;
 
-/* How many bytes crl_ngx_record_write will write; 0 when something is over its bound. Of `record`, fields isn't used, and body_len, not body, counts. */
+/* How many bytes crl_ngx_record_write will write; 0 when something is over its bound. Of `record`,
+ * fields isn't used, and body_len, not body, counts. */
 size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
 /* Writes all but the body, and returns where that belongs. */
-unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
+unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record,
+                                    const crl_ngx_field *fields, size_t count);
 /* True for fields of one connection or one answer, and those that are meant for nginx: they are in
  * no record. */
 int crl_ngx_record_leaves_out(const crl_ngx_field *field);

@@ -1,4 +1,5 @@
-/* reply.c: a record as the answer of a request. nginx's own filters do the rest: ranges, conditions, gzip, HEAD. */
+/* reply.c: a record as the answer of a request. nginx's own filters do the rest: ranges,
+ * conditions, gzip, HEAD. */
 #include "module.h"
 
 static void release(void *value) { corral_value_unref(value); } /* NULL is allowed */
@@ -33,7 +34,8 @@ static int add_line(ngx_http_request_t *r, ngx_table_elt_t **list, ngx_table_elt
 }
 #else
 static int add_line(ngx_http_request_t *r, ngx_array_t *list, ngx_table_elt_t *line) {
-  if (list->elts == NULL && ngx_array_init(list, r->pool, 2, sizeof(ngx_table_elt_t *)) != NGX_OK) return -1;
+  if (list->elts == NULL && ngx_array_init(list, r->pool, 2, sizeof(ngx_table_elt_t *)) != NGX_OK)
+    return -1;
   ngx_table_elt_t **slot = ngx_array_push(list);
   if (slot == NULL) return -1;
   *slot = line;
@@ -47,18 +49,16 @@ static int set_place(ngx_http_request_t *r, const crl_ngx_field *field, ngx_tabl
   const struct {
     const char *name;
     ngx_table_elt_t **place;
-  } rows[] = {{"etag", &out->etag},
-              {"last-modified", &out->last_modified},
-              {"location", &out->location},
-              {"content-encoding", &out->content_encoding},
-              {"expires", &out->expires},
-              {"www-authenticate", &out->www_authenticate},
+  } rows[] = {{"etag", &out->etag},         {"last-modified", &out->last_modified},
+              {"location", &out->location}, {"content-encoding", &out->content_encoding},
+              {"expires", &out->expires},   {"www-authenticate", &out->www_authenticate},
               {"refresh", &out->refresh}};
   if (crl_ngx_field_is(field, "cache-control")) return add_line(r, &out->cache_control, line);
   if (crl_ngx_field_is(field, "link")) return add_line(r, &out->link, line);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (crl_ngx_field_is(field, rows[i].name)) *rows[i].place = line;
-  if (line == out->last_modified) out->last_modified_time = ngx_parse_http_time(line->value.data, line->value.len);
+  if (line == out->last_modified)
+    out->last_modified_time = ngx_parse_http_time(line->value.data, line->value.len);
   return 0;
 }
 
@@ -109,7 +109,9 @@ ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_rec
   r->headers_out.status = record->status;
   r->headers_out.content_length_n = (off_t)record->body_len;
   r->allow_ranges = 1;
-  if (set_fields(r, record) != 0 || (!ctx->is_pass && ctx->outcome != CRL_NGX_MISS && set_age(r, ctx) != 0)) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (set_fields(r, record) != 0 ||
+      (!ctx->is_pass && ctx->outcome != CRL_NGX_MISS && set_age(r, ctx) != 0))
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
   rc = ngx_http_send_header(r);
   if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) return rc;
   ngx_buf_t *body = ngx_calloc_buf(r->pool);

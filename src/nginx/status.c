@@ -1,7 +1,9 @@
-/* status.c: the handler of corral_status: all counters of all zones, of all workers together: JSON, or Prometheus' text with ?format=prometheus. */
+/* status.c: the handler of corral_status: all counters of all zones, of all workers together: JSON,
+ * or Prometheus' text with ?format=prometheus. */
 #include "module.h"
 
-ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type, const ngx_str_t *text) {
+ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type,
+                            const ngx_str_t *text) {
   ngx_buf_t *body = ngx_calloc_buf(r->pool);
   if (body == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   r->headers_out.status = status;
@@ -20,9 +22,12 @@ ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char
   return ngx_http_output_filter(r, &out);
 }
 
-/* A zone's name as JSON and Prometheus both take it: without quotes, backslashes and controls, which names needn't have. */
+/* A zone's name as JSON and Prometheus both take it: without quotes, backslashes and controls,
+ * which names needn't have. */
 static u_char *put_name(u_char *at, const ngx_str_t *name) {
-  for (size_t i = 0; i < name->len; i++) *at++ = name->data[i] < ' ' || name->data[i] == '"' || name->data[i] == '\\' ? '_' : name->data[i];
+  for (size_t i = 0; i < name->len; i++)
+    *at++ =
+        name->data[i] < ' ' || name->data[i] == '"' || name->data[i] == '\\' ? '_' : name->data[i];
   return at;
 }
 
@@ -32,27 +37,34 @@ static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
   at = put_name(ngx_cpymem(at, "\"", 1), &zone->name);
   at = ngx_sprintf(at, "\":{\"requests\":{");
   for (ngx_uint_t i = 1; i < CRL_NGX_OUTCOMES; i++)
-    at = ngx_sprintf(at, "%s\"%s\":%uA", i > 1 ? "," : "", crl_ngx_outcome_name((crl_ngx_outcome)i), zone->counters->requests[i]);
+    at = ngx_sprintf(at, "%s\"%s\":%uA", i > 1 ? "," : "", crl_ngx_outcome_name((crl_ngx_outcome)i),
+                     zone->counters->requests[i]);
   at = ngx_sprintf(at, "},\"events\":{");
   for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
-    at = ngx_sprintf(at, "%s\"%s\":%uA", i > 0 ? "," : "", corral_event_name((corral_event)i), zone->counters->events[i]);
+    at = ngx_sprintf(at, "%s\"%s\":%uA", i > 0 ? "," : "", corral_event_name((corral_event)i),
+                     zone->counters->events[i]);
   return ngx_sprintf(at, "}}");
 }
 
-static u_char *put_row(u_char *at, const crl_ngx_zone *zone, const char *family, const char *label, const char *name, ngx_atomic_uint_t number) {
+static u_char *put_row(u_char *at, const crl_ngx_zone *zone, const char *family, const char *label,
+                       const char *name, ngx_atomic_uint_t number) {
   at = put_name(ngx_sprintf(at, "%s{zone=\"", family), &zone->name);
   return ngx_sprintf(at, "\",%s=\"%s\"} %uA\n", label, name, number);
 }
 
 static u_char *put_prometheus(u_char *at, crl_ngx_zone **zones, ngx_uint_t count) {
-  at = ngx_sprintf(at, "# HELP corral_requests_total Requests, by how they were answered.\n# TYPE corral_requests_total counter\n");
+  at = ngx_sprintf(at, "# HELP corral_requests_total Requests, by how they were answered.\n# TYPE "
+                       "corral_requests_total counter\n");
   for (ngx_uint_t z = 0; z < count; z++)
     for (ngx_uint_t i = 1; i < CRL_NGX_OUTCOMES; i++)
-      at = put_row(at, zones[z], "corral_requests_total", "status", crl_ngx_outcome_name((crl_ngx_outcome)i), zones[z]->counters->requests[i]);
-  at = ngx_sprintf(at, "# HELP corral_events_total Events of the cache, by their name.\n# TYPE corral_events_total counter\n");
+      at = put_row(at, zones[z], "corral_requests_total", "status",
+                   crl_ngx_outcome_name((crl_ngx_outcome)i), zones[z]->counters->requests[i]);
+  at = ngx_sprintf(at, "# HELP corral_events_total Events of the cache, by their name.\n# TYPE "
+                       "corral_events_total counter\n");
   for (ngx_uint_t z = 0; z < count; z++)
     for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
-      at = put_row(at, zones[z], "corral_events_total", "event", corral_event_name((corral_event)i), zones[z]->counters->events[i]);
+      at = put_row(at, zones[z], "corral_events_total", "event", corral_event_name((corral_event)i),
+                   zones[z]->counters->events[i]);
   return at;
 }
 
@@ -64,7 +76,8 @@ ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r) {
   ngx_int_t rc = ngx_http_discard_request_body(r);
   if (rc != NGX_OK) return rc;
   size_t room = 512;
-  for (ngx_uint_t z = 0; z < conf->zones.nelts; z++) room += (ROW + zones[z]->name.len) * (CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + 2);
+  for (ngx_uint_t z = 0; z < conf->zones.nelts; z++)
+    room += (ROW + zones[z]->name.len) * (CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + 2);
   text.data = ngx_pnalloc(r->pool, room);
   if (text.data == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   (void)ngx_http_arg(r, (u_char *)"format", 6, &format);
@@ -74,9 +87,11 @@ ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r) {
     at = put_prometheus(at, zones, conf->zones.nelts);
   } else {
     at = ngx_sprintf(at, "{\"version\":\"%s\",\"zones\":{", corral_version());
-    for (ngx_uint_t z = 0; z < conf->zones.nelts; z++) at = put_json(z > 0 ? ngx_cpymem(at, ",", 1) : at, zones[z]);
+    for (ngx_uint_t z = 0; z < conf->zones.nelts; z++)
+      at = put_json(z > 0 ? ngx_cpymem(at, ",", 1) : at, zones[z]);
     at = ngx_sprintf(at, "}}\n");
   }
   text.len = (size_t)(at - text.data);
-  return crl_ngx_send_text(r, NGX_HTTP_OK, is_prometheus ? "text/plain; version=0.0.4" : "application/json", &text);
+  return crl_ngx_send_text(r, NGX_HTTP_OK,
+                           is_prometheus ? "text/plain; version=0.0.4" : "application/json", &text);
 }

@@ -1,33 +1,45 @@
-/* store.c: what was captured goes into the fill: kept, for how long, for whom; or not to be kept. */
+/* store.c: what was captured goes into the fill: kept, for how long, for whom; or not to be
+ * kept. */
 #include "module.h"
 
 #include "http_rules.h"
 
-/* ---- rules ----------------------------------------------------------------------------------------------- */
+/* ---- rules --------------------------------------------------------------------------------- */
 
 static ngx_uint_t is_ignored(const crl_ngx_conf *conf, const crl_ngx_field *field) {
   static const struct {
     const char *name;
     ngx_uint_t bit;
-  } rows[] = {{"x-accel-expires", CRL_NGX_IGNORE_ACCEL}, {"expires", CRL_NGX_IGNORE_EXPIRES}, {"cache-control", CRL_NGX_IGNORE_CONTROL},
-              {"pragma", CRL_NGX_IGNORE_CONTROL},        {"vary", CRL_NGX_IGNORE_VARY}};
+  } rows[] = {{"x-accel-expires", CRL_NGX_IGNORE_ACCEL},
+              {"expires", CRL_NGX_IGNORE_EXPIRES},
+              {"cache-control", CRL_NGX_IGNORE_CONTROL},
+              {"pragma", CRL_NGX_IGNORE_CONTROL},
+              {"vary", CRL_NGX_IGNORE_VARY}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if ((conf->ignore & rows[i].bit) && crl_ngx_field_is(field, rows[i].name)) return 1;
   return 0;
 }
 
-static void read_list(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_list_part_t *part, ngx_uint_t only_cookies) {
+static void read_list(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_list_part_t *part,
+                      ngx_uint_t only_cookies) {
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
-      crl_ngx_field field = {.name = from[i].key.data, .name_len = from[i].key.len, .value = from[i].value.data, .value_len = from[i].value.len};
-      if (from[i].hash == 0 || is_ignored(conf, &field) || (only_cookies && !crl_ngx_field_is(&field, "set-cookie"))) continue;
-      crl_http_rules_field(rules, (const char *)field.name, field.name_len, (const char *)field.value, field.value_len);
+      crl_ngx_field field = {.name = from[i].key.data,
+                             .name_len = from[i].key.len,
+                             .value = from[i].value.data,
+                             .value_len = from[i].value.len};
+      if (from[i].hash == 0 || is_ignored(conf, &field) ||
+          (only_cookies && !crl_ngx_field_is(&field, "set-cookie")))
+        continue;
+      crl_http_rules_field(rules, (const char *)field.name, field.name_len,
+                           (const char *)field.value, field.value_len);
     }
   }
 }
 
-/* An upstream's header as it came, where there is one: what proxy_hide_header takes away from clients counts all the same. */
+/* An upstream's header as it came, where there is one: what proxy_hide_header takes away from
+ * clients counts all the same. */
 static void read_rules(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_http_request_t *sr) {
   ngx_time_t *now = ngx_timeofday();
   ngx_http_upstream_t *upstream = sr->upstream;
@@ -38,9 +50,10 @@ static void read_rules(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_http
 }
 
 static crl_http_verdict judge(const crl_http_rules *rules, crl_ngx_ctx *ctx) {
-  return crl_http_rules_judge(rules, &(crl_http_terms){.is_authorized = ctx->r->headers_in.authorization != NULL,
-                                                       .with_accel = 1,
-                                                       .with_cookies = (ctx->conf->ignore & CRL_NGX_IGNORE_COOKIE) != 0});
+  return crl_http_rules_judge(
+      rules, &(crl_http_terms){.is_authorized = ctx->r->headers_in.authorization != NULL,
+                               .with_accel = 1,
+                               .with_cookies = (ctx->conf->ignore & CRL_NGX_IGNORE_COOKIE) != 0});
 }
 
 int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status) {
@@ -50,8 +63,10 @@ int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status) {
   return 0;
 }
 
-/* The fresh life in ms; 0: not to be kept, and *why says so. A response that lives by its grace alone has the shortest life there is. */
-static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *conf, ngx_uint_t status, const char **why) {
+/* The fresh life in ms; 0: not to be kept, and *why says so. A response that lives by its grace
+ * alone has the shortest life there is. */
+static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *conf,
+                          ngx_uint_t status, const char **why) {
   *why = verdict->why_not;
   if (!verdict->is_storable) return 0;
   *why = "status";
@@ -79,20 +94,23 @@ static size_t vary_names(const char *vary, unsigned char *names) {
   return len;
 }
 
-/* ---- tags ------------------------------------------------------------------------------------------------ */
+/* ---- tags ---------------------------------------------------------------------------------- */
 
 enum { TAGS = 15, TAG_LONGEST = 200 };
 
 /* Words of the header that corral_tag names; what is too much or too long is left out, and said. */
-static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *field, ngx_uint_t *count) {
+static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *field,
+                      ngx_uint_t *count) {
   const u_char *from = field->value, *end = from + field->value_len;
   while (from < end) {
     const u_char *to = from;
     while (to < end && *to != ' ' && *to != ',' && *to != '\t') to++;
     size_t len = (size_t)(to - from);
     if (len > TAG_LONGEST || (len > 0 && *count == TAGS)) {
-      ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral_tag: more than %d tags, or one of more than %d bytes, in \"%V\": left out",
-                    (int)TAGS, (int)TAG_LONGEST, &ctx->conf->tag);
+      ngx_log_error(
+          NGX_LOG_WARN, ctx->r->connection->log, 0,
+          "corral_tag: more than %d tags, or one of more than %d bytes, in \"%V\": left out",
+          (int)TAGS, (int)TAG_LONGEST, &ctx->conf->tag);
     } else if (len > 0) {
       (void)corral_fill_tag(fill, from, len);
       ++*count;
@@ -104,34 +122,42 @@ static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *
 static void add_tags(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_response *response) {
   unsigned char variants[CRL_NGX_VARY_TAG];
   ngx_uint_t count = 0;
-  if (ctx->is_variant) (void)corral_fill_tag(fill, variants, crl_ngx_vary_tag(ctx->key.data, ctx->key.len, variants));
+  if (ctx->is_variant)
+    (void)corral_fill_tag(fill, variants, crl_ngx_vary_tag(ctx->key.data, ctx->key.len, variants));
   for (size_t i = 0; ctx->conf->tag.len > 0 && i < response->count; i++) {
     const crl_ngx_field *field = &response->fields[i];
-    if (field->name_len == ctx->conf->tag.len && ngx_strncasecmp((u_char *)field->name, ctx->conf->tag.data, field->name_len) == 0)
+    if (field->name_len == ctx->conf->tag.len &&
+        ngx_strncasecmp((u_char *)field->name, ctx->conf->tag.data, field->name_len) == 0)
       add_words(fill, ctx, field, &count);
   }
 }
 
-/* ---- the record ------------------------------------------------------------------------------------------ */
+/* ---- the record ---------------------------------------------------------------------------- */
 
 static void drop_cookies(crl_ngx_response *response) {
   size_t kept = 0;
   for (size_t i = 0; i < response->count; i++)
-    if (!crl_ngx_field_is(&response->fields[i], "set-cookie")) response->fields[kept++] = response->fields[i];
+    if (!crl_ngx_field_is(&response->fields[i], "set-cookie"))
+      response->fields[kept++] = response->fields[i];
   response->count = kept;
 }
 
 /* 0, or -1: there is no room. */
-static int write_record(unsigned char *to, const crl_ngx_record *record, const crl_ngx_response *response) {
+static int write_record(unsigned char *to, const crl_ngx_record *record,
+                        const crl_ngx_response *response) {
   if (to == NULL) return -1;
   to = crl_ngx_record_write(to, record, response->fields, response->count);
-  for (ngx_chain_t *link = response->body; link != NULL; link = link->next) to = ngx_cpymem(to, link->buf->pos, (size_t)(link->buf->last - link->buf->pos));
+  for (ngx_chain_t *link = response->body; link != NULL; link = link->next)
+    to = ngx_cpymem(to, link->buf->pos, (size_t)(link->buf->last - link->buf->pos));
   return 0;
 }
 
-static int64_t life(int64_t ms) { return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS); }
+static int64_t life(int64_t ms) {
+  return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS);
+}
 
-static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ngx_record *record, const crl_ngx_conf *conf) {
+static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ngx_record *record,
+                      const crl_ngx_conf *conf) {
   int64_t swr = life(verdict->swr_ms), sie = life(verdict->sie_ms);
   record->ttl_ms = life(record->ttl_ms);
   corral_fill_lives(fill, record->ttl_ms, swr, sie);
@@ -148,13 +174,17 @@ void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *deta
 }
 
 /* For a leader whose call is over. */
-static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record, const crl_ngx_response *response) {
+static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record,
+                             const crl_ngx_response *response) {
   unsigned char *bytes = ngx_palloc(ctx->r->pool, room);
-  if (write_record(bytes, record, response) != 0 || crl_ngx_record_read(bytes, room, &ctx->late) != 0) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (write_record(bytes, record, response) != 0 ||
+      crl_ngx_record_read(bytes, room, &ctx->late) != 0)
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
   return 0;
 }
 
-static void put(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record, const crl_ngx_response *response) {
+static void put(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record,
+                const crl_ngx_response *response) {
   size_t room = crl_ngx_record_room(record, response->fields, response->count);
   if (room == 0 || write_record(corral_fill_reserve(fill, room), record, response) != 0) {
     crl_ngx_store_nothing(ctx, fill, "unkeepable");
@@ -168,13 +198,15 @@ static ngx_uint_t is_unwanted(ngx_http_request_t *sr, const crl_ngx_conf *conf) 
   return conf->no_store != NULL && ngx_http_test_predicates(sr, conf->no_store) == NGX_DECLINED;
 }
 
-void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr, crl_ngx_response *response) {
+void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
+                   crl_ngx_response *response) {
   unsigned char names[CRL_HTTP_VARY];
   crl_http_rules rules;
   const char *why;
   read_rules(&rules, ctx->conf, sr);
   crl_http_verdict verdict = judge(&rules, ctx);
-  crl_ngx_record record = {.status = (uint32_t)response->status, .body_len = response->body_len, .vary = names};
+  crl_ngx_record record = {
+      .status = (uint32_t)response->status, .body_len = response->body_len, .vary = names};
   record.age_s = (uint32_t)ngx_min(ngx_max(rules.age, 0), 0x7fffffff);
   record.ttl_ms = fresh_life(&verdict, ctx->conf, response->status, &why);
   if (record.ttl_ms > 0 && is_unwanted(sr, ctx->conf)) {

@@ -1,9 +1,10 @@
-/* variables.c: $corral_status, $corral_age, $corral_wait, and the Cache-Status header (RFC 9211). */
+/* variables.c: $corral_status, $corral_age, $corral_wait, and the Cache-Status header (RFC
+ * 9211). */
 #include "module.h"
 
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome) {
-  static const char *const names[CRL_NGX_OUTCOMES] = {"-",    "HIT",    "STALE", "UPDATING", "MISS", "COLLAPSED",
-                                                      "BYPASS", "PASS", "EXPIRED", "ERROR"};
+  static const char *const names[CRL_NGX_OUTCOMES] = {
+      "-", "HIT", "STALE", "UPDATING", "MISS", "COLLAPSED", "BYPASS", "PASS", "EXPIRED", "ERROR"};
   return names[outcome];
 }
 
@@ -74,12 +75,14 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf) {
   return NGX_OK;
 }
 
-/* ---- Cache-Status ---------------------------------------------------------------------------------------- */
+/* ---- Cache-Status -------------------------------------------------------------------------- */
 
 static ngx_uint_t is_token(const u_char *text, size_t len) {
-  if (len == 0 || !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'))) return 0;
+  if (len == 0 || !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z')))
+    return 0;
   for (size_t i = 0; i < len; i++)
-    if (!((text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z') || (text[i] >= '0' && text[i] <= '9') || strchr("_-.:", text[i]) != NULL))
+    if (!((text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z') ||
+          (text[i] >= '0' && text[i] <= '9') || strchr("_-.:", text[i]) != NULL))
       return 0;
   return 1;
 }
@@ -99,8 +102,10 @@ static u_char *put_forward(u_char *at, u_char *end, ngx_http_request_t *r, const
   ngx_uint_t is_own = !ctx->is_answered && ctx->outcome != CRL_NGX_ERROR;
   ngx_uint_t status = is_own ? r->headers_out.status : ctx->fwd_status;
   at = ngx_slprintf(at, end, "; fwd=%s", forward_of(ctx));
-  if (status > 0 && ctx->outcome != CRL_NGX_COLLAPSED) at = ngx_slprintf(at, end, "; fwd-status=%ui", status);
-  if (ctx->is_stored && ctx->is_answered) at = ngx_slprintf(at, end, "; stored; ttl=%L", (ctx->ttl_ms - ctx->age_ms) / 1000);
+  if (status > 0 && ctx->outcome != CRL_NGX_COLLAPSED)
+    at = ngx_slprintf(at, end, "; fwd-status=%ui", status);
+  if (ctx->is_stored && ctx->is_answered)
+    at = ngx_slprintf(at, end, "; stored; ttl=%L", (ctx->ttl_ms - ctx->age_ms) / 1000);
   if (ctx->outcome == CRL_NGX_COLLAPSED) at = ngx_slprintf(at, end, "; collapsed");
   return at;
 }
@@ -116,7 +121,8 @@ ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx) {
   ngx_memzero(line, sizeof *line);
   if (text == NULL) return NGX_ERROR;
   u_char *at = put_name(text, end, name);
-  if (ctx->outcome == CRL_NGX_HIT || ctx->outcome == CRL_NGX_STALE || ctx->outcome == CRL_NGX_UPDATING)
+  if (ctx->outcome == CRL_NGX_HIT || ctx->outcome == CRL_NGX_STALE ||
+      ctx->outcome == CRL_NGX_UPDATING)
     at = ngx_slprintf(at, end, "; hit; ttl=%L", (ctx->ttl_ms - ctx->age_ms) / 1000);
   else
     at = put_forward(at, end, r, ctx);

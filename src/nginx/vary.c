@@ -15,7 +15,8 @@ static void add_field(ngx_sha1_t *sha, ngx_http_request_t *r, const u_char *name
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *field = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
-      if (field[i].key.len != len || ngx_strncasecmp(field[i].key.data, (u_char *)name, len) != 0) continue;
+      if (field[i].key.len != len || ngx_strncasecmp(field[i].key.data, (u_char *)name, len) != 0)
+        continue;
       const u_char *from = field[i].value.data, *to = from + field[i].value.len;
       while (from < to && (*from == ' ' || *from == '\t')) from++;
       while (to > from && (to[-1] == ' ' || to[-1] == '\t')) to--;
@@ -26,7 +27,8 @@ static void add_field(ngx_sha1_t *sha, ngx_http_request_t *r, const u_char *name
   ngx_sha1_update(sha, "\n", 1); /* no field has one */
 }
 
-void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len, unsigned char *hash) {
+void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
+                       unsigned char *hash) {
   ngx_sha1_t sha;
   const u_char *end = names + len;
   ngx_sha1_init(&sha);

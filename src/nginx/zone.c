@@ -1,7 +1,10 @@
-/* zone.c: a zone: one corral and one corral_loop in each worker, and counters that all workers share.
+/* zone.c: a zone: one corral and one corral_loop in each worker, and counters that all workers
+ * share.
  *
- * The loop's descriptor is a connection of nginx that no client has: level-triggered, and marked as a channel, so that nginx neither closes it as idle nor
- * waits for it when the worker shuts down. While calls are under way a timer runs: a worker that shuts down lives as long as there are timers. */
+ * The loop's descriptor is a connection of nginx that no client has: level-triggered, and marked as
+ * a channel, so that nginx neither closes it as idle nor waits for it when the worker shuts down.
+ * While calls are under way a timer runs: a worker that shuts down lives as long as there are
+ * timers. */
 #include "module.h"
 
 enum { HOLD_MS = 1000 };
@@ -9,11 +12,13 @@ enum { HOLD_MS = 1000 };
 crl_ngx_zone *crl_ngx_zone_find(crl_ngx_main_conf *conf, const ngx_str_t *name) {
   crl_ngx_zone **zones = conf->zones.elts;
   for (ngx_uint_t i = 0; i < conf->zones.nelts; i++)
-    if (zones[i]->name.len == name->len && ngx_memcmp(zones[i]->name.data, name->data, name->len) == 0) return zones[i];
+    if (zones[i]->name.len == name->len &&
+        ngx_memcmp(zones[i]->name.data, name->data, name->len) == 0)
+      return zones[i];
   return NULL;
 }
 
-/* ---- counters -------------------------------------------------------------------------------------------- */
+/* ---- counters ------------------------------------------------------------------------------ */
 
 static ngx_int_t init_shared(ngx_shm_zone_t *shared, void *before) {
   crl_ngx_zone *zone = shared->data, *older = before;
@@ -35,8 +40,10 @@ char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone) {
   ngx_str_t name = {.len = sizeof "corral:" - 1 + zone->name.len};
   name.data = ngx_pnalloc(cf->pool, name.len);
   if (name.data == NULL) return NGX_CONF_ERROR;
-  ngx_memcpy(ngx_cpymem(name.data, "corral:", sizeof "corral:" - 1), zone->name.data, zone->name.len);
-  ngx_shm_zone_t *shared = ngx_shared_memory_add(cf, &name, 8 * ngx_pagesize, &ngx_http_corral_module);
+  ngx_memcpy(ngx_cpymem(name.data, "corral:", sizeof "corral:" - 1), zone->name.data,
+             zone->name.len);
+  ngx_shm_zone_t *shared =
+      ngx_shared_memory_add(cf, &name, 8 * ngx_pagesize, &ngx_http_corral_module);
   if (shared == NULL) return NGX_CONF_ERROR;
   shared->init = init_shared;
   shared->data = zone;
@@ -44,7 +51,8 @@ char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone) {
 }
 
 /* An event, from any thread. */
-static void count_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                        void *arg) {
   crl_ngx_zone *zone = arg;
   (void)key;
   (void)key_len;
@@ -56,17 +64,24 @@ static void count_event(corral_event event, const void *key, size_t key_len, con
 
 /* What happened to the store goes to the log on nginx's own thread. */
 static void tell(crl_ngx_zone *zone) {
-  ngx_atomic_uint_t downs = ngx_atomic_fetch_add(&zone->downs, 0), ups = ngx_atomic_fetch_add(&zone->ups, 0);
+  ngx_atomic_uint_t downs = ngx_atomic_fetch_add(&zone->downs, 0),
+                    ups = ngx_atomic_fetch_add(&zone->ups, 0);
   if (downs != zone->told_downs)
-    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "corral_zone \"%V\": the store doesn't answer: requests go on without it", &zone->name);
-  if (ups != zone->told_ups) ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "corral_zone \"%V\": the store answers again", &zone->name);
+    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                  "corral_zone \"%V\": the store doesn't answer: requests go on without it",
+                  &zone->name);
+  if (ups != zone->told_ups)
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "corral_zone \"%V\": the store answers again",
+                  &zone->name);
   zone->told_downs = downs;
   zone->told_ups = ups;
 }
 
-void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome) { (void)ngx_atomic_fetch_add(&zone->counters->requests[outcome], 1); }
+void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome) {
+  (void)ngx_atomic_fetch_add(&zone->counters->requests[outcome], 1);
+}
 
-/* ---- the loop -------------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------ */
 
 static void on_readable(ngx_event_t *event) {
   ngx_connection_t *connection = event->data;
@@ -133,21 +148,24 @@ static void open_zone(crl_ngx_zone *zone, ngx_cycle_t *cycle) {
   ngx_memzero(&error, sizeof error);
   zone->options.on_event = count_event;
   zone->options.event_arg = zone;
-  if (corral_open(&zone->c, &zone->options, &error) == CORRAL_OK && corral_loop_open(&zone->loop, zone->c, &error) == CORRAL_OK &&
-      watch(zone, cycle) == NGX_OK)
+  if (corral_open(&zone->c, &zone->options, &error) == CORRAL_OK &&
+      corral_loop_open(&zone->loop, zone->c, &error) == CORRAL_OK && watch(zone, cycle) == NGX_OK)
     return;
-  ngx_log_error(NGX_LOG_ALERT, cycle->log, 0, "corral_zone \"%V\": %s; this worker goes without it", &zone->name,
-                error.text[0] != '\0' ? error.text : "its loop can't be watched");
+  ngx_log_error(NGX_LOG_ALERT, cycle->log, 0, "corral_zone \"%V\": %s; this worker goes without it",
+                &zone->name, error.text[0] != '\0' ? error.text : "its loop can't be watched");
   close_zone(zone);
 }
 
 static crl_ngx_main_conf *main_conf_of(ngx_cycle_t *cycle) {
-  return ngx_get_conf(cycle->conf_ctx, ngx_http_module) != NULL ? ngx_http_cycle_get_module_main_conf(cycle, ngx_http_corral_module) : NULL;
+  return ngx_get_conf(cycle->conf_ctx, ngx_http_module) != NULL
+             ? ngx_http_cycle_get_module_main_conf(cycle, ngx_http_corral_module)
+             : NULL;
 }
 
 ngx_int_t crl_ngx_zone_init_process(ngx_cycle_t *cycle) {
   crl_ngx_main_conf *conf = main_conf_of(cycle);
-  if (conf == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)) return NGX_OK;
+  if (conf == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
+    return NGX_OK;
   crl_ngx_zone **zones = conf->zones.elts;
   for (ngx_uint_t i = 0; i < conf->zones.nelts; i++) open_zone(zones[i], cycle);
   return NGX_OK;

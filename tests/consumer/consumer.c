@@ -1,4 +1,5 @@
-/* consumer.c: what a user of the installed library writes: one value, computed once, then found in the store. */
+/* consumer.c: what a user of the installed library writes: one value, computed once, then found in
+ * the store. */
 #include <corral.h>
 
 #include <stdio.h>
@@ -22,7 +23,8 @@ int main(int argc, char **argv) {
   }
   for (int i = 0; i < 2; i++) {
     corral_value *value = NULL;
-    int status = corral_get_or_compute(c, "key", 3, CORRAL_POLICY(.error = &error), query, &computed, &value);
+    int status = corral_get_or_compute(c, "key", 3, CORRAL_POLICY(.error = &error), query,
+                                       &computed, &value);
     if (status != CORRAL_OK) {
       fprintf(stderr, "consumer: %s: %s\n", corral_status_text(status), error.text);
       return 1;

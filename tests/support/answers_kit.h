@@ -1,5 +1,6 @@
-/* answers_kit.h: a compute that says what it is told to, one line for each question, and the stores that are asked: in this process, or with LIVE
- * real servers (Redis by a unix socket, memcached with two servers). */
+/* answers_kit.h: a compute that says what it is told to, one line for each question, and the stores
+ * that are asked: in this process, or with LIVE real servers (Redis by a unix socket, memcached
+ * with two servers). */
 #ifndef ANSWERS_KIT_H
 #define ANSWERS_KIT_H
 
@@ -18,7 +19,7 @@
 
 enum { FAR = 60000 };
 
-/* ---- a compute that says what it is told to --------------------------------------------------------------- */
+/* ---- a compute that says what it is told to ------------------------------------------------ */
 
 typedef struct say {
   const char *text; /* NULL: negative */
@@ -39,7 +40,8 @@ static inline void see(const corral_fill *fill, say *s) {
   const char *old = corral_fill_old(fill, &size);
   snprintf(s->old, sizeof s->old, "%.*s", (int)size, old == NULL ? "" : old);
   const char *validator = corral_fill_old_validator(fill, &size);
-  snprintf(s->old_validator, sizeof s->old_validator, "%.*s", (int)size, validator == NULL ? "" : validator);
+  snprintf(s->old_validator, sizeof s->old_validator, "%.*s", (int)size,
+           validator == NULL ? "" : validator);
   s->old_version = corral_fill_old_version(fill);
 }
 
@@ -50,16 +52,22 @@ static inline int answer(corral_fill *fill, const void *key, size_t key_len, voi
   assert_int_equal(len, key_len);
   s->ran++;
   see(fill, s);
-  for (int i = 0; i < 3 && s->tags[i] != NULL; i++) assert_int_equal(corral_fill_tag(fill, s->tags[i], strlen(s->tags[i])), CORRAL_OK);
+  for (int i = 0; i < 3 && s->tags[i] != NULL; i++)
+    assert_int_equal(corral_fill_tag(fill, s->tags[i], strlen(s->tags[i])), CORRAL_OK);
   if (s->version != 0) corral_fill_version(fill, s->version);
-  if (s->validator != NULL) assert_int_equal(corral_fill_validator(fill, s->validator, strlen(s->validator)), CORRAL_OK);
+  if (s->validator != NULL)
+    assert_int_equal(corral_fill_validator(fill, s->validator, strlen(s->validator)), CORRAL_OK);
   if (s->ttl_ms != 0) corral_fill_lives(fill, s->ttl_ms, 0, 0);
   if (s->not_after != 0) corral_fill_not_after(fill, s->not_after);
   if (s->pass) corral_fill_pass(fill);
-  if (s->fails) corral_fill_fail(fill, 5, "the origin is away");
-  else if (s->unmodified) return corral_fill_not_modified(fill);
-  else if (s->text == NULL) corral_fill_negative(fill);
-  else return corral_fill_bytes(fill, s->text, strlen(s->text));
+  if (s->fails)
+    corral_fill_fail(fill, 5, "the origin is away");
+  else if (s->unmodified)
+    return corral_fill_not_modified(fill);
+  else if (s->text == NULL)
+    corral_fill_negative(fill);
+  else
+    return corral_fill_bytes(fill, s->text, strlen(s->text));
   return CORRAL_OK;
 }
 
@@ -70,7 +78,9 @@ static inline corral *opened(const corral_options *options) {
   return c;
 }
 
-static inline corral_policy usual(void) { return *CORRAL_POLICY(.ttl_ms = FAR, .jitter_pct = CORRAL_OFF, .wait_ms = 20000); }
+static inline corral_policy usual(void) {
+  return *CORRAL_POLICY(.ttl_ms = FAR, .jitter_pct = CORRAL_OFF, .wait_ms = 20000);
+}
 
 static inline corral_policy graceful(void) {
   corral_policy policy = usual();
@@ -93,7 +103,8 @@ static inline got asks_by(corral *c, const char *key, const corral_policy *polic
   g.how = corral_value_how(value);
   g.kept = corral_value_kept(value);
   g.version = corral_value_version(value);
-  snprintf(g.text, sizeof g.text, "%.*s", (int)corral_value_size(value), (const char *)corral_value_data(value));
+  snprintf(g.text, sizeof g.text, "%.*s", (int)corral_value_size(value),
+           (const char *)corral_value_data(value));
   corral_value_unref(value);
   return g;
 }
@@ -103,22 +114,25 @@ static inline got asks(corral *c, const char *key, say *s) {
   return asks_by(c, key, &policy, s);
 }
 
-#define GETS(c, key, s, expected_text, expected_how)                                     \
-  do {                                                                                   \
-    got g_ = asks(c, key, s);                                                            \
-    assert_int_equal(g_.status, CORRAL_OK);                                              \
-    assert_string_equal(g_.text, expected_text);                                         \
-    if (g_.how != (expected_how)) fail_msg("line %d, %s: %s, kept %d, instead of %s", __LINE__, key, corral_how_name(g_.how), (int)g_.kept, corral_how_name(expected_how)); \
+#define GETS(c, key, s, expected_text, expected_how)                                               \
+  do {                                                                                             \
+    got g_ = asks(c, key, s);                                                                      \
+    assert_int_equal(g_.status, CORRAL_OK);                                                        \
+    assert_string_equal(g_.text, expected_text);                                                   \
+    if (g_.how != (expected_how))                                                                  \
+      fail_msg("line %d, %s: %s, kept %d, instead of %s", __LINE__, key, corral_how_name(g_.how),  \
+               (int)g_.kept, corral_how_name(expected_how));                                       \
   } while (0)
 
 static inline corral_inspection inspected(corral *c, const char *key) {
   corral_inspection seen;
   corral_error error;
-  if (corral_inspect(c, key, strlen(key), &seen, sizeof seen, &error) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_inspect(c, key, strlen(key), &seen, sizeof seen, &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
   return seen;
 }
 
-/* ---- the stores ------------------------------------------------------------------------------------------- */
+/* ---- the stores ---------------------------------------------------------------------------- */
 
 #ifdef LIVE
 #include "support/memcached_server.h"

@@ -1,10 +1,12 @@
-/* backend_kit.h: examples/backend as processes of a test, on a real PostgreSQL with the example's schema, and what they answer.
+/* backend_kit.h: examples/backend as processes of a test, on a real PostgreSQL with the example's
+ * schema, and what they answer.
  *
  *   backend b = backend_start("--store", redis_server_uri(redis), "--pause", "100", NULL);
  *   ... revenue_of(&b, "north") == revenue_in_database("north") ... executions() ...
  *   backend_stop(&b);                          by SIGTERM: it must end by itself, soon, and with 0
  *
- * The backends log in as the role shop; the test itself, by postgresql_server_ask, as postgres. For the tests of that example. */
+ * The backends log in as the role shop; the test itself, by postgresql_server_ask, as postgres. For
+ * the tests of that example. */
 #ifndef BACKEND_KIT_H
 #define BACKEND_KIT_H
 
@@ -42,11 +44,12 @@ typedef struct backend {
 } backend;
 
 /* `condition` becomes true in time, or the test fails. */
-#define AWAIT(condition)                                                                                                                                       \
-  for (int64_t await_until = crl_env_now_ms() + PATIENCE_MS; !(condition); crl_env_sleep_until(crl_env_now_ms() + STEP_MS))                                    \
-  if (crl_env_now_ms() > await_until) fail_msg("never came: %s", #condition)
+#define AWAIT(condition)                                                                           \
+  for (int64_t await_until = crl_env_now_ms() + PATIENCE_MS; !(condition);                         \
+       crl_env_sleep_until(crl_env_now_ms() + STEP_MS))                                            \
+    if (crl_env_now_ms() > await_until) fail_msg("never came: %s", #condition)
 
-/* ---- the database ---------------------------------------------------------------------------------------- */
+/* ---- the database -------------------------------------------------------------------------- */
 
 static inline int run_schema(const char *folder) {
   char file[300], port[12];
@@ -55,27 +58,33 @@ static inline int run_schema(const char *folder) {
   snprintf(port, sizeof port, "%d", postgresql_server_port(database));
   pid_t pid = fork();
   if (pid == 0) {
-    execlp("psql", "psql", "-X", "-q", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-d", "postgres", "-v", "customers=400", "-v", "orders=20000", "-f", file,
-           (char *)NULL);
+    execlp("psql", "psql", "-X", "-q", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-d",
+           "postgres", "-v", "customers=400", "-v", "orders=20000", "-f", file, (char *)NULL);
     _exit(127);
   }
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Starts what the tests need. 0, or what the test's program is to end with: 77 when something isn't there; then stderr says what. */
+/* Starts what the tests need. 0, or what the test's program is to end with: 77 when something isn't
+ * there; then stderr says what. */
 static inline int kit_start(void) {
   static const char *const settings[] = {"shared_preload_libraries=pg_stat_statements", NULL};
   const char *folder = getenv("CORRAL_SOURCE_DIR"), *said;
   if (getenv("CORRAL_EXAMPLE_BACKEND") == NULL || folder == NULL) {
-    fprintf(stderr, "SKIPPED: there is no $CORRAL_EXAMPLE_BACKEND or no $CORRAL_SOURCE_DIR: run it by ctest\n");
+    fprintf(
+        stderr,
+        "SKIPPED: there is no $CORRAL_EXAMPLE_BACKEND or no $CORRAL_SOURCE_DIR: run it by ctest\n");
     return 77;
   }
   if (!redis_server_start(&redis, NULL) || !postgresql_server_start(&database, settings)) return 77;
   int status = run_schema(folder);
-  if (status == 127) fprintf(stderr, "SKIPPED: there is no psql (apt-get install postgresql-client)\n");
-  else if (status != 0) fprintf(stderr, "psql failed with %d: examples/backend/schema.sql\n", status);
+  if (status == 127)
+    fprintf(stderr, "SKIPPED: there is no psql (apt-get install postgresql-client)\n");
+  else if (status != 0)
+    fprintf(stderr, "psql failed with %d: examples/backend/schema.sql\n", status);
   if (status != 0) return status == 127 ? 77 : 1;
-  said = postgresql_server_ask(database, "CREATE EXTENSION pg_stat_statements; CREATE ROLE shop LOGIN; GRANT SELECT ON customers, orders TO shop");
+  said = postgresql_server_ask(database, "CREATE EXTENSION pg_stat_statements; CREATE ROLE shop "
+                                         "LOGIN; GRANT SELECT ON customers, orders TO shop");
   if (said[0] != '\0') fprintf(stderr, "%s\n", said);
   return said[0] != '\0';
 }
@@ -93,27 +102,40 @@ static inline long long ask_number(const char *sql, const char *region) {
 
 /* How often the report's query has run to its end, since forget_executions. */
 static inline long long executions(void) {
-  return ask_number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE 'WITH own AS%%' AND '%s' = ''", "");
+  return ask_number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE 'WITH "
+                    "own AS%%' AND '%s' = ''",
+                    "");
 }
-static inline void forget_executions(void) { (void)postgresql_server_ask(database, "SELECT pg_stat_statements_reset()"); }
+static inline void forget_executions(void) {
+  (void)postgresql_server_ask(database, "SELECT pg_stat_statements_reset()");
+}
 /* How many of them have their snapshot, and sleep (--pause). */
 static inline long long running(void) {
-  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep' AND '%s' = ''", "");
+  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = "
+                    "'PgSleep' AND '%s' = ''",
+                    "");
 }
 static inline long long listeners(void) {
-  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND query = 'LISTEN corral' AND '%s' = ''", "");
+  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND query = "
+                    "'LISTEN corral' AND '%s' = ''",
+                    "");
 }
 static inline long long revenue_in_database(const char *region) {
-  return ask_number("SELECT coalesce(sum(amount), 0) FROM orders o JOIN customers c ON c.id = o.customer WHERE region = '%s'", region);
+  return ask_number("SELECT coalesce(sum(amount), 0) FROM orders o JOIN customers c ON c.id = "
+                    "o.customer WHERE region = '%s'",
+                    region);
 }
 /* One cent more for one order of a region. */
 static inline void change(const char *region) {
   const char *said = postgresql_server_ask(
-      database, "UPDATE orders SET amount = amount + 1 WHERE id = (SELECT min(o.id) FROM orders o JOIN customers c ON c.id = o.customer WHERE region = '%s')", region);
+      database,
+      "UPDATE orders SET amount = amount + 1 WHERE id = (SELECT min(o.id) FROM orders o JOIN "
+      "customers c ON c.id = o.customer WHERE region = '%s')",
+      region);
   assert_string_equal(said, "");
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 static inline http_reply get(const backend *b, const char *path, const char *headers) {
   return http_client_ask(b->client, &(http_request){.path = path, .headers = headers});
@@ -130,7 +152,8 @@ static inline long long member(const char *body, const char *name) {
   char quoted[64];
   snprintf(quoted, sizeof quoted, "\"%s\"", name);
   const char *at = body == NULL ? NULL : strstr(body, quoted);
-  return at == NULL ? -1 : strtoll(at + strlen(quoted) + strspn(at + strlen(quoted), " :"), NULL, 10);
+  return at == NULL ? -1
+                    : strtoll(at + strlen(quoted) + strspn(at + strlen(quoted), " :"), NULL, 10);
 }
 
 static inline long long count_of(const backend *b, const char *event) {
@@ -170,7 +193,9 @@ static inline int read_port(int fd) {
   char line[128] = "", *colon;
   size_t len = 0;
   struct pollfd ready = {.fd = fd, .events = POLLIN};
-  while (len < sizeof line - 1 && strchr(line, '\n') == NULL && poll(&ready, 1, PATIENCE_MS) > 0 && read(fd, line + len, 1) == 1) len++;
+  while (len < sizeof line - 1 && strchr(line, '\n') == NULL && poll(&ready, 1, PATIENCE_MS) > 0 &&
+         read(fd, line + len, 1) == 1)
+    len++;
   colon = strrchr(line, ':');
   return colon == NULL ? 0 : (int)strtol(colon + 1, NULL, 10);
 }
@@ -178,15 +203,19 @@ static inline int read_port(int fd) {
 /* Starts one, with these arguments up to NULL, and waits until it hears of changes. */
 static inline backend backend_start(const char *first, ...) {
   static unsigned started;
-  char conninfo[128], *args[BACKEND_ARGS] = {getenv("CORRAL_EXAMPLE_BACKEND"), (char *)(uintptr_t)"--port", (char *)(uintptr_t)"0", (char *)(uintptr_t)"--database",
-                                             conninfo};
+  char conninfo[128],
+      *args[BACKEND_ARGS] = {getenv("CORRAL_EXAMPLE_BACKEND"), (char *)(uintptr_t) "--port",
+                             (char *)(uintptr_t) "0", (char *)(uintptr_t) "--database", conninfo};
   backend b = {0};
   int out[2], count = 5;
   va_list more;
-  snprintf(conninfo, sizeof conninfo, "host=127.0.0.1 port=%d user=shop dbname=postgres", postgresql_server_port(database));
+  snprintf(conninfo, sizeof conninfo, "host=127.0.0.1 port=%d user=shop dbname=postgres",
+           postgresql_server_port(database));
   snprintf(b.log, sizeof b.log, "%s/backend.%u", redis_server_folder(redis), started++);
   va_start(more, first);
-  for (const char *arg = first; arg != NULL && count < BACKEND_ARGS - 1; arg = va_arg(more, const char *)) args[count++] = (char *)(uintptr_t)arg;
+  for (const char *arg = first; arg != NULL && count < BACKEND_ARGS - 1;
+       arg = va_arg(more, const char *))
+    args[count++] = (char *)(uintptr_t)arg;
   va_end(more);
   assert_int_equal(pipe2(out, O_CLOEXEC), 0);
   pid_t parent = getpid();
@@ -210,7 +239,8 @@ static inline void show_log(const backend *b) {
   if (log != NULL) fclose(log);
 }
 
-/* SIGTERM. It ends with 0: leaks would be told otherwise by a sanitizer. Returns how many ms it took. */
+/* SIGTERM. It ends with 0: leaks would be told otherwise by a sanitizer. Returns how many ms it
+ * took. */
 static inline int64_t backend_stop(backend *b) {
   int64_t from = crl_env_now_ms();
   int status = 0;

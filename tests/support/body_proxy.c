@@ -1,4 +1,5 @@
-/* body_proxy.c: a proxy that does something in the middle of a body. Two threads for each connection. */
+/* body_proxy.c: a proxy that does something in the middle of a body. Two threads for each
+ * connection. */
 #include "support/body_proxy.h"
 
 #include <pthread.h>
@@ -52,7 +53,8 @@ static void part(const line *l) {
 static void *go_up(void *arg) {
   line *l = arg;
   static _Thread_local char bytes[CHUNK];
-  for (ssize_t n; (n = recv(l->client, bytes, sizeof bytes, 0)) > 0 && give(l->server, bytes, (size_t)n);)
+  for (ssize_t n;
+       (n = recv(l->client, bytes, sizeof bytes, 0)) > 0 && give(l->server, bytes, (size_t)n);)
     if (l->proxy->way == BODY_GOES_SLOWLY && n == sizeof bytes) nap();
   part(l);
   return NULL;
@@ -95,12 +97,15 @@ static void *accept_all(void *arg) {
     }
     line *l = &p->lines[p->count++];
     *l = (line){.proxy = p, .client = fd, .server = server};
-    if (pthread_create(&l->up, NULL, go_up, l) != 0 || pthread_create(&l->down, NULL, go_down, l) != 0) server_process_die("proxy", "thread");
+    if (pthread_create(&l->up, NULL, go_up, l) != 0 ||
+        pthread_create(&l->down, NULL, go_down, l) != 0)
+      server_process_die("proxy", "thread");
   }
   return NULL;
 }
 
-body_proxy *body_proxy_start(int server_port, body_way way, size_t after, void (*then)(void *arg), void *arg) {
+body_proxy *body_proxy_start(int server_port, body_way way, size_t after, void (*then)(void *arg),
+                             void *arg) {
   body_proxy *p = calloc(1, sizeof *p);
   if (p == NULL) server_process_die("proxy", "calloc");
   p->server_port = server_port;
@@ -109,7 +114,8 @@ body_proxy *body_proxy_start(int server_port, body_way way, size_t after, void (
   p->then = then;
   p->arg = arg;
   p->listener = server_process_bind(&p->port);
-  if (listen(p->listener, 16) != 0 || pthread_create(&p->acceptor, NULL, accept_all, p) != 0) server_process_die("proxy", "start");
+  if (listen(p->listener, 16) != 0 || pthread_create(&p->acceptor, NULL, accept_all, p) != 0)
+    server_process_die("proxy", "start");
   return p;
 }
 

@@ -1,4 +1,5 @@
-/* client_kit.h: one client of a plugin that is compiled in, with what it told when it was opened and the error of its last call. */
+/* client_kit.h: one client of a plugin that is compiled in, with what it told when it was opened
+ * and the error of its last call. */
 #ifndef CLIENT_KIT_H
 #define CLIENT_KIT_H
 
@@ -40,7 +41,8 @@ static inline int client_connect(client *c, int64_t limit_ms) {
 }
 
 /* The first status of both that isn't CORRAL_OK. */
-static inline int client_begin(client *c, const corral_store *plugin, const char *text, int64_t limit_ms) {
+static inline int client_begin(client *c, const corral_store *plugin, const char *text,
+                               int64_t limit_ms) {
   int status = client_open(c, plugin, text);
   return status != CORRAL_OK ? status : client_connect(c, limit_ms);
 }

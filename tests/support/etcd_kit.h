@@ -22,7 +22,8 @@ static inline int open_only(client *c, const char *text) {
   int status = crl_uri_parse(&uri, text, &c->error);
   if (status != CORRAL_OK) return status;
   status = crl_registry_find(uri.view.scheme, &c->k.plugin, &c->error);
-  if (status == CORRAL_OK) status = c->k.plugin->open(c->k.host, &uri.view, &c->k.store, &c->info, &c->error);
+  if (status == CORRAL_OK)
+    status = c->k.plugin->open(c->k.host, &uri.view, &c->k.store, &c->info, &c->error);
   crl_uri_free(&uri);
   return status;
 }
@@ -34,7 +35,8 @@ static inline int connects(client *c, int64_t limit) {
 
 static inline client connected(const char *text) {
   client c;
-  if (open_only(&c, text) != CORRAL_OK || connects(&c, PATIENCE) != CORRAL_OK) fail_msg("%s: %s", text, c.error.text);
+  if (open_only(&c, text) != CORRAL_OK || connects(&c, PATIENCE) != CORRAL_OK)
+    fail_msg("%s: %s", text, c.error.text);
   return c;
 }
 
@@ -44,8 +46,14 @@ static inline void gone(client *c) {
   memset(&c->k, 0, sizeof c->k);
 }
 
-static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder, int64_t lease_ms) {
-  return (corral_op){.verb = verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = lease_ms, .status = CORRAL_EUNKNOWN};
+static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder,
+                                int64_t lease_ms) {
+  return (corral_op){.verb = verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token(holder),
+                     .lease_ms = lease_ms,
+                     .status = CORRAL_EUNKNOWN};
 }
 
 static inline int perform(client *c, corral_op *op, int64_t limit) {
@@ -57,16 +65,23 @@ static inline int perform(client *c, corral_op *op, int64_t limit) {
 }
 
 /* For a server that answers. */
-static inline corral_op ask(client *c, corral_verb verb, const char *key, unsigned holder, int64_t lease_ms) {
+static inline corral_op ask(client *c, corral_verb verb, const char *key, unsigned holder,
+                            int64_t lease_ms) {
   corral_op op = lock_op(verb, key, holder, lease_ms);
   (void)perform(c, &op, PATIENCE);
   if (c->performed != CORRAL_OK) fail_msg("perform: %s", c->error.text);
   return op;
 }
 
-static inline int locks(client *c, const char *key, unsigned holder) { return ask(c, CORRAL_VERB_LOCK, key, holder, 20000).status; }
-static inline int unlocks(client *c, const char *key, unsigned holder) { return ask(c, CORRAL_VERB_UNLOCK, key, holder, 0).status; }
-static inline int extends(client *c, const char *key, unsigned holder) { return ask(c, CORRAL_VERB_LOCK_EXTEND, key, holder, 20000).status; }
+static inline int locks(client *c, const char *key, unsigned holder) {
+  return ask(c, CORRAL_VERB_LOCK, key, holder, 20000).status;
+}
+static inline int unlocks(client *c, const char *key, unsigned holder) {
+  return ask(c, CORRAL_VERB_UNLOCK, key, holder, 0).status;
+}
+static inline int extends(client *c, const char *key, unsigned holder) {
+  return ask(c, CORRAL_VERB_LOCK_EXTEND, key, holder, 20000).status;
+}
 
 /* The one hold of a lock. */
 static inline corral_hold shown(client *c, const char *key, int64_t *ret_now) {

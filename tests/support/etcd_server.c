@@ -21,7 +21,9 @@ static void die(const char *what) { server_process_die("etcd_server", what); }
 
 /* The reply to an HTTP/1.0 request; NULL when there is none. */
 static const char *request(etcd_server *server, const char *head, const char *body) {
-  int len = snprintf(server->text, ROOM, "%s HTTP/1.0\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", head, strlen(body), body);
+  int len = snprintf(server->text, ROOM,
+                     "%s HTTP/1.0\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", head,
+                     strlen(body), body);
   server_process_exchange(server->port, server->text, (size_t)len, server->text, ROOM);
   const char *found = strstr(server->text, "\r\n\r\n");
   return found != NULL ? found + 4 : NULL;
@@ -36,10 +38,13 @@ static int listens(int port) {
 static int serves(void *arg) {
   etcd_server *server = arg;
   const char *health = server->has_tls ? NULL : request(server, "GET /health", "");
-  return server->has_tls ? listens(server->port) : health != NULL && strstr(health, "\"true\"") != NULL;
+  return server->has_tls ? listens(server->port)
+                         : health != NULL && strstr(health, "\"true\"") != NULL;
 }
 
-static void wait_until_up(etcd_server *server) { server_process_await(&server->process, serves, server); }
+static void wait_until_up(etcd_server *server) {
+  server_process_await(&server->process, serves, server);
+}
 
 int etcd_server_start(etcd_server **ret, const char *const *args) {
   char program[SERVER_PROCESS_PATH], url[64], peer[64], cluster[80];
@@ -49,15 +54,23 @@ int etcd_server_start(etcd_server **ret, const char *const *args) {
   /* It syncs each change to its disk; there, that costs nothing. */
   server_process *process = &server->process;
   server_process_init(process, "etcd", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-  for (int i = 0; args != NULL && args[i] != NULL; i++) server->has_tls |= strcmp(args[i], "--cert-file") == 0;
+  for (int i = 0; args != NULL && args[i] != NULL; i++)
+    server->has_tls |= strcmp(args[i], "--cert-file") == 0;
   server->port = server_process_free_port();
   snprintf(server->uri, sizeof server->uri, "etcd://127.0.0.1:%d", server->port);
   snprintf(url, sizeof url, "http%s://127.0.0.1:%d", server->has_tls ? "s" : "", server->port);
   snprintf(peer, sizeof peer, "http://127.0.0.1:%d", server_process_free_port());
   snprintf(cluster, sizeof cluster, "default=%s", peer);
-  server_process_add_args(process, (const char *[]){program, "--data-dir", "data", "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls",
-                                                    peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster, "--log-level", "error",
-                                                    "--heartbeat-interval", "20", "--election-timeout", "200", NULL});
+  server_process_add_args(process, (const char *[]){program, "--data-dir",
+                                                    "data",  "--listen-client-urls",
+                                                    url,     "--advertise-client-urls",
+                                                    url,     "--listen-peer-urls",
+                                                    peer,    "--initial-advertise-peer-urls",
+                                                    peer,    "--initial-cluster",
+                                                    cluster, "--log-level",
+                                                    "error", "--heartbeat-interval",
+                                                    "20",    "--election-timeout",
+                                                    "200",   NULL});
   server_process_add_args(process, args);
   server_process_launch(process);
   wait_until_up(server);

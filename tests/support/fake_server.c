@@ -108,19 +108,27 @@ static void trickle(fake_server *server, char *text) {
 
 static void hang(fake_server *server) {
   char bytes[4096];
-  while (server->fd >= 0 && readable(server->fd) && recv(server->fd, bytes, sizeof bytes, 0) > 0) continue;
+  while (server->fd >= 0 && readable(server->fd) && recv(server->fd, bytes, sizeof bytes, 0) > 0)
+    continue;
 }
 
 static int step(fake_server *server, char *line) {
   char *rest = line + strcspn(line, " ");
   if (*rest == ' ') *rest++ = '\0';
-  if (strcmp(line, "TRICKLE") == 0) trickle(server, rest);
-  else if (strcmp(line, "EXPECT") == 0) return expect(server, rest, unescape(rest));
-  else if (strcmp(line, "SEND") == 0) send_all(server, rest, unescape(rest));
-  else if (strcmp(line, "HANG") == 0) hang(server);
-  else if (strcmp(line, "CLOSE") == 0) hang_up(server);
-  else if (strcmp(line, "ACCEPT") == 0) return take_connection(server);
-  else return 0;
+  if (strcmp(line, "TRICKLE") == 0)
+    trickle(server, rest);
+  else if (strcmp(line, "EXPECT") == 0)
+    return expect(server, rest, unescape(rest));
+  else if (strcmp(line, "SEND") == 0)
+    send_all(server, rest, unescape(rest));
+  else if (strcmp(line, "HANG") == 0)
+    hang(server);
+  else if (strcmp(line, "CLOSE") == 0)
+    hang_up(server);
+  else if (strcmp(line, "ACCEPT") == 0)
+    return take_connection(server);
+  else
+    return 0;
   return 1;
 }
 
@@ -128,7 +136,8 @@ static void *run(void *arg) {
   fake_server *server = arg;
   char *save = NULL;
   server->failed = !take_connection(server);
-  for (char *line = strtok_r(server->script, "\n", &save); line != NULL && !server->failed; line = strtok_r(NULL, "\n", &save)) {
+  for (char *line = strtok_r(server->script, "\n", &save); line != NULL && !server->failed;
+       line = strtok_r(NULL, "\n", &save)) {
     char *shown = strdup(line);
     server->failed = !step(server, line);
     if (server->failed) fprintf(stderr, "fake_server: failed at: %s\n", shown);
@@ -141,7 +150,9 @@ static void *run(void *arg) {
 
 fake_server *fake_server_start(const char *script) {
   fake_server *server = calloc(1, sizeof *server);
-  if (server == NULL || (server->script = strdup(script)) == NULL || (server->in = malloc(ROOM)) == NULL) die("malloc");
+  if (server == NULL || (server->script = strdup(script)) == NULL ||
+      (server->in = malloc(ROOM)) == NULL)
+    die("malloc");
   server->fd = -1;
   listen_somewhere(server);
   if (pthread_create(&server->thread, NULL, run, server) != 0) die("pthread_create");

@@ -1,7 +1,9 @@
-/* fake_server.h: a server that says what a script tells it to, for dialogues a real one won't have on demand.
+/* fake_server.h: a server that says what a script tells it to, for dialogues a real one won't have
+ * on demand.
  *
  * The script is text, one step a line; \r \n \0 \\ and \xHH may be used in its bytes:
- *   EXPECT bytes        read until these bytes came, wherever they are; what came before them is forgotten
+ *   EXPECT bytes        read until these bytes came, wherever they are; what came before them is
+ *                       forgotten
  *   SEND bytes          write them
  *   TRICKLE ms bytes    write them one by one, `ms` apart, until the client hangs up
  *   HANG                read and say nothing until the client hangs up
@@ -13,10 +15,12 @@
 
 typedef struct fake_server fake_server;
 
-/* Listens on a free port below 32768 of 127.0.0.1, and runs the script on a thread. `script` is copied. */
+/* Listens on a free port below 32768 of 127.0.0.1, and runs the script on a thread. `script` is
+ * copied. */
 fake_server *fake_server_start(const char *script);
 int fake_server_port(const fake_server *server);
-/* Waits for the script's end, for which the client must have hung up, and frees it. True when every EXPECT came. */
+/* Waits for the script's end, for which the client must have hung up, and frees it. True when every
+ * EXPECT came. */
 int fake_server_stop(fake_server *server);
 
 #endif

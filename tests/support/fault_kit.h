@@ -57,7 +57,7 @@ static int fault_due(fault_kind kind) {
   return left <= 0 && left > -atomic_load(&fault_repeats);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 #define FAULT_IN_PLACE_OF(name) __asm__(#name) __attribute__((visibility("default"), used))
 #define FAULT_FAILS(code, ret) return errno = (code), (ret)
@@ -131,7 +131,7 @@ void *fault_mmap(void *at, size_t size, int protection, int flags, int fd, off_t
 void *fault_mmap64(void *at, size_t size, int protection, int flags, int fd, off_t offset)
     FAULT_IN_PLACE_OF(mmap64) __attribute__((alias("mmap")));
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 static int fault_is(int fd, mode_t one, mode_t other) {
   struct stat st;
@@ -221,7 +221,7 @@ int fault_fdatasync(int fd) {
   return (int)syscall(SYS_fdatasync, fd);
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 static int fault_of_read(int fd) {
   return fault_is(fd, S_IFREG, S_IFSOCK) && fault_due(FAULT_READ_FAILS);
@@ -255,7 +255,7 @@ ssize_t fault_recv(int fd, void *data, size_t size, int flags) {
   return fault_recvfrom(fd, data, size, flags, NULL, NULL);
 }
 
-/* ---- descriptors ----------------------------------------------------------------------------- */
+/* ---- descriptors --------------------------------------------------------------------------- */
 
 int fault_open(const char *path, int flags, ...) FAULT_IN_PLACE_OF(open);
 int fault_open(const char *path, int flags, ...) {

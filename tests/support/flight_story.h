@@ -1,7 +1,8 @@
 /* flight_story.h: a flight as a story: what it was told, and the log of what it asked for.
  *
  * A line of a story: how many ms passed (1 when left out), what happened, and what a look found:
- *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect pass watched left, each with a number
+ *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect pass
+ *                                   watched left, each with a number
  * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
 #ifndef TESTS_FLIGHT_STORY_H
 #define TESTS_FLIGHT_STORY_H
@@ -19,15 +20,23 @@
 
 enum { DEADLINE = 1000, LEASE = 200 };
 
-static const corral_policy usual = {.size = sizeof usual, .ttl_ms = 1000, .retry_ms = 100, .retry_max_ms = 300,
-                                    .lease_ms = LEASE, .compute_ms = 5000, .wait_ms = DEADLINE, .poll_ms = 4,
+static const corral_policy usual = {.size = sizeof usual,
+                                    .ttl_ms = 1000,
+                                    .retry_ms = 100,
+                                    .retry_max_ms = 300,
+                                    .lease_ms = LEASE,
+                                    .compute_ms = 5000,
+                                    .wait_ms = DEADLINE,
+                                    .poll_ms = 4,
                                     .poll_max_ms = 64};
 
-static const char *const ask_names[] = {"?", "get", "claim", "wait", "compute", "settle", "release", "answer", "done", "slot", "host", "held"};
-static const char *const answer_names[] = {"?", "stored", "stale", "verdict", "computed", "failed", "error", "held"};
+static const char *const ask_names[] = {"?",       "get",    "claim", "wait", "compute", "settle",
+                                        "release", "answer", "done",  "slot", "host",    "held"};
+static const char *const answer_names[] = {"?",        "stored", "stale", "verdict",
+                                           "computed", "failed", "error", "held"};
 static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept", "older"};
 
-/* ---- telling a story --------------------------------------------------------------------------------------- */
+/* ---- telling a story ----------------------------------------------------------------------- */
 
 typedef struct story {
   crl_flight flight;
@@ -55,7 +64,8 @@ static inline void note_answer(story *s) {
 
 static inline void note_ask(story *s) {
   note(s, "%lld %s", (long long)s->now, ask_names[s->ask]);
-  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased) note(s, s->flight.alone ? " alone" : " without a lease");
+  if (s->ask == CRL_ASK_COMPUTE && !s->flight.leased)
+    note(s, s->flight.alone ? " alone" : " without a lease");
   if (s->ask == CRL_ASK_WAIT && s->flight.at_host) note(s, " at the host");
   if (s->ask == CRL_ASK_RELEASE && s->flight.retry_ms > 0) note(s, " with a verdict");
   if (s->ask == CRL_ASK_ANSWER) note_answer(s);
@@ -83,19 +93,32 @@ static inline int status_of(const char *word) {
 }
 
 static inline void set_word(crl_told *told, const char *word, int64_t number) {
-  if (strcmp(word, "fresh") == 0) told->look.lives.fresh = number;
-  else if (strcmp(word, "swr") == 0) told->look.lives.swr = number;
-  else if (strcmp(word, "sie") == 0) told->look.lives.sie = number;
-  else if (strcmp(word, "lease") == 0) told->look.lease_left = number;
-  else if (strcmp(word, "retry") == 0) told->look.retry_left = number;
-  else if (strcmp(word, "failures") == 0) told->look.failures = (uint32_t)number;
-  else if (strcmp(word, "ttl") == 0) told->look.ttl = number;
-  else if (strcmp(word, "expect") == 0) told->look.expects = 1, told->look.expect_left = number;
-  else if (strcmp(word, "pass") == 0) told->look.pass = number != 0;
-  else if (strcmp(word, "watched") == 0) told->look.watched = number != 0;
-  else if (strcmp(word, "left") == 0) told->left = number != 0;
-  else if (strcmp(word, "value") == 0) told->look.has_value = 1;
-  else fail_msg("unknown word %s", word);
+  if (strcmp(word, "fresh") == 0)
+    told->look.lives.fresh = number;
+  else if (strcmp(word, "swr") == 0)
+    told->look.lives.swr = number;
+  else if (strcmp(word, "sie") == 0)
+    told->look.lives.sie = number;
+  else if (strcmp(word, "lease") == 0)
+    told->look.lease_left = number;
+  else if (strcmp(word, "retry") == 0)
+    told->look.retry_left = number;
+  else if (strcmp(word, "failures") == 0)
+    told->look.failures = (uint32_t)number;
+  else if (strcmp(word, "ttl") == 0)
+    told->look.ttl = number;
+  else if (strcmp(word, "expect") == 0)
+    told->look.expects = 1, told->look.expect_left = number;
+  else if (strcmp(word, "pass") == 0)
+    told->look.pass = number != 0;
+  else if (strcmp(word, "watched") == 0)
+    told->look.watched = number != 0;
+  else if (strcmp(word, "left") == 0)
+    told->left = number != 0;
+  else if (strcmp(word, "value") == 0)
+    told->look.has_value = 1;
+  else
+    fail_msg("unknown word %s", word);
 }
 
 static inline void tell(story *s, const char *text) {
@@ -135,7 +158,8 @@ static inline story begin_with(const corral_policy *policy, crl_flight_plan plan
 }
 
 static inline story begin(int can_compute, int background) {
-  return begin_with(&usual, (crl_flight_plan){.can_compute = can_compute != 0, .background = background != 0});
+  return begin_with(
+      &usual, (crl_flight_plan){.can_compute = can_compute != 0, .background = background != 0});
 }
 
 /* Tells each line, to the end of the list. */
@@ -144,11 +168,11 @@ static inline void play(story *s, const char *const *lines) {
 }
 
 /* A whole story: may it compute, also in the background; the log expected; what it is told. */
-#define STORY(can_compute, background, expected, ...)                \
-  do {                                                               \
-    story s_ = begin(can_compute, background);                       \
-    play(&s_, (const char *const[]){__VA_ARGS__, NULL});             \
-    assert_string_equal(s_.log, expected);                           \
+#define STORY(can_compute, background, expected, ...)                                              \
+  do {                                                                                             \
+    story s_ = begin(can_compute, background);                                                     \
+    play(&s_, (const char *const[]){__VA_ARGS__, NULL});                                           \
+    assert_string_equal(s_.log, expected);                                                         \
   } while (0)
 
 #endif

@@ -1,4 +1,5 @@
-/* herd_lab.c: many processes with many threads each on one store, and what they did, in memory that all of them share. */
+/* herd_lab.c: many processes with many threads each on one store, and what they did, in memory that
+ * all of them share. */
 #include "herd_lab.h"
 
 #include <setjmp.h>
@@ -23,7 +24,7 @@
 
 enum { VALUE_LEN = 300 };
 
-/* ---- time, counters -------------------------------------------------------------------------------------- */
+/* ---- time, counters ------------------------------------------------------------------------ */
 
 int64_t lab_now_us(void) {
   struct timespec ts;
@@ -37,7 +38,8 @@ void lab_sleep_ms(int64_t ms) {
 }
 
 void lab_sleep_until_us(int64_t until) {
-  struct timespec ts = {.tv_sec = (time_t)(until / 1000000), .tv_nsec = (long)(until % 1000000) * 1000};
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000000),
+                        .tv_nsec = (long)(until % 1000000) * 1000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR) continue;
 }
 
@@ -53,7 +55,8 @@ int lab_await_ms(atomic_int *counter, int least, int64_t ms) {
     int64_t left = until - lab_now_us();
     if (seen >= least) return 1;
     if (left <= 0) return 0;
-    struct timespec ts = {.tv_sec = (time_t)(left / 1000000), .tv_nsec = (long)(left % 1000000) * 1000};
+    struct timespec ts = {.tv_sec = (time_t)(left / 1000000),
+                          .tv_nsec = (long)(left % 1000000) * 1000};
     syscall(SYS_futex, counter, FUTEX_WAIT, seen, &ts, NULL, 0);
   }
 }
@@ -84,8 +87,8 @@ static void describe(const lab *l, const atomic_int *counter, char *text, size_t
     snprintf(text, size, "mark %d", (int)(counter - l->marks));
   } else if (at >= events && at < events + sizeof l->events) {
     size_t n = (size_t)(at - events) / sizeof *counter;
-    snprintf(text, size, "event %s of process %zu", corral_event_name((corral_event)(n % CORRAL_EVENT_COUNT)),
-             n / CORRAL_EVENT_COUNT);
+    snprintf(text, size, "event %s of process %zu",
+             corral_event_name((corral_event)(n % CORRAL_EVENT_COUNT)), n / CORRAL_EVENT_COUNT);
   } else {
     snprintf(text, size, "a counter");
   }
@@ -105,18 +108,20 @@ void lab_meet(lab *l, atomic_int *counter, int count, int round) {
   lab_await(l, counter, count * round);
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 typedef struct crew {
   lab *lab;
   int process;
 } crew;
 
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                     void *arg) {
   const crew *c = arg;
   (void)key;
   (void)key_len;
-  if (detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) { /* one who is too late leaves the other's */
+  /* one who is too late leaves the other's */
+  if (detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) {
     snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
     atomic_flag_clear(&c->lab->writing);
   }
@@ -251,7 +256,7 @@ int lab_leave_room(void **state) {
   return 0;
 }
 
-/* ---- compute, ask ---------------------------------------------------------------------------------------- */
+/* ---- compute, ask -------------------------------------------------------------------------- */
 
 size_t lab_key_name(char name[16], int key) { return (size_t)snprintf(name, 16, "key-%d", key); }
 
@@ -282,22 +287,27 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   char name[16], value[VALUE_LEN];
   int64_t before = lab_now_us();
   size_t len = lab_key_name(name, w->key);
-  if (key_len != len || memcmp(key, name, len) != 0) lab_wrong(l, "compute of %s was given another key", name);
+  if (key_len != len || memcmp(key, name, len) != 0)
+    lab_wrong(l, "compute of %s was given another key", name);
   int entry = atomic_fetch_add(&k->logged, 1);
   if (entry < LAB_LOG) atomic_store(&k->log[entry].begun_us, before);
   atomic_store(&k->begun_us, before);
   raise_to(&k->most, atomic_fetch_add(&k->now, 1) + 1);
   raise_to(&l->most_computing, atomic_fetch_add(&l->computing, 1) + 1);
-  raise_to(&k->process_most[w->seat->process], atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
+  raise_to(&k->process_most[w->seat->process],
+           atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
   int number = atomic_fetch_add(&l->numbers, 1) + 1;
   lab_add(&k->computes, 1); /* last: whoever awaits it may find all the rest */
   if (w->gate != NULL) lab_await(l, w->gate, 1);
   if (w->cost_ms > 0) lab_sleep_ms(w->cost_ms);
   write_value(value, name, number);
-  if (w->failure != NULL && (w->broken == NULL || atomic_load(w->broken) > 0)) corral_fill_fail(fill, 7, w->failure);
-  else if (corral_fill_bytes(fill, value, sizeof value) != CORRAL_OK) lab_wrong(l, "corral_fill_bytes failed");
+  if (w->failure != NULL && (w->broken == NULL || atomic_load(w->broken) > 0))
+    corral_fill_fail(fill, 7, w->failure);
+  else if (corral_fill_bytes(fill, value, sizeof value) != CORRAL_OK)
+    lab_wrong(l, "corral_fill_bytes failed");
   if (w->version != 0) corral_fill_version(fill, w->version);
-  if (w->tag != NULL && corral_fill_tag(fill, w->tag, strlen(w->tag)) != CORRAL_OK) lab_wrong(l, "corral_fill_tag failed");
+  if (w->tag != NULL && corral_fill_tag(fill, w->tag, strlen(w->tag)) != CORRAL_OK)
+    lab_wrong(l, "corral_fill_tag failed");
   atomic_fetch_sub(&k->process_now[w->seat->process], 1);
   atomic_fetch_sub(&k->now, 1);
   atomic_fetch_sub(&l->computing, 1);
@@ -324,7 +334,8 @@ lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
   own.error = &answer.error;
   w->seat = seat;
   w->took_us = 0;
-  answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key), &own, lab_compute, w, &value);
+  answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key), &own,
+                                        lab_compute, w, &value);
   answer.took_us = lab_now_us() - before - w->took_us;
   answer.took_ms = answer.took_us / 1000;
   raise_long(&seat->lab->longest_ms, answer.took_ms);
@@ -352,7 +363,8 @@ lab_answer lab_look(lab *l, corral *c, int key) {
   char name[16];
   lab_answer answer = {0};
   corral_value *value = NULL;
-  answer.status = corral_get(c, name, lab_key_name(name, key), CORRAL_POLICY(.error = &answer.error), &value);
+  answer.status =
+      corral_get(c, name, lab_key_name(name, key), CORRAL_POLICY(.error = &answer.error), &value);
   read_answer(l, key, value, &answer);
   return answer;
 }
@@ -361,7 +373,8 @@ void lab_agree(lab *l, int key, const lab_answer *answer) {
   int agreed = 0;
   if (answer->status != CORRAL_OK) {
     lab_wrong(l, "key-%d: %s: %s", key, corral_status_name(answer->status), answer->error.text);
-  } else if (!atomic_compare_exchange_strong(&l->keys[key].agreed, &agreed, answer->number) && agreed != answer->number) {
+  } else if (!atomic_compare_exchange_strong(&l->keys[key].agreed, &agreed, answer->number) &&
+             agreed != answer->number) {
     lab_wrong(l, "key-%d: one caller has value %d, another %d", key, agreed, answer->number);
   }
 }

@@ -1,14 +1,17 @@
-/* herd_lab.h: many processes with many threads each on one store, and what they did, in memory that all of them share.
+/* herd_lab.h: many processes with many threads each on one store, and what they did, in memory that
+ * all of them share.
  *
  *   lab *l = lab_new();
  *   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 4, .threads = 50, .body = storm});
  *   lab_await(l, &l->marks[STARTED], 200);    waits for a counter, never for a time
- *   lab_end(l);                               waits for all; fails the test if one crashed or saw something wrong
+ *   lab_end(l);                               waits for all; fails the test if one crashed or saw
+ *                                             something wrong
  *   assert_int_equal(l->keys[0].computes, 1);
  *   lab_free(l);
  *
- * The processes are numbered in the order in which they were spawned. Each has one corral, shared by its threads, whose events are
- * counted in l->events. They die with the test. What they find wrong they tell by lab_wrong: a child can't use assertions. */
+ * The processes are numbered in the order in which they were spawned. Each has one corral, shared
+ * by its threads, whose events are counted in l->events. They die with the test. What they find
+ * wrong they tell by lab_wrong: a child can't use assertions. */
 #ifndef TESTS_HERD_LAB_H
 #define TESTS_HERD_LAB_H
 
@@ -23,7 +26,7 @@ typedef struct lab_key {
   atomic_int computes;  /* begun */
   atomic_int now, most; /* at a time, anywhere */
   atomic_int process_now[LAB_PROCESSES], process_most[LAB_PROCESSES];
-  atomic_int agreed;    /* the number of the value that all callers must have: lab_agree */
+  atomic_int agreed;     /* the number of the value that all callers must have: lab_agree */
   atomic_llong begun_us; /* when the latest compute began: lab_now_us */
   atomic_int logged;     /* computes in the log; the first LAB_LOG of them */
   struct {
@@ -34,17 +37,17 @@ typedef struct lab_key {
 typedef struct lab {
   pid_t owner, pids[LAB_PROCESSES]; /* 0: gone */
   int count;
-  atomic_int marks[LAB_MARKS];      /* the test's own */
+  atomic_int marks[LAB_MARKS]; /* the test's own */
   atomic_int events[LAB_PROCESSES][CORRAL_EVENT_COUNT];
   lab_key keys[LAB_KEYS];
   atomic_int computing, most_computing; /* of all keys at a time, anywhere */
-  atomic_int numbers;               /* values made so far; the latest one's number */
-  atomic_llong longest_ms;          /* of all lab_ask, their own computes excepted */
+  atomic_int numbers;                   /* values made so far; the latest one's number */
+  atomic_llong longest_ms;              /* of all lab_ask, their own computes excepted */
   atomic_int wrongs;
-  char wrong[400];                  /* the first of them */
+  char wrong[400];                      /* the first of them */
   char detail[CORRAL_EVENT_COUNT][160]; /* of the latest event that had one, about */
   atomic_flag writing;
-  char folder[40];                  /* for files; removed by lab_free */
+  char folder[40]; /* for files; removed by lab_free */
 } lab;
 
 /* One thread of one process. */
@@ -59,22 +62,24 @@ typedef struct lab_plan {
   const char *uri;
   int processes, threads;
   corral_options options; /* store, size and hook are the lab's */
-  const struct lab_work *bound; /* the compute bound at open does this, for lab_get; NULL: none is bound */
+  /* the compute bound at open does this, for lab_get; NULL: none is bound */
+  const struct lab_work *bound;
   void (*body)(lab_seat *seat);
   void *arg;
 } lab_plan;
 
 /* What lab_compute shall do. */
 typedef struct lab_work {
-  int key;              /* of lab->keys: the key's name is "key-N" */
-  int64_t cost_ms;      /* how long it takes */
-  atomic_int *gate;     /* it goes on when this is 1 or more; NULL: at once */
-  const char *failure;  /* it fails with this text and code 7; NULL: it fills a value that has a number */
-  atomic_int *broken;   /* it fails only if this is 1 or more at its end; NULL: always */
-  uint64_t version;     /* of the value; 0 none */
-  const char *tag;      /* of the value; NULL none */
-  lab_seat *seat;       /* set by lab_ask */
-  int64_t took_us;      /* set by lab_compute */
+  int key;          /* of lab->keys: the key's name is "key-N" */
+  int64_t cost_ms;  /* how long it takes */
+  atomic_int *gate; /* it goes on when this is 1 or more; NULL: at once */
+  /* it fails with this text and code 7; NULL: it fills a value that has a number */
+  const char *failure;
+  atomic_int *broken; /* it fails only if this is 1 or more at its end; NULL: always */
+  uint64_t version;   /* of the value; 0 none */
+  const char *tag;    /* of the value; NULL none */
+  lab_seat *seat;     /* set by lab_ask */
+  int64_t took_us;    /* set by lab_compute */
 } lab_work;
 
 typedef struct lab_answer {
@@ -102,7 +107,8 @@ void lab_kill(lab *l, int process);
 void lab_stop(lab *l, int process);
 void lab_continue(lab *l, int process);
 
-/* Adds to a counter of the lab and wakes who awaits it; waits until it is at least `least`, at most LAB_PATIENCE_MS. */
+/* Adds to a counter of the lab and wakes who awaits it; waits until it is at least `least`, at most
+ * LAB_PATIENCE_MS. */
 void lab_add(atomic_int *counter, int n);
 void lab_await(lab *l, atomic_int *counter, int least);
 /* The same; 0 when it didn't come within `ms`. */

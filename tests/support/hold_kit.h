@@ -1,4 +1,5 @@
-/* hold_kit.h: lock verbs in one line each, a holder in another process, and a race in which nobody may overlap. For tests of a single plugin. */
+/* hold_kit.h: lock verbs in one line each, a holder in another process, and a race in which nobody
+ * may overlap. For tests of a single plugin. */
 #ifndef HOLD_KIT_H
 #define HOLD_KIT_H
 
@@ -16,7 +17,8 @@
 
 enum { HOLD_PATIENCE_MS = 20000, HOLD_PROCESSES = 3, HOLD_THREADS = 4 };
 
-static inline corral_op hold_op(corral_verb what, const char *name, unsigned holder, int64_t lease_ms) {
+static inline corral_op hold_op(corral_verb what, const char *name, unsigned holder,
+                                int64_t lease_ms) {
   corral_op op = op_of(what, name, holder);
   op.lease_ms = lease_ms;
   op.ttl_ms = 0;
@@ -30,13 +32,16 @@ static inline int by(const kit *k, corral_op *op, int64_t ms) {
   return op->status;
 }
 
-static inline int take_shared(const kit *k, const char *name, unsigned holder, int64_t lease_ms, uint32_t flags) {
+static inline int take_shared(const kit *k, const char *name, unsigned holder, int64_t lease_ms,
+                              uint32_t flags) {
   corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, lease_ms);
   op.flags = flags;
   return by(k, &op, HOLD_PATIENCE_MS);
 }
 
-static inline int take(const kit *k, const char *name, unsigned holder, int64_t lease_ms) { return take_shared(k, name, holder, lease_ms, 0); }
+static inline int take(const kit *k, const char *name, unsigned holder, int64_t lease_ms) {
+  return take_shared(k, name, holder, lease_ms, 0);
+}
 
 /* The fencing token; 0: not granted. */
 static inline uint64_t take_fence(const kit *k, const char *name, unsigned holder) {
@@ -72,9 +77,12 @@ static inline uint64_t fence_of(const kit *k, const char *name, unsigned holder)
   return op.seen;
 }
 
-static inline int unlocks(const kit *k, const char *name, unsigned holder) { return verb(k, CORRAL_VERB_UNLOCK, name, holder); }
+static inline int unlocks(const kit *k, const char *name, unsigned holder) {
+  return verb(k, CORRAL_VERB_UNLOCK, name, holder);
+}
 
-/* Takes and releases it a thousand times, with a larger fencing token each time. Returns the last. */
+/* Takes and releases it a thousand times, with a larger fencing token each time. Returns the
+ * last. */
 static inline uint64_t fences_grow(const kit *k, const char *name) {
   uint64_t last = 0;
   for (unsigned i = 1; i <= 1000; i++) {
@@ -87,14 +95,16 @@ static inline uint64_t fences_grow(const kit *k, const char *name) {
 }
 
 /* ELOST, and whether somebody else has it. */
-static inline void is_lost(const kit *k, corral_verb what, const char *name, unsigned holder, int somebody) {
+static inline void is_lost(const kit *k, corral_verb what, const char *name, unsigned holder,
+                           int somebody) {
   corral_op op = hold_op(what, name, holder, 1000);
   assert_int_equal(by(k, &op, HOLD_PATIENCE_MS), CORRAL_ELOST);
   assert_int_equal(op.until_ms != 0, somebody);
 }
 
 /* The holds that LOCK_SHOW tells: how many, and the first of them that isn't over. */
-static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NOTE + 1], uint64_t *fence) {
+static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NOTE + 1],
+                        uint64_t *fence) {
   corral_op op = hold_op(CORRAL_VERB_LOCK_SHOW, name, 0, 0);
   int holds = 0, status = by(k, &op, HOLD_PATIENCE_MS);
   if (status == CORRAL_EMISS) return 0;
@@ -116,10 +126,11 @@ static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NO
   return holds;
 }
 
-/* ---- another process ------------------------------------------------------------------------------------- */
+/* ---- another process ----------------------------------------------------------------------- */
 
 /* Runs body(uri, shared) in a child that dies with the test; `shared` is memory of both. */
-static inline pid_t other(void (*body)(const char *uri, atomic_int *shared), const char *uri, atomic_int *shared) {
+static inline pid_t other(void (*body)(const char *uri, atomic_int *shared), const char *uri,
+                          atomic_int *shared) {
   pid_t parent = getpid(), pid = fork();
   assert_true(pid >= 0);
   if (pid > 0) return pid;
@@ -144,28 +155,32 @@ static inline atomic_int *common(void) {
 
 static inline void await_at_least(atomic_int *counter, int least) {
   for (int i = 0; i < HOLD_PATIENCE_MS && atomic_load(counter) < least; i++) poll(NULL, 0, 1);
-  if (atomic_load(counter) < least) fail_msg("a counter stayed at %d, not %d", atomic_load(counter), least);
+  if (atomic_load(counter) < least)
+    fail_msg("a counter stayed at %d, not %d", atomic_load(counter), least);
 }
 
 /* Tries until it is granted; how long that took. */
-static inline int64_t take_when_free(const kit *k, const char *name, unsigned holder, int64_t lease_ms) {
+static inline int64_t take_when_free(const kit *k, const char *name, unsigned holder,
+                                     int64_t lease_ms) {
   int64_t begun = k->host->now_ms();
   while (take(k, name, holder, lease_ms) == CORRAL_EBUSY) {
-    if (k->host->now_ms() - begun > HOLD_PATIENCE_MS) fail_msg("'%s' isn't free after %d ms", name, HOLD_PATIENCE_MS);
+    if (k->host->now_ms() - begun > HOLD_PATIENCE_MS)
+      fail_msg("'%s' isn't free after %d ms", name, HOLD_PATIENCE_MS);
     poll(NULL, 0, 1);
   }
   return k->host->now_ms() - begun;
 }
 
-/* Takes "held" for holder 77 and shared[1] ms, says so in shared[0], and waits to be killed; then, when shared[2] is set, tells in shared[3] what
- * extending came to. */
+/* Takes "held" for holder 77 and shared[1] ms, says so in shared[0], and waits to be killed; then,
+ * when shared[2] is set, tells in shared[3] what extending came to. */
 static inline void hold_until_killed(const char *uri, atomic_int *shared) {
   kit k = opened(uri);
   if (take(&k, "held", 77, atomic_load(&shared[1])) != CORRAL_OK) _exit(3);
   atomic_store(&shared[0], 1);
   while (atomic_load(&shared[2]) == 0) poll(NULL, 0, 1);
   corral_op op = hold_op(CORRAL_VERB_LOCK_EXTEND, "held", 77, 1000);
-  atomic_store(&shared[3], by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_ELOST && op.until_ms != 0 ? 2 : 1);
+  atomic_store(&shared[3],
+               by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_ELOST && op.until_ms != 0 ? 2 : 1);
   closed(&k);
 }
 
@@ -177,10 +192,11 @@ static inline pid_t holder(const char *uri, atomic_int *shared, int lease_ms) {
   return pid;
 }
 
-/* ---- the race -------------------------------------------------------------------------------------------- */
+/* ---- the race ------------------------------------------------------------------------------ */
 
 typedef struct race {
-  atomic_int inside, overlaps, sunk, failures, granted; /* sunk: a fencing token that wasn't the largest so far */
+  /* sunk: a fencing token that wasn't the largest so far */
+  atomic_int inside, overlaps, sunk, failures, granted;
   _Atomic uint64_t fence;
   int rounds;
 } race;
@@ -222,7 +238,9 @@ static inline void race_process(const char *uri, atomic_int *shared) {
   kit first = opened(uri);
   int parallel = first.plugin->threads == CORRAL_THREADS_PARALLEL;
   for (unsigned i = 0; i < HOLD_THREADS; i++) {
-    racers[i] = (racer){.race = (race *)(void *)shared, .k = i == 0 || parallel ? first : opened(uri), .number = (unsigned)getpid() * 100 + i};
+    racers[i] = (racer){.race = (race *)(void *)shared,
+                        .k = i == 0 || parallel ? first : opened(uri),
+                        .number = (unsigned)getpid() * 100 + i};
     if (pthread_create(&threads[i], NULL, race_thread, &racers[i]) != 0) _exit(4);
   }
   for (unsigned i = 0; i < HOLD_THREADS; i++) pthread_join(threads[i], NULL);

@@ -71,7 +71,8 @@ void http_client_free(http_client *client) {
 }
 
 static int fails(http_client *client, const char *what) {
-  snprintf(client->error, sizeof client->error, "%s: %s", what, errno != 0 ? strerror(errno) : "the server hung up");
+  snprintf(client->error, sizeof client->error, "%s: %s", what,
+           errno != 0 ? strerror(errno) : "the server hung up");
   return -1;
 }
 
@@ -85,7 +86,8 @@ int http_client_connect(http_client *client) {
     http_client_hang_up(client);
     return -1;
   }
-  if (client->at.ss_family == AF_INET) setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (client->at.ss_family == AF_INET)
+    setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   return 0;
 }
 
@@ -101,11 +103,14 @@ static int send_all(http_client *client, const char *bytes, size_t size) {
 }
 
 int http_client_send(http_client *client, const http_request *request) {
-  const char *method = request->method != NULL ? request->method : "GET", *path = request->path != NULL ? request->path : "/";
+  const char *method = request->method != NULL ? request->method : "GET",
+             *path = request->path != NULL ? request->path : "/";
   char *text = NULL, length[48] = "";
   client->error[0] = '\0';
-  if (request->body != NULL) snprintf(length, sizeof length, "Content-Length: %zu\r\n", request->size);
-  int size = asprintf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s\r\n", method, path, length, request->closes ? "Connection: close\r\n" : "",
+  if (request->body != NULL)
+    snprintf(length, sizeof length, "Content-Length: %zu\r\n", request->size);
+  int size = asprintf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s\r\n", method, path,
+                      length, request->closes ? "Connection: close\r\n" : "",
                       request->headers != NULL ? request->headers : "");
   if (size < 0) abort();
   client->is_head = strcmp(method, "HEAD") == 0;
@@ -118,7 +123,7 @@ int http_client_send(http_client *client, const http_request *request) {
   return status;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 /* More bytes behind those that are there: how many; 0 the server closed; -1. */
 static ssize_t more(http_client *client) {
@@ -135,8 +140,10 @@ static ssize_t more(http_client *client) {
   if (left <= 0 || poll(&ready, 1, (int)left) <= 0) return fails(client, "waiting for the answer");
   errno = 0;
   ssize_t n = recv(client->fd, client->bytes + client->end, client->room - client->end, 0);
-  if (n > 0) client->end += (size_t)n;
-  else fails(client, "recv");
+  if (n > 0)
+    client->end += (size_t)n;
+  else
+    fails(client, "recv");
   return n;
 }
 
@@ -194,7 +201,9 @@ static int take_chunks(http_client *client, http_reply *reply) {
 
 static void split_head(http_reply *reply) {
   char *save = NULL, *line = strtok_r(reply->head, "\r\n", &save);
-  reply->cut_status = line != NULL && strncmp(line, "HTTP/1.", 7) == 0 && strlen(line) > 9 ? (int)strtol(line + 9, NULL, 10) : 0;
+  reply->cut_status = line != NULL && strncmp(line, "HTTP/1.", 7) == 0 && strlen(line) > 9
+                          ? (int)strtol(line + 9, NULL, 10)
+                          : 0;
   while ((line = strtok_r(NULL, "\r\n", &save)) != NULL && reply->header_count < HTTP_HEADERS) {
     char *colon = strchr(line, ':');
     if (colon == NULL) continue;
@@ -210,7 +219,8 @@ static int take_head(http_client *client, http_reply *reply) {
   if (end == 0) return -1;
   free(reply->head);
   reply->header_count = 0;
-  reply->head = malloc(end - client->begin + 1); /* not strndup: what is read needn't end by a '\0' */
+  /* not strndup: what is read needn't end by a '\0' */
+  reply->head = malloc(end - client->begin + 1);
   if (reply->head == NULL) abort();
   memcpy(reply->head, client->bytes + client->begin, end - client->begin);
   reply->head[end - client->begin] = '\0';
@@ -221,7 +231,8 @@ static int take_head(http_client *client, http_reply *reply) {
 }
 
 static int take_body(http_client *client, http_reply *reply) {
-  const char *length = http_reply_header(reply, "content-length"), *coding = http_reply_header(reply, "transfer-encoding");
+  const char *length = http_reply_header(reply, "content-length"),
+             *coding = http_reply_header(reply, "transfer-encoding");
   take(client, reply, 0);
   if (client->is_head || reply->cut_status == 204 || reply->cut_status == 304) return 0;
   if (coding != NULL && strcasecmp(coding, "chunked") == 0) return take_chunks(client, reply);
@@ -247,9 +258,12 @@ http_reply http_client_receive(http_client *client) {
   if (status == 0) status = take_body(client, &reply);
   reply.took_us = now_us() - client->sent_us;
   const char *connection = http_reply_header(&reply, "connection");
-  if (status == 0) reply.status = reply.cut_status;
-  else snprintf(reply.error, sizeof reply.error, "%s", client->error);
-  if (status != 0 || (connection != NULL && strcasecmp(connection, "close") == 0)) http_client_hang_up(client);
+  if (status == 0)
+    reply.status = reply.cut_status;
+  else
+    snprintf(reply.error, sizeof reply.error, "%s", client->error);
+  if (status != 0 || (connection != NULL && strcasecmp(connection, "close") == 0))
+    http_client_hang_up(client);
   return reply;
 }
 
@@ -258,7 +272,8 @@ http_reply http_client_ask(http_client *client, const http_request *request) {
   int status = http_client_send(client, request);
   http_reply reply = http_client_receive(client);
   if (status != 0) snprintf(reply.error, sizeof reply.error, "%s", client->error);
-  if (!was_used || reply.cut_status != 0 || reply.took_us > (int64_t)PATIENCE_MS * 1000) return reply;
+  if (!was_used || reply.cut_status != 0 || reply.took_us > (int64_t)PATIENCE_MS * 1000)
+    return reply;
   http_reply_free(&reply);
   http_client_hang_up(client);
   (void)http_client_send(client, request);

@@ -40,7 +40,12 @@ static inline int stop(void **state) {
 }
 
 typedef enum fill_end { FILL_RUNNING = 0, FILL_DONE, FILL_FAILED, FILL_ABANDONED } fill_end;
-typedef enum fill_kind { FILLED_NOTHING = 0, FILLED_BYTES, FILLED_NEGATIVE, FILLED_UNMODIFIED } fill_kind;
+typedef enum fill_kind {
+  FILLED_NOTHING = 0,
+  FILLED_BYTES,
+  FILLED_NEGATIVE,
+  FILLED_UNMODIFIED
+} fill_kind;
 
 /* A fill as a plugin meets it: what it was given, and how it ended. */
 struct corral_fill {
@@ -73,7 +78,9 @@ static int kit_bytes(corral_fill *f, const void *data, size_t size) {
   return CORRAL_OK;
 }
 static void kit_negative(corral_fill *f) { f->kind = FILLED_NEGATIVE; }
-static void kit_lives(corral_fill *f, int64_t ttl, int64_t swr, int64_t sie) { f->ttl = ttl, f->swr = swr, f->sie = sie, f->has_lives = 1; }
+static void kit_lives(corral_fill *f, int64_t ttl, int64_t swr, int64_t sie) {
+  f->ttl = ttl, f->swr = swr, f->sie = sie, f->has_lives = 1;
+}
 static void kit_pass(corral_fill *f) { f->is_passed = 1; }
 static int kit_validator(corral_fill *f, const void *data, size_t size) {
   assert_true(size < sizeof f->validator);
@@ -111,11 +118,22 @@ static void kit_failed(corral_fill *f, int32_t code, const char *text) {
   kit_end(f, FILL_FAILED);
 }
 
-static const corral_fill_calls kit_calls = {.size = sizeof(corral_fill_calls), .bytes = kit_bytes, .negative = kit_negative, .lives = kit_lives, .pass = kit_pass,
-    .validator = kit_validator, .old = kit_old, .old_validator = kit_old_validator, .not_modified = kit_not_modified, .should_stop = kit_should_stop,
-    .done = kit_done, .failed = kit_failed, .abandon = kit_abandon};
+static const corral_fill_calls kit_calls = {.size = sizeof(corral_fill_calls),
+                                            .bytes = kit_bytes,
+                                            .negative = kit_negative,
+                                            .lives = kit_lives,
+                                            .pass = kit_pass,
+                                            .validator = kit_validator,
+                                            .old = kit_old,
+                                            .old_validator = kit_old_validator,
+                                            .not_modified = kit_not_modified,
+                                            .should_stop = kit_should_stop,
+                                            .done = kit_done,
+                                            .failed = kit_failed,
+                                            .abandon = kit_abandon};
 
-__attribute__((format(printf, 3, 4))) static int kit_fail(corral_error *error, int status, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static int kit_fail(corral_error *error, int status,
+                                                          const char *format, ...) {
   va_list args;
   va_start(args, format);
   if (error != NULL) {
@@ -128,7 +146,8 @@ __attribute__((format(printf, 3, 4))) static int kit_fail(corral_error *error, i
 
 static void kit_digest(const void *data, size_t size, uint8_t digest[16]) {
   memset(digest, 0, 16);
-  for (size_t i = 0; i < size; i++) digest[i % 8] = (uint8_t)(digest[i % 8] * 31 + ((const uint8_t *)data)[i]);
+  for (size_t i = 0; i < size; i++)
+    digest[i % 8] = (uint8_t)(digest[i % 8] * 31 + ((const uint8_t *)data)[i]);
 }
 
 static const corral_host kit_host = {.size = sizeof(corral_host),
@@ -155,7 +174,8 @@ __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *fo
   va_start(args, format);
   vsnprintf(url, sizeof url, format, args);
   va_end(args);
-  if (crl_origin_http.open(&kit_host, url, HTTP_MAX_VALUE, &origin, &error) != CORRAL_OK) fail_msg("%s: %s", url, error.text);
+  if (crl_origin_http.open(&kit_host, url, HTTP_MAX_VALUE, &origin, &error) != CORRAL_OK)
+    fail_msg("%s: %s", url, error.text);
   return origin;
 }
 static inline void closed(void *origin) { crl_origin_http.close(origin); }
@@ -193,7 +213,8 @@ static inline corral_fill *fetched(void *origin, const char *key) {
   return f;
 }
 /* A fetch where the store has a value: with `kept`, the validator an earlier one left. */
-static inline corral_fill *refetched(void *origin, const char *key, const char *old, const char *kept) {
+static inline corral_fill *refetched(void *origin, const char *key, const char *old,
+                                     const char *kept) {
   corral_fill *f = calloc(1, sizeof *f);
   f->old = old;
   f->old_validator = kept;
@@ -201,14 +222,18 @@ static inline corral_fill *refetched(void *origin, const char *key, const char *
   awaited(f);
   return f;
 }
-/* It was filled with these bytes; or it failed with this code and a text that has `part`. Frees it. */
+/* It was filled with these bytes; or it failed with this code and a text that has `part`. Frees
+ * it. */
 static inline void expect_bytes(corral_fill *f, const char *bytes) {
-  if (f->end != FILL_DONE || f->kind != FILLED_BYTES) fail_msg("ended %d, kind %d: %d %s", f->end, f->kind, f->code, f->text);
+  if (f->end != FILL_DONE || f->kind != FILLED_BYTES)
+    fail_msg("ended %d, kind %d: %d %s", f->end, f->kind, f->code, f->text);
   assert_string_equal(f->bytes, bytes);
   fill_free(f);
 }
 static inline void expect_failure(corral_fill *f, int code, const char *part) {
-  if (f->end != FILL_FAILED || f->code != code || strstr(f->text, part) == NULL) fail_msg("ended %d, kind %d: %d %s; wanted %d %s", f->end, f->kind, f->code, f->text, code, part);
+  if (f->end != FILL_FAILED || f->code != code || strstr(f->text, part) == NULL)
+    fail_msg("ended %d, kind %d: %d %s; wanted %d %s", f->end, f->kind, f->code, f->text, code,
+             part);
   fill_free(f);
 }
 

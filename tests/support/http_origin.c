@@ -16,7 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATHS = 256, ROOM = 1 << 16, LOOK_MS = 2, PATIENCE_MS = 10000, BACKLOG = 1024, STACK = 1 << 18 };
+enum {
+  PATHS = 256,
+  ROOM = 1 << 16,
+  LOOK_MS = 2,
+  PATIENCE_MS = 10000,
+  BACKLOG = 1024,
+  STACK = 1 << 18
+};
 
 typedef struct path {
   char *name;
@@ -55,11 +62,12 @@ static void *needed(void *memory) {
   return memory;
 }
 
-/* ---- paths ---------------------------------------------------------------------------------------------------- */
+/* ---- paths --------------------------------------------------------------------------------- */
 
 static path *find(http_origin *o, const char *name, size_t len) {
   for (size_t i = 0; i < o->path_count; i++)
-    if (strlen(o->paths[i]->name) == len && memcmp(o->paths[i]->name, name, len) == 0) return o->paths[i];
+    if (strlen(o->paths[i]->name) == len && memcmp(o->paths[i]->name, name, len) == 0)
+      return o->paths[i];
   return NULL;
 }
 
@@ -121,12 +129,13 @@ static void count_in(path *p, const char *head) {
   p->last = needed(strdup(head));
 }
 
-/* ---- a request ------------------------------------------------------------------------------------------------ */
+/* ---- a request ----------------------------------------------------------------------------- */
 
 /* The value of a header of a head, copied to `to`; 0 when it isn't there. */
 static int header_of(const char *head, const char *name, char *to, size_t room) {
   size_t len = strlen(name);
-  for (const char *line = strstr(head, "\r\n"); line != NULL && line[2] != '\r' && line[2] != '\0'; line = strstr(line, "\r\n")) {
+  for (const char *line = strstr(head, "\r\n"); line != NULL && line[2] != '\r' && line[2] != '\0';
+       line = strstr(line, "\r\n")) {
     line += 2;
     if (strncasecmp(line, name, len) != 0 || line[len] != ':') continue;
     line += len + 1;
@@ -154,7 +163,9 @@ static int put(const connection *c, const char *bytes, size_t len) {
 }
 
 static int put_body(const connection *c, const http_answer *a, const char *body, size_t len) {
-  size_t most = a->fate == HTTP_FATE_DIES_MID_BODY || a->fate == HTTP_FATE_HANGS_MID_BODY ? len / 2 : len, step = a->chunked ? (len + 3) / 4 : len;
+  size_t most = a->fate == HTTP_FATE_DIES_MID_BODY || a->fate == HTTP_FATE_HANGS_MID_BODY ? len / 2
+                                                                                          : len,
+         step = a->chunked ? (len + 3) / 4 : len;
   for (size_t at = 0; at < most; at += step) {
     size_t part = most - at < step ? most - at : step;
     char size[24];
@@ -170,13 +181,15 @@ static int put_body(const connection *c, const http_answer *a, const char *body,
 
 static int has_etag(const http_answer *a, const char *head) {
   char given[512];
-  return a->etag != NULL && header_of(head, "If-None-Match", given, sizeof given) && strstr(given, a->etag) != NULL;
+  return a->etag != NULL && header_of(head, "If-None-Match", given, sizeof given) &&
+         strstr(given, a->etag) != NULL;
 }
 
 static size_t body_of(const http_answer *a, int number, char **ret) {
   size_t len = a->body_len * a->repeat;
   char *body = needed(malloc(len + 16));
-  for (size_t i = 0; i < a->repeat && a->body_len > 0; i++) memcpy(body + i * a->body_len, a->body, a->body_len);
+  for (size_t i = 0; i < a->repeat && a->body_len > 0; i++)
+    memcpy(body + i * a->body_len, a->body, a->body_len);
   if (a->numbered) len += (size_t)snprintf(body + len, 16, " %d", number);
   *ret = body;
   return len;
@@ -186,7 +199,8 @@ static size_t body_of(const http_answer *a, int number, char **ret) {
 static int answer(const connection *c, const http_answer *a, const char *head, int number) {
   char line[600], *body;
   int unchanged = has_etag(a, head), status = unchanged ? 304 : a->status;
-  int has_body = !unchanged && status >= 200 && status != 204 && status != 304 && strncmp(head, "HEAD ", 5) != 0;
+  int has_body = !unchanged && status >= 200 && status != 204 && status != 304 &&
+                 strncmp(head, "HEAD ", 5) != 0;
   if (a->fate == HTTP_FATE_DIES) return 0;
   if (a->fate == HTTP_FATE_HANGS) {
     hang(c);
@@ -195,9 +209,12 @@ static int answer(const connection *c, const http_answer *a, const char *head, i
   size_t len = body_of(a, number, &body);
   int n = snprintf(line, sizeof line, "HTTP/1.1 %d Scripted\r\n", status);
   if (a->etag != NULL) n += snprintf(line + n, sizeof line - (size_t)n, "ETag: %s\r\n", a->etag);
-  if (a->chunked && status != 204 && !unchanged) n += snprintf(line + n, sizeof line - (size_t)n, "Transfer-Encoding: chunked\r\n");
-  else if (!a->unsized && status != 204 && status != 304) n += snprintf(line + n, sizeof line - (size_t)n, "Content-Length: %zu\r\n", len);
-  if (a->closes || a->unsized) n += snprintf(line + n, sizeof line - (size_t)n, "Connection: close\r\n");
+  if (a->chunked && status != 204 && !unchanged)
+    n += snprintf(line + n, sizeof line - (size_t)n, "Transfer-Encoding: chunked\r\n");
+  else if (!a->unsized && status != 204 && status != 304)
+    n += snprintf(line + n, sizeof line - (size_t)n, "Content-Length: %zu\r\n", len);
+  if (a->closes || a->unsized)
+    n += snprintf(line + n, sizeof line - (size_t)n, "Connection: close\r\n");
   int is_well = put(c, line, (size_t)n) && put(c, a->headers, a->headers_len) && put(c, "\r\n", 2);
   if (is_well && has_body) is_well = put_body(c, a, body, len);
   free(body);
@@ -240,7 +257,7 @@ static int serve(connection *c, const char *head) {
   return goes_on;
 }
 
-/* ---- connections ---------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------- */
 
 /* Takes a whole request off the input, its head into `head`; 0 when there is none. */
 static int take_request(connection *c, char *head) {
@@ -326,7 +343,7 @@ static void *run_acceptor(void *arg) {
   return NULL;
 }
 
-/* ---- up and down ---------------------------------------------------------------------------------------------- */
+/* ---- up and down --------------------------------------------------------------------------- */
 
 static int listens_at(http_origin *o, int port) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -336,7 +353,9 @@ static int listens_at(http_origin *o, int port) {
   o->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (o->listener < 0) die("socket");
   setsockopt(o->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (bind(o->listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(o->listener, BACKLOG) == 0) return 1;
+  if (bind(o->listener, (struct sockaddr *)&at, sizeof at) == 0 &&
+      listen(o->listener, BACKLOG) == 0)
+    return 1;
   close(o->listener);
   return 0;
 }
@@ -394,7 +413,7 @@ void http_origin_stop(http_origin *o) {
 int http_origin_port(const http_origin *o) { return o->port; }
 const char *http_origin_url(const http_origin *o) { return o->url; }
 
-/* ---- counters ------------------------------------------------------------------------------------------------- */
+/* ---- counters ------------------------------------------------------------------------------ */
 
 static path counts(http_origin *o, const char *name) {
   pthread_mutex_lock(&o->mutex);
@@ -405,7 +424,9 @@ static path counts(http_origin *o, const char *name) {
 
 int http_origin_seen(http_origin *o, const char *name) { return counts(o, name).seen; }
 int http_origin_running(http_origin *o, const char *name) { return counts(o, name).running; }
-int http_origin_most_running(http_origin *o, const char *name) { return counts(o, name).most_running; }
+int http_origin_most_running(http_origin *o, const char *name) {
+  return counts(o, name).most_running;
+}
 
 int http_origin_connections(http_origin *o) {
   pthread_mutex_lock(&o->mutex);
@@ -415,12 +436,14 @@ int http_origin_connections(http_origin *o) {
 }
 
 int http_origin_await_seen(http_origin *o, const char *name, int count) {
-  for (int i = 0; i < PATIENCE_MS / LOOK_MS && http_origin_seen(o, name) < count; i++) poll(NULL, 0, LOOK_MS);
+  for (int i = 0; i < PATIENCE_MS / LOOK_MS && http_origin_seen(o, name) < count; i++)
+    poll(NULL, 0, LOOK_MS);
   return http_origin_seen(o, name) >= count;
 }
 
 int http_origin_await_running(http_origin *o, const char *name, int count) {
-  for (int i = 0; i < PATIENCE_MS / LOOK_MS && http_origin_running(o, name) != count; i++) poll(NULL, 0, LOOK_MS);
+  for (int i = 0; i < PATIENCE_MS / LOOK_MS && http_origin_running(o, name) != count; i++)
+    poll(NULL, 0, LOOK_MS);
   return http_origin_running(o, name) == count;
 }
 
@@ -431,8 +454,10 @@ const char *http_origin_header(http_origin *o, const char *path_name, const char
   const char *head = find_or_make(o, path_name)->last;
   if (head != NULL && name[0] == ':') {
     const char *target = head + strcspn(head, " ");
-    if (strcmp(name, ":method") == 0) snprintf(value, sizeof value, "%.*s", (int)(target - head), head);
-    else snprintf(value, sizeof value, "%.*s", (int)strcspn(target + 1, " \r"), target + 1);
+    if (strcmp(name, ":method") == 0)
+      snprintf(value, sizeof value, "%.*s", (int)(target - head), head);
+    else
+      snprintf(value, sizeof value, "%.*s", (int)strcspn(target + 1, " \r"), target + 1);
     is_there = 1;
   } else if (head != NULL) {
     is_there = header_of(head, name, value, sizeof value);

@@ -1,14 +1,17 @@
-/* http_origin.h: an HTTP/1.1 origin inside the test, on threads of its own, that answers each path as the test says and counts what came.
+/* http_origin.h: an HTTP/1.1 origin inside the test, on threads of its own, that answers each path
+ * as the test says and counts what came.
  *
  *   http_origin *origin = http_origin_start();
- *   http_origin_answer(origin, "/page", HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n", .body = "hello", .delay_ms = 100));
+ *   http_origin_answer(origin, "/page", HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n",
+ *                                                   .body = "hello", .delay_ms = 100));
  *   ... http_origin_url(origin) ...
  *   assert_int_equal(http_origin_seen(origin, "/page"), 1);
  *   http_origin_stop(origin);
  *
- * A path that has no answer is answered by that of "*", and when there is none, 404. The query isn't part of a path, unless an answer was set for the
- * whole target ("/page?a=1"). Counters are kept per path (or target) that a call here named before; "*" counts all requests, also those.
- * Any thread. Connections are kept alive. */
+ * A path that has no answer is answered by that of "*", and when there is none, 404. The query
+ * isn't part of a path, unless an answer was set for the whole target ("/page?a=1"). Counters are
+ * kept per path (or target) that a call here named before; "*" counts all requests, also those. Any
+ * thread. Connections are kept alive. */
 #ifndef TESTS_HTTP_ORIGIN_H
 #define TESTS_HTTP_ORIGIN_H
 
@@ -31,15 +34,19 @@ typedef struct http_answer {
   const char *headers; /* whole lines, each with its \r\n */
   size_t headers_len;  /* 0: all of `headers`, which is a text */
   const char *body;
-  size_t body_len;     /* 0: all of `body`, which is a text */
-  size_t repeat;       /* the body so many times; 0: once */
-  int numbered;        /* 1: the body is followed by " N", the number of this request of its path, from 1 */
-  const char *etag;    /* with its quotes: sent as ETag; a request whose If-None-Match names it gets 304 with the same headers */
-  int chunked;         /* 1: in chunks, without a Content-Length */
-  int unsized;         /* 1: neither: the end of the connection is the end of the body */
-  int closes;          /* 1: the connection is closed after the answer */
-  int delay_ms;        /* before the answer begins */
-  int held;            /* 1: the answer doesn't begin before http_origin_let, or another answer for this path */
+  size_t body_len; /* 0: all of `body`, which is a text */
+  size_t repeat;   /* the body so many times; 0: once */
+  /* 1: the body is followed by " N", the number of this request of its path, from 1 */
+  int numbered;
+  /* with its quotes: sent as ETag; a request whose If-None-Match names it gets 304 with the same
+   * headers */
+  const char *etag;
+  int chunked;  /* 1: in chunks, without a Content-Length */
+  int unsized;  /* 1: neither: the end of the connection is the end of the body */
+  int closes;   /* 1: the connection is closed after the answer */
+  int delay_ms; /* before the answer begins */
+  /* 1: the answer doesn't begin before http_origin_let, or another answer for this path */
+  int held;
   http_fate fate;
 } http_answer;
 
@@ -58,7 +65,8 @@ void http_origin_answer(http_origin *origin, const char *path, const http_answer
 /* The requests for this path that are held get their answers, and those that come. */
 void http_origin_let(http_origin *origin, const char *path);
 
-/* Down: nobody listens any more, and all connections are broken. Up again: on the same port. Both return when it is so. */
+/* Down: nobody listens any more, and all connections are broken. Up again: on the same port. Both
+ * return when it is so. */
 void http_origin_down(http_origin *origin);
 void http_origin_up(http_origin *origin);
 
@@ -71,8 +79,8 @@ int http_origin_connections(http_origin *origin);
 /* True once `count` requests came for this path (are being answered now), within 10 s. */
 int http_origin_await_seen(http_origin *origin, const char *path, int count);
 int http_origin_await_running(http_origin *origin, const char *path, int count);
-/* A header of the last request for this path, in a buffer of this thread that the next call overwrites; NULL when it wasn't sent. ":method" and
- * ":target" are the request line's. */
+/* A header of the last request for this path, in a buffer of this thread that the next call
+ * overwrites; NULL when it wasn't sent. ":method" and ":target" are the request line's. */
 const char *http_origin_header(http_origin *origin, const char *path, const char *name);
 
 #endif

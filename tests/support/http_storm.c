@@ -33,25 +33,34 @@ static int count_of(const char *const *list) {
 
 static void note_error(http_storm_result *result, const http_reply *reply) {
   if (result->error[0] != '\0') return;
-  if (reply->status == 0) snprintf(result->error, sizeof result->error, "%s", reply->error[0] != '\0' ? reply->error : "no answer");
-  else snprintf(result->error, sizeof result->error, "%d: %.80s", reply->status, reply->body);
+  if (reply->status == 0)
+    snprintf(result->error, sizeof result->error, "%s",
+             reply->error[0] != '\0' ? reply->error : "no answer");
+  else
+    snprintf(result->error, sizeof result->error, "%d: %.80s", reply->status, reply->body);
 }
 
 static void note(http_storm_run *run, http_reply *reply) {
   http_storm_result *result = &run->result;
   const char *expected = run->plan.expected;
-  size_t size = expected == NULL || run->plan.expected_size > 0 ? run->plan.expected_size : strlen(expected);
-  int is_good = reply->status == 200 && (expected == NULL || (reply->size == size && memcmp(reply->body, expected, size) == 0));
+  size_t size =
+      expected == NULL || run->plan.expected_size > 0 ? run->plan.expected_size : strlen(expected);
+  int is_good =
+      reply->status == 200 &&
+      (expected == NULL || (reply->size == size && memcmp(reply->body, expected, size) == 0));
   pthread_mutex_lock(&run->mutex);
   result->count++;
   result->statuses[reply->status]++;
-  if (is_good) result->good++;
-  else note_error(result, reply);
+  if (is_good)
+    result->good++;
+  else
+    note_error(result, reply);
   result->errors += reply->status == 0;
   result->repeated += reply->is_repeated;
   if (reply->status == 200 && !is_good) result->wrong_bodies++;
   if (reply->status == 200 && result->body != NULL)
-    result->same_bodies &= reply->size == result->body_size && memcmp(reply->body, result->body, reply->size) == 0;
+    result->same_bodies &=
+        reply->size == result->body_size && memcmp(reply->body, result->body, reply->size) == 0;
   if (reply->status == 200 && result->body == NULL) {
     result->body = reply->body;
     result->body_size = reply->size;
@@ -74,11 +83,16 @@ static void *ride(void *arg) {
   http_storm_run *run = self->run;
   const http_storm *plan = &run->plan;
   int addresses = count_of(plan->addresses), paths = count_of(plan->paths);
-  http_client *client = http_client_new(addresses > 0 ? plan->addresses[self->number % addresses] : plan->address);
+  http_client *client =
+      http_client_new(addresses > 0 ? plan->addresses[self->number % addresses] : plan->address);
   (void)http_client_connect(client);
   pthread_barrier_wait(&run->gate);
-  for (int n = 0; plan->requests_each > 0 ? n < plan->requests_each : !atomic_load(&run->ends); n++) {
-    http_request request = {.method = plan->method, .path = plan->path, .headers = plan->headers, .closes = plan->closes};
+  for (int n = 0; plan->requests_each > 0 ? n < plan->requests_each : !atomic_load(&run->ends);
+       n++) {
+    http_request request = {.method = plan->method,
+                            .path = plan->path,
+                            .headers = plan->headers,
+                            .closes = plan->closes};
     if (paths > 0) request.path = plan->paths[(self->number + n) % paths];
     http_reply reply = http_client_ask(client, &request);
     note(run, &reply);
@@ -134,7 +148,9 @@ http_storm_result http_client_storm_end(http_storm_run *run) {
   return ended;
 }
 
-http_storm_result http_client_storm(const http_storm *plan) { return http_client_storm_end(http_client_storm_start(plan)); }
+http_storm_result http_client_storm(const http_storm *plan) {
+  return http_client_storm_end(http_client_storm_start(plan));
+}
 
 void http_storm_free(http_storm_result *result) {
   free(result->times_us);

@@ -51,8 +51,8 @@ static inline int ended(pid_t pid) {
   return end;
 }
 
-/* A process that claims `key`, says so, and never does anything again. With `heir` it forks a child, *heir_pid, which
- * lives on until the test's own process ends. */
+/* A process that claims `key`, says so, and never does anything again. With `heir` it forks a
+ * child, *heir_pid, which lives on until the test's own process ends. */
 static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid_t *heir_pid) {
   int ready[2], life[2];
   assert_int_equal(pipe(ready), 0);
@@ -61,12 +61,14 @@ static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid
   if (pid == 0) {
     kit k;
     close(life[1]);
-    if (kit_open(&k, uri, NULL) != CORRAL_OK || verb(&k, CORRAL_VERB_CLAIM, key, 99) != CORRAL_OK) _exit(1);
+    if (kit_open(&k, uri, NULL) != CORRAL_OK || verb(&k, CORRAL_VERB_CLAIM, key, 99) != CORRAL_OK)
+      _exit(1);
     pid_t other = heir ? fork() : 0;
     if (heir && other == 0) { /* speaks itself: its own first steps have closed what it inherited */
       other = getpid();
       if (write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
-      _exit(read(life[0], &other, 1) == 0 ? 0 : 1); /* it may outlive the leader, and not the test */
+      /* it may outlive the leader, and not the test */
+      _exit(read(life[0], &other, 1) == 0 ? 0 : 1);
     }
     if (!heir && write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
     for (;;) pause();
@@ -106,7 +108,8 @@ static inline void refused(const char *uri, int status, const char *word) {
   kit k;
   corral_error error = {0};
   int got = kit_open(&k, uri, &error);
-  if (got != status || strstr(error.text, word) == NULL) fail_msg("%s: %d: %s", uri, got, error.text);
+  if (got != status || strstr(error.text, word) == NULL)
+    fail_msg("%s: %d: %s", uri, got, error.text);
   if (k.store != NULL) k.plugin->close(k.store);
 }
 

@@ -1,4 +1,5 @@
-/* lock_chaos.c: many processes want one lock, and change a counter in a real table while they have it. */
+/* lock_chaos.c: many processes want one lock, and change a counter in a real table while they have
+ * it. */
 #include "lock_chaos.h"
 
 #include <setjmp.h>
@@ -29,7 +30,7 @@ typedef struct arena {
   char table[96];
   atomic_int taken, inside, most, refused, lost, errors, quiet, doubles;
   _Atomic int64_t ttl_ms;
-  atomic_int holder;         /* number + 1 of who came in last; 0 */
+  atomic_int holder;                  /* number + 1 of who came in last; 0 */
   _Atomic int64_t entered[PROCESSES]; /* with holds of so long; 0: not inside */
   atomic_flag said;
   char error[240];
@@ -37,10 +38,11 @@ typedef struct arena {
 } arena;
 
 static void say(arena *a, const char *what, const char *text) {
-  if (!atomic_flag_test_and_set(&a->said)) snprintf(a->error, sizeof a->error, "%s: %s", what, text);
+  if (!atomic_flag_test_and_set(&a->said))
+    snprintf(a->error, sizeof a->error, "%s: %s", what, text);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static sqlite3 *open_table(const char *path) {
   sqlite3 *db;
@@ -58,8 +60,10 @@ static long long ask(sqlite3 *db, const char *sql, long long a, long long b) {
   if (sqlite3_bind_parameter_count(statement) > 0) sqlite3_bind_int64(statement, 1, a);
   if (sqlite3_bind_parameter_count(statement) > 1) sqlite3_bind_int64(statement, 2, b);
   int status = sqlite3_step(statement);
-  if (status == SQLITE_ROW) found = sqlite3_column_int64(statement, 0);
-  else if (status != SQLITE_DONE) fprintf(stderr, "sqlite: %s: %s\n", sql, sqlite3_errmsg(db));
+  if (status == SQLITE_ROW)
+    found = sqlite3_column_int64(statement, 0);
+  else if (status != SQLITE_DONE)
+    fprintf(stderr, "sqlite: %s: %s\n", sql, sqlite3_errmsg(db));
   while (status == SQLITE_ROW) status = sqlite3_step(statement);
   sqlite3_finalize(statement);
   return found;
@@ -84,17 +88,20 @@ static long long read_value(sqlite3 *db, long long fence) {
 /* 1 when the write was accepted. */
 static int write_value(sqlite3 *db, long long fence, long long value) {
   sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-  int accepted = ask(db, "UPDATE resource SET value = ?2 WHERE fence = ?1 RETURNING 1", fence, value) == 1;
+  int accepted =
+      ask(db, "UPDATE resource SET value = ?2 WHERE fence = ?1 RETURNING 1", fence, value) == 1;
   if (accepted) ask(db, "INSERT INTO written VALUES (?1)", fence, 0);
   sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
   return accepted;
 }
 
-/* ---- a process ------------------------------------------------------------------------------------------- */
+/* ---- a process ----------------------------------------------------------------------------- */
 
 static void come_in(arena *a, int number, int64_t ttl_ms) {
   int now = atomic_fetch_add(&a->inside, 1) + 1, most = atomic_load(&a->most);
-  while (atomic_load(&a->quiet) && now > most && !atomic_compare_exchange_weak(&a->most, &most, now)) {}
+  while (atomic_load(&a->quiet) && now > most &&
+         !atomic_compare_exchange_weak(&a->most, &most, now)) {
+  }
   atomic_store(&a->entered[number], ttl_ms);
   atomic_store(&a->holder, number + 1);
 }
@@ -107,7 +114,8 @@ static void go_out(arena *a, int number) {
 static void work(arena *a, sqlite3 *db, int number, corral_lock *lock, int64_t ttl_ms) {
   long long fence = (long long)(corral_lock_fence(lock) & INT64_MAX);
   come_in(a, number, ttl_ms);
-  if (ask(db, "INSERT INTO granted VALUES (?1) RETURNING 1", fence, 0) != 1) atomic_fetch_add(&a->doubles, 1);
+  if (ask(db, "INSERT INTO granted VALUES (?1) RETURNING 1", fence, 0) != 1)
+    atomic_fetch_add(&a->doubles, 1);
   long long value = read_value(db, fence);
   if (value < 0 || !write_value(db, fence, value + 1)) atomic_fetch_add(&a->refused, 1);
   go_out(a, number);
@@ -118,14 +126,17 @@ static void contend(arena *a, int number) {
   corral_lock *lock;
   corral_error error;
   sqlite3 *db = open_table(a->table);
-  if (corral_open(&c, CORRAL_OPTIONS(.store = a->plan->uri, .op_ms = 5000, .breaker_failures = 1000), &error) != CORRAL_OK) {
+  if (corral_open(&c,
+                  CORRAL_OPTIONS(.store = a->plan->uri, .op_ms = 5000, .breaker_failures = 1000),
+                  &error) != CORRAL_OK) {
     say(a, "open", error.text);
     atomic_fetch_add(&a->errors, 1);
     _exit(1);
   }
   while (atomic_load(&a->taken) < a->plan->acquisitions) {
     int64_t ttl_ms = atomic_load(&a->ttl_ms);
-    corral_lock_options *options = CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS, .error = &error);
+    corral_lock_options *options =
+        CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS, .error = &error);
     int status = corral_lock_take(c, "chaos", 5, options, &lock);
     if (status != CORRAL_OK) {
       say(a, corral_status_name(status), error.text);
@@ -151,13 +162,14 @@ static void spawn(arena *a, int number) {
   _exit(0);
 }
 
-/* ---- the parent ------------------------------------------------------------------------------------------ */
+/* ---- the parent ---------------------------------------------------------------------------- */
 
 static void until_taken(arena *a, int least) {
   int64_t end = crl_env_now_ms() + 2 * PATIENCE_MS;
   while (atomic_load(&a->taken) < least) {
     if (crl_env_now_ms() > end || atomic_load(&a->errors) > 100)
-      fail_msg("%s: %d of %d acquisitions, %d errors (%s)", a->plan->uri, atomic_load(&a->taken), least, atomic_load(&a->errors), a->error);
+      fail_msg("%s: %d of %d acquisitions, %d errors (%s)", a->plan->uri, atomic_load(&a->taken),
+               least, atomic_load(&a->errors), a->error);
     crl_env_pause_us(500);
   }
 }
@@ -192,15 +204,18 @@ static void kill_one(arena *a) {
 /* In the second half; the first one is calm, with holds so long that none ends by itself. */
 static void disturb(arena *a) {
   const lock_chaos *plan = a->plan;
-  int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops, half = plan->acquisitions / 2;
+  int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops,
+      half = plan->acquisitions / 2;
   until_taken(a, half);
   if (faults == 0) return;
   atomic_store(&a->quiet, 0);
   atomic_store(&a->ttl_ms, plan->ttl_ms);
   for (int i = 0; i < faults; i++) {
     until_taken(a, half + half * (i + 1) / (faults + 2));
-    if (kills > 0 && (i % 2 == 0 || stops == 0)) kills--, kill_one(a);
-    else stops--, stop_one(a);
+    if (kills > 0 && (i % 2 == 0 || stops == 0))
+      kills--, kill_one(a);
+    else
+      stops--, stop_one(a);
   }
 }
 
@@ -209,9 +224,11 @@ static void await_all(arena *a) {
   for (int i = 0; i < a->plan->processes; i++) {
     int status = 0;
     pid_t gone;
-    while ((gone = waitpid(a->pids[i], &status, WNOHANG)) == 0 && crl_env_now_ms() < end) crl_env_pause_us(500);
+    while ((gone = waitpid(a->pids[i], &status, WNOHANG)) == 0 && crl_env_now_ms() < end)
+      crl_env_pause_us(500);
     if (gone != a->pids[i] || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-      fail_msg("%s: process %d ended with %d, or not at all (%d, %s): %s", a->plan->uri, i, status, (int)gone, strerror(errno), a->error);
+      fail_msg("%s: process %d ended with %d, or not at all (%d, %s): %s", a->plan->uri, i, status,
+               (int)gone, strerror(errno), a->error);
   }
 }
 
@@ -230,8 +247,13 @@ lock_chaos_outcome lock_chaos_run(const lock_chaos *plan) {
   until_taken(a, plan->acquisitions);
   await_all(a);
   sqlite3 *db = open_table(a->table);
-  lock_chaos_outcome outcome = {.counter = ask(db, "SELECT value FROM resource", 0, 0), .accepted = ask(db, "SELECT count(*) FROM written", 0, 0),
-                                .taken = a->taken, .most = a->most, .refused = a->refused, .lost = a->lost, .errors = a->errors,
+  lock_chaos_outcome outcome = {.counter = ask(db, "SELECT value FROM resource", 0, 0),
+                                .accepted = ask(db, "SELECT count(*) FROM written", 0, 0),
+                                .taken = a->taken,
+                                .most = a->most,
+                                .refused = a->refused,
+                                .lost = a->lost,
+                                .errors = a->errors,
                                 .took_ms = crl_env_now_ms() - begun};
   sqlite3_close(db);
   memcpy(outcome.error, a->error, sizeof outcome.error);

@@ -1,4 +1,5 @@
-/* lock_kit.h: two corrals as two holders of locks, and what is said of them in one line each. For tests of the public API. */
+/* lock_kit.h: two corrals as two holders of locks, and what is said of them in one line each. For
+ * tests of the public API. */
 #ifndef LOCK_KIT_H
 #define LOCK_KIT_H
 
@@ -19,11 +20,12 @@
 
 static corral *a, *b;
 static corral_error error;
-static _Atomic int a_lost;     /* how often corral a was told that a hold was lost */
-static char a_detail[300];     /* and what it was told last */
+static _Atomic int a_lost; /* how often corral a was told that a hold was lost */
+static char a_detail[300]; /* and what it was told last */
 
 /* event_arg: a_lost, or NULL. */
-static inline void on_event(corral_event event, const void *key, size_t key_len, const char *detail, void *arg) {
+static inline void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
+                            void *arg) {
   (void)key;
   (void)key_len;
   if (arg != NULL && event == CORRAL_EVENT_LOCK_LOST) {
@@ -42,7 +44,8 @@ static inline int close_both(void **state) {
 static inline corral_lock *take(corral *c, const char *name, corral_lock_options *options) {
   corral_lock *lock = NULL;
   options->error = &error;
-  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK) fail_msg("%s: %s", name, error.text);
+  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK)
+    fail_msg("%s: %s", name, error.text);
   return lock;
 }
 
@@ -57,8 +60,10 @@ static inline int try(corral *c, const char *name, corral_lock_options *options)
 }
 
 static inline void until(corral *c, corral_event event, uint64_t least) {
-  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, event) < least; crl_env_pause_us(200))
-    if (crl_env_now_ms() > end) fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);
+  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, event) < least;
+       crl_env_pause_us(200))
+    if (crl_env_now_ms() > end)
+      fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);
 }
 
 #endif

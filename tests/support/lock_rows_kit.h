@@ -15,7 +15,10 @@ static redis_server *server;
 
 static inline corral *open_one(void *arg) {
   corral *c;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 3000, .on_event = on_event, .event_arg = arg), &error) != CORRAL_OK)
+  if (corral_open(&c,
+                  CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 3000,
+                                 .on_event = on_event, .event_arg = arg),
+                  &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }

@@ -1,4 +1,5 @@
-/* loop_kit.h: a loop of a test's own, dispatched until something holds; and requests that note what their callbacks are told. */
+/* loop_kit.h: a loop of a test's own, dispatched until something holds; and requests that note what
+ * their callbacks are told. */
 #ifndef TESTS_LOOP_KIT_H
 #define TESTS_LOOP_KIT_H
 
@@ -25,16 +26,18 @@ typedef struct request {
   int dones, starts, gones;
   int status, code, inner; /* inner: the test's own */
   corral_how how;
-  char text[64];      /* the value, cut */
-  corral_fill *fill;  /* of its start, not ended yet */
+  char text[64];         /* the value, cut */
+  corral_fill *fill;     /* of its start, not ended yet */
   int is_alone, is_work; /* work succeeds without a value */
-  const char *makes;  /* NULL: the compute is left open; else it is ended within `start` by this value */
+  /* NULL: the compute is left open; else it is ended within `start` by this value */
+  const char *makes;
   corral_call *call;
   void (*on_done)(struct request *request);
   void *arg;
 } request;
 
-static inline void request_done(void *arg, int status, corral_value *value, const corral_error *error) {
+static inline void request_done(void *arg, int status, corral_value *value,
+                                const corral_error *error) {
   request *r = arg;
   r->dones++;
   r->status = status;
@@ -43,7 +46,8 @@ static inline void request_done(void *arg, int status, corral_value *value, cons
   assert_int_equal(error->status, status);
   if (value != NULL) {
     r->how = corral_value_how(value);
-    snprintf(r->text, sizeof r->text, "%.*s", (int)corral_value_size(value), (const char *)corral_value_data(value));
+    snprintf(r->text, sizeof r->text, "%.*s", (int)corral_value_size(value),
+             (const char *)corral_value_data(value));
   } else {
     snprintf(r->text, sizeof r->text, "%.60s", error->text);
   }
@@ -68,12 +72,17 @@ static inline void request_start(void *arg, corral_fill *fill, const void *key, 
 static inline void request_gone(void *arg) { ((request *)arg)->gones++; }
 
 /* With `start`, or without: then what is bound at open computes. */
-static inline int ask_as(corral_loop *loop, const char *key, const corral_policy *policy, request *r, int with_start) {
+static inline int ask_as(corral_loop *loop, const char *key, const corral_policy *policy,
+                         request *r, int with_start) {
   return corral_get_async(loop, key, strlen(key), policy,
-                          CORRAL_ASYNC(.done = request_done, .start = with_start ? request_start : NULL, .gone = request_gone, .arg = r), &r->call);
+                          CORRAL_ASYNC(.done = request_done,
+                                       .start = with_start ? request_start : NULL,
+                                       .gone = request_gone, .arg = r),
+                          &r->call);
 }
 
-static inline void ask(corral_loop *loop, const char *key, const corral_policy *policy, request *r) {
+static inline void ask(corral_loop *loop, const char *key, const corral_policy *policy,
+                       request *r) {
   assert_int_equal(ask_as(loop, key, policy, r, 1), CORRAL_OK);
 }
 
@@ -95,17 +104,19 @@ static inline int turn(corral_loop *loop, int64_t until) {
 }
 
 /* Dispatches until the counter has come to `count`. */
-#define RUN_UNTIL(loop, counter, count)                                                                                \
-  do {                                                                                                                 \
-    int64_t run_until_ = crl_env_now_ms() + LOOP_PATIENCE_MS;                                                          \
-    while ((counter) < (count))                                                                                        \
-      if (!turn((loop), run_until_)) fail_msg("%s stayed at %d of %d", #counter, (int)(counter), (int)(count));        \
+#define RUN_UNTIL(loop, counter, count)                                                            \
+  do {                                                                                             \
+    int64_t run_until_ = crl_env_now_ms() + LOOP_PATIENCE_MS;                                      \
+    while ((counter) < (count))                                                                    \
+      if (!turn((loop), run_until_))                                                               \
+        fail_msg("%s stayed at %d of %d", #counter, (int)(counter), (int)(count));                 \
   } while (0)
 
 static inline void await_counter(corral *c, corral_event event, uint64_t least) {
   int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
   while (corral_counter(c, event) < least) {
-    if (crl_env_now_ms() > until) fail_msg("event %d was counted %d times", (int)event, (int)corral_counter(c, event));
+    if (crl_env_now_ms() > until)
+      fail_msg("event %d was counted %d times", (int)event, (int)corral_counter(c, event));
     crl_env_pause_us(200);
   }
 }

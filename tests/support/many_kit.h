@@ -26,16 +26,18 @@ typedef struct room {
   atomic_int held; /* while set, hold_still stays inside */
 } room;
 
-static inline void nap_ms(int ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL); }
+static inline void nap_ms(int ms) {
+  nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
 
 /* Waits for a state, up to 10 s. */
-#define until(condition)                                     \
-  do {                                                       \
-    for (int i_ = 0; i_ < 10000 && !(condition); i_++) nap_ms(1); \
-    assert_true(condition);                                  \
+#define until(condition)                                                                           \
+  do {                                                                                             \
+    for (int i_ = 0; i_ < 10000 && !(condition); i_++) nap_ms(1);                                  \
+    assert_true(condition);                                                                        \
   } while (0)
 
-/* ---- computes -------------------------------------------------------------------------------------------- */
+/* ---- computes ------------------------------------------------------------------------------ */
 
 static inline void give_key(corral_fill *fill) {
   size_t len;
@@ -43,7 +45,8 @@ static inline void give_key(corral_fill *fill) {
   corral_fill_bytes(fill, key, len);
 }
 
-/* By the key's first letter: 'f' fails, 'n' is no such thing, 'e' is given nothing, 'p' can't be cached, 't' has a tag; others give their key. */
+/* By the key's first letter: 'f' fails, 'n' is no such thing, 'e' is given nothing, 'p' can't be
+ * cached, 't' has a tag; others give their key. */
 static inline int by_letter(corral_fill *const *fills, size_t count, void *arg) {
   room *r = arg;
   int inside = atomic_fetch_add(&r->inside, 1) + 1;
@@ -55,9 +58,12 @@ static inline int by_letter(corral_fill *const *fills, size_t count, void *arg) 
     atomic_fetch_add(&r->computes, 1);
     if (key[0] == 'p') corral_fill_pass(fills[i]);
     if (key[0] == 't') corral_fill_tag(fills[i], "tag", 3);
-    if (key[0] == 'f') corral_fill_fail(fills[i], 7, "broken");
-    else if (key[0] == 'n') corral_fill_negative(fills[i]);
-    else if (key[0] != 'e') give_key(fills[i]);
+    if (key[0] == 'f')
+      corral_fill_fail(fills[i], 7, "broken");
+    else if (key[0] == 'n')
+      corral_fill_negative(fills[i]);
+    else if (key[0] != 'e')
+      give_key(fills[i]);
   }
   atomic_fetch_sub(&r->inside, 1);
   return CORRAL_OK;
@@ -82,7 +88,7 @@ static inline int give(corral_fill *fill, const void *key, size_t key_len, void 
   return corral_fill_bytes(fill, key, key_len);
 }
 
-/* ---- items ----------------------------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------- */
 
 /* One per word of `keys`, until a NULL. */
 static inline size_t name_items(corral_item *items, const char *const *keys) {
@@ -114,7 +120,12 @@ static inline void is_error(const corral_item *item, int status) {
 }
 
 static inline const corral_policy *usual(void) {
-  static const corral_policy policy = {.size = sizeof policy, .ttl_ms = 60000, .swr_ms = 60000, .sie_ms = 60000, .retry_ms = 60000, .jitter_pct = CORRAL_OFF};
+  static const corral_policy policy = {.size = sizeof policy,
+                                       .ttl_ms = 60000,
+                                       .swr_ms = 60000,
+                                       .sie_ms = 60000,
+                                       .retry_ms = 60000,
+                                       .jitter_pct = CORRAL_OFF};
   return &policy;
 }
 
@@ -151,7 +162,8 @@ typedef struct single {
 
 static inline void *call_single(void *arg) {
   single *s = arg;
-  s->status = corral_get_or_compute(s->r->c, s->key, strlen(s->key), &s->policy, s->compute, s->r, &s->value);
+  s->status = corral_get_or_compute(s->r->c, s->key, strlen(s->key), &s->policy, s->compute, s->r,
+                                    &s->value);
   return NULL;
 }
 
@@ -184,7 +196,8 @@ static inline void *call_batch(void *arg) {
   return NULL;
 }
 
-static inline void start_batch(batch *b, room *r, const char *const *keys, corral_compute_many *compute) {
+static inline void start_batch(batch *b, room *r, const char *const *keys,
+                               corral_compute_many *compute) {
   b->r = r;
   b->count = name_items(b->items, keys);
   b->policy = *usual();

@@ -28,8 +28,11 @@ static void die(const char *what) { server_process_die("mariadb_server", what); 
 static void install(const server_process *process, char *program) {
   char data[100];
   snprintf(data, sizeof data, "--datadir=%s/data", process->folder);
-  server_process_run(process, (char *[]){program, "--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db",
-                                         "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=4M", "--innodb-buffer-pool-size=8M", AS_ROOT, NULL});
+  server_process_run(process,
+                     (char *[]){program, "--no-defaults", data,
+                                "--auth-root-authentication-method=normal", "--skip-test-db",
+                                "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=4M",
+                                "--innodb-buffer-pool-size=8M", AS_ROOT, NULL});
 }
 
 static void add_args(mariadb_server *server, const char *program) {
@@ -38,10 +41,13 @@ static void add_args(mariadb_server *server, const char *program) {
   snprintf(socket_arg, sizeof socket_arg, "--socket=%s", server->socket);
   snprintf(port, sizeof port, "--port=%d", server->port);
   snprintf(pid_file, sizeof pid_file, "--pid-file=%s/pid", server->process.folder);
-  server_process_add_args(&server->process, (const char *[]){program, "--no-defaults", data, socket_arg, port, pid_file, "--bind-address=127.0.0.1", "--skip-log-bin",
-                                                             "--skip-name-resolve",
-                                                             "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=4M", "--innodb-buffer-pool-size=8M",
-                                                             "--innodb-use-native-aio=0", "--performance-schema=OFF", "--max-connections=60", AS_ROOT, NULL});
+  server_process_add_args(
+      &server->process,
+      (const char *[]){program, "--no-defaults", data, socket_arg, port, pid_file,
+                       "--bind-address=127.0.0.1", "--skip-log-bin", "--skip-name-resolve",
+                       "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=4M",
+                       "--innodb-buffer-pool-size=8M", "--innodb-use-native-aio=0",
+                       "--performance-schema=OFF", "--max-connections=60", AS_ROOT, NULL});
 }
 
 /* NULL: it doesn't answer (yet). */
@@ -50,7 +56,8 @@ static MYSQL *connected(const mariadb_server *server) {
   unsigned patience = 10;
   if (mysql == NULL) die("mysql_init");
   mysql_options(mysql, MYSQL_OPT_CONNECT_TIMEOUT, &patience);
-  if (mysql_real_connect(mysql, NULL, "root", NULL, NULL, 0, server->socket, 0) != NULL) return mysql;
+  if (mysql_real_connect(mysql, NULL, "root", NULL, NULL, 0, server->socket, 0) != NULL)
+    return mysql;
   mysql_close(mysql);
   return NULL;
 }
@@ -61,17 +68,22 @@ static int answers(void *arg) {
   return mysql != NULL;
 }
 
-static void wait_until_up(mariadb_server *server) { server_process_await(&server->process, answers, server); }
+static void wait_until_up(mariadb_server *server) {
+  server_process_await(&server->process, answers, server);
+}
 
 int mariadb_server_start(mariadb_server **ret) {
   char program[SERVER_PROCESS_PATH], installer[SERVER_PROCESS_PATH];
-  if (!server_process_find("mariadbd", "mariadb-server", program) || !server_process_find("mariadb-install-db", "mariadb-server", installer)) return 0;
+  if (!server_process_find("mariadbd", "mariadb-server", program) ||
+      !server_process_find("mariadb-install-db", "mariadb-server", installer))
+    return 0;
   mariadb_server *server = calloc(1, sizeof *server);
   if (server == NULL) die("calloc");
   server_process_init(&server->process, "mariadb", "/tmp");
   snprintf(server->socket, sizeof server->socket, "%s/socket", server->process.folder);
   server->port = server_process_free_port();
-  snprintf(server->uri, sizeof server->uri, "mariadb://lock%%20user:p%%40ss%%3Aword%%2F@127.0.0.1:%d/", server->port);
+  snprintf(server->uri, sizeof server->uri,
+           "mariadb://lock%%20user:p%%40ss%%3Aword%%2F@127.0.0.1:%d/", server->port);
   install(&server->process, installer);
   add_args(server, program);
   server_process_launch(&server->process);
@@ -91,7 +103,10 @@ void mariadb_server_restart(mariadb_server *server) {
 }
 
 void mariadb_server_settle(mariadb_server *server) {
-  while (strcmp(mariadb_server_ask(server, "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME'"), "0") == 0)
+  while (strcmp(mariadb_server_ask(server,
+                                   "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS "
+                                   "WHERE VARIABLE_NAME = 'UPTIME'"),
+                "0") == 0)
     poll(NULL, 0, SERVER_PROCESS_STEP_MS);
 }
 

@@ -19,9 +19,13 @@ extern const corral_store crl_plugin_memcached;
 enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
 
 /* The status of opening, with the text in c->error. */
-static inline int only_open(client *c, const char *text) { return client_open(c, &crl_plugin_memcached, text); }
+static inline int only_open(client *c, const char *text) {
+  return client_open(c, &crl_plugin_memcached, text);
+}
 static inline int connects(client *c, int64_t limit) { return client_connect(c, limit); }
-static inline int try_open(client *c, const char *text) { return client_begin(c, &crl_plugin_memcached, text, LIMIT); }
+static inline int try_open(client *c, const char *text) {
+  return client_begin(c, &crl_plugin_memcached, text, LIMIT);
+}
 
 static inline client opened(const char *text) {
   client c;
@@ -34,9 +38,7 @@ static inline void hung_up(client *c) {
   c->handle = NULL;
 }
 
-static inline void closed(client *c) {
-  client_end(c);
-}
+static inline void closed(client *c) { client_end(c); }
 
 static inline int perform_for(client *c, corral_op *ops, size_t count, int64_t limit) {
   for (size_t i = 0; i < count; i++) {
@@ -46,7 +48,9 @@ static inline int perform_for(client *c, corral_op *ops, size_t count, int64_t l
   return crl_plugin_memcached.perform(c->handle, ops, count, c->host->now_ms() + limit, &c->error);
 }
 
-static inline int perform(client *c, corral_op *ops, size_t count) { return perform_for(c, ops, count, LIMIT); }
+static inline int perform(client *c, corral_op *ops, size_t count) {
+  return perform_for(c, ops, count, LIMIT);
+}
 
 static inline void dropped(corral_op *op) {
   if (op->found != NULL) op->found_free(op->found_owner);
@@ -61,14 +65,19 @@ static inline const uint8_t *token(unsigned number) {
 
 /* INVALIDATE leaves nothing behind unless its ttl_ms is set afterwards. */
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
-  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR,
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token(holder),
+                     .lease_ms = HOUR,
                      .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : HOUR};
 }
 
 /* Performs one op, drops what it found; its status. The handle must stay usable. */
 static inline int done(client *c, corral_op *op) {
   int status = perform(c, op, 1);
-  if (status != CORRAL_OK) fail_msg("the handle broke: %s: %s", corral_status_name(status), c->error.text);
+  if (status != CORRAL_OK)
+    fail_msg("the handle broke: %s: %s", corral_status_name(status), c->error.text);
   dropped(op);
   return op->status;
 }
@@ -101,7 +110,8 @@ static inline int fills(client *c, const char *key, unsigned holder, size_t size
   return settles(c, op_of(CORRAL_VERB_SETTLE, key, holder), size, (uint8_t)holder);
 }
 
-static inline int verdict(client *c, const char *key, unsigned holder, int32_t code, int64_t rules_ms) {
+static inline int verdict(client *c, const char *key, unsigned holder, int32_t code,
+                          int64_t rules_ms) {
   corral_header header = {.state = CORRAL_VERDICT, .code = code, .failures = 3, .note = "boom"};
   uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_RELEASE, key, holder);
@@ -132,10 +142,13 @@ static inline sight sees(client *c, corral_op op) {
   return s;
 }
 
-static inline sight looks(client *c, const char *key) { return sees(c, op_of(CORRAL_VERB_GET, key, 0)); }
+static inline sight looks(client *c, const char *key) {
+  return sees(c, op_of(CORRAL_VERB_GET, key, 0));
+}
 
 static inline void assert_near(int64_t a, int64_t b) {
-  if (a > b + SLACK || a < b - SLACK) fail_msg("%lld is not about %lld", (long long)a, (long long)b);
+  if (a > b + SLACK || a < b - SLACK)
+    fail_msg("%lld is not about %lld", (long long)a, (long long)b);
 }
 
 #endif

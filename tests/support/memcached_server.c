@@ -45,7 +45,9 @@ static int connects(void *arg) {
   return server->fd >= 0;
 }
 
-static void wait_until_up(memcached_server *server) { server_process_await(&server->process, connects, server); }
+static void wait_until_up(memcached_server *server) {
+  server_process_await(&server->process, connects, server);
+}
 
 static int start(memcached_server **ret, const char *const *args, int is_unix) {
   char program[SERVER_PROCESS_PATH], port[12];
@@ -57,11 +59,17 @@ static int start(memcached_server **ret, const char *const *args, int is_unix) {
   server_process_init(process, "memcached", "/tmp");
   snprintf(server->socket, sizeof server->socket, "%s/socket", process->folder);
   server->port = is_unix ? 0 : server_process_free_port();
-  if (is_unix) snprintf(server->uri, sizeof server->uri, "memcached+unix://%s", server->socket);
-  else snprintf(server->uri, sizeof server->uri, "memcached://127.0.0.1:%d", server->port);
+  if (is_unix)
+    snprintf(server->uri, sizeof server->uri, "memcached+unix://%s", server->socket);
+  else
+    snprintf(server->uri, sizeof server->uri, "memcached://127.0.0.1:%d", server->port);
   snprintf(port, sizeof port, "%d", server->port);
-  if (is_unix) server_process_add_args(process, (const char *[]){program, "-s", server->socket, "-a", "0700", NULL});
-  else server_process_add_args(process, (const char *[]){program, "-p", port, "-l", "127.0.0.1", NULL});
+  if (is_unix)
+    server_process_add_args(process,
+                            (const char *[]){program, "-s", server->socket, "-a", "0700", NULL});
+  else
+    server_process_add_args(process,
+                            (const char *[]){program, "-p", port, "-l", "127.0.0.1", NULL});
   server_process_add_args(process, (const char *[]){"-U", "0", "-t", "2", NULL});
   if (geteuid() == 0) server_process_add_args(process, (const char *[]){"-u", "root", NULL});
   server_process_add_args(process, args);
@@ -71,8 +79,12 @@ static int start(memcached_server **ret, const char *const *args, int is_unix) {
   return 1;
 }
 
-int memcached_server_start(memcached_server **ret, const char *const *args) { return start(ret, args, 0); }
-int memcached_server_start_unix(memcached_server **ret, const char *const *args) { return start(ret, args, 1); }
+int memcached_server_start(memcached_server **ret, const char *const *args) {
+  return start(ret, args, 0);
+}
+int memcached_server_start_unix(memcached_server **ret, const char *const *args) {
+  return start(ret, args, 1);
+}
 
 void memcached_server_kill(memcached_server *server) {
   hang_up(server);
@@ -99,16 +111,20 @@ void memcached_server_resume(memcached_server *server) { server_process_resume(&
 
 const char *memcached_server_uri(const memcached_server *server) { return server->uri; }
 int memcached_server_tcp_port(const memcached_server *server) { return server->port; }
-const char *memcached_server_folder(const memcached_server *server) { return server->process.folder; }
+const char *memcached_server_folder(const memcached_server *server) {
+  return server->process.folder;
+}
 
 /* True when the text ends as replies do. */
 static int is_whole(const char *text, size_t len) {
-  static const char *const ends[] = {"END", "STORED", "NOT_STORED", "EXISTS", "NOT_FOUND", "DELETED", "TOUCHED", "OK", "RESET"};
+  static const char *const ends[] = {"END",     "STORED",  "NOT_STORED", "EXISTS", "NOT_FOUND",
+                                     "DELETED", "TOUCHED", "OK",         "RESET"};
   if (len < 2 || memcmp(text + len - 2, "\r\n", 2) != 0) return 0;
   size_t begin = len - 2;
   while (begin > 0 && text[begin - 1] != '\n') begin--;
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-    if (strlen(ends[i]) == len - 2 - begin && memcmp(text + begin, ends[i], len - 2 - begin) == 0) return 1;
+    if (strlen(ends[i]) == len - 2 - begin && memcmp(text + begin, ends[i], len - 2 - begin) == 0)
+      return 1;
   if (memcmp(text + begin, "HD", 2) == 0 || memcmp(text + begin, "EN\r", 3) == 0) return 1;
   return strstr(text + begin, "ERROR") != NULL || (text[0] >= '0' && text[0] <= '9');
 }
@@ -125,7 +141,9 @@ const char *memcached_server_ask(memcached_server *server, const char *format, .
   size_t got = 0;
   do {
     struct pollfd ready = {.fd = server->fd, .events = POLLIN};
-    ssize_t n = poll(&ready, 1, PATIENCE_MS) > 0 ? recv(server->fd, server->text + got, ROOM - 1 - got, 0) : 0;
+    ssize_t n = poll(&ready, 1, PATIENCE_MS) > 0
+                    ? recv(server->fd, server->text + got, ROOM - 1 - got, 0)
+                    : 0;
     if (n <= 0) die("a command got no reply");
     got += (size_t)n;
     server->text[got] = '\0';
@@ -145,6 +163,7 @@ const char *memcached_server_pair_uri(memcached_server *const pair[2]) {
   static char uri[96];
   if (pair[0] == NULL || pair[1] == NULL) return NULL;
   for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
-  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d", memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
+  snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d",
+           memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
   return uri;
 }

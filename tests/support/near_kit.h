@@ -21,7 +21,7 @@
 /* MOST is one shard, WIDE are 64 of them. */
 enum { MOST = 100000, WIDE = 64 << 20, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
 
-/* ---- one line for each call ----------------------------------------------------------------------------------------- */
+/* ---- one line for each call ---------------------------------------------------------------- */
 
 static atomic_int freed;
 
@@ -43,10 +43,19 @@ static inline crl_bytes *bytes_of(char letter, size_t size) {
 
 static inline uint64_t hash_of(const char *key) { return XXH3_64bits(key, strlen(key)); }
 
-static inline uint64_t ticket(crl_near *near, const char *key) { return crl_near_ticket(near, hash_of(key)); }
+static inline uint64_t ticket(crl_near *near, const char *key) {
+  return crl_near_ticket(near, hash_of(key));
+}
 
-static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size, int64_t now, uint64_t with) {
-  crl_near_copy copy = {.bytes = bytes_of(letter, size), .size = size, .kind = kind, .looked = now, .made = now, .fresh_until = now + LIFE, .ttl = LIFE};
+static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size,
+                           int64_t now, uint64_t with) {
+  crl_near_copy copy = {.bytes = bytes_of(letter, size),
+                        .size = size,
+                        .kind = kind,
+                        .looked = now,
+                        .made = now,
+                        .fresh_until = now + LIFE,
+                        .ttl = LIFE};
   int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
   crl_near_copy_clean(&copy);
   return kept;
@@ -103,7 +112,8 @@ static inline size_t found_of(crl_near *near, const char *stem, size_t count) {
   return found;
 }
 
-/* What a copy of SIZE bytes weighs under a key as `numbered` makes them from a stem of one letter. */
+/* What a copy of SIZE bytes weighs under a key as `numbered` makes them from a stem of one
+ * letter. */
 static inline size_t weight_of_one(void) {
   crl_near *near = near_of(MOST);
   assert_true(put(near, numbered("k", 0), 'a'));

@@ -28,16 +28,19 @@ int nginx_kit_close(void) {
   return failures;
 }
 
-/* ---- configurations -------------------------------------------------------------------------------------- */
+/* ---- configurations ------------------------------------------------------------------------ */
 
 static char *filled(const char *text) {
   char *made = NULL;
   size_t size = 0;
   FILE *to = open_memstream(&made, &size);
   for (; *text != '\0'; text++) {
-    if (strncmp(text, "%ORIGIN%", 8) == 0) text += 7, fputs(http_origin_url(nginx_kit_origin), to);
-    else if (strncmp(text, "%REDIS%", 7) == 0) text += 6, fputs(redis_server_uri(nginx_kit_redis), to);
-    else fputc(*text, to);
+    if (strncmp(text, "%ORIGIN%", 8) == 0)
+      text += 7, fputs(http_origin_url(nginx_kit_origin), to);
+    else if (strncmp(text, "%REDIS%", 7) == 0)
+      text += 6, fputs(redis_server_uri(nginx_kit_redis), to);
+    else
+      fputc(*text, to);
   }
   fclose(to);
   return made;
@@ -45,8 +48,11 @@ static char *filled(const char *text) {
 
 char *nginx_kit_http(const nginx_kit_plan *plan) {
   char *text = NULL;
-  if (asprintf(&text, "corral_zone pages store=%%REDIS%% %s;\n%s\nserver { listen 127.0.0.1:%%PORT%% backlog=1024;\n%s\n}", plan->zone != NULL ? plan->zone : "near=off",
-               plan->http != NULL ? plan->http : "", plan->locations) < 0)
+  if (asprintf(&text,
+               "corral_zone pages store=%%REDIS%% %s;\n%s\nserver { listen 127.0.0.1:%%PORT%% "
+               "backlog=1024;\n%s\n}",
+               plan->zone != NULL ? plan->zone : "near=off", plan->http != NULL ? plan->http : "",
+               plan->locations) < 0)
     abort();
   char *made = filled(text);
   free(text);
@@ -57,11 +63,20 @@ nginx_server *nginx_kit_another(const nginx_kit_plan *plan) {
   const char *asan = getenv("CORRAL_ASAN");
   char *preload = NULL, *leaks = NULL, *main_text = NULL, *http = nginx_kit_http(plan);
   nginx_server *server = NULL;
-  if (asprintf(&main_text, "load_module %s;\n%s", getenv("CORRAL_NGINX_MODULE"), plan->main != NULL ? plan->main : "") < 0) abort();
+  if (asprintf(&main_text, "load_module %s;\n%s", getenv("CORRAL_NGINX_MODULE"),
+               plan->main != NULL ? plan->main : "") < 0)
+    abort();
   if (asprintf(&preload, "LD_PRELOAD=%s", asan != NULL ? asan : "") < 0) abort();
-  if (asprintf(&leaks, "LSAN_OPTIONS=print_suppressions=0:suppressions=%s/tests/support/nginx_leaks.txt", getenv("CORRAL_SOURCE_DIR")) < 0) abort();
-  const char *environment[] = {preload, leaks, "ASAN_OPTIONS=detect_leaks=1:exitcode=99", "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1", NULL};
-  nginx_plan made = {.http = http, .main = main_text, .workers = plan->workers, .environment = asan != NULL && *asan != '\0' ? environment : NULL};
+  if (asprintf(&leaks,
+               "LSAN_OPTIONS=print_suppressions=0:suppressions=%s/tests/support/nginx_leaks.txt",
+               getenv("CORRAL_SOURCE_DIR")) < 0)
+    abort();
+  const char *environment[] = {preload, leaks, "ASAN_OPTIONS=detect_leaks=1:exitcode=99",
+                               "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1", NULL};
+  nginx_plan made = {.http = http,
+                     .main = main_text,
+                     .workers = plan->workers,
+                     .environment = asan != NULL && *asan != '\0' ? environment : NULL};
   if (!nginx_server_start(&server, &made)) skip();
   free(preload);
   free(leaks);
@@ -75,14 +90,18 @@ nginx_server *nginx_kit_start(const nginx_kit_plan *plan) {
   return nginx_kit_another(plan);
 }
 
-static int has_spoken(const char *text) { return strstr(text, "Sanitizer") != NULL || strstr(text, "runtime error") != NULL || strstr(text, "with code 99") != NULL; }
+static int has_spoken(const char *text) {
+  return strstr(text, "Sanitizer") != NULL || strstr(text, "runtime error") != NULL ||
+         strstr(text, "with code 99") != NULL;
+}
 
 /* What is wrong with the server; NULL nothing. */
 static const char *complaint(nginx_server *server, int may_be_killed) {
   const char *text = nginx_server_stderr(server);
   if (has_spoken(text)) return text;
   text = nginx_server_log(server); /* from some moment on, nginx's stderr is this */
-  if (has_spoken(text) || strstr(text, "[emerg]") != NULL || strstr(text, "[crit]") != NULL) return text;
+  if (has_spoken(text) || strstr(text, "[emerg]") != NULL || strstr(text, "[crit]") != NULL)
+    return text;
   for (const char *at = text; (at = strstr(at, "[alert]")) != NULL; at++) {
     const char *killed = strstr(at, "exited on signal 9");
     if (!may_be_killed || killed == NULL || strcspn(at, "\n") < (size_t)(killed - at)) return at;
@@ -114,9 +133,14 @@ const char *nginx_kit_config(const char *http, int *status) {
   snprintf(file, sizeof file, "%s/nginx.conf", folder);
   FILE *to = fopen(file, "we");
   if (to == NULL) abort();
-  fprintf(to, "load_module %s;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n%s\n}\n", getenv("CORRAL_NGINX_MODULE"), folder, made);
+  fprintf(to,
+          "load_module %s;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log "
+          "off;\n%s\n}\n",
+          getenv("CORRAL_NGINX_MODULE"), folder, made);
   fclose(to);
-  if (asprintf(&command, "PATH=$PATH:/usr/sbin; LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 nginx -t -q -e stderr -c %s 2>&1; status=$?; echo; echo exit status $status; rm -rf %s",
+  if (asprintf(&command,
+               "PATH=$PATH:/usr/sbin; LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 nginx -t -q -e "
+               "stderr -c %s 2>&1; status=$?; echo; echo exit status $status; rm -rf %s",
                asan != NULL ? asan : "", file, folder) < 0)
     abort();
   FILE *from = popen(command, "re");
@@ -131,21 +155,28 @@ const char *nginx_kit_config(const char *http, int *status) {
   return said;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
-http_reply nginx_kit_ask(nginx_server *server, const char *method, const char *path, const char *headers) {
+http_reply nginx_kit_ask(nginx_server *server, const char *method, const char *path,
+                         const char *headers) {
   http_client *client = http_client_new(nginx_server_address(server));
-  http_reply reply = http_client_ask(client, &(http_request){.method = method, .path = path, .headers = headers, .closes = 1});
+  http_reply reply = http_client_ask(
+      client, &(http_request){.method = method, .path = path, .headers = headers, .closes = 1});
   http_client_free(client);
   return reply;
 }
 
-http_reply nginx_kit_get(nginx_server *server, const char *path, const char *headers) { return nginx_kit_ask(server, NULL, path, headers); }
+http_reply nginx_kit_get(nginx_server *server, const char *path, const char *headers) {
+  return nginx_kit_ask(server, NULL, path, headers);
+}
 
-const char *nginx_kit_expect(nginx_server *server, const char *path, const char *headers, int status, const char *body, const char *header) {
+const char *nginx_kit_expect(nginx_server *server, const char *path, const char *headers,
+                             int status, const char *body, const char *header) {
   static _Thread_local char value[512];
   http_reply reply = nginx_kit_get(server, path, headers);
-  if (reply.status != status) fail_msg("%s: status %d (%s), not %d\n%s", path, reply.status, reply.error, status, nginx_server_log(server));
+  if (reply.status != status)
+    fail_msg("%s: status %d (%s), not %d\n%s", path, reply.status, reply.error, status,
+             nginx_server_log(server));
   if (body != NULL) assert_string_equal(reply.body, body);
   const char *found = header != NULL ? http_reply_header(&reply, header) : NULL;
   snprintf(value, sizeof value, "%s", found != NULL ? found : "");

@@ -36,7 +36,7 @@ static _Noreturn void die(const nginx_server *server, const char *what) {
   server_process_die("nginx_server", what);
 }
 
-/* ---- its files ------------------------------------------------------------------------------------------- */
+/* ---- its files ----------------------------------------------------------------------------- */
 
 /* A text with its words replaced. */
 static void put(const nginx_server *server, FILE *file, const char *text) {
@@ -44,10 +44,14 @@ static void put(const nginx_server *server, FILE *file, const char *text) {
     size_t plain = strcspn(text, "%");
     fwrite(text, 1, plain, file);
     text += plain;
-    if (strncmp(text, "%PORT%", 6) == 0) text += 6, fprintf(file, "%d", server->port);
-    else if (strncmp(text, "%FOLDER%", 8) == 0) text += 8, fputs(server->process.folder, file);
-    else if (strncmp(text, "%SOCKET%", 8) == 0) text += 8, fprintf(file, "%s/socket", server->process.folder);
-    else if (*text != '\0') fputc(*text++, file);
+    if (strncmp(text, "%PORT%", 6) == 0)
+      text += 6, fprintf(file, "%d", server->port);
+    else if (strncmp(text, "%FOLDER%", 8) == 0)
+      text += 8, fputs(server->process.folder, file);
+    else if (strncmp(text, "%SOCKET%", 8) == 0)
+      text += 8, fprintf(file, "%s/socket", server->process.folder);
+    else if (*text != '\0')
+      fputc(*text++, file);
   }
 }
 
@@ -57,13 +61,19 @@ static void write_config(const nginx_server *server) {
   snprintf(path, sizeof path, "%s/nginx.conf", server->process.folder);
   FILE *file = fopen(path, "we");
   if (file == NULL) die(server, path);
-  fprintf(file, "daemon off;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file %s/nginx.lock;\nerror_log %s/error.log %s;\n", server->workers,
-          server->process.folder, server->process.folder, server->process.folder, server->level);
+  fprintf(file,
+          "daemon off;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file "
+          "%s/nginx.lock;\nerror_log %s/error.log %s;\n",
+          server->workers, server->process.folder, server->process.folder, server->process.folder,
+          server->level);
   if (geteuid() == 0) fputs("user root;\n", file);
-  for (char *const *variable = server->environment; *variable != NULL; variable++) fprintf(file, "env %.*s;\n", (int)strcspn(*variable, "="), *variable);
+  for (char *const *variable = server->environment; *variable != NULL; variable++)
+    fprintf(file, "env %.*s;\n", (int)strcspn(*variable, "="), *variable);
   put(server, file, server->main);
-  fprintf(file, "\nevents { worker_connections %d; }\nhttp {\naccess_log off;\n", server->connections);
-  for (size_t i = 0; i < sizeof temps / sizeof *temps; i++) fprintf(file, "%s_temp_path %s/%s_temp;\n", temps[i], server->process.folder, temps[i]);
+  fprintf(file, "\nevents { worker_connections %d; }\nhttp {\naccess_log off;\n",
+          server->connections);
+  for (size_t i = 0; i < sizeof temps / sizeof *temps; i++)
+    fprintf(file, "%s_temp_path %s/%s_temp;\n", temps[i], server->process.folder, temps[i]);
   put(server, file, server->http);
   fputs("\n}\n", file);
   if (fclose(file) != 0) die(server, path);
@@ -83,7 +93,8 @@ static const char *file_text(nginx_server *server, const char *name) {
   size_t size = (size_t)about.st_size, got = 0;
   server->text = malloc(size + 1);
   if (server->text == NULL) abort();
-  for (ssize_t n = 1; n > 0 && got < size; got += n > 0 ? (size_t)n : 0) n = read(fd, server->text + got, size - got);
+  for (ssize_t n = 1; n > 0 && got<size; got += n> 0 ? (size_t)n : 0)
+    n = read(fd, server->text + got, size - got);
   close(fd);
   server->text[got] = '\0';
   return server->text;
@@ -92,7 +103,7 @@ static const char *file_text(nginx_server *server, const char *name) {
 const char *nginx_server_log(nginx_server *server) { return file_text(server, "error.log"); }
 const char *nginx_server_stderr(nginx_server *server) { return file_text(server, "log"); }
 
-/* ---- its processes --------------------------------------------------------------------------------------- */
+/* ---- its processes ------------------------------------------------------------------------- */
 
 static pid_t parent_of(pid_t pid) {
   char path[48], text[256];
@@ -111,7 +122,8 @@ static int children(const nginx_server *server, pid_t *pids, int most, int takin
   char path[64], title[64];
   int count = 0, pid = 0;
   if (server->process.pid <= 0) return 0;
-  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)server->process.pid, (int)server->process.pid);
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)server->process.pid,
+           (int)server->process.pid);
   FILE *file = fopen(path, "re");
   while (file != NULL && fscanf(file, "%d", &pid) == 1) {
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
@@ -119,14 +131,18 @@ static int children(const nginx_server *server, pid_t *pids, int most, int takin
     ssize_t n = fd >= 0 ? read(fd, title, sizeof title - 1) : -1;
     if (fd >= 0) close(fd);
     title[n > 0 ? n : 0] = '\0';
-    int is_one = taking ? strncmp(title, "nginx: worker process", 21) == 0 && strstr(title, "shutting") == NULL : parent_of(pid) == server->process.pid;
+    int is_one = taking ? strncmp(title, "nginx: worker process", 21) == 0 &&
+                              strstr(title, "shutting") == NULL
+                        : parent_of(pid) == server->process.pid;
     if (is_one && count < most) pids[count++] = pid;
   }
   if (file != NULL) fclose(file);
   return count;
 }
 
-int nginx_server_workers(const nginx_server *server, pid_t *pids, int most) { return children(server, pids, most, 1); }
+int nginx_server_workers(const nginx_server *server, pid_t *pids, int most) {
+  return children(server, pids, most, 1);
+}
 
 int nginx_server_children(const nginx_server *server) {
   pid_t pids[PROCESSES];
@@ -143,9 +159,11 @@ void nginx_server_await_children(const nginx_server *server, int count) {
 
 static int accepts(const nginx_server *server) {
   struct sockaddr_un path = {.sun_family = AF_UNIX};
-  int fd = server->has_port ? server_process_dial(server->port) : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int fd = server->has_port ? server_process_dial(server->port)
+                            : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   snprintf(path.sun_path, sizeof path.sun_path, "%s/socket", server->process.folder);
-  int is_there = fd >= 0 && (server->has_port || connect(fd, (struct sockaddr *)&path, sizeof path) == 0);
+  int is_there =
+      fd >= 0 && (server->has_port || connect(fd, (struct sockaddr *)&path, sizeof path) == 0);
   if (fd >= 0) close(fd);
   return is_there;
 }
@@ -179,15 +197,19 @@ static void add_args(nginx_server *server, const char *program) {
   snprintf(log, sizeof log, "%s/error.log", server->process.folder);
   server_process_add_arg(&server->process, "/usr/bin/env");
   server_process_add_args(&server->process, (const char *const *)server->environment);
-  server_process_add_args(&server->process, (const char *const[]){program, "-e", log, "-p", server->process.folder, "-c", config, NULL});
+  server_process_add_args(
+      &server->process,
+      (const char *const[]){program, "-e", log, "-p", server->process.folder, "-c", config, NULL});
 }
 
 static void begin(nginx_server *server) {
   char path[96];
   for (int i = 0;; i++) {
     server->port = server_process_free_port();
-    if (server->has_port) snprintf(server->address, sizeof server->address, "127.0.0.1:%d", server->port);
-    else snprintf(server->address, sizeof server->address, "unix:%s/socket", server->process.folder);
+    if (server->has_port)
+      snprintf(server->address, sizeof server->address, "127.0.0.1:%d", server->port);
+    else
+      snprintf(server->address, sizeof server->address, "unix:%s/socket", server->process.folder);
     write_config(server);
     server_process_launch(&server->process);
     if (comes_up(server)) return;
@@ -248,7 +270,8 @@ void nginx_server_reload(nginx_server *server, const char *http) {
 
 int nginx_server_quit(nginx_server *server) {
   int status = 0;
-  if (server->process.pid <= 0 || kill(server->process.pid, SIGQUIT) != 0) die(server, "nginx isn't running");
+  if (server->process.pid <= 0 || kill(server->process.pid, SIGQUIT) != 0)
+    die(server, "nginx isn't running");
   for (int i = 0; i < TRIES; i++) {
     if (waitpid(server->process.pid, &status, WNOHANG) == server->process.pid) {
       server->process.pid = 0;

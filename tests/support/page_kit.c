@@ -19,9 +19,16 @@
 
 #include <cmocka.h>
 
-enum { STEP_MS = 5, PATIENCE_MS = 20000, LINES = 24, TEXT = 8192, PATIENT_STEPS = PATIENCE_MS / STEP_MS };
+enum {
+  STEP_MS = 5,
+  PATIENCE_MS = 20000,
+  LINES = 24,
+  TEXT = 8192,
+  PATIENT_STEPS = PATIENCE_MS / STEP_MS
+};
 
-static const char GATED[] = "echo edition $(wc -l <%FOLDER%/count); until [ -e %FOLDER%/open ]; do sleep 0.02; done";
+static const char GATED[] =
+    "echo edition $(wc -l <%FOLDER%/count); until [ -e %FOLDER%/open ]; do sleep 0.02; done";
 
 const char *page_kit_folder(const page_kit *kit) { return kit->servers[0].folder; }
 
@@ -61,7 +68,7 @@ static void find_example(const char *name, char path[SERVER_PROCESS_PATH]) {
   if (access(path, X_OK) != 0) server_process_die("page_kit", path);
 }
 
-/* ---- its servers ------------------------------------------------------------------------------------------- */
+/* ---- its servers --------------------------------------------------------------------------- */
 
 static void socket_of(const page_kit *kit, int number, char path[96]) {
   snprintf(path, 96, "%s/socket-%d", page_kit_folder(kit), number);
@@ -70,19 +77,25 @@ static void socket_of(const page_kit *kit, int number, char path[96]) {
 static void launch_cgi(page_kit *kit, const char *fcgiwrap) {
   char *script = NULL, path[96];
   socket_of(kit, 0, path);
-  /* fcgiwrap leaves its children behind, so that all of them are a group that ends with the shell. */
-  if (asprintf(&script, "trap 'kill -9 0' TERM; %s -c %d -s unix:%s & wait", fcgiwrap, kit->way == PAGE_CGI ? PAGE_FEW : PAGE_CHILDREN, path) < 0) abort();
-  server_process_add_args(&kit->servers[0], (const char *const[]){"/usr/bin/setsid", "sh", "-c", script, NULL});
+  /* fcgiwrap leaves its children behind, so that all of them are a group that ends with the
+   * shell. */
+  if (asprintf(&script, "trap 'kill -9 0' TERM; %s -c %d -s unix:%s & wait", fcgiwrap,
+               kit->way == PAGE_CGI ? PAGE_FEW : PAGE_CHILDREN, path) < 0)
+    abort();
+  server_process_add_args(&kit->servers[0],
+                          (const char *const[]){"/usr/bin/setsid", "sh", "-c", script, NULL});
   free(script);
 }
 
-static void launch_fastcgi(page_kit *kit, int number, const char *spawner, char **variables, int count) {
+static void launch_fastcgi(page_kit *kit, int number, const char *spawner, char **variables,
+                           int count) {
   char program[SERVER_PROCESS_PATH], path[96];
   find_example("example_fastcgi", program);
   socket_of(kit, number, path);
   server_process_add_arg(&kit->servers[number], "/usr/bin/env");
   for (int i = 0; i < count; i++) server_process_add_arg(&kit->servers[number], variables[i]);
-  server_process_add_args(&kit->servers[number], (const char *const[]){spawner, "-n", "-s", path, "--", program, NULL});
+  server_process_add_args(&kit->servers[number],
+                          (const char *const[]){spawner, "-n", "-s", path, "--", program, NULL});
 }
 
 static int listens(void *arg) {
@@ -105,15 +118,19 @@ static char *config(const page_kit *kit, char **variables, int count) {
     fprintf(out, "server unix:%s%s;\n", path, kit->count > 1 ? " max_fails=0" : "");
   }
   fprintf(out, "}\nfastcgi_keep_conn %s;\n", kit->way == PAGE_FASTCGI ? "on" : "off");
-  fputs("server { listen 127.0.0.1:%PORT%; location /page { include /etc/nginx/fastcgi_params; fastcgi_split_path_info (?s)^(/page)(.*)$;\n"
-        "fastcgi_param PATH_INFO $fastcgi_path_info; fastcgi_pass pages; fastcgi_next_upstream error;\n", out);
+  fputs("server { listen 127.0.0.1:%PORT%; location /page { include /etc/nginx/fastcgi_params; "
+        "fastcgi_split_path_info (?s)^(/page)(.*)$;\n"
+        "fastcgi_param PATH_INFO $fastcgi_path_info; fastcgi_pass pages; fastcgi_next_upstream "
+        "error;\n",
+        out);
   if (is_cgi(kit)) {
     find_example("example_cgi", cgi);
     fprintf(out, "fastcgi_param SCRIPT_FILENAME %s;\n", cgi);
     for (int i = 0; i < count; i++) {
       size_t name = strcspn(variables[i], "=");
       fprintf(out, "fastcgi_param %.*s \"", (int)name, variables[i]);
-      for (const char *at = variables[i] + name + 1; *at != '\0'; at++) fputs(*at == '$' ? "${dollar}" : (char[]){*at, '\0'}, out);
+      for (const char *at = variables[i] + name + 1; *at != '\0'; at++)
+        fputs(*at == '$' ? "${dollar}" : (char[]){*at, '\0'}, out);
       fputs("\";\n", out);
     }
   }
@@ -123,13 +140,16 @@ static char *config(const page_kit *kit, char **variables, int count) {
 }
 
 static int split(page_kit *kit, const char *text, char **variables) {
-  const char *usual[] = {"CORRAL_STORE=lmdb:%FOLDER%/pages", "PAGE_COUNT=%FOLDER%/count", "ASAN_OPTIONS=log_path=%FOLDER%/sanitizer",
+  const char *usual[] = {"CORRAL_STORE=lmdb:%FOLDER%/pages", "PAGE_COUNT=%FOLDER%/count",
+                         "ASAN_OPTIONS=log_path=%FOLDER%/sanitizer",
                          "UBSAN_OPTIONS=print_stacktrace=1:log_path=%FOLDER%/sanitizer"};
   char *whole = filled(kit, text), *save = NULL;
   int count = 0;
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
     if (i > 0 || strstr(text, "CORRAL_STORE=") == NULL) variables[count++] = filled(kit, usual[i]);
-  for (char *line = strtok_r(whole, "\n", &save); line != NULL && count < LINES; line = strtok_r(NULL, "\n", &save)) variables[count++] = strdup(line);
+  for (char *line = strtok_r(whole, "\n", &save); line != NULL && count < LINES;
+       line = strtok_r(NULL, "\n", &save))
+    variables[count++] = strdup(line);
   free(whole);
   return count;
 }
@@ -137,7 +157,8 @@ static int split(page_kit *kit, const char *text, char **variables) {
 page_kit *page_kit_start(page_way way, const char *text) {
   char program[SERVER_PROCESS_PATH], nginx[SERVER_PROCESS_PATH], path[96], *variables[LINES];
   const char *name = way == PAGE_CGI || way == PAGE_CGI_HERD ? "fcgiwrap" : "spawn-fcgi";
-  if (!server_process_find(name, name, program) || !server_process_find("nginx", "nginx", nginx)) return NULL;
+  if (!server_process_find(name, name, program) || !server_process_find("nginx", "nginx", nginx))
+    return NULL;
   page_kit *kit = calloc(1, sizeof *kit);
   if (kit == NULL) abort();
   kit->way = way;
@@ -149,8 +170,10 @@ page_kit *page_kit_start(page_way way, const char *text) {
   int count = split(kit, text, variables);
   page_kit_gate(kit, 1);
   for (int i = 0; i < kit->count; i++) {
-    if (is_cgi(kit)) launch_cgi(kit, program);
-    else launch_fastcgi(kit, i, program, variables, count);
+    if (is_cgi(kit))
+      launch_cgi(kit, program);
+    else
+      launch_fastcgi(kit, i, program, variables, count);
     server_process_launch(&kit->servers[i]);
     socket_of(kit, i, path);
     server_process_await(&kit->servers[i], listens, path);
@@ -168,7 +191,8 @@ static int has_reports(const page_kit *kit) {
   DIR *folder = opendir(page_kit_folder(kit));
   int found = 0;
   for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;)
-    if (strncmp(entry->d_name, "sanitizer", 9) == 0) found = fprintf(stderr, "%s\n", page_kit_text(kit, entry->d_name)) > 0;
+    if (strncmp(entry->d_name, "sanitizer", 9) == 0)
+      found = fprintf(stderr, "%s\n", page_kit_text(kit, entry->d_name)) > 0;
   if (folder != NULL) closedir(folder);
   return found;
 }
@@ -185,7 +209,7 @@ void page_kit_stop(page_kit *kit) {
   assert_false(was_bad);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------- */
 
 const char *page_kit_text(const page_kit *kit, const char *name) {
   static char text[TEXT];
@@ -232,7 +256,9 @@ static int children(pid_t pid, pid_t *pids, int most) {
 /* Below the shell: fcgiwrap, its children, theirs. */
 static int cgi_processes(const page_kit *kit) {
   pid_t wrap, wrappers[PAGE_CHILDREN], own[8];
-  int found = 0, count = children(kit->servers[0].pid, &wrap, 1) == 1 ? children(wrap, wrappers, PAGE_CHILDREN) : 0;
+  int found = 0, count = children(kit->servers[0].pid, &wrap, 1) == 1
+                             ? children(wrap, wrappers, PAGE_CHILDREN)
+                             : 0;
   for (int i = 0; i < count; i++) found += children(wrappers[i], own, 8);
   return found;
 }
@@ -250,7 +276,9 @@ static int connections(const page_kit *kit) {
   return found;
 }
 
-int page_kit_requests(const page_kit *kit) { return is_cgi(kit) ? cgi_processes(kit) : connections(kit); }
+int page_kit_requests(const page_kit *kit) {
+  return is_cgi(kit) ? cgi_processes(kit) : connections(kit);
+}
 
 void page_kit_await(const page_kit *kit, int (*what)(const page_kit *), int number, int is_exact) {
   int now = 0;
@@ -262,13 +290,16 @@ void page_kit_await(const page_kit *kit, int (*what)(const page_kit *), int numb
   fail_msg("it was to become %d, and is %d", number, now);
 }
 
-http_reply page_kit_get(page_kit *kit, const char *path) { return http_client_ask(kit->client, &(http_request){.path = path}); }
+http_reply page_kit_get(page_kit *kit, const char *path) {
+  return http_client_ask(kit->client, &(http_request){.path = path});
+}
 
 const char *page_kit_show(page_kit *kit, const char *path) {
   static char text[TEXT];
   http_reply reply = page_kit_get(kit, path);
   const char *cache = http_reply_header(&reply, "cache-status");
-  snprintf(text, sizeof text, "%d %s|%s", reply.status, cache != NULL ? cache : "", reply.body != NULL ? reply.body : reply.error);
+  snprintf(text, sizeof text, "%d %s|%s", reply.status, cache != NULL ? cache : "",
+           reply.body != NULL ? reply.body : reply.error);
   http_reply_free(&reply);
   return text;
 }
@@ -288,8 +319,11 @@ int page_kit_end(page_kit *kit, int number) {
 }
 
 http_storm_run *page_kit_herd(page_kit *kit, int connections, const char *expected) {
-  return http_client_storm_start(&(http_storm){
-      .address = nginx_server_address(kit->nginx), .path = "/page/herd", .connections = connections, .requests_each = 1, .expected = expected});
+  return http_client_storm_start(&(http_storm){.address = nginx_server_address(kit->nginx),
+                                               .path = "/page/herd",
+                                               .connections = connections,
+                                               .requests_each = 1,
+                                               .expected = expected});
 }
 
 long long page_kit_hundred_make_it_once(page_kit *kit) {

@@ -1,4 +1,5 @@
-/* postgresql_kit.h: locks in a PostgreSQL through the plugin's table, one line for each verb. For tests of that plugin. */
+/* postgresql_kit.h: locks in a PostgreSQL through the plugin's table, one line for each verb. For
+ * tests of that plugin. */
 #ifndef POSTGRESQL_KIT_H
 #define POSTGRESQL_KIT_H
 
@@ -12,10 +13,12 @@
 static postgresql_server *server;
 static const char *const modes[] = {TABLE, ADVISORY};
 
-static inline kit open_at(const char *params) { return opened(postgresql_server_uri(server, params)); }
+static inline kit open_at(const char *params) {
+  return opened(postgresql_server_uri(server, params));
+}
 static inline int is_advisory(const char *mode) { return strcmp(mode, ADVISORY) == 0; }
 
-/* ---- one line for each verb ------------------------------------------------------------------------------ */
+/* ---- one line for each verb ---------------------------------------------------------------- */
 
 typedef struct answer {
   int status, performed;
@@ -56,15 +59,21 @@ static inline answer extend(const kit *k, const char *key, unsigned holder, int6
   return act(k, op, INT64_MAX);
 }
 
-static inline answer unlock(const kit *k, const char *key, unsigned holder) { return act(k, op_of(CORRAL_VERB_UNLOCK, key, holder), INT64_MAX); }
+static inline answer unlock(const kit *k, const char *key, unsigned holder) {
+  return act(k, op_of(CORRAL_VERB_UNLOCK, key, holder), INT64_MAX);
+}
 
 static inline void expect(const char *what, answer a, int status) {
-  if (a.status != status) fail_msg("%s: %s instead of %s: %s", what, corral_status_name(a.status), corral_status_name(status), a.error.text);
+  if (a.status != status)
+    fail_msg("%s: %s instead of %s: %s", what, corral_status_name(a.status),
+             corral_status_name(status), a.error.text);
 }
 
 /* The holds that are shown; `room` of them. -1: EMISS. */
-static inline int shown(const kit *k, const void *key, size_t key_len, corral_hold *holds, int room, int64_t *now) {
-  corral_op op = {.verb = CORRAL_VERB_LOCK_SHOW, .key = key, .key_len = key_len, .status = CORRAL_EUNKNOWN};
+static inline int shown(const kit *k, const void *key, size_t key_len, corral_hold *holds, int room,
+                        int64_t *now) {
+  corral_op op = {
+      .verb = CORRAL_VERB_LOCK_SHOW, .key = key, .key_len = key_len, .status = CORRAL_EUNKNOWN};
   int status = run(k, &op);
   if (status == CORRAL_EMISS) return -1;
   assert_int_equal(status, CORRAL_OK);
@@ -87,7 +96,8 @@ static inline int shown(const kit *k, const void *key, size_t key_len, corral_ho
 static inline void eventually(const char *sql, const char *expected) {
   int64_t until = crl_env_now_ms() + 15000;
   while (strcmp(postgresql_server_ask(server, "%s", sql), expected) != 0) {
-    if (crl_env_now_ms() > until) fail_msg("%s: still %s", sql, postgresql_server_ask(server, "%s", sql));
+    if (crl_env_now_ms() > until)
+      fail_msg("%s: still %s", sql, postgresql_server_ask(server, "%s", sql));
     sched_yield();
   }
 }

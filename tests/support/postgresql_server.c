@@ -25,7 +25,7 @@ struct postgresql_server {
 
 static void die(const char *what) { server_process_die("postgresql_server", what); }
 
-/* ---- finding, making, starting --------------------------------------------------------------------------- */
+/* ---- finding, making, starting ------------------------------------------------------------- */
 
 /* Where initdb and postgres are: by its whole path the one finds the other. */
 static int find(char initdb[SERVER_PROCESS_PATH], char postgres[SERVER_PROCESS_PATH]) {
@@ -35,7 +35,8 @@ static int find(char initdb[SERVER_PROCESS_PATH], char postgres[SERVER_PROCESS_P
   globfree(&found);
   if (!is_found && !server_process_find("initdb", "postgresql", initdb)) return 0;
   int folder_len = (int)(strrchr(initdb, '/') - initdb);
-  return snprintf(postgres, SERVER_PROCESS_PATH, "%.*s/postgres", folder_len, initdb) < SERVER_PROCESS_PATH;
+  return snprintf(postgres, SERVER_PROCESS_PATH, "%.*s/postgres", folder_len, initdb) <
+         SERVER_PROCESS_PATH;
 }
 
 /* postgres refuses root. */
@@ -64,7 +65,9 @@ static int answers(void *arg) {
   return 1;
 }
 
-static void wait_until_up(postgresql_server *server) { server_process_await(&server->process, answers, server); }
+static void wait_until_up(postgresql_server *server) {
+  server_process_await(&server->process, answers, server);
+}
 
 int postgresql_server_start(postgresql_server **ret, const char *const *settings) {
   char initdb[SERVER_PROCESS_PATH], postgres[SERVER_PROCESS_PATH], port[12];
@@ -73,25 +76,33 @@ int postgresql_server_start(postgresql_server **ret, const char *const *settings
   if (server == NULL) die("calloc");
   server_process *process = &server->process;
   choose_user(process);
-  process->death_signal = SIGQUIT; /* a postmaster clears up after it, and after SIGKILL it doesn't */
-  process->is_stubborn = 1;        /* after a kill the last backends may still use the memory: then it ends at once */
+  /* a postmaster clears up after it, and after SIGKILL it doesn't */
+  process->death_signal = SIGQUIT;
+  /* after a kill the last backends may still use the memory: then it ends at once */
+  process->is_stubborn = 1;
   server_process_init(process, "postgresql", "/tmp");
   server->port = server_process_free_port();
   snprintf(server->data, sizeof server->data, "%s/data", process->folder);
-  snprintf(server->conninfo, sizeof server->conninfo, "host=127.0.0.1 port=%d user=postgres dbname=postgres", server->port);
-  snprintf(server->socketinfo, sizeof server->socketinfo, "host=%s port=%d user=postgres dbname=postgres", process->folder, server->port);
+  snprintf(server->conninfo, sizeof server->conninfo,
+           "host=127.0.0.1 port=%d user=postgres dbname=postgres", server->port);
+  snprintf(server->socketinfo, sizeof server->socketinfo,
+           "host=%s port=%d user=postgres dbname=postgres", process->folder, server->port);
   snprintf(port, sizeof port, "%d", server->port);
-  server_process_add_args(process, (const char *[]){postgres, "-D", server->data, "-k", process->folder, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c",
-                                                    "fsync=off", NULL});
-  for (; settings != NULL && *settings != NULL; settings++) server_process_add_args(process, (const char *[]){"-c", *settings, NULL});
-  server_process_run(process, (char *[]){initdb, "--no-sync", "-A", "trust", "-U", "postgres", "--encoding=UTF8", "--locale=C", "-D", server->data, NULL});
+  server_process_add_args(
+      process, (const char *[]){postgres, "-D", server->data, "-k", process->folder, "-p", port,
+                                "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", NULL});
+  for (; settings != NULL && *settings != NULL; settings++)
+    server_process_add_args(process, (const char *[]){"-c", *settings, NULL});
+  server_process_run(process,
+                     (char *[]){initdb, "--no-sync", "-A", "trust", "-U", "postgres",
+                                "--encoding=UTF8", "--locale=C", "-D", server->data, NULL});
   server_process_launch(process);
   wait_until_up(server);
   *ret = server;
   return 1;
 }
 
-/* ---- ending ---------------------------------------------------------------------------------------------- */
+/* ---- ending -------------------------------------------------------------------------------- */
 
 static void end(postgresql_server *server, int signal) {
   hang_up(server);
@@ -115,19 +126,22 @@ void postgresql_server_stop(postgresql_server *server) {
   free(server);
 }
 
-/* ---- using ----------------------------------------------------------------------------------------------- */
+/* ---- using --------------------------------------------------------------------------------- */
 
 const char *postgresql_server_uri(const postgresql_server *server, const char *params) {
   static char rooms[8][256];
   static unsigned next;
   char *room = rooms[next++ % 8];
-  snprintf(room, sizeof rooms[0], "postgresql://postgres@127.0.0.1:%d/postgres%s", server->port, params);
+  snprintf(room, sizeof rooms[0], "postgresql://postgres@127.0.0.1:%d/postgres%s", server->port,
+           params);
   return room;
 }
 
 const char *postgresql_server_conninfo(const postgresql_server *server) { return server->conninfo; }
 int postgresql_server_port(const postgresql_server *server) { return server->port; }
-const char *postgresql_server_folder(const postgresql_server *server) { return server->process.folder; }
+const char *postgresql_server_folder(const postgresql_server *server) {
+  return server->process.folder;
+}
 const char *postgresql_server_data(const postgresql_server *server) { return server->data; }
 pid_t postgresql_server_pid(const postgresql_server *server) { return server->process.pid; }
 
@@ -139,7 +153,8 @@ void postgresql_server_hba(postgresql_server *server, const char *lines) {
   fprintf(to, "local all all trust\n%s\n", lines);
   fclose(to);
   char before[64];
-  snprintf(before, sizeof before, "%s", postgresql_server_ask(server, "SELECT pg_conf_load_time()"));
+  snprintf(before, sizeof before, "%s",
+           postgresql_server_ask(server, "SELECT pg_conf_load_time()"));
   postgresql_server_ask(server, "SELECT pg_reload_conf()");
   do {
     hang_up(server); /* a new connection knows what the postmaster knows */
@@ -157,11 +172,16 @@ const char *postgresql_server_ask(postgresql_server *server, const char *format,
     wait_until_up(server);
   }
   PGresult *r = PQexec(server->conn, sql);
-  const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE), *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
+  const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE),
+             *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
   free(server->text);
-  if (PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) > 0 && PQnfields(r) > 0) server->text = strdup(PQgetvalue(r, 0, 0));
-  else if (PQresultStatus(r) == PGRES_TUPLES_OK || PQresultStatus(r) == PGRES_COMMAND_OK) server->text = strdup("");
-  else if (asprintf(&server->text, "ERROR %s: %s", state != NULL ? state : "", text != NULL ? text : PQerrorMessage(server->conn)) < 0) die("asprintf");
+  if (PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) > 0 && PQnfields(r) > 0)
+    server->text = strdup(PQgetvalue(r, 0, 0));
+  else if (PQresultStatus(r) == PGRES_TUPLES_OK || PQresultStatus(r) == PGRES_COMMAND_OK)
+    server->text = strdup("");
+  else if (asprintf(&server->text, "ERROR %s: %s", state != NULL ? state : "",
+                    text != NULL ? text : PQerrorMessage(server->conn)) < 0)
+    die("asprintf");
   PQclear(r);
   free(sql);
   return server->text;

@@ -6,7 +6,8 @@
 
 #include "record.h"
 
-/* A record of this header, with `size` bytes of `fill` for a body, malloc'ed; *len its bytes. Stamp: `fill` eight times, or 0 without a body. */
+/* A record of this header, with `size` bytes of `fill` for a body, malloc'ed; *len its bytes.
+ * Stamp: `fill` eight times, or 0 without a body. */
 static inline uint8_t *record_make(corral_header header, size_t size, uint8_t fill, size_t *len) {
   corral_change change = {.body_len = size};
   uint8_t *body = malloc(size + 1);

@@ -1,4 +1,5 @@
-/* redis_kit.h: the Redis plugin through its table on a real server, one line for each verb. For tests of that plugin. */
+/* redis_kit.h: the Redis plugin through its table on a real server, one line for each verb. For
+ * tests of that plugin. */
 #ifndef REDIS_KIT_H
 #define REDIS_KIT_H
 
@@ -22,7 +23,9 @@ enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
 static redis_server *server; /* of all tests that need no other */
 
 /* The status of opening and connecting, with the text in c->error. */
-static inline int try_open(client *c, const char *text) { return client_begin(c, &crl_plugin_redis, text, LIMIT); }
+static inline int try_open(client *c, const char *text) {
+  return client_begin(c, &crl_plugin_redis, text, LIMIT);
+}
 
 static inline client opened(const char *text) {
   client c;
@@ -52,7 +55,11 @@ static inline const uint8_t *token(unsigned number) {
 }
 
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
-  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR,
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token(holder),
+                     .lease_ms = HOUR,
                      .ttl_ms = HOUR};
 }
 
@@ -69,7 +76,9 @@ static inline int does(client *c, corral_verb verb, const char *key, unsigned ho
   return done(c, &op);
 }
 
-static inline int invalidates(client *c, const char *key) { return does(c, CORRAL_VERB_INVALIDATE, key, 0); }
+static inline int invalidates(client *c, const char *key) {
+  return does(c, CORRAL_VERB_INVALIDATE, key, 0);
+}
 
 /* A FREE record with `size` bytes of body; the caller's. */
 static inline uint8_t *record_of(size_t size, uint8_t fill) {
@@ -79,7 +88,8 @@ static inline uint8_t *record_of(size_t size, uint8_t fill) {
   return record;
 }
 
-static inline int settles(client *c, const char *key, size_t key_len, unsigned holder, size_t size, uint8_t fill) {
+static inline int settles(client *c, const char *key, size_t key_len, unsigned holder, size_t size,
+                          uint8_t fill) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, "", holder);
   uint8_t *record = record_of(size, fill);
   op.record_len = CORRAL_HEAD + size;
@@ -95,7 +105,8 @@ static inline int fills(client *c, const char *key, unsigned holder, size_t size
   return settles(c, key, strlen(key), holder, size, (uint8_t)holder);
 }
 
-static inline int verdict(client *c, const char *key, unsigned holder, int32_t code, int64_t rules_ms) {
+static inline int verdict(client *c, const char *key, unsigned holder, int32_t code,
+                          int64_t rules_ms) {
   corral_header header = {.state = CORRAL_VERDICT, .code = code, .failures = 3, .note = "boom"};
   uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_RELEASE, key, holder);
@@ -126,19 +137,25 @@ static inline sight sees(client *c, corral_op op) {
   return s;
 }
 
-static inline sight looks(client *c, const char *key) { return sees(c, op_of(CORRAL_VERB_GET, key, 0)); }
+static inline sight looks(client *c, const char *key) {
+  return sees(c, op_of(CORRAL_VERB_GET, key, 0));
+}
 
-static inline long long pttl(const char *key) { return strtoll(redis_server_ask(server, "PTTL %s", key), NULL, 10); }
+static inline long long pttl(const char *key) {
+  return strtoll(redis_server_ask(server, "PTTL %s", key), NULL, 10);
+}
 
 static inline int64_t server_now(void) {
   redisReply *reply = redis_server_command(server, "TIME");
-  int64_t now = strtoll(reply->element[0]->str, NULL, 10) * 1000 + strtoll(reply->element[1]->str, NULL, 10) / 1000;
+  int64_t now = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
+                strtoll(reply->element[1]->str, NULL, 10) / 1000;
   freeReplyObject(reply);
   return now;
 }
 
 static inline void assert_near(int64_t a, int64_t b) {
-  if (a > b + SLACK || a < b - SLACK) fail_msg("%lld is not about %lld", (long long)a, (long long)b);
+  if (a > b + SLACK || a < b - SLACK)
+    fail_msg("%lld is not about %lld", (long long)a, (long long)b);
 }
 
 static inline int start(void **state) {

@@ -21,9 +21,16 @@ static inline client begin_as(const char *params) {
   return opened_as(params);
 }
 
-static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder, uint32_t flags) {
-  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = HOUR, .flags = flags,
-                     .record = (const uint8_t *)"a note", .record_len = 6};
+static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder,
+                                uint32_t flags) {
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token(holder),
+                     .lease_ms = HOUR,
+                     .flags = flags,
+                     .record = (const uint8_t *)"a note",
+                     .record_len = 6};
 }
 
 static inline int locks(client *c, const char *key, unsigned holder, uint32_t flags) {

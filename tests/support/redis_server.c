@@ -30,14 +30,17 @@ static int answers(void *arg) {
   redis_server *server = arg;
   server->context = redisConnectUnix(server->socket);
   redisReply *reply = NULL;
-  if (server->context != NULL && server->context->err == 0) reply = redisCommand(server->context, "PING");
+  if (server->context != NULL && server->context->err == 0)
+    reply = redisCommand(server->context, "PING");
   int up = reply != NULL;
   if (reply != NULL) freeReplyObject(reply);
   if (!up) hang_up(server);
   return up;
 }
 
-static void wait_until_up(redis_server *server) { server_process_await(&server->process, answers, server); }
+static void wait_until_up(redis_server *server) {
+  server_process_await(&server->process, answers, server);
+}
 
 int redis_server_start(redis_server **ret, const char *const *args) {
   char program[SERVER_PROCESS_PATH], port[12];
@@ -51,8 +54,10 @@ int redis_server_start(redis_server **ret, const char *const *args) {
   snprintf(server->uri, sizeof server->uri, "redis://127.0.0.1:%d", server->port);
   snprintf(server->unix_uri, sizeof server->unix_uri, "redis+unix://%s", server->socket);
   snprintf(port, sizeof port, "%d", server->port);
-  server_process_add_args(process, (const char *[]){program, "--port", port, "--bind", "127.0.0.1", "--unixsocket", server->socket, "--save", "", "--appendonly", "no",
-                                                    "--dir", process->folder, "--daemonize", "no", NULL});
+  server_process_add_args(process, (const char *[]){program, "--port", port, "--bind", "127.0.0.1",
+                                                    "--unixsocket", server->socket, "--save", "",
+                                                    "--appendonly", "no", "--dir", process->folder,
+                                                    "--daemonize", "no", NULL});
   server_process_add_args(process, args);
   server_process_launch(process);
   wait_until_up(server);

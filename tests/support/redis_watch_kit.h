@@ -22,7 +22,9 @@ static inline int has(const notes *n, uint64_t hash) {
   return 0;
 }
 
-static inline uint64_t hash_of(const char *key) { return crl_registry_host()->hash64(key, strlen(key)); }
+static inline uint64_t hash_of(const char *key) {
+  return crl_registry_host()->hash64(key, strlen(key));
+}
 
 static inline int watches(client *c, void **ret) {
   return crl_plugin_redis.watch(c->store, 0, c->host->now_ms() + LIMIT, ret, &c->error);
@@ -83,7 +85,8 @@ static inline long long calls(const char *command) {
   const char *line = strstr(redis_server_ask(server, "INFO commandstats"), name);
   if (line == NULL) return 0;
   const char *rejected = strstr(line, "rejected_calls=");
-  return strtoll(strstr(line, "calls=") + 6, NULL, 10) + (rejected != NULL ? strtoll(rejected + 15, NULL, 10) : 0);
+  return strtoll(strstr(line, "calls=") + 6, NULL, 10) +
+         (rejected != NULL ? strtoll(rejected + 15, NULL, 10) : 0);
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* redlock_kit.h: five real Redis servers, what each has, and the redlock store over them in one line for each verb. */
+/* redlock_kit.h: five real Redis servers, what each has, and the redlock store over them in one
+ * line for each verb. */
 #ifndef REDLOCK_KIT_H
 #define REDLOCK_KIT_H
 
@@ -16,7 +17,7 @@ extern const corral_store crl_plugin_redis;
 static redis_server *servers[SERVERS];
 static int down[SERVERS], paused[SERVERS];
 
-/* ---- servers --------------------------------------------------------------------------------------------- */
+/* ---- servers ------------------------------------------------------------------------------- */
 
 static inline void kill_server(size_t i) {
   redis_server_kill(servers[i]);
@@ -47,7 +48,8 @@ static inline uint64_t number_at(const char *at, unsigned bytes) {
 
 static inline uint64_t wall_us(size_t i) {
   redisReply *reply = redis_server_command(servers[i], "TIME");
-  uint64_t us = strtoull(reply->element[0]->str, NULL, 10) * 1000000 + strtoull(reply->element[1]->str, NULL, 10);
+  uint64_t us = strtoull(reply->element[0]->str, NULL, 10) * 1000000 +
+                strtoull(reply->element[1]->str, NULL, 10);
   freeReplyObject(reply);
   return us;
 }
@@ -74,7 +76,8 @@ static inline int64_t now_ms(void) { return crl_registry_host()->now_ms(); }
 static inline void awaits_holds(size_t i, const char *key, int expected) {
   int64_t until = now_ms() + PATIENCE;
   while (holds_on(i, key) != expected) {
-    if (now_ms() > until) fail_msg("server %zu has %d holds of %s, not %d", i, holds_on(i, key), key, expected);
+    if (now_ms() > until)
+      fail_msg("server %zu has %d holds of %s, not %d", i, holds_on(i, key), key, expected);
     poll(NULL, 0, 1);
   }
 }
@@ -88,9 +91,11 @@ static inline void awaits_freedom(size_t i, const char *key) {
   }
 }
 
-/* ---- a store --------------------------------------------------------------------------------------------- */
+/* ---- a store ------------------------------------------------------------------------------- */
 
-static inline int try_open(client *c, const char *text) { return client_begin(c, &crl_plugin_redis, text, LIMIT); }
+static inline int try_open(client *c, const char *text) {
+  return client_begin(c, &crl_plugin_redis, text, LIMIT);
+}
 
 static inline client opened(const char *text) {
   client c;
@@ -98,12 +103,14 @@ static inline client opened(const char *text) {
   return c;
 }
 
-/* Servers from..to-1 as one store; without params they may take long, for where time doesn't matter. */
+/* Servers from..to-1 as one store; without params they may take long, for where time doesn't
+ * matter. */
 static inline client redlock(size_t from, size_t to, const char *params) {
   char text[400] = "redlock://";
   for (size_t i = from; i < to; i++) {
     size_t used = strlen(text);
-    snprintf(text + used, sizeof text - used, "%s127.0.0.1:%d", i > from ? "," : "", redis_server_port(servers[i]));
+    snprintf(text + used, sizeof text - used, "%s127.0.0.1:%d", i > from ? "," : "",
+             redis_server_port(servers[i]));
   }
   size_t used = strlen(text);
   snprintf(text + used, sizeof text - used, "?%s", params[0] != '\0' ? params : "server_ms=5s");
@@ -118,9 +125,15 @@ static inline const uint8_t *token(unsigned number) {
   return tokens[number & 255];
 }
 
-static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder, int64_t lease_ms) {
-  return (corral_op){.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = lease_ms,
-                     .record = (const uint8_t *)"a note", .record_len = verb == CORRAL_VERB_LOCK ? 6 : 0};
+static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder,
+                              int64_t lease_ms) {
+  return (corral_op){.verb = (uint32_t)verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token(holder),
+                     .lease_ms = lease_ms,
+                     .record = (const uint8_t *)"a note",
+                     .record_len = verb == CORRAL_VERB_LOCK ? 6 : 0};
 }
 
 static inline void performed(client *c, corral_op *ops, size_t count) {
@@ -129,18 +142,22 @@ static inline void performed(client *c, corral_op *ops, size_t count) {
     ops[i].error = &c->error;
   }
   memset(&c->error, 0, sizeof c->error);
-  assert_int_equal(crl_plugin_redis.perform(c->handle, ops, count, now_ms() + LIMIT, &c->error), CORRAL_OK);
+  assert_int_equal(crl_plugin_redis.perform(c->handle, ops, count, now_ms() + LIMIT, &c->error),
+                   CORRAL_OK);
 }
 
-static inline corral_op does(client *c, corral_verb verb, const char *key, unsigned holder, int64_t lease_ms) {
+static inline corral_op does(client *c, corral_verb verb, const char *key, unsigned holder,
+                             int64_t lease_ms) {
   corral_op op = op_of(verb, key, holder, lease_ms);
   performed(c, &op, 1);
   return op;
 }
 
-#define IS(op, expected) \
-  do { \
-    if ((op).status != (expected)) fail_msg("line %d: status %d, not %d: %s", __LINE__, (op).status, (expected), (op).error->text); \
+#define IS(op, expected)                                                                           \
+  do {                                                                                             \
+    if ((op).status != (expected))                                                                 \
+      fail_msg("line %d: status %d, not %d: %s", __LINE__, (op).status, (expected),                \
+               (op).error->text);                                                                  \
   } while (0)
 
 /* The fencing token. */
@@ -151,11 +168,15 @@ static inline uint64_t locks(client *c, const char *key, unsigned holder) {
   return op.seen;
 }
 
-static inline void unlocks(client *c, const char *key, unsigned holder) { IS(does(c, CORRAL_VERB_UNLOCK, key, holder, 0), CORRAL_OK); }
+static inline void unlocks(client *c, const char *key, unsigned holder) {
+  IS(does(c, CORRAL_VERB_UNLOCK, key, holder, 0), CORRAL_OK);
+}
 
-static inline void is_busy(client *c, const char *key, unsigned holder) { IS(does(c, CORRAL_VERB_LOCK, key, holder, LEASE), CORRAL_EBUSY); }
+static inline void is_busy(client *c, const char *key, unsigned holder) {
+  IS(does(c, CORRAL_VERB_LOCK, key, holder, LEASE), CORRAL_EBUSY);
+}
 
-/* ---- setting up ------------------------------------------------------------------------------------------ */
+/* ---- setting up ---------------------------------------------------------------------------- */
 
 static inline int start_servers(void **state) {
   (void)state;

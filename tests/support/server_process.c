@@ -26,7 +26,7 @@ void server_process_die(const char *name, const char *what) {
   abort();
 }
 
-/* ---- loopback -------------------------------------------------------------------------------------------- */
+/* ---- loopback ------------------------------------------------------------------------------ */
 
 struct sockaddr_in server_process_loopback(int port) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -68,7 +68,7 @@ size_t server_process_exchange(int port, const char *request, size_t len, char *
   int fd = server_process_dial(port);
   size_t got = 0;
   if (fd >= 0 && send(fd, request, len, MSG_NOSIGNAL) == (ssize_t)len)
-    for (ssize_t n = 1; n > 0 && got < size - 1; got += n > 0 ? (size_t)n : 0) {
+    for (ssize_t n = 1; n > 0 && got<size - 1; got += n> 0 ? (size_t)n : 0) {
       struct pollfd ready = {.fd = fd, .events = POLLIN};
       n = poll(&ready, 1, SILENCE_MS) > 0 ? recv(fd, room + got, size - 1 - got, 0) : 0;
     }
@@ -77,13 +77,16 @@ size_t server_process_exchange(int port, const char *request, size_t len, char *
   return got;
 }
 
-/* ---- what is to run, and where --------------------------------------------------------------------------- */
+/* ---- what is to run, and where ------------------------------------------------------------- */
 
-int server_process_find(const char *program, const char *package, char ret_path[SERVER_PROCESS_PATH]) {
+int server_process_find(const char *program, const char *package,
+                        char ret_path[SERVER_PROCESS_PATH]) {
   const char *path = getenv("PATH");
   char folders[SERVER_PROCESS_PATH], whole[PATH_MAX], *save = NULL;
-  snprintf(folders, sizeof folders, "%s:/usr/sbin:/usr/local/sbin", path != NULL ? path : "/usr/bin");
-  for (char *folder = strtok_r(folders, ":", &save); folder != NULL; folder = strtok_r(NULL, ":", &save)) {
+  snprintf(folders, sizeof folders, "%s:/usr/sbin:/usr/local/sbin",
+           path != NULL ? path : "/usr/bin");
+  for (char *folder = strtok_r(folders, ":", &save); folder != NULL;
+       folder = strtok_r(NULL, ":", &save)) {
     if (realpath(folder, whole) == NULL) continue;
     int len = snprintf(ret_path, SERVER_PROCESS_PATH, "%s/%s", whole, program);
     if (len < SERVER_PROCESS_PATH && access(ret_path, X_OK) == 0) return 1;
@@ -96,23 +99,29 @@ void server_process_init(server_process *process, const char *name, const char *
   process->name = name;
   snprintf(process->folder, sizeof process->folder, "%s/corral-%s-XXXXXX", parent, name);
   if (mkdtemp(process->folder) == NULL) server_process_die(name, process->folder);
-  if (process->user != 0 && chown(process->folder, process->user, process->group) != 0) server_process_die(name, "chown");
+  if (process->user != 0 && chown(process->folder, process->user, process->group) != 0)
+    server_process_die(name, "chown");
 }
 
 void server_process_add_arg(server_process *process, const char *arg) {
-  if (process->arg_count >= SERVER_PROCESS_ARGS - 1) server_process_die(process->name, "too many arguments");
-  if ((process->args[process->arg_count++] = strdup(arg)) == NULL) server_process_die(process->name, "strdup");
+  if (process->arg_count >= SERVER_PROCESS_ARGS - 1)
+    server_process_die(process->name, "too many arguments");
+  if ((process->args[process->arg_count++] = strdup(arg)) == NULL)
+    server_process_die(process->name, "strdup");
 }
 
 void server_process_add_args(server_process *process, const char *const *args) {
   for (; args != NULL && *args != NULL; args++) server_process_add_arg(process, *args);
 }
 
-/* ---- running --------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------- */
 
-/* In the child. To become another takes away what was asked for at the parent's death, so that comes after it. */
+/* In the child. To become another takes away what was asked for at the parent's death, so that
+ * comes after it. */
 static _Noreturn void become(const server_process *process, pid_t parent, char *const *args) {
-  if (process->user != 0 && (setgroups(0, NULL) != 0 || setgid(process->group) != 0 || setuid(process->user) != 0)) _exit(126);
+  if (process->user != 0 &&
+      (setgroups(0, NULL) != 0 || setgid(process->group) != 0 || setuid(process->user) != 0))
+    _exit(126);
   prctl(PR_SET_PDEATHSIG, process->death_signal != 0 ? process->death_signal : SIGKILL);
   if (getppid() != parent || chdir(process->folder) != 0) _exit(1);
   int null = open("/dev/null", O_RDONLY), log = open("log", O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -131,7 +140,9 @@ static pid_t spawn(const server_process *process, char *const *args) {
   return pid;
 }
 
-void server_process_launch(server_process *process) { process->pid = spawn(process, process->args); }
+void server_process_launch(server_process *process) {
+  process->pid = spawn(process, process->args);
+}
 
 void server_process_run(const server_process *process, char *const *args) {
   int how = -1;
@@ -149,7 +160,8 @@ void server_process_await(server_process *process, int (*is_up)(void *arg), void
   for (int i = 0; i < PATIENCE_MS / SERVER_PROCESS_STEP_MS; i++) {
     if (is_up(arg)) return;
     if (has_ended(process)) {
-      if (!process->is_stubborn) server_process_die(process->name, "it ended at once: wrong arguments?");
+      if (!process->is_stubborn)
+        server_process_die(process->name, "it ended at once: wrong arguments?");
       server_process_launch(process);
     }
     poll(NULL, 0, SERVER_PROCESS_STEP_MS);
@@ -157,7 +169,7 @@ void server_process_await(server_process *process, int (*is_up)(void *arg), void
   server_process_die(process->name, "it doesn't answer");
 }
 
-/* ---- ending ---------------------------------------------------------------------------------------------- */
+/* ---- ending -------------------------------------------------------------------------------- */
 
 void server_process_end(server_process *process, int signal) {
   if (process->pid > 0) {
@@ -171,8 +183,10 @@ void server_process_kill(server_process *process) { server_process_end(process, 
 
 void server_process_pause(server_process *process) {
   int how = 0;
-  if (process->pid <= 0 || kill(process->pid, SIGSTOP) != 0) server_process_die(process->name, "it doesn't run");
-  if (waitpid(process->pid, &how, WUNTRACED) != process->pid || !WIFSTOPPED(how)) server_process_die(process->name, "it doesn't stop");
+  if (process->pid <= 0 || kill(process->pid, SIGSTOP) != 0)
+    server_process_die(process->name, "it doesn't run");
+  if (waitpid(process->pid, &how, WUNTRACED) != process->pid || !WIFSTOPPED(how))
+    server_process_die(process->name, "it doesn't stop");
 }
 
 void server_process_resume(server_process *process) {

@@ -1,9 +1,10 @@
-/* server_process.h: the process of a server that a test starts: in a folder of its own, gone with the test. What each server's own file stands on.
+/* server_process.h: the process of a server that a test starts: in a folder of its own, gone with
+ * the test. What each server's own file stands on.
  *
  *   struct nginx_server { server_process process; int port; };
  *
  *   char program[SERVER_PROCESS_PATH];
- *   if (!server_process_find("nginx", "nginx", program)) return 0;       says on stderr that nginx is missing
+ *   if (!server_process_find("nginx", "nginx", program)) return 0;   prints that nginx is missing
  *   server_process_init(&server->process, "nginx", "/tmp");
  *   server->port = server_process_free_port();
  *   server_process_add_args(&server->process, (const char *[]){program, "-c", "nginx.conf", NULL});
@@ -12,8 +13,9 @@
  *   ...
  *   server_process_clean(&server->process);
  *
- * A server runs in its folder, with no input; what it prints is added to the file "log" there. It is killed when the thread that launched it ends.
- * Whatever can't be done ends the test with a message. */
+ * A server runs in its folder, with no input; what it prints is added to the file "log" there. It
+ * is killed when the thread that launched it ends. Whatever can't be done ends the test with a
+ * message. */
 #ifndef TESTS_SERVER_PROCESS_H
 #define TESTS_SERVER_PROCESS_H
 
@@ -46,12 +48,15 @@ int server_process_bind(int *ret_port);
 struct sockaddr_in server_process_loopback(int port);
 /* A connection to a port of 127.0.0.1; -1: nobody listens. */
 int server_process_dial(int port);
-/* Sends a request on a connection of its own and reads until the other side hangs up, or says nothing for 10 s. `room` may be where the request
- * stands; it gets a NUL. Returns the reply's length, 0: there was none. */
+/* Sends a request on a connection of its own and reads until the other side hangs up, or says
+ * nothing for 10 s. `room` may be where the request stands; it gets a NUL. Returns the reply's
+ * length, 0: there was none. */
 size_t server_process_exchange(int port, const char *request, size_t len, char *room, size_t size);
 
-/* The whole path of a program: in PATH, then where Debian keeps servers. 0 when it isn't there; then stderr says which Debian package it is from. */
-int server_process_find(const char *program, const char *package, char ret_path[SERVER_PROCESS_PATH]);
+/* The whole path of a program: in PATH, then where Debian keeps servers. 0 when it isn't there;
+ * then stderr says which Debian package it is from. */
+int server_process_find(const char *program, const char *package,
+                        char ret_path[SERVER_PROCESS_PATH]);
 
 /* Makes its folder, PARENT/corral-NAME-XXXXXX. */
 void server_process_init(server_process *process, const char *name, const char *parent);
@@ -63,7 +68,8 @@ void server_process_add_args(server_process *process, const char *const *args);
 void server_process_launch(server_process *process);
 /* Until `is_up` says so, which is asked every SERVER_PROCESS_STEP_MS; dies after 30 s. */
 void server_process_await(server_process *process, int (*is_up)(void *arg), void *arg);
-/* Another program as that user in that folder, to its end, which is to be a success. `args` as those of the server. */
+/* Another program as that user in that folder, to its end, which is to be a success. `args` as
+ * those of the server. */
 void server_process_run(const server_process *process, char *const *args);
 
 /* Ends it by a signal and waits for that. Nothing when it doesn't run. */

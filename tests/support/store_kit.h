@@ -1,4 +1,5 @@
-/* store_kit.h: one store through its plugin's table, and one line for each verb. For tests of a single plugin. */
+/* store_kit.h: one store through its plugin's table, and one line for each verb. For tests of a
+ * single plugin. */
 #ifndef STORE_KIT_H
 #define STORE_KIT_H
 
@@ -55,8 +56,13 @@ static inline uint8_t *token(unsigned number) {
 }
 
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
-  return (corral_op){.verb = verb, .key = key, .key_len = strlen(key), .token = token(holder), .lease_ms = 60000,
-                     .ttl_ms = 600000, .status = CORRAL_EUNKNOWN};
+  return (corral_op){.verb = verb,
+                     .key = key,
+                     .key_len = strlen(key),
+                     .token = token(holder),
+                     .lease_ms = 60000,
+                     .ttl_ms = 600000,
+                     .status = CORRAL_EUNKNOWN};
 }
 
 static inline int run(const kit *k, corral_op *op) {
@@ -76,11 +82,14 @@ static inline int verb(const kit *k, corral_verb what, const char *key, unsigned
   return status;
 }
 
-static inline int invalidate(const kit *k, const char *key) { return verb(k, CORRAL_VERB_INVALIDATE, key, 0); }
+static inline int invalidate(const kit *k, const char *key) {
+  return verb(k, CORRAL_VERB_INVALIDATE, key, 0);
+}
 
 /* Changes a key, whatever there is: its lease is taken, or lengthened. */
 static inline void touch(const kit *k, const char *key) {
-  if (verb(k, CORRAL_VERB_EXTEND, key, (unsigned)getpid()) != CORRAL_OK) (void)verb(k, CORRAL_VERB_CLAIM, key, (unsigned)getpid());
+  if (verb(k, CORRAL_VERB_EXTEND, key, (unsigned)getpid()) != CORRAL_OK)
+    (void)verb(k, CORRAL_VERB_CLAIM, key, (unsigned)getpid());
 }
 
 /* A key that is there for a millisecond. */
@@ -91,7 +100,8 @@ static inline void blink(const kit *k, const char *key) {
   done(&op);
 }
 
-static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len, corral_error *error) {
+static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len,
+                         corral_error *error) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
   uint8_t *record = record_make((corral_header){0}, body_len, (uint8_t)fill, &op.record_len);
   assert_non_null(record);

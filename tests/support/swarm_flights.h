@@ -6,12 +6,17 @@
 
 static void send(world *w, const pilot *p, event *e) {
   if (process_of(w, p)->away) {
-    event away = {.at = w->now + 1, .what = TOLD, .flight = (int)(p - w->pilots), .life = p->life,
-                  .ask_number = p->ask_number, .told = {.status = CORRAL_EUNAVAILABLE}};
+    event away = {.at = w->now + 1,
+                  .what = TOLD,
+                  .flight = (int)(p - w->pilots),
+                  .life = p->life,
+                  .ask_number = p->ask_number,
+                  .told = {.status = CORRAL_EUNAVAILABLE}};
     if (e->verb != CORRAL_VERB_EXTEND) plan_event(w, &away);
     return;
   }
-  int64_t there = chance(w, 5) ? between(w, 0, 4 * LEASE_MS) : between(w, 0, 6), back = between(w, 0, 6);
+  int64_t there = chance(w, 5) ? between(w, 0, 4 * LEASE_MS) : between(w, 0, 6),
+          back = between(w, 0, 6);
   e->flight = (int)(p - w->pilots);
   e->life = p->life;
   e->ask_number = p->ask_number;
@@ -22,8 +27,12 @@ static void send(world *w, const pilot *p, event *e) {
   int sent = !chance(w, 2);
   if (sent) plan_event(w, e);
   if (e->verb == CORRAL_VERB_EXTEND || (sent && e->reply_in >= 0)) return;
-  event lost = {.at = sent ? w->now + OP_MS : w->now + 1, .what = TOLD, .flight = e->flight, .life = e->life,
-                .ask_number = e->ask_number, .told = {.status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE}};
+  event lost = {.at = sent ? w->now + OP_MS : w->now + 1,
+                .what = TOLD,
+                .flight = e->flight,
+                .life = e->life,
+                .ask_number = e->ask_number,
+                .told = {.status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE}};
   plan_event(w, &lost);
 }
 
@@ -44,7 +53,8 @@ static void ask_store(world *w, pilot *p, corral_verb verb) {
     p->floor = w->floor;
     p->expire_floor = w->expire_floor;
   }
-  if (verb == CORRAL_VERB_CLAIM && (!p->claimed || w->control != CLAIMS_SHARE_A_TOKEN)) crl_record_put(p->token, roll(w) | 1, 8);
+  if (verb == CORRAL_VERB_CLAIM && (!p->claimed || w->control != CLAIMS_SHARE_A_TOKEN))
+    crl_record_put(p->token, roll(w) | 1, 8);
   if (verb == CORRAL_VERB_CLAIM) {
     p->claimed = 1;
     p->claim_sent = w->now;
@@ -66,9 +76,17 @@ static crl_made outcome(world *w) {
 
 static void start_compute(world *w, pilot *p) {
   int64_t takes = chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
-  event done = {.at = w->now + takes, .what = TOLD, .flight = (int)(p - w->pilots), .life = p->life, .ask_number = p->ask_number,
+  event done = {.at = w->now + takes,
+                .what = TOLD,
+                .flight = (int)(p - w->pilots),
+                .life = p->life,
+                .ask_number = p->ask_number,
                 .told = {.made = outcome(w)}};
-  event extend = {.at = w->now + LEASE_MS / 3, .what = EXTENDS, .flight = done.flight, .life = p->life, .ask_number = p->ask_number};
+  event extend = {.at = w->now + LEASE_MS / 3,
+                  .what = EXTENDS,
+                  .flight = done.flight,
+                  .life = p->life,
+                  .ask_number = p->ask_number};
   w->computes++;
   p->computed = 1;
   p->was_answered = p->flight.answered;
@@ -82,15 +100,19 @@ static void start_compute(world *w, pilot *p) {
   if (p->flight.leased) plan_event(w, &extend);
 }
 
-/* ---- the end of a compute ------------------------------------------------------------------------------------------ */
+/* ---- the end of a compute ------------------------------------------------------------------ */
 
 /* The record: what the value says, and for the oracle when its compute began. */
 static void make_product(world *w, pilot *p, const event *e) {
   int passes = e->told.made == CRL_MADE_PASS;
   crl_tags tags = {.count = 1};
   tags.tag[0] = (crl_tag){.hard = p->mark, .soft = p->mark, .len = 1, .name = "t"};
-  crl_envelope envelope = {.kind = passes ? CRL_KIND_PASS : CRL_KIND_VALUE, .ttl_ms = w->policy.ttl_ms, .digest = digest,
-                           .payload_len = passes ? 0 : 16, .plain_len = passes ? 0 : 16, .version = passes ? 0 : e->version};
+  crl_envelope envelope = {.kind = passes ? CRL_KIND_PASS : CRL_KIND_VALUE,
+                           .ttl_ms = w->policy.ttl_ms,
+                           .digest = digest,
+                           .payload_len = passes ? 0 : 16,
+                           .plain_len = passes ? 0 : 16,
+                           .version = passes ? 0 : e->version};
   if (!passes) {
     envelope.swr_ms = w->policy.swr_ms;
     envelope.sie_ms = w->policy.sie_ms;
@@ -131,7 +153,8 @@ static int end_compute(world *w, pilot *p, event *e) {
   if (asks_for_stamp(w, p, e)) return 0;
   if (p->mark == 0 && p->flight.leased) p->mark = e->mark;
   make_product(w, p, e);
-  p->renews = *made == CRL_MADE_VALUE && p->flight.leased && p->has_old && p->old_version == p->version && chance(w, 50);
+  p->renews = *made == CRL_MADE_VALUE && p->flight.leased && p->has_old &&
+              p->old_version == p->version && chance(w, 50);
   w->passes += *made == CRL_MADE_PASS;
   if (*made == CRL_MADE_VALUE && p->flight.degraded) hold(w, p, e->version);
   p->stored_version = e->version; /* for a hold after the settle */
@@ -145,22 +168,27 @@ static void check_joined(world *w, const pilot *p, uint64_t read) {
 static void check_answer(world *w, const pilot *p) {
   const crl_flight *f = &p->flight;
   int ops = p->claimed ? 6 : 2; /* a look, and one more with the host's lock */
-  expect(w, w->now <= p->deadline + p->excused + (w->tagged ? 2 : 1) * ops * OP_MS, "3: a flight that did not answer by its deadline");
+  expect(w, w->now <= p->deadline + p->excused + (w->tagged ? 2 : 1) * ops * OP_MS,
+         "3: a flight that did not answer by its deadline");
   if (f->answer == CRL_ANSWER_STORED || f->answer == CRL_ANSWER_STALE) {
-    expect(w, p->found >= p->found_floor, "2: a value from before an invalidate was served from the store");
+    expect(w, p->found >= p->found_floor,
+           "2: a value from before an invalidate was served from the store");
     check_joined(w, p, p->found);
   }
   if (f->answer == CRL_ANSWER_COMPUTED && !f->alone) check_joined(w, p, p->read);
   if (f->answer == CRL_ANSWER_HELD)
     expect(w, p->held >= p->held_floor, "2: a process served what it had invalidated itself");
   if (p->computed && !p->was_answered && f->made != CRL_MADE_FAILURE)
-    expect(w, f->answer == CRL_ANSWER_COMPUTED, "5: a computed value was not given to its own caller");
+    expect(w, f->answer == CRL_ANSWER_COMPUTED,
+           "5: a computed value was not given to its own caller");
   w->stale += f->answer == CRL_ANSWER_STALE;
   w->verdicts += f->answer == CRL_ANSWER_VERDICT;
   w->held_hits += f->answer == CRL_ANSWER_HELD;
 }
 
-static pilot **host_of(world *w, const pilot *p) { return &w->host_holder[(p - w->pilots) / FLIGHTS * 2 / PROCESSES]; }
+static pilot **host_of(world *w, const pilot *p) {
+  return &w->host_holder[(p - w->pilots) / FLIGHTS * 2 / PROCESSES];
+}
 
 static void ask_host(world *w, pilot *p, event *later) {
   pilot **holder = host_of(w, p);
@@ -198,7 +226,8 @@ static void perform_ask(world *w, pilot *p) {
     case CRL_ASK_COMPUTE: start_compute(w, p); break;
     case CRL_ASK_WAIT:
       later.at = chance(w, 10) ? between(w, w->now, p->flight.until) : p->flight.until;
-      if (p->flight.at_host && chance(w, 50)) later.at = w->now < p->flight.until ? w->now + 1 : p->flight.until;
+      if (p->flight.at_host && chance(w, 50))
+        later.at = w->now < p->flight.until ? w->now + 1 : p->flight.until;
       plan_event(w, &later);
       break;
     case CRL_ASK_HOST: ask_host(w, p, &later); break;
@@ -235,7 +264,8 @@ static int postponed(world *w, const event *e) {
 }
 
 static int was_answered(const event *e) {
-  return e->told.status == CORRAL_OK || e->told.status == CORRAL_EMISS || e->told.status == CORRAL_EBUSY;
+  return e->told.status == CORRAL_OK || e->told.status == CORRAL_EMISS ||
+         e->told.status == CORRAL_EBUSY;
 }
 
 static void take_look(world *w, pilot *p, const event *e) {
@@ -247,7 +277,8 @@ static void take_look(world *w, pilot *p, const event *e) {
   if (!e->has_found) return;
   p->found = e->read;
   p->found_floor = p->floor;
-  expect(w, e->told.look.lives.fresh == 0 || e->read >= p->expire_floor, "2: what was expired was found fresh");
+  expect(w, e->told.look.lives.fresh == 0 || e->read >= p->expire_floor,
+         "2: what was expired was found fresh");
 }
 
 /* 0: what could not be renewed is settled. */
@@ -309,7 +340,10 @@ static void on_take_off(world *w) {
   p->life = life;
   p->flying = 1;
   p->deadline = w->now + WAIT_MS;
-  crl_flight_plan plan = {.deadline = p->deadline, .dice = roll(w), .can_compute = !chance(w, 5), .background = chance(w, 50) != 0,
+  crl_flight_plan plan = {.deadline = p->deadline,
+                          .dice = roll(w),
+                          .can_compute = !chance(w, 5),
+                          .background = chance(w, 50) != 0,
                           .ladder = w->ladder != 0};
   p->ask = crl_flight_start(&p->flight, &w->policy, &plan);
   perform_ask(w, p);
@@ -323,7 +357,8 @@ static void on_kill(world *w) {
     leave_host(w, &w->pilots[number * FLIGHTS + i]);
   }
   forget_replays(w, number);
-  w->processes[number] = (process){.life = w->processes[number].life + 1, .paused_until = w->processes[number].paused_until};
+  w->processes[number] = (process){.life = w->processes[number].life + 1,
+                                   .paused_until = w->processes[number].paused_until};
   crl_held_free(held_by[number]);
   held_by[number] = crl_held_new(1 << 20, 100 * WORLD_MS);
   w->kills++;

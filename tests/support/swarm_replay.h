@@ -1,4 +1,5 @@
-/* swarm_replay.h: what a process holds while it is cut off from the store, and gives to it when it is back. */
+/* swarm_replay.h: what a process holds while it is cut off from the store, and gives to it when it
+ * is back. */
 #ifndef TESTS_SWARM_REPLAY_H
 #define TESTS_SWARM_REPLAY_H
 
@@ -8,13 +9,19 @@ static void raise_to(uint64_t *floor, uint64_t version) {
   if (version > *floor) *floor = version;
 }
 
-static process *process_of(world *w, const pilot *p) { return &w->processes[(p - w->pilots) / FLIGHTS]; }
+static process *process_of(world *w, const pilot *p) {
+  return &w->processes[(p - w->pilots) / FLIGHTS];
+}
 
-static crl_held *held_of(const world *w, const pilot *p) { return held_by[(p - w->pilots) / FLIGHTS]; }
+static crl_held *held_of(const world *w, const pilot *p) {
+  return held_by[(p - w->pilots) / FLIGHTS];
+}
 
 static int any_fill(void *arg, const crl_bytes *record) { return arg == NULL && record != NULL; }
 
-static int any_key(void *arg, const void *its_key, size_t len) { return arg == NULL && its_key != NULL && len > 0; }
+static int any_key(void *arg, const void *its_key, size_t len) {
+  return arg == NULL && its_key != NULL && len > 0;
+}
 
 /* The process keeps what the pilot made, which the store has not. */
 static void hold(world *w, const pilot *p, uint64_t version) {
@@ -22,22 +29,30 @@ static void hold(world *w, const pilot *p, uint64_t version) {
   memcpy(copy, p->product, p->product_len);
   crl_bytes *record = crl_bytes_wrap(copy, p->product_len, free, copy);
   if (w->control == REPLAY_IGNORES_VERSIONS && version == 0) version = 1;
-  crl_held_fill fill = {.record = record, .version = version, .hard_ttl = p->hard_ttl, .began = p->began, .made = w->now};
+  crl_held_fill fill = {.record = record,
+                        .version = version,
+                        .hard_ttl = p->hard_ttl,
+                        .began = p->began,
+                        .made = w->now};
   crl_held_keep(held_of(w, p), key, sizeof key, &fill);
   crl_bytes_unref(record);
 }
 
-/* ---- changes of the origin --------------------------------------------------------------------------------------- */
+/* ---- changes of the origin ----------------------------------------------------------------- */
 
-/* The origin changes, and whoever changed it, somebody outside or a process, mostly tells the store. */
+/* The origin changes, and whoever changed it, somebody outside or a process, mostly tells the
+ * store. */
 static void on_change(world *w) {
   event again = {.at = w->now + between(w, 20, 400), .what = CHANGE};
-  event e = {.what = CHANGES, .process = OUTSIDE, .verb = CORRAL_VERB_INVALIDATE, .read = ++w->version};
+  event e = {
+      .what = CHANGES, .process = OUTSIDE, .verb = CORRAL_VERB_INVALIDATE, .read = ++w->version};
   if (w->now < WORLD_MS) plan_event(w, &again);
   if (chance(w, 40)) return;
   if (chance(w, 60)) e.process = (int)between(w, 0, PROCESSES - 1);
-  if (chance(w, 25)) e.verb = CORRAL_VERB_EXPIRE;
-  else if (w->tagged && chance(w, 40)) e.thing = THE_TAG;
+  if (chance(w, 25))
+    e.verb = CORRAL_VERB_EXPIRE;
+  else if (w->tagged && chance(w, 40))
+    e.thing = THE_TAG;
   e.reply_in = between(w, 0, 10);
   e.at = w->now + between(w, 0, 10);
   process *from = e.process == OUTSIDE ? NULL : &w->processes[e.process];
@@ -63,8 +78,10 @@ static void on_change(world *w) {
 
 static void change_there(world *w, event *e) {
   corral_op op;
-  if (e->thing == THE_TAG) w->mark = (mark){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
-  else at_store(w, e, &op);
+  if (e->thing == THE_TAG)
+    w->mark = (mark){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
+  else
+    at_store(w, e, &op);
 }
 
 static void on_changes(world *w, event *e) {
@@ -76,30 +93,38 @@ static void on_changes(world *w, event *e) {
   plan_event(w, &reply);
 }
 
-/* What the process does of its own when its change returns: corral_invalidate, corral_expire, corral_invalidate_tag. */
+/* What the process does of its own when its change returns: corral_invalidate, corral_expire,
+ * corral_invalidate_tag. */
 static void settle_at_home(world *w, const event *e) {
   process *from = &w->processes[e->process];
   crl_held *held = held_by[e->process];
   int failed = e->told.status != CORRAL_OK, invalidates = e->verb == CORRAL_VERB_INVALIDATE;
-  if (e->thing == THE_TAG) crl_held_drop_if(held, w->now, any_fill, NULL);
-  else if (invalidates && !failed) crl_held_invalidated(held, key, sizeof key, w->now);
-  else crl_held_drop_fill(held, key, sizeof key);
-  for (int i = 0; i < FLIGHTS; i++) w->pilots[e->process * FLIGHTS + i].detached = w->control != JOINS_WHAT_IS_DETACHED;
+  if (e->thing == THE_TAG)
+    crl_held_drop_if(held, w->now, any_fill, NULL);
+  else if (invalidates && !failed)
+    crl_held_invalidated(held, key, sizeof key, w->now);
+  else
+    crl_held_drop_fill(held, key, sizeof key);
+  for (int i = 0; i < FLIGHTS; i++)
+    w->pilots[e->process * FLIGHTS + i].detached = w->control != JOINS_WHAT_IS_DETACHED;
   if (!invalidates) return;
   if (!failed) raise_to(&from->heard, e->read);
   raise_to(&from->own_change, e->read);
   if (!failed) return;
   raise_to(&from->wished[e->thing], e->read);
-  if (e->thing == THE_TAG) crl_held_invalidate(held, tag_key, sizeof tag_key, NULL, w->now);
-  else crl_held_invalidate(held, key, sizeof key, NULL, w->now);
+  if (e->thing == THE_TAG)
+    crl_held_invalidate(held, tag_key, sizeof tag_key, NULL, w->now);
+  else
+    crl_held_invalidate(held, key, sizeof key, NULL, w->now);
 }
 
 static void on_changed(world *w, const event *e) {
-  if (e->told.status == CORRAL_OK) raise_to(e->verb == CORRAL_VERB_EXPIRE ? &w->expire_floor : &w->floor, e->read);
+  if (e->told.status == CORRAL_OK)
+    raise_to(e->verb == CORRAL_VERB_EXPIRE ? &w->expire_floor : &w->floor, e->read);
   if (e->process != OUTSIDE && w->processes[e->process].life == e->life) settle_at_home(w, e);
 }
 
-/* ---- partitions ---------------------------------------------------------------------------------------------------- */
+/* ---- partitions ---------------------------------------------------------------------------- */
 
 static void forget_replays(world *w, int number) {
   process *of = &w->processes[number];
@@ -127,10 +152,18 @@ static void on_partition(world *w) {
 static void send_replay(world *w, int number, int entry, corral_verb verb) {
   replay *r = &replays[number][entry];
   const crl_held_fill *fill = &r->entry.fill;
-  event e = {.what = REPLAYS_AT, .process = number, .life = w->processes[number].life, .entry = entry, .verb = verb,
-             .lease_ms = LEASE_MS, .read = r->read, .reply_in = between(w, 0, 6), .at = w->now + between(w, 0, 6)};
+  event e = {.what = REPLAYS_AT,
+             .process = number,
+             .life = w->processes[number].life,
+             .entry = entry,
+             .verb = verb,
+             .lease_ms = LEASE_MS,
+             .read = r->read,
+             .reply_in = between(w, 0, 6),
+             .at = w->now + between(w, 0, 6)};
   memcpy(e.token, r->token, CORRAL_TOKEN);
-  if (r->entry.key_len == sizeof tag_key && memcmp(r->entry.key, tag_key, sizeof tag_key) == 0) e.thing = THE_TAG;
+  if (r->entry.key_len == sizeof tag_key && memcmp(r->entry.key, tag_key, sizeof tag_key) == 0)
+    e.thing = THE_TAG;
   if (verb == CORRAL_VERB_SETTLE) {
     e.record_len = fill->record->size;
     memcpy(e.record, fill->record->data, e.record_len);
@@ -157,7 +190,9 @@ static uint64_t read_by(const crl_held_entry *entry) {
 static void begin_round(world *w, int number) {
   process *of = &w->processes[number];
   crl_held_entry entries[REPLAYS];
-  size_t count = of->rounds++ < 8 ? crl_held_replay(held_by[number], w->now, any_key, NULL, entries, REPLAYS) : 0;
+  size_t count = of->rounds++ < 8
+                     ? crl_held_replay(held_by[number], w->now, any_key, NULL, entries, REPLAYS)
+                     : 0;
   of->away = count > 0;
   of->pending = (int)count;
   of->failed = 0;
@@ -165,17 +200,22 @@ static void begin_round(world *w, int number) {
     replay *r = &replays[number][i];
     *r = (replay){.entry = entries[i]};
     crl_record_put(r->token, roll(w) | 1, 8);
-    int is_tag = entries[i].key_len == sizeof tag_key && memcmp(entries[i].key, tag_key, sizeof tag_key) == 0;
-    r->read = entries[i].invalidates ? of->wished[is_tag ? THE_TAG : THE_KEY] : read_by(&entries[i]);
-    send_replay(w, number, (int)i, entries[i].invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
+    int is_tag = entries[i].key_len == sizeof tag_key &&
+                 memcmp(entries[i].key, tag_key, sizeof tag_key) == 0;
+    r->read =
+        entries[i].invalidates ? of->wished[is_tag ? THE_TAG : THE_KEY] : read_by(&entries[i]);
+    send_replay(w, number, (int)i,
+                entries[i].invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
   }
 }
 
 static void on_heal(world *w, event *e) {
   process *of = &w->processes[e->process];
   if (of->life != e->life) return;
-  if (of->paused_until > w->now) heal_at(w, e->process, of->paused_until);
-  else begin_round(w, e->process);
+  if (of->paused_until > w->now)
+    heal_at(w, e->process, of->paused_until);
+  else
+    begin_round(w, e->process);
 }
 
 /* What the rule of the library says of a claim that was granted. */
@@ -189,10 +229,14 @@ static int is_to_settle(world *w, const event *e, corral_op *op) {
 
 static void on_replays(world *w, event *e) {
   corral_op op = {.status = CORRAL_OK};
-  if (w->control == REPLAY_FORGETS_INVALIDATIONS && e->verb == CORRAL_VERB_INVALIDATE) memset(&op, 0, sizeof op);
-  else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG) w->mark.there = 0;
-  else if (e->thing == THE_TAG) change_there(w, e);
-  else at_store(w, e, &op);
+  if (w->control == REPLAY_FORGETS_INVALIDATIONS && e->verb == CORRAL_VERB_INVALIDATE)
+    memset(&op, 0, sizeof op);
+  else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG)
+    w->mark.there = 0;
+  else if (e->thing == THE_TAG)
+    change_there(w, e);
+  else
+    at_store(w, e, &op);
   if (e->reply_in < 0) return;
   event reply = *e;
   reply.what = REPLAYED;
@@ -206,8 +250,10 @@ static void end_replay(world *w, event *e) {
   process *of = &w->processes[e->process];
   crl_held_entry_clean(&replays[e->process][e->entry].entry);
   if (--of->pending > 0) return;
-  if (of->failed) heal_at(w, e->process, w->now + between(w, 5, 200));
-  else begin_round(w, e->process);
+  if (of->failed)
+    heal_at(w, e->process, w->now + between(w, 5, 200));
+  else
+    begin_round(w, e->process);
 }
 
 static void on_replayed(world *w, event *e) {
@@ -222,14 +268,16 @@ static void on_replayed(world *w, event *e) {
   }
   if (e->told.status == CORRAL_EUNKNOWN) {
     of->failed = 1;
-    if (e->verb == CORRAL_VERB_INVALIDATE || e->verb == CORRAL_VERB_CLAIM) crl_held_return(held_by[e->process], &r->entry);
+    if (e->verb == CORRAL_VERB_INVALIDATE || e->verb == CORRAL_VERB_CLAIM)
+      crl_held_return(held_by[e->process], &r->entry);
   } else if (e->verb == CORRAL_VERB_INVALIDATE) {
     crl_held_replayed(held_by[e->process], &r->entry);
     raise_to(&w->floor, e->read);
     w->replayed_changes++;
   } else if (e->verb == CORRAL_VERB_CLAIM && e->told.status == CORRAL_OK) {
     int left = r->entry.fill.hard_ttl > w->now - r->entry.fill.made;
-    send_replay(w, e->process, e->entry, e->newer && left ? CORRAL_VERB_SETTLE : CORRAL_VERB_RELEASE);
+    send_replay(w, e->process, e->entry,
+                e->newer && left ? CORRAL_VERB_SETTLE : CORRAL_VERB_RELEASE);
     return;
   }
   end_replay(w, e);

@@ -7,7 +7,8 @@
 static void watch_claim(world *w, const event *e, const corral_op *op) {
   int again = w->held && memcmp(w->holder, e->token, CORRAL_TOKEN) == 0;
   if (op->status != CORRAL_OK) return;
-  expect(w, again || !w->held || w->held_until <= w->now, "1: a lease was granted while another one ruled");
+  expect(w, again || !w->held || w->held_until <= w->now,
+         "1: a lease was granted while another one ruled");
   expect(w, w->verdict_until <= w->now, "6: a lease was granted while a verdict ruled");
   expect(w, op->until_ms > 0 && op->until_ms <= LEASE_MS, "4: a lease without an end");
   if (!again) w->held_until = w->now + e->lease_ms;
@@ -15,17 +16,18 @@ static void watch_claim(world *w, const event *e, const corral_op *op) {
   memcpy(w->holder, e->token, CORRAL_TOKEN);
 }
 
-
 static int has_usable(const world *w) {
   corral_header header;
-  if (w->record_len == 0 || crl_record_read_whole(w->record, w->record_len, &header) != CORRAL_OK) return 0;
+  if (w->record_len == 0 || crl_record_read_whole(w->record, w->record_len, &header) != CORRAL_OK)
+    return 0;
   return header.body > 0 && header.life_end > w->now;
 }
 
 /* The version that the stored value says it has; 0 none. */
 static uint64_t version_there(const world *w) {
   crl_envelope envelope;
-  if (!has_usable(w) || crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK) return 0;
+  if (!has_usable(w) || crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
+    return 0;
   return envelope.version;
 }
 
@@ -39,15 +41,23 @@ typedef struct before_it {
 static void watch_fill(world *w, const event *e, const before_it *was) {
   uint64_t version = version_there(w);
   int takes_place = e->what == REPLAYS_AT && was->version > 0 && was->version < version;
-  expect(w, version == 0 || version >= was->version, "an older version was stored over a newer one");
-  if (e->verb == CORRAL_VERB_RENEW || takes_place) w->truth = e->read > w->truth ? e->read : w->truth;
-  else w->truth = e->read;
-  if (e->what == REPLAYS_AT) w->replayed_fills++;
-  else if (e->verb == CORRAL_VERB_RENEW) w->renewals++;
-  else w->fills++;
+  expect(w, version == 0 || version >= was->version,
+         "an older version was stored over a newer one");
+  if (e->verb == CORRAL_VERB_RENEW || takes_place)
+    w->truth = e->read > w->truth ? e->read : w->truth;
+  else
+    w->truth = e->read;
+  if (e->what == REPLAYS_AT)
+    w->replayed_fills++;
+  else if (e->verb == CORRAL_VERB_RENEW)
+    w->renewals++;
+  else
+    w->fills++;
 }
 
-static int ends_all(corral_verb verb) { return verb == CORRAL_VERB_INVALIDATE || verb == CORRAL_VERB_EXPIRE; }
+static int ends_all(corral_verb verb) {
+  return verb == CORRAL_VERB_INVALIDATE || verb == CORRAL_VERB_EXPIRE;
+}
 
 static void watch(world *w, const event *e, const corral_op *op, const before_it *was) {
   int own = w->held && memcmp(w->holder, e->token, CORRAL_TOKEN) == 0;
@@ -55,12 +65,16 @@ static void watch(world *w, const event *e, const corral_op *op, const before_it
   if (e->verb == CORRAL_VERB_CLAIM) watch_claim(w, e, op);
   if (ends_all(e->verb) && w->control != EXPIRE_DOES_NOTHING) w->held = 0, w->verdict_until = 0;
   if (e->verb == CORRAL_VERB_CLAIM || e->verb == CORRAL_VERB_GET || ends_all(e->verb)) return;
-  expect(w, e->verb != CORRAL_VERB_RELEASE || !was->usable || has_usable(w), "6: a failure removed a usable value");
+  expect(w, e->verb != CORRAL_VERB_RELEASE || !was->usable || has_usable(w),
+         "6: a failure removed a usable value");
   if (op->status == CORRAL_ELOST && fills) w->fenced++;
   if (op->status != CORRAL_OK) return;
-  expect(w, own, fills ? "1: a fill was stored without the lease" : "4: a stranger's lease was touched");
-  if (e->verb == CORRAL_VERB_EXTEND) w->held_until = w->now + e->lease_ms;
-  else w->held = 0;
+  expect(w, own,
+         fills ? "1: a fill was stored without the lease" : "4: a stranger's lease was touched");
+  if (e->verb == CORRAL_VERB_EXTEND)
+    w->held_until = w->now + e->lease_ms;
+  else
+    w->held = 0;
   if (e->verb == CORRAL_VERB_RELEASE && e->record_len > 0) w->verdict_until = w->now + e->lease_ms;
   if (fills) watch_fill(w, e, was);
 }
@@ -71,15 +85,19 @@ static void apply(world *w, const corral_change *change) {
   w->record_len = change->action == CORRAL_ACTION_REMOVE ? 0 : change->front_len + change->body_len;
   if (w->record_len == 0) return;
   assert_true(w->record_len <= sizeof record);
-  crl_record_join(change, change->action == CORRAL_ACTION_EDIT ? w->record + CORRAL_HEAD : change->body, record);
+  crl_record_join(change,
+                  change->action == CORRAL_ACTION_EDIT ? w->record + CORRAL_HEAD : change->body,
+                  record);
   memcpy(w->record, record, w->record_len);
   w->expires = change->expires;
   expect(w, w->expires > w->now, "4: a record that has no end, or is over already");
 }
 
-/* In that control run settle is given whatever token the record has, or a lease where there is none. */
+/* In that control run settle is given whatever token the record has, or a lease where there is
+ * none. */
 static void forget_the_token(world *w, uint8_t *token) {
-  corral_change change = {.action = CORRAL_ACTION_EDIT, .expires = w->record_len == 0 ? w->now + 1 : w->expires};
+  corral_change change = {.action = CORRAL_ACTION_EDIT,
+                          .expires = w->record_len == 0 ? w->now + 1 : w->expires};
   corral_header header = {0};
   if (w->record_len > 0) crl_record_read_whole(w->record, w->record_len, &header);
   header.state = CORRAL_LEASED;
@@ -93,11 +111,18 @@ static void forget_the_token(world *w, uint8_t *token) {
 static void at_store(world *w, event *e, corral_op *op) {
   corral_change change;
   uint8_t front[CORRAL_FRONT];
-  *op = (corral_op){.verb = e->verb, .key = key, .key_len = sizeof key, .token = e->token, .lease_ms = e->lease_ms,
-                    .ttl_ms = e->ttl_ms, .record = e->record_len > 0 ? e->record : NULL, .record_len = e->record_len};
+  *op = (corral_op){.verb = e->verb,
+                    .key = key,
+                    .key_len = sizeof key,
+                    .token = e->token,
+                    .lease_ms = e->lease_ms,
+                    .ttl_ms = e->ttl_ms,
+                    .record = e->record_len > 0 ? e->record : NULL,
+                    .record_len = e->record_len};
   if (w->record_len > 0 && w->expires <= w->now) w->record_len = 0;
   if (w->control == EXPIRE_DOES_NOTHING && e->verb == CORRAL_VERB_EXPIRE) return;
-  if (w->control == SETTLE_IGNORES_THE_TOKEN && e->verb == CORRAL_VERB_SETTLE) forget_the_token(w, e->token);
+  if (w->control == SETTLE_IGNORES_THE_TOKEN && e->verb == CORRAL_VERB_SETTLE)
+    forget_the_token(w, e->token);
   before_it was = {.usable = has_usable(w), .version = version_there(w)};
   size_t front_len = w->record_len > 0 ? crl_record_front(w->record, w->record_len, front) : 0;
   crl_record_decide(op, w->record_len > 0 ? front : NULL, front_len, w->now, &change);
@@ -109,10 +134,14 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
   crl_look *look = &reply->told.look;
   crl_envelope envelope;
   crl_tags tags;
-  if (op->life_ms == 0 || crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK) return;
-  crl_lives lives = crl_policy_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, 0);
+  if (op->life_ms == 0 ||
+      crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
+    return;
+  crl_lives lives =
+      crl_policy_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, 0);
   reply->stored_version = envelope.version;
-  if (envelope.tag_count > 0 && crl_tags_read(w->record + envelope.metadata_at, envelope.metadata_len, &tags))
+  if (envelope.tag_count > 0 &&
+      crl_tags_read(w->record + envelope.metadata_at, envelope.metadata_len, &tags))
     reply->remembered = tags.tag[0].hard;
   if (envelope.kind == CRL_KIND_PASS) {
     look->pass = lives.fresh > 0;
@@ -130,7 +159,8 @@ static void look_of(world *w, const uint8_t *token, const corral_op *op, event *
   crl_look *look = &reply->told.look;
   if (w->record_len == 0) return;
   crl_record_read_whole(w->record, w->record_len, &header);
-  if (header.state == CORRAL_LEASED && memcmp(header.token, token, CORRAL_TOKEN) != 0) look->lease_left = op->until_ms;
+  if (header.state == CORRAL_LEASED && memcmp(header.token, token, CORRAL_TOKEN) != 0)
+    look->lease_left = op->until_ms;
   if (header.state == CORRAL_VERDICT) look->retry_left = op->until_ms;
   look->failures = header.failures;
   look_at_body(w, &header, op, reply);
@@ -140,24 +170,33 @@ static void on_arrives(world *w, event *e) {
   corral_op op;
   at_store(w, e, &op);
   if (e->reply_in < 0 || e->verb == CORRAL_VERB_EXTEND) return;
-  event reply = {.at = w->now + e->reply_in, .what = TOLD, .flight = e->flight, .life = e->life, .ask_number = e->ask_number,
-                 .verb = e->verb, .told = {.status = op.status}};
+  event reply = {.at = w->now + e->reply_in,
+                 .what = TOLD,
+                 .flight = e->flight,
+                 .life = e->life,
+                 .ask_number = e->ask_number,
+                 .verb = e->verb,
+                 .told = {.status = op.status}};
   if (e->verb == CORRAL_VERB_GET || e->verb == CORRAL_VERB_CLAIM) look_of(w, e->token, &op, &reply);
   if (reply.remembered != 0) reply.what = READS_MARK;
   plan_event(w, &reply);
 }
 
-/* ---- the tag -------------------------------------------------------------------------------------------------- */
+/* ---- the tag ------------------------------------------------------------------------------- */
 
 static crl_standing standing_of(const world *w, uint64_t remembered) {
-  crl_mark there = {.status = w->mark.there ? CORRAL_OK : CORRAL_EMISS, .hard = w->mark.hard, .len = 1, .name = "t"};
+  crl_mark there = {.status = w->mark.there ? CORRAL_OK : CORRAL_EMISS,
+                    .hard = w->mark.hard,
+                    .len = 1,
+                    .name = "t"};
   crl_marks marks = {.count = 1, .room = 1, .mark = &there};
   crl_tags tags = {.count = 1};
   tags.tag[0] = (crl_tag){.hard = remembered, .len = 1, .name = "t"};
   return crl_marks_judge(&marks, &tags);
 }
 
-/* What was found counts if the tag's version is the one that it remembers. The question may get lost. */
+/* What was found counts if the tag's version is the one that it remembers. The question may get
+ * lost. */
 static void on_reads_mark(world *w, event *e) {
   event reply = *e;
   reply.what = TOLD;
@@ -174,7 +213,8 @@ static void on_reads_mark(world *w, event *e) {
   }
   if (lost) {
     reply.mark = 0;
-    if (e->verb == CORRAL_VERB_GET || e->told.status == CORRAL_EBUSY) reply.told.status = CORRAL_EUNKNOWN;
+    if (e->verb == CORRAL_VERB_GET || e->told.status == CORRAL_EBUSY)
+      reply.told.status = CORRAL_EUNKNOWN;
     reply.at = w->now + OP_MS;
   }
   plan_event(w, &reply);
@@ -186,7 +226,8 @@ static void on_stamps(world *w, event *e) {
   int64_t answered = w->now + between(w, 0, 6);
   reply.what = TOLD;
   if (!w->mark.there) w->mark = (mark){.there = 1, .hard = roll(w) | 1, .since = w->now};
-  int before = w->now - w->mark.since > answered - e->lease_ms + 1; /* lease_ms: when the lease was claimed */
+  /* lease_ms: when the lease was claimed */
+  int before = w->now - w->mark.since > answered - e->lease_ms + 1;
   if (w->mark.changed && !before) reply.told.made = CRL_MADE_FENCED;
   reply.mark = w->mark.hard;
   reply.at = answered;

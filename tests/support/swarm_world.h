@@ -1,4 +1,5 @@
-/* swarm_world.h: a world that owns time: its processes, its store, its truth, and the events that are to come. */
+/* swarm_world.h: a world that owns time: its processes, its store, its truth, and the events that
+ * are to come. */
 #ifndef TESTS_SWARM_WORLD_H
 #define TESTS_SWARM_WORLD_H
 
@@ -26,23 +27,38 @@ enum {
   WAIT_MS = 400,
   WORLD_MS = 4000,
   RECORD = 512,
-  REPLAYS = 4,     /* entries of one process that are replayed at a time */
-  OUTSIDE = -1     /* a process that nothing befalls */
+  REPLAYS = 4, /* entries of one process that are replayed at a time */
+  OUTSIDE = -1 /* a process that nothing befalls */
 };
 
 static const char key[] = "the key", tag_key[] = "the tag";
 static const uint8_t digest[CORRAL_DIGEST] = "key";
 
 typedef enum what {
-  TAKE_OFF = 1, ARRIVES, READS_MARK, STAMPS, TOLD, EXTENDS, KILL, PAUSE, FLUSH,
-  CHANGE, CHANGES, CHANGED,            /* the origin changes, and the store is told: begins, arrives, returned */
-  PARTITION, HEAL, REPLAYS_AT, REPLAYED
+  TAKE_OFF = 1,
+  ARRIVES,
+  READS_MARK,
+  STAMPS,
+  TOLD,
+  EXTENDS,
+  KILL,
+  PAUSE,
+  FLUSH,
+  /* the origin changes, and the store is told: begins, arrives, returned */
+  CHANGE,
+  CHANGES,
+  CHANGED,
+  PARTITION,
+  HEAL,
+  REPLAYS_AT,
+  REPLAYED
 } what;
 
 /* The target of a change: the value's key or its tag. */
 typedef enum thing { THE_KEY, THE_TAG, THINGS } thing;
 
-/* A process may be killed, and another take its place: `life` tells them apart. The same for a flight. */
+/* A process may be killed, and another take its place: `life` tells them apart. The same for a
+ * flight. */
 typedef struct event {
   int64_t at;
   uint64_t order;
@@ -58,7 +74,8 @@ typedef struct event {
   int64_t lease_ms, ttl_ms, reply_in; /* reply_in: -1 it gets lost */
   /* what is told */
   crl_told told;
-  uint64_t read;           /* the origin's version when a compute of this began; of a change: after it */
+  /* the origin's version when a compute of this began; of a change: after it */
+  uint64_t read;
   uint64_t version;        /* what the value says of itself; 0 nothing */
   uint64_t stored_version; /* of what was found, void or not */
   uint64_t mark;           /* the tag's version that was read; 0 none */
@@ -74,7 +91,8 @@ typedef struct pilot {
   uint8_t token[CORRAL_TOKEN];
   int64_t deadline, excused; /* excused: its own computes and its process's pauses */
   int64_t began, claim_sent;
-  uint64_t floor, expire_floor; /* what the look under way may not find anything older than, or fresh */
+  /* what the look under way may not find anything older than, or fresh */
+  uint64_t floor, expire_floor;
   uint64_t found, found_floor, read, version; /* found may be answered by this very call later on */
   uint64_t old_version, stored_version, mark, held, held_floor, join_floor;
   uint8_t product[RECORD];
@@ -100,9 +118,16 @@ typedef struct process {
 
 /* The part that is broken on purpose, to show that the oracle finds it. */
 typedef enum control {
-  SOUND, SETTLE_IGNORES_THE_TOKEN, CLAIMS_SHARE_A_TOKEN, REPLAY_IGNORES_VERSIONS, REPLAY_FORGETS_INVALIDATIONS,
+  SOUND,
+  SETTLE_IGNORES_THE_TOKEN,
+  CLAIMS_SHARE_A_TOKEN,
+  REPLAY_IGNORES_VERSIONS,
+  REPLAY_FORGETS_INVALIDATIONS,
   REPLAY_DELETES_THE_TAG,
-  TAGS_ARE_NOT_CHECKED, SETTLE_IGNORES_VERSIONS, JOINS_WHAT_IS_DETACHED, EXPIRE_DOES_NOTHING
+  TAGS_ARE_NOT_CHECKED,
+  SETTLE_IGNORES_VERSIONS,
+  JOINS_WHAT_IS_DETACHED,
+  EXPIRE_DOES_NOTHING
 } control;
 
 /* The store's record of a tag. */
@@ -120,12 +145,13 @@ typedef struct world {
   size_t events;
   pilot pilots[PROCESSES * FLIGHTS];
   process processes[PROCESSES];
-  int ladder;               /* elections begin on the hosts, of which each has half of the processes */
+  /* elections begin on the hosts, of which each has half of the processes */
+  int ladder;
   pilot *host_holder[2];
   corral_policy policy;
   /* how its values are */
-  int tagged, lags;         /* lags: computes may read what is older than the origin */
-  int versions_pct;         /* how many of them carry a version */
+  int tagged, lags; /* lags: computes may read what is older than the origin */
+  int versions_pct; /* how many of them carry a version */
   /* the store */
   uint8_t record[2 * RECORD];
   size_t record_len; /* 0 none */
@@ -135,17 +161,20 @@ typedef struct world {
   uint64_t version;      /* of the origin */
   uint64_t floor;        /* older ones were invalidated, and that returned */
   uint64_t expire_floor; /* older ones were expired */
-  uint64_t truth;        /* of the stored value: the origin's version when its compute began, or it was confirmed */
+  /* of the stored value: the origin's version when its compute began, or it was confirmed */
+  uint64_t truth;
   uint8_t holder[CORRAL_TOKEN];
   int held;
   int64_t held_until, verdict_until;
   /* what came of it */
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
-  unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins, outages;
+  unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins,
+      outages;
   char first[160];
 } world;
 
-/* What the processes hold for the store's return, and replay: memory of their own, beside the world. */
+/* What the processes hold for the store's return, and replay: memory of their own, beside the
+ * world. */
 static crl_held *held_by[PROCESSES];
 static replay replays[PROCESSES][REPLAYS];
 
@@ -164,12 +193,15 @@ static int chance(world *w, int percent) { return between(w, 1, 100) <= percent;
 
 static void expect(world *w, int holds, const char *promise) {
   if (holds) return;
-  if (w->violations++ == 0) snprintf(w->first, sizeof w->first, "%s, at %lld ms", promise, (long long)w->now);
+  if (w->violations++ == 0)
+    snprintf(w->first, sizeof w->first, "%s, at %lld ms", promise, (long long)w->now);
 }
 
-/* ---- events: a heap by time, in order of their making ------------------------------------------------------------------ */
+/* ---- events: a heap by time, in order of their making -------------------------------------- */
 
-static int before(const event *a, const event *b) { return a->at != b->at ? a->at < b->at : a->order < b->order; }
+static int before(const event *a, const event *b) {
+  return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
 
 static void swap(event *a, event *b) {
   event c = *a;
@@ -182,7 +214,8 @@ static void plan_event(world *w, const event *e) {
   size_t i = w->events++;
   w->heap[i] = *e;
   w->heap[i].order = w->order++;
-  for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2) swap(&w->heap[i], &w->heap[(i - 1) / 2]);
+  for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    swap(&w->heap[i], &w->heap[(i - 1) / 2]);
 }
 
 static event next_event(world *w) {

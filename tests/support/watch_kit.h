@@ -1,4 +1,5 @@
-/* watch_kit.h: a watch of a store through its plugin's table, and what it was told. For tests of a single plugin. */
+/* watch_kit.h: a watch of a store through its plugin's table, and what it was told. For tests of a
+ * single plugin. */
 #ifndef WATCH_KIT_H
 #define WATCH_KIT_H
 
@@ -24,7 +25,8 @@ static inline ear *ear_open(const kit *k) {
   corral_error error = {0};
   assert_non_null(e);
   e->k = k;
-  if (k->plugin->watch(k->store, 0, INT64_MAX, &e->watch, &error) != CORRAL_OK) fail_msg("watch: %s", error.text);
+  if (k->plugin->watch(k->store, 0, INT64_MAX, &e->watch, &error) != CORRAL_OK)
+    fail_msg("watch: %s", error.text);
   return e;
 }
 
@@ -45,11 +47,14 @@ static inline int64_t soon(const kit *k) { return k->host->now_ms() + SOON_MS; }
 static inline size_t listen_until(ear *e, int stop_fd, int64_t until) {
   corral_error error = {0};
   size_t before = e->count;
-  if (e->k->plugin->changes(e->watch, stop_fd, until, ear_hears, e, &error) != CORRAL_OK) fail_msg("changes: %s", error.text);
+  if (e->k->plugin->changes(e->watch, stop_fd, until, ear_hears, e, &error) != CORRAL_OK)
+    fail_msg("changes: %s", error.text);
   return e->count - before;
 }
 
-static inline uint64_t hash_of(const kit *k, const char *key) { return k->host->hash64(key, strlen(key)); }
+static inline uint64_t hash_of(const kit *k, const char *key) {
+  return k->host->hash64(key, strlen(key));
+}
 
 static inline unsigned times_told(const ear *e, const char *key) {
   unsigned times = 0;
@@ -93,7 +98,7 @@ static inline uint32_t look_flags(const kit *k, const char *key, uint32_t flags)
   return op.flags;
 }
 
-/* ---- tests that hold for every such store ---------------------------------------------------------------- */
+/* ---- tests that hold for every such store -------------------------------------------------- */
 
 static inline void check_looks(const kit *k) {
   assert_int_equal(look_flags(k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH);
@@ -112,21 +117,26 @@ static inline void check_verbs(const kit *k, ear *e) {
     int status;
     unsigned told;
   } steps[] = {
-      {CORRAL_VERB_GET, 1, CORRAL_EMISS, 0},       {CORRAL_VERB_CLAIM, 1, CORRAL_OK, 1},    {CORRAL_VERB_CLAIM, 2, CORRAL_EBUSY, 0},
-      {CORRAL_VERB_EXTEND, 2, CORRAL_ELOST, 0},    {CORRAL_VERB_RENEW, 1, CORRAL_EMISS, 0}, {CORRAL_VERB_SETTLE, 2, CORRAL_ELOST, 0},
-      {CORRAL_VERB_SETTLE, 1, CORRAL_OK, 1},       {CORRAL_VERB_GET, 1, CORRAL_OK, 0},      {CORRAL_VERB_CLAIM, 1, CORRAL_OK, 1},
-      {CORRAL_VERB_RENEW, 2, CORRAL_ELOST, 0},     {CORRAL_VERB_RENEW, 1, CORRAL_OK, 1},    {CORRAL_VERB_CLAIM, 2, CORRAL_OK, 1},
-      {CORRAL_VERB_RELEASE, 1, CORRAL_ELOST, 0},   {CORRAL_VERB_RELEASE, 2, CORRAL_OK, 1},  {CORRAL_VERB_EXPIRE, 1, CORRAL_OK, 1},
-      {CORRAL_VERB_INVALIDATE, 1, CORRAL_OK, 1},   {CORRAL_VERB_INVALIDATE, 1, CORRAL_OK, 0}, {CORRAL_VERB_EXPIRE, 1, CORRAL_OK, 0},
+      {CORRAL_VERB_GET, 1, CORRAL_EMISS, 0},     {CORRAL_VERB_CLAIM, 1, CORRAL_OK, 1},
+      {CORRAL_VERB_CLAIM, 2, CORRAL_EBUSY, 0},   {CORRAL_VERB_EXTEND, 2, CORRAL_ELOST, 0},
+      {CORRAL_VERB_RENEW, 1, CORRAL_EMISS, 0},   {CORRAL_VERB_SETTLE, 2, CORRAL_ELOST, 0},
+      {CORRAL_VERB_SETTLE, 1, CORRAL_OK, 1},     {CORRAL_VERB_GET, 1, CORRAL_OK, 0},
+      {CORRAL_VERB_CLAIM, 1, CORRAL_OK, 1},      {CORRAL_VERB_RENEW, 2, CORRAL_ELOST, 0},
+      {CORRAL_VERB_RENEW, 1, CORRAL_OK, 1},      {CORRAL_VERB_CLAIM, 2, CORRAL_OK, 1},
+      {CORRAL_VERB_RELEASE, 1, CORRAL_ELOST, 0}, {CORRAL_VERB_RELEASE, 2, CORRAL_OK, 1},
+      {CORRAL_VERB_EXPIRE, 1, CORRAL_OK, 1},     {CORRAL_VERB_INVALIDATE, 1, CORRAL_OK, 1},
+      {CORRAL_VERB_INVALIDATE, 1, CORRAL_OK, 0}, {CORRAL_VERB_EXPIRE, 1, CORRAL_OK, 0},
   };
   forget(e);
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
     int settles = steps[i].verb == CORRAL_VERB_SETTLE;
-    int status = settles ? settle(k, "each", steps[i].holder, 'x', 3000, NULL) : verb(k, steps[i].verb, "each", steps[i].holder);
+    int status = settles ? settle(k, "each", steps[i].holder, 'x', 3000, NULL)
+                         : verb(k, steps[i].verb, "each", steps[i].holder);
     if (status != steps[i].status) fail_msg("step %zu: %s", i, corral_status_name(status));
     if (steps[i].told > 0) is_told(e, "each");
     catch_up(e);
-    if (e->count != steps[i].told || times_told(e, "each") != steps[i].told) fail_msg("step %zu: told %zu", i, e->count);
+    if (e->count != steps[i].told || times_told(e, "each") != steps[i].told)
+      fail_msg("step %zu: told %zu", i, e->count);
     e->count = 0;
   }
 }
@@ -171,7 +181,8 @@ static inline void check_end(const kit *k) {
   ear_close(e);
 }
 
-/* No thread of this process wakes up while nothing happens; a sanitizer's may, some times a second. */
+/* No thread of this process wakes up while nothing happens; a sanitizer's may, some times a
+ * second. */
 static inline void check_rest(const kit *k) {
   struct rusage before, after;
   ear *e = ear_open(k);
@@ -191,12 +202,13 @@ static inline int by_size(const void *a, const void *b) {
 /* Prints what the measured times, in us, are like. Loosely bounded: others use this machine too. */
 static inline void check_times(const char *what, int64_t *us, size_t count) {
   qsort(us, count, sizeof *us, by_size);
-  print_message("%s: median %lld us, 90 %% %lld us, longest %lld us\n", what, (long long)us[count / 2], (long long)us[count * 9 / 10],
-                (long long)us[count - 1]);
+  print_message("%s: median %lld us, 90 %% %lld us, longest %lld us\n", what,
+                (long long)us[count / 2], (long long)us[count * 9 / 10], (long long)us[count - 1]);
   assert_true(us[count / 2] < 20000);
 }
 
-/* Of "k0" and on, which were put, those that were evicted were told once more; they are more than a hundred. */
+/* Of "k0" and on, which were put, those that were evicted were told once more; they are more than a
+ * hundred. */
 static inline void evictions_are_told(const ear *e, unsigned count) {
   char key[32];
   unsigned evicted = 0;

@@ -1,4 +1,5 @@
-/* zookeeper_kit.h: lock verbs through a plugin's table, in one line each, on a real server that others can look into. For tests of the ZooKeeper plugin. */
+/* zookeeper_kit.h: lock verbs through a plugin's table, in one line each, on a real server that
+ * others can look into. For tests of the ZooKeeper plugin. */
 #ifndef ZOOKEEPER_KIT_H
 #define ZOOKEEPER_KIT_H
 
@@ -15,7 +16,8 @@ enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 10000 };
 static inline void nap_ms(int64_t ms) { crl_env_sleep_until(crl_env_now_ms() + ms); }
 
 /* A lock verb; what it left in `error` is dropped. */
-static inline corral_op ask_within(const kit *k, corral_verb what, const char *key, unsigned holder, uint32_t flags, int64_t lease_ms, int64_t wish_ms,
+static inline corral_op ask_within(const kit *k, corral_verb what, const char *key, unsigned holder,
+                                   uint32_t flags, int64_t lease_ms, int64_t wish_ms,
                                    int64_t limit_ms) {
   corral_error error = {0};
   corral_op op = op_of(what, key, holder);
@@ -30,18 +32,25 @@ static inline corral_op ask_within(const kit *k, corral_verb what, const char *k
   return op;
 }
 
-static inline corral_op ask(const kit *k, corral_verb what, const char *key, unsigned holder, uint32_t flags, int64_t wish_ms) {
+static inline corral_op ask(const kit *k, corral_verb what, const char *key, unsigned holder,
+                            uint32_t flags, int64_t wish_ms) {
   return ask_within(k, what, key, holder, flags, LEASE_MS, wish_ms, PATIENT_MS);
 }
 
-static inline int tries(const kit *k, const char *key, unsigned holder, uint32_t flags) { return ask(k, CORRAL_VERB_LOCK, key, holder, flags, 0).status; }
+static inline int tries(const kit *k, const char *key, unsigned holder, uint32_t flags) {
+  return ask(k, CORRAL_VERB_LOCK, key, holder, flags, 0).status;
+}
 static inline int waits(const kit *k, const char *key, unsigned holder, uint32_t flags) {
   corral_op op = ask(k, CORRAL_VERB_LOCK, key, holder, flags, WISH_MS);
   assert_int_equal((op.flags & CORRAL_OP_QUEUED) != 0, op.status == CORRAL_EBUSY);
   return op.status;
 }
-static inline int extends(const kit *k, const char *key, unsigned holder) { return ask(k, CORRAL_VERB_LOCK_EXTEND, key, holder, 0, 0).status; }
-static inline int unlocks(const kit *k, const char *key, unsigned holder) { return ask(k, CORRAL_VERB_UNLOCK, key, holder, 0, 0).status; }
+static inline int extends(const kit *k, const char *key, unsigned holder) {
+  return ask(k, CORRAL_VERB_LOCK_EXTEND, key, holder, 0, 0).status;
+}
+static inline int unlocks(const kit *k, const char *key, unsigned holder) {
+  return ask(k, CORRAL_VERB_UNLOCK, key, holder, 0, 0).status;
+}
 
 /* How many hold it, the first of them in *first (may be NULL). */
 static inline size_t shown(const kit *k, const char *key, corral_hold *first, int64_t *store_now) {
@@ -60,13 +69,14 @@ static inline size_t shown(const kit *k, const char *key, corral_hold *first, in
 static inline int64_t gets_within(const kit *k, const char *key, unsigned holder, int64_t most) {
   int64_t from = k->host->now_ms();
   while (tries(k, key, holder, 0) != CORRAL_OK) {
-    if (k->host->now_ms() - from > most) fail_msg("%s wasn't free within %lld ms", key, (long long)most);
+    if (k->host->now_ms() - from > most)
+      fail_msg("%s wasn't free within %lld ms", key, (long long)most);
     nap_ms(10);
   }
   return k->host->now_ms() - from;
 }
 
-/* ---- the server ------------------------------------------------------------------------------------------- */
+/* ---- the server ---------------------------------------------------------------------------- */
 
 enum { LONG_MS = 4000, SESSION_MS = 1000, TICK_MS = 100, SLACK_MS = 1500 };
 
@@ -78,7 +88,9 @@ static inline const char *uri_of(int port, const char *rest) {
   return uri;
 }
 
-static inline kit begin(void) { return opened(uri_of(zookeeper_server_port(server), "?session=4s")); }
+static inline kit begin(void) {
+  return opened(uri_of(zookeeper_server_port(server), "?session=4s"));
+}
 
 static inline int setup(void **state) {
   (void)state;
@@ -91,9 +103,11 @@ static inline int teardown(void **state) {
   return 0;
 }
 
-/* ---- the server, as somebody else sees it ----------------------------------------------------------------- */
+/* ---- the server, as somebody else sees it -------------------------------------------------- */
 
-static inline void ignore(zhandle_t *zh, int type, int state, const char *path, void *arg) { (void)zh, (void)type, (void)state, (void)path, (void)arg; }
+static inline void ignore(zhandle_t *zh, int type, int state, const char *path, void *arg) {
+  (void)zh, (void)type, (void)state, (void)path, (void)arg;
+}
 static inline void silent(const char *message) { (void)message; }
 
 static inline zhandle_t *outsider_of(int port) {
@@ -106,7 +120,9 @@ static inline zhandle_t *outsider_of(int port) {
 
 static inline zhandle_t *outsider(void) { return outsider_of(zookeeper_server_port(server)); }
 
-static inline void dropped(int rc, const char *path, const void *data) { (void)rc, (void)path, (void)data; }
+static inline void dropped(int rc, const char *path, const void *data) {
+  (void)rc, (void)path, (void)data;
+}
 
 static inline int nodes_in(zhandle_t *zh, const char *dir) {
   struct String_vector names = {0};
@@ -120,7 +136,8 @@ static inline int nodes_in(zhandle_t *zh, const char *dir) {
 static inline void come_to(zhandle_t *zh, const char *dir, int count) {
   int64_t until = crl_env_now_ms() + PATIENT_MS;
   while (nodes_in(zh, dir) != count) {
-    if (crl_env_now_ms() > until) fail_msg("%s has %d nodes, not %d", dir, nodes_in(zh, dir), count);
+    if (crl_env_now_ms() > until)
+      fail_msg("%s has %d nodes, not %d", dir, nodes_in(zh, dir), count);
     nap_ms(10);
   }
 }

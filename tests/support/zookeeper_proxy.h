@@ -11,7 +11,8 @@
 #include "support/server_process.h"
 #include "support/zookeeper_kit.h"
 
-enum { PASSES = 0, LOSES_A_REPLY, HOLDS_ALL, CUTS }; /* CUTS: what was held is lost with the connection, then PASSES */
+/* CUTS: what was held is lost with the connection, then PASSES */
+enum { PASSES = 0, LOSES_A_REPLY, HOLDS_ALL, CUTS };
 
 typedef struct proxy {
   int listener, client, server, port, server_port, stop[2];
@@ -34,16 +35,19 @@ static inline void proxy_accept(proxy *p) {
   if (p->server < 0) proxy_hang_up(p);
 }
 
-/* From one side to the other; a request that has the needle is sent, and its reply is lost with the connection. */
+/* From one side to the other; a request that has the needle is sent, and its reply is lost with the
+ * connection. */
 static inline void proxy_carry(proxy *p, int from, int to) {
   static char bytes[1 << 16];
   ssize_t n = recv(from, bytes, sizeof bytes, 0);
-  int found = n > 0 && from == p->client && atomic_load(&p->mode) == LOSES_A_REPLY && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) != NULL;
+  int found = n > 0 && from == p->client && atomic_load(&p->mode) == LOSES_A_REPLY &&
+              memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) != NULL;
   if (n <= 0 || send(to, bytes, (size_t)n, MSG_NOSIGNAL) != n) {
     proxy_hang_up(p);
   } else if (found) {
     do n = recv(p->server, bytes, sizeof bytes, 0);
-    while (n > 0 && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) == NULL); /* the reply names the node too */
+    /* the reply names the node too */
+    while (n > 0 && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) == NULL);
     atomic_store(&p->mode, PASSES);
     atomic_fetch_add(&p->lost, 1);
     proxy_hang_up(p);
@@ -58,13 +62,18 @@ static inline void *proxy_run(void *arg) {
       proxy_hang_up(p);
       atomic_store(&p->mode, PASSES);
     }
-    struct pollfd fds[] = {{.fd = p->stop[0], .events = POLLIN}, {.fd = holds ? -1 : p->listener, .events = POLLIN},
-                           {.fd = holds ? -1 : p->client, .events = POLLIN}, {.fd = holds ? -1 : p->server, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = p->stop[0], .events = POLLIN},
+                           {.fd = holds ? -1 : p->listener, .events = POLLIN},
+                           {.fd = holds ? -1 : p->client, .events = POLLIN},
+                           {.fd = holds ? -1 : p->server, .events = POLLIN}};
     poll(fds, 4, 5);
     if (fds[0].revents != 0) return NULL;
-    if (fds[1].revents != 0) proxy_accept(p);
-    else if (fds[2].revents != 0) proxy_carry(p, p->client, p->server);
-    else if (fds[3].revents != 0) proxy_carry(p, p->server, p->client);
+    if (fds[1].revents != 0)
+      proxy_accept(p);
+    else if (fds[2].revents != 0)
+      proxy_carry(p, p->client, p->server);
+    else if (fds[3].revents != 0)
+      proxy_carry(p, p->server, p->client);
   }
 }
 

@@ -29,8 +29,12 @@ static int find_jar(void) {
 static void write_config(const zookeeper_server *server, const char *path) {
   FILE *file = fopen(path, "w");
   if (file == NULL) die(path);
-  fprintf(file, "tickTime=100\ndataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n", server->process.folder, server->port);
-  fprintf(file, "4lw.commands.whitelist=*\nmaxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=4000\n");
+  fprintf(file,
+          "tickTime=100\ndataDir=%s/"
+          "data\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n",
+          server->process.folder, server->port);
+  fprintf(file, "4lw.commands.whitelist=*\nmaxClientCnxns=0\nminSessionTimeout="
+                "400\nmaxSessionTimeout=4000\n");
   if (fclose(file) != 0) die(path);
 }
 
@@ -41,13 +45,20 @@ const char *zookeeper_server_ask(zookeeper_server *server, const char *word) {
 
 static int answers(void *arg) { return strcmp(zookeeper_server_ask(arg, "ruok"), "imok") == 0; }
 
-static void wait_until_up(zookeeper_server *server) { server_process_await(&server->process, answers, server); }
+static void wait_until_up(zookeeper_server *server) {
+  server_process_await(&server->process, answers, server);
+}
 
 /* zookeeper.jar names its libraries itself; what writes its log is chosen here: nothing. */
-static void add_args(server_process *process, const char *java, const char *option, const char *config) {
-  server_process_add_args(process, (const char *[]){java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no", NULL});
+static void add_args(server_process *process, const char *java, const char *option,
+                     const char *config) {
+  server_process_add_args(process,
+                          (const char *[]){java, "-Xmx128m", "-XX:TieredStopAtLevel=1",
+                                           "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no", NULL});
   if (option != NULL) server_process_add_arg(process, option);
-  server_process_add_args(process, (const char *[]){"-cp", JARS "zookeeper.jar:" JARS "slf4j-nop.jar", "org.apache.zookeeper.server.ZooKeeperServerMain", config, NULL});
+  server_process_add_args(
+      process, (const char *[]){"-cp", JARS "zookeeper.jar:" JARS "slf4j-nop.jar",
+                                "org.apache.zookeeper.server.ZooKeeperServerMain", config, NULL});
 }
 
 int zookeeper_server_start(zookeeper_server **ret, const char *option) {
