@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,14 +21,32 @@ static int bad(const corral_uri *uri, corral_error *error, const char *name, con
   return crl_status_fail(error, CORRAL_EURI, "store URI '%.80s': %s: %.120s", uri->text, name, why);
 }
 
+int64_t crl_secret_wait_ms = 10000;
+
+/* True when there is something to read, or the end. */
+static int await(int fd, int64_t until) {
+  struct pollfd from = {.fd = fd, .events = POLLIN};
+  int ready;
+  do {
+    int64_t left = until - crl_env_now_ms();
+    ready = poll(&from, 1, left > 0 ? (int)left : 0);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
 /* All up to the end or one byte more than is allowed; -1 with errno. A regular file is read from
- * its beginning, whoever has read it before. */
+ * its beginning, whoever has read it before. Another one must end in time: ETIMEDOUT. */
 static ssize_t read_all(int fd, int is_file, char *room) {
+  int64_t until = crl_env_now_ms() + crl_secret_wait_ms;
   size_t used = 0;
   while (used <= CRL_SECRET_MOST) {
     size_t left = CRL_SECRET_MOST + 1 - used;
+    if (!is_file && !await(fd, until)) {
+      errno = ETIMEDOUT;
+      return -1;
+    }
     ssize_t n = is_file ? pread(fd, room + used, left, (off_t)used) : read(fd, room + used, left);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) return -1;
     if (n == 0) break;
     used += (size_t)n;
@@ -37,6 +56,7 @@ static ssize_t read_all(int fd, int is_file, char *room) {
 
 /* Why what was read is no password, or NULL. Its last newline is cut off. */
 static const char *finish(char *room, ssize_t len) {
+  if (len < 0 && errno == ETIMEDOUT) return "it did not come to its end within 10 s";
   if (len < 0) return strerror(errno);
   if (len > CRL_SECRET_MOST) return "it is longer than 4096 bytes";
   if (len > 0 && room[len - 1] == '\n') len--;

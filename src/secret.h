@@ -7,6 +7,9 @@
 
 enum { CRL_SECRET_MOST = 4096 };
 
+/* How long a pipe, a socket or a terminal behind a descriptor may take to come to its end: 10 s. */
+extern int64_t crl_secret_wait_ms;
+
 /* The password that password_file=, password_fd= or password_env= of the URI names: a copy, to
  * be wiped and freed; NULL when none is given. CORRAL_EURI with a text when more than one is, or
  * a password stands in the URI as well, or it can't be had. */

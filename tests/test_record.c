@@ -391,8 +391,8 @@ static void a_record_that_is_not_corral_s_is_left_alone_by_every_verb(void **unu
   uint8_t bytes[CORRAL_HEAD + BODY];
   memset(bytes, 'x', sizeof bytes);
   for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++)
-    check_alien(bytes, sizeof bytes, (corral_verb)verb, CORRAL_EFOREIGN, K);
-  check_alien((const uint8_t *)"cr", 2, CORRAL_VERB_CLAIM, CORRAL_EFOREIGN, K);
+    check_alien(bytes, sizeof bytes, (corral_verb)verb, CORRAL_EFOREIGN, CORRAL_ACTION_KEEP);
+  check_alien((const uint8_t *)"cr", 2, CORRAL_VERB_CLAIM, CORRAL_EFOREIGN, CORRAL_ACTION_KEEP);
 }
 
 static void a_record_of_a_later_format_is_left_alone_until_its_key_is_invalidated(void **unused) {
@@ -401,14 +401,14 @@ static void a_record_of_a_later_format_is_left_alone_until_its_key_is_invalidate
   s.bytes[3] = '3';
   const size_t sizes[] = {s.size, 4};
   for (size_t i = 0; i < 2; i++) {
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_GET, CORRAL_ENEWER, K);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_CLAIM, CORRAL_ENEWER, K);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_SETTLE, CORRAL_ELOST, K);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_RELEASE, CORRAL_ELOST, K);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_EXTEND, CORRAL_ELOST, K);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_RENEW, CORRAL_ELOST, K);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_INVALIDATE, CORRAL_OK, R);
-    check_alien(s.bytes, sizes[i], CORRAL_VERB_EXPIRE, CORRAL_OK, R);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_GET, CORRAL_ENEWER, CORRAL_ACTION_KEEP);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_CLAIM, CORRAL_ENEWER, CORRAL_ACTION_KEEP);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_SETTLE, CORRAL_ELOST, CORRAL_ACTION_KEEP);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_RELEASE, CORRAL_ELOST, CORRAL_ACTION_KEEP);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_EXTEND, CORRAL_ELOST, CORRAL_ACTION_KEEP);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_RENEW, CORRAL_ELOST, CORRAL_ACTION_KEEP);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_INVALIDATE, CORRAL_OK, CORRAL_ACTION_REMOVE);
+    check_alien(s.bytes, sizes[i], CORRAL_VERB_EXPIRE, CORRAL_OK, CORRAL_ACTION_REMOVE);
   }
 }
 
@@ -420,12 +420,13 @@ static void what_makes_no_sense_is_as_good_as_nothing(void **unused) {
   odd.bytes[4] = CORRAL_VERDICT + 1;
   const sample *all[] = {&older, &odd};
   for (size_t i = 0; i < 2; i++) {
-    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_GET, CORRAL_EMISS, K);
-    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_CLAIM, CORRAL_OK, P);
-    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_EXTEND, CORRAL_ELOST, K);
-    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_INVALIDATE, CORRAL_OK, R);
+    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_GET, CORRAL_EMISS, CORRAL_ACTION_KEEP);
+    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_CLAIM, CORRAL_OK, CORRAL_ACTION_REPLACE);
+    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_EXTEND, CORRAL_ELOST, CORRAL_ACTION_KEEP);
+    check_alien(all[i]->bytes, all[i]->size, CORRAL_VERB_INVALIDATE, CORRAL_OK,
+                CORRAL_ACTION_REMOVE);
   }
-  check_alien((const uint8_t *)"crl2", 4, CORRAL_VERB_CLAIM, CORRAL_OK, P);
+  check_alien((const uint8_t *)"crl2", 4, CORRAL_VERB_CLAIM, CORRAL_OK, CORRAL_ACTION_REPLACE);
 }
 
 /* At each length: within the head it is nothing, within the body there is none, within the lease

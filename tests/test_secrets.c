@@ -152,6 +152,22 @@ static void a_pipe_gives_it_once_and_a_file_as_often_as_is_wished(void **state) 
   unlink(path);
 }
 
+static void a_pipe_without_an_end_is_an_error(void **state) {
+  int pipes[2];
+  char uri[100];
+  corral_error error;
+  (void)state;
+  assert_int_equal(pipe(pipes), 0);
+  assert_int_equal(write(pipes[1], "half", 4), 4);
+  snprintf(uri, sizeof uri, "redis://h?password_fd=%d", pipes[0]);
+  crl_secret_wait_ms = 20;
+  assert_null(resolved(uri, &error));
+  assert_non_null(strstr(error.text, "it did not come to its end"));
+  crl_secret_wait_ms = 10000;
+  close(pipes[1]);
+  close(pipes[0]);
+}
+
 static void a_variable_gives_it_to_a_uri_with_a_host_alone(void **state) {
   crl_uri uri;
   (void)state;
@@ -171,6 +187,7 @@ int main(void) {
       cmocka_unit_test(no_store_shows_a_password),
       cmocka_unit_test(no_origin_shows_a_password),
       cmocka_unit_test(a_pipe_gives_it_once_and_a_file_as_often_as_is_wished),
+      cmocka_unit_test(a_pipe_without_an_end_is_an_error),
       cmocka_unit_test(a_variable_gives_it_to_a_uri_with_a_host_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,9 +23,10 @@
   X(errorMessage)                                                                                  \
   X(finish)                                                                                        \
   X(freeCancel)                                                                                    \
-  X(freemem) X(ftype) X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy)    \
-      X(nfields) X(nparams) X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus)            \
-          X(sendQueryPrepared) X(setNoticeProcessor) X(socket) X(status) X(unescapeBytea)
+  X(freemem)                                                                                       \
+  X(ftype) X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields)    \
+      X(nparams) X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus) X(sendQueryPrepared)  \
+          X(setNoticeProcessor) X(socket) X(status) X(unescapeBytea)
 
 static struct {
 #define FIELD(name) __typeof__(PQ##name) *name;
