@@ -16,7 +16,9 @@ static uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
  * leaves addresses and clocks. */
 __attribute__((constructor)) static void draw_secret(void) {
   /* chooses the BLAKE2b of this processor; without it the portable one serves */
-  (void)sodium_init();
+  /* Chooses the BLAKE2b of this processor; if that fails, the portable one serves. */
+  int chosen = sodium_init();
+  (void)chosen;
   if (crl_env_random(secret, sizeof secret) == 0) return;
   uint64_t seed[] = {(uint64_t)(uintptr_t)&seed, (uint64_t)(uintptr_t)secret,
                      (uint64_t)crl_env_now_us(), (uint64_t)crl_env_wall_ms()};
