@@ -15,7 +15,6 @@ static uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
 /* Runs when the library is loaded, before any thread of it exists. A kernel without randomness
  * leaves addresses and clocks. */
 __attribute__((constructor)) static void draw_secret(void) {
-  /* chooses the BLAKE2b of this processor; without it the portable one serves */
   /* Chooses the BLAKE2b of this processor; if that fails, the portable one serves. */
   int chosen = sodium_init();
   (void)chosen;
