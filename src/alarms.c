@@ -1,4 +1,4 @@
-/* alarms.c: one thread that rings at given moments: a binary heap, its root next. */
+/* alarms.c: timers on one thread; a binary heap by time, with the earliest at the root. */
 #include "alarms.h"
 
 #include <corral.h>
@@ -10,10 +10,10 @@
 
 struct crl_alarms {
   pthread_mutex_t mutex;
-  pthread_cond_t earlier; /* the root changed, or it is over */
+  pthread_cond_t earlier; /* signalled when the root changed or `over` was set */
   pthread_t thread;
   int started, over;
-  crl_alarm **heap; /* from 1 */
+  crl_alarm **heap; /* indexed from 1 */
   size_t count, room;
 };
 

@@ -1,5 +1,4 @@
-/* alarms.h: one thread that rings at given moments, for those who wait without a thread of their
- * own. */
+/* alarms.h: timers on one thread, for waits that have no thread of their own. */
 #ifndef CRL_ALARMS_H
 #define CRL_ALARMS_H
 
@@ -8,23 +7,23 @@
 
 typedef struct crl_alarms crl_alarms;
 
-/* In its owner's memory, zeroed. */
+/* One timer, in its owner's memory; zero before its first use. */
 typedef struct crl_alarm {
-  int64_t at;   /* crl_env_now_ms */
-  size_t place; /* in the heap, from 1; 0: not set */
-  /* On the thread of the alarms, under their mutex: it must not come back to them. Set by the owner
-   * before the first crl_alarms_set. */
+  int64_t at;   /* when it rings (crl_env_now_ms) */
+  size_t place; /* index in the heap, from 1; 0: not set */
+  /* Called when the timer rings, on the thread of the alarms and under their mutex: must not call
+   * crl_alarms_*. Set by the owner before the first crl_alarms_set. */
   void (*ring)(struct crl_alarm *alarm);
 } crl_alarm;
 
 /* Starts no thread. NULL without memory. */
 crl_alarms *crl_alarms_new(void);
-/* None may be set. */
+/* No timer may be set. */
 void crl_alarms_free(crl_alarms *alarms);
-/* It rings once, at `at` or soon after, unless it is set anew or cleared before. CORRAL_OK;
- * CORRAL_ENOMEM, CORRAL_EIO (no thread): then it isn't set. */
+/* Lets a timer ring once, at `at` or soon after, unless it is set anew or cleared before.
+ * CORRAL_OK; CORRAL_ENOMEM, CORRAL_EIO (no thread): the timer is not set. */
 int crl_alarms_set(crl_alarms *alarms, crl_alarm *alarm, int64_t at);
-/* It isn't ringing when this returns, and won't. */
+/* When this returns the timer is not ringing and will not ring. */
 void crl_alarms_clear(crl_alarms *alarms, crl_alarm *alarm);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* ---- mail ---------------------------------------------------------------------------------- */
 
-/* Under the mutex. */
+/* Called with the loop's mutex held. */
 void crl_async_post(corral_loop *loop, crl_mail *m) {
   uint64_t one = 1;
   if (m->is_posted || loop->is_closed) return;
@@ -20,7 +20,7 @@ void crl_async_post(corral_loop *loop, crl_mail *m) {
   if (loop->is_rung) return;
   loop->is_rung = 1;
   ssize_t n = write(loop->fd, &one, sizeof one);
-  (void)n; /* it can't be full */
+  (void)n; /* the counter is at most 1: the write can't block */
 }
 
 static void post_call(corral_call *call) {
@@ -37,13 +37,12 @@ static void on_alarm(crl_alarm *alarm) {
 }
 static void on_ticket(void *call) { post_call(call); }
 
-/* ---- what runs tell ------------------------------------------------------------------------ */
+/* ---- callbacks of runs --------------------------------------------------------------------- */
 
 corral_call *crl_async_call(crl_caller *caller) {
   return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller));
 }
 
-/* Takes over the outcome's reference. Without memory the call learns just that. */
 void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
   call->answer = crl_alloc(sizeof *call->answer);
   if (call->answer != NULL)
@@ -70,13 +69,13 @@ void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came
   crl_entry_unref(entry);
 }
 
-/* It begins to listen here, so that nobody finds the flight without anybody who waits; herds'
- * mutexes come before the loop's. */
+/* Begins to listen here, on the pilot's thread, so that the flight's entry is never without a
+ * waiter. Lock order: a herd's mutex before the loop's. */
 static void waits(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
-  /* else he has been answered, or left */
+  /* `flying` is another: the call was answered or cancelled */
   int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
   if (listens) call->flying = NULL;
   pthread_mutex_unlock(&loop->mutex);
@@ -92,7 +91,8 @@ static void waits(crl_caller *caller, crl_run *r) {
   if (is_closed) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
 }
 
-/* The run's own mail: it has no more than one in its life. */
+/* Posts the start of the compute to the loop as mail of its own, once for each run. 0: the call was
+ * cancelled, the loop is closed, or no memory. */
 static int begin(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
@@ -136,7 +136,8 @@ void crl_async_run_gone(corral_call *call) {
   if (frees) free_call(call);
 }
 
-/* Without an answer it was a compute for this caller alone, at his deadline, that was abandoned. */
+/* A run that ends unanswered, such as an abandoned compute at the caller's deadline, gives
+ * CORRAL_EDEADLINE. */
 static void gone(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
   crl_outcome outcome = crl_outcome_plain(CORRAL_EDEADLINE);
@@ -153,7 +154,7 @@ static void gone(crl_caller *caller, crl_run *r) {
   crl_async_run_gone(call);
 }
 
-/* ---- a call's way; on the loop's thread ---------------------------------------------------- */
+/* ---- steps of a call; on the loop's thread ------------------------------------------------- */
 
 static crl_patience patience_of(const corral_call *call) {
   crl_patience patience = crl_run_patience(&call->asked, call->deadline);
@@ -161,7 +162,7 @@ static crl_patience patience_of(const corral_call *call) {
   return patience;
 }
 
-/* When a wait ends by itself, next. */
+/* Sets the alarm to the next moment that ends the wait: soft_until, then the deadline. */
 static int arm(corral_call *call) {
   crl_patience patience = patience_of(call);
   int64_t at = patience.deadline;
@@ -169,8 +170,8 @@ static int arm(corral_call *call) {
   return crl_alarms_set(crl_pilot_alarms(call->loop->station->pilot), &call->alarm, at);
 }
 
-/* It listens to call->entry; from now on its time and its ticket are heeded too. Without an alarm
- * it has no end of its own: it ends now. */
+/* Begins the wait on call->entry, to which the call already listens: from now on the alarm and the
+ * ticket end it too. Without an alarm (not CORRAL_OK) the caller must end the wait. */
 static int settle_down(corral_call *call, int owns) {
   call->state = CRL_ASYNC_JOINED;
   call->owns = owns;
@@ -191,7 +192,7 @@ static void unlink_call(corral_call *call) {
   if (call->next != NULL) call->next->link = call->link;
 }
 
-/* The last callback, when nobody may call it any more and no mail is under way. */
+/* Calls `gone` and frees the call, once no run can report to it and none of its mail is queued. */
 static void see_off(corral_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   int is_over = call->runs == 0 && !call->mail.is_posted;
@@ -202,8 +203,8 @@ static void see_off(corral_call *call) {
   free_call(call);
 }
 
-/* Now, or when mail comes that is under way: its entry, or its ticket, may have told it something
- * meanwhile. */
+/* Frees the call now, or when mail of it that is queued is dispatched: its entry or its ticket may
+ * have posted some. */
 void crl_async_withdraw(corral_call *call) {
   call->async.gone = NULL;
   call->state = CRL_ASYNC_ENDED;
@@ -258,13 +259,12 @@ static int join(corral_call *call, crl_entry *entry) {
   call->entry = entry;
   int status = settle_down(call, 0);
   if (status == CORRAL_OK)
-    post_call(call); /* it may have landed before */
+    post_call(call); /* the flight may have landed already */
   else
     crl_async_leave(call, CRL_WAIT_LEFT);
   return status;
 }
 
-/* Leads or joins a flight. Else the status that the call ends with. */
 int crl_async_enter(corral_call *call, crl_alone alone) {
   const crl_call *asked = &call->asked;
   crl_herd *herd = call->loop->station->herd;
@@ -313,8 +313,8 @@ static void end_answered(corral_call *call, crl_outcome *answer) {
   end(call, &outcome);
 }
 
-/* Waits on the entry of its own flight from now on; one that has left meanwhile does not. 0: that
- * was the call's end. */
+/* Begins the wait on the entry of the call's own flight, unless the call was cancelled meanwhile.
+ * 0: the wait could not begin, and the call has ended. */
 static int follow(corral_call *call) {
   int status = settle_down(call, 1);
   int leaves = call->is_cancelled || status != CORRAL_OK;

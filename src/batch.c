@@ -1,4 +1,4 @@
-/* batch.c: what several runs ask of the store, performed together. */
+/* batch.c: the store operations of several runs, performed together. */
 #include "batch.h"
 
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 #include "env.h"
 
 enum {
-  BATCH_OPS = 256,      /* of one batch, at the most */
-  BATCH_BYTES = 1 << 20 /* and of its records */
+  BATCH_OPS = 256,      /* operations of one batch, at most */
+  BATCH_BYTES = 1 << 20 /* bytes of its records, at most */
 };
 
 int crl_batch_make(crl_batch *batch, crl_station *station, size_t runs) {
@@ -28,8 +28,8 @@ static size_t weigh(const crl_run *r) {
   return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0;
 }
 
-/* How many of them go at once. A record that is larger than the store accepts goes alone: it would
- * fail the others. */
+/* Returns how many of the first runs make one batch, at least 1. A record larger than the store
+ * accepts goes alone, because it would fail the others. */
 static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
   const crl_station *station = batch->station;
   uint64_t most = crl_pool_info(station->pool)->max_record < BATCH_BYTES
@@ -43,7 +43,8 @@ static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
 
 /* ---- marks of tags ------------------------------------------------------------------------- */
 
-/* What the fetch of all marks came to for those that one run wants. */
+/* Copies the marks that one run wants from `all`. CORRAL_OK, or why one was not read; `status`: the
+ * result of fetching `all`. */
 static int take_marks(crl_marks *own, const crl_marks *all, int status) {
   for (size_t i = 0; i < own->count; i++) {
     crl_mark *mark = &own->mark[i];
@@ -65,8 +66,8 @@ static int want_marks(crl_marks *all, const crl_marks *own) {
   return CORRAL_OK;
 }
 
-/* The marks that are wanted of the tags of what was found, each once, none older than any of them
- * accepts. */
+/* Fetches the marks that the runs want for the tags of their records: each mark once, none older
+ * than the smallest near_ms of these runs. */
 static void fetch_marks(crl_batch *batch, crl_run *const *runs, size_t count, int64_t limit) {
   crl_marks all = {0};
   corral_error error = {0};

@@ -1,4 +1,4 @@
-/* breaker.c: leaves a failing server to rest, and says when to try it again. */
+/* breaker.c: the circuit breaker of one server. */
 #include "breaker.h"
 
 void crl_breaker_start(crl_breaker *breaker, int64_t most, int64_t rest_ms) {

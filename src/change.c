@@ -6,8 +6,8 @@
 #include "put.h"
 #include "status.h"
 
-/* What this process holds of a key for the store's return is void; where the store could not be
- * told, it will be. */
+/* Drops the fill and the verdict of the key that this process holds. An invalidation that did not
+ * reach the store is held, to be replayed when the store is back. */
 static void void_held(crl_station *station, const corral_op *op, const crl_name *name) {
   int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
   int64_t now = crl_env_now_ms();
@@ -37,7 +37,8 @@ static int run_verb(corral *c, corral_verb verb, const crl_name *name, corral_er
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
   void_held(station, &op, name);
   forget_near(station, &key);
-  /* After the store: a flight that begins between the two has seen the store as it is now. */
+  /* Done after the store operation: a flight that begins between the two reads the store as it is
+   * now. */
   crl_herd_detach_key(station->herd, name);
   crl_key_clean(&key);
   return op.status == CORRAL_OK ? CORRAL_OK : crl_put_say(&op, error);
@@ -61,8 +62,8 @@ int corral_expire(corral *c, const void *key, size_t key_len, corral_error *erro
   return run_verb(c, CORRAL_VERB_EXPIRE, &(crl_name){.key = key, .key_len = key_len}, error);
 }
 
-/* Which flights will give the tag to their values nobody knows yet: nobody joins any of them from
- * now on. */
+/* A flight's tags are unknown until its compute ends, so from now on no caller joins any flight
+ * that is under way. */
 static int change_tag(corral *c, const void *tag, size_t len, int only_expire,
                       corral_error *error) {
   crl_station *station;
@@ -104,7 +105,8 @@ static int change_all(corral *c, int only_expire, corral_error *error) {
 int corral_invalidate_all(corral *c, corral_error *error) { return change_all(c, 0, error); }
 int corral_expire_all(corral *c, corral_error *error) { return change_all(c, 1, error); }
 
-/* A value of the namespace carries its tag, as it stands before the value is stored. */
+/* Where values carry the tag of the whole namespace: adds it, in the version read before the value
+ * is stored. */
 static int tag_of_all(crl_station *station, corral_fill *fill, corral_error *error) {
   crl_marks none = {0};
   if (!station->generation) return CORRAL_OK;

@@ -1,4 +1,4 @@
-/* corral.c: the public functions: glue. */
+/* corral.c: corral_open and corral_close, and the checks with which public calls begin. */
 #include <corral/plugin.h>
 #include <stdlib.h>
 
@@ -18,22 +18,23 @@ enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
 
 struct corral {
   _Atomic uint32_t magic; /* MAGIC, then CLOSING */
-  _Atomic unsigned home;  /* crl_env_forks() + 1 at the first use; 0 unused */
+  _Atomic unsigned home;  /* crl_env_forks() + 1 at the first use; 0: not used yet */
   crl_station station;
   corral_compute *compute;
   void *compute_arg;
-  crl_source source; /* instead; its plugin is NULL when there is none */
+  crl_source source; /* in place of `compute`; source.plugin is NULL when there is none */
 };
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
-/* What a resting server is asked for: a key of length 0, which is no user's, in the namespace: a
- * server may allow no other keys. */
+/* The key by which a resting server is probed: a key of length 0, which no user has, in the
+ * namespace, because a server may allow only keys of the namespace. */
 static const char *probe_key_of(const crl_key_space *space) {
   return space->prefix_len > 0 && space->prefix_len <= space->max_key ? space->prefix : ":";
 }
 
-/* What all who share the host's elections have in common; NULL without memory. */
+/* The name of the host's elections: processes with the same URI and namespace share them. NULL
+ * without memory. */
 static char *scope_of(const char *uri, const char *prefix) {
   size_t len = strlen(uri), more = strlen(prefix);
   char *scope = crl_alloc(len + more + 2);
@@ -44,7 +45,8 @@ static char *scope_of(const char *uri, const char *prefix) {
   return scope;
 }
 
-/* A plugin of the user's, or of an older header: what it says of its servers must fit its table. */
+/* Checks what a foreign plugin declares: a valid number of servers, and `route` if more than one.
+ * Closes the store on failure. */
 static int check_store(const crl_pool_options *pool, corral_error *error) {
   size_t servers = pool->info.servers;
   if (servers >= 1 && servers <= CORRAL_SERVERS && (servers == 1 || pool->plugin->route != NULL))
@@ -57,8 +59,8 @@ static int check_store(const crl_pool_options *pool, corral_error *error) {
       CORRAL_SERVERS);
 }
 
-/* Told by the store's watch. What began to be looked at before all changes were known may be
- * outdated; while the store is away it will do. */
+/* Callback of the store's watch. Hash 0: changes may have been missed, so copies of earlier looks
+ * no longer answer by themselves; they still serve while the store is away. */
 static void on_change(void *arg, uint64_t hash) {
   crl_station *station = arg;
   if (station->near == NULL) return;
@@ -68,7 +70,7 @@ static void on_change(void *arg, uint64_t hash) {
     atomic_store(&station->near_since, crl_env_now_ms());
 }
 
-/* The near tier and the watch; a store of several servers has none yet. */
+/* Makes the near tier and the watch. A store of several servers has no watch yet. */
 static int make_near(crl_station *station, const crl_pool_options *pool,
                      const corral_options *options) {
   crl_watch_options watch = {.plugin = pool->plugin,
@@ -119,7 +121,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   return crl_status_plain(error, CORRAL_ENOMEM);
 }
 
-/* What makes an election: the rungs, the keeper of leases, the slots. */
+/* Makes the parts of elections: the keeper of leases, the limiter, the host lock. */
 static int make_rungs(crl_station *station, const corral_options *options,
                       const char *origin_name) {
   crl_origin_options origin = {.name = origin_name,
@@ -134,7 +136,7 @@ static int make_rungs(crl_station *station, const corral_options *options,
   station->origin = crl_origin_new(&origin);
   if (station->scope == NULL || station->keeper == NULL || station->origin == NULL)
     return CORRAL_ENOMEM;
-  /* A store that only this host shares holds its own elections there. */
+  /* A store whose reach is this host or process elects leaders without a host lock. */
   if (options->host_lock <= 0 || crl_pool_info(station->pool)->reach != CORRAL_REACH_FLEET)
     return CORRAL_OK;
   station->hostlock = crl_hostlock_new(options->host_dir, station->scope);
@@ -181,7 +183,7 @@ static int make_station(corral *c, const corral_options *options, corral_error *
   return CORRAL_OK;
 }
 
-/* What no table of numbers can say. */
+/* Checks the options that are texts, which the table of numeric ranges doesn't cover. */
 static int check_names(const corral_options *options, corral_error *error) {
   if (options->name_space != NULL && strlen(options->name_space) > 1024)
     return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
@@ -233,8 +235,8 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   return CORRAL_OK;
 }
 
-/* In a child of the process that used it, threads and connections are the parent's: they are left
- * alone. */
+/* False in a forked child of the process that used the corral: threads and connections are the
+ * parent's and are left alone. */
 static int is_home(const corral *c) {
   unsigned home = atomic_load(&((corral *)(uintptr_t)c)->home);
   return home == 0 || home == crl_env_forks() + 1;
@@ -247,7 +249,7 @@ void corral_close(corral *c) {
   if (!atomic_compare_exchange_strong(&c->magic, &open, CLOSING)) return;
   crl_station *station = &c->station;
   if (!is_home(c)) return;
-  /* In this order the computes that run end before what they end by. */
+  /* The order matters: running computes end before the parts that they need for it are freed. */
   if (station->pilot != NULL) crl_pilot_close(station->pilot);
   crl_source_close(&c->source);
   if (station->workers != NULL) crl_workers_free(station->workers);
@@ -269,7 +271,7 @@ void corral_close(corral *c) {
   free(c);
 }
 
-/* ---- every call's first steps -------------------------------------------------------------- */
+/* ---- the first steps of each call ---------------------------------------------------------- */
 
 static int check_callback(const crl_station *station, corral_error *error) {
   if (!crl_frame_within(&station->events)) return CORRAL_OK;
@@ -279,7 +281,7 @@ static int check_callback(const crl_station *station, corral_error *error) {
 
 static int check_open(const corral *c, corral_error *error) {
   uint32_t magic = c == NULL ? 0 : atomic_load(&((corral *)(uintptr_t)c)->magic);
-  /* a compute that close waits for */
+  /* a call by a compute for which corral_close waits */
   if (magic == CLOSING) return crl_status_plain(error, CORRAL_ECLOSED);
   if (magic != MAGIC) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
   return check_callback(&c->station, error);
@@ -321,7 +323,7 @@ int crl_handle_is_home(const crl_station *station) {
   return is_home((const corral *)(const void *)((const char *)station - offsetof(corral, station)));
 }
 
-/* A store of locks alone. */
+/* Refuses calls about values on a store that has locks only. */
 static int check_values(const corral *c, corral_error *error) {
   const corral_store_info *info = crl_pool_info(c->station.pool);
   if (!info->locks_only) return CORRAL_OK;

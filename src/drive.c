@@ -1,4 +1,4 @@
-/* drive.c: performs what a flight asks for, one key a call. Decides nothing. */
+/* drive.c: performs the asks of a flight, for calls of one key. Makes no decisions. */
 #include "drive.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* ---- compute ------------------------------------------------------------------------------- */
 
-/* A compute that is begun, and waited for here. */
+/* Called at the end of an asynchronous compute, for which fetch() waits. */
 static void on_ended(corral_fill *fill, int abandoned) {
   crl_run *r = (crl_run *)(void *)((char *)fill - offsetof(crl_run, fill));
   if (abandoned) corral_fill_fail(fill, CORRAL_ECLOSED, corral_status_text(CORRAL_ECLOSED));
@@ -20,7 +20,8 @@ static void on_ended(corral_fill *fill, int abandoned) {
 }
 
 static int fetch(crl_run *r) {
-  (void)crl_env_cancel_off(); /* it goes on when this thread doesn't */
+  /* the compute refers to this run, and would go on if this thread were cancelled */
+  (void)crl_env_cancel_off();
   crl_nap_init(&r->fetched);
   r->fill.ended = on_ended;
   r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
@@ -70,7 +71,7 @@ static void wait_until(crl_run *r) {
     crl_nap_until(r->nap, r->flight.until);
 }
 
-/* ---- the loop ------------------------------------------------------------------------------ */
+/* ---- asks ---------------------------------------------------------------------------------- */
 
 static void do_ask(crl_run *r, crl_told *told) {
   switch (r->ask) {
@@ -88,8 +89,9 @@ static void do_ask(crl_run *r, crl_told *told) {
   }
 }
 
-/* A bound compute runs on the workers, and so does the whole way to it behind a stale answer. One
- * that is only begun needs none: the pilot flies on. */
+/* True when another thread is to go on with the run: for a bound compute, and for all rungs to it
+ * behind a stale answer. With `start` that is the pilot's; else a worker, unless this thread is
+ * one. */
 static int wants_worker(const crl_run *r) {
   int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
   return r->bound && !r->handed_over && r->flight.alone != CRL_ALONE_DEADLINE &&
@@ -97,7 +99,7 @@ static int wants_worker(const crl_run *r) {
          (r->start != NULL || !crl_worker_here());
 }
 
-/* Flies until the end, or until the workers should go on; tells which. */
+/* Flies to the end: 1. 0: another thread is to go on with the run. */
 static int fly(crl_run *r) {
   while (r->ask != CRL_ASK_DONE) {
     if (wants_worker(r)) return 0;
@@ -110,7 +112,7 @@ static int fly(crl_run *r) {
   return 1;
 }
 
-/* Of who leaves, in whatever way. */
+/* Cleanup handlers: also called when the thread is cancelled or an exception passes. */
 static void free_run(crl_run **r) {
   if (*r != NULL) crl_run_free(*r);
 }
@@ -133,7 +135,8 @@ static void job_drop(crl_job *job) {
 
 /* ---- one call ------------------------------------------------------------------------------ */
 
-/* Waits on an entry for somebody else's flight, or for the workers'. */
+/* Waits on an entry, for another caller's flight or (`own`) for this call's own on another
+ * thread. */
 static crl_turn await(crl_station *station, const crl_call *call, crl_entry *entry,
                       int64_t deadline, int own, crl_outcome *outcome) {
   crl_patience patience = crl_run_patience(call, deadline);
@@ -151,7 +154,8 @@ static int hand_over(crl_run *r) {
   return crl_workers_submit(r->station->workers, &r->job) == 0;
 }
 
-/* Flies the run; where the workers are to go on with it, hands it over. */
+/* Flies the run and frees it, or hands it over where another thread is to go on with it. If there
+ * is no such thread, flies it to the end here. */
 static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int64_t deadline,
                          crl_outcome *outcome) {
   __attribute__((cleanup(free_run))) crl_run *owned = r;
@@ -170,7 +174,7 @@ static crl_turn take_off(crl_run *r, const crl_call *call, crl_entry *entry, int
   return CRL_TURN_ENDED;
 }
 
-/* Leads the flight of `entry` (NULL: nobody can join). */
+/* Leads the flight of `entry` (NULL: no caller can join). */
 static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entry, int64_t deadline,
                      crl_turn how, crl_outcome *outcome) {
   crl_run *r = crl_run_new(station, call, deadline,
@@ -187,7 +191,7 @@ static crl_turn lead(crl_station *station, const crl_call *call, crl_entry *entr
   return take_off(r, call, entry, deadline, outcome);
 }
 
-/* One turn of a call; what the next one is. */
+/* Takes one turn of a call; returns the next one. */
 static crl_turn take_turn(crl_station *station, const crl_call *call, int64_t deadline,
                           crl_turn how, crl_outcome *outcome) {
   int leads = 1;

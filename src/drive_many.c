@@ -1,10 +1,10 @@
-/* drive_many.c: flies the runs of several keys at once, for one call: what they ask of the store at
- * the same time is one batch, and what they compute is one compute.
+/* drive_many.c: flies the runs of several keys, for one call: store operations that are due at the
+ * same time are one batch, and computes that are due at the same time are one compute.
  *
- * Each round does the one thing that runs ask for which comes first in the table below, for all
- * that ask for it. So nobody computes while another could still go on to the compute, and nobody
- * waits, for the store, a host's lock or another's flight, while something is to be computed: two
- * calls with keys in common each finish what they lead before they wait for each other. */
+ * Each round performs the ask that comes first in the table below, for all runs that have it. So
+ * nothing is computed while another run could still reach its compute, and nothing is waited for (a
+ * change in the store, a host lock, another flight) while a compute is due: two calls with keys in
+ * common each finish the flights that they lead before they wait for each other. */
 #include "batch.h"
 
 #include <stdlib.h>
@@ -15,49 +15,50 @@
 #include "status.h"
 
 enum {
-  COUNT_MOST = 1 << 24, /* keys */
-  /* between looks that are owed to wake-ups: what comes meanwhile is looked at together */
+  COUNT_MOST = 1 << 24, /* keys of one call */
+  /* least time between two looks after wake-ups: wake-ups within it share the second look */
   GAP_MS = 2,
-  SLICE_MS = 4 /* of a wait for a host's lock, while other things are waited for */
+  SLICE_MS = 4 /* length of one wait for a host lock while the call waits for other things too */
 };
 
-/* Which ask comes first; those of one number go together. */
+/* Order of the asks; asks of one rank are performed together. */
 enum { WAITS = 9 };
 static const uint8_t ranks[] = {
     [CRL_ASK_ANSWER] = 0,  [CRL_ASK_DONE] = 1,    [CRL_ASK_HELD] = 2,    [CRL_ASK_GET] = 3,
     [CRL_ASK_HOST] = 4,    [CRL_ASK_SLOT] = 5,    [CRL_ASK_CLAIM] = 6,   [CRL_ASK_SETTLE] = 7,
     [CRL_ASK_RELEASE] = 7, [CRL_ASK_COMPUTE] = 8, [CRL_ASK_WAIT] = WAITS};
 
-/* One key. It flies (run), or waits for somebody's flight (joined), or is what an earlier one is,
- * or has ended. */
+/* One key: it flies a run, waits for another caller's flight (joined), copies an earlier item
+ * (twin), or has ended. */
 typedef struct leg {
   corral_item *item;
   crl_run *run;
   crl_entry *joined;
   crl_listener listener;
-  const corral_item *twin; /* the item of the same key before it; NULL: none */
+  const corral_item *twin; /* the earlier item of the same key; NULL: none */
   int early;
   int waits;     /* the run's WAIT has begun */
-  int64_t until; /* of that */
+  int64_t until; /* end of that WAIT; 0: it needs no wait */
 } leg;
 
 typedef struct many {
   crl_station *station;
   const crl_call *call;
   int64_t deadline;
-  size_t count, open; /* legs; those that have not ended */
+  size_t count, open; /* number of legs, and of those that have not ended */
   leg *legs;
-  size_t *table;  /* index + 1 by key */
-  leg **group;    /* those that ask for the same */
-  crl_run **runs; /* those that compute, or ask the store */
+  size_t *table;  /* hash table of keys: index of a leg + 1; 0: empty */
+  leg **group;    /* legs of the current round */
+  crl_run **runs; /* their runs */
   corral_fill **fills;
   crl_made *made;
   crl_batch batch;
-  crl_nap nap; /* of all runs and entries */
+  crl_nap nap; /* woken for all runs and entries, and by the ticket */
   crl_leaver leaver;
-  crl_slot slot; /* one for all that compute */
+  crl_slot slot; /* one slot for all computes of the call */
   int has_slot;
-  int64_t looked, look_at; /* the last look that was owed to a wake-up; the next one, 0 none */
+  /* time of the last look after a wake-up; of the next one, 0: none is due */
+  int64_t looked, look_at;
 } many;
 
 /* ---- one leg ------------------------------------------------------------------------------- */
@@ -81,7 +82,7 @@ static void end_plain(many *m, leg *l, int status) {
   end(m, l, &outcome);
 }
 
-/* Leads a flight; the entry is the run's from now on. */
+/* Leads a flight; its run takes over the reference of `entry`. */
 static void take_off(many *m, leg *l, const crl_call *call, crl_entry *entry, crl_alone alone) {
   crl_run *r = crl_run_new(m->station, call, m->deadline, alone);
   if (r == NULL) {
@@ -118,7 +119,7 @@ static void enter(many *m, leg *l, crl_alone alone) {
   l->joined = entry;
 }
 
-/* From the near tier, or on the way. */
+/* Begins a leg: answers from the near tier, or enters a flight. */
 static void begin(many *m, leg *l) {
   crl_outcome outcome;
   crl_call call = call_of(m, l);
@@ -169,7 +170,8 @@ static int enter_origin(many *m, size_t count, crl_rank rank, int64_t until) {
   return status;
 }
 
-/* One for all; who may only try doesn't wait with those who may wait. */
+/* Takes one slot for the whole group. When none is free, runs that may only try are refused at
+ * once; runs that may wait do so in a later round. */
 static void take_slot(many *m, size_t count) {
   size_t hasty = 0;
   int64_t now = crl_env_now_ms(), until = now;
@@ -216,7 +218,7 @@ static int run_compute(many *m, size_t count) {
   return status;
 }
 
-/* Their leases are kept until all are finished. */
+/* Runs one compute for the whole group; all leases are kept until all fills are finished. */
 static void compute(many *m, size_t count) {
   crl_told told;
   for (size_t i = 0; i < count; i++) {
@@ -242,7 +244,7 @@ static void compute(many *m, size_t count) {
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
-/* All that ask for what comes first; 0 when nobody does anything but wait. */
+/* Collects the legs of the next round; 0: all legs only wait. */
 static size_t gather(many *m) {
   size_t count = 0;
   int first = WAITS;
@@ -292,11 +294,11 @@ static void act(many *m, size_t count) {
   give_slot(m);
 }
 
-/* ---- others' flights ----------------------------------------------------------------------- */
+/* ---- joined flights ------------------------------------------------------------------------ */
 
 static int is_cancelled(const many *m) { return crl_ticket_cancelled(m->call->policy.ticket); }
 
-/* When a wait for an entry ends by itself, next. */
+/* The next moment that ends a wait for an entry: soft_until, then the deadline. */
 static int64_t end_of(const crl_patience *patience, int64_t now) {
   return patience->soft_until > now && patience->soft_until < patience->deadline
              ? patience->soft_until
@@ -321,7 +323,8 @@ static void look_at_entry(many *m, leg *l, const crl_patience *patience) {
   }
 }
 
-/* Looks at the entries that changed, or at all when time says so. */
+/* Looks at the entries that changed; at all of them when a time limit has come or the call was
+ * cancelled. */
 static void look_at_entries(many *m) {
   crl_patience patience = crl_run_patience(m->call, m->deadline);
   int all = is_cancelled(m), late = crl_env_now_ms() >= end_of(&patience, 0);
@@ -332,11 +335,11 @@ static void look_at_entries(many *m) {
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* What there is to wait for. */
+/* The things that a call waits for when nothing else is to be done. */
 typedef struct rest {
   int64_t until;
-  const crl_run *host; /* one of those that wait for their host's lock; NULL: none does */
-  int others;          /* there is more than those */
+  const crl_run *host; /* a run that waits for its host lock; NULL: none */
+  int others;          /* other things are waited for too */
 } rest;
 
 static void count_run(leg *l, rest *ret) {
@@ -350,7 +353,7 @@ static void count_run(leg *l, rest *ret) {
     ret->others = 1;
 }
 
-/* All runs are at WAIT. */
+/* Each run asks for WAIT. */
 static rest prepare(many *m) {
   rest ret = {.until = INT64_MAX};
   int64_t now = crl_env_now_ms();
@@ -367,7 +370,7 @@ static rest prepare(many *m) {
   return ret;
 }
 
-/* Returns whether the host's lock that was waited for is free. */
+/* Returns 1 when the host lock of r->host became free. */
 static int sleep_through(many *m, const rest *r) {
   int64_t now = crl_env_now_ms(), until = r->until;
   int is_free = 0, woken = 0;
@@ -392,7 +395,7 @@ static int is_due(const leg *l, int64_t now, int looks, int is_free) {
   return l->until <= now || (l->run->flight.at_host ? is_free : looks);
 }
 
-/* Nothing is left to do but to wait. */
+/* Waits until something changes or a wait ends, then steps the runs concerned. */
 static void wait(many *m) {
   rest r = prepare(m);
   int is_free = sleep_through(m, &r), all = is_cancelled(m);
@@ -470,7 +473,7 @@ static void copy_twins(many *m) {
   }
 }
 
-/* Of keys that have no answer yet: the compute of some did not return. */
+/* Abandons legs that have not ended, which happens when a compute did not return. */
 static void leave_legs(many *m) {
   for (size_t i = 0; m->legs != NULL && i < m->count; i++) {
     leg *l = &m->legs[i];

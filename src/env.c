@@ -55,7 +55,8 @@ void crl_env_sleep_until(int64_t until) {
 static _Atomic unsigned forks;
 
 static void in_child(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed); }
-/* When the library is loaded: a fork in the middle of pthread_once would register it twice. */
+/* Registered when the library is loaded: a fork in the middle of pthread_once would register the
+ * handler twice. */
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
 unsigned crl_env_forks(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
@@ -125,6 +126,6 @@ void crl_env_guard_standard(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
     int made = open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
-    if (made > STDERR_FILENO) close(made); /* another thread was faster */
+    if (made > STDERR_FILENO) close(made); /* another thread has just taken `fd` */
   }
 }

@@ -11,7 +11,7 @@
 int64_t crl_env_now_ms(void);
 /* The same clock in microseconds, to measure costs. */
 int64_t crl_env_now_us(void);
-/* Shared by all processes of the host, also counts while it sleeps, ms. */
+/* Clock shared by all processes of the host, ms; it also counts while the host sleeps. */
 int64_t crl_env_boot_ms(void);
 /* Wall clock, ms since 1970: for display only. */
 int64_t crl_env_wall_ms(void);
@@ -19,40 +19,40 @@ int64_t crl_env_wall_ms(void);
 int crl_env_random(void *buffer, size_t size);
 /* Returns at `until` (crl_env_now_ms) or, by a signal, earlier. */
 void crl_env_sleep_until(int64_t until);
-/* Returns after so many microseconds or, by a signal, earlier. */
+/* Returns after `us` microseconds or, by a signal, earlier. */
 void crl_env_pause_us(int64_t us);
-/* How often this process image has been forked since its first ancestor loaded the library. */
+/* Number of forks between the process that loaded the library and this one. */
 unsigned crl_env_forks(void);
 /* "host/pid", cut to size, always terminated. */
 void crl_env_holder(char *text, size_t size);
-/* The calling thread's number, as the system has it. */
+/* The kernel's id of the calling thread. */
 long crl_env_thread_id(void);
 /* A condition variable that waits by the host monotonic clock. */
 void crl_env_cond_init(pthread_cond_t *cond);
-/* Waits until signalled or `until`; returns 0 when it was the time. Spurious wake-ups are
+/* Waits until signalled or `until`; returns 0 when `until` has come. Spurious wake-ups are
  * possible. */
 int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
-/* Sleeps while *word is `seen`, until woken or `until`; spurious wake-ups are possible. A word of
- * this process: futex(2). */
+/* Sleeps while *word equals `seen`, until woken or `until` (crl_env_now_ms; INT64_MAX: no limit).
+ * Spurious wake-ups are possible. The word must be this process's own: futex(2), private. */
 void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until);
-/* Wakes so many who sleep on it. */
+/* Wakes up to `count` threads that sleep on the word. */
 void crl_env_word_wake(_Atomic uint32_t *word, int count);
 /* Starts a joinable thread with all signals blocked; 0 or an errno. */
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
-/* The calling thread can't be cancelled from now on; returns what it was, for crl_env_cancel_as. */
+/* Disables cancellation of the calling thread; returns the state before, for crl_env_cancel_as. */
 int crl_env_cancel_off(void);
 void crl_env_cancel_as(int before);
-/* For a cleanup attribute: crl_env_cancel_as. */
+/* crl_env_cancel_as in a form for the cleanup attribute. */
 void crl_env_cancel_back(const int *before);
-/* A descriptor that this process has just opened: moved away from 0, 1 and 2, where others of
- * the process read and print, and closed on exec. What can't be moved is closed: -1 with errno,
- * as for an `fd` of -1. */
+/* Moves a descriptor that was just opened away from 0, 1 and 2, which other code of the process
+ * uses as standard streams. Returns `fd`, or its new number, closed on exec. -1 with errno: it
+ * could not be moved and was closed, or `fd` is -1. */
 int crl_env_own_fd(int fd);
-/* Where 0, 1 or 2 is closed it becomes /dev/null, and stays it, so that nothing that a foreign
- * library opens next is taken for a standard stream. Reading and printing there fails as before:
- * each is opened the other way round. Any thread. */
+/* Opens /dev/null at each of 0, 1 and 2 that is closed, and leaves it open, so that no descriptor
+ * that a foreign library opens next becomes a standard stream. Each is opened for the opposite
+ * direction, so that reading or printing there still fails. Any thread. */
 void crl_env_guard_standard(void);
-/* Names the thread that calls it, for debuggers; at most 15 bytes. */
+/* Names the calling thread, for debuggers; at most 15 bytes. */
 void crl_env_thread_name(const char *name);
 
 #endif

@@ -1,11 +1,11 @@
-/* envelope.c: the body of a record: the payload, and behind it the metadata. */
+/* envelope.c: the body of a record: the payload, followed by the metadata. */
 #include "envelope.h"
 
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Describes a body: key, kind, encoding, lengths. */
+/* Checksum of a body and its description: key digest, kind, encoding, lengths. Never 0. */
 static uint64_t stamp_of(const corral_header *header, const uint8_t *body) {
   uint8_t about[CORRAL_DIGEST + 8] = {0};
   memcpy(about, header->digest, CORRAL_DIGEST);
@@ -106,7 +106,7 @@ void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Lives that no policy allows come from no corral. */
+/* False for lives, a kind or an encoding that corral never writes. */
 static int is_sane(const crl_envelope *envelope) {
   const int64_t lives[] = {envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms};
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
@@ -115,7 +115,7 @@ static int is_sane(const crl_envelope *envelope) {
          envelope->encoding < CRL_ENCODINGS;
 }
 
-/* CORRAL_OK when there is a body of this key that is whole. */
+/* CORRAL_OK: the record has an undamaged body of this key (`digest` NULL: of any key). */
 static int judge_body(const corral_header *header, const uint8_t *record, const uint8_t *digest) {
   if (header->body == 0) return CORRAL_EMISS;
   if (header->metadata > header->body) return CORRAL_ECORRUPT;

@@ -1,5 +1,5 @@
-/* envelope.h: the body of a record: the payload, and behind it the metadata. Pure. docs/record.md
- * describes it. */
+/* envelope.h: the body of a record: the payload, followed by the metadata. Pure. Described in
+ * docs/record.md. */
 #ifndef CRL_ENVELOPE_H
 #define CRL_ENVELOPE_H
 
@@ -10,12 +10,12 @@ enum {
   CRL_KIND_VALUE = 1,
   CRL_KIND_NEGATIVE, /* "no such thing" */
   CRL_KIND_PASS,     /* "can't be cached": no payload */
-  CRL_KIND_MARK,     /* of a tag: marks.h */
+  CRL_KIND_MARK,     /* the mark of a tag: marks.h */
   CRL_KINDS
 };
 enum { CRL_ENCODING_PLAIN, CRL_ENCODING_ZSTD, CRL_ENCODINGS };
 
-/* The longest life there is, ten years: the ranges of the options end there too. */
+/* The longest life, ten years in ms: also the upper end of the options' ranges. */
 #define CRL_ENVELOPE_LIFE_MOST INT64_C(315360000000)
 
 typedef struct crl_envelope {
@@ -25,32 +25,33 @@ typedef struct crl_envelope {
   /* wall clock, for display, and for the age where a store can't tell the remaining life */
   int64_t created_ms;
   uint64_t cost_us;
-  uint64_t version;  /* of the value, as its compute said; 0 none */
-  size_t payload_at; /* reading: within the bytes that it was read from */
+  uint64_t version;  /* as its compute set it; 0: none */
+  size_t payload_at; /* reading: offset within the record */
   size_t payload_len;
-  /* of the payload when it is unpacked; payload_len when CRL_ENCODING_PLAIN */
+  /* length of the unpacked payload; payload_len when CRL_ENCODING_PLAIN */
   size_t plain_len;
-  const crl_tags *tags;  /* writing; NULL none */
-  size_t tag_count;      /* reading: crl_tags_read tells which */
-  const void *validator; /* NULL none; reading: within the record */
+  const crl_tags *tags;  /* writing; NULL: none */
+  size_t tag_count;      /* reading; crl_tags_read lists them */
+  const void *validator; /* NULL: none; reading: within the record */
   size_t validator_len;
   size_t metadata_at, metadata_len; /* set by crl_envelope_size and crl_envelope_read */
 } crl_envelope;
 
-/* Where the payload begins in a record. */
+/* Offset of the payload in a record. */
 enum { CRL_PAYLOAD_AT = CORRAL_HEAD };
 /* Room for the metadata of a value without tags and validator. */
 enum { CRL_METADATA_USUAL = 7 * (2 + 8) };
 
-/* The bytes of the whole record that crl_envelope_write makes; 0 when they are too many for one. */
+/* Size of the whole record that crl_envelope_write makes, in bytes; 0 when it is too large for a
+ * record. */
 size_t crl_envelope_size(crl_envelope *envelope);
-/* Writes the head (FREE) in front of the payload that is in place at CRL_PAYLOAD_AT, and the
- * metadata behind it. */
+/* Writes the head (FREE) in front of the payload, which is already in place at CRL_PAYLOAD_AT, and
+ * the metadata behind it. */
 void crl_envelope_write(const crl_envelope *envelope, uint8_t *record);
 /* CORRAL_OK; CORRAL_EMISS: no body; CORRAL_EFOREIGN, CORRAL_ENEWER; CORRAL_ECORRUPT: damaged, or of
- * another key (a `digest` of NULL: of any). */
+ * another key (`digest` NULL: any key is accepted). */
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret);
-/* The same of a record whose header was read already, by crl_record_read_whole. */
+/* The same for a record whose header is already read. */
 int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,
                       crl_envelope *ret);
 

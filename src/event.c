@@ -37,7 +37,7 @@ static void call(crl_events *events, corral_event event, const void *key, size_t
   crl_frame_leave(&frame);
 }
 
-/* ---- later --------------------------------------------------------------------------------- */
+/* ---- deferred events ----------------------------------------------------------------------- */
 
 /* An event with copies of its texts. */
 typedef struct deferred {

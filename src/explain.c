@@ -1,4 +1,5 @@
-/* explain.c: what a policy will do, in sentences, and what about it makes no sense. Pure. */
+/* explain.c: describes in sentences what a policy does, and warns of settings that contradict each
+ * other. Pure. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -19,7 +20,7 @@ __attribute__((format(printf, 2, 3))) static void say(page *p, const char *forma
   if (n > 0) p->used += (size_t)n;
 }
 
-/* "90s", "1.5s", "2h": the largest unit that keeps it whole, else seconds with a fraction. */
+/* "90s", "2h": the largest unit that gives a whole number; else "500ms", or "1.500s". */
 static const char *span(char room[32], int64_t ms) {
   static const struct {
     int64_t ms;
@@ -136,7 +137,7 @@ static void say_away(page *p, const corral_policy *policy) {
   if (policy->warm > 0) say(p, "At max_computes everybody else goes first.\n");
 }
 
-/* ---- what makes no sense ------------------------------------------------------------------- */
+/* ---- warnings ------------------------------------------------------------------------------ */
 
 static void warn(page *p, const corral_policy *policy) {
   char a[32], b[32];

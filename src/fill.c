@@ -1,5 +1,5 @@
-/* fill.c: what a compute made: the record that will be stored, "no such thing", "can't be cached",
- * or a failure. */
+/* fill.c: the result of a compute: the record to store, "no such thing", "can't be cached", or a
+ * failure. */
 #include "fill.h"
 
 #include <corral/loop.h>
@@ -21,7 +21,7 @@ void *corral_fill_reserve(corral_fill *fill, size_t size) {
 
 int corral_fill_bytes(corral_fill *fill, const void *data, size_t size) {
   if (size > fill->max_value) return CORRAL_ETOOBIG;
-  uint8_t *old = fill->record; /* `data` may be in it */
+  uint8_t *old = fill->record; /* `data` may point into it */
   fill->record = NULL;
   void *room = corral_fill_reserve(fill, size);
   if (room == NULL) {
@@ -148,7 +148,7 @@ int crl_fill_tag_of_all(corral_fill *fill) {
 
 /* ---- lives --------------------------------------------------------------------------------- */
 
-/* The lives of what was made, ttl_ms being 0 when it isn't to be stored. */
+/* Sets the lives of the new record; ttl_ms is 0 when it is not to be stored. */
 static void set_lives(const corral_fill *fill, const crl_finish *finish, crl_envelope *envelope) {
   const corral_policy *policy = finish->policy;
   int64_t ttl = chosen(fill->ttl_ms, policy->ttl_ms), left = fill->not_after - finish->wall_ms;
@@ -167,7 +167,7 @@ static void set_lives(const corral_fill *fill, const crl_finish *finish, crl_env
   if (envelope->sie_ms > left) envelope->sie_ms = left;
 }
 
-/* A life that was drawn for the old value and could have been drawn for this one. */
+/* True when `old`, a life with jitter, could also have been drawn from `life`. */
 static int could_be(int64_t old, int64_t life, const corral_policy *policy) {
   int64_t least = crl_policy_jitter_least(policy, life);
   return old <= life && old >= least;
@@ -184,8 +184,8 @@ static int same_tags(const crl_tags *a, const crl_tags *b) {
   return 1;
 }
 
-/* What the store keeps an old record for that is as good as the new one would be; 0 when it
- * isn't. */
+/* The life, in ms, for which the stored record can be renewed because the new one would equal it;
+ * 0: it can't. */
 static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish,
                             const crl_envelope *envelope) {
   const crl_old *old = &fill->old;
@@ -206,8 +206,8 @@ static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish,
 
 /* ---- the record ---------------------------------------------------------------------------- */
 
-/* Makes room for the metadata behind the payload in fill->record, and writes the record; its size,
- * or 0 without memory. */
+/* Makes room for the metadata behind the payload in fill->record, and writes the record. Returns
+ * its size; 0: too large, or no memory. */
 static size_t write_record(corral_fill *fill, crl_envelope *envelope) {
   envelope->tags = fill->tags;
   envelope->validator = fill->validator;
@@ -223,14 +223,15 @@ static size_t write_record(corral_fill *fill, crl_envelope *envelope) {
   return size;
 }
 
-/* Wraps fill->record, which it takes over; NULL without memory. */
+/* Makes counted bytes of fill->record, which it takes over; NULL without memory. */
 static crl_bytes *take_record(corral_fill *fill, size_t size) {
   crl_bytes *bytes = crl_bytes_wrap(fill->record, size, free, fill->record);
   if (bytes != NULL) fill->record = NULL;
   return bytes;
 }
 
-/* A record of the same key with other payload bytes, in place of fill->record; 0 without memory. */
+/* Sets fill->record, which was taken before, to a new record with this payload; 0 without
+ * memory. */
 static int new_record(corral_fill *fill, crl_envelope *envelope, const void *payload, size_t size) {
   uint8_t *record = crl_alloc(CRL_PAYLOAD_AT + size + CRL_METADATA_USUAL);
   if (record == NULL) return 0;
@@ -240,8 +241,8 @@ static int new_record(corral_fill *fill, crl_envelope *envelope, const void *pay
   return 1;
 }
 
-/* When the payload is to be stored in another form than the callers get it in, what they get is
- * taken aside first. */
+/* Gives the payload the form in which it is stored: compressed, or empty for "can't be cached". If
+ * that differs from what callers get, ret->plain keeps the latter. 0 without memory. */
 static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *envelope,
                  crl_product *ret) {
   uint8_t *packed = NULL;
@@ -270,8 +271,8 @@ static int make(corral_fill *fill, const crl_finish *finish, crl_envelope *envel
   return 1;
 }
 
-/* A negative is a record with no payload; what is not modified has the old one. 0 without
- * memory. */
+/* Supplies the payload that compute did not give: none for a negative, the old one for "not
+ * modified". 0 without memory. */
 static int bring_payload(corral_fill *fill) {
   crl_filled filled = fill->filled;
   if (filled == CRL_FILLED_BYTES || filled == CRL_FILLED_FAILURE || filled == CRL_FILLED_NOT)

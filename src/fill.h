@@ -1,5 +1,5 @@
-/* fill.h: what a compute made: the record that will be stored, "no such thing", "can't be cached",
- * or a failure. */
+/* fill.h: the result of a compute: the record to store, "no such thing", "can't be cached", or a
+ * failure. */
 #ifndef CRL_FILL_H
 #define CRL_FILL_H
 
@@ -17,7 +17,7 @@ typedef enum crl_filled {
   CRL_FILLED_UNMODIFIED
 } crl_filled;
 
-/* The value that is to be rebuilt. */
+/* The stored value that the compute rebuilds. */
 typedef struct crl_old {
   const uint8_t *data; /* NULL: there is none */
   size_t size;
@@ -30,7 +30,7 @@ typedef struct crl_old {
 
 struct corral_fill {
   crl_filled filled;
-  const void *key;            /* whole, as the envelope keeps it */
+  const void *key;            /* the whole encoded key */
   size_t key_len, prefix_len; /* the user's key begins behind the prefix */
   const void *variant;
   size_t variant_len;
@@ -50,14 +50,14 @@ struct corral_fill {
   crl_old old;
   int has_stale;
   int is_alone;
-  int64_t limit; /* crl_env_now_ms: when it has taken too long */
-  /* Of a compute that goes on after it was begun: called at its end, on any thread. NULL: it ends
-   * when it returns. */
+  int64_t limit; /* end of the time that the compute may take (crl_env_now_ms) */
+  /* Called at the end of an asynchronous compute, on any thread. NULL: the compute ends when it
+   * returns. */
   void (*ended)(corral_fill *fill, int abandoned);
   _Atomic int stop;
 };
 
-/* What is known when compute has returned. */
+/* Input of crl_fill_finish: what is known when compute has ended. */
 typedef struct crl_finish {
   const corral_policy *policy;
   int64_t cost_us, wall_ms;
@@ -65,22 +65,22 @@ typedef struct crl_finish {
   int64_t compress_min; /* bytes; 0 or less: never */
 } crl_finish;
 
-/* The answer of a compute, finished. */
+/* The finished result of a compute. */
 typedef struct crl_product {
   crl_bytes *record; /* as it will be stored */
-  crl_bytes *plain;  /* where the callers' bytes are */
-  size_t at, size;   /* of them within */
-  int64_t hard_ttl;  /* what the store shall keep it for */
-  int64_t renew_ttl; /* not 0: it will do to renew the old record, for so long */
+  crl_bytes *plain;  /* holds the bytes that callers get */
+  size_t at, size;   /* where those bytes are in `plain` */
+  int64_t hard_ttl;  /* how long the store keeps the record, ms */
+  int64_t renew_ttl; /* not 0: renewing the stored record for so many ms is enough */
 } crl_product;
 
-/* CRL_MADE_FAILURE when nothing was filled, or no memory was left; else *ret has references of the
- * caller's. */
+/* CRL_MADE_FAILURE when compute failed or filled nothing, or without memory; else *ret has
+ * references, to be given to crl_product_clean. */
 crl_made crl_fill_finish(corral_fill *fill, const crl_finish *finish, crl_product *ret);
 void crl_product_clean(crl_product *product);
 void crl_fill_clean(corral_fill *fill);
-/* What is not modified carries on the old tags, validator and version, unless it was given others.
- * Before their versions are set. 0 without memory. */
+/* Gives a fill that is "not modified" the old tags, validator and version where compute set no
+ * others. Called before the tags' versions are set. 0 without memory. */
 int crl_fill_inherit(corral_fill *fill);
 /* Adds the tag of the whole namespace. 0 without memory. */
 int crl_fill_tag_of_all(corral_fill *fill);

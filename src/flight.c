@@ -1,26 +1,26 @@
 /* flight.c: the whole stampede algorithm: told -> ask.
  *
  *   GET -> fresh: ANSWER
- *       -> fresh, but to be rebuilt early: as if stale, except that nobody ever waits for that
- *       -> stale, nobody at it: climb (behind an ANSWER when compute may run in the background)
- *       -> somebody at it: stale is the ANSWER, else WAIT and GET again
+ *       -> fresh, but to be rebuilt early: as if stale, but nothing ever waits for the rebuild
+ *       -> stale, no lease: climb (behind an ANSWER when compute may run in the background)
+ *       -> leased by another: stale is the ANSWER, else WAIT and GET again
  *       -> nothing: climb
  *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
- *   climb: SLOT, where computes are limited; HOST, where the ladder has that rung, and GET once
- *          more; then
+ *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
+ *          once more; then
  *          CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
  *                -> busy: as above
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
  *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
  *
- * The slot comes before the host's lock, so that who queues for it keeps nobody from an election;
- * and the lock before the lease, so that a host sends one claim. One handler per outstanding ask;
- * each returns the next one. */
+ * The slot comes before the host lock, so that a run in the queue for a slot bars no election; the
+ * host lock comes before the lease, so that a host sends one claim. One handler for each
+ * outstanding ask; each returns the next ask. */
 #include "flight.h"
 
 #include <assert.h>
 
-enum { EARLY_SLACK_MS = 2 }; /* by which two looks may judge one life differently */
+enum { EARLY_SLACK_MS = 2 }; /* two looks may judge the same life differently by this much */
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -35,7 +35,7 @@ static crl_ask answer(crl_flight *flight, crl_answer what) {
   return CRL_ASK_ANSWER;
 }
 
-/* The end of a flight that has decided on `what`: nothing more to say when a stale answer went out
+/* Ends a flight that has decided on `what`; nothing is left to say when a stale answer was given
  * before. */
 static crl_ask conclude(crl_flight *flight, crl_answer what) {
   return flight->answered ? CRL_ASK_DONE : answer(flight, what);
@@ -46,14 +46,14 @@ static crl_ask fail(crl_flight *flight, int status) {
   return conclude(flight, CRL_ANSWER_ERROR);
 }
 
-/* Gives the lease back first, then concludes with flight->answer. */
+/* RELEASE: gives the lease back, then concludes with flight->answer. */
 static crl_ask release(crl_flight *flight, crl_answer then, int64_t retry_ms) {
   if (!flight->answered) flight->answer = (uint8_t)then;
   flight->retry_ms = retry_ms;
   return CRL_ASK_RELEASE;
 }
 
-/* The way to a compute: first the rungs that are still missing. */
+/* The next ask on the way to a compute: the first rung that is still missing. */
 static crl_ask climb(crl_flight *flight, int64_t now) {
   if (flight->plan.limited && !flight->has_slot) {
     if (flight->policy->warm > 0)
@@ -79,7 +79,7 @@ static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
   return climb(flight, now);
 }
 
-/* The store is there, but the key is somebody else's. */
+/* True when the store answers, but the key holds a record that is foreign or of a newer format. */
 static int is_taken(int status) { return status == CORRAL_EFOREIGN || status == CORRAL_ENEWER; }
 
 static crl_ask go_without(crl_flight *flight, int64_t now) {
@@ -92,7 +92,7 @@ static crl_ask go_without(crl_flight *flight, int64_t now) {
   return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
 }
 
-/* The store can't hold an election. A refresh behind a stale answer can wait for better times. */
+/* The store can't hold an election. A refresh behind an answer is given up, because it can wait. */
 static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   int64_t now = told->now;
   flight->leased = 0;
@@ -107,7 +107,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   return go_without(flight, now);
 }
 
-/* The end of a flight that may not wait any longer. */
+/* Ends a flight that may not wait any longer. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
   if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute &&
@@ -116,8 +116,8 @@ static crl_ask run_out(crl_flight *flight, int64_t now) {
   return fail(flight, CORRAL_EDEADLINE);
 }
 
-/* A waiter's pause: until the store tells of a change, else towards the moment when the leader
- * should be done, else a backoff. */
+/* Length of a waiter's pause: until the store tells of a change, else towards the expected end of
+ * the leader's compute, else a backoff. */
 static int64_t pause_of(crl_flight *flight, const crl_look *look) {
   const corral_policy *policy = flight->policy;
   if (look->watched) return crl_policy_watched(policy, roll(flight));
@@ -125,7 +125,8 @@ static int64_t pause_of(crl_flight *flight, const crl_look *look) {
   return crl_policy_backoff(policy->poll_ms, policy->poll_max_ms, flight->looks, roll(flight));
 }
 
-/* After soft_until a caller takes what it would otherwise get at its deadline. */
+/* When a wait ends: at soft_until if there is a stale value in its grace to serve, else at the
+ * deadline. */
 static int64_t patience(const crl_flight *flight, int64_t now) {
   int64_t soft = flight->plan.soft_until;
   return soft > 0 && flight->sie_until > now ? smaller(soft, flight->plan.deadline)
@@ -148,7 +149,7 @@ static crl_ask wait(crl_flight *flight, const crl_told *told) {
 static void remember(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
   int64_t fresh_until = lives->fresh > 0 ? told->now + lives->fresh : 0;
-  /* Somebody rebuilt it meanwhile, or it is gone: there is nothing to do ahead of time any more. */
+  /* The value was rebuilt meanwhile, or is gone: an early rebuild is not needed any more. */
   if (fresh_until == 0 || fresh_until > flight->fresh_until + EARLY_SLACK_MS) flight->early = 0;
   flight->fresh_until = fresh_until;
   flight->failures = told->look.failures;
@@ -163,7 +164,7 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   if (taken) {
     if (told->look.lease_left > 0) flight->shut_since = 0;
     if (told->look.lives.swr > 0) return conclude(flight, CRL_ANSWER_STALE);
-    /* One waiter a host looks at the store. */
+    /* Only one waiter of a host looks at the store: the one with the host lock. */
     if (flight->plan.ladder && !flight->on_host && !flight->last_look) return CRL_ASK_HOST;
     return wait(flight, told);
   }
@@ -174,8 +175,8 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   return climb(flight, told->now);
 }
 
-/* A fresh value. Chance, or the age, says when to rebuild it ahead of time; a claim that never
- * waits says who. */
+/* A fresh value. Chance, or its age, decides when to rebuild it early; a claim that never waits
+ * elects the rebuilder. */
 static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (!may_claim || !flight->plan.can_compute || look->lease_left > 0 || look->retry_left > 0)
@@ -193,7 +194,7 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
   return answer(flight, CRL_ANSWER_STORED);
 }
 
-/* What a look without the lease leads to. */
+/* The next ask after a look that did not grant the lease. */
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
@@ -220,8 +221,8 @@ static crl_ask on_get(crl_flight *flight, const crl_told *told) {
   return consider(flight, told, 1);
 }
 
-/* Who had to wait looks again before going on: a value may have come meanwhile, or the store
- * back. */
+/* After a wait of more than poll_ms for the slot, looks again before going on: a value may have
+ * been stored meanwhile, or the store may be back. */
 static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
   if (told->status == CORRAL_OK) {
     flight->has_slot = 1;
@@ -238,8 +239,8 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_GET;
 }
 
-/* Somebody on this host is at it. One who holds the lock and has no lease for longer than that
- * would last hangs, and is passed by. */
+/* Host lock busy. If its holder shows no lease for lease_ms, assume it hangs and skip the host
+ * lock. */
 static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->early) return answer(flight, CRL_ANSWER_STORED);
@@ -258,7 +259,8 @@ static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_WAIT;
 }
 
-/* The lock may have been another's since the last look: look again, before a claim is sent. */
+/* Another process may have had the host lock since the last look: look again, before a claim is
+ * sent. */
 static crl_ask on_host(crl_flight *flight, const crl_told *told) {
   if (told->status == CORRAL_EBUSY) return on_host_busy(flight, told);
   flight->on_host = told->status == CORRAL_OK;
@@ -285,9 +287,9 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_COMPUTE;
 }
 
-/* A claim whose reply was lost may have been granted, or may be granted later: the server can have
- * it in a buffer still. Its token is given up, and must not be used again: a claim of it that
- * arrives after an invalidate would revive the lease of a compute that began before. */
+/* A claim whose reply was lost may have been granted, or may be granted later, from a buffer of the
+ * server. Its lease token is released, and must not be used again: a claim with it that arrives
+ * after an invalidation would revive the lease of a compute that began before that. */
 static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
   if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told, told->status);
   flight->lost_claims++;
@@ -320,8 +322,8 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
                  : told->made == CRL_MADE_FENCED ? CORRAL_KEPT_FENCED
                                                  : CORRAL_KEPT_NOT;
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
-  /* Where this came from will catch up; until then the later version is served in its grace, and
-   * nobody tries again at once. */
+  /* The source of this value lags behind. Until it catches up the stored later version is served in
+   * its grace, and the verdict delays the next compute. */
   if (told->made == CRL_MADE_OLDER)
     return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
   int stores = told->made == CRL_MADE_VALUE || told->made == CRL_MADE_PASS;
@@ -360,7 +362,8 @@ static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_GET;
 }
 
-/* After the answer: give back a lease that wasn't needed, compute behind a stale answer, or end. */
+/* After the answer: gives back a lease that wasn't needed, computes behind a stale answer, or
+ * ends. */
 static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
   if (flight->made != 0) return CRL_ASK_DONE;
   if (flight->leased)
@@ -384,7 +387,8 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
                                                : CRL_ASK_GET);
 }
 
-/* Before it computes; what it was granted meanwhile is given back at DONE. */
+/* True as long as a cancelled call may end its flight: before an answer and before a compute. A
+ * slot or host lock that was granted is given back at DONE. */
 static int may_leave(const crl_flight *flight) {
   return !flight->answered && (flight->ask == CRL_ASK_GET || flight->ask == CRL_ASK_WAIT ||
                                flight->ask == CRL_ASK_SLOT || flight->ask == CRL_ASK_HOST);

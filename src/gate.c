@@ -1,4 +1,5 @@
-/* gate.c: at most so many at once; who waits is let in by rank, then in the order of coming. */
+/* gate.c: the limiter of one process: at most `most` callers inside at once; waiters enter by rank,
+ * then in the order of arrival. */
 #include "gate.h"
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 #include "env.h"
 #include "value.h"
 
-/* One who waits, on its own stack. */
+/* A waiting caller, on its own stack. */
 typedef struct waiter {
   struct waiter *next;
   pthread_cond_t cond;
@@ -49,7 +50,7 @@ static void leave_queue(crl_gate *gate, crl_rank rank, const waiter *own) {
   if (*link == NULL) gate->tails[rank] = link;
 }
 
-/* Lets in whoever's turn it is. */
+/* Lets in waiters, most urgent rank first, while there is room. */
 static void admit(crl_gate *gate) {
   for (int rank = 0; rank < CRL_RANKS && gate->inside < gate->most;) {
     waiter *first = gate->heads[rank];

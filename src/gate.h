@@ -1,4 +1,5 @@
-/* gate.h: at most so many at once; who waits is let in by rank, then in the order of coming. */
+/* gate.h: the limiter of one process: at most `most` callers inside at once; waiters enter by rank,
+ * then in the order of arrival. */
 #ifndef CRL_GATE_H
 #define CRL_GATE_H
 
@@ -7,24 +8,24 @@
 
 #include "ticket.h"
 
-/* How much a compute is needed, most first. */
+/* How urgent a compute is, most urgent first. */
 typedef enum crl_rank {
   CRL_RANK_COLD,    /* there is no value at all */
-  CRL_RANK_EXPIRED, /* there is one, but it may not be served any more */
+  CRL_RANK_EXPIRED, /* there is a value, but it may not be served any more */
   CRL_RANK_EARLY,   /* a usable value is rebuilt ahead of time, or behind a stale answer */
-  CRL_RANK_WARM,    /* nobody asked yet */
+  CRL_RANK_WARM,    /* policy.warm: no caller has asked for the value yet */
   CRL_RANKS
 } crl_rank;
 
 typedef struct crl_gate crl_gate;
 
-/* `most` inside at once. NULL without memory. */
+/* A limiter that lets `most` inside at once. NULL without memory. */
 crl_gate *crl_gate_new(int64_t most);
-/* Nobody may be inside or waiting. */
+/* No caller may be inside or waiting. */
 void crl_gate_free(crl_gate *gate);
-/* 1: inside, to be followed by crl_gate_leave. 0: full until `until` (crl_env_now_ms); one that has
- * passed means: only try. Nobody overtakes one who waits with the same or a higher rank. Also 0
- * when `ticket` (may be NULL) is cancelled meanwhile. Blocks; any thread. */
+/* 1: inside, to be followed by crl_gate_leave. 0: still full at `until` (crl_env_now_ms; a past
+ * moment: only try), or `ticket` (may be NULL) was cancelled. No caller overtakes a waiter of the
+ * same or a more urgent rank. Blocks; any thread. */
 int crl_gate_enter(crl_gate *gate, crl_rank rank, int64_t until, corral_ticket *ticket);
 void crl_gate_leave(crl_gate *gate);
 /* For tests. */

@@ -1,4 +1,4 @@
-/* get.c: the public calls that ask for values: of one key, of several. */
+/* get.c: the public calls that get values: of one key, or of several. */
 #include "drive.h"
 #include "handle.h"
 #include "policy.h"

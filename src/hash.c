@@ -12,10 +12,10 @@ _Static_assert(CRL_DIGEST >= crypto_generichash_blake2b_BYTES_MIN, "BLAKE2b has 
 
 static uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
 
-/* Runs when the library is loaded, before any thread of it exists. A kernel without randomness
- * leaves addresses and clocks. */
+/* Runs when the library is loaded, before it has any thread. If the kernel has no randomness, the
+ * secret is made of addresses and clocks. */
 __attribute__((constructor)) static void draw_secret(void) {
-  /* Chooses the BLAKE2b of this processor; if that fails, the portable one serves. */
+  /* Selects the BLAKE2b of this processor; on failure the portable one is used. */
   int chosen = sodium_init();
   (void)chosen;
   if (crl_env_random(secret, sizeof secret) == 0) return;

@@ -1,5 +1,5 @@
-/* held.c: what this process knows of a store that is away: the newest fill of each key, and which
- * keys are to be invalidated. */
+/* held.c: changes that this process holds for a store that is away: the newest fill of each key,
+ * and keys to invalidate. */
 #include "held.h"
 
 #include <pthread.h>
@@ -11,13 +11,13 @@
 enum { BUCKETS = 1024, OVERHEAD = 128, NEVER = -1 };
 
 typedef struct node {
-  struct node *next;          /* of its bucket */
-  struct node *older, *newer; /* of all */
-  crl_held_fill fill;         /* its record NULL: none */
+  struct node *next;          /* next in its bucket */
+  struct node *older, *newer; /* by age, over all buckets */
+  crl_held_fill fill;         /* fill.record NULL: none */
   int invalidates;
-  crl_bytes *successor; /* of the invalidation */
-  int64_t wished;       /* when the invalidation was */
-  int64_t made;         /* of the later of both */
+  crl_bytes *successor; /* record to store in place of the invalidated one; NULL: none */
+  int64_t wished;       /* when the invalidation was requested */
+  int64_t made;         /* when the later of fill and invalidation was */
   int given_out;
   size_t key_len;
   uint8_t key[];
@@ -30,8 +30,8 @@ struct crl_held {
   size_t count;
   node *oldest, *newest;
   node *buckets[BUCKETS];
-  int64_t invalidated[BUCKETS]; /* when a key of it was, last */
-  int64_t all_invalidated;      /* when some that nobody could name were: those of a tag */
+  int64_t invalidated[BUCKETS]; /* when a key of the bucket was last invalidated */
+  int64_t all_invalidated;      /* when a tag was last invalidated: counts for all keys */
 };
 
 crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms) {
@@ -99,7 +99,7 @@ static void drop(crl_held *held, node *n) {
   free(n);
 }
 
-/* A wish to invalidate stays. */
+/* Drops the fill of a key; an invalidation stays. */
 static void drop_fill(crl_held *held, node *n) {
   if (!n->invalidates) {
     drop(held, n);
@@ -119,7 +119,7 @@ static int has_fill(const node *n, int64_t now) {
   return n->fill.record != NULL && now - n->fill.made < n->fill.hard_ttl;
 }
 
-/* NULL when there is none. One whose time is over goes. */
+/* The node of a key; NULL: none. An expired node is dropped. */
 static node *find(crl_held *held, const void *key, size_t key_len, int64_t now) {
   node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
   if (n == NULL || !(is_over(held, n, now) || (!n->invalidates && !has_fill(n, now)))) return n;
@@ -127,8 +127,8 @@ static node *find(crl_held *held, const void *key, size_t key_len, int64_t now) 
   return NULL;
 }
 
-/* A new node takes the place of `there` (NULL: none), as the newest. NULL without memory: then
- * nothing is kept. */
+/* Makes a node that is to take the place of `there` (NULL: none), with its invalidation but without
+ * its fill; drops `there`. NULL without memory: then nothing is kept of the key. */
 static node *renew(crl_held *held, node *there, const void *key, size_t key_len, int64_t now) {
   node *n = crl_alloc(sizeof *n + key_len);
   if (n != NULL) {
@@ -145,7 +145,8 @@ static node *renew(crl_held *held, node *there, const void *key, size_t key_len,
   return n;
 }
 
-/* In goes the node, out go those that there is no room for. */
+/* Inserts the node as the newest, then drops the oldest ones until the rest fits into
+ * held_bytes. */
 static void put(crl_held *held, node *n) {
   put_in(held, n);
   while (held->weight > held->most) drop(held, held->oldest);
@@ -159,7 +160,8 @@ void crl_held_free(crl_held *held) {
   free(held);
 }
 
-/* Two keys of one bucket share the moment: then a fill is not kept that could be. */
+/* True when the key was invalidated since the compute began. Keys of one bucket share that time, so
+ * a fill may be refused needlessly. */
 static int is_void(const crl_held *held, const void *key, size_t key_len, int64_t began) {
   return began <= held->invalidated[bucket_of(key, key_len)] || began <= held->all_invalidated;
 }
@@ -257,7 +259,7 @@ static int is_to_replay(const node *n, int64_t now) {
          (n->invalidates || (n->fill.version != 0 && has_fill(n, now)));
 }
 
-/* A copy of a key's entry for whoever replays it; false without memory. */
+/* Copies the change of a key to *ret, to be replayed; 0 without memory. */
 static int give_out(node *n, crl_held_entry *ret) {
   uint8_t *key = crl_alloc(n->key_len);
   if (key == NULL) return 0;

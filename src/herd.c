@@ -1,8 +1,8 @@
-/* herd.c: one flight per key per process; everyone else joins it.
+/* herd.c: one flight per key per process; all other callers join it.
  *
- * Who waits sleeps on a word that every change of the entry counts up. What a flight landed with
- * never changes again, so those who are woken by that take it without the mutex: fifty of them that
- * all want it at once are the slower the more there are. */
+ * A waiter sleeps on a word that each change of the entry increments. The outcome of a landed
+ * flight never changes, so woken waiters copy it without the mutex, for which fifty of them would
+ * otherwise compete. */
 #include "herd.h"
 
 #include <limits.h>
@@ -22,11 +22,11 @@ typedef struct shard {
 } shard;
 
 struct crl_entry {
-  crl_entry *next, **link; /* link is NULL once it is out of the map */
+  crl_entry *next, **link; /* link is NULL once the entry is out of the map */
   shard *home;
   _Atomic size_t refs, waiting;
-  _Atomic int state;  /* once it is not FLYING it stays, and so does `outcome` */
-  _Atomic int passes; /* for its owner alone */
+  _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
+  _Atomic int passes; /* the outcome is for the entry's owner alone */
   _Atomic uint32_t changes;
   crl_outcome outcome, interim;
   int64_t interim_until, interim_last;
@@ -109,13 +109,13 @@ static void tell_listeners(crl_entry *entry) {
   }
 }
 
-/* So many of those who sleep look again. */
+/* Wakes up to `count` sleeping waiters, to look again. */
 static void wake(crl_entry *entry, int count) {
   atomic_fetch_add(&entry->changes, 1);
   crl_env_word_wake(&entry->changes, count);
 }
 
-/* Everybody who waits looks again. */
+/* Makes all waiters and listeners look again. */
 static void tell_all(crl_entry *entry) {
   wake(entry, INT_MAX);
   tell_listeners(entry);
@@ -157,14 +157,14 @@ crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name) {
 
 enum { RELAY = 2 };
 
-/* The end of a flight is handed on: each who is woken by it wakes two more, so that whoever ends
- * the flight is soon on its way. */
+/* Hands on the end of a flight: each woken waiter wakes two more, so that the thread that ends the
+ * flight has to wake only two. */
 static void relay(crl_entry *entry) {
   if (atomic_load(&entry->state) != FLYING && atomic_load(&entry->waiting) > 0)
     crl_env_word_wake(&entry->changes, RELAY);
 }
 
-/* What there is for a waiter now; 0 nothing. */
+/* The result that a waiter gets now; 0: none yet. */
 static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
   if (entry->state == LANDED) {
@@ -179,7 +179,7 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
   return crl_ticket_cancelled(patience->ticket) ? CRL_WAIT_LEFT : (crl_wait)0;
 }
 
-/* The stale answer for the last moment; 0 there is none. */
+/* The stale answer for callers whose time is over; 0: none. */
 static crl_wait last_resort(const crl_entry *entry, crl_outcome *outcome) {
   if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last) return (crl_wait)0;
   copy_outcome(outcome, &entry->interim);
@@ -190,7 +190,7 @@ static int has_soft_end(const crl_patience *patience) {
   return patience->soft_until > 0 && patience->soft_until < patience->deadline;
 }
 
-/* What there is for a waiter, also by its own time. */
+/* The result that a waiter gets now, by its time limits too; 0: none yet. */
 static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_wait result = ready(entry, patience, outcome);
   int64_t now = crl_env_now_ms();
@@ -199,7 +199,7 @@ static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_o
   return result == 0 && now >= patience->deadline ? CRL_WAIT_DEADLINE : result;
 }
 
-/* A look without the mutex: it sees that a flight has landed, and nothing else. */
+/* A look without the mutex: sees that a flight has landed, and nothing else. */
 static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   if (atomic_load(&entry->state) != LANDED || (atomic_load(&entry->passes) && !patience->owns))
     return (crl_wait)0;
@@ -222,7 +222,7 @@ static void stir(void *arg) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-/* Under the mutex. */
+/* Called with the shard's mutex held. */
 static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
   relay(entry);
@@ -254,7 +254,7 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   return result;
 }
 
-/* ---- waiting in parts ---------------------------------------------------------------------- */
+/* ---- listeners ----------------------------------------------------------------------------- */
 
 void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap) {
   listener->nap = nap;
@@ -353,7 +353,7 @@ crl_entry *crl_entry_ref(crl_entry *entry) {
   return entry;
 }
 
-/* The last reference is given up under the mutex, where newcomers take theirs. */
+/* The last reference is given up under the mutex, under which new callers take theirs. */
 void crl_entry_unref(crl_entry *entry) {
   shard *home = entry->home;
   size_t refs = atomic_load(&entry->refs);

@@ -1,8 +1,9 @@
-/* hostlock.c: the host's rung of the ladder: an election among the processes of one host, by one
- * byte of a lock file.
+/* hostlock.c: the host lock, a rung of the ladder: an election among the processes of one host, by
+ * one byte of a lock file.
  *
- * A child that a holder forks shares its open file description, until it executes something else:
- * `corral run` counts on that, whose guard lets go only after the killed command is gone. */
+ * A child that a holder forks shares its open file description until it executes another program.
+ * `corral run` relies on that: its guard gives the lock back only after the killed command is
+ * gone. */
 #include "hostlock.h"
 
 #include <errno.h>
@@ -29,9 +30,9 @@ _Static_assert(sizeof(off_t) == sizeof(int64_t), "a lock's offset has 63 bits");
 
 struct crl_hostlock {
   uint8_t scope[CRL_DIGEST];
-  /* where a folder of this user's own may stand: the first that can be written to */
+  /* parents of this user's own folder, in the order of trial */
   const char *bases[BASES];
-  char folder[]; /* that was named, else empty */
+  char folder[]; /* the folder given by the user; empty: none */
 };
 
 typedef struct lock_file {
@@ -54,7 +55,8 @@ static const char *flaw_of(const struct stat *st) {
   return (st->st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "others may write to it" : NULL;
 }
 
-/* What is looked at is what is used later: a descriptor. -1 and *error, as for all that open. */
+/* Checks the folder by the very descriptor that is used later. -1 with *error, like all that
+ * open. */
 static int open_vetted(const char *folder, corral_error *error) {
   struct stat st;
   int dir = open(folder, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -74,8 +76,8 @@ static int is_there_now(const char *folder) {
   return lstat(folder, &st) == 0 || mkdir(folder, S_IRWXU) == 0 || errno == EEXIST;
 }
 
-/* One that is refused isn't gone around: it tells of somebody who should be looked for. The user is
- * asked for each time: a daemon may have become another one. */
+/* Opens this user's own folder. A folder that is refused is not skipped: it may be an attack, which
+ * the user must learn of. The user id is read each time, because a daemon may have changed it. */
 static int open_own(const crl_hostlock *lock, lock_file *file, corral_error *error) {
   file->folder = file->own;
   for (int i = 0; i < BASES; i++) {
@@ -99,8 +101,8 @@ static int open_file(const crl_hostlock *lock, lock_file *file, corral_error *er
   int named = lock->folder[0] != '\0';
   int dir = named ? open_named(lock, file, error) : open_own(lock, file, error);
   if (dir < 0) return CORRAL_EIO;
-  /* First without O_CREAT: in a folder like /tmp the kernel may refuse that for another user's file
-   * (fs.protected_regular). */
+  /* Tried without O_CREAT first: in a folder like /tmp the kernel may refuse O_CREAT for another
+   * user's file (fs.protected_regular). */
   file->fd = crl_env_own_fd(openat(dir, LOCK_FILE, flags));
   if (file->fd < 0 && errno == ENOENT)
     file->fd = crl_env_own_fd(openat(dir, LOCK_FILE, flags | O_CREAT, named ? 0666 : 0600));
@@ -110,8 +112,8 @@ static int open_file(const crl_hostlock *lock, lock_file *file, corral_error *er
   return CORRAL_OK;
 }
 
-/* Whether newcomers meet at this very file: somebody who cleans up may have deleted it
- * meanwhile. */
+/* True when the path still names this file: it may have been deleted meanwhile, and then others
+ * lock a new one. */
 static int is_still_there(const lock_file *file) {
   struct stat here, there;
   char path[PATH_MAX];
@@ -137,7 +139,8 @@ crl_hostlock *crl_hostlock_new(const char *folder, const char *scope) {
 
 void crl_hostlock_free(crl_hostlock *lock) { free(lock); }
 
-/* Two keys on one byte exclude each other: nobody is wrong, somebody waits. */
+/* The byte of a key. Two keys that share a byte exclude each other, which costs a wait and breaks
+ * nothing. */
 static struct flock byte_of(const crl_hostlock *lock, const void *key, size_t key_len) {
   uint8_t name[2 * CRL_DIGEST];
   memcpy(name, lock->scope, CRL_DIGEST);
@@ -176,7 +179,7 @@ void crl_hostlock_give(int hold) {
 
 /* ---- notes --------------------------------------------------------------------------------- */
 
-/* A slot of the table, which begins where the file does. */
+/* A slot of the table of notes, which begins at offset 0 of the file. */
 typedef struct note {
   uint8_t token[CORRAL_TOKEN];
   uint8_t over[CORRAL_TOKEN];
@@ -186,7 +189,7 @@ static off_t slot_of(const crl_hostlock *lock, const void *key, size_t key_len) 
   return byte_of(lock, key, key_len).l_start % SLOTS * (off_t)sizeof(note);
 }
 
-/* Writing beyond the process' limit of file sizes would be a signal. */
+/* Writes nothing where the limit of file sizes is too low: to exceed it would raise a signal. */
 static void write_note(int fd, off_t at, const note *n) {
   struct rlimit most;
   if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur < SLOTS * sizeof *n) return;

@@ -1,11 +1,11 @@
-/* http_rules.c: what the header of an HTTP response says about keeping it in a cache that is
- * shared: RFC 9111 and RFC 5861. */
+/* http_rules.c: what the header of an HTTP response says about storing it in a shared cache: RFC
+ * 9111 and RFC 5861. */
 #include "http_rules.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* Of a number: it wasn't given; it was, and is no valid one. */
+/* A number that was not given, or was given and is invalid. */
 enum { UNSAID = -1, INVALID = -2 };
 enum { DAY_S = 86400 };
 static const int64_t overflow_s = (int64_t)1 << 31; /* RFC 9111 1.2.2 */
@@ -18,7 +18,7 @@ enum {
   SAID_MUST_REVALIDATE = 16,
   SAID_PROXY_REVALIDATE = 32,
   SAID_SET_COOKIE = 64,
-  SAID_ACCEL_AT = 128 /* X-Accel-Expires is a moment */
+  SAID_ACCEL_AT = 128 /* X-Accel-Expires is a point in time */
 };
 
 /* ---- words --------------------------------------------------------------------------------- */
@@ -39,8 +39,8 @@ static void trim(const char **text, size_t *len) {
   while (*len > 0 && is_space((*text)[*len - 1])) --*len;
 }
 
-/* One more character of delta-seconds, RFC 9111 1.2.2: digits alone, however many; begins with
- * UNSAID. */
+/* Adds a character to delta-seconds, RFC 9111 1.2.2: any number of digits and nothing else; the
+ * value begins as UNSAID and is capped at overflow_s. */
 static int64_t more_seconds(int64_t so_far, char c) {
   if (!is_digit(c) || so_far == INVALID) return INVALID;
   int64_t value = so_far == UNSAID ? c - '0' : so_far * 10 + (c - '0');
@@ -53,7 +53,7 @@ static int64_t seconds_of(const char *text, size_t len) {
   return value == UNSAID ? INVALID : value;
 }
 
-/* The shorter of two of the same; an invalid one is shorter than any. */
+/* Keeps the smaller of two values of one field or directive; INVALID is smaller than any number. */
 static void keep_least(int64_t *kept, int64_t value) {
   if (*kept == UNSAID || value < *kept) *kept = value;
 }
@@ -76,9 +76,9 @@ static int64_t year_of(int64_t seconds) {
   return year;
 }
 
-/* Takes a date's text apart by a pattern: D a digit, d a digit or a space, M the month's name, w a
- * short and W a long day's name, all else itself in any case (RFC 9111 4.2). The numbers come in
- * the order of the text. */
+/* The parts of a date, read by a pattern: D is a digit, d a digit or a space, M the month's name, w
+ * a short and W a long day's name; any other character stands for itself in either case (RFC 9111
+ * 4.2). The numbers are in the order of the text. */
 typedef struct date_parts {
   int number[6], count, month;
 } date_parts;
@@ -161,10 +161,10 @@ typedef struct directive {
   const char *name;
   size_t name_len;
   int64_t seconds; /* its value as delta-seconds; UNSAID when it has none */
-  int is_valid;    /* nothing else stood in its place of the list */
+  int is_valid;    /* no other text stands in its place of the list */
 } directive;
 
-/* What is between quotes; returns the place behind them, or NULL when they don't end. */
+/* Reads a quoted string; returns the place behind it, or NULL when the closing quote is missing. */
 static const char *take_quoted(const char *at, const char *end, directive *d) {
   for (at++; at < end && *at != '"'; at++) {
     if (*at == '\\' && at + 1 < end) at++;
@@ -173,8 +173,8 @@ static const char *take_quoted(const char *at, const char *end, directive *d) {
   return at < end ? at + 1 : NULL;
 }
 
-/* The next member of the list; returns the place behind it. A quote that doesn't end hides nothing:
- * what follows is read as a list. */
+/* Reads the next member of the list; returns the place behind it. Without a closing quote, the text
+ * after the opening one is still read as a list. */
 static const char *take_directive(const char *at, const char *end, directive *d) {
   *d = (directive){.name = at, .seconds = UNSAID, .is_valid = 1};
   while (at < end && is_token(*at)) at++;
@@ -243,7 +243,7 @@ int crl_http_names_have(const char *names, const char *name, size_t len) {
   return 0;
 }
 
-/* RFC 9110 12.5.5. What is no name can't be compared either: as "*". */
+/* RFC 9110 12.5.5. An invalid name can't be compared, so it counts as "*". */
 static void take_vary(crl_http_rules *r, const char *at, size_t len) {
   for (const char *end = at + len; at < end;) {
     if (*at == ',' || is_space(*at)) {
@@ -287,7 +287,7 @@ static void take_last_modified(crl_http_rules *r, const char *text, size_t len) 
   r->last_modified[len] = '\0';
 }
 
-/* The first member of a list counts, and an invalid one not at all: RFC 9111 5.1. */
+/* RFC 9111 5.1: the first member of a list counts, and an invalid one is ignored. */
 static void take_age(crl_http_rules *r, const char *text, size_t len) {
   const char *comma = memchr(text, ',', len);
   size_t first = comma != NULL ? (size_t)(comma - text) : len;
@@ -299,8 +299,8 @@ static int64_t accel_life(const crl_http_rules *r, int is_moment, int64_t value)
   return is_moment ? value - r->now_ms / 1000 : value;
 }
 
-/* A number of seconds, or "@" and a moment; the shortest of several counts. What is invalid isn't
- * there. */
+/* A number of seconds, or "@" and seconds since 1970; the shortest of several counts. An invalid
+ * one is ignored. */
 static void take_accel(crl_http_rules *r, const char *text, size_t len) {
   int is_moment = len > 0 && text[0] == '@';
   int64_t value = seconds_of(text + is_moment, len - (size_t)is_moment);
@@ -322,10 +322,10 @@ static void take_retry_after(crl_http_rules *r, const char *text, size_t len) {
 static int64_t moment_of(const crl_http_rules *r, const char *text, size_t len) {
   int64_t seconds;
   if (!crl_http_date(text, len, r->now_ms, &seconds)) return INVALID;
-  return seconds > 0 ? seconds : 0; /* what was before 1970 is as old as that */
+  return seconds > 0 ? seconds : 0; /* earlier dates count as 1970 */
 }
 
-/* The latest counts: with Expires it makes the shortest life. */
+/* The latest of several counts: it gives the shortest life with Expires. */
 static void take_date(crl_http_rules *r, int64_t date) {
   if (r->date == UNSAID || date > r->date) r->date = date;
 }
@@ -345,7 +345,7 @@ void crl_http_rules_begin(crl_http_rules *r, int64_t now_ms) {
 
 void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, const char *value,
                           size_t value_len) {
-  trim(&name, &name_len); /* RFC 9112 5.1: no space belongs there; some readers pass over it */
+  trim(&name, &name_len); /* RFC 9112 5.1: no space belongs there, but some readers accept it */
   trim(&value, &value_len);
   if (is_word(name, name_len, "Cache-Control"))
     take_cache_control(r, value, value_len);
@@ -369,9 +369,9 @@ void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, 
     take_retry_after(r, value, value_len);
 }
 
-/* ---- the verdict --------------------------------------------------------------------------- */
+/* ---- the judgement ------------------------------------------------------------------------- */
 
-/* RFC 9111 3, 3.5; RFC 9110 12.5.5. */
+/* The reason not to store the response, or NULL: RFC 9111 3, 3.5; RFC 9110 12.5.5. */
 static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms, int by_accel) {
   uint32_t allowing = SAID_PUBLIC | SAID_MUST_REVALIDATE;
   if (strcmp(r->vary, "*") == 0) return "Vary: *";
@@ -384,8 +384,8 @@ static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms,
   return NULL;
 }
 
-/* The freshness lifetime in seconds, RFC 9111 4.2.1; UNSAID. Invalid freshness information makes it
- * stale. */
+/* The freshness lifetime in seconds, RFC 9111 4.2.1, or UNSAID. Invalid freshness information makes
+ * the response stale. */
 static int64_t lifetime(const crl_http_rules *r, int by_accel) {
   int64_t life = UNSAID, now = r->now_ms / 1000;
   if (by_accel)
@@ -401,7 +401,7 @@ static int64_t lifetime(const crl_http_rules *r, int by_accel) {
   return life < 0 ? 0 : life;
 }
 
-/* A grace, of which `over` seconds are gone. */
+/* The rest of a grace, in ms, when the fresh life ended `over` seconds ago. */
 static int64_t grace_ms(int64_t seconds, int is_forbidden, int is_s_maxage, int64_t over) {
   if (is_forbidden || seconds == INVALID) return CRL_HTTP_NONE;
   if (seconds == UNSAID) return is_s_maxage ? CRL_HTTP_NONE : CRL_HTTP_UNSAID;
@@ -416,7 +416,7 @@ crl_http_verdict crl_http_rules_judge(const crl_http_rules *r, const crl_http_te
           age = (r->age > 0 ? r->age : 0) + (terms->delay_ms > 0 ? terms->delay_ms / 1000 : 0);
   v.is_storable = v.why_not == NULL;
   v.must_ask = !by_accel && (r->said & SAID_NO_CACHE) != 0;
-  if (by_accel) age = 0; /* nginx counts it from now on */
+  if (by_accel) age = 0; /* as in nginx, it counts from now on */
   int64_t over = life == UNSAID || age <= life ? 0 : age - life;
   int is_forbidden = v.must_ask || (r->said & (SAID_MUST_REVALIDATE | SAID_PROXY_REVALIDATE)) != 0;
   int is_s_maxage = !by_accel && r->s_maxage != UNSAID;

@@ -1,4 +1,4 @@
-/* inspect.c: the public calls that look at what is stored, and where. */
+/* inspect.c: the public calls that look at a stored record, and that name its stored key. */
 #include "env.h"
 #include "envelope.h"
 #include "handle.h"
@@ -94,7 +94,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
   return status;
 }
 
-/* Of a kind of corral.h. */
+/* The internal kind for a kind of corral.h. */
 static crl_key_kind kind_of(corral_key_kind kind) {
   return kind == CORRAL_KEY_TAG    ? CRL_KEY_TAG
          : kind == CORRAL_KEY_LOCK ? CRL_KEY_LOCK

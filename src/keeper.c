@@ -1,5 +1,5 @@
-/* keeper.c: one thread that keeps the leases of running computes, and users' locks, alive, and ends
- * those that take too long. */
+/* keeper.c: one thread that extends the leases of running computes and users' locks, and ends those
+ * that take too long. */
 #include "keeper.h"
 
 #include <pthread.h>
@@ -12,8 +12,8 @@ enum { BATCH = 64, DOUBLED_MOST = 600000 };
 
 struct crl_keeper {
   pthread_mutex_t mutex;
-  pthread_cond_t wake; /* the thread: something is due earlier, or closing */
-  pthread_cond_t idle; /* droppers: a busy lease no longer is */
+  pthread_cond_t wake; /* wakes the thread: something is due earlier, or `closing` was set */
+  pthread_cond_t idle; /* wakes callers that wait for a lease to be no longer busy */
   crl_pool *pool;
   crl_events *events;
   crl_kept_lease *leases;
@@ -38,8 +38,8 @@ static int64_t due_at(const crl_kept_lease *lease) {
   return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
 }
 
-/* Marks what is due as busy; returns how many, in *next when the next one is, and in *soonest when
- * the first lock that isn't over yet ends. Under the mutex. */
+/* Marks leases that are due as busy and lists them; returns how many. *next: when the next one is
+ * due; *soonest: the end of the first lock that isn't over yet. Called with the mutex held. */
 static size_t collect(crl_keeper *keeper, crl_kept_lease **due, int64_t now, int64_t *next,
                       int64_t *soonest) {
   size_t count = 0;
@@ -84,7 +84,8 @@ static void judge(crl_keeper *keeper, crl_kept_lease *lease, const corral_op *op
   }
 }
 
-/* Whose lock ends soon is told of that in time: the store isn't waited for longer. */
+/* The store gets no more time than until `soonest`: the loss of a lock that ends then must be told
+ * in time. */
 static void extend(crl_keeper *keeper, crl_kept_lease **due, size_t count, int64_t now,
                    int64_t soonest) {
   corral_op ops[BATCH];

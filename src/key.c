@@ -1,4 +1,4 @@
-/* key.c: the keys that a store gets. */
+/* key.c: encodes the keys that a store gets. */
 #include "key.h"
 
 #include <corral.h>
@@ -68,8 +68,8 @@ int crl_key_space_make(crl_key_space *space, const char *name_space) {
 
 /* ---- a key --------------------------------------------------------------------------------- */
 
-/* Without a namespace: where it could be taken for something else, its place is shown by a colon.
- * */
+/* True when the key has no namespace, and needs a colon in the place of one: without it the key
+ * could be read as another one. */
 static int wants_colon(crl_key_kind kind, const crl_key_space *space, const crl_name *name) {
   if (space->prefix_len > 0) return 0;
   if (kind != CRL_KEY_VALUE || name->variant_len > 0 || name->key_len == 0) return 1;

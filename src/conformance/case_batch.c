@@ -3,7 +3,7 @@
 
 enum { OWNER = 1, OTHER = 2 };
 
-/* Performs a batch on a handle that must stay usable. */
+/* Performs a batch; the handle must stay usable. */
 static void perform_all(client *c, corral_op *ops, size_t count) {
   int status = client_perform(c, ops, count, now_ms() + LIMIT_MS);
   if (status != CORRAL_OK)
@@ -143,7 +143,7 @@ void case_a_batch_of_large_values(void) {
   }
 }
 
-/* A store that asks nobody may well do it in no time. */
+/* A store without a server may succeed: it needs no time. */
 void case_a_deadline_in_the_past_is_answered_at_once(void) {
   client *c = client_new();
   const key *cold = key_new("cold"), *warm = key_new("warm");

@@ -1,7 +1,7 @@
 /* case_fault.c: servers that close, hang, trickle, and take no more, through a proxy.
  *
- * Whatever happens, an operation's status must be true: OK has happened, EUNAVAILABLE has not,
- * EUNKNOWN may be either, but wholly. */
+ * Whatever happens, an operation's status must be true: with OK it was done, with EUNAVAILABLE it
+ * was not, with EUNKNOWN it was done wholly or not at all. */
 #include "conformance.h"
 
 enum { OWNER = 1, OTHER = 2, OLD_SIZE = 20000, SLACK_MS = 150, TRIES = 3, SETTLING_MS = 20 };
@@ -25,9 +25,9 @@ static void wants_unsure(const char *what, int status) {
         "%s: expected EUNKNOWN or EUNAVAILABLE, came %s", what, corral_status_name(status));
 }
 
-/* ---- each verb, struck --------------------------------------------------------------------- */
+/* ---- faults during each verb --------------------------------------------------------------- */
 
-/* A verb on a key of its own: what the key has before, and what it is to have after. */
+/* A verb on a key of its own: the key's record before, and for SETTLE its record after. */
 typedef struct deed {
   corral_verb verb;
   const char *name;
@@ -89,7 +89,8 @@ static void judge(client *c, const deed *d, const corral_op *op, int status) {
         "%s answered EUNAVAILABLE, which is 'not sent', and it has happened", d->name);
 }
 
-/* The status of a handle on which a verb was struck; *took how long that was. */
+/* Performs a verb under a fault; returns the status of the handle. *took: the time that it took,
+ * ms. */
 static int strike(client *c, const deed *d, corral_op *op, fault what, size_t after,
                   int64_t limit_ms, int64_t *took) {
   *op = deed_op(d);
@@ -112,7 +113,7 @@ static void strike_verb(client *c, corral_verb verb, fault what, part where, int
   proxies_set(FAULT_NONE, 0);
   (void)perform_one(c, &op);
   size_t full = proxies_replied();
-  /* this host may be late itself, but not always */
+  /* this host may itself be slow, but not at every try */
   for (int i = 0; i < TRIES && least > limit_ms + SLACK_MS; i++) {
     deed d = deed_new(c, verb, rehearsal.key);
     int status = strike(c, &d, &op, what, bytes_until(where, full), limit_ms, &took);
@@ -147,7 +148,7 @@ void case_a_server_that_trickles(void) {
     strike_verb(c, verbs[i], FAULT_TRICKLE, BEFORE_THE_FIRST, i == 0 ? 200 : 60);
 }
 
-/* ---- batches, struck ----------------------------------------------------------------------- */
+/* ---- faults during batches ----------------------------------------------------------------- */
 
 enum { GETS = 8, SETTLES = 6 };
 
@@ -267,7 +268,7 @@ void case_a_connection_closed_while_idle(void) {
   client *c = behind_proxies();
   const key *near = NULL;
   for (size_t i = 0; i < 3; i++) {
-    /* other servers' connections are cut too, and not looked at */
+    /* All keys are on one server: the cut connections of others are not checked. */
     deed d = deed_new(c, verbs[i], near);
     near = d.key;
     corral_op op = deed_op(&d);

@@ -83,7 +83,7 @@ void case_a_lease_ends_by_itself(void) {
   wants_lease("a claim after a lease ended", s, THIEF);
 }
 
-/* `least` and `most` of LONG_MS have passed. */
+/* Checks what is left of LONG_MS after at least `least` and at most `most` ms; -1: unknown. */
 static void wants_left(const char *what, int64_t came, int64_t least, int64_t most) {
   check(came == -1 || (came <= LONG_MS - least + CLOCK_MS && came >= LONG_MS - most - CLOCK_MS),
         "%s of %d ms, %lld to %lld ms after it began: %lld ms are left", what, LONG_MS,
@@ -218,7 +218,7 @@ void case_a_late_settle_is_told_truly(void) {
   int64_t from = now_ms();
   wants("a claim", claim(c, k, OWNER, SHORT_LEASE_MS).status, CORRAL_OK);
   wants_end("a lease", c, k, lease_is_over, from, SHORT_LEASE_MS);
-  /* nobody else had it meanwhile: both answers are right */
+  /* no other claim came between: both answers are right */
   int status = settle(c, k, OWNER, r, LONG_MS);
   if (status == CORRAL_OK) {
     wants_value("after a late settle that was OK", get(c, k), r);

@@ -24,8 +24,8 @@ void case_a_lock_excludes_others_until_it_is_unlocked(void) {
   wants("a lock by the first then", lock_take(c, k, OWNER, ALONE, LONG_MS).status, CORRAL_EBUSY);
 }
 
-/* What a hold of `lease_ms` has left when it was just granted; less by a hundredth where several
- * clocks may drift apart. */
+/* Checks the time left of a hold that was just granted for lease_ms: less by a hundredth is
+ * accepted, for stores whose several clocks may drift apart. */
 static void wants_lease_of(const char *when, int64_t until_ms, int64_t lease_ms) {
   check(until_ms > lease_ms - lease_ms / 100 - CLOCK_MS && until_ms <= lease_ms + LATE_HOLD_MS,
         "%s: asked for %lld ms, %lld ms are left", when, (long long)lease_ms, (long long)until_ms);
@@ -150,7 +150,7 @@ void case_a_lock_that_is_mine_already_is_granted_again(void) {
   wants("another's lock after it", lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
 }
 
-/* ---- shown --------------------------------------------------------------------------------- */
+/* ---- LOCK_SHOW ----------------------------------------------------------------------------- */
 
 void case_a_lock_shows_its_holders(void) {
   static const char note[] = "who, and why: \xc3\xa9";
@@ -185,7 +185,7 @@ void case_a_lock_of_nobody_shows_nobody(void) {
   check(lock_show(c, k).live == 0, "LOCK_SHOW after the unlock shows a holder");
 }
 
-/* ---- names, batches, values beside --------------------------------------------------------- */
+/* ---- names, batches, values next to locks -------------------------------------------------- */
 
 static key *lock_of(const void *bytes, size_t len) {
   key *k = key_of(bytes, len);

@@ -1,5 +1,5 @@
-/* case_lockers.c: many who want one lock: threads, processes, one that is killed, one that sleeps
- * until it is told; and servers that fail. */
+/* case_lockers.c: contention for one lock, by threads and by processes; a holder that is killed;
+ * waits that the watch ends; servers that fail. */
 #include "conformance.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@ enum { THREADS = 4, TURNS = 100, TURNS_MS = 10000 };
 
 typedef struct crowd {
   const key *k;
-  atomic_uint inside, together; /* in the lock now; how often there was another */
+  atomic_uint inside, together; /* holders now; how often a second one came in */
   atomic_uint granted;
   int64_t until;
 } crowd;
@@ -23,12 +23,12 @@ typedef struct member {
   client *client;
   pthread_t thread;
   unsigned first_token;
-  int broke; /* not CORRAL_OK: this status came */
+  int broke; /* CORRAL_OK, or the status that ended the loop */
   uint64_t last;
   unsigned not_grown;
 } member;
 
-/* Not by perform_lock: only the first thread may leave a case. */
+/* Performs a verb. Doesn't use told_of, which may leave the case: only the first thread may. */
 static int plainly(member *m, corral_verb verb, unsigned holder, uint64_t *fence) {
   corral_op op = op_of(verb, m->crowd->k, holder);
   int status = client_perform(m->client, &op, 1, now_ms() + LIMIT_MS);
@@ -54,7 +54,7 @@ static void *take_turns(void *arg) {
     }
     m->broke = status;
   }
-  /* a place in a queue */
+  /* the last token may still have a place in a queue */
   if (m->broke == CORRAL_OK)
     (void)plainly(m, CORRAL_VERB_UNLOCK, m->first_token + TURNS - 1, &fence);
   return NULL;
@@ -102,8 +102,8 @@ enum {
   GRANTS = 1024
 };
 
-/* A hold, in this host's time: it was there from `came` at the latest until `sent` plus what was
- * left of it at the earliest. */
+/* A hold, in this host's time: it began at `came` at the latest, and ended at `sent` + until_ms at
+ * the earliest. */
 typedef struct hold_seen {
   uint64_t fence;
   int64_t sent, came, until_ms;
@@ -116,8 +116,8 @@ typedef struct race {
   hold_seen holds[GRANTS];
 } race;
 
-/* A store that counts what asking took may find a short hold over before it is granted, and then
- * grants none. */
+/* LOCK for a short hold. EUNAVAILABLE is accepted after a slow request: a store that counts the
+ * time of the request may find the hold already over, and then grants none. */
 static told take_in_time(client *c, const key *k, unsigned holder) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
   op.lease_ms = LEASE_MS;
@@ -130,7 +130,7 @@ static told take_in_time(client *c, const key *k, unsigned holder) {
   return told_of(&op, k, holder, client_error(c));
 }
 
-/* Each hold is left to end by itself. */
+/* Takes the lock again and again; each hold ends by itself. */
 static void race_for_it(void *arg) {
   race *r = arg;
   client *c = client_new();
@@ -164,8 +164,9 @@ void case_of_many_processes_one_holds_an_expiring_lock(void) {
   r->until = now_ms() + RACE_MS;
   for (unsigned i = 0; i < PROCESSES; i++) pids[i] = process_start(race_for_it, r);
   for (unsigned i = 0; i < PROCESSES; i++) process_join(pids[i]);
-  (void)client_new(); /* for the end of the case */
-  /* A process that leaves gives back what it holds: who came after the last round may be early. */
+  (void)client_new(); /* opens the store, for the cleanup */
+  /* A process that ends unlocks what it holds, so a hold after the last round may come early: it
+   * isn't checked. */
   size_t count = atomic_load(&r->count) < ROUNDS ? atomic_load(&r->count) : ROUNDS;
   qsort(r->holds, count, sizeof *r->holds, by_fence);
   check(count >= RACE_LEAST, "%zu holds of %d ms in %d ms", count, LEASE_MS, RACE_MS);
@@ -212,7 +213,7 @@ void case_a_killed_holder_is_replaced_by_the_end_of_its_hold(void) {
   wants("an unlock", unlock(c, b->k, OWNER).status, CORRAL_OK);
 }
 
-/* ---- told by the watch --------------------------------------------------------------------- */
+/* ---- the watch ----------------------------------------------------------------------------- */
 
 static void settle_down(watch *w) {
   for (int64_t until = now_ms() + LIMIT_MS; watch_listen(w, -1, now_ms() + QUIET_MS);)
@@ -221,8 +222,8 @@ static void settle_down(watch *w) {
   watch_forget(w);
 }
 
-/* Looks until the answer is that a release will be told; again when a look may have been used up by
- * what was before it. */
+/* Looks until the store answers that the next release will be told. Twice: an earlier change may
+ * have used up the first look. */
 static void look_in_silence(client *c, watch *w, const key *k) {
   for (int twice = 0; twice < 2; twice++) {
     settle_down(w);
@@ -291,7 +292,7 @@ void case_an_unlock_by_another_process_is_told(void) {
   process_join(pid);
 }
 
-/* ---- servers that fail --------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------- */
 
 enum { SLACK_MS = 250, TRIES = 3 };
 
@@ -303,14 +304,15 @@ static client *behind_proxies(void) {
   return c;
 }
 
-/* Whether the holder has the lock; looked at when the server works again. */
+/* True if the holder has the lock. Ends the fault first. */
 static bool holds(client *c, const key *k, unsigned holder) {
   proxies_set(FAULT_NONE, 0);
   shown_lock s = lock_show(c, k);
   return hold_of(&s, holder) != NULL;
 }
 
-/* One verb on a lock that its owner has, but for LOCK; struck by a fault. How long it took. */
+/* Performs a verb under a fault, on a lock that OWNER holds (LOCK: on a free one). Returns the time
+ * that it took, ms. */
 static int64_t strike(client *c, corral_verb verb, fault what, int64_t limit_ms) {
   const key *k = lock_new("k");
   const char *name = verb_name((uint32_t)verb);
@@ -325,7 +327,7 @@ static int64_t strike(client *c, corral_verb verb, fault what, int64_t limit_ms)
   (void)client_perform(c, &op, 1, from + limit_ms);
   int64_t took = now_ms() - from;
   op_drop(&op);
-  /* An unlock may end the very connection that holds, and needs no reply then. */
+  /* An unlock may close the very connection that holds, and needs no reply then. */
   check(op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE ||
             (verb == CORRAL_VERB_UNLOCK && op.status == CORRAL_OK),
         "%s: its reply didn't come; expected EUNKNOWN or EUNAVAILABLE, came %s", name,
@@ -337,7 +339,7 @@ static int64_t strike(client *c, corral_verb verb, fault what, int64_t limit_ms)
   check(verb != CORRAL_VERB_UNLOCK || status != CORRAL_OK || !has,
         "UNLOCK answered OK, and the lock is held");
   if (verb != CORRAL_VERB_LOCK) return took;
-  /* The host unlocks then; whatever the answer, nobody holds it afterwards. */
+  /* As the host does after an unknown fate: whatever the answer, the lock is free afterwards. */
   (void)unlock(c, k, OWNER);
   wants("another's lock after the unlock of a lock of unknown fate",
         lock_take(c, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
@@ -349,7 +351,7 @@ static void strike_verbs(fault what, int64_t limit_ms) {
   client *c = behind_proxies();
   for (int verb = CORRAL_VERB_LOCK; verb <= CORRAL_VERB_LOCK_SHOW; verb++) {
     int64_t least = INT64_MAX;
-    /* this host may be late itself, but not always */
+    /* this host may itself be slow, but not at every try */
     for (int i = 0; i < TRIES && least > limit_ms + SLACK_MS; i++) {
       int64_t took = strike(c, (corral_verb)verb, what, limit_ms);
       if (took < least) least = took;

@@ -46,7 +46,7 @@ typedef struct racer {
   unsigned holder;
   atomic_uint *go;
   uint8_t won[RACES];
-  int broke; /* not CORRAL_OK: this status was neither OK nor EBUSY */
+  int broke; /* CORRAL_OK, or a status other than OK and EBUSY that came */
 } racer;
 
 static int64_t limit(void) { return now_ms() + LIMIT_MS; }
@@ -64,7 +64,7 @@ static void race_once(racer *r, unsigned i) {
 static void *race(void *arg) {
   racer *r = arg;
   for (unsigned i = 0; i < RACES; i++) {
-    atomic_fetch_add(&r->go[i], 1); /* all of them start on a key together */
+    atomic_fetch_add(&r->go[i], 1); /* all threads start on a key together */
     for (int64_t until = limit(); atomic_load(&r->go[i]) < THREADS && now_ms() < until;) continue;
     race_once(r, i);
   }
@@ -165,11 +165,11 @@ void case_readers_never_see_half_a_value(void) {
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-/* What the processes of a case share: made by the first before it starts the other. */
+/* Memory that the processes of a case share: made by the first before it starts the second. */
 typedef struct board {
   const key *key;
   const key *keys[RACES];
-  atomic_uint first, second; /* how far each of them is */
+  atomic_uint first, second; /* progress of each process */
   atomic_uchar won[2][RACES];
 } board;
 

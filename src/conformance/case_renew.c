@@ -1,9 +1,9 @@
-/* case_renew.c: a payload that is given a new life. */
+/* case_renew.c: RENEW: a stored payload gets a new life. */
 #include "conformance.h"
 
 enum { OWNER = 1, THIEF = 2, SHORT_TTL_MS = 150, LESS_MS = 5000, MIB = 1 << 20 };
 
-/* A value of `ttl_ms`, and the owner's lease over it. */
+/* Stores a value with ttl_ms, then claims the owner's lease over it. */
 static void fill_and_claim(client *c, const key *k, const record *r, int64_t ttl_ms) {
   fill(c, k, OWNER, r, ttl_ms);
   wants("a claim of a value", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);

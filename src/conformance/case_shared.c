@@ -1,4 +1,4 @@
-/* case_shared.c: readers together, writers alone, and how they get past each other. */
+/* case_shared.c: shared holds (readers), exclusive holds (writers), and a waiting writer's wish. */
 #include "conformance.h"
 
 enum { READER = 1, SECOND = 2, THIRD = 3, WRITER = 4, SHORT_MS = 200, WISH_MS = 400 };
@@ -90,8 +90,8 @@ void case_a_writers_wish_bars_new_readers(void) {
         CORRAL_OK);
 }
 
-/* The writer that doesn't come again is forgotten; where it has a place in a queue, that is given
- * back. */
+/* The wish of a writer that doesn't ask again ends; where it has a place in a queue, UNLOCK gives
+ * that back. */
 void case_a_wish_passes(void) {
   client *c = client_new();
   const key *k = lock_new("k");

@@ -1,5 +1,5 @@
-/* case_streams.c: a process that has no standard streams: no socket and no file of the store
- * gets their numbers, for what somebody prints would be written into it. */
+/* case_streams.c: in a process without standard streams, no socket and no file of the store gets
+ * descriptor 0, 1 or 2: whatever the process prints would be written into it. */
 #include "conformance.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ typedef struct streams {
   int aside[STREAMS];
 } streams;
 
-/* A leak checker may print at the end. */
+/* Restores the streams: a leak checker may print at the end. */
 static void put_back(void *arg) {
   streams *s = arg;
   for (int i = 0; i < STREAMS; i++) {
@@ -43,7 +43,7 @@ static const char *kind_of(mode_t mode) {
                           : "of the store's";
 }
 
-/* Absent, or /dev/null. */
+/* Checks that each standard descriptor is closed, or /dev/null. */
 static void look_at_all(const char *when) {
   for (int i = 0; i < STREAMS; i++) {
     struct stat st;

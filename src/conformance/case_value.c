@@ -1,4 +1,4 @@
-/* case_value.c: payloads and keys: of any bytes and any size. */
+/* case_value.c: payloads and keys of any bytes and any size. */
 #include "conformance.h"
 
 enum { OWNER = 1, OTHER = 2, MIB = 1 << 20 };
@@ -25,7 +25,7 @@ void case_a_claim_keeps_the_payload(void) {
   wants_value("after a settle", get(c, k), fresh);
 }
 
-/* The record, or its front alone with `same`. */
+/* Expects the record or, with `same`, its front alone. */
 static void wants_known(const char *when, sight s, const record *r) {
   check(s.life_ms != 0, "%s: expected a value with a life, came none", when);
   if (!s.same)
@@ -125,7 +125,7 @@ void case_a_value_of_16_mib(void) { keeps(16 * (size_t)MIB); }
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-/* A key of `len` bytes that ends with `tail`, unique by its prefix; 0 for the filling. */
+/* A key of `len` bytes that begins with a unique prefix and ends with `tail`. */
 static key *key_with(const void *tail, size_t tail_len, size_t len) {
   char prefix[80];
   size_t prefix_len = key_prefix(prefix, sizeof prefix);
@@ -139,7 +139,7 @@ static key *key_with(const void *tail, size_t tail_len, size_t len) {
   return key_of(bytes, len);
 }
 
-/* Fills all of them and looks that each has its own. */
+/* Fills all keys, and checks that each keeps its own value. */
 static void keeps_apart(client *c, const key *const *keys, size_t count) {
   const record **records = room(count * sizeof *records);
   for (size_t i = 0; i < count; i++) {
@@ -187,7 +187,7 @@ void case_a_key_is_any_bytes(void) {
   keeps_apart(c, &k, 1);
 }
 
-/* Such a key can't be unique: one that is in use by others is left alone. */
+/* Such a key can't be unique: a key that is in use already is left alone. */
 void case_a_key_of_one_byte(void) {
   client *c = client_new();
   uint8_t first = token(0)[0];

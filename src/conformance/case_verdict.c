@@ -1,4 +1,4 @@
-/* case_verdict.c: verdicts; what expire and invalidate end and keep. */
+/* case_verdict.c: verdicts; what expire and invalidate end, and what they keep. */
 #include "conformance.h"
 
 enum { OWNER = 1, OTHER = 2, RULE_MS = 250 };

@@ -1,5 +1,5 @@
-/* case_watch.c: changes that are told as they happen. A store may tell only keys that were looked
- * at with CORRAL_OP_WATCH, and each once for such a look; and more than that. */
+/* case_watch.c: changes that a watch tells as they happen. A store may tell only changes of keys
+ * that were looked at with CORRAL_OP_WATCH, once for each such look; it may also tell more. */
 #include "conformance.h"
 
 #include <poll.h>
@@ -8,7 +8,7 @@
 
 enum { OWNER = 1, OTHER = 2, TOLD_MS = 1000, QUIET_MS = 30, ASLEEP_MS = 50, MANY = 200 };
 
-/* One who looks, one who changes, and a watch. */
+/* A client that looks, a client that changes the key, and a watch. */
 typedef struct scene {
   client *c, *other;
   watch *w;
@@ -23,7 +23,7 @@ static scene scene_new(void) {
   return s;
 }
 
-/* Looks until the answer is that a change will be told. */
+/* Looks until the store answers that the next change will be told. */
 static void look(const scene *s, const key *k) {
   for (int64_t until = now_ms() + TOLD_MS;; pause_ms(4)) {
     corral_op op = op_of(CORRAL_VERB_GET, k, 0);
@@ -35,7 +35,7 @@ static void look(const scene *s, const key *k) {
   }
 }
 
-/* Until nothing is told any more: what a case did before its look may be told after it. */
+/* Listens until nothing more is told: a change made before a look may be told after it. */
 static void settle_down(const scene *s) {
   for (int64_t until = now_ms() + LIMIT_MS; watch_listen(s->w, -1, now_ms() + QUIET_MS);)
     check(now_ms() < until, "for %d ms one change after another is told, and nothing changes",
@@ -46,12 +46,12 @@ static void settle_down(const scene *s) {
 static void look_in_silence(const scene *s) {
   settle_down(s);
   look(s, s->k);
-  settle_down(s); /* a look could be used up by it */
+  settle_down(s); /* what was told meanwhile may have used up the look */
   look(s, s->k);
 }
 
 static void wants_told(const char *what, const scene *s, const key *k) {
-  int64_t until = now_ms() + TOLD_MS; /* of a change by now, or soon */
+  int64_t until = now_ms() + TOLD_MS;
   while (!watch_told(s->w, k) && now_ms() < until) (void)watch_listen(s->w, -1, until);
   check(watch_told(s->w, k), "%s was not told within %d ms", what, TOLD_MS);
 }
@@ -208,7 +208,7 @@ void case_a_change_by_another_process_is_told(void) {
   process_join(pid);
 }
 
-/* ---- its end ------------------------------------------------------------------------------- */
+/* ---- the end of a watch -------------------------------------------------------------------- */
 
 typedef struct stopper {
   int fds[2];

@@ -1,17 +1,17 @@
 /* conformance.h: what the files of corral-conformance share.
  *
  *   main.c      options; each URI: what it declares, its cases, the totals
- *   table.c     the cases: name, function, what each needs
- *   trial.c     one case, in a process of its own: its verdict, and what is undone at its end
- *   world.c     the store under test: opened, connected, performed on; keys; records
- *   verbs.c     one line for each verb, and what is expected of it
+ *   table.c     the cases: name, function, needs
+ *   trial.c     runs one case in a process of its own; its verdict and its cleanup
+ *   world.c     the store under test and its clients; keys, tokens, records
+ *   verbs.c     a function for each verb, and checks of its result
  *   locks.c     the same for the verbs of locks
- *   proxy.c     a server in front of the store's that closes, hangs and trickles on demand
+ *   proxy.c     a proxy in front of the store's server that closes, hangs and trickles on demand
  *   case_*.c    the cases
  *
  * A case is a function that returns when all is as it should be, and otherwise leaves by failed()
- * or cant(), from its first thread. It runs in a child of the program that has not opened the store
- * before; so a plugin that crashes or hangs fails one case. */
+ * or cant(), on its first thread. It runs in a process of its own, which opens the store anew; so a
+ * plugin that crashes or hangs fails one case. */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
 
@@ -27,7 +27,7 @@
 enum {
   NEEDS_PROCESSES = 1,
   NEEDS_SERVER = 2,
-  NEEDS_NO_VALUES = 4 /* also of a store that has locks only */
+  NEEDS_NO_VALUES = 4 /* also for a store that has locks only */
 };
 
 typedef struct test_case {
@@ -38,7 +38,7 @@ typedef struct test_case {
 
 typedef enum verdict { VERDICT_NONE, VERDICT_OK, VERDICT_CANT, VERDICT_FAILED } verdict;
 
-/* What a case tells its parent. */
+/* The result of a case, shared with its parent. */
 typedef struct report {
   _Atomic verdict verdict;
   char text[640];
@@ -51,22 +51,22 @@ _Noreturn void failed(const char *format, ...) __attribute__((format(printf, 1, 
 _Noreturn void cant(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define check(condition, ...) ((condition) ? (void)0 : failed(__VA_ARGS__))
 
-/* At the end of the case, the latest first. */
+/* Registers a cleanup for the end of the case; the latest one runs first. */
 void undo_later(void (*undo)(void *arg), void *arg);
-/* Zeroed memory, until the end of the case. */
+/* Zeroed memory, freed at the end of the case. */
 void *room(size_t size);
 /* Zeroed memory that this case's processes share. */
 void *shared_room(size_t size);
 
-/* A process of the case, to be started before the store is opened. What it fails at, the case fails
- * at, in process_join. */
+/* Starts a further process of the case, which must be done before the store is opened. If it fails,
+ * the case fails, in process_join. */
 pid_t process_start(void (*run)(void *arg), void *arg);
 void process_join(pid_t pid);
 void process_kill(pid_t pid);
 
 int64_t now_ms(void);
 void pause_ms(int64_t ms);
-/* Waits for another process of the case to count as far. */
+/* Waits until another process of the case has counted up to `least`. */
 void wait_for(atomic_uint *counter, unsigned least, const char *what);
 
 /* ---- world.c ------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ typedef struct key {
   bool is_lock;
 } key;
 
-/* A record as it is settled: header (FREE), envelope, payload. */
+/* A record as it is settled: head (FREE), payload, metadata. */
 typedef struct record {
   uint8_t *bytes;
   size_t len;
@@ -85,57 +85,59 @@ typedef struct record {
   uint64_t stamp;
 } record;
 
-/* A user of the store: a handle for each server; one thread's. Of a store that is PARALLEL, all
- * clients have the same handles. */
+/* A user of the store, for one thread: a handle for each server. On a store with
+ * CORRAL_THREADS_PARALLEL all clients share their handles. */
 typedef struct client client;
 
 const corral_host *host(void);
-/* The store that cases open. `declared` is set by what `open` declares. Both are to outlive the
- * trials. */
+/* Sets the store that cases open. `declared`: what its `open` declared; copied. `uri` must outlive
+ * the trials. */
 void world_set(const char *uri, const corral_store_info *declared);
 const corral_store_info *declared(void);
 const char *world_uri(void);
 
 client *client_new(void);
 const char *client_error(const client *c);
-/* Connects where it isn't; performing does that too, but not for several threads at once. */
+/* Connects the servers that are not connected. client_perform does that too, but not safely from
+ * several threads at once. */
 int client_connect(client *c, int64_t deadline);
 /* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke;
- * it is connected again when next needed. */
+ * that server is connected again when next needed. */
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
 void op_drop(corral_op *op);
 
-/* A watch on the server of a key, until the end of the case. Leaves by cant() where the store has
- * none. */
+/* Opens a watch on the server of a key, until the end of the case. Leaves by cant() where the store
+ * has none. */
 typedef struct watch watch;
 watch *watch_new(const key *k);
-/* corral_store.changes, which must not break; remembers what was told. Whether anything was. */
+/* Calls corral_store.changes, which must not break, and remembers what was told. True if anything
+ * was. */
 bool watch_listen(watch *w, int stop_fd, int64_t until);
-/* Whether this key, or "any", was told since the last watch_forget. */
+/* True if this key, or "any", was told since the last watch_forget. */
 bool watch_told(const watch *w, const key *k);
 void watch_forget(watch *w);
 
-/* A key that no other case and nobody else uses; removed at the end of the case. */
+/* A key of this case alone; removed at the end of the case. */
 key *key_new(const char *stem);
 key *key_of(const void *bytes, size_t len);
-/* The name of a lock, as the core makes it. What this process was granted of it and hasn't given
- * back is unlocked at the end of the case. */
+/* The name of a lock of this case alone. What this process holds of it at the end of the case is
+ * unlocked. */
 key *lock_new(const char *stem);
 /* The same as key_new, on the same server as `other`. */
 key *key_near(const key *other, const char *stem);
-/* For a second process: the first one removes them. */
+/* Forgets all keys and holds, for a second process: the first one removes the keys. */
 void keys_forget(void);
-/* What the plugin's `route` says; for a store of several servers that was opened. */
+/* The server that the plugin's `route` tells; for an open store of several servers. */
 size_t key_server(const key *k);
-/* The prefix that makes keys of this case unique. */
+/* Writes a prefix that makes a key unique; returns its length. */
 size_t key_prefix(char *text, size_t size);
-/* 16 bytes, the same for the same number within one run of the program: made before the first
- * trial. */
+/* The token of a number: 16 bytes, the same in all processes of one run. tokens_make is called
+ * before the first trial. */
 void tokens_make(void);
 const uint8_t *token(unsigned number);
 
-/* Payload: `size` bytes that depend on `seed`. Leaves by cant() where the store declares that it
- * takes no such record. */
+/* A record whose payload is `size` bytes that depend on `seed`. Leaves by cant() where the store
+ * declares that it takes no such record. */
 record *record_new(const key *k, size_t size, unsigned seed);
 record *record_of(const key *k, const void *payload, size_t size);
 
@@ -151,7 +153,7 @@ enum {
   RECORD_LEAST = 4096
 };
 
-/* What GET or CLAIM told. */
+/* The result of a GET or CLAIM. */
 typedef struct sight {
   int status, same;
   corral_header header;
@@ -163,9 +165,9 @@ typedef struct sight {
 corral_op op_of(corral_verb verb, const key *k, unsigned holder);
 corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_ms);
 const char *verb_name(uint32_t verb);
-/* Checks what any answer must fulfil, takes what it tells, and frees it. */
+/* Checks what must hold for any answer, copies its result, and frees op->found. */
 sight sight_of(corral_op *op, const char *error);
-/* One operation on a handle that must stay usable. */
+/* Performs one operation; the handle must stay usable. */
 sight perform_one(client *c, corral_op *op);
 
 sight get(client *c, const key *k);
@@ -179,7 +181,7 @@ int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const 
 int extend(client *c, const key *k, unsigned holder, int64_t lease_ms);
 int invalidate(client *c, const key *k);
 int expire(client *c, const key *k);
-/* Leaves by cant() where the store doesn't know it. */
+/* Leaves by cant() where the store has no RENEW. */
 int renew(client *c, const key *k, unsigned holder, int64_t ttl_ms);
 
 bool has_value(const sight *s);
@@ -187,22 +189,22 @@ bool is_leased(const sight *s);
 bool has_verdict(const sight *s);
 bool is_value(const sight *s, const record *r);
 
-/* Each fails with a sentence that begins with `when`. */
+/* Each fails with a sentence that begins with its first argument. */
 void wants(const char *when, int came, int expected);
 void wants_value(const char *when, sight s, const record *r);
 void wants_no_value(const char *when, sight s);
-/* No value, and nobody's. */
+/* No value, no lease, no verdict. */
 void wants_nothing(const char *when, sight s);
 void wants_lease(const char *when, sight s, unsigned holder);
 void wants_within(const char *what, int64_t came, int64_t most);
 /* Claims and settles. */
 void fill(client *c, const key *k, unsigned holder, const record *r, int64_t ttl_ms);
-/* Looks until `over`, which must not be earlier than `life_ms` after `from` less EARLY_MS, nor much
- * later. */
+/* Looks until `over` is true, which must be no earlier than life_ms less EARLY_MS after `from`, and
+ * no later than life_ms plus LATE_MS. */
 void wants_end(const char *what, client *c, const key *k, bool (*over)(const sight *s),
                int64_t from, int64_t life_ms);
-/* A claim when GET said that the lease or verdict is over: a GET may judge by a copy of the store's
- * clock. */
+/* Claims after a GET showed that the lease or verdict is over. EBUSY is tried again for CLOCK_MS: a
+ * GET may judge by a copy of the store's clock. */
 sight claim_ended(client *c, const key *k, unsigned holder);
 bool lease_is_over(const sight *s);
 bool value_is_over(const sight *s);
@@ -214,25 +216,24 @@ enum {
   HOLDS_SHOWN = 32
 };
 
-/* What a verb of a lock told. */
+/* The result of a verb of a lock. */
 typedef struct told {
   int status;
   uint64_t fence;
   int64_t until_ms;
 } told;
 
-/* What LOCK_SHOW told. */
+/* The result of LOCK_SHOW. */
 typedef struct shown_lock {
   int status;
   int64_t now; /* store time */
-  size_t live; /* how many holds whose end is not over; at most HOLDS_SHOWN of them are below */
+  size_t live; /* number of holds that are not over; the first HOLDS_SHOWN of them are in `holds` */
   corral_hold holds[HOLDS_SHOWN];
 } shown_lock;
 
 enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
-/* Each leaves by cant() where the store answers EUNSUPPORTED, and fails at any error that isn't
- * told below. */
-/* OK, EBUSY, ELOST */
+/* Each leaves by cant() where the store answers EUNSUPPORTED, and fails at any status but: LOCK OK,
+ * EBUSY; LOCK_EXTEND and UNLOCK OK, ELOST; LOCK_SHOW OK, EMISS. */
 told lock_take(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
 told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms,
              int64_t wish_ms, const char *note);
@@ -241,12 +242,12 @@ told unlock(client *c, const key *k, unsigned holder);
 shown_lock lock_show(client *c, const key *k);
 /* The hold of this token, or NULL. */
 const corral_hold *hold_of(const shown_lock *s, unsigned holder);
-/* Checks what a verb of a lock answered; remembers what must be unlocked. */
+/* Checks the answer to a verb of a lock; remembers holds that must be unlocked. */
 told told_of(corral_op *op, const key *k, unsigned holder, const char *error);
-/* LOCK, again and again, until it is granted: not earlier than `least` (host time), nor later than
- * LATE_HOLD_MS after it. */
+/* Repeats LOCK until it is granted, which must be no earlier than EARLY_MS before `least` (host
+ * time), and no later than LATE_HOLD_MS after it. */
 told lock_when_free(client *c, const key *k, unsigned holder, unsigned flags, int64_t least);
-/* Unlocks what is left. */
+/* Unlocks the holds that are left. */
 void locks_end(client *c);
 void locks_forget(void);
 
@@ -255,24 +256,24 @@ void locks_forget(void);
 typedef enum fault {
   FAULT_NONE,
   FAULT_CLOSE,   /* hang up after `after` more bytes of replies */
-  FAULT_HANG,    /* be silent then */
-  FAULT_TRICKLE, /* a byte of reply per 20 ms then */
+  FAULT_HANG,    /* fall silent after these bytes */
+  FAULT_TRICKLE, /* after these bytes, one byte of reply per 20 ms */
   FAULT_DEAF     /* read nothing more from the client */
 } fault;
 
-/* Why no proxy can be put in front of a store, or NULL. */
+/* The reason why no proxy can be put in front of the store, or NULL. */
 const char *proxies_refuse(const char *uri);
-/* A proxy in front of each server; the case's store is then reached through them. */
+/* Starts a proxy in front of each server; the case then reaches the store through them. */
 void proxies_start(void);
-/* From now on, on all proxies; counts replies anew. */
+/* Sets the fault of all proxies from now on, and counts replies anew. */
 void proxies_set(fault what, size_t after);
 /* Bytes of replies since the last set. */
 size_t proxies_replied(void);
-/* How many there have been. */
+/* Number of connections that the proxies have accepted. */
 size_t proxies_connections(void);
-/* Hangs up on all clients. */
+/* Ends all connections. */
 void proxies_cut(void);
-/* The case's store is then reached at ports where nobody listens. */
+/* Points the case's store at ports on which nothing listens. */
 void nobody_listens(void);
 
 /* ---- table.c, and the cases ---------------------------------------------------------------- */

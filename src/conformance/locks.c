@@ -1,11 +1,11 @@
-/* locks.c: one line for each verb of a lock, and what is expected of it. */
+/* locks.c: a function for each verb of a lock, and checks of its answer. */
 #include "conformance.h"
 
 #include "lock_record.h"
 
 enum { GRANTS = 2048 };
 
-/* What this process was granted, or has a place in a queue for, and hasn't given back. */
+/* Holds, and places in a queue, that this process has not given back. */
 static struct grants {
   size_t count;
   struct grant {
@@ -73,7 +73,7 @@ told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
   return (told){.status = op->status, .fence = op->seen, .until_ms = op->until_ms};
 }
 
-/* On a handle that must stay usable. */
+/* Performs a verb of a lock; the handle must stay usable. */
 static told perform_lock(client *c, corral_op *op, const key *k, unsigned holder) {
   int status = client_perform(c, op, 1, now_ms() + LIMIT_MS);
   if (status != CORRAL_OK)

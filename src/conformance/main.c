@@ -1,4 +1,5 @@
-/* main.c: corral-conformance URI...: runs the same cases against any store; a line for each. */
+/* main.c: corral-conformance URI...: runs the same cases against any store; prints a line for
+ * each. */
 #include "conformance.h"
 
 #include <getopt.h>
@@ -11,7 +12,7 @@
 
 enum { EXIT_BROKEN = 125, CHOSEN = 64 };
 
-/* What `open` tells of a store, kept beyond its close. */
+/* The declarations of a store's `open`, kept after its close. */
 typedef struct store_card {
   const corral_store *plugin;
   corral_store_info info;
@@ -116,7 +117,7 @@ static void print_card(const store_card *card) {
          info->servers, reach_name(info->reach), info->locks_only ? ", locks only" : "");
 }
 
-/* What is wrong with what a store declares, or NULL. */
+/* The fault in what a store declares, or NULL. */
 static const char *wrong_card(const store_card *card) {
   const corral_store_info *info = &card->info;
   if (info->max_key < KEY_LEAST) return "a store must take keys of 64 bytes";
@@ -187,7 +188,8 @@ static int run_store(const char *uri) {
   return 0;
 }
 
-/* Of the command line, which ps shows: its secrets are gone from there while its cases run. */
+/* Runs the cases of a URI of the command line, which ps shows: its secrets are overwritten there
+ * before the cases run. */
 static int run_argument(char *arg) {
   size_t size = strlen(arg), room = 2 * size + 8;
   char *uri = strdup(arg), *shown = malloc(room);
@@ -233,7 +235,7 @@ static int parse(int argc, char **argv) {
       case OPT_HELP: return fputs(help, stdout) < 0 ? EXIT_BROKEN : 0;
       case OPT_VERSION:
         return printf("corral-conformance %s\n", CORRAL_VERSION) < 0 ? EXIT_BROKEN : 0;
-      default: return EXIT_BROKEN; /* getopt_long has said why */
+      default: return EXIT_BROKEN; /* getopt_long has printed the reason */
     }
     if (status >= 0) return status;
   }

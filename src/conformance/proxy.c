@@ -1,8 +1,7 @@
-/* proxy.c: a server in front of the store's that closes, hangs and trickles on demand.
+/* proxy.c: a proxy in front of the store's server that closes, hangs and trickles on demand.
  *
- * One thread accepts; each connection has a thread for what goes up to the server and one for
- * what comes down. A connection that was struck is never whole again: it is closed when the fault
- * ends. */
+ * One thread accepts; each connection has a thread for each direction. A connection that was hit by
+ * a fault is never whole again: it is closed when the fault ends. */
 #include "conformance.h"
 
 #include <errno.h>
@@ -24,7 +23,7 @@ typedef struct proxy {
   char host[256], port[8]; /* of the server behind it */
 } proxy;
 
-/* One connection. */
+/* One connection through a proxy. */
 typedef struct line {
   int client, server;
   pthread_t up, down;
@@ -42,7 +41,7 @@ static atomic_bool stopping;
 
 /* ---- the URI ------------------------------------------------------------------------------- */
 
-/* Where "host:port,host:port" begins in a URI, and how long it is; NULL when there is none. */
+/* The start of "host:port,host:port" in a URI, and its length; NULL: there is none. */
 static const char *hosts_of(const char *uri, size_t *len) {
   const char *at = strstr(uri, "://");
   if (at == NULL) return NULL;
@@ -57,7 +56,7 @@ static const char *hosts_of(const char *uri, size_t *len) {
   return at;
 }
 
-/* The next of a list, "host:port" or "[host]:port"; 0 when it has no port. */
+/* Reads the first of a list, "host:port" or "[host]:port"; 0 when it has no port. */
 static int read_host(const char *at, size_t len, proxy *p) {
   size_t colon = len;
   while (colon > 0 && at[colon - 1] != ':' && at[colon - 1] != ']') colon--;
@@ -110,7 +109,7 @@ static int bound(int *port) {
   return fd;
 }
 
-/* The case's URI with other hosts: one port for each of them. */
+/* Replaces the hosts in the case's URI by ports of this host, one for each server. */
 static void replace_hosts(const int *ports) {
   size_t len = 0, used;
   const char *uri = world_uri(), *at = hosts_of(uri, &len);
@@ -176,7 +175,7 @@ static void trickle(int fd, const uint8_t *bytes, size_t size) {
   wait_while(FAULT_TRICKLE);
 }
 
-/* False when the connection is to end. */
+/* Passes bytes of a reply to the client, or applies the fault. False: the connection is to end. */
 static bool pass_down(const line *l, const uint8_t *bytes, size_t size) {
   int what = atomic_load(&mode);
   atomic_fetch_add(&replied, size);
@@ -247,7 +246,7 @@ static void *accept_all(void *arg) {
   return NULL;
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all proxies --------------------------------------------------------------------------- */
 
 static void stop_all(void *unused) {
   (void)unused;

@@ -1,4 +1,4 @@
-/* table.c: the cases: name, function, what each needs. */
+/* table.c: the cases: name, function, needs. */
 #include "conformance.h"
 
 #define CASE_ROW(name, needs) {#name, case_##name, needs},

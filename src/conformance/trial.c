@@ -1,4 +1,4 @@
-/* trial.c: one case, in a process of its own: its verdict, and what is undone at its end. */
+/* trial.c: runs one case in a process of its own; its verdict and its cleanup. */
 #include "conformance.h"
 
 #include <setjmp.h>
@@ -19,10 +19,10 @@ typedef struct undo {
   void *arg;
 } undo;
 
-static report *shared; /* with all processes of the case */
+static report *shared; /* shared by all processes of the case */
 static jmp_buf leave;
 static undo undos[UNDOS];
-static void *rooms[UNDOS]; /* freed when all is undone */
+static void *rooms[UNDOS]; /* freed after all cleanups */
 static size_t undo_count, room_count;
 
 int64_t now_ms(void) { return crl_env_now_ms(); }
@@ -34,7 +34,7 @@ void pause_ms(int64_t ms) {
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-/* The first of a case's processes to say something counts. */
+/* Records a verdict; only the first one of a case's processes counts. */
 static void tell(verdict what, const char *format, va_list args) {
   verdict none = VERDICT_NONE;
   char text[sizeof shared->text];
@@ -61,7 +61,7 @@ void cant(const char *format, ...) {
   longjmp(leave, 1);
 }
 
-/* ---- what is undone at the end ------------------------------------------------------------- */
+/* ---- cleanup ------------------------------------------------------------------------------- */
 
 void undo_later(void (*run)(void *arg), void *arg) {
   if (undo_count == UNDOS) failed("this case keeps more than %d things", UNDOS);
@@ -104,7 +104,7 @@ pid_t process_start(void (*run)(void *arg), void *arg) {
   pid_t pid = fork_bound();
   if (pid < 0) failed("this system starts no further process");
   if (pid > 0) return pid;
-  undo_count = 0; /* that is for the first process to do */
+  undo_count = 0; /* cleanup is done by the first process */
   keys_forget();
   int left = setjmp(leave);
   if (left == 0) run(arg);
@@ -150,10 +150,10 @@ static _Noreturn void run_here(const test_case *test, const char *uri,
   if (setjmp(leave) == 0) undo_all();
   if (!good) _exit(0);
   atomic_compare_exchange_strong(&shared->verdict, &none, VERDICT_OK);
-  exit(0); /* not _exit: what looks for leaks at the end may look */
+  exit(0); /* not _exit: a leak checker may run at the end */
 }
 
-/* What a process that ended otherwise than by exit(0) says about its case. */
+/* Fails a case whose process ended otherwise than by exit(0). */
 static void judge_end(int end) {
   if (end == 0 || atomic_load(&shared->verdict) == VERDICT_FAILED) return;
   atomic_store(&shared->verdict, VERDICT_FAILED);

@@ -1,4 +1,4 @@
-/* verbs.c: one line for each verb, and what is expected of it. */
+/* verbs.c: a function for each verb, and checks of its result. */
 #include "conformance.h"
 
 #include "record.h"

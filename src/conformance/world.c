@@ -1,4 +1,4 @@
-/* world.c: the store under test: opened, connected, performed on. Keys and records. */
+/* world.c: the store under test and its clients; keys, tokens and records. */
 #include "conformance.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void hang_up(client *c) {
   }
 }
 
-/* No key of the case stays, so no lease either. */
+/* Removes all keys of the case, and so their leases. */
 static void remove_keys(void) {
   client c = {.handles = world.clients[0]->handles, .servers = world.declared.servers};
   locks_end(&c);
@@ -134,7 +134,7 @@ void keys_forget(void) {
 
 size_t key_server(const key *k) { return world.plugin->route(world.store, k->bytes, k->len); }
 
-/* Those of the operations that are for this server. */
+/* Performs the operations whose keys are on this server. */
 static int perform_on(client *c, size_t server, corral_op *ops, size_t count, int64_t deadline) {
   corral_op *some = calloc(count, sizeof *some);
   size_t *from = calloc(count, sizeof *from), used = 0;
@@ -183,7 +183,7 @@ void op_drop(corral_op *op) {
 
 struct watch {
   void *open;
-  size_t count; /* more than TOLD: counts as "any" */
+  size_t count; /* number of changes told; above TOLD it counts as "any" */
   uint64_t told[TOLD];
 };
 
@@ -230,7 +230,7 @@ void watch_forget(watch *w) { w->count = 0; }
 
 /* ---- keys and tokens ----------------------------------------------------------------------- */
 
-/* Drawn before the first fork, so that all processes of a run have the same. */
+/* A random number, drawn before the first fork, so that all processes of a run have the same. */
 static uint64_t run_number(void) {
   static uint64_t number;
   while (number == 0)
