@@ -1,4 +1,4 @@
-/* lock.c: a hold of a user's lock: kept, extended, lost, released; and the public functions on
+/* lock.c: a hold of a user's lock: extending, losing, releasing it; and the public functions on
  * it. */
 #include "lock.h"
 
@@ -14,7 +14,7 @@
 
 #define MAGIC UINT32_C(0x10c4ed11)
 
-/* ---- a lock -------------------------------------------------------------------------------- */
+/* ---- making a lock ------------------------------------------------------------------------- */
 
 static int check_name(const void *name, size_t len, corral_error *error) {
   if (name == NULL || len == 0)
@@ -84,8 +84,8 @@ static void emit(const corral_lock *lock, corral_event event, const char *detail
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/* Counted from before the request left, and shorter by what two clocks may drift apart
- * meanwhile. */
+/* Counts from before the request was sent, less 1/1000 and 1 ms for the drift between both
+ * clocks. */
 void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent) {
   int64_t until = sent + op->until_ms - op->until_ms / 1000 - 1,
           seen = atomic_load(&lock->valid_until);
@@ -110,7 +110,7 @@ const void *corral_lock_name(const corral_lock *lock, size_t *len) {
   return lock->key.user;
 }
 
-/* ---- lost ---------------------------------------------------------------------------------- */
+/* ---- loss ---------------------------------------------------------------------------------- */
 
 static void describe(const corral_lock *lock, int why, char *text, size_t size) {
   snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
@@ -118,7 +118,7 @@ static void describe(const corral_lock *lock, int why, char *text, size_t size) 
            why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
 }
 
-/* 1: this was the first to know, and is to tell. */
+/* Returns 1 when this call was the first to set `lost` and there is an on_lost to call. */
 static int lose(corral_lock *lock, int why) {
   int none = 0;
   if (!atomic_compare_exchange_strong(&lock->lost, &none, why)) return 0;
@@ -150,12 +150,12 @@ int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
   return CORRAL_ELOST;
 }
 
-/* By what a store says of the lock that isn't ours: somebody else's, or nobody's. */
+/* other_ms: until_ms of a reply ELOST; not 0 when another token has the lock. */
 static int why_of(int64_t other_ms) {
   return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
 }
 
-/* ---- kept ---------------------------------------------------------------------------------- */
+/* ---- keeping ------------------------------------------------------------------------------- */
 
 static corral_lock *lock_of(crl_kept_lease *kept) {
   return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
@@ -174,7 +174,7 @@ static void on_lost(crl_kept_lease *kept) {
 
 static void on_limit(crl_kept_lease *kept) { lose_later(lock_of(kept), CORRAL_LOST_EXPIRED); }
 
-/* The limit of the keeper, which goes by another clock. */
+/* valid_until on the keeper's clock, crl_env_now_ms. */
 static int64_t limit_of(const corral_lock *lock) {
   return crl_env_now_ms() + atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) -
          crl_env_boot_ms();
@@ -202,13 +202,13 @@ static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
                                 .on_limit = on_limit,
                                 .on_extended = on_extended};
   lock->is_kept = 1;
-  /* A store may grant less than was asked for: a third of that, then. */
+  /* A store may grant less than ttl_ms: the first extension is due after a third of the grant. */
   int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
   crl_keeper_hold(lock->station->keeper, &lock->kept,
                   crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
 }
 
-/* Others of its owner may use it as soon as the table has it. */
+/* The table comes last: from then on, other threads with the same owner may use the lock. */
 void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
                     int64_t sent) {
   int keep = options->keep > 0;
@@ -276,7 +276,7 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
   if (op.status == CORRAL_EUNKNOWN) {
     corral_op again = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
     crl_pool_perform(lock->station->pool, &again, 1, crl_env_now_ms() + lock->station->op_ms);
-    /* That it is gone now may be the first one's doing. */
+    /* ELOST may be the effect of the first UNLOCK: then the status stays EUNKNOWN. */
     if (again.status == CORRAL_OK) op = again;
   }
   int status = crl_put_say(&op, error);
@@ -319,7 +319,7 @@ int corral_lock_release(corral_lock *lock, corral_error *error) {
   return crl_lock_give(lock, error);
 }
 
-/* ---- who ----------------------------------------------------------------------------------- */
+/* ---- holders ------------------------------------------------------------------------------- */
 
 static void tell_holder(const corral_hold *hold, int64_t now, corral_lock_holder *ret) {
   memset(ret, 0, sizeof *ret);

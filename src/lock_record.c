@@ -1,8 +1,7 @@
-/* lock_record.c: the record of a user's lock, and what each verb does to it.
+/* lock_record.c: the record of a user's lock, and the effect of each verb on it.
  *
- * This is the one place that says what lock, extend and unlock mean; stores that can change bytes
- * atomically use it through corral_host.lock_decide, the scripts of the Redis plugin say the same
- * in Lua. */
+ * This file alone defines lock, extend and unlock. Stores that can change bytes atomically use it
+ * through corral_host.lock_decide; the scripts of the Redis plugin repeat it in Lua. */
 #include "lock_record.h"
 
 #include "record.h"
@@ -17,8 +16,8 @@ enum {
   AT_NOTE = 48
 };
 
-/* Times in ms and fencing tokens in microseconds stay below this until 2255; the scripts' numbers
- * are exact up to it. */
+/* Bound of times in ms and of fencing tokens in microseconds, which reach it in 2255; numbers of
+ * the Redis scripts are exact up to it. */
 static const int64_t exact = INT64_C(1) << 53;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -69,13 +68,13 @@ void crl_lock_record_write(uint64_t fence, const corral_hold *holds, size_t coun
     put_hold(&holds[i], record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD);
 }
 
-/* ---- what isn't believed ------------------------------------------------------------------- */
+/* ---- implausible numbers ------------------------------------------------------------------- */
 
-/* A fencing token that lock_decide can't have given counts as none. */
+/* A fencing token too large to come from lock_decide counts as 0. */
 static uint64_t believed(uint64_t fence) { return fence < (uint64_t)exact ? fence : 0; }
 
-/* How long a hold lasts from its taking, or from its last extending. Records of older versions
- * don't say: then no longer than from its taking to its end. */
+/* Length of a hold in ms, from its taking or its last extension. Records of older versions lack it:
+ * then the time from taking to end. */
 static int64_t length_of(const corral_hold *hold) {
   int64_t length = hold->length_ms;
   if (length == 0)
@@ -85,8 +84,8 @@ static int64_t length_of(const corral_hold *hold) {
   return sooner(length, CORRAL_LOCK_LONGEST_MS);
 }
 
-/* An end further away than that was written by another clock, or by a stranger: then it is one
- * length from now. Returns whether it was so. */
+/* Corrects an end further away than the hold's length plus CORRAL_LOCK_SLACK_MS, written by another
+ * clock or by a stranger: the new end is one length from now. Returns 1 when corrected. */
 static int redate(corral_hold *hold, int64_t now) {
   int64_t length = length_of(hold);
   if (hold->until <= now || hold->until - now <= length + CORRAL_LOCK_SLACK_MS) return 0;
@@ -97,22 +96,23 @@ static int redate(corral_hold *hold, int64_t now) {
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* The lock as a verb finds it. Holds whose end has come are none. */
+/* The lock as a verb finds it at `now`; holds past their end don't count. */
 typedef struct now_here {
   const uint8_t *record;
   crl_lock_head head;
   int64_t now;
   uint64_t floor;
-  int mine; /* this token holds it */
+  int mine; /* the op's token has a hold */
   corral_hold own;
   size_t live;
-  int64_t until;           /* the last end of a hold of others */
-  int64_t exclusive_until; /* the end of an exclusive one; 0: none */
-  int is_redated; /* an end in the record isn't believed: `until`, `own` and the wish are what it is
-                     to say */
+  int64_t until;           /* latest end of the other holds */
+  int64_t exclusive_until; /* end of another exclusive hold; 0: none */
+  /* the record has an implausible end; `until`, `own` and the wish are corrected, and the record is
+   * to be replaced */
+  int is_redated;
 } now_here;
 
-/* Hold number `i`, with numbers that can be believed. */
+/* Hold number `i`, with implausible numbers corrected. */
 static void hold_at(now_here *here, size_t i, corral_hold *hold) {
   crl_lock_record_hold(here->record, i, hold);
   hold->fence = believed(hold->fence);
@@ -144,7 +144,7 @@ static void look(now_here *here, const uint8_t *token) {
   }
 }
 
-/* The record with what others hold, and, if it is one now, this token's own hold. */
+/* Writes the new record to `room`: the holds of other tokens and, if keeps_own, here->own. */
 static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t *room,
                     corral_lock_change *change) {
   crl_lock_head head = here->head;
@@ -194,8 +194,8 @@ static void begin(corral_op *op, now_here *here) {
   if (here->own.mode == CORRAL_LOCK_EXCLUSIVE) here->head.wish_until = 0;
 }
 
-/* A writer's wish bars readers only while readers are in its way; it is written again when half of
- * it has passed. */
+/* Sets the wish of a refused writer; returns 1 when the record has to change. The wish bars new
+ * readers only while readers have the lock; it is renewed when less than half of it is left. */
 static int wishes(const corral_op *op, now_here *here) {
   if (op->flags & CORRAL_OP_SHARED || op->ttl_ms <= 0 || here->exclusive_until != 0) return 0;
   if (here->head.wish_until > here->now && here->head.wish_until - here->now >= op->ttl_ms / 2)

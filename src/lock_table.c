@@ -1,4 +1,4 @@
-/* lock_table.c: what one process has and wants of locks. */
+/* lock_table.c: the holds and waiters of one process. */
 #include "lock_table.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ enum { BUCKETS = 256 };
 struct crl_lock_table {
   pthread_mutex_t mutex;
   crl_lock_entry *entries[BUCKETS];
-  crl_lock_waiter *waiters[BUCKETS]; /* of a bucket, in the order in which they came */
+  crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
 };
 
 crl_lock_table *crl_lock_table_new(void) {

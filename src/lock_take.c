@@ -1,9 +1,9 @@
-/* lock_take.c: the way to a lock: the owner's hold once more, or asking the store until it is
+/* lock_take.c: takes a lock: the owner's hold once more, or requests to the store until one is
  * granted or time is up.
  *
- * One token for all requests of a taking: the store answers a repeated one as the first, so a lost
- * reply is asked for again. What may have come of a request whose reply was lost, and a place in
- * the store's queue, are given back by UNLOCK when the taking ends without the lock. */
+ * All requests of one taking have the same token: the store answers a repeated request like the
+ * first one, so a request whose reply was lost is simply repeated. A taking that ends without the
+ * lock sends UNLOCK if a request may have left a hold, or a place in the store's queue. */
 #include <stdio.h>
 
 #include "env.h"
@@ -15,9 +15,10 @@
 #include "status.h"
 
 enum {
-  NAP_MOST_MS = 1000, /* also who is woken looks so often: what tells him may break unnoticed */
-  FRUITLESS =
-      3 /* so many wakes in a row that others were faster after: too many are woken each time */
+  /* longest nap of a waiter that watches, since the watch may break unnoticed */
+  NAP_MOST_MS = 1000,
+  /* wakes in a row without the lock, after which a writer leaves the watch for a while */
+  FRUITLESS = 3
 };
 
 typedef struct taking {
@@ -29,21 +30,21 @@ typedef struct taking {
   crl_leaver leaver;
   crl_lock_waiter waiter;
   crl_watcher watcher;
-  int watches;  /* the watcher waits */
-  int told;     /* the store will tell of the next change since the last request */
-  int unasked;  /* it does so without a look */
-  int free;     /* at the last look nobody was in the way */
-  int hurried;  /* asked again at once because of that */
-  int doubtful; /* a hold, or a place in a queue, may have come of a request */
-  int foreign;  /* what else than corral left there was reported */
+  int watches;  /* the watcher is joined */
+  int told;     /* the store will tell the next change after the last request */
+  int unasked;  /* LOCK alone makes the store tell; no LOCK_SHOW is needed */
+  int free;     /* the last LOCK_SHOW found no holder and no wish */
+  int hurried;  /* the last request was repeated at once because of `free` */
+  int doubtful; /* a request may have left a hold, or a place in a queue */
+  int foreign;  /* foreign content at the key was reported */
   unsigned pauses, fruitless, backs;
-  int64_t woken_at; /* the first of the fruitless wakes */
-  int64_t other_ms; /* when those in the way are gone; -1 unknown */
-  int64_t sent;     /* the last request; crl_env_boot_ms */
+  int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
+  int64_t other_ms; /* until_ms of the last refusal: until the lock may be free; -1 unknown */
+  int64_t sent;     /* crl_env_boot_ms; the last request */
   corral_error detail;
 } taking;
 
-/* ---- asking -------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 static void emit(const taking *t, corral_event event, const char *detail) {
   crl_event_emit(&t->station->events, event, t->lock->key.user, t->lock->key.user_len, detail);
@@ -60,8 +61,7 @@ static void look_at(taking *t, corral_op *look) {
   crl_lock_op_drop(look);
 }
 
-/* Something that corral did not write, and that never ends: reported, and given an end if that was
- * asked for. */
+/* Foreign content at the key that never ends: reported, and given an end if repair_ms is set. */
 static int meet_foreign(taking *t) {
   corral_error detail;
   if (t->other_ms >= 0) return CORRAL_EBUSY;
@@ -100,7 +100,8 @@ static int judge(taking *t, const corral_op *op) {
   }
 }
 
-/* Who has to wait looks along, where it needs a look whose outdating will be told. */
+/* Sends LOCK. A taking that watches sends LOCK_SHOW along, unless LOCK alone makes the store tell
+ * the next change. */
 static int ask(taking *t) {
   corral_error unused;
   corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail),
@@ -136,8 +137,8 @@ static int begin_to_watch(taking *t) {
   return t->watches = 1;
 }
 
-/* True when it is to be asked again without a pause: it begins to be told of changes, or nobody is
- * in the way any more. */
+/* True when LOCK is to be repeated without a pause: the taking has just joined the watch, or the
+ * last look found the lock free (not twice in a row). */
 static int at_once(taking *t, int status) {
   int hurried = t->hurried;
   t->hurried = 0;
@@ -147,9 +148,10 @@ static int at_once(taking *t, int status) {
   return t->hurried;
 }
 
-/* Readers who are woken all come in; of writers one does. Who was woken in vain again and again
- * isn't told for a while, so that not all of a crowd ask at each release: as long as those wakes
- * took, then twice as long each time. */
+/* A release wakes all waiters: of readers each gets the lock, of writers only one. So that not all
+ * writers of a crowd ask at each release, a writer leaves the watch after FRUITLESS wakes, for the
+ * time that they took, doubled each time, at most 2 * poll_max_ms. Returns that pause in ms, drawn
+ * from 50-100 % of it. */
 static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
   int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
   crl_watch_leave(t->station->watch, &t->watcher);
@@ -177,15 +179,16 @@ static void pause(taking *t) {
   if (woken && t->watches && t->fruitless++ == 0) t->woken_at = crl_env_now_ms();
 }
 
-/* Until it is granted, or can't be, or time is up: then CORRAL_EDEADLINE, or what kept the store
- * from answering. */
+/* Asks until the lock is granted or can't be, the ticket is cancelled, or time is up: then
+ * CORRAL_EDEADLINE, or the last error of the store. */
 static int wait_for(taking *t) {
   int status = CORRAL_EBUSY, waited = 0;
   while (!crl_ticket_cancelled(t->options->ticket)) {
-    /* Whose turn comes when time is up isn't the last to ask, but one of many whose time is up. */
+    /* No last request after the deadline: in a crowd, each waiter would send one on becoming the
+     * first. */
     if (crl_lock_table_first(t->station->locks, &t->waiter) &&
         !(waited && crl_env_now_ms() >= t->deadline)) {
-      if (t->backs > 0) (void)begin_to_watch(t); /* it stood back: the request watches again */
+      if (t->backs > 0) (void)begin_to_watch(t); /* after stand_back */
       status = ask(t);
       if (!may_pass(status)) return status;
       if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;
@@ -215,7 +218,7 @@ static int take_waiting(taking *t) {
 
 /* ---- taking -------------------------------------------------------------------------------- */
 
-/* "held by ...", as far as the store tells. */
+/* Sets the error's text: "held by ...", as far as the store tells. */
 static void say_who(const taking *t, int status) {
   corral_error detail;
   corral_lock_holder who;
@@ -247,7 +250,7 @@ static int end_without(taking *t, int status) {
   return status;
 }
 
-/* The calling thread, or the name that stands for an owner. */
+/* The calling thread, or the hash of options->owner. */
 static uint64_t owner_of(const corral_lock_options *options) {
   static _Atomic uint64_t threads;
   static _Thread_local uint64_t mine;
@@ -257,7 +260,7 @@ static uint64_t owner_of(const corral_lock_options *options) {
   return mine;
 }
 
-/* What others can read: "host/pid/thread note". */
+/* The note for other processes: "host/pid/thread note". */
 static void write_note(corral_lock *lock, const char *note) {
   char who[64];
   crl_env_holder(who, sizeof who);
@@ -265,8 +268,8 @@ static void write_note(corral_lock *lock, const char *note) {
            note != NULL ? " " : "", note != NULL ? note : "");
 }
 
-/* The owner has it. How much of the hold is left is looked at, and nothing counted that isn't
- * there. */
+/* The owner has a hold, whose new taking the table has counted already: extends it when less than
+ * half of ttl_ms is left, and gives the taking back on failure. */
 static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret) {
   corral_error *error = options->error;
   int status = CORRAL_OK;

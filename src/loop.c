@@ -1,5 +1,5 @@
-/* loop.c: event loops: calls whose callbacks run on the thread that dispatches the loop, and
- * computes that are begun there. */
+/* loop.c: event loops: calls whose callbacks, and computes whose beginnings, run on the thread that
+ * dispatches the loop. */
 #include <corral/loop.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -12,9 +12,10 @@
 
 #define MAGIC UINT32_C(0xc0881a22)
 
-/* ---- a compute that is begun here ---------------------------------------------------------- */
+/* ---- computes begun on the loop's thread --------------------------------------------------- */
 
-/* What becomes of it is settled between its end and the loop's. */
+/* Values of flown.fate, set by the end of the compute (on_ended) and by the close of its loop
+ * (take_orphans, orphan), whichever comes first. */
 enum { BEGUN = 0, HAS_ENDED, IS_ORPHANED_NOW, IS_ORPHAN, ENDED_MEANWHILE };
 
 static void forget_computing(crl_run *r) {
@@ -46,8 +47,8 @@ static void on_ended(corral_fill *fill, int abandoned) {
   crl_run_free(r);
 }
 
-/* Under the mutex: those of the loop. One that ends at this very moment belongs to those who end
- * it, and may be gone soon. */
+/* Takes the loop's unfinished computes. Under the mutex. A run that has ended is skipped: on_ended
+ * has it, and may free it at any time. */
 static crl_run *take_orphans(corral_loop *loop) {
   crl_run *orphans = NULL;
   for (crl_run *r = loop->computing, *next; r != NULL; r = next) {
@@ -173,11 +174,11 @@ int corral_dispatch(corral_loop *loop) {
   return count;
 }
 
-/* What was to be begun isn't; what was begun is left alone. */
+/* Ends runs whose compute isn't begun yet; orphans the others. */
 static void give_up_computes(corral_loop *loop) {
   pthread_mutex_lock(&loop->mutex);
   loop->is_closed = 1;
-  /* by which they stay until all are seen off */
+  /* held until corral_loop_close has ended the call */
   for (corral_call *call = loop->calls; call != NULL; call = call->next) call->runs++;
   crl_mail *first = loop->head;
   crl_run *orphans = take_orphans(loop);
@@ -201,7 +202,7 @@ static void await_work(corral_loop *loop) {
   pthread_mutex_unlock(&loop->mutex);
 }
 
-/* What a call listens to that wasn't told so any more; or NULL. */
+/* The entry that was handed to a call, if no mail has told the call so yet; else NULL. */
 static crl_entry *handed(corral_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   crl_entry *entry = call->is_handed ? call->entry : NULL;
@@ -268,7 +269,7 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   return call;
 }
 
-/* From the near tier, or on the way. */
+/* Answers from the near tier, or enters the herd. */
 static int set_out(corral_call *call) {
   crl_outcome outcome;
   if (!crl_run_near(call->loop->station, &call->asked, &call->asked.early, &outcome))
@@ -321,7 +322,7 @@ static void end_work(corral_call *call, int status, const corral_error *error) {
   crl_async_run_gone(call);
 }
 
-/* 0: its loop is closed, and its argument isn't there any more. */
+/* 0: the loop is closed, and the call's arg may be gone. */
 static int may_work(corral_loop *loop) {
   pthread_mutex_lock(&loop->mutex);
   int may = !loop->is_closed;
@@ -337,7 +338,7 @@ static void has_worked(corral_loop *loop) {
   pthread_mutex_unlock(&loop->mutex);
 }
 
-/* The outcome of a function on a worker; a function that ends its thread is cancelled. */
+/* Outcome of a function on a worker; stays CORRAL_ECANCELLED when the function ends its thread. */
 typedef struct working {
   corral_call *call;
   corral_error error;

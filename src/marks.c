@@ -1,5 +1,5 @@
-/* marks.c: the marks of tags. The record of a mark is an envelope of its own kind; its payload: 8
- * hard, 8 soft, 1 changed. */
+/* marks.c: the marks of tags. A mark's record is an envelope of kind CRL_KIND_MARK; its payload: 8
+ * bytes hard, 8 soft, 1 changed. */
 #include "marks.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
 
-/* Longer than any value's. */
+/* Life of a mark in ms, longer than any value's. */
 static const int64_t life = CRL_ENVELOPE_LIFE_MOST;
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -69,7 +69,7 @@ crl_standing crl_marks_judge(const crl_marks *marks, const crl_tags *tags) {
 
 /* ---- records ------------------------------------------------------------------------------- */
 
-/* To be given to crl_key_clean. */
+/* On CORRAL_OK *key is to be given to crl_key_clean. */
 static int make_key(crl_key *key, const crl_station *station, const void *tag, size_t len) {
   return crl_key_make(key, CRL_KEY_TAG, &station->space, &(crl_name){.key = tag, .key_len = len});
 }
@@ -197,8 +197,7 @@ void crl_mark_looked(crl_station *station, crl_mark_look *look, corral_op *op) {
   crl_key_clean(&look->key);
 }
 
-/* The marks that are wanted, with their keys, less those that the near tier knows.
- * CORRAL_ENOMEM. */
+/* Lists the wanted marks that the near tier doesn't answer, with their keys. CORRAL_ENOMEM. */
 static int list_wanted(crl_station *station, crl_marks *marks, int64_t near_ms, crl_mark_look *list,
                        size_t *count) {
   int64_t now = crl_env_now_ms();
@@ -303,13 +302,14 @@ static void release(crl_station *station, const crl_key *key, const uint8_t *tok
   crl_pool_perform(station->pool, &op, 1, crl_env_now_ms() + station->op_ms);
 }
 
-/* Whether a change so long ago came before a compute that began so long ago. */
+/* True when a change `changed_ago` ms ago surely came before a compute that began elapsed_ms
+ * ago. */
 static int is_before(const crl_station *station, int64_t changed_ago, int64_t elapsed_ms) {
   return changed_ago > elapsed_ms + crl_pool_info(station->pool)->clock_skew_ms + TICK_MS;
 }
 
-/* One try to make a mark under its lease, if it isn't there, or to change the soft version of one.
- * EBUSY, ELOST: try again. */
+/* Under the mark's lease: makes the mark if the store has none; with `expires`, draws a new soft
+ * version. One try; CORRAL_EBUSY, CORRAL_ELOST: try again. */
 static int try_under_lease(crl_station *station, crl_key *key, crl_mark *mark, int expires) {
   uint8_t wish[CORRAL_FRONT];
   uint8_t token[CORRAL_TOKEN];
@@ -400,9 +400,9 @@ static void forget_near(crl_station *station, const crl_key *key) {
   if (station->near != NULL) crl_near_drop(station->near, crl_key_hash(key));
 }
 
-/* The new mark takes the place of the old one: in a gap between both a compute of before would take
- * the tag for a new one. For the same reason the store that can't be told is given the new mark
- * when it is back. */
+/* Replaces the mark without a gap: in a gap, a compute from before would find no mark and take the
+ * tag for a new one. A store that can't be reached gets the new mark when it is back, for the same
+ * reason. */
 static int put_new(crl_station *station, crl_key *key, const crl_mark *mark, corral_error *error) {
   size_t size = 0;
   uint8_t *record = write_record(key, mark, &size);

@@ -1,9 +1,9 @@
-/* metadata.c: what stands behind a payload: numbers, tags and a validator, each as a part. */
+/* metadata.c: the metadata behind a payload: numbers, tags and a validator, each a part. */
 #include "metadata.h"
 
 #include "record.h"
 
-enum { WIDE = 128 /* kinds from here on have two bytes of length */, VERSIONS = 16, NUMBER = 8 };
+enum { WIDE = 128 /* from here on, a length has two bytes */, VERSIONS = 16, NUMBER = 8 };
 
 static size_t head_of(uint8_t kind) { return kind < WIDE ? 2 : 3; }
 

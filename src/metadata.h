@@ -1,12 +1,12 @@
-/* metadata.h: what stands behind a payload: numbers, tags and a validator, each as a part. Pure.
+/* metadata.h: the metadata behind a payload: numbers, tags and a validator, each a part. Pure.
  *
  * A part: its kind (1 byte), its length (1 byte, or 2 for kinds from 128 on), its bytes. Readers
- * skip kinds that they don't know. Numbers are little-endian without leading zeroes. docs/record.md
- * has the kinds.
+ * skip unknown kinds. Numbers are little-endian without leading zeroes. docs/record.md has the
+ * kinds.
  *
- * A tag's mark is a record of its own in the store (marks.h). A value counts as long as the mark of
- * each of its tags has the versions that it had when the value was computed: another `hard` one and
- * it is void, another `soft` one and its fresh life is over. */
+ * A tag's mark is a record of its own in the store (marks.h). A value remembers the versions that
+ * the marks of its tags had when it was computed: when a mark's `hard` version changes, the value
+ * is void; when its `soft` version changes, the value's fresh life is over. */
 #ifndef CRL_METADATA_H
 #define CRL_METADATA_H
 
@@ -28,14 +28,14 @@ enum {
 };
 
 typedef struct crl_tag {
-  uint64_t hard, soft; /* versions of its mark; never 0 */
+  uint64_t hard, soft; /* versions of the tag's mark; never 0 */
   uint8_t len;         /* 0: the tag of the whole namespace */
   uint8_t name[CRL_TAG_MOST];
 } crl_tag;
 
 typedef struct crl_tags {
   size_t count;
-  crl_tag tag[CRL_TAGS + 1]; /* and that of the whole namespace */
+  crl_tag tag[CRL_TAGS + 1]; /* the value's own, and that of the whole namespace */
 } crl_tags;
 
 typedef struct crl_part {
@@ -44,25 +44,25 @@ typedef struct crl_part {
   size_t len;
 } crl_part;
 
-/* The next part of *left bytes at *at: 1 and *part, 0 at the end, -1 when it is cut short. */
+/* Reads the next part of *left bytes at *at: 1 and *part; 0 at the end; -1 when it is cut short. */
 int crl_part_next(const uint8_t **at, size_t *left, crl_part *part);
-/* A part's number; 0 when it has more than 8 bytes. */
+/* The number that a part holds; 0 when it has more than 8 bytes. */
 uint64_t crl_part_number(const crl_part *part);
-/* Bytes that a part with `len` bytes of content takes. */
+/* Size of a part with `len` bytes of content. */
 size_t crl_part_size(uint8_t kind, size_t len);
-/* Writes kind and length, and the bytes unless they are NULL; returns where those stand. */
+/* Writes kind, length and, unless NULL, the bytes; returns where the bytes stand. */
 uint8_t *crl_part_put(uint8_t *at, uint8_t kind, const void *bytes, size_t len);
-/* The bytes of a number. */
+/* Length in bytes of a number's part. */
 size_t crl_number_len(uint64_t number);
 
 size_t crl_tags_size(const crl_tags *tags);
-/* Returns the end. */
+/* Returns the end of the written bytes. */
 uint8_t *crl_tags_write(const crl_tags *tags, uint8_t *at);
-/* The tags of a record's metadata; 0 when they make no sense. */
+/* Reads the tags of a record's metadata; 0 when the metadata is malformed. */
 int crl_tags_read(const uint8_t *metadata, size_t size, crl_tags *tags);
 /* The tag of this name, or NULL. */
 crl_tag *crl_tags_find(crl_tags *tags, const void *name, size_t len);
-/* Adds it, unless it is there. NULL when there is no room. */
+/* Adds a tag unless it is there; NULL when there is no room. */
 crl_tag *crl_tags_add(crl_tags *tags, const void *name, size_t len);
 
 #endif

@@ -1,16 +1,16 @@
-/* near.c: copies of values in this process. Shards, each with a lock, a hash table and three
+/* near.c: copies of values in this process: shards, each with a lock, a hash table and three
  * queues; two budgets over all of them.
  *
  * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache
- * eviction", SOSP'23): newcomers wait in a small queue; who was used twice there goes on to the
- * main one, who wasn't leaves and is remembered by its hash (a ghost), and comes into the main one
- * when it is put again meanwhile. Copies live shortly, so one that was popular is remembered also
- * when it is over or dropped: what takes its place is as popular. Negatives have a queue of their
- * own, which goes by the main one's rule.
+ * eviction", SOSP'23): a new copy enters a small queue. A copy that was used twice there moves on
+ * to the main queue; another one leaves, and its hash is remembered (a ghost). A key that is put
+ * again while it has a ghost enters the main queue. Copies live shortly, so a popular one that
+ * expires or is dropped leaves a ghost, too: its successor is as popular. Negatives have a queue of
+ * their own, with the rule of the main one.
  *
- * Room is taken before a copy goes in, so a budget is never exceeded: whoever needs room looks at
- * the oldest of one shard after the other until there is enough. No other lock is held then, and
- * nothing is freed under a lock: a store may take its time to free its bytes. */
+ * Room is taken before a copy goes in, so a budget is never exceeded: the thread that needs room
+ * judges the oldest copy of one shard after the other until there is enough. It holds no other lock
+ * meanwhile, and frees nothing under a lock, since a store may take its time to free its bytes. */
 #include "near.h"
 
 #include <sched.h>
@@ -21,28 +21,28 @@
 #include "envelope.h"
 
 enum {
-  LINE = 64, /* of the cache */
+  LINE = 64, /* bytes of a cache line */
   SHARDS_MOST = 64,
-  SHARD_LEAST = 512 << 10, /* bytes of budget for each further shard */
+  SHARD_LEAST = 512 << 10, /* bytes of budget per shard, at least */
   BUCKETS_LEAST = 16,
-  COUNTERS = 16, /* of drops, per shard */
-  ONE_OF = 10,   /* the share of one copy, of all negatives, and of the small queue */
-  MARK_MOST = 3, /* S3-FIFO's two bits */
+  COUNTERS = 16, /* of drops; per shard */
+  ONE_OF = 10,   /* the tenth that one copy, all negatives, or the small queue may take */
+  MARK_MOST = 3, /* two bits, as in S3-FIFO */
   MARKS_OF_POPULAR = 2,
   SAME_HASH_MOST = 4,
-  OVERHEAD = 64 /* what malloc, the table and the ghosts take for one copy */
+  OVERHEAD = 64 /* bytes that malloc, the table and the ghosts take for one copy */
 };
 
 enum { SMALL, MAIN, NEGATIVES, QUEUES };
 
 typedef struct entry {
-  struct entry *chain; /* the next of its bucket, or of those that go */
+  struct entry *chain; /* the next in its bucket, or in a list of removed entries */
   uint64_t spot;
-  int64_t over;       /* when its last life ends */
-  uint32_t marks, in; /* hits, up to MARK_MOST; its queue */
+  int64_t over;       /* end of its last life; crl_env_now_ms */
+  uint32_t marks, in; /* hits, up to MARK_MOST; index of its queue */
   size_t key_len;
   crl_near_copy copy;
-  struct entry *older, *newer; /* of its queue */
+  struct entry *older, *newer; /* its neighbours in the queue */
   size_t weight;
   uint8_t key[];
 } entry;
@@ -52,7 +52,8 @@ typedef struct queue {
   size_t weight;
 } queue;
 
-/* A hash that was remembered; the print is the half of it that doesn't say where it is. */
+/* A remembered hash: `print` is its upper half, its lower bits are the index; `when`: the ghost
+ * clock, 0: empty. */
 typedef struct ghost {
   uint32_t print, when;
 } ghost;
@@ -60,9 +61,9 @@ typedef struct ghost {
 typedef struct shard {
   _Alignas(LINE) _Atomic int locked;
   uint32_t ghost_clock;
-  size_t count, buckets; /* buckets: a power of two, of the ghosts too */
+  size_t count, buckets; /* buckets: a power of two, and the number of ghosts, too */
   entry **table;
-  /* one that was remembered before as many others as there are copies is forgotten */
+  /* a ghost counts until `count` others have been remembered after it */
   ghost *ghosts;
   queue queues[QUEUES];
   _Atomic uint64_t drops[COUNTERS];
@@ -81,10 +82,10 @@ struct crl_near {
   shard shards[];
 };
 
-/* ---- locks: held for less than a microsecond as a rule, let go by a plain store (bench/near.c) */
+/* ---- locks: held for under 1 us as a rule, released by a plain store (bench/near.c) -------- */
 
-/* The holder may have been put off its core, or, with real-time priorities, may never come back to
- * it while others merely yield. */
+/* The holder may have lost its core. With real-time priorities it might never get the core back
+ * while others merely yield: so they sleep in the end. */
 static void lock_slowly(shard *s) {
   enum { LOOKS = 64, YIELDS = 64, PAUSE_US = 50 };
   int turns = 0;
@@ -164,7 +165,7 @@ static entry *make_entry(uint64_t spot, const void *key, size_t key_len, const c
   return e;
 }
 
-/* Frees a list, and the room that it took. */
+/* Frees a list of removed entries, and their room in the budgets. */
 static void discard(crl_near *near, entry *list) {
   for (entry *next; list != NULL; list = next) {
     next = list->chain;
@@ -178,12 +179,12 @@ static void discard(crl_near *near, entry *list) {
 /* ---- under a shard's lock ------------------------------------------------------------------ */
 
 static void ghost_remember(shard *s, uint64_t spot) {
-  if (++s->ghost_clock == 0) s->ghost_clock = 1; /* 0 is nobody */
+  if (++s->ghost_clock == 0) s->ghost_clock = 1; /* 0 marks an empty ghost */
   s->ghosts[spot & (s->buckets - 1)] =
       (ghost){.print = (uint32_t)(spot >> 32), .when = s->ghost_clock};
 }
 
-/* Whether it was remembered lately; if so it no longer is. */
+/* True when the hash was remembered lately; forgets it. */
 static int ghost_returns(shard *s, uint64_t spot) {
   ghost *g = &s->ghosts[spot & (s->buckets - 1)];
   int known =
@@ -223,8 +224,8 @@ static void queue_move(shard *s, uint32_t to, entry *e) {
   queue_push(s, to, e);
 }
 
-/* Twice as many buckets. The ghosts are forgotten: it grows while nobody has to leave. Without
- * memory longer chains serve as well. */
+/* Doubles the buckets; without memory the chains get longer instead. The ghosts are forgotten,
+ * which costs little: a shard grows while nothing has to be evicted. */
 static void grow(shard *s) {
   size_t buckets = s->buckets * 2;
   entry **table = crl_alloc(buckets * sizeof *table), **old = s->table;
@@ -262,7 +263,7 @@ static void put_in(shard *s, entry *e) {
   s->count++;
 }
 
-/* Puts it at the head of a list of those that go. */
+/* Removes an entry and puts it at the head of the list *gone. */
 static void take_out(shard *s, entry *e, entry **gone) {
   entry **link = bucket_of(s, e->spot);
   while (*link != e) link = &(*link)->chain;
@@ -273,15 +274,15 @@ static void take_out(shard *s, entry *e, entry **gone) {
   *gone = e;
 }
 
-/* For reasons that say nothing against its key. */
+/* Removes an entry for a reason other than disuse: a popular one leaves a ghost. */
 static void take_out_but_remember(shard *s, entry *e, entry **gone) {
   int popular = e->in == MAIN || (e->in == SMALL && e->marks >= MARKS_OF_POPULAR);
   take_out(s, e, gone);
   if (popular) ghost_remember(s, e->spot);
 }
 
-/* Keys that somebody made to share a hash must not make a long chain: of each hash only a few stay,
- * the one that was just put among them. */
+/* Bounds the chain of keys that were made to share a hash: the newest SAME_HASH_MOST of them
+ * stay. */
 static void thin_out(shard *s, uint64_t spot, entry **gone) {
   size_t same = 0;
   for (entry *e = *bucket_of(s, spot), *next; e != NULL; e = next) {
@@ -290,7 +291,7 @@ static void thin_out(shard *s, uint64_t spot, entry **gone) {
   }
 }
 
-/* There keeps its place and its marks, and has the new copy; the old one goes. */
+/* Gives e's copy to `there`, which keeps its place and its marks; e leaves with the old copy. */
 static void trade_copies(shard *s, entry *there, entry *e, entry **gone) {
   entry old = *there;
   there->copy = e->copy;
@@ -303,7 +304,7 @@ static void trade_copies(shard *s, entry *there, entry *e, entry **gone) {
   *gone = e;
 }
 
-/* In place of what there is; e of NULL: what there is goes all the same. */
+/* Replaces `there` (NULL: none) by e; with e of NULL it only removes `there`. */
 static void replace(shard *s, entry *there, entry *e, entry **gone) {
   if (there != NULL && e != NULL &&
       (there->in == NEGATIVES) == (e->copy.kind == CRL_KIND_NEGATIVE)) {
@@ -326,7 +327,8 @@ static uint32_t queue_to_shrink(const shard *s) {
              : MAIN;
 }
 
-/* The oldest of a queue goes, or has another turn, with a mark less. */
+/* Removes the oldest entry of a queue, or moves it on: to the main queue, or to the end of its own
+ * with one mark less. */
 static void judge(shard *s, entry *e, int64_t now, entry **gone) {
   if (e->over <= now) {
     take_out_but_remember(s, e, gone);
@@ -344,7 +346,7 @@ static void judge(shard *s, entry *e, int64_t now, entry **gone) {
   }
 }
 
-/* One look at one shard; false when nothing is there that could go. */
+/* Judges one entry of one shard; false when the shard has none. */
 static int look_for_room(crl_near *near, budget *b, int64_t now) {
   entry *gone = NULL;
   size_t turn = atomic_fetch_add_explicit(&b->hand, 1, memory_order_relaxed);
@@ -357,7 +359,7 @@ static int look_for_room(crl_near *near, budget *b, int64_t now) {
   return e != NULL;
 }
 
-/* False when all is taken by others who haven't put in their copies yet. */
+/* False when puts that are under way have taken all room. */
 static int take_room(crl_near *near, budget *b, size_t weight, int64_t now) {
   size_t barren = 0;
   while (barren <= near->shard_count) {
@@ -371,7 +373,7 @@ static int take_room(crl_near *near, budget *b, size_t weight, int64_t now) {
   return 0;
 }
 
-/* An entry with its room; NULL when it is too large, or there is no room or memory. */
+/* Makes an entry and takes its room; NULL when it is too large, or there is no room or memory. */
 static entry *entry_with_room(crl_near *near, uint64_t spot, const void *key, size_t key_len,
                               const crl_near_copy *copy) {
   budget *b = budget_of(near, copy->kind);
@@ -453,7 +455,7 @@ uint64_t crl_near_ticket(crl_near *near, uint64_t hash) {
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
                  const crl_near_copy *copy, uint64_t ticket) {
   shard *s = shard_of(near, hash);
-  /* Nobody has to leave for one that is refused. */
+  /* A put that will be refused must not evict. */
   if (atomic_load_explicit(drops_of(s, hash), memory_order_acquire) != ticket) return 0;
   entry *e = entry_with_room(near, hash, key, key_len, copy), *gone = NULL;
   int kept = 0;

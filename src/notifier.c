@@ -1,4 +1,4 @@
-/* notifier.c: a queue of notices and the thread that tells them. */
+/* notifier.c: a queue of notices, and the thread that tells them. */
 #include "notifier.h"
 
 #include <pthread.h>
@@ -9,10 +9,10 @@
 
 struct crl_notifier {
   pthread_mutex_t mutex;
-  pthread_cond_t work; /* the thread: something is queued, or closing */
-  pthread_cond_t told; /* who withdraws: a notice was told */
+  pthread_cond_t work; /* for the thread: something is queued, or closing */
+  pthread_cond_t told; /* for crl_notifier_withdraw: a notice was told */
   crl_notice *head, **tail;
-  crl_notice *telling; /* compared only: its owner may have freed it */
+  crl_notice *telling; /* only compared: its owner may have freed it */
   size_t queued;
   pthread_t thread;
   int started, closing;
@@ -58,7 +58,7 @@ static void unlink_notice(crl_notifier *notifier, crl_notice *notice) {
   notifier->queued--;
 }
 
-/* Under the mutex, which is free during the callback. */
+/* Under the mutex, which is released during the callback. */
 static void tell_first(crl_notifier *notifier) {
   crl_notice *notice = notifier->head;
   unlink_notice(notifier, notice);

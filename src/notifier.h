@@ -1,8 +1,8 @@
 /* notifier.h: one thread that calls callbacks of the user for threads of the library that must not
  * wait for them.
  *
- * One at a time, in the order in which they were posted. The thread is started when first needed;
- * no lock is held during a callback. */
+ * One callback at a time, in the order of posting. The thread is started when first needed; it
+ * holds no lock during a callback. */
 #ifndef CRL_NOTIFIER_H
 #define CRL_NOTIFIER_H
 
@@ -10,26 +10,26 @@
 
 typedef struct crl_notifier crl_notifier;
 
-/* One call of a callback, in its owner's memory; zero before it is posted. */
+/* One call of a callback, in its owner's memory; zero before it is first posted. */
 typedef struct crl_notice {
   struct crl_notice *next, **link;
-  void (*tell)(struct crl_notice *notice); /* may free it, unless somebody withdraws it */
+  void (*tell)(struct crl_notice *notice); /* may free the notice, if it is never withdrawn */
   int queued;                              /* the notifier's own */
 } crl_notice;
 
 /* Starts no thread. NULL without memory. */
 crl_notifier *crl_notifier_new(void);
-/* Tells what is queued first. Not from within a callback. */
+/* Calls the callbacks that are queued, then frees. Must not be called from within a callback. */
 void crl_notifier_free(crl_notifier *notifier);
-/* 0 when `most` are queued already: then it isn't told. Without a thread to be had it waits for the
- * next post, a withdrawal, or crl_notifier_free. */
+/* Queues a notice; 0 when `most` are queued already. Without a thread to be had the notice waits
+ * for the next post, its withdrawal, or crl_notifier_free. */
 int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most);
-/* 1: it was queued, and won't be told. 0: it isn't queued, and not being told any more: this waits
- * for that, unless this is the notifier's own thread. */
+/* 1: the notice was queued, and won't be told. 0: it was not queued; if it is being told, this
+ * waits for the end of that, except on the notifier's own thread. */
 int crl_notifier_withdraw(crl_notifier *notifier, crl_notice *notice);
 
-/* A callback that this thread is within, named by what must not be used or freed from within; on
- * the stack of who calls it. */
+/* A callback that this thread is within, on the caller's stack; `of`: the object that must not be
+ * used or freed from within the callback. */
 typedef struct crl_frame {
   const void *of;
   const struct crl_frame *outer;

@@ -1,9 +1,9 @@
-/* offer.c: gives what was held to a store that is back: invalidations, and fills whose version is
- * later than that of the value there.
+/* offer.c: replays held changes to a store that is back: invalidations, and fills whose version is
+ * later than that of the stored value.
  *
- * All claims of a batch first, then what they allow: a settle or a release. A fill without a
- * version stays in this process: whether something newer was stored and has ended since, no store
- * remembers. */
+ * A batch sends all its claims first, then a settle or a release for each. A fill without a version
+ * stays in this process: the store can't tell whether something newer was stored and has expired
+ * since. */
 #include "offer.h"
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@ typedef struct batch {
   uint8_t tokens[BATCH][CORRAL_TOKEN];
   uint8_t wishes[BATCH][CORRAL_FRONT];
   uint8_t others[BATCH][CORRAL_TOKEN];
-  uint8_t again[BATCH];   /* it didn't come about, though the server works */
-  uint8_t settles[BATCH]; /* else the claim, if it was granted, is released */
+  uint8_t again[BATCH];   /* not done, though the server works */
+  uint8_t settles[BATCH]; /* 1: the granted claim is settled; 0: it is released */
   corral_op ops[BATCH];
   size_t count;
 } batch;
@@ -44,7 +44,7 @@ static corral_op op_of(const batch *b, size_t i, corral_verb verb) {
                      .token = b->tokens[i]};
 }
 
-/* The tags of a record, malloc'ed; NULL when it has none that can be read. */
+/* The tags of a record, malloc'ed; NULL when it has none, or none that can be read. */
 static crl_tags *tags_of(const crl_bytes *record) {
   crl_envelope envelope;
   if (crl_envelope_read(record->data, record->size, NULL, &envelope) != CORRAL_OK ||
@@ -58,8 +58,8 @@ static crl_tags *tags_of(const crl_bytes *record) {
   return NULL;
 }
 
-/* It has tags whose marks could not be asked for when it was made: whether they have changed since
- * its compute began, nobody knows. */
+/* True when the record has tags whose marks could not be read when it was made: a change of a mark
+ * since its compute began would go unnoticed. */
 static int is_unstamped(const crl_bytes *record) {
   int some = 0;
   crl_tags *tags = tags_of(record);
@@ -86,7 +86,7 @@ void crl_offer_void(crl_offer *offer, const void *tag, size_t len) {
   crl_held_drop_if(offer->held, crl_env_now_ms(), carries, &wanted);
 }
 
-/* Where the store has no value, nobody knows what came after this fill. */
+/* 0 where the store has no value: a newer one may have been stored and have expired. */
 int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed) {
   corral_header header;
   crl_envelope stored;
@@ -115,7 +115,7 @@ static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64
   op->ttl_ms = ttl_ms;
 }
 
-/* Whose lease keeps a successor out: it is taken over. */
+/* Notes the token of the lease that keeps a successor out: the next claim takes that lease over. */
 static void note_other(batch *b, size_t i, const corral_op *op) {
   corral_header header;
   if (b->entries[i].successor == NULL || op->status != CORRAL_EBUSY || op->found == NULL) return;
@@ -150,7 +150,7 @@ static void report(const batch *b, size_t i) {
   crl_event_emit(b->offer->events, CORRAL_EVENT_OFFERED, key, len, NULL);
 }
 
-/* What follows on an entry's first op that went well; returns the end of the ops. */
+/* Writes the ops that follow an entry's successful first op; returns the end of the ops. */
 static corral_op *make_second(batch *b, size_t i, int64_t now, corral_op *op) {
   const crl_held_entry *entry = &b->entries[i];
   int64_t left = entry->fill.hard_ttl - (now - entry->fill.made);
@@ -166,7 +166,7 @@ static corral_op *make_second(batch *b, size_t i, int64_t now, corral_op *op) {
   return op;
 }
 
-/* The last of an entry's ops. */
+/* Takes the result of an entry's last op. */
 static void take_second(batch *b, size_t i, const corral_op *op) {
   const crl_held_entry *entry = &b->entries[i];
   int done = op->status == CORRAL_OK && op->verb != CORRAL_VERB_RELEASE;
@@ -180,8 +180,8 @@ static int goes_on(const batch *b, size_t i) {
   return status == CORRAL_OK || (b->entries[i].successor != NULL && status == CORRAL_EBUSY);
 }
 
-/* An entry whose turn it was is done with, whatever the answer, but for a successor that somebody
- * else's lease kept out. */
+/* Sends the second ops of all entries. Each entry is done then, whatever the reply, except a
+ * successor that another lease kept out. */
 static int finish_all(batch *b, crl_pool *pool, size_t server) {
   corral_op ops[2 * BATCH], *end = ops;
   const corral_op *last[BATCH];
@@ -211,7 +211,8 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   return works;
 }
 
-/* All that was held at this moment; whether there was any. */
+/* Replays all entries held at this moment; returns whether there were any. *works: 0 when the
+ * server failed. */
 static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t server,
                        int *works) {
   place there = {pool, server};
@@ -229,7 +230,7 @@ static int offer_round(batch *b, const crl_offer *offer, crl_pool *pool, size_t 
   return all > 0;
 }
 
-/* Callers compute and fill meanwhile; who offers until nothing is left might never be done. */
+/* The number of rounds is bounded, since callers go on to fill meanwhile. */
 int crl_offer_all(void *arg, crl_pool *pool, size_t server) {
   int works = 1;
   batch *b = crl_alloc(sizeof *b);

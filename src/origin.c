@@ -1,5 +1,5 @@
-/* origin.c: protection of what computes burden: at most so many at once in this process, and
- * everywhere. */
+/* origin.c: limits the computes that burden one origin: so many at once in this process, and so
+ * many in the whole fleet. */
 #include "origin.h"
 
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ enum { FLEET_MOST = 256 };
 struct crl_origin {
   crl_origin_options options;
   crl_gate *gate;
-  _Atomic unsigned last; /* the slot that was had last: probably free again */
+  _Atomic unsigned last; /* the slot of the fleet held last: probably free again */
   char name[];
 };
 
@@ -48,7 +48,8 @@ int crl_origin_limits(const crl_origin *origin) { return origin->gate != NULL; }
 
 /* ---- the fleet's slots --------------------------------------------------------------------- */
 
-/* To be given to crl_key_clean. In no namespace: all who name the origin share its slots. */
+/* On CORRAL_OK *key is to be given to crl_key_clean. The key is in no namespace: all corrals that
+ * name the origin share its slots. */
 static int make_key(const crl_origin *origin, unsigned number, crl_key *key) {
   crl_key_space none = {.max_key = crl_pool_info(origin->options.pool)->max_key};
   char text[16];
@@ -57,8 +58,8 @@ static int make_key(const crl_origin *origin, unsigned number, crl_key *key) {
   return crl_key_make(key, CRL_KEY_SLOT, &none, &name);
 }
 
-/* Somebody else has the slot now: this process was away for longer than the lease. Its compute goes
- * on. */
+/* A lost slot: this process was away for longer than the lease, and the slot has another holder.
+ * The compute goes on. */
 static void ignore(crl_kept_lease *lease) { (void)lease; }
 
 static int claim_key(crl_origin *origin, crl_slot *slot) {
@@ -100,8 +101,8 @@ static int claim(crl_origin *origin, unsigned number, crl_slot *slot) {
   return status;
 }
 
-/* Which slots look free; how many, or a negative status. One round trip where the store has
- * batches. */
+/* Writes the numbers of the slots that look free; returns how many, or a negative status. One round
+ * trip where the store has batches. */
 static int list_free(crl_origin *origin, unsigned *numbers) {
   unsigned most = (unsigned)origin->options.fleet_most;
   corral_op *ops = crl_alloc(most * sizeof *ops);
@@ -128,7 +129,7 @@ static int list_free(crl_origin *origin, unsigned *numbers) {
   return answers > 0 ? count : status;
 }
 
-/* CORRAL_OK, EBUSY, or what is wrong with the store. */
+/* CORRAL_OK, CORRAL_EBUSY, or an error of the store. */
 static int take_slot(crl_origin *origin, crl_slot *slot) {
   unsigned numbers[FLEET_MOST], most = (unsigned)origin->options.fleet_most, dice = 0;
   int status = claim(origin, atomic_load(&origin->last) % most, slot);
@@ -143,7 +144,8 @@ static int take_slot(crl_origin *origin, crl_slot *slot) {
   return CORRAL_EBUSY;
 }
 
-/* A claim whose reply was lost may have been granted: its slot ends by itself. */
+/* Errors of the store don't keep a compute back. A claim whose reply was lost may have been
+ * granted: that slot ends by its lease. */
 static int enter_fleet(crl_origin *origin, crl_slot *slot) {
   return origin->options.fleet_most > 0 && take_slot(origin, slot) == CORRAL_EBUSY ? CORRAL_EBUSY
                                                                                    : CORRAL_OK;
@@ -151,8 +153,8 @@ static int enter_fleet(crl_origin *origin, crl_slot *slot) {
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-/* Between two looks for a slot of the fleet the place in this process is free for others; a lower
- * rank looks less often. */
+/* When to look again for a slot of the fleet; lower ranks look less often. Until then the slot in
+ * this process is free for others. */
 static int64_t next_look(const crl_origin *origin, crl_rank rank, unsigned looks) {
   uint64_t dice = 0;
   crl_env_random(&dice, sizeof dice);

@@ -1,9 +1,9 @@
-/* origin.h: protection of what computes burden: at most so many at once in this process, and
- * everywhere.
+/* origin.h: limits the computes that burden one origin: so many at once in this process, and so
+ * many in the whole fleet.
  *
- * The fleet's slots are keys of the store (key.h), by number and name, each held under a lease like
- * any other, extended by the keeper while its compute runs: a slot ends with its holder. While the
- * store is away only the process's own limit holds. */
+ * The fleet's slots are keys of the store (key.h), made of a number and the origin's name. Each is
+ * held under a lease that the keeper extends while the compute runs, so a slot ends with its
+ * holder. While the store is away only the limit of the process applies. */
 #ifndef CRL_ORIGIN_H
 #define CRL_ORIGIN_H
 
@@ -27,7 +27,7 @@ typedef struct crl_slot {
   crl_kept_lease lease;
   uint8_t token[CORRAL_TOKEN];
   crl_key key;
-  int fleet; /* a slot of the fleet is held too */
+  int fleet; /* a slot of the fleet is held, too */
 } crl_slot;
 
 /* NULL without memory. */
@@ -36,9 +36,9 @@ crl_origin *crl_origin_new(const crl_origin_options *options);
 void crl_origin_free(crl_origin *origin);
 /* True when there is a limit. */
 int crl_origin_limits(const crl_origin *origin);
-/* CORRAL_OK: *slot is held, to be given to crl_origin_leave. CORRAL_EBUSY: none was free until
- * `until` (crl_env_now_ms); one that has passed means: only try. *waited tells whether it was full
- * at first. EBUSY also when `ticket` (may be NULL) is cancelled. Blocks; any thread. */
+/* CORRAL_OK: *slot is held, to be given to crl_origin_leave. CORRAL_EBUSY: no slot was free until
+ * `until` (crl_env_now_ms; a past one means a single try), or `ticket` (may be NULL) was cancelled.
+ * *waited: 1 when all slots were taken at first. Blocks; any thread. */
 int crl_origin_enter(crl_origin *origin, crl_rank rank, int64_t until, corral_ticket *ticket,
                      crl_slot *slot, int *waited);
 void crl_origin_leave(crl_origin *origin, crl_slot *slot);

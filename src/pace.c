@@ -1,4 +1,4 @@
-/* pace.c: how long a batch on a handle may go on. */
+/* pace.c: the time limit of a batch on a handle. */
 #include "pace.h"
 
 #include "env.h"

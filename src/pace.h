@@ -1,11 +1,11 @@
-/* pace.h: how long a batch on a handle may go on: until nothing has moved for a while, not until a
- * moment.
+/* pace.h: the time limit of a batch on a handle: it ends when nothing has moved for a while, not at
+ * a fixed moment.
  *
- * Each batch has a limit. Every CRL_PACE_STEP bytes that moved put it off to `quiet_ms` from then,
- * but never beyond the caller's own deadline. The time from bytes that moved to the next wait is
- * the plugin's own, and doesn't count. So a body that moves is not cut, a server that stalls is
- * noticed soon, and one that sends a byte now and then holds no handle. The plugin tells of bytes
- * by host->moved, which is crl_pace_moved. */
+ * Each batch has a limit. Each CRL_PACE_STEP bytes moved put the limit off to `quiet_ms` from then,
+ * but never beyond the caller's own deadline. The time between the arrival of bytes and the
+ * plugin's next wait is the plugin's own, and isn't counted. So a body that moves is not cut off, a
+ * server that stalls is noticed soon, and a server that sends a byte now and then can't keep a
+ * handle. The plugin reports bytes by host->moved, which is crl_pace_moved. */
 #ifndef CRL_PACE_H
 #define CRL_PACE_H
 
@@ -14,26 +14,26 @@
 
 enum {
   CRL_PACE_STEP = 16 << 10, /* fewer bytes within quiet_ms don't count as moving */
-  CRL_PACE_BODY = 64 << 10  /* fewer bytes are no body */
+  CRL_PACE_BODY = 64 << 10  /* with fewer bytes a batch has moved no body */
 };
 
 typedef struct crl_pace {
-  int64_t deadline; /* what the plugin was given */
+  int64_t deadline; /* as given to the plugin */
   int64_t first;    /* the limit before any bytes moved */
   int64_t limit;    /* the limit now */
   int64_t latest;   /* the caller's own deadline */
   int64_t quiet_ms;
   uint64_t bytes; /* moved so far */
   uint64_t step;  /* moved since the limit was put off */
-  int64_t came;   /* when the last bytes moved; 0: the plugin waits */
+  int64_t came;   /* when the last bytes moved, crl_env_now_ms; 0: the plugin waits */
 } crl_pace;
 
-/* Until crl_pace_end, bytes that this thread's plugin tells of are of this batch. */
+/* Until crl_pace_end, bytes reported on this thread count for this batch. */
 void crl_pace_begin(crl_pace *pace);
 void crl_pace_end(void);
-/* See corral_host.moved. A deadline that isn't the batch's own is returned as it is. */
+/* corral_host.moved. A deadline other than the batch's own is returned unchanged. */
 int64_t crl_pace_moved(size_t bytes, int64_t deadline);
-/* True when enough has moved that a failure is one of that body, and says nothing of the server. */
+/* True when a body has begun to move: then a failure is one of that body, not of the server. */
 int crl_pace_in_body(const crl_pace *pace);
 
 #endif

@@ -1,5 +1,5 @@
-/* pack.c: compression of payloads, by zstd at its fastest level that still finds most: what is
- * cached is written once and read often. */
+/* pack.c: compression of payloads, by zstd at its fastest level that still finds most: a cached
+ * value is written once and read often. */
 #include "pack.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "value.h"
 
-enum { LEVEL = 1, SAVES = 8 /* at least one part in so many */ };
+enum { LEVEL = 1, SAVES = 8 /* packing must save 1/SAVES */ };
 
 size_t crl_pack(const void *data, size_t size, uint8_t **ret) {
   size_t room = size - size / SAVES;
@@ -18,7 +18,7 @@ size_t crl_pack(const void *data, size_t size, uint8_t **ret) {
     *ret = packed;
     return used;
   }
-  free(packed); /* it would not fit into the room: not worth it */
+  free(packed); /* packing would save too little */
   return 0;
 }
 

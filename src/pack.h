@@ -5,13 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The packed bytes, malloc'ed, in *ret, when that saves at least an eighth; else, and without
- * memory, 0. */
+/* Returns the packed size, with the packed bytes, malloc'ed, in *ret; 0 when that saves less than
+ * an eighth, or without memory. */
 size_t crl_pack(const void *data, size_t size, uint8_t **ret);
-/* The unpacked size that packed bytes claim; SIZE_MAX if they claim none.
- * It is foreign: compare it with a bound before use. */
+/* The unpacked size that packed bytes state; SIZE_MAX if they state none. Not to be trusted:
+ * compare it with a bound before use. */
 size_t crl_packed_size(const void *packed, size_t packed_size);
-/* Unpacks exactly `size` bytes into `data`; 0 when the packed bytes don't give that. */
+/* Unpacks exactly `size` bytes into `data`; 0 when the packed bytes have another size or are
+ * damaged. */
 int crl_unpack(const void *packed, size_t packed_size, void *data, size_t size);
 
 #endif

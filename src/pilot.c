@@ -12,10 +12,10 @@ enum { COURIERS = 8, RUNS = 128, HOST_POLL_MS = 4 };
 typedef enum phase {
   CRUISES = 0,
   WAITS,      /* parked until flight->until, or woken */
-  WANTS_SLOT, /* parked until it tries again */
+  WANTS_SLOT, /* parked until its next try */
   COMPUTES,
-  MADE,    /* its compute has ended */
-  GIVEN_UP /* it won't have one */
+  MADE,    /* the compute has ended */
+  GIVEN_UP /* the compute was abandoned */
 } phase;
 
 typedef struct courier {
@@ -31,13 +31,13 @@ struct crl_pilot {
   crl_alarms *alarms;
   crl_workers *threads;
   pthread_mutex_t mutex;
-  pthread_cond_t fewer;  /* runs or computes than before */
-  crl_run *head, **tail; /* ready to go on */
+  pthread_cond_t fewer;  /* `aloft` or `computing` got smaller */
+  crl_run *head, **tail; /* runs that are ready */
   crl_run *parked;
-  size_t aloft, computing; /* all runs; those whose compute is under way */
+  size_t aloft, computing; /* all runs; runs with a compute under way */
   size_t most;
   int closing;
-  /* `most` of them; NULL until the first run: a process of a single blocking call has none */
+  /* `most` of them; NULL until the first run: a process with a single blocking call needs none */
   courier *couriers;
 };
 
@@ -54,7 +54,7 @@ static int has_couriers(crl_pilot *pilot) {
   return pilot->couriers != NULL;
 }
 
-/* 0: there is no thread, nor was there ever one. */
+/* 0: no courier has a thread, and none could be started. */
 static int send_courier(crl_pilot *pilot) {
   for (size_t i = 0; i < pilot->most; i++) {
     courier *c = &pilot->couriers[i];
@@ -108,8 +108,8 @@ static int is_closing(crl_pilot *pilot) {
   return closing;
 }
 
-/* The alarm first: it may ring before the run is parked, which is remembered. 0: it is parked, and
- * may be flown by another thread already. */
+/* Sets the alarm before it parks the run: an alarm that rings in between is remembered in `woken`.
+ * 0: the run is parked, and another thread may fly it already. */
 static int park(crl_pilot *pilot, crl_run *r, int64_t until, phase why) {
   r->flown.phase = why;
   int status = crl_alarms_set(pilot->alarms, &r->flown.alarm, until);
@@ -184,7 +184,7 @@ static crl_run *run_of(crl_job *job) {
   return (crl_run *)(void *)((char *)job - offsetof(crl_run, job));
 }
 
-/* Its thread ended within it. */
+/* Cleanup: the function ended its thread. */
 static void give_up_compute(crl_run **r) {
   if (*r != NULL) crl_pilot_ended(*r, 1);
 }
@@ -204,12 +204,12 @@ static void compute(crl_job *job) {
 
 static void drop(crl_job *job) { crl_pilot_ended(run_of(job), 1); }
 
-/* Of an origin: its fill ends the flight by itself. */
+/* `ended` of a fill whose compute goes on after `start` returns: an origin's. */
 static void on_fetched(corral_fill *fill, int abandoned) {
   crl_pilot_ended((crl_run *)(void *)((char *)fill - offsetof(crl_run, fill)), abandoned);
 }
 
-/* Whoever begins it may have ended it before this returns. 0: nobody can. */
+/* The compute may have ended before this returns. 0: it can't begin. */
 static int begin(crl_pilot *pilot, crl_run *r) {
   if (r->start != NULL && r->flown.caller != NULL && r->flown.caller->begin != NULL)
     return r->flown.caller->begin(r->flown.caller, r);
@@ -257,7 +257,7 @@ static void step(crl_run *r, int status) {
   crl_run_step(r, &told);
 }
 
-/* 0: still waiting for the host's lock. */
+/* 0: the wait for the host's lock goes on. */
 static int is_over(const crl_run *r) {
   return !r->flight.at_host || crl_env_now_ms() >= r->flight.until ||
          crl_ticket_cancelled(r->ticket) || atomic_load(&r->left) ||
@@ -269,7 +269,7 @@ static int64_t host_poll(const crl_run *r) {
   return next < r->flight.until ? next : r->flight.until;
 }
 
-/* From where it was left. 0: it is parked again, or gone. */
+/* Continues by the run's phase. 0: the run is parked again, or freed. */
 static int resume(crl_pilot *pilot, crl_run *r) {
   switch ((phase)r->flown.phase) {
     case WAITS:
@@ -291,7 +291,7 @@ static int resume(crl_pilot *pilot, crl_run *r) {
   return 0;
 }
 
-/* 0: it isn't this courier's any more. */
+/* 0: the run isn't this courier's any more. */
 static int wait(crl_pilot *pilot, crl_run *r) {
   if (crl_run_begin_wait(r)) {
     step(r, CORRAL_OK);
@@ -302,7 +302,7 @@ static int wait(crl_pilot *pilot, crl_run *r) {
              : 0;
 }
 
-/* Only tries: those who wait in threads go before. 0: it isn't this courier's any more. */
+/* Tries once, behind the callers that wait in threads. 0: the run isn't this courier's any more. */
 static int take_slot(crl_pilot *pilot, crl_run *r) {
   int waited;
   int status =
@@ -326,7 +326,7 @@ static int take_slot(crl_pilot *pilot, crl_run *r) {
              : 0;
 }
 
-/* He may free his ticket as soon as he knows. */
+/* Leaves the caller's ticket before the answer: an answered caller may free its ticket. */
 static void answer(crl_run *r) {
   crl_run_forget_caller(r);
   crl_run_answer(r);
@@ -344,7 +344,7 @@ static void do_at_once(crl_run *r) {
   crl_run_step(r, &told);
 }
 
-/* Up to what it asks of the store. 0: it isn't this courier's any more. */
+/* Steps a run until it asks the store for something. 0: the run isn't this courier's any more. */
 static int advance(crl_pilot *pilot, crl_run *r) {
   int ours = resume(pilot, r);
   if (ours) r->flown.phase = CRUISES;
@@ -412,7 +412,7 @@ static void carry(crl_job *job) {
   for (size_t count; (count = take(c)) > 0;) fly(c, count);
 }
 
-/* Never dropped: the threads are closed when nothing is aloft. */
+/* Never called: the threads are closed when no run is aloft. */
 static void no_drop(crl_job *job) { (void)job; }
 
 /* ---- public -------------------------------------------------------------------------------- */

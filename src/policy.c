@@ -1,9 +1,10 @@
-/* policy.c: options with their defaults, and every judgement on lives, pauses and retries. */
+/* policy.c: options with their defaults, and all decisions on lives, pauses and retries. */
 #include "policy.h"
 
 #include "status.h"
 
-/* Of fields that stand one behind the other, in the order of the rows: both come from one table. */
+/* One option. A struct's fields follow one another in the order of these rows, for both come from
+ * one table. */
 typedef struct row {
   const char *name, *unit;
   int64_t def, least, most;
@@ -15,8 +16,8 @@ static const row option_rows[] = {CORRAL_OPTION_MAP(ROW)};
 static const row lock_rows[] = {CORRAL_LOCK_MAP(ROW)};
 #undef ROW
 
-/* A sized struct of the user's: first what belongs to the call or the corral, then, from `at` on,
- * the rows' fields. */
+/* A sized struct of the user's: first fields of the call or the corral; from `at` on, the rows'
+ * fields. */
 typedef struct shape {
   const char *name;
   size_t size, at;
@@ -31,8 +32,8 @@ static const shape option_shape = SHAPE("options", corral_options, op_ms, option
 static const shape lock_shape = SHAPE("lock options", corral_lock_options, ttl_ms, lock_rows);
 #undef SHAPE
 
-/* As openat2(2) does: a shorter struct lacks only what is zero; a longer one is of a newer header
- * and must not use what isn't known here. */
+/* As openat2(2) does: a shorter struct lacks fields that count as zero; a longer one, of a newer
+ * header, must have zeroes where fields are unknown here. */
 static int check_size(const shape *s, const void *user, size_t user_size, corral_error *error) {
   if (user_size < sizeof(size_t))
     return crl_status_fail(
@@ -58,7 +59,7 @@ static void take_defaults(void *ret, const shape *s) {
   for (size_t i = 0; i < s->count; i++) fields[i] = s->rows[i].def;
 }
 
-/* What the user's struct sets, over what stands in *ret. */
+/* Copies the fields that the user's struct sets to *ret. */
 static int overlay(void *ret, const void *user, size_t user_size, const shape *s,
                    corral_error *error) {
   int64_t *fields = (int64_t *)(void *)((char *)ret + s->at);
@@ -75,8 +76,8 @@ static int overlay(void *ret, const void *user, size_t user_size, const shape *s
   return CORRAL_OK;
 }
 
-/* Where the user's struct (NULL: none) has a zero, `base` counts, whose part for the call is zero;
- * NULL: the table. */
+/* A field that is zero in the user's struct (NULL: all of them) comes from `base`, in which the
+ * call's own fields are zero; with `base` of NULL, from the table. */
 static int resolve(void *ret, const void *user, const void *base, const shape *s,
                    corral_error *error) {
   int status = user == NULL ? CORRAL_OK : check_size(s, user, *(const size_t *)user, error);
@@ -122,7 +123,7 @@ int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {
   return ttl_ms + larger(at_least_zero(swr_ms), at_least_zero(sie_ms));
 }
 
-/* By the clock of its maker, which may be any number. */
+/* created_ms is by the clock of the record's maker, and may be any number. */
 static int64_t age_by_wall(int64_t created_ms, int64_t wall_ms) {
   return created_ms < 0 || created_ms > wall_ms ? 0 : wall_ms - created_ms;
 }
@@ -168,7 +169,7 @@ int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms) {
   return larger(4 * cost_ms, least);
 }
 
-/* exp(-x) for x from 0 to 37, without libm: 2^-k times a series for what is left of x. */
+/* exp(-x) for x from 0 to 37, without libm: 2^-k times a series for the rest of x. */
 static double exp_minus(double x) {
   const double ln2 = 0.69314718055994530942;
   int k = (int)(x / ln2);
@@ -188,7 +189,7 @@ int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_m
   if (policy->early_beta <= 0 || cost_us == 0) return 0;
   double x =
       (double)at_least_zero(left_ms) * 1000 / ((double)policy->early_beta / 100 * (double)cost_us);
-  if (x > 37) return 0; /* no 53 bits of dice are that small */
+  if (x > 37) return 0; /* smaller than any 53 bits of dice but 0 */
   return (double)(dice >> 11) / 9007199254740992.0 < exp_minus(x);
 }
 

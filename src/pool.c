@@ -1,4 +1,4 @@
-/* pool.c: the way to a store: each of its servers has handles, a queue and a breaker of its own. */
+/* pool.c: access to a store: each of its servers has its own handles, queue and breaker. */
 #include "pool.h"
 
 #include <pthread.h>
@@ -11,10 +11,11 @@
 
 struct crl_pool {
   crl_pool_options options;
-  pthread_mutex_t mutex; /* of what follows */
+  pthread_mutex_t mutex; /* guards `started` and `closing` */
   pthread_cond_t wake;
   pthread_t prober;
-  _Atomic int started; /* 1: the prober runs; -1: there is no thread to be had, callers probe */
+  /* 0: not yet; 1: the prober runs; -1: no thread to be had, so callers probe */
+  _Atomic int started;
   int closing;
   crl_lane *lanes[];
 };
@@ -104,7 +105,7 @@ static void *probe_all(void *arg) {
   return NULL;
 }
 
-/* A server began to rest. */
+/* After a lane asked for a probe: starts or wakes the prober. */
 static void call_prober(crl_pool *pool) {
   if (self_probing(pool)) return;
   pthread_mutex_lock(&pool->mutex);
@@ -138,7 +139,7 @@ static void perform_on(crl_pool *pool, crl_lane *lane, corral_op *ops, size_t co
   if (crl_lane_perform(lane, ops, count, deadline)) call_prober(pool);
 }
 
-/* Operations for several servers: one batch each, those in trouble last. */
+/* One batch per server; servers with recent failures come last. */
 static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
   size_t *server = crl_alloc(count * sizeof *server);
   corral_op *batch = crl_alloc(count * sizeof *batch);

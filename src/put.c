@@ -1,6 +1,6 @@
-/* put.c: stores a record whatever is there: void it, take the lease, fill: one batch. Somebody
- * else's claim may come between. What is to be replaced without a gap isn't voided; the lease is
- * taken from whoever has it. */
+/* put.c: stores a record whatever the key has, in one batch: INVALIDATE, CLAIM, SETTLE. Another
+ * claim may come between: then the batch is repeated. A record that is replaced without a gap isn't
+ * invalidated; the lease is taken over from its holder. */
 #include "put.h"
 
 #include "env.h"
@@ -9,7 +9,9 @@
 
 enum {
   TRIES = 8,
-  LEASED_A_MS = 10000 /* bytes that are on their way while the lease is kept by nobody */
+  /* bytes per ms: the lease lasts long enough to send the record, since the keeper doesn't extend
+   * it */
+  LEASED_A_MS = 10000
 };
 
 int crl_put_say(const corral_op *op, corral_error *error) {
@@ -45,8 +47,8 @@ static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[COR
   return token;
 }
 
-/* One try, with a fresh token. *over is whose lease is to be taken over, and tells who is in the
- * way. */
+/* One try, with a fresh token. *over: token of the lease to take over, NULL: none; set to that of
+ * the lease in the way. */
 static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over,
                     uint8_t other[CORRAL_TOKEN], int64_t deadline, corral_error *error) {
   uint8_t wish[CORRAL_FRONT];

@@ -1,4 +1,4 @@
-/* quota.c: at most so many in any span of time. */
+/* quota.c: at most so many events in any span of time. */
 #include "quota.h"
 
 void crl_quota_init(crl_quota *quota, int64_t most) {

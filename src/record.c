@@ -1,11 +1,10 @@
-/* record.c: the front of a record, and what each verb does to a record.
+/* record.c: the front of a record, and the effect of each verb on a record.
  *
- * This is the one place that says what claim, settle, release, extend, invalidate and expire mean;
- * stores that can change a record atomically use it through corral_host.decide, the scripts of the
- * Redis plugin say the same in Lua.
+ * This file alone defines claim, settle, release, extend, invalidate and expire. Stores that can
+ * change a record atomically use it through corral_host.decide; the scripts of the Redis plugin
+ * repeat it in Lua.
  *
- * Whatever is read here may have been written by anybody: a length, a time or a number is bounded
- * before it is believed. */
+ * Anybody may have written the record: lengths, times and numbers are bounded before use. */
 #include "record.h"
 
 enum {
@@ -47,15 +46,15 @@ static int is_magic(const uint8_t *at, size_t size) {
   return size > AT_FORMAT && memcmp(at, magic, AT_FORMAT) == 0;
 }
 
-/* CORRAL_OK: a head of this format. One that is cut short or makes no sense is as good as
- * nothing. */
+/* CORRAL_OK: a head of this format. CORRAL_EMISS: an older, truncated or malformed one, which
+ * counts as absent. */
 static int judge_head(const uint8_t *at, size_t size) {
   if (!is_magic(at, size)) return CORRAL_EFOREIGN;
   if (at[AT_FORMAT] != format) return at[AT_FORMAT] > format ? CORRAL_ENEWER : CORRAL_EMISS;
   return size < CORRAL_HEAD || at[AT_STATE] > CORRAL_VERDICT ? CORRAL_EMISS : CORRAL_OK;
 }
 
-/* How many bytes of a lease there are; 0 when what is there is none. */
+/* Size of the lease; 0 when the bytes are no lease. */
 static size_t lease_size(const uint8_t *lease, size_t size) {
   if (size < CORRAL_LEASE) return 0;
   size_t all = (size_t)crl_record_take(lease, 2);
@@ -68,7 +67,7 @@ size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FR
   memcpy(front, at, head);
   if (judge_head(at, size) != CORRAL_OK) return head;
   uint64_t body = crl_record_take(at + AT_BODY, 4);
-  if (body > size - CORRAL_HEAD) { /* cut short: neither body nor lease can be believed */
+  if (body > size - CORRAL_HEAD) { /* cut short: neither body nor lease is used */
     front[AT_STATE] = CORRAL_FREE;
     memset(front + AT_LIFE, 0, AT_FAILURES - AT_LIFE);
     return head;
@@ -94,7 +93,7 @@ static void read_parts(const uint8_t *at, size_t size, corral_header *header) {
   }
 }
 
-/* A state without a lease behind it is FREE. */
+/* A state without a valid lease behind it reads as FREE. */
 static void read_lease(const uint8_t *lease, size_t size, corral_header *header) {
   size_t all = lease_size(lease, size);
   if (all == 0) {
@@ -204,44 +203,43 @@ void crl_record_join(const corral_change *change, const uint8_t *body, uint8_t *
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
-/* The record as a verb finds it. */
+/* The record as a verb finds it at `now`. */
 typedef struct now_here {
   corral_header header;
-  int body; /* there is one, and its life isn't over */
+  int body; /* it has one, within its life */
   int64_t now;
 } now_here;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* a - b, held within the range of numbers. */
+/* a - b, saturated. */
 static int64_t difference(int64_t a, int64_t b) {
   int64_t result;
   if (!__builtin_sub_overflow(a, b, &result)) return result;
   return a > b ? INT64_MAX : INT64_MIN;
 }
 
-/* The longest time that the lease or verdict may last after it was taken. */
+/* Longest plausible time left of the lease or verdict, in ms. */
 static int64_t longest(const corral_header *header) {
   int64_t most = header->state == CORRAL_LEASED ? CRL_RECORD_LEASE_MOST : CRL_RECORD_VERDICT_MOST;
   int64_t length = header->length_ms > 0 ? header->length_ms : 1;
   return length < most ? length : most;
 }
 
-/* The remaining time of the lease or verdict; 0: it is over, or there is none. */
+/* Time left of the lease or verdict in ms; 0: over, or none. */
 static int64_t left_of(const now_here *here) {
   if (here->header.state == CORRAL_FREE) return 0;
   return later(difference(here->header.until, here->now), 0);
 }
 
-/* More is left of it than it was ever taken for, or it began in the future: a clock has stepped, or
- * somebody lies. */
+/* True when more time is left than the lease was ever taken for, or when it began in the future: a
+ * clock was stepped, or the record is forged. */
 static int contradicts(const now_here *here) {
   return left_of(here) > longest(&here->header) + CRL_RECORD_STEP_MS ||
          difference(here->header.since, here->now) > CRL_RECORD_STEP_MS;
 }
 
-/* The header as it is now takes the place of the old one. Without a body all that speaks of it
- * ends. */
+/* Writes the header into *change. Without a body, the header's fields on the body are cleared. */
 static void edit(now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   change->action = here->body ? CORRAL_ACTION_EDIT : CORRAL_ACTION_REPLACE;
@@ -275,14 +273,14 @@ static int holds(const now_here *here, const corral_op *op) {
   return is_leased_by(here, op->token);
 }
 
-/* From now on, for this long. */
+/* Ends the lease or verdict length_ms from now. */
 static void date(now_here *here, int64_t length_ms) {
   here->header.length_ms = length_ms < UINT32_MAX ? (uint32_t)length_ms : UINT32_MAX;
   here->header.until = here->now + length_ms;
 }
 
-/* Of a lease or verdict that is not over. An end that can't be true becomes one length from now: so
- * it comes. */
+/* CORRAL_EBUSY for a lease or verdict that isn't over. An implausible end is moved to one length
+ * from now, so that it comes. */
 static int refuse(now_here *here, corral_change *change) {
   if (!contradicts(here)) return CORRAL_EBUSY;
   here->header.since = here->now;
@@ -291,7 +289,7 @@ static int refuse(now_here *here, corral_change *change) {
   return CORRAL_EBUSY;
 }
 
-/* Another key's bytes are no body of this one. */
+/* A body that was stored for another key counts as none. */
 static void adopt(now_here *here, const corral_header *wish) {
   if (memcmp(here->header.digest, wish->digest, CORRAL_DIGEST) != 0) here->body = 0;
   memcpy(here->header.digest, wish->digest, CORRAL_DIGEST);
@@ -331,7 +329,7 @@ static int settle(corral_op *op, now_here *here, corral_change *change) {
   return CORRAL_OK;
 }
 
-/* The body is still valid: it gets a new life, as if it were stored now. */
+/* Gives a body that is still valid a new life, as if it were stored now. */
 static int renew(corral_op *op, now_here *here, corral_change *change) {
   if (!holds(here, op)) return CORRAL_ELOST;
   if (!here->body) return CORRAL_EMISS;
@@ -387,7 +385,7 @@ static int remove_key(corral_change *change) {
   return CORRAL_OK;
 }
 
-/* A key that the store doesn't have, or (is_there) with what is as good as nothing. */
+/* The key is absent or, with is_there, has a record that counts as absent. */
 static int decide_absent(corral_op *op, now_here *here, int is_there, corral_change *change) {
   switch (op->verb) {
     case CORRAL_VERB_GET: return CORRAL_EMISS;
@@ -416,7 +414,7 @@ static int decide_present(corral_op *op, now_here *here, corral_change *change) 
   }
 }
 
-/* A later version of corral keeps what it wrote: only its end can be brought about from here. */
+/* The record of a later version of corral can only be removed. */
 static int decide_newer(const corral_op *op, corral_change *change) {
   switch (op->verb) {
     case CORRAL_VERB_GET:
@@ -427,8 +425,7 @@ static int decide_newer(const corral_op *op, corral_change *change) {
   }
 }
 
-/* The remaining time for the host. An end that can't be true counts as over, so that a
- * caller claims. */
+/* until_ms of the reply. An implausible end counts as over for GET, so that a caller claims. */
 static int64_t told_left(const corral_op *op, const now_here *here) {
   if (!contradicts(here)) return left_of(here);
   return op->verb == CORRAL_VERB_GET ? 0 : longest(&here->header);

@@ -1,13 +1,12 @@
-/* record.h: the front of a record, and what each verb does to a record. Pure: no I/O, no clock, no
- * memory. */
+/* record.h: the front of a record, and the effect of each verb on a record. Pure: no I/O, no clock,
+ * no memory. */
 #ifndef CRL_RECORD_H
 #define CRL_RECORD_H
 
 #include <corral/plugin.h>
 
-/* The longest that a lease or a verdict is believed to be taken for, and the longest step of a
- * clock that is no contradiction. */
-/* Beyond twice the longest life that a policy allows and some: nobody wrote that in earnest. */
+/* Bounds of times in a record, in ms: a payload's life, at more than twice the longest that a
+ * policy allows; the length of a lease; that of a verdict; a step of a clock. */
 #define CRL_RECORD_LIFE_MOST INT64_C(946080000000)
 enum {
   CRL_RECORD_LEASE_MOST = 3600000,
@@ -15,7 +14,7 @@ enum {
   CRL_RECORD_STEP_MS = 2000
 };
 
-/* The functions of corral_host with these names. */
+/* Functions of corral_host with these names. */
 size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FRONT]);
 int crl_record_read(const void *front, size_t size, corral_header *header);
 size_t crl_record_write(const corral_header *header, uint8_t front[CORRAL_FRONT]);
@@ -23,12 +22,12 @@ void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t
                        corral_change *change);
 void crl_record_join(const corral_change *change, const uint8_t *body, uint8_t *record);
 
-/* The header of a whole record, or of what a CLAIM found; as crl_record_read. */
+/* Reads the header of a whole record, or of the record that a CLAIM found; like crl_record_read. */
 int crl_record_read_whole(const void *record, size_t size, corral_header *header);
 int crl_record_read_found(const corral_op *op, corral_header *header);
-/* The key's digest within a record that could be read. */
+/* The key's digest in a readable record. */
 const uint8_t *crl_record_digest(const uint8_t *record);
-/* The stamp of a whole record's body; 0 when it has none. */
+/* The stamp of a whole record's body; 0: none. */
 uint64_t crl_record_stamp(const void *record, size_t size);
 
 /* Little-endian numbers. */

@@ -1,9 +1,9 @@
-/* registry.c: scheme -> plugin: built in, or loaded on first use. And the table that plugins are
- * given.
+/* registry.c: finds the plugin of a scheme, built in or loaded on first use; and has the table of
+ * services for plugins.
  *
- * Looked for in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the folder it
- * was installed to: absolute paths only. A program with more rights than its caller (set-user-id
- * and the like) looks in the last one alone. */
+ * Plugins are searched in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the
+ * folder of its installation: absolute paths only. A program with more rights than its caller
+ * (set-user-id and the like) searches the last one alone. */
 #include "registry.h"
 
 #include <corral/loop.h>
@@ -28,7 +28,7 @@
 #ifndef CORRAL_PLUGIN_DIR
 #define CORRAL_PLUGIN_DIR "/usr/lib/corral"
 #endif
-/* The folder of installed plugins, seen from that of the library or the program. */
+/* The folder of installed plugins, relative to that of the library or the program. */
 #ifndef CORRAL_PLUGINS_NEAR
 #define CORRAL_PLUGINS_NEAR "corral"
 #endif
@@ -80,7 +80,7 @@ static const corral_host host = {
 
 const corral_host *crl_registry_host(void) { return &host; }
 
-/* What is built in: the rows of a header that the build writes. */
+/* The built-in plugins: rows of a header that the build writes. */
 #define STORE(name) extern const corral_store crl_plugin_##name;
 #define ORIGIN(name) extern const corral_origin crl_origin_##name;
 #include "corral_builtin.h"
@@ -93,8 +93,8 @@ static corral_origin origins[ORIGINS];
 static size_t store_count, origin_count;
 static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* A fork waits until no other thread has the mutex, and so until no plugin is being loaded: the
- * child finds either none of it or all. */
+/* A fork waits for the mutex, and so until no plugin is being loaded: the child finds either none
+ * of a plugin or all. */
 static void before_fork(void) { pthread_mutex_lock(&stores_mutex); }
 static void after_fork(void) { pthread_mutex_unlock(&stores_mutex); }
 __attribute__((constructor)) static void watch_forks(void) {
@@ -108,7 +108,7 @@ static int has_word(const char *words, const char *word) {
   return 0;
 }
 
-/* What is too long for a message loses its middle: the last words of a path, and of a reason, say
+/* Cuts the middle out of a text that is too long: the last words of a path, or of a reason, say
  * most. */
 static const char *brief(const char *text, char *room, size_t size) {
   size_t len = strlen(text), head = size / 3, tail = size - head - sizeof "...";
@@ -138,9 +138,9 @@ static const char *missing(const corral_store *table) {
   return NULL;
 }
 
-/* A table written against an older header is shorter: what it doesn't have is zero in the copy. Of
- * one of a newer header the copy has what is known here. An ABI of another number may be laid out
- * in another way. */
+/* Copies a plugin's table. A shorter one, of an older header, is zero-filled; of a longer one, of a
+ * newer header, the known part is copied. A table of another ABI number may have another layout,
+ * and is refused. */
 static int copy_table(const corral_store *plugin, const char *from, corral_store *copy,
                       corral_error *error) {
   if (plugin == NULL)
@@ -169,7 +169,7 @@ static int copy_table(const corral_store *plugin, const char *from, corral_store
   return CORRAL_OK;
 }
 
-/* `scheme` is what it was loaded for; NULL when it is built in. */
+/* `scheme`: the one it is loaded for; NULL: built in. */
 static int add(const corral_store *plugin, const char *file, const char *scheme,
                corral_error *error) {
   char room[110], words[60];
@@ -186,7 +186,7 @@ static int add(const corral_store *plugin, const char *file, const char *scheme,
   return CORRAL_OK;
 }
 
-/* An origin's table, likewise. */
+/* The same for an origin's table. */
 static int add_origin(const corral_origin *plugin, const char *file, corral_error *error) {
   char room[110];
   const char *from = brief(file, room, sizeof room);
@@ -225,7 +225,7 @@ static const corral_origin *known_origin(const char *scheme) {
   return NULL;
 }
 
-/* rediss, redis+unix and redlock are served by the plugin file of redis, https by that of http. */
+/* The plugin file of a scheme: redis has rediss, redis+unix and redlock, http has https. */
 static void plugin_name(const char *scheme, char *name, size_t size) {
   snprintf(name, size, "%.*s", (int)strcspn(scheme, "+"), scheme);
   if (strcmp(name, "rediss") == 0 || strcmp(name, "redlock") == 0) snprintf(name, size, "redis");
@@ -251,7 +251,8 @@ static int load(const char *file, const char *scheme, corral_error *error) {
   return status;
 }
 
-/* More rights than the caller's: what the caller says of folders isn't believed. */
+/* True when the program has more rights than its caller: the caller's variables aren't trusted
+ * then. */
 static int is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
 static const char *user_path(void) {
@@ -274,7 +275,7 @@ static int check_user_path(corral_error *error) {
   }
 }
 
-/* Told of the program itself first: whether the library is a part of it. */
+/* dl_iterate_phdr tells of the program first. Sets *ret when the library is a part of it; stops. */
 static int holds_library(struct dl_phdr_info *program, size_t size, void *ret) {
   uintptr_t self = (uintptr_t)&host;
   (void)size;
@@ -287,9 +288,9 @@ static int holds_library(struct dl_phdr_info *program, size_t size, void *ret) {
   return 1;
 }
 
-/* The folder of the file that this library is in; false when it isn't known by an absolute path.
- * The dynamic linker knows a program by argv[0] alone, which is whatever its caller likes: of
- * that the kernel is asked. */
+/* The folder of the file that has this library; false when its absolute path isn't known. The
+ * dynamic linker knows a program only by argv[0], which the caller may set at will: the program's
+ * path comes from the kernel. */
 static int own_folder(char *folder, size_t size) {
   Dl_info info;
   int in_program = 0;
@@ -306,7 +307,7 @@ static int own_folder(char *folder, size_t size) {
   return 1;
 }
 
-/* The folders to look in, separated by colons: the user's first. To be freed; NULL without
+/* The folders to search, separated by colons, the user's first. To be freed; NULL without
  * memory. */
 static char *search_path(const char *user) {
   char own[4096], *path = NULL;
@@ -318,7 +319,7 @@ static char *search_path(const char *user) {
   return n < 0 ? NULL : path;
 }
 
-/* Adds " NAME" for each plugin file of a folder that isn't named yet. */
+/* Adds " NAME" for each plugin file of a folder whose name isn't listed yet. */
 static void list_folder(const char *folder, char *names, size_t size) {
   static const char before[] = "corral_plugin_", after[] = ".so";
   DIR *dir = opendir(folder);
@@ -336,7 +337,7 @@ static void list_folder(const char *folder, char *names, size_t size) {
   closedir(dir);
 }
 
-/* Those that are built in or loaded, and those that could be. */
+/* Lists the plugins that are built in or loaded, and those in the folders. */
 static void list_all(char *names, size_t size) {
   names[0] = '\0';
   for (size_t i = 0; i < store_count; i++) {
@@ -350,8 +351,8 @@ static void list_all(char *names, size_t size) {
   free(path);
 }
 
-/* The text has room for it all but the folders: a user's path that is too long goes by its
- * variable's name. */
+/* Only the list of folders may be too long for the text: then the user's part is named by its
+ * variable. */
 static int not_found(const char *scheme, const char *name, corral_error *error) {
   char names[512], shorter[64], text[sizeof error->text], folders[sizeof error->text];
   list_all(names, sizeof names);

@@ -1,19 +1,19 @@
-/* run.c: a run's life: made, stepped, freed; its caller, and the computes that it is asked for from
- * within. */
+/* run.c: the life of a run: making, stepping, freeing it; its caller; and computes asked for from
+ * within computes. */
 #include "run.h"
 
 #include <stdlib.h>
 
 #include "env.h"
 
-/* What this thread is computing, the innermost. */
+/* The innermost compute of this thread. */
 static _Thread_local const crl_computing *computing;
 
 void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
   crl_event_emit(&r->station->events, event, r->key.user, r->key.user_len, detail);
 }
 
-/* ---- who asks for whom --------------------------------------------------------------------- */
+/* ---- nested computes ----------------------------------------------------------------------- */
 
 const crl_computing *crl_run_inside(const crl_computing *inner) {
   const crl_computing *outer = computing;
@@ -21,13 +21,14 @@ const crl_computing *crl_run_inside(const crl_computing *inner) {
   return outer;
 }
 
-/* Stands for a key in this process. */
+/* A hash of the key in this station. */
 static uint64_t self_of(const crl_station *station, const crl_name *name) {
   return crl_name_hash(name) ^ (uint64_t)(uintptr_t)station;
 }
 
-/* Who asks for whom goes along when a run is handed to a worker, and outlives a caller who left.
- * Runs that compute together were asked for from within the same compute. 0 without memory. */
+/* Copies the chain of computes that this run was asked for from, which is needed on a worker, and
+ * after the caller has left. Runs that compute together have the same ancestors. 0 without
+ * memory. */
 static int descend(crl_run *r, const crl_name *name) {
   r->self = self_of(r->station, name);
   if (computing == NULL) return 1;
@@ -57,8 +58,8 @@ void crl_run_stop(void *arg) {
   atomic_store(&r->fill.stop, 1);
 }
 
-/* The ticket was cancelled: ends a nap, and a compute inside of the call, if it shall and nobody
- * else wants it. */
+/* The ticket was cancelled: ends the nap, and also a compute inside of the call, if stop_alone is
+ * set and no other caller waits for it. */
 static void on_leave(void *arg) {
   crl_run *r = arg;
   crl_nap_wake(r->nap);
@@ -117,8 +118,8 @@ crl_turn crl_run_turn(crl_station *station, const crl_call *call, crl_wait came,
 
 static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alone alone) {
   crl_station *station = r->station;
-  /* A compute inside of another one has that one's slot: waiting for a second could be waiting for
-   * itself. */
+  /* A compute within another one has the outer one's slot: waiting for a second could be waiting
+   * for itself. */
   crl_flight_plan plan = {.deadline = deadline,
                           .can_compute = crl_call_computes(call) != 0,
                           .background = call->bound != 0,
@@ -155,7 +156,7 @@ crl_run *crl_run_new(crl_station *station, const crl_call *call, int64_t deadlin
   r->hash = crl_key_hash(&r->key);
   atomic_init(&r->hold, -1);
   r->policy = call->policy;
-  r->policy.variant = NULL; /* it need not outlive the call */
+  r->policy.variant = NULL; /* the caller's memory, not needed any more */
   r->policy.variant_len = 0;
   int64_t advised = crl_pool_info(station->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
@@ -213,7 +214,7 @@ void crl_run_free(crl_run *r) {
   free(r);
 }
 
-/* ---- rungs --------------------------------------------------------------------------------- */
+/* ---- the host's lock, the slot ------------------------------------------------------------- */
 
 void crl_run_take_host(crl_run *r, crl_told *told) {
   int hold = -1;

@@ -1,4 +1,4 @@
-/* run_answer.c: what a flight came to, for its caller and for all who share it. */
+/* run_answer.c: the answer of a flight, for its caller and for all who share it. */
 #include "env.h"
 #include "run.h"
 #include "status.h"
@@ -95,12 +95,12 @@ void crl_run_lend_stale(crl_run *r) {
   crl_bytes_unref(stale.bytes);
 }
 
-/* An answer behind which the flight goes on to compute. */
+/* True for an answer after which the flight goes on to compute. */
 static int serves_meanwhile(const crl_run *r) {
   return r->flight.answer == CRL_ANSWER_STALE || r->flight.early;
 }
 
-/* An error is its caller's own: the others' deadlines are later, or they can do what this one could
+/* An error is the caller's own: other callers have later deadlines, or can do what this one could
  * not. */
 static void publish(crl_run *r) {
   if (r->entry == NULL) return;
@@ -121,8 +121,8 @@ void crl_run_answer(crl_run *r) {
   publish(r);
 }
 
-/* After a stale answer the flight went on: what it computed is for the owner that is still there,
- * and for late joiners. */
+/* After a stale answer the flight went on: its product is for the flight's owner, if that still
+ * waits, and for late joiners. */
 void crl_run_conclude(crl_run *r) {
   if (serves_meanwhile(r) && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE) {
     crl_bytes_unref(r->answer.bytes);

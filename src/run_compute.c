@@ -1,4 +1,4 @@
-/* run_compute.c: around a compute: its lease kept, its limit, and what it made. */
+/* run_compute.c: surrounds a compute: keeps its lease, ends it at its limit, takes its result. */
 #include "env.h"
 #include "pace.h"
 #include "run.h"
@@ -8,7 +8,7 @@ static crl_run *run_of(crl_kept_lease *lease) {
   return (crl_run *)(void *)((char *)lease - offsetof(crl_run, lease));
 }
 
-/* While the record is on its way the settle itself tells what became of the lease. */
+/* While the record is being stored, SETTLE itself tells whether the lease was lost. */
 static void on_lost(crl_kept_lease *lease) {
   crl_run *r = run_of(lease);
   if (atomic_load(&r->settles)) return;
@@ -18,8 +18,7 @@ static void on_lost(crl_kept_lease *lease) {
   crl_run_emit(r, CORRAL_EVENT_LEASE_LOST, NULL);
 }
 
-/* The flight is abandoned: its lease becomes a verdict, those who waited for it look for
- * themselves. */
+/* The flight is abandoned: its lease becomes a verdict, and waiters look for themselves. */
 static void on_limit(crl_kept_lease *lease) {
   crl_run *r = run_of(lease);
   corral_error unused;
@@ -39,7 +38,7 @@ static void on_limit(crl_kept_lease *lease) {
   crl_run_emit(r, CORRAL_EVENT_ABANDONED, NULL);
 }
 
-/* Those who share the flight must not wait for what will not be theirs. */
+/* The result of a compute for this caller alone is not for the others who share the flight. */
 static void send_others_away(crl_run *r) {
   if (r->entry == NULL) return;
   if (r->flight.alone == CRL_ALONE_PASS) crl_herd_pass(r->entry);
@@ -81,7 +80,7 @@ void crl_run_begin_compute(crl_run *r) {
   atomic_store(&r->inside, !r->handed_over);
 }
 
-/* Storing a body may take longer than the lease lasts. */
+/* Storing a large body may take longer than the lease lasts. */
 static int settles_long(const crl_run *r) {
   return r->flight.leased && r->product.record != NULL && r->product.record->size > CRL_PACE_BODY;
 }

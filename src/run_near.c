@@ -1,4 +1,4 @@
-/* run_near.c: the near tier: answers from copies of this process, and copies of what looks
+/* run_near.c: the near tier: answers from copies of this process, and copies of the records
  * found. */
 #include "env.h"
 #include "run.h"
@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-/* A copy may answer without a look at the store: young enough, and looked for since this process
- * last knew all changes. */
+/* True when a copy may answer without a look at the store: still fresh, looked for within near_ms,
+ * and after near_since, from when on all changes are known here. */
 static int is_current(const crl_station *station, const crl_near_copy *copy, int64_t near_ms,
                       int64_t now) {
   return copy->looked + near_ms > now && copy->looked > atomic_load(&station->near_since) &&
@@ -67,7 +67,7 @@ int crl_run_near(crl_station *station, const crl_call *call, int *early, crl_out
   return answers;
 }
 
-/* The metadata of what was found, where it has tags, as bytes of their own: 0 without memory. */
+/* *ret: a copy of the found record's metadata; NULL if it has no tags. 0 without memory. */
 static int take_metadata(const crl_run *r, crl_bytes **ret) {
   *ret = NULL;
   if (r->envelope.tag_count == 0) return 1;

@@ -1,4 +1,4 @@
-/* run_store.c: what a flight asks of the store. */
+/* run_store.c: performs what a flight asks of the store. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,8 +18,8 @@ static corral_op new_op(crl_run *r, corral_verb verb) {
                      .error = &r->error};
 }
 
-/* Operations that end a flight still get their time when the call's own is over. Behind an answer
- * nobody waits for them: they may take as long as a call. */
+/* Deadline of an ask. An operation that ends the flight has op_ms even after the call's deadline.
+ * Behind an answer, when no caller waits, each operation has wait_ms, if that is more. */
 static int64_t limit_of(const crl_run *r, int ends_flight) {
   int64_t now = crl_env_now_ms(), least = now + r->station->op_ms,
           deadline = r->flight.plan.deadline;
@@ -39,7 +39,7 @@ static void tell_trouble(crl_run *r, const corral_op *op) {
   crl_run_emit(r, event, r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
 }
 
-/* What was read of a record before is of another one. */
+/* Replaces the record found; `plain` is of the former one. */
 static void change_found(crl_run *r, crl_bytes *bytes) {
   crl_bytes_unref(r->found);
   crl_bytes_unref(r->plain);
@@ -47,7 +47,8 @@ static void change_found(crl_run *r, crl_bytes *bytes) {
   r->plain = NULL;
 }
 
-/* Keeps what a look found, unless it is the header alone of a payload that is at hand. */
+/* Keeps the record that a look found, unless the store sent only its header, for a payload that is
+ * at hand. */
 static int keep_found(crl_run *r, corral_op *op) {
   if (op->found == NULL) {
     change_found(r, NULL);
@@ -98,7 +99,7 @@ static uint32_t recall_cost(crl_run *r) {
   return slot >> 32 == r->self >> 32 ? (uint32_t)slot : 0;
 }
 
-/* Rounded up: 0 is unknown. */
+/* Rounded up, since 0 means unknown. */
 static uint32_t in_ms(uint64_t us) {
   return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000);
 }
@@ -110,8 +111,9 @@ void crl_run_note_cost(crl_run *r, int64_t cost_us) {
     atomic_store_explicit(cost_slot(r), slot, memory_order_relaxed);
 }
 
-/* The tags of what was found; their marks are wanted. A value without the tag of the whole
- * namespace, where each has one, may be from before that was invalidated. */
+/* Reads the tags of the record found and wants their marks. Where each value has the tag of the
+ * whole namespace, a value without it may be from before the namespace was invalidated: it is
+ * void. */
 static int read_tags(crl_run *r, crl_errand *e) {
   const crl_envelope *envelope = &r->envelope;
   r->has_tags = envelope->tag_count > 0;
@@ -150,7 +152,7 @@ static int is_too_large(const crl_run *r, const crl_envelope *envelope) {
          crl_packed_size(payload, envelope->payload_len) != envelope->plain_len;
 }
 
-/* Where the header alone came, the payload at hand is under the header that it came with. */
+/* A header that came alone is not used: the payload at hand has its own. */
 static int read_envelope(crl_run *r, const corral_op *op) {
   const crl_bytes *found = r->found;
   const uint8_t *digest = crl_key_digest(&r->key);
@@ -158,7 +160,7 @@ static int read_envelope(crl_run *r, const corral_op *op) {
                   : crl_envelope_open(&r->header, found->data, digest, &r->envelope);
 }
 
-/* What is damaged is as good as nothing. */
+/* A damaged payload counts as none. */
 static int read_payload(crl_run *r, crl_errand *e) {
   int status = read_envelope(r, &e->op[0]);
   if (status == CORRAL_OK && is_too_large(r, &r->envelope)) status = CORRAL_ECORRUPT;
@@ -173,7 +175,7 @@ static int read_payload(crl_run *r, crl_errand *e) {
   return status;
 }
 
-/* What a look found, up to the marks that are wanted. */
+/* Reads the record that a look found, and lists the marks that are wanted. */
 static int read_found(crl_run *r, crl_errand *e) {
   memset(&r->header, 0, sizeof r->header);
   r->is_void = 0;
@@ -188,8 +190,8 @@ static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
   int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
   if (r->header.state == CORRAL_LEASED && !is_ours(r) && !crl_run_finds_dead(r)) {
     look->lease_left = until;
-    /* Of unknown cost: as if it were due at once, so that pauses are a share of what it has
-     * taken. */
+    /* A leader of unknown cost counts as due at once: pauses are then a share of the time taken so
+     * far. */
     look->expects = op->until_ms > 0;
     look->expect_left = r->header.since + r->header.cost_ms - (r->header.until - op->until_ms);
   }
@@ -197,7 +199,7 @@ static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
   look->failures = r->header.failures;
 }
 
-/* What the flight is told of a payload. */
+/* Sets *look by the payload found. */
 static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
   crl_standing standing = e->is_void    ? CRL_STANDS_VOID
                           : r->has_tags ? crl_marks_judge(&r->marks, r->tags)
@@ -208,7 +210,7 @@ static void look_at_payload(crl_run *r, const crl_errand *e, crl_look *look) {
                   (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
 }
 
-/* What the flight is told of a look. */
+/* Sets *look by all that a look found. */
 static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
   memset(look, 0, sizeof *look);
   r->has_over = 0;
@@ -220,7 +222,8 @@ static int judge(crl_run *r, const crl_errand *e, crl_look *look) {
   return CORRAL_OK;
 }
 
-/* What this process remembers of a failure, for a look that the store didn't answer. */
+/* Sets *look by the failure that this process remembers, for a look that the store didn't
+ * answer. */
 static void recall_verdict(crl_run *r, crl_look *look) {
   crl_held_fill entry;
   int64_t now = crl_env_now_ms();
@@ -234,7 +237,8 @@ static void recall_verdict(crl_run *r, crl_look *look) {
 
 /* ---- GET ----------------------------------------------------------------------------------- */
 
-/* The key and, where each value has its tag, the mark of the whole namespace: one round trip. */
+/* The key's record and, where each value has its tag, the mark of the whole namespace: one round
+ * trip. */
 static int make_get(crl_run *r, crl_errand *e) {
   const crl_station *station = r->station;
   if (r->flight.looks > 0) crl_run_emit(r, CORRAL_EVENT_POLL, NULL);
@@ -329,7 +333,8 @@ static void take_claim(crl_run *r, const crl_errand *e, crl_told *told) {
 
 /* ---- SETTLE -------------------------------------------------------------------------------- */
 
-/* What is not modified is renewed where it is, if it is still there and the store can. */
+/* An unmodified value is renewed in place; if it is gone or the store can't renew, SETTLE
+ * follows. */
 static void make_settle(crl_run *r, crl_errand *e) {
   int renews = r->product.renew_ttl > 0;
   corral_op op = new_op(r, renews ? CORRAL_VERB_RENEW : CORRAL_VERB_SETTLE);
@@ -370,7 +375,8 @@ static int take_settle(crl_run *r, const crl_errand *e, crl_told *told) {
 
 /* ---- RELEASE ------------------------------------------------------------------------------- */
 
-/* A verdict's key outlives its rule, so that the next failure knows how many came before. */
+/* The key of a verdict outlives the verdict, so that the next failure can count the earlier
+ * ones. */
 corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t retry_ms,
                              const char *text, int32_t code) {
   corral_op op = new_op(r, CORRAL_VERB_RELEASE);
@@ -399,7 +405,7 @@ void crl_run_make(crl_run *r, crl_errand *e) {
     case CRL_ASK_GET: e->status = make_get(r, e); break;
     case CRL_ASK_CLAIM: e->status = make_claim(r, e); break;
     case CRL_ASK_SETTLE: make_settle(r, e); break;
-    default: /* without a verdict the fill may still be written to */
+    default: /* without a verdict, the compute may still write to the fill */
       e->op[0] = crl_run_release_op(r, e->front, r->flight.retry_ms, r->fill.text,
                                     r->flight.retry_ms > 0 ? r->fill.code : 0);
       break;
@@ -464,7 +470,7 @@ void crl_run_lend_old(crl_run *r) {
 static crl_made stamp_tags(crl_run *r) {
   corral_error why;
   if (r->fill.tags == NULL) return CRL_MADE_VALUE;
-  /* without versions it is for this process alone: see offer.c */
+  /* without versions of its tags, the value stays in this process: see offer.c */
   if (!r->flight.leased) return CRL_MADE_VALUE;
   int status =
       crl_marks_stamp(r->station, r->fill.tags, &r->marks, crl_env_now_ms() - r->claim_sent, &why);
@@ -474,7 +480,6 @@ static crl_made stamp_tags(crl_run *r) {
   return status == CORRAL_ELOST ? CRL_MADE_FENCED : CRL_MADE_UNKEPT;
 }
 
-/* Before the record is made. CRL_MADE_VALUE: nothing is against storing it. */
 crl_made crl_run_stamp(crl_run *r) {
   corral_fill *fill = &r->fill;
   if (fill->filled == CRL_FILLED_FAILURE || fill->filled == CRL_FILLED_NOT) return CRL_MADE_VALUE;
@@ -524,7 +529,7 @@ void crl_run_hold_verdict(crl_run *r) {
   crl_bytes_unref(bytes);
 }
 
-/* What it held, or a copy of the near tier, whatever its age within its lives. */
+/* These two find a held value, and a copy of the near tier, of any age within their lives. */
 static int find_held(crl_run *r, int64_t now) {
   crl_held_fill entry;
   if (!crl_held_find(r->station->held, r->key.stored, r->key.stored_len, now, &entry)) return 0;

@@ -1,5 +1,5 @@
-/* secret.c: a password that stands elsewhere than in the URI: in a file, behind a descriptor, in
- * a variable of the environment. */
+/* secret.c: a password kept outside the URI: in a file, behind a descriptor, or in an environment
+ * variable. */
 #include "secret.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "env.h"
 #include "status.h"
 
-/* A file's mode isn't the library's to warn of, for it has nobody to tell: it is refused. */
+/* A file with a weak mode is refused: the library has no way to warn of it. */
 static const char too_open[] =
     "others may read or write that file; accepted: one of mode 0600 or 0640";
 
@@ -23,7 +23,7 @@ static int bad(const corral_uri *uri, corral_error *error, const char *name, con
 
 int64_t crl_secret_wait_ms = 10000;
 
-/* True when there is something to read, or the end. */
+/* True when the descriptor has something to read, or has ended. */
 static int await(int fd, int64_t until) {
   struct pollfd from = {.fd = fd, .events = POLLIN};
   int ready;
@@ -34,8 +34,8 @@ static int await(int fd, int64_t until) {
   return ready > 0;
 }
 
-/* All up to the end or one byte more than is allowed; -1 with errno. A regular file is read from
- * its beginning, whoever has read it before. Another one must end in time: ETIMEDOUT. */
+/* Reads to the end, or to one byte more than is allowed; -1 with errno. A regular file is read from
+ * its beginning, whatever its position; all others must end in time, else ETIMEDOUT. */
 static ssize_t read_all(int fd, int is_file, char *room) {
   int64_t until = crl_env_now_ms() + crl_secret_wait_ms;
   size_t used = 0;
@@ -54,7 +54,7 @@ static ssize_t read_all(int fd, int is_file, char *room) {
   return (ssize_t)used;
 }
 
-/* Why what was read is no password, or NULL. Its last newline is cut off. */
+/* Terminates the password, without its last newline. Returns the reason why it is none, or NULL. */
 static const char *finish(char *room, ssize_t len) {
   if (len < 0 && errno == ETIMEDOUT) return "it did not come to its end within 10 s";
   if (len < 0) return strerror(errno);
@@ -82,7 +82,7 @@ static const char *from_file(const char *path, char *room) {
   return why;
 }
 
-/* The descriptor stays open, but not for commands that this process runs. */
+/* The descriptor stays open, but isn't passed on to commands that this process runs. */
 static const char *from_fd(const char *number, char *room) {
   struct stat st;
   char *end;

@@ -12,7 +12,7 @@ int crl_source_is_url(const char *origin) {
   return origin != NULL && strstr(origin, "://") != NULL;
 }
 
-/* Without user and password, which are nobody's business. */
+/* The name has neither user nor password. */
 static void name_of(const char *url, size_t scheme_len, char name[CRL_SOURCE_NAME]) {
   const char *host = url + scheme_len + 3;
   size_t len = strcspn(host, "/?#");

@@ -1,5 +1,5 @@
-/* source.h: the origin that was bound at open by a URL: what its plugin fetches is the compute of
- * every call that has none of its own. */
+/* source.h: the origin that was bound at open by a URL; its plugin's fetch is the compute of every
+ * call without one of its own. */
 #ifndef CRL_SOURCE_H
 #define CRL_SOURCE_H
 
@@ -7,7 +7,7 @@
 
 #include "drive.h"
 
-/* "scheme://host:port", by which all computes of one origin share a limit. */
+/* Size of "scheme://host:port", the name by which all computes of one origin share a limit. */
 enum { CRL_SOURCE_NAME = 101 };
 
 typedef struct crl_source {
@@ -16,11 +16,11 @@ typedef struct crl_source {
   char name[CRL_SOURCE_NAME];
 } crl_source;
 
-/* Whether the option `origin` is a URL, and not just a name. */
+/* True when the option `origin` is a URL, not just a name. */
 int crl_source_is_url(const char *origin);
-/* No I/O, no thread. CORRAL_ENOPLUGIN, CORRAL_EURI, CORRAL_EINVAL, CORRAL_ENOMEM. */
+/* No I/O, starts no thread. CORRAL_ENOPLUGIN, CORRAL_EURI, CORRAL_EINVAL, CORRAL_ENOMEM. */
 int crl_source_open(crl_source *source, const char *url, uint64_t max_value, corral_error *error);
-/* Gives up what is being fetched. */
+/* Gives up the fetches that are under way. */
 void crl_source_close(crl_source *source);
 /* A crl_start; its arg is a crl_source. */
 void crl_source_fetch(void *source, corral_fill *fill, const void *key, size_t key_len);

@@ -39,8 +39,8 @@ const char *corral_how_name(corral_how how) {
 
 const char *corral_version(void) { return CORRAL_VERSION; }
 
-/* Texts quote what servers, files and callers gave: none of it may move a terminal's cursor or
- * forge a line of a log. */
+/* Replaces control characters: texts quote servers, files and callers, and must not move a
+ * terminal's cursor or forge a line of a log. */
 static void make_plain(char *text) {
   for (; *text != '\0'; text++)
     if ((unsigned char)*text < ' ' || *text == 127) *text = '?';

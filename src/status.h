@@ -8,7 +8,7 @@
 /* Sets status and text of *error (may be NULL), zeroes the rest; returns status. */
 int crl_status_fail(corral_error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same with the status's own text. */
+/* The same, with the status's own text. */
 int crl_status_plain(corral_error *error, int status);
 
 #endif

@@ -1,5 +1,4 @@
-/* ticket.c: tickets, by which calls are left from another thread; and naps, the waits that can be
- * ended so. */
+/* ticket.c: tickets, which cancel calls from another thread; and naps, the waits that they end. */
 #include "ticket.h"
 
 #include <stdatomic.h>

@@ -1,19 +1,17 @@
-/* ticket.h: tickets, by which calls are left from another thread; and naps, the waits that can be
- * ended so. */
+/* ticket.h: tickets, which cancel calls from another thread; and naps, the waits that they end. */
 #ifndef CRL_TICKET_H
 #define CRL_TICKET_H
 
 #include <corral.h>
 #include <pthread.h>
 
-/* One wait of a call. Whoever wakes it does so with crl_nap_wake; a wake that comes early isn't
- * lost. */
+/* One wait of a call, ended by crl_nap_wake; a wake that comes early isn't lost. */
 typedef struct crl_nap {
   pthread_mutex_t mutex;
   pthread_cond_t cond;
   int woken;
-  /* not NULL: nobody sleeps here, this is called for each wake, under whatever mutex the waker
-   * holds */
+  /* not NULL: called for each wake, on the waking thread, under any mutex that it holds; nothing
+   * sleeps on this nap */
   void (*hook)(struct crl_nap *nap);
 } crl_nap;
 
@@ -21,13 +19,14 @@ void crl_nap_init(crl_nap *nap);
 void crl_nap_init_hook(crl_nap *nap, void (*hook)(crl_nap *nap));
 void crl_nap_clean(crl_nap *nap);
 void crl_nap_wake(crl_nap *nap);
-/* Until it is woken, or `until` (crl_env_now_ms); a wake is used up. 1 when it was woken. */
+/* Waits for a wake, which it uses up, or until `until` (crl_env_now_ms). 1 when woken. */
 int crl_nap_until(crl_nap *nap, int64_t until);
 
-/* What corral_cancel calls, in its owner's memory. */
+/* A call's place in a ticket, in its owner's memory. */
 typedef struct crl_leaver {
   struct crl_leaver *next, **link;
-  /* on the thread that cancels; under the ticket's mutex: it must not come back to the ticket */
+  /* for corral_cancel, on the cancelling thread, under the ticket's mutex: must not use the
+   * ticket */
   void (*wake)(void *arg);
   void *arg;
 } crl_leaver;

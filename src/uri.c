@@ -1,4 +1,4 @@
-/* uri.c: takes a store URI apart (the generic syntax of RFC 3986, with a list of hosts). Pure. */
+/* uri.c: parses a store URI (the generic syntax of RFC 3986, with a list of hosts). Pure. */
 #include "uri.h"
 
 #include <ctype.h>
@@ -39,7 +39,7 @@ static int decode(char *text) {
 
 static const char hidden[] = "***";
 
-/* A text that grows within its room. */
+/* A text that grows within bounds. */
 typedef struct shown {
   char *at, *end; /* one byte is left for the terminator */
 } shown;
@@ -50,7 +50,7 @@ static void show(shown *to, const char *text, size_t len) {
   to->at += len;
 }
 
-/* Whether a parameter of this name may have a secret as its value. */
+/* True when a parameter of this name may have a secret as its value. */
 static int is_secret(const char *name, size_t len) {
   static const char *const words[] = {"pass", "pw",   "secret", "token",
                                       "auth", "cred", "header", "%"};
@@ -67,8 +67,8 @@ static const char *behind_scheme(const char *text) {
   return at > text && strncmp(at, "://", 3) == 0 ? at + 3 : text;
 }
 
-/* The ':' of a host whose port is no number, where there is no '@': a password whose '@' was
- * forgotten, or encoded. */
+/* The ':' of a host whose port is no number, for a URI without '@': a password whose '@' was
+ * forgotten or encoded. NULL: none. */
 static const char *odd_port(const char *host) {
   const char *end = host + strcspn(host, "/?#");
   int is_address = 0;
@@ -81,9 +81,9 @@ static const char *odd_port(const char *host) {
   return NULL;
 }
 
-/* Shows all up to the end of the password; what is left. A password that should have been
- * percent-encoded is hidden too, and so is what only may be one: a user alone, for many a
- * password is written without its ':'; and what stands before an '@' in a text that is no URI. */
+/* Shows the text up to the end of the password, which is hidden; returns the rest. Also hidden: a
+ * password that should have been percent-encoded; a user alone, since a password is often written
+ * without its ':'; all before an '@' in a text that is no URI. */
 static const char *show_user(shown *to, const char *text) {
   const char *user = behind_scheme(text), *at = strrchr(user, '@');
   const char *colon = at != NULL     ? memchr(user, ':', (size_t)(at - user))
@@ -148,7 +148,7 @@ static int parse_params(crl_uri *uri, char *query, corral_error *error) {
   return CORRAL_OK;
 }
 
-/* host, [v6], host:port; `host` is cut at its end. */
+/* Parses host, [v6] or host:port, and cuts `host` at its end. */
 static int parse_host(crl_uri *uri, char *host, corral_error *error) {
   char *port = NULL;
   if (*host == '[') {
@@ -203,7 +203,7 @@ static int parse_authority(crl_uri *uri, char *authority, char *spare, corral_er
   return status == CORRAL_OK ? parse_host(uri, spare, error) : status;
 }
 
-/* `rest` is all behind the scheme's colon; `spare` has room for two of it. */
+/* `rest`: the text behind the scheme's colon; `spare`: room for twice that. */
 static int parse_rest(crl_uri *uri, char *rest, char *spare, corral_error *error) {
   int status = CORRAL_OK;
   char *query = strchr(rest, '?');
@@ -239,7 +239,7 @@ int crl_uri_parse(crl_uri *uri, const char *text, corral_error *error) {
   if (memory == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   uri->memory = memory;
   uri->room = 3 * len + shown_room;
-  memcpy(memory, text, len); /* taken apart */
+  memcpy(memory, text, len); /* for the parser, which cuts it up */
   corral_uri_show(text, memory + len, shown_room);
   uri->view.text = memory + len;
   uri->view.host = uri->view.path = "";
@@ -250,7 +250,7 @@ int crl_uri_parse(crl_uri *uri, const char *text, corral_error *error) {
   return status;
 }
 
-/* Frees what may have a secret in it. */
+/* Wipes and frees memory that may have a secret in it. */
 static void wipe(char *memory, size_t size) {
   if (memory != NULL) explicit_bzero(memory, size);
   free(memory);
@@ -268,7 +268,7 @@ const char *crl_uri_get(const corral_uri *uri, const char *name) {
   return NULL;
 }
 
-/* True when `name` is one of the words of `names`. */
+/* True when `name` is one of the words in `names`. */
 static int listed(const char *names, const char *name) {
   size_t len = strlen(name);
   for (const char *at = names; *at != '\0'; at += strspn(at, " ")) {

@@ -1,4 +1,4 @@
-/* uri.h: takes a store URI apart. Pure. */
+/* uri.h: parses a store URI. Pure. */
 #ifndef CRL_URI_H
 #define CRL_URI_H
 
@@ -12,7 +12,7 @@ typedef struct crl_uri {
   corral_uri_param params[CRL_URI_PARAMS];
   char *memory; /* wiped before it is freed */
   size_t room;
-  char *secret; /* a password from elsewhere: see secret.h */
+  char *secret; /* a password from outside the URI, or NULL: see secret.h */
 } crl_uri;
 
 /* scheme:path?name=value&... or scheme://[user[:password]@]host[:port][,host[:port]...][/path]?...

@@ -1,4 +1,4 @@
-/* value.c: counted bytes, and the handle by which a caller holds them. */
+/* value.c: counted bytes, and a caller's handle on them. */
 #include "value.h"
 
 #include <stdlib.h>

@@ -1,12 +1,12 @@
-/* value.h: counted bytes, and the handle by which a caller holds them. */
+/* value.h: counted bytes, and a caller's handle on them. */
 #ifndef CRL_VALUE_H
 #define CRL_VALUE_H
 
 #include <corral.h>
 #include <stdatomic.h>
 
-/* Immutable bytes with a count of owners; a store's own memory, or a record that this process
- * made. */
+/* Immutable bytes with a count of references: a store's own memory, or a record made by this
+ * process. */
 typedef struct crl_bytes {
   _Atomic size_t refs;
   void (*free)(void *owner);
@@ -15,8 +15,8 @@ typedef struct crl_bytes {
   size_t size;
 } crl_bytes;
 
-/* Takes over `owner`, freed by `free_owner` with the last reference; NULL without memory (then the
- * caller keeps it). */
+/* Takes over `owner`, which free_owner frees with the last reference. NULL without memory: `owner`
+ * is still the caller's. */
 crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(void *),
                           void *owner);
 crl_bytes *crl_bytes_ref(crl_bytes *bytes);
@@ -27,10 +27,10 @@ void crl_bytes_unref(crl_bytes *bytes); /* NULL is allowed */
 corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how,
                             int64_t age_ms, corral_kept kept, uint64_t version);
 
-/* malloc, made to fail by tests: crl_value_fail_after counts down at each allocation of the core,
- * -1 never. */
+/* calloc(1, size). For tests, crl_alloc_countdown counts down at each allocation of the core, and
+ * makes the one at 0 fail; -1: never. */
 void *crl_alloc(size_t size);
-/* realloc likewise. */
+/* realloc, with the same countdown. */
 void *crl_alloc_more(void *old, size_t size);
 extern _Atomic long crl_alloc_countdown;
 

@@ -1,4 +1,4 @@
-/* watch.c: waiters woken by the store: one thread that listens to a store's watch. */
+/* watch.c: one thread that listens to a store's watch, wakes waiters, and reports changes. */
 #include "watch.h"
 
 #include <poll.h>
@@ -15,12 +15,12 @@ enum { BUCKETS = 256, PAUSE_MS = 1000, TURN_MS = 60000 };
 typedef enum state {
   IDLE,
   RUNS,
-  NEVER /* the store can't, or there is no thread to be had */
+  NEVER /* the store has no watch, or there is no thread to be had */
 } state;
 
 struct crl_watch {
   crl_watch_options options;
-  pthread_mutex_t mutex; /* of the waiters and of starting */
+  pthread_mutex_t mutex; /* guards the waiters and the start */
   crl_watcher *buckets[BUCKETS];
   pthread_t thread;
   _Atomic int state;
@@ -63,7 +63,7 @@ static void tell(void *arg, uint64_t hash) {
   pthread_mutex_unlock(&watch->mutex);
 }
 
-/* 1 when the corral is being closed. */
+/* Waits `ms`, or less when the corral is being closed: then 1. */
 static int rest(const crl_watch *watch, int64_t ms) {
   struct pollfd stop = {.fd = watch->stop_fd, .events = POLLIN};
   return poll(&stop, 1, (int)ms) > 0;
@@ -109,7 +109,7 @@ static void start(crl_watch *watch) {
   pthread_mutex_unlock(&watch->mutex);
 }
 
-/* ---- those who wait ------------------------------------------------------------------------ */
+/* ---- waiters ------------------------------------------------------------------------------- */
 
 int crl_watch_up(crl_watch *watch) {
   if (atomic_load_explicit(&watch->state, memory_order_relaxed) == IDLE) start(watch);

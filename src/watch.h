@@ -1,9 +1,8 @@
-/* watch.h: waiters woken by the store, and what this process keeps of it made to follow: one thread
- * that listens to a store's watch.
+/* watch.h: one thread that listens to a store's watch, wakes waiters, and reports changes.
  *
- * The thread starts when first needed. It opens the plugin's watch, again with a pause when it
- * broke, and hands on what is told: to the waiters of that key, and to `on_change`. Everything told
- * is a hint: who waits keeps a timer beside it. */
+ * The thread starts when first needed. It opens the plugin's watch, again after a pause when it
+ * breaks, and passes each change on to the waiters of that key and to `on_change`. A change may be
+ * missed: a waiter has a timer, too. */
 #ifndef CRL_WATCH_H
 #define CRL_WATCH_H
 
@@ -16,28 +15,28 @@ typedef struct crl_watch crl_watch;
 typedef struct crl_watch_options {
   const corral_store *plugin;
   void *store;   /* open as long as the watch exists */
-  int64_t op_ms; /* for opening */
-  /* Told of each change, on the watch's thread; 0: of any key, unseen. Also called with 0 whenever
-   * the watch begins or ends. May be NULL. */
+  int64_t op_ms; /* limit for opening the plugin's watch */
+  /* Called for each change, on the watch's thread; hash 0: any key may have changed. Also called
+   * with 0 when the watch begins and when it ends. May be NULL. */
   void (*on_change)(void *arg, uint64_t hash);
   void *arg;
 } crl_watch_options;
 
-/* One who waits for a change of a key, in its owner's memory; its nap is woken. */
+/* A waiter for changes of a key, in its owner's memory; its nap is woken. */
 typedef struct crl_watcher {
   struct crl_watcher *next, **link;
   uint64_t hash;
   crl_nap *nap;
 } crl_watcher;
 
-/* No I/O, no thread. NULL without memory. */
+/* No I/O, starts no thread. NULL without memory. */
 crl_watch *crl_watch_new(const crl_watch_options *options);
-/* Nobody may wait. */
+/* No watcher may be joined. */
 void crl_watch_free(crl_watch *watch);
-/* Whether changes are told now. Starts the thread, or with it the first try, when that wasn't done:
- * then the answer is no, and later perhaps yes. */
+/* True when changes are told now. The first call starts the thread, and returns 0; later calls may
+ * return 1. */
 int crl_watch_up(crl_watch *watch);
-/* Before the look at the store whose outdating is to be told. */
+/* To be joined before the look at the store after which changes are to be told. */
 void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_nap *nap);
 /* No wake is under way when this returns, and none will come. */
 void crl_watch_leave(crl_watch *watch, crl_watcher *watcher);

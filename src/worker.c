@@ -1,4 +1,4 @@
-/* worker.c: a queue of jobs and the threads that do them, started when first needed. */
+/* worker.c: a queue of jobs, and threads that run them, started when first needed. */
 #include "worker.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ crl_workers *crl_workers_new(int64_t most) {
 
 static void reinforce(crl_workers *workers);
 
-/* A thread that ends within a job makes room for another one. */
+/* Cleanup of a thread that ends within a job: makes room for another thread. */
 static void leave(crl_workers **left) {
   crl_workers *workers = *left;
   int64_t own = 0;
@@ -76,7 +76,8 @@ static void *work(void *arg) {
   return NULL;
 }
 
-/* One more thread, if there is more to do than idle ones, and room. Under the mutex. */
+/* Starts one more thread if there are more queued jobs than idle threads, and room. Under the
+ * mutex. */
 static void reinforce(crl_workers *workers) {
   if (workers->queued <= workers->idle || workers->started - workers->waiting >= workers->most ||
       workers->started == WORKERS)
@@ -117,7 +118,7 @@ int crl_workers_submit(crl_workers *workers, crl_job *job) {
   return status;
 }
 
-/* First, for a job that runs may wait for one that is queued. */
+/* Called before the running jobs are awaited, since one of them may wait for a queued one. */
 static void drop_queued(crl_job *job) {
   for (crl_job *next; job != NULL; job = next) {
     next = job->next;
