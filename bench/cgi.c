@@ -1,8 +1,8 @@
-/* cgi.c: what corral adds to a CGI program whose page is in the store: a whole process each time,
- * from before its start to after its end. examples/cgi with a warm page against the same program
- * without corral, which takes the page from a constant (cgi_plain.c) and is linked in the same way.
- * In turns, so that both meet the same weather. The bound is 1.5 times the plain one's median; over
- * it the exit status is 1.
+/* cgi.c: the time that corral adds to a CGI program whose page is in the store, for a whole process
+ * from before its start to after its end. Compares examples/cgi with a warm page to the same
+ * program without corral, linked in the same way, which takes the page from a constant
+ * (cgi_plain.c). The programs run in turns, so that machine load affects both equally. The bound is
+ * 1.5 times the plain program's median; over it the exit status is 1.
  *
  *   bench_cgi [COUNT [PROGRAM...]]    COUNT runs of each (400); further programs are measured
  *                                     besides, as CGI programs with the same page */
@@ -57,7 +57,7 @@ static void measure(int subject_count, int count) {
     subjects[s].median = median(subjects[s].times, (size_t)count);
 }
 
-/* All but the first run were hits. */
+/* Number of computes; 1 when all runs but the first were hits. */
 static int computes(void) {
   char path[80];
   int lines = 0, c;

@@ -1,5 +1,4 @@
-/* cgi_plain.c: the floor of bench/cgi.c: examples/cgi without corral: what it uses of the library,
- * as a constant. */
+/* cgi_plain.c: the baseline of bench/cgi.c: examples/cgi with constants in place of the library. */
 #include <corral.h>
 #include <string.h>
 

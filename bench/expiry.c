@@ -1,9 +1,9 @@
-/* expiry.c: what callers feel when a value's life ends under load. 4 processes x 50 threads ask for
+/* expiry.c: latency of calls when a value's life ends under load. 4 processes x 50 threads ask for
  * one key at a constant pace, each every 25 ms with a phase of its own; the value lives for 1 s and
- * takes 100 ms to compute. With the compute bound at open (corral_get), and with one per call
- * (corral_get_or_compute), whose winner's call is left out. The floor, in the same run: the same
- * processes and threads at the same pace, each with a hiredis connection and a GET of a value of
- * the same size.
+ * takes 100 ms to compute. Measured with a compute bound at open (corral_get) and with a compute
+ * per call (corral_get_or_compute); there the calls that compute are left out. The baseline, in the
+ * same run: as many processes and threads at the same pace, each with a GET of a value of the same
+ * size on its own hiredis connection.
  *
  *   bench_expiry [SECONDS [ROUNDS]]    10 s for each of the three, in turns, 3 rounds; medians of
  *                                      the rounds last. It starts its own redis-server on a unix
@@ -40,7 +40,7 @@ static const char *const names[WAYS] = {"raw GET", "corral_get", "corral_get_or_
 /* Shared by all processes. */
 typedef struct board {
   atomic_int ready, computes;
-  atomic_llong go_us; /* when all begin; 0: not yet */
+  atomic_llong go_us; /* common start; 0: not set yet */
   atomic_int count;
   double ms[SAMPLES];
 } board;
@@ -62,7 +62,7 @@ static void sleep_until_us(int64_t until) {
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0) continue;
 }
 
-/* A process that ends by exit, too, is a copy of the one that started it. */
+/* Exit handlers also run in forked processes; only the owner stops the server. */
 static void stop_server(void) {
   if (getpid() == owner) redis_server_stop(server);
 }
@@ -141,7 +141,7 @@ static void process(int number) {
   corral_close(c);
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all processes ------------------------------------------------------------------------- */
 
 static figures measure(way what) {
   pid_t pids[PROCESSES];

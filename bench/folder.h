@@ -1,4 +1,4 @@
-/* folder.h: a folder for what a benchmark leaves on disk, gone when it ends. */
+/* folder.h: a temporary folder for a benchmark, removed when the benchmark ends. */
 #ifndef BENCH_FOLDER_H
 #define BENCH_FOLDER_H
 

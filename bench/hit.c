@@ -1,10 +1,10 @@
-/* hit.c: what a hit costs. corral_get_or_compute on Redis against a plain hiredis GET of the same
+/* hit.c: the cost of a hit. corral_get_or_compute on Redis against a plain hiredis GET of the same
  * bytes on the same server, in turns within one run; with many threads, callers that share corral's
- * handles against a connection per thread. And hits on memory: and lmdb:.
+ * handles against one connection per thread. And hits on memory: and lmdb:.
  *
- *   bench_hit [SIZE [SOCKET | HOST:PORT]]    a value of SIZE bytes (100); without a place it starts
- *                                            its own redis-server on a unix socket. On a given
- *                                            server the keys are named bench_hit:..., and are
+ *   bench_hit [SIZE [SOCKET | HOST:PORT]]    a value of SIZE bytes (100); without a server given it
+ *                                            starts its own redis-server on a unix socket. On a
+ *                                            given server the keys are named bench_hit:..., and are
  *                                            deleted. */
 #include <corral.h>
 #include <hiredis/hiredis.h>
@@ -18,8 +18,8 @@
 
 enum { ROUNDS = 9, ALONE = 4000, MANY = 300, THREADS = 64 };
 
-static char place[PATH_MAX]; /* a socket's path, or a host */
-static int port;             /* 0: a socket */
+static char place[PATH_MAX]; /* path of a socket, or a host */
+static int port;             /* 0: `place` is a socket */
 static size_t value_size = 100;
 
 static redisContext *raw_connect(void) {
@@ -65,7 +65,7 @@ static void raw_hits(redisContext *r, int count) {
 }
 
 typedef struct crowd {
-  corral *c; /* NULL: hiredis, a connection each */
+  corral *c; /* NULL: hiredis, one connection per thread */
   pthread_barrier_t *go;
   int number;
 } crowd;
@@ -73,7 +73,7 @@ typedef struct crowd {
 static void *crowd_run(void *arg) {
   crowd *me = arg;
   char key[32];
-  /* a key each: joining one flight would be no hit */
+  /* one key per thread: a call that joins another's flight is no hit */
   snprintf(key, sizeof key, "key %d", me->number);
   redisContext *r = me->c == NULL ? raw_connect() : NULL;
   if (r != NULL)
@@ -89,7 +89,7 @@ static void *crowd_run(void *arg) {
   return NULL;
 }
 
-/* Microseconds per hit of all threads together. */
+/* Microseconds per hit, over all threads. */
 static double crowd_us(corral *c) {
   pthread_t threads[THREADS];
   crowd crowds[THREADS];
@@ -120,7 +120,8 @@ static void embedded(const char *name, const char *uri, double raw) {
   corral_close(c);
 }
 
-/* Medians of rounds in which each takes its turn. Returns that of the raw GET, alone. */
+/* Medians of rounds; in each round all ways are measured in turn. Returns the median of the raw GET
+ * on one thread. */
 static double redis(corral *c, redisContext *r) {
   double raw[ROUNDS], ours[ROUNDS], many_raw[ROUNDS], many_ours[ROUNDS];
   corral_hits(c, "key", ALONE);
@@ -143,7 +144,7 @@ static double redis(corral *c, redisContext *r) {
   return b;
 }
 
-/* "HOST:PORT", or a path. The URI is corral's. */
+/* Parses "HOST:PORT" or a path. `uri` becomes the corral's store. */
 static void take_place(char *text, char *uri, size_t size) {
   char *colon = strrchr(text, ':');
   char *end = NULL;

@@ -1,4 +1,4 @@
-/* kit.h: what the benchmarks share: a clock, a way to give up, and the middle of many figures. */
+/* kit.h: shared helpers of the benchmarks: a clock, an exit with a message, quantiles. */
 #ifndef BENCH_KIT_H
 #define BENCH_KIT_H
 
@@ -23,13 +23,13 @@ static inline int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Sorts. `q` is 0 (the least) to 1 (the most). */
+/* Sorts the array. `q`: 0 (minimum) to 1 (maximum). */
 static inline double quantile(double *of, size_t count, double q) {
   qsort(of, count, sizeof *of, by_size);
   return of[(size_t)(q * (double)(count - 1))];
 }
 
-/* Sorts. */
+/* Sorts the array. */
 static inline double median(double *of, size_t count) {
   qsort(of, count, sizeof *of, by_size);
   return of[count / 2];

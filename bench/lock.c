@@ -1,11 +1,11 @@
-/* lock.c: what a lock costs on Redis. Uncontended: corral_lock_take and corral_lock_release, by
+/* lock.c: the cost of a lock on Redis. Uncontended: corral_lock_take and corral_lock_release, with
  * scripts and without, against two raw round trips of hiredis to the same server, in turns within
- * one run (a GET of a small key; and EVALSHA of "return 1", for every lock that is right needs a
- * script on this server); and the time that the server itself spends on each. Contended: from just
- * before the release to the return of the next holder's take, among processes that all wait: woken,
- * and polling.
+ * one run (a GET of a small key; and EVALSHA of "return 1", because every correct lock needs a
+ * script on this server); and the server's own time for each. Contended: from just before the
+ * release to the return of the next holder's take, among processes that all wait: woken, and
+ * polling.
  *
- *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and goes to it by TCP
+ *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and connects by TCP
  *                              and by a unix socket. */
 #include <corral/lock.h>
 #include <hiredis/hiredis.h>
@@ -60,7 +60,7 @@ static void lock_pairs(corral *c, int count) {
   }
 }
 
-/* What the server itself spends on each GET, and on each script of a lock. */
+/* The server's own time for each GET, and for each script of a lock. */
 static void server_time(redisContext *r, corral *c) {
   freeReplyObject(redisCommand(r, "CONFIG RESETSTAT"));
   raw_pairs(r, "GET bench:raw", PAIRS);
@@ -118,7 +118,7 @@ static void uncontended(const char *name, int tcp) {
 
 typedef struct board {
   atomic_int count, ready;
-  _Atomic double released; /* 0: nobody has yet */
+  _Atomic double released; /* time of the last release; 0: none yet */
   double us[HANDOVERS];
 } board;
 
@@ -135,10 +135,10 @@ static void contend(board *b, int watch, int processes) {
     double came = now_us(), released = atomic_exchange(&b->released, 0);
     int at = released != 0 ? atomic_fetch_add(&b->count, 1) : HANDOVERS;
     if (at < HANDOVERS) b->us[at] = came - released;
-    usleep(1000); /* the others are waiting by then */
+    usleep(1000); /* gives the other processes time to wait for the lock */
     atomic_store(&b->released, now_us());
     corral_lock_release(lock, NULL);
-    usleep(200); /* it isn't its own successor */
+    usleep(200); /* another process takes the lock first */
   }
   corral_close(c);
 }

@@ -1,7 +1,7 @@
-/* loop.c: what an event loop's calls cost. A hit by corral_get_async, from the call to `done`, with
- * 1, 64 and 1000 calls in flight on one thread, against corral_get of the same keys in the same
- * run, on memory:, lmdb: and redis: (a server of its own, on a unix socket). And a crowd of waiters
- * on one key: bytes each, threads, and how long it is from the fill to the last `done`.
+/* loop.c: the cost of an event loop's calls. A hit by corral_get_async, from the call to `done`,
+ * with 1, 64 and 1000 calls in flight on one thread, against corral_get of the same keys in the
+ * same run, on memory:, lmdb: and redis: (its own server, on a unix socket). And a crowd of waiters
+ * on one key: bytes for each, number of threads, and the time from the fill to the last `done`.
  *
  *   bench_loop [WAITERS]    10000 */
 #include <corral/loop.h>
@@ -163,7 +163,7 @@ int main(int argc, char **argv) {
   hits("memory:", "memory:bench");
   snprintf(uri, sizeof uri, "lmdb:%s/db", folder);
   hits("lmdb:", uri);
-  if (!redis_server_start(&server, NULL)) return 0; /* which it has said */
+  if (!redis_server_start(&server, NULL)) return 0; /* the reason is on stderr */
   hits("redis:", redis_server_unix_uri(server));
   redis_server_stop(server);
   return 0;

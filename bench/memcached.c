@@ -1,13 +1,12 @@
-/* memcached.c: what the plugin costs, and what libmemcached would. A hit, and a claim with its
- * settle, through the plugin's table and through libmemcached's own functions, against the same
- * commands written by hand in the text protocol on a socket of its own; in turns within one run,
- * medians of the rounds.
+/* memcached.c: the cost of the plugin, and of libmemcached for comparison. A hit, and a CLAIM with
+ * its SETTLE, through the plugin's table and through libmemcached's own functions, against the same
+ * commands written by hand in the text protocol on a raw socket; in turns within one run, medians
+ * of the rounds.
  *
  *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release
  *   build/release/bench/bench_memcached [SIZE]
  *
- * A value of SIZE bytes (100; at most 1000000). It starts its own memcached on a port of
- * 127.0.0.1. */
+ * A value of SIZE bytes (100; at most 1000000). Starts its own memcached on a port of 127.0.0.1. */
 #include <libmemcached/memcached.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -26,10 +25,10 @@ enum { ROUNDS = 15, HITS = 4000, FILLS = 1000, HOUR = 3600000, ROOM = 1 << 21 };
 
 static int port;
 static size_t value_size = 100;
-static char *room; /* for raw commands and replies */
+static char *room; /* buffer for raw commands and replies */
 static uint8_t *record;
 
-/* ---- by hand ------------------------------------------------------------------------------- */
+/* ---- raw commands -------------------------------------------------------------------------- */
 
 static int raw_connect(void) {
   const int on = 1;
@@ -39,7 +38,7 @@ static int raw_connect(void) {
   return fd;
 }
 
-/* Sends what is in the room and reads until `end` came; the reply is in the room then. */
+/* Sends the command in `room` and reads into `room` until `end` comes. */
 static void raw_ask(int fd, size_t len, const char *end) {
   size_t got = 0, end_len = strlen(end);
   for (size_t sent = 0; sent < len;) {
@@ -66,7 +65,7 @@ static void raw_hits(int fd, int count) {
     raw_ask(fd, (size_t)snprintf(room, ROOM, "get raw\r\n"), "END\r\n");
 }
 
-/* The same three commands as the plugin's: add of a lease, gets, cas. */
+/* The plugin's three commands: add of a lease, gets, cas. */
 static void raw_fills(int fd, int count) {
   for (int i = 0; i < count; i++) {
     char key[32], cas[32] = "";
@@ -192,7 +191,7 @@ static void *connected(void **store) {
   return handle;
 }
 
-/* ---- the server, the rounds ---------------------------------------------------------------- */
+/* ---- server and rounds --------------------------------------------------------------------- */
 
 enum { RAW, LIBRARY, PLUGIN, WAYS };
 static double took[2][WAYS][ROUNDS]; /* hits, fills */

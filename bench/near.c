@@ -1,7 +1,7 @@
-/* near.c: what a hit of the near tier costs: crl_near_get and crl_near_copy_clean, against the bare
- * look into the same table without lock, mark and reference, and against the same table under one
- * pthread mutex for all. 10,000 keys, values of 100 bytes; in turns within one run. And the whole
- * call: corral_get with the near tier in front of memory:, against memory: alone.
+/* near.c: the cost of a hit in the near tier: crl_near_get and crl_near_copy_clean, against the
+ * bare lookup in the same table without lock, mark and reference, and against the same table under
+ * one pthread mutex. 10,000 keys, values of 100 bytes; in turns within one run. And the whole call:
+ * corral_get with the near tier in front of memory:, against memory: alone.
  *
  *   bench_near [SIZE]    values of SIZE bytes (100) */
 #include "../src/near.c"
@@ -21,16 +21,16 @@ typedef struct key {
 
 static crl_near *near;
 static key keys[KEYS];
-static uint16_t order[ORDER]; /* keys as they are asked for, uniform */
+static uint16_t order[ORDER]; /* sequence of requested keys, uniform */
 static pthread_mutex_t one_for_all = PTHREAD_MUTEX_INITIALIZER;
 static size_t value_size = 100;
 
 static double now_ns(void) { return now_us() * 1e3; }
 
-/* ---- the three ways, each for one key ------------------------------------------------------ */
+/* ---- the three ways, for one key each ------------------------------------------------------ */
 
-/* Each reads what a hit is for: where the value is, and until when. Returns something of it, so
- * that nothing is left out. */
+/* Each way reads where the value is and until when it is fresh. The result depends on both, so the
+ * compiler can't drop the reads. */
 static inline int64_t through_near(const key *k) {
   crl_near_copy copy;
   if (!crl_near_get(near, k->hash, k->text, KEY_SIZE, 0, &copy)) die("a hit failed");
@@ -46,7 +46,7 @@ static inline int64_t bare(const key *k) {
   return e->copy.fresh_until + (int64_t)e->copy.size;
 }
 
-/* The same steps as crl_near_get, but for the lock. */
+/* The steps of crl_near_get with another lock. */
 static inline int64_t through_one_mutex(const key *k) {
   crl_near_copy copy;
   uint64_t spot = k->hash;
@@ -98,7 +98,7 @@ static void *crowd_run(void *arg) {
   return NULL;
 }
 
-/* Nanoseconds that a hit takes its thread. */
+/* Nanoseconds per hit on each thread. */
 static double measure(way by, int uniform, size_t threads) {
   pthread_t ids[THREADS_MOST];
   crowd crowds[THREADS_MOST];

@@ -1,10 +1,10 @@
-/* startup.c: what `corral run` on lmdb: adds to a command, as a user at a shell meets it. `corral
- * run -- /bin/true` with a new key each time (a miss: the command runs and its result is stored)
- * and with one key (a hit: it doesn't run), against the same command run by a shell's exec. The
- * bound is 1.3 times the shell plus 2 ms; over it the exit status is 1.
+/* startup.c: the time that `corral run` on lmdb: adds to a command, as started from a shell.
+ * `corral run -- /bin/true` with a new key each time (a miss: the command runs and its result is
+ * stored) and with one key (a hit: the command doesn't run), against the same command run by a
+ * shell's exec. The bound is 1.3 times the shell's median plus 2 ms; over it the exit status is 1.
  *
- *   bench_startup [COUNT [CORRAL]]    COUNT runs of each (400), in turns, so that each meets the
- *                                     same weather; medians */
+ *   bench_startup [COUNT [CORRAL]]    COUNT runs of each (400), in turns, so that machine load
+ *                                     affects all of them equally; medians */
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static char store[sizeof folder + 16];
 static const char *command = CORRAL_COMMAND;
 static posix_spawn_file_actions_t quiet;
 
-/* Microseconds from before the start to after the end. */
+/* Microseconds from before the start to after the end of the command. */
 static double spawn_us(const char *const *argv) {
   char *const none[] = {NULL};
   pid_t pid;

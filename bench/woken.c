@@ -1,10 +1,10 @@
-/* woken.c: how soon after a fill the last of 4 processes x 50 threads has the value, on Redis:
- * woken by the store, and polling. The floor, in the same run: as many threads and processes, each
- * process told by a word of shared memory, its threads by a word of their own (futex(2)), without
- * any cache. Also how many commands the server was sent per caller.
+/* woken.c: the time from a fill until the last of 4 processes x 50 threads has the value, on Redis:
+ * woken by the store, and polling. The baseline, in the same run: as many processes and threads
+ * without any cache; each process is woken through a word of shared memory, its threads through a
+ * word of their own (futex(2)). Also the number of commands sent to the server per caller.
  *
- *   bench_woken [ROUNDS]     rounds of a 100 ms compute, of each kind in turns, 20; medians. It
- *                            starts its own redis-server on a unix socket. */
+ *   bench_woken [ROUNDS]     20 rounds of each kind, in turns, each with a 100 ms compute; medians.
+ *                            Starts its own redis-server on a unix socket. */
 #include <corral.h>
 #include <hiredis/hiredis.h>
 #include <linux/futex.h>
@@ -78,7 +78,7 @@ static void ask(corral *c) {
   corral_value_unref(value);
 }
 
-/* The first thread of each process waits for the word, all others for the first. */
+/* The first thread of each process waits for the shared word, the others for that thread. */
 static void hear(const seat *s, int round) {
   if (s->thread == 0 && s->process == 0) {
     rest(COST_MS);
@@ -127,8 +127,8 @@ static long long calls_of(const char *stats, const char *command) {
   return at == NULL ? 0 : strtoll(at + strlen(name), NULL, 10);
 }
 
-/* Counts the commands of clients: a look is GETRANGE and PTTL.
- * The GETRANGE that each script calls is counted, too. */
+/* Number of commands sent by clients. A look is GETRANGE and PTTL; GETRANGE calls within scripts
+ * are counted by the server too, so they are subtracted. */
 static long long server_commands(redisContext *redis) {
   redisReply *reply = redisCommand(redis, "INFO commandstats");
   if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no answer from the server");
@@ -139,7 +139,7 @@ static long long server_commands(redisContext *redis) {
   return count;
 }
 
-/* The first round of each opens connections, and what is watched. */
+/* The first round of each kind isn't counted: it opens connections and begins the watch. */
 static void *sit(void *arg) {
   const seat *s = arg;
   redisContext *redis =

@@ -1,7 +1,7 @@
-/* dialogue.c: batches of operations by a plugin's table. See dialogue.h.
+/* dialogue.c: batches of operations through a plugin's table. See dialogue.h.
  *
- * Input: how many batches (1 to 3); for each op of a batch of 1 to 4 a byte for its verb and flags,
- * and one for key and numbers. */
+ * Input: one byte for the number of batches (1 to 3), one for the sizes of the batches (1 to 4);
+ * then for each operation a byte for its verb, and one for flags, key and numbers. */
 #include "dialogue.h"
 
 #include "uri.h"
@@ -57,7 +57,8 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
   return op;
 }
 
-/* An op's answer is never longer than the bytes that the server has sent. */
+/* An operation's answer is never longer than the bytes sent by the server, plus a fixed room for a
+ * record or lock record made by the plugin. */
 static void check_op(corral_op *op, size_t most) {
   MUST(op->status <= 0 && op->status != CORRAL_EINVAL);
   MUST(op->life_ms >= -1 && op->until_ms >= -1);

@@ -1,5 +1,5 @@
-/* dialogue.h: batches of operations by a plugin's table, and what must hold of every answer,
- * whatever the server says. */
+/* dialogue.h: batches of operations through a plugin's table, and checks that hold for every
+ * answer, whatever the server sends. */
 #ifndef FUZZ_DIALOGUE_H
 #define FUZZ_DIALOGUE_H
 
@@ -15,10 +15,10 @@ typedef struct fuzz_dialogue {
 
 enum { FUZZ_LIMIT_MS = 500 };
 
-/* Opens the store and connects. 0 when what the server said to that was no greeting. */
+/* Opens the store and connects. Returns 0 when the server's greeting was wrong. */
 int fuzz_dialogue_begin(fuzz_dialogue *d, const corral_store *plugin, const char *uri);
-/* Batches of up to 4 ops made of the first bytes of `in`, until the input says to end or the handle
- * breaks. */
+/* Performs batches of up to 4 operations made from the first bytes of `in`, until the input's
+ * number of batches is reached or the handle breaks. */
 void fuzz_dialogue_perform(fuzz_dialogue *d, fuzz_input *in);
 void fuzz_dialogue_end(fuzz_dialogue *d);
 

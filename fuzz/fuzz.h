@@ -1,10 +1,8 @@
-/* fuzz.h: what the fuzz targets share: taking an input apart, and promises that abort when they are
- * broken.
+/* fuzz.h: shared helpers of the fuzz targets: reading an input, and checks that abort.
  *
  * A target is one file, fuzz_NAME.c, with LLVMFuzzerTestOneInput; its corpus is corpus/NAME/.
- * Linked with libFuzzer it is explored
- * (./run.sh fuzz), linked with replay.c it runs over its corpus (./run.sh test). A target keeps no
- * state from one input to the next. */
+ * Linked with libFuzzer it explores inputs (./run.sh fuzz); linked with replay.c it runs over its
+ * corpus (./run.sh test). A target keeps no state from one input to the next. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -42,14 +40,14 @@ static inline uint64_t fuzz_number(fuzz_input *in, unsigned bytes) {
   return number;
 }
 
-/* A number of any size: half of them small, or small and negative. */
+/* A number of 64 bits; half of the results are from -128 to 127. */
 static inline int64_t fuzz_any(fuzz_input *in) {
   uint8_t kind = fuzz_byte(in);
   return kind < 128 ? (int64_t)fuzz_number(in, 8) : (int8_t)fuzz_byte(in);
 }
 
-/* The next bytes, at most `most`, as an allocation of exactly that size, so that a read beyond its
- * end is seen. */
+/* Returns the next bytes, at most `most`, in an allocation of exactly that size, so that a read
+ * beyond the end is detected. */
 static inline uint8_t *fuzz_bytes(fuzz_input *in, size_t most, size_t *ret_size) {
   size_t size = in->left < most ? in->left : most;
   uint8_t *bytes = calloc(1, size > 0 ? size : 1);
@@ -61,8 +59,8 @@ static inline uint8_t *fuzz_bytes(fuzz_input *in, size_t most, size_t *ret_size)
   return bytes;
 }
 
-/* The next bytes up to `end`, which is skipped, or all: a text of exactly that size. A NUL ends it
- * too. */
+/* Returns the next bytes up to `end`, which is skipped, or all, as a text in an allocation of
+ * exactly that size. A NUL ends the text too. */
 static inline char *fuzz_text(fuzz_input *in, int end) {
   const uint8_t *stop = in->left > 0 ? memchr(in->at, end, in->left) : NULL;
   size_t size = stop != NULL ? (size_t)(stop - in->at) : in->left;
@@ -75,14 +73,15 @@ static inline char *fuzz_text(fuzz_input *in, int end) {
   return text;
 }
 
-/* Nothing in it moves a terminal's cursor or forges a line; `but` is allowed. */
+/* True without control characters, which could move a terminal's cursor or forge a line; `but` is
+ * allowed. */
 static inline int fuzz_is_plain(const char *text, size_t size, int but) {
   for (size_t i = 0; i < size; i++)
     if (((unsigned char)text[i] < ' ' || text[i] == 127) && text[i] != but) return 0;
   return 1;
 }
 
-/* A text of a corral_error: terminated, and plain. */
+/* The text of a corral_error must be terminated and plain. */
 #define MUST_BE_PLAIN(text)                                                                        \
   MUST(memchr(text, 0, sizeof(text)) != NULL && fuzz_is_plain(text, strlen(text), 0))
 

@@ -1,8 +1,8 @@
-/* fuzz_cli.c: the command line of the corral command: numbers, durations and options, and what is
- * printed of foreign bytes.
+/* fuzz_cli.c: the command line of the corral command: numbers, durations and options, and the
+ * printing of foreign bytes.
  *
- * Input: a byte for what it is, then words separated by NUL. Nothing is run and no store is opened.
- */
+ * Input: a byte for the kind of check, then words separated by NUL. No command is run and no store
+ * is opened. */
 #include "fuzz.h"
 
 #include "../src/cli/lock.c"
@@ -11,7 +11,7 @@
 
 bool __wrap_cli_write(int fd, const void *data, size_t size);
 
-/* A message is one line, and plain. */
+/* Each message must be one plain line. */
 bool __wrap_cli_write(int fd, const void *data, size_t size) {
   (void)fd;
   MUST(size > 0 && ((const char *)data)[size - 1] == '\n' && fuzz_is_plain(data, size - 1, 0));

@@ -1,7 +1,8 @@
-/* fuzz_etcd.c: what etcd's JSON gateway may say, to locks and to a watch.
+/* fuzz_etcd.c: replies of etcd's JSON gateway to locks and to a watch.
  *
- * libcurl moves nothing here: its transfers come to this file by the linker's --wrap. A segment of
- * the input is one reply, whose first three digits, if it has them, are its HTTP status. */
+ * libcurl does no I/O here: the linker's --wrap replaces its transfers with functions of this file.
+ * A segment of the input is one reply, whose first three digits, if there are any, are its HTTP
+ * status. */
 #include <stdarg.h>
 
 #include "dialogue.h"
@@ -25,7 +26,7 @@ static struct {
   int is_post;
 } transfer;
 
-/* Values are pointers or as wide as one, on every system that this is built on. */
+/* Every option's value is a pointer or has the width of one, on all supported systems. */
 CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...) {
   va_list args;
   va_start(args, option);
@@ -88,7 +89,7 @@ static void heard(void *arg, uint64_t hash) {
   ++*(size_t *)arg;
 }
 
-/* Lines of a watch's stream. */
+/* Lines of a watch's stream as input. */
 static void hear_stream(fuzz_dialogue *d, fuzz_input *in) {
   size_t told = 0;
   watcher w = {.handle = d->handle, .created = 1};
@@ -100,7 +101,7 @@ static void hear_stream(fuzz_dialogue *d, fuzz_input *in) {
   free(w.in.bytes);
 }
 
-/* base64 there and back. */
+/* base64 encoding and decoding. */
 static void round_trip(const uint8_t *bytes, size_t size) {
   char text[2 * 300 + 8];
   uint8_t back[300];
@@ -109,7 +110,8 @@ static void round_trip(const uint8_t *bytes, size_t size) {
   MUST(crl_etcd_base64_read(text, back, sizeof back) == size && memcmp(back, bytes, size) == 0);
 }
 
-/* Byte 0: 1 the version is told right; 2 a watch's stream in place of locks; 4 with a prefix. */
+/* Byte 0: 1: a correct version reply comes first; 2: a watch's stream in place of locks; 4: with a
+ * prefix. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char *const right[] = {"{\"etcdserver\":\"3.4.23\"}", NULL};
   static const char *const none[] = {NULL};

@@ -1,13 +1,13 @@
-/* fuzz_http_options.c: an HTTP origin's URL with its parameters, and the URLs that keys and
- * redirects make of it. Lines: the origin, then keys, then one redirect; within a key 0x1e stands
- * for a line's end. */
+/* fuzz_http_options.c: an HTTP origin's URL with its parameters, and the URLs made of it from keys
+ * and redirects. Lines: the origin, then keys, then one redirect; within a key 0x1e stands for a
+ * line's end. */
 #include "fuzz.h"
 
 #include "registry.h"
 #include "secret.h"
 #include "../plugins/http/http.h"
 
-/* Where a key leads is below the template's own path, on its server. */
+/* The URL made for a key stays on the template's server, below its path. */
 static void check_url(const crl_http_origin *o, const crl_http_transfer *t) {
   size_t before = strlen(o->before), after = strlen(o->after), len = strlen(t->url);
   MUST(len <= CRL_HTTP_URL && len >= before + after && memcmp(t->url, o->before, before) == 0);
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_input in = {data, size};
   crl_http_origin o = {.host = host, .calls = host->fill};
   corral_error error = {0};
-  crl_secret_wait_ms = 0; /* a descriptor of the fuzzer's own may never end */
+  crl_secret_wait_ms = 0; /* a descriptor of the fuzzer itself may never end */
   char *url = fuzz_text(&in, '\n'), *redirect = fuzz_text(&in, '\n');
   int status = crl_http_options(&o, url, 1 << 20, &error);
   MUST_BE_PLAIN(error.text);

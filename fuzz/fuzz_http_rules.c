@@ -1,4 +1,4 @@
-/* fuzz_http_rules.c: the header of an HTTP response, as an origin may send it: lines of "Name:
+/* fuzz_http_rules.c: the header fields of an HTTP response from any origin: lines of "Name:
  * value". */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_lmdb_check.c: the head of an lmdb file, as a damaged disk or a hostile writer may have left
- * it: whether liblmdb may map it.
+/* fuzz_lmdb_check.c: the head of an lmdb file after damage or by a hostile writer: the check that
+ * decides whether liblmdb may map the file.
  *
  * Input: the file's size, the logarithm of its page size, how much of the head there is, the two
  * meta pages. */
@@ -9,7 +9,7 @@
 
 enum { META = 160, LAST_PAGE = 136 };
 
-/* A number of the machine's, from where liblmdb keeps it. */
+/* A size_t in the machine's byte order, as in liblmdb's meta page. */
 static size_t number_at(const uint8_t *bytes) {
   size_t number;
   memcpy(&number, bytes, sizeof number);

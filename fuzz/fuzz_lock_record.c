@@ -1,10 +1,10 @@
-/* fuzz_lock_record.c: records of users' locks, as a tenant of the store may have written them, and
- * what each verb makes of them. */
+/* fuzz_lock_record.c: records of users' locks with any content, and the changes that each verb
+ * makes to them. */
 #include "fuzz.h"
 
 #include "lock_record.h"
 
-/* After a change the record is valid, and has no more holds than allowed. */
+/* After a change the record must be valid, with no more holds than allowed. */
 static void check_change(const corral_lock_change *change, const uint8_t *room, size_t room_size,
                          int64_t now) {
   crl_lock_head head;
@@ -65,7 +65,8 @@ static corral_op make_op(fuzz_input *in, uint8_t *token) {
   return op;
 }
 
-/* now, then the op, then the record; up to four ops, each on what the one before left. */
+/* Input: number of operations, `now`, `floor`, up to four operations, the record. Each operation
+ * applies to the record that the one before left. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   enum { OPS = 4 };
   fuzz_input in = {data, size};

@@ -1,10 +1,10 @@
-/* fuzz_memcached.c: what a memcached server, or a proxy, may say: while it is greeted, and to
- * batches of every verb. */
+/* fuzz_memcached.c: replies of a memcached server, or of a proxy: to the greeting, and to batches
+ * of every verb. */
 #include "dialogue.h"
 
 extern const corral_store crl_plugin_memcached;
 
-/* Byte 0: 1 the greeting is right; 2 the server hangs up at the end. */
+/* Byte 0: 1: a correct greeting comes first; 2: the server hangs up at the end. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char *const right[] = {"STAT time 1700001000\r\nEND\r\nSTAT item_size_max "
                                       "1048576\r\nSTAT cas_enabled yes\r\nEND\r\n",

@@ -1,10 +1,9 @@
-/* fuzz_nginx_record.c: what the nginx module keeps of a response, as a tenant of the store may have
- * written it. */
+/* fuzz_nginx_record.c: the nginx module's record of a response, with any content. */
 #include "fuzz.h"
 
 #include "nginx/record.h"
 
-/* Writing what was read gives the same bytes. */
+/* Writing the fields that were read gives the same bytes. */
 static void round_trip(const crl_ngx_record *record, const uint8_t *data, size_t size) {
   crl_ngx_field fields[CRL_NGX_RECORD_FIELDS];
   size_t count = 0, at = 0;

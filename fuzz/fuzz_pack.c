@@ -1,5 +1,5 @@
-/* fuzz_pack.c: compressed payloads, as a tenant of the store may have written them, and payloads of
- * any kind packed and unpacked. */
+/* fuzz_pack.c: compressed payloads with any content, and payloads of any kind packed and
+ * unpacked. */
 #include "fuzz.h"
 
 #include "pack.h"
@@ -17,8 +17,8 @@ static void round_trip(const uint8_t *bytes, size_t size) {
   free(again);
 }
 
-/* Byte 0: odd: packed bytes, which say that they become so many; else bytes to be packed, so many
- * times over. */
+/* Byte 0: odd: packed bytes, unpacked to the size in bytes 1 and 2; even: bytes to pack, repeated 1
+ * to 64 times. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_input in = {data, size};
   uint8_t how = fuzz_byte(&in);

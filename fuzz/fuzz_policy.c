@@ -1,9 +1,9 @@
-/* fuzz_policy.c: options of every kind: resolved, explained, and what is judged by them. */
+/* fuzz_policy.c: options of every kind: resolved, explained, and used to judge records. */
 #include "fuzz.h"
 
 #include "policy.h"
 
-/* Options as a caller may hand them over: of any size, with anything in them. */
+/* An options struct from a faulty caller: of any size, with any content. */
 static void *some_struct(fuzz_input *in, size_t right_size) {
   size_t size = fuzz_byte(in) < 200 ? right_size : fuzz_byte(in);
   uint8_t *bytes = calloc(1, size + sizeof(size_t));

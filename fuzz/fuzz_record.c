@@ -1,8 +1,8 @@
-/* fuzz_record.c: records of values, as a tenant of the store may have written them: what is read of
- * them, what each verb makes of them, and metadata there and back.
+/* fuzz_record.c: records of values with any content: reading them, each verb's changes, and
+ * metadata written and read again.
  *
- * Input: flags (1: the record's magic and checksum are made right; 2: it is there), the time, up to
- * 4 ops, the record. */
+ * Input: flags (1: the record gets the right magic and stamp; 2: the store has the record), the
+ * time, up to 4 operations, the record. */
 #include "fuzz.h"
 
 #include "../src/envelope.c"
@@ -30,13 +30,13 @@ static void check_tags(const crl_tags *tags) {
   for (size_t i = 0; i < tags->count; i++) MUST(tags->tag[i].len <= CRL_TAG_MOST);
 }
 
-/* A header that was read can be written, and reads back equal. */
+/* An envelope that was read can be written, and reads back equal. */
 static void round_trip(const uint8_t *record, const crl_envelope *e, const crl_tags *tags) {
   crl_envelope copy = *e, again;
   corral_header header;
   copy.tags = tags;
   size_t size = crl_envelope_size(&copy);
-  if (size <= CRL_PAYLOAD_AT) return; /* too much, or nothing: a record without a body */
+  if (size <= CRL_PAYLOAD_AT) return; /* too large, or a record without a body */
   uint8_t *room = malloc(size);
   if (room == NULL) abort();
   memcpy(room + CRL_PAYLOAD_AT, record + e->payload_at, e->payload_len);
@@ -111,7 +111,8 @@ static void check_times(const corral_op *op) {
   MUST(op->until_ms <= CRL_RECORD_VERDICT_MOST + CRL_RECORD_STEP_MS);
 }
 
-/* The record that a change leaves is one, and the next verb finds no end in it that can't be. */
+/* The record after a change must be valid, and its lease or verdict must not end too far in the
+ * future. */
 static void apply(held *h, const corral_op *op, const corral_change *change, int64_t now) {
   corral_header header;
   if (change->action == CORRAL_ACTION_KEEP) return;

@@ -1,5 +1,5 @@
-/* fuzz_redis.c: what a Redis server may say: while it is greeted, to batches of every verb, with
- * scripts and without, and to a watch. */
+/* fuzz_redis.c: replies of a Redis server: to the greeting, to batches of every verb, with scripts
+ * and without, and to a watch. */
 #include "dialogue.h"
 
 extern const corral_store crl_plugin_redis;
@@ -21,8 +21,8 @@ static void watch(fuzz_dialogue *d) {
   if (watch != NULL) d->plugin->unwatch(watch);
 }
 
-/* Byte 0: 1 the greeting is right; 2 the server hangs up at the end; 4 locks without scripts; 8
- * replicas confirm locks; 16 a watch. */
+/* Byte 0: 1: a correct greeting comes first; 2: the server hangs up at the end; 4: locks without
+ * scripts; 8: replicas confirm locks; 16: a watch. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char *const right[] = {"+OK\r\n*2\r\n$10\r\n1700001000\r\n$6\r\n123456\r\n", NULL};
   static const char *const none[] = {NULL};

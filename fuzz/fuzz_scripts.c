@@ -1,9 +1,9 @@
-/* fuzz_scripts.c: the scripts of the Redis plugin on a real server against decide of src/record.c:
- * the same verbs on the same records, which a tenant of the store may have written. The model and
- * what must not differ are those of tests/test_redis_model.c.
+/* fuzz_scripts.c: the scripts of the Redis plugin on a real server against crl_record_decide of
+ * src/record.c: the same verbs on the same records with any content. The model and the comparison
+ * are those of tests/test_redis_model.c.
  *
- * Input: flags (1: magic and format are made right; 2: the moments in it are hours from now), up to
- * 3 ops, the record. */
+ * Input: flags (1: the record gets the right magic and format; 2: its times are set to hours from
+ * now), up to 3 operations, the record. */
 #include "fuzz.h"
 
 #define main test_redis_model_main
@@ -31,7 +31,7 @@ static void begin_server(void) {
   MUST(try_open(&c, redis_server_unix_uri(server)) == CORRAL_OK);
 }
 
-/* A moment far enough from now that the clocks of model and server agree about it. */
+/* Sets a time far enough from now that the clocks of model and server agree about it. */
 static void set_moment(uint8_t *record, size_t size, size_t at, int64_t now) {
   if (at > size || size - at < 8) return;
   int8_t hours = (int8_t)record[at];
@@ -49,7 +49,7 @@ static void make_right(uint8_t *record, size_t size, uint8_t flags, int64_t now)
 
 static int is_soon(int64_t moment, int64_t now) { return moment != 0 && near(moment, now); }
 
-/* A moment in it is now, of which the two clocks may think differently. */
+/* True when the record has a time close to now, which the two clocks may judge differently. */
 static int is_doubtful(const model *m, int64_t now) {
   corral_header header;
   if (m->record == NULL) return 0;
@@ -58,7 +58,7 @@ static int is_doubtful(const model *m, int64_t now) {
   return is_soon(header.life_end, now) || is_soon(header.until, now) || is_soon(header.since, now);
 }
 
-/* Puts it under the key, in both. */
+/* Stores the record under the key, in the server and in the model. */
 static void put(model *m, uint8_t *record, size_t size, int64_t now) {
   corral_header header;
   int64_t ttl = CRL_RECORD_LIFE_MOST + HOUR; /* longer than any life */
@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t *record = fuzz_bytes(&in, RECORD_MOST, &size);
   int64_t now = server_now();
   make_right(record, size, flags, now);
-  if (size == 0) { /* an empty string is none to a script */
+  if (size == 0) { /* a script reads an empty string as no record */
     free(record);
     return 0;
   }

@@ -1,4 +1,4 @@
-/* fuzz_uri.c: store URIs: taken apart, and read by every store that is built in. */
+/* fuzz_uri.c: store URIs: parsed, and opened by every built-in store. */
 #include "fuzz.h"
 
 #include "registry.h"
@@ -38,7 +38,8 @@ static void open_store(const corral_store *plugin, const corral_uri *uri) {
   plugin->close(store);
 }
 
-/* A password that stands in the URI once, and as it is, is hidden in what is shown. */
+/* A password that occurs exactly once in the URI, without escapes, must be hidden in the displayed
+ * text. */
 static void check_password(const corral_uri *uri, const char *text) {
   const char *password = uri->password, *first = password != NULL ? strstr(text, password) : NULL;
   if (first == NULL || strlen(password) < 6 || strchr(text, '%') != NULL ||

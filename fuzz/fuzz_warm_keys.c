@@ -1,4 +1,4 @@
-/* fuzz_warm_keys.c: the key lists of corral warm, read in pieces of any size. */
+/* fuzz_warm_keys.c: the key lists of `corral warm`, read in pieces of any size. */
 #include "fuzz.h"
 
 #include "../src/cli/warm_keys.c"
@@ -19,7 +19,8 @@ static void check_keys(warm_keys *k, const warm_options *o, size_t most) {
   MUST(i == k->count && i <= most);
 }
 
-/* Byte 0: 1 keys end with NUL; 2 comments. Byte 1: how long the pieces are. */
+/* Byte 0: 1: keys end with NUL; 2: comments; 4: a single piece. Byte 1: size of the pieces, less
+ * one. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static line l;
   fuzz_input in = {data, size};

@@ -1,4 +1,4 @@
-/* replay.c: runs a fuzz target over files, and over the files of folders, without libFuzzer: replay
+/* replay.c: runs a fuzz target over files, and over the files in folders, without libFuzzer: replay
  * FILE_OR_FOLDER... */
 #include <dirent.h>
 #include <limits.h>

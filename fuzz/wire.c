@@ -1,4 +1,4 @@
-/* wire.c: a server that says what the fuzzer wants. See wire.h. */
+/* wire.c: a server whose bytes come from the fuzzer. See wire.h. */
 #include "wire.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static struct {
   int on, hangs_up, hung_up;
   const char *const *script;
   fuzz_input *in;
-  int ours, theirs; /* the plugin's end of the socketpair, and the server's */
+  int ours, theirs; /* ends of the socketpair: the plugin's, the server's */
   int64_t now;
 } wire = {.ours = -1, .theirs = -1};
 
@@ -48,7 +48,7 @@ const corral_host *fuzz_wire_host(void) {
 
 void fuzz_wire_pass(int64_t ms) { wire.now += ms > 0 ? ms : 1; }
 
-/* ---- what the server says ------------------------------------------------------------------ */
+/* ---- the server's bytes -------------------------------------------------------------------- */
 
 void fuzz_wire_begin(const char *const *script, fuzz_input *in, int hangs_up) {
   fuzz_wire_end();
@@ -81,13 +81,14 @@ const uint8_t *fuzz_wire_segment(size_t *ret_size) {
   return at;
 }
 
-/* Reads and drops the plugin's bytes, so that its sending never blocks. */
+/* Reads and drops the plugin's bytes, so that its sends never block. */
 static void hear(void) {
   char dropped[65536];
   while (recv(wire.theirs, dropped, sizeof dropped, MSG_DONTWAIT) > 0) continue;
 }
 
-/* The next bytes are there to be read, or the end of the connection is; 0: the server is silent. */
+/* Delivers the next segment. Returns 1 when there are bytes to read, or the end of the connection;
+ * 0: the server is silent. */
 static int say(void) {
   int waiting = 0;
   size_t size = 0;
@@ -103,7 +104,7 @@ static int say(void) {
   return wire.hung_up;
 }
 
-/* ---- what the plugin calls ----------------------------------------------------------------- */
+/* ---- functions called by the plugin -------------------------------------------------------- */
 
 int __wrap_socket(int domain, int type, int protocol) {
   int pair[2];

@@ -1,10 +1,10 @@
-/* wire.h: a server that says what the fuzzer wants, on a socketpair, with a clock of its own:
- * nothing ever really waits.
+/* wire.h: a server whose bytes come from the fuzzer, on a socketpair, with a simulated clock:
+ * nothing really waits.
  *
- * The plugin's socket(), connect() and poll() come here by the linker's --wrap; what it reads and
- * writes are real sockets. Whenever it waits for the server, the next segment of the input is
- * delivered: segments end with FUZZ_WIRE_END. After the last one the server hangs up, or is silent
- * until the time allowed is over. */
+ * The linker's --wrap replaces the plugin's socket(), connect() and poll() with functions of
+ * wire.c; reads and writes go to a real socket. Each wait for the server delivers the next segment
+ * of the input; a segment ends with FUZZ_WIRE_END. After the last one the server hangs up, or is
+ * silent until the plugin's time limit. */
 #ifndef FUZZ_WIRE_H
 #define FUZZ_WIRE_H
 
@@ -14,15 +14,15 @@
 
 enum { FUZZ_WIRE_END = 0x1e };
 
-/* What the server will say: first these texts, each a segment, then the input. `script` is
- * NULL-terminated. */
+/* Sets the server's bytes: first the texts of `script`, each a segment, then the input. `script` is
+ * NULL-terminated. `hangs_up`: the server hangs up after the last segment. */
 void fuzz_wire_begin(const char *const *script, fuzz_input *in, int hangs_up);
 void fuzz_wire_end(void);
-/* The host's services with the clock of the wire. */
+/* The host's services with the wire's clock. */
 const corral_host *fuzz_wire_host(void);
-/* The next segment, or NULL: for a wire that isn't a socket. */
+/* The next segment, or NULL; for a transport other than a socket. */
 const uint8_t *fuzz_wire_segment(size_t *ret_size);
-/* Lets time pass. */
+/* Advances the wire's clock. */
 void fuzz_wire_pass(int64_t ms);
 
 #endif

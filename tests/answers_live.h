@@ -1,4 +1,4 @@
-/* answers_live.h: stories that need a server which can be away; the end of
+/* answers_live.h: tests that need a server which can be paused; included at the end of
  * test_answers_callers_live.c. */
 
 static corral *opened_quick(int64_t near_bytes) {
@@ -42,7 +42,8 @@ static void a_copy_serves_while_the_store_is_away(void **state) {
   corral_close(c);
 }
 
-/* Of a copy with tags, all marks must be known here, and not to have changed. */
+/* A copy with tags may be served only if all its marks are known in this process and haven't
+ * changed. */
 static void a_copy_whose_tag_was_invalidated_serves_no_more(void **state) {
   (void)state;
   if (redis == NULL) skip();
@@ -63,7 +64,8 @@ static void a_copy_whose_tag_was_invalidated_serves_no_more(void **state) {
   corral_close(c);
 }
 
-/* Nobody can tell whether a tag was invalidated while its mark was out of reach. */
+/* A tag may have been invalidated while its mark was out of reach, so such a value can't be offered
+ * to the store. */
 static void values_with_tags_made_while_the_store_is_away_stay_here(void **state) {
   (void)state;
   if (redis == NULL) skip();
@@ -78,25 +80,25 @@ static void values_with_tags_made_while_the_store_is_away_stay_here(void **state
   assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_HELD);
   assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_COMPUTED);
   assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_EUNAVAILABLE);
-  /* not what was held */
+  /* not CORRAL_HELD */
   assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_COMPUTED);
   assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_HELD);
   redis_server_resume(redis);
-  wait_for_event(c, CORRAL_EVENT_OFFERED, 1); /* that the tag was invalidated */
+  wait_for_event(c, CORRAL_EVENT_OFFERED, 1); /* the invalidation of the tag */
   wait_for_event(c, CORRAL_EVENT_STORE_UP, 1);
-  assert_string_equal(inspected(other, "plain").state, "none"); /* it has no version */
+  /* a held fill without a version isn't offered */
+  assert_string_equal(inspected(other, "plain").state, "none");
   assert_string_equal(inspected(other, "tagged").state, "none");
   assert_string_equal(inspected(other, "before").state, "void");
-  /* Its mark tells computes that began before; without one they would take the tag for a new
-   * one. */
+  /* The replayed invalidation left a mark, so that computes begun before it are voided. Without a
+   * mark the tag would look new to them. */
   assert_string_equal(redis_server_ask(redis, "EXISTS ~tag::t"), "1");
   assert_int_equal(asks_by(other, "before", &policy, &before).how, CORRAL_COMPUTED);
   corral_close(other);
   corral_close(c);
 }
 
-/* What is not modified is renewed where it is: the server is sent a few hundred bytes, and keeps
- * the million. */
+/* A renewal leaves the body on the server: a few hundred bytes are sent, and the megabyte stays. */
 static void a_renewal_moves_no_bytes(void **state) {
   (void)state;
   static char large[1 << 20];
@@ -115,8 +117,8 @@ static void a_renewal_moves_no_bytes(void **state) {
   corral_close(c);
 }
 
-/* While nobody listens changes go unseen: what was looked at before doesn't answer alone any
- * more. */
+/* Changes go unnoticed while the watch is broken, so copies looked at before must not answer alone
+ * afterwards. */
 static void a_watch_that_broke_outdates_the_copies(void **state) {
   (void)state;
   if (redis == NULL) skip();
@@ -136,7 +138,7 @@ static void a_watch_that_broke_outdates_the_copies(void **state) {
     while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
       if (lab_now_us() > until) fail_msg("%s was not seen", text);
     uint64_t near = corral_counter(c, CORRAL_EVENT_NEAR);
-    /* it listens again */
+    /* the watch works again */
     while (corral_counter(c, CORRAL_EVENT_NEAR) == near) asks_by(c, "k", &policy, &s);
   }
   assert_int_equal(s.ran, 1);

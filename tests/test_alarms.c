@@ -1,5 +1,5 @@
-/* test_alarms.c: alarms ring once, in the order of their moments and not before; those that were
- * cleared or set anew don't. */
+/* test_alarms.c: each alarm rings once, at its time and not before, in the order of the times; an
+ * alarm that was cleared or moved doesn't ring at its old time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,14 +18,14 @@ enum { ALARMS = 500, PATIENCE_MS = 20000 };
 
 typedef struct bell {
   crl_alarm alarm;
-  int64_t at; /* as set last; 0: cleared */
+  int64_t at; /* its current time; 0: cleared */
   int rings;
   int64_t rang;
 } bell;
 
 static bell bells[ALARMS];
 static atomic_int rings;
-static int64_t latest; /* under the mutex of the alarms, as all that `ring` does */
+static int64_t latest; /* guarded by the alarms' mutex, like all of `ring` */
 static int disorder;
 
 static void ring(crl_alarm *alarm) {
@@ -53,7 +53,7 @@ static void reset(crl_alarms *alarms) {
   disorder = 0;
 }
 
-/* Many are set, set anew and cleared, all before the first is due. */
+/* Many alarms are set, moved and cleared before the first one is due. */
 static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state) {
   (void)state;
   uint64_t dice = (uint64_t)crl_env_now_us(), seed = dice;
@@ -71,7 +71,7 @@ static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state)
       else
         assert_int_equal(crl_alarms_set(alarms, &b->alarm, b->at), 0);
     }
-    if (crl_env_now_ms() >= base) continue; /* a busy machine */
+    if (crl_env_now_ms() >= base) continue; /* the machine was too busy */
     for (int i = 0; i < ALARMS; i++) expected += bells[i].at != 0;
     await_rings(expected);
     for (int i = 0; i < ALARMS; i++) {
@@ -92,7 +92,7 @@ static void an_earlier_alarm_rings_though_the_thread_sleeps_towards_a_later_one(
   crl_alarms *alarms = crl_alarms_new();
   reset(alarms);
   crl_alarms_set(alarms, &bells[0].alarm, crl_env_now_ms() + 3600000);
-  crl_env_pause_us(5000); /* the thread is asleep */
+  crl_env_pause_us(5000); /* until the thread sleeps */
   crl_alarms_set(alarms, &bells[1].alarm, crl_env_now_ms() + 5);
   await_rings(1);
   assert_int_equal(bells[1].rings, 1);

@@ -1,4 +1,4 @@
-/* test_alloc.c: every allocation of the core fails once, in turn: each call gives a status or a
+/* test_alloc.c: every allocation of the core fails once, in turn. Each call returns a status or a
  * value, nothing leaks (under ASan), and the corral works again afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static int give_for_this_call(corral_fill *fill, const void *key, size_t key_len
   return corral_fill_bytes(fill, key, key_len);
 }
 
-/* A status of the table, or OK with a value that is whole. */
+/* Requires a known status, or CORRAL_OK with an undamaged value. */
 static void check(int status, corral_value *value, const char *key) {
   assert_in_range(-status, 0, 25);
   if (status != CORRAL_OK) return;
@@ -62,7 +62,7 @@ static void look(corral *c, const char *key) {
   check(status, value, key);
 }
 
-/* All that a compute may say. */
+/* A compute that sets a tag, a validator and a version too. */
 static int give_all(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   int status = corral_fill_tag(fill, "tag", 3);
   if (status == CORRAL_OK) status = corral_fill_validator(fill, "validator", 9);
@@ -80,7 +80,7 @@ static int give_in_private(corral_fill *fill, const void *key, size_t key_len, v
   return give(fill, key, key_len, arg);
 }
 
-/* What else there is: tags, a generation, copies, packed values. */
+/* The other features: tags, a generation, copies, packed values. */
 static void rich_tour(corral *c) {
   corral_error error;
   corral_inspection inspection;
@@ -96,9 +96,9 @@ static void rich_tour(corral *c) {
   corral_ticket_free(corral_ticket_new());
 }
 
-static int whole_tour; /* every allocation of the last one was granted */
+static int whole_tour; /* the last tour had no failed allocation */
 
-/* A tour of the calls. Returns 0 when not even opening worked. */
+/* Calls most public functions. Returns 0 when corral_open failed. */
 static int tour(int bound) {
   corral *c = NULL;
   corral_error error = {0};
@@ -129,7 +129,7 @@ static int tour(int bound) {
   look(c, "cold");
   rich_tour(c);
   whole_tour = crl_alloc_countdown >= 0;
-  /* and all is well again once there is memory */
+  /* the corral works again with memory */
   crl_alloc_countdown = -1;
   corral_value *value = NULL;
   assert_int_equal(corral_invalidate(c, "cold", 4, &error), CORRAL_OK);
@@ -144,7 +144,7 @@ static int tour(int bound) {
 
 static void fail_each_in_turn(int bound) {
   long opened = 0, fails = 0;
-  /* Each index until one isn't reached. */
+  /* Each allocation fails in turn, until a tour has fewer than that. */
   for (long index = 0; index < FAILS_MOST; index++) {
     crl_alloc_countdown = index;
     int open = tour(bound);
@@ -157,7 +157,7 @@ static void fail_each_in_turn(int bound) {
 }
 
 #ifdef CORRAL_HAVE_redis
-/* The store is away: nobody listens there. */
+/* A tour while the store is away: no server listens on that port. */
 static int tour_away(void) {
   corral *c = NULL;
   corral_error error = {0};

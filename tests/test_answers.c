@@ -1,6 +1,6 @@
-/* test_answers.c: what a compute may say of its value, and what can be done to many values at once:
- * through the public functions, on the stores that need no server; test_answers_live.c is the same
- * on those that do. */
+/* test_answers.c: the properties that a compute can give to its value, and changes of many values
+ * at once: through the public functions, on the stores that need no server. test_answers_live.c
+ * does the same on the stores that need one. */
 #include <pthread.h>
 #include <time.h>
 
@@ -50,7 +50,7 @@ static void an_expired_tag_leaves_the_grace(const char *uri) {
   assert_int_equal(g.status, CORRAL_OK);
   assert_string_equal(g.text, "old");
   assert_int_equal(g.how, CORRAL_STALE);
-  /* invalidated: not in grace either (bentocache#71) */
+  /* not even in grace (bentocache#71) */
   assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_OK);
   assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_EFAILED);
   corral_close(c);
@@ -61,7 +61,7 @@ static void tags_expire(void **state) {
   on_each(an_expired_tag_leaves_the_grace);
 }
 
-/* Invalidates a tag while a value that will carry it is being computed. */
+/* Invalidates a tag during the compute of a value that will carry it. */
 typedef struct race {
   corral *c;
   const char *tag;
@@ -80,7 +80,7 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
   const char *const tags[] = {"known", "new"};
   say first = {.text = "first", .tags = {"known"}};
   corral_policy policy = usual();
-  asks(c, "old", &first); /* so that the mark of "known" exists */
+  asks(c, "old", &first); /* makes the mark of "known" */
   for (int i = 0; i < 2; i++) {
     corral_value *value = NULL;
     race r = {.c = other, .tag = tags[i], .say = {.text = "before", .tags = {tags[i]}}};
@@ -89,13 +89,13 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
     assert_int_equal(
         corral_get_or_compute(c, key, strlen(key), &policy, invalidated_meanwhile, &r, &value),
         CORRAL_OK);
-    /* its own caller has it all the same */
+    /* the caller of the compute gets the value nevertheless */
     assert_int_equal(corral_value_how(value), CORRAL_COMPUTED);
     corral_value_unref(value);
     say now = {.text = "after", .tags = {tags[i]}};
     GETS(c, key, &now, "after", CORRAL_COMPUTED);
   }
-  /* and where the tag was of the value that was there before */
+  /* also with a tag of the old value */
   corral_value *value = NULL;
   race r = {.c = other, .tag = "known", .say = {.text = "before", .tags = {"known"}}};
   say now = {.text = "after", .tags = {"known"}};
@@ -127,14 +127,14 @@ static void lose_mark(corral *c, const char *tag) {
   crl_key_clean(&key);
 }
 
-/* The mark is forgotten by its store: what remembers it is void, nothing old comes back. */
+/* The store loses a mark: values with that tag are void, and no old value comes back. */
 static void a_mark_that_is_lost_voids_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
   say s = {.text = "v", .tags = {"t"}};
   asks(c, "k", &s);
   lose_mark(c, "t");
   GETS(c, "k", &s, "v", CORRAL_COMPUTED);
-  /* Nothing is kept before it is sure that it was computed after that; then all is as before. */
+  /* A value is stored again only when its compute certainly began after the loss. */
   int64_t until = lab_now_us() + 20000000;
   while (asks(c, "k", &s).how != CORRAL_FRESH)
     if (lab_now_us() > until) fail_msg("a tag whose mark was lost never works again");
@@ -146,7 +146,7 @@ static void a_mark_that_is_lost_voids(void **state) {
   on_each(a_mark_that_is_lost_voids_on);
 }
 
-/* All first values of a new tag are stored, whoever made its mark. */
+/* All first values of a new tag are stored, whichever of them made the mark. */
 typedef struct crowd {
   corral *c;
   pthread_barrier_t all;
@@ -155,7 +155,7 @@ typedef struct crowd {
 
 static int tagged(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   crowd *w = arg;
-  pthread_barrier_wait(&w->all); /* all of them have begun before the first has ended */
+  pthread_barrier_wait(&w->all); /* every compute begins before the first one ends */
   assert_int_equal(corral_fill_tag(fill, "common", 6), CORRAL_OK);
   return corral_fill_bytes(fill, key, key_len);
 }
@@ -266,7 +266,7 @@ static void *set_one(void *arg) {
   return corral_set(s->c, key, strlen(key), &policy, "v", 1) == CORRAL_OK ? s : NULL;
 }
 
-/* Who comes second to the mark of a new namespace finds it made, and leaves it as it is. */
+/* The mark of a new namespace is made by one setter; the others must not change it. */
 static void first_values_that_are_set_at_once_all_count(const char *uri) {
   enum { SETTERS = 6, ROUNDS = 12 };
   for (int round = 0; round < ROUNDS; round++) {
@@ -301,7 +301,8 @@ static void values_set_at_once_in_a_new_namespace_all_count(void **state) {
   on_each(first_values_that_are_set_at_once_all_count);
 }
 
-/* It may be from before the whole was invalidated, and nobody could tell. */
+/* A value without the namespace's tag may be older than an invalidation of the namespace, so it is
+ * void. */
 static void a_value_of_one_without_generation_is_void(const char *uri) {
   corral *with = opened(CORRAL_OPTIONS(.store = uri, .generation = 1)),
          *without = opened(CORRAL_OPTIONS(.store = uri));
@@ -311,7 +312,8 @@ static void a_value_of_one_without_generation_is_void(const char *uri) {
   GETS(with, "k", &two, "2", CORRAL_COMPUTED);
   GETS(without, "k", &one, "2", CORRAL_FRESH);
   assert_int_equal(corral_invalidate_all(with, NULL), CORRAL_OK);
-  GETS(without, "k", &one, "1", CORRAL_COMPUTED); /* the value carries the tag, whoever reads it */
+  /* the value has the tag, also for a reader without `generation` */
+  GETS(without, "k", &one, "1", CORRAL_COMPUTED);
   corral_close(without);
   corral_close(with);
 }
@@ -343,13 +345,13 @@ static void an_older_version_never_overwrites(const char *uri) {
   assert_int_equal(inspected(c, "k").version, 5);
   assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
   g = asks_by(c, "k", &policy, &four);
-  assert_string_equal(g.text, "four"); /* its own caller has what was computed */
+  assert_string_equal(g.text, "four"); /* the caller of the compute gets the computed value */
   assert_true(g.how == CORRAL_COMPUTED && g.kept == CORRAL_KEPT_OLDER && g.version == 4);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_OLDER), 1);
-  g = asks_by(c, "k", &policy, &six); /* within retry_ms nobody asks again */
+  g = asks_by(c, "k", &policy, &six); /* no new compute within retry_ms */
   assert_string_equal(g.text, "five");
   assert_true(g.how == CORRAL_STALE && six.ran == 0);
-  assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK); /* also ends that pause */
+  assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK); /* ends the pause of retry_ms too */
   g = asks_by(c, "k", &policy, &six);
   assert_true(g.how == CORRAL_COMPUTED && g.kept == CORRAL_KEPT);
   g = asks_by(c, "k", &policy, &four);
@@ -381,7 +383,7 @@ static void what_is_unmodified_begins_anew(const char *uri) {
   assert_string_equal(g.text, "the bytes");
   assert_true(g.how == CORRAL_COMPUTED && g.kept == CORRAL_KEPT && g.version == 3);
   assert_string_equal(inspected(c, "k").state, "fresh");
-  /* all that went along is still there */
+  /* tags, version and validator of the renewed value are unchanged */
   assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
   say third = {.text = "new", .validator = "\"2\"", .tags = {"t"}, .version = 4};
   asks_by(c, "k", &policy, &third);
@@ -389,7 +391,7 @@ static void what_is_unmodified_begins_anew(const char *uri) {
   assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_OK);
   say fourth = {.text = "newer", .version = 5};
   asks_by(c, "k", &policy, &fourth);
-  assert_string_equal(fourth.old, ""); /* what was invalidated is not handed out */
+  assert_string_equal(fourth.old, ""); /* an invalidated value isn't offered as the old one */
   corral_close(c);
 }
 

@@ -1,6 +1,6 @@
-/* test_answers_callers.c: callers that pass, leave, are woken, and have copies of their own:
- * through the public functions, on the stores that need no server; test_answers_callers_live.c is
- * the same on those that do. */
+/* test_answers_callers.c: "can't be cached", leaving a call, waking, and the near tier: through the
+ * public functions, on the stores that need no server. test_answers_callers_live.c does the same on
+ * the stores that need one. */
 #include <pthread.h>
 
 #include "support/answers_kit.h"
@@ -9,14 +9,14 @@
 
 typedef struct private_answers {
   corral *c;
-  pthread_barrier_t together; /* two computes must be inside at once for either to end */
+  pthread_barrier_t together; /* each compute waits for a second one inside */
   _Atomic int number;
   _Atomic int first;
   int bound;
 } private_answers;
 
-/* The first compute waits until somebody joined; the others for each other: in a row they would
- * wait for ever. */
+/* The first compute waits for four joiners, the later ones for each other; run one after the other,
+ * they would hang. */
 static int private_answer(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   private_answers *p = arg;
   (void)key;
@@ -57,7 +57,7 @@ static void callers_pass(const char *uri, int bound) {
     void *number;
     pthread_join(threads[i], &number);
     assert_non_null(number);
-    seen |= 1 << *(int *)number; /* nobody has another's */
+    seen |= 1 << *(int *)number; /* no caller gets another caller's answer */
     free(number);
   }
   assert_int_equal(seen, 31);
@@ -101,14 +101,14 @@ static void a_pass_ends(void **state) {
   on_each(a_pass_ends_on);
 }
 
-/* ---- leaving ------------------------------------------------------------------------------- */
+/* ---- leaving a call ------------------------------------------------------------------------ */
 
 typedef struct slow {
   corral *c;
   _Atomic int inside, let_go, stopped, computes;
 } slow;
 
-/* Until it is let go, or told to stop. */
+/* Runs until `let_go` is set or corral_should_stop is true. */
 static int take_long(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   slow *s = arg;
   (void)key;
@@ -174,14 +174,14 @@ static void one_who_waits_leaves_at_once(void **state) {
   assert_true(leader.status == CORRAL_OK && other.status == CORRAL_OK &&
               other.how == CORRAL_JOINED);
   assert_false(s.stopped);
-  /* and whoever comes under the ticket later, unless the answer is there */
+  /* a later call with the ticket is cancelled too, unless the answer is there */
   call(&one);
   assert_int_equal(one.status, CORRAL_ECANCELLED);
   corral_ticket_free(ticket);
   corral_close(s.c);
 }
 
-/* The leader is in another corral: this one polls, or naps until it is woken. */
+/* The leader is in another corral. The waiter polls, or is woken by the watch. */
 static void one_who_waits_for_the_store_leaves_at_once(void **state) {
   (void)state;
   for (int ladder = 0; ladder < 2; ladder++) {
@@ -230,11 +230,11 @@ static void one_who_queues_for_a_slot_leaves_at_once(void **state) {
   corral_close(s.c);
 }
 
-/* The compute inside of a call is told only when its policy says so, and nobody else waits for
- * it. */
+/* corral_should_stop of a call's own compute is true only with stop_alone and without other
+ * waiters. */
 static void a_compute_is_told_when_the_last_one_has_left(void **state) {
   (void)state;
-  /* 0: the policy doesn't say so; 1: somebody else waits; 2: told */
+  /* 0: no stop_alone; 1: another call waits; 2: told to stop */
   for (int told = 0; told < 3; told++) {
     slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
     corral_ticket *ticket = corral_ticket_new();
@@ -246,13 +246,13 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
     if (told == 1) {
       start(&other);
       wait_for_event(s.c, CORRAL_EVENT_JOIN, 1);
-      lab_sleep_ms(20); /* joined is counted just before it waits */
+      lab_sleep_ms(20); /* JOIN is counted shortly before the call waits */
     }
     corral_cancel(ticket);
     if (told != 2) atomic_store(&s.let_go, 1);
     end(&leader);
     assert_int_equal(atomic_load(&s.stopped), told == 2);
-    assert_int_equal(leader.status, CORRAL_OK); /* it has what was computed */
+    assert_int_equal(leader.status, CORRAL_OK); /* the leader gets the computed value */
     if (told == 1) {
       end(&other);
       assert_int_equal(other.status, CORRAL_OK);
@@ -330,7 +330,7 @@ static void a_copy_answers_alone_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   say s = {.text = "v"}, none = {.text = NULL};
   GETS(c, "k", &s, "v", CORRAL_COMPUTED);
-  GETS(c, "k", &s, "v", CORRAL_FRESH); /* from the store: this leaves a copy */
+  GETS(c, "k", &s, "v", CORRAL_FRESH); /* an answer from the store, which leaves a copy */
   for (int i = 0; i < 3; i++) GETS(c, "k", &s, "v", CORRAL_FRESH);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 3);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_HIT), 1);
@@ -369,7 +369,7 @@ static void what_this_process_does_to_a_key_its_copy_follows_on(const char *uri)
       default: assert_int_equal(corral_invalidate_all(c, NULL), CORRAL_OK); break;
     }
     say another = {.text = "2", .tags = {"t"}};
-    asks_by(c, "another", &policy, &another); /* brings copies of the marks as they are now */
+    asks_by(c, "another", &policy, &another); /* copies the current marks */
     asks_by(c, "another", &policy, &another);
     assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
     assert_int_equal(s.ran, ran + 1);
@@ -385,7 +385,7 @@ static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
   on_each(what_this_process_does_to_a_key_its_copy_follows_on);
 }
 
-/* A copy that answers alone doesn't hide that its value is due. */
+/* Early rebuilds must happen although a copy answers alone. */
 static void a_copy_is_rebuilt_ahead_of_time_too_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   corral_policy policy = usual();
@@ -408,15 +408,15 @@ static void a_copy_is_rebuilt_ahead_of_time_too(void **state) {
   on_each(a_copy_is_rebuilt_ahead_of_time_too_on);
 }
 
-/* Told by the store's watch: from one corral to another, at once. The answer may be the old one
- * until it is told. */
+/* Changes by another corral on the same store arrive through the watch; until then the copy may
+ * answer with the old value. */
 static void what_others_do_is_told(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)),
          *other = opened(CORRAL_OPTIONS(.store = uri));
   corral_policy policy = usual();
   say s = {.text = "v"};
   policy.near_ms = FAR;
-  /* The watch opens behind the first look; what was looked at before doesn't answer alone. */
+  /* The watch opens after the first look; copies of looks before that don't answer alone. */
   while (corral_counter(c, CORRAL_EVENT_NEAR) == 0) asks_by(c, "k", &policy, &s);
   for (int i = 0; i < 20; i++) {
     char text[16];
@@ -444,14 +444,14 @@ static void a_waiter_is_woken_by(const char *uri) {
   caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
   one.policy.poll_ms = one.policy.poll_max_ms = 60000;
   leader.policy.lease_ms = one.policy.lease_ms = 60000;
-  /* The watch is up once a first wait has asked for it. */
+  /* The watch opens with the first wait. */
   for (int round = 0; round < 3; round++) {
     uint64_t polls = corral_counter(t.c, CORRAL_EVENT_POLL);
     atomic_store(&s.let_go, 0);
     start(&leader);
     wait_for(&s.inside, round + 1);
     start(&one);
-    /* it has joined the watch, and looked again */
+    /* the waiter has joined the watch and looked again */
     wait_for_event(t.c, CORRAL_EVENT_POLL, polls + 1);
     atomic_store(&s.let_go, 1);
     int64_t before = lab_now_us();

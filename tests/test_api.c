@@ -1,4 +1,4 @@
-/* test_api.c: the public functions, each promise of corral.h, on the stores that need no server. */
+/* test_api.c: the public functions and the rules of corral.h, on the stores that need no server. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 enum { KEY_MOST = 65536, MIB = 1 << 20 };
 
-/* ---- what to ask it ------------------------------------------------------------------------ */
+/* ---- helpers ------------------------------------------------------------------------------- */
 
 static int give_x(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   (void)key;
@@ -32,7 +32,7 @@ static corral *opened(const corral_options *options) {
   return c;
 }
 
-/* corral_get must answer this text, in this way. */
+/* corral_get must return this text and this `how`. */
 static void gets(corral *c, const char *key, const corral_policy *policy, const char *text,
                  corral_how how) {
   corral_value *value = NULL;
@@ -59,7 +59,7 @@ static const char *state_of(corral *c, const char *key) {
   return seen.state;
 }
 
-/* The same story on each store. */
+/* Runs the story once on each store. */
 static void on_each(void (*story)(const char *uri)) {
   story("memory:");
   story(lab_lmdb(lab_room, "store"));
@@ -110,7 +110,7 @@ static void set_get_inspect_expire_invalidate(void **state) {
 
 /* ---- fork ---------------------------------------------------------------------------------- */
 
-/* Runs `child` in a child process; its result must be 0. */
+/* Runs `child` in a child process; it must return 0. */
 static void in_child(int (*child)(corral *c), corral *c) {
   int status = 0;
   fflush(NULL);
@@ -260,7 +260,7 @@ static void a_namespace_separates(void **state) {
   namespace_story(lab_lmdb(lab_room, "store"));
 }
 
-/* Each pair was one key of the store before namespaces were escaped. */
+/* Pairs that would be one key of the store if namespaces weren't escaped. */
 static void twins_story(const char *uri) {
   corral *app = opened(CORRAL_OPTIONS(.store = uri, .name_space = "app"));
   corral *admin = opened(CORRAL_OPTIONS(.store = uri, .name_space = "app:admin"));
@@ -430,7 +430,7 @@ static void null_is_an_answer_and_not_a_crash(void **state) {
   corral_close(NULL);
 }
 
-/* Opening must be refused with the option's name and the limit in the text. */
+/* corral_open must fail with EINVAL and a text with the option's name and limit. */
 static void refuses(const corral_options *options, const char *name, long long limit) {
   corral *c = NULL;
   corral_error error = {0};

@@ -1,7 +1,7 @@
-/* test_away.c: life without the store: what calls get, and what the store gets when it is back.
+/* test_away.c: calls while the store is away, and the replay when it is back.
  *
- * A process is cut off from a store that lives, for others, by a symbolic link to the server's
- * socket that is taken away. */
+ * One process alone is cut off from a running server by removing a symbolic link to the server's
+ * socket. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include "support/redis_server.h"
 
 enum { KEYS = 30, THREADS = 10, CALLS = 300 };
-enum { STEP, DONE, SEEN }; /* marks */
+enum { STEP, DONE, SEEN }; /* lab marks */
 
 static redis_server *server;
 
@@ -34,7 +34,7 @@ static void begin(lab *l, const char *uri, int threads, void (*body)(lab_seat *s
                    .uri = uri, .processes = 1, .threads = threads, .body = body, .options = quick});
 }
 
-/* What another process finds under key 0: 0 nothing. */
+/* Looks up key 0 in another process; adds the value's number + 1 to SEEN, 1 if there is none. */
 static void look(lab_seat *seat) {
   lab_answer answer = lab_look(seat->lab, seat->corral, 0);
   lab_add(&seat->lab->marks[SEEN], answer.number + 1);
@@ -68,7 +68,7 @@ static void step(lab *l) {
 
 static void stepped(lab_seat *seat) { lab_add(&seat->lab->marks[DONE], 1); }
 
-/* ---- what stays here ----------------------------------------------------------------------- */
+/* ---- fills stay in this process ------------------------------------------------------------ */
 
 static void expect_stored(lab_seat *seat, const lab_answer *answer) {
   if (answer->kept != CORRAL_KEPT)
@@ -137,7 +137,7 @@ static void invalidate_and_compute_a_later_version(lab_seat *seat) {
   expect_unkept(seat, &answer);
 }
 
-/* The calls after the invalidation fail, too, and don't undo it. */
+/* The later calls fail too, and must not undo the invalidation. */
 static void invalidate_expire_and_set(lab_seat *seat) {
   invalidate(seat, CORRAL_EUNAVAILABLE);
   if (corral_expire(seat->corral, "key-0", 5, NULL) == CORRAL_OK) lab_wrong(seat->lab, "expired");
@@ -215,11 +215,11 @@ static void an_invalidation_is_repeated_before_callers_are_let_to_the_store(void
   lab_free(l);
 }
 
-/* ---- cut off from a store that lives for others -------------------------------------------- */
+/* ---- one process is cut off, others are not ------------------------------------------------ */
 
 static char link_path[128];
 
-/* A URI by way of a link that can be taken away. */
+/* A URI with the path of a symbolic link that can be removed. */
 static const char *by_link(lab *l) {
   static char uri[160];
   snprintf(link_path, sizeof link_path, "%s/link", l->folder);
@@ -242,13 +242,13 @@ static void join_again(void) {
   assert_int_equal(rename(path, link_path), 0);
 }
 
-/* What one process computes while it is cut off, and what another has stored meanwhile. */
+/* A fill of a process that is cut off, and a fill by another process at the same time. */
 typedef struct story {
   const char *name;
-  uint64_t here, there;          /* versions; 0 none */
-  const char *tag;               /* of the value computed here */
+  uint64_t here, there;          /* versions; 0: none */
+  const char *tag;               /* tag of the value computed here */
   void (*other)(lab_seat *seat); /* NULL: nothing is stored */
-  /* in the end: 1 what was computed here, 2 what was stored there, 0 nothing */
+  /* at the end: 1 the fill of the cut-off process, 2 the other one, 0 no value */
   int found;
 } story;
 
@@ -278,7 +278,7 @@ static void store_it_and_invalidate_it(lab_seat *seat) {
   invalidate(seat, CORRAL_OK);
 }
 
-/* The origin has changed; what is made of it then has a life that ends. */
+/* After a change of the origin, stores a value with a short life, and waits until it is gone. */
 static void invalidate_and_store_it_for_a_moment(lab_seat *seat) {
   const story *s = seat->arg;
   lab_work work = {.key = 0, .version = s->there};
@@ -302,7 +302,7 @@ static void spawn(lab *l, const char *uri, void (*body)(lab_seat *seat), const s
                            .arg = (void *)(uintptr_t)s});
 }
 
-/* Tells whether it ended otherwise. */
+/* Returns 1 when the end wasn't as expected. */
 static int play(const story *s) {
   lab *l = fresh_lab();
   spawn(l, by_link(l), compute_cut_off, s);
@@ -361,7 +361,7 @@ nobody_sees_an_earlier_version_when_the_life_of_a_later_one_has_ended_meanwhile(
   play_all(stories, sizeof stories / sizeof *stories);
 }
 
-/* ---- what calls get ------------------------------------------------------------------------ */
+/* ---- answers of calls ---------------------------------------------------------------------- */
 
 static void ask_under_each_policy(lab_seat *seat) {
   lab *l = seat->lab;
@@ -451,7 +451,7 @@ static void an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well(v
   lab_free(l);
 }
 
-/* ---- no avalanche -------------------------------------------------------------------------- */
+/* ---- the return of the store --------------------------------------------------------------- */
 
 static void ask_all_keys_all_the_time(lab_seat *seat) {
   lab *l = seat->lab;
@@ -469,7 +469,7 @@ static int all_computes(const lab *l) {
   return all;
 }
 
-/* Each process holds each key: none has a reason to compute before the store is back. */
+/* Each process holds every key, so none has a reason to compute before the store is back. */
 static void the_return_of_the_store_elects_each_key_once(void **state) {
   (void)state;
   lab *l = fresh_lab();

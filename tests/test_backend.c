@@ -1,5 +1,5 @@
-/* test_backend.c: examples/backend in front of a real PostgreSQL: how often its report is computed,
- * and that no answer is older than the data. */
+/* test_backend.c: examples/backend in front of a real PostgreSQL: the number of executions of its
+ * report, and that no answer is older than the data. */
 #include <corral.h>
 #include <dirent.h>
 #include <pthread.h>
@@ -55,7 +55,7 @@ static void two_processes_share_an_execution_and_follow_one_notification(void **
   AWAIT(revenue_of(&a, "east") == after);
   AWAIT(revenue_of(&b, "east") == after);
   for (int i = 0; i < 20; i++) assert_int_equal(revenue_of(i % 2 ? &a : &b, "east"), after);
-  /* One, and one more where the slower process voided what the faster one had begun. */
+  /* one, and one more if the slower process voided the compute that the faster one had begun */
   assert_in_range(executions(), 2, 3);
   http_storm_free(&storm);
   backend_stop(&b);
@@ -64,8 +64,8 @@ static void two_processes_share_an_execution_and_follow_one_notification(void **
 
 /* ---- changes ------------------------------------------------------------------------------- */
 
-/* From the return of the statement, which had committed then, to the end of the first new answer,
- * which was computed for it. */
+/* Changes a region. Returns the us from the return of the statement, which has then committed, to
+ * the end of the first new answer. */
 static int64_t us_until_seen(const backend *b, const char *region) {
   long long before = revenue_of(b, region), now;
   change(region);
@@ -89,7 +89,8 @@ static void a_change_is_seen_within_100_ms_of_its_commit(void **state) {
     print_message("%.*s from commit to the new answer: median %lld us, longest %lld us\n",
                   (int)strcspn(stores[s], ":") + 1, stores[s], (long long)us[CHANGES / 2],
                   (long long)us[CHANGES - 1]);
-    assert_in_range(us[CHANGES / 4], 0, NOTIFIED_MS * 1000); /* others use this machine too */
+    /* a quarter of the samples, because other programs use this machine too */
+    assert_in_range(us[CHANGES / 4], 0, NOTIFIED_MS * 1000);
     backend_stop(&b);
   }
 }
@@ -116,8 +117,8 @@ static void *ask_for_west(void *arg) {
   return (void *)(intptr_t)revenue;
 }
 
-/* The query's snapshot is older than the change; who asked before the change may get its answer,
- * and nobody else. */
+/* The snapshot of the running query is older than the change. Only requests from before the change
+ * may get its answer. */
 static void a_change_while_a_report_is_being_computed_is_not_lost(void **state) {
   (void)state;
   const char *stores[] = {"memory:", redis_server_uri(redis)};
@@ -140,7 +141,7 @@ static void a_change_while_a_report_is_being_computed_is_not_lost(void **state) 
   }
 }
 
-/* Who asks when the change was heard of doesn't wait for the query that has missed it. */
+/* A request made after the change was received must not wait for a query that began before it. */
 static void who_asks_after_a_change_does_not_get_what_was_begun_before(void **state) {
   (void)state;
   backend b = backend_start("--pause", "1500", NULL);
@@ -159,7 +160,8 @@ static void who_asks_after_a_change_does_not_get_what_was_begun_before(void **st
   backend_stop(&b);
 }
 
-/* By it an older report can't replace a later one, whoever offers it when the store is back. */
+/* The version keeps an older report from replacing a later one when fills are replayed to the
+ * store. */
 static void a_report_bears_the_end_of_its_snapshot_as_its_version(void **state) {
   (void)state;
   corral *c;
@@ -205,7 +207,7 @@ static void no_such_region_is_remembered_until_it_has_its_first_customer(void **
   backend_stop(&b);
 }
 
-/* ---- what is away -------------------------------------------------------------------------- */
+/* ---- database or store away ---------------------------------------------------------------- */
 
 static void a_change_that_nobody_listened_to_is_seen(void **state) {
   (void)state;
@@ -224,7 +226,7 @@ static void a_change_that_nobody_listened_to_is_seen(void **state) {
   backend_stop(&b);
 }
 
-/* What a store kept from a time when no backend ran. */
+/* A change while no backend runs voids the values that the store has kept. */
 static void a_change_from_before_the_start_is_seen(void **state) {
   (void)state;
   backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "start", NULL);
@@ -355,7 +357,7 @@ static void answers_say_how_they_came(void **state) {
   backend_stop(&b);
 }
 
-/* Those who wait are answered, the query doesn't go on in the database. */
+/* Waiting requests are answered, and their query is ended in the database. */
 static void a_stop_answers_those_who_wait_and_ends_their_query(void **state) {
   (void)state;
   backend b = backend_start("--pause", "10000", NULL);
@@ -386,7 +388,8 @@ static int threads_of(pid_t pid) {
   return count;
 }
 
-/* Two hundred of them; some go away before the answer is there, which is nobody else's concern. */
+/* 200 waiting requests, and some that hang up before the answer, which must not affect the
+ * others. */
 static void who_waits_holds_no_thread_and_may_leave(void **state) {
   (void)state;
   enum { STAY = 200, LEAVE = 20, THREADS = 16 };
@@ -416,13 +419,13 @@ static void who_waits_holds_no_thread_and_may_leave(void **state) {
 
 /* ---- the schema's triggers ----------------------------------------------------------------- */
 
-/* What a connection that listens was told of: the payloads, in a row. */
+/* Payloads of the notifications received by a connection, separated by spaces. */
 static const char *told(PGconn *conn) {
   static char text[256];
   PGnotify *note;
   size_t len = 0;
   text[0] = '\0';
-  /* what was committed before comes with the answer, or before it */
+  /* notifications of earlier commits arrive with the answer or before it */
   PQclear(PQexec(conn, "SELECT 1"));
   while ((note = PQnotifies(conn)) != NULL) {
     len += (size_t)snprintf(text + len, sizeof text - len, "%s ", note->extra);
@@ -460,7 +463,7 @@ static void a_statement_tells_each_region_that_it_changes_once(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     assert_string_equal(postgresql_server_ask(database, "%s", rows[i].sql), "");
     const char *heard = told(conn);
-    /* Regions of one statement come in any order. */
+    /* The order of the regions of one statement isn't defined. */
     if (strlen(heard) != strlen(rows[i].told) ||
         (strcmp(heard, rows[i].told) != 0 && strchr(heard, ' ') == strrchr(heard, ' ')))
       fail_msg("%s: told '%s', not '%s'", rows[i].sql, heard, rows[i].told);
@@ -472,7 +475,7 @@ static void a_statement_tells_each_region_that_it_changes_once(void **state) {
       "");
 }
 
-/* An order that waits for a customer's move to commit tells the region that he moved to. */
+/* An order that waits for the commit of its customer's move must notify the new region. */
 static void an_order_of_a_customer_who_moves_tells_his_new_region(void **state) {
   (void)state;
   PGconn *ears = PQconnectdb(postgresql_server_conninfo(database)),

@@ -1,5 +1,5 @@
-/* test_bodies.c: how long a batch may go on, over a store whose bodies move, stall and trickle. No
- * test asserts a time: each ends, or it doesn't. */
+/* test_bodies.c: the time limit of a batch, on a store whose bodies move, stall and trickle. The
+ * tests require batches to end or to go on, and never a duration. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum { OP_MS = 100, FAR = 600000, STEP = 64 << 10 };
 
-/* How the store sends its bodies. */
+/* Behaviours of the store while a body is sent. */
 typedef enum way { IN_TIME, MOVES_LONG, MOVES_ON, LINGERS, STALLS, TRICKLES, SILENT } way;
 
 typedef struct slow {
@@ -42,8 +42,8 @@ static int slow_connect(void *store, int64_t deadline, void **ret, corral_error 
 
 static void slow_disconnect(void *handle) { (void)handle; }
 
-/* Waits, and then moves so many bytes, again and again, until the batch's limit, or `until`. True
- * when that came first. */
+/* Reports `bytes` moved every ms. Returns 1 when `until` comes; 0 when the batch's limit comes
+ * first. */
 static int move_until(int64_t until, size_t bytes, int64_t deadline) {
   for (int64_t now; (now = crl_env_now_ms()) < until;) {
     if (crl_pace_moved(0, deadline) <= now) return 0;
@@ -53,7 +53,7 @@ static int move_until(int64_t until, size_t bytes, int64_t deadline) {
   return 1;
 }
 
-/* A plugin's own time with bytes that came isn't counted as the server's silence. */
+/* The plugin's own time after bytes have moved doesn't count as the server's silence. */
 static int linger_until(int64_t until, int64_t deadline) {
   crl_pace_moved(STEP, deadline);
   crl_env_sleep_until(until);

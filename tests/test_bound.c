@@ -1,5 +1,5 @@
-/* test_bound.c: the compute that is bound at open: behind a stale answer, beyond a deadline, within
- * another, at close. */
+/* test_bound.c: the compute bound at open: behind a stale answer, beyond a deadline, within another
+ * compute, at close. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,13 +15,13 @@
 
 enum { SOON_MS = 300, PATIENCE_MS = 10000 };
 
-/* ---- an origin, and what to ask it --------------------------------------------------------- */
+/* ---- an origin, and helpers ---------------------------------------------------------------- */
 
-/* What the bound compute does, and how often it did. */
+/* State and counters of the bound compute. */
 typedef struct origin {
-  atomic_int entered, gate, left; /* gate: when `gated`, it is waited for */
+  atomic_int entered, gate, left; /* gate: with `gated`, the compute waits for it */
   int gated, negative;
-  const char *nested; /* a key that it asks for, of the corral below */
+  const char *nested; /* a key that the compute of "a" gets from `corral` */
   corral *corral;
   int nested_status;
   int64_t nested_ms;
@@ -29,7 +29,7 @@ typedef struct origin {
 
 static int64_t now_ms(void) { return lab_now_us() / 1000; }
 
-/* "KEY N": N counts the computes. */
+/* Fills "KEY N"; N is the number of the compute. */
 static int originate(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   origin *o = arg;
   char text[96];
@@ -66,7 +66,7 @@ static corral *opened_with(const char *uri, origin *o, int64_t workers) {
       CORRAL_OPTIONS(.store = uri, .compute = originate, .compute_arg = o, .workers = workers));
 }
 
-/* corral_get must answer this text, in this way (0: in any). */
+/* corral_get must return this text and this `how` (0: any). */
 static void gets(corral *c, const char *key, const corral_policy *policy, const char *text,
                  corral_how how) {
   corral_value *value = NULL;
@@ -93,7 +93,7 @@ static const char *state_of(corral *c, const char *key) {
   return seen.state;
 }
 
-/* The same story on each store. */
+/* Runs the story once on each store. */
 static void on_each(void (*story)(const char *uri)) {
   story("memory:");
   story(lab_lmdb(lab_room, "store"));
@@ -165,7 +165,8 @@ static void deadline_story(const char *uri) {
   assert_true(seen.lease_left_ms > 0);
   assert_non_null(strchr(seen.holder, '/'));
   lab_add(&o.gate, 1);
-  gets(c, "k", NULL, "k 1", (corral_how)0); /* joined, or found when the compute was quicker */
+  /* joined, or from the store if the compute was quicker */
+  gets(c, "k", NULL, "k 1", (corral_how)0);
   assert_int_equal(o.entered, 1);
   corral_close(c);
 }
@@ -278,7 +279,7 @@ static void a_bound_compute_may_ask_for_a_key_that_waits_for_its_own_worker(void
   assert_int_equal(ask_b.status, CORRAL_OK);
 }
 
-/* A compute given per call for "x" asks for "a", whose bound compute, on a worker, asks for "x". */
+/* The caller's compute of "x" gets "a", whose bound compute, on a worker, gets "x". */
 static int ask_for_a(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   origin *o = arg;
   corral_value *value = NULL;
@@ -360,7 +361,8 @@ static void *open_gate_soon(void *arg) {
   return NULL;
 }
 
-/* Of two refreshes on one worker one runs, which is waited for; the other's lease is given back. */
+/* Two refreshes on one worker: corral_close waits for the running one and gives back the lease of
+ * the queued one. */
 static void close_story(const char *uri) {
   origin o = {0};
   pthread_t helper;
@@ -395,8 +397,8 @@ static void close_waits_for_the_refresh_under_way_and_drops_what_is_queued(void 
   on_each(close_story);
 }
 
-/* "a" runs on the only worker, "b" is queued; their callers are gone; then "a" asks for "b" while
- * the corral is being closed. */
+/* "a" runs on the only worker, "b" is queued, and their callers have gone; during corral_close "a"
+ * gets "b". */
 static void close_does_not_wait_for_a_compute_that_waits_for_a_queued_one(void **state) {
   (void)state;
   origin o = {.gated = 1, .nested = "b"};
@@ -414,7 +416,7 @@ static void close_does_not_wait_for_a_compute_that_waits_for_a_queued_one(void *
   if (o.nested_status != CORRAL_OK) assert_int_equal(o.nested_status, CORRAL_ECLOSED);
 }
 
-/* While one worker is idle two computes come at once: each gets a thread. */
+/* Two computes begin at once while one worker is idle: each must get a thread. */
 static void computes_that_come_at_once_run_at_once(void **state) {
   (void)state;
   for (int i = 0; i < 30; i++) {
@@ -425,7 +427,7 @@ static void computes_that_come_at_once_run_at_once(void **state) {
     assert_int_equal(corral_set(c, "l", 1, policy, "l 0", 3), CORRAL_OK);
     assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
     assert_int_equal(corral_expire(c, "l", 1, NULL), CORRAL_OK);
-    lab_sleep_ms(1); /* the worker goes idle */
+    lab_sleep_ms(1); /* until the worker is idle */
     o.gated = 1;
     gets(c, "k", policy, "k 1", CORRAL_STALE);
     gets(c, "l", policy, "l 0", CORRAL_STALE);

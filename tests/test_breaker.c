@@ -1,4 +1,5 @@
-/* test_breaker.c: when a failing server rests, and when it is tried again. Time is an argument. */
+/* test_breaker.c: when a failing server rests, and when it is tried again. The time is an
+ * argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

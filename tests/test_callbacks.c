@@ -1,5 +1,5 @@
-/* test_callbacks.c: what callbacks of the user may do, and that nothing of the library waits for
- * them. A hang ends the program by SIGALRM. */
+/* test_callbacks.c: functions of the library called from the user's callbacks. No thread of the
+ * library may wait for a callback. A hang ends the program by SIGALRM. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@ enum { WATCHDOG_S = 60, TTL_MS = 100, CROWD = 16 };
 
 static char uri[64];
 
-/* A corral on the store of this test, with this hook. */
+/* Opens a corral on the test's store with this event callback. */
 static corral *open_with(corral_event_fn *hook, void *arg) {
   corral *c = NULL;
   if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .on_event = hook, .event_arg = arg), &error) !=
@@ -85,10 +85,10 @@ static void on_lost_may_release_another_lock_that_is_kept(void **state) {
 
 typedef struct crowd {
   corral_lock *locks[CROWD];
-  atomic_int ready, told, lost, in_time, last; /* last: the one that is left, + 1 */
+  atomic_int ready, told, lost, in_time, last; /* last: 1 + index of the lock that isn't released */
 } crowd;
 
-/* The first one releases all others, whose losses are still to be told. */
+/* The first callback releases all other locks, whose losses have not been reported yet. */
 static void release_the_others(corral_lock *lock, const char *why, void *arg) {
   crowd *s = arg;
   (void)why;
@@ -127,7 +127,7 @@ static void do_everything(corral_lock *lock, const char *why, void *arg) {
   s->statuses[1] = corral_invalidate(s->corral, "key", 3, NULL);
   s->statuses[2] =
       corral_lock_take(s->corral, "third", 5, CORRAL_LOCK(.ttl_ms = TTL_MS, .keep = 1), &taken);
-  /* Its hold and the other one are kept meanwhile. */
+  /* Its own lock and the other one must be extended meanwhile. */
   until(s->corral, CORRAL_EVENT_LOCK_EXTENDED, extended + 8);
   s->statuses[3] = corral_lock_extend(s->other, 0, NULL);
   s->statuses[4] = corral_lock_release(taken, NULL);
@@ -165,7 +165,7 @@ static void on_lost_that_releases_its_own_lock_or_closes_is_refused(void **state
   assert_int_equal(s.statuses[0], CORRAL_EINVAL);
   assert_non_null(strstr(s.text, "on_lost of this very lock"));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
-  assert_int_equal(ask(a, "key", &error), CORRAL_OK); /* it is open still */
+  assert_int_equal(ask(a, "key", &error), CORRAL_OK); /* the corral is still open */
 }
 
 static void block(corral_lock *lock, const char *why, void *arg) {
@@ -192,7 +192,8 @@ static void a_loss_that_waits_to_be_told_is_told_by_the_release(void **state) {
   assert_int_equal(s.told, 1);
 }
 
-/* The first loss keeps the callbacks' thread, so the second one is told within the release. */
+/* The first on_lost blocks the callbacks' thread, so the second loss is reported within the
+ * release. */
 static void on_lost_within_a_release_is_refused_the_same(void **state) {
   (void)state;
   story first = {0}, s = {.corral = a};
@@ -219,7 +220,7 @@ typedef struct watcher {
   char text[sizeof error.text];
 } watcher;
 
-/* Of the first event that a call caused. */
+/* Calls functions of the corral within the first event. */
 static void call_back(corral_event event, const void *key, size_t key_len, const char *detail,
                       void *arg) {
   watcher *w = arg;

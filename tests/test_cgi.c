@@ -29,14 +29,15 @@ static void a_stale_page_is_answered_first_and_made_anew_after(void **state) {
   START("PAGE_COMMAND=%GATED%\nPAGE_TTL_MS=100\n")
   assert_string_equal(page_kit_show(kit, "/page/herd"), "200 corral; fwd=miss; stored|edition 1\n");
   page_kit_gate(kit, 0);
-  /* The one that finds it stale refreshes it, and can't end before the gate is open. */
+  /* the request that finds the stale value refreshes it, and can't end before the gate is open */
   while (strstr(page_kit_show(kit, "/page/herd"), "hit|") != NULL) continue;
   page_kit_await(kit, page_kit_computes, 2, 0);
   assert_string_equal(page_kit_show(kit, "/page/herd"),
                       "200 corral; hit; detail=stale|edition 1\n");
   http_storm_result storm = http_client_storm_end(page_kit_herd(kit, 20, "edition 1\n"));
   assert_int_equal(storm.good, 20);
-  page_kit_await(kit, page_kit_requests, 1, 1); /* all have ended, but the one that refreshes */
+  /* all CGI processes but the refreshing one have ended */
+  page_kit_await(kit, page_kit_requests, 1, 1);
   assert_int_equal(page_kit_computes(kit), 2);
   page_kit_gate(kit, 1);
   page_kit_await(kit, page_kit_requests, 0, 1);
@@ -56,7 +57,7 @@ static void a_killed_maker_does_not_stop_the_others(void **state) {
   page_kit_await(kit, page_kit_computes, 2, 0);
   page_kit_gate(kit, 1);
   http_storm_result storm = http_client_storm_end(run);
-  assert_int_equal(storm.good, 19); /* whose process was killed has nothing */
+  assert_int_equal(storm.good, 19); /* the request whose process was killed gets no page */
   assert_string_equal(storm.body, "edition 2\n");
   assert_true(storm.same_bodies);
   assert_int_equal(page_kit_computes(kit), 2);

@@ -1,5 +1,5 @@
-/* test_climb.c: the rungs of a flight as stories: slots, the host's lock, the lease; and what it
- * does without the store. */
+/* test_climb.c: the ladder of a flight as stories: slots, the host lock, the lease; and flights
+ * without the store. */
 #include "support/flight_story.h"
 
 static corral_policy away(int64_t when_away) {
@@ -25,7 +25,7 @@ static corral_policy away(int64_t when_away) {
 #define BEHIND                                                                                     \
   { .can_compute = 1, .background = 1, .limited = 1, .ladder = 1 }
 
-/* ---- the host ------------------------------------------------------------------------------ */
+/* ---- the host lock ------------------------------------------------------------------------- */
 
 static void the_host_is_won_and_looked_at_once_more_before_the_lease_is_claimed(void **state) {
   (void)state;
@@ -70,8 +70,8 @@ static void a_stale_value_is_not_waited_for_at_the_host(void **state) {
         "ok swr 50 sie 50", "busy");
 }
 
-/* Its lock is held and no lease is to be seen for longer than one would last: who has it is
- * stopped, or hangs. */
+/* Host lock busy, and no lease seen for lease_ms: its holder is stopped or hangs, and the flight
+ * skips the host lock. */
 static void a_leader_that_hangs_on_its_host_is_passed_by(void **state) {
   (void)state;
   story s = begin_with(&usual, (crl_flight_plan)LADDER);
@@ -153,7 +153,7 @@ static void without_a_slot_stale_is_taken_at_once(void **state) {
   story s = begin_with(&usual, (crl_flight_plan)LIMITED);
   tell(&s, "ok sie 500");
   assert_int_equal(s.ask, CRL_ASK_SLOT);
-  assert_int_equal(s.flight.until, s.now); /* only tries */
+  assert_int_equal(s.flight.until, s.now); /* one try, without waiting */
   tell(&s, "busy");
   assert_int_equal(s.ask, CRL_ASK_DONE);
   assert_int_equal(s.flight.answer, CRL_ANSWER_STALE);
@@ -241,7 +241,7 @@ a_failure_that_this_process_remembers_is_the_answer_without_the_store_too(void *
         "0 get: ok sie 50\n1 claim: away retry 80\n2 answer stale\n2 done\n", "ok sie 50",
         "away retry 80");
   story s = begin_with(&usual, (crl_flight_plan){.can_compute = 1});
-  tell(&s, "away failures 2"); /* the pause is over, the count goes on */
+  tell(&s, "away failures 2"); /* the pause is over, the number of failures stays */
   tell(&s, "failure");
   assert_int_equal(s.flight.failures, 3);
   assert_in_range(s.flight.retry_ms, 150, 300);

@@ -1,7 +1,7 @@
-/* test_corpus.c: records of each format, as files under tests/records: what they say must never
- * change.
+/* test_corpus.c: records of each format, as files under tests/records: reading them must always
+ * give the same result.
  *
- * `test_corpus --make FOLDER` writes those of the present format anew. */
+ * `test_corpus --make FOLDER` writes the records of the current format again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,16 +25,16 @@ typedef struct sample {
   size_t size;
 } sample;
 
-/* The content of a file. */
+/* Expected results for a file. */
 typedef struct row {
   const char *name;
   int read; /* crl_record_read_whole */
   int state;
   int body; /* crl_envelope_read, with the key's digest */
   int kind;
-  const char *payload; /* unpacked; NULL: not looked at */
-  int get;             /* the status of a GET */
-  int claim;           /* and of a CLAIM */
+  const char *payload; /* unpacked; NULL: not checked */
+  int get;             /* status of a GET */
+  int claim;           /* status of a CLAIM */
 } row;
 
 static const row rows[] = {
@@ -71,7 +71,7 @@ static sample make_value(const char *of, crl_envelope envelope, const void *payl
   return s;
 }
 
-/* A store's part: the end of the life, and a lease. */
+/* Adds the fields that a store sets: life_end, and the lease or verdict. */
 static sample stored(sample s, int state) {
   corral_header header = {0};
   corral_change change = {0};
@@ -140,7 +140,8 @@ static sample make(const char *name) {
   /* head, envelope, key, payload */
   if (name[0] == '1') return (sample){.bytes = "crl1", .size = 128 + 80 + sizeof key - 1 + 5};
   s = stored(make_value(key, value, "hello", 5), CORRAL_FREE);
-  if (strcmp(name, "2-behind") == 0) s.size += 20; /* what a lease left behind */
+  /* bytes behind the body, as a former lease leaves them */
+  if (strcmp(name, "2-behind") == 0) s.size += 20;
   if (name[0] == '3') s.bytes[3] = '3';
   return s;
 }
@@ -236,11 +237,12 @@ static void the_details_of_the_corpus_are_as_they_were(void **state) {
   assert_memory_equal(text, wanted, sizeof text);
 }
 
-/* The present format is written as it was: else its number has to change. */
+/* Records of the current format must be written byte for byte as in the corpus; otherwise the
+ * format needs a new number. */
 static void what_is_written_today_is_what_the_corpus_has(void **state) {
   (void)state;
   for (size_t i = 0; i < ROWS; i++) {
-    /* zstd's bytes may change */
+    /* the bytes made by zstd may differ between its versions */
     if (strcmp(rows[i].name, "2-packed") == 0 || rows[i].name[0] != '2') continue;
     sample now = make(rows[i].name), then = load(rows[i].name);
     expect(rows[i].name, "the size", (int)now.size, (int)then.size);

@@ -1,5 +1,5 @@
-/* test_cost.c: round trips on Redis, counted by the server itself: total_reads_processed is one for
- * each batch that it was sent. */
+/* test_cost.c: round trips on Redis, counted by the server: total_reads_processed grows by one for
+ * each batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static int failing(corral_fill *fill, const void *key, size_t key_len, void *arg
   return CORRAL_OK;
 }
 
-/* The server's count of reads; asking for it is one more. */
+/* The server's count of reads; the INFO request adds one. */
 static long long reads(void) {
   long long n = redis_server_info(server, "total_reads_processed");
   assert_true(n >= 0);
@@ -57,14 +57,14 @@ static int ask(const char *key, corral_compute *compute, corral_how how) {
   return status;
 }
 
-/* Reads that the server did between two of ours, ours excepted. */
+/* Reads of the server during one call, without the INFO request. */
 static long long cost_of(const char *key, corral_compute *compute, int status, corral_how how) {
   long long before = reads();
   assert_int_equal(ask(key, compute, how), status);
   return reads() - before - 1;
 }
 
-/* Opens, connects, and has the server know the scripts. */
+/* Opens the corral, connects, and loads the scripts into the server. */
 static int set_up(void **state) {
   (void)state;
   corral_error error;

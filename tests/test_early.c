@@ -1,5 +1,5 @@
-/* test_early.c: rebuilding ahead of time: when, by the paper's rule or a share of the life; who, by
- * a claim that never waits. */
+/* test_early.c: rebuilding ahead of expiry: when (by the XFetch paper's rule or a share of the
+ * life), and by whom (a claim that never waits). */
 #include "support/flight_story.h"
 
 static corral_policy by_share(int64_t pct) {
@@ -29,7 +29,7 @@ static uint64_t next(uint64_t *dice) {
   return *dice ^ *dice >> 29;
 }
 
-/* How often of 100,000 draws, in percent. */
+/* Share of 100,000 draws that rebuild early, in percent. */
 static double share(int64_t beta, int64_t left_ms, uint64_t cost_us) {
   uint64_t dice = 20151;
   int yes = 0;
@@ -57,7 +57,7 @@ static void chance_follows_the_paper(void **state) {
   is_about(share(100, 300, 100000), 4.98);
   is_about(share(100, 700, 100000), 0.09);
   is_about(share(100, 3701, 100000), 0);
-  is_about(share(100, 100, 0), 0); /* what costs nothing need not be rebuilt ahead */
+  is_about(share(100, 100, 0), 0); /* a compute without cost is never early */
   is_about(share(0, 0, 100000), 0);
   is_about(share(CORRAL_OFF, 0, 100000), 0);
 }
@@ -71,7 +71,7 @@ static void a_share_of_the_life_is_a_moment(void **state) {
   assert_false(crl_policy_early(&policy, 1000, 1, 0, 1));
 }
 
-/* A record may tell of any moment. */
+/* A record may contain any time. */
 static void moments_however_far_away_are_judged(void **state) {
   (void)state;
   corral_policy policy;
@@ -84,7 +84,7 @@ static void moments_however_far_away_are_judged(void **state) {
   assert_in_range(crl_policy_towards(&policy, INT64_MIN, UINT64_MAX), 1, longest);
 }
 
-/* ---- who ----------------------------------------------------------------------------------- */
+/* ---- by whom ------------------------------------------------------------------------------- */
 
 static void the_one_who_wins_the_claim_rebuilds_and_lends_the_fresh_value(void **state) {
   (void)state;
@@ -149,15 +149,15 @@ static void a_failure_ahead_of_time_costs_nobody_the_fresh_value(void **state) {
         "ok fresh 400 ttl 1000 retry 50");
 }
 
-/* ---- one rebuild an expiry ----------------------------------------------------------------- */
+/* ---- one rebuild per expiry ---------------------------------------------------------------- */
 
 enum { TTL = 1000, COST_MS = 50, LIVES = 200 };
 
-/* A request each ms on one key, whose compute takes 50 ms. */
+/* One request per ms for one key, whose compute takes COST_MS. */
 typedef struct world {
   corral_policy policy;
   crl_flight leader;
-  int64_t now, born, done_at; /* done_at: of the compute under way; 0 none is */
+  int64_t now, born, done_at; /* done_at: end of the running compute; 0: none */
   unsigned computes, expired;
 } world;
 
@@ -185,7 +185,7 @@ static void one_request(world *w) {
   w->expired += told.look.lives.fresh == 0;
   crl_ask ask = crl_flight_step(&f, &told);
   if (ask != CRL_ASK_CLAIM) return;
-  assert_int_equal(w->done_at, 0); /* nobody claims what is being rebuilt */
+  assert_int_equal(w->done_at, 0); /* a key that is being rebuilt isn't claimed */
   assert_int_equal(crl_flight_step(&f, &told), CRL_ASK_ANSWER);
   assert_int_equal(f.answer, CRL_ANSWER_STORED);
   assert_int_equal(crl_flight_step(&f, &told), CRL_ASK_COMPUTE);
@@ -211,7 +211,7 @@ static void with_a_claim_there_is_one_rebuild_an_expiry(void **state) {
   print_message("           %u lives of %d ms: %u computes, the shortest life %lld ms, %u requests "
                 "after an expiry\n",
                 LIVES, TTL, w.computes, (long long)shortest, w.expired);
-  assert_in_range(w.computes, LIVES, LIVES + 1); /* one may be under way */
+  assert_in_range(w.computes, LIVES, LIVES + 1); /* the last compute may still run */
   assert_int_equal(w.expired, 0);
   assert_true(shortest > TTL / 4);
 }

@@ -1,4 +1,4 @@
-/* test_envelope.c: the body of a record: round trips, and whatever isn't that is told apart. */
+/* test_envelope.c: the body of a record: round trips, and detection of damaged bodies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static crl_envelope usual(void) {
                         .payload_len = PAYLOAD};
 }
 
-/* Returns its size. */
+/* Returns the record's size. */
 static size_t write_record(crl_envelope envelope, uint8_t record[ROOM]) {
   memset(record, 0, ROOM);
   memcpy(record + CRL_PAYLOAD_AT, "hello", PAYLOAD);
@@ -73,10 +73,10 @@ static void tags_and_validator_follow_the_payload(void **state) {
   assert_int_equal(crl_tags_find(&read, "", 0)->soft, 12);
 }
 
-/* A later version of corral may add parts. */
+/* Unknown parts are skipped: a later version of corral may add parts. */
 static void parts_that_nobody_knows_are_skipped(void **state) {
   (void)state;
-  /* 99: "ab"; 200, which has two bytes of length: "abc"; ttl_ms 60 */
+  /* part 99: "ab"; part 200, with a two-byte length: "abc"; part 1 (ttl_ms): 60 */
   static const uint8_t parts[] = "\x63\2ab\xc8\3\0abc\1\1\x3c";
   const uint8_t *at = parts;
   size_t left = sizeof parts - 1;
@@ -160,7 +160,8 @@ static void another_key_s_record_is_not_served(void **state) {
   assert_int_equal(crl_envelope_read(record, size, NULL, &got), CORRAL_OK);
 }
 
-/* On a heap block of just that size, for the sanitizer. */
+/* Copies the cut record to a heap block of exactly its size, so the sanitizer sees reads beyond the
+ * end. */
 static void a_record_cut_anywhere_is_not_served(void **state) {
   (void)state;
   uint8_t record[ROOM];
@@ -182,7 +183,7 @@ static void any_flipped_bit_of_a_body_or_of_what_is_said_of_it_is_told(void **st
   crl_envelope got;
   size_t size = write_record(usual(), record);
   for (size_t byte = 6; byte < size; byte++) {
-    if (byte >= 8 && byte < 16) continue;   /* the end of its life */
+    if (byte >= 8 && byte < 16) continue;   /* life_end */
     if (byte == 22 || byte == 23) continue; /* failures in a row */
     for (unsigned bit = 0; bit < 8; bit++) {
       record[byte] ^= (uint8_t)(1u << bit);
@@ -194,7 +195,7 @@ static void any_flipped_bit_of_a_body_or_of_what_is_said_of_it_is_told(void **st
   assert_int_equal(crl_envelope_read(record, size, digest, &got), CORRAL_OK);
 }
 
-/* Lease and verdict come and go beside a body: its stamp stays. */
+/* Leases and verdicts come and go without a change of the body's stamp. */
 static void the_lease_is_no_part_of_the_stamp(void **state) {
   (void)state;
   uint8_t record[ROOM];
@@ -230,7 +231,7 @@ static void kinds_encodings_and_lives_that_there_are_none_of_are_not_served(void
   }
 }
 
-/* 100 bytes of payload and the usual lives: what a store keeps besides is small. */
+/* A payload of 100 bytes with usual lives: the overhead must be small. */
 static void a_value_of_100_bytes_makes_a_record_of_at_most_188(void **state) {
   (void)state;
   crl_envelope envelope = {.kind = CRL_KIND_VALUE,

@@ -1,5 +1,4 @@
-/* test_etcd.c: locks on a real etcd, through the plugin's table: the verbs, users, and what is
- * refused. */
+/* test_etcd.c: locks on a real etcd, through the plugin's table: the verbs, users, refusals. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +41,7 @@ static void a_lock_that_is_mine_already_is_granted_again(void **state) {
   gone(&c);
 }
 
-/* A lease without a key, which a LOCK leaves whose second request was never sent. */
+/* Grants a lease without a key, as left by a LOCK whose second request was never sent. */
 static void lease_half(client *c) {
   char body[80];
   uint8_t number[CORRAL_TOKEN + sizeof "corral/half" - 1];
@@ -65,7 +64,7 @@ static void a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life(void *
   gone(&c);
 }
 
-/* So that no key can come of a LOCK that is still on its way. */
+/* UNLOCK revokes the lease of its token, so that a LOCK still under way can't make a key. */
 static void an_unlock_of_what_is_not_held_ends_its_lease_too(void **state) {
   (void)state;
   client c = fresh();
@@ -101,7 +100,7 @@ static void a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life(voi
   op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 60000);
   assert_int_equal(op.status, CORRAL_OK);
   assert_true(op.until_ms > 59000 && op.seen == first.seen);
-  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000); /* never sooner than before */
+  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000); /* an extension never shortens the hold */
   assert_true(op.until_ms > 59000 && op.seen == first.seen);
   int64_t now;
   corral_hold hold = shown(&c, "long", &now);
@@ -121,7 +120,7 @@ static void a_key_that_somebody_removed_is_told_as_lost(void **state) {
   client c = fresh();
   for (int taken = 0; taken < 2; taken++) {
     assert_int_equal(locks(&c, "k", 1), CORRAL_OK);
-    /* corral/k */
+    /* key: corral/k */
     (void)etcd_server_ask(server, "/v3/kv/deleterange", "{\"key\":\"Y29ycmFsL2s=\"}");
     if (taken) assert_int_equal(locks(&c, "k", 2), CORRAL_OK);
     assert_int_equal(extends(&c, "k", 1), CORRAL_ELOST);
@@ -219,12 +218,12 @@ static void a_batch_is_done_in_order(void **state) {
   gone(&c);
 }
 
-/* ---- what isn't corral's ------------------------------------------------------------------- */
+/* ---- foreign keys -------------------------------------------------------------------------- */
 
 static void foreign_keys_are_left_alone_and_repaired_on_request_only(void **state) {
   (void)state;
   client c = fresh();
-  /* corral/f: "x"; and what corral writes, without a lease */
+  /* key: corral/f. Values: "x"; corral's own value, but without a lease */
   static const char *const values[] = {
       "eA==", "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIn0="};
   for (size_t i = 0; i < 2; i++) {
@@ -241,7 +240,7 @@ static void foreign_keys_are_left_alone_and_repaired_on_request_only(void **stat
     op.flags = CORRAL_OP_REPAIR;
     assert_int_equal(perform(&c, &op, PATIENCE), CORRAL_EFOREIGN);
     assert_true(op.until_ms == 60000);
-    op.lease_ms = 1000; /* it has an end now, which stays; a hold that has one is a hold */
+    op.lease_ms = 1000; /* the first end stays; with a lease, corral's own value is a hold */
     assert_int_equal(perform(&c, &op, PATIENCE), i == 0 ? CORRAL_EFOREIGN : CORRAL_OK);
     assert_true(op.until_ms > 58000);
     done(&op);
@@ -283,7 +282,7 @@ static void add_users(etcd_server *at) {
   ask_ok(at, "/v3/auth/user/grant", "{\"user\":\"root\",\"role\":\"root\"}");
   ask_ok(at, "/v3/auth/user/add", "{\"name\":\"ann\",\"password\":\"a\\\"b:c\"}");
   ask_ok(at, "/v3/auth/role/add", "{\"name\":\"locks\"}");
-  /* corral/ to corral0 */
+  /* range: corral/ to corral0 */
   ask_ok(at, "/v3/auth/role/grant",
          "{\"name\":\"locks\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"Y29ycmFsLw==\","
          "\"range_end\":\"Y29ycmFsMA==\"}}");

@@ -1,5 +1,5 @@
-/* test_etcd_dialogue.c: what a real etcd doesn't say on demand, said by a scripted server: each
- * ends with a status and a text. */
+/* test_etcd_dialogue.c: replies that a real etcd doesn't give on demand, from a scripted server:
+ * each call ends with a status and a text. */
 #include <signal.h>
 
 #include "support/etcd_kit.h"
@@ -20,7 +20,8 @@ __attribute__((format(printf, 1, 2))) static void add(const char *format, ...) {
   assert_true(len > 0 && (size_t)len < sizeof script - used);
 }
 
-/* A reply as the fake server writes it; the text goes on its wire as it is. */
+/* Adds a reply to the fake server's script. `body` may contain the script's escapes, each of which
+ * counts as one byte. */
 static void replies(int http, const char *body) {
   size_t len = 0;
   for (const char *at = body; *at != '\0'; at++, len++)
@@ -44,7 +45,7 @@ typedef struct dialogue {
   fake_server *server;
 } dialogue;
 
-/* Of what was added to the script, which is used up. */
+/* Starts a server with the script so far, empties the script, and opens a client. */
 static dialogue begun(const char *user) {
   dialogue d = {.server = fake_server_start(script)};
   char text[100];
@@ -70,7 +71,7 @@ static void ended(dialogue *d) {
   assert_true(fake_server_stop(d->server));
 }
 
-/* What becomes of one verb, whose holder is 1. */
+/* Result of one verb of holder 1. */
 typedef struct outcome {
   int status, performed;
   char text[240];
@@ -96,10 +97,10 @@ static void is_outcome(outcome o, int status, int performed, const char *says) {
     fail_msg("%s, %s: %s", corral_status_name(o.status), corral_status_name(o.performed), o.text);
 }
 
-/* ---- each verb, up to a reply of one's own ------------------------------------------------- */
+/* ---- verbs, up to a scripted reply --------------------------------------------------------- */
 
 #define KEY64 "Y29ycmFsL2s="
-/* {"token":"01000000010000000100000001000000","since":"1","note":""} */
+/* base64 of {"token":"01000000010000000100000001000000","since":"1","note":""} */
 #define MINE                                                                                       \
   "eyJ0b2tlbiI6IjAxMDAwMDAwMDEwMDAwMDAwMTAwMDAwMDAxMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
 #define RANGE(value)                                                                               \
@@ -283,7 +284,7 @@ static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
     }
 }
 
-/* Were it sent again, on the second connection, there would be an answer. */
+/* The second connection would get an answer if the request were sent again. */
 static void a_kept_connection_that_breaks_does_not_repeat_an_unlock(void **state) {
   (void)state;
   hears("kv/txn");
@@ -390,7 +391,7 @@ static void a_login_without_a_usable_token_is_refused(void **state) {
   }
 }
 
-/* Once, not for ever. */
+/* The client logs in again once, not forever. */
 static void a_server_that_forgets_every_login_is_believed(void **state) {
   (void)state;
   greets("3.4.23");
@@ -413,11 +414,11 @@ static void a_server_that_forgets_every_login_is_believed(void **state) {
 
 /* ---- the course of a verb ------------------------------------------------------------------ */
 
-/* {"token":"02000000020000000200000002000000","since":"1","note":""} */
+/* base64 of {"token":"02000000020000000200000002000000","since":"1","note":""} */
 #define OTHER                                                                                      \
   "eyJ0b2tlbiI6IjAyMDAwMDAwMDIwMDAwMDAwMjAwMDAwMDAyMDAwMDAwIiwic2luY2UiOiIxIiwibm90ZSI6IiJ9"
 
-/* The number of holder 1's lease for "k". */
+/* The id of holder 1's lease for "k". */
 static unsigned long long own_lease(void) {
   uint8_t all[CORRAL_TOKEN + sizeof "corral/k" - 1];
   memcpy(all, token(1), CORRAL_TOKEN);
@@ -432,7 +433,7 @@ static void grants(void) {
   replies(200, body);
 }
 
-/* A waiter who was refused asks who is there before he has a lease granted in vain. */
+/* After EBUSY, LOCK reads the key before it requests another lease. */
 static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
   (void)state;
   grants();
@@ -466,7 +467,7 @@ static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
   ended(&d);
 }
 
-/* The second request is a transaction with the lease of the first, whose life then begins anew. */
+/* The second LOCK is a transaction with the lease of the first, then a keep-alive of that lease. */
 static void who_asks_again_keeps_its_lease(void **state) {
   (void)state;
   grants();
@@ -490,7 +491,7 @@ static void who_asks_again_keeps_its_lease(void **state) {
   ended(&d);
 }
 
-/* What was told first stays, though what follows gets no reply. */
+/* The verb's result stays although the clean-up request after it gets no reply. */
 static void an_answer_stands_though_tidying_up_fails(void **state) {
   (void)state;
   hears("kv/txn");
@@ -506,7 +507,7 @@ static void an_answer_stands_though_tidying_up_fails(void **state) {
   is_outcome(outcome_of(CORRAL_VERB_LOCK, PATIENCE), CORRAL_EBUSY, CORRAL_EUNAVAILABLE, "");
 }
 
-/* UNLOCK came between the two requests of a LOCK that is on its way. */
+/* An UNLOCK revoked the lease between the two requests of the LOCK. */
 static void a_lock_whose_lease_was_revoked_meanwhile_is_none(void **state) {
   (void)state;
   grants();
@@ -579,7 +580,7 @@ static void a_server_without_a_watch_is_not_asked_again(void **state) {
 
 static int start(void **state) {
   (void)state;
-  signal(SIGPIPE, SIG_DFL); /* which would end this program */
+  signal(SIGPIPE, SIG_DFL); /* the default action ends this program */
   return 0;
 }
 

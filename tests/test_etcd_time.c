@@ -1,5 +1,5 @@
-/* test_etcd_time.c: locks on a real etcd, through the plugin's table: when holds end, who races for
- * them, who is told, and which member is asked. */
+/* test_etcd_time.c: locks on a real etcd, through the plugin's table: the ends of holds, races, the
+ * watch, and the choice of a member. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -16,9 +16,9 @@
 
 enum { ROUNDS = 500, RACERS = 4, LANES = 4, TURNS = 25 };
 
-/* ---- processes of their own: this program, called by another name -------------------------- */
+/* ---- other processes: this program under another name -------------------------------------- */
 
-/* What all racers share: nobody but one at a time is inside, and fencing tokens only grow. */
+/* Shared by all racers: only one may be inside at a time, and fencing tokens must grow. */
 typedef struct oracle {
   atomic_int inside, overlaps, backwards, taken, lost;
   atomic_ullong fence;
@@ -167,7 +167,7 @@ static void a_hold_survives_its_server(void **state) {
   assert_int_equal(op.status, CORRAL_OK);
   assert_true(op.seen == first.seen);
   assert_int_equal(locks(&c, "survivor", 2), CORRAL_EBUSY);
-  etcd_server_restart(server); /* and the connection, idle, is replaced unnoticed */
+  etcd_server_restart(server); /* the idle connection is replaced */
   assert_int_equal(unlocks(&c, "survivor", 1), CORRAL_OK);
   op = ask(&c, CORRAL_VERB_LOCK, "survivor", 2, 5000);
   assert_true(op.status == CORRAL_OK && op.seen > first.seen);
@@ -242,14 +242,15 @@ static void a_watch_ends_its_rest_when_it_shall(void **state) {
   int64_t began = c.k.host->now_ms();
   assert_int_equal(listen_until(e, pair[0], began + 60000), 0);
   assert_true(c.k.host->now_ms() - began < 5000);
-  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 3000), 0); /* longer than its silence */
+  /* longer than the watch's limit for silence */
+  assert_int_equal(listen_until(e, -1, c.k.host->now_ms() + 3000), 0);
   close(pair[0]);
   close(pair[1]);
   ear_close(e);
   gone(&c);
 }
 
-/* Until it says so. */
+/* Listens until the watch reports an error. Returns the ms until then. */
 static int64_t breaks_after(ear *e, corral_error *error) {
   const corral_host *host = e->k->host;
   int64_t began = host->now_ms();
@@ -283,7 +284,7 @@ static void a_watch_notices_a_server_that_hangs_or_ends(void **state) {
   gone(&c);
 }
 
-/* ---- where it is --------------------------------------------------------------------------- */
+/* ---- members ------------------------------------------------------------------------------- */
 
 static void the_next_member_is_asked_when_one_is_not_there(void **state) {
   (void)state;

@@ -1,4 +1,4 @@
-/* test_explain.c: a policy in sentences, and its warnings. */
+/* test_explain.c: corral_explain: a policy as sentences, and its warnings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

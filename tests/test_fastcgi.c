@@ -37,7 +37,7 @@ static void a_stale_page_is_answered_while_it_is_made_anew(void **state) {
   page_kit_gate(kit, 0);
   while (strstr(page_kit_show(kit, "/page/herd"), "hit|") != NULL) continue;
   page_kit_await(kit, page_kit_computes, 2, 0);
-  /* Two threads are enough: neither is busy with it. */
+  /* Two threads are enough: neither is blocked by the refresh. */
   http_storm_result storm = http_client_storm_end(page_kit_herd(kit, 20, "edition 1\n"));
   assert_int_equal(storm.good, 20);
   assert_int_equal(page_kit_computes(kit), 2);
@@ -56,7 +56,7 @@ static void at_its_end_it_answers_what_has_come(void **state) {
   START(PAGE_FASTCGI, "PAGE_COMMAND=%GATED%\nPAGE_THREADS=8\n")
   page_kit_gate(kit, 0);
   http_storm_run *run = page_kit_herd(kit, 100, "edition 1\n");
-  /* 8 with a thread, the rest in the socket's queue */
+  /* 8 requests have a thread, the others wait in the socket's queue */
   page_kit_await(kit, page_kit_requests, 100, 0);
   page_kit_await(kit, page_kit_computes, 1, 0);
   page_kit_terminate(kit, 0);
@@ -97,7 +97,8 @@ static void of_two_one_can_end_under_load_and_nobody_sees_it(void **state) {
 static void it_ends_at_once_when_nothing_is_under_way(void **state) {
   (void)state;
   START(PAGE_FASTCGI, "PAGE_THREADS=64\nPAGE_COMMAND=echo page\n")
-  /* The socket is there before the program is: only an answer shows that it can be told to end. */
+  /* The socket exists before the program runs; only an answer shows that the SIGTERM handler is
+   * installed. */
   assert_string_equal(page_kit_show(kit, "/page/one"), "200 corral; fwd=miss; stored|page\n");
   page_kit_terminate(kit, 0);
   assert_int_equal(page_kit_end(kit, 0), 0);

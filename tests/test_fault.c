@@ -1,7 +1,7 @@
 /* test_fault.c: each store, while every Nth of its writes, reads, descriptors and allocations
- * fails, in turn: each call ends with a status of the table, the process goes on, nothing leaks
- * (under ASan), what was stored stays, and the store works again afterwards. */
-#undef _FORTIFY_SOURCE /* its read() and open() would hide those that fail here */
+ * fails, in turn. Each call returns a known status, the process goes on, nothing leaks (under
+ * ASan), stored values stay, and the store works again afterwards. */
+#undef _FORTIFY_SOURCE /* its read() and open() would bypass the functions that fail here */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,14 +45,14 @@ static const char *const kind_names[FAULT_KINDS] = {
 /* The store under test. */
 typedef struct place {
   const char *uri;
-  const char *origin; /* NULL: computes are the test's own */
+  const char *origin; /* NULL: the test's own compute is used */
   int locks_only;
-  int fragile; /* its client library doesn't survive a lack of memory: why, stands where it is set
-                */
+  /* the client library crashes without memory; the reason is given at each test that sets this */
+  int fragile;
 } place;
 
 static const place *at;
-static char label[160]; /* of the round */
+static char label[160]; /* name of the current round, for messages */
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
@@ -69,7 +69,7 @@ static corral_options *options(void) {
   return &room;
 }
 
-/* Without faults. */
+/* Opens a corral while no fault is armed. */
 static corral *opened(void) {
   corral *c = NULL;
   corral_error error = {0};
@@ -91,7 +91,7 @@ static const char *filled(char with) {
   return body;
 }
 
-/* The byte of which a value consists; '?' when it is cut or mixed. */
+/* The byte that fills a value; '?' for a cut or mixed value. */
 static char byte_of(corral_value *value) {
   const char *bytes = corral_value_data(value);
   size_t size = corral_value_size(value);
@@ -145,7 +145,7 @@ static void numbered(char room[32], const char *stem, unsigned round) {
   snprintf(room, 32, "%s%u", stem, round);
 }
 
-/* Some of everything. */
+/* A mixture of all calls. */
 static void tour(corral *c, unsigned round) {
   char key[32];
   corral_error error = {0};
@@ -192,7 +192,7 @@ static void must_heal(corral *c, unsigned round) {
     if (crl_env_now_ms() > end) fail_msg("%s: the store doesn't work again", label);
 }
 
-/* The stored value is the old one or the new one, whole. */
+/* "kept" has its old value; "swap" has its old value, its new one, or none, but never a mixture. */
 static void must_be_kept(void) {
   if (at->locks_only || at->origin != NULL) return;
   corral *c = opened();
@@ -233,7 +233,7 @@ static void fail_each(fault_kind kind) {
 static void fail_all(const place *p) {
   at = p;
   round_with(FAULT_FULL, FAULT_NEVER,
-             rounds++); /* libraries keep some descriptors for themselves */
+             rounds++); /* the client libraries keep some descriptors open */
   int before = open_descriptors();
   for (fault_kind kind = FAULT_FULL; kind < FAULT_MEMORY; kind++) fail_each(kind);
   fail_each(p->fragile ? FAULT_OWN_MEMORY : FAULT_MEMORY);
@@ -251,7 +251,7 @@ static void memory_survives_every_fault(void **state) {
   (void)state;
   place p = {.uri = "memory:faults"};
   at = &p;
-  corral *anchor = opened(); /* what is stored lives as long as somebody has it open */
+  corral *anchor = opened(); /* the store's data lives as long as a corral has it open */
   assert_int_equal(set(anchor, "anchor", 'a'), CORRAL_OK);
   fail_all(&p);
   corral_close(anchor);
@@ -271,7 +271,8 @@ static void sqlite_survives_every_fault(void **state) {
   fail_all(&(place){.uri = uri, .locks_only = 1});
 }
 
-/* hiredis 0.14: three of 29 failing allocations of its reader and formatter crash it. */
+/* fragile: of 29 failing allocations in the reader and formatter of hiredis 0.14, three crash
+ * it. */
 static void redis_survives_every_fault(void **state) {
   redis_server *server = NULL;
   (void)state;
@@ -293,7 +294,7 @@ static void redlock_survives_every_fault(void **state) {
   for (size_t i = 0; i < 3; i++) redis_server_stop(servers[i]);
 }
 
-/* libmemcached asserts, and uses what it couldn't allocate. */
+/* fragile: libmemcached asserts, and uses memory that it couldn't allocate. */
 static void memcached_survives_every_fault(void **state) {
   memcached_server *server = NULL;
   (void)state;
@@ -312,8 +313,8 @@ static void postgresql_survives_every_fault(void **state) {
 }
 #endif
 
-/* libmariadb reads a server version that it couldn't copy, and leaves its coroutine in the middle.
- */
+/* fragile: libmariadb reads a server version that it couldn't copy, and leaves its coroutine half
+ * done. */
 #if CORRAL_HAVE_mariadb
 static void mariadb_survives_every_fault(void **state) {
   mariadb_server *server = NULL;
@@ -334,7 +335,7 @@ static void etcd_survives_every_fault(void **state) {
 }
 #endif
 
-/* libzookeeper writes to what it couldn't allocate. */
+/* fragile: libzookeeper writes to memory that it couldn't allocate. */
 #if CORRAL_HAVE_zookeeper
 static void zookeeper_survives_every_fault(void **state) {
   zookeeper_server *server = NULL;
@@ -347,7 +348,7 @@ static void zookeeper_survives_every_fault(void **state) {
 }
 #endif
 
-/* The origin is in a process of its own: its calls aren't to fail. */
+/* Runs the origin in another process, so that its calls don't fail. */
 #if CORRAL_HAVE_http
 static pid_t start_origin(char url[80]) {
   int say[2];
@@ -405,7 +406,8 @@ int main(void) {
     cmocka_unit_test(zookeeper_survives_every_fault),
 #endif
   };
-  const char *only = getenv("CORRAL_FAULT"); /* a part of a test's name */
+  /* part of a test's name; runs only the matching tests */
+  const char *only = getenv("CORRAL_FAULT");
   if (only != NULL) cmocka_set_test_filter(only);
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

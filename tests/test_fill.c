@@ -1,5 +1,5 @@
-/* test_fill.c: what a compute made: the record that is stored, what its callers get, and all that a
- * compute may say besides. */
+/* test_fill.c: the result of a compute: the stored record, the callers' value, and all properties
+ * that a compute can set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static corral_fill empty(void) {
 
 enum { WALL = 123456 };
 
-static crl_product product; /* of the last finish */
+static crl_product product; /* result of the last crl_fill_finish */
 static int64_t compress_min;
 
 static crl_made finish(corral_fill *fill, crl_envelope *envelope, int64_t *hard) {
@@ -54,7 +54,7 @@ static void bytes_become_a_record_under_the_policy(void **state) {
   crl_envelope e;
   int64_t hard = 0;
   assert_int_equal(corral_fill_bytes(&fill, "first", 5), CORRAL_OK);
-  assert_int_equal(corral_fill_bytes(&fill, "second", 6), CORRAL_OK); /* the last call counts */
+  assert_int_equal(corral_fill_bytes(&fill, "second", 6), CORRAL_OK); /* the last call wins */
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_VALUE);
   assert_int_equal(hard, 1300);
   assert_true(e.ttl_ms == 1000 && e.swr_ms == 200 && e.sie_ms == 300 && e.created_ms == 123456 &&
@@ -143,7 +143,7 @@ static void a_value_s_own_lives_stand_over_the_policy_s(void **state) {
   crl_fill_clean(&fill);
 }
 
-/* A user may say "for ever". The store adds this to its clock. */
+/* The store adds a life to its clock, so "forever" must not overflow. */
 static void lives_without_measure_do_not_overflow(void **state) {
   (void)state;
   corral_fill fill = empty();
@@ -167,7 +167,7 @@ static void a_compute_can_ask_whether_it_is_still_wanted(void **state) {
   assert_true(corral_fill_has_stale(&fill));
 }
 
-/* ---- what a compute may say besides -------------------------------------------------------- */
+/* ---- properties of a value ----------------------------------------------------------------- */
 
 static void a_moment_that_caps_all_lives(void **state) {
   (void)state;
@@ -226,7 +226,7 @@ static void tags_validator_and_version_go_along(void **state) {
   crl_tags tags;
   assert_int_equal(corral_fill_tag(&fill, "team:7", 6), CORRAL_OK);
   assert_int_equal(corral_fill_tag(&fill, "all", 3), CORRAL_OK);
-  assert_int_equal(corral_fill_tag(&fill, "team:7", 6), CORRAL_OK); /* twice is once */
+  assert_int_equal(corral_fill_tag(&fill, "team:7", 6), CORRAL_OK); /* a repeated tag counts once */
   assert_int_equal(corral_fill_validator(&fill, "old", 3), CORRAL_OK);
   assert_int_equal(corral_fill_validator(&fill, "\"etag\"", 6), CORRAL_OK);
   corral_fill_version(&fill, UINT64_C(1) << 63);
@@ -276,7 +276,7 @@ static void tags_that_make_no_sense_are_told(void **state) {
   assert_true(size <= sizeof bytes);
   assert_ptr_equal(crl_tags_write(&tags, bytes), bytes + size);
   for (size_t cut = 0; cut <= size; cut++) {
-    uint8_t *copy = malloc(cut + 1); /* so that a read behind it is seen */
+    uint8_t *copy = malloc(cut + 1); /* exact size, so that a read beyond the end is detected */
     memcpy(copy, bytes, cut);
     assert_int_equal(crl_tags_read(copy, cut, &got), cut == 0 || cut == 21 || cut == size);
     free(copy);
@@ -408,7 +408,7 @@ static void what_packing_does_not_save_on_stays_plain(void **state) {
   crl_fill_clean(&fill);
 }
 
-/* Whatever fails, nothing leaks and nothing half-made is handed out. */
+/* Whichever allocation fails, nothing leaks and no incomplete product is returned. */
 static void without_memory_a_fill_is_a_failure(void **state) {
   (void)state;
   char text[100] = {0};

@@ -1,4 +1,4 @@
-/* test_flight.c: every path of a flight as a story, and a walk through all that it can be told. */
+/* test_flight.c: every path of a flight as a story, and a walk through all results at every ask. */
 #include "support/flight_story.h"
 
 /* ---- hits and misses ----------------------------------------------------------------------- */
@@ -37,19 +37,22 @@ static void a_waiter_that_knows_the_cost_sleeps_towards_the_end_and_then_looks_o
   (void)state;
   story s = begin(1, 0);
   tell(&s, "ok lease 150 expect 40");
-  assert_in_range(s.flight.until, s.now + 41, s.now + 44); /* poll_ms is 4 */
+  /* until the expected end; poll_ms is 4 */
+  assert_in_range(s.flight.until, s.now + 41, s.now + 44);
   tell(&s, "till");
   tell(&s, "ok lease 150 expect -3");
   assert_in_range(s.flight.until, s.now + 1, s.now + 4);
   tell(&s, "till");
-  tell(&s, "ok lease 150 expect -80"); /* overdue: less and less often */
+  tell(&s, "ok lease 150 expect -80"); /* overdue: the pauses grow */
   assert_in_range(s.flight.until, s.now + 1, s.now + 20);
   tell(&s, "till");
   tell(&s, "ok lease 190 expect 500");
-  assert_int_equal(s.flight.until, s.now + 64); /* poll_max_ms: it may fail before */
+  /* poll_max_ms, because the compute may fail earlier */
+  assert_int_equal(s.flight.until, s.now + 64);
   tell(&s, "till");
   tell(&s, "ok lease 10 expect 500");
-  assert_int_equal(s.flight.until, s.now + 11); /* or die */
+  /* or the end of the lease, because the leader may die */
+  assert_int_equal(s.flight.until, s.now + 11);
 }
 
 static void a_look_under_the_lease_that_finds_a_value_gives_the_lease_back(void **state) {
@@ -116,7 +119,8 @@ static void a_bound_compute_refreshes_behind_the_answer(void **state) {
         "ok swr 50 sie 50", "away");
 }
 
-/* Past swr a rebuild is waited for: stale is for its failure only. */
+/* Past swr_ms the caller waits for the rebuild; within sie_ms the stale value is served only if the
+ * rebuild fails. */
 static void in_the_grace_for_errors_the_caller_waits_for_the_rebuild(void **state) {
   (void)state;
   STORY(1, 1,
@@ -141,7 +145,7 @@ static void a_failing_compute_is_answered_by_a_stale_value(void **state) {
         "0 get: ok sie 500\n1 claim: ok sie 499\n2 compute: failure\n3 release with a verdict: "
         "ok\n4 answer stale\n4 done\n",
         "ok sie 500", "ok sie 499", "failure", "ok");
-  /* its grace ended while compute ran */
+  /* the grace ended during the compute */
   STORY(1, 0,
         "0 get: ok sie 50\n1 claim: ok sie 49\n2 compute: 60 failure\n62 release with a verdict: "
         "ok\n63 answer failed\n63 done\n",
@@ -180,7 +184,7 @@ static void a_dead_leader_is_replaced_when_its_lease_ends(void **state) {
   story s = begin(1, 0);
   tell(&s, "miss");
   tell(&s, "busy lease 1");
-  assert_in_range(s.flight.until, s.now + 1, s.now + 2); /* not long past the lease */
+  assert_in_range(s.flight.until, s.now + 1, s.now + 2); /* shortly after the end of the lease */
   tell(&s, "2 cut");
   tell(&s, "miss");
   tell(&s, "ok");
@@ -238,7 +242,7 @@ static void without_a_store_the_value_is_computed_and_not_stored(void **state) {
         "away");
 }
 
-/* Under another token: the lost one may still arrive, after an invalidate even. */
+/* The second CLAIM has another token: the lost one may still arrive, even after an invalidation. */
 static void a_claim_whose_reply_was_lost_is_given_up_and_tried_once_more(void **state) {
   (void)state;
   STORY(
@@ -302,7 +306,7 @@ static void a_fill_whose_reply_was_lost_is_followed_by_a_release(void **state) {
         "miss", "ok", "value", "away", "away");
 }
 
-/* ---- the walk: all that can be told, at every ask ------------------------------------------ */
+/* ---- the walk: every result at every ask --------------------------------------------------- */
 
 static const crl_told looks[] = {
     {.status = CORRAL_EMISS},
@@ -354,7 +358,7 @@ static const crl_told hosts[] = {{.status = CORRAL_OK},
 static const crl_told held[] = {{.status = CORRAL_OK}, {.status = CORRAL_EMISS}};
 static const int64_t pauses[] = {0, 3, 10000}; /* cut short, usual, beyond the deadline */
 
-/* What the walker knows of a flight, from outside of it. */
+/* The walker's own model of a flight's state. */
 typedef struct walk {
   crl_flight flight;
   crl_ask ask;
@@ -422,7 +426,7 @@ static void check(const walk *w) {
   }
 }
 
-/* What a told means for the lease. */
+/* Updates the model of the lease, slot and host lock. */
 static void keep_books(walk *w, const crl_told *told) {
   if (w->ask == CRL_ASK_ANSWER) w->answers++;
   if (w->ask == CRL_ASK_SLOT) w->slot = told->status == CORRAL_OK;
@@ -450,7 +454,7 @@ static walk stepped(const walk *from, const crl_told *choice, int64_t passed) {
   keep_books(&w, &told);
   w.path[w.depth++] = w.ask;
   w.ask = crl_flight_step(&w.flight, &told);
-  /* A driver gives back what the flight has no use for any more. */
+  /* As the driver does: gives back what the flight no longer uses. */
   w.slot &= w.flight.has_slot;
   w.host &= w.flight.on_host;
   walks++;
@@ -475,8 +479,8 @@ static const crl_told *choices(crl_ask ask, size_t *count) {
 #undef LIST
 }
 
-/* From here the world is kind: time passes, looks miss, the rest works. A flight must end within a
- * few asks. */
+/* From here on time passes, looks miss, and all else succeeds; a flight must end within a few
+ * asks. */
 static void land(walk w) {
   while (w.ask != CRL_ASK_DONE) {
     if (w.depth > 28) broken(&w, "no end");
@@ -500,7 +504,7 @@ static void walk_on(const walk *w, int depth) {
       walk_on(&next, depth - 1);
     }
   }
-  if (w->ask == CRL_ASK_COMPUTE) { /* one that outlives every grace */
+  if (w->ask == CRL_ASK_COMPUTE) { /* a compute that outlives every grace */
     walk next = stepped(w, &made[2], 500);
     walk_on(&next, depth - 1);
   }

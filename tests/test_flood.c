@@ -1,10 +1,10 @@
-/* test_flood.c: keys that were chosen to collide under XXH3 with its public secret are spread by
- * every table all the same.
+/* test_flood.c: keys chosen to collide under XXH3 with its public secret are spread evenly by every
+ * table.
  *
- * XXH3 of 17 to 32 bytes multiplies the two halves of the first 16 bytes, and those of the last
- * 16, each first combined with the secret. A half that is the secret itself makes the product 0,
- * and the other half is free. What a table does is counted in comparisons of keys: this program's
- * memcmp is wrapped. */
+ * XXH3 of 17 to 32 bytes multiplies the two halves of the first 16 bytes, and the two halves of the
+ * last 16, each half first combined with the secret. A half that equals the secret makes the
+ * product 0, whatever the other half is. The test counts the key comparisons of each table by
+ * wrapping memcmp. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ enum {
   FLOOD = 2000,
   LEN = 24,
   SECRET_AT = 16,
-  EACH = 24 /* comparisons of one call, at most, on average */
+  EACH = 24 /* highest average number of comparisons in one call */
 };
 
 static char keys[FLOOD][LEN];
@@ -57,7 +57,7 @@ static int make_keys(void **state) {
   return 0;
 }
 
-/* Fails unless there were `calls` calls since `before`. */
+/* Fails when the comparisons since `before` exceed EACH for each of the `calls`. */
 static void expect_few(const char *table, uint64_t before, uint64_t calls) {
   uint64_t made = atomic_load(&comparisons) - before;
   print_message("%s: %.2f comparisons a call\n", table, (double)made / (double)calls);
@@ -68,13 +68,13 @@ static void expect_few(const char *table, uint64_t before, uint64_t calls) {
 
 static crl_name name_of(int i) { return (crl_name){.key = keys[i], .key_len = LEN}; }
 
-/* ---- the flood itself ---------------------------------------------------------------------- */
+/* ---- the colliding keys -------------------------------------------------------------------- */
 
 static uint64_t public_hash(const crl_key *key) {
   return XXH3_64bits(key->stored, key->stored_len);
 }
 
-/* As the plain key, a key of a namespace, and a lock. */
+/* As a plain key, a key in a namespace, a lock and a tag. */
 static void the_keys_collide_under_xxh3_with_its_public_secret(void **state) {
   (void)state;
   static const struct {
@@ -99,7 +99,7 @@ static void the_keys_collide_under_xxh3_with_its_public_secret(void **state) {
   }
 }
 
-/* The watch's waiters, the lock table, costs and ghosts are found by this hash alone. */
+/* The watch, the lock table, costs and ghosts find entries by this hash alone. */
 static void their_hashes_fill_the_buckets_of_any_table(void **state) {
   (void)state;
   enum { BUCKETS = 256 };
@@ -148,7 +148,8 @@ static void what_is_held_for_the_stores_return_is_spread(void **state) {
   crl_held_free(held);
 }
 
-/* Of one hash it keeps a few copies only: all of them stay where no two share one. */
+/* The near tier keeps only a few copies for one hash, so all copies stay only if their hashes
+ * differ. */
 static void the_near_tier_keeps_all_of_them(void **state) {
   (void)state;
   crl_near *near = crl_near_new(64 << 20);
@@ -179,7 +180,7 @@ static void the_near_tier_keeps_all_of_them(void **state) {
   crl_near_free(near);
 }
 
-/* ---- by the public functions, on the store inside the process ------------------------------ */
+/* ---- public functions, on the memory: store ------------------------------------------------ */
 
 static void the_memory_store_spreads_them(void **state) {
   (void)state;
@@ -210,7 +211,7 @@ static void a_batch_spreads_them(void **state) {
   corral_close(c);
 }
 
-/* With an owner each taking looks for a hold that there is. */
+/* With an owner, each taking searches the lock table for an existing hold. */
 static void locks_spread_them(void **state) {
   (void)state;
   static corral_lock *locks[FLOOD];

@@ -1,7 +1,7 @@
-/* test_fork.c: a process that forks while its other threads are anywhere in the library: each child
- * opens corrals of its own and uses them.
+/* test_fork.c: forks while other threads are anywhere inside the library: each child opens its own
+ * corrals and uses them.
  *
- * It is built without sanitizers: their own locks don't expect forks of many threads. */
+ * Built without sanitizers, whose own locks don't support forks of multithreaded processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@
 enum { FORKS = 150, PATIENCE_MS = 60000, STORES = 3, ACTORS = 6 };
 
 static redis_server *server;
-static const char *uris[STORES]; /* memory, lmdb, Redis; NULL: there is none */
+static const char *uris[STORES]; /* memory, lmdb, Redis; NULL: not available */
 static corral *shared[STORES];   /* used by all threads of the parent */
 static atomic_int stop, turns[ACTORS];
 
@@ -49,7 +49,7 @@ static int ask(corral *c, const char *key, corral_error *error) {
   return status;
 }
 
-/* ---- what the parent's threads do ---------------------------------------------------------- */
+/* ---- threads of the parent ----------------------------------------------------------------- */
 
 static void open_and_close(int i) {
   corral *c = NULL;
@@ -75,7 +75,7 @@ static void lock(int i) {
     corral_lock_release(held, NULL);
 }
 
-/* A plugin's file that is loaded, found to be none, and unloaded, each time. */
+/* Each call loads a file that isn't a plugin, rejects it, and unloads it. */
 static int load(void) {
   corral *c = NULL;
   return corral_open(&c, CORRAL_OPTIONS(.store = "odd:"), NULL);
@@ -133,9 +133,9 @@ static void *play(void *arg) {
   return NULL;
 }
 
-/* ---- the children -------------------------------------------------------------------------- */
+/* ---- children ------------------------------------------------------------------------------ */
 
-/* 0, or what was wrong. */
+/* Returns 0, or the number of the failed check. */
 static int live(void) {
   for (int i = 0; i < STORES; i++) {
     corral *c = NULL;
@@ -149,7 +149,7 @@ static int live(void) {
   return load() == CORRAL_ENOPLUGIN ? 0 : 50;
 }
 
-/* One that hangs is killed, and fails the test. */
+/* Waits for a child; one that hangs is killed, and fails the test. */
 static void await_child(pid_t pid, int number) {
   int status = 0;
   int64_t end = crl_env_now_ms() + PATIENCE_MS;
@@ -175,7 +175,7 @@ static void fork_once(int number) {
   await_child(pid, number);
 }
 
-/* A library of the system's that nothing here uses, under the name of a plugin. */
+/* A system library that this program doesn't use, linked under a plugin's name. */
 static void make_odd_plugin(void) {
   Dl_info info;
   char library[PATH_MAX], name[96];

@@ -1,5 +1,5 @@
-/* test_freshness.c: what a fleet of callers sees when a value's life ends: nobody waits, nobody
- * fails, one computes. */
+/* test_freshness.c: many callers in several processes when a value's life ends: no call waits, no
+ * call fails, one computes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ enum {
   PACE_US = 25000,
   GRACE_MS = 60000
 };
-enum { MEETING, STOP, BROKEN, RENEWED, GATE, ANSWERED }; /* marks */
+enum { MEETING, STOP, BROKEN, RENEWED, GATE, ANSWERED }; /* lab marks */
 
 static redis_server *server;
 
@@ -41,12 +41,12 @@ static const char *memcached_uri(void) {
   return memcached_server_uri(cached);
 }
 
-/* The lab of the test that runs. Whatever it came to, its processes end with it. */
+/* The lab of the running test; the teardown ends its processes. */
 static lab *current;
 
 static lab *new_lab(void) { return current = lab_new(); }
 
-/* ---- how long calls took, of all processes together ---------------------------------------- */
+/* ---- durations of calls, over all processes ------------------------------------------------ */
 
 enum { SAMPLES = 1 << 17 };
 
@@ -81,7 +81,7 @@ static int by_number(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Prints them; returns what 99 of 100 stay below, in ms. */
+/* Prints the samples' quantiles; returns the 99 % quantile in ms. */
 static double end_samples(const char *whose) {
   int count = calls->count;
   assert_in_range(count, 1, SAMPLES);
@@ -103,7 +103,7 @@ static int sum(lab *l, corral_event event) {
 
 typedef struct load {
   corral_policy policy;
-  int bound; /* the compute is the one bound at open */
+  int bound; /* 1: corral_get with the bound compute; 0: corral_get_or_compute */
 } load;
 
 static lab_answer call(lab_seat *seat, int *computed) {
@@ -120,8 +120,8 @@ static lab_answer call(lab_seat *seat, int *computed) {
   return answer;
 }
 
-/* Each has its own phase; who is late skips the ticks it missed. RENEWED counts those who have had
- * another value than the first. */
+/* Each caller has its own phase; after a delay it skips the missed ticks. RENEWED counts callers
+ * that have seen a second value. */
 static void call_at_a_constant_pace(lab_seat *seat) {
   lab *l = seat->lab;
   int computed, renewed = 0;
@@ -154,15 +154,15 @@ static void spawn_callers(lab *l, const char *uri, const load *how) {
   lab_await(l, &l->marks[MEETING], CALLERS);
 }
 
-/* From the end of a compute to the begin of the next one, in ms. */
+/* Pause between two computes in ms, from the end of one to the start of the next. */
 static double pause_ms(const lab_key *key, int after) {
   return (double)(key->log[after + 1].begun_us - key->log[after].ended_us) / 1000;
 }
 
 /* ---- a life ends under load ---------------------------------------------------------------- */
 
-/* Were callers to wait for a compute of 100 ms each time, it would be 2 of 100 calls at least. A
- * tenth is jitter. Somebody asks at any time, so that a life that is over is noticed at once. */
+/* If callers waited for a compute of 100 ms at each expiry, at least 2 % of the calls would. Jitter
+ * takes up to a tenth of the life. Callers come at all times, so an expiry is noticed at once. */
 enum { TTL_MS = 1000, TTL_LEAST_MS = 900, NOTICED_MS = 150, UNDISTURBED_MS = 50 };
 
 static void check_expiry(const char *uri, const load *how) {
@@ -204,11 +204,12 @@ a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits(v
   check_expiry(redis_uri(), &how);
 }
 
-/* ---- the origin is away for three seconds -------------------------------------------------- */
+/* ---- origin away for three seconds --------------------------------------------------------- */
 
 enum { OUTAGE_MS = 3000, TRIES = 3, RETRY_MS = 1000, SLACK_MS = 250, LIFE_MS = 500 };
 
-/* Each pause is drawn from 50 to 100 % of one that doubles; `pauses` of them are over. */
+/* Pauses double; each is drawn from 50 to 100 % of its maximum. Checks the first `pauses` of
+ * them. */
 static void check_tries(lab *l, int tries, int pauses) {
   print_message("           %d computes tried in an outage of %d ms\n", tries, OUTAGE_MS);
   assert_in_range(tries, 2, TRIES);
@@ -292,7 +293,7 @@ an_origin_that_is_away_for_3_s_is_tried_3_times_and_no_caller_sees_an_error_on_l
   check_outage(l, lab_lmdb(l, "store"));
 }
 
-/* ---- nothing to fall back on --------------------------------------------------------------- */
+/* ---- no grace ------------------------------------------------------------------------------ */
 
 enum { ROUNDS = 6, ERROR_MS = 250 };
 
@@ -354,11 +355,11 @@ two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb
 
 /* ---- kill -9 ------------------------------------------------------------------------------- */
 
-/* The default lease, the compute, and the looks of those who wait for it. */
+/* The default lease, the compute, and the pauses between a waiter's looks. */
 enum { SURVIVED_MS = 2200 };
 
-/* The first compute waits for a gate, so that it is under way when its process is killed; the next
- * one finds it open. */
+/* The first compute waits for the gate, so it runs when its process is killed; for the next one the
+ * gate is open. */
 static void ask_once(lab_seat *seat) {
   lab *l = seat->lab;
   lab_work work = {.key = 0, .cost_ms = COST_MS, .gate = &l->marks[GATE]};
@@ -410,7 +411,7 @@ static void a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later
   assert_true(last <= SURVIVED_MS);
 }
 
-/* ---- long forgotten ------------------------------------------------------------------------ */
+/* ---- after the grace ----------------------------------------------------------------------- */
 
 enum { SHORT_MS = 100, PAST_SWR_MS = 2 * SHORT_MS };
 

@@ -1,5 +1,5 @@
-/* test_gate.c: at most so many at once, by rank, then in the order of coming. Threads meet at
- * counts, not at times. */
+/* test_gate.c: a limited number inside at once, by rank, then in order of arrival. Threads
+ * synchronize by counts, not by times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
 /* ---- actors -------------------------------------------------------------------------------- */
 
-static char order[64]; /* the names of those who were let in, under order_mutex */
+static char order[64]; /* names of the actors in the order of entry, guarded by order_mutex */
 static pthread_mutex_t order_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct actor {
@@ -35,7 +35,7 @@ typedef struct actor {
   int entered;
 } actor;
 
-/* Enters, writes its name down, and leaves: the next one can only come after that. */
+/* Enters, appends its name to `order`, and leaves; the next actor can enter only then. */
 static void *pass(void *arg) {
   actor *a = arg;
   a->entered = crl_gate_enter(a->gate, a->rank, a->until, NULL);
@@ -57,7 +57,7 @@ static void until_waiting(crl_gate *gate, crl_rank rank, size_t count) {
   }
 }
 
-/* One more that waits, before this returns. */
+/* Starts an actor and returns once it waits. */
 static void come(actor *a, crl_gate *gate, char name, crl_rank rank, int64_t until) {
   size_t before = crl_gate_waiting(gate, rank);
   *a = (actor){.gate = gate, .rank = rank, .until = until, .name = name};
@@ -80,7 +80,7 @@ static void gate_end(crl_gate *gate) {
   crl_gate_free(gate);
 }
 
-/* ---- trying -------------------------------------------------------------------------------- */
+/* ---- tries without waiting ----------------------------------------------------------------- */
 
 static void so_many_enter_and_the_next_one_does_not(void **state) {
   (void)state;
@@ -145,7 +145,7 @@ static void each_who_leaves_lets_one_in(void **state) {
   crl_gate *gate = gate_of(3, 3);
   for (int i = 0; i < 3; i++) come(&a[i], gate, 'x', CRL_RANK_COLD, later(FAR));
   crl_gate_leave(gate);
-  for (int i = 0; i < 3; i++) pthread_join(a[i].thread, NULL); /* each lets the next one in */
+  for (int i = 0; i < 3; i++) pthread_join(a[i].thread, NULL); /* each one lets the next one in */
   assert_string_equal(order, "xxx");
   assert_int_equal(crl_gate_inside(gate), 2);
   crl_gate_leave(gate);
@@ -153,11 +153,11 @@ static void each_who_leaves_lets_one_in(void **state) {
   gate_end(gate);
 }
 
-/* ---- the end of patience ------------------------------------------------------------------- */
+/* ---- deadlines of waiters ------------------------------------------------------------------ */
 
 static _Atomic int hurried_left;
 
-/* Comes behind the hurried one, if that still waits. */
+/* Enters behind the hurried actor, unless that has left. */
 static void *pass_behind(void *arg) {
   actor *a = arg;
   while (!atomic_load(&hurried_left) && crl_gate_waiting(a->gate, a->rank) != 2) sched_yield();
@@ -203,7 +203,7 @@ static _Atomic int inside_now, most_inside, entries, patient_refused;
 static void *come_and_go(void *arg) {
   actor *a = arg;
   for (int i = 0; i < ROUNDS; i++) {
-    /* some only try, some have a moment, some wait */
+    /* alternately: one try, 1 ms, a long wait */
     int64_t until = i % 3 == 0 ? 0 : i % 3 == 1 ? later(1) : later(FAR);
     if (!crl_gate_enter(a->gate, (crl_rank)((a->name + i) % CRL_RANKS), until, NULL)) {
       if (i % 3 == 2) atomic_fetch_add(&patient_refused, 1);

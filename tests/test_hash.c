@@ -1,5 +1,5 @@
-/* test_hash.c: the two hashes: known answers of the digest, and a table's hash that can't be
- * foreseen. */
+/* test_hash.c: the two hashes: known answers of the digest, and a table hash that can't be
+ * predicted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include "hash.h"
 
-/* BLAKE2b-128: as Python's hashlib.blake2b(data, digest_size=16). */
+/* BLAKE2b-128; the values are from Python's hashlib.blake2b(data, digest_size=16). */
 static void the_digest_is_blake2b_with_16_bytes(void **state) {
   static const uint8_t empty[] = {0xca, 0xe6, 0x69, 0x41, 0xd9, 0xef, 0xbd, 0x40,
                                   0x4e, 0x4d, 0x88, 0x75, 0x8e, 0xa6, 0x76, 0x70};
@@ -41,7 +41,7 @@ static void a_table_s_hash_is_the_same_within_a_process_and_depends_on_every_byt
   }
 }
 
-/* Two programs hash the same key differently: this one, and itself started anew. */
+/* This program and a second instance of it must hash the same key differently. */
 static void a_table_s_hash_differs_between_processes(void **state) {
   char other[32] = "", own[32], command[4200];
   char self[4096] = "";

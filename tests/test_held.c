@@ -1,5 +1,5 @@
-/* test_held.c: what is kept for the return of a store: the newest of each key, within room and
- * time. Time is an argument. */
+/* test_held.c: fills and invalidations held for a store that is away: the newest of each key,
+ * limited by bytes and age. The time is an argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static void keep_version(crl_held *held, const char *key, char letter, uint64_t 
   crl_bytes_unref(fill.record);
 }
 
-/* With a version; letter 0: the wish to invalidate. */
+/* Keeps a fill with version 7; letter 0: an invalidation. */
 static void keep(crl_held *held, const char *key, char letter, int64_t began, int64_t now) {
   if (letter == 0)
     crl_held_invalidate(held, key, strlen(key), NULL, now);
@@ -51,7 +51,7 @@ static void keep(crl_held *held, const char *key, char letter, int64_t began, in
     keep_version(held, key, letter, 7, began, now);
 }
 
-/* The letter that is found; '-' nothing. */
+/* Returns the first letter of the found fill; '-': none. */
 static char found(crl_held *held, const char *key, int64_t now) {
   crl_held_fill entry;
   if (!crl_held_find(held, key, strlen(key), now, &entry)) return '-';
@@ -64,7 +64,7 @@ static int has_letter(void *letter, const crl_bytes *record) {
   return record->data[0] == *(uint8_t *)letter;
 }
 
-/* What is given out, as "key:letter " in its order; an invalidation is '!'. */
+/* The replayed entries as "key:letter ", in order; '!' is an invalidation. */
 static const char *given(crl_held *held, int64_t now, size_t most, const char *key) {
   static char text[256];
   crl_held_entry entries[16];
@@ -86,7 +86,7 @@ static void of_each_key_the_newest_is_kept(void **state) {
   crl_held *held = crl_held_new(BYTES, MS);
   keep(held, "a", 'x', 10, 20);
   keep(held, "a", 'y', 15, 25);
-  keep(held, "a", 'z', 12, 30); /* began before y did */
+  keep(held, "a", 'z', 12, 30); /* its compute began before that of 'y' */
   assert_int_equal(found(held, "a", 30), 'y');
   assert_int_equal(crl_held_count(held), 1);
   crl_held_free(held);
@@ -98,7 +98,7 @@ static void an_invalidation_counts_for_what_began_before_it(void **state) {
   keep(held, "a", 'x', 10, 20);
   keep(held, "a", 0, 30, 30);
   assert_int_equal(found(held, "a", 31), '-');
-  keep(held, "a", 'y', 29, 40); /* was under way */
+  keep(held, "a", 'y', 29, 40); /* its compute began before the invalidation */
   assert_int_equal(found(held, "a", 41), '-');
   keep(held, "b", 'x', 50, 60);
   keep(held, "b", 0, 61, 61);
@@ -119,7 +119,7 @@ static void a_fill_after_an_invalidation_does_not_make_it_forgotten(void **state
   assert_true(entry.invalidates);
   crl_held_replayed(held, &entry);
   crl_held_entry_clean(&entry);
-  assert_int_equal(found(held, "a", 32), 'x'); /* of after it */
+  assert_int_equal(found(held, "a", 32), 'x'); /* filled after the invalidation */
   assert_string_equal(given(held, 32, 16, NULL), "a:x ");
   keep(held, "b", 0, 40, 40);
   assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t) "b", &entry, 1), 1);
@@ -165,7 +165,8 @@ a_fill_of_the_store_makes_earlier_wishes_and_fills_forgotten_and_no_later_ones(v
   crl_held_free(held);
 }
 
-/* The store is away when a compute ends, and the key, or a tag, was invalidated since it began. */
+/* The store is away at the end of a compute, and the key or a tag was invalidated since the compute
+ * began. */
 static void
 a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept(void **state) {
   (void)state;
@@ -176,13 +177,13 @@ a_fill_that_was_under_way_when_the_store_heard_an_invalidation_is_not_kept(void 
   assert_int_equal(found(held, "a", 31), '-');
   keep(held, "a", 'y', 21, 32);
   assert_int_equal(found(held, "a", 33), 'y');
-  keep(held, "b", 0, 40, 40); /* in vain, and replayed */
+  keep(held, "b", 0, 40, 40); /* a held invalidation, replayed below */
   assert_int_equal(crl_held_replay(held, 41, only, (void *)(uintptr_t) "b", &entry, 1), 1);
   crl_held_replayed(held, &entry);
   crl_held_entry_clean(&entry);
   keep(held, "b", 'x', 39, 50);
   assert_int_equal(found(held, "b", 51), '-');
-  crl_held_drop_if(held, 60, has_letter, "y"); /* a tag */
+  crl_held_drop_if(held, 60, has_letter, "y"); /* stands for the invalidation of a tag */
   assert_int_equal(found(held, "a", 61), '-');
   keep(held, "c", 'x', 59, 62);
   assert_int_equal(found(held, "c", 63), '-');
@@ -201,7 +202,7 @@ static void a_wish_to_invalidate_stays_when_the_fill_is_dropped(void **state) {
   crl_held_free(held);
 }
 
-/* No store remembers a later value that has ended. */
+/* Fills without a version stay here: the store doesn't remember later values that have expired. */
 static void a_fill_without_a_version_is_never_given_to_the_store(void **state) {
   (void)state;
   crl_held *held = crl_held_new(BYTES, MS);
@@ -241,7 +242,8 @@ static void when_there_is_no_room_the_oldest_goes(void **state) {
   crl_held_fill large = {.record = record_of('L', 2000), .hard_ttl = MS, .began = 20, .made = 20};
   crl_held_keep(held, "large", 5, &large);
   crl_bytes_unref(large.record);
-  assert_int_equal(found(held, "large", 20), '-'); /* nobody goes for one that never fits */
+  /* larger than held_bytes: not kept, and nothing is evicted for it */
+  assert_int_equal(found(held, "large", 20), '-');
   assert_int_equal(found(held, "k9", 20), 'j');
   crl_held_free(held);
 }
@@ -256,7 +258,7 @@ static void each_is_given_out_once_the_oldest_first_and_still_found(void **state
   assert_string_equal(given(held, 10, 2, NULL), "c:z ");
   assert_string_equal(given(held, 10, 2, NULL), "");
   assert_int_equal(found(held, "a", 10), 'x');
-  keep(held, "b", 'w', 60, 60); /* a newer one is news */
+  keep(held, "b", 'w', 60, 60); /* a newer fill is replayed although the key was replayed before */
   assert_string_equal(given(held, 61, 16, NULL), "b:w ");
   crl_held_free(held);
 }

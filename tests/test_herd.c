@@ -1,5 +1,5 @@
-/* test_herd.c: one flight per key per process. Threads meet at counts (how many wait now), not at
- * times. */
+/* test_herd.c: one flight per key per process. Threads synchronize by counts (the number of
+ * waiters), not by times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ typedef struct waiter {
   int64_t deadline;
   crl_wait result;
   crl_outcome outcome;
-  int led; /* after the entry was given up */
+  int led; /* led a new flight after the entry was given up */
 } waiter;
 
 static void *wait_for_it(void *arg) {
@@ -130,7 +130,8 @@ static void who_comes_after_the_landing_leads_anew(void **state) {
   crl_entry *second = lead(herd, "k");
   assert_ptr_not_equal(first, second);
   crl_entry_unref(first);
-  assert_int_equal(crl_herd_count(herd), 1); /* the first one's end doesn't touch the second */
+  /* the end of the first flight leaves the second one alone */
+  assert_int_equal(crl_herd_count(herd), 1);
   crl_entry_unref(second);
   assert_int_equal(crl_herd_count(herd), 0);
   crl_herd_free(herd);
@@ -148,7 +149,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
     entries[i] = lead(herd, key);
   }
   assert_int_equal(crl_herd_count(herd), KEYS);
-  crl_entry *prefix = crl_herd_enter(herd, NAMED("12", 1), &leads); /* "1" */
+  crl_entry *prefix = crl_herd_enter(herd, NAMED("12", 1), &leads); /* the key "1" */
   assert_false(leads);
   assert_ptr_equal(prefix, entries[1]);
   crl_entry_unref(prefix);
@@ -159,7 +160,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
 
 /* ---- giving up ----------------------------------------------------------------------------- */
 
-/* Waits; when the entry was given up, enters anew, and leads or waits again. */
+/* Waits; if the entry is given up, enters again, and leads or waits. */
 static void *wait_or_lead(void *arg) {
   waiter *w = arg;
   int leads = 0;
@@ -240,7 +241,7 @@ static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_ge
   crl_bytes_unref(outcome.bytes);
   pthread_join(after.thread, NULL);
   assert_has(&after, "new");
-  crl_herd_detach(old); /* nothing left to do */
+  crl_herd_detach(old); /* no effect: detached already */
   crl_entry_unref(old);
   crl_entry_unref(new);
   crl_herd_free(herd);
@@ -287,13 +288,13 @@ static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void *
   wait_for_it(&hurried);
   assert_has(&hurried, "stale");
   assert_int_equal(crl_herd_waiting(herd, NAMED("k", 1)), 1);
-  crl_herd_interim(entry, &stale, 0, crl_env_now_ms()); /* its grace is over */
+  crl_herd_interim(entry, &stale, 0, crl_env_now_ms()); /* the grace is over */
   wait_for_it(&too_late);
   assert_int_equal(too_late.result, CRL_WAIT_DEADLINE);
   crl_herd_interim(entry, &stale, later(FAR), later(FAR));
   pthread_join(patient.thread, NULL);
   assert_has(&patient, "stale");
-  crl_herd_detach(entry); /* it was invalidated: nothing stale any more */
+  crl_herd_detach(entry); /* after an invalidation the stale answer must not be given */
   wait_for_it(&detached);
   assert_int_equal(detached.result, CRL_WAIT_DEADLINE);
   crl_bytes_unref(stale.bytes);

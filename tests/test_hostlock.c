@@ -1,8 +1,8 @@
-/* test_hostlock.c: the host's rung: an election among processes and threads by one byte of a lock
- * file. Processes meet at pipes.
+/* test_hostlock.c: the host lock: an election among processes and threads by one byte of a lock
+ * file. Processes synchronize by pipes.
  *
- * The lock's own source is included, under other names, so that a test can say where default
- * folders stand, and what happens just before a lock is set and while somebody waits. */
+ * The source of the lock is included under other names, so that a test can set the parents of
+ * default folders, and act just before a lock is set and during a wait. */
 #include <fcntl.h>
 
 #include "env.h"
@@ -48,9 +48,9 @@ static int hooked_fcntl(int fd, int command, void *lock) {
 }
 
 static int64_t naps[16];
-static int nap_count = -1, nap_hold; /* -1: really */
+static int nap_count = -1, nap_hold; /* recorded naps; nap_count -1: naps are real */
 
-/* Gives the hold away in the last nap that there is room for. */
+/* Records the nap; the last one that fits into `naps` gives back the hold. */
 static void hooked_sleep(int64_t us) {
   if (nap_count < 0) {
     crl_env_pause_us(us);
@@ -64,7 +64,7 @@ static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
 /* ---- folders ------------------------------------------------------------------------------- */
 
-static char named[32], base[32]; /* a folder that is named; one that default folders stand in */
+static char named[32], base[32]; /* a folder named by the user; the parent of default folders */
 
 static int make_folders(void **state) {
   (void)state;
@@ -74,7 +74,7 @@ static int make_folders(void **state) {
   return mkdtemp(named) == NULL || mkdtemp(base) == NULL;
 }
 
-/* The path of something in a folder; good until the fourth call from now. */
+/* The path of a file in a folder; the last four returned paths are valid. */
 static const char *in(const char *folder, const char *name) {
   static char paths[4][128];
   static int next;
@@ -93,7 +93,7 @@ static void clear(const char *path) {
   assert_true(unlink(path) == 0 || rmdir(path) == 0 || errno == ENOENT);
 }
 
-/* Each test leaves no file behind. */
+/* Teardown: removes the lock files; fails if other files are left. */
 static int remove_folders(void **state) {
   (void)state;
   clear(in(named, LOCK_FILE));
@@ -119,7 +119,7 @@ static void make_file(const char *path) {
   close(fd);
 }
 
-/* ---- words --------------------------------------------------------------------------------- */
+/* ---- error texts --------------------------------------------------------------------------- */
 
 static crl_hostlock *lock_of(const char *folder, const char *scope) {
   crl_hostlock *lock = crl_hostlock_new(folder, scope);
@@ -157,14 +157,14 @@ static void assert_no_rung(crl_hostlock *lock, const char *where, const char *wh
   if (strstr(error.text, where) == NULL || strstr(error.text, why) == NULL)
     fail_msg("'%s' and '%s' in: %s", where, why, error.text);
   assert_int_equal(hold, -1);
-  wait_until(lock, "k", later(FAR)); /* doesn't wait for what can't be */
+  wait_until(lock, "k", later(FAR)); /* must return at once */
 }
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
 typedef struct process {
   pid_t pid;
-  int out, in; /* of either side */
+  int out, in; /* this side's ends of two pipes */
   crl_hostlock *lock;
 } process;
 
@@ -172,7 +172,7 @@ static void say(const process *p) {
   if (write(p->out, "x", 1) != 1) abort();
 }
 
-/* 0: the other side is gone. */
+/* Waits for a byte; 0: the other side has closed the pipe. */
 static int hear(const process *p) {
   char c;
   return read(p->in, &c, 1) == 1;
@@ -194,7 +194,7 @@ static void start(process *p, crl_hostlock *lock, int (*act)(process *p)) {
   _exit(act(p));
 }
 
-/* The status that it ended with: 0, what it returned, or 128 + signal. */
+/* Waits for the end of the process. Returns its exit status, or 128 + signal. */
 static int end(process *p) {
   int status;
   close(p->out);
@@ -203,7 +203,7 @@ static int end(process *p) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Takes, says so, and gives when it is told to, which it says too. */
+/* Takes the lock, reports it, waits for a byte, gives the lock back, and reports that. */
 static int holder(process *p) {
   int hold;
   if (take(p->lock, "k", &hold) != CORRAL_OK) return 1;
@@ -211,10 +211,10 @@ static int holder(process *p) {
   if (!hear(p)) return 2;
   crl_hostlock_give(hold);
   say(p);
-  return hear(p) ? 3 : 0; /* lives on until it is left */
+  return hear(p) ? 3 : 0; /* until the parent closes the pipe */
 }
 
-/* ---- who has it ---------------------------------------------------------------------------- */
+/* ---- holders ------------------------------------------------------------------------------- */
 
 static void two_holds_of_one_process_exclude_each_other(void **state) {
   (void)state;
@@ -236,7 +236,7 @@ static void another_key_and_another_scope_are_free(void **state) {
   crl_hostlock *lock = lock_of(named, "store"), *other = lock_of(named, "storek");
   assert_int_equal(take(lock, "kk", &hold), CORRAL_OK);
   assert_int_equal(take(lock, "k", &other_key), CORRAL_OK);
-  /* with the scope: the same bytes as the first */
+  /* its scope and key, joined, are the same bytes as those of the first hold */
   assert_int_equal(take(other, "k", &other_scope), CORRAL_OK);
   assert_free(lock, "");
   assert_free(other, "kk");
@@ -333,7 +333,8 @@ static void of_a_crowd_of_threads_one_at_a_time_has_it(void **state) {
 static void of_a_crowd_of_processes_one_at_a_time_has_it(void **state) {
   (void)state;
   process crowd[CROWD];
-  crl_hostlock *lock = lock_of(NULL, "s"); /* and they make the folder together */
+  /* the processes also create the folder at the same time */
+  crl_hostlock *lock = lock_of(NULL, "s");
   for (int i = 0; i < CROWD; i++) start(&crowd[i], lock, crowd_process);
   for (int i = 0; i < CROWD; i++) assert_int_equal(end(&crowd[i]), 0);
   assert_int_equal(board->wrong, 0);
@@ -343,7 +344,7 @@ static void of_a_crowd_of_processes_one_at_a_time_has_it(void **state) {
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* Says that it waits, waits, takes, and writes down when. */
+/* Reports, waits for the lock, takes it, and records the time. */
 static int successor(process *p) {
   int hold;
   say(p);
@@ -404,7 +405,7 @@ static void a_killed_holder_is_replaced_at_once(void **state) {
   assert_true(hear(&first));
   start(&next, lock, successor);
   assert_true(hear(&next));
-  wait_until(lock, "k", later(20)); /* until the other one looks as seldom as it ever does */
+  wait_until(lock, "k", later(20)); /* until the other process looks at its longest interval */
   int64_t killed_us = crl_env_now_us();
   kill(first.pid, SIGKILL);
   assert_int_equal(end(&next), 0);
@@ -417,7 +418,7 @@ static void a_killed_holder_is_replaced_at_once(void **state) {
 
 /* ---- children of a holder ------------------------------------------------------------------ */
 
-/* Holds, starts another program as its child, and does nothing more. */
+/* Takes the lock and starts another program as its child. */
 static int holder_with_command(process *p) {
   int hold;
   pid_t pid;
@@ -445,7 +446,7 @@ static void a_command_that_a_killed_holder_had_started_does_not_keep_it(void **s
   assert_true(crl_env_now_ms() < limit);
   assert_free(lock, "k");
   say(&p);
-  assert_true(hear(&p)); /* it still does */
+  assert_true(hear(&p)); /* the command still runs */
   assert_int_equal(end(&p), 128 + SIGKILL);
   crl_hostlock_free(lock);
 }
@@ -455,7 +456,7 @@ static void what_was_given_is_free_even_if_a_bare_clone_kept_the_descriptor(void
   int hold, status;
   crl_hostlock *lock = lock_of(named, "s");
   assert_int_equal(take(lock, "k", &hold), CORRAL_OK);
-  pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); /* no handlers of fork run */
+  pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); /* bypasses fork handlers */
   if (pid == 0) {
     for (;;) syscall(SYS_ppoll, 0, 0, 0, 0, 0);
   }
@@ -484,7 +485,7 @@ static void a_file_that_is_deleted_before_it_is_locked_is_made_anew(void **state
   int status = take(lock, "k", &hold);
   before_lock = NULL;
   assert_int_equal(status, CORRAL_OK);
-  assert_held(lock, "k"); /* who comes meets at the same file */
+  assert_held(lock, "k"); /* later holders use the new file */
   crl_hostlock_give(hold);
   crl_hostlock_free(lock);
 }
@@ -508,19 +509,19 @@ static void a_folder_that_is_deleted_is_made_anew(void **state) {
   assert_int_equal(unlink(in(own_folder(), LOCK_FILE)), 0);
   assert_int_equal(rmdir(own_folder()), 0);
   assert_int_equal(take(lock, "k", &hold), CORRAL_OK);
-  crl_hostlock_give(old); /* is another file's now */
+  crl_hostlock_give(old); /* this hold is on the old file */
   assert_held(lock, "k");
   crl_hostlock_give(hold);
   crl_hostlock_free(lock);
 }
 
-/* ---- folders that won't do ----------------------------------------------------------------- */
+/* ---- unusable folders ---------------------------------------------------------------------- */
 
 static void a_default_folder_is_this_user_s_alone(void **state) {
   (void)state;
   mode_t old = umask(022);
   crl_hostlock *lock = lock_of(NULL, "s");
-  assert_false(exists(own_folder())); /* no I/O before it is needed */
+  assert_false(exists(own_folder())); /* no I/O before the first use */
   assert_free(lock, "k");
   assert_int_equal(mode_of(own_folder()), 0700);
   assert_int_equal(mode_of(in(own_folder(), LOCK_FILE)), 0600);
@@ -532,7 +533,7 @@ static void a_named_folder_s_file_is_everybody_s_as_far_as_the_umask_lets_it(voi
   (void)state;
   crl_hostlock *lock = lock_of(named, "s");
   mode_t old = umask(0);
-  assert_int_equal(chmod(named, 0777), 0); /* it is taken as it is */
+  assert_int_equal(chmod(named, 0777), 0); /* a named folder is used whatever its mode */
   assert_free(lock, "k");
   umask(old);
   assert_int_equal(mode_of(in(named, LOCK_FILE)), 0666);
@@ -554,7 +555,7 @@ static void where_the_first_place_is_missing_the_second_is_used(void **state) {
 static void a_default_folder_that_others_can_touch_is_refused(void **state) {
   (void)state;
   crl_hostlock *lock = lock_of(NULL, "s");
-  lock->bases[1] = named; /* not even gone around */
+  lock->bases[1] = named; /* must not be tried after an unusable first folder */
   assert_int_equal(symlink("..", own_folder()), 0);
   assert_no_rung(lock, own_folder(), "symbolic link");
   clear(own_folder());
@@ -580,7 +581,7 @@ static void where_no_file_can_be_made_there_is_no_rung(void **state) {
   char path[128];
   snprintf(path, sizeof path, "%s/a", named);
   crl_hostlock *lock = lock_of(path, "s");
-  assert_no_rung(lock, path, strerror(ENOENT)); /* one that is named must be there */
+  assert_no_rung(lock, path, strerror(ENOENT)); /* a named folder must exist */
   assert_false(exists(path));
   make_file(path);
   assert_no_rung(lock, path, strerror(ENOTDIR));

@@ -1,5 +1,5 @@
-/* test_hostlock_notes.c: what holders of the host's lock leave beside it. A holder dies by its
- * descriptor alone: the kernel frees its byte. */
+/* test_hostlock_notes.c: notes of lease tokens in the host lock's file. The tests let a holder
+ * "die" by closing its descriptor, at which the kernel frees the byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void erase(int hold, const char *key, const uint8_t *token) {
   crl_hostlock_erase(lock, hold, key, strlen(key), token);
 }
 
-/* Where the slot of a key is: where a note of it makes the file end. */
+/* End of the slot of a key: the file's size after a note for that key alone. */
 static off_t end_of_slot(const char *key) {
   int hold = take(key);
   assert_int_equal(truncate(path(), 0), 0);
@@ -75,7 +75,7 @@ static off_t end_of_slot(const char *key) {
   return end;
 }
 
-/* ---- what is found ------------------------------------------------------------------------- */
+/* ---- notes that are found ------------------------------------------------------------------ */
 
 static void the_token_of_a_dead_holder_is_found_and_no_other(void **state) {
   (void)state;
@@ -103,7 +103,8 @@ static void a_holder_that_ends_erases_its_note_and_only_its_own(void **state) {
   crl_hostlock_give(hold);
 }
 
-/* A process that dies before its claim arrives has not replaced the lease. */
+/* A process that dies before its claim arrives has not replaced the lease, so both tokens must be
+ * noted. */
 static void the_lease_that_a_claim_takes_over_stays_noted_beside_the_new_one(void **state) {
   (void)state;
   int hold = take("k");
@@ -117,7 +118,7 @@ static void the_lease_that_a_claim_takes_over_stays_noted_beside_the_new_one(voi
   crl_hostlock_give(hold);
 }
 
-/* ---- what is not --------------------------------------------------------------------------- */
+/* ---- notes that are not found -------------------------------------------------------------- */
 
 static void a_lease_without_a_token_is_nobody_s(void **state) {
   (void)state;
@@ -176,7 +177,7 @@ static void the_table_is_no_larger_than_128_KiB_whatever_the_keys(void **state) 
   }
 }
 
-/* Else it would be killed by SIGXFSZ. */
+/* A write beyond RLIMIT_FSIZE would kill the process by SIGXFSZ. */
 static void a_process_that_may_not_write_so_large_a_file_notes_nothing(void **state) {
   (void)state;
   struct rlimit old, small;

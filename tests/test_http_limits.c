@@ -1,4 +1,4 @@
-/* test_http_limits.c: an HTTP origin under stress: limits of time and size, servers that die,
+/* test_http_limits.c: an HTTP origin under stress: limits of time and size, failing servers,
  * redirects, addresses, stop and close. */
 #include "support/http_kit.h"
 
@@ -18,7 +18,7 @@ static void a_body_is_cut_off_at_the_limit_in_every_framing(void **state) {
   for (size_t i = 0; i < sizeof framings / sizeof *framings; i++) {
     http_answer answer = framings[i];
     answer.body = "0123456789abcdef";
-    answer.repeat = 640; /* 10k */
+    answer.repeat = 640; /* 10 KiB */
     http_origin_answer(server, "/big", &answer);
     corral_fill *f = fetched(origin, "big");
     assert_int_equal(f->size, 10240);
@@ -57,8 +57,8 @@ static void a_header_without_end_is_cut_off(void **state) {
   closed(origin);
 }
 
-/* However they are written: a space before the colon, a line within a line. What others might read
- * there, or not read, mustn't be kept. */
+/* A space before the colon, or a line within a line: another reader may understand such a header
+ * differently, so the response must not be stored. */
 static void a_header_that_isnt_valid_fails_the_fetch(void **state) {
   (void)state;
 #define BYTES(text) text, sizeof(text) - 1
@@ -124,7 +124,8 @@ static void a_body_nobody_wants_is_not_read_to_its_end(void **state) {
   closed(origin);
 }
 
-/* gzip of 1 MiB + 1 of zeroes would be too long for a text here: `gzip` makes it. */
+/* A gzip text longer than the limit after decompression, made by `gzip` because it is too long for
+ * this file. */
 static void a_compressed_body_is_counted_as_it_unfolds(void **state) {
   (void)state;
   static char body[65536];
@@ -156,7 +157,7 @@ static void a_compressed_body_is_counted_as_it_unfolds(void **state) {
   closed(whole);
 }
 
-/* ---- time and death ------------------------------------------------------------------------ */
+/* ---- time limits and failing servers ------------------------------------------------------- */
 
 static void a_server_that_dies_is_a_failure(void **state) {
   (void)state;
@@ -202,7 +203,7 @@ static void nothing_takes_longer_than_total_or_the_deadline(void **state) {
   closed(patient);
 }
 
-/* A listener whose queue is full takes no connection. */
+/* A listener with a full queue accepts no connection. */
 static void connecting_has_a_limit_of_its_own(void **state) {
   (void)state;
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -236,7 +237,7 @@ static void one_that_is_told_to_stop_is_abandoned_alone(void **state) {
   awaited(one);
   assert_int_equal(one->end, FILL_ABANDONED);
   fill_free(one);
-  assert_true(http_origin_await_running(server, "/one", 0)); /* it hung up */
+  assert_true(http_origin_await_running(server, "/one", 0)); /* the client hung up */
   http_origin_let(server, "/two");
   awaited(two);
   expect_bytes(two, "2");
@@ -259,7 +260,7 @@ static void close_abandons_what_is_under_way(void **state) {
     assert_int_equal(fills[i]->ends, 1);
     fill_free(fills[i]);
   }
-  /* the limit of connections held */
+  /* at most 10 connections were open */
   assert_int_equal(http_origin_most_running(server, "/hang"), 10);
 }
 
@@ -336,14 +337,14 @@ static void redirects_are_followed_within_their_limit(void **state) {
   for (size_t i = 0; i < 5; i++) {
     redirects_to("/a", statuses[i], "", "/end");
     corral_fill *f = fetched(origin, "a");
-    assert_string_equal(f->validator, ""); /* it is of another URL */
+    assert_string_equal(f->validator, ""); /* the validator would belong to another URL */
     assert_int_equal(f->ttl, 60000);
     expect_bytes(f, "end");
     expect_failure(fetched(none, "a"), statuses[i], "HTTP 3");
   }
   redirects_to("/b", 302, "", "a");
   expect_bytes(fetched(origin, "b"), "end");
-  /* Validators are of the URL that was asked first. */
+  /* Validators belong to the URL of the first request. */
   char kept[1025];
   http_origin_answer(server, "/was-here", HTTP_ANSWER(.body = "old", .etag = "\"v1\""));
   corral_fill *old = fetched(origin, "was-here");
@@ -425,7 +426,7 @@ static void another_server_at_a_private_address_is_refused_unless_allowed(void *
   assert_string_equal(http_origin_header(server, "/a", "X-Secret"), "1");
   expect_bytes(fetched(allowed, "a\nAuthorization: key"), "other");
   assert_null(http_origin_header(other, "/x", "Authorization"));
-  /* And back: the first server counts as foreign then. */
+  /* A redirect back to the first server counts as foreign. */
   snprintf(to, sizeof to, "%s/end", http_origin_url(server));
   char lines[100];
   snprintf(lines, sizeof lines, "Location: %s\r\n", to);
@@ -465,10 +466,10 @@ static void link_local_addresses_are_refused(void **state) {
   }
 }
 
-/* The filter by itself: whether it is let through, without a packet being sent. */
+/* Checks the address filter directly: no packet is sent. */
 static const struct {
   const char *options, *address;
-  int own, foreign; /* allowed where the configured server is; where a redirect leads */
+  int own, foreign; /* allowed for the configured server; for the target of a redirect */
 } addresses[] = {
     {"", "93.184.216.34", 1, 1},
     {"", "2606:2800::1", 1, 1},
@@ -488,8 +489,8 @@ static const struct {
     {"", "::10.0.0.1", 1, 0},
     {"", "64:ff9b::10.0.0.1", 1, 0},
     {"", "::ffff:8.8.8.8", 1, 1},
-    /* Spelled by 6to4, NAT64 of the world and of a site, Teredo, ISATAP, and as compatible and
-     * translated addresses. */
+    /* IPv4 addresses inside 6to4, NAT64 (well-known and local prefix), Teredo, ISATAP, and
+     * compatible and translated addresses. */
     {"", "2002:7f00:1::", 1, 0},
     {"", "2002:a00:1::1", 1, 0},
     {"", "2002:a9fe:a9fe::1", 0, 0},

@@ -1,4 +1,4 @@
-/* test_http_live.c: corral_get where the values come from an HTTP origin. */
+/* test_http_live.c: corral_get with values from an HTTP origin. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static corral *opened(const char *template, const corral_policy *policy) {
   return c;
 }
 
-/* The status of a corral_get, and, in a buffer of this thread, the value as a text. */
+/* Text of the last value of this thread's gets, which returns the status of corral_get. */
 static _Thread_local char got[256];
 static int gets(corral *c, const char *key, corral_error *error) {
   corral_value *value = NULL;
@@ -214,7 +214,7 @@ static void close_does_not_wait_for_a_server_that_hangs(void **state) {
   pthread_join(thread, NULL);
   int64_t began = crl_env_now_ms();
   corral_close(c);
-  assert_true(crl_env_now_ms() - began < 5000); /* of 30,000 that the fetch has */
+  assert_true(crl_env_now_ms() - began < 5000); /* the fetch may take 30 s */
 }
 
 static void a_bad_url_is_refused_at_open(void **state) {

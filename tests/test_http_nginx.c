@@ -1,11 +1,11 @@
-/* test_http_nginx.c: the http: origin and a real nginx: a file with its ETag, compression, TLS. */
+/* test_http_nginx.c: the http: origin with a real nginx: a file with its ETag, compression, TLS. */
 #include "support/http_kit.h"
 
 #include <unistd.h>
 
 #include "support/nginx_server.h"
 
-static nginx_server *plain, *tls; /* NULL: there is none */
+static nginx_server *plain, *tls; /* NULL: nginx isn't installed */
 static char folder[64];
 
 static const char plain_config[] = "server { listen 127.0.0.1:%PORT%; root %FOLDER%/www; gzip on; "
@@ -13,7 +13,7 @@ static const char plain_config[] = "server { listen 127.0.0.1:%PORT%; root %FOLD
                                    "  location /fresh/ { alias %FOLDER%/www/; add_header "
                                    "Cache-Control 'max-age=60, stale-while-revalidate=5'; } }\n";
 
-/* A CA, and a certificate for 127.0.0.1. */
+/* Makes a CA and a certificate for 127.0.0.1. */
 static int made_certificates(void) {
   char command[1000];
   snprintf(command, sizeof command,

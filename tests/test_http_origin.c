@@ -212,7 +212,7 @@ static void lives_are_those_of_the_response(void **state) {
        CORRAL_OFF, 0},
       {"Cache-Control: max-age=60, stale-while-revalidate=5, stale-if-error=6\r\nAge: 10\r\n", 200,
        50000, 5000, 6000, 0},
-      /* a folded line */
+      /* a header field folded over two lines */
       {"Cache-Control: max-age=60,\r\n must-revalidate\r\n", 200, 60000, CORRAL_OFF, CORRAL_OFF, 0},
       {"Cache-Control: max-age=0\r\n", 200, CORRAL_OFF, 0, 0, 0},
       {"Cache-Control: max-age=0, stale-if-error=9\r\n", 200, 1, 0, 9000, 0},
@@ -290,7 +290,7 @@ static void an_unchanged_answer_renews_the_old_value(void **state) {
   f = refetched(origin, "e", "one", kept);
   assert_int_equal(f->kind, FILLED_UNMODIFIED);
   assert_int_equal(f->ttl, 60000);
-  assert_string_equal(f->validator, ""); /* stays as it was */
+  assert_string_equal(f->validator, ""); /* not set: the old one stays */
   fill_free(f);
   assert_string_equal(http_origin_header(server, "/e", "If-None-Match"), "\"v1\"");
   assert_string_equal(http_origin_header(server, "/e", "If-Modified-Since"),
@@ -310,7 +310,7 @@ static void the_lives_of_an_unchanged_answer_are_new_where_it_names_them(void **
     int is_passed, is_remembered;
   } rows[] = {
       {"Cache-Control: max-age=60, stale-while-revalidate=7\r\n", 60000, 7000, 0, 0},
-      {"", 60000, 7000, 0, 0}, /* RFC 9111 4.3.4: those of the stored response hold on */
+      {"", 60000, 7000, 0, 0}, /* RFC 9111 4.3.4: the lives of the stored response stay */
       {"Cache-Control: max-age=5\r\n", 5000, 0, 0, 1},
       {"Cache-Control: private\r\n", 60000, 7000, 1, 0},
   };
@@ -345,7 +345,8 @@ static void a_validator_of_something_else_is_not_sent(void **state) {
   snprintf(kept, sizeof kept, "%s", f->validator);
   fill_free(f);
   expect_bytes(refetched(other, "e", "one", kept), "one");
-  expect_bytes(refetched(origin, "e", NULL, kept), "one"); /* a validator without a value */
+  /* a validator without an old value isn't sent */
+  expect_bytes(refetched(origin, "e", NULL, kept), "one");
   static const char *const strange[] = {"", "\"v1\"", "http1 ", "http1 0 0 0 0\n\"v1\"\n",
                                         "http1 zz 1 2 3\n\"v1\"\n"};
   for (size_t i = 0; i < sizeof strange / sizeof *strange; i++)
@@ -362,7 +363,7 @@ static void a_validator_of_something_else_is_not_sent(void **state) {
   closed(whole);
 }
 
-/* ---- what is opened ------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 static void a_bad_url_or_parameter_is_refused_by_name(void **state) {
   (void)state;

@@ -1,5 +1,5 @@
-/* test_http_rules.c: what response headers say to a shared cache, row by row, each with the section
- * that says so. "9111 5.2" is RFC 9111, section 5.2. */
+/* test_http_rules.c: rules for a shared cache in response headers, row by row, each with the
+ * section that defines the rule. "9111 5.2" is RFC 9111, section 5.2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,7 +90,7 @@ static void lists_and_quotes_are_read_as_the_grammar_has_them(void **state) {
       {"9110 5.6.4", "Cache-Control: max-age=\"\\6\\0\"", 60000, U, U},
       {"9110 5.6.4", "Cache-Control: a=\"x, max-age=5\", max-age=60", 60000, U, U},
       {"9110 5.6.4", "Cache-Control: a=\"\\\", max-age=5\", max-age=60", 60000, U, U},
-      /* a quote without its end hides nothing */
+      /* an unterminated quote hides nothing */
       {"9110 5.6.4", "Cache-Control: a=\"x, max-age=60", 60000, U, U},
       {"9110 5.6.4", "Cache-Control: max-age=\"60", N, U, U},
       {"9111 5.2", "Cache-Control: x-max-age=60", U, U, U},
@@ -333,8 +333,9 @@ static void dates_come_in_three_forms(void **state) {
       {"9110 5.6.7", "Sat, 31 Dec 2016 23:59:61 GMT", -1},
       {"9110 5.6.7", "Thu, 01 Jan 1970 00:00:00 GMT", 0},
       {"9110 5.6.7", "Fri, 31 Dec 9999 23:59:59 GMT", 253402300799},
-      {"9110 5.6.7", "Monday, 01-Jan-44 00:00:00 GMT", 2335219200}, /* 50 years ahead of 1994 */
-      {"9110 5.6.7", "Sunday, 01-Jan-45 00:00:00 GMT", -788918400}, /* 51: of the last century */
+      {"9110 5.6.7", "Monday, 01-Jan-44 00:00:00 GMT", 2335219200}, /* 50 years after 1994 */
+      /* 51 years after 1994: the last century */
+      {"9110 5.6.7", "Sunday, 01-Jan-45 00:00:00 GMT", -788918400},
       {"9110 5.6.7", "", -1},
       {"9110 5.6.7", "0", -1},
   };
@@ -413,7 +414,7 @@ static void vary_is_a_list_of_names(void **state) {
     crl_http_rules_field(&rules, "vary", 4, name,
                          (size_t)snprintf(name, sizeof name, "name-%d", i));
   }
-  assert_string_equal(rules.vary, "*"); /* more than there is room for */
+  assert_string_equal(rules.vary, "*"); /* more names than fit */
   assert_true(crl_http_names_have("a bc d", "BC", 2));
   assert_false(crl_http_names_have("a bc d", "b", 1));
   assert_false(crl_http_names_have("", "", 0));
@@ -436,7 +437,7 @@ static void retry_after_is_a_number_or_a_date(void **state) {
     assert_int_equal(judge(rows[i].text, &(crl_http_terms){0}).retry_after_ms, rows[i].ms);
 }
 
-/* Any bytes are read without a fault; run under the sanitizers. */
+/* Any bytes must be read without a fault; meant for the sanitizers. */
 static void any_bytes_do_no_harm(void **state) {
   (void)state;
   static const char *const names[] = {
@@ -450,7 +451,7 @@ static void any_bytes_do_no_harm(void **state) {
     crl_http_rules_begin(&rules, NOW_MS);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
       size_t len = (dice = dice * 1664525 + 1013904223) >> 16 & 31;
-      char *text = malloc(len); /* its end is watched */
+      char *text = malloc(len); /* exact size, so that a read beyond the end is detected */
       for (size_t j = 0; j < len; j++) {
         dice = dice * 1664525 + 1013904223;
         text[j] =

@@ -1,9 +1,9 @@
-/* test_http_streams.c: an HTTP origin in a process without standard streams: no socket gets the
- * number of one. */
+/* test_http_streams.c: an HTTP origin in a process without standard streams: no socket may get
+ * descriptor 0, 1 or 2. */
 #include "support/http_kit.h"
 #include "support/streams_kit.h"
 
-static int told[2]; /* the pipe by which the child learns the origin's URL */
+static int told[2]; /* pipe that sends the origin's URL to the child */
 
 static int fetch_page(void) {
   char url[64] = "";

@@ -1,5 +1,4 @@
-/* test_key.c: keys as the store gets them: different names never share one, whatever bytes they
- * are made of. */
+/* test_key.c: keys in the store: different names never share a key, whatever bytes they contain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,8 +71,8 @@ static void what_a_user_calls_like_a_kind_is_a_value(void **state) {
   expect("%7Etag:app:blue", CRL_KEY_VALUE, "~tag", NULL, "app:blue");
 }
 
-/* What Redis Cluster hashes of a key: what stands in the first braces, if that isn't empty, else
- * all of it. */
+/* The part of a key that Redis Cluster hashes: the text inside the first braces, or the whole key
+ * when that is empty or missing. */
 static void slot_text(const uint8_t *key, size_t len, const uint8_t **ret, size_t *ret_len) {
   const uint8_t *open = memchr(key, '{', len);
   const uint8_t *close = open == NULL ? NULL : memchr(open, '}', len - (size_t)(open - key));
@@ -165,13 +164,14 @@ static void the_digest_is_that_of_the_whole_key_in_every_store(void **state) {
   free(space.prefix);
 }
 
-/* ---- no two share one ---------------------------------------------------------------------- */
+/* ---- no two names share a key -------------------------------------------------------------- */
 
 static const char hostile[] = {':', '%', '~', '{', '}', '\n', 'a', '\0'};
 
 enum { LETTERS = sizeof hostile, TEXT = 4, NAMES_MOST = 1 << 20 };
 
-/* All strings of at most `most` letters; the first has none. `zero`: with NUL. */
+/* All strings of at most `most` letters, beginning with the empty one. `zero`: NUL is a letter
+ * too. */
 static size_t list(char texts[][TEXT], size_t *lens, size_t most, int zero) {
   size_t letters = LETTERS - (zero ? 0 : 1), count = 1, from = 0;
   lens[0] = 0;
@@ -190,13 +190,13 @@ static size_t list(char texts[][TEXT], size_t *lens, size_t most, int zero) {
 typedef struct heap {
   crl_key_space space;
   char *text;
-  uint32_t *at; /* where the key of each name begins */
+  uint32_t *at; /* offsets of the keys in `text` */
   size_t used, count;
 } heap;
 
-static char *sorted; /* the text that the keys of a comparison stand in */
+static char *sorted; /* text of the keys being sorted */
 
-/* Length first: the order doesn't matter. */
+/* Compares the lengths first; any total order will do. */
 static int compare(const void *a, const void *b) {
   const char *x = sorted + *(const uint32_t *)a, *y = sorted + *(const uint32_t *)b;
   return *x != *y ? *x - *y : memcmp(x, y, (size_t)*x + 1);
@@ -213,7 +213,7 @@ static void add(heap *h, crl_key_kind kind, const crl_name *name) {
   crl_key_clean(&key);
 }
 
-/* Every kind, with all keys of up to three letters, and variants and keys of up to two. */
+/* Adds keys of every kind: all keys of up to three letters, and variants with keys of up to two. */
 static void add_all(heap *h, char texts[][TEXT], const size_t *lens, size_t count,
                     size_t short_count) {
   for (size_t k = 1; k < count; k++) {

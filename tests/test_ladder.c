@@ -1,5 +1,5 @@
-/* test_ladder.c: the host's rung: eight processes of one host before one Redis, which lives, is
- * away, or whose leader dies. */
+/* test_ladder.c: the host lock: eight processes of one host with one Redis, which runs, is away, or
+ * whose leader dies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "support/redis_server.h"
 
 enum { PROCESSES = 8, THREADS = 25, ROUNDS = 20, KEYS = 2 };
-enum { MEETING, GATE, STOP, ANSWERED }; /* marks */
+enum { MEETING, GATE, STOP, ANSWERED }; /* lab marks */
 
 static redis_server *server;
 
@@ -24,7 +24,7 @@ static lab *fresh_lab(void) {
   return lab_new();
 }
 
-/* So many more processes, that climb from the host. */
+/* Starts this many processes with host_lock. */
 static void climb(lab *l, int processes, int threads, void (*body)(lab_seat *seat)) {
   lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
                            .processes = processes,
@@ -36,7 +36,7 @@ static void climb(lab *l, int processes, int threads, void (*body)(lab_seat *sea
                                        .breaker_rest_ms = 100}});
 }
 
-/* ---- one claim a host ---------------------------------------------------------------------- */
+/* ---- one claim per host -------------------------------------------------------------------- */
 
 static long long calls_of(const char *command) {
   char name[64];
@@ -59,11 +59,11 @@ static void ask_once(lab_seat *seat) {
   lab_ask(seat, CORRAL_POLICY(.wait_ms = 5000), &work);
 }
 
-/* Each verb but GET is one EVALSHA: a claim and a settle a round, no more. */
+/* Each verb but GET is one EVALSHA: one CLAIM and one SETTLE per round. */
 static void eight_processes_of_a_host_send_one_claim_per_miss(void **state) {
   (void)state;
   lab *l = fresh_lab();
-  climb(l, 1, 1, ask_once); /* the scripts are known to the server after that */
+  climb(l, 1, 1, ask_once); /* loads the scripts into the server */
   lab_end(l);
   lab_free(l);
   l = lab_new();
@@ -121,7 +121,8 @@ static void ask_at_the_gate(lab_seat *seat) {
   lab_add(&seat->lab->marks[ANSWERED], 1);
 }
 
-/* Who waits for the host sees that its holder is gone without any lease to run out. */
+/* A process that waits for the host lock sees that its holder is gone, without waiting for the end
+ * of a lease. */
 static void a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_away(void **state) {
   (void)state;
   lab *l = fresh_lab();
@@ -196,7 +197,7 @@ two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines(voi
   lab_free(l);
 }
 
-/* ---- no host's lock ------------------------------------------------------------------------ */
+/* ---- no host lock -------------------------------------------------------------------------- */
 
 static void ask_without_a_folder(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 5};

@@ -1,5 +1,5 @@
-/* test_leader.c: leaders that die, sleep through their lease, are overtaken by an invalidate, or
- * take too long. */
+/* test_leader.c: leaders that die, sleep past the end of their lease, are overtaken by an
+ * invalidation, or take too long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
-enum { GATE, GO, FIRST_DONE, LATER_DONE, INVALIDATED, JOINED_DONE }; /* marks */
+enum { GATE, GO, FIRST_DONE, LATER_DONE, INVALIDATED, JOINED_DONE }; /* lab marks */
 enum { KILLS = 7, LEASE_MS = 300, SLACK_MS = 200 };
 
 static redis_server *server;
@@ -33,11 +33,11 @@ static const char *memcached_uri(void) {
   return uri;
 }
 
-/* What one test tells its processes. */
+/* Behaviour of the processes in one test. */
 typedef struct script {
   corral_policy policy;
-  int gated; /* the compute waits for the test */
-  int done;  /* mark that is added to at the end */
+  int gated; /* the compute waits for GATE */
+  int done;  /* mark to increment at the end */
   int expect_status;
   corral_kept expect_kept;
 } script;
@@ -72,7 +72,7 @@ static corral *opened(const char *uri) {
   return c;
 }
 
-/* The number of the value that the store has for key 0; 0 none. */
+/* Number of the stored value of key 0; 0: none. */
 static int stored_number(lab *l, const char *uri) {
   corral *c = opened(uri);
   lab_answer answer = lab_look(l, c, 0);
@@ -84,8 +84,8 @@ static int stored_number(lab *l, const char *uri) {
 
 /* ---- kill -9 ------------------------------------------------------------------------------- */
 
-/* From the kill of a leader to the begin of the next compute, in ms; *left is what was left of the
- * lease then. */
+/* Ms from the kill of a leader to the start of the next compute; *left: ms left of the dead
+ * leader's lease at that time. */
 static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
   lab *l = lab_new();
   script leader = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms}, .gated = 1};
@@ -118,7 +118,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The median: what the machine does beside this test is not the library's. */
+/* Uses the median, because other programs use this machine too. */
 static void a_killed_leader_is_replaced_within_50_ms_on_lmdb(void **state) {
   (void)state;
   lab *l = lab_new();
@@ -169,8 +169,7 @@ static void compute_in_no_time_then_for_ever(lab_seat *seat) {
   lab_ask(seat, &defaults, &endless);
 }
 
-/* With the default options: the lease of what usually takes no time is lease_min_ms, and not the
- * two seconds of lease_ms. */
+/* Default options: the lease of a cheap key is lease_min_ms, not the 2 s of lease_ms. */
 static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   (void)state;
   const char *uri = redis_uri();
@@ -208,7 +207,7 @@ static void check_late_leader(lab *l, const char *uri) {
       .policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS, .wait_ms = 10000},
       .done = LATER_DONE};
   spawn(l, uri, &first, 1);
-  /* Right after an extend none is under way: nobody is stopped inside the store's own mutex. */
+  /* Stops the process right after an extension, so not inside the store's own mutex. */
   lab_await(l, &l->events[0][CORRAL_EVENT_EXTEND], 1);
   lab_stop(l, 0);
   spawn(l, uri, &second, 1);
@@ -246,8 +245,8 @@ static void a_leader_stopped_beyond_its_lease_is_fenced_on_memcached(void **stat
 
 /* ---- invalidate during a compute ----------------------------------------------------------- */
 
-/* Thread 0 computes; thread 1 invalidates (if the test says so) and asks again: neither may get the
- * other's. */
+/* Thread 0 computes. With *own, thread 1 invalidates and asks again; each thread must get the value
+ * of its own compute. */
 static void invalidate_under_a_compute(lab_seat *seat) {
   lab *l = seat->lab;
   const int *own = seat->arg;
@@ -299,7 +298,7 @@ static void delete_on_the_server(const char *uri) {
   assert_int_equal(deleted, 1);
 }
 
-/* `by_del`: as any client of the server would. */
+/* by_del: deletes the key with the server's own command. */
 static void check_invalidate_by_another(lab *l, const char *uri, int by_del) {
   int own = 0;
   lab_spawn(l, &(lab_plan){.uri = uri,
@@ -412,8 +411,8 @@ static void a_compute_of_four_leases_keeps_its_lease_on_memcached(void **state) 
 
 /* ---- compute_ms ---------------------------------------------------------------------------- */
 
-/* Process 0, thread 0 computes beyond compute_ms; all others wait for it: they get `arg`, the stale
- * value or the verdict. */
+/* Thread 0 of process 0 computes longer than compute_ms. The other threads wait for it; with *stale
+ * they get the stale value, else the verdict. */
 static void wait_for_an_endless_compute(lab_seat *seat) {
   lab *l = seat->lab;
   const int *stale = seat->arg;
@@ -463,7 +462,8 @@ static void check_abandoned(lab *l, const char *uri, int stale) {
                            .body = wait_for_an_endless_compute,
                            .arg = &stale});
   lab_await(l, &l->marks[LATER_DONE], 5);
-  lab_await(l, &l->events[0][CORRAL_EVENT_ABANDONED], 1); /* told after those who waited */
+  /* the event comes after the waiters' answers */
+  lab_await(l, &l->events[0][CORRAL_EVENT_ABANDONED], 1);
   assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
   assert_int_equal(seen.lease_left_ms, 0);
   assert_int_equal(seen.failure_code, CORRAL_EABANDONED);

@@ -1,6 +1,6 @@
-/* test_leave.c: flights that end otherwise than by a shared value: "can't be cached", a soft limit,
- * a deadline that computes, a caller who leaves, a version that is older, and waits that the store
- * will end. Stories on simulated time. */
+/* test_leave.c: flights that don't end with a shared value: "can't be cached", a soft limit, a
+ * deadline with an own compute, a caller that leaves, an older version, and watched waits. Stories
+ * on simulated time. */
 #include "support/flight_story.h"
 
 static story began(const corral_policy *policy, crl_flight_plan plan) {
@@ -139,7 +139,7 @@ static void who_leaves_while_he_queues_for_a_slot_gives_it_back(void **state) {
   assert_false(s.flight.has_slot);
 }
 
-/* What is computed is there: it is stored, and answered. */
+/* The computed value is stored and answered nevertheless. */
 static void a_compute_that_ran_counts_although_its_caller_left(void **state) {
   (void)state;
   STORY(1, 0,
@@ -174,7 +174,7 @@ static void a_value_whose_tag_was_invalidated_meanwhile_is_not_stored(void **sta
         "miss", "ok", "voided", "ok");
 }
 
-/* ---- waits that the store will end --------------------------------------------------------- */
+/* ---- watched waits ------------------------------------------------------------------------- */
 
 static void who_will_be_woken_looks_seldom(void **state) {
   (void)state;
@@ -198,7 +198,7 @@ static void but_never_later_than_the_lease_that_is_left(void **state) {
         "ok lease 7 watched 1", "till", "miss", "ok", "ok", "ok");
 }
 
-/* ---- how long a lease is ------------------------------------------------------------------- */
+/* ---- length of a lease --------------------------------------------------------------------- */
 
 static void the_lease_follows_the_cost_within_bounds(void **state) {
   (void)state;

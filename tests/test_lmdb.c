@@ -1,5 +1,4 @@
-/* test_lmdb.c: the store of all processes of one host, through its table; with real processes,
- * really killed. */
+/* test_lmdb.c: the lmdb: store through its table, with real processes that are killed. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -301,9 +300,9 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   assert_int_equal(status, CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "hangs"));
   corral_op absent = op_of(CORRAL_VERB_INVALIDATE, "nothing", 0);
-  absent.ttl_ms = 0; /* as the library asks */
+  absent.ttl_ms = 0; /* as the library sends it */
   assert_int_equal(run(&k, &absent), CORRAL_OK);
-  unsigned left = 0; /* some of it was evicted, in vain */
+  unsigned left = 0; /* some records were evicted, without freeing space */
   for (unsigned i = 0; i < stored; i++)
     left += verb(&k, CORRAL_VERB_GET, numbered(key, "k", i), 0) == CORRAL_OK;
   assert_true(left > 0);
@@ -315,7 +314,8 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   closed(&k);
 }
 
-/* 0 fine, 1 wrong, 2 can't be tried here. Alone in a process, for it changes what is mounted. */
+/* Returns 0: correct, 1: wrong, 2: can't be tested here. Runs in a process of its own, because it
+ * changes mounts. */
 static int fill_a_disk(void) {
   kit k;
   char key[32], path[160];
@@ -398,7 +398,7 @@ static int64_t later_ms;
 
 static int64_t later_boot_ms(void) { return crl_registry_host()->boot_ms() + later_ms; }
 
-/* Rows of a table of a file that nobody has open. */
+/* Number of rows in a table of a file that no process has open. */
 static size_t rows_of(const char *path, const char *table) {
   MDB_env *env;
   MDB_txn *txn;

@@ -1,4 +1,4 @@
-/* test_lmdb_files.c: what the lmdb: store makes of the files and folders that it finds. */
+/* test_lmdb_files.c: existing files and folders at the path of an lmdb: store. */
 #include <sys/stat.h>
 
 #include "support/lmdb_kit.h"
@@ -25,7 +25,8 @@ static int is_there(const char *path) {
   return lstat(path, &st) == 0;
 }
 
-/* Opens what is to be put aside as number N, and begun anew. */
+/* Opens the store; the damaged files must be renamed with number N, and the store must begin
+ * empty. */
 static void begun_anew(const char *name, int number) {
   char aside[64];
   snprintf(aside, sizeof aside, "%s.damaged-%d", name, number);
@@ -104,7 +105,7 @@ static void damage(const char *name, off_t at, size_t size, uint64_t value) {
 
 enum {
   META = 4096
-}; /* where the second page begins: it is the newer one, for a store of three commits */
+}; /* offset of the second meta page, which is the newer one after three commits */
 
 static void make_small(const char *name) {
   kit k = opened(address(name, ""));
@@ -118,7 +119,8 @@ typedef struct wound {
   uint64_t value;
 } wound;
 
-/* Every number that liblmdb would believe. Offsets of a 64-bit machine. */
+/* Damages every number of a meta page that liblmdb would trust. The offsets are those of a 64-bit
+ * machine. */
 static void a_meta_page_that_makes_no_sense_is_not_mapped(void **state) {
   (void)state;
   static const wound wounds[] = {{0, 8, 7},         {10, 2, 0},      {16, 4, 1},
@@ -142,7 +144,8 @@ static void a_root_that_is_no_page_is_not_followed(void **state) {
   for (size_t i = 0; i < sizeof wounds / sizeof *wounds; i++) {
     char name[32];
     make_small(numbered(name, "root", (unsigned)i));
-    damage(name, wounds[i].at, wounds[i].size, wounds[i].value); /* the older page's isn't used */
+    /* the older meta page's root isn't used */
+    damage(name, wounds[i].at, wounds[i].size, wounds[i].value);
     kit k = opened(address(name, ""));
     assert_int_equal(verb(&k, CORRAL_VERB_GET, "k", 0), CORRAL_OK);
     closed(&k);
@@ -181,7 +184,7 @@ static void what_was_put_aside_does_not_pile_up(void **state) {
   assert_false(is_there(file("pile.damaged-10")));
 }
 
-/* ---- whose they are ------------------------------------------------------------------------ */
+/* ---- owners and modes ---------------------------------------------------------------------- */
 
 static void a_file_that_others_may_write_is_refused_unless_it_is_shared(void **state) {
   (void)state;

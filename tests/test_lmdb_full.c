@@ -1,5 +1,5 @@
-/* test_lmdb_full.c: the lmdb: store on a disk that is full: each call ends, nothing is freed twice,
- * and what was stored stays. */
+/* test_lmdb_full.c: the lmdb: store on a full disk: each call ends, nothing is freed twice, and
+ * stored values stay. */
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ static int wrong(const char *what, int status, const corral_error *error) {
   return WRONG;
 }
 
-/* A disk of 2 MiB at folder/disk, of this process and its children alone. */
+/* Mounts a disk of 2 MiB at folder/disk, visible only to this process and its children. */
 static int small_disk(void) {
   const char *path = file("disk");
   (void)mkdir(path, 0700);
@@ -42,7 +42,7 @@ static int give_new(corral_fill *fill, const void *key, size_t key_len, void *ar
   return corral_fill_bytes(fill, body, sizeof body);
 }
 
-/* The first byte of a value of SIZE equal ones; 0 when it isn't that. */
+/* The byte that fills a value of SIZE bytes; 0 for any other value. */
 static char seen(corral_value *value) {
   const char *bytes = corral_value_data(value);
   char first = corral_value_size(value) == SIZE ? bytes[0] : '\0';
@@ -71,7 +71,7 @@ static int prepare(corral *c, corral_error *error) {
   return status;
 }
 
-/* A claim finds the stale record, and its commit has no room. */
+/* The claim finds the stale record, and its commit fails without space. */
 static int compute_all(corral *c, corral_error *error) {
   char key[32];
   for (unsigned i = 0; i < KEYS; i++) {
@@ -84,7 +84,7 @@ static int compute_all(corral *c, corral_error *error) {
   return FINE;
 }
 
-/* Kept for later, or refused: each ends. */
+/* Each call must end; it may store the value or be refused. */
 static void set_all(corral *c, corral_error *error) {
   static char body[SIZE];
   char key[32];

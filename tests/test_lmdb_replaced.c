@@ -1,5 +1,5 @@
 /* test_lmdb_replaced.c: an lmdb: store whose files are removed or replaced while processes use it:
- * all of them end up on the same new ones. */
+ * all processes end up on the same new files. */
 #include <corral/lock.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -7,14 +7,14 @@
 #include "support/lmdb_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- a clock of the test's own ------------------------------------------------------------- */
+/* ---- a clock set by the test --------------------------------------------------------------- */
 
 static corral_host odd_host;
 static int64_t odd_now_ms;
 
 static int64_t odd_boot_ms(void) { return odd_now_ms; }
 
-/* A store for which time passes when the test says so. */
+/* Opens a store whose clock the test sets. */
 static kit odd_opened(const char *text) {
   kit k = {.host = &odd_host};
   crl_uri uri;
@@ -32,7 +32,8 @@ static kit odd_opened(const char *text) {
 
 /* ---- other processes ----------------------------------------------------------------------- */
 
-/* In a process of its own that opens the store and performs one verb: the status. */
+/* Opens the store in another process and performs one verb (CLAIM of holder 7 is followed by
+ * SETTLE). Returns the status. */
 static int elsewhere(const char *name, corral_verb what, const char *key, unsigned holder) {
   pid_t pid = child();
   if (pid == 0) {
@@ -71,7 +72,8 @@ static void an_invalidation_reaches_the_file_that_others_look_at(void **state) {
   kit k = opened(address("reached", ""));
   put(&k, "k", 'x', 10);
   assert_int_equal(unlink(file("reached")), 0);
-  assert_int_equal(elsewhere("reached", CORRAL_VERB_CLAIM, "k", 7), CORRAL_OK); /* stores it */
+  /* and stores a value */
+  assert_int_equal(elsewhere("reached", CORRAL_VERB_CLAIM, "k", 7), CORRAL_OK);
   assert_int_equal(elsewhere("reached", CORRAL_VERB_GET, "k", 0), CORRAL_OK);
   assert_int_equal(invalidate(&k, "k"), CORRAL_OK);
   assert_int_equal(elsewhere("reached", CORRAL_VERB_GET, "k", 0), CORRAL_EMISS);
@@ -89,7 +91,8 @@ static void a_lock_after_the_file_was_replaced_is_everybodys(void **state) {
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_int_equal(elsewhere("locked", CORRAL_VERB_LOCK, "l", 3), CORRAL_EBUSY);
   assert_true(
-      is_there(file("locked.damaged-1"))); /* another store's data beside this one's lock file */
+      /* the donor's data file beside the first store's lock file */
+      is_there(file("locked.damaged-1")));
   assert_true(is_there(file("locked.damaged-1-lock")));
   closed(&k);
 }
@@ -118,7 +121,7 @@ static void looks_within_the_same_second_do_not_ask_for_the_file(void **state) {
   closed(&k);
 }
 
-/* Each of the files that belong to the data file. */
+/* Removes each of the files that belong to the data file. */
 static void without_a_companion_all_begin_anew(void **state) {
   (void)state;
   static const char *const companions[] = {"-lock", "-lease", "-watch"};
@@ -175,7 +178,7 @@ static void where_the_process_goes_its_store_stays(void **state) {
   closed(&k);
 }
 
-/* ---- what is under way --------------------------------------------------------------------- */
+/* ---- calls under way ----------------------------------------------------------------------- */
 
 static void the_old_files_are_closed_with_the_last_call_on_them(void **state) {
   (void)state;
@@ -219,7 +222,7 @@ typedef struct crowd {
   atomic_int stop, wrong;
 } crowd;
 
-/* A handle stays usable, whatever becomes of the files. */
+/* Uses a handle while the files are removed and replaced. */
 static void *call_on(void *arg) {
   crowd *c = arg;
   char key[32];
@@ -262,7 +265,7 @@ static void callers_and_replacements_cross_without_harm(void **state) {
   closed(&c.k);
 }
 
-/* ---- who is told --------------------------------------------------------------------------- */
+/* ---- watches ------------------------------------------------------------------------------- */
 
 static void watches_of_all_processes_are_told_that_any_key_may_have_changed(void **state) {
   (void)state;
@@ -275,7 +278,7 @@ static void watches_of_all_processes_are_told_that_any_key_may_have_changed(void
   int status = CORRAL_OK;
   for (int i = 0; i < 100 && status == CORRAL_OK; i++)
     status = k.plugin->changes(e->watch, -1, k.host->now_ms() + 60000, ear_hears, e, NULL);
-  assert_int_equal(status, CORRAL_EIO); /* the host opens another one */
+  assert_int_equal(status, CORRAL_EIO); /* the library then opens another watch */
   assert_true(any_told(e));
   ear_close(e);
   closed(&k);

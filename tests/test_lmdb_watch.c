@@ -1,5 +1,5 @@
-/* test_lmdb_watch.c: being told of changes by the lmdb: store, whoever makes them; with real
- * processes, really killed. */
+/* test_lmdb_watch.c: the watch of the lmdb: store sees changes of all processes; with real
+ * processes that are killed. */
 #include <sched.h>
 #include <sys/stat.h>
 
@@ -165,7 +165,7 @@ static void where_no_file_can_be_mapped_there_is_no_watch(void **state) {
   closed(&k);
 }
 
-/* What watch.c keeps in PATH-watch, as far as a killed writer leaves traces in it. */
+/* Layout of the head of PATH-watch, as in watch.c; a killed writer leaves it inconsistent. */
 typedef struct ring {
   _Atomic uint32_t head, waiting, bell;
 } ring;
@@ -184,7 +184,7 @@ static void a_change_whose_teller_was_killed_halfway_is_told_as_any(void **state
   kit k = opened(address("halfway", ""));
   ring *r = ring_of(file("halfway-watch"));
   ear *e = ear_open(&k);
-  /* the second time around the ring the slot has old contents */
+  /* in the second pass over the ring the slot has old contents */
   for (unsigned round = 0; round < 3; round++) {
     e->count = 0;
     atomic_fetch_add(&r->head, 1);
@@ -219,7 +219,7 @@ static void a_watch_that_falls_behind_is_told_any(void **state) {
   assert_int_equal(times_told(e, "more"), 0);
   assert_true(any_told(e));
   ear_close(e);
-  atomic_store(&r->head, UINT32_MAX - 1); /* numbers begin again at zero */
+  atomic_store(&r->head, UINT32_MAX - 1); /* the numbers overflow to zero */
   e = ear_open(&k);
   for (unsigned i = 0; i < 5; i++) touch(&k, "around");
   catch_up(e);
@@ -246,7 +246,7 @@ static void a_child_of_a_fork_ends_a_watch_without_harm(void **state) {
   closed(&k);
 }
 
-/* Says in `led` that it listens; ends well when it is told of `key`. */
+/* A process that opens a watch, increments `led`, and exits with 0 once `key` is reported. */
 static pid_t listener(const char *uri, const char *key, board *b) {
   pid_t pid = child();
   if (pid == 0) {
@@ -327,7 +327,7 @@ static void call_often(const char *uri, call *c) {
   if (kit_open(&k, uri, NULL) != CORRAL_OK) _exit(1);
   while (atomic_load(&c->ready) == 0) sched_yield();
   for (unsigned i = 0; i < CALLS; i++) {
-    crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
+    crl_env_sleep_until(crl_env_now_ms() + 1); /* by now the watch mostly sleeps */
     atomic_store(&c->called_us, crl_env_now_us());
     touch(&k, "call");
     while (atomic_load(&c->heard) <= i) sched_yield();
@@ -361,7 +361,7 @@ static void a_change_wakes_a_watch_of_another_process_soon(void **state) {
   munmap(c, sizeof *c);
 }
 
-/* Each of a thread's own changes is told, or "any" is, whatever the others do. */
+/* Each change of a thread must be reported by its key or as "any". */
 static void what_many_processes_change_at_once_is_told(void **state) {
   (void)state;
   enum { WRITERS = 3 };

@@ -1,4 +1,4 @@
-/* Users' locks through the public API, on the store inside this process: two corrals on one memory
+/* test_lock.c: users' locks through the public API, on the memory: store: two corrals on one store
  * are two holders. */
 #include <pthread.h>
 #include <unistd.h>
@@ -164,7 +164,8 @@ static void want_of_memory_is_told_and_leaves_nothing_held(void **state) {
   assert_in_range(granted, 1, 11);
 }
 
-/* Neither a function nor an option of the header has one: each taking makes its own. */
+/* No function and no option of the header has a token parameter: each taking makes its own
+ * token. */
 static void r4_no_public_function_takes_a_token(void **state) {
   (void)state;
   char path[512], line[1024];
@@ -188,7 +189,8 @@ static void r4_no_public_function_takes_a_token(void **state) {
 
 enum { SHARINGS = 300 };
 
-/* Both go by one owner: who finds the hold of the other has it too, and uses it at once. */
+/* Two threads with one owner: a thread that finds the other's hold shares it and uses it at
+ * once. */
 static void *share(void *arg) {
   corral_error detail;
   for (int i = 0; i < SHARINGS; i++) {
@@ -344,7 +346,7 @@ static void a_waiter_elsewhere_is_woken_by_the_release(void **state) {
   corral_lock_release(lock, NULL);
   pthread_join(w.thread, NULL);
   assert_int_equal(w.status, CORRAL_OK);
-  assert_true(w.came - released < 500000); /* it looks again after a second by itself */
+  assert_true(w.came - released < 500000); /* without a wake-up it would look again after 1 s */
 }
 
 static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) {
@@ -355,7 +357,7 @@ static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) 
                    CORRAL_OK);
   corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 60000));
   start(&w, c, CORRAL_LOCK(.wait_ms = 60000, .poll_max_ms = 60000));
-  until(c, CORRAL_EVENT_LOCK_ASKED, 10); /* its pauses are of up to 2.5 s by then */
+  until(c, CORRAL_EVENT_LOCK_ASKED, 10); /* by now its pauses are up to 2.5 s */
   crl_env_pause_us(20000);
   int64_t released = crl_env_now_us();
   corral_lock_release(lock, NULL);
@@ -375,7 +377,8 @@ static void the_next_waiter_asks_when_the_first_gives_up(void **state) {
   pthread_join(first.thread, NULL);
   pthread_join(next.thread, NULL);
   assert_int_equal(first.status, CORRAL_EDEADLINE);
-  assert_int_equal(next.status, CORRAL_OK); /* nothing is told when a hold ends by itself */
+  /* the watch doesn't report a hold that ends by its ttl_ms */
+  assert_int_equal(next.status, CORRAL_OK);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
 }
 

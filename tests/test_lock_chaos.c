@@ -1,5 +1,5 @@
-/* 50 processes, 2,000 acquisitions of one lock ($CORRAL_ACQUISITIONS of them; on the stores that
- * take long 600), on each store (or on $CORRAL_CHAOS alone): half of them without faults, then with
+/* test_lock_chaos.c: 50 processes take one lock 2,000 times ($CORRAL_ACQUISITIONS; 600 on slow
+ * stores), on each store (or only on $CORRAL_CHAOS): the first half without faults, then with
  * holders killed and stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,8 @@ static void no_two_holders_and_a_right_counter_on_sqlite(void **state) {
   holds(uri, 300, 6, MANY);
 }
 
-/* A member that answers late counts as absent: with 50 processes on 2 cores all would. */
+/* A late reply counts as an absent server; with 50 processes on 2 cores and a short limit all
+ * replies would be late. */
 static void no_two_holders_and_a_right_counter_on_redlock(void **state) {
   (void)state;
   redis_server *servers[3];

@@ -1,6 +1,6 @@
-/* A client whose wall clock jumps by an hour neither loses nor extends a lock, on each store: this
- * program's clock_gettime, gettimeofday and time are wrapped. The servers' clocks stay; to set one
- * back, all times in the lock's record are set forth. */
+/* test_lock_clock.c: a client whose wall clock jumps by an hour neither loses nor extends a lock,
+ * on each store. This program's clock_gettime, gettimeofday and time are wrapped. The servers'
+ * clocks stay; setting one back is simulated by moving all times in the lock's record forward. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static void until_extended(corral *c, uint64_t more) {
     if (crl_env_now_ms() > end) fail_msg("the hold isn't extended any more");
 }
 
-/* ---- all stores at once: what is waited for is their time ---------------------------------- */
+/* ---- all stores at once, because their waits take long ------------------------------------- */
 
 enum { STORES = 8 };
 
@@ -142,7 +142,7 @@ static void must_be(const place *p, int status, int expected) {
              error.text);
 }
 
-/* Who connects after the jump is refused as well. */
+/* A client that connects after the jump is refused too. */
 static void a_kept_lock_stays_kept_and_nobody_else_gets_it(void **state) {
   (void)state;
   static const long jumps[] = {HOUR, -HOUR, 0};
@@ -222,8 +222,8 @@ static void set_forth(uint8_t *at, int64_t ms) {
   memcpy(at, &time, sizeof time);
 }
 
-/* The only lock in this database is as if it had been taken before the server's clock was set back
- * by an hour. */
+/* Moves the times of the database's only lock forward by an hour, as if the server's clock had been
+ * set back. */
 static void set_server_back(int database) {
   redis_server_ask(redis, "SELECT %d", database);
   redisReply *keys = redis_server_command(redis, "KEYS *");

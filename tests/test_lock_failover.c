@@ -1,5 +1,6 @@
-/* Locks when servers fail over: what a primary with a replica can't promise, how the fencing token
- * contains it, and what several independent servers add. */
+/* test_lock_failover.c: locks when servers fail over: the guarantees that a primary with a replica
+ * can't give, fencing tokens that limit the damage, and the guarantees of several independent
+ * servers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,13 +48,13 @@ static void until_says(redis_server *server, const char *what, const char *says)
     if (crl_env_now_ms() > end) fail_msg("%s: never %s", what, says);
 }
 
-/* A replica that has all of its primary. */
+/* Makes a server a replica; returns once it is in sync. */
 static void follow(redis_server *replica, redis_server *primary) {
   redis_server_ask(replica, "REPLICAOF 127.0.0.1 %d", redis_server_port(primary));
   until_says(replica, "replica", "master_link_status:up");
 }
 
-/* ---- a resource that compares fencing tokens: a row of a real table ------------------------ */
+/* ---- a row of a table that compares fencing tokens ----------------------------------------- */
 
 static sqlite3 *account;
 
@@ -66,7 +67,7 @@ static void account_open(void) {
                    SQLITE_OK);
 }
 
-/* 1 when the row took it. */
+/* Returns 1 when the row accepted the write. */
 static int account_set(int balance, uint64_t fence) {
   char sql[160];
   snprintf(sql, sizeof sql, "UPDATE account SET balance = %d, fence = %llu WHERE fence <= %llu",
@@ -85,13 +86,14 @@ h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older_holder(void
   account_open();
   follow(replica, primary);
   corral *a = open_one(redis_server_uri(primary)), *b = open_one(redis_server_uri(replica));
-  /* The link stops: what the primary grants now, the replica never hears of. */
+  /* The replication link is cut: the replica misses the primary's next grant. */
   redis_server_ask(replica, "REPLICAOF 127.0.0.1 %d", server_process_free_port());
   corral_lock *first = take(a, CORRAL_LOCK(.ttl_ms = 60000));
   redis_server_kill(primary);
   redis_server_ask(replica, "REPLICAOF NO ONE");
   corral_lock *second = take(b, CORRAL_LOCK(.ttl_ms = 60000));
-  assert_int_equal(corral_lock_check(first, 0), CORRAL_OK); /* two believe it */
+  /* two clients believe that they hold the lock */
+  assert_int_equal(corral_lock_check(first, 0), CORRAL_OK);
   assert_int_equal(corral_lock_check(second, 0), CORRAL_OK);
   assert_true(corral_lock_fence(second) > corral_lock_fence(first));
   assert_int_equal(account_set(2, corral_lock_fence(second)), 1);
@@ -117,7 +119,7 @@ h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped
   corral_lock *lock = take(a, CORRAL_LOCK(.ttl_ms = 60000));
   redis_server_kill(primary);
   redis_server_ask(replica, "REPLICAOF NO ONE");
-  assert_int_equal(try(b), CORRAL_EBUSY); /* it knew */
+  assert_int_equal(try(b), CORRAL_EBUSY); /* the replica had the lock */
   corral_lock_release(lock, NULL);
   redis_server_restart(primary);
   redis_server_ask(primary, "FLUSHALL");
@@ -130,7 +132,7 @@ h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped
   redis_server_stop(replica);
 }
 
-/* The old primary, which was cut off while its replica was promoted, goes on granting; with
+/* The old primary was cut off while its replica was promoted, and continues to grant; with
  * min-replicas-to-write it stops within seconds. */
 static void h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it(void **state) {
   (void)state;
@@ -142,7 +144,7 @@ static void h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it
   redis_server_ask(promoted, "REPLICAOF NO ONE");
   corral_lock *lock = take(b, CORRAL_LOCK(.ttl_ms = 60000));
   redis_server_resume(old);
-  corral_lock *beside = take(a, CORRAL_LOCK(.ttl_ms = 60000)); /* the double grant */
+  corral_lock *beside = take(a, CORRAL_LOCK(.ttl_ms = 60000)); /* granted twice */
   corral_lock_release(beside, NULL);
   redis_server_ask(old, "CONFIG SET min-replicas-to-write 1");
   redis_server_ask(old, "CONFIG SET min-replicas-max-lag 1");
@@ -211,7 +213,7 @@ static void h3_a_lock_over_two_primaries_needs_both(void **state) {
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   redis_server_kill(one);
   assert_int_equal(try(a), CORRAL_EUNAVAILABLE);
-  lock = take(b, CORRAL_LOCK(.wait_ms = 5000)); /* nothing stays on the one that lives */
+  lock = take(b, CORRAL_LOCK(.wait_ms = 5000)); /* no hold is left on the surviving server */
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   corral_close(a);
   corral_close(b);

@@ -1,5 +1,5 @@
-/* test_lock_record.c: what each verb of a lock does to its record: sentences, and a model that
- * knows nothing of records. */
+/* test_lock_record.c: the change of a lock's record by each verb: single cases, and a comparison
+ * with a simple model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,14 +14,14 @@
 
 enum { NOW = 1000000, LEASE = 1000, WISH = 400 };
 
-/* ---- a lock, kept by nobody but the test --------------------------------------------------- */
+/* ---- a store of one lock ------------------------------------------------------------------- */
 
-/* The record as a store would keep it: forgotten when its time is over. */
+/* The record as in a store that deletes it when it expires. */
 typedef struct lab {
   uint8_t *record; /* NULL: none */
   size_t size;
   int64_t now, expires;
-  corral_lock_change change; /* by the last verb */
+  corral_lock_change change; /* change made by the last verb */
 } lab;
 
 static const uint8_t *token(unsigned number) {
@@ -37,7 +37,7 @@ static corral_op op_of(corral_verb verb, unsigned holder) {
       .verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EUNKNOWN};
 }
 
-/* Every byte of the room that a plugin must give, and no more, may be written. */
+/* `room` has exactly the size that a plugin must provide, so that writes beyond it are detected. */
 static int does(lab *l, corral_op *op) {
   uint8_t *room = malloc(l->size + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
   assert_non_null(room);
@@ -83,7 +83,7 @@ static crl_lock_head head_of(const lab *l) {
 
 enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
 
-/* ---- sentences ----------------------------------------------------------------------------- */
+/* ---- single cases -------------------------------------------------------------------------- */
 
 static void a_lock_is_one_holders_until_it_is_given_back(void **state) {
   (void)state;
@@ -145,7 +145,7 @@ static void a_fencing_token_may_be_raised_and_the_next_is_larger(void **state) {
   op.seen = UINT64_C(1) << 40;
   assert_int_equal(does(&l, &op), CORRAL_OK);
   assert_true(op.seen == UINT64_C(1) << 40);
-  op.seen = 5; /* not lowered */
+  op.seen = 5; /* never lowered */
   assert_int_equal(does(&l, &op), CORRAL_OK);
   assert_true(op.seen == UINT64_C(1) << 40);
   assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_OK);
@@ -167,7 +167,7 @@ static void a_wish_bars_readers_until_it_passes(void **state) {
   op.flags = SHARED;
   assert_int_equal(does(&l, &op), CORRAL_EBUSY);
   assert_int_equal(op.until_ms, WISH);
-  assert_int_equal(takes(&l, 1, SHARED, 0), CORRAL_OK); /* it has its hold already */
+  assert_int_equal(takes(&l, 1, SHARED, 0), CORRAL_OK); /* this token has a hold already */
   assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
   l.now += WISH - 1;
   assert_int_equal(takes(&l, 5, SHARED, 0), CORRAL_EBUSY);
@@ -199,7 +199,7 @@ static void a_writer_that_is_granted_ends_the_wish(void **state) {
   takes(&l, 2, ALONE, WISH);
   simply(&l, CORRAL_VERB_UNLOCK, 1, 0);
   assert_int_equal(takes(&l, 2, ALONE, WISH), CORRAL_OK);
-  /* behind a writer nobody needs to be barred */
+  /* a held exclusive lock bars all others anyway, so no wish is written */
   assert_int_equal(takes(&l, 3, ALONE, WISH), CORRAL_EBUSY);
   assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
   simply(&l, CORRAL_VERB_UNLOCK, 2, 0);
@@ -232,7 +232,7 @@ static void a_downgrade_lets_readers_in_and_writers_not(void **state) {
   assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
   assert_int_equal(takes(&l, 3, ALONE, 0), CORRAL_EBUSY);
   assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
-  /* an extend of a reader doesn't make it a writer */
+  /* extending a shared hold doesn't make it exclusive */
   assert_int_equal(takes(&l, 4, SHARED, 0), CORRAL_OK);
   free(l.record);
 }
@@ -250,7 +250,7 @@ static void a_lock_has_room_for_so_many_holds(void **state) {
   assert_int_equal(takes(&l, CORRAL_LOCK_HOLDS, SHARED, 0), CORRAL_OK);
   l.now += LEASE;
   assert_int_equal(takes(&l, 5000, SHARED, 0), CORRAL_OK);
-  assert_int_equal(head_of(&l).count, 1); /* what is over takes no room */
+  assert_int_equal(head_of(&l).count, 1); /* expired holds are dropped */
   free(l.record);
 }
 
@@ -280,7 +280,7 @@ static void what_is_foreign_is_left_alone(void **state) {
     assert_int_equal(op.status, CORRAL_EFOREIGN);
     assert_int_equal(op.until_ms, -1);
     assert_int_equal(change.action, CORRAL_ACTION_KEEP);
-    /* cut short: its count of holds is then a lie */
+    /* cut records, whose number of holds is wrong */
     for (size_t size = 0; size < sizeof good; size++) {
       uint8_t *cut = malloc(size > 0 ? size : 1);
       memcpy(cut, good, size);
@@ -339,7 +339,7 @@ static void a_look_changes_nothing_and_tells_the_time(void **state) {
   free(l.record);
 }
 
-/* ---- ends that can't be believed ----------------------------------------------------------- */
+/* ---- impossible ends ----------------------------------------------------------------------- */
 
 enum { STEP_BACK = 3600000 };
 
@@ -350,7 +350,7 @@ static corral_hold only_hold(const lab *l) {
   return hold;
 }
 
-/* A record of one hold that somebody else wrote. */
+/* A record with one hold by a foreign writer. */
 static lab stranger(corral_hold hold) {
   lab l = {.now = NOW, .expires = INT64_MAX, .size = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD};
   l.record = malloc(l.size);
@@ -442,7 +442,7 @@ static void a_strangers_end_comes_after_its_length_or_a_day(void **state) {
        CORRAL_LOCK_LONGEST_MS},
       {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX, .since = INT64_MAX, .length_ms = LEASE},
        LEASE},
-      /* of an older version */
+      /* written by an older version of corral, without length_ms */
       {{.mode = CORRAL_LOCK_EXCLUSIVE, .until = NOW + STEP_BACK + LEASE, .since = NOW + STEP_BACK},
        LEASE},
       {{.mode = 0, .until = NOW + STEP_BACK, .since = 1, .length_ms = LEASE}, LEASE},
@@ -515,8 +515,7 @@ static void a_fencing_token_that_cant_have_been_given_is_none(void **state) {
 
 enum { TOKENS = 6, STEPS = 60000, NOBODY = 0 };
 
-/* A lock as one thinks of it: for each token whether it reads or writes, until when; and until when
- * a writer is waited for. */
+/* The model of a lock: for each token its mode and end; and the end of a writer's wish. */
 typedef struct model {
   struct {
     int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, CORRAL_LOCK_SHARED */
@@ -524,7 +523,7 @@ typedef struct model {
     uint64_t fence;
   } of[TOKENS];
   int64_t wish;
-  uint64_t largest; /* fencing token that was ever given, also before the record was forgotten */
+  uint64_t largest; /* largest fencing token ever granted, also before the record expired */
 } model;
 
 typedef struct answer {
@@ -541,7 +540,7 @@ static void model_time(model *m, int64_t now) {
   if (m->wish <= now) m->wish = 0;
 }
 
-/* The last end of others' holds, of those of writers alone if `writers`; 0: none. */
+/* The latest end of holds by other tokens, with `writers` only exclusive ones; 0: none. */
 static int64_t ends(const model *m, unsigned me, int writers) {
   int64_t last = 0;
   for (unsigned i = 0; i < TOKENS; i++)
@@ -592,7 +591,7 @@ static uint64_t dice(uint64_t *seed, uint64_t sides) {
   return (*seed >> 33) % sides;
 }
 
-/* The live holds of the record are those of the model, and it lives long enough for each. */
+/* The live holds of the record must be the model's, and the record must outlive them. */
 static void same_holds(const lab *l, const model *m) {
   crl_lock_head head = head_of(l);
   corral_hold hold;
@@ -641,7 +640,7 @@ static void whatever_is_done_a_lock_is_as_the_model_says(void **state) {
   model m = {.largest = 0};
   print_message("SEED=%llu\n", (unsigned long long)first);
   for (unsigned i = 0; i < STEPS; i++) {
-    /* now and then all is forgotten */
+    /* sometimes the record expires */
     l.now += dice(&seed, 400) == 0 ? 2 * CORRAL_LOCK_MEMORY_MS : (int64_t)dice(&seed, 30);
     model_time(&m, l.now);
     unsigned me = (unsigned)dice(&seed, TOKENS);

@@ -36,8 +36,7 @@ static void a6_one_unit_everywhere_what_is_left_is_what_was_asked_for(void **sta
   }
 }
 
-/* Each of 200 waiters in 4 processes: far fewer requests than there are waiters, and none of them
- * late. */
+/* 200 waiters in 4 corrals must send few requests and end close to their deadlines. */
 static void a7_waiters_ask_seldom_and_are_told_in_time(void **state) {
   (void)state;
   enum { WAITERS = 200 };
@@ -56,14 +55,15 @@ static void a7_waiters_ask_seldom_and_are_told_in_time(void **state) {
   long long commands = redis_server_info(server, "total_commands_processed") - before;
   printf("a7: %.2f commands a waiter, the last one ends %.1f ms after its deadline\n",
          (double)commands / WAITERS, (double)worst / 1000);
-  assert_true(commands <= WAITERS * (6 + 8)); /* log2(250 / 5) pauses that grow, and 2 s / 250 ms */
+  /* log2(250 / 5) growing pauses, then one every 250 ms for 2 s */
+  assert_true(commands <= WAITERS * (6 + 8));
   assert_true(worst <= 250000 + 5000);
   corral_close(c[2]);
   corral_close(c[3]);
   kill_it(holder);
 }
 
-/* The server forgets: killed and empty again, or flushed. */
+/* The server loses its data: killed and restarted empty, then flushed. */
 static void a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_larger(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60000));
@@ -119,7 +119,7 @@ static void r1_a_slow_holder_does_not_delete_its_successors_lock(void **state) {
 
 static int by_bytes(const void *x, const void *y) { return memcmp(x, y, 16); }
 
-/* What tokens are made of: 128 bits of the kernel's, in 64 children of one process. */
+/* The source of tokens, 128 bits from the kernel, in 64 children of one process. */
 static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
   (void)state;
   enum { CHILDREN = 64, TOKENS = 5000, ALL = CHILDREN * TOKENS };
@@ -199,7 +199,7 @@ static void f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn(void 
   assert_true(first - begun < 2000000);
 }
 
-/* Waits for the caller's first request to run out of its 300 ms, and then some. */
+/* Resumes the server after 450 ms, when the caller's first request has exceeded its 300 ms. */
 static void *resume_later(void *arg) {
   crl_env_pause_us(450000);
   redis_server_resume(server);
@@ -216,13 +216,13 @@ static corral *open_hasty(void) {
   return c;
 }
 
-/* The server hangs, and does what it was told when it goes on. */
+/* The paused server performs the request when it is resumed. */
 static void r6_a_take_whose_reply_was_lost_leaves_nothing_held(void **state) {
   (void)state;
   pthread_t resumes;
   corral *hasty = open_hasty();
   corral_lock *none = NULL;
-  assert_int_equal(try(hasty, "n", CORRAL_LOCK(0)), CORRAL_OK); /* connected */
+  assert_int_equal(try(hasty, "n", CORRAL_LOCK(0)), CORRAL_OK); /* opens the connection */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
   assert_int_equal(
@@ -250,13 +250,12 @@ r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing(voi
   corral_close(hasty);
 }
 
-/* Granted when the server goes on, for 100 ms that began before that for all that the caller
- * knows. */
+/* The reply comes later than the hold's ttl_ms after the request, so the grant counts as over. */
 static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **state) {
   (void)state;
   pthread_t resumes;
   corral_lock *none = NULL;
-  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK); /* connected */
+  assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK); /* opens the connection */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
   int status = corral_lock_take(
@@ -293,7 +292,7 @@ static void await_told(const _Atomic int64_t *told) {
   }
 }
 
-/* A's keeper, come to late, must not lengthen C's hold. */
+/* The keeper of a lost hold must not lengthen the next holder's hold. */
 static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
   (void)state;
   _Atomic int64_t told = 0;
@@ -320,13 +319,13 @@ static void t3_the_server_is_gone_and_the_holder_is_told_before_its_hold_ends(vo
   await_told(&told);
   printf("t3: told %.0f ms after the server hung; the hold was 900 ms\n",
          (double)(told - paused) / 1000);
-  /* extended just before: its end at the latest, and the thread's own delay */
+  /* on_lost is called at the end of the last extension at the latest, plus the thread's delay */
   assert_true(told - paused < 900000 + 20000);
   redis_server_resume(server);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
 }
 
-/* Away for two of the three extensions that are due in a hold: tried again sooner than that. */
+/* The server hangs for 2.1 s of a 3 s hold; failed extensions are repeated before the hold ends. */
 static void t3_a_server_that_was_away_for_a_while_costs_no_hold(void **state) {
   (void)state;
   corral *hasty = open_hasty();

@@ -52,7 +52,7 @@ static void w5_a_downgrade_lets_ten_waiting_readers_in(void **state) {
     corral_close(c[i]);
   }
   printf("w5: ten readers in %.1f ms after the downgrade\n", (double)(last - begun) / 1000);
-  assert_true(last - begun < 500000); /* by themselves they look every second */
+  assert_true(last - begun < 500000); /* without a wake-up they look every second */
   assert_int_equal(corral_lock_release(writer, &error), CORRAL_OK);
 }
 
@@ -80,8 +80,8 @@ static void *read_on_and_on(void *arg) {
   return NULL;
 }
 
-/* Eight readers whose holds of 30 ms overlap: a writer that only waited for a gap would wait for
- * ever. */
+/* Eight readers with overlapping holds of 30 ms; a writer that only waited for a gap would never
+ * get the lock. */
 static void w7_a_waiting_writer_is_not_starved_by_readers(void **state) {
   (void)state;
   enum { READERS = 8 };

@@ -1,5 +1,5 @@
-/* test_lock_stores.c: users' locks in memory and in LMDB, through their tables: what
- * corral-conformance can't see. */
+/* test_lock_stores.c: users' locks in memory: and lmdb: through their tables: cases that
+ * corral-conformance can't test. */
 #include "support/hold_kit.h"
 
 #include "support/folder_kit.h"
@@ -9,7 +9,7 @@ enum { SHARED = CORRAL_OP_SHARED, HOUR = 3600000 };
 
 static char uri[160];
 
-/* A file that no other test has. */
+/* The URI of a new lmdb: file. */
 static const char *lmdb_uri(const char *params) {
   static unsigned number;
   snprintf(uri, sizeof uri, "lmdb:%s/%u%s", folder, number++, params);
@@ -23,7 +23,7 @@ static int64_t jump_ms;
 
 static int64_t odd_wall_ms(void) { return crl_registry_host()->wall_ms() + jump_ms; }
 
-/* A store that asks our wall clock. */
+/* Opens a store with the test's wall clock. */
 static kit odd_open(const char *text) {
   kit k = {.host = &odd_host};
   crl_uri parsed;
@@ -39,9 +39,9 @@ static kit odd_open(const char *text) {
   return k;
 }
 
-/* Its fencing tokens grow by the wall clock's microseconds, and it goes back by an hour: while the
- * store is open, and before it is opened again. By other names, so that nothing is remembered of
- * them. */
+/* Fencing tokens come from the wall clock in microseconds. The clock goes back by an hour while the
+ * store is open, and the store is then opened again. Each lock has another name, so no earlier
+ * token is remembered for it. */
 static void tokens_grow_on(const char *text) {
   jump_ms = 0;
   uint64_t wall = (uint64_t)crl_registry_host()->wall_ms() * 1000;
@@ -90,7 +90,7 @@ static void a_held_lock_is_not_evicted_whatever_is_written(void **state) {
   survives_a_flood(lmdb_uri("?size=1m"), 3000);
 }
 
-/* Until there is no room: then no more are granted, none was lost, and what is given back makes
+/* Takes locks until the store is full: further ones are refused, none is lost, and releases make
  * room again. */
 static void refuses_when_full(const char *text, unsigned most) {
   kit k = opened(text);
@@ -107,7 +107,7 @@ static void refuses_when_full(const char *text, unsigned most) {
   assert_non_null(strstr(error.text, "size="));
   for (unsigned i = 0; i < held; i++)
     assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, numbered(key, "held", i), 1), CORRAL_OK);
-  assert_int_equal(takes(&k, "held0", 1, 0), CORRAL_OK); /* it has that already */
+  assert_int_equal(takes(&k, "held0", 1, 0), CORRAL_OK); /* this token has a hold already */
   for (unsigned i = 0; i < held; i++)
     assert_int_equal(unlocks(&k, numbered(key, "held", i), 1), CORRAL_OK);
   assert_int_equal(takes(&k, "another", 1, 0), CORRAL_OK);
@@ -119,10 +119,10 @@ static void refuses_when_full(const char *text, unsigned most) {
 static void nothing_but_held_locks_is_bounded_by_refusing_more(void **state) {
   (void)state;
   refuses_when_full("memory:?size=64k", 3000);
-  refuses_when_full(lmdb_uri("?size=1m"), 8000); /* the map would have room for more */
+  refuses_when_full(lmdb_uri("?size=1m"), 8000); /* refused before the map is full */
 }
 
-/* ---- one lock of very many holds ----------------------------------------------------------- */
+/* ---- one lock with many holds -------------------------------------------------------------- */
 
 static void has_so_many_holds(const char *text) {
   kit k = opened(text);
@@ -183,7 +183,7 @@ static void a_key_of_a_value_tells_how_long_it_will_be_one(void **state) {
   }
 }
 
-/* ---- who is told --------------------------------------------------------------------------- */
+/* ---- watches ------------------------------------------------------------------------------- */
 
 static void tells_what_frees(const char *text) {
   kit k = opened(text);
@@ -200,7 +200,7 @@ static void tells_what_frees(const char *text) {
   assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, "k", 1), CORRAL_OK);
   assert_int_equal(unlocks(&k, "k", 3), CORRAL_ELOST);
   catch_up(e);
-  assert_int_equal(e->count, 0); /* nothing of this lets anybody in */
+  assert_int_equal(e->count, 0); /* none of these changes lets another token in */
   assert_int_equal(unlocks(&k, "k", 2), CORRAL_OK);
   is_told(e, "k");
   assert_int_equal(unlocks(&k, "k", 1), CORRAL_OK);
@@ -231,7 +231,7 @@ static void take_and_end(const char *text, atomic_int *unused) {
   (void)unused;
   kit k;
   if (kit_open(&k, text, NULL) != CORRAL_OK || takes(&k, "k", 1, 0) != CORRAL_OK) _exit(1);
-  _exit(0); /* as if it were killed: nothing is closed */
+  _exit(0); /* without closing anything, like a killed process */
 }
 
 static void a_hold_outlives_its_process_and_another_may_end_it(void **state) {
@@ -247,7 +247,7 @@ static void a_hold_outlives_its_process_and_another_may_end_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      /* the first, for a process has one such clock */
+      /* must run first: the memory: store reads the wall clock once per process */
       cmocka_unit_test(a_wall_clock_that_goes_back_takes_no_fencing_token_with_it),
       cmocka_unit_test(a_held_lock_is_not_evicted_whatever_is_written),
       cmocka_unit_test(nothing_but_held_locks_is_bounded_by_refusing_more),

@@ -1,4 +1,5 @@
-/* test_loop.c: event loops: what a call's callbacks are told, in which order, whoever computes. */
+/* test_loop.c: event loops: the callbacks of a call, their arguments and their order, for every
+ * kind of compute. */
 #include "support/loop_kit.h"
 
 #include <sys/resource.h>
@@ -374,7 +375,7 @@ static void a_peek_never_leaves_the_thread(void **state) {
   ask(d.loop, "a", NULL, &r);
   RUN_UNTIL(d.loop, r.gones, 1);
   int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
-  /* a look leaves a copy, once the watch is up */
+  /* a look leaves a copy once the watch is open */
   while (corral_peek(d.c, "a", 1, NULL, &value) != CORRAL_OK) {
     request look = {0};
     assert_true(crl_env_now_ms() < until);
@@ -392,7 +393,7 @@ static void a_peek_never_leaves_the_thread(void **state) {
   closed(&d);
 }
 
-/* ---- what is refused ----------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------ */
 
 static void ask_itself(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   request *r = arg;

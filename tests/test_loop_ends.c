@@ -1,12 +1,12 @@
-/* test_loop_ends.c: how calls of event loops end when something is given up: computes, functions,
- * tickets, memory. */
+/* test_loop_ends.c: the end of an event loop's calls after something is given up: computes,
+ * functions, tickets, memory. */
 #include "support/loop_kit.h"
 
 #include "async.h"
 #include "support/herd_lab.h"
 #include "value.h"
 
-enum { ALARMS = 63 }; /* that fit without more memory */
+enum { ALARMS = 63 }; /* number of alarms that fit without an allocation */
 
 /* ---- computes ------------------------------------------------------------------------------ */
 
@@ -84,7 +84,7 @@ typedef struct joiner {
   corral *c;
 } joiner;
 
-/* The flight that is about to be joined lands. */
+/* Lets the flight land while another call is about to join it. */
 static void land_at_join(corral_event event, const void *key, size_t key_len, const char *detail,
                          void *arg) {
   joiner *j = arg;
@@ -94,7 +94,7 @@ static void land_at_join(corral_event event, const void *key, size_t key_len, co
   if (event != CORRAL_EVENT_JOIN) return;
   make(&j->leader, "x");
   await_counter(j->c, CORRAL_EVENT_FILL, 1);
-  crl_env_pause_us(20000); /* it lands right after that */
+  crl_env_pause_us(20000); /* the landing follows the event */
 }
 
 static void a_flight_that_lands_while_it_is_being_joined_answers_all_the_same(void **state) {
@@ -116,7 +116,7 @@ static void a_flight_that_lands_while_it_is_being_joined_answers_all_the_same(vo
 
 /* ---- leaving a wait ------------------------------------------------------------------------ */
 
-/* Who waits by this looks again in a minute, and not before it is woken. */
+/* A waiter's looks are a minute apart unless it is woken. */
 #define DROWSY .wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000
 
 static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void **state) {
@@ -140,7 +140,7 @@ static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void
   corral_close(c);
 }
 
-/* Twice at once: the second time while it isn't parked. */
+/* Wakes twice: the second time while the run isn't parked. */
 static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
@@ -156,7 +156,7 @@ static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
     crl_pilot_wake(waiter.call->flying);
     await_counter(other, CORRAL_EVENT_POLL, i);
   }
-  crl_env_pause_us(20000); /* the longer, the more looks of one that doesn't wait */
+  crl_env_pause_us(20000); /* a longer pause would show more looks of a run that doesn't wait */
   assert_in_range(corral_counter(other, CORRAL_EVENT_POLL), 20, 41);
   corral_call_cancel(waiter.call);
   RUN_UNTIL(there, waiter.gones, 1);
@@ -225,7 +225,7 @@ static void errand_gone(void *arg) {
 }
 
 static void *open_gate(void *arg) {
-  crl_env_pause_us(20000); /* the longer, the surer a close that doesn't wait is caught */
+  crl_env_pause_us(20000); /* a longer pause catches a close that doesn't wait more surely */
   lab_add(arg, 1);
   return NULL;
 }
@@ -303,7 +303,7 @@ static int bound(corral_fill *fill, const void *key, size_t key_len, void *arg) 
 
 static const corral_policy patient = {.size = sizeof patient, .wait_ms = 3600000};
 
-/* A leader whose compute is open, and so many who wait for it, each with an alarm. */
+/* A leader whose compute is open, and `count` waiters; each call has an alarm. */
 static void crowd(corral_loop *loop, request *leader, request *waiters, int count) {
   ask(loop, "a", &patient, leader);
   RUN_UNTIL(loop, leader->starts, 1);
@@ -314,15 +314,15 @@ static void a_call_that_cant_be_given_an_alarm_is_refused_or_ends(void **state) 
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .compute = bound));
   corral_loop *loop = loop_of(c);
-  static request leader, waiters[ALARMS - 1]; /* the leader waits for itself */
+  static request leader, waiters[ALARMS - 1]; /* the leader has an alarm too */
   request refused = {0}, ended = {0};
   crowd(loop, &leader, waiters, ALARMS - 1);
-  atomic_store(&crl_alloc_countdown, 1); /* the call itself, and then the alarm */
+  atomic_store(&crl_alloc_countdown, 1); /* allocation 0 is the call, 1 the alarm */
   assert_int_equal(ask_as(loop, "a", &patient, &refused, 1), CORRAL_ENOMEM);
   atomic_store(&crl_alloc_countdown, -1);
   assert_int_equal(ask_as(loop, "b", &patient, &ended, 0), CORRAL_OK);
   await_counter(c, CORRAL_EVENT_FILL, 1);
-  crl_env_pause_us(20000); /* its run should be gone, so that nothing else keeps the call */
+  crl_env_pause_us(20000); /* until its run is freed, so that nothing else keeps the call */
   atomic_store(&crl_alloc_countdown, 0);
   RUN_UNTIL(loop, ended.gones, 1);
   atomic_store(&crl_alloc_countdown, -1);

@@ -1,5 +1,5 @@
-/* test_loop_examples.c: the line servers of examples/loop_*.c, each a process of its own: one query
- * for a crowd, clients that leave, a clean end. */
+/* test_loop_examples.c: the line servers of examples/loop_*.c, each in its own process: one query
+ * for many clients, clients that hang up, a clean end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 enum { CROWD = 200, PATIENCE_S = 30, ANSWER = 128 };
 
 typedef struct example {
-  const char *variable; /* of the environment: the program */
+  const char *variable; /* environment variable with the program's path */
   pid_t pid;
   int port, input;
 } example;
@@ -57,7 +57,7 @@ static void started(example *e, const char *variable) {
   assert_in_range(e->port, 1, 65535);
 }
 
-/* It ends by itself, with nothing left over (the sanitizer's leaks are in its status). */
+/* Waits for the end; the exit status must be 0, which includes the sanitizer's check for leaks. */
 static void ended(example *e) {
   int status = -1;
   for (int ms = 0; waitpid(e->pid, &status, WNOHANG) == 0; ms++) {
@@ -83,14 +83,14 @@ static int asked(const example *e, const char *line) {
   return fd;
 }
 
-/* All that comes until the server hangs up. */
+/* Reads until the server hangs up. */
 static const char *answer(int fd) {
   static char text[ANSWER];
   size_t len = 0;
   ssize_t n = 0;
   while (len < sizeof text - 1 && (n = recv(fd, text + len, sizeof text - 1 - len, 0)) > 0)
     len += (size_t)n;
-  if (n < 0) n = len == 0 ? 0 : n; /* a reset says nothing either */
+  if (n < 0) n = len == 0 ? 0 : n; /* a reset is an empty answer too */
   text[len] = '\0';
   close(fd);
   return text;
@@ -138,7 +138,7 @@ static void lets_clients_leave(const char *variable) {
   memset(line, 'x', sizeof line);
   line[sizeof line - 1] = '\0';
   assert_string_equal(answer(asked(&e, line)), "");
-  close(asked(&e, "GET alone\n")); /* whose query nobody waits for */
+  close(asked(&e, "GET alone\n")); /* leaves a query without a waiter */
   assert_string_equal(answer(asked(&e, "GET left\n")), "the row of left, by query 1\n");
   close(e.input);
   e.input = -1;

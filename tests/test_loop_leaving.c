@@ -1,5 +1,4 @@
-/* test_loop_leaving.c: event loops: calls that are left, computes that are abandoned, loops that
- * are closed. */
+/* test_loop_leaving.c: event loops: calls cancelled, computes abandoned, loops closed. */
 #include "support/loop_kit.h"
 
 static loop_desk opened(const corral_policy *policy) {

@@ -1,5 +1,5 @@
-/* test_loop_live.c: event loops on a real Redis: what crosses processes, what a sick server does to
- * them, how much goes in one round trip. */
+/* test_loop_live.c: event loops on a real Redis: effects between processes, a failing server, and
+ * the size of batches. */
 #include "support/loop_kit.h"
 
 #include <sys/stat.h>
@@ -31,7 +31,7 @@ static void who_waits_for_another_process_is_woken_by_its_fill(void **state) {
   request leader = {0}, waiter = {0};
   ask(here.loop, "a", NULL, &leader);
   RUN_UNTIL(here.loop, leader.starts, 1);
-  /* A wait that began before the watch was up has a pause of its own; the next ones are watched. */
+  /* A wait that began before the watch was open ends by its own pause; later waits are watched. */
   request first = {0};
   ask(there.loop, "a", CORRAL_POLICY(.wait_ms = 100), &first);
   RUN_UNTIL(there.loop, first.gones, 1);
@@ -57,7 +57,7 @@ static void a_leader_whose_lease_is_gone_is_replaced_and_fenced(void **state) {
   RUN_UNTIL(here.loop, leader.starts, 1);
   ask(there.loop, "a", NULL, &waiter);
   await_counter(there.c, CORRAL_EVENT_WAIT, 1);
-  /* A DEL by anybody ends the lease too. */
+  /* A DEL by any client ends the lease too. */
   redis_server_ask(server, "DEL a");
   RUN_UNTIL(there.loop, waiter.gones, 1);
   assert_string_equal(waiter.text, "the second's");

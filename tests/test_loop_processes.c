@@ -1,5 +1,5 @@
 /* test_loop_processes.c: processes with event loops on one store: one compute for all of them, and
- * another one when its process is killed. */
+ * a second one after its process is killed. */
 #include "support/loop_kit.h"
 
 #include "support/herd_lab.h"
@@ -13,7 +13,7 @@ typedef struct crowd {
   int gones;
 } crowd;
 
-/* The value is the number of its compute. */
+/* The value is the number of the compute. */
 static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   crowd *w = arg;
   lab *l = w->seat->lab;
@@ -107,7 +107,7 @@ static int stop_server(void **state) {
   return 0;
 }
 
-/* Two corrals are two processes here: each opens the host's lock for itself. */
+/* Two corrals act as two processes: each opens the host lock for itself. */
 static void
 calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left(void **state) {
   (void)state;

@@ -1,15 +1,16 @@
 /* test_loop_swarm.c: random crowds of calls in event loops: threads with a loop each, over two
- * corrals on one store, beside blocking callers; computes that end at once, later, elsewhere, not
- * at all; calls cancelled, tickets, values invalidated, loops closed with all that is under way.
+ * corrals on one store, beside blocking callers; computes that end at once, later, on another
+ * thread, or never; cancelled calls, tickets, invalidations, and loops closed during calls.
  *
- * CORRAL_SEED=n rolls those dice again (threads still interleave as they like), CORRAL_SECONDS=n
- * makes each swarm last so long. */
+ * CORRAL_SEED=n repeats the random choices (the interleaving of threads still varies);
+ * CORRAL_SECONDS=n sets the duration of each swarm. */
 #include "support/loop_kit.h"
 
 enum {
   CORRALS = 2,
   KEYS = 6,
-  QUIET = 3, /* of the keys: nothing is invalidated or passed, so there is one compute at a time */
+  /* the first QUIET keys are never invalidated or passed, so each has one compute at a time */
+  QUIET = 3,
   DESKS = 4,
   ENDERS = 2,
   BLOCKERS = 2,
@@ -24,17 +25,17 @@ typedef struct desk {
   world *world;
   corral *c;
   corral_loop *loop;
-  int which; /* corral */
+  int which; /* index of its corral */
   uint64_t dice;
   pthread_t thread;
-  int begins; /* within a function that begins a call */
+  int begins; /* inside a function that begins a call */
   struct asked *pending;
   int count;
-  atomic_int ticket; /* those before it may be cancelled */
+  atomic_int ticket; /* tickets before this index may be cancelled */
   corral_ticket *tickets[TICKETS];
 } desk;
 
-/* A call; freed by `gone`, so that whatever comes after that is an error that a sanitizer sees. */
+/* A call; freed by `gone`, so that the sanitizer detects any later use. */
 typedef struct asked {
   struct asked *next, **link;
   desk *desk;
@@ -45,14 +46,14 @@ typedef struct asked {
   long long own_floor, floor;
 } asked;
 
-/* A compute that is open. */
+/* An open compute. */
 typedef struct compute {
   struct compute *next;
-  desk *desk; /* NULL: its loop was closed */
+  desk *desk; /* NULL: the loop was closed */
   corral_fill *fill;
   int which, key, is_counted, elsewhere;
   long long version;
-  int64_t at; /* when it ends */
+  int64_t at; /* time of its end */
   int how;
 } compute;
 
@@ -63,17 +64,17 @@ struct world {
   corral *c[CORRALS];
   desk desks[DESKS];
   atomic_llong version[KEYS], floor_of[CORRALS][KEYS], floor[KEYS];
-  pthread_mutex_t changing[KEYS]; /* sets and invalidations, one at a time */
+  pthread_mutex_t changing[KEYS]; /* serializes changes of a key */
   atomic_int open[CORRALS][KEYS];
   pthread_mutex_t mutex;
   compute *computes;
-  atomic_int over, ended; /* nothing new begins; nothing is open any more */
+  atomic_int over, ended; /* no new calls begin; no compute is open */
   atomic_int wrongs;
   char wrong[200];
   atomic_int begun, dones, gones, starts, alone, cancelled, closes, blocking, changes, orphans;
 };
 
-/* Under the mutex: the least of what went wrong is told. */
+/* Records the text of the first error only. */
 __attribute__((format(printf, 2, 3))) static void wrong(world *w, const char *format, ...) {
   va_list list;
   if (atomic_fetch_add(&w->wrongs, 1) > 0) return;
@@ -111,7 +112,7 @@ static void count_compute(world *w, int which, int key) {
     wrong(w, "two computes of key %d in one corral at a time", key);
 }
 
-/* Under the mutex, and before it ends. */
+/* Under the mutex, before the compute ends. */
 static void uncount(world *w, compute *one) {
   if (one->is_counted) atomic_fetch_sub(&w->open[one->which][one->key], 1);
   one->is_counted = 0;
@@ -139,7 +140,7 @@ static void end_compute(world *w, compute *one) {
   free(one);
 }
 
-/* One whose time has come: for this desk, or, NULL, for those that end elsewhere. */
+/* Takes a compute whose time has come: of this desk; NULL: one that ends on another thread. */
 static compute *take_due(world *w, const desk *d, int64_t now) {
   pthread_mutex_lock(&w->mutex);
   compute **link = &w->computes;
@@ -362,9 +363,9 @@ static void act(desk *d) {
   if (chance(&d->dice, 3) && atomic_load(&d->ticket) < TICKETS) atomic_fetch_add(&d->ticket, 1);
 }
 
-/* ---- the threads --------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
-/* Its computes are ended elsewhere, about now. */
+/* Hands the open computes of a closed loop to the enders, to end now or soon. */
 static void let_go_of_computes(desk *d) {
   world *w = d->world;
   pthread_mutex_lock(&w->mutex);
@@ -531,7 +532,7 @@ static void tell(const world *w) {
 
 static int has_seen_enough(const world *w) { return w->dones > 100 && w->starts > 50; }
 
-/* `w` is zeroed but for `title` and `bound`. */
+/* `w` is zeroed except for `title` and `bound`. */
 static void swarm(world *w, corral_options options) {
   pthread_t desks[DESKS], enders[ENDERS], blockers[BLOCKERS];
   blocker b[BLOCKERS];

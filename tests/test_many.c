@@ -1,4 +1,4 @@
-/* test_many.c: corral_get_many: several keys, one compute for those this call leads. */
+/* test_many.c: corral_get_many: several keys, one compute for the keys that the call leads. */
 #include "support/many_kit.h"
 
 /* ---- on one thread ------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static void a_key_that_appears_twice_is_computed_once(void **state) {
   assert_int_equal(r->computes, 4);
 }
 
-/* The way to its compute is shorter. */
+/* The flight of a key with "can't be cached" takes fewer steps to its compute. */
 static void what_cant_be_cached_is_computed_along_with_the_rest(void **state) {
   room *r = *state;
   corral_item items[KEYS];
@@ -242,7 +242,7 @@ static void check_any(const corral_item *items, size_t n) {
   }
 }
 
-/* 1 when no allocation failed. */
+/* Returns 1 when no allocation failed. */
 static int tour(long index) {
   room r;
   corral_item items[KEYS];

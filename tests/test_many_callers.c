@@ -1,8 +1,8 @@
-/* test_many_callers.c: corral_get_many beside other calls: flights of others are joined, and own
- * ones are. */
+/* test_many_callers.c: corral_get_many beside other calls: it joins their flights, and they join
+ * its flights. */
 #include "support/many_kit.h"
 
-/* ---- with others --------------------------------------------------------------------------- */
+/* ---- with other calls ---------------------------------------------------------------------- */
 
 static void a_batch_computes_its_own_while_another_computes_the_rest_and_joins_that(void **state) {
   room *r = *state;
@@ -51,7 +51,7 @@ static void single_calls_join_a_batch(void **state) {
   drop(leader.items, leader.count);
 }
 
-/* Each waits inside for the other's. */
+/* Each compute waits until the other one runs. */
 static int both_at_once(corral_fill *const *fills, size_t count, void *arg) {
   room *r = arg;
   atomic_fetch_add(&r->calls, 1);
@@ -60,7 +60,7 @@ static int both_at_once(corral_fill *const *fills, size_t count, void *arg) {
   return CORRAL_OK;
 }
 
-/* Two who join "x" meet there, in the midst of entering their keys. */
+/* Two calls that join "x" meet there, while they enter their keys. */
 static pthread_barrier_t meeting;
 
 static void meet_at_x(corral_event event, const void *key, size_t key_len, const char *detail,
@@ -117,7 +117,7 @@ static void a_leader_that_is_given_up_is_replaced_by_the_batch(void **state) {
   end_single(&other, CORRAL_COMPUTED);
 }
 
-/* Somebody holds "theirs" for good. */
+/* Calls corral_get_many while another call computes "theirs" without end. */
 static void while_held(room *r, const corral_policy *policy,
                        void (*check)(const corral_item *items)) {
   single other;

@@ -1,4 +1,4 @@
-/* test_many_live.c: corral_get_many on real stores: what it costs, and among processes. */
+/* test_many_live.c: corral_get_many on real stores: round trips, and several processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static redis_server *server;
 static memcached_server *pair[2];
 static int calls, computes;
 
-/* By the key's first letter: 'f' fails, 'n' is no such thing, 't' has a tag. */
+/* Fills by the key's first letter: 'f' fails, 'n' negative, 't' has a tag. */
 static int by_letter(corral_fill *const *fills, size_t count, void *arg) {
   (void)arg;
   calls++;
@@ -96,13 +96,13 @@ static long long cost_of(corral *c, const char *stem, size_t count, int status, 
   return reads() - before - 1;
 }
 
-/* The server counts reads of 16 KiB at the most: the claims of thirty keys are one. */
+/* The server counts reads of at most 16 KiB; the claims of 30 keys fit into one. */
 static void warm_keys_cost_one_round_trip_together_and_cold_ones_three(void **state) {
   (void)state;
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
   corral *c = open_at(redis_server_uri(server), CORRAL_OPTIONS(.handles = 1));
-  ask(c, "f-warm-up", 1, CORRAL_EFAILED, 0); /* the server knows the scripts from now on */
+  ask(c, "f-warm-up", 1, CORRAL_EFAILED, 0); /* loads the scripts into the server */
   ask(c, "warm-up", 1, CORRAL_OK, CORRAL_COMPUTED);
   assert_int_equal(cost_of(c, "cold", 30, CORRAL_OK, CORRAL_COMPUTED), 3);
   assert_int_equal(cost_of(c, "cold", 30, CORRAL_OK, CORRAL_FRESH), 1);
@@ -234,7 +234,7 @@ typedef struct shared {
 typedef struct member {
   shared *all;
   int number, round;
-  int met; /* in this round, with nothing claimed yet */
+  int met; /* reached the meeting in this round; no claim sent yet */
 } member;
 
 static int64_t now_ms(void) {
@@ -262,7 +262,7 @@ static void meet(shared *all, int all_of_them) {
   while (atomic_load(&all->arrived) < all_of_them) sched_yield();
 }
 
-/* Both have looked and found nothing, before either claims. */
+/* Both processes miss before either sends a claim. */
 static void meet_at_first_miss(corral_event event, const void *key, size_t key_len,
                                const char *detail, void *arg) {
   member *m = arg;
@@ -311,8 +311,8 @@ static void be_member(shared *all, int number, const char *uri, const corral_opt
   corral_close(c);
 }
 
-/* Their claims go out in batches, each from its own end of the list: both hold leases that the
- * other waits for. */
+/* Each process sends its claims in batches, beginning at its own end of the list, so each holds
+ * leases that the other waits for. */
 static void cross(const corral_options *options) {
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");

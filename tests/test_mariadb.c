@@ -1,4 +1,4 @@
-/* Tests of mariadb: session locks of a real server. */
+/* test_mariadb.c: session locks of a real MariaDB through the plugin's table. */
 #include "support/hold_kit.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,8 @@
 static mariadb_server *server;
 static const char *uri;
 
-/* A URI of this server with something behind it, or in place of user and password. */
+/* The URI of the server with `user` before its address (user and password, or "") and `rest` behind
+ * it. */
 static const char *uri_with(const char *user, const char *rest) {
   static char text[200];
   snprintf(text, sizeof text, "mariadb://%s127.0.0.1:%d/%s", user, mariadb_server_port(server),
@@ -40,7 +41,7 @@ static void await_connections(int wanted) {
   assert_int_equal(connections(), wanted);
 }
 
-/* ---- what the verbs do --------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 static void a_lock_is_taken_extended_shown_and_released(void **state) {
   (void)state;
@@ -64,21 +65,24 @@ static void a_lock_is_taken_extended_shown_and_released(void **state) {
   assert_non_null(strstr(note, " of lock user from 127.0.0.1:"));
   assert_int_equal(fence, 0);
   assert_int_equal(extend(&a, "one", 1, 9000), CORRAL_OK);
-  corral_op again = hold_op(CORRAL_VERB_LOCK_EXTEND, "one", 1, 1000); /* no earlier than before */
+  /* an extension never shortens the hold */
+  corral_op again = hold_op(CORRAL_VERB_LOCK_EXTEND, "one", 1, 1000);
   assert_int_equal(by(&a, &again, 5000), CORRAL_OK);
   assert_in_range(again.until_ms, 8000, 9000);
   assert_int_equal(again.seen, op.seen);
-  again = hold_op(CORRAL_VERB_LOCK, "one", 1, 9000); /* the same token once more, its life anew */
+  /* the same token again: its hold begins anew */
+  again = hold_op(CORRAL_VERB_LOCK, "one", 1, 9000);
   assert_int_equal(by(&a, &again, 5000), CORRAL_OK);
   assert_int_equal(again.seen, op.seen);
   is_lost(&b, CORRAL_VERB_UNLOCK, "one", 2, 1);
-  is_lost(&b, CORRAL_VERB_LOCK_EXTEND, "one", 1, 1); /* another process's */
+  is_lost(&b, CORRAL_VERB_LOCK_EXTEND, "one", 1, 1); /* the hold belongs to another process */
   assert_int_equal(unlock(&a, "one", 1), CORRAL_OK);
   is_lost(&a, CORRAL_VERB_UNLOCK, "one", 1, 0);
   assert_int_equal(shown(&b, "one", note, NULL), 0);
   assert_int_equal(take(&b, "one", 2, 5000), CORRAL_OK);
   closed(&b);
-  assert_true(take_when_free(&a, "one", 3, 5000) < 5000); /* what is open ends with the store */
+  /* closing the store ends its connections, and so its holds */
+  assert_true(take_when_free(&a, "one", 3, 5000) < 5000);
   closed(&a);
 }
 
@@ -128,7 +132,7 @@ static void fencing_tokens_grow_over_a_thousand_grants_and_a_restart(void **stat
   (void)state;
   kit k = opened(uri);
   uint64_t last = fences_grow(&k, "n");
-  assert_int_equal(connections(), 1); /* one connection did it all */
+  assert_int_equal(connections(), 1); /* one connection for all these holds */
   closed(&k);
   mariadb_server_kill(server);
   mariadb_server_restart(server);
@@ -142,7 +146,7 @@ static void nothing_is_granted_in_the_second_in_which_the_server_started(void **
   (void)state;
   const corral_host *host = crl_registry_host();
   mariadb_server_kill(server);
-  /* so that it is up within the second it starts in */
+  /* restarts at the start of a second, so that the server is up before that second ends */
   while (host->wall_ms() % 1000 > 20) poll(NULL, 0, 1);
   mariadb_server_restart(server);
   kit k = opened(uri);
@@ -156,7 +160,7 @@ static void nothing_is_granted_in_the_second_in_which_the_server_started(void **
   closed(&k);
 }
 
-/* ---- how holds end ------------------------------------------------------------------------- */
+/* ---- ends of holds ------------------------------------------------------------------------- */
 
 static void a_killed_holder_is_replaced_at_once(void **state) {
   (void)state;
@@ -179,7 +183,7 @@ static void a_stopped_holder_loses_when_its_lease_is_over_and_is_told(void **sta
   kill(pid, SIGSTOP);
   take_when_free(&k, "held", 1, 60000);
   int64_t took = k.host->now_ms() - begun;
-  assert_in_range(took, 2000, 6000); /* rounded up to seconds */
+  assert_in_range(took, 2000, 6000); /* leases are rounded up to seconds */
   kill(pid, SIGCONT);
   atomic_store(&shared[2], 1);
   gone(pid, 0);
@@ -197,7 +201,7 @@ static void a_hold_that_is_extended_outlives_its_first_lease(void **state) {
   assert_int_equal(take(&a, "n", 1, 1000), CORRAL_OK);
   int64_t begun = a.host->now_ms(), last = begun;
   while (a.host->now_ms() - begun < 3000) {
-    last = a.host->now_ms(); /* before the extension that counts */
+    last = a.host->now_ms(); /* taken before the extension */
     assert_int_equal(extend(&a, "n", 1, 1000), CORRAL_OK);
     assert_int_equal(take(&b, "n", 2, 1000), CORRAL_EBUSY);
     poll(NULL, 0, 50);
@@ -232,7 +236,8 @@ static void holds_of_before_a_restart_are_lost(void **state) {
   for (unsigned i = 1; i <= 3; i++)
     assert_int_equal(take(&k, i == 1 ? "a" : i == 2 ? "b" : "c", i, 60000), CORRAL_OK);
   mariadb_server_kill(server);
-  is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "a", 1, 0); /* nobody to ask, and nobody who has it */
+  /* no server to ask, and no other holder is known */
+  is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "a", 1, 0);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "a", 1, 60000);
   op.error = &error;
   assert_int_not_equal(k.plugin->perform(k.handle, &op, 1, k.host->now_ms() + 2000, NULL),
@@ -300,7 +305,7 @@ static void a_server_that_hangs_is_left_by_the_deadline(void **state) {
   assert_int_equal(take(&k, "a", 1, 60000), CORRAL_OK);
   assert_int_equal(take(&k, "b", 2, 60000), CORRAL_OK);
   assert_int_equal(take(&k, "c", 3, 60000), CORRAL_OK);
-  assert_int_equal(unlock(&k, "c", 3), CORRAL_OK); /* an idle connection, for the next LOCK */
+  assert_int_equal(unlock(&k, "c", 3), CORRAL_OK); /* leaves an idle connection for the next LOCK */
   mariadb_server_pause(server);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "c", 4, 60000);
   in_time(&k, &op, CORRAL_EUNKNOWN);
@@ -313,7 +318,7 @@ static void a_server_that_hangs_is_left_by_the_deadline(void **state) {
   assert_in_range(k.host->now_ms() - begun, 190, 1500);
   assert_non_null(strstr(error.text, "time allowed is over"));
   mariadb_server_resume(server);
-  assert_int_equal(extend(&k, "a", 1, 60000), CORRAL_OK); /* held through it */
+  assert_int_equal(extend(&k, "a", 1, 60000), CORRAL_OK); /* the hold outlived the pause */
   take_when_free(&k, "b", 5, 1000);
   take_when_free(&k, "c", 6, 1000);
   is_lost(&k, CORRAL_VERB_UNLOCK, "b", 2, 1);
@@ -358,7 +363,7 @@ static void more_holds_than_connections_are_refused_with_a_text(void **state) {
   op.error = &error;
   assert_int_equal(by(&k, &op, 5000), CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "connections="));
-  assert_int_equal(shown(&k, "a", note, NULL), 1); /* there is one more for looking */
+  assert_int_equal(shown(&k, "a", note, NULL), 1); /* LOCK_SHOW has a connection besides these */
   assert_int_equal(unlock(&k, "a", 1), CORRAL_OK);
   assert_int_equal(take(&k, "c", 3, 60000), CORRAL_OK);
   closed(&k);
@@ -411,14 +416,14 @@ static void a_unix_socket_a_database_and_a_hosts_name_are_as_good(void **state) 
   kit a = opened(text);
   snprintf(text, sizeof text, "mariadb://lock%%20user:p%%40ss%%3Aword%%2F@localhost:%d/",
            mariadb_server_port(server));
-  kit b = opened(text); /* a name, which may have an address where nobody listens */
+  kit b = opened(text); /* a host name; one of its addresses may have no listener */
   assert_int_equal(take(&a, "n", 1, 1000), CORRAL_OK);
   assert_int_equal(take(&b, "n", 2, 1000), CORRAL_EBUSY);
   closed(&a);
   closed(&b);
 }
 
-/* ---- many ---------------------------------------------------------------------------------- */
+/* ---- many locks ---------------------------------------------------------------------------- */
 
 static void processes_that_race_for_a_lock_never_overlap(void **state) {
   (void)state;
@@ -457,9 +462,9 @@ static void a_keeper_and_a_releaser_share_a_hold_by_turns(void **state) {
   closed(&p.k);
 }
 
-/* None of a test's connections is left for the next one. */
+/* Teardown: waits until all connections of the test are closed. */
 static int settle_down(void **state) {
-  mariadb_server_resume(server); /* a test that failed may have left it paused */
+  mariadb_server_resume(server); /* after a failed test the server may be paused */
   (void)state;
   await_connections(0);
   return 0;

@@ -1,5 +1,4 @@
-/* test_memcached.c: the memcached plugin, through its table, on a real server: what each verb
- * does. */
+/* test_memcached.c: the memcached plugin, through its table, on a real server: each verb. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +12,9 @@
 #include "support/memcached_kit.h"
 #include "support/memcached_server.h"
 
-static memcached_server *server; /* of all tests that need no other */
+static memcached_server *server; /* shared by the tests that don't start their own */
 
-/* What the server itself says is left, in ms; -1: no such item. */
+/* Remaining life of an item by the server itself, in ms; -1: no such item. */
 static long long ttl_ms(const char *key) {
   const char *text = memcached_server_ask(server, "mg %s t", key);
   return strncmp(text, "HD t", 4) == 0 ? strtoll(text + 4, NULL, 10) * 1000 : -1;
@@ -37,7 +36,7 @@ static void need_server(void) {
   memcached_server_ask(server, "flush_all");
 }
 
-/* Each test has the server empty, or is skipped. */
+/* Empties the server and opens a client of it; skips the test when there is no server. */
 static client begin(void) {
   need_server();
   return opened(memcached_server_uri(server));
@@ -255,7 +254,7 @@ static void invalidate_voids_the_fill_under_way(void **state) {
   closed(&c);
 }
 
-/* ---- what others do to the item ------------------------------------------------------------ */
+/* ---- changes by other clients -------------------------------------------------------------- */
 
 static void a_delete_by_anybody_voids_the_fill_under_way(void **state) {
   (void)state;
@@ -317,7 +316,7 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
                                .exptime = 60,
                                .cas = item.cas};
   memcached_server_ask(server, "touch k 100");
-  assert_int_equal(fills(&c, "k", 1, 10), CORRAL_OK); /* the cas id is another one now */
+  assert_int_equal(fills(&c, "k", 1, 10), CORRAL_OK); /* the item now has another cas id */
   assert_int_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
   assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL),
                    CORRAL_OK);
@@ -327,7 +326,7 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
   assert_int_equal(crl_memcached_hear_word(c.handle, &cas, deadline, &word, &refusal, NULL),
                    CORRAL_OK);
   assert_int_equal(word, CRL_MEMCACHED_NOT_FOUND);
-  cas.cas = 0; /* it would guard nothing */
+  cas.cas = 0; /* without a cas id the command guards nothing */
   assert_int_not_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
   assert_false(sent);
   free(item.bytes);
@@ -376,7 +375,7 @@ static void a_life_of_milliseconds_ends_in_time_though_the_server_counts_seconds
   int64_t end = c.host->now_ms() + 50;
   while (c.host->now_ms() <= end + 1) continue;
   assert_int_equal(looks(&c, "k").status, CORRAL_EMISS);
-  /* over an item that is still there */
+  /* over an item that still exists */
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK);
   op = op_of(CORRAL_VERB_CLAIM, "lease", 1);
   op.lease_ms = 50;
@@ -396,7 +395,8 @@ static void two_clients_agree_on_what_is_left(void **state) {
   op.lease_ms = 60000;
   assert_int_equal(done(&a, &op), CORRAL_OK);
   int64_t left = looks(&b, "k").until_ms;
-  assert_true(left <= 60010 && left > 59000); /* the two read their clocks at different times */
+  /* the two clients read their clocks at different times */
+  assert_true(left <= 60010 && left > 59000);
   closed(&a);
   closed(&b);
 }
@@ -459,7 +459,7 @@ static void hundreds_of_operations_are_one_batch(void **state) {
   closed(&c);
 }
 
-/* Commands the server was given while these were performed. */
+/* Number of commands that the server counted while `ops` were performed. */
 static long long commands(client *c, corral_op *ops, size_t count) {
   long long before =
       memcached_server_stat(server, "cmd_get") + memcached_server_stat(server, "cmd_set");

@@ -1,6 +1,6 @@
-/* test_memcached_dialogue.c: what a real memcached doesn't say on demand, said by a scripted
- * server. libmemcached would end the process at many of these replies; here each ends with a status
- * and a text. */
+/* test_memcached_dialogue.c: replies that a real memcached doesn't give on demand, from a scripted
+ * server. libmemcached would end the process at many of these replies; the plugin must return a
+ * status and a text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ enum { SHORT = 100, SEEN = 77 };
 #define GET_K "EXPECT get k\\r\\n\n"
 #define GETS_K "EXPECT gets k\\r\\n\n"
 #define ADD_K "EXPECT add k 0 3601 88\\r\\n\n"
-/* A record of 44 zero bytes behind "crl2": free. Its cas id is 9. */
+/* A record of "crl2" and 44 zero bytes, so its state is FREE. Its cas id is 9. */
 #define ZEROS                                                                                      \
   "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define TEN_ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
@@ -55,7 +55,7 @@ static void ended(dialogue *d) {
   assert_true(fake_server_stop(d->server));
 }
 
-/* How each command is brought about, and what comes before its reply. */
+/* The operation that causes each command, and the dialogue before that command's reply. */
 static const struct way {
   const char *command, *before;
   corral_verb verb;
@@ -73,7 +73,7 @@ typedef struct outcome {
   char text[240];
 } outcome;
 
-/* One op by this way, whose last command is answered by `steps`. */
+/* Performs the operation of a way; `steps` is the reply to its last command. */
 static outcome answered(const struct way *way, const char *steps, int64_t limit) {
   char script[8192];
   snprintf(script, sizeof script, "%s%s%s", GREETED, way->before, steps);
@@ -100,13 +100,13 @@ static void append(char *text, size_t size, const char *more) {
   strncat(text, more, size - strlen(text) - 1);
 }
 
-/* ---- replies that make no sense ------------------------------------------------------------ */
+/* ---- malformed replies --------------------------------------------------------------------- */
 
 static int is_write(const struct way *way) {
   return strcmp(way->command, "add") == 0 || strcmp(way->command, "cas") == 0;
 }
 
-/* All classes of reply that memcached has, and some that it hasn't. */
+/* One reply of every class that memcached has, and some that it doesn't have. */
 static const char *const strange[] = {
     "OK",
     "DELETED",
@@ -241,14 +241,14 @@ static void a_surplus_reply_breaks_the_handle(void **state) {
 
 static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state) {
   (void)state;
-  /* The surplus is sent before the second connection is greeted. */
+  /* The surplus bytes are sent before the second connection is greeted. */
   dialogue d = connected(
       GREETED GET_K
       "SEND END\\r\\n\nEXPECT get again\\r\\n\nSEND END\\r\\nEND\\r\\n\nACCEPT\n" GREETED);
   corral_op first = op_of(CORRAL_VERB_GET, "k", 0), second = op_of(CORRAL_VERB_GET, "again", 0);
   corral_op third = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(perform(&d.c, &first, 1), CORRAL_OK);
-  int status = perform(&d.c, &second, 1); /* the surplus may come with the reply, or after */
+  int status = perform(&d.c, &second, 1); /* the surplus bytes may arrive with the reply or later */
   assert_int_equal(second.status, CORRAL_EMISS);
   void *handle = d.c.handle;
   assert_int_equal(connects(&d.c, LIMIT), CORRAL_OK);
@@ -262,7 +262,7 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
   ended(&d);
 }
 
-/* Pieces of replies put together at random, and cut off. */
+/* Replies of random pieces, cut off at random. */
 static void nonsense_of_any_kind_ends_with_a_status(void **state) {
   (void)state;
   static const char *const pieces[] = {"VALUE",
@@ -351,7 +351,7 @@ static void after_a_refusal_the_connection_is_used_on(void **state) {
   ended(&d);
 }
 
-/* ---- races that never end ------------------------------------------------------------------ */
+/* ---- endless races ------------------------------------------------------------------------- */
 
 static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
   (void)state;
@@ -369,8 +369,8 @@ static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
 
 /* ---- users' locks -------------------------------------------------------------------------- */
 
-/* Head of a lock that nobody holds, and what one hold makes of it. Its end is not looked at: the
- * time is the server's. */
+/* The head of a free lock, and the command that adds one hold to it. The end of the hold isn't
+ * checked, because the time is the server's. */
 #define HEAD_ZEROS                                                                                 \
   "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define LOCK_K "SEND VALUE k 0 32 9\\r\\ncrk1" HEAD_ZEROS "\\r\\nEND\\r\\n\n"
@@ -402,12 +402,12 @@ static void a_lock_that_others_change_is_tried_again(void **state) {
 static corral_host late_host;
 static int asked;
 
-/* The real time when it is asked first, then long after any deadline. */
+/* The first call returns the real time, each later call a time after any deadline. */
 static int64_t late_now_ms(void) {
   return crl_registry_host()->now_ms() + (asked++ > 0 ? HOUR : 0);
 }
 
-/* A lock that token 1 holds, as a reply to gets. */
+/* Adds a reply to gets: a lock held by token 1. */
 static void append_held(char *script, size_t size) {
   corral_hold hold = {.mode = CORRAL_LOCK_EXCLUSIVE, .until = INT64_MAX / 4, .fence = 7};
   uint8_t record[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD];
@@ -422,7 +422,7 @@ static void append_held(char *script, size_t size) {
   append(script, size, "\\r\\nEND\\r\\n\nEXPECT cas k 0\nEXPECT  9\\r\\n\n");
 }
 
-/* Nothing was written, and that is what is told. */
+/* No write succeeded, so the status must say that nothing changed. */
 static void a_race_that_is_lost_until_the_deadline_has_changed_nothing(void **state) {
   (void)state;
   static const corral_verb verbs[] = {CORRAL_VERB_LOCK, CORRAL_VERB_LOCK_EXTEND,
@@ -478,11 +478,12 @@ a_lock_verb_whose_server_doesnt_know_is_unknown_and_one_without_memory_refused(v
   op = take_op();
   assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EREFUSED);
-  assert_int_equal(does(&d.c, CORRAL_VERB_UNLOCK, "k", 1), CORRAL_EUNAVAILABLE); /* not even read */
+  /* the record wasn't read */
+  assert_int_equal(does(&d.c, CORRAL_VERB_UNLOCK, "k", 1), CORRAL_EUNAVAILABLE);
   ended(&d);
 }
 
-/* A server's time that is none counts as not told. */
+/* An impossible server time is treated as unknown. */
 static void a_time_that_no_clock_has_isnt_believed(void **state) {
   (void)state;
   static const char *const times[] = {"9223372036854775807",
@@ -508,7 +509,7 @@ static void a_time_that_no_clock_has_isnt_believed(void **state) {
   }
 }
 
-/* ---- cut off ------------------------------------------------------------------------------- */
+/* ---- closed connections -------------------------------------------------------------------- */
 
 static void a_reply_cut_in_the_middle_leaves_the_fate_of_a_write_unknown(void **state) {
   (void)state;
@@ -580,7 +581,7 @@ static void a_reply_byte_by_byte_is_read_when_there_is_time(void **state) {
   assert_int_equal(o.status, CORRAL_OK);
 }
 
-/* 800,000 bytes to a server that takes none of them, or hangs up. */
+/* Sends 800,000 bytes to a server that reads none of them, or hangs up. */
 static void large_fill_against(const char *steps, int64_t limit, int64_t most) {
   char script[2048];
   uint8_t *record = record_of(800000, 1);
@@ -603,7 +604,7 @@ static void large_fill_against(const char *steps, int64_t limit, int64_t most) {
   free(record);
 }
 
-/* A record leased by token 1, as this test's server tells it: until the year 2100. */
+/* A record leased by token 1 until the year 2100. */
 #define TOKEN_1 "\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02\\x02"
 #define LEASED_K                                                                                   \
   "SEND VALUE k 0 88 9\\r\\ncrl2\\x01" ZEROS TEN_ZEROS "\\0\\0\\x28\\0\\0\\0\\x10\\x27\\0\\0"      \
@@ -694,7 +695,7 @@ the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers(void 
   }
 }
 
-/* SIGPIPE would end this program. */
+/* The default action of SIGPIPE would end this program. */
 static int default_signals(void **state) {
   (void)state;
   signal(SIGPIPE, SIG_DFL);

@@ -1,5 +1,5 @@
-/* test_memcached_locks.c: users' locks on a real memcached, through the plugin's table: what
- * corral-conformance can't see. */
+/* test_memcached_locks.c: users' locks on a real memcached, through the plugin's table: cases that
+ * corral-conformance can't test. */
 #include "support/hold_kit.h"
 
 #include "support/memcached_server.h"
@@ -96,7 +96,7 @@ static void *read_it(void *arg) {
   return NULL;
 }
 
-/* Each write makes the others' fail: nobody may be told anything else than what became of it. */
+/* Each write makes concurrent ones fail; every call must still return its own true result. */
 static void readers_that_come_at_once_are_all_let_in(void **state) {
   (void)state;
   enum { READERS = 24 };

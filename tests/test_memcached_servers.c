@@ -1,5 +1,5 @@
-/* test_memcached_servers.c: the memcached plugin on real servers: several of them, peculiar ones,
- * dying ones; large values, strange keys, URIs. */
+/* test_memcached_servers.c: the memcached plugin on real servers: several at once, unusual
+ * configurations, failing servers, large values, unusual keys, URIs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include "support/memcached_kit.h"
 #include "support/memcached_server.h"
 
-static memcached_server *server; /* of all tests that need no other */
+static memcached_server *server; /* shared by the tests that don't start their own */
 
 static int stop(void **state) {
   (void)state;
@@ -33,7 +33,7 @@ static client begin(void) {
   return opened(memcached_server_uri(server));
 }
 
-/* ---- large and strange --------------------------------------------------------------------- */
+/* ---- large values and unusual keys --------------------------------------------------------- */
 
 static void a_value_too_large_for_the_server_leaves_the_old_one(void **state) {
   (void)state;
@@ -44,9 +44,9 @@ static void a_value_too_large_for_the_server_leaves_the_old_one(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   assert_int_equal(fills(&c, "k", 1, 1000), CORRAL_OK);
   does(&c, CORRAL_VERB_CLAIM, "k", 2);
-  assert_int_equal(fills(&c, "k", 2, 600000), CORRAL_ETOOBIG); /* seen before it is sent */
+  assert_int_equal(fills(&c, "k", 2, 600000), CORRAL_ETOOBIG); /* refused before it is sent */
   assert_int_equal(looks(&c, "k").size, 1000);
-  ((crl_memcached_handle *)c.handle)->largest = SIZE_MAX; /* seen by the server */
+  ((crl_memcached_handle *)c.handle)->largest = SIZE_MAX; /* now the server must refuse it */
   assert_int_equal(fills(&c, "k", 2, 600000), CORRAL_ETOOBIG);
   assert_non_null(strstr(c.error.text, "too large"));
   assert_int_equal(looks(&c, "k").size, 1000);
@@ -87,7 +87,7 @@ static void every_size_comes_back_as_it_was(void **state) {
     does(&c, CORRAL_VERB_INVALIDATE, "k", 0);
     assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", (unsigned)i), CORRAL_OK);
     assert_int_equal(settles(&c, op, sizes[i], 0x0a), CORRAL_OK);
-    /* the second edits it, header only */
+    /* the second verb edits the record, only its header */
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_CLAIM; verb++) {
       corral_op look = op_of((corral_verb)verb, "k", 100);
       assert_int_equal(perform(&c, &look, 1), CORRAL_OK);
@@ -174,7 +174,7 @@ static void keys_are_encoded_so_that_no_two_are_one(void **state) {
   }
 }
 
-/* ---- servers that are peculiar, or go away ------------------------------------------------- */
+/* ---- unusual and failing servers ----------------------------------------------------------- */
 
 static void a_server_without_cas_is_refused(void **state) {
   (void)state;
@@ -207,7 +207,8 @@ a_restarted_server_breaks_the_handle_and_its_cas_ids_are_never_used_again(void *
   client c = begin();
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   memcached_server_restart(server);
-  memcached_server_ask(server, "set k 0 0 5\r\nother"); /* its cas ids begin anew */
+  /* the cas ids of a new server begin again */
+  memcached_server_ask(server, "set k 0 0 5\r\nother");
   corral_op op = op_of(CORRAL_VERB_RELEASE, "k", 1);
   assert_int_equal(perform(&c, &op, 1), CORRAL_EUNAVAILABLE);
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
@@ -234,7 +235,8 @@ static void a_restart_between_read_and_write_is_never_bridged(void **state) {
   crl_memcached_word word;
   int sent;
   memcached_server_restart(server);
-  memcached_server_ask(server, "set k 0 0 5\r\nother"); /* its cas id is low, and may be the same */
+  /* its cas id is low, and may equal the old one */
+  memcached_server_ask(server, "set k 0 0 5\r\nother");
   int64_t deadline = c.host->now_ms() + LIMIT;
   for (uint64_t id = 1; id < 20; id++) {
     cas.cas = id;
@@ -314,7 +316,7 @@ static void *race(void *arg) {
     char key[16];
     snprintf(key, sizeof key, "race%d", i);
     corral_op op = op_of(CORRAL_VERB_CLAIM, key, me);
-    op.seen = (uint64_t)i % 2; /* by add, and by gets first */
+    op.seen = (uint64_t)i % 2; /* CLAIM by add, or by gets first */
     if (done(&c, &op) != CORRAL_OK) continue;
     atomic_fetch_add(&leaders[i], 1);
     if (fills(&c, key, me, i % 3 == 0 ? 100000 : 100) == CORRAL_OK)
@@ -335,7 +337,7 @@ static void of_many_that_claim_at_once_each_fill_has_one_lease(void **state) {
   }
   for (unsigned i = 0; i < RACERS; i++) pthread_join(threads[i], NULL);
   for (int i = 0; i < ROUNDS; i++) {
-    /* A leader that comes after a fill leads anew: each of them has been settled. */
+    /* A claim after a fill leads again; every claim must have been settled. */
     if (atomic_load(&leaders[i]) < 1 || atomic_load(&leaders[i]) != atomic_load(&settled[i]))
       fail_msg("key %d: %d leaders, %d fills", i, atomic_load(&leaders[i]),
                atomic_load(&settled[i]));
@@ -343,7 +345,7 @@ static void of_many_that_claim_at_once_each_fill_has_one_lease(void **state) {
   closed(&c);
 }
 
-/* ---- which server -------------------------------------------------------------------------- */
+/* ---- routing to servers -------------------------------------------------------------------- */
 
 static size_t route_of(const client *c, const char *key) {
   return crl_plugin_memcached.route(c->store, key, strlen(key));
@@ -389,7 +391,7 @@ static void a_server_more_takes_its_share_and_moves_no_other_key(void **state) {
   closed(&four);
 }
 
-/* The library itself, with the same servers, writes each key to the server that we name. */
+/* libmemcached with the same servers must write each key to the server that `route` returns. */
 static void the_map_is_the_librarys_own(void **state) {
   (void)state;
   memcached_server *other;
@@ -426,7 +428,7 @@ static void each_handle_talks_to_its_own_server(void **state) {
   snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d",
            memcached_server_tcp_port(server), memcached_server_tcp_port(other));
   assert_int_equal(only_open(&c, uri), CORRAL_OK);
-  memcached_server_kill(server); /* the dead one costs the other nothing */
+  memcached_server_kill(server); /* must not affect the other server */
   assert_int_equal(crl_plugin_memcached.connect_server(c.store, 0, c.host->now_ms() + LIMIT,
                                                        &c.handle, &c.error),
                    CORRAL_EUNAVAILABLE);

@@ -1,4 +1,4 @@
-/* test_memory.c: the store inside the process, through its table. */
+/* test_memory.c: the memory: store through its table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 static _Thread_local int no_memory;
 
-/* Every malloc of this program: see CORRAL_TESTS_LINK_memory. */
+/* Replaces malloc in the whole program: see CORRAL_TESTS_LINK_memory. */
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_malloc(size_t size) { return no_memory ? NULL : __real_malloc(size); }
@@ -235,11 +235,11 @@ enum { THREADS = 4, ROUNDS = 4000, KEYS = 16 };
 typedef struct crowd {
   const kit *k;
   unsigned number;
-  atomic_uint *inside; /* per key: how many hold its lease */
+  atomic_uint *inside; /* for each key: number of threads that hold its lease */
   atomic_uint *wrong;
 } crowd;
 
-/* Each value is one letter over and over: a torn one shows two. */
+/* Each value is one repeated letter, so a torn value shows two letters. */
 static void look(const crowd *c, const char *key) {
   corral_op op = op_of(CORRAL_VERB_GET, key, 0);
   if (run(c->k, &op) == CORRAL_OK) {
@@ -453,7 +453,7 @@ static void *tell_many(void *arg) {
   return NULL;
 }
 
-/* Each of them is told, or "any" is, after it has happened. */
+/* Each change must be reported by its key or as "any", after it has happened. */
 static void what_threads_change_is_told(void **state) {
   (void)state;
   kit k = opened("memory:");
@@ -495,7 +495,7 @@ typedef struct caller {
 static void *call_often(void *arg) {
   caller *c = arg;
   for (unsigned i = 0; i < CALLS; i++) {
-    crl_env_sleep_until(crl_env_now_ms() + 1); /* the watch is asleep by then, mostly */
+    crl_env_sleep_until(crl_env_now_ms() + 1); /* by now the watch mostly sleeps */
     atomic_store(&c->called_us, crl_env_now_us());
     touch(c->k, "call");
     while (atomic_load(&c->heard) <= i) sched_yield();

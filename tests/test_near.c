@@ -1,11 +1,11 @@
-/* test_near.c: copies in this process: what a look finds, what they weigh, what a ticket keeps out.
- * Time is an argument; threads only where the race itself is the story. */
+/* test_near.c: the near tier: looks, weights, tickets. The time is an argument; threads are used
+ * only in tests of races. */
 #include <pthread.h>
 #include <sched.h>
 
 #include "support/near_kit.h"
 
-/* ---- what a look finds --------------------------------------------------------------------- */
+/* ---- looks --------------------------------------------------------------------------------- */
 
 static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **state) {
   (void)state;
@@ -55,7 +55,8 @@ static void nothing_is_written_when_nothing_is_found(void **state) {
   crl_near_free(near);
 }
 
-/* Two looks at once, of which the earlier one is kept last: it may have seen the older value. */
+/* Two looks at once; the earlier one is put last. It may have seen an older value, so it must not
+ * replace the copy. */
 static void an_earlier_look_does_not_take_the_place_of_a_later_one(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
@@ -134,7 +135,7 @@ static void a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed(void **
   assert_int_equal(ret.bytes->data[SIZE - 1], 'a');
   crl_near_copy_clean(&ret);
   assert_int_equal(freed, 1);
-  crl_near_copy_clean(&ret); /* again does nothing */
+  crl_near_copy_clean(&ret); /* a second call does nothing */
 }
 
 static void the_table_grows_with_its_keys(void **state) {
@@ -144,8 +145,8 @@ static void the_table_grows_with_its_keys(void **state) {
   put_many(near, "k", KEYS * 5);
   long used = PLENTY - crl_alloc_countdown;
   crl_alloc_countdown = -1;
-  /* besides one for each copy: 64 shards go from 16 buckets to 512, a table and its ghosts at a
-   * time */
+  /* besides one allocation per copy: each of 64 shards grows from 16 to 512 buckets, its table and
+   * its ghosts separately */
   assert_in_range(used - KEYS * 5, 64 * 2 * 4, 64 * 2 * 5);
   assert_int_equal(crl_near_count(near), KEYS * 5);
   assert_int_equal(found_of(near, "k", KEYS * 5), KEYS * 5);
@@ -196,7 +197,7 @@ static void the_budget_is_never_exceeded_by_copies_of_any_size_and_kind(void **s
       if (i % 3 == 0) (void)got(near, numbered("k", i % 500));
     }
     assert_in_range(kept, 500, 5999);
-    assert_in_range(crl_near_weight(near), budgets[b] / 2, budgets[b]); /* and it is used */
+    assert_in_range(crl_near_weight(near), budgets[b] / 2, budgets[b]); /* the budget is used */
     crl_near_clear(near);
     assert_int_equal(crl_near_weight(near), 0);
     crl_near_free(near);
@@ -206,13 +207,13 @@ static void the_budget_is_never_exceeded_by_copies_of_any_size_and_kind(void **s
 static void a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  size_t rest = weight_of_one() - SIZE - 6; /* with a key of one letter */
+  size_t rest = weight_of_one() - SIZE - 6; /* overhead of a copy, with a key of one letter */
   assert_true(put_sized(near, "k", MOST / 10 - rest));
   assert_int_equal(crl_near_weight(near), MOST / 10);
   assert_false(put_sized(near, "k", MOST / 10 - rest + 1));
   assert_int_equal(got(near, "k"), '-');
   assert_int_equal(crl_near_weight(near), 0);
-  /* not so when the ticket is void: then what there is may be newer */
+  /* with a void ticket the existing copy may be newer, so it stays */
   uint64_t old = ticket(near, "k");
   crl_near_drop(near, hash_of("k"));
   assert_true(put(near, "k", 'a'));
@@ -239,13 +240,13 @@ static void a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not(
   (void)state;
   crl_near *near = near_of(WIDE);
   uint64_t before = ticket(near, "k");
-  crl_near_drop(near, hash_of("k")); /* also of a key that isn't there */
+  crl_near_drop(near, hash_of("k")); /* also for a key without a copy */
   uint64_t after = ticket(near, "k");
   assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'a', SIZE, 0, before));
   assert_int_equal(got(near, "k"), '-');
   assert_int_equal(crl_near_weight(near), 0);
   assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 0, after));
-  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 0, after)); /* a put voids nothing */
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 0, after)); /* a put voids no ticket */
   assert_int_equal(got(near, "k"), 'c');
   crl_near_free(near);
 }
@@ -395,7 +396,8 @@ static void a_put_without_memory_is_refused_and_leaves_all_in_order(void **state
   for (size_t i = 0; i < 100; i++) {
     const char *key = numbered("k", i);
     size_t count = crl_near_count(near);
-    crl_alloc_countdown = (long)(i % 4); /* the entry, the table, the ghosts, none */
+    /* in turn fails the allocation of the entry, the table, the ghosts, none */
+    crl_alloc_countdown = (long)(i % 4);
     int kept = put(near, key, 'a');
     crl_alloc_countdown = -1;
     refused += !kept;
@@ -423,7 +425,7 @@ static void a_table_that_could_not_grow_finds_all_the_same(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
   for (size_t i = 0; i < KEYS; i++) {
-    /* the entry has memory, the table or its ghosts don't */
+    /* the entry gets memory, the table or its ghosts don't */
     crl_alloc_countdown = 1 + (long)(i % 2);
     assert_true(put(near, numbered("k", i), 'm'));
   }
@@ -438,11 +440,11 @@ static void a_table_that_could_not_grow_finds_all_the_same(void **state) {
 
 enum { THREADS = 4, TURNS = 20000, TURNS_MOST = 100 * TURNS, RACED = 8 };
 
-/* A store: of each key the version. Who changes one drops it from the near tier afterwards, and
- * knows then that no older one may be found. */
+/* A simulated store: a version per key. The writer changes a version, then drops the key from the
+ * near tier; after that no older version may be found. */
 typedef struct race {
   crl_near *near;
-  /* the version there; the newest that a drop has told of */
+  /* current version; version of the latest drop that has returned */
   _Atomic uint64_t store[RACED], dropped[RACED];
   atomic_int wrong, kept, refused, hits, stop;
 } race;
@@ -476,7 +478,7 @@ static void read_through(race *r, size_t number, const char *key) {
   }
   uint64_t with = ticket(r->near, key);
   uint64_t version = atomic_load(&r->store[number]);
-  if (version % 3 == 0) sched_yield(); /* the way back from the store */
+  if (version % 3 == 0) sched_yield(); /* simulates the time of the reply */
   atomic_fetch_add(put_version(r->near, key, version, with) ? &r->kept : &r->refused, 1);
 }
 

@@ -1,7 +1,7 @@
-/* test_near_eviction.c: which copies leave when the room is short. */
+/* test_near_eviction.c: eviction from the near tier. */
 #include "support/near_kit.h"
 
-/* ---- who leaves ---------------------------------------------------------------------------- */
+/* ---- order of eviction --------------------------------------------------------------------- */
 
 static void it_is_filled_before_anybody_leaves(void **state) {
   (void)state;
@@ -58,7 +58,8 @@ static void a_long_scan_does_not_flush_those_that_are_hot(void **state) {
   crl_near_free(near);
 }
 
-/* All room is taken by copies of the main queue with all marks; then come others that are hot. */
+/* The near tier is full of main-queue copies with the most marks; then other keys become hot and
+ * must replace them. */
 static void the_hot_ones_change(crl_near *near) {
   size_t all = room_for(), most = all * 3 / 4;
   put_many(near, "h", all);
@@ -95,7 +96,7 @@ static void one_that_left_lately_comes_back_to_stay(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
   size_t all = room_for();
-  put_many(near, "k", all + 1); /* k0 leaves */
+  put_many(near, "k", all + 1); /* evicts k0 */
   assert_int_equal(got(near, numbered("k", 0)), '-');
   assert_true(put(near, numbered("k", 0), 'b'));
   put_many(near, "s", 5 * all);
@@ -109,15 +110,15 @@ static void those_that_left_long_ago_come_back_as_newcomers(void **state) {
   crl_near *near = near_of(MOST);
   size_t all = room_for(), some = all / 4;
   put_many(near, "k", some);
-  put_many(near, "s", all);        /* all k leave */
-  put_many(near, "t", all + some); /* and as many others as there is room for */
+  put_many(near, "s", all);        /* evicts all k */
+  put_many(near, "t", all + some); /* evicts enough further keys to push k out of the ghosts */
   put_many(near, "k", some);
   put_many(near, "u", all);
   assert_int_equal(found_of(near, "k", some), 0);
   crl_near_free(near);
 }
 
-/* Ends by being dropped, or by its life's end. */
+/* The copy ends by a drop or at the end of its life. */
 static void a_popular_one_ends_and_is_put_again(int by_drop) {
   crl_near *near = near_of(MOST);
   const char *key = "popular";

@@ -1,5 +1,5 @@
-/* test_nginx_config.c: the nginx module's directives: what they refuse, what is inherited; purging,
- * tags, and the counters. */
+/* test_nginx_config.c: the nginx module's directives: refused values, inheritance; purging, tags,
+ * and the counters. */
 #include <time.h>
 
 #include "support/nginx_kit.h"
@@ -121,7 +121,7 @@ static void a_location_inherits_corral_and_may_switch_it_off(void **state) {
                         "");
 }
 
-/* A request that isn't GET, with the status and body that it must have. */
+/* Sends a request with any method; status and body must be as given. */
 static void expect_asked(const char *method, const char *path, const char *headers, int status,
                          const char *body) {
   http_reply reply = nginx_kit_ask(server, method, path, headers);
@@ -147,7 +147,7 @@ static void a_purged_page_is_gone_with_all_its_variants(void **state) {
   expect_asked("PURGE", "/purge/", NULL, 400, NULL);
 }
 
-/* The hash of a variant, from the name of its key; 40 letters in hex. */
+/* The 40 hex digits of a variant's hash, taken from the name of its key. */
 static void variant_hash(char hash[41]) {
   redisReply *keys = redis_server_command(nginx_kit_redis, "KEYS *");
   hash[0] = '\0';
@@ -160,7 +160,7 @@ static void variant_hash(char hash[41]) {
   assert_int_equal(strlen(hash), 40);
 }
 
-/* The key is the decoded URL: a line's end can be in it. */
+/* The key is the decoded URL, so it may contain a line end. */
 static void a_client_cannot_put_a_page_where_a_variant_of_another_is_looked_for(void **state) {
   (void)state;
   static const char *const forms[] = {"/victim%%0avary%%20%s", "/~variant::%s:/victim"};
@@ -214,8 +214,8 @@ static void only_who_is_on_this_host_purges_unless_the_location_says_otherwise(v
   nginx_kit_expect(server, "/guarded", NULL, 200, "page 2", NULL);
 }
 
-/* A unix socket has no address; addresses that aren't this host's are put on by the realip module,
- * as a balancer's header would. */
+/* A unix socket has no address. Addresses of other hosts are set by the realip module, as behind a
+ * load balancer. */
 static void who_has_no_address_of_this_host_is_refused(void **state) {
   (void)state;
   static const char *const refused[] = {"192.0.2.1", "10.0.0.1", "::ffff:192.0.2.1", "2001:db8::1",
@@ -320,7 +320,7 @@ static void a_connection_is_kept_alive_over_every_kind_of_answer(void **state) {
   http_client_free(client);
 }
 
-/* Asks for pages until the log has that line. */
+/* Requests pages until the log contains the line. */
 static void await_line(const char *line) {
   for (int i = 0; i < 2000; i++) {
     char path[32];

@@ -1,5 +1,5 @@
-/* test_nginx_fastcgi.c: the nginx module in front of a handler that isn't proxy_pass:
- * examples/fastcgi, whose own cache is let expire at once. */
+/* test_nginx_fastcgi.c: the nginx module in front of a handler other than proxy_pass:
+ * examples/fastcgi, whose own cache expires at once. */
 #include "support/nginx_kit.h"
 #include "support/page_kit.h"
 

@@ -1,5 +1,5 @@
-/* test_nginx_herd.c: the nginx module and the crowd: one compute for all workers of all nginxes;
- * stale while it runs, and while the origin is dead. */
+/* test_nginx_herd.c: the nginx module with many clients: one compute for all workers of all nginx
+ * servers; stale answers during a compute, and while the origin is down. */
 #include <time.h>
 
 #include "support/nginx_kit.h"
@@ -45,7 +45,7 @@ static void pause_ms(long ms) {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* Times are asserted where no sanitizer slows them. */
+/* Checks times only without a sanitizer. */
 static void in_time(const char *what, int64_t p99_us, int64_t most_us) {
   const char *asan = getenv("CORRAL_ASAN");
   printf("%s: p99 %.1f ms\n", what, (double)p99_us / 1000);
@@ -74,7 +74,7 @@ static void two_hundred_connections_on_a_cold_page_are_one_compute(void **state)
   http_storm_free(&storm);
 }
 
-/* Runs a storm on a page for so long; how often the origin was asked meanwhile. */
+/* Runs a storm on a page for `ms`. Returns the number of requests at the origin. */
 static int storm_for(const char *path, long ms, http_storm_result *ret, int64_t *took_ms) {
   nginx_kit_expect(servers[0], path, NULL, 200, NULL, NULL);
   int before = http_origin_seen(nginx_kit_origin, path);
@@ -163,13 +163,13 @@ static void what_cant_be_kept_is_asked_for_in_parallel(void **state) {
                                                             .expected = "mine"});
   all_good(&storm);
   assert_true(http_origin_most_running(nginx_kit_origin, "/cookie") > 3);
-  /* the first one's, and then each his own */
+  /* one request by the first client, then one by each other client */
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/cookie"), 20);
   assert_true(storm.max_us < 2000000);
   http_storm_free(&storm);
 }
 
-/* The page's first request is held at the origin; returns who asked. */
+/* Sends the first request for a page whose answer the origin holds back. Returns its client. */
 static http_client *lead(const char *path) {
   http_client *leader = http_client_new(addresses[0]);
   http_origin_answer(nginx_kit_origin, path, HTTP_ANSWER(.body = "page", .held = 1));

@@ -1,5 +1,5 @@
-/* test_nginx_http.c: the nginx module as HTTP sees it: headers, methods, ranges, conditions,
- * variants, and what isn't kept. Real nginx, real Redis. */
+/* test_nginx_http.c: the nginx module and HTTP: headers, methods, ranges, conditions, variants, and
+ * responses that aren't stored. Real nginx, real Redis. */
 #include "support/nginx_kit.h"
 
 #include <corral.h>
@@ -63,7 +63,7 @@ static int stop(void **state) {
   return 0;
 }
 
-/* A path of this test's own, answered so. */
+/* Sets the origin's answer for a path and returns the path. */
 static const char *page(const char *path, const http_answer *answer) {
   http_origin_answer(nginx_kit_origin, path, answer);
   return path;
@@ -125,7 +125,7 @@ static void a_condition_is_answered_from_the_store(void **state) {
   const char *path =
       page("/etag", HTTP_ANSWER(.headers = KEPT "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
                                 .body = "hello", .etag = "\"one\""));
-  /* cold: the origin is asked for the page all the same */
+  /* cold: the origin gets a plain request for the page */
   nginx_kit_expect(server, path, "If-None-Match: \"one\"\r\n", 304, "", NULL);
   assert_null(http_origin_header(nginx_kit_origin, path, "if-none-match"));
   assert_string_equal(nginx_kit_expect(server, path, "If-None-Match: \"one\"\r\n", 304, "", "etag"),
@@ -188,7 +188,7 @@ static void what_is_for_one_client_is_never_given_to_another(void **state) {
                         i == 0 ? "id=1" : "");
     assert_string_equal(nginx_kit_expect(server, path, NULL, 200, "mine 2", "set-cookie"),
                         i == 0 ? "id=1" : "");
-    /* its own way: this origin has no ranges */
+    /* the response comes directly from the origin, which supports no ranges */
     nginx_kit_expect(server, path, "Range: bytes=0-3\r\n", 200, "mine 3", NULL);
   }
   const char *secret = page("/secret", HTTP_ANSWER(.headers = KEPT, .body = "mine", .numbered = 1));
@@ -225,7 +225,8 @@ static void a_body_over_the_limit_is_passed_on_whole(void **state) {
     nginx_kit_expect(server, known, NULL, 200, whole, NULL);
     nginx_kit_expect(server, chunked, NULL, 200, whole, NULL);
   }
-  assert_int_equal(http_origin_seen(nginx_kit_origin, known), 3); /* the first request asks twice */
+  /* the first client request causes two origin requests */
+  assert_int_equal(http_origin_seen(nginx_kit_origin, known), 3);
   assert_int_equal(http_origin_seen(nginx_kit_origin, chunked), 3);
   const char *fits = page("/small/fits", HTTP_ANSWER(.body = "x", .repeat = 1024));
   whole[1024] = '\0';
@@ -242,7 +243,7 @@ static void the_rest_of_a_body_over_the_limit_isnt_read(void **state) {
   assert_true(http_origin_await_seen(nginx_kit_origin, path, 2));
   for (int i = 0; i < 1000 && http_origin_running(nginx_kit_origin, path) != 1; i++)
     nginx_kit_expect(server, "/status", NULL, 200, NULL, NULL);
-  /* the client's own, which streams */
+  /* the remaining origin request is the client's own, which streams */
   assert_int_equal(http_origin_running(nginx_kit_origin, path), 1);
   http_client_hang_up(client);
   http_client_free(client);
@@ -283,7 +284,7 @@ static void an_upstream_that_dies_mid_body_leaves_nothing_behind(void **state) {
                            .fate = HTTP_FATE_DIES_MID_BODY));
     nginx_kit_expect(server, path, NULL, 502, NULL, NULL);
     page(path, HTTP_ANSWER(.headers = KEPT, .body = "hello"));
-    /* a failure is remembered for a moment */
+    /* a failure is remembered for a short time */
     assert_true(nginx_kit_await_status(server, path, 502, 200));
     nginx_kit_expect(server, path, NULL, 200, "hello", NULL);
   }
@@ -428,7 +429,7 @@ static void the_access_log_says_how_a_request_was_answered(void **state) {
   page("/logged/a", HTTP_ANSWER(.body = "x"));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/logged/a", NULL, 200, "x", NULL);
   snprintf(path, sizeof path, "%s/access.log", nginx_server_folder(server));
-  /* it is written after the answer */
+  /* the line is written after the answer */
   for (int i = 0; i < 200 && strstr(text, "HIT") == NULL; i++) {
     nginx_kit_expect(server, "/silent/", NULL, 200, NULL, NULL);
     FILE *file = fopen(path, "re");
@@ -439,7 +440,7 @@ static void the_access_log_says_how_a_request_was_answered(void **state) {
   if (strstr(text, " httplocalhost/logged/a 200\n") == NULL) fail_msg("%s", text);
 }
 
-/* Under this key, whatever crl_ngx_record_write makes of it. */
+/* Stores a record made by crl_ngx_record_write under this key. */
 static void forge(const char *key, const crl_ngx_record *record, const crl_ngx_field *field) {
   unsigned char bytes[600];
   corral *c;
@@ -480,7 +481,7 @@ static void a_forged_page_is_never_sent_and_made_anew_once(void **state) {
       {{.status = 200, .ttl_ms = INT64_MAX, .swr_ms = INT64_MAX}, FIELD("X-Own", "forged")},
   };
   http_origin_answer(nginx_kit_origin, "/forged", HTTP_ANSWER(.body = "page", .numbered = 1));
-  forge("/forged", &(crl_ngx_record){.status = 203}, &good); /* so it would be sent */
+  forge("/forged", &(crl_ngx_record){.status = 203}, &good); /* a valid record is served */
   assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 203, "forged", "x-own"), "forged");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char body[16];

@@ -1,5 +1,5 @@
-/* test_nginx_life.c: the nginx module in a server that lives: reloads under load, killed workers,
- * clients that leave at any moment, a slow origin. */
+/* test_nginx_life.c: the nginx module in a running server: reloads under load, killed workers,
+ * clients that hang up at any moment, a slow origin. */
 #include <signal.h>
 #include <time.h>
 
@@ -33,7 +33,7 @@ static void pause_ms(long ms) {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* A client that has asked, for a page that the origin holds back. */
+/* A client that has sent a request for a page that the origin holds back. */
 static http_client *asks(const char *path) {
   http_client *client = http_client_new(nginx_server_address(server));
   assert_int_equal(http_client_send(client, &(http_request){.path = path}), 0);
@@ -110,7 +110,7 @@ static void who_gets_stale_and_leaves_doesnt_stop_the_rebuilding(void **state) {
   http_origin_answer(nginx_kit_origin, "/second/stale",
                      HTTP_ANSWER(.body = "new", .delay_ms = 100));
   char body[8] = "old";
-  /* each over a connection of its own, which it closes */
+  /* each request closes its own connection */
   for (int i = 0; i < 400 && strcmp(body, "new") != 0; i++) {
     http_reply reply = nginx_kit_get(server, "/second/stale", NULL);
     assert_int_equal(reply.status, 200);
@@ -177,7 +177,7 @@ static void twenty_reloads_under_load_lose_no_request(void **state) {
   if (storm.good != storm.count) fail_msg("%d of %d: %s", storm.good, storm.count, storm.error);
   printf("%d requests\n", storm.count);
   http_storm_free(&storm);
-  nginx_server_await_children(server, 2); /* the old workers are gone */
+  nginx_server_await_children(server, 2); /* the old workers have exited */
   nginx_kit_check(server, 0);
 }
 
@@ -202,7 +202,7 @@ static void clients_that_leave_at_any_moment_dont_disturb_others(void **state) {
   http_storm_result storm = http_client_storm_end(run);
   if (storm.good != storm.count) fail_msg("%d of %d: %s", storm.good, storm.count, storm.error);
   http_storm_free(&storm);
-  for (int i = 0; i < 200; i += 2) { /* no flight is stuck */
+  for (int i = 0; i < 200; i += 2) { /* no flight may be stuck */
     snprintf(path, sizeof path, "/abort%d", i);
     nginx_kit_expect(server, path, NULL, 200, "page", NULL);
   }
@@ -229,7 +229,7 @@ static void a_killed_worker_is_replaced_and_so_is_the_leader_in_it(void **state)
   nginx_kit_check(server, 1);
 }
 
-/* The alert of the killed workers stays in the log: the last test of this server. */
+/* The alert about killed workers stays in the log, so this is the server's last test. */
 static int stop_after_kill(void **state) {
   (void)state;
   nginx_kit_end(server, 1);

@@ -1,5 +1,5 @@
-/* test_nginx_record.c: the nginx module's record of a response: what is written is read back, and
- * nothing else is. */
+/* test_nginx_record.c: the nginx module's record of a response: written records are read back, all
+ * others are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void a_record_that_was_cut_or_changed_is_refused(void **state) {
   size_t size;
   unsigned char *bytes = written(&size);
   crl_ngx_record record;
-  size_t head = size - 5; /* a body may have any length: the store's envelope guards it */
+  size_t head = size - 5; /* the body may have any length: the store's envelope guards it */
   for (size_t cut = 0; cut < head; cut++) {
     unsigned char *copy = malloc(cut + 1);
     memcpy(copy, bytes, cut);
@@ -87,7 +87,7 @@ static void fields_that_dont_fit_each_other_are_refused(void **state) {
   size_t size;
   unsigned char *bytes = written(&size);
   crl_ngx_record record;
-  /* lengths among them: whatever is read lies inside */
+  /* lengths too: all that is read must lie within the record */
   for (size_t i = 58 + 22; i < size - 5; i++) {
     for (int value = 0; value < 256; value += 5) {
       unsigned char kept = bytes[i];
@@ -122,8 +122,7 @@ static void what_is_out_of_bounds_is_not_written(void **state) {
   assert_int_equal(crl_ngx_record_room(&record, fields, 1), 0);
 }
 
-/* What crl_ngx_record_write would write without its checks: as whoever may write into the store
- * does. */
+/* Reads a record made of these values, as any writer to the store could make it. */
 static int read_forged(crl_ngx_record record, crl_ngx_field field) {
   unsigned char bytes[600];
   unsigned char *end = crl_ngx_record_write(bytes, &record, &field, 1);

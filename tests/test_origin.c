@@ -1,5 +1,4 @@
-/* test_origin.c: at most so many computes at once, in a process and in a fleet: what those past the
- * limit get. */
+/* test_origin.c: max_computes and fleet_max_computes, and the answers of calls beyond the limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +13,7 @@
 #include "support/redis_server.h"
 
 enum { MOST = 3, THREADS = 24, FLEET = 3, FLEET_THREADS = 6 };
-enum { MEETING, GATE, ANSWERED }; /* marks */
+enum { MEETING, GATE, ANSWERED }; /* lab marks */
 
 static redis_server *server;
 
@@ -58,7 +57,7 @@ static void a_process_computes_at_most_so_many_keys_at_once(void **state) {
   lab_free(l);
 }
 
-/* Thread 0 computes key 0 until the gate opens; the others find no slot. */
+/* Thread 0 computes key 0 until the gate opens; the other threads get no slot. */
 static void stale_or_nothing(lab_seat *seat) {
   lab *l = seat->lab;
   if (seat->thread == 0) {
@@ -187,7 +186,7 @@ static void the_slot_of_a_killed_process_is_free_when_its_lease_ends(void **stat
   one_more(l, uri, NULL);
   lab_await(l, &l->keys[0].computes, 1);
   one_more(l, uri, NULL);
-  /* Longer than the lease, which is extended: the slot stays its holder's. */
+  /* Longer than the lease: the extended slot stays with its holder. */
   lab_await(l, &l->events[0][CORRAL_EVENT_EXTEND], 8);
   assert_int_equal(l->keys[1].computes, 0);
   lab_kill(l, 0);

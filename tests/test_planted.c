@@ -1,4 +1,4 @@
-/* test_planted.c: records that somebody else wrote to a real Redis: of a later version, poisoned,
+/* test_planted.c: records by other writers in a real Redis: of a later version, damaged on purpose,
  * of another key, without an end. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,8 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   return corral_fill_bytes(fill, "computed", 8);
 }
 
-/* Asks for the key "k": how it came; *ran is how often it was computed. */
+/* Gets key "k", which must have the value `wanted`. Returns its `kept`; *ran: number of
+ * computes. */
 static corral_kept ask(corral *c, const char *wanted, int *ran) {
   corral_value *value = NULL;
   corral_error error = {0};
@@ -67,7 +68,7 @@ static void plant_bytes(const void *record, size_t size) {
   redis_server_ask(server, "SET k %b PX %d", record, size, LIFE_MS);
 }
 
-/* A value of `name` under the key "k". */
+/* Stores a record of the key `name` under the key "k". */
 static void plant(const char *name, crl_envelope envelope, const void *payload) {
   uint8_t digest[CORRAL_DIGEST];
   crl_digest(name, strlen(name), digest);
@@ -110,7 +111,7 @@ static void a_record_of_a_later_version_is_left_alone_until_it_is_invalidated(vo
   corral_close(c);
 }
 
-/* Counts as damaged, and is replaced. */
+/* The record must count as damaged and be replaced. */
 static void expect_replaced(corral *c) {
   int ran;
   assert_int_equal(ask(c, "computed", &ran), CORRAL_KEPT);
@@ -138,7 +139,7 @@ static void a_packed_record_that_promises_4_gib_is_refused(void **state) {
   expect_replaced(c);
 }
 
-/* Both say the same, and it is more than the corral's max_value. */
+/* Both records give the same size, which exceeds the corral's max_value. */
 static void a_value_above_max_value_is_refused_packed_and_plain(void **state) {
   (void)state;
   char *large = calloc(1, 2 * MIB);
@@ -175,8 +176,8 @@ static void a_flipped_bit_of_a_body_is_refused(void **state) {
   expect_replaced(c);
 }
 
-/* A holder who is dead, or a tenant: it would block the key for ten years; now for its own
- * length. */
+/* A dead holder, or another user of the store, left an end ten years ahead. The next claim shortens
+ * it to one length from now. */
 static void a_lease_and_a_verdict_without_an_end_end_one_length_from_the_next_claim(void **state) {
   (void)state;
   static const uint8_t states[] = {CORRAL_LEASED, CORRAL_VERDICT};

@@ -1,4 +1,4 @@
-/* test_policy.c: options and their table, and every judgement on lives, pauses and retries. */
+/* test_policy.c: the options and their table, and all calculations of lives, pauses and retries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void a_call_s_policy_stands_over_the_corral_s(void **state) {
   assert_int_equal(p.lease_ms, 2000);
 }
 
-/* least and most are accepted, their neighbours refused by a text with the option's name. */
+/* `least` and `most` must be accepted, values beyond them refused with the option's name. */
 static void check_range(int64_t *field, corral_policy *user, const char *name, int64_t least,
                         int64_t most) {
   corral_policy p;
@@ -58,7 +58,7 @@ static void check_range(int64_t *field, corral_policy *user, const char *name, i
   }
   for (size_t i = 0; i < 4; i++) {
     *field = bad[i];
-    if (bad[i] == 0) continue; /* the default */
+    if (bad[i] == 0) continue; /* 0 is the default */
     if (crl_policy_resolve(&p, user, NULL, &error) != CORRAL_EINVAL)
       fail_msg("%s = %lld accepted", name, (long long)bad[i]);
     assert_int_equal(error.status, CORRAL_EINVAL);
@@ -84,12 +84,12 @@ static void every_option_keeps_to_its_range(void **state) {
 #undef ROW
 }
 
-/* ---- sized structs: what older and newer headers give -------------------------------------- */
+/* ---- sized structs: older and newer headers ------------------------------------------------ */
 
 static void a_shorter_policy_lacks_what_it_does_not_know(void **state) {
   (void)state;
   size_t size = offsetof(corral_policy, sie_ms);
-  corral_policy *user = malloc(size), p; /* no byte more, for the sanitizer */
+  corral_policy *user = malloc(size), p; /* exact size, so that a read beyond the end is detected */
   assert_non_null(user);
   memset(user, 0, size);
   user->size = size;
@@ -144,7 +144,7 @@ static void check_lives(crl_lives lives, int64_t fresh, int64_t swr, int64_t sie
 
 static void lives_end_to_the_millisecond(void **state) {
   (void)state;
-  crl_envelope v = value_of(100, 50, 200); /* the store keeps it for 300 */
+  crl_envelope v = value_of(100, 50, 200); /* the store keeps this value for 300 ms */
   check_lives(crl_policy_judge(&v, 0, 300, 0), 100, 150, 300, 0);
   check_lives(crl_policy_judge(&v, 0, 201, 0), 1, 51, 201, 99);
   check_lives(crl_policy_judge(&v, 0, 200, 0), 0, 50, 200, 100);
@@ -152,7 +152,7 @@ static void lives_end_to_the_millisecond(void **state) {
   check_lives(crl_policy_judge(&v, 0, 150, 0), 0, 0, 150, 150);
   check_lives(crl_policy_judge(&v, 0, 1, 0), 0, 0, 1, 299);
   check_lives(crl_policy_judge(&v, 0, 0, 0), 0, 0, 0, 300);
-  check_lives(crl_policy_judge(&v, 0, 310, 0), 100, 150, 300, 0); /* a clock that runs ahead */
+  check_lives(crl_policy_judge(&v, 0, 310, 0), 100, 150, 300, 0); /* the store's clock runs ahead */
 }
 
 static void without_a_remaining_life_the_wall_clock_tells_the_age(void **state) {
@@ -245,7 +245,7 @@ static void the_pause_after_failures_is_drawn_from_its_upper_half_and_doubles(vo
     assert_int_equal(least, full[n] / 2);
   }
   assert_in_range(crl_policy_retry(&p, UINT32_MAX, 7), 15000, 30000);
-  p.retry_max_ms = 10; /* the first pause counts */
+  p.retry_max_ms = 10; /* the first pause may exceed retry_max_ms */
   assert_in_range(crl_policy_retry(&p, 5, UINT64_MAX), 500, 1000);
   p.retry_ms = CORRAL_OFF;
   assert_int_equal(crl_policy_retry(&p, 3, 7), 0);

@@ -1,8 +1,8 @@
-/* test_pool.c: handles, batches and the breaker, over a store that does what the test says. Threads
- * meet at counts, not at times.
+/* test_pool.c: handles, batches and the breaker, with a scripted store. Threads synchronize by
+ * counts, not by times.
  *
- * The pool's own source is included, under other names, so that a test can see how many callers are
- * queued. */
+ * The pool's source is included under other names, so that a test can read the number of queued
+ * callers. */
 #define crl_pool_new own_pool_new
 #define crl_pool_free own_pool_free
 #define crl_pool_perform own_pool_perform
@@ -28,22 +28,23 @@
 
 enum { CALLERS = 6, FAR = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
 
-/* ---- the store ----------------------------------------------------------------------------- */
+/* ---- fake store ---------------------------------------------------------------------------- */
 
 typedef struct fake {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  int gate;         /* closed: batches stand at it; 2: those with a large record only */
+  /* 1: all batches wait; 2: only batches whose first operation has a large record */
+  int gate;
   size_t large_len; /* keys of this length have a large record */
-  int reads_whole;  /* how often such a record was read to its end */
-  int body_next;    /* so many batches break the handle in the middle of a body */
+  int reads_whole;  /* large records read completely */
+  int body_next;    /* number of batches to break in the middle of a body */
   int at_gate;
   int refuse;        /* connecting fails */
-  int refuse_server; /* to this server only, if there are several; -1 none */
-  int break_next;    /* so many batches break the handle, */
-  int broken_status; /* and leave this status */
+  int refuse_server; /* connecting to this server fails; -1: none */
+  int break_next;    /* number of batches that break the handle... */
+  int broken_status; /* ...with this status */
   int connects, disconnects, open, most_open, inside, most_inside, closed;
-  size_t batches[LOG]; /* their sizes */
+  size_t batches[LOG]; /* sizes of the batches */
   int batch_count;
 } fake;
 
@@ -76,7 +77,7 @@ static int fake_connect(void *store, int64_t deadline, void **ret, corral_error 
   return fake_connect_server(store, 0, deadline, ret, error);
 }
 
-/* Keys of an odd length live on server 1. */
+/* Keys of an odd length belong to server 1. */
 static size_t fake_route(void *store, const void *key, size_t key_len) {
   (void)store, (void)key;
   return key_len % 2;
@@ -90,7 +91,7 @@ static void fake_disconnect(void *handle) {
   pthread_mutex_unlock(&f->mutex);
 }
 
-/* Left alone where that is allowed. */
+/* A large record is skipped when LESS allows it, else it must be alone in its batch. */
 static void look_at_large(fake *f, corral_op *op, size_t count) {
   if ((op->flags & CORRAL_OP_LESS) != 0) {
     op->flags |= CORRAL_OP_LARGE;
@@ -120,7 +121,7 @@ static int fake_perform(void *handle, corral_op *ops, size_t count, int64_t dead
   if (stalls) crl_pace_moved(LARGE, deadline);
   for (size_t i = 0; i < count; i++) {
     ops[i].status = breaks ? f->broken_status : CORRAL_OK;
-    ops[i].life_ms = (int64_t)ops[i].key_len; /* each gets its own */
+    ops[i].life_ms = (int64_t)ops[i].key_len; /* a result that differs by operation */
     if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len)
       look_at_large(f, &ops[i], count);
   }
@@ -155,7 +156,7 @@ static const corral_store spread = {.size = sizeof spread,
 static crl_events events;
 static _Atomic int returns, return_works;
 
-/* Offers one thing to a server that is back. */
+/* Sends one operation to a server that is back. */
 static int on_return(void *arg, crl_pool *pool, size_t server) {
   corral_op op = {.verb = CORRAL_VERB_INVALIDATE, .key = "back", .key_len = 4};
   (void)arg;
@@ -310,7 +311,7 @@ static void a_large_record_goes_alone(void **state) {
   pthread_join(first.thread, NULL);
   for (int i = 0; i < 3; i++) pthread_join(others[i].thread, NULL);
   assert_int_equal(the_fake.batch_count, 3);
-  /* the head took the other small one along, past the large one */
+  /* the head of the queue took the other small operation along, past the large one */
   assert_int_equal(the_fake.batches[1], 2);
   assert_int_equal(the_fake.batches[2], 1);
   pool_end(pool);
@@ -413,10 +414,10 @@ static void what_was_cut_in_the_middle_of_anothers_body_is_asked_again(void **st
   until_at_gate(1);
   for (int i = 0; i < CALLERS; i++) start(&others[i], pool, op_of(CORRAL_VERB_GET, (size_t)i + 2));
   until_queued(pool, CALLERS);
-  the_fake.body_next = 2; /* the first one's, and the batch of the others */
+  the_fake.body_next = 2; /* the first caller's batch, and that of the others */
   set_gate(0);
   pthread_join(first.thread, NULL);
-  assert_int_equal(first.op.status, CORRAL_EUNKNOWN); /* it may have been granted */
+  assert_int_equal(first.op.status, CORRAL_EUNKNOWN); /* the claim may have been granted */
   for (int i = 0; i < CALLERS; i++) {
     pthread_join(others[i].thread, NULL);
     assert_int_equal(others[i].op.status, CORRAL_OK);
@@ -449,7 +450,7 @@ static void a_broken_handle_is_closed_and_replaced(void **state) {
   pool_end(pool);
 }
 
-/* How often a verb is sent when an idle handle turns out broken and leaves that status. */
+/* Number of times a verb is sent when the idle handle breaks with the status `left`. */
 static int sent_times(corral_verb verb, int left, int breaks) {
   crl_pool *pool = pool_of(1, FAR);
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
@@ -506,7 +507,7 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
   pool_end(pool);
 }
 
-/* The prober finds a server's rest over. */
+/* Ends the rest of a server and wakes the prober. */
 static void let_rest_end(crl_pool *pool, size_t server) {
   crl_lane *lane = pool->lanes[server];
   pthread_mutex_lock(&lane->mutex);
@@ -542,7 +543,7 @@ static void after_the_rest_a_thread_probes_and_no_caller_waits_for_it(void **sta
   for (int i = 0; i < 3; i++) one(pool, CORRAL_VERB_GET);
   let_rest_end(pool, 0);
   until_connects(4);
-  until_resting(pool); /* the probe failed: another rest */
+  until_resting(pool); /* the probe failed, so the server rests again */
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
   assert_int_equal(the_fake.connects, 4);
   set_gate(1);
@@ -551,13 +552,13 @@ static void after_the_rest_a_thread_probes_and_no_caller_waits_for_it(void **sta
   pthread_mutex_unlock(&the_fake.mutex);
   let_rest_end(pool, 0);
   until_at_gate(1);
-  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* half open */
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* the breaker is half open */
   assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 0);
   set_gate(0);
   until_event(CORRAL_EVENT_STORE_UP, 1);
   assert_int_equal(returns, 1);
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
-  assert_int_equal(the_fake.connects, 5); /* over the probe's handle */
+  assert_int_equal(the_fake.connects, 5); /* uses the probe's handle */
   assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
   pool_end(pool);
 }
@@ -594,7 +595,7 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   the_fake.refuse = 1;
   for (int i = 0; i < 2; i++) assert_int_equal(hurried(pool), CORRAL_EUNAVAILABLE);
   the_fake.refuse = 0;
-  assert_int_equal(hurried(pool), CORRAL_OK); /* no doubt any more */
+  assert_int_equal(hurried(pool), CORRAL_OK); /* the success ends the doubt */
   pthread_mutex_lock(&pool->lanes[0]->mutex);
   assert_int_equal(pool->lanes[0]->doubts, 0);
   pthread_mutex_unlock(&pool->lanes[0]->mutex);
@@ -673,7 +674,7 @@ static void without_memory_the_store_stays_its_caller_s(void **state) {
   the_fake.closed = 0;
   crl_alloc_countdown = 0;
   assert_null(crl_pool_new(&options));
-  crl_alloc_countdown = 1; /* the lane's */
+  crl_alloc_countdown = 1; /* the lane's allocation fails */
   assert_null(crl_pool_new(&options));
   assert_int_equal(the_fake.closed, 0);
 }

@@ -7,7 +7,7 @@
 #include "support/postgresql_kit.h"
 #include "support/watch_kit.h"
 
-/* ---- what the verbs do --------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 static void a_lock_is_granted_to_one_token_at_a_time(void **state) {
   (void)state;
@@ -129,7 +129,7 @@ static void a_hold_ends_by_the_servers_clock(void **state) {
   }
 }
 
-/* A later hold of the same token is another hold. */
+/* A later hold of the same token is a new hold. */
 static void a_token_whose_hold_ended_gets_a_new_fence(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
@@ -198,7 +198,7 @@ static void who_holds_is_shown(void **state) {
     assert_int_equal(hold.mode, CORRAL_LOCK_EXCLUSIVE);
     assert_in_range(hold.until - now, 25000, 30000);
     assert_in_range(now - hold.since, 0, 5000);
-    /* By another process' store. */
+    /* read through the store of another process */
     assert_int_equal(shown(&other, "shown", 5, &hold, 1, &now), 1);
     assert_string_equal(hold.note, "host/1/1 note");
     assert_in_range(hold.until - now, 25000, 30000);
@@ -301,7 +301,7 @@ static void fencing_tokens_grow_also_when_rows_vanish_and_the_clock_is_behind(vo
   }
 }
 
-/* Transaction ids that never reached the disk come again. */
+/* After a crash the server reuses transaction ids that weren't written to disk. */
 static void fencing_tokens_grow_over_a_crash(void **state) {
   (void)state;
   for (int round = 0; round < 3; round++)
@@ -327,7 +327,7 @@ static void fencing_tokens_grow_over_a_crash(void **state) {
     }
 }
 
-/* ---- waiting for a row --------------------------------------------------------------------- */
+/* ---- waits for a row ----------------------------------------------------------------------- */
 
 typedef struct waiter {
   const kit *k;
@@ -344,8 +344,8 @@ static void *wait_for_row(void *arg) {
 
 #define WAITING "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
-/* What a verb answers when it was sent while the hold lived, and had to wait for the row until
- * after its end. */
+/* Sends a verb while the hold lives; another transaction locks the row until the hold is over.
+ * Returns the verb's result. */
 static answer after_a_wait(const kit *k, corral_verb verb, unsigned holder) {
   pthread_t thread;
   expect("lock", lock(k, "row", 1, 700), CORRAL_OK);
@@ -489,7 +489,7 @@ static void many_make_the_table_at_once(void **state) {
   }
 }
 
-/* A table that goes and comes while a connection has its statements prepared. */
+/* The table is dropped while a connection has prepared statements for it. */
 static void a_table_that_was_dropped_is_made_again(void **state) {
   (void)state;
   kit k = open_at("?table=goes");
@@ -500,7 +500,8 @@ static void a_table_that_was_dropped_is_made_again(void **state) {
   closed(&k);
 }
 
-/* As if the server's clock had been set back after the lock was taken; a stranger's row. */
+/* Ends as if the server's clock had been set back after the lock was taken, and ends in rows of
+ * foreign writers. */
 static void an_end_that_time_contradicts_comes_after_one_length(void **state) {
   (void)state;
   static const char *const changes[] = {
@@ -557,7 +558,7 @@ static void a_fencing_token_without_a_next_one_in_a_table_begins_anew(void **sta
   closed(&k);
 }
 
-/* A trigger of the table stands for what the server may say. */
+/* Makes the server raise an error, by a trigger of the table. */
 static void set_trigger(const char *body) {
   const char *said = postgresql_server_ask(server,
                                            "CREATE OR REPLACE FUNCTION odd() RETURNS trigger "
@@ -614,7 +615,8 @@ static void an_end_at_infinity_is_no_later_than_a_day(void **state) {
 
 /* ---- with the library ---------------------------------------------------------------------- */
 
-/* examples/fenced.c: it exits with 0 when the late clerk booked and the early one was refused. */
+/* examples/fenced.c exits with 0 when the later clerk's booking was accepted and the earlier one's
+ * refused. */
 static void a_resource_refuses_a_holder_who_is_late(void **state) {
   (void)state;
   const char *program = getenv("CORRAL_EXAMPLE_FENCED");

@@ -1,5 +1,5 @@
-/* test_postgresql_sessions.c: locks in a real PostgreSQL, through the plugin's table: those who
- * hold them, their connections, and a server that goes away. */
+/* test_postgresql_sessions.c: locks in a real PostgreSQL, through the plugin's table: holders,
+ * their connections, and a server that goes away. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,8 +14,7 @@
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-/* A child that locks `key` and then waits; when it is told to, it extends and tells what came of
- * it. */
+/* A child that locks `key` and waits; on request it extends the lock and reports the result. */
 typedef struct child {
   pid_t pid;
   int to, from;
@@ -111,7 +110,7 @@ enum { PROCESSES = 2, THREADS = 4, ROUNDS = 60 };
 typedef struct arena {
   atomic_int inside, overlaps, wrong, readers;
   _Atomic uint64_t fence;
-  long counter; /* not atomic: the lock guards it */
+  long counter; /* not atomic: guarded by the lock */
 } arena;
 
 typedef struct racer {
@@ -209,7 +208,7 @@ static void a_database_that_defaults_to_serializable_and_no_sync_locks_as_well(v
   closed(&k);
 }
 
-/* A keeper extends while somebody else unlocks, through handles of their own. */
+/* Extends the lock while other threads unlock it, through a handle of its own. */
 static void *extend_all_the_time(void *arg) {
   const racer *me = arg;
   kit k = *me->k;
@@ -383,7 +382,7 @@ static void each_advisory_hold_has_a_connection_and_their_number_is_bounded(void
   eventually(OURS, "0");
 }
 
-/* A session that once held for a short time and rests now isn't ended for its silence. */
+/* A connection whose hold had a short lease isn't ended while it is idle. */
 static void an_idle_connection_stays(void **state) {
   (void)state;
   kit k = open_at(ADVISORY);
@@ -472,7 +471,7 @@ static void why_no_connection_came_is_said(void **state) {
   postgresql_server_hba(server, "host all all 127.0.0.1/32 trust");
 }
 
-/* 2130706433 is 127.0.0.1 in a spelling that isn't known as this host's. */
+/* 2130706433 is 127.0.0.1 in a form that isn't recognized as this host. */
 static void a_host_that_is_not_this_one_is_verified_unless_the_uri_says_otherwise(void **state) {
   char uri[256];
   (void)state;
@@ -485,7 +484,7 @@ static void a_host_that_is_not_this_one_is_verified_unless_the_uri_says_otherwis
   expect("of this host", connected(uri), CORRAL_OK);
 }
 
-/* A listener that says nothing. */
+/* The stopped server accepts connections but sends nothing. */
 static void a_server_that_says_nothing_costs_no_more_than_the_deadline(void **state) {
   (void)state;
   kit k = open_at(TABLE);
@@ -547,7 +546,7 @@ static void a_watch_that_broke_is_reported(void **state) {
   assert_int_equal(k.plugin->changes(e->watch, -1, crl_env_now_ms() + 10000, ignore, NULL, &error),
                    CORRAL_EUNAVAILABLE);
   ear_close(e);
-  /* Without a sign. */
+  /* The server stops responding, and the connection stays open. */
   e = ear_open(&k);
   pid_t backend = (pid_t)strtol(
       postgresql_server_ask(server,
@@ -561,7 +560,7 @@ static void a_watch_that_broke_is_reported(void **state) {
   assert_in_range(crl_env_now_ms() - from, 1000, 8000);
   ear_close(e);
   kill(backend, SIGCONT);
-  /* A quiet one that lives is kept; what isn't a number may mean any. */
+  /* A silent but working connection is kept; a payload that isn't a number is reported as "any". */
   e = ear_open(&k);
   (void)listen_until(e, -1, crl_env_now_ms() + 2500);
   postgresql_server_ask(server, "NOTIFY corral_lock, 'strange'");

@@ -1,4 +1,4 @@
-/* test_postgresql_warm.c: corral warm --pg, with a PostgreSQL of its own. */
+/* test_postgresql_warm.c: corral warm --pg, with the test's own PostgreSQL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@ static postgresql_server *server;
 static char folder[] = "/tmp/corral-warm.XXXXXX";
 static char out[8192];
 
-/* `corral` with these arguments, printf-like, and "CONNINFO" in the variable PG; its output, both
- * streams, is in `out`. The exit status. */
+/* Runs `corral` with printf-formatted arguments and "CONNINFO" in the environment variable PG. Its
+ * stdout and stderr go to `out`. Returns the exit status. */
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int run(const char *format, ...) {
   char command[COMMAND] = "";
@@ -47,7 +47,7 @@ static void is_stored(const char *key, const char *value) {
   assert_string_equal(out, value);
 }
 
-/* Asks the server until it answers `wanted`. */
+/* Repeats the query until the result is `wanted`. */
 static void await(const char *sql, const char *wanted) {
   const char *got = "";
   for (int i = 0; i < PATIENCE; i++) {

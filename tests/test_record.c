@@ -1,4 +1,4 @@
-/* test_record.c: each verb against each state of a record: decide is a table. */
+/* test_record.c: each verb on each state of a record, as a table of expected results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 
 enum { NOW = 1000, LEASE = 200, TTL = 500, BODY = 16, STEP = CRL_RECORD_STEP_MS };
 
-/* A record's states, as rows. ENDLESS: more is left of the lease than it was taken for. FUTURE: it
- * begins later than now. */
+/* States of a record. ENDLESS: more time is left of the lease than its length. FUTURE: the lease
+ * begins after now. */
 typedef enum state {
   ABSENT,
   FREE_VALUE,
@@ -84,7 +84,7 @@ typedef struct outcome {
   corral_header header;
 } outcome;
 
-/* Judges a whole record, as a store does that has it in one piece. */
+/* Calls crl_record_decide as a store does that has the record in one piece. */
 static void judge(corral_op *op, const uint8_t *bytes, size_t size, corral_change *change) {
   uint8_t front[CORRAL_FRONT];
   size_t len = size == 0 ? 0 : crl_record_front(bytes, size, front);
@@ -98,7 +98,7 @@ static outcome decide_op(state in, const corral_op *op) {
   o.op = *op;
   again = o;
   judge(&o.op, s.bytes, s.size, &o.change);
-  /* pure: the record is untouched, and the same again gives the same */
+  /* pure: the record is unchanged, and a second call gives the same result */
   assert_memory_equal(&s, &copy, sizeof s);
   judge(&again.op, s.bytes, s.size, &again.change);
   assert_int_equal(o.op.status, again.op.status);
@@ -144,8 +144,8 @@ static int action_of(char letter) {
   }
 }
 
-/* `rows` has a pair of letters for each state: the status (ok, miss, busy, lost) and the action
- * (Keep, Edit, rePlace, Remove) that the verb comes to there. */
+/* `rows` has two letters for each state: the expected status (ok, miss, busy, lost) and action
+ * (Keep, Edit, rePlace, Remove). */
 static void check_rows(corral_verb verb, const uint8_t *token, const uint8_t *record, size_t len,
                        const char *rows) {
   assert_int_equal(strlen(rows), 3 * STATES - 1);
@@ -177,8 +177,8 @@ static blob verdict(void) {
   return b;
 }
 
-/* absent, free value, leased cold, leased value, lease over, verdict cold, verdict value, verdict
- * over, life over; endless, endless verdict, future */
+/* columns: absent, free value, leased cold, leased value, lease over, verdict cold, verdict value,
+ * verdict over, life over; endless, endless verdict, future */
 static void every_verb_in_every_state_with_the_token_of_the_lease(void **unused) {
   (void)unused;
   blob full = full_record(), judged = verdict();
@@ -204,7 +204,7 @@ static void a_stranger_can_take_over_only_what_is_over(void **unused) {
   check_rows(CORRAL_VERB_CLAIM, other, NULL, 0, "oP oE bK bK oE bK bK oE bK bP bE bE");
 }
 
-/* ---- ends that can't be true --------------------------------------------------------------- */
+/* ---- impossible ends ----------------------------------------------------------------------- */
 
 static void a_lease_with_an_impossible_end_is_dated_anew_by_a_claim_and_ends_one_length_from_now(
     void **unused) {
@@ -219,12 +219,12 @@ static void a_lease_with_an_impossible_end_is_dated_anew_by_a_claim_and_ends_one
   assert_int_equal(o.header.state, CORRAL_VERDICT);
   assert_int_equal(o.header.until, NOW + LEASE);
   o = decide(FUTURE, CORRAL_VERB_CLAIM, other, NULL, 0);
-  /* longer than any lease: neither is that believed */
+  /* the length is longer than any lease, so it isn't used either */
   assert_int_equal(o.header.until, NOW + CRL_RECORD_LEASE_MOST);
   assert_int_equal(o.op.until_ms, CRL_RECORD_LEASE_MOST);
 }
 
-/* Else nobody who looks would ever claim. */
+/* Otherwise a look would report a lease forever, and no claim would be sent. */
 static void a_look_tells_of_no_lease_with_an_end_that_can_t_be_true(void **unused) {
   (void)unused;
   assert_int_equal(decide(ENDLESS, CORRAL_VERB_GET, NULL, NULL, 0).op.until_ms, 0);
@@ -302,7 +302,7 @@ static void a_claim_takes_over_holder_and_cost(void **unused) {
   assert_int_equal(o.header.failures, 2);
   assert_string_equal(o.header.note, "host/9");
   assert_memory_equal(o.header.token, other, CORRAL_TOKEN);
-  assert_int_equal(o.change.expires, 3000); /* the payload outlives the lease */
+  assert_int_equal(o.change.expires, 3000); /* the payload lives longer than the lease */
   assert_int_equal(o.op.life_ms, 2000);
   assert_int_equal(o.op.until_ms, LEASE);
   assert_int_equal(decide(ABSENT, CORRAL_VERB_CLAIM, mine, wish, len).change.expires, NOW + LEASE);
@@ -373,7 +373,7 @@ static void a_payload_that_the_claimer_has_is_not_sent_again(void **unused) {
   assert_false(op.same);
 }
 
-/* ---- what anybody may have written --------------------------------------------------------- */
+/* ---- foreign content ----------------------------------------------------------------------- */
 
 static void check_alien(const uint8_t *record, size_t size, corral_verb verb, int status,
                         int action) {
@@ -412,7 +412,7 @@ static void a_record_of_a_later_format_is_left_alone_until_its_key_is_invalidate
   }
 }
 
-/* One of an earlier format, one that is cut short, one with a state that there is none of. */
+/* Records of an earlier format, and with an unknown state. */
 static void what_makes_no_sense_is_as_good_as_nothing(void **unused) {
   (void)unused;
   sample older = record_in(LEASED_VALUE), odd = older;
@@ -429,8 +429,8 @@ static void what_makes_no_sense_is_as_good_as_nothing(void **unused) {
   check_alien((const uint8_t *)"crl2", 4, CORRAL_VERB_CLAIM, CORRAL_OK, CORRAL_ACTION_REPLACE);
 }
 
-/* At each length: within the head it is nothing, within the body there is none, within the lease
- * nobody holds it. */
+/* At each length: a record cut within its head is absent, within its body has no body, within its
+ * lease has no holder. */
 static void a_record_that_is_cut_short_has_no_lease_and_no_body(void **unused) {
   (void)unused;
   sample s = record_in(LEASED_VALUE);
@@ -459,7 +459,7 @@ static void bytes_behind_a_record_and_parts_that_nobody_knows_are_skipped(void *
                 out;
   size_t len = crl_record_write(&in, record);
   memcpy(record + len, "\x63\3new", 5);
-  record[CORRAL_HEAD] = (uint8_t)(record[CORRAL_HEAD] + 5); /* of the lease */
+  record[CORRAL_HEAD] = (uint8_t)(record[CORRAL_HEAD] + 5); /* length of the lease */
   memset(record + len + 5, 'x', 20);
   assert_int_equal(crl_record_read_whole(record, len + 25, &out), CORRAL_OK);
   assert_int_equal(out.state, CORRAL_LEASED);
@@ -524,7 +524,7 @@ static void a_header_is_written_and_read_again(void **unused) {
   assert_memory_equal(&in, &out, sizeof in);
   in.state = CORRAL_FREE;
   assert_int_equal(crl_record_write(&in, bytes), CORRAL_HEAD);
-  in.failures = 1000000; /* more than there is room for */
+  in.failures = 1000000; /* more than fits */
   crl_record_write(&in, bytes);
   assert_int_equal(crl_record_read(bytes, CORRAL_HEAD, &out), CORRAL_OK);
   assert_int_equal(out.failures, UINT16_MAX);

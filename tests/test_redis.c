@@ -1,5 +1,5 @@
-/* test_redis.c: the Redis plugin, through its table, on a real server: what each verb does, in how
- * many round trips. */
+/* test_redis.c: the Redis plugin, through its table, on a real server: each verb, and its number of
+ * round trips. */
 #include "support/redis_kit.h"
 
 #include "envelope.h"
@@ -200,7 +200,7 @@ static void a_plain_del_of_another_client_voids_the_fill_under_way(void **state)
   closed(&c);
 }
 
-/* ---- large and strange --------------------------------------------------------------------- */
+/* ---- large values and unusual keys --------------------------------------------------------- */
 
 static void a_large_fill_is_staged_and_leaves_no_trace(void **state) {
   (void)state;
@@ -305,7 +305,7 @@ static void a_server_that_takes_less_says_too_big(void **state) {
   redis_server_stop(small);
 }
 
-/* What the server needs for COUNT keys more, each with a TTL. */
+/* Memory that the server needs for COUNT more keys, each with a TTL. */
 enum { COUNT = 2000 };
 
 static long long memory_of(client *c, int by_corral) {
@@ -340,7 +340,7 @@ static long long memory_of(client *c, int by_corral) {
 static void a_value_of_100_bytes_takes_at_most_two_fifths_more_than_a_plain_one(void **state) {
   (void)state;
   client c = begin();
-  does(&c, CORRAL_VERB_CLAIM, "warm", 1); /* the script is the server's before */
+  does(&c, CORRAL_VERB_CLAIM, "warm", 1); /* loads the script into the server */
   fills(&c, "warm", 1, 10);
   long long plain = memory_of(&c, 0), ours = memory_of(&c, 1);
   print_message("           %lld bytes a key, a plain one %lld\n", ours / COUNT, plain / COUNT);
@@ -402,8 +402,8 @@ static void half_of_the_scripts_missing_does_no_harm(void **state) {
   closed(&c);
 }
 
-/* Void, claim, fill, as one batch, with each choice of scripts that the server has lost: the value
- * is there in the end. */
+/* INVALIDATE, CLAIM, SETTLE as one batch, with every subset of the scripts missing on the server:
+ * the value must be stored at the end. */
 static void a_value_that_is_set_is_there_whatever_scripts_are_missing(void **state) {
   (void)state;
   static const crl_redis_script_id ids[] = {CRL_REDIS_INVALIDATE, CRL_REDIS_CLAIM,
@@ -478,7 +478,7 @@ static void a_hit_and_each_script_is_one_round_trip(void **state) {
   (void)state;
   client c = begin();
   uint8_t *record = record_of(2000, 1);
-  for (int i = 0; i < 2; i++) { /* the second time the server knows the scripts */
+  for (int i = 0; i < 2; i++) { /* in the second round the server knows the scripts */
     corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 1), settle = op_of(CORRAL_VERB_SETTLE, "k", 1);
     corral_op get = op_of(CORRAL_VERB_GET, "k", 0);
     settle.record = record;

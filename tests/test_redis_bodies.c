@@ -1,5 +1,5 @@
-/* test_redis_bodies.c: large records on a real Redis: read in pieces, replaced meanwhile, stalled,
- * trickled, stored slowly. */
+/* test_redis_bodies.c: large records on a real Redis: read in pieces, replaced during the read,
+ * stalled, trickled, stored slowly. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -8,9 +8,9 @@
 
 enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000 };
 
-/* ---- the plugin ---------------------------------------------------------------------------- */
+/* ---- plugin -------------------------------------------------------------------------------- */
 
-/* Bytes that tell where they belong, and a stamp of their own. */
+/* A record with a different byte pattern at each place, and a stamp of its own. */
 static uint8_t *patterned(size_t size, unsigned seed) {
   uint8_t *record = record_of(size, (uint8_t)(seed + 1));
   for (size_t i = 0; i < size; i++)
@@ -27,7 +27,7 @@ static void store(client *c, const char *key, const uint8_t *record, size_t size
   assert_int_equal(done(c, &op), CORRAL_OK);
 }
 
-/* All but the head, which the store has written. */
+/* Compares all but the head, which the store has changed. */
 static void assert_found(client *c, corral_op *op, const uint8_t *record, size_t size) {
   assert_int_equal(perform(c, op, 1), CORRAL_OK);
   assert_int_equal(op->status, CORRAL_OK);
@@ -77,7 +77,7 @@ static void a_large_record_may_be_left_alone(void **state) {
 static void replace(void *arg) { redis_server_ask(server, "RENAME %s k", (const char *)arg); }
 static void drop(void *arg) { redis_server_ask(server, "DEL %s", (const char *)arg); }
 
-/* A client behind a proxy that does something once 2 MiB of replies have passed. */
+/* A client behind a proxy that calls `then` once 2 MiB of replies have passed. */
 static client behind(body_proxy **proxy, void (*then)(void *arg), const char *arg) {
   char uri[64];
   *proxy = body_proxy_start(redis_server_port(server), BODY_TELLS, 2 * MIB + 500, then,
@@ -132,7 +132,7 @@ static void the_lease_behind_a_large_body_is_found_with_it(void **state) {
   closed(&c);
 }
 
-/* The flags stand at byte 5 of the head. */
+/* Sets the flag EXPIRED: the flags are byte 5 of the head. */
 static void expire(void *arg) { redis_server_ask(server, "SETRANGE %s 5 \x01", (const char *)arg); }
 
 static void a_record_that_expires_while_it_is_read_is_found_expired(void **state) {
@@ -151,7 +151,7 @@ static void a_record_that_expires_while_it_is_read_is_found_expired(void **state
   body_proxy_stop(proxy);
 }
 
-/* ---- the library --------------------------------------------------------------------------- */
+/* ---- library ------------------------------------------------------------------------------- */
 
 static atomic_int computes;
 
@@ -165,7 +165,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   return CORRAL_OK;
 }
 
-/* One failure that counts would open its breaker. */
+/* A corral whose breaker opens at the first failure that counts. */
 static corral *corral_at(int port) {
   char uri[64];
   corral *c = NULL;
@@ -192,8 +192,7 @@ static corral_how ask(corral *c, const char *key, size_t size) {
   return how;
 }
 
-/* A large value and small ones, asked for through a proxy that strikes in the middle of the large
- * one. */
+/* Gets a large value and small ones through a proxy that strikes in the middle of the large one. */
 static void check_struck(body_way way) {
   char key[16];
   body_proxy *proxy = body_proxy_start(redis_server_port(server), way, 2 * MIB, NULL, NULL);
@@ -235,7 +234,7 @@ static void *lead(void *arg) {
   return NULL;
 }
 
-/* It takes a second, and three leases. Who asks meanwhile waits for it. */
+/* Storing takes 1 s, which is three leases; callers wait for it meanwhile. */
 static void a_lease_outlasts_the_storing_of_its_value(void **state) {
   (void)state;
   pthread_t leader;

@@ -1,4 +1,5 @@
-/* test_redis_dialogue.c: what a real Redis doesn't say on demand, said by a scripted server. */
+/* test_redis_dialogue.c: replies that a real Redis doesn't give on demand, from a scripted
+ * server. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ static int connects(dialogue *d, int64_t limit) {
   return crl_plugin_redis.connect(d->store, d->host->now_ms() + limit, &d->handle, &d->error);
 }
 
-/* The server with its script, and the store. */
+/* Starts the server with its script and opens the store. */
 static dialogue with(const char *script) {
   dialogue d = {.host = crl_registry_host(), .server = fake_server_start(script)};
   corral_store_info info = {.size = sizeof info};
@@ -78,8 +79,8 @@ static int perform(dialogue *d, corral_op *ops, size_t count, int64_t limit) {
   return status;
 }
 
-/* One op, to which the server answers by `steps`: what perform returns, and *ret_status of the
- * op. */
+/* Performs one operation that the server answers with `steps`. Returns the status of `perform`;
+ * *ret_status is the operation's. */
 static int answers(const char *before, const char *steps, corral_verb verb, int *ret_status,
                    char text[240]) {
   char script[4096];
@@ -172,7 +173,7 @@ static void a_server_that_lost_its_scripts_gets_them_whole_and_once(void **state
   ended(&d);
 }
 
-/* ---- rubbish ------------------------------------------------------------------------------- */
+/* ---- malformed replies --------------------------------------------------------------------- */
 
 static void rubbish_breaks_the_handle(void **state) {
   (void)state;
@@ -249,12 +250,13 @@ static void a_surplus_reply_breaks_the_handle(void **state) {
 
 static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state) {
   (void)state;
-  /* The second server step comes after the first batch was answered; the client waits for it by its
-   * third connection. */
+  /* The server continues when the first batch has been answered; the client waits for that through
+   * its third connection. */
   dialogue d =
       connected(GREETED GET_K "SEND $-1\\r\\n:-2\\r\\n\nSEND $3\\r\\nbad\\r\\n\nACCEPT\n" GREETED);
   corral_op first = op_of(CORRAL_VERB_GET), second = op_of(CORRAL_VERB_GET);
-  int status = perform(&d, &first, 1, LIMIT); /* the surplus may come with the replies, or after */
+  /* the surplus bytes may arrive with the replies or later */
+  int status = perform(&d, &first, 1, LIMIT);
   assert_int_equal(first.status, CORRAL_EMISS);
   if (status == CORRAL_OK) {
     void *handle = d.handle;
@@ -272,7 +274,7 @@ static void a_surplus_reply_between_batches_is_seen_before_the_next(void **state
   ended(&d);
 }
 
-/* ---- cut off ------------------------------------------------------------------------------- */
+/* ---- closed connections -------------------------------------------------------------------- */
 
 static void a_reply_cut_in_the_middle_leaves_the_fate_unknown(void **state) {
   (void)state;
@@ -299,7 +301,7 @@ static void what_was_answered_before_the_cut_counts(void **state) {
 
 static void a_connection_closed_while_idle_is_seen_before_sending(void **state) {
   (void)state;
-  /* The second connection is accepted after the first was closed. */
+  /* The second connection is accepted after the first one was closed. */
   dialogue d = connected(GREETED "CLOSE\nACCEPT\n" GREETED);
   void *first = d.handle;
   assert_int_equal(connects(&d, LIMIT), CORRAL_OK);
@@ -429,7 +431,7 @@ static void a_name_that_is_refused_is_done_without(void **state) {
   ended(&d);
 }
 
-/* SIGPIPE would end this program. */
+/* The default action of SIGPIPE would end this program. */
 static int default_signals(void **state) {
   (void)state;
   signal(SIGPIPE, SIG_DFL);

@@ -1,4 +1,4 @@
-/* test_redis_errors.c: what the Redis plugin says of wrong addresses, of users who may not, and of
+/* test_redis_errors.c: errors of the Redis plugin: wrong addresses, users without permissions,
  * servers that refuse. */
 #include "support/redis_kit.h"
 #include "support/server_process.h"
@@ -228,7 +228,7 @@ static void a_server_with_all_its_clients_says_so(void **state) {
   closed(&c);
 }
 
-/* An endless script of somebody else, on a connection of its own. */
+/* Runs an endless script on a connection of its own. */
 static void *keep_busy(void *arg) {
   redisContext *context = redisConnectUnix(arg);
   redisReply *reply = redisCommand(context, "EVAL %s 0", "while true do end");

@@ -1,5 +1,5 @@
-/* test_redis_lock.c: locks on a real Redis, by scripts and without: each verb leaves the very bytes
- * that lock_decide decides. */
+/* test_redis_lock.c: locks on a real Redis, with scripts and without: each verb must leave exactly
+ * the bytes that lock_decide gives. */
 #include "support/redis_lock_kit.h"
 
 enum {
@@ -9,7 +9,7 @@ enum {
   ROOM = CORRAL_LOCK_HEAD + (CORRAL_LOCK_HOLDS + 1) * CORRAL_LOCK_HOLD
 };
 
-/* ---- the model ----------------------------------------------------------------------------- */
+/* ---- model --------------------------------------------------------------------------------- */
 
 typedef struct model {
   size_t size; /* 0: no record */
@@ -31,7 +31,7 @@ static int64_t server_us(void) {
   return us;
 }
 
-/* The server's record into `m`. */
+/* Copies the server's record to `m`. */
 static void fetch(const char *key, model *m) {
   redisReply *reply = redis_server_command(server, "GET %s", key);
   assert_true(reply->type == REDIS_REPLY_NIL ||
@@ -41,7 +41,7 @@ static void fetch(const char *key, model *m) {
   freeReplyObject(reply);
 }
 
-/* An end that isn't believed, or one that only just is, of a hold with this length. */
+/* An end that must be rejected, or one just inside the limit, for a hold of this length. */
 static int64_t far_end(int64_t now, int64_t length) {
   switch (pick(4)) {
     case 0: return INT64_MAX;
@@ -56,8 +56,8 @@ static int64_t any_since(int64_t now) {
   return times[pick(sizeof times / sizeof *times)];
 }
 
-/* Any record: holds over, alive and soon over, of all modes and tokens; ends and fencing tokens of
- * the past and of the future; wishes. */
+/* Stores a random record: holds of all modes and tokens that are over, alive or about to end; ends
+ * and fencing tokens in the past and the future; wishes. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_hold hold[TOKENS + 2] = {0};
   size_t count = pick(TOKENS + 1);
@@ -94,7 +94,7 @@ static corral_op random_op(const char *key, char note[100]) {
   return op;
 }
 
-/* What one step was, seen from outside. */
+/* The observed effects of one step. */
 typedef struct step {
   corral_op asked, real;
   int64_t from_us, to_us; /* server time before and after */
@@ -103,7 +103,7 @@ typedef struct step {
   int64_t writes;
 } step;
 
-/* NULL when the step is what lock_decide says at `now`, else what differs. */
+/* Returns NULL when the step matches lock_decide at `now`, else the part that differs. */
 static const char *differs(const step *s, const model *before, int64_t now, uint64_t floor) {
   static uint8_t room[ROOM];
   corral_op wanted = s->asked;
@@ -149,8 +149,8 @@ static void take_step(client *c, step *s, const char *key) {
   dropped(&s->real);
 }
 
-/* The time at which the server decided isn't told, but it lies between two others; a new fencing
- * token says the microseconds. */
+/* The server's time of the decision is unknown but lies between two known times; a new fencing
+ * token tells its microseconds. */
 static void check_step(const step *s, const model *before, uint32_t first, int number) {
   uint64_t floor = fence_of(&s->after);
   const char *what = "?";

@@ -1,5 +1,5 @@
-/* test_redis_lock_exec.c: locks on a real Redis, by scripts and without: foreign keys, full
- * servers, users without scripts, what a watch is told. */
+/* test_redis_lock_exec.c: locks on a real Redis, with scripts and without: foreign keys, full
+ * servers, users without scripts, reports of a watch. */
 #include "redis/redis.h"
 #include "support/redis_lock_kit.h"
 
@@ -10,7 +10,7 @@ static long long calls(const char *command) {
   return at != NULL ? strtoll(at + strlen(name), NULL, 10) : 0;
 }
 
-/* ---- keys of others ------------------------------------------------------------------------ */
+/* ---- foreign keys -------------------------------------------------------------------------- */
 
 static void a_lock_without_ttl_of_others_is_told_and_healed_once_and_only_on_request(void **state) {
   (void)state;
@@ -86,8 +86,8 @@ static void a_key_of_another_type_is_foreign_and_stays_as_it_is(void **state) {
 
 /* ---- servers that refuse ------------------------------------------------------------------- */
 
-/* By scripts a hold can be lengthened and ended on a full server; without, it ends by its time.
- * What is there stays one of the two. */
+/* With scripts a hold can be lengthened and released on a full server; without scripts it stays
+ * until its end. The lock's record is never damaged. */
 static void a_full_server_refuses_new_holds_and_by_scripts_lets_old_ones_go(void **state) {
   (void)state;
   for (int way = 0; way < WAYS; way++) {
@@ -151,7 +151,7 @@ static void a_lease_or_a_fencing_token_out_of_range_is_refused_unsent(void **sta
   }
 }
 
-/* ---- scripts that are lost, or forbidden --------------------------------------------------- */
+/* ---- lost or forbidden scripts ------------------------------------------------------------- */
 
 static void a_flush_of_scripts_in_the_middle_is_not_noticed(void **state) {
   (void)state;
@@ -214,7 +214,7 @@ static void a_user_without_scripts_has_locks_all_the_same_unless_told_otherwise(
   closed(&c);
 }
 
-/* A SET beside a MULTI that was refused would overwrite the other's lock. */
+/* If only MULTI were refused, the SET behind it would overwrite another token's lock. */
 static void a_user_without_transactions_overwrites_nothing(void **state) {
   (void)state;
   static const char *const denied[] = {"multi", "watch", "exec", "set", "get", "time"};
@@ -257,7 +257,7 @@ static void a_token_mismatch_returns_within_one_pass_and_leaves_no_watch(void **
   assert_int_equal(extends(&c, "k", 1, HOUR), CORRAL_ELOST);
   assert_int_equal(calls("watch"), 3);
   assert_int_equal(calls("exec"), 0);
-  /* which an open WATCH would hold against the next EXEC */
+  /* a WATCH left open would fail the next EXEC */
   assert_int_equal(unlocks(&other, "k", 2), CORRAL_OK);
   assert_int_equal(locks(&c, "free", 1, 0), CORRAL_OK);
   assert_int_equal(calls("exec"), 1);
@@ -282,7 +282,7 @@ static void an_uncontended_lock_is_one_command_by_scripts_and_two_pipelines_with
   }
 }
 
-/* ---- what a watch is told ------------------------------------------------------------------ */
+/* ---- reports of a watch -------------------------------------------------------------------- */
 
 static void *hearing(client *c) {
   void *watch;
@@ -308,7 +308,7 @@ static void hears(void *arg, uint64_t hash) {
   e->heard += hash == e->hash;
 }
 
-/* How often a change of `key` is told within `ms`, or until it is told. */
+/* Waits up to `ms` for a report of `key`. Returns the number of reports. */
 static int heard(client *c, void *watch, const char *key, int64_t ms) {
   ear e = {.hash = c->host->hash64(key, strlen(key))};
   int64_t until = c->host->now_ms() + ms;

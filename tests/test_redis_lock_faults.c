@@ -1,5 +1,5 @@
-/* test_redis_lock_faults.c: locks on Redis when the connection ends within a request or a reply,
- * and when the server says what it shouldn't. */
+/* test_redis_lock_faults.c: locks on Redis when the connection closes within a request or a reply,
+ * and when the server sends wrong replies. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,19 +11,19 @@
 #include "support/redis_lock_kit.h"
 #include "support/server_process.h"
 
-/* ---- a server in front of the server ------------------------------------------------------- */
+/* ---- proxy --------------------------------------------------------------------------------- */
 
-/* Forwards one connection, until a limit is reached: then both sides are closed. */
+/* Forwards one connection until a limit is reached, then closes both sides. */
 typedef struct proxy {
   int listener, port;
   pthread_t thread;
-  atomic_int left; /* bytes of requests that still go through; -1: all */
-  /* a reply with these bytes isn't told any more; NULL: all are. Set before the proxy has anything
-   * to tell */
+  atomic_int left; /* bytes of requests still to be forwarded; -1: all */
+  /* a reply with these bytes isn't forwarded, and ends the connection; NULL: all are. Set before
+   * the first reply */
   const char *last;
 } proxy;
 
-/* False when the connection is to end. */
+/* Forwards what is there to read. Returns 0 when the connection must end. */
 static int forwards(proxy *p, int from, int to, int is_request) {
   char bytes[65536];
   ssize_t got = recv(from, bytes, sizeof bytes, 0);
@@ -76,7 +76,7 @@ static client opened_through(proxy *p, const char *params) {
   return opened(uri);
 }
 
-/* The server has done all that it got from connections that are closed. */
+/* Waits until the server has processed all that came over closed connections. */
 static void settle_down(void) {
   int64_t until = crl_registry_host()->now_ms() + LIMIT;
   while (redis_server_info(server, "connected_clients") > 1)
@@ -85,8 +85,8 @@ static void settle_down(void) {
 
 /* ---- cut requests -------------------------------------------------------------------------- */
 
-/* LOCK with the stream cut after `n` bytes; its status. Nothing is left without an end, whatever
- * became of it. */
+/* Sends LOCK over a connection that ends after `n` bytes. Returns its status. In every case no key
+ * without TTL may be left. */
 static int cut_lock(const char *way, int n) {
   proxy p;
   proxy_open(&p);
@@ -112,7 +112,8 @@ static void a_request_cut_after_any_byte_leaves_no_lock_without_end(void **state
   (void)state;
   for (int way = 0; way < WAYS; way++) {
     client c = begin_as(ways[way]);
-    assert_int_equal(locks(&c, "warm", 1, 0), CORRAL_OK); /* the script is known: EVALSHA */
+    /* loads the script, so that EVALSHA is sent */
+    assert_int_equal(locks(&c, "warm", 1, 0), CORRAL_OK);
     closed(&c);
     int n = 0, held = 0;
     for (; n < 1000; n++) {
@@ -137,7 +138,7 @@ static void a_script_cut_while_it_is_sent_whole_leaves_no_lock_without_end(void 
   assert_in_range(n, 1000, 10000);
 }
 
-/* ---- dropped replies ----------------------------------------------------------------------- */
+/* ---- lost replies -------------------------------------------------------------------------- */
 
 static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state) {
   (void)state;
@@ -161,7 +162,7 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
   }
 }
 
-/* ---- strange replies ----------------------------------------------------------------------- */
+/* ---- unexpected replies -------------------------------------------------------------------- */
 
 #define GREETED                                                                                    \
   "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
@@ -173,7 +174,7 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
 
 static const struct reply {
   const char *bytes;
-  int lock, unlock; /* statuses */
+  int lock, unlock; /* expected statuses */
   int usable;
 } script_replies[] = {
     {ANSWER(NUMBER("\\x00")), CORRAL_OK, CORRAL_OK, 1},
@@ -234,7 +235,8 @@ static void each_reply_to_a_script_has_its_status(void **state) {
       corral_op op = lock_op(unlock ? CORRAL_VERB_UNLOCK : CORRAL_VERB_LOCK, "k", 1, 0);
       int usable = perform(&c, &op, 1) == CORRAL_OK, wanted = unlock ? reply->unlock : reply->lock;
       if (op.status != wanted) fail_msg("%s: %s", reply->bytes, corral_status_name(op.status));
-      assert_true(op.until_ms <= INT64_C(1) << 53); /* so that a clock can be added to it */
+      /* a clock can be added to it without overflow */
+      assert_true(op.until_ms <= INT64_C(1) << 53);
       assert_int_equal(usable, reply->usable < 0 ? wanted != CORRAL_EPROTOCOL : reply->usable);
       closed(&c);
       assert_true(fake_server_stop(fake));
@@ -307,7 +309,7 @@ static void each_dialogue_without_scripts_has_its_status(void **state) {
   }
 }
 
-/* The record with one exclusive hold, as bytes of a reply in a script. */
+/* A reply with the record of one exclusive hold, in the script's notation. */
 static void said_record(char *room, size_t size, unsigned holder) {
   uint8_t record[CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD];
   corral_hold hold = {

@@ -1,5 +1,5 @@
-/* test_redis_lock_fleet.c: locks on more than one real Redis: a replica that is to confirm them,
- * and two nodes of a cluster. */
+/* test_redis_lock_fleet.c: locks on more than one real Redis: with a replica that confirms them,
+ * and on a cluster of two nodes. */
 #include "support/redis_lock_kit.h"
 #include "support/server_process.h"
 
@@ -7,7 +7,7 @@
 
 /* ---- replicas ------------------------------------------------------------------------------ */
 
-/* A replica that is in step; NULL: skipped. */
+/* Starts a replica and waits until it is in sync; skips the test when there is no server. */
 static redis_server *replica_of_server(void) {
   redis_server *replica;
   if (!redis_server_start(&replica, NULL)) skip();
@@ -65,7 +65,7 @@ static void a_lock_that_too_few_replicas_confirm_is_refused_and_can_be_ended(voi
   }
 }
 
-/* WAIT is cut short by the time allowed, so that its reply is heard. */
+/* WAIT gets a timeout before the deadline, so that its reply arrives in time. */
 static void waiting_for_replicas_respects_the_deadline(void **state) {
   (void)state;
   for (int way = 0; way < WAYS; way++) {
@@ -107,7 +107,8 @@ static void wait_for(redis_server *node, const char *text) {
       fail_msg("the cluster isn't there: %s", redis_server_ask(node, "CLUSTER INFO"));
 }
 
-/* Two nodes with half of the slots each. Its bus is on a port of its own, below 32768 too. */
+/* Starts two nodes with half of the slots each. The cluster bus has a port of its own, also below
+ * 32768. */
 static void start_cluster(redis_server *nodes[2]) {
   for (int i = 0; i < 2; i++) {
     char bus[12];

@@ -1,5 +1,5 @@
-/* test_redis_lock_race.c: many holders at once on a real Redis, by scripts and without, in threads
- * of two processes: never two in a lock, and never a key without an end. */
+/* test_redis_lock_race.c: many holders at once on a real Redis, with scripts and without, in
+ * threads of two processes: holds must never overlap, and the key must always have a TTL. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,8 +14,8 @@
 
 enum { PROCESSES = 2, THREADS = 3, RUN_MS = 2500 };
 
-/* What all processes see: who is inside, by a count that must never pass 1 for writers, or mix them
- * with readers. */
+/* Counters shared by all processes: at most one writer may be inside, and never together with
+ * readers. */
 typedef struct oracle {
   atomic_int writers, readers, violations, stop;
   atomic_long grants, refusals;
@@ -41,7 +41,7 @@ static void enter(int shared) {
 
 static void leave(int shared) { atomic_fetch_sub(shared ? &seen->readers : &seen->writers, 1); }
 
-/* A writer's fencing token is larger than all before. */
+/* A writer's fencing token must be larger than all earlier ones. */
 static void fenced(uint64_t fence) {
   if (atomic_exchange(&seen->last_fence, fence) >= fence) atomic_fetch_add(&seen->violations, 1);
 }
@@ -66,8 +66,9 @@ static void corral_turn(client *c, uint8_t mine[CORRAL_TOKEN], int shared) {
   if (perform(c, &op, 1) != CORRAL_OK || op.status != CORRAL_OK) abort();
 }
 
-/* SET NX PX, and at the end GET, a comparison in the client, DEL. The work is done well within the
- * hold; it ends between the comparison and DEL, which then deletes somebody else's lock. */
+/* The naive lock: SET NX PX; at the end GET, a comparison in the client, DEL. The work is done well
+ * within the hold; the hold ends between the comparison and DEL, which then deletes the next
+ * holder's lock. */
 static void naive_turn(redisContext *r, int number, unsigned turn) {
   redisReply *reply = redisCommand(r, "SET lock:race %d-%u NX PX 20", number, turn);
   if (reply == NULL) abort();
@@ -117,7 +118,7 @@ static void threads(int process, int naive) {
   for (int i = 0; i < THREADS; i++) pthread_join(holders[i].thread, NULL);
 }
 
-/* Whether the lock's key was ever seen without an end, while all others take it and leave it. */
+/* Returns how often the lock's key had no TTL, while other threads take and release it. */
 static int polls_without_end(int64_t until) {
   int without = 0;
   while (crl_env_now_ms() < until) without += pttl("lock:race") == -1;
@@ -167,7 +168,7 @@ static void get_compare_del_lets_two_in_so_the_count_can_see_it(void **state) {
   assert_true(race(1) > 0);
 }
 
-/* A handle of one store, and what its lock guards. */
+/* A handle of one store, and the counter guarded by its lock. */
 typedef struct worker {
   client c;
   atomic_long *guarded;

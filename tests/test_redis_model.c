@@ -1,5 +1,5 @@
-/* test_redis_model.c: the scripts of the Redis plugin against decide of src/record.c: the same
- * verbs on the same records. */
+/* test_redis_model.c: the scripts of the Redis plugin compared with crl_record_decide of
+ * src/record.c: the same verbs on the same records. */
 #include "support/redis_kit.h"
 
 enum { KEYS = 4, TOKENS = 3, STEPS = 12000 };
@@ -38,8 +38,8 @@ static void model_perform(model *m, corral_op *op, int64_t now) {
   *m = (model){record, change.front_len + change.body_len, change.expires};
 }
 
-/* A moment that a sane record may have, or one that nobody wrote in earnest. Hours apart from now:
- * the two clocks may differ a little. */
+/* A plausible time or an absurd one. Plausible times are hours from now, because the two clocks may
+ * differ a little. */
 static int64_t some_moment(int64_t now) {
   static const int64_t wild[] = {
       0, INT64_MIN, INT64_MAX, -1, INT64_C(1) << 53, -(INT64_C(1) << 60), INT64_C(1) << 62};
@@ -47,9 +47,9 @@ static int64_t some_moment(int64_t now) {
   return now + ((int64_t)pick(19) - 9) * HOUR + HOUR / 2;
 }
 
-/* Puts a record of any kind under the key, in both: leases over and under way, bodies dead and
- * alive, ends that can't be true, records that are cut short, with bytes behind them, of earlier
- * and later formats, of another key, and other people's. */
+/* Stores a random record in the server and the model: leases over and running, bodies dead and
+ * alive, impossible ends, cut records, bytes behind a record, earlier and later formats, another
+ * key's digest, foreign data. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_header header = {
       .state = (uint8_t)pick(3), .flags = (uint8_t)pick(2), .failures = pick(5), .note = "planted"};
@@ -67,17 +67,17 @@ static void plant(model *m, const char *key, int64_t now) {
   if (pick(4) != 0) memset(header.digest, 'd', sizeof header.digest);
   uint8_t *record = record_make(header, size, (uint8_t)(1 + pick(3)), &len);
   assert_non_null(record);
-  /* of another format */
+  /* another format */
   if (pick(8) == 0) record[3] = (uint8_t)('1' + pick(3));
-  /* other people's */
+  /* foreign data */
   if (pick(16) == 0) record[pick(3)] = 'x';
-  if (pick(16) == 0) record[4] = (uint8_t)pick(256); /* of no state */
-  /* a body of any length */
+  if (pick(16) == 0) record[4] = (uint8_t)pick(256); /* an unknown state */
+  /* any length of the body or the lease */
   if (pick(8) == 0) memset(record + 16 + pick(4), (int)pick(256), 1);
   if (pick(16) == 0 && header.state != CORRAL_FREE)
     memset(record + len - pick((uint32_t)(len - CORRAL_HEAD)) - 1, (int)pick(256), 1);
-  if (pick(8) == 0) len -= pick((uint32_t)len); /* cut short */
-  /* Of a body that nobody leases the key's TTL says the life. */
+  if (pick(8) == 0) len -= pick((uint32_t)len); /* cut */
+  /* The life of an unleased body is the key's TTL. */
   corral_header as_read;
   int reads = crl_record_read_whole(record, len, &as_read) == CORRAL_OK &&
               as_read.state == CORRAL_FREE && as_read.body > 0;
@@ -87,7 +87,7 @@ static void plant(model *m, const char *key, int64_t now) {
   *m = (model){record, len, now + ttl};
 }
 
-/* A random op; `record` has room for its record. */
+/* A random operation; *record is its record, to be freed by the caller. */
 static corral_op random_op(const char *key, uint8_t **record) {
   corral_op op = op_of((corral_verb)(1 + pick(CORRAL_VERB_RENEW)), key, pick(TOKENS));
   corral_header header = {.failures = pick(9), .note = "random"};
@@ -110,7 +110,7 @@ static int near(int64_t a, int64_t b) {
   return a == b || (a < b ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b) < SLACK;
 }
 
-/* What differs between what Redis says and what the model says; NULL when nothing. */
+/* Returns the name of a field in which Redis and the model differ; NULL: none. */
 static const char *difference(const corral_op *real, const corral_op *wanted, const model *m) {
   corral_header a, b;
   if (real->status != wanted->status) return "status";
@@ -138,7 +138,7 @@ static const char *difference(const corral_op *real, const corral_op *wanted, co
              : NULL;
 }
 
-/* No key without TTL, and the TTL the model says. */
+/* The key must have the model's TTL, and never be without one. */
 static void check_ttl(const char *key, const model *m, uint32_t verb, int64_t now) {
   long long left = pttl(key);
   if (m->record != NULL && m->expires - now < SLACK) return;
@@ -171,7 +171,7 @@ static void random_ops_do_what_the_model_says(void **state) {
     check_ttl(keys[k], &models[k], wanted.verb, now);
     dropped(&real);
     free(record);
-    /* too soon for two clocks to agree on */
+    /* the clocks of server and model may disagree about an end so close */
     if (models[k].record != NULL && models[k].expires - now < SLACK) {
       redis_server_ask(server, "DEL %s", keys[k]);
       model_clear(&models[k]);

@@ -1,4 +1,4 @@
-/* test_redis_renew.c: the Redis plugin through its table on a real server: renewing. */
+/* test_redis_renew.c: RENEW of the Redis plugin, through its table, on a real server. */
 #include "support/redis_kit.h"
 
 #include "../plugins/redis/redis.h"
@@ -11,7 +11,7 @@ static void a_renewed_payload_lives_anew_and_is_not_sent_again(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   fills(&c, "k", 1, 1000);
   does(&c, CORRAL_VERB_EXPIRE, "k", 0);
-  /* the second time after a verdict, the payload's life in the header */
+  /* the second time after a verdict, when the header has the payload's life */
   for (unsigned holder = 2; holder < 4; holder++) {
     does(&c, CORRAL_VERB_CLAIM, "k", holder);
     if (holder == 3) {
@@ -63,7 +63,7 @@ static void only_the_holder_of_the_lease_renews(void **state) {
   closed(&c);
 }
 
-/* Under `key` is something that `holder` has leased and that has nothing to renew. */
+/* RENEW of a key that `holder` has leased, without a body to renew: EMISS, and nothing changes. */
 static void assert_nothing_to_renew(client *c, const char *key, unsigned holder) {
   sight before = looks(c, key);
   long long ttl = pttl(key);

@@ -1,5 +1,4 @@
-/* test_redis_tls.c: rediss: on a real server, with certificates of a CA made by the openssl
- * command. */
+/* test_redis_tls.c: rediss: on a real server, with certificates made by the openssl command. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,11 +23,11 @@ enum { LIMIT = 5000, LARGE = 3 << 20 };
 static redis_server *server;
 static char folder[40];
 static int port;
-static int64_t limit = LIMIT; /* of connecting */
+static int64_t limit = LIMIT; /* time limit for connecting, ms */
 
 /* ---- certificates -------------------------------------------------------------------------- */
 
-/* A CA, another CA, and a certificate for localhost and 127.0.0.1. */
+/* Makes a CA, another CA, and a certificate for localhost and 127.0.0.1. */
 static const char make_certificates[] =
     "set -e; cd \"$1\"; exec >log 2>&1\n"
     "for ca in ca other; do\n"
@@ -57,7 +56,7 @@ static int run(const char *script, const char *arg) {
 static int start(void **state) {
   (void)state;
   char text[16], ca[64], crt[64], key[64];
-  signal(SIGPIPE, SIG_DFL); /* which would end this program */
+  signal(SIGPIPE, SIG_DFL); /* the default action ends this program */
   snprintf(folder, sizeof folder, "/tmp/corral-tls-XXXXXX");
   if (mkdtemp(folder) == NULL) return -1;
   if (run(make_certificates, folder) != 0) {
@@ -98,7 +97,7 @@ typedef struct client {
   corral_error error;
 } client;
 
-/* rediss://PLACE?..., where each '#' of `params` is the folder of the certificates. */
+/* Opens rediss://PLACE?..., each '#' in `params` replaced by the folder of the certificates. */
 static int try_open(client *c, const char *place, int at_port, const char *params) {
   char text[512];
   crl_uri uri;
@@ -240,7 +239,7 @@ static void a_server_without_tls_is_no_riddle(void **state) {
   (void)state;
   client c;
   if (server == NULL) skip();
-  limit = 100; /* it waits for more of what it takes for a command */
+  limit = 100; /* a server without TLS waits for the rest of a command */
   assert_int_equal(try_open(&c, "localhost", redis_server_port(server), "tls_ca=#/ca.crt"),
                    CORRAL_EUNAVAILABLE);
   limit = LIMIT;

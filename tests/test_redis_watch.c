@@ -1,4 +1,4 @@
-/* test_redis_watch.c: being told of changes by a real Redis, whatever it is that changes a key. */
+/* test_redis_watch.c: the watch on a real Redis: reports of every kind of change. */
 #include "support/redis_watch_kit.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 #include "support/server_process.h"
 
-/* ---- what is told -------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------- */
 
 static void by_settle(client *c) { assert_int_equal(fills(c, "k", 1, 10), CORRAL_OK); }
 static void by_large_settle(client *c) { assert_int_equal(fills(c, "k", 1, 100000), CORRAL_OK); }
@@ -35,7 +35,7 @@ enum { MISSING, LEASED, STALE, FILLED };
 static const struct change {
   const char *name;
   void (*make)(client *c);
-  int from, to; /* of what there is under the key */
+  int from, to; /* range of states of the key before the change */
 } changes[] = {
     {"settle", by_settle, LEASED, STALE},   {"large settle", by_large_settle, LEASED, STALE},
     {"release", by_release, LEASED, STALE}, {"release with a verdict", by_verdict, LEASED, STALE},
@@ -46,7 +46,7 @@ static const struct change {
     {"rename", by_rename, MISSING, FILLED},
 };
 
-/* Under k: nothing; a lease; a payload and a lease; a payload. */
+/* Brings key k into a state: missing, leased, body and lease, body. */
 static void prepare(client *c, int what) {
   redis_server_ask(server, "DEL k");
   if (what == MISSING) return;
@@ -96,7 +96,7 @@ static int runs(const char *script, const char *arg) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The kit's server speaks no TLS: one that does takes its place. */
+/* Starts a server with TLS in place of the kit's server. */
 static void also_over_tls(void **state) {
   (void)state;
   char folder[] = "/tmp/corral-watch-XXXXXX", crt[64], key[64], port[12], uri[64];
@@ -169,7 +169,7 @@ static void a_look_is_told_once(void **state) {
   redis_server_ask(server, "SET k 1");
   redis_server_ask(server, "SET k 2");
   notes n = told_so_far(&c, watch);
-  assert_int_equal(n.count, 2); /* k and the fence */
+  assert_int_equal(n.count, 2); /* the keys k and fence */
   assert_true(has(&n, hash_of("k")));
   redis_server_ask(server, "SET k 3");
   n = told_so_far(&c, watch);
@@ -239,14 +239,14 @@ static void a_watched_look_is_one_round_trip_and_a_plain_one_asks_nothing_more(v
   assert_true(watched(&c, "k"));
   long long before = redis_server_info(server, "total_reads_processed");
   assert_true(watched(&c, "k"));
-  /* with INFO's own */
+  /* including one for INFO */
   assert_int_equal(redis_server_info(server, "total_reads_processed") - before, 2);
-  /* the watch's, and the first look's */
+  /* by the watch, and by the first look */
   assert_int_equal(calls("client|tracking"), 2);
   long long caching = calls("client|caching");
   looks(&c, "k");
   crl_plugin_redis.unwatch(watch);
-  assert_false(watched(&c, "k")); /* there is none any more */
+  assert_false(watched(&c, "k")); /* the watch is closed */
   assert_int_equal(calls("client|caching"), caching);
   assert_int_equal(calls("client|tracking"), 2);
   closed(&c);
@@ -281,7 +281,7 @@ static void *waits(void *arg) {
   return NULL;
 }
 
-/* A thread in `changes`, for certain: it has asked for a sign of life. */
+/* Starts a thread in `changes`, and waits until its PING shows that it is there. */
 static void begin_waiting(waiter *w) {
   long long pings = calls("ping");
   int64_t until = w->c->host->now_ms() + LIMIT;
@@ -290,7 +290,7 @@ static void begin_waiting(waiter *w) {
     if (w->c->host->now_ms() > until) fail_msg("a silent connection isn't asked whether it lives");
 }
 
-/* How long the waiter needed from here to return. */
+/* Waits for the thread. Returns the ms from now to its return. */
 static int64_t end_waiting(waiter *w) {
   int64_t before = w->c->host->now_ms();
   pthread_join(w->thread, NULL);
@@ -346,7 +346,7 @@ static void a_killed_connection_is_noticed_at_once(void **state) {
   redis_server_ask(server, "CLIENT KILL TYPE pubsub");
   assert_true(end_waiting(&w) < SOON);
   assert_int_equal(w.status, CORRAL_EUNAVAILABLE);
-  assert_false(watched(&c, "k")); /* also before it is closed */
+  assert_false(watched(&c, "k")); /* already before the watch is closed */
   crl_plugin_redis.unwatch(w.watch);
   closed(&c);
 }
@@ -393,7 +393,8 @@ static void a_watch_of_another_server_is_of_no_use_and_no_harm(void **state) {
   client c = begin();
   void *watch = watching(&c);
   assert_true(watched(&c, "k"));
-  redis_server_ask(server, "CLIENT KILL TYPE pubsub"); /* of which `changes` hasn't been told */
+  /* `changes` isn't called, so it doesn't learn of this */
+  redis_server_ask(server, "CLIENT KILL TYPE pubsub");
   client fresh = c;
   assert_int_equal(
       crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &fresh.handle, &c.error),
@@ -405,9 +406,9 @@ static void a_watch_of_another_server_is_of_no_use_and_no_harm(void **state) {
   closed(&c);
 }
 
-/* ---- who may not --------------------------------------------------------------------------- */
+/* ---- missing permissions ------------------------------------------------------------------- */
 
-/* A user who may do all but what `rules` say. */
+/* A user with all permissions, changed by `rules`. */
 static client user_with(const char *rules) {
   char uri[64], command[400];
   start(NULL);
@@ -456,7 +457,7 @@ static void a_handle_that_may_not_is_served_all_the_same(void **state) {
     long long before = calls(asked[i]);
     assert_false(watched(&c, "k"));
     assert_int_equal(does(&c, CORRAL_VERB_INVALIDATE, "k", 0), CORRAL_OK);
-    assert_int_equal(calls(asked[i]), before); /* once is enough */
+    assert_int_equal(calls(asked[i]), before); /* not tried again */
     crl_plugin_redis.unwatch(watch);
     closed(&c);
   }
@@ -469,7 +470,7 @@ static void only_what_the_readme_says_is_needed(void **state) {
                        "+eval +evalsha +subscribe +client|id +client|tracking +client|caching");
   void *watch = watching(&c);
   notes n = {.count = 0};
-  assert_int_equal(hears(&c, watch, 2600, &n), CORRAL_OK); /* it may not PING */
+  assert_int_equal(hears(&c, watch, 2600, &n), CORRAL_OK); /* this user may not PING */
   assert_true(watched(&c, "k"));
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
   assert_true(told_of(&c, watch, "k"));

@@ -1,5 +1,5 @@
-/* test_redis_watch_dialogue.c: a watch of the Redis plugin on a scripted server: whatever a real
- * one doesn't say. */
+/* test_redis_watch_dialogue.c: a watch of the Redis plugin on a scripted server: replies that a
+ * real server doesn't give. */
 #include "support/redis_watch_kit.h"
 
 #include "../plugins/redis/redis.h"
@@ -15,7 +15,7 @@
   "SEND *3\\r\\n$9\\r\\nsubscribe\\r\\n$20\\r\\n__redis__:invalidate\\r\\n:1\\r\\n\n"
 #define MESSAGE "*3\\r\\n$7\\r\\nmessage\\r\\n$20\\r\\n__redis__:invalidate\\r\\n"
 
-/* A store on a scripted server, without a handle. */
+/* Opens a store on a scripted server, without a handle. */
 static client scripted(const char *script, fake_server **ret) {
   client c;
   char text[64];
@@ -25,8 +25,8 @@ static client scripted(const char *script, fake_server **ret) {
   return c;
 }
 
-/* The status of a watch on a server that follows the script, `changes` being called until it isn't
- * OK. */
+/* Opens a watch on a scripted server and calls `changes` until it fails. Returns the last
+ * status. */
 static int follows(const char *script, notes *n, char text[240]) {
   fake_server *fake;
   client c = scripted(script, &fake);
@@ -148,7 +148,7 @@ static void a_server_that_never_says_a_whole_reply_is_given_up(void **state) {
   assert_true(crl_registry_host()->now_ms() - before < 3000);
 }
 
-/* A store with a handle on a scripted server, and a watch that is nowhere. */
+/* Opens a store with a handle on a scripted server, with the id of a watch that doesn't exist. */
 static client looking(const char *script, fake_server **ret) {
   client c = scripted(script, ret);
   assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + LIMIT, &c.handle, &c.error),
@@ -208,7 +208,7 @@ static void a_look_that_fails_is_not_watched(void **state) {
   }
 }
 
-/* whose watch ends while a look is under way: at the second question for the time */
+/* the client whose watch ends during a look: at the second call for the time */
 static client *losing;
 static int questions;
 
@@ -229,7 +229,7 @@ static void a_watch_that_ends_while_a_look_is_under_way_is_not_promised(void **s
   questions = 0;
   long long before = calls("client|caching");
   assert_false(watched(&c, "k"));
-  assert_int_equal(calls("client|caching"), before + 1); /* it was under way */
+  assert_int_equal(calls("client|caching"), before + 1); /* the request was sent already */
   store->host = c.host;
   crl_plugin_redis.unwatch(watch);
   closed(&c);
@@ -244,7 +244,7 @@ static uint32_t pick(uint32_t below) {
   return (seed >> 8) % below;
 }
 
-/* Pushes as they are, with bytes changed, doubled, left out, and cut off; as a SEND. */
+/* Makes a SEND of random pushes: unchanged, with bytes changed, doubled or left out, cut off. */
 static void garbage(char *script, size_t size) {
   static const char *const seeds[] = {
       "*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*2\r\n$1\r\nk\r\n$3\r\nkey\r\n",

@@ -1,11 +1,10 @@
-/* test_redlock.c: locks over several Redis servers by their majority, on five real ones: what is
- * granted, and to whom. */
+/* test_redlock.c: locks granted by the majority of five real Redis servers. */
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "support/redlock_kit.h"
 
-/* ---- all is well --------------------------------------------------------------------------- */
+/* ---- all servers up ------------------------------------------------------------------------ */
 
 static void five_servers_give_one_lock(void **state) {
   (void)state;
@@ -29,7 +28,7 @@ static void five_servers_give_one_lock(void **state) {
   assert_in_range(op.until_ms, 2 * LEASE - 2 * LEASE / 100 - 2 - SLACK,
                   2 * LEASE - 2 * LEASE / 100 - 2);
   assert_true(op.seen == fence);
-  op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000); /* shortens nothing */
+  op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000); /* must not shorten the hold */
   IS(op, CORRAL_OK);
   assert_in_range(op.until_ms, LEASE, 2 * LEASE - 2 * LEASE / 100 - 2);
   unlocks(&c, "k", 1);
@@ -62,7 +61,7 @@ static void the_holder_that_a_majority_agrees_on_is_shown(void **state) {
   op.found_free(op.found_owner);
   unlocks(&c, "k", 1);
   IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 0, 0), CORRAL_EMISS);
-  /* A hold on two of five is nobody's lock. */
+  /* A hold on two of five servers isn't a hold of the lock. */
   client minority = redlock(0, 2, "");
   locks(&minority, "k", 7);
   IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 0, 0), CORRAL_EMISS);
@@ -232,7 +231,7 @@ static void what_others_left_at_the_key_is_told_by_a_majority_only(void **state)
 enum { CONTENDERS = 8, ACQUISITIONS = 2000 };
 
 static atomic_int holders, doubles, backwards, acquired, odd;
-static uint64_t last_fence; /* the holder's */
+static uint64_t last_fence; /* guarded by the lock */
 
 typedef struct contender {
   client *store;
@@ -240,7 +239,7 @@ typedef struct contender {
   pthread_t thread;
 } contender;
 
-/* No assertion here: it would leave the thread by longjmp. */
+/* Without assertions, which would leave the thread by longjmp. */
 static void *contends(void *arg) {
   contender *own = arg;
   void *handle;

@@ -1,5 +1,5 @@
-/* test_redlock_away.c: locks over several Redis servers by their majority, on five real ones that
- * are killed, restarted and stopped. */
+/* test_redlock_away.c: locks granted by the majority of five real Redis servers that are killed,
+ * restarted and stopped. */
 #include "support/redlock_kit.h"
 
 /* ---- servers that are away ----------------------------------------------------------------- */
@@ -38,7 +38,7 @@ static void without_a_majority_nothing_is_taken_and_nothing_left(void **state) {
 static void a_stopped_server_is_not_waited_for_where_others_are_enough(void **state) {
   (void)state;
   client c = redlock(0, 5, "server_ms=10s");
-  locks(&c, "warm", 1); /* connected to all */
+  locks(&c, "warm", 1); /* connects to all servers */
   for (size_t i = 0; i < SERVERS; i++) awaits_holds(i, "warm", 1);
   pause_server(2);
   int64_t before = now_ms();
@@ -48,7 +48,7 @@ static void a_stopped_server_is_not_waited_for_where_others_are_enough(void **st
   unlocks(&c, "k", 1);
   assert_true(now_ms() - before < SLACK);
   resume_server(2);
-  awaits_holds(2, "k", 0); /* it took the lock from its socket, and what came behind */
+  awaits_holds(2, "k", 0); /* the resumed server processed LOCK and the requests behind it */
   closed(&c);
 }
 
@@ -63,7 +63,8 @@ static void a_lock_that_stopped_servers_take_too_late_is_released(void **state) 
   assert_in_range(now_ms() - before, 999, 1000 + SLACK);
   for (size_t i = 0; i < 2; i++) awaits_holds(i, "k", 0);
   for (size_t i = 2; i < 5; i++) resume_server(i);
-  for (size_t i = 2; i < 5; i++) awaits_holds(i, "k", 0); /* a record: it was taken */
+  /* a record without a hold: LOCK was processed, and released */
+  for (size_t i = 2; i < 5; i++) awaits_holds(i, "k", 0);
   locks(&c, "k", 2);
   closed(&c);
 }
@@ -76,7 +77,7 @@ static void an_unlock_reaches_a_server_when_it_is_back(void **state) {
   pause_server(3);
   unlocks(&c, "k", 1);
   IS(does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0), CORRAL_ELOST);
-  int64_t until = now_ms() + 1500; /* longer than it is waited for, and tried again */
+  int64_t until = now_ms() + 1500; /* longer than server_ms and a retry */
   while (now_ms() < until) poll(NULL, 0, 10);
   resume_server(3);
   awaits_holds(3, "k", 0);
@@ -112,7 +113,7 @@ static void an_unlock_that_is_owed_is_forgotten_when_the_hold_is_over(void **sta
   until = now_ms() + PATIENCE;
   while (redis_server_info(servers[2], "cmdstat_pttl") < 0 && now_ms() < until)
     IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 1, 0), CORRAL_EMISS);
-  /* it was asked, and for nothing else */
+  /* the server was sent LOCK_SHOW, and no script */
   assert_int_equal(redis_server_info(servers[2], "cmdstat_pttl"), 0);
   assert_int_equal(redis_server_info(servers[2], "cmdstat_evalsha"), -1);
   closed(&c);
@@ -172,19 +173,19 @@ static void a_hold_outlives_two_restarts_of_five_and_not_three(void **state) {
   op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE);
   IS(op, CORRAL_ELOST);
   assert_int_equal(op.until_ms, 0);
-  /* what was left of it is in nobody's way */
+  /* remaining holds must be over or released */
   for (size_t i = 0; i < SERVERS; i++) awaits_freedom(i, "k");
   closed(&c);
 }
 
-/* What Redlock doesn't promise: a server that granted, crashed, and is back at once without its
- * memory. */
+/* A case that Redlock doesn't protect against: a server grants, crashes, and restarts at once
+ * without its data. */
 static void
 a_server_that_forgets_its_grant_lets_two_in_and_the_fencing_tokens_tell_them_apart(void **state) {
   (void)state;
   client c = redlock(0, 3, ""), other = redlock(0, 3, "");
   kill_server(2);
-  uint64_t first = locks(&c, "k", 1); /* by exactly two */
+  uint64_t first = locks(&c, "k", 1); /* granted by exactly two servers */
   restart_server(2);
   is_busy(&other, "k", 2);
   restart_server(1);
@@ -195,7 +196,7 @@ a_server_that_forgets_its_grant_lets_two_in_and_the_fencing_tokens_tell_them_apa
   closed(&other);
 }
 
-/* A record without holds that knows a fencing token. */
+/* Stores a record without holds, with this fencing token. */
 static void write_fence(size_t i, const char *key, uint64_t fence) {
   uint8_t record[CORRAL_LOCK_HEAD];
   crl_registry_host()->lock_write(fence, NULL, 0, record);
@@ -208,13 +209,13 @@ static void tokens_grow_also_when_the_server_with_the_fastest_clock_dies(void **
   uint64_t ahead = wall_us(0) + UINT64_C(3600000000);
   write_fence(0, "k", ahead);
   kill_server(3);
-  kill_server(4); /* so that server 0 is needed */
+  kill_server(4); /* server 0 is needed for a majority */
   uint64_t first = locks(&c, "k", 1);
   assert_true(first > ahead);
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE);
   performed(&c, &op, 1);
   IS(op, CORRAL_OK);
-  assert_true(op.seen == first); /* all that hold it know it */
+  assert_true(op.seen == first); /* all servers with the hold have this token */
   unlocks(&c, "k", 1);
   kill_server(0);
   restart_server(3);

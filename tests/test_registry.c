@@ -1,5 +1,6 @@
-/* test_registry.c: where plugins are looked for: a caller's argv[0] and a relative path decide
- * nothing, and in a program with more rights than its caller the environment neither. */
+/* test_registry.c: the folders in which plugins are looked for: never derived from a caller's
+ * argv[0] or a relative path, nor, in a program with more rights than its caller, from the
+ * environment. */
 #include <corral.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -19,10 +20,10 @@
 
 enum { NOBODY = 65534, LOADED = 10, NOT_FOUND = 11, NOT_SECURE = 12 };
 
-static const char *plugins; /* has corral_plugin_longer.so */
+static const char *plugins; /* folder with corral_plugin_longer.so */
 static char program[4096], folder[64];
 
-/* Run as a program of its own: whether "longer:" is found. */
+/* Run as a separate program: exits with LOADED when "longer:" is found. */
 static int find_longer(const char *mode) {
   const corral_store *store;
   corral_error error = {0};
@@ -32,7 +33,7 @@ static int find_longer(const char *mode) {
   return status == CORRAL_OK ? LOADED : NOT_FOUND;
 }
 
-/* Copies a file, as its owner with this mode. */
+/* Copies a file; the copy belongs to this user and has this mode. */
 static void copy(const char *from, const char *to, mode_t mode) {
   static char bytes[1 << 16];
   FILE *in = fopen(from, "r"), *out = fopen(to, "w");
@@ -45,7 +46,7 @@ static void copy(const char *from, const char *to, mode_t mode) {
   assert_int_equal(chmod(to, mode), 0);
 }
 
-/* Somebody's folder with a plugin in it, below `folder`: NAME/plugins/corral_plugin_longer.so. */
+/* Makes a folder with a plugin below `folder`: NAME/plugins/corral_plugin_longer.so. */
 static void plant(const char *name) {
   char from[512], to[512];
   snprintf(to, sizeof to, "%s/%s", folder, name);
@@ -78,7 +79,7 @@ typedef struct start {
   int as_nobody;
 } start;
 
-/* The exit status of such a process. */
+/* Runs the program in a child process. Returns its exit status. */
 static int run(start s) {
   int end = 0;
   char *argv[] = {(char *)s.name, (char *)"--find", (char *)s.mode, NULL};

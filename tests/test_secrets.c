@@ -1,5 +1,5 @@
-/* test_secrets.c: no message of any store shows a password, however malformed its URI is; where
- * a password comes from, and how often. */
+/* test_secrets.c: no message of any store shows a password, however malformed its URI is; and the
+ * sources of a password. */
 #include <corral.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #include "secret.h"
 
-/* @ at the begin is the scheme. */
+/* @ at the start stands for the scheme. */
 static const char *const rows[] = {
     "@://u:s3cr3t@h:99999",
     "@://u:s3cr3t@h:x/0",
@@ -105,9 +105,9 @@ static void no_origin_shows_a_password(void **state) {
   }
 }
 
-/* ---- where it comes from ------------------------------------------------------------------- */
+/* ---- sources of the password --------------------------------------------------------------- */
 
-/* The password that a plugin gets, or NULL with the reason. The caller frees it. */
+/* The password that a plugin gets, freed by the caller; NULL with the reason in *error. */
 static char *resolved(const char *text, corral_error *error) {
   crl_uri uri;
   memset(error, 0, sizeof *error);

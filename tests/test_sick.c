@@ -1,5 +1,4 @@
-/* test_sick.c: Redis dies, comes back, hangs, forgets, in the middle of a storm of two
- * processes. */
+/* test_sick.c: Redis is killed, restarted, stopped and emptied during a storm of two processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,13 +14,13 @@
 #include "support/server_process.h"
 
 enum { PROCESSES = 2, THREADS = 20, KEYS = 4, WAIT_MS = 500, SLACK_MS = 300, BACK_MS = 3000 };
-enum { STOP, MEETING }; /* marks */
+enum { STOP, MEETING }; /* lab marks */
 
 static redis_server *server;
 
 /* ---- the storm ----------------------------------------------------------------------------- */
 
-/* Lives of 60 ms, so that there is always something to compute. */
+/* Values live for 60 ms, so there is always one to compute. */
 static void storm(lab_seat *seat) {
   lab *l = seat->lab;
   unsigned dice = (unsigned)(seat->process * THREADS + seat->thread);
@@ -51,13 +50,13 @@ static lab *begin(const char *uri, int64_t op_ms) {
   return l;
 }
 
-/* Each process computes without the store, several times. */
+/* Waits until each process has computed without the store several times. */
 static void await_degraded(lab *l) {
   for (int i = 0; i < PROCESSES; i++)
     lab_await(l, &l->events[i][CORRAL_EVENT_DEGRADED], l->events[i][CORRAL_EVENT_DEGRADED] + 20);
 }
 
-/* The store's election works again, and what it fills is found. */
+/* Waits until the store's elections work again, and fills are found. */
 static void await_hits(lab *l) {
   int hits[PROCESSES], fills[PROCESSES];
   int64_t before = lab_now_us();
@@ -86,7 +85,7 @@ static void end(lab *l) {
   lab_free(l);
 }
 
-/* ---- what happens to it -------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------- */
 
 static void a_killed_server_is_done_without_and_used_again_once_it_is_back(void **state) {
   (void)state;
@@ -149,7 +148,7 @@ static void a_server_that_forgot_the_scripts_is_told_them_again(void **state) {
   end(l);
 }
 
-/* ---- a store that never was ---------------------------------------------------------------- */
+/* ---- a store that never existed ------------------------------------------------------------ */
 
 static void ask_without_a_store(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 20};

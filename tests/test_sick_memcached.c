@@ -1,4 +1,5 @@
-/* test_sick_memcached.c: one of two memcached servers hangs, dies, comes back, under load. */
+/* test_sick_memcached.c: one of two memcached servers is stopped, killed and restarted under
+ * load. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@ static lab *begin(void (*body)(lab_seat *seat)) {
   for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
   snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d",
            memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
-  /* The defaults: 250 ms an operation, 3 failures, 1 s of rest. */
+  /* The default limits: op_ms 250, 3 failures, 1 s of rest. */
   lab_spawn(
       l,
       &(lab_plan){
@@ -49,7 +50,8 @@ static int64_t ask_any(lab_seat *seat, unsigned *dice) {
   return lab_now_us() - before - work.took_us;
 }
 
-/* Asks for keys of both servers; when told, measures calls, their own computes excepted. */
+/* Asks for keys of both servers; after MEASURE records the durations of calls, their own computes
+ * excepted. */
 static void ask_and_measure(lab_seat *seat) {
   static int64_t took[CALLS];
   static atomic_int next;
@@ -60,7 +62,8 @@ static void ask_and_measure(lab_seat *seat) {
     if (l->marks[MEASURE] == 0) continue;
     int at = atomic_fetch_add(&next, 1);
     if (at < CALLS) took[at] = us;
-    if (at != CALLS + THREADS) continue; /* the others' are in, too */
+    /* by now each thread has stored its samples; one thread evaluates them */
+    if (at != CALLS + THREADS) continue;
     qsort(took, CALLS, sizeof *took, by_size);
     print_message("           a server rests: %d calls less their computes: median %lld us, p99 "
                   "%lld us, the longest %lld us\n",
@@ -80,7 +83,7 @@ a_hung_server_costs_calls_nothing_once_it_rests_and_is_used_soon_after_it_goes_o
   lab_add(&l->marks[MEASURE], 1);
   int hits = l->events[0][CORRAL_EVENT_HIT];
   lab_await(l, &l->marks[MEASURED], 1);
-  lab_await(l, &l->events[0][CORRAL_EVENT_HIT], hits + 500); /* of the other server's keys */
+  lab_await(l, &l->events[0][CORRAL_EVENT_HIT], hits + 500); /* hits of the other server's keys */
   int64_t before = lab_now_us();
   memcached_server_resume(pair[0]);
   if (!lab_await_ms(&l->events[0][CORRAL_EVENT_STORE_UP], 1, BACK_MS))
@@ -131,8 +134,8 @@ static int all_computes(const lab *l) {
   return all;
 }
 
-/* Its keys are not looked for elsewhere meanwhile. At its return calls that had been told that it
- * is away may still compute. */
+/* The keys of the killed server aren't moved to the other one. When it is back, calls that found it
+ * away may still compute. */
 static void the_keys_of_a_killed_server_are_elected_anew_once_when_it_is_back(void **state) {
   (void)state;
   lab *l = begin(ask_until_stopped);

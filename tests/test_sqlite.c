@@ -1,4 +1,4 @@
-/* Tests of sqlite: locks in a table of a file, by real processes. */
+/* test_sqlite.c: locks in a table of an SQLite file, with real processes. */
 #include "support/hold_kit.h"
 
 #include "support/folder_kit.h"
@@ -20,7 +20,7 @@ static int set_up(void **state) {
   return 0;
 }
 
-/* ---- SQL from aside ------------------------------------------------------------------------ */
+/* ---- SQL on a separate connection ---------------------------------------------------------- */
 
 static sqlite3 *database(void) {
   sqlite3 *db = NULL;
@@ -64,7 +64,7 @@ static void is_refused(const char *text, int status, const char *why) {
     fail_msg("%s: %d '%s' instead of %d '%s'", text, got, error.text, status, why);
 }
 
-/* ---- what the verbs do --------------------------------------------------------------------- */
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 static void a_lock_is_taken_extended_shown_and_released(void **state) {
   (void)state;
@@ -205,7 +205,7 @@ static int64_t boot_shift, wall_shift;
 static int64_t shifted_boot(void) { return whole->boot_ms() + boot_shift; }
 static int64_t shifted_wall(void) { return whole->wall_ms() + wall_shift; }
 
-/* A store whose host's clocks are shifted by boot_shift and wall_shift. */
+/* Opens a store whose host's clocks are shifted by boot_shift and wall_shift. */
 static kit opened_shifted(void) {
   kit k = opened(uri);
   crl_uri parsed;
@@ -235,7 +235,7 @@ a_wall_clock_that_is_set_back_lowers_no_fencing_token_also_of_forgotten_rows(voi
   next = take_fence(&k, "old", 2);
   assert_true(next > high);
   assert_int_equal(unlock(&k, "old", 2), CORRAL_OK);
-  boot_shift = 3 * CORRAL_LOCK_MEMORY_MS; /* the row is forgotten by the next grant of another */
+  boot_shift = 3 * CORRAL_LOCK_MEMORY_MS; /* the next grant of another lock deletes the row */
   assert_int_equal(take(&k, "other", 3, 1000), CORRAL_OK);
   assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = 'old'"),
                    0);
@@ -336,7 +336,7 @@ a_file_that_another_process_keeps_locked_is_left_by_the_deadline_unchanged(void 
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
   assert_in_range(k.host->now_ms() - begun, 100, 1000);
   assert_non_null(strstr(error.text, "nothing was changed"));
-  assert_int_equal(shown(&k, "mine", note, NULL), 1); /* reading goes on */
+  assert_int_equal(shown(&k, "mine", note, NULL), 1); /* reading still works */
   assert_int_equal(take(&k, "mine", 2, 1000), CORRAL_EBUSY);
   op = hold_op(CORRAL_VERB_LOCK, "n", 1, 5000);
   assert_int_equal(by(&k, &op, -1), CORRAL_EUNAVAILABLE);
@@ -379,7 +379,7 @@ static void processes_that_race_for_a_lock_in_a_file_without_wal_never_overlap(v
   sqlite3_close(db);
 }
 
-/* ---- files that are not well --------------------------------------------------------------- */
+/* ---- unusable files ------------------------------------------------------------------------ */
 
 static void a_file_that_is_removed_or_emptied_is_opened_again(void **state) {
   (void)state;
@@ -439,7 +439,8 @@ static void wrong_uris_say_what_is_accepted(void **state) {
   is_refused(uri, CORRAL_EIO, "can't be opened");
 }
 
-/* Exit statuses of the children: 0 as it should be, 77 can't be tried here, else what was wrong. */
+/* Exit statuses of the children: 0: correct, 77: can't be tested here, else the number of the
+ * failed check. */
 static void as_somebody_who_cant_write(const char *text, atomic_int *shared) {
   corral_error error = {0};
   (void)shared;
@@ -465,8 +466,8 @@ static void a_file_that_cant_be_written_is_refused_with_a_text(void **state) {
   gone(other(as_somebody_who_cant_write, uri, NULL), 0);
 }
 
-/* Takes locks until there is no room; then what is held can still be read, and is given back when
- * there is room. */
+/* Takes locks until the store is full. Holds must still be readable then. Returns 0, or the number
+ * of the failed check. */
 static int fills_up(const char *text, int wanted, const char *why) {
   char name[64], note[CORRAL_LOCK_NOTE + 1];
   corral_error error = {0};

@@ -1,5 +1,5 @@
-/* test_storm.c: a herd of processes and threads on one key: one compute, and everybody has its
- * answer. */
+/* test_storm.c: many processes and threads on one key: one compute, and every call gets its
+ * value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "support/redis_server.h"
 
 enum { PROCESSES = 4, THREADS = 50, ROUNDS = 20, FAILING = 16, WAITERS = 50 };
-enum { MEETING, GATE, ANSWERED, STOP }; /* marks */
+enum { MEETING, GATE, ANSWERED, STOP }; /* lab marks */
 
 static redis_server *server;
 
@@ -34,7 +34,7 @@ static const char *memcached_uri(void) {
   return uri;
 }
 
-/* ---- 4 x 50 on a cold key ------------------------------------------------------------------ */
+/* ---- 4 x 50 callers, cold key -------------------------------------------------------------- */
 
 static void twenty_cold_keys(lab_seat *seat) {
   for (int round = 0; round < ROUNDS; round++) {
@@ -86,7 +86,7 @@ two_hundred_callers_in_four_processes_cost_one_compute_on_two_memcached_servers(
   check_one_compute_per_round(lab_new(), uri);
 }
 
-/* ---- a hot key, rebuilt ahead of time ------------------------------------------------------ */
+/* ---- a hot key, rebuilt early -------------------------------------------------------------- */
 
 static void ask_a_hot_key(lab_seat *seat) {
   while (seat->lab->marks[STOP] == 0) {
@@ -115,7 +115,7 @@ static void check_hot_key(lab *l, const char *uri) {
   lab_end(l);
   print_message("           %d computes, %d of them ahead of time; %d hits\n", l->keys[0].computes,
                 sum(l, CORRAL_EVENT_EARLY), sum(l, CORRAL_EVENT_HIT));
-  assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses); /* none after the first */
+  assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses); /* no miss after the first */
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
   assert_int_equal(sum(l, CORRAL_EVENT_EARLY), l->keys[0].computes - 1);
   assert_int_equal(l->keys[0].most, 1);
@@ -140,18 +140,18 @@ static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_lmdb(v
   check_hot_key(l, lab_lmdb(l, "store"));
 }
 
-/* ---- how soon the last one has it ---------------------------------------------------------- */
+/* ---- delay of the last caller -------------------------------------------------------------- */
 
 enum { TIMED = 6, COST_MS = 100 };
 
-static atomic_llong *last_us; /* of each round, in memory that all processes share */
+static atomic_llong *last_us; /* for each round, in shared memory */
 
 static void raise_to(atomic_llong *most, long long us) {
   for (long long seen = *most; us > seen && !atomic_compare_exchange_weak(most, &seen, us);)
     continue;
 }
 
-/* Round after round the value lives for 250 ms; what it costs is known from the round before. */
+/* In each round the value lives for 250 ms; its cost is known from the round before. */
 static void time_rounds(lab_seat *seat) {
   lab *l = seat->lab;
   for (int round = 0; round < TIMED; round++) {
@@ -164,7 +164,7 @@ static void time_rounds(lab_seat *seat) {
       lab_wrong(l, "%s: %s", corral_status_name(answer.status), answer.error.text);
     lab_meet(l, &l->marks[MEETING], PROCESSES * THREADS, 2 * round + 2);
     if (work.took_us > 0) last_us[TIMED + round] = l->keys[0].begun_us + work.took_us;
-    lab_sleep_ms(280); /* past its life */
+    lab_sleep_ms(280); /* longer than its life */
   }
 }
 
@@ -177,7 +177,8 @@ static long long calls_of(const char *command) {
 
 static long long scripts_sent(void) { return calls_of("evalsha") + calls_of("eval"); }
 
-/* A look is a GETRANGE and a PTTL. Each script calls both, too, which is counted as well. */
+/* A look is a GETRANGE and a PTTL. Each script calls both too, and the server counts those
+ * calls. */
 static long long looks_sent(void) { return calls_of("getrange") - scripts_sent(); }
 
 static long long commands_sent(void) {
@@ -209,7 +210,7 @@ static void waiters_are_woken_soon_after_the_fill_and_ask_little(void **state) {
                 PROCESSES * THREADS, (double)late[(TIMED - 1) / 2] / 1000, COST_MS,
                 (double)late[TIMED - 2] / 1000);
   print_message("           commands sent to the server for each caller: %.3f\n", commands);
-  /* the first round, in which the watch opens, included; 0.2 without it */
+  /* includes the first round, in which the watch opens; without it about 0.2 */
   assert_true(commands < 0.3);
   assert_int_equal(l->keys[0].computes, TIMED);
   assert_true(late[(TIMED - 1) / 2] < 60000);
@@ -261,7 +262,7 @@ sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_memcached(void 
   check_one_failing_compute(lab_new(), uri);
 }
 
-/* ---- polls --------------------------------------------------------------------------------- */
+/* ---- pauses between looks ------------------------------------------------------------------ */
 
 static void ask_key_0(lab_seat *seat) {
   lab_work work = {.key = 0, .gate = &seat->lab->marks[GATE]};
@@ -271,7 +272,8 @@ static void ask_key_0(lab_seat *seat) {
   lab_add(&seat->lab->marks[ANSWERED], 1);
 }
 
-/* Looks that a process with so many waiting threads sends until its poller has looked 20 times. */
+/* Looks sent by a process with this number of waiting threads, until its poller has looked 20
+ * times. */
 static long long count_gets(int threads) {
   const char *uri = redis_uri();
   lab *l = lab_new();

@@ -1,6 +1,5 @@
-/* test_streams.c: a process without standard streams: nothing that corral or a library opens
- * gets the numbers 0 to 2. The stores that have a server of their own are asked by
- * corral-conformance. */
+/* test_streams.c: a process without standard streams: no descriptor opened by corral or a library
+ * gets the numbers 0 to 2. Stores with a server of their own are tested by corral-conformance. */
 #include "support/streams_kit.h"
 
 #include <pthread.h>
@@ -24,7 +23,7 @@
 
 enum { THREADS = 8, ROUNDS = 200 };
 
-/* ---- the two functions --------------------------------------------------------------------- */
+/* ---- own_fd and guard_standard ------------------------------------------------------------- */
 
 static int move_one(void) {
   int fd = crl_env_own_fd(eventfd(0, 0));
@@ -40,7 +39,7 @@ static void an_own_descriptor_is_moved_behind_the_standard_ones(void **state) {
   assert_int_equal(without_streams(move_one), 0);
 }
 
-/* The lowest number above 2 that is free. */
+/* The lowest free descriptor above 2. */
 static int next_free(void) {
   int some = eventfd(0, 0), next = some > 2 ? some : fcntl(some, F_DUPFD, 3);
   close(some);
@@ -57,7 +56,7 @@ static int guard_them(void) {
   if (read(0, &byte, 1) != -1 || errno != EBADF) return 2;
   if (write(1, "x", 1) != -1 || errno != EBADF || write(2, "x", 1) != -1 || errno != EBADF)
     return 3;
-  if (next_free() != next) return 4; /* nothing else was left open */
+  if (next_free() != next) return 4; /* no other descriptor was left open */
   close(1);
   crl_env_guard_standard();
   return is_null(1) && next_free() == next ? 0 : 5;
@@ -91,7 +90,7 @@ static int guard_at_once(void) {
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     for (int fd = 0; fd <= 2; fd++) bad |= !is_null(fd);
-    bad |= next_free() != next; /* no more than three are kept */
+    bad |= next_free() != next; /* exactly three descriptors are kept */
   }
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   return bad ? 2 : 0;
@@ -102,7 +101,7 @@ static void threads_that_guard_at_once_keep_three_and_no_more(void **state) {
   assert_int_equal(without_streams(guard_at_once), 0);
 }
 
-/* ---- those that open something ------------------------------------------------------------- */
+/* ---- the host lock ------------------------------------------------------------------------- */
 
 static int lock_host(void) {
   corral_error error = {0};
@@ -119,7 +118,7 @@ static void the_hosts_lock_takes_none(void **state) {
 
 /* ---- stores with a server of their own ----------------------------------------------------- */
 
-/* The cases of corral-conformance on a store. */
+/* Runs the cases of corral-conformance about descriptors on a store. */
 __attribute__((unused)) static void conforms(const char *uri) {
   const char *program = getenv("CORRAL_CONFORMANCE");
   char command[1024];

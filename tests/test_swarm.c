@@ -1,10 +1,10 @@
-/* test_swarm.c: random herds in a world that owns time: processes with flights on one key, over a
- * record in memory, with late and lost messages, kills, pauses beyond the lease, partitions and
- * what is replayed after them, invalidations, expiries, tags, versions, passes and failing
- * computes; and an oracle that knows the truth.
+/* test_swarm.c: random flights in a simulated world with its own clock: several processes and one
+ * key, over a record in memory, with late and lost messages, kills, pauses beyond the lease,
+ * partitions with replays, invalidations, expiries, tags, versions, passes and failing computes; an
+ * oracle checks the results against the true state.
  *
- * One seed is one world: CORRAL_SEED=n plays that one again. CORRAL_SEEDS=n plays so many (250),
- * CORRAL_SECONDS=n plays for so long at least, from CORRAL_SEED_FROM=n (1) on. */
+ * One seed is one world: CORRAL_SEED=n repeats that one. CORRAL_SEEDS=n sets the number of worlds
+ * (250), CORRAL_SECONDS=n the least duration, CORRAL_SEED_FROM=n (1) the first seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,7 +122,7 @@ static void add_up(world *sum, const world *w) {
   sum->joins += w->joins;
 }
 
-/* The worlds were as wild as they were meant to be. */
+/* Checks that the worlds contained enough of each kind of event. */
 static void expect_wild(const world *sum, unsigned count) {
   assert_true(sum->landings > 100 * count && sum->computes > 5 * count && sum->fills > 3 * count);
   assert_true(sum->fenced > count / 4 && sum->stale > count && sum->verdicts > count);
@@ -165,7 +165,7 @@ static void a_seed_makes_the_same_world_again(void **state) {
   }
 }
 
-/* The controls. */
+/* Control runs: each has a deliberate defect that the oracle must detect. */
 
 static void a_store_that_settles_without_asking_for_the_token_is_found_out(void **state) {
   (void)state;
@@ -179,8 +179,8 @@ static void a_store_that_settles_without_asking_for_the_token_is_found_out(void 
   assert_true(two > 5);
 }
 
-/* The first world from `seed` on that breaks a promise; 0: none of 3000. Such worlds are rare: a
- * start near to one saves the way there. */
+/* Returns the first seed, from `seed` on, whose world breaks a promise; 0: none of 3000. Such
+ * worlds are rare, so the callers begin near a known one. */
 static uint64_t first_broken(control broken, uint64_t seed) {
   for (uint64_t last = seed + 3000; seed < last; seed++)
     if (live(seed, broken)->violations > 0) {
@@ -190,13 +190,13 @@ static uint64_t first_broken(control broken, uint64_t seed) {
   return 0;
 }
 
-/* A lost claim that arrives late, after an invalidate, would give its flight's lease back to it. */
+/* A lost CLAIM that arrives after an invalidation would restore the lease of its flight. */
 static void claims_that_share_a_token_are_found_out(void **state) {
   (void)state;
   assert_true(first_broken(CLAIMS_SHARE_A_TOKEN, 600) > 0);
 }
 
-/* How many worlds, up to 3, first break a promise with these words. */
+/* Number of worlds, at most 3, whose first broken promise contains this text. */
 static unsigned broken_worlds(control broken, uint64_t seeds, const char *promise) {
   unsigned worlds = 0;
   for (uint64_t seed = 1; seed <= seeds && worlds < 3; seed++) {
@@ -218,8 +218,7 @@ static void a_replay_that_forgets_invalidations_is_found_out(void **state) {
       broken_worlds(REPLAY_FORGETS_INVALIDATIONS, 1000, "before an invalidate was served"), 3);
 }
 
-/* Its record is what tells a leader that has not seen it before of changes since its compute
- * began. */
+/* The mark tells a leader that hasn't read it before about changes since its compute began. */
 static void a_replay_that_deletes_the_record_of_a_tag_is_found_out(void **state) {
   (void)state;
   assert_true(first_broken(REPLAY_DELETES_THE_TAG, 2300) > 0);

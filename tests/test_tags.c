@@ -1,7 +1,8 @@
-/* test_tags.c: once an invalidation by tag, or of all, has returned, nothing that was computed from
- * before is served to anybody: processes that read and compute, while one invalidates as fast as it
- * can. On Redis, memcached with two servers, and lmdb. One thread a process: callers of one process
- * share a flight, and with it what it looked up before the latest of them came. */
+/* test_tags.c: after an invalidation by tag, or of the whole namespace, has returned, no value
+ * computed from older data may be served: several processes read and compute while one invalidates
+ * continuously. On Redis, memcached with two servers, and lmdb. Each process has one thread,
+ * because callers of one process share a flight, which may have looked before the latest of them
+ * came. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,25 +18,25 @@
 #include "support/redis_server.h"
 
 enum { PROCESSES = 4, THREADS = 1, KEYS = 3, TURNS = 300, COLD_TURNS = 40, COLD_ROUNDS = 4 };
-enum { TRUTH, TOLD, STOP, READS, COMPUTES, FROM_STORE }; /* marks */
+enum { TRUTH, TOLD, STOP, READS, COMPUTES, FROM_STORE }; /* lab marks */
 
 static redis_server *server;
 static memcached_server *pair[2];
 
 typedef struct plan_of {
   int all;  /* invalidates the namespace instead of a tag */
-  int many; /* reads by corral_get_many */
-  int cold; /* begins before there are any values and marks */
+  int many; /* also reads by corral_get_many */
+  int cold; /* begins without values and marks */
 } plan_of;
 
-/* What is true when the compute begins; it takes a moment, in which that may change. */
+/* Fills the current TRUTH; the compute takes some time, during which TRUTH may change. */
 static void compute_one(lab *l, corral_fill *fill, const plan_of *plan) {
   int truth = atomic_load(&l->marks[TRUTH]);
   size_t len;
   const char *key = corral_fill_key(fill, &len);
   lab_add(&l->marks[COMPUTES], 1);
   if (truth % 3 == 0) lab_sleep_ms(1);
-  /* half of the keys have had the tag before; of the others it is new with each value */
+  /* keys other than "a" have only the tag "t"; "a" has a second one */
   if (!plan->all && (corral_fill_tag(fill, "t", 1) != CORRAL_OK ||
                      (key[0] == 'a' && corral_fill_tag(fill, "other", 5) != CORRAL_OK)))
     lab_wrong(l, "corral_fill_tag failed");
@@ -107,7 +108,7 @@ static void read_on(lab_seat *seat) {
   }
 }
 
-/* Lets the others read a little in between, so that values are stored at all. */
+/* Invalidates in a loop; every fourth turn waits for reads, so that values get stored. */
 static void invalidate_on(lab_seat *seat) {
   lab *l = seat->lab;
   const plan_of *plan = seat->arg;
@@ -166,7 +167,7 @@ static const char *memcached_uri(lab *l) {
   return uri;
 }
 
-/* Warm, and several times from the very first value on. */
+/* One warm round, and several cold ones that begin with the first value. */
 static void check_on(const char *(*uri)(lab *l), int all, int many) {
   const plan_of warm = {.all = all, .many = many}, cold = {.all = all, .many = many, .cold = 1};
   for (int round = 0; round <= COLD_ROUNDS; round++) {

@@ -1,5 +1,5 @@
-/* test_takeover.c: a leader that dies is replaced by its own host at once, and by no other: on
- * Redis and memcached, leases of a minute. */
+/* test_takeover.c: a leader that dies is replaced at once by its own host, and by no other one: on
+ * Redis and memcached, with leases of a minute. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "support/redis_server.h"
 
 enum { LEASE_MS = 60000, LOOKS = 8 };
-enum { GATE, ANSWERED }; /* marks */
+enum { GATE, ANSWERED }; /* lab marks */
 
 static redis_server *redis;
 static memcached_server *memcached;
@@ -32,7 +32,7 @@ static const char *memcached_uri(void) {
   return memcached_server_uri(memcached);
 }
 
-/* One more process of a host that has this folder. */
+/* Starts one more process of the host that uses this folder. */
 static void join(lab *l, const char *uri, const char *folder, void (*body)(lab_seat *seat)) {
   lab_spawn(l, &(lab_plan){.uri = uri,
                            .processes = 1,
@@ -92,7 +92,7 @@ static void who_replaced_a_dead_leader_and_dies_is_replaced_in_turn(void **state
   replace_the_dead(redis_uri(), 3);
 }
 
-/* Nobody waited when it died: who comes later finds the lock free. */
+/* No process waited at the death; a later one finds the host lock free. */
 static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
   (void)state;
   const char *uri = redis_uri();
@@ -108,9 +108,9 @@ static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
   lab_free(l);
 }
 
-/* ---- another one --------------------------------------------------------------------------- */
+/* ---- another host -------------------------------------------------------------------------- */
 
-/* Of a host that shares the store, and nothing else. */
+/* The folder of a second host that shares only the store. */
 static const char *other_folder(const lab *l) {
   static char other[64];
   snprintf(other, sizeof other, "%s/other", l->folder);
@@ -118,7 +118,7 @@ static const char *other_folder(const lab *l) {
   return other;
 }
 
-/* The second host's lock is free all the time; its holder sees a lease that is not of its host. */
+/* The second host's lock is free; its holder sees a lease of another host. */
 static void leave_the_living(const char *uri) {
   lab *l = lab_new();
   const char *other = other_folder(l);
@@ -148,7 +148,7 @@ a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached(vo
   leave_the_living(memcached_uri());
 }
 
-/* The host's last leader died; the lease that stands in the store now is of somebody else. */
+/* The host's last leader died; the lease that is now in the store belongs to another host. */
 static void a_note_of_the_dead_proves_nothing_against_the_lease_of_another(void **state) {
   (void)state;
   const char *uri = redis_uri();

@@ -1,5 +1,4 @@
-/* test_threads.c: eight threads do everything at once to two hundred keys, for ThreadSanitizer to
- * watch. */
+/* test_threads.c: eight threads call all functions at once on 200 keys, for ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,13 +16,13 @@ enum { THREADS = 8, KEYS = 200, ROUNDS = 1500, SET = 1 << 30 };
 
 typedef struct crowd {
   corral *corral;
-  atomic_int ids; /* values made so far, of all keys */
-  /* an invalidate has returned: values made before this number must not come any more */
+  atomic_int ids; /* values made so far, over all keys */
+  /* raised when an invalidation has returned: smaller numbers must not be served any more */
   atomic_int floor[KEYS];
   atomic_int wrongs;
   atomic_int computes;
   _Atomic uint64_t seen[CORRAL_EVENT_COUNT];
-  pthread_mutex_t mutex; /* of `wrong` */
+  pthread_mutex_t mutex; /* guards `wrong` */
   char wrong[200];
 } crowd;
 
@@ -46,7 +45,7 @@ static void wrong(crowd *all, const char *what, int key, long number) {
   atomic_fetch_add(&all->wrongs, 1);
 }
 
-/* "KEY NUMBER", the number taken when compute begins. */
+/* Fills "KEY NUMBER"; the number is drawn when the compute begins. */
 static int make(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   crowd *all = arg;
   char text[64];
@@ -72,7 +71,7 @@ static void count_event(corral_event event, const void *key, size_t key_len, con
   atomic_fetch_add(&all->seen[event], 1);
 }
 
-/* `floor`: what the key's was before the call. */
+/* `floor`: the key's floor before the call. */
 static void check(crowd *all, int key, const char *name, int status, corral_value *value,
                   int floor) {
   char text[64] = "", *end = text;
@@ -98,8 +97,8 @@ static void invalidate(crowd *all, int key, const char *name) {
     continue;
 }
 
-/* Not computed, and so not from before anything: an invalidate and a set at the same time come in
- * either order. */
+/* A set value isn't computed, so it is never from before an invalidation: an invalidation and a set
+ * at the same time may come in either order. */
 static void set(crowd *all, int key, const char *name) {
   char text[64];
   int len = snprintf(text, sizeof text, "%s %d", name, SET);
@@ -113,7 +112,7 @@ static void do_one(worker *w) {
   char name[16];
   corral_value *value = NULL;
   corral_inspection seen;
-  int status, key = (int)(roll(w, 2) == 0 ? roll(w, 5) : roll(w, KEYS)); /* some are hot */
+  int status, key = (int)(roll(w, 2) == 0 ? roll(w, 5) : roll(w, KEYS)); /* some keys are hot */
   size_t len = (size_t)snprintf(name, sizeof name, "key-%d", key);
   int floor = atomic_load(&all->floor[key]);
   const corral_policy *policy =

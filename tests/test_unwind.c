@@ -1,5 +1,5 @@
-/* test_unwind.c: threads that are cancelled or end inside a compute. Leases last a minute: only
- * what was given back lets others lead. */
+/* test_unwind.c: threads that are cancelled or exit inside a compute. Leases last a minute, so
+ * another call can lead only if the lease was given back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -22,10 +22,11 @@ enum { WATCHDOG_S = 60, LEASE_MS = 60000, WAIT_MS = 30000 };
 
 static corral *a, *b; /* two corrals on one store */
 static corral_error error;
-static atomic_int begun;  /* computes */
-static atomic_int leaves; /* how many of them still are to end their thread */
-static atomic_int gate;   /* they may */
-static int exits;         /* they end it themselves; else they wait to be cancelled */
+static atomic_int begun;  /* computes begun */
+static atomic_int leaves; /* number of computes that still have to leave their thread */
+static atomic_int gate;   /* exiting computes may leave */
+/* 1: these computes call pthread_exit; 0: they wait for their cancellation */
+static int exits;
 
 static corral *open_with(int64_t max_computes, corral_compute *compute) {
   static int number;
@@ -71,7 +72,7 @@ static void await_event(corral *c, corral_event event, uint64_t least) {
   while (corral_counter(c, event) < least) crl_env_pause_us(200);
 }
 
-/* Runs until it is cancelled. */
+/* Runs until the thread is cancelled. */
 static void await_cancel(void) {
   for (;;) {
     pthread_testcancel();
@@ -79,7 +80,7 @@ static void await_cancel(void) {
   }
 }
 
-/* Does not return, if it is to leave. */
+/* Doesn't return if this compute has to leave. */
 static void maybe_leave(void) {
   if (atomic_fetch_sub(&leaves, 1) <= 0) return;
   atomic_fetch_add(&begun, 1);
@@ -122,7 +123,8 @@ static pthread_t start(void *(*run)(void *), void *arg) {
   return thread;
 }
 
-/* It has begun its compute; what it ends by. */
+/* Waits until the thread's compute has begun, makes it leave (by_itself: by pthread_exit, else by
+ * cancellation), and joins it. */
 static void leave_by(pthread_t thread, int by_itself) {
   void *result = NULL;
   await(&begun, 1);
@@ -141,7 +143,8 @@ static void the_lease_of_a_cancelled_leader_is_given_back_and_its_place_too(void
   leave_by(start(asker, "key"), 0);
   assert_int_equal(ask(b, "key"), CORRAL_OK);
   assert_int_equal(begun, 2);
-  assert_int_equal(ask(a, "another"), CORRAL_OK); /* of one compute at a time */
+  /* only possible when the place under max_computes was given back */
+  assert_int_equal(ask(a, "another"), CORRAL_OK);
 }
 
 static void the_lease_of_a_leader_whose_thread_ends_inside_its_compute_is_given_back(void **state) {
@@ -202,7 +205,8 @@ static void all_leases_of_a_cancelled_call_for_many_keys_are_given_back(void **s
   assert_int_equal(ask(a, "three"), CORRAL_OK);
 }
 
-/* It waits for the leader's compute; the value comes, and only then it ends. */
+/* Waits for the leader's compute; the cancellation takes effect only after the call has
+ * returned. */
 static void *late_asker(void *status) {
   *(atomic_int *)status = 1 + ask(a, "key");
   await_cancel();
@@ -221,7 +225,7 @@ static void a_cancelled_waiter_ends_when_its_call_has_returned(void **state) {
   leave_by(leader, 0);
   pthread_join(waiter, &result);
   assert_ptr_equal(result, PTHREAD_CANCELED);
-  /* It led on and was cancelled in its compute, or had its value. */
+  /* 0: it led and was cancelled inside its compute; else it got the value */
   assert_true(status == 0 || status == 1 + CORRAL_OK);
   assert_int_equal(ask(b, "key"), CORRAL_OK);
 }

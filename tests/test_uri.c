@@ -1,5 +1,5 @@
-/* test_uri.c: tables of good and bad store URIs, what messages may show of them, numbers with
- * units, and a small fuzzer. */
+/* test_uri.c: tables of good and bad store URIs, their text in messages, numbers with units, and a
+ * small fuzzer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "uri.h"
 
-/* A URI taken apart, as one line. */
+/* The parts of a URI as one line. */
 static void line_of(const corral_uri *u, char *line, size_t size) {
   int n = snprintf(line, size, "%s|%s|%s|%s|%s|%d|%s|", u->scheme, u->user == NULL ? "-" : u->user,
                    u->password == NULL ? "-" : u->password, u->hosts == NULL ? "-" : u->hosts,
@@ -213,7 +213,7 @@ static void numbers_have_units_and_ranges(void **state) {
   (void)state;
   static const struct {
     const char *unit, *text;
-    int64_t least, most, value; /* value -1: refused */
+    int64_t least, most, value; /* value -1: must be refused */
   } rows[] = {
       {"", "7", 0, 10, 7},
       {"", "11", 0, 10, -1},
@@ -289,8 +289,8 @@ static void mutate(char *text, size_t room) {
   }
 }
 
-/* What is accepted is whole: all texts are there, the port is in range. The sanitizer sees the
- * rest. */
+/* An accepted URI must be complete: all texts are set, and the port is in range. The sanitizer
+ * checks the rest. */
 static void no_mutation_of_a_uri_breaks_the_parser(void **state) {
   (void)state;
   static const char *const seeds[] = {"redis://user:pass%20word@[::1]:6379,b:2/0?op=1s&x=%41",

@@ -1,5 +1,4 @@
-/* test_value.c: counted bytes and values, what a compute fills, and the tables of statuses and
- * events. */
+/* test_value.c: counted bytes and values, fills, and the tables of statuses and events. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +93,7 @@ static void every_event_has_its_name_and_text(void **state) {
   assert_string_equal(corral_event_text(CORRAL_EVENT_##id), text);
   CORRAL_EVENT_MAP(ROW)
 #undef ROW
-  /* in their order, which is for ever */
+  /* this order must never change */
   static const char *const names[] = {
       "hit",       "stale",    "miss",       "negative", "join",     "wait",        "poll",
       "claim",     "compute",  "fill",       "fenced",   "unstored", "failure",     "verdict",

@@ -1,5 +1,5 @@
-/* test_warm_store.c: corral warm and a store that goes away, or is shared by warmers of several
- * hosts: a Redis of the test's own. */
+/* test_warm_store.c: corral warm with a store that goes away, or that is shared by warmers of
+ * several hosts; on the test's own Redis. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ enum { COMMAND = 4096, PATIENCE = 300, LOOK_MS = 20 };
 
 static redis_server *server;
 
-/* A shell's text, in the folder of the server. The exit status. */
+/* Runs a shell command in the server's folder. Returns its exit status. */
 static int run(const char *text) {
   char command[COMMAND];
   int n =
@@ -39,7 +39,7 @@ static void await(const char *text) {
   fail_msg("in vain: %s", text);
 }
 
-/* By the plugin that the command loads. */
+/* With the plugin file that the command loads. */
 static void an_http_origin_warms_what_corral_get_finds(void **state) {
   (void)state;
   char text[COMMAND];

@@ -1,8 +1,8 @@
 /* test_zookeeper.c: the ZooKeeper plugin, through its table, on a real server: the verbs, queues,
- * and what is refused. */
+ * and refusals. */
 #include "support/zookeeper_kit.h"
 
-static kit forgetful; /* left a place in a queue in one test, for a later one */
+static kit forgetful; /* has a place in a queue, left by one test for a later one */
 
 /* ---- each verb ----------------------------------------------------------------------------- */
 
@@ -14,7 +14,7 @@ static void a_lock_is_taken_shown_extended_and_released_by_its_token_alone(void 
   assert_int_equal(shown(&k, "verbs", NULL, NULL), 0);
   corral_op op = ask(&k, CORRAL_VERB_LOCK, "verbs", 1, 0, 0);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_in_range(op.until_ms, LONG_MS / 2, LONG_MS); /* not LEASE_MS: the server grants no more */
+  assert_in_range(op.until_ms, LONG_MS / 2, LONG_MS); /* not LEASE_MS: the server grants less */
   assert_true(op.seen > 0);
   assert_int_equal(shown(&k, "verbs", &hold, &wall), 1);
   assert_memory_equal(hold.token, token(1), CORRAL_TOKEN);
@@ -443,7 +443,7 @@ static void a_users_locks_are_for_that_user_and_a_chroot_is_another_tree(void **
   closed(&c);
 }
 
-/* ---- nodes that make no sense -------------------------------------------------------------- */
+/* ---- malformed nodes ----------------------------------------------------------------------- */
 
 static void names_and_data_of_any_kind_are_read_safely(void **state) {
   (void)state;
@@ -485,7 +485,7 @@ static void names_and_data_of_any_kind_are_read_safely(void **state) {
   }
 }
 
-/* A session of a second grants a second at most, whatever ttl was asked for. */
+/* A session of a second grants at most a second, whatever ttl_ms was requested. */
 static void a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for(void **state) {
   (void)state;
   corral *c;

@@ -1,5 +1,5 @@
-/* test_zookeeper_sessions.c: locks in a real ZooKeeper: holders that die or hang, and connections
- * and servers that do. */
+/* test_zookeeper_sessions.c: locks in a real ZooKeeper: holders, connections and servers that die
+ * or hang. */
 #include "support/zookeeper_kit.h"
 
 #include <poll.h>
@@ -12,8 +12,8 @@
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-/* A process that holds `key`, says so, and then extends it whenever it is told to, with the status
- * as its word. */
+/* A process that holds `key` and reports it; on each request it extends the lock and reports the
+ * status. */
 typedef struct other {
   pid_t pid;
   int to[2], from[2];
@@ -127,7 +127,8 @@ typedef struct track {
   _Atomic uint64_t fence;
 } track;
 
-/* Exclusive laps and shared ones; waits as the core does, by the watch and by a timer. */
+/* Takes the lock in turns, every fourth time shared; waits like the library, by the watch and by a
+ * timer. */
 static void race(track *t, unsigned racer) {
   kit k = begin();
   ear *e = ear_open(&k);
@@ -236,7 +237,7 @@ static void a_watch_ends_when_it_is_stopped_and_rests_while_nothing_happens(void
 
 /* ---- connections and servers --------------------------------------------------------------- */
 
-/* Repeats it while the connection is being repaired. */
+/* Repeats the verb until the connection is restored. */
 static corral_op until_told(const kit *k, corral_verb what, const char *key, unsigned holder) {
   int64_t until = k->host->now_ms() + PATIENT_MS;
   corral_op op;
@@ -280,7 +281,7 @@ static void a_lock_whose_reply_was_lost_is_found_again_or_removed(void **state) 
   assert_int_equal(nodes_in(zh, "/corral-locks/lost2"), 1);
   assert_int_equal(until_told(&k, CORRAL_VERB_UNLOCK, "lost2", 2).status, CORRAL_OK);
   assert_int_equal(nodes_in(zh, "/corral-locks/lost2"), 0);
-  loses_the_reply(p, &k, "lost3", 3, 300); /* nobody asks for it again */
+  loses_the_reply(p, &k, "lost3", 3, 300); /* not requested again */
   assert_int_equal(nodes_in(zh, "/corral-locks/lost3"), 1);
   come_to(zh, "/corral-locks/lost3", 0);
   assert_int_equal(until_told(&k, CORRAL_VERB_LOCK_EXTEND, "lost1", 1).status, CORRAL_OK);

@@ -1,5 +1,5 @@
-/* consumer.c: what a user of the installed library writes: one value, computed once, then found in
- * the store. */
+/* consumer.c: a program against the installed library: one value, computed once, then found in the
+ * store. */
 #include <corral.h>
 
 #include <stdio.h>

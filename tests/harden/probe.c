@@ -1,5 +1,5 @@
-/* probe.c: a function with a buffer on its stack, and a copy whose size is known at run time only:
- * what hardening has something to do with. */
+/* probe.c: a function with a stack buffer, and a copy of a size known only at run time: code that
+ * hardening options affect. */
 #include <stdio.h>
 #include <string.h>
 

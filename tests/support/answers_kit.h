@@ -1,6 +1,6 @@
-/* answers_kit.h: a compute that says what it is told to, one line for each question, and the stores
- * that are asked: in this process, or with LIVE real servers (Redis by a unix socket, memcached
- * with two servers). */
+/* answers_kit.h: a scripted compute, one-line helpers for each call, and the stores to run them on:
+ * in this process, or with LIVE real servers (Redis over a unix socket, memcached with two
+ * servers). */
 #ifndef ANSWERS_KIT_H
 #define ANSWERS_KIT_H
 
@@ -19,7 +19,7 @@
 
 enum { FAR = 60000 };
 
-/* ---- a compute that says what it is told to ------------------------------------------------ */
+/* ---- a scripted compute -------------------------------------------------------------------- */
 
 typedef struct say {
   const char *text; /* NULL: negative */
@@ -28,7 +28,7 @@ typedef struct say {
   const char *validator;
   int64_t ttl_ms, not_after;
   int pass, unmodified, fails;
-  /* what it saw */
+  /* recorded by the compute */
   int ran;
   char old[64], old_validator[64];
   uint64_t old_version;
@@ -166,7 +166,7 @@ static inline void on_each(void (*story)(const char *uri)) {
 static inline void start_servers(void) {}
 static inline void stop_servers(void) {}
 
-/* Stores that two corrals of this process can share. */
+/* Runs the story once on each store that two corrals of this process can share. */
 static inline void on_each(void (*story)(const char *uri)) {
   char uri[64];
   snprintf(uri, sizeof uri, "memory:%p", (void *)lab_room);

@@ -1,12 +1,12 @@
-/* backend_kit.h: examples/backend as processes of a test, on a real PostgreSQL with the example's
- * schema, and what they answer.
+/* backend_kit.h: runs examples/backend as processes of a test, on a real PostgreSQL with the
+ * example's schema, and reads their answers.
  *
  *   backend b = backend_start("--store", redis_server_uri(redis), "--pause", "100", NULL);
  *   ... revenue_of(&b, "north") == revenue_in_database("north") ... executions() ...
- *   backend_stop(&b);                          by SIGTERM: it must end by itself, soon, and with 0
+ *   backend_stop(&b);                          SIGTERM; the backend must exit soon, with status 0
  *
- * The backends log in as the role shop; the test itself, by postgresql_server_ask, as postgres. For
- * the tests of that example. */
+ * The backends log in as the role shop; the test itself, through postgresql_server_ask, as
+ * postgres. */
 #ifndef BACKEND_KIT_H
 #define BACKEND_KIT_H
 
@@ -43,7 +43,7 @@ typedef struct backend {
   char address[32], log[96];
 } backend;
 
-/* `condition` becomes true in time, or the test fails. */
+/* Fails the test unless `condition` becomes true within PATIENCE_MS. */
 #define AWAIT(condition)                                                                           \
   for (int64_t await_until = crl_env_now_ms() + PATIENCE_MS; !(condition);                         \
        crl_env_sleep_until(crl_env_now_ms() + STEP_MS))                                            \
@@ -65,8 +65,8 @@ static inline int run_schema(const char *folder) {
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Starts what the tests need. 0, or what the test's program is to end with: 77 when something isn't
- * there; then stderr says what. */
+/* Starts Redis and PostgreSQL and loads the example's schema. Returns 0, or the exit status for the
+ * test program: 77 when a requirement is missing (printed on stderr), 1 after any other error. */
 static inline int kit_start(void) {
   static const char *const settings[] = {"shared_preload_libraries=pg_stat_statements", NULL};
   const char *folder = getenv("CORRAL_SOURCE_DIR"), *said;
@@ -100,7 +100,7 @@ static inline long long ask_number(const char *sql, const char *region) {
   return strtoll(said, NULL, 10);
 }
 
-/* How often the report's query has run to its end, since forget_executions. */
+/* Completed executions of the report's query since forget_executions. */
 static inline long long executions(void) {
   return ask_number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE 'WITH "
                     "own AS%%' AND '%s' = ''",
@@ -109,7 +109,7 @@ static inline long long executions(void) {
 static inline void forget_executions(void) {
   (void)postgresql_server_ask(database, "SELECT pg_stat_statements_reset()");
 }
-/* How many of them have their snapshot, and sleep (--pause). */
+/* Report queries in progress: their snapshot is taken and they sleep (--pause). */
 static inline long long running(void) {
   return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = "
                     "'PgSleep' AND '%s' = ''",
@@ -125,7 +125,7 @@ static inline long long revenue_in_database(const char *region) {
                     "o.customer WHERE region = '%s'",
                     region);
 }
-/* One cent more for one order of a region. */
+/* Adds one cent to one order of the region. */
 static inline void change(const char *region) {
   const char *said = postgresql_server_ask(
       database,
@@ -147,7 +147,7 @@ static inline http_reply report(const backend *b, const char *region) {
   return get(b, path, NULL);
 }
 
-/* A number of a JSON text, by its name; -1 when it isn't there. */
+/* The number named `name` in a JSON text; -1 when missing. */
 static inline long long member(const char *body, const char *name) {
   char quoted[64];
   snprintf(quoted, sizeof quoted, "\"%s\"", name);
@@ -170,7 +170,7 @@ static inline int hears(const backend *b) {
   return is_so;
 }
 
-/* -1 when there is no report to be had. */
+/* -1 without a report. */
 static inline long long revenue_of(const backend *b, const char *region) {
   http_reply reply = report(b, region);
   long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
@@ -188,7 +188,7 @@ static inline void become_backend(char **args, int out, const char *log, pid_t p
   _exit(127);
 }
 
-/* Its port, from the line that it writes when it listens. */
+/* The backend's port, from the line that it writes once it listens. */
 static inline int read_port(int fd) {
   char line[128] = "", *colon;
   size_t len = 0;
@@ -200,7 +200,7 @@ static inline int read_port(int fd) {
   return colon == NULL ? 0 : (int)strtol(colon + 1, NULL, 10);
 }
 
-/* Starts one, with these arguments up to NULL, and waits until it hears of changes. */
+/* Starts a backend with these arguments (up to NULL) and waits until it listens for changes. */
 static inline backend backend_start(const char *first, ...) {
   static unsigned started;
   char conninfo[128],
@@ -239,8 +239,8 @@ static inline void show_log(const backend *b) {
   if (log != NULL) fclose(log);
 }
 
-/* SIGTERM. It ends with 0: leaks would be told otherwise by a sanitizer. Returns how many ms it
- * took. */
+/* SIGTERM. The exit status must be 0; a sanitizer that found leaks would change it. Returns the ms
+ * until the exit. */
 static inline int64_t backend_stop(backend *b) {
   int64_t from = crl_env_now_ms();
   int status = 0;

@@ -1,4 +1,4 @@
-/* body_proxy.c: a proxy that does something in the middle of a body. Two threads for each
+/* body_proxy.c: a proxy that interferes in the middle of a body. Two threads for each
  * connection. */
 #include "support/body_proxy.h"
 
@@ -17,7 +17,7 @@ enum { LINES = 64, CHUNK = 32 << 10, PAUSE_MS = 8 };
 typedef struct line {
   body_proxy *proxy;
   int client, server;
-  size_t passed; /* bytes of replies */
+  size_t passed; /* bytes of replies so far */
   pthread_t up, down;
 } line;
 
@@ -60,7 +60,7 @@ static void *go_up(void *arg) {
   return NULL;
 }
 
-/* 0: the connection passes nothing more. */
+/* Applies the proxy's way to these bytes. 0: the connection passes nothing more. */
 static int strike(line *l, const char *bytes, size_t size) {
   body_proxy *p = l->proxy;
   if (atomic_fetch_add(&p->strikes, 1) == 0 && p->way == BODY_TELLS) p->then(p->arg);

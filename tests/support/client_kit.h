@@ -1,5 +1,5 @@
-/* client_kit.h: one client of a plugin that is compiled in, with what it told when it was opened
- * and the error of its last call. */
+/* client_kit.h: one client of a built-in plugin, with the info that `open` filled and the error of
+ * the last call. */
 #ifndef CLIENT_KIT_H
 #define CLIENT_KIT_H
 
@@ -22,7 +22,7 @@ typedef struct client {
   corral_error error;
 } client;
 
-/* The status of opening, with the text in c->error. */
+/* Returns the status of `open`; its text is in c->error. */
 static inline int client_open(client *c, const corral_store *plugin, const char *text) {
   crl_uri uri;
   memset(c, 0, sizeof *c);
@@ -40,7 +40,7 @@ static inline int client_connect(client *c, int64_t limit_ms) {
   return c->plugin->connect(c->store, c->host->now_ms() + limit_ms, &c->handle, &c->error);
 }
 
-/* The first status of both that isn't CORRAL_OK. */
+/* Opens and connects. Returns the first status that isn't CORRAL_OK. */
 static inline int client_begin(client *c, const corral_store *plugin, const char *text,
                                int64_t limit_ms) {
   int status = client_open(c, plugin, text);

@@ -1,10 +1,10 @@
-/* descriptors_kit.h: how many descriptors this process has open. */
+/* descriptors_kit.h: counts the open descriptors of this process. */
 #ifndef DESCRIPTORS_KIT_H
 #define DESCRIPTORS_KIT_H
 
 #include <dirent.h>
 
-/* The one that counts them is among them. */
+/* Includes the descriptor that reads the list. */
 static inline int open_descriptors(void) {
   int count = 0;
   DIR *dir = opendir("/proc/self/fd");

@@ -1,4 +1,5 @@
-/* etcd_kit.h: one client of the etcd plugin through its table, and one line for each verb. */
+/* etcd_kit.h: one client of the etcd plugin through its table, and a one-line helper for each
+ * verb. */
 #ifndef ETCD_KIT_H
 #define ETCD_KIT_H
 
@@ -10,8 +11,8 @@ enum { PATIENCE = 10000 };
 typedef struct client {
   kit k;
   corral_store_info info;
-  corral_error error; /* of the last call */
-  int performed;      /* the last status of perform itself */
+  corral_error error; /* error of the last call */
+  int performed;      /* return value of the last `perform` */
 } client;
 
 static inline int open_only(client *c, const char *text) {
@@ -64,7 +65,7 @@ static inline int perform(client *c, corral_op *op, int64_t limit) {
   return op->status;
 }
 
-/* For a server that answers. */
+/* Fails the test unless `perform` returns CORRAL_OK; op.status may be anything. */
 static inline corral_op ask(client *c, corral_verb verb, const char *key, unsigned holder,
                             int64_t lease_ms) {
   corral_op op = lock_op(verb, key, holder, lease_ms);
@@ -83,7 +84,7 @@ static inline int extends(client *c, const char *key, unsigned holder) {
   return ask(c, CORRAL_VERB_LOCK_EXTEND, key, holder, 20000).status;
 }
 
-/* The one hold of a lock. */
+/* Reads the hold of a lock that must have exactly one. */
 static inline corral_hold shown(client *c, const char *key, int64_t *ret_now) {
   corral_op op = ask(c, CORRAL_VERB_LOCK_SHOW, key, 0, 0);
   crl_lock_head head;

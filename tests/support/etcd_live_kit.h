@@ -1,4 +1,4 @@
-/* etcd_live_kit.h: a client of a real etcd, the test's own. */
+/* etcd_live_kit.h: a client of a real etcd that the test starts. */
 #ifndef ETCD_LIVE_KIT_H
 #define ETCD_LIVE_KIT_H
 
@@ -19,7 +19,7 @@ static inline void nap(void) { poll(NULL, 0, 1); }
 
 static inline int begin_all(void **state) {
   (void)state;
-  signal(SIGPIPE, SIG_DFL); /* which would end this program */
+  signal(SIGPIPE, SIG_DFL); /* the default action ends this program */
   return 0;
 }
 

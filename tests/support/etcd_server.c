@@ -19,7 +19,7 @@ struct etcd_server {
 
 static void die(const char *what) { server_process_die("etcd_server", what); }
 
-/* The reply to an HTTP/1.0 request; NULL when there is none. */
+/* Returns the body of the reply to an HTTP/1.0 request; NULL without a reply. */
 static const char *request(etcd_server *server, const char *head, const char *body) {
   int len = snprintf(server->text, ROOM,
                      "%s HTTP/1.0\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", head,
@@ -51,7 +51,7 @@ int etcd_server_start(etcd_server **ret, const char *const *args) {
   if (!server_process_find("etcd", "etcd-server", program)) return 0;
   etcd_server *server = calloc(1, sizeof *server);
   if (server == NULL || (server->text = malloc(ROOM)) == NULL) die("calloc");
-  /* It syncs each change to its disk; there, that costs nothing. */
+  /* etcd syncs each change to disk; in /dev/shm a sync costs nothing. */
   server_process *process = &server->process;
   server_process_init(process, "etcd", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
   for (int i = 0; args != NULL && args[i] != NULL; i++)

@@ -1,4 +1,4 @@
-/* fake_server.c: a server that says what a script tells it to. */
+/* fake_server.c: a server that plays a script. */
 #include "fake_server.h"
 
 #include <poll.h>
@@ -17,7 +17,7 @@ enum { GIVE_UP_MS = 20000, ROOM = 1 << 20 };
 struct fake_server {
   int listener, fd, port, failed;
   char *script;
-  char *in; /* what came and was not expected yet */
+  char *in; /* received bytes that no EXPECT has consumed yet */
   size_t in_len;
   pthread_t thread;
 };
@@ -32,7 +32,7 @@ static void listen_somewhere(fake_server *server) {
   if (listen(server->listener, 8) != 0) die("listen");
 }
 
-/* True when `fd` is readable (or at its end) in time. */
+/* True when `fd` becomes readable or reaches its end within GIVE_UP_MS. */
 static int readable(int fd) {
   struct pollfd p = {.fd = fd, .events = POLLIN};
   return poll(&p, 1, GIVE_UP_MS) > 0;

@@ -1,10 +1,11 @@
-/* fault_kit.h: system calls and allocations of this program that fail on purpose, also those of the
- * libraries it is linked with.
+/* fault_kit.h: makes system calls and allocations of this program fail, also those of the libraries
+ * that it is linked with.
  *
- * A fault is {kind, countdown, repeat}: the countdown'th call of that kind from fault_arm on fails,
- * and `repeat` - 1 more. Armed with FAULT_NEVER it counts only: fault_count. The functions below
- * stand in this program in front of libc's, so it is for one program's only file. Calls that libc
- * makes itself don't count: a sanitizer doesn't survive those that fail within it. */
+ * fault_arm(kind, countdown, repeat): the next `countdown` calls of that kind succeed, the `repeat`
+ * calls after them fail. Armed with FAULT_NEVER, the kit only counts calls: fault_count. The
+ * functions below replace those of libc, so only a program of one source file may include this
+ * header. Calls made inside libc or inside the sanitizer don't count: a sanitizer doesn't survive a
+ * failure of its own calls. */
 #ifndef FAULT_KIT_H
 #define FAULT_KIT_H
 
@@ -25,13 +26,13 @@
 
 typedef enum fault_kind {
   FAULT_NONE,
-  FAULT_FULL,        /* ENOSPC: writing to files, and making them */
+  FAULT_FULL,        /* ENOSPC: writing and creating files */
   FAULT_WRITE_FAILS, /* EIO: writing to files and sockets, syncing */
-  FAULT_SHORT,       /* half of what was to be written to files and sockets */
+  FAULT_SHORT,       /* files and sockets take half of the bytes */
   FAULT_READ_FAILS,  /* EIO: reading files and sockets */
   FAULT_DESCRIPTORS, /* EMFILE */
-  FAULT_MEMORY,      /* ENOMEM, also of mappings */
-  FAULT_OWN_MEMORY,  /* the same, of this program's own calls: not of libraries' */
+  FAULT_MEMORY,      /* ENOMEM; mappings too */
+  FAULT_OWN_MEMORY,  /* as FAULT_MEMORY, for calls from this program itself, not from libraries */
   FAULT_KINDS
 } fault_kind;
 
@@ -48,7 +49,7 @@ static inline void fault_arm(fault_kind kind, int64_t countdown, int64_t repeat)
 
 static inline void fault_disarm(void) { atomic_store(&fault_armed, FAULT_NONE); }
 
-/* Calls since it was armed with FAULT_NEVER. */
+/* Calls counted since fault_arm with FAULT_NEVER. */
 static inline int64_t fault_count(void) { return FAULT_NEVER - atomic_load(&fault_left); }
 
 static int fault_due(fault_kind kind) {
@@ -62,7 +63,7 @@ static int fault_due(fault_kind kind) {
 #define FAULT_IN_PLACE_OF(name) __asm__(#name) __attribute__((visibility("default"), used))
 #define FAULT_FAILS(code, ret) return errno = (code), (ret)
 
-/* The next ones in line: the sanitizer's, or else libc's. */
+/* The allocator behind the replaced functions: the sanitizer's if there is one, else libc's. */
 void *fault_asan_malloc(size_t size) __asm__("__interceptor_malloc") __attribute__((weak));
 void *fault_asan_calloc(size_t count, size_t size) __asm__("__interceptor_calloc")
     __attribute__((weak));
@@ -72,7 +73,7 @@ void *fault_libc_malloc(size_t size) __asm__("__libc_malloc");
 void *fault_libc_calloc(size_t count, size_t size) __asm__("__libc_calloc");
 void *fault_libc_realloc(void *old, size_t size) __asm__("__libc_realloc");
 
-/* Where the library begins that has this address. */
+/* The base address of the library that contains this address. */
 static const void *fault_home_of(uintptr_t address) {
   Dl_info info;
   return address != 0 && dladdr((const void *)address, &info) != 0 ? info.dli_fbase : NULL;
@@ -139,7 +140,7 @@ static int fault_is(int fd, mode_t one, mode_t other) {
   return fstat(fd, &st) == 0 && ((st.st_mode & S_IFMT) == one || (st.st_mode & S_IFMT) == other);
 }
 
-/* 0, or the errno that this write fails with; *size is what may be written. */
+/* Returns 0, or the errno of this write; *size becomes the number of bytes that may be written. */
 static int fault_of_write(int fd, size_t *size) {
   if (fault_is(fd, S_IFREG, S_IFREG) && fault_due(FAULT_FULL)) return ENOSPC;
   if (fault_is(fd, S_IFREG, S_IFSOCK) && fault_due(FAULT_WRITE_FAILS)) return EIO;
@@ -164,7 +165,7 @@ ssize_t fault_pwrite(int fd, const void *data, size_t size, off_t at) {
 ssize_t fault_pwrite64(int fd, const void *data, size_t size, off_t at) FAULT_IN_PLACE_OF(pwrite64)
     __attribute__((alias("pwrite")));
 
-/* Short: the first piece alone. */
+/* A short write takes only the first half of the first piece. */
 ssize_t fault_writev(int fd, const struct iovec *pieces, int count) FAULT_IN_PLACE_OF(writev);
 ssize_t fault_writev(int fd, const struct iovec *pieces, int count) {
   size_t size = 2;

@@ -1,9 +1,11 @@
-/* flight_story.h: a flight as a story: what it was told, and the log of what it asked for.
+/* flight_story.h: runs a flight through a story: lines with the results told to the flight, and the
+ * log of its asks.
  *
- * A line of a story: how many ms passed (1 when left out), what happened, and what a look found:
+ * A line of a story: how many ms passed (1 when left out), the result, and what a look found:
  *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect pass
  *                                   watched left, each with a number
- * A WAIT is told "till" (it went on until its end) or just the ms after which it was cut short. */
+ * For a WAIT the line is "till" (it lasted to its end), or only the number of ms after which it was
+ * cut short. */
 #ifndef TESTS_FLIGHT_STORY_H
 #define TESTS_FLIGHT_STORY_H
 
@@ -72,7 +74,7 @@ static inline void note_ask(story *s) {
   note(s, s->ask == CRL_ASK_DONE || s->ask == CRL_ASK_ANSWER ? "\n" : ": ");
 }
 
-/* An answer takes no time and is told nothing. */
+/* Logs the next ask; answers each ANSWER at once, with no time passed. */
 static inline void go_on(story *s) {
   note_ask(s);
   while (s->ask == CRL_ASK_ANSWER) {
@@ -162,12 +164,13 @@ static inline story begin(int can_compute, int background) {
       &usual, (crl_flight_plan){.can_compute = can_compute != 0, .background = background != 0});
 }
 
-/* Tells each line, to the end of the list. */
+/* Tells the flight each line; the list ends with NULL. */
 static inline void play(story *s, const char *const *lines) {
   for (; *lines != NULL; lines++) tell(s, *lines);
 }
 
-/* A whole story: may it compute, also in the background; the log expected; what it is told. */
+/* A whole story: may the flight compute, may it compute in the background, the expected log, the
+ * lines. */
 #define STORY(can_compute, background, expected, ...)                                              \
   do {                                                                                             \
     story s_ = begin(can_compute, background);                                                     \

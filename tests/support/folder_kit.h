@@ -1,4 +1,4 @@
-/* folder_kit.h: a folder of the test's own in /tmp, as setup and teardown of a group. */
+/* folder_kit.h: a temporary folder in /tmp for each test group, as setup and teardown. */
 #ifndef FOLDER_KIT_H
 #define FOLDER_KIT_H
 

@@ -1,5 +1,5 @@
-/* herd_lab.c: many processes with many threads each on one store, and what they did, in memory that
- * all of them share. */
+/* herd_lab.c: many processes with many threads each on one store, and their records in memory
+ * shared by all of them. */
 #include "herd_lab.h"
 
 #include <setjmp.h>
@@ -120,7 +120,7 @@ static void on_event(corral_event event, const void *key, size_t key_len, const 
   const crew *c = arg;
   (void)key;
   (void)key_len;
-  /* one who is too late leaves the other's */
+  /* a concurrent writer's text is kept instead */
   if (detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) {
     snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
     atomic_flag_clear(&c->lab->writing);
@@ -145,7 +145,7 @@ static void work(lab *l, const lab_plan *plan, int process) {
   corral_error error;
   corral *c = NULL;
   options.size = sizeof options;
-  /* A machine that is busy with something else must not look like a store that is away. */
+  /* A busy machine must not look like a store that is away. */
   if (options.op_ms == 0) options.op_ms = 5000;
   options.store = plan->uri;
   options.on_event = on_event;
@@ -260,7 +260,7 @@ int lab_leave_room(void **state) {
 
 size_t lab_key_name(char name[16], int key) { return (size_t)snprintf(name, 16, "key-%d", key); }
 
-/* "KEY NUMBER", then the number's last digit up to the end. */
+/* Writes "KEY NUMBER ", then fills the rest with the number's last digit. */
 static void write_value(char value[VALUE_LEN], const char *key, int number) {
   int len = snprintf(value, VALUE_LEN, "%s %d ", key, number);
   memset(value + len, '0' + number % 10, (size_t)(VALUE_LEN - len));
@@ -297,7 +297,8 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   raise_to(&k->process_most[w->seat->process],
            atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
   int number = atomic_fetch_add(&l->numbers, 1) + 1;
-  lab_add(&k->computes, 1); /* last: whoever awaits it may find all the rest */
+  /* last, so that all the rest is visible to whoever awaits this counter */
+  lab_add(&k->computes, 1);
   if (w->gate != NULL) lab_await(l, w->gate, 1);
   if (w->cost_ms > 0) lab_sleep_ms(w->cost_ms);
   write_value(value, name, number);

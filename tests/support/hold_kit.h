@@ -1,5 +1,5 @@
-/* hold_kit.h: lock verbs in one line each, a holder in another process, and a race in which nobody
- * may overlap. For tests of a single plugin. */
+/* hold_kit.h: one-line helpers for lock verbs, a holder in another process, and a race in which no
+ * two holds may overlap. For tests of a single plugin. */
 #ifndef HOLD_KIT_H
 #define HOLD_KIT_H
 
@@ -25,7 +25,8 @@ static inline corral_op hold_op(corral_verb what, const char *name, unsigned hol
   return op;
 }
 
-/* One operation by a deadline of so many ms; what perform returned isn't looked at. */
+/* Performs one operation with a deadline in `ms`. Returns the operation's status, not that of
+ * `perform`. */
 static inline int by(const kit *k, corral_op *op, int64_t ms) {
   int status = k->plugin->perform(k->handle, op, 1, k->host->now_ms() + ms, NULL);
   (void)status;
@@ -43,7 +44,7 @@ static inline int take(const kit *k, const char *name, unsigned holder, int64_t 
   return take_shared(k, name, holder, lease_ms, 0);
 }
 
-/* The fencing token; 0: not granted. */
+/* Takes the lock. Returns the fencing token; 0: not granted. */
 static inline uint64_t take_fence(const kit *k, const char *name, unsigned holder) {
   corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 10000);
   return by(k, &op, HOLD_PATIENCE_MS) == CORRAL_OK ? op.seen : 0;
@@ -59,7 +60,8 @@ static inline int extend(const kit *k, const char *name, unsigned holder, int64_
   return by(k, &op, HOLD_PATIENCE_MS);
 }
 
-/* The three that follow: for a minute, in a call without a deadline that is to succeed as such. */
+/* A LOCK for 60 s; takes, fence_of and unlocks send theirs without a deadline and require `perform`
+ * to return CORRAL_OK. */
 static inline corral_op take_op(const char *name, unsigned holder, uint32_t flags) {
   corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 60000);
   op.flags = flags;
@@ -81,8 +83,8 @@ static inline int unlocks(const kit *k, const char *name, unsigned holder) {
   return verb(k, CORRAL_VERB_UNLOCK, name, holder);
 }
 
-/* Takes and releases it a thousand times, with a larger fencing token each time. Returns the
- * last. */
+/* Takes and releases the lock 1000 times; each fencing token must be larger than the last one.
+ * Returns the last fencing token. */
 static inline uint64_t fences_grow(const kit *k, const char *name) {
   uint64_t last = 0;
   for (unsigned i = 1; i <= 1000; i++) {
@@ -94,7 +96,7 @@ static inline uint64_t fences_grow(const kit *k, const char *name) {
   return last;
 }
 
-/* ELOST, and whether somebody else has it. */
+/* Requires ELOST; until_ms must tell whether another token holds the lock (`somebody`). */
 static inline void is_lost(const kit *k, corral_verb what, const char *name, unsigned holder,
                            int somebody) {
   corral_op op = hold_op(what, name, holder, 1000);
@@ -102,7 +104,8 @@ static inline void is_lost(const kit *k, corral_verb what, const char *name, uns
   assert_int_equal(op.until_ms != 0, somebody);
 }
 
-/* The holds that LOCK_SHOW tells: how many, and the first of them that isn't over. */
+/* Reads LOCK_SHOW. Returns the number of holds that aren't over; note and fence are the first
+ * one's. */
 static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NOTE + 1],
                         uint64_t *fence) {
   corral_op op = hold_op(CORRAL_VERB_LOCK_SHOW, name, 0, 0);
@@ -128,7 +131,7 @@ static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NO
 
 /* ---- another process ----------------------------------------------------------------------- */
 
-/* Runs body(uri, shared) in a child that dies with the test; `shared` is memory of both. */
+/* Runs body(uri, shared) in a child that dies with the test; `shared` is shared memory. */
 static inline pid_t other(void (*body)(const char *uri, atomic_int *shared), const char *uri,
                           atomic_int *shared) {
   pid_t parent = getpid(), pid = fork();
@@ -159,7 +162,7 @@ static inline void await_at_least(atomic_int *counter, int least) {
     fail_msg("a counter stayed at %d, not %d", atomic_load(counter), least);
 }
 
-/* Tries until it is granted; how long that took. */
+/* Repeats LOCK until it is granted. Returns the ms until then. */
 static inline int64_t take_when_free(const kit *k, const char *name, unsigned holder,
                                      int64_t lease_ms) {
   int64_t begun = k->host->now_ms();
@@ -171,8 +174,9 @@ static inline int64_t take_when_free(const kit *k, const char *name, unsigned ho
   return k->host->now_ms() - begun;
 }
 
-/* Takes "held" for holder 77 and shared[1] ms, says so in shared[0], and waits to be killed; then,
- * when shared[2] is set, tells in shared[3] what extending came to. */
+/* Takes "held" as holder 77 for shared[1] ms, sets shared[0] to 1 and waits until it is killed or
+ * shared[2] is set; then extends, and sets shared[3] to 2 if the hold was lost to another token,
+ * else to 1. */
 static inline void hold_until_killed(const char *uri, atomic_int *shared) {
   kit k = opened(uri);
   if (take(&k, "held", 77, atomic_load(&shared[1])) != CORRAL_OK) _exit(3);
@@ -184,7 +188,7 @@ static inline void hold_until_killed(const char *uri, atomic_int *shared) {
   closed(&k);
 }
 
-/* A process that runs it, once it has the lock. */
+/* Runs hold_until_killed in a process; returns once the lock is held. */
 static inline pid_t holder(const char *uri, atomic_int *shared, int lease_ms) {
   atomic_store(&shared[1], lease_ms);
   pid_t pid = other(hold_until_killed, uri, shared);
@@ -195,7 +199,7 @@ static inline pid_t holder(const char *uri, atomic_int *shared, int lease_ms) {
 /* ---- the race ------------------------------------------------------------------------------ */
 
 typedef struct race {
-  /* sunk: a fencing token that wasn't the largest so far */
+  /* sunk: fencing tokens not larger than the one before */
   atomic_int inside, overlaps, sunk, failures, granted;
   _Atomic uint64_t fence;
   int rounds;
@@ -248,7 +252,8 @@ static inline void race_process(const char *uri, atomic_int *shared) {
   closed(&first);
 }
 
-/* HOLD_PROCESSES of HOLD_THREADS each take one lock `rounds` times. */
+/* HOLD_PROCESSES processes of HOLD_THREADS threads each; each thread takes the lock `rounds`
+ * times. */
 static inline void race_for(const char *uri, int rounds) {
   atomic_int *shared = common();
   race *r = (race *)(void *)shared;

@@ -20,10 +20,10 @@ struct http_client {
   struct sockaddr_storage at;
   socklen_t at_size;
   int fd, uses; /* uses: requests sent over this connection */
-  int is_head;  /* the request that is under way */
+  int is_head;  /* the current request is a HEAD */
   int64_t sent_us;
   char error[100];
-  char *bytes; /* what came and isn't read yet */
+  char *bytes; /* received and not read yet */
   size_t begin, end, room;
 };
 
@@ -125,7 +125,7 @@ int http_client_send(http_client *client, const http_request *request) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* More bytes behind those that are there: how many; 0 the server closed; -1. */
+/* Appends received bytes to the buffer. Returns their number; 0: the server closed; -1: error. */
 static ssize_t more(http_client *client) {
   if (client->fd < 0) return -1;
   if (client->begin > 0 && client->begin == client->end) client->begin = client->end = 0;
@@ -147,7 +147,7 @@ static ssize_t more(http_client *client) {
   return n;
 }
 
-/* The offset behind the next `mark`, from client->begin; 0 when it doesn't come. */
+/* Returns the offset behind the next `mark`, from client->begin; 0 when it doesn't come. */
 static size_t until(http_client *client, const char *mark) {
   for (;;) {
     size_t have = client->end - client->begin, len = strlen(mark);
@@ -166,7 +166,7 @@ static void take(http_client *client, http_reply *reply, size_t size) {
   client->begin += size;
 }
 
-/* `size` bytes of body; what came of them when they don't all come. */
+/* Reads `size` bytes of body. Returns -1 when some are missing; the received bytes are kept. */
 static int take_sized(http_client *client, http_reply *reply, uint64_t size) {
   while (size > 0) {
     uint64_t have = client->end - client->begin;
@@ -213,13 +213,13 @@ static void split_head(http_reply *reply) {
   }
 }
 
-/* One head, with its headers; 0, or -1. */
+/* Reads one head with its headers. Returns 0 or -1. */
 static int take_head(http_client *client, http_reply *reply) {
   size_t end = until(client, "\r\n\r\n");
   if (end == 0) return -1;
   free(reply->head);
   reply->header_count = 0;
-  /* not strndup: what is read needn't end by a '\0' */
+  /* not strndup: received bytes may lack a '\0' */
   reply->head = malloc(end - client->begin + 1);
   if (reply->head == NULL) abort();
   memcpy(reply->head, client->bytes + client->begin, end - client->begin);

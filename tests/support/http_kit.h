@@ -1,4 +1,4 @@
-/* http_kit.h: the http: origin through its table, with a host and fills of the test's own. */
+/* http_kit.h: the http: origin through its table, with a test host and test fills. */
 #ifndef TESTS_HTTP_KIT_H
 #define TESTS_HTTP_KIT_H
 
@@ -25,7 +25,7 @@ enum { HTTP_PATIENCE_MS = 20000, HTTP_MAX_VALUE = 1 << 20 };
 
 extern const corral_origin crl_origin_http;
 
-static http_origin *server; /* of all tests */
+static http_origin *server; /* shared by all tests */
 
 static inline int start(void **state) {
   (void)state;
@@ -47,11 +47,11 @@ typedef enum fill_kind {
   FILLED_UNMODIFIED
 } fill_kind;
 
-/* A fill as a plugin meets it: what it was given, and how it ended. */
+/* A fill as a plugin sees it: the values given to it, and how it ended. */
 struct corral_fill {
   fill_end end;
   fill_kind kind;
-  int ends; /* how often it was ended: once */
+  int ends; /* number of times it was ended; must become 1 */
   char *bytes;
   size_t size;
   int is_passed, has_lives;
@@ -165,7 +165,7 @@ static const corral_host kit_host = {.size = sizeof(corral_host),
                                      .uri_show = corral_uri_show,
                                      .uri_secret = crl_secret_find};
 
-/* An origin at a URL made as by printf. */
+/* Opens an origin at a printf-formatted URL. */
 __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *format, ...) {
   char url[1024];
   void *origin = NULL;
@@ -180,7 +180,7 @@ __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *fo
 }
 static inline void closed(void *origin) { crl_origin_http.close(origin); }
 
-/* A fetch that is under way. */
+/* Begins a fetch and returns. */
 static inline void begin_with(corral_fill *f, void *origin, const char *key, int64_t limit_ms) {
   f->began_ms = crl_env_now_ms();
   crl_origin_http.fetch(origin, f, key, strlen(key), f->began_ms + limit_ms);
@@ -206,13 +206,13 @@ static inline void fill_free(corral_fill *f) {
   free(f->bytes);
   free(f);
 }
-/* A fetch from its beginning to its end. */
+/* Begins a fetch and waits for its end. */
 static inline corral_fill *fetched(void *origin, const char *key) {
   corral_fill *f = begun(origin, key);
   awaited(f);
   return f;
 }
-/* A fetch where the store has a value: with `kept`, the validator an earlier one left. */
+/* A fetch with an old value: `kept` is the validator that an earlier fetch left. */
 static inline corral_fill *refetched(void *origin, const char *key, const char *old,
                                      const char *kept) {
   corral_fill *f = calloc(1, sizeof *f);
@@ -222,8 +222,8 @@ static inline corral_fill *refetched(void *origin, const char *key, const char *
   awaited(f);
   return f;
 }
-/* It was filled with these bytes; or it failed with this code and a text that has `part`. Frees
- * it. */
+/* Requires a fill with these bytes, or a failure with this code and a text that contains `part`.
+ * Frees the fill. */
 static inline void expect_bytes(corral_fill *f, const char *bytes) {
   if (f->end != FILL_DONE || f->kind != FILLED_BYTES)
     fail_msg("ended %d, kind %d: %d %s", f->end, f->kind, f->code, f->text);

@@ -27,7 +27,7 @@ enum {
 
 typedef struct path {
   char *name;
-  http_answer answer; /* its texts are the path's own */
+  http_answer answer; /* owns its texts */
   int has_answer, seen, running, most_running, released;
   char *last; /* the head of the last request */
 } path;
@@ -131,7 +131,7 @@ static void count_in(path *p, const char *head) {
 
 /* ---- a request ----------------------------------------------------------------------------- */
 
-/* The value of a header of a head, copied to `to`; 0 when it isn't there. */
+/* Copies the value of a header in `head` to `to`. Returns 0 when it is missing. */
 static int header_of(const char *head, const char *name, char *to, size_t room) {
   size_t len = strlen(name);
   for (const char *line = strstr(head, "\r\n"); line != NULL && line[2] != '\r' && line[2] != '\0';
@@ -146,7 +146,7 @@ static int header_of(const char *head, const char *name, char *to, size_t room) 
   return 0;
 }
 
-/* False when the client hangs up, or the origin is going down. */
+/* False when the client hangs up or the origin stops. */
 static int still_there(const connection *c, int ms) {
   struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
   return poll(&p, 1, ms) == 0;
@@ -221,7 +221,7 @@ static int answer(const connection *c, const http_answer *a, const char *head, i
   return is_well && !a->closes && !a->unsized;
 }
 
-/* Until the answer may begin; 0 when the client left. */
+/* Waits until the answer may begin; 0 when the client hung up. */
 static int wait_for_turn(const connection *c, const path *p, const http_answer *a) {
   int waits = a->held;
   if (a->delay_ms > 0 && !still_there(c, a->delay_ms)) return 0;
@@ -259,7 +259,8 @@ static int serve(connection *c, const char *head) {
 
 /* ---- connections --------------------------------------------------------------------------- */
 
-/* Takes a whole request off the input, its head into `head`; 0 when there is none. */
+/* Takes a complete request from the input and copies its head to `head`. Returns 0 when there is
+ * none. */
 static int take_request(connection *c, char *head) {
   char value[32];
   for (;;) {
@@ -295,7 +296,7 @@ static void *run_connection(void *arg) {
   return NULL;
 }
 
-/* Joins the connections that are over: all of them, when they were shut down before. */
+/* Joins the threads of connections that are over; all: every connection, each shut down before. */
 static void reap(http_origin *o, int all) {
   connection *over = NULL, **at = &o->connections, *c;
   pthread_mutex_lock(&o->mutex);

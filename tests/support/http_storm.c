@@ -20,7 +20,7 @@ struct http_storm_run {
   rider *riders;
   pthread_barrier_t gate;
   atomic_int ends, answered;
-  pthread_mutex_t mutex; /* of the result */
+  pthread_mutex_t mutex; /* guards the result */
   http_storm_result result;
   int room;
 };

@@ -16,7 +16,7 @@
 #include "support/folder_kit.h"
 #include "support/store_kit.h"
 
-/* A file in the test's folder; of the last four. */
+/* The path of a file in the test's folder; the last four returned paths are valid. */
 static inline const char *file(const char *name) {
   static char rooms[4][160];
   static unsigned next;
@@ -51,8 +51,8 @@ static inline int ended(pid_t pid) {
   return end;
 }
 
-/* A process that claims `key`, says so, and never does anything again. With `heir` it forks a
- * child, *heir_pid, which lives on until the test's own process ends. */
+/* A process that claims `key`, reports readiness, and then does nothing. With `heir` it forks a
+ * child, *heir_pid, which lives until the test's own process ends. */
 static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid_t *heir_pid) {
   int ready[2], life[2];
   assert_int_equal(pipe(ready), 0);
@@ -64,10 +64,11 @@ static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid
     if (kit_open(&k, uri, NULL) != CORRAL_OK || verb(&k, CORRAL_VERB_CLAIM, key, 99) != CORRAL_OK)
       _exit(1);
     pid_t other = heir ? fork() : 0;
-    if (heir && other == 0) { /* speaks itself: its own first steps have closed what it inherited */
+    /* reports for itself: by then its start-up code has closed the inherited descriptors */
+    if (heir && other == 0) {
       other = getpid();
       if (write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
-      /* it may outlive the leader, and not the test */
+      /* the heir may outlive the leader, but not the test */
       _exit(read(life[0], &other, 1) == 0 ? 0 : 1);
     }
     if (!heir && write(ready[1], &other, sizeof other) != (ssize_t)sizeof other) _exit(1);
@@ -82,8 +83,8 @@ static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid
   return pid;
 }
 
-/* A process inside a transaction on the store's file that never ends it: of a reader
- * (MDB_RDONLY), which holds what it sees, or of a writer (0). */
+/* A process that stays inside a transaction on the store's file: a read transaction (MDB_RDONLY),
+ * which pins its snapshot, or a write transaction (0). */
 static inline pid_t stuck_process(const char *path, unsigned kind) {
   int ready[2];
   char byte = 0;
@@ -113,7 +114,7 @@ static inline void refused(const char *uri, int status, const char *word) {
   if (k.store != NULL) k.plugin->close(k.store);
 }
 
-/* Of several processes. */
+/* Counters in memory shared by processes. */
 typedef struct board {
   atomic_uint inside, wrong, led;
 } board;

@@ -1,5 +1,5 @@
-/* lock_chaos.c: many processes want one lock, and change a counter in a real table while they have
- * it. */
+/* lock_chaos.c: many processes take one lock in turn, and under it change a counter in a SQLite
+ * table. */
 #include "lock_chaos.h"
 
 #include <setjmp.h>
@@ -30,8 +30,8 @@ typedef struct arena {
   char table[96];
   atomic_int taken, inside, most, refused, lost, errors, quiet, doubles;
   _Atomic int64_t ttl_ms;
-  atomic_int holder;                  /* number + 1 of who came in last; 0 */
-  _Atomic int64_t entered[PROCESSES]; /* with holds of so long; 0: not inside */
+  atomic_int holder;                  /* number + 1 of the latest process inside; 0: none yet */
+  _Atomic int64_t entered[PROCESSES]; /* ttl_ms of the hold of each process; 0: not inside */
   atomic_flag said;
   char error[240];
   pid_t pids[PROCESSES];
@@ -52,7 +52,7 @@ static sqlite3 *open_table(const char *path) {
   return db;
 }
 
-/* The first column of the first row, or -1 without one. */
+/* Returns the first column of the first row; -1 without a row. */
 static long long ask(sqlite3 *db, const char *sql, long long a, long long b) {
   sqlite3_stmt *statement;
   long long found = -1;
@@ -80,12 +80,13 @@ static void make_table(const char *path) {
   sqlite3_close(db);
 }
 
-/* Under the lock: reads, and shows the table the token by that. -1: it has seen a later one. */
+/* Under the lock: reads the value and raises the table's fencing token to this one. -1: the table
+ * has a later token. */
 static long long read_value(sqlite3 *db, long long fence) {
   return ask(db, "UPDATE resource SET fence = ?1 WHERE fence <= ?1 RETURNING value", fence, 0);
 }
 
-/* 1 when the write was accepted. */
+/* 1: the write was accepted. */
 static int write_value(sqlite3 *db, long long fence, long long value) {
   sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
   int accepted =
@@ -174,7 +175,7 @@ static void until_taken(arena *a, int least) {
   }
 }
 
-/* One who is inside with a short hold; waits until there is one. */
+/* Waits for a process that is inside with a hold of plan->ttl_ms; returns its number. */
 static int find_holder(arena *a) {
   for (int64_t end = crl_env_now_ms() + PATIENCE_MS; crl_env_now_ms() < end;) {
     int number = atomic_load(&a->holder) - 1;
@@ -184,7 +185,8 @@ static int find_holder(arena *a) {
   return 0;
 }
 
-/* Stopped until somebody else has come in in its place, then both are there for a moment. */
+/* SIGSTOP, until another process has taken the lock; then SIGCONT, so two are inside for a
+ * moment. */
 static void stop_one(arena *a) {
   int victim = find_holder(a), before;
   kill(a->pids[victim], SIGSTOP);
@@ -201,7 +203,8 @@ static void kill_one(arena *a) {
   spawn(a, victim);
 }
 
-/* In the second half; the first one is calm, with holds so long that none ends by itself. */
+/* Kills and stops holders in the second half of the run. In the first half holds last CALM_TTL_MS,
+ * so none ends by itself. */
 static void disturb(arena *a) {
   const lock_chaos *plan = a->plan;
   int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops,

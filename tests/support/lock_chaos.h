@@ -1,10 +1,10 @@
-/* lock_chaos.h: many processes want one lock, and change a counter in a real table (SQLite) while
- * they have it.
+/* lock_chaos.h: many processes take one lock in turn, and under it change a counter in a SQLite
+ * table.
  *
- * Each holder raises the table's fencing token to its own as it reads, and writes only where the
- * table still has it. The parent kills and stops holders in the second half. What must hold: the
- * counter is the number of writes that were accepted; in the first half, in which nobody is stopped
- * or killed, no two are ever inside at once. */
+ * Each holder raises the table's fencing token to its own as it reads, and writes only if the table
+ * still has that token. The parent kills and stops holders in the second half. Invariants: the
+ * counter equals the number of accepted writes; in the first half, without kills and stops, no two
+ * processes are inside at once. */
 #ifndef TESTS_LOCK_CHAOS_H
 #define TESTS_LOCK_CHAOS_H
 
@@ -13,23 +13,22 @@
 typedef struct lock_chaos {
   const char *uri;
   int processes, acquisitions;
-  int kills, stops; /* of holders */
-  int64_t ttl_ms;   /* in the second half */
+  int kills, stops; /* number of holders to kill, to stop */
+  int64_t ttl_ms;   /* ttl_ms of holds in the second half */
 } lock_chaos;
 
 typedef struct lock_chaos_outcome {
-  long long counter, accepted; /* in the table */
+  long long counter, accepted; /* read from the table at the end; writes that the table accepted */
   int taken;                   /* acquisitions */
-  int most;                    /* inside at once, at most, in the first half */
-  int refused;                 /* writes that the table refused: by holders whose time was over */
-  int lost;                    /* releases that told a loss */
-  int errors;                  /* takings that failed */
-  char error[240];             /* the first of them */
+  int most;                    /* most processes inside at once in the first half */
+  int refused;                 /* writes refused by the table, from holders whose hold was over */
+  int lost;                    /* releases that returned CORRAL_ELOST */
+  int errors;                  /* failed takings */
+  char error[240];             /* text of the first error */
   int64_t took_ms;
 } lock_chaos_outcome;
 
-/* Runs it to its end. Ends the test with a message when it hangs, or when a fencing token was given
- * twice. */
+/* Runs to the end. A hang, or a fencing token granted twice, ends the test with a message. */
 lock_chaos_outcome lock_chaos_run(const lock_chaos *plan);
 
 #endif

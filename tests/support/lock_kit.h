@@ -1,5 +1,5 @@
-/* lock_kit.h: two corrals as two holders of locks, and what is said of them in one line each. For
- * tests of the public API. */
+/* lock_kit.h: two corrals as two holders of locks, with one-line helpers. For tests of the public
+ * API. */
 #ifndef LOCK_KIT_H
 #define LOCK_KIT_H
 
@@ -20,10 +20,10 @@
 
 static corral *a, *b;
 static corral_error error;
-static _Atomic int a_lost; /* how often corral a was told that a hold was lost */
-static char a_detail[300]; /* and what it was told last */
+static _Atomic int a_lost; /* LOCK_LOST events of corral a */
+static char a_detail[300]; /* detail of the latest of them */
 
-/* event_arg: a_lost, or NULL. */
+/* event_arg: &a_lost, or NULL. */
 static inline void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
                             void *arg) {
   (void)key;
@@ -49,7 +49,7 @@ static inline corral_lock *take(corral *c, const char *name, corral_lock_options
   return lock;
 }
 
-/* Without waiting; what was granted is given back. */
+/* Takes without waiting; releases a granted lock at once. Returns the status of taking. */
 static inline int try(corral *c, const char *name, corral_lock_options *options) {
   corral_lock *lock = NULL;
   options->error = &error;

@@ -1,4 +1,5 @@
-/* lock_rows_kit.h: two corrals on a real Redis, a holder in another process, and one who waits. */
+/* lock_rows_kit.h: two corrals on a real Redis, a holder in another process, and a waiting
+ * thread. */
 #ifndef LOCK_ROWS_KIT_H
 #define LOCK_ROWS_KIT_H
 
@@ -44,7 +45,7 @@ static inline int setup(void **state) {
   return 0;
 }
 
-/* A process that takes the lock and then waits to be killed. */
+/* A process that takes lock "n" and holds it until it is killed. */
 static inline pid_t hold_elsewhere(corral_lock_options options) {
   int pipes[2];
   char ready;

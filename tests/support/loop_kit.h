@@ -1,5 +1,5 @@
-/* loop_kit.h: a loop of a test's own, dispatched until something holds; and requests that note what
- * their callbacks are told. */
+/* loop_kit.h: a test's event loop, dispatched until a condition holds, and requests that record
+ * their callbacks. */
 #ifndef TESTS_LOOP_KIT_H
 #define TESTS_LOOP_KIT_H
 
@@ -21,15 +21,16 @@
 
 enum { LOOP_PATIENCE_MS = 20000 };
 
-/* One call, and what became of it. */
+/* One call, and the record of its callbacks. */
 typedef struct request {
   int dones, starts, gones;
-  int status, code, inner; /* inner: the test's own */
+  int status, code, inner; /* inner: set by the test */
   corral_how how;
-  char text[64];         /* the value, cut */
-  corral_fill *fill;     /* of its start, not ended yet */
-  int is_alone, is_work; /* work succeeds without a value */
-  /* NULL: the compute is left open; else it is ended within `start` by this value */
+  char text[64];     /* the value or the error's text, cut */
+  corral_fill *fill; /* given to `start`, not ended yet */
+  /* is_work: a function of corral_run_async, which succeeds without a value */
+  int is_alone, is_work;
+  /* the value with which `start` ends the compute; NULL: the compute is left open */
   const char *makes;
   corral_call *call;
   void (*on_done)(struct request *request);
@@ -71,7 +72,7 @@ static inline void request_start(void *arg, corral_fill *fill, const void *key, 
 
 static inline void request_gone(void *arg) { ((request *)arg)->gones++; }
 
-/* With `start`, or without: then what is bound at open computes. */
+/* with_start 0: the compute bound at open runs. */
 static inline int ask_as(corral_loop *loop, const char *key, const corral_policy *policy,
                          request *r, int with_start) {
   return corral_get_async(loop, key, strlen(key), policy,
@@ -86,7 +87,7 @@ static inline void ask(corral_loop *loop, const char *key, const corral_policy *
   assert_int_equal(ask_as(loop, key, policy, r, 1), CORRAL_OK);
 }
 
-/* Ends an open compute. */
+/* Ends the open compute of a request with this text. */
 static inline void make(request *r, const char *text) {
   corral_fill *fill = r->fill;
   r->fill = NULL;
@@ -94,7 +95,7 @@ static inline void make(request *r, const char *text) {
   corral_fill_done(fill);
 }
 
-/* One turn of the loop; 0 when `until` came. */
+/* One turn of the loop; returns 0 when `until` has passed. */
 static inline int turn(corral_loop *loop, int64_t until) {
   struct pollfd fd = {.fd = corral_fd(loop), .events = POLLIN};
   int64_t left = until - crl_env_now_ms();
@@ -103,7 +104,7 @@ static inline int turn(corral_loop *loop, int64_t until) {
   return 1;
 }
 
-/* Dispatches until the counter has come to `count`. */
+/* Dispatches until the counter reaches `count`. */
 #define RUN_UNTIL(loop, counter, count)                                                            \
   do {                                                                                             \
     int64_t run_until_ = crl_env_now_ms() + LOOP_PATIENCE_MS;                                      \
@@ -135,9 +136,9 @@ static inline corral_loop *loop_of(corral *c) {
   return loop;
 }
 
-static char store[64]; /* of a test */
+static char store[64]; /* URI of the test's store */
 
-/* A memory: store of the test's own: a setup. */
+/* Setup: a new memory: store for each test. */
 static inline int fresh_store(void **state) {
   static int number;
   (void)state;

@@ -1,4 +1,4 @@
-/* many_kit.h: computes for several keys, and lists of items. For tests of corral_get_many. */
+/* many_kit.h: computes for several keys and lists of items, for tests of corral_get_many. */
 #ifndef MANY_KIT_H
 #define MANY_KIT_H
 
@@ -23,14 +23,14 @@ enum { KEYS = 40, THREADS = 8, ROUNDS = 50, FAILS_MOST = 1500 };
 typedef struct room {
   corral *c;
   atomic_int calls, computes, inside, most_inside;
-  atomic_int held; /* while set, hold_still stays inside */
+  atomic_int held; /* while set, hold_still doesn't return */
 } room;
 
 static inline void nap_ms(int ms) {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-/* Waits for a state, up to 10 s. */
+/* Waits up to 10 s for a condition. */
 #define until(condition)                                                                           \
   do {                                                                                             \
     for (int i_ = 0; i_ < 10000 && !(condition); i_++) nap_ms(1);                                  \
@@ -45,8 +45,8 @@ static inline void give_key(corral_fill *fill) {
   corral_fill_bytes(fill, key, len);
 }
 
-/* By the key's first letter: 'f' fails, 'n' is no such thing, 'e' is given nothing, 'p' can't be
- * cached, 't' has a tag; others give their key. */
+/* Fills by the key's first letter: 'f' fails, 'n' negative, 'e' nothing filled, 'p' can't be
+ * cached, 't' has a tag; any other letter: the key itself is the value. */
 static inline int by_letter(corral_fill *const *fills, size_t count, void *arg) {
   room *r = arg;
   int inside = atomic_fetch_add(&r->inside, 1) + 1;
@@ -90,7 +90,7 @@ static inline int give(corral_fill *fill, const void *key, size_t key_len, void 
 
 /* ---- items --------------------------------------------------------------------------------- */
 
-/* One per word of `keys`, until a NULL. */
+/* Fills an item for each key, up to NULL. Returns the number of items. */
 static inline size_t name_items(corral_item *items, const char *const *keys) {
   size_t n = 0;
   memset(items, 0xee, KEYS * sizeof *items);
@@ -179,7 +179,7 @@ static inline void end_single(single *s, corral_how how) {
   corral_value_unref(s->value);
 }
 
-/* And a batch. */
+/* A corral_get_many call on a thread of its own. */
 typedef struct batch {
   room *r;
   corral_item items[KEYS];

@@ -1,4 +1,4 @@
-/* mariadb_server.c: a real MariaDB for a test. Only where the mariadb: store is built. */
+/* mariadb_server.c: a real MariaDB for a test. Compiled only with the mariadb: store. */
 #include "mariadb_server.h"
 
 #ifdef CORRAL_HAVE_mariadb
@@ -22,7 +22,7 @@ struct mariadb_server {
 
 static void die(const char *what) { server_process_die("mariadb_server", what); }
 
-/* The server refuses to run as root unless it is told to. */
+/* The server refuses to run as root without this option. */
 #define AS_ROOT geteuid() == 0 ? "--user=root" : NULL
 
 static void install(const server_process *process, char *program) {
@@ -50,7 +50,7 @@ static void add_args(mariadb_server *server, const char *program) {
                        "--performance-schema=OFF", "--max-connections=60", AS_ROOT, NULL});
 }
 
-/* NULL: it doesn't answer (yet). */
+/* NULL: the server doesn't answer (yet). */
 static MYSQL *connected(const mariadb_server *server) {
   MYSQL *mysql = mysql_init(NULL);
   unsigned patience = 10;

@@ -1,4 +1,4 @@
-/* memcached_kit.h: the memcached plugin through its table, and one line for each verb. */
+/* memcached_kit.h: the memcached plugin through its table, and a one-line helper for each verb. */
 #ifndef TESTS_MEMCACHED_KIT_H
 #define TESTS_MEMCACHED_KIT_H
 
@@ -18,7 +18,7 @@ extern const corral_store crl_plugin_memcached;
 
 enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
 
-/* The status of opening, with the text in c->error. */
+/* Returns the status of `open`; its text is in c->error. */
 static inline int only_open(client *c, const char *text) {
   return client_open(c, &crl_plugin_memcached, text);
 }
@@ -63,7 +63,8 @@ static inline const uint8_t *token(unsigned number) {
   return tokens[number & 255];
 }
 
-/* INVALIDATE leaves nothing behind unless its ttl_ms is set afterwards. */
+/* An operation with default lives. INVALIDATE gets ttl_ms 0, so it leaves nothing behind; a test
+ * may change that. */
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
   return (corral_op){.verb = (uint32_t)verb,
                      .key = key,
@@ -73,7 +74,8 @@ static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder
                      .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : HOUR};
 }
 
-/* Performs one op, drops what it found; its status. The handle must stay usable. */
+/* Performs one operation, frees what it found, and returns its status. The handle must stay
+ * usable. */
 static inline int done(client *c, corral_op *op) {
   int status = perform(c, op, 1);
   if (status != CORRAL_OK)
@@ -87,7 +89,7 @@ static inline int does(client *c, corral_verb verb, const char *key, unsigned ho
   return done(c, &op);
 }
 
-/* A FREE record with `size` bytes of payload; the caller's. */
+/* A FREE record with `size` bytes of payload; owned by the caller. */
 static inline uint8_t *record_of(size_t size, uint8_t fill) {
   size_t len;
   uint8_t *record = record_make((corral_header){0}, size, fill, &len);
@@ -95,7 +97,7 @@ static inline uint8_t *record_of(size_t size, uint8_t fill) {
   return record;
 }
 
-/* A settle, its record made for the call. */
+/* Sends a SETTLE with a record of `size` bytes. */
 static inline int settles(client *c, corral_op op, size_t size, uint8_t fill) {
   uint8_t *record = record_of(size, fill);
   op.verb = CORRAL_VERB_SETTLE;
@@ -121,10 +123,10 @@ static inline int verdict(client *c, const char *key, unsigned holder, int32_t c
   return done(c, &op);
 }
 
-/* The header and lives that GET or CLAIM tells of a key. */
+/* Header and lives returned by GET or CLAIM. */
 typedef struct sight {
   int status, same;
-  size_t size; /* of the body */
+  size_t size; /* size of the body */
   corral_header header;
   int64_t life_ms, until_ms;
 } sight;

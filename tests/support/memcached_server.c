@@ -16,9 +16,9 @@ enum { ROOM = 4 << 20, PATIENCE_MS = 20000 };
 
 struct memcached_server {
   server_process process;
-  int port; /* 0: a unix socket */
+  int port; /* 0: listens on a unix socket */
   char socket[80], uri[104];
-  int fd; /* of our own questions; -1: none */
+  int fd; /* connection of memcached_server_ask; -1: none */
   char *text;
 };
 
@@ -115,7 +115,7 @@ const char *memcached_server_folder(const memcached_server *server) {
   return server->process.folder;
 }
 
-/* True when the text ends as replies do. */
+/* True when the text ends with a complete reply. */
 static int is_whole(const char *text, size_t len) {
   static const char *const ends[] = {"END",     "STORED",  "NOT_STORED", "EXISTS", "NOT_FOUND",
                                      "DELETED", "TOUCHED", "OK",         "RESET"};

@@ -1,4 +1,4 @@
-/* near_kit.h: the table of copies, in one line for each call. */
+/* near_kit.h: one-line helpers for each call of the near tier's table. */
 #ifndef NEAR_KIT_H
 #define NEAR_KIT_H
 
@@ -18,7 +18,7 @@
 #include "envelope.h"
 #include "near.h"
 
-/* MOST is one shard, WIDE are 64 of them. */
+/* A table of MOST bytes has 1 shard, one of WIDE bytes has 64. */
 enum { MOST = 100000, WIDE = 64 << 20, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
 
 /* ---- one line for each call ---------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static inline int put_negative(crl_near *near, const char *key) {
   return put_copy(near, key, CRL_KIND_NEGATIVE, 'n', SIZE, 0, ticket(near, key));
 }
 
-/* The letter that is found; '-' nothing. */
+/* Returns the first letter of the copy; '-': no copy. */
 static inline char got_at(crl_near *near, const char *key, int64_t now) {
   crl_near_copy copy;
   if (!crl_near_get(near, hash_of(key), key, strlen(key), now, &copy)) return '-';
@@ -112,8 +112,7 @@ static inline size_t found_of(crl_near *near, const char *stem, size_t count) {
   return found;
 }
 
-/* What a copy of SIZE bytes weighs under a key as `numbered` makes them from a stem of one
- * letter. */
+/* Weight of a copy of SIZE bytes under a key made by `numbered` from a one-letter stem. */
 static inline size_t weight_of_one(void) {
   crl_near *near = near_of(MOST);
   assert_true(put(near, numbered("k", 0), 'a'));
@@ -122,7 +121,7 @@ static inline size_t weight_of_one(void) {
   return weight;
 }
 
-/* How many copies of put_many fit. */
+/* Number of copies of put_many that fit. */
 static inline size_t room_for(void) { return (size_t)(MOST - MOST / 10) / weight_of_one(); }
 
 #endif

@@ -1,4 +1,4 @@
-/* nginx_kit.c: what the tests of the nginx module share. */
+/* nginx_kit.c: shared support for the tests of the nginx module. */
 #include "support/nginx_kit.h"
 
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 http_origin *nginx_kit_origin;
 redis_server *nginx_kit_redis;
 
-static int failures; /* of nginx_kit_end */
+static int failures; /* counted by nginx_kit_end */
 
 int nginx_kit_open(void) {
   const char *module = getenv("CORRAL_NGINX_MODULE");
@@ -95,11 +95,11 @@ static int has_spoken(const char *text) {
          strstr(text, "with code 99") != NULL;
 }
 
-/* What is wrong with the server; NULL nothing. */
+/* Returns the server's log or stderr if it reports an error; NULL without one. */
 static const char *complaint(nginx_server *server, int may_be_killed) {
   const char *text = nginx_server_stderr(server);
   if (has_spoken(text)) return text;
-  text = nginx_server_log(server); /* from some moment on, nginx's stderr is this */
+  text = nginx_server_log(server); /* after start-up nginx's stderr is its error log */
   if (has_spoken(text) || strstr(text, "[emerg]") != NULL || strstr(text, "[crit]") != NULL)
     return text;
   for (const char *at = text; (at = strstr(at, "[alert]")) != NULL; at++) {
@@ -114,7 +114,7 @@ void nginx_kit_check(nginx_server *server, int may_be_killed) {
   if (text != NULL) fail_msg("%s", text);
 }
 
-/* A failure in a group's teardown is none to cmocka: it is remembered. */
+/* cmocka ignores a failure in a group's teardown, so failures are counted here. */
 void nginx_kit_end(nginx_server *server, int may_be_killed) {
   int status = nginx_server_quit(server);
   const char *text = complaint(server, may_be_killed);

@@ -36,9 +36,9 @@ static _Noreturn void die(const nginx_server *server, const char *what) {
   server_process_die("nginx_server", what);
 }
 
-/* ---- its files ----------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
-/* A text with its words replaced. */
+/* Writes a text with its %WORDS% replaced. */
 static void put(const nginx_server *server, FILE *file, const char *text) {
   while (*text != '\0') {
     size_t plain = strcspn(text, "%");
@@ -103,7 +103,7 @@ static const char *file_text(nginx_server *server, const char *name) {
 const char *nginx_server_log(nginx_server *server) { return file_text(server, "error.log"); }
 const char *nginx_server_stderr(nginx_server *server) { return file_text(server, "log"); }
 
-/* ---- its processes ------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 static pid_t parent_of(pid_t pid) {
   char path[48], text[256];
@@ -117,7 +117,7 @@ static pid_t parent_of(pid_t pid) {
   return end != NULL && strlen(end) > 4 && end[2] != 'Z' ? (pid_t)strtol(end + 4, NULL, 10) : 0;
 }
 
-/* Its children; those only that take requests. */
+/* Children of the master; `taking`: only workers that take requests. */
 static int children(const nginx_server *server, pid_t *pids, int most, int taking) {
   char path[64], title[64];
   int count = 0, pid = 0;
@@ -168,7 +168,7 @@ static int accepts(const nginx_server *server) {
   return is_there;
 }
 
-/* 0: it ended at once, its port having been taken meanwhile. */
+/* Waits until the server is up. 0: it exited because its port had been taken meanwhile. */
 static int comes_up(nginx_server *server) {
   pid_t pids[PROCESSES];
   for (int i = 0; i < TRIES; i++) {
@@ -190,7 +190,7 @@ static char *copy_of(const char *text) {
   return copy;
 }
 
-/* Through env, which becomes nginx. */
+/* The command line runs env, which then executes nginx. */
 static void add_args(nginx_server *server, const char *program) {
   char config[96], log[96];
   snprintf(config, sizeof config, "%s/nginx.conf", server->process.folder);
@@ -224,7 +224,7 @@ int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
   if (!server_process_find("nginx", "nginx", program)) return 0;
   nginx_server *server = calloc(1, sizeof *server);
   if (server == NULL) die(NULL, "calloc");
-  server->process.death_signal = SIGTERM; /* by which it ends its workers too */
+  server->process.death_signal = SIGTERM; /* nginx ends its workers too on SIGTERM */
   server_process_init(&server->process, "nginx", "/tmp");
   snprintf(www, sizeof www, "%s/www", server->process.folder);
   if (mkdir(www, 0700) != 0) die(NULL, www);

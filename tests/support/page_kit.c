@@ -1,4 +1,4 @@
-/* page_kit.c: the web examples behind a real nginx. */
+/* page_kit.c: runs the web examples behind a real nginx. */
 #include "page_kit.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@ static const char GATED[] =
 
 const char *page_kit_folder(const page_kit *kit) { return kit->servers[0].folder; }
 
-/* `text` with what stands in % replaced; the caller's. */
+/* `text` with its %WORDS% replaced; owned by the caller. */
 static char *filled(const page_kit *kit, const char *text) {
   char *ret = NULL;
   size_t size = 0;
@@ -57,7 +57,7 @@ static char *filled(const page_kit *kit, const char *text) {
 
 static int is_cgi(const page_kit *kit) { return kit->way == PAGE_CGI || kit->way == PAGE_CGI_HERD; }
 
-/* An example's program: beside the folder of the test's own. */
+/* The path of an example's program, relative to the folder of the test's program. */
 static void find_example(const char *name, char path[SERVER_PROCESS_PATH]) {
   char self[SERVER_PROCESS_PATH - 64];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -68,7 +68,7 @@ static void find_example(const char *name, char path[SERVER_PROCESS_PATH]) {
   if (access(path, X_OK) != 0) server_process_die("page_kit", path);
 }
 
-/* ---- its servers --------------------------------------------------------------------------- */
+/* ---- servers ------------------------------------------------------------------------------- */
 
 static void socket_of(const page_kit *kit, int number, char path[96]) {
   snprintf(path, 96, "%s/socket-%d", page_kit_folder(kit), number);
@@ -77,7 +77,7 @@ static void socket_of(const page_kit *kit, int number, char path[96]) {
 static void launch_cgi(page_kit *kit, const char *fcgiwrap) {
   char *script = NULL, path[96];
   socket_of(kit, 0, path);
-  /* fcgiwrap leaves its children behind, so that all of them are a group that ends with the
+  /* fcgiwrap doesn't end its children, so all of them form a process group that ends with the
    * shell. */
   if (asprintf(&script, "trap 'kill -9 0' TERM; %s -c %d -s unix:%s & wait", fcgiwrap,
                kit->way == PAGE_CGI ? PAGE_FEW : PAGE_CHILDREN, path) < 0)
@@ -186,7 +186,7 @@ page_kit *page_kit_start(page_way way, const char *text) {
   return kit;
 }
 
-/* Prints what sanitizers have written; whether there was any. */
+/* Prints sanitizer reports; true if there were any. */
 static int has_reports(const page_kit *kit) {
   DIR *folder = opendir(page_kit_folder(kit));
   int found = 0;
@@ -209,7 +209,7 @@ void page_kit_stop(page_kit *kit) {
   assert_false(was_bad);
 }
 
-/* ---- looking ------------------------------------------------------------------------------- */
+/* ---- observation --------------------------------------------------------------------------- */
 
 const char *page_kit_text(const page_kit *kit, const char *name) {
   static char text[TEXT];
@@ -253,7 +253,7 @@ static int children(pid_t pid, pid_t *pids, int most) {
   return count;
 }
 
-/* Below the shell: fcgiwrap, its children, theirs. */
+/* CGI processes: the grandchildren of fcgiwrap. */
 static int cgi_processes(const page_kit *kit) {
   pid_t wrap, wrappers[PAGE_CHILDREN], own[8];
   int found = 0, count = children(kit->servers[0].pid, &wrap, 1) == 1
@@ -265,7 +265,7 @@ static int cgi_processes(const page_kit *kit) {
 
 static int connections(const page_kit *kit) {
   char path[96], line[512];
-  int found = -kit->count; /* the listening ones */
+  int found = -kit->count; /* the listening sockets don't count */
   FILE *file = fopen("/proc/net/unix", "re");
   while (file != NULL && fgets(line, sizeof line, file) != NULL)
     for (int i = 0; i < kit->count; i++) {

@@ -1,5 +1,5 @@
-/* postgresql_kit.h: locks in a PostgreSQL through the plugin's table, one line for each verb. For
- * tests of that plugin. */
+/* postgresql_kit.h: locks in a PostgreSQL through the plugin's table, with a one-line helper for
+ * each verb. For tests of that plugin. */
 #ifndef POSTGRESQL_KIT_H
 #define POSTGRESQL_KIT_H
 
@@ -69,7 +69,7 @@ static inline void expect(const char *what, answer a, int status) {
              corral_status_name(status), a.error.text);
 }
 
-/* The holds that are shown; `room` of them. -1: EMISS. */
+/* Reads at most `room` holds from LOCK_SHOW. Returns the number of holds; -1: EMISS. */
 static inline int shown(const kit *k, const void *key, size_t key_len, corral_hold *holds, int room,
                         int64_t *now) {
   corral_op op = {
@@ -102,7 +102,7 @@ static inline void eventually(const char *sql, const char *expected) {
   }
 }
 
-/* Until it is granted; ms. */
+/* Repeats LOCK until it is granted. Returns the ms until then. */
 static inline int64_t lock_at_last(const kit *k, const char *key, unsigned holder, answer *got) {
   int64_t from = crl_env_now_ms();
   while ((*got = lock(k, key, holder, 60000)).status == CORRAL_EBUSY)

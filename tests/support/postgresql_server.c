@@ -27,7 +27,7 @@ static void die(const char *what) { server_process_die("postgresql_server", what
 
 /* ---- finding, making, starting ------------------------------------------------------------- */
 
-/* Where initdb and postgres are: by its whole path the one finds the other. */
+/* Finds initdb and postgres. initdb, started by its absolute path, finds postgres beside it. */
 static int find(char initdb[SERVER_PROCESS_PATH], char postgres[SERVER_PROCESS_PATH]) {
   glob_t found = {0};
   int is_found = glob("/usr/lib/postgresql/*/bin/initdb", 0, NULL, &found) == 0;
@@ -39,7 +39,7 @@ static int find(char initdb[SERVER_PROCESS_PATH], char postgres[SERVER_PROCESS_P
          SERVER_PROCESS_PATH;
 }
 
-/* postgres refuses root. */
+/* postgres refuses to run as root. */
 static void choose_user(server_process *process) {
   const struct passwd *user = getpwnam("postgres");
   if (geteuid() != 0) return;
@@ -76,9 +76,10 @@ int postgresql_server_start(postgresql_server **ret, const char *const *settings
   if (server == NULL) die("calloc");
   server_process *process = &server->process;
   choose_user(process);
-  /* a postmaster clears up after it, and after SIGKILL it doesn't */
+  /* after SIGQUIT the postmaster cleans up, after SIGKILL it doesn't */
   process->death_signal = SIGQUIT;
-  /* after a kill the last backends may still use the memory: then it ends at once */
+  /* after a kill the last backends may still use the shared memory; then a new postmaster exits at
+   * once */
   process->is_stubborn = 1;
   server_process_init(process, "postgresql", "/tmp");
   server->port = server_process_free_port();
@@ -157,7 +158,7 @@ void postgresql_server_hba(postgresql_server *server, const char *lines) {
            postgresql_server_ask(server, "SELECT pg_conf_load_time()"));
   postgresql_server_ask(server, "SELECT pg_reload_conf()");
   do {
-    hang_up(server); /* a new connection knows what the postmaster knows */
+    hang_up(server); /* only a new connection is sure to see the postmaster's new state */
   } while (strcmp(postgresql_server_ask(server, "SELECT pg_conf_load_time()"), before) == 0);
 }
 

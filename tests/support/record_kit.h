@@ -1,4 +1,4 @@
-/* record_kit.h: records made by hand, byte by byte as src/record.c describes them. */
+/* record_kit.h: builds records byte by byte, as src/record.c describes them. */
 #ifndef RECORD_KIT_H
 #define RECORD_KIT_H
 
@@ -6,8 +6,8 @@
 
 #include "record.h"
 
-/* A record of this header, with `size` bytes of `fill` for a body, malloc'ed; *len its bytes.
- * Stamp: `fill` eight times, or 0 without a body. */
+/* Makes a record with this header and a body of `size` bytes of `fill`; malloc'ed. *len: its size
+ * in bytes. Its stamp is `fill` eight times, or 0 without a body. */
 static inline uint8_t *record_make(corral_header header, size_t size, uint8_t fill, size_t *len) {
   corral_change change = {.body_len = size};
   uint8_t *body = malloc(size + 1);
@@ -22,7 +22,7 @@ static inline uint8_t *record_make(corral_header header, size_t size, uint8_t fi
   return record;
 }
 
-/* How many bytes of body a record that was found has; they begin at CORRAL_HEAD. */
+/* Number of bytes in the body of op->found; the body begins at CORRAL_HEAD. */
 static inline size_t body_of(const corral_op *op) {
   corral_header header;
   return op->found != NULL && crl_record_read_found(op, &header) == CORRAL_OK ? header.body : 0;

@@ -1,5 +1,5 @@
-/* redis_kit.h: the Redis plugin through its table on a real server, one line for each verb. For
- * tests of that plugin. */
+/* redis_kit.h: the Redis plugin through its table on a real server, with a one-line helper for each
+ * verb. For tests of that plugin. */
 #ifndef REDIS_KIT_H
 #define REDIS_KIT_H
 
@@ -20,9 +20,9 @@ extern const corral_store crl_plugin_redis;
 
 enum { HOUR = 3600000, LIMIT = 5000, SLACK = 3000, MIB = 1 << 20 };
 
-static redis_server *server; /* of all tests that need no other */
+static redis_server *server; /* shared by the tests that don't start their own */
 
-/* The status of opening and connecting, with the text in c->error. */
+/* Opens and connects. Returns the status; its text is in c->error. */
 static inline int try_open(client *c, const char *text) {
   return client_begin(c, &crl_plugin_redis, text, LIMIT);
 }
@@ -63,7 +63,8 @@ static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder
                      .ttl_ms = HOUR};
 }
 
-/* Performs one op, drops what it found; its status. The handle must stay usable. */
+/* Performs one operation, frees what it found, and returns its status. The handle must stay
+ * usable. */
 static inline int done(client *c, corral_op *op) {
   assert_int_equal(perform(c, op, 1), CORRAL_OK);
   int status = op->status;
@@ -80,7 +81,7 @@ static inline int invalidates(client *c, const char *key) {
   return does(c, CORRAL_VERB_INVALIDATE, key, 0);
 }
 
-/* A FREE record with `size` bytes of body; the caller's. */
+/* A FREE record with `size` bytes of body; owned by the caller. */
 static inline uint8_t *record_of(size_t size, uint8_t fill) {
   size_t len;
   uint8_t *record = record_make((corral_header){0}, size, fill, &len);
@@ -116,10 +117,10 @@ static inline int verdict(client *c, const char *key, unsigned holder, int32_t c
   return done(c, &op);
 }
 
-/* The header and lives that GET or CLAIM tells of a key. */
+/* Header and lives returned by GET or CLAIM. */
 typedef struct sight {
   int status, same;
-  size_t size; /* of the body */
+  size_t size; /* size of the body */
   corral_header header;
   int64_t life_ms, until_ms;
 } sight;
@@ -165,7 +166,7 @@ static inline int start(void **state) {
   return 0;
 }
 
-/* How many times the server read from its clients while `ops` were performed. */
+/* Number of reads of the server from its clients while `ops` were performed. */
 static inline long long reads(client *c, corral_op *ops, size_t count) {
   long long before = redis_server_info(server, "total_reads_processed");
   assert_int_equal(perform(c, ops, count), CORRAL_OK);
@@ -180,7 +181,7 @@ static inline int stop(void **state) {
   return 0;
 }
 
-/* Each test has the server empty, or is skipped. */
+/* Empties the server and opens a client of it; skips the test when there is no server. */
 static inline client begin(void) {
   start(NULL);
   return opened(redis_server_uri(server));

@@ -1,11 +1,11 @@
-/* redis_lock_kit.h: the lock verbs of the Redis plugin on a real server, one line each. */
+/* redis_lock_kit.h: the lock verbs of the Redis plugin on a real server, with one-line helpers. */
 #ifndef REDIS_LOCK_KIT_H
 #define REDIS_LOCK_KIT_H
 
 #include "lock_record.h"
 #include "support/redis_kit.h"
 
-/* The two ways in which the plugin has locks. */
+/* Parameters for the plugin's two implementations of locks. */
 static const char *const ways[] = {"scripts=yes", "scripts=no"};
 enum { WAYS = 2 };
 
@@ -15,7 +15,7 @@ static inline client opened_as(const char *params) {
   return opened(uri);
 }
 
-/* An emptied server, and a client of it. */
+/* Empties the server and opens a client of it. */
 static inline client begin_as(const char *params) {
   start(NULL);
   return opened_as(params);
@@ -49,7 +49,7 @@ static inline int extends(client *c, const char *key, unsigned holder, int64_t l
   return done(c, &op);
 }
 
-/* How many live holds LOCK_SHOW tells of; a status when it isn't OK. */
+/* Number of live holds in LOCK_SHOW; its status when that isn't OK. */
 static inline int holds(client *c, const char *key) {
   corral_op op = lock_op(CORRAL_VERB_LOCK_SHOW, key, 0, 0);
   assert_int_equal(perform(c, &op, 1), CORRAL_OK);

@@ -25,7 +25,7 @@ static void hang_up(redis_server *server) {
   server->context = NULL;
 }
 
-/* One try to get an answer, whichever: a server that wants a password is up, too. */
+/* Tries once to get an answer. An error is an answer too: a server that wants a password is up. */
 static int answers(void *arg) {
   redis_server *server = arg;
   server->context = redisConnectUnix(server->socket);

@@ -1,4 +1,4 @@
-/* redis_watch_kit.h: a watch of the Redis plugin, and what it was told. */
+/* redis_watch_kit.h: a watch of the Redis plugin, and the hashes that it reported. */
 #ifndef REDIS_WATCH_KIT_H
 #define REDIS_WATCH_KIT_H
 
@@ -36,12 +36,13 @@ static inline void *watching(client *c) {
   return watch;
 }
 
-/* Like changes, for `ms`, adding to `n`. */
+/* Calls `changes` for `ms`; adds the reported hashes to `n`. */
 static inline int hears(client *c, void *watch, int64_t ms, notes *n) {
   return crl_plugin_redis.changes(watch, -1, c->host->now_ms() + ms, note, n, &c->error);
 }
 
-/* Whether it is told of `hash` soon; with whatever is told before it. */
+/* Waits up to SOON ms for `hash`; returns true when it is reported. All reported hashes go to
+ * `n`. */
 static inline int told(client *c, void *watch, uint64_t hash, notes *n) {
   int64_t until = c->host->now_ms() + SOON;
   while (!has(n, hash) && c->host->now_ms() < until)
@@ -60,7 +61,7 @@ static inline corral_op look_of(const char *key) {
   return op;
 }
 
-/* Looks with WATCH: whether the change will be told. */
+/* GET with WATCH; true when the plugin set WATCHED. */
 static inline int watched(client *c, const char *key) {
   corral_op op = look_of(key);
   int status = done(c, &op);
@@ -68,7 +69,8 @@ static inline int watched(client *c, const char *key) {
   return op.flags == (CORRAL_OP_WATCH | CORRAL_OP_WATCHED);
 }
 
-/* All that was told until now: looks at a key of its own and changes it. */
+/* All hashes reported so far: watches and changes a key "fence", and listens until that is
+ * reported. */
 static inline notes told_so_far(client *c, void *watch) {
   notes n = {.count = 0};
   redis_server_ask(server, "DEL fence");
@@ -78,7 +80,7 @@ static inline notes told_so_far(client *c, void *watch) {
   return n;
 }
 
-/* Executions of a command, or of "client|caching" and the like, rejected ones too. */
+/* Executions of a command, or of "client|caching" and the like; rejected ones count. */
 static inline long long calls(const char *command) {
   char name[64];
   snprintf(name, sizeof name, "cmdstat_%s:", command);

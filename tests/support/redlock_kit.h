@@ -1,5 +1,5 @@
-/* redlock_kit.h: five real Redis servers, what each has, and the redlock store over them in one
- * line for each verb. */
+/* redlock_kit.h: five real Redis servers, the locks stored on each, and a one-line helper for each
+ * verb of the redlock store over them. */
 #ifndef REDLOCK_KIT_H
 #define REDLOCK_KIT_H
 
@@ -24,7 +24,7 @@ static inline void kill_server(size_t i) {
   down[i] = 1;
 }
 
-/* It has forgotten everything. */
+/* The restarted server has lost its data. */
 static inline void restart_server(size_t i) {
   redis_server_restart(servers[i]);
   down[i] = 0;
@@ -54,7 +54,7 @@ static inline uint64_t wall_us(size_t i) {
   return us;
 }
 
-/* How many holds are alive in the record on one server; -1: there is no record. */
+/* Number of live holds in the record on one server; -1: there is no record. */
 static inline int holds_on(size_t i, const char *key) {
   int live = -1;
   uint64_t now = wall_us(i) / 1000;
@@ -72,7 +72,7 @@ static inline int holds_on(size_t i, const char *key) {
 
 static inline int64_t now_ms(void) { return crl_registry_host()->now_ms(); }
 
-/* Waits until there are so many holds in the record of that server. */
+/* Waits until the record on that server has `expected` live holds; -1: until there is no record. */
 static inline void awaits_holds(size_t i, const char *key, int expected) {
   int64_t until = now_ms() + PATIENCE;
   while (holds_on(i, key) != expected) {
@@ -82,7 +82,7 @@ static inline void awaits_holds(size_t i, const char *key, int expected) {
   }
 }
 
-/* Waits until that server has no hold, and perhaps no record. */
+/* Waits until that server has no live hold; a record may remain. */
 static inline void awaits_freedom(size_t i, const char *key) {
   int64_t until = now_ms() + PATIENCE;
   while (holds_on(i, key) > 0) {
@@ -103,8 +103,8 @@ static inline client opened(const char *text) {
   return c;
 }
 
-/* Servers from..to-1 as one store; without params they may take long, for where time doesn't
- * matter. */
+/* Servers from..to-1 as one store; without params each server has 5 s, for tests in which time
+ * doesn't matter. */
 static inline client redlock(size_t from, size_t to, const char *params) {
   char text[400] = "redlock://";
   for (size_t i = from; i < to; i++) {
@@ -160,7 +160,7 @@ static inline corral_op does(client *c, corral_verb verb, const char *key, unsig
                (op).error->text);                                                                  \
   } while (0)
 
-/* The fencing token. */
+/* LOCK that must be granted. Returns the fencing token. */
 static inline uint64_t locks(client *c, const char *key, unsigned holder) {
   corral_op op = does(c, CORRAL_VERB_LOCK, key, holder, LEASE);
   IS(op, CORRAL_OK);
@@ -176,7 +176,7 @@ static inline void is_busy(client *c, const char *key, unsigned holder) {
   IS(does(c, CORRAL_VERB_LOCK, key, holder, LEASE), CORRAL_EBUSY);
 }
 
-/* ---- setting up ---------------------------------------------------------------------------- */
+/* ---- setup --------------------------------------------------------------------------------- */
 
 static inline int start_servers(void **state) {
   (void)state;
@@ -192,7 +192,7 @@ static inline int stop_servers(void **state) {
   return 0;
 }
 
-/* After each test: all run, and are empty. */
+/* Teardown of each test: all servers run again and are empty. */
 static inline int repair(void **state) {
   (void)state;
   for (size_t i = 0; i < SERVERS; i++) {

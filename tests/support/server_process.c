@@ -1,4 +1,4 @@
-/* server_process.c: the process of a server that a test starts. */
+/* server_process.c: the process of a server started by a test. */
 #include "server_process.h"
 
 #include <arpa/inet.h>
@@ -77,7 +77,7 @@ size_t server_process_exchange(int port, const char *request, size_t len, char *
   return got;
 }
 
-/* ---- what is to run, and where ------------------------------------------------------------- */
+/* ---- program and arguments ----------------------------------------------------------------- */
 
 int server_process_find(const char *program, const char *package,
                         char ret_path[SERVER_PROCESS_PATH]) {
@@ -116,8 +116,7 @@ void server_process_add_args(server_process *process, const char *const *args) {
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* In the child. To become another takes away what was asked for at the parent's death, so that
- * comes after it. */
+/* Runs in the child. setuid clears the parent-death signal, so prctl follows it. */
 static _Noreturn void become(const server_process *process, pid_t parent, char *const *args) {
   if (process->user != 0 &&
       (setgroups(0, NULL) != 0 || setgid(process->group) != 0 || setuid(process->user) != 0))
@@ -193,7 +192,7 @@ void server_process_resume(server_process *process) {
   if (process->pid > 0) kill(process->pid, SIGCONT);
 }
 
-/* Goes on past what can't be removed: a server's last child may be at it too. */
+/* Ignores files that can't be removed: a child of the server may be removing them too. */
 static int remove_one(const char *path, const struct stat *stat, int type, struct FTW *ftw) {
   (void)stat, (void)type, (void)ftw;
   (void)!remove(path);

@@ -1,5 +1,5 @@
-/* store_kit.h: one store through its plugin's table, and one line for each verb. For tests of a
- * single plugin. */
+/* store_kit.h: one store through its plugin's table, with a one-line helper for each verb. For
+ * tests of a single plugin. */
 #ifndef STORE_KIT_H
 #define STORE_KIT_H
 
@@ -86,13 +86,13 @@ static inline int invalidate(const kit *k, const char *key) {
   return verb(k, CORRAL_VERB_INVALIDATE, key, 0);
 }
 
-/* Changes a key, whatever there is: its lease is taken, or lengthened. */
+/* Changes a key in any state: extends this process's lease, or else claims the key. */
 static inline void touch(const kit *k, const char *key) {
   if (verb(k, CORRAL_VERB_EXTEND, key, (unsigned)getpid()) != CORRAL_OK)
     (void)verb(k, CORRAL_VERB_CLAIM, key, (unsigned)getpid());
 }
 
-/* A key that is there for a millisecond. */
+/* Claims a key with a lease of 1 ms. */
 static inline void blink(const kit *k, const char *key) {
   corral_op op = op_of(CORRAL_VERB_CLAIM, key, 9);
   op.lease_ms = 1;

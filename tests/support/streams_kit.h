@@ -1,4 +1,4 @@
-/* streams_kit.h: a process without standard streams, and what is at their numbers. */
+/* streams_kit.h: a process without standard streams, and a check of the descriptors 0 to 2. */
 #ifndef TESTS_STREAMS_KIT_H
 #define TESTS_STREAMS_KIT_H
 
@@ -24,8 +24,8 @@ static inline int is_null(int fd) {
 
 static inline int is_closed(int fd) { return fcntl(fd, F_GETFD) < 0 && errno == EBADF; }
 
-/* A child without standard streams. No other thread may live yet: it could hold the allocator's
- * lock, and the child would wait for it for ever. */
+/* Runs `run` in a child with descriptors 0 to 2 closed. No other thread may exist yet: it could
+ * hold the allocator's lock, and the child would wait for that forever. */
 static inline pid_t begin_without_streams(int (*run)(void)) {
   (void)fflush(NULL);
   pid_t pid = fork();

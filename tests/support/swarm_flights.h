@@ -1,4 +1,4 @@
-/* swarm_flights.h: what a driver does for the flights of a world. */
+/* swarm_flights.h: the simulated driver of a world's flights. */
 #ifndef TESTS_SWARM_FLIGHTS_H
 #define TESTS_SWARM_FLIGHTS_H
 
@@ -92,7 +92,7 @@ static void start_compute(world *w, pilot *p) {
   p->was_answered = p->flight.answered;
   p->excused += takes;
   p->began = w->now;
-  p->read = p->version = w->version; /* what it reads, it reads now */
+  p->read = p->version = w->version; /* the compute reads the origin at its start */
   if (w->lags && chance(w, 20)) p->version -= (uint64_t)between(w, 0, p->version > 2 ? 2 : 0);
   done.version = chance(w, w->versions_pct) ? p->version : 0;
   if (p->flight.alone) p->detached = 1;
@@ -102,7 +102,8 @@ static void start_compute(world *w, pilot *p) {
 
 /* ---- the end of a compute ------------------------------------------------------------------ */
 
-/* The record: what the value says, and for the oracle when its compute began. */
+/* The record's payload: the version that the compute returned, and, for the oracle, the origin's
+ * version at the start of the compute. */
 static void make_product(world *w, pilot *p, const event *e) {
   int passes = e->told.made == CRL_MADE_PASS;
   crl_tags tags = {.count = 1};
@@ -136,13 +137,14 @@ static int asks_for_stamp(world *w, pilot *p, const event *e) {
     stamp.what = TOLD;
     stamp.told.made = CRL_MADE_UNKEPT;
     stamp.at = w->now + OP_MS;
-    stamp.mark = 1; /* asked for in vain */
+    /* the request for the tag's version failed; any mark but 0 prevents another one */
+    stamp.mark = 1;
   }
   plan_event(w, &stamp);
   return 1;
 }
 
-/* 0: the tag's version is asked for first. */
+/* Returns 0 when the tag's version must be requested first. */
 static int end_compute(world *w, pilot *p, event *e) {
   crl_made *made = &e->told.made;
   if (*made == CRL_MADE_FAILURE) return 1;
@@ -157,7 +159,7 @@ static int end_compute(world *w, pilot *p, event *e) {
               p->old_version == p->version && chance(w, 50);
   w->passes += *made == CRL_MADE_PASS;
   if (*made == CRL_MADE_VALUE && p->flight.degraded) hold(w, p, e->version);
-  p->stored_version = e->version; /* for a hold after the settle */
+  p->stored_version = e->version; /* for a hold after the SETTLE */
   return 1;
 }
 
@@ -167,7 +169,7 @@ static void check_joined(world *w, const pilot *p, uint64_t read) {
 
 static void check_answer(world *w, const pilot *p) {
   const crl_flight *f = &p->flight;
-  int ops = p->claimed ? 6 : 2; /* a look, and one more with the host's lock */
+  int ops = p->claimed ? 6 : 2; /* a look, and one more while holding the host lock */
   expect(w, w->now <= p->deadline + p->excused + (w->tagged ? 2 : 1) * ops * OP_MS,
          "3: a flight that did not answer by its deadline");
   if (f->answer == CRL_ANSWER_STORED || f->answer == CRL_ANSWER_STALE) {
@@ -198,7 +200,7 @@ static void ask_host(world *w, pilot *p, event *later) {
   plan_event(w, later);
 }
 
-/* The flight has no more use for its host's lock, or died. */
+/* The flight no longer needs the host lock, or died. */
 static void leave_host(world *w, pilot *p) {
   if (*host_of(w, p) == p) *host_of(w, p) = NULL;
 }
@@ -253,7 +255,7 @@ static pilot *pilot_of(world *w, const event *e) {
   return p->flying && p->life == e->life && p->ask_number == e->ask_number ? p : NULL;
 }
 
-/* A paused process does what it would do now when it runs again. */
+/* An event of a paused process is postponed to the end of the pause. */
 static int postponed(world *w, const event *e) {
   int64_t until = w->processes[e->flight / FLIGHTS].paused_until;
   event later = *e;
@@ -281,7 +283,7 @@ static void take_look(world *w, pilot *p, const event *e) {
          "2: what was expired was found fresh");
 }
 
-/* 0: what could not be renewed is settled. */
+/* Returns 0 when a RENEW found no body: SETTLE follows. */
 static int take_settle(world *w, pilot *p, const event *e) {
   int status = e->told.status;
   if (p->renews && status == CORRAL_EMISS) {
@@ -316,7 +318,7 @@ static void on_extends(world *w, event *e) {
   plan_event(w, e);
 }
 
-/* A call of the same process whose flight is under way: it gets what that gets. */
+/* A call that joins a flight under way in the same process, and gets its answer. */
 static int joins(world *w, const pilot *p) {
   int number = (int)((p - w->pilots) / FLIGHTS);
   if (!chance(w, 30)) return 0;
@@ -377,7 +379,7 @@ static void on_pause(world *w) {
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
 
-/* The store forgets all that it has. */
+/* The store loses all its data. */
 static void on_flush(world *w) {
   event again = {.at = w->now + between(w, 200, 4000), .what = FLUSH};
   w->record_len = 0;

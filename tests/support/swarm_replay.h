@@ -1,5 +1,5 @@
-/* swarm_replay.h: what a process holds while it is cut off from the store, and gives to it when it
- * is back. */
+/* swarm_replay.h: fills and invalidations that a process holds while it is cut off from the store,
+ * and their replay afterwards. */
 #ifndef TESTS_SWARM_REPLAY_H
 #define TESTS_SWARM_REPLAY_H
 
@@ -23,7 +23,7 @@ static int any_key(void *arg, const void *its_key, size_t len) {
   return arg == NULL && its_key != NULL && len > 0;
 }
 
-/* The process keeps what the pilot made, which the store has not. */
+/* The process holds the pilot's product, which isn't in the store. */
 static void hold(world *w, const pilot *p, uint64_t version) {
   uint8_t *copy = malloc(p->product_len);
   memcpy(copy, p->product, p->product_len);
@@ -40,8 +40,8 @@ static void hold(world *w, const pilot *p, uint64_t version) {
 
 /* ---- changes of the origin ----------------------------------------------------------------- */
 
-/* The origin changes, and whoever changed it, somebody outside or a process, mostly tells the
- * store. */
+/* The origin changes. Mostly a change of the store follows, by a process of the world or from
+ * outside. */
 static void on_change(world *w) {
   event again = {.at = w->now + between(w, 20, 400), .what = CHANGE};
   event e = {
@@ -93,8 +93,8 @@ static void on_changes(world *w, event *e) {
   plan_event(w, &reply);
 }
 
-/* What the process does of its own when its change returns: corral_invalidate, corral_expire,
- * corral_invalidate_tag. */
+/* Changes within the process when its own change returns, as corral_invalidate, corral_expire and
+ * corral_invalidate_tag make them. */
 static void settle_at_home(world *w, const event *e) {
   process *from = &w->processes[e->process];
   crl_held *held = held_by[e->process];
@@ -148,7 +148,7 @@ static void on_partition(world *w) {
   heal_at(w, number, w->now + between(w, 5, 700));
 }
 
-/* One message of a replay. */
+/* Sends one verb of a replay. */
 static void send_replay(world *w, int number, int entry, corral_verb verb) {
   replay *r = &replays[number][entry];
   const crl_held_fill *fill = &r->entry.fill;
@@ -186,7 +186,7 @@ static uint64_t read_by(const crl_held_entry *entry) {
   return crl_record_take(entry->fill.record->data + CRL_PAYLOAD_AT + 8, 8);
 }
 
-/* Another batch of what is held; without any the process is let to the store. */
+/* Begins to replay the next batch; when nothing is held, the process may use the store again. */
 static void begin_round(world *w, int number) {
   process *of = &w->processes[number];
   crl_held_entry entries[REPLAYS];
@@ -218,7 +218,7 @@ static void on_heal(world *w, event *e) {
     begin_round(w, e->process);
 }
 
-/* What the rule of the library says of a claim that was granted. */
+/* The library's rule (crl_offer_is_newer) after a granted CLAIM: may the fill be settled? */
 static int is_to_settle(world *w, const event *e, corral_op *op) {
   if (w->processes[e->process].life != e->life) return 0;
   if (w->control == REPLAY_IGNORES_VERSIONS) return 1;

@@ -1,4 +1,4 @@
-/* swarm_store.h: the store of a world, and what the oracle sees of it. */
+/* swarm_store.h: the store of a world, and the oracle's checks on it. */
 #ifndef TESTS_SWARM_STORE_H
 #define TESTS_SWARM_STORE_H
 
@@ -23,7 +23,7 @@ static int has_usable(const world *w) {
   return header.body > 0 && header.life_end > w->now;
 }
 
-/* The version that the stored value says it has; 0 none. */
+/* Version in the stored record; 0: none. */
 static uint64_t version_there(const world *w) {
   crl_envelope envelope;
   if (!has_usable(w) || crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
@@ -31,13 +31,13 @@ static uint64_t version_there(const world *w) {
   return envelope.version;
 }
 
-/* The store as it was before a verb. */
+/* The store's state before a verb. */
 typedef struct before_it {
   int usable;
   uint64_t version;
 } before_it;
 
-/* A value that a replay put over an earlier version is as valid as that version was. */
+/* A replayed fill over an earlier version is as valid as the value that it replaces. */
 static void watch_fill(world *w, const event *e, const before_it *was) {
   uint64_t version = version_there(w);
   int takes_place = e->what == REPLAYS_AT && was->version > 0 && was->version < version;
@@ -93,8 +93,7 @@ static void apply(world *w, const corral_change *change) {
   expect(w, w->expires > w->now, "4: a record that has no end, or is over already");
 }
 
-/* In that control run settle is given whatever token the record has, or a lease where there is
- * none. */
+/* In this control run the record is given the token of the SETTLE, as if SETTLE ignored tokens. */
 static void forget_the_token(world *w, uint8_t *token) {
   corral_change change = {.action = CORRAL_ACTION_EDIT,
                           .expires = w->record_len == 0 ? w->now + 1 : w->expires};
@@ -107,7 +106,7 @@ static void forget_the_token(world *w, uint8_t *token) {
   apply(w, &change);
 }
 
-/* A verb on the value's key. */
+/* Applies a verb to the value's key. */
 static void at_store(world *w, event *e, corral_op *op) {
   corral_change change;
   uint8_t front[CORRAL_FRONT];
@@ -195,8 +194,8 @@ static crl_standing standing_of(const world *w, uint64_t remembered) {
   return crl_marks_judge(&marks, &tags);
 }
 
-/* What was found counts if the tag's version is the one that it remembers. The question may get
- * lost. */
+/* Drops a found body whose remembered tag version isn't the tag's current one. The read of the mark
+ * may get lost. */
 static void on_reads_mark(world *w, event *e) {
   event reply = *e;
   reply.what = TOLD;
@@ -220,13 +219,13 @@ static void on_reads_mark(world *w, event *e) {
   plan_event(w, &reply);
 }
 
-/* A leader asks for the version that its value is to remember. A tag without one gets one. */
+/* A leader reads the tag's version for its new value; a missing mark is made. */
 static void on_stamps(world *w, event *e) {
   event reply = *e;
   int64_t answered = w->now + between(w, 0, 6);
   reply.what = TOLD;
   if (!w->mark.there) w->mark = (mark){.there = 1, .hard = roll(w) | 1, .since = w->now};
-  /* lease_ms: when the lease was claimed */
+  /* lease_ms: time at which the lease was claimed */
   int before = w->now - w->mark.since > answered - e->lease_ms + 1;
   if (w->mark.changed && !before) reply.told.made = CRL_MADE_FENCED;
   reply.mark = w->mark.hard;

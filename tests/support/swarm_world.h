@@ -1,5 +1,5 @@
-/* swarm_world.h: a world that owns time: its processes, its store, its truth, and the events that
- * are to come. */
+/* swarm_world.h: a simulated world with its own clock: processes, a store, the true state of the
+ * origin, and a queue of events. */
 #ifndef TESTS_SWARM_WORLD_H
 #define TESTS_SWARM_WORLD_H
 
@@ -19,16 +19,16 @@
 
 enum {
   PROCESSES = 6,
-  FLIGHTS = 5,     /* of one process at a time */
-  TAKE_OFFS = 400, /* of one world */
+  FLIGHTS = 5,     /* at a time in one process */
+  TAKE_OFFS = 400, /* in one world */
   EVENTS = 4096,
   OP_MS = 50,
   LEASE_MS = 100,
   WAIT_MS = 400,
   WORLD_MS = 4000,
   RECORD = 512,
-  REPLAYS = 4, /* entries of one process that are replayed at a time */
-  OUTSIDE = -1 /* a process that nothing befalls */
+  REPLAYS = 4, /* entries that one process replays at a time */
+  OUTSIDE = -1 /* number of a process that is never killed, paused or cut off */
 };
 
 static const char key[] = "the key", tag_key[] = "the tag";
@@ -44,7 +44,7 @@ typedef enum what {
   KILL,
   PAUSE,
   FLUSH,
-  /* the origin changes, and the store is told: begins, arrives, returned */
+  /* a change of the origin, and of the store: begins, arrives at the store, returns */
   CHANGE,
   CHANGES,
   CHANGED,
@@ -57,29 +57,28 @@ typedef enum what {
 /* The target of a change: the value's key or its tag. */
 typedef enum thing { THE_KEY, THE_TAG, THINGS } thing;
 
-/* A process may be killed, and another take its place: `life` tells them apart. The same for a
- * flight. */
+/* `life` tells a killed process from its successor, and a flight from the next one in its slot. */
 typedef struct event {
   int64_t at;
   uint64_t order;
   what what;
   int flight, process, entry;
   unsigned life, ask_number;
-  /* what arrives */
+  /* arriving at the store */
   corral_verb verb;
   thing thing;
   uint8_t token[CORRAL_TOKEN];
   uint8_t record[RECORD];
   size_t record_len;
-  int64_t lease_ms, ttl_ms, reply_in; /* reply_in: -1 it gets lost */
-  /* what is told */
+  int64_t lease_ms, ttl_ms, reply_in; /* reply_in: ms until the reply; -1: the reply gets lost */
+  /* told to the flight */
   crl_told told;
-  /* the origin's version when a compute of this began; of a change: after it */
+  /* the origin's version at the start of the compute; for a change: after the change */
   uint64_t read;
-  uint64_t version;        /* what the value says of itself; 0 nothing */
-  uint64_t stored_version; /* of what was found, void or not */
-  uint64_t mark;           /* the tag's version that was read; 0 none */
-  uint64_t remembered;     /* the tag's version that what was found has */
+  uint64_t version;        /* version in the value; 0: none */
+  uint64_t stored_version; /* version of the found record, void or not */
+  uint64_t mark;           /* the tag's version as read; 0: none */
+  uint64_t remembered;     /* the tag's version in the found record */
   int has_found, newer;
 } event;
 
@@ -89,18 +88,18 @@ typedef struct pilot {
   int flying, claimed, computed, was_answered, detached, renews, has_old;
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
-  int64_t deadline, excused; /* excused: its own computes and its process's pauses */
+  int64_t deadline, excused; /* excused: time of its own computes and of its process's pauses */
   int64_t began, claim_sent;
-  /* what the look under way may not find anything older than, or fresh */
+  /* least origin version that the current look may find; that it may find fresh */
   uint64_t floor, expire_floor;
-  uint64_t found, found_floor, read, version; /* found may be answered by this very call later on */
+  uint64_t found, found_floor, read, version; /* found may be this call's answer later on */
   uint64_t old_version, stored_version, mark, held, held_floor, join_floor;
   uint8_t product[RECORD];
   size_t product_len;
   int64_t hard_ttl;
 } pilot;
 
-/* One entry that a process gives to the store that is back for it. */
+/* A held entry being replayed to the store. */
 typedef struct replay {
   crl_held_entry entry;
   uint8_t token[CORRAL_TOKEN];
@@ -111,12 +110,12 @@ typedef struct process {
   unsigned life;
   int64_t paused_until;
   int away, rounds, pending, failed;
-  uint64_t wished[THINGS]; /* by which change; in vain */
-  uint64_t heard;          /* its own latest change that returned */
-  uint64_t own_change;     /* its own latest one, in vain or not */
+  uint64_t wished[THINGS]; /* origin version of the latest change that failed, by target */
+  uint64_t heard;          /* origin version of the latest change of this process that succeeded */
+  uint64_t own_change;     /* origin version of the latest change of this process, failed or not */
 } process;
 
-/* The part that is broken on purpose, to show that the oracle finds it. */
+/* A deliberate defect in the model, to show that the oracle detects it. */
 typedef enum control {
   SOUND,
   SETTLE_IGNORES_THE_TOKEN,
@@ -145,36 +144,35 @@ typedef struct world {
   size_t events;
   pilot pilots[PROCESSES * FLIGHTS];
   process processes[PROCESSES];
-  /* elections begin on the hosts, of which each has half of the processes */
+  /* ladder: elections begin with the host lock. Two hosts with half of the processes each */
   int ladder;
   pilot *host_holder[2];
   corral_policy policy;
-  /* how its values are */
-  int tagged, lags; /* lags: computes may read what is older than the origin */
-  int versions_pct; /* how many of them carry a version */
-  /* the store */
+  /* kinds of values */
+  int tagged, lags; /* lags: a compute may read an older version than the origin has */
+  int versions_pct; /* share of values with a version */
+  /* store */
   uint8_t record[2 * RECORD];
-  size_t record_len; /* 0 none */
+  size_t record_len; /* 0: no record */
   int64_t expires;
   mark mark;
-  /* the truth */
-  uint64_t version;      /* of the origin */
-  uint64_t floor;        /* older ones were invalidated, and that returned */
-  uint64_t expire_floor; /* older ones were expired */
-  /* of the stored value: the origin's version when its compute began, or it was confirmed */
+  /* true state */
+  uint64_t version;      /* current version of the origin */
+  uint64_t floor;        /* an invalidation of older versions has returned */
+  uint64_t expire_floor; /* an expiry of older versions has returned */
+  /* of the stored value: the origin's version when its compute began or it was renewed */
   uint64_t truth;
   uint8_t holder[CORRAL_TOKEN];
   int held;
   int64_t held_until, verdict_until;
-  /* what came of it */
+  /* counters */
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
   unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins,
       outages;
   char first[160];
 } world;
 
-/* What the processes hold for the store's return, and replay: memory of their own, beside the
- * world. */
+/* Entries that the processes hold for a replay; allocated apart from the world. */
 static crl_held *held_by[PROCESSES];
 static replay replays[PROCESSES][REPLAYS];
 
@@ -197,7 +195,7 @@ static void expect(world *w, int holds, const char *promise) {
     snprintf(w->first, sizeof w->first, "%s, at %lld ms", promise, (long long)w->now);
 }
 
-/* ---- events: a heap by time, in order of their making -------------------------------------- */
+/* ---- events: a heap ordered by time, then by creation -------------------------------------- */
 
 static int before(const event *a, const event *b) {
   return a->at != b->at ? a->at < b->at : a->order < b->order;

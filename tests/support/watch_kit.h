@@ -1,5 +1,5 @@
-/* watch_kit.h: a watch of a store through its plugin's table, and what it was told. For tests of a
- * single plugin. */
+/* watch_kit.h: a watch of a store through its plugin's table, and the hashes that it reported. For
+ * tests of a single plugin. */
 #ifndef WATCH_KIT_H
 #define WATCH_KIT_H
 
@@ -43,7 +43,7 @@ static inline void ear_hears(void *arg, uint64_t hash) {
 
 static inline int64_t soon(const kit *k) { return k->host->now_ms() + SOON_MS; }
 
-/* How many were told. */
+/* Calls `changes` until `until`. Returns the number of reported hashes. */
 static inline size_t listen_until(ear *e, int stop_fd, int64_t until) {
   corral_error error = {0};
   size_t before = e->count;
@@ -69,7 +69,7 @@ static inline int any_told(const ear *e) {
   return any;
 }
 
-/* All that there is, without waiting. */
+/* Reads all pending changes, without waiting. */
 static inline void catch_up(ear *e) {
   while (listen_until(e, -1, 0) > 0) continue;
 }
@@ -79,7 +79,7 @@ static inline void forget(ear *e) {
   e->count = 0;
 }
 
-/* Whether the key itself, not "any", was told or soon is. */
+/* True when the key itself, not "any", was reported or soon is. */
 static inline int hears_of(ear *e, const char *key) {
   int64_t until = soon(e->k);
   while (times_told(e, key) == 0 && e->k->host->now_ms() < until) (void)listen_until(e, -1, until);
@@ -98,7 +98,7 @@ static inline uint32_t look_flags(const kit *k, const char *key, uint32_t flags)
   return op.flags;
 }
 
-/* ---- tests that hold for every such store -------------------------------------------------- */
+/* ---- tests for every store with a watch ---------------------------------------------------- */
 
 static inline void check_looks(const kit *k) {
   assert_int_equal(look_flags(k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH);
@@ -109,7 +109,7 @@ static inline void check_looks(const kit *k) {
   assert_int_equal(look_flags(k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH);
 }
 
-/* Each verb, once by somebody who may and once by somebody who may not. */
+/* Each verb, once with the right token and once with a wrong one. */
 static inline void check_verbs(const kit *k, ear *e) {
   static const struct {
     corral_verb verb;
@@ -181,8 +181,8 @@ static inline void check_end(const kit *k) {
   ear_close(e);
 }
 
-/* No thread of this process wakes up while nothing happens; a sanitizer's may, some times a
- * second. */
+/* While nothing changes, no thread of this process may wake up; a sanitizer's thread may, a few
+ * times a second. */
 static inline void check_rest(const kit *k) {
   struct rusage before, after;
   ear *e = ear_open(k);
@@ -199,7 +199,8 @@ static inline int by_size(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* Prints what the measured times, in us, are like. Loosely bounded: others use this machine too. */
+/* Prints the distribution of the measured times, in us. The bound is loose because other programs
+ * use this machine too. */
 static inline void check_times(const char *what, int64_t *us, size_t count) {
   qsort(us, count, sizeof *us, by_size);
   print_message("%s: median %lld us, 90 %% %lld us, longest %lld us\n", what,
@@ -207,8 +208,8 @@ static inline void check_times(const char *what, int64_t *us, size_t count) {
   assert_true(us[count / 2] < 20000);
 }
 
-/* Of "k0" and on, which were put, those that were evicted were told once more; they are more than a
- * hundred. */
+/* Each key from "k0" on was reported twice, an evicted one three times; more than 100 were
+ * evicted. */
 static inline void evictions_are_told(const ear *e, unsigned count) {
   char key[32];
   unsigned evicted = 0;

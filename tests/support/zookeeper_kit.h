@@ -1,9 +1,9 @@
-/* zookeeper_kit.h: lock verbs through a plugin's table, in one line each, on a real server that
- * others can look into. For tests of the ZooKeeper plugin. */
+/* zookeeper_kit.h: one-line helpers for lock verbs through a plugin's table, on a real server that
+ * the test can inspect through a client of its own. For tests of the ZooKeeper plugin. */
 #ifndef ZOOKEEPER_KIT_H
 #define ZOOKEEPER_KIT_H
 
-#define THREADED /* the library's calls that wait */
+#define THREADED /* declares the library's blocking calls */
 #include <corral/lock.h>
 
 #include "../plugins/zookeeper/zk.h"
@@ -15,7 +15,7 @@ enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 10000 };
 
 static inline void nap_ms(int64_t ms) { crl_env_sleep_until(crl_env_now_ms() + ms); }
 
-/* A lock verb; what it left in `error` is dropped. */
+/* Performs a lock verb; the text in `error` is dropped. */
 static inline corral_op ask_within(const kit *k, corral_verb what, const char *key, unsigned holder,
                                    uint32_t flags, int64_t lease_ms, int64_t wish_ms,
                                    int64_t limit_ms) {
@@ -52,7 +52,7 @@ static inline int unlocks(const kit *k, const char *key, unsigned holder) {
   return ask(k, CORRAL_VERB_UNLOCK, key, holder, 0, 0).status;
 }
 
-/* How many hold it, the first of them in *first (may be NULL). */
+/* Returns the number of holds; the first of them goes to *first (may be NULL). */
 static inline size_t shown(const kit *k, const char *key, corral_hold *first, int64_t *store_now) {
   corral_op op = ask(k, CORRAL_VERB_LOCK_SHOW, key, 0, 0, 0);
   crl_lock_head head = {0};
@@ -65,7 +65,7 @@ static inline size_t shown(const kit *k, const char *key, corral_hold *first, in
   return head.count;
 }
 
-/* Repeats a try until it is granted; in how many ms it was. Fails after `most`. */
+/* Repeats LOCK until it is granted. Returns the ms until then; fails the test after `most` ms. */
 static inline int64_t gets_within(const kit *k, const char *key, unsigned holder, int64_t most) {
   int64_t from = k->host->now_ms();
   while (tries(k, key, holder, 0) != CORRAL_OK) {
@@ -103,7 +103,7 @@ static inline int teardown(void **state) {
   return 0;
 }
 
-/* ---- the server, as somebody else sees it -------------------------------------------------- */
+/* ---- a second client, to inspect the server ------------------------------------------------ */
 
 static inline void ignore(zhandle_t *zh, int type, int state, const char *path, void *arg) {
   (void)zh, (void)type, (void)state, (void)path, (void)arg;

@@ -1,4 +1,4 @@
-/* zookeeper_proxy.h: a proxy that loses what it is told to: one connection at a time. */
+/* zookeeper_proxy.h: a proxy that loses messages on demand. One connection at a time. */
 #ifndef ZOOKEEPER_PROXY_H
 #define ZOOKEEPER_PROXY_H
 
@@ -11,14 +11,14 @@
 #include "support/server_process.h"
 #include "support/zookeeper_kit.h"
 
-/* CUTS: what was held is lost with the connection, then PASSES */
+/* CUTS: the connection is closed, held bytes are dropped, then PASSES */
 enum { PASSES = 0, LOSES_A_REPLY, HOLDS_ALL, CUTS };
 
 typedef struct proxy {
   int listener, client, server, port, server_port, stop[2];
   atomic_int mode;
-  atomic_int lost; /* replies */
-  char needle[40]; /* LOSES_A_REPLY: to the request that has this */
+  atomic_int lost; /* lost replies */
+  char needle[40]; /* LOSES_A_REPLY: bytes of the request whose reply is lost */
   pthread_t thread;
 } proxy;
 
@@ -35,8 +35,8 @@ static inline void proxy_accept(proxy *p) {
   if (p->server < 0) proxy_hang_up(p);
 }
 
-/* From one side to the other; a request that has the needle is sent, and its reply is lost with the
- * connection. */
+/* Carries bytes from one side to the other. A request with the needle is sent to the server; its
+ * reply is dropped, and the connection closed. */
 static inline void proxy_carry(proxy *p, int from, int to) {
   static char bytes[1 << 16];
   ssize_t n = recv(from, bytes, sizeof bytes, 0);
@@ -46,7 +46,7 @@ static inline void proxy_carry(proxy *p, int from, int to) {
     proxy_hang_up(p);
   } else if (found) {
     do n = recv(p->server, bytes, sizeof bytes, 0);
-    /* the reply names the node too */
+    /* the reply contains the node's name too */
     while (n > 0 && memmem(bytes, (size_t)n, p->needle, strlen(p->needle)) == NULL);
     atomic_store(&p->mode, PASSES);
     atomic_fetch_add(&p->lost, 1);

@@ -49,7 +49,7 @@ static void wait_until_up(zookeeper_server *server) {
   server_process_await(&server->process, answers, server);
 }
 
-/* zookeeper.jar names its libraries itself; what writes its log is chosen here: nothing. */
+/* zookeeper.jar names its own libraries; slf4j-nop.jar discards the log. */
 static void add_args(server_process *process, const char *java, const char *option,
                      const char *config) {
   server_process_add_args(process,
