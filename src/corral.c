@@ -223,7 +223,6 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   c->compute = options.compute;
   c->compute_arg = options.compute_arg;
   c->station.policy = policy;
-  crl_env_forks();
   if (crl_source_is_url(options.origin))
     status = crl_source_open(&c->source, options.origin, (uint64_t)options.max_value, error);
   if (status == CORRAL_OK) status = make_station(c, &options, error);

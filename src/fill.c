@@ -189,7 +189,7 @@ static int same_tags(const crl_tags *a, const crl_tags *b) {
 static int64_t renewed_life(const corral_fill *fill, const crl_finish *finish,
                             const crl_envelope *envelope) {
   const crl_old *old = &fill->old;
-  if (fill->filled != CRL_FILLED_UNMODIFIED || fill->not_after != 0 ||
+  if (fill->filled != CRL_FILLED_UNMODIFIED || fill->pass || fill->not_after != 0 ||
       fill->version != old->version)
     return 0;
   if (!could_be(old->ttl_ms, chosen(fill->ttl_ms, finish->policy->ttl_ms), finish->policy))

@@ -141,7 +141,8 @@ static node *renew(crl_held *held, node *there, const void *key, size_t key_len,
       if (there->successor != NULL) n->successor = crl_bytes_ref(there->successor);
     }
   }
-  if (there != NULL) drop(held, there);
+  if (there != NULL && n != NULL) drop(held, there);
+  if (there != NULL && n == NULL) drop_fill(held, there);
   return n;
 }
 

@@ -299,11 +299,22 @@ static int64_t accel_life(const crl_http_rules *r, int is_moment, int64_t value)
   return is_moment ? value - r->now_ms / 1000 : value;
 }
 
+/* Seconds since 1970, in digits, capped far above any life; INVALID. */
+static int64_t epoch_of(const char *text, size_t len) {
+  static const int64_t latest_s = (int64_t)1 << 40;
+  int64_t value = len == 0 ? INVALID : 0;
+  for (size_t i = 0; i < len && value >= 0; i++) {
+    value = is_digit(text[i]) ? value * 10 + (text[i] - '0') : INVALID;
+    if (value > latest_s) value = latest_s;
+  }
+  return value;
+}
+
 /* A number of seconds, or "@" and seconds since 1970; the shortest of several counts. An invalid
  * one is ignored. */
 static void take_accel(crl_http_rules *r, const char *text, size_t len) {
   int is_moment = len > 0 && text[0] == '@';
-  int64_t value = seconds_of(text + is_moment, len - (size_t)is_moment);
+  int64_t value = is_moment ? epoch_of(text + 1, len - 1) : seconds_of(text, len);
   if (value < 0 ||
       (r->accel != UNSAID &&
        accel_life(r, is_moment, value) >= accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel)))

@@ -122,7 +122,7 @@ int corral_loop_open(corral_loop **ret, corral *c, corral_error *error) {
                         .c = c,
                         .station = station,
                         .refs = 1,
-                        .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+                        .fd = crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
   if (loop->fd < 0) {
     free(loop);
     return crl_status_fail(error, CORRAL_EIO, "no file descriptor for a loop");

@@ -123,12 +123,19 @@ static void note_other(batch *b, size_t i, const corral_op *op) {
     memcpy(b->others[i], header.token, CORRAL_TOKEN);
 }
 
+/* 0: without randomness; then no operation counts as sent. */
+static int draw_tokens(batch *b) {
+  if (crl_env_random(b->tokens, b->count * sizeof *b->tokens) == CORRAL_OK) return 1;
+  for (size_t i = 0; i < b->count; i++) b->ops[i].status = CORRAL_EUNAVAILABLE;
+  return 0;
+}
+
 static int claim_all(batch *b, crl_pool *pool, size_t server) {
+  if (!draw_tokens(b)) return 0;
   for (size_t i = 0; i < b->count; i++) {
     const crl_held_entry *entry = &b->entries[i];
     corral_op *op = &b->ops[i];
     *op = op_of(b, i, entry->invalidates ? CORRAL_VERB_INVALIDATE : CORRAL_VERB_CLAIM);
-    if (crl_env_random(b->tokens[i], CORRAL_TOKEN) != CORRAL_OK) return 0;
     if (entry->successor != NULL || !entry->invalidates)
       make_claim(b, i, entry->successor != NULL ? entry->successor : entry->fill.record, op);
   }

@@ -52,9 +52,11 @@ static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[COR
 static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over,
                     uint8_t other[CORRAL_TOKEN], int64_t deadline, corral_error *error) {
   uint8_t wish[CORRAL_FRONT];
-  corral_error detail = {0};
-  corral_op op = {.key = put->key, .key_len = put->key_len, .token = token, .error = &detail};
-  corral_op ops[3] = {op, op, op};
+  corral_error details[3] = {0};
+  corral_op ops[3];
+  for (size_t i = 0; i < 3; i++)
+    ops[i] =
+        (corral_op){.key = put->key, .key_len = put->key_len, .token = token, .error = &details[i]};
   ops[0].verb = CORRAL_VERB_INVALIDATE;
   ops[1].verb = CORRAL_VERB_CLAIM;
   ops[1].over = *over;

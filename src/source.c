@@ -16,12 +16,11 @@ int crl_source_is_url(const char *origin) {
 static void name_of(const char *url, size_t scheme_len, char name[CRL_SOURCE_NAME]) {
   const char *host = url + scheme_len + 3;
   size_t len = strcspn(host, "/?#");
-  for (size_t at = 0; at < len; at++)
-    if (host[at] == '@') {
-      host += at + 1;
-      len -= at + 1;
-      at = 0;
-    }
+  const char *at = memrchr(host, '@', len);
+  if (at != NULL) {
+    len -= (size_t)(at + 1 - host);
+    host = at + 1;
+  }
   snprintf(name, CRL_SOURCE_NAME, "%.*s://%.*s", (int)scheme_len, url, (int)len, host);
 }
 

@@ -36,7 +36,7 @@
 #include "support/zookeeper_server.h"
 #endif
 
-enum { MOST = 60, HEAL_MS = 20000, SIZE = 3000, STATUSES = 26 };
+enum { MOST = 60, HEAL_MS = 20000, SIZE = 3000, STATUSES = 27 };
 
 static const char *const kind_names[FAULT_KINDS] = {
     "",       "ENOSPC", "EIO of writes",          "short writes", "EIO of reads",

@@ -328,6 +328,23 @@ static void what_is_not_modified_is_renewed_or_stored_whole(void **state) {
   crl_fill_clean(&fill);
 }
 
+/* The origin's answer to a revalidation: not modified, and from now on for one user alone. */
+static void what_cannot_be_cached_any_more_is_not_renewed_though_it_is_not_modified(void **state) {
+  (void)state;
+  corral_fill fill = empty();
+  crl_envelope e;
+  int64_t hard;
+  fill.old = old_value;
+  fill.old.swr_ms = fill.old.sie_ms = 0; /* as of a record that can't be cached */
+  assert_int_equal(corral_fill_not_modified(&fill), CORRAL_OK);
+  corral_fill_pass(&fill);
+  assert_true(crl_fill_inherit(&fill));
+  assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_PASS);
+  assert_int_equal(product.renew_ttl, 0);
+  assert_int_equal(e.kind, CRL_KIND_PASS);
+  crl_fill_clean(&fill);
+}
+
 static int64_t renews(void (*change)(corral_fill *fill)) {
   corral_fill fill = empty();
   crl_envelope e;
@@ -445,6 +462,7 @@ int main(void) {
       cmocka_unit_test(a_compute_can_ask_whether_it_is_still_wanted),
       cmocka_unit_test(a_moment_that_caps_all_lives),
       cmocka_unit_test(a_moment_that_has_passed_keeps_it_from_being_stored),
+      cmocka_unit_test(what_cannot_be_cached_any_more_is_not_renewed_though_it_is_not_modified),
       cmocka_unit_test(what_cannot_be_cached_is_its_caller_s_and_a_record_without_it),
       cmocka_unit_test(tags_validator_and_version_go_along),
       cmocka_unit_test(what_is_too_long_or_too_many_is_refused),

@@ -310,6 +310,12 @@ static void without_memory_nothing_is_kept_and_nothing_breaks(void **state) {
   crl_alloc_countdown = 0;
   assert_string_equal(given(held, 2, 16, NULL), "");
   assert_string_equal(given(held, 2, 16, NULL), "a:x ");
+  /* Not even then is an invalidation forgotten. */
+  crl_held_invalidate(held, "b", 1, NULL, 2);
+  fill.began = fill.made = 3;
+  crl_alloc_countdown = 0;
+  crl_held_keep(held, "b", 1, &fill);
+  assert_string_equal(given(held, 4, 16, "b"), "b:! ");
   crl_bytes_unref(fill.record);
   crl_held_free(held);
 }

@@ -270,6 +270,8 @@ static void x_accel_expires_comes_before_all_where_it_is_asked_for(void **state)
       {"nginx", "Cache-Control: no-cache, s-maxage=5\nX-Accel-Expires: 30", 30000, U, U},
       {"nginx", "X-Accel-Expires: @784111837", 60000, U, U},
       {"nginx", "X-Accel-Expires: @784111700", N, U, U},
+      {"nginx", "X-Accel-Expires: @2147483700", 1363371923000, U, U}, /* beyond 32 bits */
+      {"nginx", "X-Accel-Expires: @\nCache-Control: max-age=60", 60000, U, U},
       {"nginx", "X-Accel-Expires: 30\nAge: 20", 30000, U, U},
       {"nginx", "X-Accel-Expires: off\nCache-Control: max-age=60", 60000, U, U},
       {"nginx", "X-Accel-Expires: 30\nCache-Control: max-age=60, stale-while-revalidate=7", 30000,

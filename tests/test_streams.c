@@ -116,6 +116,19 @@ static void the_hosts_lock_takes_none(void **state) {
   assert_int_equal(without_streams(lock_host), 0);
 }
 
+static int open_loop(void) {
+  corral *c = NULL;
+  corral_loop *loop = NULL;
+  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL) != CORRAL_OK) return 1;
+  if (corral_loop_open(&loop, c, NULL) != CORRAL_OK) return 2;
+  return corral_fd(loop) > 2 && is_closed(0) && is_closed(1) && is_closed(2) ? 0 : 3;
+}
+
+static void a_loop_takes_none(void **state) {
+  (void)state;
+  assert_int_equal(without_streams(open_loop), 0);
+}
+
 /* ---- stores with a server of their own ----------------------------------------------------- */
 
 /* Runs the cases of corral-conformance about descriptors on a store. */
@@ -179,6 +192,7 @@ int main(void) {
       cmocka_unit_test(absent_standard_streams_become_dev_null_and_fail_as_before),
       cmocka_unit_test(threads_that_guard_at_once_keep_three_and_no_more),
       cmocka_unit_test(the_hosts_lock_takes_none),
+      cmocka_unit_test(a_loop_takes_none),
 #ifdef CORRAL_HAVE_postgresql
       cmocka_unit_test(postgresql_takes_none),
 #endif

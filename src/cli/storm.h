@@ -61,7 +61,7 @@ typedef struct storm_result {
   atomic_uint recoveries;
   atomic_llong recovery_sum_us; /* from a kill to the next computed value */
   atomic_llong recovery_max_us;
-  int last_status; /* of a request that failed */
+  _Atomic int last_status; /* of a request that failed */
   int64_t ran_ms;
 } storm_result;
 

@@ -83,7 +83,8 @@ typedef struct crl_ngx_purge {
   corral_call *call;
   ngx_http_cleanup_t *cleanup;
   crl_ngx_ctx *ctx; /* not a purge: one record is dropped, and its request goes on */
-  int is_tag;
+  int is_tag, is_variant;
+  unsigned char variant[2 * CRL_NGX_RECORD_HASH]; /* of the dropped record, if is_variant */
   size_t len;
   unsigned char key[];
 } crl_ngx_purge;
@@ -91,6 +92,9 @@ typedef struct crl_ngx_purge {
 static int work(corral *c, void *arg, corral_error *error) {
   crl_ngx_purge *purge = arg;
   unsigned char variants[CRL_NGX_VARY_TAG];
+  if (purge->is_variant)
+    return corral_invalidate_variant(c, purge->key, purge->len, purge->variant,
+                                     sizeof purge->variant, error);
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
   int status = corral_invalidate(c, purge->key, purge->len, error);
   return status != CORRAL_OK || purge->ctx != NULL
@@ -180,6 +184,8 @@ crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx) {
   ctx->detail = "unreadable";
   if (purge == NULL) return CRL_NGX_OWN_WAY;
   purge->ctx = ctx;
+  purge->is_variant = ctx->is_variant != 0;
+  if (purge->is_variant) ngx_memcpy(purge->variant, ctx->variant, sizeof purge->variant);
   return begin(purge) == CORRAL_OK ? CRL_NGX_WAITS : CRL_NGX_OWN_WAY;
 }
 

@@ -36,7 +36,7 @@ void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t
     const u_char *space = memchr(names, ' ', (size_t)(end - names));
     const u_char *stop = space != NULL ? space : end;
     if (stop > names) add_field(&sha, r, names, (size_t)(stop - names));
-    names = stop + 1;
+    names = space != NULL ? space + 1 : end;
   }
   ngx_sha1_final(hash, &sha);
 }
