@@ -1,6 +1,7 @@
 #!/bin/sh
-# README.md says what the sources say: its tables are those of the headers, its example is examples/first.c, and what it
-# links to exists. Prints each difference; exit status 1 when there is one.
+# README.md says what the sources say: its tables are those of the headers, its example is
+# examples/first.c, and what it links to exists. Prints each difference; exit status 1 when there is
+# one.
 #   readme_test.sh [ROOT]           compare
 #   readme_test.sh --print [ROOT]   print the tables as they have to be
 set -u
@@ -16,38 +17,38 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 
-# The rows of an X-macro table, one a line, without X( and ).
+# The rows of an X-macro table, one a line, their fields separated by tabs. A row may span lines,
+# and a text may be several literals: what stands outside of quotes loses its blanks.
 rows() { # HEADER MACRO
   awk -v macro="#define $2(X)" '
-    index($0, macro) == 1 { inside = 1; next }
-    inside && /^ *X\(/ { row = $0; sub(/^ *X\(/, "", row); sub(/\)[ \\]*$/, "", row); print row }
-    inside && !/\\$/ { inside = 0 }' "$1"
+    index($0, macro) == 1 { inside = 1; $0 = substr($0, length(macro) + 1) }
+    inside { more = sub(/[ \t]*\\$/, ""); text = text "\n" $0; if (!more) exit }
+    END {
+      for (i = 1; i <= length(text); i++) {
+        c = substr(text, i, 1)
+        if (quoted && c == "\\") row = row substr(text, ++i, 1)
+        else if (c == "\"") quoted = !quoted
+        else if (quoted) row = row c
+        else if (c == "(" && depth++ == 0) row = ""
+        else if (c == ")" && --depth == 0) print row
+        else if (c == "," && depth == 1) row = row "\t"
+        else if (c !~ /[ \t\n]/) row = row c
+      }
+    }' "$1"
 }
-
-# Texts lose their quotes; a text may have commas when it is the last field.
-fields='
-  function field(  at, text) {
-    at = match($0, /, /)
-    text = at && seen < last ? substr($0, 1, at - 1) : $0
-    if (at && seen < last) $0 = substr($0, at + 2)
-    seen++
-    if (text ~ /^"/) { text = substr(text, 2, length(text) - 2); gsub(/\\"/, "\"", text) }
-    return text
-  }'
 
 options() { # HEADER MACRO
   echo '| option | unit | default | range | |'
   echo '|---|---|---|---|---|'
-  rows "$1" "$2" | awk -v last=5 "$fields"'
-    { seen = 0; name = field(); unit = field(); def = field(); least = field(); most = field()
-      printf "| `%s` | %s | %s | %s to %s | %s |\n", name, unit, def, least, most, field() }'
+  rows "$1" "$2" | awk -F '\t' '{
+    printf "| `%s` | %s | %s | %s to %s | %s |\n", $1, $2, $3, $4, $5, $6 }'
 }
 
 events() {
   echo '| event | when |'
   echo '|---|---|'
-  rows include/corral/event.h CORRAL_EVENT_MAP | awk -v last=2 "$fields"'
-    { seen = 0; field(); name = field(); printf "| `%s` | %s |\n", name, field() }'
+  rows include/corral/event.h CORRAL_EVENT_MAP |
+    awk -F '\t' '{ printf "| `%s` | %s |\n", $2, $3 }'
 }
 
 # The table of README.md that begins with this line: the first, or the one of that number.
@@ -58,10 +59,15 @@ table() { # LINE NUMBER
     inside { print }' README.md
 }
 
-example() { awk '/^```/ { if (inside) exit; inside = $0 == "```c"; next } inside { print }' README.md; }
+example() {
+  awk '/^```/ { if (inside) exit; inside = $0 == "```c"; next } inside { print }' README.md
+}
 
 # Targets of links, without those to other places.
-links() { grep -o ']([^)]*)' README.md CONTRIBUTING.md CHANGELOG.md | sed 's/](\([^)#]*\).*/\1/' | grep -v ':http'; }
+links() {
+  grep -o ']([^)]*)' README.md CONTRIBUTING.md CHANGELOG.md | sed 's/](\([^)#]*\).*/\1/' |
+    grep -v ':http'
+}
 
 different=0
 same() { # WHAT EXPECTED FOUND
