@@ -1,12 +1,15 @@
 #!/bin/sh
-# Builds corral and shows or tests it; installs what is missing first. Works from any folder. `run.sh --help` says more.
+# This script builds corral and shows or tests it; it installs missing packages first.
+# It works from any folder. `run.sh --help` says more.
 set -eu
 root=$(cd "$(dirname "$0")" && pwd)
 cd "$root"
 
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd-dev libsodium-dev liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd-dev libsodium-dev
+ liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev"
 TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux python3 php-cli
- postgresql libpq-dev mariadb-server libmariadb-dev zookeeper libzookeeper-mt-dev default-jre-headless
+ postgresql libpq-dev mariadb-server libmariadb-dev
+ zookeeper libzookeeper-mt-dev default-jre-headless
  etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
  nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
 
@@ -21,13 +24,15 @@ usage: ./run.sh [demo|test|quick] [--no-install]
   test    build with sanitizers and run all tests
   quick   the inner loop: only the tests without threads, clocks and servers
   fuzz    build with clang and run each fuzz target for MINUTES (1)
-  campaign  what takes longer than `test` may: simulated herds, crowds on locks, soaks, fuzzing, builds with options
-          off; MINUTES (60) are shared among what lasts as long as one lets it, the rest takes an hour or two besides
+  campaign  run what takes longer than `test` may: simulated herds, crowds on locks, soaks,
+          fuzzing, builds with options off; steps without an end of their own share MINUTES (60),
+          the others take an hour or two besides
 
   --no-install   don't install missing packages: list them and stop
   --help         this text
 
-Missing Debian packages are installed with apt-get, with sudo unless run as root. Builds go to build/.
+Missing Debian packages are installed with apt-get, with sudo unless run as root.
+Builds go to build/.
 USAGE
 }
 
@@ -38,11 +43,12 @@ fail() {
   exit 1
 }
 
-# How to become root: nothing, or sudo, which asks on the terminal before the work begins.
+# as_root is empty for root, else sudo, which asks on the terminal before the work begins.
 as_root=
 become_root() {
   [ "$(id -u)" -ne 0 ] || return 0
-  command -v sudo >/dev/null 2>&1 || fail "installing needs root, and there is no sudo; as root: apt-get install$absent"
+  command -v sudo >/dev/null 2>&1 ||
+    fail "installing needs root, and there is no sudo; as root: apt-get install$absent"
   as_root=sudo
   sudo -n true 2>/dev/null || sudo -v || fail "sudo refused; as root: apt-get install$absent"
 }
@@ -69,7 +75,8 @@ need() { # PACKAGE...
   # shellcheck disable=SC2086
   {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
-      $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install $absent
+      $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -q -y --no-install-recommends install $absent
   } >"$log" 2>&1 </dev/null || { cat "$log" >&2; fail "installing failed"; }
 }
 
@@ -79,7 +86,7 @@ build() { # CONFIGURE_PRESET [BUILD_PRESET]
   cmake --build --preset "${2:-$1}" >"$log" 2>&1 || { cat "$log" >&2; fail "building '$1' failed"; }
 }
 
-# Runs the tests of a preset and adds to the sums. What ctest can't run at all is an error.
+# Runs the tests of a preset and adds to the sums. A run of ctest without results is an error.
 passed=0 failed=0 skipped=0
 run_tests() { # CONFIGURE_PRESET TEST_PRESET [LAUNCHER...]
   results=$root/build/$1/results.xml
@@ -89,7 +96,8 @@ run_tests() { # CONFIGURE_PRESET TEST_PRESET [LAUNCHER...]
   status=0
   "$@" ctest --preset "$preset" --output-junit "$results" || status=$?
   [ -f "$results" ] || fail "ctest --preset $preset ran nothing (status $status)"
-  total=$(attribute tests) bad=$(attribute failures) absent=$(attribute skipped) off=$(attribute disabled)
+  total=$(attribute tests) bad=$(attribute failures)
+  absent=$(attribute skipped) off=$(attribute disabled)
   [ "$total" -gt 0 ] || fail "ctest --preset $preset found no tests"
   absent=$((absent + off))
   [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || fail "ctest --preset $preset ended with status $status"
@@ -166,11 +174,15 @@ for argument in "$@"; do
       exit 0
       ;;
     demo | test | quick | fuzz | campaign)
-      [ -z "$command" ] || fail "one of demo, test, quick, fuzz, campaign; not both '$command' and '$argument'"
+      [ -z "$command" ] ||
+        fail "one of demo, test, quick, fuzz, campaign; not both '$command' and '$argument'"
       command=$argument
       ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9] | [1-9][0-9][0-9][0-9])
-      case $command in fuzz | campaign) ;; *) fail "'$argument': MINUTES are for fuzz and campaign, and stand behind them" ;; esac
+      case $command in
+        fuzz | campaign) ;;
+        *) fail "'$argument': MINUTES are for fuzz and campaign, and stand behind them" ;;
+      esac
       minutes=$argument
       ;;
     *)

@@ -1,7 +1,10 @@
 #!/bin/sh
-# Hits of the nginx module against nginx's own proxy_cache, on the same page, in the same run: wrk against one worker.
-#   cmake --workflow --preset release && bench/nginx.sh [BUILD]         BUILD: the build's folder, build/release
-# Rounds alternate between the four; each figure is the median of its rounds. Asked for: near tier at least 0.8x of proxy_cache, store hits 0.5x.
+# The benchmark compares hits of the nginx module with hits of nginx's own proxy_cache: the same
+# page, in the same run, by wrk against one worker.
+#   cmake --workflow --preset release && bench/nginx.sh [BUILD]
+# BUILD is the build's folder, build/release by default.
+# Rounds alternate between the four locations; each figure is the median of its rounds.
+# The near tier must reach 0.8x of proxy_cache, hits from the store 0.5x.
 set -u
 build=$(cd "${1:-$(dirname "$0")/../build/release}" && pwd) || exit 2
 module=$build/nginx/ngx_http_corral_module.so
@@ -10,7 +13,8 @@ seconds=${SECONDS_EACH:-3} rounds=${ROUNDS:-3} connections=${CONNECTIONS:-32} by
 for program in nginx wrk redis-server; do
   command -v $program >/dev/null || { echo "SKIPPED: there is no $program" >&2; exit 77; }
 done
-[ -f "$module" ] || { echo "SKIPPED: there is no $module: was nginx-dev there when it was built?" >&2; exit 77; }
+[ -f "$module" ] ||
+  { echo "SKIPPED: there is no $module: was nginx-dev there when it was built?" >&2; exit 77; }
 
 folder=$(mktemp -d) || exit 2
 redis=
@@ -24,7 +28,9 @@ trap stop EXIT
 trap 'exit 1' INT TERM
 
 port=$((20000 + $$ % 10000))
-redis-server --port 0 --unixsocket "$folder/redis" --save '' --appendonly no --daemonize no >"$folder/redis.log" 2>&1 &
+origin=http://127.0.0.1:$((port + 1))/
+redis-server --port 0 --unixsocket "$folder/redis" --save '' --appendonly no --daemonize no \
+  >"$folder/redis.log" 2>&1 &
 redis=$!
 mkdir "$folder/www"
 head -c "$bytes" /dev/zero | tr '\0' x >"$folder/www/page.txt"
@@ -39,16 +45,17 @@ http {
   access_log off;
   keepalive_requests 1000000000;
   default_type text/plain;
-  proxy_temp_path $folder/temp; client_body_temp_path $folder/temp; fastcgi_temp_path $folder/temp; uwsgi_temp_path $folder/temp; scgi_temp_path $folder/temp;
+  proxy_temp_path $folder/temp; client_body_temp_path $folder/temp;
+  fastcgi_temp_path $folder/temp; uwsgi_temp_path $folder/temp; scgi_temp_path $folder/temp;
   proxy_cache_path $folder/cache keys_zone=own:10m;
   corral_zone near store=redis+unix://$folder/redis near=64m near_time=10s namespace=near;
   corral_zone store store=redis+unix://$folder/redis near=off namespace=store;
   server { listen 127.0.0.1:$port;
     root $folder/www;
     location /static/ { alias $folder/www/; }
-    location /proxy_cache/ { proxy_cache own; proxy_cache_valid 1h; proxy_pass http://127.0.0.1:$((port + 1))/; }
-    location /near/ { corral near; corral_valid 1h; proxy_pass http://127.0.0.1:$((port + 1))/; }
-    location /store/ { corral store; corral_valid 1h; proxy_pass http://127.0.0.1:$((port + 1))/; } }
+    location /proxy_cache/ { proxy_cache own; proxy_cache_valid 1h; proxy_pass $origin; }
+    location /near/ { corral near; corral_valid 1h; proxy_pass $origin; }
+    location /store/ { corral store; corral_valid 1h; proxy_pass $origin; } }
   server { listen 127.0.0.1:$((port + 1)); root $folder/www; }
 }
 END
@@ -58,7 +65,8 @@ nginx -c "$folder/nginx.conf" -e "$folder/error.log" || exit 1
 names="static proxy_cache near store"
 url() { echo "http://127.0.0.1:$port/$1/page.txt"; }
 for name in $names; do
-  wrk -t1 -c4 -d1 "$(url $name)" | grep -q 'Non-2xx' && { echo "$name: wrong answers" >&2; cat "$folder/error.log" >&2; exit 1; }
+  wrk -t1 -c4 -d1 "$(url $name)" | grep -q 'Non-2xx' &&
+    { echo "$name: wrong answers" >&2; cat "$folder/error.log" >&2; exit 1; }
 done
 round=0
 while [ $round -lt "$rounds" ]; do
@@ -72,7 +80,10 @@ done
 median() { sort -n "$folder/$1" | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
 base=$(median proxy_cache)
 for name in $names; do
-  median $name | awk -v name=$name -v base="$base" '{ printf "%-12s %9.0f requests/s  %.2f of proxy_cache\n", name, $1, $1 / base }'
+  median $name | awk -v name=$name -v base="$base" \
+    '{ printf "%-12s %9.0f requests/s  %.2f of proxy_cache\n", name, $1, $1 / base }'
 done
 near=$(median near) store=$(median store)
-awk -v base="$base" -v near="$near" -v store="$store" 'BEGIN { exit !(near >= 0.8 * base && store >= 0.5 * base) }' || { echo "below what is asked for" >&2; exit 1; }
+awk -v base="$base" -v near="$near" -v store="$store" \
+  'BEGIN { exit !(near >= 0.8 * base && store >= 0.5 * base) }' ||
+  { echo "below what is asked for" >&2; exit 1; }

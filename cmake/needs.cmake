@@ -1,13 +1,14 @@
-# Which of the stores that are switched off a test program needs, by what it and the kits that it includes name.
+# A test program needs the stores that it, or a kit that it includes, names by one of these texts.
 set(CORRAL_NEEDS_redis "redis_server|crl_plugin_redis|redis/redis\\.h|redis/redlock\\.h|hiredis")
 set(CORRAL_NEEDS_memcached "memcached_server|crl_plugin_memcached|memcached/memcached\\.h")
 set(CORRAL_NEEDS_lmdb "lab_lmdb|crl_plugin_lmdb|lmdb/lmdb\\.h|<lmdb\\.h>|\"lmdb:")
-# Of these, what they name isn't what they need.
+# These tests need other stores than they name.
 set(CORRAL_NEEDS_OF_uri "")
 set(CORRAL_NEEDS_OF_answers lmdb)
 set(CORRAL_NEEDS_OF_answers_callers lmdb)
 
-# The text of a file of tests/ and of all others there that it includes.
+# corral_text_with_kits(FILE RET): sets RET to the text of a file of tests/ and of all files there
+# that it includes.
 function(corral_text_with_kits file ret)
   set(seen ${file})
   set(queue ${file})
@@ -29,7 +30,7 @@ function(corral_text_with_kits file ret)
   set(${ret} "${text}" PARENT_SCOPE)
 endfunction()
 
-# corral_needs(FILE RET): sets RET to the absent stores.
+# corral_needs(FILE RET): sets RET to the stores that the test needs and that are switched off.
 function(corral_needs file ret)
   set(absent "")
   get_filename_component(name ${file} NAME_WE)
@@ -42,7 +43,11 @@ function(corral_needs file ret)
     if(CORRAL_${upper})
       continue()
     endif()
-    if(store IN_LIST CORRAL_NEEDS_OF_${name} OR (NOT DEFINED CORRAL_NEEDS_OF_${name} AND text MATCHES "${CORRAL_NEEDS_${store}}"))
+    if(DEFINED CORRAL_NEEDS_OF_${name})
+      if(store IN_LIST CORRAL_NEEDS_OF_${name})
+        list(APPEND absent ${store})
+      endif()
+    elseif(text MATCHES "${CORRAL_NEEDS_${store}}")
       list(APPEND absent ${store})
     endif()
   endforeach()

@@ -1,6 +1,8 @@
-# The nginx module: built when nginx's headers (package nginx-dev) are there. CORRAL_NGINX is AUTO, ON (required) or OFF; sets CORRAL_NGINX_MODULE to the
-# target, or to "". nginx refuses a module that was built with other flags than itself: they come from nginx-dev's conf_flags, a bash script.
-set(CORRAL_NGINX AUTO CACHE STRING "The nginx module: AUTO (when nginx's headers are there), ON, OFF")
+# The nginx module is built when nginx's headers (package nginx-dev) are there. CORRAL_NGINX is
+# AUTO, ON (required) or OFF; CORRAL_NGINX_MODULE is the target, or "". nginx refuses a module that
+# was built with other flags than itself: they come from nginx-dev's conf_flags, a bash script.
+set(CORRAL_NGINX AUTO CACHE STRING
+  "The nginx module: AUTO (when nginx's headers are there), ON, OFF")
 set(CORRAL_NGINX_MODULE "")
 if(NOT CORRAL_NGINX)
   return()
@@ -16,7 +18,8 @@ elseif(NOT EXISTS ${CORRAL_NGINX_SOURCE}/conf_flags OR NOT CORRAL_BASH)
   set(nginx_why "there is no conf_flags in ${CORRAL_NGINX_SOURCE}, or no bash to read it")
 endif()
 
-# ngx_auto_config.h and ngx_auto_headers.h, once for each version of nginx. configure writes beside itself: it runs in a folder of links.
+# nginx's configure makes ngx_auto_config.h and ngx_auto_headers.h, once for each version of nginx.
+# It writes beside itself, so it runs in a folder of links.
 if(NOT nginx_why)
   file(STRINGS ${CORRAL_NGINX_SOURCE}/src/core/nginx.h nginx_version REGEX "define NGINX_VERSION ")
   string(REGEX MATCH "[0-9.]+" nginx_version "${nginx_version}")
@@ -28,8 +31,10 @@ if(NOT nginx_why)
       file(CREATE_LINK ${CORRAL_NGINX_SOURCE}/${name} ${nginx_folder}/${name} SYMBOLIC)
     endforeach()
     execute_process(
-      COMMAND ${CORRAL_BASH} -c ". ./conf_flags && ./configure \"\${NGX_CONF_FLAGS[@]}\" --builddir=objs"
-      WORKING_DIRECTORY ${nginx_folder} RESULT_VARIABLE nginx_result OUTPUT_FILE ${nginx_folder}/configure.log ERROR_FILE ${nginx_folder}/configure.log)
+      COMMAND ${CORRAL_BASH} -c
+        ". ./conf_flags && ./configure \"\${NGX_CONF_FLAGS[@]}\" --builddir=objs"
+      WORKING_DIRECTORY ${nginx_folder} RESULT_VARIABLE nginx_result
+      OUTPUT_FILE ${nginx_folder}/configure.log ERROR_FILE ${nginx_folder}/configure.log)
     if(NOT nginx_result EQUAL 0)
       file(REMOVE ${nginx_folder}/objs/ngx_auto_config.h)
       set(nginx_why "nginx's configure failed: see ${nginx_folder}/configure.log")
@@ -51,15 +56,18 @@ add_library(${CORRAL_NGINX_MODULE} MODULE ${nginx_sources} src/http_rules.c)
 target_include_directories(${CORRAL_NGINX_MODULE} PRIVATE src)
 foreach(name core event event/modules event/quic os/unix http http/modules http/v2 http/v3)
   if(IS_DIRECTORY ${CORRAL_NGINX_SOURCE}/src/${name})
-    target_include_directories(${CORRAL_NGINX_MODULE} SYSTEM PRIVATE ${CORRAL_NGINX_SOURCE}/src/${name})
+    target_include_directories(${CORRAL_NGINX_MODULE} SYSTEM PRIVATE
+      ${CORRAL_NGINX_SOURCE}/src/${name})
   endif()
 endforeach()
 target_include_directories(${CORRAL_NGINX_MODULE} SYSTEM PRIVATE ${nginx_folder}/objs)
 target_link_libraries(${CORRAL_NGINX_MODULE} PRIVATE corral)
 corral_target(${CORRAL_NGINX_MODULE})
-# nginx unloads its modules when it reads its configuration anew; what stores have loaded must stay.
+# nginx unloads its modules when it reads its configuration anew; the libraries that stores have
+# loaded must stay.
 target_link_options(${CORRAL_NGINX_MODULE} PRIVATE LINKER:-z,nodelete)
-set_target_properties(${CORRAL_NGINX_MODULE} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/nginx)
+set_target_properties(${CORRAL_NGINX_MODULE} PROPERTIES
+  PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/nginx)
 if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   set_target_properties(${CORRAL_NGINX_MODULE} PROPERTIES INSTALL_RPATH "$ORIGIN/../../")
 endif()

@@ -1,8 +1,10 @@
-# Plugins (stores, and the http: origin) that are built when what they need is there: CORRAL_POSTGRESQL and so on are AUTO, ON (required) or OFF. Sets CORRAL_SOURCES_name
-# and CORRAL_LINK_name of those that are to be built, and lists them in CORRAL_OPTIONAL.
+# The plugins here (stores, and the http: origin) are built when their libraries are there:
+# CORRAL_POSTGRESQL and so on are AUTO, ON (required) or OFF. CORRAL_OPTIONAL lists the plugins that
+# are to be built; each has its CORRAL_SOURCES_name and CORRAL_LINK_name.
 set(CORRAL_OPTIONAL "")
 
-# corral_library(TARGET HEADER LIBRARY [FOLDER...]): an imported target for a C library, if it is there.
+# corral_library(TARGET HEADER LIBRARY [FOLDER...]): makes an imported target of a C library that is
+# there.
 function(corral_library target header library)
   string(MAKE_C_IDENTIFIER ${library} name)
   find_path(CORRAL_${name}_INCLUDE_DIR ${header} PATH_SUFFIXES ${ARGN})
@@ -11,18 +13,21 @@ function(corral_library target header library)
   if(CORRAL_${name}_INCLUDE_DIR AND CORRAL_${name}_LIBRARY AND NOT TARGET ${target})
     add_library(${target} UNKNOWN IMPORTED)
     set_target_properties(${target} PROPERTIES
-      IMPORTED_LOCATION "${CORRAL_${name}_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${CORRAL_${name}_INCLUDE_DIR}")
+      IMPORTED_LOCATION "${CORRAL_${name}_LIBRARY}"
+      INTERFACE_INCLUDE_DIRECTORIES "${CORRAL_${name}_INCLUDE_DIR}")
   endif()
 endfunction()
 
-# corral_optional(NAME TARGET...): the plugin plugins/NAME.c or plugins/NAME/*.c, linked with these targets.
+# corral_optional(NAME TARGET...): the plugin of plugins/NAME.c or plugins/NAME/*.c is linked with
+# these targets.
 macro(corral_optional name)
   string(TOUPPER ${name} upper)
   set(what "locks")
   if(name STREQUAL "http")
     set(what "origins")
   endif()
-  set(CORRAL_${upper} AUTO CACHE STRING "The ${name}: ${what}: AUTO (when its libraries are there), ON, OFF")
+  set(CORRAL_${upper} AUTO CACHE STRING
+    "The ${name}: ${what}: AUTO (when its libraries are there), ON, OFF")
   set(absent "")
   foreach(target ${ARGN})
     if(NOT TARGET ${target})
@@ -47,15 +52,16 @@ corral_library(corral_mariadb mysql.h mariadb mariadb)
 corral_library(corral_zookeeper zookeeper.h zookeeper_mt zookeeper)
 corral_library(corral_cjson cJSON.h cjson cjson)
 corral_library(corral_microhttpd microhttpd.h microhttpd)
-foreach(row "postgresql corral_pq" "mariadb corral_mariadb" "sqlite SQLite::SQLite3" "zookeeper corral_zookeeper" "etcd CURL::libcurl corral_cjson"
-    "http CURL::libcurl")
+foreach(row "postgresql corral_pq" "mariadb corral_mariadb" "sqlite SQLite::SQLite3"
+    "zookeeper corral_zookeeper" "etcd CURL::libcurl corral_cjson" "http CURL::libcurl")
   separate_arguments(row)
   list(POP_FRONT row name)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/plugins/${name}.c OR IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/plugins/${name})
+  set(plugin ${CMAKE_CURRENT_SOURCE_DIR}/plugins/${name})
+  if(EXISTS ${plugin}.c OR IS_DIRECTORY ${plugin})
     corral_optional(${name} ${row})
   endif()
 endforeach()
-# What these connect by, beside their client libraries.
+# These plugins connect by plugins/net, beside their client libraries.
 file(GLOB net_sources CONFIGURE_DEPENDS plugins/net/*.c)
 foreach(name postgresql mariadb)
   if(DEFINED CORRAL_SOURCES_${name})

@@ -1,18 +1,23 @@
-# Tests. Each tests/test_*.c is one cmocka program over a static core with all plugins built in, so that internals are
-# within reach. Labels: pure (no thread, clock or server: the inner loop), threads (also run under TSan), live (a real
-# server or LMDB, many processes), scripted (servers and commands that follow a script).
+# Each tests/test_*.c is one cmocka program over a static core with all plugins built in, so that
+# internals are within reach. The labels are pure (no thread, clock or server: the inner loop),
+# threads (also run under TSan), live (a real server or LMDB, many processes) and scripted (servers
+# and commands that follow a script).
 find_package(Cmocka REQUIRED)
 
-# Tests that are not in this table are pure.
-set(CORRAL_TESTS_threads flood lock herd pool bodies gate hostlock hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction many many_callers loop)
-set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch memcached memcached_servers storm
-    leader sick cost ladder origin away old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags)
+# Tests that are not in these lists are pure.
+set(CORRAL_TESTS_threads flood lock herd pool bodies gate hostlock hostlock_notes memory threads
+    alloc api bound answers answers_callers near near_eviction many many_callers loop)
+set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
+    redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch
+    memcached memcached_servers storm leader sick cost ladder origin away old_plugin
+    sick_memcached freshness answers_live answers_callers_live many_live tags)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
-# Of locks.
-list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults
-    redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions zookeeper
-    zookeeper_sessions etcd etcd_time)
-# Event loops, the web, and what keeps it warm.
+# These test locks.
+list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
+    lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
+    memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
+    zookeeper zookeeper_sessions etcd etcd_time)
+# These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live nginx_fastcgi)
@@ -56,20 +61,23 @@ endif()
 corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
-add_custom_target(corral_thread_tests COMMENT "Those, and tests with threads")
+add_custom_target(corral_thread_tests COMMENT "Pure tests, and tests with threads")
 
-# corral_test_program(NAME SOURCE...): the program test_NAME. It may call the library of the store that its name begins with.
+# corral_test_program(NAME SOURCE...): makes the program test_NAME. It may call the library of the
+# store that its name begins with.
 function(corral_test_program name)
   add_executable(test_${name} ${ARGN})
   string(REGEX REPLACE "_.*" "" store ${name})
-  target_link_libraries(test_${name} PRIVATE corral_testable SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${store}})
+  target_link_libraries(test_${name} PRIVATE corral_testable
+    SQLite::SQLite3 Cmocka::Cmocka Threads::Threads m ${CORRAL_LINK_${store}})
   target_include_directories(test_${name} PRIVATE src plugins tests)
   target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN)
   foreach(other IN LISTS stores)
     target_compile_definitions(test_${name} PRIVATE CORRAL_HAVE_${other}=1)
   endforeach()
   target_link_options(test_${name} PRIVATE ${CORRAL_TESTS_LINK_${name}})
-  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(test_${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   corral_target(test_${name})
 endfunction()
 
@@ -78,8 +86,9 @@ function(corral_test name label)
   corral_test_program(${name} ${ARGN})
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_tests_properties(${name} PROPERTIES
-    LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77
-    ENVIRONMENT "CORRAL_COMMAND=$<TARGET_FILE:corral_command>;CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+    LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77)
+  corral_test_environment(${name} "CORRAL_COMMAND=$<TARGET_FILE:corral_command>"
+    "CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
   if(label MATCHES "^(pure|threads)$")
     add_dependencies(corral_thread_tests test_${name})
   endif()
@@ -90,16 +99,26 @@ function(corral_test name label)
   endif()
 endfunction()
 
-# A test that is a script: corral_script(NAME LABEL TIMEOUT COMMAND...)
+# corral_script(NAME LABEL TIMEOUT COMMAND...): a test that is a command.
 function(corral_script name label timeout)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
 endfunction()
 
+# corral_skipped(NAME LABEL WHY): a test that this build lacks.
+function(corral_skipped name label why)
+  corral_script(${name} ${label} 10 sh -c "echo 'SKIPPED: ${why}' && exit 77")
+endfunction()
+
+# corral_test_environment(NAME VARIABLE=VALUE...)
+function(corral_test_environment name)
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${ARGN})
+endfunction()
+
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 file(GLOB programs CONFIGURE_DEPENDS tests/test_*.c)
 file(GLOB support CONFIGURE_DEPENDS tests/support/*.c)
-# A server's support is made where its store is.
+# A server's support is compiled when its store is.
 foreach(name postgresql mariadb zookeeper etcd)
   if(NOT name IN_LIST CORRAL_OPTIONAL)
     list(FILTER support EXCLUDE REGEX "/${name}_")
@@ -117,7 +136,7 @@ if(support)
   target_link_libraries(corral_test_support PRIVATE SQLite::SQLite3 Cmocka::Cmocka Threads::Threads)
   target_include_directories(corral_test_support PRIVATE src plugins tests)
   target_compile_definitions(corral_test_support PRIVATE CORRAL_BUILTIN)
-  foreach(name IN LISTS CORRAL_OPTIONAL) # what asks a server by its own library
+  foreach(name IN LISTS CORRAL_OPTIONAL) # some support asks a server by the server's own library
     target_compile_definitions(corral_test_support PRIVATE CORRAL_HAVE_${name}=1)
     target_link_libraries(corral_test_support PRIVATE ${CORRAL_LINK_${name}})
   endforeach()
@@ -131,21 +150,24 @@ foreach(program IN LISTS programs)
   corral_needs(${program} absent)
   if(absent)
     list(JOIN absent ", " absent)
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the stores that it needs: ${absent}' && exit 77")
+    corral_skipped(${name} live "built without the stores that it needs: ${absent}")
     continue()
   endif()
-  if(name STREQUAL "backend" AND NOT (TARGET example_backend AND postgresql IN_LIST CORRAL_OPTIONAL))
-    corral_script(backend live 10 sh -c "echo 'SKIPPED: built without examples/backend: there is no libmicrohttpd or no libpq' && exit 77")
+  if(name STREQUAL "backend"
+      AND NOT (TARGET example_backend AND postgresql IN_LIST CORRAL_OPTIONAL))
+    corral_skipped(backend live
+      "built without examples/backend: there is no libmicrohttpd or no libpq")
     continue()
   endif()
-  # A store's own test is made where the store is.
-  if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd|http)" AND NOT name STREQUAL "http_rules" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the plugin ${CMAKE_MATCH_1}' && exit 77")
+  # A plugin's own test is compiled when the plugin is.
+  if(name MATCHES "^(postgresql|mariadb|sqlite|zookeeper|etcd|http)"
+      AND NOT name STREQUAL "http_rules" AND NOT CMAKE_MATCH_1 IN_LIST CORRAL_OPTIONAL)
+    corral_skipped(${name} live "built without the plugin ${CMAKE_MATCH_1}")
     continue()
   endif()
   string(REPLACE "nginx_" "" example ${name})
   if(example MATCHES "^(cgi|fastcgi)$" AND NOT (CORRAL_LMDB AND TARGET example_${example}))
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without examples/${name}, or without the lmdb: store' && exit 77")
+    corral_skipped(${name} live "built without examples/${name}, or without the lmdb: store")
     continue()
   endif()
   set(label pure)
@@ -157,15 +179,19 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
-# Forks while many threads are at work: all of it without sanitizers, whose own locks don't expect that.
+# test_fork forks while many threads are at work. It is compiled without sanitizers, whose own locks
+# don't expect that.
 function(corral_fork_test)
   set(CORRAL_SANITIZE_FLAGS "")
   set(rows "STORE(memory)\nSTORE(lmdb)\nSTORE(redis)\n")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/builtin/test_fork/corral_builtin.h CONTENT "${rows}")
-  add_executable(test_fork tests/test_fork.c tests/support/redis_server.c tests/support/server_process.c src/registry.c
-    ${CORRAL_CORE_SOURCES} ${CORRAL_SOURCES_memory} ${CORRAL_SOURCES_lmdb} ${CORRAL_SOURCES_redis})
-  target_link_libraries(test_fork PRIVATE ${CORRAL_LINK_lmdb} ${CORRAL_LINK_redis} XXHash::XXHash Zstd::Zstd Sodium::Sodium Cmocka::Cmocka Threads::Threads ${CMAKE_DL_LIBS} m)
-  target_include_directories(test_fork PRIVATE src plugins tests ${CMAKE_BINARY_DIR}/builtin/test_fork)
+  add_executable(test_fork tests/test_fork.c tests/support/redis_server.c
+    tests/support/server_process.c src/registry.c ${CORRAL_CORE_SOURCES}
+    ${CORRAL_SOURCES_memory} ${CORRAL_SOURCES_lmdb} ${CORRAL_SOURCES_redis})
+  target_link_libraries(test_fork PRIVATE ${CORRAL_LINK_lmdb} ${CORRAL_LINK_redis} XXHash::XXHash
+    Zstd::Zstd Sodium::Sodium Cmocka::Cmocka Threads::Threads ${CMAKE_DL_LIBS} m)
+  target_include_directories(test_fork PRIVATE
+    src plugins tests ${CMAKE_BINARY_DIR}/builtin/test_fork)
   target_compile_definitions(test_fork PRIVATE CORRAL_BUILTIN CORRAL_PLUGIN_DIR="/nowhere")
   set_target_properties(test_fork PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   corral_target(test_fork)
@@ -177,18 +203,21 @@ endif()
 
 if(TARGET test_warm_store AND TARGET corral_plugin_http)
   add_dependencies(test_warm_store corral_plugin_http)
-  set_property(TEST warm_store APPEND PROPERTY ENVIRONMENT "CORRAL_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_http>")
+  corral_test_environment(warm_store "CORRAL_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_http>")
 endif()
 
-# The module's tests load it into nginx, which isn't built with sanitizers: their library comes first.
+# The module's tests load it into nginx, which isn't built with sanitizers: the sanitizers' library
+# comes first.
 set(nginx_asan "")
 if(CORRAL_SANITIZE MATCHES "address")
-  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE nginx_asan OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so
+    OUTPUT_VARIABLE nginx_asan OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
 foreach(name ${CORRAL_TESTS_live})
   if(CORRAL_NGINX_MODULE AND TARGET test_${name} AND name MATCHES "^nginx_")
     add_dependencies(test_${name} ${CORRAL_NGINX_MODULE} ${CORRAL_PLUGINS})
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "CORRAL_NGINX_MODULE=$<TARGET_FILE:${CORRAL_NGINX_MODULE}>;CORRAL_ASAN=${nginx_asan}")
+    corral_test_environment(${name}
+      "CORRAL_NGINX_MODULE=$<TARGET_FILE:${CORRAL_NGINX_MODULE}>" "CORRAL_ASAN=${nginx_asan}")
   endif()
 endforeach()
 
@@ -203,65 +232,70 @@ foreach(name cgi fastcgi nginx_fastcgi)
 endforeach()
 if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_postgresql)
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
-  set_property(TEST postgresql APPEND PROPERTY ENVIRONMENT
-    "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>;CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
+  corral_test_environment(postgresql "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>"
+    "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
 endif()
 if(TARGET test_backend)
   add_dependencies(test_backend example_backend)
-  set_property(TEST backend APPEND PROPERTY ENVIRONMENT
-    "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  corral_test_environment(backend "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>"
+    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
   set_tests_properties(backend PROPERTIES RUN_SERIAL ON) # it measures how soon a change is seen
 endif()
 foreach(name poll libevent libuv)
   if(TARGET test_loop_examples AND TARGET example_loop_${name})
     string(TOUPPER ${name} upper)
     add_dependencies(test_loop_examples example_loop_${name})
-    set_property(TEST loop_examples APPEND PROPERTY ENVIRONMENT "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>")
+    corral_test_environment(loop_examples
+      "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>")
   endif()
 endforeach()
-# The crowd, on each store by itself: they may run beside each other.
+# The crowd has a test for each store; these may run beside each other.
 corral_needs(${CMAKE_SOURCE_DIR}/tests/test_lock_chaos.c absent)
 if(absent)
-  corral_script(lock_chaos live 10 sh -c "echo 'SKIPPED: built without stores that it needs' && exit 77")
+  corral_skipped(lock_chaos live "built without stores that it needs")
   set(crowds "")
 else()
   corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
-  set(crowds lmdb memcached redis redis_without_scripts redlock sqlite postgresql postgresql_advisory mariadb zookeeper etcd)
+  set(crowds lmdb memcached redis redis_without_scripts redlock sqlite postgresql
+    postgresql_advisory mariadb zookeeper etcd)
 endif()
 foreach(name IN LISTS crowds)
   string(REGEX REPLACE "_advisory" "" needs ${name})
-  if(needs MATCHES "^(sqlite|postgresql|mariadb|zookeeper|etcd)$" AND NOT needs IN_LIST CORRAL_OPTIONAL)
+  if(needs MATCHES "^(sqlite|postgresql|mariadb|zookeeper|etcd)$"
+      AND NOT needs IN_LIST CORRAL_OPTIONAL)
     continue()
   endif()
-  add_test(NAME lock_chaos_${name} COMMAND test_lock_chaos WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  set_tests_properties(lock_chaos_${name} PROPERTIES LABELS live TIMEOUT 300 SKIP_RETURN_CODE 77 ENVIRONMENT "CORRAL_CHAOS=${name}")
+  corral_script(lock_chaos_${name} live 300 test_lock_chaos)
+  corral_test_environment(lock_chaos_${name} "CORRAL_CHAOS=${name}")
 endforeach()
 
-# The command, on a store in a file; but for the first some of it on Redis.
+# The tests of the command use a store in a file; all but the first also use Redis.
 foreach(row "cli 180" "cli_lock 300" "cli_warm 180" "cli_edges 120")
   separate_arguments(row)
   list(POP_FRONT row name limit)
   if(NOT CORRAL_LMDB OR (NOT name STREQUAL "cli" AND NOT CORRAL_REDIS))
-    corral_script(${name} live 10 sh -c "echo 'SKIPPED: built without the lmdb: or the redis: store' && exit 77")
+    corral_skipped(${name} live "built without the lmdb: or the redis: store")
     continue()
   endif()
   corral_script(${name} scripted ${limit} sh ${CMAKE_SOURCE_DIR}/tests/${name}_test.sh)
-  set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
+  corral_test_environment(${name} "CORRAL=$<TARGET_FILE:corral_command>"
+    "CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
 endforeach()
 
 if(CORRAL_REDIS)
   corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)
-  set_tests_properties(cli_bodies PROPERTIES ENVIRONMENT "CORRAL=$<TARGET_FILE:corral_command>;CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  corral_test_environment(cli_bodies "CORRAL=$<TARGET_FILE:corral_command>"
+    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endif()
 
-# What the command and what it loads for lmdb: are linked with.
+# The command, and the plugin that it loads for lmdb:, are linked with few libraries.
 if(CORRAL_LMDB AND NOT redis IN_LIST CORRAL_BUILTIN_PLUGINS)
   corral_script(linked live 60 sh ${CMAKE_SOURCE_DIR}/tests/linked_test.sh
-    $<TARGET_FILE:corral_command> $<TARGET_FILE:corral> $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
+    $<TARGET_FILE:corral_command> $<TARGET_FILE:corral>
+    $<$<TARGET_EXISTS:corral_plugin_lmdb>:$<TARGET_FILE:corral_plugin_lmdb>>)
 endif()
 
-# What hardening leaves in the files of this build.
+# The files of this build are hardened.
 if(CORRAL_HARDEN_WHOLE)
   set(files $<TARGET_FILE:corral> $<TARGET_FILE:corral_command> $<TARGET_FILE:corral_conformance>)
   foreach(target IN LISTS CORRAL_PLUGINS CORRAL_NGINX_MODULE)
@@ -269,36 +303,43 @@ if(CORRAL_HARDEN_WHOLE)
   endforeach()
   list(JOIN files " " files)
   corral_script(harden live 120 sh ${CMAKE_SOURCE_DIR}/tests/harden_test.sh)
-  set_tests_properties(harden PROPERTIES ENVIRONMENT
-    "FILES=${files};CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};GENERATOR=${CMAKE_GENERATOR}")
+  corral_test_environment(harden "FILES=${files}" "CMAKE=${CMAKE_COMMAND}"
+    "CC=${CMAKE_C_COMPILER}" "GENERATOR=${CMAKE_GENERATOR}")
 else()
-  corral_script(harden live 10 sh -c "echo 'SKIPPED: CORRAL_HARDEN is off, or the flags of this build overrule it' && exit 77")
+  corral_skipped(harden live "CORRAL_HARDEN is off, or the flags of this build overrule it")
 endif()
 
-# A plugin of an older ABI, and plugins that are odd.
+# The tests load a plugin of an older ABI, and odd plugins.
 add_subdirectory(tests/old_plugin)
 add_dependencies(test_registry corral_plugin_longer)
-set_tests_properties(old_plugin registry PROPERTIES ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
+set_tests_properties(old_plugin registry PROPERTIES
+  ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
 add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
 set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
-  ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>" PASS_REGULAR_EXPRESSION "corral_plugin_old[.]so: a plugin of ABI 1; this corral takes ABI 2")
+  ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>"
+  PASS_REGULAR_EXPRESSION "corral_plugin_old[.]so: a plugin of ABI 1; this corral takes ABI 2")
 
 add_dependencies(test_streams corral_conformance)
-set_tests_properties(streams PROPERTIES ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
+set_tests_properties(streams PROPERTIES
+  ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
 
-# The conformance suite, on each store. What isn't built, or has no server here, skips. It measures how soon things end.
+# The conformance suite runs on each store; a store that isn't built, or has no server here, is
+# skipped. The suite measures how soon operations end.
 foreach(name memory lmdb redis redlock memcached)
   list(JOIN CORRAL_PLUGINS " " plugins)
   list(JOIN CORRAL_BUILTIN_PLUGINS " " builtin)
-  corral_script(conformance_${name} live 120 sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})
-  set_tests_properties(conformance_${name} PROPERTIES
-    RUN_SERIAL ON ENVIRONMENT "CONFORMANCE=$<TARGET_FILE:corral_conformance>;PLUGINS=${plugins} ${builtin}")
+  corral_script(conformance_${name} live 120
+    sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})
+  set_tests_properties(conformance_${name} PROPERTIES RUN_SERIAL ON)
+  corral_test_environment(conformance_${name}
+    "CONFORMANCE=$<TARGET_FILE:corral_conformance>" "PLUGINS=${plugins} ${builtin}")
 endforeach()
 
 # These measure how soon something happens.
-foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached ladder away memcached_dialogue memcached_servers redis redis_renew redis_errors redis_tls
-    redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live answers_callers_live many_live tags cli linked install lmdb lmdb_watch
-    redis_dialogue)
+foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached
+    ladder away memcached_dialogue memcached_servers redis redis_renew redis_errors redis_tls
+    redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live
+    answers_callers_live many_live tags cli linked install lmdb lmdb_watch redis_dialogue)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
@@ -319,33 +360,36 @@ foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h corral/loop
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()
-  set(flags -pedantic-errors -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only -I${CMAKE_SOURCE_DIR}/include)
+  set(flags -pedantic-errors -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only
+    -I${CMAKE_SOURCE_DIR}/include)
   corral_script(header_c11:${header} pure 30
     ${CMAKE_C_COMPILER} -std=c11 ${flags} -x c ${CMAKE_SOURCE_DIR}/include/${header})
   if(CMAKE_CXX_COMPILER)
     corral_script(header_c++17:${header} pure 30
       ${CMAKE_CXX_COMPILER} -std=c++17 ${flags} -x c++ ${CMAKE_SOURCE_DIR}/include/${header})
   else()
-    corral_script(header_c++17:${header} pure 30 sh -c "echo 'SKIPPED: there is no C++ compiler' && exit 77")
+    corral_skipped(header_c++17:${header} pure "there is no C++ compiler")
   endif()
 endforeach()
 
-# The gates of the house rules, over the sources and over what was built.
+# The gates of the house rules look at the sources, and at the library of this build.
 corral_script(readme pure 30 sh ${CMAKE_SOURCE_DIR}/tests/readme_test.sh ${CMAKE_SOURCE_DIR})
-corral_script(record_readers pure 30 sh ${CMAKE_SOURCE_DIR}/tests/record_readers_test.sh ${CMAKE_SOURCE_DIR})
+corral_script(record_readers pure 30
+  sh ${CMAKE_SOURCE_DIR}/tests/record_readers_test.sh ${CMAKE_SOURCE_DIR})
 corral_script(tidy pure 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy ${CMAKE_SOURCE_DIR})
 corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
   $<TARGET_FILE:corral> $<TARGET_FILE:corral_testable> ${CMAKE_SOURCE_DIR})
 set_tests_properties(symbols PROPERTIES ENVIRONMENT "NM=${CMAKE_NM}")
 
-# What a user of the installed library meets.
+# The installed library serves a user.
 if(CORRAL_LMDB)
   list(JOIN CORRAL_SANITIZE_FLAGS " " consumer_flags)
   list(JOIN CORRAL_PLUGINS " " plugins)
   corral_script(install live 180 sh ${CMAKE_SOURCE_DIR}/tests/install_test.sh)
-  set_tests_properties(install PROPERTIES ENVIRONMENT
-    "CMAKE=${CMAKE_COMMAND};CC=${CMAKE_C_COMPILER};BUILD=${CMAKE_BINARY_DIR};GENERATOR=${CMAKE_GENERATOR};CONSUMER_CFLAGS=${consumer_flags};PLUGINS=${plugins}")
+  corral_test_environment(install "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
+    "BUILD=${CMAKE_BINARY_DIR}" "GENERATOR=${CMAKE_GENERATOR}"
+    "CONSUMER_CFLAGS=${consumer_flags}" "PLUGINS=${plugins}")
 endif()
 
-# The fuzz targets, each over its corpus.
+# Each fuzz target runs over its corpus.
 add_subdirectory(fuzz)

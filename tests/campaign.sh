@@ -1,7 +1,10 @@
 #!/bin/sh
-# campaign.sh MINUTES: what takes longer than a test run may: the simulated herds, the swarms of loops, the crowds on locks, soaks, the fuzz
-# targets, and builds with options off. MINUTES are shared among the steps that last as long as one lets them (default 60); the others, the
-# builds above all, take an hour or two besides. The builds release, dev, tsan and fuzz are there. Prints a line for each step, and the sums. Logs: build/campaign/.
+# campaign.sh MINUTES: runs the steps that take longer than a test run may: simulated herds, swarms
+# of loops, crowds on locks, soaks, fuzz targets, and builds with options off.
+#
+# The steps without an end of their own share MINUTES (60); the others, the builds above all, take
+# an hour or two besides. The builds release, dev, tsan and fuzz must be there.
+# The script prints a line for each step, and the sums. Logs go to build/campaign/.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 minutes=${1:-60}
@@ -18,7 +21,7 @@ unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS
 
 share() { echo $((minutes * 60 * $1 / 100)); } # PERCENT: seconds
 
-# One line for a step. Its output goes to a log, of which a failure shows the end.
+# Each step prints one line. Its output goes to a log; a failure shows the end of it.
 step() { # NAME COMMAND...
   name=$1 log=$logs/$1.log
   shift
@@ -36,30 +39,37 @@ step() { # NAME COMMAND...
   esac
 }
 
-# A script that prints "ok - NAME" and "not ok - NAME" lines, and its sums: each line counts.
+# COMMAND prints "ok - NAME" and "not ok - NAME" lines, and its sums: each line counts.
 steps() { # NAME COMMAND...
   log=$logs/$1.log
   shift
   "$@" >"$log" 2>&1
   grep -e '^ok - ' -e '^not ok - ' -e '^# ' "$log"
-  passed=$((passed + $(grep -c '^ok - ' "$log"))) failed=$((failed + $(grep -c '^not ok - ' "$log")))
-  grep -q '^[0-9]* passed' "$log" || { echo "not ok - it ended early: see $log"; failed=$((failed + 1)); }
+  passed=$((passed + $(grep -c '^ok - ' "$log")))
+  failed=$((failed + $(grep -c '^not ok - ' "$log")))
+  grep -q '^[0-9]* passed' "$log" ||
+    { echo "not ok - it ended early: see $log"; failed=$((failed + 1)); }
 }
 
 # TSan wants its usual memory map.
-plain_map() { if setarch "$(uname -m)" -R true 2>/dev/null; then setarch "$(uname -m)" -R "$@"; else "$@"; fi; }
+plain_map() {
+  if setarch "$(uname -m)" -R true 2>/dev/null; then setarch "$(uname -m)" -R "$@"; else "$@"; fi
+}
 
-# A number of this day, so that each campaign plays other worlds; a failure names its own.
+# The seed is the day's, so that each campaign plays other worlds; a failure names its seed.
 seed=$(date +%Y%m%d)000000
 
 swarm() { CORRAL_SEED_FROM=$seed CORRAL_SECONDS=$(share 10) "$tests/test_swarm"; }
 loop_swarm() { CORRAL_SECONDS=$(($(share 5) / 2)) "$tests/test_loop_swarm"; }
-loop_swarm_tsan() { CORRAL_SECONDS=$(($(share 5) / 2)) plain_map "$root/build/tsan/tests/test_loop_swarm"; }
+loop_swarm_tsan() {
+  CORRAL_SECONDS=$(($(share 5) / 2)) plain_map "$root/build/tsan/tests/test_loop_swarm"
+}
 chaos() { CORRAL_CHAOS=$1 CORRAL_ACQUISITIONS=2000 timeout 1800 "$tests/test_lock_chaos"; }
 
-# A herd with leaders killed, for as long; the command's own checks say what was wrong, ASan at its end what leaked.
+# soak runs a herd whose leaders are killed. The command checks the values, ASan the leaks.
 soak() { # STORE
-  "$dev/corral" --store "$1" storm --mode corral --kill-leader --duration "$(share 5)s" --keys 20 --ttl 500ms --stale 200ms --load 1000
+  "$dev/corral" --store "$1" storm --mode corral --kill-leader --duration "$(share 5)s" \
+    --keys 20 --ttl 500ms --stale 200ms --load 1000
 }
 
 soak_lmdb() {
@@ -73,7 +83,8 @@ soak_lmdb() {
 soak_redis() {
   command -v redis-server >/dev/null || { echo "there is no redis-server"; return 77; }
   folder=$(mktemp -d)
-  redis-server --port 0 --unixsocket "$folder/s" --save '' --appendonly no --dir "$folder" >/dev/null &
+  redis-server --port 0 --unixsocket "$folder/s" --save '' --appendonly no --dir "$folder" \
+    >/dev/null &
   server=$! status=0
   for _ in 1 2 3 4 5 6 7 8 9 10; do [ -S "$folder/s" ] && break; sleep 1; done
   soak "redis+unix://$folder/s" || status=$?
@@ -83,7 +94,7 @@ soak_redis() {
   return $status
 }
 
-# The tests with threads, again and again.
+# The tests with threads are repeated for so long.
 again() { # SECONDS
   until=$(($(date +%s) + $1))
   while [ "$(date +%s)" -lt "$until" ]; do
@@ -91,12 +102,14 @@ again() { # SECONDS
   done
 }
 
-step release_hardened sh "$root/tests/harden_test.sh" --files "$root"/build/release/libcorral.so "$root"/build/release/corral \
+step release_hardened sh "$root/tests/harden_test.sh" --files \
+  "$root"/build/release/libcorral.so "$root"/build/release/corral \
   "$root"/build/release/corral-conformance "$root"/build/release/plugins/*.so
 step swarm swarm
 step loop_swarm loop_swarm
 step loop_swarm_tsan loop_swarm_tsan
-for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresql postgresql_advisory mariadb zookeeper etcd; do
+for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresql \
+  postgresql_advisory mariadb zookeeper etcd; do
   step "lock_chaos_$store" chaos "$store"
 done
 step soak_lmdb soak_lmdb

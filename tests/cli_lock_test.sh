@@ -1,13 +1,15 @@
 #!/bin/sh
-# cli_lock_test.sh: corral lock as a user sees it, on an lmdb: store of its own, and on a Redis of its own where there is redis-server.
+# cli_lock_test.sh: corral lock as a user sees it, on an lmdb: store of its own, and on a Redis of
+# its own where there is redis-server.
 #
-# CORRAL is the path of the command. Prints "ok - sentence" or "not ok - sentence" for each case and exits 1 when one failed. Commands under
-# test wait at a FIFO until this script lets them go; the script waits for a state, never for a time. NAMES of locks differ from case to case.
+# CORRAL is the path of the command. The script prints "ok - sentence" or "not ok - sentence" for
+# each case and exits 1 when one failed. Commands under test wait at a FIFO until this script lets
+# them go; the script waits for a state, never for a time. Each case has lock names of its own.
 . "$(dirname "$0")/support/cli.sh"
 server=
 finish() { [ -z "$server" ] || kill -9 "$server" 2>/dev/null; }
 
-# ends N PID ERR: the command in the background ends with that status.
+# ends N PID ERR: the command in the background ends with status N.
 ends() {
   wait "$2"
   answer=$?
@@ -16,27 +18,27 @@ ends() {
   return 1
 }
 
-# one_line TEXT FILE: the file is one line of corral's, and has TEXT.
+# one_line TEXT FILE: the file is one line of corral's that contains TEXT.
 one_line() {
   lines 1 "$2" && grep -q '^corral: ' "$2" && grep -qF -e "$1" "$2" && return 0
   echo "# '$1' is not the one line of: $(cat "$2")"
   return 1
 }
 
-# free NAME: nobody holds it. held NAME: somebody does.
+# free NAME: nobody holds the lock. held NAME: somebody does.
 free() { "$CORRAL" lock --show "$1" >/dev/null 2>&1; [ $? -eq 1 ]; }
 held() { "$CORRAL" lock --show "$1" >/dev/null 2>&1; }
 
 # asked N FILE: with -v it asked the store for the lock N times or more.
 asked() { [ "$(cat "$2" 2>/dev/null | grep -c '^corral: event lock_asked')" -ge "$1" ]; }
 
-# held_for MS NAME: it is held for so long.
+# held_for MS NAME: the lock has been held for so long.
 held_for() {
   ms=$("$CORRAL" --json lock --show "$2" | sed -n 's/.*"held_ms":\([0-9]*\).*/\1/p')
   [ "${ms:-0}" -ge "$1" ]
 }
 
-# A command that writes its process id and that of its child, and waits. "deaf" ones don't hear SIGTERM.
+# sleeper writes its process id and that of its child, and waits. deaf also ignores SIGTERM.
 cat >sleeper <<'END'
 #!/bin/sh
 sleep 300 &
@@ -52,7 +54,7 @@ echo $! >"$1.child"
 echo $$ >"$1.tmp" && mv "$1.tmp" "$1.pid"
 while :; do wait; sleep 1; done
 END
-# Ends with status 3 on SIGTERM, which it writes down.
+# polite writes down a SIGTERM and ends with status 3.
 cat >polite <<'END'
 #!/bin/sh
 trap 'echo TERM >>"$1.got"; kill "$(cat "$1.child")" 2>/dev/null; exit 3' TERM
@@ -66,7 +68,8 @@ chmod +x sleeper deaf polite
 # both_gone NAME: the command of that name, and its child, have ended.
 both_gone() { gone "$(cat "$1.pid")" && gone "$(cat "$1.child")"; }
 
-# begin NAME ARGUMENT...: corral lock in the background; its id is in pid, the command runs when this returns. Its stderr is in NAME.err.
+# begin NAME ARGUMENT...: starts corral lock in the background. Its id is in pid, its stderr in
+# NAME.err; the command runs when begin returns.
 begin() {
   rm -f "$1.pid" "$1.child" "$1.got"
   begun=$1
@@ -76,30 +79,38 @@ begin() {
   await [ -s "$begun.pid" ]
 }
 
-# ---- what any command sees ---------------------------------------------------------------------------------
+# ---- the command's surroundings ----
 
 passes() {
-  status 42 "$CORRAL" lock passes -- sh -c 'echo out; echo err >&2; exit 42' && [ "$(cat out)" = out ] && [ "$(cat err)" = err ] &&
-    status 137 "$CORRAL" lock passes sh -c 'kill -9 $$' && status 75 "$CORRAL" lock passes -- sh -c 'exit 75' && [ ! -s err ] && free passes
+  status 42 "$CORRAL" lock passes -- sh -c 'echo out; echo err >&2; exit 42' &&
+    [ "$(cat out)" = out ] && [ "$(cat err)" = err ] &&
+    status 137 "$CORRAL" lock passes sh -c 'kill -9 $$' &&
+    status 75 "$CORRAL" lock passes -- sh -c 'exit 75' && [ ! -s err ] && free passes
 }
 
 stdin_passes() { printf 'one\ntwo' | "$CORRAL" lock stdin -- cat >out && [ "$(cat out)" = "one
 two" ]; }
 
-pipe_ends() { "$CORRAL" lock pipe -- sh -c 'exec yes' | head -n 1 >out && [ "$(cat out)" = y ] && await free pipe; }
+pipe_ends() {
+  "$CORRAL" lock pipe -- sh -c 'exec yes' | head -n 1 >out && [ "$(cat out)" = y ] &&
+    await free pipe
+}
 
 environment() {
   last=0
   for i in 1 2 3 4; do
-    status 0 "$CORRAL" lock 'a name' -- sh -c 'echo "$CORRAL_FENCE"; [ "$CORRAL_LOCK_NAME" = "a name" ]' && fence=$(cat out) &&
+    status 0 "$CORRAL" lock 'a name' -- \
+      sh -c 'echo "$CORRAL_FENCE"; [ "$CORRAL_LOCK_NAME" = "a name" ]' && fence=$(cat out) &&
       [ "$fence" -gt "$last" ] || return 1
     last=$fence
   done
 }
 
 not_there() {
-  status 127 "$CORRAL" lock none -- ./no-such-command && one_line "command not found: ./no-such-command" err && free none &&
-    : >plain && status 126 "$CORRAL" lock none -- ./plain && one_line "can't execute ./plain: Permission denied" err && free none
+  status 127 "$CORRAL" lock none -- ./no-such-command &&
+    one_line "command not found: ./no-such-command" err && free none &&
+    : >plain && status 126 "$CORRAL" lock none -- ./plain &&
+    one_line "can't execute ./plain: Permission denied" err && free none
 }
 
 # The end of the command and an order to its guard may cross.
@@ -110,10 +121,11 @@ short() {
 }
 
 left_behind() {
-  status 0 "$CORRAL" lock left -- sh -c 'sleep 300 >/dev/null 2>&1 & echo $!' && free left && ! gone "$(cat out)" && kill "$(cat out)"
+  status 0 "$CORRAL" lock left -- sh -c 'sleep 300 >/dev/null 2>&1 & echo $!' && free left &&
+    ! gone "$(cat out)" && kill "$(cat out)"
 }
 
-# ---- exclusion ---------------------------------------------------------------------------------------------
+# ---- exclusion ----
 
 cat >count <<'END'
 #!/bin/sh
@@ -141,10 +153,12 @@ ten() {
 
 busy() {
   begin busy --note 'the note' busy -- ./sleeper busy || return 1
-  status 75 "$CORRAL" lock -n busy -- touch ran && one_line "busy: held by $(uname -n)/$pid/" err && one_line " the note: for " err &&
+  status 75 "$CORRAL" lock -n busy -- touch ran &&
+    one_line "busy: held by $(uname -n)/$pid/" err && one_line " the note: for " err &&
     status 75 "$CORRAL" lock --wait 0 busy -- touch ran && one_line "ms left" err &&
     status 75 "$CORRAL" -q lock --no-wait busy -- touch ran && [ ! -s err ] &&
-    status 9 "$CORRAL" lock -n -E 9 busy -- touch ran && status 0 "$CORRAL" lock --no-wait busy --conflict-exit 0 -- touch ran
+    status 9 "$CORRAL" lock -n -E 9 busy -- touch ran &&
+    status 0 "$CORRAL" lock --no-wait busy --conflict-exit 0 -- touch ran
   got=$?
   kill "$pid"
   wait "$pid"
@@ -153,8 +167,10 @@ busy() {
 
 waits_so_long() {
   begin long long -- ./sleeper long || return 1
-  status 124 "$CORRAL" lock --wait 60ms long -- touch ran && one_line "long: waited for 60ms: held by " err &&
-    status 9 "$CORRAL" lock -w 60ms -E 9 long -- touch ran && status 124 "$CORRAL" -q lock -w 60ms long -- touch ran && [ ! -s err ]
+  status 124 "$CORRAL" lock --wait 60ms long -- touch ran &&
+    one_line "long: waited for 60ms: held by " err &&
+    status 9 "$CORRAL" lock -w 60ms -E 9 long -- touch ran &&
+    status 124 "$CORRAL" -q lock -w 60ms long -- touch ran && [ ! -s err ]
   got=$?
   kill "$pid"
   wait "$pid"
@@ -165,7 +181,8 @@ waits_for_it() {
   begin turn --keep turn -- ./sleeper turn || return 1
   "$CORRAL" -v lock turn -- echo mine >turn2.out 2>turn2.err &
   waiter=$!
-  await asked 2 turn2.err && [ ! -s turn2.out ] && kill "$(cat turn.pid)" "$(cat turn.child)" && ends 143 "$pid" turn.err && ends 0 $waiter turn2.err &&
+  await asked 2 turn2.err && [ ! -s turn2.out ] && kill "$(cat turn.pid)" "$(cat turn.child)" &&
+    ends 143 "$pid" turn.err && ends 0 $waiter turn2.err &&
     [ "$(cat turn2.out)" = mine ]
 }
 
@@ -173,8 +190,10 @@ shared() {
   begin reader1 --shared shared -- ./sleeper reader1 || return 1
   pid1=$pid
   begin reader2 -s shared -- ./sleeper reader2 || return 1
-  status 75 "$CORRAL" lock -n shared -- true && status 0 "$CORRAL" lock --show shared && lines 2 out && [ "$(grep -c '^held shared by ' out)" -eq 2 ] &&
-    status 0 "$CORRAL" --json lock --show shared && [ "$(grep -o '"shared":true' out | wc -l)" -eq 2 ]
+  status 75 "$CORRAL" lock -n shared -- true && status 0 "$CORRAL" lock --show shared &&
+    lines 2 out && [ "$(grep -c '^held shared by ' out)" -eq 2 ] &&
+    status 0 "$CORRAL" --json lock --show shared &&
+    [ "$(grep -o '"shared":true' out | wc -l)" -eq 2 ]
   got=$?
   kill "$pid1" "$pid"
   wait "$pid1" "$pid"
@@ -185,13 +204,17 @@ shared() {
   [ $got -eq 0 ] && status 0 "$CORRAL" lock -n shared -- true
 }
 
-# ---- who ---------------------------------------------------------------------------------------------------
+# ---- holders ----
 
-# A note that sets a terminal's title, begins a control sequence in one character of C1, turns the line around, and isn't valid UTF-8.
+# The note sets a terminal's title, begins a control sequence in one character of C1, turns the
+# line around, and isn't valid UTF-8.
 hostile() {
-  begin hostile --note "$(printf 'a\033]0;t\007\177\302\2331m\342\200\256\377\303\244')" hostile -- ./sleeper hostile || return 1
-  status 0 "$CORRAL" lock --show hostile && lines 1 out && grep -qF "$(printf 'a\\x1b]0;t\\x07\\x7f\\xc2\\x9b1m\\xe2\\x80\\xae\\xff\303\244, for ')" out &&
-    status 0 "$CORRAL" --json lock --show hostile && lines 1 out && grep -qF "$(printf 'a\\u001b]0;t\\u0007\\u007f\\u009b1m\\u202e\\u00ff\303\244",')" out
+  note=$(printf 'a\033]0;t\007\177\302\2331m\342\200\256\377\303\244')
+  begin hostile --note "$note" hostile -- ./sleeper hostile || return 1
+  status 0 "$CORRAL" lock --show hostile && lines 1 out &&
+    grep -qF "$(printf 'a\\x1b]0;t\\x07\\x7f\\xc2\\x9b1m\\xe2\\x80\\xae\\xff\303\244, for ')" out &&
+    status 0 "$CORRAL" --json lock --show hostile && lines 1 out &&
+    grep -qF "$(printf 'a\\u001b]0;t\\u0007\\u007f\\u009b1m\\u202e\\u00ff\303\244",')" out
   got=$?
   kill "$pid"
   wait "$pid"
@@ -200,11 +223,16 @@ hostile() {
 
 shows() {
   status 1 "$CORRAL" lock --show shows && [ "$(cat out)" = "nobody holds it" ] && [ ! -s err ] &&
-    status 1 "$CORRAL" --json lock --show shows && [ "$(cat out)" = '{"name":"shows","held":false,"holders":[]}' ] || return 1
+    status 1 "$CORRAL" --json lock --show shows &&
+    [ "$(cat out)" = '{"name":"shows","held":false,"holders":[]}' ] || return 1
   begin shows --note 'say "hi"' shows -- ./sleeper shows || return 1
-  status 0 "$CORRAL" lock --show shows && lines 1 out && grep -q "^held alone by $(uname -n)/$pid/[0-9]* say \"hi\", for [0-9.ms]*, [0-9.ms]* left, fencing token [0-9]*\$" out &&
+  holder="$(uname -n)/$pid/[0-9]* say \"hi\"" times='for [0-9.ms]*, [0-9.ms]* left'
+  json='"who":"[^"]* say \\"hi\\"","shared":false'
+  json=$json',"held_ms":[0-9]*,"left_ms":[0-9]*,"fence":[0-9]*'
+  status 0 "$CORRAL" lock --show shows && lines 1 out &&
+    grep -q "^held alone by $holder, $times, fencing token [0-9]*\$" out &&
     status 0 "$CORRAL" --json lock shows --show && lines 1 out &&
-    grep -q '^{"name":"shows","held":true,"holders":\[{"who":"[^"]* say \\"hi\\"","shared":false,"held_ms":[0-9]*,"left_ms":[0-9]*,"fence":[0-9]*}\]}$' out
+    grep -q '^{"name":"shows","held":true,"holders":\[{'"$json"'}\]}$' out
   got=$?
   kill "$pid"
   wait "$pid"
@@ -215,16 +243,21 @@ names() {
   long=$(printf '%065536d' 0)
   status 0 "$CORRAL" lock ' two  words
 and lines ' -- sh -c '[ "$CORRAL_LOCK_NAME" = " two  words
-and lines " ]' && status 0 "$CORRAL" lock "$long" -- true && status 0 "$CORRAL" lock -- --odd -- true && status 1 "$CORRAL" lock --show -- -n &&
-    status 0 "$CORRAL" lock -- -n true && status 1 "$CORRAL" --json lock --show 'a
-b' && grep -qF '"a\u000ab"' out && refuses "1 to 65536" lock "${long}1" -- true && refuses "0 bytes is not accepted: 1 to 65536" lock "" -- true
+and lines " ]' &&
+    status 0 "$CORRAL" lock "$long" -- true && status 0 "$CORRAL" lock -- --odd -- true &&
+    status 1 "$CORRAL" lock --show -- -n && status 0 "$CORRAL" lock -- -n true &&
+    status 1 "$CORRAL" --json lock --show 'a
+b' &&
+    grep -qF '"a\u000ab"' out && refuses "1 to 65536" lock "${long}1" -- true &&
+    refuses "0 bytes is not accepted: 1 to 65536" lock "" -- true
 }
 
-# ---- the end of a hold -------------------------------------------------------------------------------------
+# ---- the end of a hold ----
 
 no_keep() {
   begin nokeep --ttl 1500ms nokeep -- ./sleeper nokeep || return 1
-  ends 76 "$pid" nokeep.err && one_line "lost: the hold with fencing token " nokeep.err && one_line "--keep extends it" nokeep.err && both_gone nokeep
+  ends 76 "$pid" nokeep.err && one_line "lost: the hold with fencing token " nokeep.err &&
+    one_line "--keep extends it" nokeep.err && both_gone nokeep
 }
 
 no_keep_deaf() {
@@ -239,7 +272,8 @@ polite_end() {
 
 keeps() {
   begin keeps --ttl 900ms --keep keeps -- ./sleeper keeps || return 1
-  await held_for 2000 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" && ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps &&
+  await held_for 2000 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" &&
+    ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps &&
     return 0
   echo "# $(cat keeps.err)"
   return 1
@@ -250,10 +284,12 @@ keep_max() {
   ends 76 "$pid" keepmax.err && one_line "--keep-max passed" keepmax.err && both_gone keepmax
 }
 
-# Whether a shell looks after the process group or not (then the kernel hangs up on all of it when a member is stopped and it is orphaned).
+# The case holds with a shell that looks after the process group and without one. Without one the
+# kernel hangs up on the orphaned group when a member is stopped.
 stopped() {
   begin stopped --ttl 1500ms --keep stopped -- ./deaf stopped || return 1
-  kill -STOP "$pid" && await both_gone stopped && kill -CONT "$pid" && ends 76 "$pid" stopped.err && one_line "lost: " stopped.err
+  kill -STOP "$pid" && await both_gone stopped && kill -CONT "$pid" &&
+    ends 76 "$pid" stopped.err && one_line "lost: " stopped.err
 }
 
 killed() {
@@ -262,44 +298,57 @@ killed() {
   status 0 "$CORRAL" lock --wait 20s killed -- sh -c 'echo free' && [ "$(cat out)" = free ]
 }
 
-# Whoever is next never meets the command of one who was killed.
+# The next holder never meets the command of one who was killed.
 killed_alone() {
   begin alone --ttl 1s --keep alone -- ./deaf alone || return 1
-  "$CORRAL" lock alone -- sh -c 'kill -0 $(cat alone.pid) 2>/dev/null && echo beside; kill -0 $(cat alone.child) 2>/dev/null && echo beside; :' >beside 2>&1 &
+  "$CORRAL" lock alone -- sh -c '
+    kill -0 $(cat alone.pid) 2>/dev/null && echo beside
+    kill -0 $(cat alone.child) 2>/dev/null && echo beside
+    :' >beside 2>&1 &
   next=$!
   kill -9 "$pid"
   ends 0 $next beside && [ ! -s beside ]
 }
 
-guard_of() { for t in /proc/[0-9]*/stat; do sed -n "s/^\([0-9]*\) .*) [A-Z] $1 .*/\1/p" "$t" 2>/dev/null; done; }
+guard_of() {
+  for t in /proc/[0-9]*/stat; do sed -n "s/^\([0-9]*\) .*) [A-Z] $1 .*/\1/p" "$t" 2>/dev/null; done
+}
 guard_killed() {
   begin guarded --keep guarded -- ./deaf guarded || return 1
   guard=$(guard_of "$pid")
-  kill -9 "$guard" && ends 125 "$pid" guarded.err && one_line "the guard of the command was killed" guarded.err && await both_gone guarded && free guarded
+  kill -9 "$guard" && ends 125 "$pid" guarded.err &&
+    one_line "the guard of the command was killed" guarded.err && await both_gone guarded &&
+    free guarded
 }
 
 out_of_sight() {
   rm -f sight
-  "$CORRAL" lock --ttl 1500ms sight -- sh -c 'setsid sh -c "trap \"\" TERM; echo \$\$ >sight.tmp; mv sight.tmp sight; while :; do sleep 1; done" & wait' 2>sight.err &
+  "$CORRAL" lock --ttl 1500ms sight -- sh -c '
+    setsid sh -c "
+      trap \"\" TERM; echo \$\$ >sight.tmp; mv sight.tmp sight
+      while :; do sleep 1; done" &
+    wait' 2>sight.err &
   pid=$!
   await [ -s sight ] && ends 76 "$pid" sight.err && gone "$(cat sight)"
 }
 
-# ---- signals -----------------------------------------------------------------------------------------------
+# ---- signals ----
 
 handed_on() {
   begin handed --keep handed -- ./polite handed || return 1
-  kill -TERM "$pid" && ends 3 "$pid" handed.err && lines 1 handed.got && [ ! -s handed.err ] && free handed
+  kill -TERM "$pid" && ends 3 "$pid" handed.err && lines 1 handed.got && [ ! -s handed.err ] &&
+    free handed
 }
 
 interrupted() {
   rm -f inted.pid
   env --default-signal=INT "$CORRAL" lock --keep inted -- ./sleeper inted 2>inted.err &
   pid=$!
-  await [ -s inted.pid ] && kill -INT "$pid" && ends 130 "$pid" inted.err && both_gone inted && free inted
+  await [ -s inted.pid ] && kill -INT "$pid" && ends 130 "$pid" inted.err && both_gone inted &&
+    free inted
 }
 
-# A command that ends on the signal leaves nothing that goes on without the lock.
+# A command that ends on the signal leaves no process that goes on without the lock.
 rest_is_ended() {
   begin rest --keep --grace 100ms rest -- sh -c './deaf rest & wait' || return 1
   kill -TERM "$pid" && ends 143 "$pid" rest.err && both_gone rest && free rest
@@ -309,7 +358,8 @@ ignored() {
   rm -f ignored.pid
   (trap '' HUP; exec "$CORRAL" lock --keep ignored -- ./sleeper ignored) 2>ignored.err &
   pid=$!
-  await [ -s ignored.pid ] && kill -HUP "$pid" && held ignored && kill -TERM "$pid" && ends 143 "$pid" ignored.err
+  await [ -s ignored.pid ] && kill -HUP "$pid" && held ignored && kill -TERM "$pid" &&
+    ends 143 "$pid" ignored.err
 }
 
 wait_ended() {
@@ -323,9 +373,9 @@ wait_ended() {
   [ $got -eq 0 ] && [ ! -e ran ] && free front
 }
 
-# ---- the terminal ------------------------------------------------------------------------------------------
+# ---- the terminal ----
 
-# on_terminal COMMAND: a shell's command on a terminal of its own; what is written into keys is typed.
+# on_terminal COMMAND: runs a shell's command on a terminal of its own, which reads the FIFO keys.
 on_terminal() { env --default-signal=INT script -qec "$1" /dev/null <keys >typed.out 2>&1; }
 
 terminal() {
@@ -344,21 +394,26 @@ ctrl_c() {
   on_terminal "$CORRAL lock --keep tty -- ./sleeper ctrlc; echo status \$?" &
   terminal=$!
   exec 8>keys
-  await [ -s ctrlc.pid ] && printf '\003' >&8 && await both_gone ctrlc && await free tty && wait $terminal
+  await [ -s ctrlc.pid ] && printf '\003' >&8 && await both_gone ctrlc && await free tty &&
+    wait $terminal
   exec 8>&-
   both_gone ctrlc
 }
 
-# ---- nested ------------------------------------------------------------------------------------------------
+# ---- nested ----
 
 nested() {
-  status 125 "$CORRAL" lock nested -- "$CORRAL" lock nested -- touch ran && one_line "nested: this command runs under that lock already" err &&
-    status 125 "$CORRAL" lock nested -- sh -c "'$CORRAL' lock other -- sh -c \"'$CORRAL' lock -s nested -- touch ran\"" && [ ! -e ran ] &&
-    status 0 "$CORRAL" lock nested -- "$CORRAL" --namespace n lock nested -- "$CORRAL" run --key nested -- "$CORRAL" lock --show nested &&
+  status 125 "$CORRAL" lock nested -- "$CORRAL" lock nested -- touch ran &&
+    one_line "nested: this command runs under that lock already" err &&
+    status 125 "$CORRAL" lock nested -- \
+      sh -c "'$CORRAL' lock other -- sh -c \"'$CORRAL' lock -s nested -- touch ran\"" &&
+    [ ! -e ran ] &&
+    status 0 "$CORRAL" lock nested -- "$CORRAL" --namespace n lock nested -- \
+      "$CORRAL" run --key nested -- "$CORRAL" lock --show nested &&
     free nested
 }
 
-# ---- wrong use ---------------------------------------------------------------------------------------------
+# ---- wrong use ----
 
 # refuses TEXT ARGUMENT...: exit status 125 and one line on stderr that contains TEXT.
 refuses() {
@@ -368,51 +423,65 @@ refuses() {
 }
 
 wrong_use() {
-  refuses "no NAME given: corral lock" lock && refuses "no command given: corral lock" lock name && refuses "no command given" lock name -- &&
-    refuses "'--tll': accepted are --ttl, --wait" lock --tll 1s name -- true && refuses "unknown option '-x'" lock name -x -- true &&
-    refuses "'5' is no duration" lock --ttl 5 name -- true && refuses "--ttl: 10ms is out of range: accepted is 50ms to 1d" lock --ttl 10ms n -- true &&
+  refuses "no NAME given: corral lock" lock && refuses "no command given: corral lock" lock name &&
+    refuses "no command given" lock name -- &&
+    refuses "'--tll': accepted are --ttl, --wait" lock --tll 1s name -- true &&
+    refuses "unknown option '-x'" lock name -x -- true &&
+    refuses "'5' is no duration" lock --ttl 5 name -- true &&
+    refuses "--ttl: 10ms is out of range: accepted is 50ms to 1d" lock --ttl 10ms n -- true &&
     refuses "--wait: 2d is out of range: accepted is 0 to 1d" lock --wait 2d n -- true &&
     refuses "--keep-max: 1ms is out of range: accepted is 50ms to" lock --keep-max 1ms n -- true &&
-    refuses "--grace: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" lock --grace 6s n -- true &&
+    refuses "--grace: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" \
+      lock --grace 6s n -- true &&
     refuses "--repair: 0 is out of range: accepted is 1ms to 1d" lock --repair 0 n -- true &&
-    refuses "a note of 41 bytes is not accepted: 0 to 40" lock --note "$(printf '%041d' 0)" n -- true &&
-    refuses "--conflict-exit: '256' is not accepted: a whole number, 0 to 255" lock -E 256 n -- true &&
-    refuses "--lost-exit: 'x' is not accepted: a whole number, 0 to 255" lock --lost-exit x n -- true &&
-    refuses "'true' is one argument too many" lock --show n -- true && refuses "option '--note' needs a value" lock --note &&
+    refuses "a note of 41 bytes is not accepted: 0 to 40" \
+      lock --note "$(printf '%041d' 0)" n -- true &&
+    refuses "--conflict-exit: '256' is not accepted: a whole number, 0 to 255" \
+      lock -E 256 n -- true &&
+    refuses "--lost-exit: 'x' is not accepted: a whole number, 0 to 255" \
+      lock --lost-exit x n -- true &&
+    refuses "'true' is one argument too many" lock --show n -- true &&
+    refuses "option '--note' needs a value" lock --note &&
     refuses "memory: is of one process alone" --store memory: lock n -- true
 }
 
 away() {
   rm -f ran
-  refuses "away: " --store "$1" lock away -- touch ran && refuses "away: " --store "$1" lock -n away -- touch ran &&
-    refuses "away: " --store "$1" lock --wait 50ms away -- touch ran && refuses "away: " --store "$1" lock --show away && [ ! -e ran ]
+  refuses "away: " --store "$1" lock away -- touch ran &&
+    refuses "away: " --store "$1" lock -n away -- touch ran &&
+    refuses "away: " --store "$1" lock --wait 50ms away -- touch ran &&
+    refuses "away: " --store "$1" lock --show away && [ ! -e ran ]
 }
 
-# ---- what can be done to a Redis ---------------------------------------------------------------------------
+# ---- cases on Redis alone ----
 
 redis() { redis-cli -s "$dir/redis" "$@" >redis.out 2>&1; }
 
 deleted() {
   begin deleted --ttl 900ms --keep deleted -- ./polite deleted || return 1
-  redis DEL ~lock::deleted && ends 76 "$pid" deleted.err && one_line "deleted: lost: the hold with fencing token " deleted.err &&
+  redis DEL ~lock::deleted && ends 76 "$pid" deleted.err &&
+    one_line "deleted: lost: the hold with fencing token " deleted.err &&
     one_line "is over: its time passed" deleted.err && lines 1 deleted.got
 }
 
 flushed_deaf() {
   begin flushed --ttl 900ms --grace 100ms --keep flushed -- ./deaf flushed || return 1
-  redis FLUSHALL && ends 76 "$pid" flushed.err && one_line "is over: its time passed" flushed.err && both_gone flushed
+  redis FLUSHALL && ends 76 "$pid" flushed.err &&
+    one_line "is over: its time passed" flushed.err && both_gone flushed
 }
 
 taken() {
   begin taken --ttl 3s --keep taken -- ./polite taken || return 1
   loser=$pid
-  redis DEL ~lock::taken && begin taker --keep taken -- ./sleeper taker && ends 76 "$loser" taken.err && one_line "somebody else has the lock" taken.err &&
+  redis DEL ~lock::taken && begin taker --keep taken -- ./sleeper taker &&
+    ends 76 "$loser" taken.err && one_line "somebody else has the lock" taken.err &&
     held taken && kill "$pid" && ends 143 "$pid" taker.err
 }
 
-# Without --keep nobody looks until the release.
+# Without --keep nobody asks the store about the hold before the release.
 lost_at_release() {
-  status 76 "$CORRAL" lock late -- redis-cli -s "$dir/redis" DEL ~lock::late && one_line "late: lost: the hold with fencing token " err
+  status 76 "$CORRAL" lock late -- redis-cli -s "$dir/redis" DEL ~lock::late &&
+    one_line "late: lost: the hold with fencing token " err
 }
 
 server_stopped() {
@@ -439,11 +508,12 @@ waits_for_store() {
 }
 
 foreign() {
-  redis SET ~lock::foreign x && refuses "--repair D lets it end after D" lock foreign -- true && redis TTL ~lock::foreign && grep -q -e -1 redis.out &&
+  redis SET ~lock::foreign x && refuses "--repair D lets it end after D" lock foreign -- true &&
+    redis TTL ~lock::foreign && grep -q -e -1 redis.out &&
     status 0 "$CORRAL" lock --repair 50ms foreign -- true
 }
 
-# ---- on each store -----------------------------------------------------------------------------------------
+# ---- on each store ----
 
 on_store() {
   rm -f ran
@@ -471,17 +541,23 @@ on_store() {
   check "when corral is killed the command is, and the lock is free by its ttl" killed
   check "nobody has the lock before the command of one who was killed is dead" killed_alone
   check "when the guard is killed the command is, too" guard_killed
-  if command -v setsid >/dev/null; then check "what left the session is ended as well" out_of_sight; fi
+  if command -v setsid >/dev/null; then
+    check "what left the session is ended as well" out_of_sight
+  fi
   check "a signal is handed on, and the lock released when the command has ended" handed_on
-  if env --default-signal=INT true 2>/dev/null; then check "a command that dies of SIGINT takes corral with it" interrupted; fi
+  if env --default-signal=INT true 2>/dev/null; then
+    check "a command that dies of SIGINT takes corral with it" interrupted
+  fi
   check "what remains after a signal is ended before the release" rest_is_ended
   check "an ignored signal stays ignored" ignored
   check "a signal ends the wait" wait_ended
-  if script -qec true /dev/null </dev/null >/dev/null 2>&1 && env --default-signal=INT true 2>/dev/null; then
+  if script -qec true /dev/null </dev/null >/dev/null 2>&1 &&
+    env --default-signal=INT true 2>/dev/null; then
     check "the command reads the terminal" terminal
     check "Ctrl-C ends the command" ctrl_c
   else
-    skip "the command reads the terminal" "there is no script(1), no pseudo-terminal, or no env --default-signal"
+    skip "the command reads the terminal" \
+      "there is no script(1), no pseudo-terminal, or no env --default-signal"
   fi
   check "a command that asks for the lock it runs under is refused" nested
 }
@@ -492,7 +568,10 @@ CORRAL_PASS_STORE=1 # for what runs the command inside of a command
 export CORRAL_STORE CORRAL_PASS_STORE
 on_store
 check "wrong use is refused, with what is accepted" wrong_use
-away_lmdb() { refuses "away: /proc/no: No such file" --store lmdb:/proc/no/store lock away -- touch ran && [ ! -e ran ]; }
+away_lmdb() {
+  refuses "away: /proc/no: No such file" --store lmdb:/proc/no/store lock away -- touch ran &&
+    [ ! -e ran ]
+}
 check "a store that can't be opened runs no command" away_lmdb
 
 store=redis
@@ -502,8 +581,10 @@ if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; th
   exit $failed
 fi
 deathsig=
-command -v setpriv >/dev/null && setpriv --pdeathsig KILL true 2>/dev/null && deathsig="setpriv --pdeathsig KILL"
-$deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" >redis.log 2>&1 &
+command -v setpriv >/dev/null && setpriv --pdeathsig KILL true 2>/dev/null &&
+  deathsig="setpriv --pdeathsig KILL"
+$deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" \
+  >redis.log 2>&1 &
 server=$!
 await redis PING || { cat redis.log; exit 1; }
 CORRAL_STORE=redis+unix://$dir/redis

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Runs corral-conformance on one store, starting what that needs: conformance_test.sh memory|lmdb|redis|redlock|memcached
-# From the environment: CONFORMANCE, the program; PLUGINS, those that are loaded or built in. Exit status 77: skipped.
+# conformance_test.sh memory|lmdb|redis|redlock|memcached: runs corral-conformance on one store, on
+# servers that the script starts.
+# The environment has CONFORMANCE, the program, and PLUGINS, those that are loaded or built in.
+# Exit status 77 means skipped.
 set -eu
 : "${CONFORMANCE:?}" "${PLUGINS:=}"
 store=${1:?}
@@ -24,14 +26,15 @@ has() {
   command -v "$1" >/dev/null 2>&1 || skip "there is no $1 in PATH"
 }
 
-# A port below 32768, above which the kernel hands out ports itself; a server that finds it taken is started on another.
+# The port is below 32768, above which the kernel hands out ports itself. A server that finds it
+# taken is started on another.
 number=$$
 random_port() {
   number=$(((number * 1103515245 + 12345) % 2147483648))
   port=$((20000 + number / 8 % 12000))
 }
 
-# start NAME ARGUMENT...: a server on a port of its own, which is put in place of @.
+# start NAME ARGUMENT...: starts a server on a port of its own, which replaces @.
 start() {
   name=$1
   shift
@@ -51,12 +54,13 @@ start() {
   exit 1
 }
 
-# Whether the server that was just started answers at its port, within 10 s.
+# answers succeeds when the server that was just started answers at its port, within 10 s.
 answers() {
   for wait in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
     sleep 0.1
     kill -0 $pid 2>/dev/null || return 1
-    if "$CONFORMANCE" --quiet --case an-absent-key-is-a-miss "$scheme://127.0.0.1:$port" >/dev/null 2>&1; then
+    if "$CONFORMANCE" --quiet --case an-absent-key-is-a-miss "$scheme://127.0.0.1:$port" \
+      >/dev/null 2>&1; then
       kill -0 $pid 2>/dev/null # else it is somebody else's
       return
     fi

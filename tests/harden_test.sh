@@ -1,8 +1,10 @@
 #!/bin/sh
-# Reads by readelf what hardening (cmake/harden.cmake) leaves in files.
-#   harden_test.sh --files FILE...    a finished optimised build: each FILE is hardened in every way
-#   harden_test.sh                    the files of this build, and tests/harden/probe.c built by harden.cmake with several flags.
-#                                     From the environment: FILES, CMAKE, CC, GENERATOR
+# harden_test.sh reads the traces of hardening (cmake/harden.cmake) in files, by readelf.
+#   harden_test.sh --files FILE...
+#     Each FILE of a finished optimised build is hardened in every way.
+#   harden_test.sh
+#     The files of this build are, and so is tests/harden/probe.c, built by harden.cmake with
+#     several flags. The environment has FILES, CMAKE, CC, GENERATOR.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -18,7 +20,7 @@ fail() {
   failed=1
 }
 
-# What a linked file lacks, one word a line.
+# lacks prints the kinds of hardening that a linked file lacks, one word a line.
 lacks() { # FILE
   readelf -dW "$1" | grep -q -e 'FLAGS.*BIND_NOW' -e '(BIND_NOW)' || echo BIND_NOW
   readelf -lW "$1" | grep -q 'GNU_RELRO' || echo RELRO
@@ -31,7 +33,8 @@ lacks_fortify() { # FILE
   readelf --dyn-syms -W "$1" | grep -q '__[a-z]*_chk\b' || echo FORTIFY
 }
 
-# Of an object file: on x86 the compiler notes its branch protection. The linker keeps the note only where all of libc has it.
+# On x86 the compiler notes branch protection in the object file. The linker keeps the note only
+# where all of libc has it.
 lacks_cet() { # OBJECT
   readelf -hW "$1" | grep -q 'Machine:.*X86-64' || return 0
   readelf -nW "$1" | grep -q 'IBT, SHSTK' || echo CET
@@ -58,9 +61,11 @@ trap 'rm -rf "$dir"' EXIT
 probe() { # NAME CFLAGS OPTION...: builds $dir/NAME/probe
   name=$1 flags=$2
   shift 2
-  env -u CFLAGS -u LDFLAGS "${CMAKE:-cmake}" -G "${GENERATOR:-Ninja}" -S "$here/harden" -B "$dir/$name" \
-    -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER="${CC:-cc}" -DCMAKE_C_FLAGS="$flags" "$@" >"$dir/log" 2>&1 &&
-    "${CMAKE:-cmake}" --build "$dir/$name" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "building the probe '$name'"; return 1; }
+  env -u CFLAGS -u LDFLAGS "${CMAKE:-cmake}" -G "${GENERATOR:-Ninja}" \
+    -S "$here/harden" -B "$dir/$name" -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_C_COMPILER="${CC:-cc}" -DCMAKE_C_FLAGS="$flags" "$@" >"$dir/log" 2>&1 &&
+    "${CMAKE:-cmake}" --build "$dir/$name" >"$dir/log" 2>&1 ||
+    { cat "$dir/log"; fail "building the probe '$name'"; return 1; }
   binary=$dir/$name/probe object=$(find "$dir/$name" -name 'probe.c.o')
 }
 
@@ -68,24 +73,28 @@ everything() { lacks "$binary"; lacks_fortify "$binary"; lacks_cet "$object"; }
 
 probe on "" && whole "a release build is hardened in every way" "$(everything)"
 
-# The checks see what is absent.
+# The checks fail on a build without hardening.
 probe off "-no-pie -fno-stack-protector -fcf-protection=none -z lazy" -DCORRAL_HARDEN=OFF && {
   found=$(everything | tr '\n' ' ')
-  for word in BIND_NOW PIE STACK_PROTECTOR FORTIFY $(readelf -hW "$object" | grep -q X86-64 && echo CET); do
+  cet=$(readelf -hW "$object" | grep -q X86-64 && echo CET)
+  for word in BIND_NOW PIE STACK_PROTECTOR FORTIFY $cet; do
     case " $found" in *" $word "*) ;; *) fail "an unhardened build seems to have $word" ;; esac
   done
   [ $failed -ne 0 ] || echo "ok - an unhardened build is seen to be one"
 }
 
-# Flags of the builder win: none is given twice (a second _FORTIFY_SOURCE would be a warning, which is an error here).
+# The builder's flags win, and none is given twice: a second _FORTIFY_SOURCE would be a warning,
+# which is an error here.
 probe own "-D_FORTIFY_SOURCE=1 -fno-stack-protector -no-pie" && {
   found=$(everything | tr '\n' ' ')
-  [ "$found" = "PIE STACK_PROTECTOR " ] || fail "with -fno-stack-protector and -no-pie of the builder's own are absent: $found"
-  grep -q 'FORTIFY_SOURCE=[23]' "$dir/own/build.ninja" 2>/dev/null && fail "the builder's _FORTIFY_SOURCE is overruled"
+  [ "$found" = "PIE STACK_PROTECTOR " ] ||
+    fail "with -fno-stack-protector and -no-pie of the builder's own are absent: $found"
+  grep -q 'FORTIFY_SOURCE=[23]' "$dir/own/build.ninja" 2>/dev/null &&
+    fail "the builder's _FORTIFY_SOURCE is overruled"
   echo "ok - the builder's own flags win"
 }
 
-# Sanitizers don't see what _FORTIFY_SOURCE calls.
+# Sanitizers don't see the calls that _FORTIFY_SOURCE makes.
 probe sanitized "-O1 -fsanitize=address" && {
   [ "$(lacks_fortify "$binary")" = FORTIFY ] || fail "a sanitized build is fortified"
   echo "ok - a sanitized build isn't fortified"

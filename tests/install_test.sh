@@ -1,9 +1,11 @@
 #!/bin/sh
-# Installs the build into an empty prefix and uses it as a stranger would: by pkg-config, by find_package, by the command.
-# From the environment: BUILD (a finished build), CMAKE, CC, GENERATOR, CONSUMER_CFLAGS (sanitizers of the
-# build), PLUGINS (those that are loaded, not built in).
+# install_test.sh installs the build into an empty prefix and uses it as a stranger would: by
+# pkg-config, by find_package, by the command.
+# The environment has BUILD (a finished build), CMAKE, CC, GENERATOR, CONSUMER_CFLAGS (sanitizers
+# of the build), PLUGINS (those that are loaded, not built in).
 set -eu
-: "${BUILD:?}" "${CMAKE:=cmake}" "${CC:=cc}" "${GENERATOR:=Ninja}" "${CONSUMER_CFLAGS:=}" "${PLUGINS:=}"
+: "${BUILD:?}" "${CMAKE:=cmake}" "${CC:=cc}" "${GENERATOR:=Ninja}"
+: "${CONSUMER_CFLAGS:=}" "${PLUGINS:=}"
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -15,8 +17,10 @@ fail() {
   exit 1
 }
 
-"$CMAKE" --install "$BUILD" --prefix "$prefix" >"$root/log" || { cat "$root/log"; fail "installing failed"; }
-for file in bin/corral bin/corral-conformance share/man/man1/corral-conformance.1 include/corral.h include/corral/plugin.h include/corral/event.h share/man/man1/corral.1; do
+"$CMAKE" --install "$BUILD" --prefix "$prefix" >"$root/log" ||
+  { cat "$root/log"; fail "installing failed"; }
+for file in bin/corral bin/corral-conformance include/corral.h include/corral/plugin.h \
+  include/corral/event.h share/man/man1/corral.1 share/man/man1/corral-conformance.1; do
   [ -f "$prefix/$file" ] || fail "$file was not installed"
 done
 pc=$(find "$prefix" -name corral.pc)
@@ -34,24 +38,32 @@ fi
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046,SC2086
-"$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror $CONSUMER_CFLAGS -o "$root/by_pkg_config" "$here/consumer/consumer.c" \
-  $(pkg-config --cflags --libs $static corral)
-LD_LIBRARY_PATH=$libdir "$root/by_pkg_config" "lmdb:$root/one.lmdb" || fail "the consumer by pkg-config failed"
+"$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror $CONSUMER_CFLAGS -o "$root/by_pkg_config" \
+  "$here/consumer/consumer.c" $(pkg-config --cflags --libs $static corral)
+LD_LIBRARY_PATH=$libdir "$root/by_pkg_config" "lmdb:$root/one.lmdb" ||
+  fail "the consumer by pkg-config failed"
 [ "$(pkg-config --modversion corral)" = "$("$prefix/bin/corral" --version | sed 's/.* //')" ] ||
   fail "corral.pc and corral --version tell different versions"
 
-"$CMAKE" -G "$GENERATOR" -S "$here/consumer" -B "$root/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" \
-  -DCMAKE_C_FLAGS="$CONSUMER_CFLAGS" >"$root/log" || { cat "$root/log"; fail "find_package(corral) failed"; }
-"$CMAKE" --build "$root/build" >"$root/log" || { cat "$root/log"; fail "building against corral::corral failed"; }
+"$CMAKE" -G "$GENERATOR" -S "$here/consumer" -B "$root/build" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CONSUMER_CFLAGS" >"$root/log" ||
+  { cat "$root/log"; fail "find_package(corral) failed"; }
+"$CMAKE" --build "$root/build" >"$root/log" ||
+  { cat "$root/log"; fail "building against corral::corral failed"; }
 "$root/build/consumer" "lmdb:$root/two.lmdb" || fail "the consumer by find_package failed"
 
-out=$("$prefix/bin/corral" --store "lmdb:$root/three.lmdb" run --key k -- echo hello) || fail "the installed command failed"
+out=$("$prefix/bin/corral" --store "lmdb:$root/three.lmdb" run --key k -- echo hello) ||
+  fail "the installed command failed"
 [ "$out" = hello ] || fail "the installed command printed '$out'"
-# A store of one file, built by nothing but the installed headers.
+# A store of one file is built with the installed headers alone.
 "$CC" -std=c11 -shared -fPIC -pthread -Wall -Wextra -Wpedantic -Werror -I "$prefix/include" \
-  -o "$root/corral_plugin_tiny.so" "$here/../examples/store_tiny.c" || fail "examples/store_tiny.c doesn't compile alone"
-[ "$(wc -l <"$here/../examples/store_tiny.c")" -lt 200 ] || fail "examples/store_tiny.c has 200 lines or more"
-CORRAL_PLUGIN_PATH=$root "$prefix/bin/corral-conformance" --quiet tiny: || fail "examples/store_tiny.c doesn't conform"
-"$prefix/bin/corral-conformance" --quiet --case an-owner-settles "lmdb:$root/four.lmdb" >"$root/log" ||
+  -o "$root/corral_plugin_tiny.so" "$here/../examples/store_tiny.c" ||
+  fail "examples/store_tiny.c doesn't compile alone"
+[ "$(wc -l <"$here/../examples/store_tiny.c")" -lt 200 ] ||
+  fail "examples/store_tiny.c has 200 lines or more"
+CORRAL_PLUGIN_PATH=$root "$prefix/bin/corral-conformance" --quiet tiny: ||
+  fail "examples/store_tiny.c doesn't conform"
+"$prefix/bin/corral-conformance" --quiet --case an-owner-settles "lmdb:$root/four.lmdb" \
+  >"$root/log" ||
   { cat "$root/log"; fail "the installed corral-conformance doesn't find the installed plugins"; }
 echo "installed, found by pkg-config and by find_package, and run"

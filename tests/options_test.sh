@@ -1,6 +1,7 @@
 #!/bin/sh
-# options_test.sh FOLDER [COMBINATION...]: builds the library with some of its options off, and runs what tests there are then, but for
-# the crowds on locks. Builds go to FOLDER. Prints a line for each combination, and the sums.
+# options_test.sh FOLDER [COMBINATION...]: builds the library with some of its options off, and
+# runs the tests of that build except the crowds on locks.
+# Builds go to FOLDER. The script prints a line for each combination, and the sums.
 set -u
 source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" || exit 2
@@ -21,24 +22,32 @@ flags_of() { # COMBINATION
     without-stores) off REDIS MEMCACHED LMDB $optional NGINX ;;
     without-examples) off EXAMPLES HARDEN ;;
     redis-alone) off MEMCACHED LMDB $optional ;;
-    builtin-static) echo "-DBUILD_SHARED_LIBS=OFF -DCORRAL_NGINX=OFF -DCORRAL_BUILTIN_PLUGINS=lmdb;redis;memcached" ;;
+    builtin-static)
+      echo -DBUILD_SHARED_LIBS=OFF -DCORRAL_NGINX=OFF \
+        "-DCORRAL_BUILTIN_PLUGINS=lmdb;redis;memcached"
+      ;;
     *) return 1 ;;
   esac
 }
 
-# Prints what failed.
+# one prints the step that failed.
 one() { # COMBINATION
   build=$folder/$1
   flags=$(flags_of "$1") || { echo "there is no combination '$1'"; return 1; }
   # shellcheck disable=SC2086
-  cmake -G Ninja -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O1 -DCORRAL_BENCH=ON -DCORRAL_WERROR=ON $flags \
-    >"$build.log" 2>&1 || { echo "it doesn't configure: see $build.log"; return 1; }
-  cmake --build "$build" >>"$build.log" 2>&1 || { echo "it doesn't build: see $build.log"; return 1; }
-  (cd "$build" && ctest -j 4 -E '^lock_chaos_' --no-tests=error --output-on-failure) >>"$build.log" 2>&1 ||
+  cmake -G Ninja -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O1 \
+    -DCORRAL_BENCH=ON -DCORRAL_WERROR=ON $flags >"$build.log" 2>&1 ||
+    { echo "it doesn't configure: see $build.log"; return 1; }
+  cmake --build "$build" >>"$build.log" 2>&1 ||
+    { echo "it doesn't build: see $build.log"; return 1; }
+  (cd "$build" && ctest -j 4 -E '^lock_chaos_' --no-tests=error --output-on-failure) \
+    >>"$build.log" 2>&1 ||
     { echo "tests fail: see $build.log"; sed -n '/tests FAILED/,$s/^/# /p' "$build.log"; return 1; }
 }
 
-[ $# -gt 0 ] || set -- without-redis without-memcached without-lmdb without-optional without-stores without-examples redis-alone builtin-static
+[ $# -gt 0 ] ||
+  set -- without-redis without-memcached without-lmdb without-optional without-stores \
+    without-examples redis-alone builtin-static
 for combination in "$@"; do
   if why=$(one "$combination"); then
     passed=$((passed + 1))

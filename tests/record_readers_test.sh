@@ -1,5 +1,5 @@
 #!/bin/sh
-# record_readers_test.sh SOURCE_DIR: the readers that docs/record.md shows read a record of the corpus.
+# record_readers_test.sh SOURCE_DIR: the readers in docs/record.md read a record of the corpus.
 set -u
 source=$1
 dir=$(mktemp -d) || exit 1
@@ -12,7 +12,12 @@ reads() { # LANGUAGE INTERPRETER FILE
   [ -s "$dir/$3" ] || { echo "not ok - docs/record.md has no reader in $1"; failed=1; return; }
   ran=1
   said=$("$2" "$dir/$3" "$source/tests/records/2-value" 2>&1)
-  if [ "$said" = '1 0 60000 hello' ]; then echo "ok - $1"; else echo "not ok - $1: $said"; failed=1; fi
+  if [ "$said" = '1 0 60000 hello' ]; then
+    echo "ok - $1"
+  else
+    echo "not ok - $1: $said"
+    failed=1
+  fi
   if "$2" "$dir/$3" "$source/tests/records/2-other-key" >"$dir/out" 2>&1; then
     echo "not ok - $1 takes the record of another key"
     failed=1
@@ -21,5 +26,6 @@ reads() { # LANGUAGE INTERPRETER FILE
 
 reads python python3 read.py
 reads php php read.php
-[ "$failed" -ne 0 ] || [ "$ran" -eq 1 ] || { echo 'SKIPPED: neither python3 nor php is here'; exit 77; }
+[ "$failed" -ne 0 ] || [ "$ran" -eq 1 ] ||
+  { echo 'SKIPPED: neither python3 nor php is here'; exit 77; }
 exit $failed

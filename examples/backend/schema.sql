@@ -1,9 +1,10 @@
--- schema.sql: customers and their orders, by region, and who tells of their changes.
+-- schema.sql: customers and their orders, by region, and triggers that tell of their changes.
 --
 --   createdb shop && psql -d shop -f schema.sql
---   psql -d shop -v customers=20000 -v orders=2000000 -f schema.sql      a report that takes seconds
+--   psql -d shop -v customers=20000 -v orders=2000000 -f schema.sql   # a report that takes seconds
 --
--- Each change tells the channel `corral` the regions whose report it changes, when it commits: not earlier, and not if it is rolled back.
+-- Each change tells the channel `corral` the regions whose report it changes, when it commits: not
+-- earlier, and not if it is rolled back.
 \set ON_ERROR_STOP on
 \if :{?customers} \else \set customers 2000 \endif
 \if :{?orders} \else \set orders 200000 \endif
@@ -22,30 +23,39 @@ CREATE TABLE orders (
 );
 
 INSERT INTO customers (name, region)
-  SELECT 'customer ' || i, (ARRAY['north', 'east', 'south', 'west'])[1 + i % 4] FROM generate_series(1, :customers) i;
+  SELECT 'customer ' || i, (ARRAY['north', 'east', 'south', 'west'])[1 + i % 4]
+  FROM generate_series(1, :customers) i;
 INSERT INTO orders (customer, placed, amount)
-  SELECT 1 + i % :customers, date '2025-01-01' + (i % 365)::int, 100 + i * 7919 % 50000 FROM generate_series(1, :orders) i;
+  SELECT 1 + i % :customers, date '2025-01-01' + (i % 365)::int, 100 + i * 7919 % 50000
+  FROM generate_series(1, :orders) i;
 CREATE INDEX ON customers (region);
 CREATE INDEX ON orders (customer);
 
--- Statement triggers with transition tables: a change of a million rows is told once for each region, not once for each row. A transaction that
--- tells the same twice tells it once. Transactions that notify commit one after the other (a lock in PostgreSQL): what writes thousands of times
--- a second tells through a table and a reader of its own instead.
+-- The triggers are statement triggers with transition tables: a change of a million rows is told
+-- once for each region, not once for each row. A transaction that tells the same twice tells it
+-- once. Transactions that notify commit one after the other (a lock in PostgreSQL): a writer of
+-- thousands of transactions a second should tell through a table and a reader of its own instead.
 CREATE FUNCTION tell_customers() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   CASE TG_OP
-    WHEN 'INSERT' THEN PERFORM pg_notify('corral', r.region) FROM (SELECT DISTINCT region FROM new_rows) r;
-    WHEN 'DELETE' THEN PERFORM pg_notify('corral', r.region) FROM (SELECT DISTINCT region FROM old_rows) r;
-    WHEN 'UPDATE' THEN PERFORM pg_notify('corral', r.region) FROM (SELECT region FROM old_rows UNION SELECT region FROM new_rows) r;
+    WHEN 'INSERT' THEN
+      PERFORM pg_notify('corral', r.region) FROM (SELECT DISTINCT region FROM new_rows) r;
+    WHEN 'DELETE' THEN
+      PERFORM pg_notify('corral', r.region) FROM (SELECT DISTINCT region FROM old_rows) r;
+    WHEN 'UPDATE' THEN
+      PERFORM pg_notify('corral', r.region)
+      FROM (SELECT region FROM old_rows UNION SELECT region FROM new_rows) r;
     ELSE PERFORM pg_notify('corral', '*');
   END CASE;
   RETURN NULL;
 END $$;
 
--- An order's region is its customer's. FOR SHARE: a customer who moves at this moment moves before this looks, or after this has committed, and
--- then tells both regions himself. Without it both could commit, and the region that he moved to would never hear of the order.
+-- An order's region is its customer's. FOR SHARE: a customer who moves at this moment moves before
+-- this looks, or after this has committed, and then tells both regions himself. Without it both
+-- could commit, and the region that he moved to would never hear of the order.
 CREATE FUNCTION regions_of(buyers bigint[]) RETURNS SETOF text LANGUAGE sql AS $$
-  SELECT DISTINCT s.region FROM (SELECT region FROM customers WHERE id = ANY (buyers) ORDER BY id FOR SHARE) s
+  SELECT DISTINCT s.region
+  FROM (SELECT region FROM customers WHERE id = ANY (buyers) ORDER BY id FOR SHARE) s
 $$;
 CREATE FUNCTION tell_orders() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -54,20 +64,33 @@ BEGIN
   CASE TG_OP
     WHEN 'INSERT' THEN buyers := ARRAY(SELECT DISTINCT customer FROM new_rows);
     WHEN 'DELETE' THEN buyers := ARRAY(SELECT DISTINCT customer FROM old_rows);
-    WHEN 'UPDATE' THEN buyers := ARRAY(SELECT customer FROM old_rows UNION SELECT customer FROM new_rows);
+    WHEN 'UPDATE' THEN
+      buyers := ARRAY(SELECT customer FROM old_rows UNION SELECT customer FROM new_rows);
     ELSE PERFORM pg_notify('corral', '*');
   END CASE;
   PERFORM pg_notify('corral', region) FROM regions_of(buyers) region;
   RETURN NULL;
 END $$;
 
-CREATE TRIGGER told_insert AFTER INSERT ON customers REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION tell_customers();
-CREATE TRIGGER told_delete AFTER DELETE ON customers REFERENCING OLD TABLE AS old_rows EXECUTE FUNCTION tell_customers();
-CREATE TRIGGER told_update AFTER UPDATE ON customers REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows EXECUTE FUNCTION tell_customers();
+CREATE TRIGGER told_insert AFTER INSERT ON customers
+  REFERENCING NEW TABLE AS new_rows
+  EXECUTE FUNCTION tell_customers();
+CREATE TRIGGER told_delete AFTER DELETE ON customers
+  REFERENCING OLD TABLE AS old_rows
+  EXECUTE FUNCTION tell_customers();
+CREATE TRIGGER told_update AFTER UPDATE ON customers
+  REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+  EXECUTE FUNCTION tell_customers();
 CREATE TRIGGER told_truncate AFTER TRUNCATE ON customers EXECUTE FUNCTION tell_customers();
-CREATE TRIGGER told_insert AFTER INSERT ON orders REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION tell_orders();
-CREATE TRIGGER told_delete AFTER DELETE ON orders REFERENCING OLD TABLE AS old_rows EXECUTE FUNCTION tell_orders();
-CREATE TRIGGER told_update AFTER UPDATE ON orders REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows EXECUTE FUNCTION tell_orders();
+CREATE TRIGGER told_insert AFTER INSERT ON orders
+  REFERENCING NEW TABLE AS new_rows
+  EXECUTE FUNCTION tell_orders();
+CREATE TRIGGER told_delete AFTER DELETE ON orders
+  REFERENCING OLD TABLE AS old_rows
+  EXECUTE FUNCTION tell_orders();
+CREATE TRIGGER told_update AFTER UPDATE ON orders
+  REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+  EXECUTE FUNCTION tell_orders();
 CREATE TRIGGER told_truncate AFTER TRUNCATE ON orders EXECUTE FUNCTION tell_orders();
 
 COMMIT;

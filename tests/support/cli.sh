@@ -1,5 +1,7 @@
-# cli.sh: what the scripts that test the command share. Sourced: `. "$(dirname "$0")/support/cli.sh"`. It makes a folder, goes there, and removes
-# it at the end, after what the script's own `finish` does. A case prints "ok - sentence" or "not ok - sentence"; then $failed is 1.
+# cli.sh: functions shared by the scripts that test the command. They source it:
+# `. "$(dirname "$0")/support/cli.sh"`.
+# It makes a folder, goes there, and removes it at the end, after the script's own `finish`.
+# A case prints "ok - sentence", or "not ok - sentence" and sets $failed to 1.
 set -u
 
 : "${CORRAL:?CORRAL must be the path of the corral command}"
@@ -10,7 +12,8 @@ trap 'exit 1' INT TERM HUP
 cd "$dir" || exit 1
 failed=0
 store= # what the sentences begin with
-unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OP CORRAL_OLD_FD CORRAL_LOCK_NAME CORRAL_FENCE CORRAL_RUNNING
+unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OP \
+  CORRAL_OLD_FD CORRAL_LOCK_NAME CORRAL_FENCE CORRAL_RUNNING
 
 # check SENTENCE COMMAND...: the case passes when the command succeeds.
 check() {
@@ -51,4 +54,6 @@ await() {
 }
 
 # gone PID: the process has ended; it may still be a zombie where process 1 reaps late.
-gone() { ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'; }
+gone() {
+  ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'
+}
