@@ -1,5 +1,7 @@
-/* lane.c: the handles of one server: combines callers' operations into batches, closes broken
- * handles, rests a failing server. */
+/* lane.c: the handles of one server, the queue for them, and the breaker that lets it rest.
+ *
+ * lane_batch.c performs a batch on a handle; lane.c decides whose operations it has, which handle
+ * it gets, and what its result means to the breaker. */
 #include "lane.h"
 
 #include <pthread.h>
@@ -7,6 +9,7 @@
 
 #include "breaker.h"
 #include "env.h"
+#include "lane_batch.h"
 #include "pace.h"
 #include "status.h"
 #include "value.h"
@@ -14,16 +17,16 @@
 enum {
   BATCH_OPS = 256,        /* operations of a combined batch, at the most */
   BATCH_BYTES = 1 << 20,  /* and their bytes */
-  ALONE_BYTES = 64 << 10, /* larger ones take a handle alone */
-  LARGE_BYTES = 1 << 20,  /* larger ones a handle for large ones */
-  /* the time that records get where the store doesn't tell of bytes that move */
+  ALONE_BYTES = 64 << 10, /* more bytes go without others' operations */
+  LARGE_BYTES = 1 << 20,  /* more bytes go on a handle for large records */
+  /* a record adds a ms for so many bytes, where the store doesn't tell of bytes that move */
   BYTES_A_MS = 10000,
   HANDLES = 64
 };
 
 typedef enum seat { QUEUED, LEADS, SERVED } seat;
 
-/* One caller with its operations, on that caller's stack. */
+/* A caller's operations and its place in the queue, on that caller's stack. */
 typedef struct request {
   struct request *next;
   corral_op *ops;
@@ -32,13 +35,13 @@ typedef struct request {
   int64_t limit;  /* when it ends if nothing moves */
   int64_t latest; /* its caller's deadline: when it ends whatever moves */
   struct seats *seats;
-  int alone;
+  int alone; /* no other request goes along */
   /* its caller has less time than op_ms: reaching that limit says nothing of the store */
   int hurried;
   seat seat;
   int opened;   /* its failure opened the breaker, or made a probe due */
-  int cut;      /* the batch that it was in failed in the middle of a body */
-  void *handle; /* LEADS: the one that was handed over; NULL: open one */
+  int cut;      /* its batch failed in the middle of a body */
+  void *handle; /* LEADS: the handle that was handed over; NULL: it opens one */
   pthread_cond_t cond;
 } request;
 
@@ -54,16 +57,16 @@ struct crl_lane {
   size_t server;
   pthread_mutex_t mutex;
   seats usual, large; /* a large body is never in the way of anything else */
-  /* CORRAL_THREADS_PARALLEL: the one handle; one that broke, to be disconnected when nobody is
-   * inside; who is inside */
+  /* CORRAL_THREADS_PARALLEL: the one handle; a broken one, which is disconnected once nobody is
+   * inside; how many threads are inside */
   void *_Atomic shared;
   void *retired;
   _Atomic size_t inside;
   crl_breaker breaker;
   int64_t doubts; /* hurried callers in a row whose time ran out */
-  /* so many that a probe shall tell whether the server or their haste is to blame */
+  /* the doubts are so many that a probe is to tell whether the server or the haste is to blame */
   int checking;
-  int self_probing;
+  int self_probing;   /* a caller probes when a rest is over */
   void *probe_handle; /* the probing thread's */
   corral_error why;   /* the last failure */
 };
@@ -95,13 +98,14 @@ void crl_lane_free(crl_lane *lane) {
 
 /* ---- the breaker: under the mutex ---------------------------------------------------------- */
 
-/* True when the server may be asked; *probe: by this call, to see whether it is back. */
+/* True when the server may be asked. *probe: this call is the probe that tells whether the server
+ * is back. */
 static int may_ask(crl_lane *lane, int *probe) {
   *probe = lane->self_probing && crl_breaker_probe(&lane->breaker, crl_env_now_ms());
   return *probe || crl_breaker_lets(&lane->breaker);
 }
 
-/* Tells which event became due, or CORRAL_EVENT_COUNT. */
+/* The event that became due, or CORRAL_EVENT_COUNT. */
 static corral_event note_outcome(crl_lane *lane, int worked, int probe, const corral_error *why) {
   if (worked)
     lane->doubts = 0;
@@ -115,112 +119,17 @@ static corral_event note_outcome(crl_lane *lane, int worked, int probe, const co
   return CORRAL_EVENT_COUNT;
 }
 
-/* One with less time than others says nothing of the server, many in a row do raise a doubt; true
- * when it is to be checked. */
+/* A timeout of a hurried caller says nothing of the server; several in a row raise a doubt. True
+ * when a probe is due. */
 static int note_doubt(crl_lane *lane) {
   if (lane->self_probing || lane->checking || ++lane->doubts < lane->breaker.most) return 0;
   lane->checking = 1;
   return 1;
 }
 
-/* ---- one batch on one handle: without the mutex -------------------------------------------- */
-
-static void refuse(corral_op *ops, size_t count, int status, const char *text) {
-  for (size_t i = 0; i < count; i++) {
-    ops[i].status = status;
-    crl_status_fail(ops[i].error, status, "%s", text);
-  }
-}
-
-static void preset(corral_op *op) {
-  op->status = CORRAL_EUNKNOWN;
-  op->same = 0;
-  op->found = NULL;
-  op->found_len = 0;
-  op->found_free = NULL;
-  op->found_owner = NULL;
-  op->life_ms = op->until_ms = 0;
-}
-
-/* Looks, and what a token may ask for twice. */
-static int harmless(uint32_t verb) {
-  return verb == CORRAL_VERB_GET || verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND ||
-         verb == CORRAL_VERB_LOCK_SHOW;
-}
-
-/* Not sent, or sent and harmless to send again. */
-static int repeatable(const corral_op *op) {
-  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && harmless(op->verb));
-}
-
-static int all_repeatable(const corral_op *ops, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (!repeatable(&ops[i])) return 0;
-  return 1;
-}
-
-static int connect_to(crl_lane *lane, int64_t deadline, void **handle, corral_error *why) {
-  const corral_store *plugin = lane->options->plugin;
-  void *store = lane->options->store;
-  if (lane->options->info.servers > 1)
-    return plugin->connect_server(store, lane->server, deadline, handle, why);
-  return plugin->connect(store, deadline, handle, why);
-}
-
-static int perform_paced(crl_lane *lane, void *handle, corral_op *ops, size_t count, crl_pace *pace,
-                         corral_error *why) {
-  crl_pace_begin(pace);
-  int status = lane->options->plugin->perform(handle, ops, count, pace->deadline, why);
-  crl_pace_end();
-  return status;
-}
-
-static void report(const crl_lane *lane, corral_event event, const char *text) {
-  if (event != CORRAL_EVENT_COUNT) crl_event_emit(lane->options->events, event, NULL, 0, text);
-}
-
-/* A text that came with CORRAL_OK: the store began anew. */
-static void report_notice(const crl_lane *lane, corral_error *why) {
-  if (why->status == CORRAL_OK && why->text[0] != '\0')
-    report(lane, CORRAL_EVENT_STORE_ANEW, why->text);
-  memset(why, 0, sizeof *why);
-}
-
-/* Performs a batch; a connection that the server had closed while it was idle is replaced once. */
-static int perform_once(crl_lane *lane, void **handle, corral_op *ops, size_t count, crl_pace *pace,
-                        corral_error *why) {
-  const corral_store *plugin = lane->options->plugin;
-  for (int fresh = 0;;) {
-    int status = CORRAL_OK;
-    memset(why, 0, sizeof *why);
-    if (*handle == NULL) {
-      fresh = 1;
-      status = connect_to(lane, pace->first, handle, why);
-      if (status != CORRAL_OK) {
-        *handle = NULL;
-        refuse(ops, count, status, why->text);
-        return status;
-      }
-      report_notice(lane, why);
-    }
-    for (size_t i = 0; i < count; i++) preset(&ops[i]);
-    status = perform_paced(lane, *handle, ops, count, pace, why);
-    if (status == CORRAL_OK) {
-      report_notice(lane, why);
-      return CORRAL_OK;
-    }
-    plugin->disconnect(*handle);
-    *handle = NULL;
-    for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE)
-        crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
-    if (fresh || crl_env_now_ms() >= pace->first || !all_repeatable(ops, count)) return status;
-  }
-}
-
 /* ---- a store whose handle all threads share ------------------------------------------------ */
 
-/* Opens the one handle, unless somebody has. Under the mutex. */
+/* Opens the one handle, unless another thread has. Under the mutex. */
 static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, corral_error *why) {
   void *handle = NULL;
   int probe;
@@ -234,15 +143,15 @@ static int open_shared(crl_lane *lane, int64_t deadline, corral_event *event, co
   }
   if (lane->retired != NULL) lane->options->plugin->disconnect(lane->retired);
   lane->retired = NULL;
-  int status = connect_to(lane, deadline, &handle, why);
+  int status = crl_lane_batch_connect(lane->options, lane->server, deadline, &handle, why);
   if (status == CORRAL_OK) atomic_store(&lane->shared, handle);
   *event = note_outcome(lane, status == CORRAL_OK, probe, why);
   return status;
 }
 
-/* The handle, with the caller counted inside; NULL when there is none. Whoever is counted before
- * `shared` was taken away may still use it, whoever comes later finds NULL: so with nobody inside a
- * retired handle is nobody's. */
+/* The handle, with the caller counted inside; NULL when there is none. A thread that is counted
+ * before `shared` was taken away may still use it, a later one finds NULL: so with nobody inside no
+ * thread uses a retired handle. */
 static void *enter_shared(crl_lane *lane) {
   atomic_fetch_add(&lane->inside, 1);
   void *handle = atomic_load(&lane->shared);
@@ -267,30 +176,30 @@ static void perform_shared(crl_lane *lane, corral_op *ops, size_t count, int64_t
     pthread_mutex_lock(&lane->mutex);
     int status = open_shared(lane, deadline, &event, &why);
     pthread_mutex_unlock(&lane->mutex);
-    report(lane, event, why.text);
+    crl_lane_batch_report(lane->options, event, why.text);
     if (status == CORRAL_OK) {
-      report_notice(lane, &why);
+      crl_lane_batch_report_notice(lane->options, &why);
       continue;
     }
-    refuse(ops, count, status, why.text);
+    crl_lane_batch_refuse(ops, count, status, why.text);
     return;
   }
-  for (size_t i = 0; i < count; i++) preset(&ops[i]);
+  crl_lane_batch_preset(ops, count);
   if (lane->options->plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
     for (size_t i = 0; i < count; i++)
       if (ops[i].status == CORRAL_EUNKNOWN)
         crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
     retire_shared(lane, handle);
   } else {
-    report_notice(lane, &why);
+    crl_lane_batch_report_notice(lane->options, &why);
   }
   atomic_fetch_sub(&lane->inside, 1);
 }
 
 /* ---- handles that one thread at a time uses ------------------------------------------------ */
 
-/* Takes from the queue what goes along with `mine`: cut by count and bytes; those who want a handle
- * alone stay. */
+/* Takes requests that go along with `own` out of the queue into the list *mine, up to the limits of
+ * a batch; those that go alone stay queued. Returns the operations of all. */
 static size_t gather(request **mine, request *own) {
   size_t count = own->count, bytes = own->bytes;
   request **link = &own->seats->head, **end = mine;
@@ -311,8 +220,8 @@ static size_t gather(request **mine, request *own) {
   return count;
 }
 
-/* Hands a handle (or the right to open one) to the head of the queue, or puts it to rest. Under the
- * mutex. */
+/* Hands a handle, or the right to open one (NULL), to the head of the queue. Without a queue the
+ * handle is idle, and the right is given back. Under the mutex. */
 static void pass_on(seats *all, void *handle) {
   request *next = all->head;
   if (next == NULL) {
@@ -337,21 +246,22 @@ static void copy_results(request *all, const corral_op *batch) {
   }
 }
 
+/* The limit of a request with the time that its bytes add. */
 static int64_t by_size(const request *r) {
   int64_t limit = r->limit + (int64_t)(r->bytes / BYTES_A_MS);
   return limit < r->latest ? limit : r->latest;
 }
 
-/* The pace of one more request in a batch: those who have less time are not made to wait longer for
- * others' bodies. */
+/* Adds a request to the pace of a batch. Bytes that move put the batch off to the earliest of its
+ * callers' deadlines at most: a caller with less time doesn't wait longer for others' bodies. */
 static void join_pace(crl_pace *pace, const request *r) {
   if (r->limit > pace->first) pace->first = r->limit;
   if (by_size(r) > pace->deadline) pace->deadline = by_size(r);
   if (r->latest < pace->latest) pace->latest = r->latest;
 }
 
-/* Performs own's operations and those of `others`, on `handle`; returns the handle, NULL when it
- * broke. */
+/* Performs the operations of `own` and of the requests that it leads, on `handle`. Returns the
+ * handle, NULL when it broke. */
 static void *perform_batch(crl_lane *lane, request *own, size_t count, void *handle, crl_pace *pace,
                            int *worked, corral_error *why) {
   corral_op batch[BATCH_OPS];
@@ -366,13 +276,14 @@ static void *perform_batch(crl_lane *lane, request *own, size_t count, void *han
   }
   *pace = (crl_pace){.latest = INT64_MAX, .quiet_ms = lane->options->op_ms};
   for (const request *r = own; r != NULL; r = r->next) join_pace(pace, r);
-  *worked = perform_once(lane, &handle, ops, count, pace, why) == CORRAL_OK;
+  *worked = crl_lane_batch_perform(lane->options, lane->server, &handle, ops, count, pace, why) ==
+            CORRAL_OK;
   if (own->next != NULL) copy_results(own, batch);
   return handle;
 }
 
-/* What a batch came to, for the breaker: CORRAL_EVENT_COUNT, or the event that became due. One that
- * was cut in the middle of a body says nothing. */
+/* Tells the breaker the result of a batch; one that was cut in the middle of a body says nothing of
+ * the server. Returns the event that became due, or CORRAL_EVENT_COUNT. Under the mutex. */
 static corral_event judge_batch(crl_lane *lane, request *own, const crl_pace *pace, int worked,
                                 int probe, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
@@ -388,6 +299,7 @@ static corral_event judge_batch(crl_lane *lane, request *own, const crl_pace *pa
   return event;
 }
 
+/* Leads a batch on own->handle, then hands the handle on. Entered with the mutex, left without. */
 static void serve(crl_lane *lane, request *own) {
   corral_error why;
   crl_pace pace;
@@ -397,8 +309,9 @@ static void serve(crl_lane *lane, request *own) {
     why = lane->why;
     pass_on(own->seats, own->handle);
     pthread_mutex_unlock(&lane->mutex);
-    refuse(own->ops, own->count, why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
-           why.text);
+    crl_lane_batch_refuse(own->ops, own->count,
+                          why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
+                          why.text);
     return;
   }
   size_t count = gather(&own->next, own);
@@ -414,10 +327,10 @@ static void serve(crl_lane *lane, request *own) {
   }
   pass_on(own->seats, handle);
   pthread_mutex_unlock(&lane->mutex);
-  report(lane, event, why.text);
+  crl_lane_batch_report(lane->options, event, why.text);
 }
 
-/* The time in the queue is not the server's. */
+/* Begins own's op_ms now: the time in the queue is not the server's. */
 static void renew_limit(const crl_lane *lane, request *own) {
   int64_t limit = crl_env_now_ms() + lane->options->op_ms;
   own->limit = limit < own->latest ? limit : own->latest;
@@ -430,12 +343,12 @@ static void leave_queue(const request *own) {
   if (*link == NULL) own->seats->tail = link;
 }
 
-/* Waits for a handle, or for somebody who performs this request along; 0 when its time ran out
- * first. Once somebody performs it, it is waited for: the batch ends by the latest of its requests'
- * deadlines. Under the mutex. */
+/* Waits until a handle is handed over, or another caller has performed this request along; 0 when
+ * its time ran out in the queue. A request that is being performed is waited for without a limit:
+ * its batch has one. Under the mutex. */
 static int wait_in_queue(crl_lane *lane, request *own) {
   int queued = 1;
-  /* the bodies in front of it take their time */
+  /* bodies queued in front of a large request take more than op_ms */
   int64_t until = own->seats == &lane->large ? own->latest : own->limit;
   own->seat = QUEUED;
   own->next = NULL;
@@ -470,8 +383,8 @@ static void perform_pooled(crl_lane *lane, request *own) {
     if (!in_time || own->seat == SERVED) {
       pthread_mutex_unlock(&lane->mutex);
       if (!in_time)
-        refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
-               "no connection to the store became free in time");
+        crl_lane_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
+                              "no connection to the store became free in time");
       return;
     }
     if (all == &lane->large) renew_limit(lane, own);
@@ -487,7 +400,7 @@ static size_t weigh(const corral_op *ops, size_t count) {
   return bytes;
 }
 
-/* The looks among them may leave a large record alone. */
+/* Sets whether the looks among the operations may leave a large record unread. */
 static void allow_less(corral_op *ops, size_t count, int less) {
   for (size_t i = 0; i < count; i++) {
     ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
@@ -495,14 +408,14 @@ static void allow_less(corral_op *ops, size_t count, int less) {
   }
 }
 
-/* One attempt; true when it was cut in the middle of another's body. *opened as
- * crl_lane_perform. */
+/* One attempt; true when its batch was cut in the middle of another caller's body. *opened becomes
+ * true where crl_lane_perform returns true. */
 static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline, int is_large,
                       int alone, int *opened) {
   request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
   own.seats = is_large ? &lane->large : &lane->usual;
   own.limit = crl_env_now_ms() + lane->options->op_ms;
-  /* One with less time than others isn't made to wait for theirs. */
+  /* a caller with less time than op_ms isn't made to wait for others' operations */
   own.hurried = deadline < own.limit;
   if (own.hurried) own.limit = deadline;
   own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
@@ -512,8 +425,8 @@ static int perform_as(crl_lane *lane, corral_op *ops, size_t count, int64_t dead
   return own.cut;
 }
 
-/* An op that another's large body cut off is asked once more, alone;
- * a large record is read on a handle of its own kind. */
+/* An operation that another caller's large body cut off is asked once more, alone. A large record
+ * is read on a handle for large ones. */
 int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadline) {
   size_t bytes = weigh(ops, count);
   int opened = 0, is_large = bytes > LARGE_BYTES;
@@ -522,7 +435,8 @@ int crl_lane_perform(crl_lane *lane, corral_op *ops, size_t count, int64_t deadl
     perform_shared(lane, ops, count, deadline < limit ? deadline : limit);
     return 0;
   }
-  if (perform_as(lane, ops, count, deadline, is_large, 0, &opened) && all_repeatable(ops, count))
+  if (perform_as(lane, ops, count, deadline, is_large, 0, &opened) &&
+      crl_lane_batch_repeatable(ops, count))
     perform_as(lane, ops, count, deadline, is_large, 1, &opened);
   for (size_t i = 0; i < count; i++)
     if ((ops[i].flags & CORRAL_OP_LARGE) != 0)
@@ -553,14 +467,15 @@ int64_t crl_lane_failures(crl_lane *lane) {
   return failures;
 }
 
-/* In full time, over the probe's handle. */
+/* Performs on the probe's handle, with all of op_ms. */
 static int perform_probe(crl_lane *lane, corral_op *ops, size_t count, corral_error *why) {
   int64_t limit = crl_env_now_ms() + lane->options->op_ms;
   crl_pace pace = {.first = limit,
                    .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),
                    .latest = INT64_MAX,
                    .quiet_ms = lane->options->op_ms};
-  return perform_once(lane, &lane->probe_handle, ops, count, &pace, why) == CORRAL_OK;
+  return crl_lane_batch_perform(lane->options, lane->server, &lane->probe_handle, ops, count, &pace,
+                                why) == CORRAL_OK;
 }
 
 int crl_lane_perform_probe(crl_lane *lane, corral_op *ops, size_t count) {
@@ -568,8 +483,8 @@ int crl_lane_perform_probe(crl_lane *lane, corral_op *ops, size_t count) {
   return lane->probe_handle != NULL && perform_probe(lane, ops, count, &why);
 }
 
-/* Puts a handle that works among the idle ones, if there is room. Under the mutex; returns what is
- * to be disconnected. */
+/* Puts a handle that works among the idle ones, if there is room. Returns a handle that the caller
+ * is to disconnect, or NULL. Under the mutex. */
 static void *take_in(crl_lane *lane, void *handle) {
   if (handle == NULL || lane->usual.open_count >= lane->usual.most) return handle;
   lane->usual.open_count++;
@@ -586,8 +501,8 @@ static int ask_probe(crl_lane *lane, corral_error *why) {
   return works;
 }
 
-/* A probe of a server that isn't resting and didn't answer in full time is as good as all the
- * failures that open the breaker. */
+/* Tells the breaker the result of a probe. A server that isn't resting and didn't answer within
+ * op_ms has failed as often as opens the breaker. */
 static corral_event note_probe(crl_lane *lane, int works, int rests, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
   int64_t times = works || rests ? 1 : lane->breaker.most;
@@ -614,5 +529,5 @@ void crl_lane_probe(crl_lane *lane, crl_pool *pool) {
   lane->probe_handle = NULL;
   pthread_mutex_unlock(&lane->mutex);
   if (left != NULL) options->plugin->disconnect(left);
-  report(lane, event, why.text);
+  crl_lane_batch_report(lane->options, event, why.text);
 }

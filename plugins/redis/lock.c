@@ -1,7 +1,7 @@
 /* lock.c: the lock verbs as commands of a batch, and their replies.
  *
  * LOCK, LOCK_EXTEND and UNLOCK are one script each (lock_scripts.c). LOCK_SHOW is GET, PTTL and
- * TIME; to be told to the watch it begins as a GET of a value does (ops.c), and REPAIR puts one
+ * TIME; to be told to the watch it begins as a GET of a value does (request.c), and REPAIR puts one
  * more script before it.
  *
  * Where replicas are to confirm a lock (wait_replicas), WAIT goes at the end of the batch. It says
@@ -26,7 +26,7 @@ static int is_grant(const corral_op *op) {
 
 static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id,
                       size_t args) {
-  crl_redis_ops_put_script(h, round, id, 1, args);
+  crl_redis_request_put_script(h, round, id, 1, args);
   crl_redis_out_word(&h->out, op->key, op->key_len);
 }
 
@@ -68,7 +68,7 @@ static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
     crl_redis_out_text(&h->out, "");
     crl_redis_out_number(&h->out, op->lease_ms > 0 ? op->lease_ms : 1);
   }
-  crl_redis_ops_put_watch(h, slot);
+  crl_redis_request_put_watch(h, slot);
   for (size_t i = 0; i < 2; i++) {
     crl_redis_out_command(&h->out, 2);
     crl_redis_out_text(&h->out, commands[i]);
@@ -100,7 +100,7 @@ static int64_t left_of(int64_t ms) {
 }
 
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl) {
-  crl_redis_ops_fail(
+  crl_redis_result_fail(
       h, op, CORRAL_EFOREIGN,
       pttl == -1
           ? "a lock without TTL that corral did not write"
@@ -126,7 +126,7 @@ static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisR
   crl_redis_store *s = h->store;
   slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
   if (slot->noscript) {
-    crl_redis_ops_fail(h, slot->op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
+    crl_redis_result_fail(h, slot->op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
     return CORRAL_OK;
   }
   int forbidden =
@@ -136,7 +136,7 @@ static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisR
     atomic_store(&s->scriptless, 1);
     h->refused_scripts = 1;
   }
-  return crl_redis_ops_judge_error(h, slot->op, reply);
+  return crl_redis_result_error(h, slot->op, reply);
 }
 
 static int known_status(const corral_op *op, long long status) {
@@ -170,13 +170,13 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   corral_op *op = slot->op;
   int64_t answer[NUMBERS];
   if (reply->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, reply);
-  if (!read_answer(op, reply, answer)) return crl_redis_ops_nonsense(h, op);
+  if (!read_answer(op, reply, answer)) return crl_redis_result_nonsense(h, op);
   crl_redis_clock(h, answer[NOW], before);
   op->status = (int)answer[STATUS];
   op->until_ms = left_of(answer[UNTIL]);
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->until_ms);
   if (op->status == CORRAL_EREFUSED)
-    crl_redis_ops_fail(h, op, op->status, "no room for one more hold of this lock");
+    crl_redis_result_fail(h, op, op->status, "no room for one more hold of this lock");
   if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)answer[FENCE];
   return CORRAL_OK;
 }
@@ -187,21 +187,21 @@ static int judge_sight(crl_redis_handle *h, corral_op *op, redisReply **replies,
   int64_t us = crl_redis_lock_time(replies[2]);
   int is_foreign = crl_redis_reply_is_error(replies[0], "WRONGTYPE");
   for (int i = is_foreign; i < 3; i++)
-    if (replies[i]->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, replies[i]);
-  if (replies[1]->type != REDIS_REPLY_INTEGER || us < 0) return crl_redis_ops_nonsense(h, op);
+    if (replies[i]->type == REDIS_REPLY_ERROR) return crl_redis_result_error(h, op, replies[i]);
+  if (replies[1]->type != REDIS_REPLY_INTEGER || us < 0) return crl_redis_result_nonsense(h, op);
   crl_redis_clock(h, us / 1000, before);
   if (is_foreign) {
     crl_redis_lock_foreign(h, op, replies[1]->integer);
     return CORRAL_OK;
   }
   int is_there = replies[0]->type == REDIS_REPLY_STRING;
-  if (!is_there && replies[0]->type != REDIS_REPLY_NIL) return crl_redis_ops_nonsense(h, op);
+  if (!is_there && replies[0]->type != REDIS_REPLY_NIL) return crl_redis_result_nonsense(h, op);
   /* A look changes nothing, so there is no room for a record. */
   h->store->host->lock_decide(op, is_there ? (const uint8_t *)replies[0]->str : NULL,
                               is_there ? replies[0]->len : 0, us / 1000, (uint64_t)us, NULL,
                               &change);
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, replies[1]->integer);
-  if (op->status == CORRAL_OK) crl_redis_ops_give(op, &replies[0]);
+  if (op->status == CORRAL_OK) crl_redis_result_give(op, &replies[0]);
   return CORRAL_OK;
 }
 
@@ -209,11 +209,11 @@ static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **re
                       int64_t before) {
   corral_op *op = slot->op;
   int at = slot->staged, status = CORRAL_OK, count = slot->replies - slot->staged - 3;
-  if (slot->watch != 0) status = crl_redis_ops_judge_watch(h, slot, replies + at, count);
+  if (slot->watch != 0) status = crl_redis_result_watch(h, slot, replies + at, count);
   if (status != CORRAL_OK) return status;
   if (at > 0 && replies[0]->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, replies[0]);
   int64_t answer[NUMBERS];
-  if (at > 0 && !read_answer(op, replies[0], answer)) return crl_redis_ops_nonsense(h, op);
+  if (at > 0 && !read_answer(op, replies[0], answer)) return crl_redis_result_nonsense(h, op);
   status = judge_sight(h, op, replies + at + count, before);
   if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS))
     op->flags |= CORRAL_OP_WATCHED;
@@ -255,7 +255,7 @@ int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const red
                                "%.80s: granted by the primary, which refuses WAIT: not held: %.80s",
                                s->name, reply->str);
   else if (reply->type != REDIS_REPLY_INTEGER)
-    return crl_redis_ops_nonsense(h, op);
+    return crl_redis_result_nonsense(h, op);
   else if (reply->integer < s->wait_replicas)
     op->status =
         s->host->fail(op->error, CORRAL_EREFUSED,
@@ -272,8 +272,8 @@ int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int sta
     corral_op *op = h->slots[i].op;
     if (!is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op)) continue;
     if (reply == NULL)
-      crl_redis_ops_fail(h, op, CORRAL_EUNKNOWN,
-                         "granted by the primary; whether replicas confirm it was not told");
+      crl_redis_result_fail(h, op, CORRAL_EUNKNOWN,
+                            "granted by the primary; whether replicas confirm it was not told");
     else if (crl_redis_lock_confirmed(h, op, reply) != CORRAL_OK)
       status = CORRAL_EPROTOCOL;
   }

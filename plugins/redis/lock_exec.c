@@ -69,7 +69,7 @@ static int exchange(exec *e, int count, int *ret_whole) {
 static int strange(exec *e) {
   e->h->store->host->fail(e->error, CORRAL_EPROTOCOL, "%s: a reply that doesn't fit the command",
                           e->h->store->name);
-  return crl_redis_ops_nonsense(e->h, e->op);
+  return crl_redis_result_nonsense(e->h, e->op);
 }
 
 /* Ends WATCH and MULTI, as far as the first pipeline got. */
@@ -101,8 +101,8 @@ static int look(exec *e) {
   int64_t before = e->h->store->host->now_ms();
   int status = exchange(e, LOOKS, &whole);
   if (status != CORRAL_OK) {
-    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
-                       "nothing was changed: the connection failed before that");
+    crl_redis_result_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
+                          "nothing was changed: the connection failed before that");
     return status;
   }
   int64_t us = crl_redis_lock_time(e->replies[TIME]);
@@ -135,7 +135,7 @@ static int judge_discarded(exec *e, const redisReply *queued, const redisReply *
   redisReply why = *(is_error(queued) ? queued : executed);
   char *quoted = is_error(queued) ? NULL : strstr(why.str, quote);
   if (quoted != NULL) why.str = quoted + sizeof quote - 1;
-  return crl_redis_ops_judge_error(e->h, e->op, &why);
+  return crl_redis_result_error(e->h, e->op, &why);
 }
 
 /* The replies of a queued command and EXEC. op->status is OK when it was done. */
@@ -154,7 +154,7 @@ static int judge_exec(exec *e) {
   if (e->again) return CORRAL_OK;
   if (executed->type != REDIS_REPLY_ARRAY || executed->elements != 1) return strange(e);
   const redisReply *did = executed->element[0];
-  if (is_error(did)) return crl_redis_ops_judge_error(e->h, e->op, did);
+  if (is_error(did)) return crl_redis_result_error(e->h, e->op, did);
   if (!is_status(did, "OK") && did->type != REDIS_REPLY_INTEGER) return strange(e);
   e->op->status = CORRAL_OK;
   return CORRAL_OK;
@@ -168,8 +168,8 @@ static int execute(exec *e) {
   e->op->status = CORRAL_EUNKNOWN;
   int status = exchange(e, 2, &whole);
   if (status != CORRAL_OK && !whole)
-    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
-                       "nothing was changed: the transaction could not be sent");
+    crl_redis_result_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
+                          "nothing was changed: the transaction could not be sent");
   if (status == CORRAL_OK) status = judge_exec(e);
   forget(e);
   return status;
@@ -205,7 +205,7 @@ static int change(exec *e) {
   corral_lock_change what;
   uint8_t *room = malloc(size + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
   if (room == NULL) {
-    crl_redis_ops_fail(e->h, e->op, CORRAL_ENOMEM, "no memory for a lock's record");
+    crl_redis_result_fail(e->h, e->op, CORRAL_ENOMEM, "no memory for a lock's record");
     return leave(e);
   }
   e->h->store->host->lock_decide(&decided, is_there ? (const uint8_t *)got->str : NULL, size, now,
@@ -225,7 +225,7 @@ static int change(exec *e) {
     if (!e->again && is_done) take_over(e->op, &decided);
   }
   if (decided.status == CORRAL_EREFUSED && !e->again)
-    crl_redis_ops_fail(e->h, e->op, CORRAL_EREFUSED, "no room for one more hold of this lock");
+    crl_redis_result_fail(e->h, e->op, CORRAL_EREFUSED, "no room for one more hold of this lock");
   free(room);
   return status;
 }
@@ -264,8 +264,8 @@ static int confirm(exec *e) {
   if (status == CORRAL_OK)
     status = crl_redis_lock_confirmed(e->h, e->op, e->replies[0]);
   else
-    crl_redis_ops_fail(e->h, e->op, CORRAL_EUNKNOWN,
-                       "granted by the primary; whether replicas confirm it was not told");
+    crl_redis_result_fail(e->h, e->op, CORRAL_EUNKNOWN,
+                          "granted by the primary; whether replicas confirm it was not told");
   forget(e);
   return status;
 }
@@ -276,15 +276,15 @@ static int perform_one(exec *e) {
   int status = CORRAL_OK;
   for (;;) {
     if (host->now_ms() >= e->deadline) {
-      crl_redis_ops_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
-                         "nothing was changed: the time allowed was over");
+      crl_redis_result_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
+                            "nothing was changed: the time allowed was over");
       return CORRAL_OK;
     }
     e->again = 0;
     status = look(e);
     const redisReply *refused = status == CORRAL_OK ? refusal(e) : NULL;
     if (refused != NULL) {
-      status = crl_redis_ops_judge_error(e->h, e->op, refused);
+      status = crl_redis_result_error(e->h, e->op, refused);
       if (status == CORRAL_OK) status = leave(e);
     } else if (status == CORRAL_OK) {
       status = e->op->verb == CORRAL_VERB_LOCK_SHOW ? repair(e) : change(e);
@@ -303,7 +303,7 @@ static int is_exec(const corral_op *op) {
 
 static int perform_exec(crl_redis_handle *h, corral_op *op, int64_t deadline, corral_error *error) {
   exec e = {.h = h, .op = op, .deadline = deadline, .error = error};
-  if (crl_redis_ops_sendable(h, op) != CORRAL_OK) return CORRAL_OK;
+  if (crl_redis_request_sendable(h, op) != CORRAL_OK) return CORRAL_OK;
   int status = perform_one(&e);
   if (status != CORRAL_OK || op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK)
     return status;
@@ -325,7 +325,7 @@ int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, in
     at = end;
   }
   for (; at < count; at++)
-    crl_redis_ops_fail(h, &ops[at], CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
+    crl_redis_result_fail(h, &ops[at], CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
   return status;
 }
 
@@ -340,12 +340,12 @@ int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, in
                   (op->status == CORRAL_EAUTH || op->status == CORRAL_EUNSUPPORTED);
     any |= refused;
     if (!refused && !(any && op->verb == CORRAL_VERB_LOCK_SHOW)) continue;
-    crl_redis_ops_take_back(op);
+    crl_redis_result_take_back(op);
     op->status = CORRAL_EUNKNOWN;
     if (status == CORRAL_OK)
       status = crl_redis_exec_perform(h, op, 1, deadline, error);
     else
-      crl_redis_ops_fail(h, op, CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
+      crl_redis_result_fail(h, op, CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
   }
   return status;
 }

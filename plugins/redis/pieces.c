@@ -73,7 +73,7 @@ static int append(whole *w, const void *data, size_t size) {
 
 /* The op has its status; what is left of the record isn't read. */
 static int give_up(crl_redis_handle *h, corral_op *op, int status, const char *what) {
-  crl_redis_ops_fail(h, op, status, what);
+  crl_redis_result_fail(h, op, status, what);
   return CORRAL_OK;
 }
 
@@ -82,13 +82,13 @@ static int take(crl_redis_handle *h, corral_op *op, whole *w, const redisReply *
                 const redisReply *head, int *last) {
   const redisReply *refusal = piece->type == REDIS_REPLY_ERROR ? piece : head;
   *last = 1;
-  if (refusal->type == REDIS_REPLY_ERROR) return crl_redis_ops_judge_error(h, op, refusal);
+  if (refusal->type == REDIS_REPLY_ERROR) return crl_redis_result_error(h, op, refusal);
   if (piece->type != REDIS_REPLY_STRING || head->type != REDIS_REPLY_STRING)
-    return crl_redis_ops_nonsense(h, op);
+    return crl_redis_result_nonsense(h, op);
   w->changed = !is_same(h, w, head);
   if (w->changed) return CORRAL_OK;
   if (w->size + piece->len > CRL_REDIS_LARGEST)
-    return crl_redis_ops_fail(h, op, CORRAL_EPROTOCOL, "a record of more than 512 MiB");
+    return crl_redis_result_fail(h, op, CORRAL_EPROTOCOL, "a record of more than 512 MiB");
   if (append(w, piece->str, piece->len) != CORRAL_OK)
     return give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
   memcpy(w->bytes, head->str, CORRAL_HEAD);

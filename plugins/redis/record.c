@@ -11,7 +11,7 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op) {
       "the key holds data that corral did not write: give corral a name space of its own";
   static const char newer[] =
       "the key holds a record of a later version of corral, which is left alone";
-  crl_redis_ops_fail(h, op, op->status, op->status == CORRAL_EFOREIGN ? foreign : newer);
+  crl_redis_result_fail(h, op, op->status, op->status == CORRAL_EFOREIGN ? foreign : newer);
 }
 
 /* Status, life and lease of a record by its front and the server's time: of a CLAIM as if it were

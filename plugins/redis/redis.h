@@ -6,8 +6,11 @@
  *   out.c      commands in RESP, large values by reference
  *   reply.c    replies by hiredis' reader; what an error reply means
  *   scripts.c  the Lua texts
- *   ops.c      a batch: format, exchange, judge
+ *   result.c   what comes of an operation: its status and text, what it found
+ *   record.c   what a record says of an operation's status, life and lease
  *   pieces.c   large records, read piece by piece
+ *   request.c  the verbs of values as commands; what is refused before it is sent
+ *   ops.c      a batch: format, exchange, judge
  *   watch.c    a connection that tells of changes
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
@@ -31,7 +34,7 @@
 
 enum {
   CRL_REDIS_LARGEST = 512 << 20,   /* proto-max-bulk-len, as Redis is delivered */
-  CRL_REDIS_STAGED = 4096,         /* larger records are staged: see ops.c */
+  CRL_REDIS_STAGED = 4096,         /* larger records are staged: see request.c */
   CRL_REDIS_PIECE = 1 << 20,       /* larger ones are read in pieces: see pieces.c */
   CRL_REDIS_STAGED_MS = 10000,     /* how long a staged record waits for its script */
   CRL_REDIS_LONGEST_ARRAY = 16,    /* no reply that a handle expects has more elements */
@@ -247,23 +250,40 @@ int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadli
  * there are no scripts. */
 int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
                       corral_error *error);
-/* Sets the op's status and text; returns the status. */
-int crl_redis_ops_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what);
-/* What can be refused without asking the server. */
-int crl_redis_ops_sendable(const crl_redis_handle *h, corral_op *op);
-/* All of a script's call but keys and arguments. */
-void crl_redis_ops_put_script(crl_redis_handle *h, int round, crl_redis_script_id id, size_t keys,
-                              size_t args);
-/* What makes the look that follows be told to the watch: slot->watch, and then slot->redirects + 1
- * commands. */
-void crl_redis_ops_put_watch(crl_redis_handle *h, crl_redis_slot *slot);
-int crl_redis_ops_judge_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
-                              int count);
-int crl_redis_ops_judge_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
-int crl_redis_ops_nonsense(const crl_redis_handle *h, corral_op *op);
-/* A reply, a string, becomes op->found. What the op found or was told is forgotten. */
-void crl_redis_ops_give(corral_op *op, redisReply **reply);
-void crl_redis_ops_take_back(corral_op *op);
+
+/* ---- request.c ----------------------------------------------------------------------------- */
+
+/* CORRAL_OK when an operation, of any verb, may be sent; else the status and text that it has been
+ * given. */
+int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op);
+/* The commands of a verb of values. Sets slot->replies, if they are more than one, slot->watch and
+ * slot->staged. */
+void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
+/* The two commands that look at a value, without a watch. */
+void crl_redis_request_put_get(crl_redis_handle *h, const corral_op *op);
+/* A script's call, up to its keys and arguments; the caller puts those. */
+void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
+                                  size_t keys, size_t args);
+/* The commands that make the server tell the watch of the look that follows. slot->watch is 0 when
+ * there are none; else there are slot->redirects + 1. */
+void crl_redis_request_put_watch(crl_redis_handle *h, crl_redis_slot *slot);
+
+/* ---- result.c ------------------------------------------------------------------------------ */
+
+/* Sets the operation's status and text; returns the status. */
+int crl_redis_result_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what);
+/* The same for a reply that doesn't answer the command: CORRAL_EPROTOCOL. */
+int crl_redis_result_nonsense(const crl_redis_handle *h, corral_op *op);
+/* The same by an error reply. Returns CORRAL_OK, or why the handle is broken. */
+int crl_redis_result_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+/* Makes *reply, a string, op->found; *reply is NULL then. */
+void crl_redis_result_give(corral_op *op, redisReply **reply);
+/* Forgets what the operation found or was told. */
+void crl_redis_result_take_back(corral_op *op);
+/* Judges the replies to crl_redis_request_put_watch: slot->watch is 0 when the watch isn't told.
+ * Returns CORRAL_OK, or why the handle is broken. */
+int crl_redis_result_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
+                           int count);
 
 /* ---- pieces.c ------------------------------------------------------------------------------ */
 

@@ -1,5 +1,5 @@
 /* watch.c: a connection of its own on which the server tells of changed keys: CLIENT TRACKING as a
- * RESP2 client has it. Handles have what they look at remembered (ops.c), redirected to this
+ * RESP2 client has it. Handles have what they look at remembered (request.c), redirected to this
  * connection, which has subscribed to the channel below. There the server names each key once, when
  * it changes, or tells nil: all were flushed.
  *

@@ -1,0 +1,214 @@
+/* request.c: the verbs of values, formatted as commands, and the check of an operation before it is
+ * sent.
+ *
+ * GET is GETRANGE and PTTL: the first CRL_REDIS_PIECE bytes, which nearly always are the whole
+ * record (else: pieces.c). Each other verb is one script (scripts.c), by EVALSHA. A record above
+ * CRL_REDIS_STAGED bytes is staged, for the server copies a script's argument several times: SET to
+ * a temporary name of the same hash slot, and a script that renames it.
+ *
+ * A look that the watch (watch.c) is to be told of begins with CLIENT CACHING YES: the server
+ * remembers, for this connection, the keys of the one command that follows. Once for each watch,
+ * CLIENT TRACKING goes before that: it says whom to tell, also of what is remembered already. */
+#include <stdlib.h>
+
+#include "redis.h"
+
+static void put_key(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_word(&h->out, op->key, op->key_len);
+}
+
+static void put_token(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
+}
+
+void crl_redis_request_put_get(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_pieces_put(h, op, 0);
+  crl_redis_out_command(&h->out, 2);
+  crl_redis_out_text(&h->out, "PTTL");
+  put_key(h, op);
+}
+
+static void put_client(crl_redis_handle *h, const char *what, const char *how, size_t words) {
+  crl_redis_out_command(&h->out, words);
+  crl_redis_out_text(&h->out, "CLIENT");
+  crl_redis_out_text(&h->out, what);
+  crl_redis_out_text(&h->out, how);
+}
+
+/* A watch that has refused this connection isn't asked again. The redirection counts as done until
+ * the reply says otherwise. */
+void crl_redis_request_put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
+  slot->redirects = 0;
+  slot->watch = (slot->op->flags & CORRAL_OP_WATCH) != 0 ? h->store->watch : 0;
+  if (slot->watch == 0 || slot->watch == h->refused) {
+    slot->watch = 0;
+    return;
+  }
+  if (h->redirected != slot->watch) {
+    put_client(h, "TRACKING", "ON", 6);
+    crl_redis_out_text(&h->out, "REDIRECT");
+    crl_redis_out_number(&h->out, slot->watch);
+    crl_redis_out_text(&h->out, "OPTIN");
+    h->redirected = slot->watch;
+    slot->redirects = 1;
+  }
+  put_client(h, "CACHING", "YES", 3);
+  slot->replies = 3 + slot->redirects;
+}
+
+void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
+                                  size_t keys, size_t args) {
+  const crl_redis_script *script = crl_redis_script_get(id);
+  crl_redis_out_command(&h->out, 3 + keys + args);
+  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? "EVALSHA" : "EVAL");
+  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? script->sha1 : script->text);
+  crl_redis_out_number(&h->out, (int64_t)keys);
+}
+
+/* One word: the front that comes with an operation, or an empty word. */
+static void put_wish(crl_redis_handle *h, const corral_op *op) {
+  corral_header header;
+  int given = op->record != NULL &&
+              h->store->host->header_read(op->record, op->record_len, &header) == CORRAL_OK;
+  crl_redis_out_word(&h->out, op->record, given ? op->record_len : 0);
+}
+
+static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
+  uint8_t seen[8];
+  for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->seen >> (8 * i));
+  crl_redis_request_put_script(h, round, CRL_REDIS_CLAIM, 1, 5);
+  put_key(h, op);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->lease_ms);
+  put_wish(h, op);
+  crl_redis_out_word(&h->out, seen, op->seen != 0 ? sizeof seen : 0);
+  crl_redis_out_word(&h->out, op->over, op->over != NULL ? CORRAL_TOKEN : 0);
+}
+
+static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
+  crl_redis_request_put_script(h, round, CRL_REDIS_RELEASE, 1, 4);
+  put_key(h, op);
+  put_token(h, op);
+  put_wish(h, op);
+  crl_redis_out_number(&h->out, op->lease_ms);
+  crl_redis_out_number(&h->out, op->ttl_ms);
+}
+
+/* True when the key has a hash tag: a '{' with, later, a '}' and something between. */
+static int has_tag(const char *key, size_t len) {
+  const char *open = memchr(key, '{', len);
+  if (open == NULL) return 0;
+  const char *close = memchr(open, '}', len - (size_t)(open - key));
+  return close != NULL && close > open + 1;
+}
+
+/* The name of a staged record: "~stage:" (no user's key begins with a '~'), token and key, in the
+ * key's hash slot. 0 when no name is in that slot, or there is no memory. */
+static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
+  static const char hex[] = "0123456789abcdef";
+  const char *key = op->key;
+  int tagged = has_tag(key, op->key_len);
+  if (!tagged && memchr(key, '}', op->key_len) != NULL) return 0;
+  char *name = malloc(op->key_len + 64), *at = name;
+  if (name == NULL) return 0;
+  memcpy(at, "~stage:", 7);
+  at += 7;
+  for (size_t i = 0; i < CORRAL_TOKEN; i++) {
+    *at++ = hex[op->token[i] >> 4];
+    *at++ = hex[op->token[i] & 15];
+  }
+  *at++ = ':';
+  if (!tagged) *at++ = '{';
+  memcpy(at, key, op->key_len);
+  at += op->key_len;
+  if (!tagged) *at++ = '}';
+  *ret = name;
+  *ret_len = (size_t)(at - name);
+  return 1;
+}
+
+static void put_staged(crl_redis_handle *h, const corral_op *op, int round, const char *name,
+                       size_t name_len) {
+  crl_redis_out_command(&h->out, 5);
+  crl_redis_out_text(&h->out, "SET");
+  crl_redis_out_word(&h->out, name, name_len);
+  crl_redis_out_word(&h->out, op->record, op->record_len);
+  crl_redis_out_text(&h->out, "PX");
+  crl_redis_out_number(&h->out, CRL_REDIS_STAGED_MS);
+  crl_redis_request_put_script(h, round, CRL_REDIS_STAGE, 2, 2);
+  put_key(h, op);
+  crl_redis_out_word(&h->out, name, name_len);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+}
+
+static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  const corral_op *op = slot->op;
+  char *name;
+  size_t name_len;
+  slot->staged =
+      op->record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
+  if (slot->staged) {
+    put_staged(h, op, round, name, name_len);
+    free(name);
+    slot->replies = 2;
+    return;
+  }
+  crl_redis_request_put_script(h, round, CRL_REDIS_SETTLE, 1, 3);
+  put_key(h, op);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+  crl_redis_out_word(&h->out, op->record, op->record_len);
+}
+
+static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
+  crl_redis_request_put_script(h, round, CRL_REDIS_RENEW, 1, 2);
+  put_key(h, op);
+  put_token(h, op);
+  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+}
+
+static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
+  crl_redis_request_put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : 0);
+  put_key(h, op);
+  if (id == CRL_REDIS_EXTEND) put_token(h, op);
+  if (id == CRL_REDIS_EXTEND) crl_redis_out_number(&h->out, op->lease_ms);
+}
+
+void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  corral_op *op = slot->op;
+  switch (op->verb) {
+    case CORRAL_VERB_GET:
+      slot->replies = 2;
+      crl_redis_request_put_watch(h, slot);
+      crl_redis_request_put_get(h, op);
+      break;
+    case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;
+    case CORRAL_VERB_SETTLE: put_settle(h, slot, round); break;
+    case CORRAL_VERB_RELEASE: put_release(h, op, round); break;
+    case CORRAL_VERB_EXTEND: put_keyed(h, op, round, CRL_REDIS_EXTEND); break;
+    case CORRAL_VERB_EXPIRE: put_keyed(h, op, round, CRL_REDIS_EXPIRE); break;
+    case CORRAL_VERB_RENEW: put_renew(h, op, round); break;
+    default: put_keyed(h, op, round, CRL_REDIS_INVALIDATE); break;
+  }
+}
+
+int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op) {
+  corral_header header;
+  uint8_t front[CORRAL_FRONT];
+  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW)
+    return crl_redis_result_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
+  if (op->key_len == 0) return crl_redis_result_fail(h, op, CORRAL_EINVAL, "an empty key");
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT)
+    return crl_redis_result_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
+  int has_lease = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
+  if (has_lease && (op->lease_ms < 1 || op->lease_ms > CRL_REDIS_LONGEST_HOLD))
+    return crl_redis_result_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
+  if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
+  if (op->record_len > CRL_REDIS_LARGEST)
+    return crl_redis_result_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
+  size_t len = h->store->host->front(op->record, op->record_len, front);
+  if (h->store->host->header_read(front, len, &header) != CORRAL_OK || header.state != CORRAL_FREE)
+    return crl_redis_result_fail(h, op, CORRAL_EINVAL, "not a record");
+  return CORRAL_OK;
+}
