@@ -1,5 +1,6 @@
-/* test_old_plugin.c: plugins that are loaded: tables longer and shorter than ours; and those that must be refused with a
- * reason: one built against the header of an older ABI, and odd ones. The folder of CORRAL_TEST_PLUGINS has them (tests/old_plugin). */
+/* test_old_plugin.c: plugins that are loaded: tables longer and shorter than ours; and those that
+ * must be refused with a reason: one built against the header of an older ABI, and odd ones. The
+ * folder of CORRAL_TEST_PLUGINS has them (tests/old_plugin). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,8 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static corral_how ask(corral *c, int *runs) {
   corral_value *value = NULL;
   corral_error error = {0};
-  if (corral_get_or_compute(c, "key", 3, CORRAL_POLICY(.ttl_ms = 600000, .error = &error), compute, runs, &value) != CORRAL_OK)
+  if (corral_get_or_compute(c, "key", 3, CORRAL_POLICY(.ttl_ms = 600000, .error = &error), compute,
+                            runs, &value) != CORRAL_OK)
     fail_msg("%s", error.text);
   assert_int_equal(corral_value_size(value), 6);
   assert_memory_equal(corral_value_data(value), "answer", 6);
@@ -38,7 +40,8 @@ static void computes_once(const char *uri) {
   corral *c = NULL;
   corral_error error = {0};
   int runs = 0;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK) fail_msg("%s", error.text);
+  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
   assert_int_equal(ask(c, &runs), CORRAL_COMPUTED);
   assert_int_equal(ask(c, &runs), CORRAL_FRESH);
   assert_int_equal(runs, 1);
@@ -75,7 +78,8 @@ static void refused(const char *scheme, const char *const texts[]) {
     assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = uri), &error), CORRAL_ENOPLUGIN);
   assert_null(c);
   for (size_t i = 0; texts[i] != NULL; i++)
-    if (strstr(error.text, texts[i]) == NULL) fail_msg("%s: \"%s\" lacks \"%s\"", uri, error.text, texts[i]);
+    if (strstr(error.text, texts[i]) == NULL)
+      fail_msg("%s: \"%s\" lacks \"%s\"", uri, error.text, texts[i]);
 }
 
 #define REFUSED(scheme, ...) refused(scheme, (const char *const[]){__VA_ARGS__, NULL})
@@ -157,8 +161,10 @@ static void a_long_plugin_path_cuts_nothing_essential_from_that(void **state) {
   for (size_t i = 600; i <= sizeof path; i = i == 600 ? sizeof path : i + 1) {
     path[i - 1] = '\0';
     setenv("CORRAL_PLUGIN_PATH", path, 1);
-    REFUSED("nosuch", "'nosuch:'", " memory", ANOTHER, "corral_plugin_nosuch.so in $CORRAL_PLUGIN_PATH:", "/corral");
-    REFUSED("averyveryverylongschemeindeed", "'averyveryverylongsch", " memory", ANOTHER, "$CORRAL_PLUGIN_PATH");
+    REFUSED("nosuch", "'nosuch:'", " memory", ANOTHER,
+            "corral_plugin_nosuch.so in $CORRAL_PLUGIN_PATH:", "/corral");
+    REFUSED("averyveryverylongschemeindeed", "'averyveryverylongsch", " memory", ANOTHER,
+            "$CORRAL_PLUGIN_PATH");
     path[i - 1] = 'd';
   }
   setenv("CORRAL_PLUGIN_PATH", plugins, 1);

@@ -2,6 +2,8 @@
  * gets the numbers 0 to 2. Stores with a server of their own are tested by corral-conformance. */
 #include "support/streams_kit.h"
 
+#include <corral/loop.h>
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
