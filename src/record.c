@@ -79,11 +79,17 @@ size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FR
   return CORRAL_HEAD + more;
 }
 
+/* A note ends at its first NUL; of several the last one counts. */
+static void read_note(const uint8_t *part, size_t len, corral_header *header) {
+  memset(header->note, 0, CORRAL_NOTE);
+  memcpy(header->note, part, strnlen((const char *)part, len < CORRAL_NOTE ? len : CORRAL_NOTE));
+}
+
 static void read_parts(const uint8_t *at, size_t size, corral_header *header) {
   while (size >= PART_HEAD && at[1] <= size - PART_HEAD) {
     const uint8_t *part = at + PART_HEAD;
     size_t len = at[1];
-    if (at[0] == PART_NOTE) memcpy(header->note, part, len < CORRAL_NOTE ? len : CORRAL_NOTE);
+    if (at[0] == PART_NOTE) read_note(part, len, header);
     if (at[0] == PART_COST && len == NUMBER)
       header->cost_ms = (uint32_t)crl_record_take(part, NUMBER);
     if (at[0] == PART_CODE && len == NUMBER)

@@ -467,6 +467,20 @@ static void bytes_behind_a_record_and_parts_that_nobody_knows_are_skipped(void *
   assert_int_equal(out.cost_ms, 5);
 }
 
+/* Foreign bytes: two notes, the second with a NUL inside. */
+static void the_last_note_counts_up_to_its_first_nul(void **unused) {
+  (void)unused;
+  static const uint8_t parts[] = {1, 4, 'l', 'o', 'n', 'g', 1, 3, 'w', 0, 'x'};
+  corral_header in = {.state = CORRAL_VERDICT, .length_ms = 1, .until = NOW}, out;
+  uint8_t front[CORRAL_FRONT];
+  size_t len = crl_record_write(&in, front);
+  memcpy(front + len, parts, sizeof parts);
+  crl_record_put(front + CORRAL_HEAD, CORRAL_LEASE + sizeof parts, 2);
+  assert_int_equal(crl_record_read(front, len + sizeof parts, &out), CORRAL_OK);
+  static const char wanted[CORRAL_NOTE] = "w";
+  assert_memory_equal(out.note, wanted, sizeof wanted);
+}
+
 static void bytes_of_another_key_are_no_body_of_the_claimer_s(void **unused) {
   (void)unused;
   corral_header theirs = {.life_end = 3000, .digest = "their key"},
@@ -553,6 +567,7 @@ int main(void) {
       cmocka_unit_test(what_makes_no_sense_is_as_good_as_nothing),
       cmocka_unit_test(a_record_that_is_cut_short_has_no_lease_and_no_body),
       cmocka_unit_test(bytes_behind_a_record_and_parts_that_nobody_knows_are_skipped),
+      cmocka_unit_test(the_last_note_counts_up_to_its_first_nul),
       cmocka_unit_test(bytes_of_another_key_are_no_body_of_the_claimer_s),
       cmocka_unit_test(an_unknown_verb_is_refused),
       cmocka_unit_test(a_header_is_written_and_read_again),
