@@ -18,7 +18,7 @@ set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_l
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
     lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
     memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
-    zookeeper zookeeper_sessions etcd etcd_time)
+    postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
