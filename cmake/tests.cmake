@@ -5,18 +5,20 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in these lists are pure.
-set(CORRAL_TESTS_threads flood lock herd pool bodies gate hostlock hostlock_notes memory threads
-    alloc api bound answers answers_callers near near_eviction many many_callers loop)
+set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies gate hostlock hostlock_files
+    hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction
+    many many_callers loop)
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch
     memcached memcached_servers storm leader sick cost ladder origin away old_plugin
     sick_memcached freshness answers_live answers_callers_live many_live tags)
-set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue etcd_dialogue redis_watch_dialogue)
+set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
+    etcd_dialogue redis_watch_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
     lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
     memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
-    zookeeper zookeeper_sessions etcd etcd_time)
+    postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -337,7 +339,8 @@ endforeach()
 
 # These measure how soon something happens.
 foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached
-    ladder away memcached_dialogue memcached_servers redis redis_renew redis_errors redis_tls
+    ladder away memcached_dialogue memcached_dialogue_lost memcached_servers
+    redis redis_renew redis_errors redis_tls
     redis_watch redis_watch_dialogue memcached cost origin old_plugin answers_live
     answers_callers_live many_live tags cli linked install lmdb lmdb_watch redis_dialogue)
   if(TEST ${name})

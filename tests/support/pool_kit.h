@@ -1,0 +1,264 @@
+/* pool_kit.h: a pool with a scripted store, and callers of it. Threads synchronize by counts,
+ * not by times. For tests of the pool.
+ *
+ * The sources of the pool and of its lanes are included under other names, so that a test can read
+ * the number of queued callers. */
+#ifndef POOL_KIT_H
+#define POOL_KIT_H
+
+#define crl_pool_new own_pool_new
+#define crl_pool_free own_pool_free
+#define crl_pool_perform own_pool_perform
+#define crl_pool_info own_pool_info
+#define crl_pool_route own_pool_route
+#define crl_pool_perform_probe own_pool_perform_probe
+#define crl_lane_new own_lane_new
+#define crl_lane_free own_lane_free
+#define crl_lane_perform own_lane_perform
+#define crl_lane_self_probing own_lane_self_probing
+#define crl_lane_probe_at own_lane_probe_at
+#define crl_lane_failures own_lane_failures
+#define crl_lane_probe own_lane_probe
+#define crl_lane_perform_probe own_lane_perform_probe
+#include "lane.c" /* NOLINT(bugprone-suspicious-include) */
+#include "pool.c" /* NOLINT(bugprone-suspicious-include) */
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+#include <sched.h>
+
+enum { CALLERS = 6, FAR = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
+
+/* ---- fake store ---------------------------------------------------------------------------- */
+
+typedef struct fake {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  /* 1: all batches wait; 2: only batches whose first operation has a large record */
+  int gate;
+  size_t large_len; /* keys of this length have a large record */
+  int reads_whole;  /* large records read completely */
+  int body_next;    /* number of batches to break in the middle of a body */
+  int at_gate;
+  int refuse;        /* connecting fails */
+  int refuse_server; /* connecting to this server fails; -1: none */
+  int break_next;    /* number of batches that break the handle... */
+  int broken_status; /* ...with this status */
+  int connects, disconnects, open, most_open, inside, most_inside, closed;
+  size_t batches[LOG]; /* sizes of the batches */
+  int batch_count;
+} fake;
+
+static fake the_fake;
+
+static inline int fake_open(const corral_host *host, const corral_uri *uri, void **ret,
+                            corral_store_info *info, corral_error *error) {
+  (void)host, (void)uri, (void)ret, (void)info, (void)error;
+  return CORRAL_OK;
+}
+
+static inline void fake_close(void *store) { ((fake *)store)->closed++; }
+
+static inline int fake_connect_server(void *store, size_t server, int64_t deadline, void **ret,
+                                      corral_error *error) {
+  fake *f = store;
+  (void)deadline;
+  pthread_mutex_lock(&f->mutex);
+  f->connects++;
+  pthread_cond_broadcast(&f->changed);
+  int refused = f->refuse || f->refuse_server == (int)server;
+  if (!refused && ++f->open > f->most_open) f->most_open = f->open;
+  pthread_mutex_unlock(&f->mutex);
+  if (refused) return crl_status_fail(error, CORRAL_EUNAVAILABLE, "refused");
+  *ret = f;
+  return CORRAL_OK;
+}
+
+static inline int fake_connect(void *store, int64_t deadline, void **ret, corral_error *error) {
+  return fake_connect_server(store, 0, deadline, ret, error);
+}
+
+/* Keys of an odd length belong to server 1. */
+static inline size_t fake_route(void *store, const void *key, size_t key_len) {
+  (void)store, (void)key;
+  return key_len % 2;
+}
+
+static inline void fake_disconnect(void *handle) {
+  fake *f = handle;
+  pthread_mutex_lock(&f->mutex);
+  f->disconnects++;
+  f->open--;
+  pthread_mutex_unlock(&f->mutex);
+}
+
+/* A large record is skipped when LESS allows it, else it must be alone in its batch. */
+static inline void look_at_large(fake *f, corral_op *op, size_t count) {
+  if ((op->flags & CORRAL_OP_LESS) != 0) {
+    op->flags |= CORRAL_OP_LARGE;
+    op->status = CORRAL_EUNKNOWN;
+    return;
+  }
+  assert_int_equal(count, 1);
+  f->reads_whole++;
+}
+
+static inline int fake_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+                               corral_error *error) {
+  fake *f = handle;
+  pthread_mutex_lock(&f->mutex);
+  assert_true(f->batch_count < LOG);
+  f->batches[f->batch_count++] = count;
+  if (++f->inside > f->most_inside) f->most_inside = f->inside;
+  f->at_gate++;
+  pthread_cond_broadcast(&f->changed);
+  while (f->gate == 1 || (f->gate == 2 && ops[0].record_len >= LARGE))
+    pthread_cond_wait(&f->changed, &f->mutex);
+  f->at_gate--;
+  f->inside--;
+  int stalls = f->body_next > 0, breaks = stalls || f->break_next > 0;
+  f->body_next -= stalls;
+  f->break_next -= breaks && !stalls;
+  if (stalls) crl_pace_moved(LARGE, deadline);
+  for (size_t i = 0; i < count; i++) {
+    ops[i].status = breaks ? f->broken_status : CORRAL_OK;
+    ops[i].life_ms = (int64_t)ops[i].key_len; /* a result that differs by operation */
+    if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len)
+      look_at_large(f, &ops[i], count);
+  }
+  pthread_mutex_unlock(&f->mutex);
+  return breaks ? crl_status_fail(error, CORRAL_EUNAVAILABLE, "broke") : CORRAL_OK;
+}
+
+static const corral_store handled = {.size = sizeof handled,
+                                     .abi = CORRAL_PLUGIN_ABI,
+                                     .threads = CORRAL_THREADS_HANDLE,
+                                     .name = "fake",
+                                     .schemes = "fake",
+                                     .open = fake_open,
+                                     .close = fake_close,
+                                     .connect = fake_connect,
+                                     .disconnect = fake_disconnect,
+                                     .perform = fake_perform};
+
+static const corral_store spread = {.size = sizeof spread,
+                                    .abi = CORRAL_PLUGIN_ABI,
+                                    .threads = CORRAL_THREADS_HANDLE,
+                                    .name = "fake",
+                                    .schemes = "fake",
+                                    .open = fake_open,
+                                    .close = fake_close,
+                                    .connect = fake_connect,
+                                    .disconnect = fake_disconnect,
+                                    .perform = fake_perform,
+                                    .route = fake_route,
+                                    .connect_server = fake_connect_server};
+
+static crl_events events;
+static _Atomic int returns, return_works;
+
+/* Sends one operation to a server that is back. */
+static inline int on_return(void *arg, crl_pool *pool, size_t server) {
+  corral_op op = {.verb = CORRAL_VERB_INVALIDATE, .key = "back", .key_len = 4};
+  (void)arg;
+  returns++;
+  assert_int_equal(crl_pool_perform_probe(pool, server, &op, 1), 1);
+  return return_works;
+}
+
+static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t handles,
+                                  int64_t rest_ms) {
+  memset(&the_fake, 0, sizeof the_fake);
+  memset(&events, 0, sizeof events);
+  pthread_mutex_init(&the_fake.mutex, NULL);
+  pthread_cond_init(&the_fake.changed, NULL);
+  the_fake.broken_status = CORRAL_EUNKNOWN;
+  the_fake.refuse_server = -1;
+  returns = 0;
+  return_works = 1;
+  crl_pool_options options = {
+      .plugin = plugin,
+      .store = &the_fake,
+      .info = {.size = sizeof options.info, .max_record = MOST, .handles = 2, .servers = servers},
+      .probe_key = "probe",
+      .on_return = on_return,
+      .handles = handles,
+      .op_ms = FAR,
+      .breaker_failures = 3,
+      .breaker_rest_ms = rest_ms,
+      .events = &events};
+  crl_pool *pool = crl_pool_new(&options);
+  assert_non_null(pool);
+  return pool;
+}
+
+static inline crl_pool *pool_of(int64_t handles, int64_t rest_ms) {
+  return pool_with(&handled, 1, handles, rest_ms);
+}
+
+static inline void pool_end(crl_pool *pool) {
+  crl_pool_free(pool);
+  assert_int_equal(the_fake.open, 0);
+  assert_int_equal(the_fake.closed, 1);
+  pthread_mutex_destroy(&the_fake.mutex);
+  pthread_cond_destroy(&the_fake.changed);
+}
+
+static inline void set_gate(int closed) {
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.gate = closed;
+  pthread_cond_broadcast(&the_fake.changed);
+  pthread_mutex_unlock(&the_fake.mutex);
+}
+
+static inline void until_at_gate(int count) {
+  pthread_mutex_lock(&the_fake.mutex);
+  while (the_fake.at_gate != count) pthread_cond_wait(&the_fake.changed, &the_fake.mutex);
+  pthread_mutex_unlock(&the_fake.mutex);
+}
+
+static inline void until_queued(crl_pool *pool, int count) {
+  for (int queued = -1; queued != count; sched_yield()) {
+    crl_lane *lane = pool->lanes[0];
+    pthread_mutex_lock(&lane->mutex);
+    queued = 0;
+    for (const request *r = lane->usual.head; r != NULL; r = r->next) queued++;
+    pthread_mutex_unlock(&lane->mutex);
+  }
+}
+
+/* ---- callers ------------------------------------------------------------------------------- */
+
+static const char keys[] = "abcdefghij";
+
+static inline corral_op op_of(corral_verb verb, size_t key_len) {
+  return (corral_op){.verb = verb, .key = keys, .key_len = key_len};
+}
+
+static inline int one(crl_pool *pool, corral_verb verb) {
+  corral_op op = op_of(verb, 1);
+  crl_pool_perform(pool, &op, 1, INT64_MAX);
+  return op.status;
+}
+
+typedef struct caller {
+  pthread_t thread;
+  crl_pool *pool;
+  corral_op op;
+} caller;
+
+static inline void *call(void *arg) {
+  caller *c = arg;
+  crl_pool_perform(c->pool, &c->op, 1, INT64_MAX);
+  return NULL;
+}
+
+static inline void start(caller *c, crl_pool *pool, corral_op op) {
+  c->pool = pool;
+  c->op = op;
+  assert_int_equal(pthread_create(&c->thread, NULL, call, c), 0);
+}
+
+#endif

@@ -1,0 +1,202 @@
+/* test_pool_breaker.c: servers of a pool that fail: they rest, are probed, and cost the keys of
+ * other servers nothing. */
+#include "support/pool_kit.h"
+
+/* ---- the breaker --------------------------------------------------------------------------- */
+
+static void after_failures_in_a_row_the_store_is_left_to_rest(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  assert_int_equal(the_fake.connects, 3);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void a_success_between_keeps_the_breaker_closed(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  for (int i = 0; i < 5; i++) {
+    the_fake.break_next = 2;
+    one(pool, CORRAL_VERB_CLAIM);
+    one(pool, CORRAL_VERB_CLAIM);
+    assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  }
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  pool_end(pool);
+}
+
+/* Ends the rest of a server and wakes the prober. */
+static void let_rest_end(crl_pool *pool, size_t server) {
+  crl_lane *lane = pool->lanes[server];
+  pthread_mutex_lock(&lane->mutex);
+  lane->breaker.rest_until = 0;
+  pthread_mutex_unlock(&lane->mutex);
+  pthread_mutex_lock(&pool->mutex);
+  pthread_cond_signal(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+static void until_connects(int count) {
+  pthread_mutex_lock(&the_fake.mutex);
+  while (the_fake.connects < count) pthread_cond_wait(&the_fake.changed, &the_fake.mutex);
+  pthread_mutex_unlock(&the_fake.mutex);
+}
+
+static void until_event(corral_event event, unsigned count) {
+  while (atomic_load(&events.count[event]) < count) sched_yield();
+}
+
+static void until_resting(crl_pool *pool) {
+  for (int probing = 1; probing; sched_yield()) {
+    pthread_mutex_lock(&pool->lanes[0]->mutex);
+    probing = pool->lanes[0]->breaker.probing;
+    pthread_mutex_unlock(&pool->lanes[0]->mutex);
+  }
+}
+
+static void after_the_rest_a_thread_probes_and_no_caller_waits_for_it(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(2, FAR);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 3; i++) one(pool, CORRAL_VERB_GET);
+  let_rest_end(pool, 0);
+  until_connects(4);
+  until_resting(pool); /* the probe failed, so the server rests again */
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  assert_int_equal(the_fake.connects, 4);
+  set_gate(1);
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.refuse = 0;
+  pthread_mutex_unlock(&the_fake.mutex);
+  let_rest_end(pool, 0);
+  until_at_gate(1);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* the breaker is half open */
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 0);
+  set_gate(0);
+  until_event(CORRAL_EVENT_STORE_UP, 1);
+  assert_int_equal(returns, 1);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(the_fake.connects, 5); /* uses the probe's handle */
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void a_server_that_fails_what_is_offered_to_it_rests_again(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse = 1;
+  return_works = 0;
+  for (int i = 0; i < 3; i++) one(pool, CORRAL_VERB_GET);
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.refuse = 0;
+  pthread_mutex_unlock(&the_fake.mutex);
+  let_rest_end(pool, 0);
+  until_connects(4);
+  until_resting(pool);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  return_works = 1;
+  let_rest_end(pool, 0);
+  until_event(CORRAL_EVENT_STORE_UP, 1);
+  assert_int_equal(returns, 2);
+  pool_end(pool);
+}
+
+static int hurried(crl_pool *pool) {
+  corral_op op = op_of(CORRAL_VERB_CLAIM, 1);
+  crl_pool_perform(pool, &op, 1, crl_env_now_ms());
+  return op.status;
+}
+
+static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 2; i++) assert_int_equal(hurried(pool), CORRAL_EUNAVAILABLE);
+  the_fake.refuse = 0;
+  assert_int_equal(hurried(pool), CORRAL_OK); /* the success ends the doubt */
+  pthread_mutex_lock(&pool->lanes[0]->mutex);
+  assert_int_equal(pool->lanes[0]->doubts, 0);
+  pthread_mutex_unlock(&pool->lanes[0]->mutex);
+  the_fake.break_next = 1;
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  assert_int_equal(atomic_load(&pool->started), 0);
+  the_fake.break_next = 1;
+  one(pool, CORRAL_VERB_CLAIM);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 3; i++) hurried(pool);
+  until_event(CORRAL_EVENT_STORE_DOWN, 1);
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  pool_end(pool);
+}
+
+/* ---- several servers ----------------------------------------------------------------------- */
+
+static void a_sick_server_costs_the_keys_of_the_others_nothing(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  the_fake.refuse_server = 1;
+  corral_op odd = op_of(CORRAL_VERB_GET, 1), even = op_of(CORRAL_VERB_GET, 2);
+  for (int i = 0; i < 5; i++) {
+    crl_pool_perform(pool, &odd, 1, INT64_MAX);
+    crl_pool_perform(pool, &even, 1, INT64_MAX);
+    assert_int_equal(odd.status, CORRAL_EUNAVAILABLE);
+    assert_int_equal(even.status, CORRAL_OK);
+  }
+  assert_int_equal(the_fake.connects, 3 + 1);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  pool_end(pool);
+}
+
+static void a_batch_is_split_by_server_and_each_operation_gets_its_own_result(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  corral_op ops[6];
+  the_fake.refuse_server = 1;
+  for (size_t i = 0; i < 6; i++) ops[i] = op_of(CORRAL_VERB_GET, i + 1);
+  crl_pool_perform(pool, ops, 6, INT64_MAX);
+  for (size_t i = 0; i < 6; i++) {
+    assert_int_equal(ops[i].status, i % 2 == 0 ? CORRAL_EUNAVAILABLE : CORRAL_OK);
+    if (i % 2 == 1) assert_int_equal(ops[i].life_ms, i + 1);
+  }
+  assert_int_equal(the_fake.batch_count, 1);
+  assert_int_equal(the_fake.batches[0], 3);
+  pool_end(pool);
+}
+
+static void a_server_that_is_back_is_told_apart_from_one_that_is_not(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  corral_op odd = op_of(CORRAL_VERB_GET, 1), even = op_of(CORRAL_VERB_GET, 2);
+  the_fake.refuse = 1;
+  for (int i = 0; i < 3; i++) {
+    crl_pool_perform(pool, &odd, 1, INT64_MAX);
+    crl_pool_perform(pool, &even, 1, INT64_MAX);
+  }
+  pthread_mutex_lock(&the_fake.mutex);
+  the_fake.refuse = 0;
+  pthread_mutex_unlock(&the_fake.mutex);
+  let_rest_end(pool, 1);
+  until_event(CORRAL_EVENT_STORE_UP, 1);
+  crl_pool_perform(pool, &odd, 1, INT64_MAX);
+  crl_pool_perform(pool, &even, 1, INT64_MAX);
+  assert_int_equal(odd.status, CORRAL_OK);
+  assert_int_equal(even.status, CORRAL_EUNAVAILABLE);
+  pool_end(pool);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(after_failures_in_a_row_the_store_is_left_to_rest),
+      cmocka_unit_test(a_success_between_keeps_the_breaker_closed),
+      cmocka_unit_test(after_the_rest_a_thread_probes_and_no_caller_waits_for_it),
+      cmocka_unit_test(a_server_that_fails_what_is_offered_to_it_rests_again),
+      cmocka_unit_test(callers_in_a_hurry_raise_a_doubt_that_a_probe_settles),
+      cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
+      cmocka_unit_test(a_batch_is_split_by_server_and_each_operation_gets_its_own_result),
+      cmocka_unit_test(a_server_that_is_back_is_told_apart_from_one_that_is_not),
+  };
+  return cmocka_run_group_tests_name("pool_breaker", tests, NULL, NULL);
+}
