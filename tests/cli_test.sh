@@ -438,6 +438,9 @@ check "arguments are told apart in the default key" argv_key
 
 # No server listens at this port.
 nowhere=redis://127.0.0.1:9
+if "$CORRAL" --store $nowhere get k 2>&1 | grep -q 'no store plugin'; then
+  nowhere=memcached://127.0.0.1:9
+fi
 
 away_run() {
   status 0 "$CORRAL" --store $nowhere run --key a -- echo ran && [ "$(cat out)" = ran ] &&

@@ -264,12 +264,14 @@ static void lmdb_survives_every_fault(void **state) {
   fail_all(&(place){.uri = uri});
 }
 
+#if CORRAL_HAVE_sqlite
 static void sqlite_survives_every_fault(void **state) {
   (void)state;
   char uri[128];
   snprintf(uri, sizeof uri, "sqlite:%s/faults.db", folder);
   fail_all(&(place){.uri = uri, .locks_only = 1});
 }
+#endif
 
 /* fragile: of 29 failing allocations in the reader and formatter of hiredis 0.14, three crash
  * it. */
@@ -389,7 +391,9 @@ int main(void) {
 #endif
     cmocka_unit_test(memory_survives_every_fault),
     cmocka_unit_test(lmdb_survives_every_fault),
+#if CORRAL_HAVE_sqlite
     cmocka_unit_test(sqlite_survives_every_fault),
+#endif
     cmocka_unit_test(redis_survives_every_fault),
     cmocka_unit_test(redlock_survives_every_fault),
     cmocka_unit_test(memcached_survives_every_fault),

@@ -113,9 +113,11 @@ static int open_all(void **state) {
   atomic_store(&jump_s, 0);
   add("memory:clock", "");
   add(lab_lmdb(lab_room, "clock"), "");
+#if CORRAL_HAVE_sqlite
   char sqlite[120];
   snprintf(sqlite, sizeof sqlite, "sqlite:%s/clock.db", lab_room->folder);
   add(sqlite, "");
+#endif
   if (redis_server_start(&redis, NULL)) {
     add(redis_server_uri(redis), "");
     add(redis_server_uri(redis), "/1?scripts=no");
