@@ -1,9 +1,10 @@
--- schema.sql: customers and their orders, by region, and who tells of their changes.
+-- schema.sql: customers and their orders, by region, and triggers that notify about their changes.
 --
 --   createdb shop && psql -d shop -f schema.sql
 --   psql -d shop -v customers=20000 -v orders=2000000 -f schema.sql      a report that takes seconds
 --
--- Each change tells the channel `corral` the regions whose report it changes, when it commits: not earlier, and not if it is rolled back.
+-- A change sends NOTIFY on the channel `corral`, one for each region whose report it changes ('*' for
+-- all regions). PostgreSQL delivers them when the transaction commits, and never if it is rolled back.
 \set ON_ERROR_STOP on
 \if :{?customers} \else \set customers 2000 \endif
 \if :{?orders} \else \set orders 200000 \endif
@@ -28,9 +29,10 @@ INSERT INTO orders (customer, placed, amount)
 CREATE INDEX ON customers (region);
 CREATE INDEX ON orders (customer);
 
--- Statement triggers with transition tables: a change of a million rows is told once for each region, not once for each row. A transaction that
--- tells the same twice tells it once. Transactions that notify commit one after the other (a lock in PostgreSQL): what writes thousands of times
--- a second tells through a table and a reader of its own instead.
+-- Statement triggers with transition tables: a change of a million rows sends one notification per
+-- region, not one per row. PostgreSQL drops duplicates within a transaction. Transactions that notify
+-- commit one after the other (a lock in PostgreSQL): an application with thousands of writes a second
+-- should write its changes to a table, with a reader of its own, instead.
 CREATE FUNCTION tell_customers() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   CASE TG_OP
@@ -42,8 +44,10 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- An order's region is its customer's. FOR SHARE: a customer who moves at this moment moves before this looks, or after this has committed, and
--- then tells both regions himself. Without it both could commit, and the region that he moved to would never hear of the order.
+-- An order's region is its customer's. FOR SHARE orders this transaction and a concurrent change of
+-- the customer's region: either that change has committed, and its region is read here, or it waits
+-- until this transaction has committed, and then notifies both regions. Without FOR SHARE both could
+-- commit, and the customer's new region would never be notified about the order.
 CREATE FUNCTION regions_of(buyers bigint[]) RETURNS SETOF text LANGUAGE sql AS $$
   SELECT DISTINCT s.region FROM (SELECT region FROM customers WHERE id = ANY (buyers) ORDER BY id FOR SHARE) s
 $$;
