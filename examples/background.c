@@ -1,5 +1,5 @@
-/* background.c: compute bound at open. Stale is answered at once, and rebuilt behind the caller's
- * back. */
+/* background.c: a compute bound at open. A stale value is answered at once, and rebuilt in the
+ * background. */
 #include <corral.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,16 +1,16 @@
-/* conditional.c: a compute that asks its origin only whether anything has changed, by what the
- * origin gave it to tell by (an ETag). */
+/* conditional.c: a compute that asks its origin only whether anything has changed, by the validator
+ * that the origin gave it (an ETag). */
 #include <corral.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The origin: a page that is long to send, with an edition. */
+/* The origin: a page that takes long to send, with an edition. */
 typedef struct origin {
   unsigned edition;
-  char sent[80]; /* what it answered last */
+  char sent[80]; /* its last answer */
 } origin;
 
-/* As HTTP does it: NULL, "not modified", when the caller's tag is that of the page. */
+/* Answers as HTTP does: NULL, "not modified", if the caller's tag is that of the page. */
 static const char *origin_get(origin *o, const void *etag, size_t etag_size, char new_etag[16],
                               char page[64]) {
   snprintf(new_etag, 16, "\"%u\"", o->edition);
@@ -24,12 +24,12 @@ static int fetch(corral_fill *fill, const void *key, size_t key_len, void *arg) 
   origin *o = arg;
   char etag[16], room[64];
   size_t size;
-  /* NULL and 0 where there is no old value */
+  /* NULL and 0 if there is no old value */
   const void *old_etag = corral_fill_old_validator(fill, &size);
   const char *page = origin_get(o, old_etag, size, etag, room);
   (void)key, (void)key_len;
-  if (page == NULL) return corral_fill_not_modified(fill); /* etag, version and tags stay as well */
-  /* never stored over a later edition, whoever is late */
+  if (page == NULL) return corral_fill_not_modified(fill); /* etag, version and tags stay too */
+  /* a late compute never stores over a later edition */
   corral_fill_version(fill, o->edition);
   int status = corral_fill_validator(fill, etag, strlen(etag));
   if (status == CORRAL_OK) status = corral_fill_tag(fill, "prices", 6);
@@ -39,7 +39,7 @@ static int fetch(corral_fill *fill, const void *key, size_t key_len, void *arg) 
 static int show(corral *c, origin *o) {
   corral_error error = {0};
   corral_value *value;
-  /* The grace is how long the store keeps an old value for the next compute to look at. */
+  /* the grace keeps an old value in the store for the next compute to look at */
   const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 60000, .sie_ms = 86400000, .error = &error);
   snprintf(o->sent, sizeof o->sent, "wasn't asked");
   if (corral_get_or_compute(c, "list", 4, policy, fetch, o, &value) != CORRAL_OK) {
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
   }
   int failed = show(pages, &o); /* computed: the whole page */
   failed |= show(pages, &o);    /* fresh */
-  /* look again at all that has to do with prices */
+  /* check again all values with the tag "prices" */
   corral_expire_tag(pages, "prices", 6, NULL);
   failed |= show(pages, &o); /* nothing has changed */
   o.edition = 2;

@@ -1,12 +1,12 @@
 /* fenced.c: a resource that refuses a holder whose time is over: a bank account in PostgreSQL. It
- * lets a change in only with a fencing token that is no smaller than the largest it has seen, in
- * the same statement that changes it.
+ * accepts a change only with a fencing token that is no smaller than the largest it has seen, in
+ * the same statement that makes the change.
  *
  *   fenced STORE CONNINFO     fenced redis://127.0.0.1 "host=127.0.0.1 dbname=bank"
  *
  * Two clerks take the same lock. The first one falls asleep, and his hold ends; the second one
- * takes it and books; the first one wakes up, believes that he has it still, books, and is told
- * that he is late. */
+ * takes the lock and books; the first one wakes up, believes that he still has it, books, and is
+ * refused because he is late. */
 #include <corral/lock.h>
 #include <libpq-fe.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { HOLD_MS = 200 };
 
-/* 1: booked; 0: refused, for a later holder was here; -1: the database failed. */
+/* 1: booked; 0: refused, since a later holder was here; -1: the database failed. */
 static int book(PGconn *bank, const char *amount, uint64_t fence) {
   char token[24];
   snprintf(token, sizeof token, "%llu", (unsigned long long)fence);
@@ -52,7 +52,7 @@ static int run(corral *first, corral *second, PGconn *bank) {
                        &early) != CORRAL_OK)
     goto failed;
   uint64_t old = corral_lock_fence(early);
-  /* The early clerk sleeps: his hold isn't kept, and the late one's wait is as long as it takes. */
+  /* The early clerk sleeps: his hold isn't kept, and the late one waits until it ends. */
   if (corral_lock_take(second, "account 1", 9,
                        CORRAL_LOCK(.wait_ms = 10000, .note = "the late clerk", .error = &error),
                        &late) != CORRAL_OK) {

@@ -1,6 +1,6 @@
-/* loop_libevent.c: a line server on libevent. "GET key" is answered by the key's row, once for each
- * connection; the first who asks for a row begins a query, and hundreds of others wait for that
- * query, without a thread. Who hangs up leaves; the query goes on.
+/* loop_libevent.c: a line server on libevent. "GET key" is answered with the key's row, once for
+ * each connection. The first call for a row begins a query, and hundreds of other calls wait for
+ * that query, without a thread. A client that hangs up leaves its call; the query goes on.
  *
  *   loop_libevent [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
@@ -20,9 +20,9 @@
 enum { QUERY_MS = 100, CLIENTS = 1000, LINE = 256 };
 
 typedef struct client {
-  struct bufferevent *socket; /* NULL: it hung up */
+  struct bufferevent *socket; /* NULL: the client hung up */
   corral_call *call;
-  int asks; /* it began a call that isn't gone */
+  int asks; /* it began a call whose `gone` has not come */
 } client;
 
 typedef struct query {
@@ -33,7 +33,7 @@ typedef struct query {
 
 static struct event_base *base;
 static corral_loop *loop;
-static client clients[CLIENTS]; /* free: no socket, and no call */
+static client clients[CLIENTS]; /* an element is free without socket and call */
 static query *queries;
 
 static void end_query(query *q, int answers) {
@@ -56,7 +56,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
   end_query(arg, 1);
 }
 
-/* The query: what a database's asynchronous client would do. */
+/* Begins the query: stands for a database's asynchronous client. */
 static void begin_query(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   query *q = calloc(1, sizeof *q);
   (void)arg, (void)key, (void)key_len;
@@ -112,7 +112,7 @@ static void on_input(struct bufferevent *socket, void *arg) {
   if (line != NULL && len < LINE && strncmp(line, "GET ", 4) == 0)
     c->asks = corral_get_async(loop, line + 4, len - 4, CORRAL_POLICY(.swr_ms = 600000), async,
                                &c->call) == CORRAL_OK;
-  /* its line is none, or too long */
+  /* the line is no request, or too long */
   if ((line != NULL && !c->asks) || evbuffer_get_length(input) > LINE) hang_up(c);
   free(line);
 }
@@ -170,12 +170,12 @@ int main(int argc, char **argv) {
   struct event *events[] = {event_new(base, corral_fd(loop), EV_READ | EV_PERSIST, on_mail, NULL),
                             evsignal_new(base, SIGTERM, on_over, NULL),
                             event_new(base, 0, EV_READ | EV_PERSIST, on_over, NULL)};
-  /* the last one only if the input can be watched: a pipe, a terminal */
+  /* the last one is added only if the input can be watched: a pipe, a terminal */
   for (int i = 0; i < 3; i++) event_add(events[i], NULL);
   struct evconnlistener *listener = listen_here();
   event_base_dispatch(base);
-  corral_loop_close(loop);                       /* no call is left */
-  while (queries != NULL) end_query(queries, 0); /* a fill outlives its loop, and is to be ended */
+  corral_loop_close(loop);                       /* ends all calls */
+  while (queries != NULL) end_query(queries, 0); /* a fill outlives its loop, and must be ended */
   corral_close(c);
   for (int i = 0; i < CLIENTS; i++)
     if (clients[i].socket != NULL) bufferevent_free(clients[i].socket);

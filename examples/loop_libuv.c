@@ -1,6 +1,6 @@
-/* loop_libuv.c: a line server on libuv. "GET key" is answered by the key's row, once for each
- * connection; the first who asks for a row begins a query, and hundreds of others wait for that
- * query, without a thread. Who hangs up leaves; the query goes on.
+/* loop_libuv.c: a line server on libuv. "GET key" is answered with the key's row, once for each
+ * connection. The first call for a row begins a query, and hundreds of other calls wait for that
+ * query, without a thread. A client that hangs up leaves its call; the query goes on.
  *
  *   loop_libuv [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
@@ -17,11 +17,11 @@
 enum { QUERY_MS = 100, CLIENTS = 1000, LINE = 256 };
 
 typedef struct client {
-  uv_tcp_t socket; /* its data: the client */
+  uv_tcp_t socket; /* its `data` is the client */
   uv_write_t write;
-  corral_value *value; /* that is being written */
+  corral_value *value; /* being written */
   corral_call *call;
-  int asks, is_open; /* it began a call that isn't gone; its socket isn't closed */
+  int asks, is_open; /* it began a call whose `gone` has not come; its socket isn't closed */
   size_t len;
   char line[LINE];
 } client;
@@ -50,7 +50,7 @@ static void end_query(query *q, int answers) {
 
 static void on_timer(uv_timer_t *timer) { end_query((query *)timer, 1); }
 
-/* The query: what a database's asynchronous client would do. */
+/* Begins the query: stands for a database's asynchronous client. */
 static void begin_query(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   query *q = calloc(1, sizeof *q);
   (void)arg, (void)key, (void)key_len;
@@ -63,7 +63,7 @@ static void begin_query(void *arg, corral_fill *fill, const void *key, size_t ke
   uv_timer_start(&q->timer, on_timer, QUERY_MS, 0);
 }
 
-/* Freed when its socket is closed and its call gone. */
+/* Frees a client once its socket is closed and its call is gone. */
 static void free_client(client *c) {
   if (c->is_open || c->asks) return;
   corral_value_unref(c->value);
@@ -84,7 +84,7 @@ static void hang_up(client *c) {
 
 static void on_gone(void *arg) {
   client *c = arg;
-  c->call = NULL; /* at the loop's end there was no `done` */
+  c->call = NULL; /* `done` was not called if the loop was closed */
   c->asks = 0;
   free_client(c);
 }
@@ -98,7 +98,7 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   client *c = arg;
   c->call = NULL;
   c->value = value;
-  uv_read_stop((uv_stream_t *)&c->socket); /* its line has room for a text now */
+  uv_read_stop((uv_stream_t *)&c->socket); /* so that `line` has room for a text */
   int len = status == CORRAL_OK ? 0 : snprintf(c->line, LINE, "%.200s\n", error->text);
   uv_buf_t text = uv_buf_init(c->line, (unsigned)len);
   if (status == CORRAL_OK)
@@ -125,7 +125,8 @@ static void on_input(uv_stream_t *socket, ssize_t n, const uv_buf_t *unused) {
   if (n > 0 && memcmp(c->line, "GET ", 4) == 0)
     c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4),
                                CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
-  if (!c->asks || n < 0) hang_up(c); /* it did, or its line is none, or too long */
+  /* the client hung up, or its line is no request, or too long */
+  if (!c->asks || n < 0) hang_up(c);
 }
 
 static void on_client(uv_stream_t *listener, int status) {
@@ -167,11 +168,11 @@ static void on_stdin(uv_poll_t *input, int status, int events) {
   if (status < 0 || read(0, unused, sizeof unused) <= 0) uv_stop(uv);
 }
 
-/* What is open at the end: queries, by their timers; clients; the rest is main's. */
+/* Closes what is open at the end: queries, by their timers, and clients; main closes the rest. */
 static void close_handle(uv_handle_t *handle, void *unused) {
   (void)unused;
   if (uv_is_closing(handle)) return;
-  /* a fill outlives its loop, and is to be ended */
+  /* a fill outlives its loop, and must be ended */
   if (uv_handle_get_type(handle) == UV_TIMER)
     end_query((query *)handle, 0);
   else if (handle->data != NULL)
@@ -197,12 +198,12 @@ int main(int argc, char **argv) {
   uv_poll_start(&mail, UV_READABLE, on_mail);
   uv_signal_init(uv, &term);
   uv_signal_start(&term, on_term, SIGTERM);
-  /* a pipe, or a terminal */
+  /* only a pipe or a terminal can be watched */
   if (uv_poll_init(uv, &input, 0) == 0) uv_poll_start(&input, UV_READABLE, on_stdin);
   listen_here(&listener);
   uv_run(uv, UV_RUN_DEFAULT);
   uv_poll_stop(&mail);
-  corral_loop_close(loop); /* no call is left */
+  corral_loop_close(loop); /* ends all calls */
   uv_walk(uv, close_handle, NULL);
   uv_run(uv, UV_RUN_DEFAULT);
   corral_close(c);

@@ -1,6 +1,6 @@
-/* loop_poll.c: a line server on poll(2). "GET key" is answered by the key's row, once for each
- * connection; the first who asks for a row begins a query, and hundreds of others wait for that
- * query, without a thread. Who hangs up leaves; the query goes on.
+/* loop_poll.c: a line server on poll(2). "GET key" is answered with the key's row, once for each
+ * connection. The first call for a row begins a query, and hundreds of other calls wait for that
+ * query, without a thread. A client that hangs up leaves its call; the query goes on.
  *
  *   loop_poll [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
@@ -19,7 +19,7 @@
 enum { QUERY_MS = 100, CLIENTS = 1000, LINE = 256, INPUT = 0, SIGNAL, LISTENER, LOOP, FIRST };
 
 typedef struct client {
-  int fd, asks; /* -1: hung up; it began a call that isn't gone */
+  int fd, asks; /* fd -1: hung up; asks: it began a call whose `gone` has not come */
   corral_call *call;
   size_t len;
   char line[LINE];
@@ -32,7 +32,7 @@ typedef struct query {
 } query;
 
 static corral_loop *loop;
-static client clients[CLIENTS];                 /* free: no fd, and no call */
+static client clients[CLIENTS];                 /* an element is free without fd and call */
 static query *queries, **last_query = &queries; /* in the order of their ends */
 static struct pollfd fds[FIRST + CLIENTS];
 
@@ -42,7 +42,7 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The query: what a database's asynchronous client would do. */
+/* Begins the query: stands for a database's asynchronous client. */
 static void begin_query(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   query *q = malloc(sizeof *q);
   (void)arg, (void)key, (void)key_len;
@@ -100,7 +100,8 @@ static void on_input(client *c) {
   if (n > 0 && memcmp(c->line, "GET ", 4) == 0)
     c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4),
                                CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
-  if (!c->asks || n <= 0) hang_up(c); /* it did, or its line is none, or too long */
+  /* the client hung up, or its line is no request, or too long */
+  if (!c->asks || n <= 0) hang_up(c);
 }
 
 static void welcome(int listener) {
@@ -124,7 +125,7 @@ static int listen_here(void) {
   return fd;
 }
 
-/* One turn; 0: the end. */
+/* One turn of the loop; 0: the end. */
 static int turn(void) {
   char unused[64];
   for (int i = 0; i < CLIENTS; i++)
@@ -159,8 +160,8 @@ int main(int argc, char **argv) {
   for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
   while (turn()) {
   }
-  corral_loop_close(loop);              /* no call is left */
-  while (queries != NULL) end_query(0); /* a fill outlives its loop, and is to be ended */
+  corral_loop_close(loop);              /* ends all calls */
+  while (queries != NULL) end_query(0); /* a fill outlives its loop, and must be ended */
   corral_close(c);
   return 0;
 }

@@ -18,8 +18,8 @@
 
 extern char **environ;
 
-/* STORE_MS: with a hundred processes at the same file a short limit would take it for away, and a
- * page would be made more than once. */
+/* STORE_MS: with a hundred processes at the same file, a shorter limit would make the store seem
+ * away, and a page would be made more than once. */
 enum {
   NO_SUCH_PAGE = 4,
   STORE_MS = 5000,
@@ -54,8 +54,8 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
                           .swr_ms = swr > 0 ? swr : CORRAL_OFF,
                           .sie_ms = sie > 0 ? sie : CORRAL_OFF,
                           .compute_ms = number("PAGE_LIMIT_MS", LIMIT_MS, DAY_MS),
-                          /* on lmdb: a lease ends with its process at once, and its time matters
-                           * only to one that starves */
+                          /* on lmdb: a lease ends at once with its process, so its length matters
+                           * only for a process that starves */
                           .lease_ms = LEASE_MS,
                           .lease_min_ms = LEASE_MS,
                           .wait_ms = number("PAGE_WAIT_MS", 15000, DAY_MS)};
@@ -86,8 +86,8 @@ static void count(void) {
   close(fd);
 }
 
-/* Runs the command with the request in its environment, never in its text. The reading end of its
- * output, or -1. */
+/* Runs the command with the request in its environment, never in its text. Returns the reading end
+ * of its output, or -1. */
 static int start(const char *command, const char *key, size_t path_len, size_t query_len,
                  pid_t *pid) {
   char path[PAGE_KEY + 16], query[PAGE_KEY + 16];
@@ -111,7 +111,7 @@ static int start(const char *command, const char *key, size_t path_len, size_t q
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, ends[1], 1);
   posix_spawnattr_init(&attr);
-  /* a group, to be killed as a whole */
+  /* a process group, to be killed as a whole */
   posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setsigmask(&attr, &none);
   was_started = posix_spawn(pid, "/bin/sh", &files, &attr,
@@ -126,7 +126,7 @@ static int start(const char *command, const char *key, size_t path_len, size_t q
 
 enum { WHOLE, TOO_LONG, TOO_LARGE, NO_MEMORY };
 
-/* All that it says, in *ret, which the caller frees. */
+/* Reads all output into *ret, which the caller frees. */
 static int read_all(corral_fill *fill, int fd, size_t most, char **ret, size_t *size) {
   int64_t until = now_ms() + number("PAGE_LIMIT_MS", LIMIT_MS, DAY_MS);
   size_t room = 0;
@@ -146,7 +146,7 @@ static int read_all(corral_fill *fill, int fd, size_t most, char **ret, size_t *
   }
 }
 
-/* The fill's code is the HTTP status of the error. */
+/* Makes the page by the command. A failure's code is the HTTP status of the error. */
 static int run(corral_fill *fill, const char *command, const char *key, size_t path_len,
                size_t query_len) {
   size_t size = 0, most = (size_t)number("PAGE_MAX", 1 << 20, 1 << 29);
@@ -239,14 +239,14 @@ static void refuse_error(page_answer *ret, int status, const corral_error *error
   if (status == CORRAL_EURI || status == CORRAL_ENOPLUGIN || status == CORRAL_EINVAL ||
       status == CORRAL_ENOMEM)
     http = 500;
-  /* for the server's log: how it is set up is nobody else's business */
+  /* only for the server's log: the setup isn't for clients to see */
   if (http == 500) fprintf(stderr, "%s\n", error->text);
   refuse(ret, http, more,
          status == CORRAL_EFAILED || http != 500 ? corral_status_text(status)
                                                  : "see the server's log");
 }
 
-/* RFC 9211. */
+/* Cache-Status, RFC 9211. */
 static const char *cache_status(const corral_value *value) {
   switch (corral_value_how(value)) {
     case CORRAL_FRESH: return "corral; hit";
@@ -274,14 +274,14 @@ static void accept_value(page_answer *ret, corral_value *value) {
   ret->head_size = strlen(ret->head);
 }
 
-/* Also keeps the newline, which stands between path and query, out of both of them. */
+/* Control characters are refused, also because a newline separates path and query in the key. */
 static int has_control(const char *text) {
   for (; *text != '\0'; text++)
     if ((unsigned char)*text < ' ' || *text == 127) return 1;
   return 0;
 }
 
-/* The request's key, or an error in the answer. */
+/* Reads the request's key; 0: the answer is an error. */
 static int read_request(page_variable *get, void *arg, page_answer *ret) {
   const char *method = get(arg, "REQUEST_METHOD"), *path = get(arg, "PATH_INFO"),
              *query = get(arg, "QUERY_STRING");
@@ -313,9 +313,9 @@ void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corr
     refuse_error(ret, error->status, error);
     return;
   }
-  /* Without a bound compute this only looks, and so never holds up a stale answer. */
+  /* without a bound compute this only looks, and so never delays a stale answer */
   int status = corral_get(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why), &value);
-  /* not there, or the store is away */
+  /* no value, or the store is away */
   if (!is_bound && status != CORRAL_OK && status != CORRAL_ENOTFOUND)
     status = corral_get_or_compute(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why),
                                    page_compute, NULL, &value);

@@ -1,8 +1,8 @@
-/* page.h: an expensive page, guarded: what the CGI and the FastCGI program have in common. Nothing
- * in here knows how a request came or how its answer goes.
+/* page.h: an expensive page, guarded: the common part of the CGI and the FastCGI program. Nothing
+ * in here depends on how a request comes or an answer goes.
  *
- * A page is made by a command, or, to try things out, by waiting. It is cached under its path and
- * query. What is set in the environment of the process:
+ * A page is made by a command, or, for trials, by waiting. It is cached under its path and query.
+ * Environment variables of the process:
  *
  *   CORRAL_STORE     URI of the store; required
  *   PAGE_COMMAND     run by /bin/sh: its output is the page; it finds PAGE_PATH and PAGE_QUERY in
@@ -12,44 +12,44 @@
  *   PAGE_COUNT       a file that gets one line per page made
  *   PAGE_TTL_MS, PAGE_SWR_MS, PAGE_SIE_MS     policy: fresh life (60000), grace while it is rebuilt
  *                                             and when that fails (600000 each)
- *   PAGE_LIMIT_MS    longest making of a page (10000); then the command is killed
- *   PAGE_WAIT_MS     how long a request waits for a page that somebody else makes (15000)
+ *   PAGE_LIMIT_MS    time limit for making a page (10000); then the command is killed
+ *   PAGE_WAIT_MS     how long a request waits for a page that another one makes (15000)
  *   PAGE_MAX         bytes of the largest page (1048576) */
 #ifndef EXAMPLES_PAGE_H
 #define EXAMPLES_PAGE_H
 
 #include <corral.h>
 
-/* The variable NAME of a CGI request (RFC 3875), NULL when there is none. */
+/* Gets the variable NAME of a CGI request (RFC 3875); NULL: there is none. */
 typedef const char *page_variable(void *arg, const char *name);
 
 enum { PAGE_KEY = 2048, PAGE_HEAD = 512 };
 
 typedef struct page_answer {
-  int is_head_only;     /* HEAD */
+  int is_head_only;     /* the request is a HEAD */
   char head[PAGE_HEAD]; /* "Status: ..." and the other headers, with the empty line */
   size_t head_size;
   const void *body; /* `size` bytes of the value, or of `text` */
   size_t size;
-  corral_value *value;  /* NULL: an error */
-  int is_hit, is_stale; /* fresh from the store; from there too, and to be made anew */
+  corral_value *value;  /* NULL: the answer is an error */
+  int is_hit, is_stale; /* fresh from the store; stale from the store, and to be made anew */
   char text[300];
   char key[PAGE_KEY]; /* path, a newline, query */
   size_t key_len;
 } page_answer;
 
-/* A corral for pages. `is_bound`: page_compute is bound to it, so that stale pages are rebuilt by
- * threads of the library. */
+/* Opens a corral for pages. `is_bound`: page_compute is bound to it, so that threads of the library
+ * rebuild stale pages. */
 int page_open(corral **ret, int is_bound, corral_error *error);
-/* Answers a request. When the page is fresh or stale, at once; else it is made, or waited for.
- * Always fills *ret: errors are answers too. `c` NULL: the answer to `error`, which page_open has
- * set. */
+/* Answers a request: at once if the page is fresh or stale; else it is made, or waited for. Always
+ * fills *ret: errors are answers too. `c` NULL: the answer to `error`, which page_open has set. */
 void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corral_error *error,
               page_answer *ret);
 /* For a corral without a bound compute, once a stale answer has been sent: makes the page, unless
- * somebody does already. */
+ * another process already does. */
 void page_refresh(corral *c, const page_answer *answer);
+/* Frees the value of an answer. */
 void page_answer_free(page_answer *answer);
-/* Makes a page: a corral_compute. */
+/* A corral_compute that makes a page. */
 int page_compute(corral_fill *fill, const void *key, size_t key_len, void *arg);
 #endif

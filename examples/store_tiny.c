@@ -1,5 +1,5 @@
-/* store_tiny.c: a store in one file: tiny:NAME, a linked list under one mutex. What each verb does
- * to a record is the host's business (host->decide); the store only keeps bytes.
+/* store_tiny.c: a store in one file: tiny:NAME, a linked list under one mutex. host->decide says
+ * what each verb does to a record; the store only keeps bytes.
  *
  * cc -shared -fPIC store_tiny.c $(pkg-config --cflags corral) -o corral_plugin_tiny.so
  * CORRAL_PLUGIN_PATH=. corral --store tiny: run -- date */
@@ -60,7 +60,7 @@ static int tiny_connect(void *store, int64_t deadline, void **ret_handle, corral
 
 static void tiny_disconnect(void *handle) { (void)handle; }
 
-/* The item of a key; those whose time is over go on the way. */
+/* Finds the link to a key's item, or the end of the list; drops expired items on the way. */
 static item **find(tiny *t, const corral_op *op, int64_t now) {
   item **at = &t->items;
   while (*at != NULL) {

@@ -13,7 +13,7 @@ enum { TICK_MS = 50 };
 struct db_pool {
   pthread_mutex_t mutex;
   const char *conninfo;
-  int most, taken, idle; /* idle: how many of `conns` are there */
+  int most, taken, idle; /* `idle`: number of connections in `conns` */
   PGconn *conns[];
 };
 
@@ -25,7 +25,7 @@ int64_t db_now_ms(void) {
 
 /* ---- one connection ------------------------------------------------------------------------ */
 
-/* 1 when the socket is ready, 0 when it is to be given up. */
+/* 1: the socket is ready; 0: the call must be given up. */
 static int await(PGconn *conn, short want, const db_limit *limit) {
   for (;;) {
     int64_t left = limit->until - db_now_ms();
@@ -50,8 +50,8 @@ static int establish(PGconn *conn, const db_limit *limit) {
 static void ignore_notice(void *arg, const char *text) { (void)arg, (void)text; }
 
 PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size_t size) {
-  /* What stands in `conninfo`, being last, has the last word. Keepalive: a server that is cut off
-   * is noticed within about ten seconds. */
+  /* `conninfo` comes last, so its settings win. Keepalive: a server that is cut off is noticed
+   * within about ten seconds. */
   static const char *const names[] = {"application_name",
                                       "keepalives_idle",
                                       "keepalives_interval",
@@ -83,7 +83,7 @@ PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size
   return NULL;
 }
 
-/* All of the question is on its way. */
+/* Sends all of the question; 0: given up, or failed. */
 static int sent(PGconn *conn, const db_limit *limit) {
   int more;
   while ((more = PQflush(conn)) == 1)
@@ -102,7 +102,7 @@ PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int c
         PQclear(last);
         return NULL;
       }
-      if (!PQconsumeInput(conn)) break; /* PQgetResult makes an error of it */
+      if (!PQconsumeInput(conn)) break; /* PQgetResult reports the error */
     }
     PGresult *next = PQgetResult(conn);
     if (next == NULL) return last;
@@ -111,7 +111,7 @@ PGresult *db_ask(PGconn *conn, const char *sql, const char *const *values, int c
   }
 }
 
-/* ---- a few --------------------------------------------------------------------------------- */
+/* ---- the pool ------------------------------------------------------------------------------ */
 
 db_pool *db_pool_new(const char *conninfo, int most) {
   db_pool *pool = calloc(1, sizeof *pool + (size_t)most * sizeof(PGconn *));
@@ -129,7 +129,7 @@ void db_pool_free(db_pool *pool) {
   free(pool);
 }
 
-/* Nobody asked, so what an idle connection has to say is that the server has ended it. */
+/* An idle connection has nothing to read unless the server has ended it. */
 static int is_alive(PGconn *conn) {
   struct pollfd fd = {.fd = PQsocket(conn), .events = POLLIN};
   return poll(&fd, 1, 0) == 0;

@@ -1,19 +1,19 @@
-/* listen.c: LISTEN corral, and what follows from what it tells.
+/* listen.c: LISTEN corral, and the invalidations that follow from its notifications.
  *
- * A payload is a region: its tag is voided. A lost connection may have cost any number of
+ * A payload is a region, whose tag is voided. A lost connection may have cost any number of
  * notifications, so once it is back everything is voided: LISTEN comes first, then
- * corral_invalidate_all, so what changes between the two is told, or voided, or both. The same at
- * the start: nobody may have listened while the store kept its reports. That costs one query per
- * region and start, however many processes there are. To void less one would keep what changed in a
- * table, and read it from where one left off.
+ * corral_invalidate_all, so that a change between the two is reported, or voided, or both. The same
+ * at the start, since no process may have listened while the store kept its reports. That costs one
+ * query per region and start, however many processes there are. To void less, keep the changes in a
+ * table, and read it from the last position on.
  *
- * While nobody listens, a report lives as long as --ttl says, and is then answered once more while
- * it is made anew: outdated answers, or none, is a choice, and this is it. Who wants none looks at
- * listener_hears before he answers.
+ * While no process listens, a report lives as long as --ttl says, and is then answered once more
+ * while it is made anew: outdated answers instead of none, by choice. A program that wants none
+ * checks listener_hears before it answers.
  *
  * Each process listens for itself, so a change is voided as often as there are processes: each of
- * them costs the store an operation or three, and a query that a faster process began meanwhile is
- * repeated. That one of them is dead or cut off then matters to nobody. */
+ * them costs the store one to three operations, and repeats a query that a faster process began
+ * meanwhile. In return, a process that is dead or cut off affects no other. */
 #include "listen.h"
 
 #include <poll.h>
@@ -31,7 +31,7 @@ struct listener {
   corral *reports;
   const char *conninfo;
   int stop_fd;
-  int missed; /* something changed, nobody knows what */
+  int missed; /* unknown reports have changed */
   atomic_int hears;
   atomic_ullong heard;
   pthread_t thread;
@@ -42,7 +42,7 @@ static int is_stopped(const listener *l, int wait_ms) {
   return poll(&fd, 1, wait_ms) > 0;
 }
 
-/* Where the store could not be told, everything will be voided when it can be: see catch_up. */
+/* Voids a region's tag. If the store can't be told, everything is voided later: see catch_up. */
 static void void_region(listener *l, const char *region) {
   char tag[REPORT_TAG_ROOM];
   size_t len = strlen(region);
@@ -62,7 +62,7 @@ static void catch_up(listener *l) {
     fprintf(stderr, "backend: outdated reports can't be voided yet: %s\n", error.text);
 }
 
-/* Until the connection is lost, or the program ends. */
+/* Handles notifications until the connection is lost, or the program ends. */
 static void hear(listener *l, PGconn *conn) {
   for (;;) {
     PGnotify *note;
@@ -81,7 +81,7 @@ static void hear(listener *l, PGconn *conn) {
   }
 }
 
-/* One connection's time. Returns 1 when it was one. */
+/* Listens on one connection, from beginning to end; 0: it could not be made. */
 static int attend(listener *l) {
   db_limit limit = {.until = db_now_ms() + CONNECT_MS, .stop_fd = l->stop_fd};
   char text[200];

@@ -1,19 +1,19 @@
-/* main.c: a web backend on PostgreSQL: an expensive report behind corral, made anew when what it is
- * made of has changed, and not before.
+/* main.c: a web backend on PostgreSQL: an expensive report behind corral, made anew when its data
+ * has changed, and not before.
  *
- *   report.c   the query, and what guards it
- *   listen.c   what changes: LISTEN, by the triggers of schema.sql
+ *   report.c   the query, and its guards
+ *   listen.c   the changes: LISTEN, by the triggers of schema.sql
  *   web.c      HTTP
- *   db.c       libpq with an end to every call
+ *   db.c       libpq with a limit to every call
  *
  *   backend --database "dbname=shop" --store redis://127.0.0.1 --port 8080
  *   curl -i 'http://127.0.0.1:8080/report?region=north'
  *   psql -d shop -c "UPDATE orders SET amount = amount + 1 WHERE id = 4"     the next report has it
  *
- * Any number of requests, of processes and of hosts that share the store cost one query for each
- * change of a region, and one per --ttl. While the database is away, the last reports are served
- * for as long as --grace; while the store is away, each process computes for itself. SIGTERM and
- * SIGINT end it in good order. */
+ * Any number of requests, processes and hosts that share the store cost one query for each change
+ * of a region, and one per --ttl. While the database is away, the last reports are served for as
+ * long as --grace; while the store is away, each process computes for itself. SIGTERM and SIGINT
+ * end it in good order. */
 #include <corral.h>
 #include <errno.h>
 #include <getopt.h>
@@ -111,8 +111,8 @@ static void log_event(corral_event event, const void *key, size_t key_len, const
 static int open_reports(corral **ret, const settings *s, report_source *source) {
   corral_error error = {0};
   /* The queries run on the library's threads, so a request waits for 10 s at most, and a report
-   * whose life has ended is answered while it is made anew. One that is being voided by a change
-   * isn't: that is invalidated, not expired. */
+   * whose life has ended is answered while it is made anew. A report voided by a change is not
+   * answered: it is invalidated, not expired. */
   const corral_policy *policy =
       CORRAL_POLICY(.ttl_ms = s->ttl_ms, .swr_ms = s->grace_ms, .sie_ms = s->grace_ms,
                     .wait_ms = 10000, .compute_ms = REPORT_MS + 2000,
@@ -130,8 +130,8 @@ static int open_reports(corral **ret, const settings *s, report_source *source) 
 
 /* ---- run ----------------------------------------------------------------------------------- */
 
-/* Opened in this order and closed in the opposite one: requests end first, then the queries and the
- * listener (by stop_fd), then what they use. */
+/* Opens its parts in this order and closes them in the opposite one: requests end first, then the
+ * queries and the listener (by stop_fd), then what they use. */
 static int serve(const settings *s, report_source *source, int signal_fd) {
   corral *reports;
   char text[200];
@@ -164,7 +164,7 @@ int main(int argc, char **argv) {
   report_source source = {0};
   sigset_t signals;
   if (!read_options(&s, argc, argv)) return 2;
-  /* Before any thread is made, so that all have them blocked: they come by the descriptor alone. */
+  /* before any thread is made, so that all have the signals blocked and only signal_fd gets them */
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);

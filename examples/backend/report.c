@@ -1,17 +1,17 @@
 /* report.c: a region's report, computed by PostgreSQL.
  *
  * No report from before a change is stored after it. The listener (listen.c) hears of a change when
- * it has committed, and voids the region's tag; a query that begins after that sees the change. One
- * that began before it may have missed it: its tag was read before it began and has been voided
- * since, so its report goes to those who were waiting already, and is not stored.
+ * it has committed, and voids the region's tag; a query that begins after that sees the change. A
+ * query that began before may have missed it: its tag was read before it began and has been voided
+ * since, so its report goes to the callers that were waiting already, and is not stored.
  *
- * The version is a second guard, for what was computed while the store was away, in several
- * processes that can't know of each other: the end of the query's snapshot. A later snapshot of the
- * same database never has a smaller one. Two may have the same, and then tags and leases decide.
- * (The position in the WAL would not do: it is read when the snapshot is old already.) After a
- * restore from a backup, or the promotion of a standby that had not everything, these numbers go
- * back: then reports are computed and not stored until the old ones' graces end, unless the store
- * is emptied. */
+ * The version is a second guard, for reports computed while the store was away, by several
+ * processes that can't know of each other: it is the end of the query's snapshot. A later snapshot
+ * of the same database never has a smaller one. Two may have the same, and then tags and leases
+ * decide. (The position in the WAL would not do: it is read when the snapshot is old already.)
+ * After a restore from a backup, or the promotion of an incomplete standby, these numbers go back:
+ * then reports are computed and not stored until the old ones' graces end, unless the store is
+ * emptied. */
 #include "report.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void fail(corral_fill *fill, int32_t code, const char *text) {
   corral_fill_fail(fill, code, line);
 }
 
-/* Also "no such region" has the tag: it is over when the region gets its first customer. */
+/* "No such region" has the tag too: it ends when the region gets its first customer. */
 static int fill_from(corral_fill *fill, const PGresult *r, const void *region, size_t len) {
   char tag[REPORT_TAG_ROOM];
   int status = corral_fill_tag(fill, tag, report_tag(tag, region, len));

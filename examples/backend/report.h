@@ -4,16 +4,16 @@
 
 #include "db.h"
 
-enum { REGION_MOST = 32, REPORT_MS = 20000 }; /* bytes of a region's name; the longest compute */
+enum { REGION_MOST = 32, REPORT_MS = 20000 }; /* bytes of a region's name; longest compute */
 
-/* Must outlive the corral that computes by it. */
+/* Source of the reports. Must outlive the corral that computes from it. */
 typedef struct report_source {
   db_pool *pool;
   int stop_fd;
-  char pause[16]; /* seconds that the query sleeps besides: "0.250" */
+  char pause[16]; /* extra seconds that the query sleeps: "0.250" */
 } report_source;
 
-/* "region:NAME" into a room of REPORT_TAG_ROOM bytes; its length. */
+/* Writes "region:NAME" to a room of REPORT_TAG_ROOM bytes; returns its length. */
 enum { REPORT_TAG_ROOM = REGION_MOST + 8 };
 size_t report_tag(char room[REPORT_TAG_ROOM], const void *region, size_t len);
 

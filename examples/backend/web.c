@@ -1,9 +1,9 @@
 /* web.c: requests and answers, by libmicrohttpd, on an event loop of two: MHD's sockets, and the
  * corral's calls.
  *
- * A request whose report isn't at hand is suspended, and resumed when its call is done: it holds a
- * connection and a few hundred bytes meanwhile, no thread. What this process has a copy of (the
- * near tier) is answered at once. */
+ * A request whose report isn't at hand is suspended, and resumed when its call is done: meanwhile
+ * it holds a connection and a few hundred bytes, but no thread. Reports in the near tier are
+ * answered at once. */
 #include "web.h"
 
 #include <arpa/inet.h>
@@ -30,19 +30,19 @@ typedef struct MHD_Response response;
 struct web {
   corral *reports;
   const listener *hears;
-  corral_ticket *ticket; /* of all calls: cancelled at the end */
+  corral_ticket *ticket; /* for all calls; cancelled at the end */
   corral_loop *loop;
   struct MHD_Daemon *daemon;
-  unsigned active; /* requests */
+  unsigned active; /* number of requests under way */
 };
 
-/* From a request's head to the end of its answer. */
+/* A request, from its head to the end of its answer. */
 typedef struct request {
   web *web;
   connection *from;
-  int is_done; /* its call: what came of it is in the following */
+  int is_done; /* its call is done; the result is in the next fields */
   int status;
-  corral_value *value; /* until it is answered */
+  corral_value *value; /* owned until it is answered */
   int64_t retry_after_ms;
 } request;
 
@@ -59,7 +59,7 @@ static response *text_response(const char *text) {
                                          MHD_RESPMEM_MUST_COPY);
 }
 
-/* `text`: in plain words, without quotes. */
+/* Answers with an error; `text` must have no quotes. */
 static enum MHD_Result refuse(connection *to, unsigned code, const char *text, const char *header,
                               const char *value) {
   char body[256];
@@ -72,7 +72,7 @@ static enum MHD_Result refuse(connection *to, unsigned code, const char *text, c
 
 /* ---- /report ------------------------------------------------------------------------------- */
 
-/* RFC 9211. */
+/* Cache-Status, RFC 9211. */
 static const char *cache_status(const corral_value *value) {
   switch (corral_value_how(value)) {
     case CORRAL_FRESH: return "corral; hit";
@@ -84,7 +84,7 @@ static const char *cache_status(const corral_value *value) {
   return corral_value_kept(value) == CORRAL_KEPT ? "corral; fwd=miss; stored" : "corral; fwd=miss";
 }
 
-/* If-None-Match: a list of tags, or a star. */
+/* 1: If-None-Match, a list of tags or a star, has this tag. */
 static int is_known(connection *to, const char *etag) {
   const char *known =
       MHD_lookup_connection_value(to, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
@@ -93,7 +93,7 @@ static int is_known(connection *to, const char *etag) {
 
 static void drop_value(void *value) { corral_value_unref(value); }
 
-/* The bytes aren't copied: the response owns the value. */
+/* Answers with a value. Its bytes aren't copied: the response takes over the value. */
 static enum MHD_Result send_report(connection *to, corral_value *value) {
   char etag[24], age[24];
   const void *data = corral_value_data(value);
@@ -109,7 +109,8 @@ static enum MHD_Result send_report(connection *to, corral_value *value) {
   MHD_add_response_header(r, MHD_HTTP_HEADER_ETAG, etag);
   MHD_add_response_header(r, MHD_HTTP_HEADER_AGE, age);
   MHD_add_response_header(r, "Cache-Status", cache_status(value));
-  /* Others may keep it, but have to ask whether it still holds: nobody notifies them. */
+  /* other caches may keep it, but must ask whether it still holds, since they get no
+   * notifications */
   MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
   return send_and_drop(to, is_known(to, etag) ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, r);
 }
@@ -119,7 +120,7 @@ static int is_region(const char *text, size_t len) {
          strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
 }
 
-/* What the database said goes to the log (main.c), not to strangers. */
+/* Answers with a failure. The database's text goes to the log (main.c), not to clients. */
 static enum MHD_Result send_failure(const request *r) {
   char seconds[24];
   if (r->status == CORRAL_ENOTFOUND)
@@ -142,7 +143,7 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   r->status = status;
   r->value = value;
   r->retry_after_ms = error->retry_after_ms;
-  MHD_resume_connection(r->from); /* then on_request is called again */
+  MHD_resume_connection(r->from); /* on_request is called again then */
 }
 
 static enum MHD_Result report(request *r) {
@@ -200,8 +201,8 @@ static enum MHD_Result answer(request *r, const char *url, const char *method) {
                 NULL);
 }
 
-/* Called when the head is there, for each part of a body, which nobody wants here, when all of it
- * was, and when the request is resumed. */
+/* Called when the head has come, for each part of a body (ignored here), when all of the body has
+ * come, and when the request is resumed. */
 static enum MHD_Result on_request(void *arg, connection *from, const char *url, const char *method,
                                   const char *version, const char *body, size_t *body_size,
                                   void **state) {
@@ -222,7 +223,7 @@ static enum MHD_Result on_request(void *arg, connection *from, const char *url, 
   return r->is_done ? send_outcome(r) : answer(r, url, method);
 }
 
-/* Never of a request that is suspended. */
+/* Called at the end of a request, never while it is suspended. */
 static void on_end(void *arg, connection *from, void **state, enum MHD_RequestTerminationCode how) {
   web *w = arg;
   request *r = *state;
@@ -274,7 +275,7 @@ int web_port(const web *w) {
   return info == NULL ? 0 : info->port;
 }
 
-/* Waits for what comes next, not beyond `until`, and does it. Whether stop_fd is readable. */
+/* Waits for the next event, at most until `until`, and handles it. 1: stop_fd is readable. */
 static int turn(web *w, int stop_fd, int64_t until) {
   MHD_UNSIGNED_LONG_LONG idle;
   int64_t left = until - db_now_ms();
@@ -291,7 +292,7 @@ static int turn(web *w, int stop_fd, int64_t until) {
   return fds[2].revents != 0;
 }
 
-/* Until no request is under way. */
+/* Runs until no request is under way, or `until`. */
 static void run_out(web *w, int64_t until) {
   while (w->active > 0 && db_now_ms() < until) turn(w, -1, until);
 }
@@ -301,13 +302,13 @@ void web_run(web *w, int stop_fd, int grace_ms) {
   MHD_socket listening = MHD_quiesce_daemon(w->daemon);
   if (listening != MHD_INVALID_SOCKET) close(listening);
   run_out(w, db_now_ms() + grace_ms);
-  corral_cancel(w->ticket); /* those who wait still are told so */
+  corral_cancel(w->ticket); /* ends the calls that still wait */
   run_out(w, db_now_ms() + grace_ms);
 }
 
 void web_close(web *w) {
   if (w == NULL) return;
-  /* nobody is suspended any more: it would not end */
+  /* no request may be suspended now: MHD would wait for it */
   if (w->daemon != NULL) MHD_stop_daemon(w->daemon);
   corral_loop_close(w->loop);
   corral_ticket_free(w->ticket);

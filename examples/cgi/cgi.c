@@ -1,13 +1,13 @@
-/* cgi.c: a CGI program (RFC 3875) with an expensive page, made by one process of the host however
- * many ask for it. A process lives for one request, so all that they share is in the store: an
+/* cgi.c: a CGI program (RFC 3875) with an expensive page, made by one process of the host for any
+ * number of requests. A process lives for one request, so all that they share is in the store: an
  * embedded one is enough, lmdb:.
  *
  *   cc -O2 -I.. cgi.c ../page.c $(pkg-config --cflags --libs corral) -o page.cgi
  *
  * That loads libcorral, its plugin and their libraries in each process, which costs more than all
  * the rest. It starts sooner with a static corral that has the store built in (cmake
- * -DBUILD_SHARED_LIBS=OFF -DCORRAL_BUILTIN_PLUGINS=lmdb), and with archives of what that needs;
- * bench/cgi.c measures it:
+ * -DBUILD_SHARED_LIBS=OFF -DCORRAL_BUILTIN_PLUGINS=lmdb), and with archives of the libraries that
+ * it needs; bench/cgi.c measures it:
  *
  *   cc -O2 -no-pie -Wl,--as-needed,--gc-sections,-z,now -I.. cgi.c ../page.c \
  *     $(pkg-config --cflags --libs-only-L corral) -l:libcorral.a \
@@ -27,9 +27,9 @@
  *   }
  *
  * The answer comes first: a stale page is sent, and the connection closed, before this process
- * makes the new one. For that it has PAGE_LIMIT_MS and two seconds, then a signal ends it; a
- * process that dies while it makes a page, in whatever way, is replaced at once by one that waits
- * for it. */
+ * makes the new one. For that it has PAGE_LIMIT_MS and two seconds, then a signal ends it. A
+ * process that dies while it makes a page, in whatever way, is replaced at once by one of those
+ * that wait for the page. */
 #include <corral.h>
 
 #include <errno.h>
@@ -47,7 +47,7 @@ static const char *variable(void *arg, const char *name) {
   return getenv(name);
 }
 
-/* Whether all of it was sent: a client that has left is no reason to do anything else. */
+/* Sends the answer; 0: not all of it was sent. A client that has left changes nothing else. */
 static int send_answer(const page_answer *answer) {
   struct iovec parts[2] = {{.iov_base = (void *)(size_t)answer->head, .iov_len = answer->head_size},
                            {.iov_base = (void *)(size_t)answer->body,
@@ -66,7 +66,7 @@ static int send_answer(const page_answer *answer) {
   return 1;
 }
 
-/* To the server the request is over when both are closed. */
+/* Closes the request: for the server it is over when both streams are closed. */
 static void let_go(void) {
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   const char *limit = getenv("PAGE_LIMIT_MS");
@@ -88,7 +88,7 @@ int main(void) {
     let_go();
     page_refresh(pages, &answer);
   }
-  /* nothing is under way: the kernel takes back all at once what closing would give back piece by
+  /* nothing is under way, so the kernel frees all at once, faster than closing would piece by
    * piece */
   if (answer.is_hit) _exit(was_sent ? 0 : 1);
   page_answer_free(&answer);

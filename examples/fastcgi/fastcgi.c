@@ -1,14 +1,14 @@
 /* fastcgi.c: a FastCGI program with an expensive page: several threads, and one corral for all of
  * them. Making a page is bound to the corral, so threads of the library do it: a stale page is
- * answered at once, and nobody's request has to wait for, or to run, its refresh.
+ * answered at once, and no request waits for its rebuild, or runs it.
  *
  *   cc -O2 -I.. fastcgi.c ../page.c $(pkg-config --cflags --libs corral) -lfcgi -lpthread \
  *     -o page.fcgi
  *   CORRAL_STORE=lmdb:/var/cache/page/pages PAGE_COMMAND=/usr/local/bin/make-page \
  *     spawn-fcgi -s /run/page.socket -- ./page.fcgi
  *
- * PAGE_THREADS: how many requests at once (16). Several processes (spawn-fcgi -F) and several hosts
- * share pages by the store. In nginx:
+ * PAGE_THREADS: requests at once (16). Several processes (spawn-fcgi -F) and several hosts share
+ * pages by the store. In nginx:
  *
  *   location /page {
  *     include fastcgi_params;
@@ -17,11 +17,11 @@
  *     fastcgi_pass unix:/run/page.socket;
  *   }
  *
- * A thread is not tied to a connection: each is closed after its request, also with
+ * A thread is not tied to a connection: each connection is closed after its request, also with
  * fastcgi_keep_conn; don't let nginx keep a cache of them (keepalive).
  *
- * SIGTERM and SIGINT end it: requests that have come are answered, those that wait in the socket's
- * queue too (what comes later than DRAIN_MS is left to other processes), and refreshes that run are
+ * SIGTERM and SIGINT end it: requests that have come are answered, also those in the socket's queue
+ * (those that come later than DRAIN_MS are left to other processes), and rebuilds that run are
  * finished. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
@@ -52,7 +52,7 @@ enum {
 };
 
 static corral *pages;
-static int stop[2]; /* a pipe: closing its writing end tells all threads */
+static int stop[2]; /* a pipe: closing its writing end stops all threads */
 
 static int64_t now_ms(void) {
   struct timespec now;
@@ -70,12 +70,12 @@ static void answer(FCGX_Request *request) {
   FCGX_PutStr(page.head, (int)page.head_size, request->out);
   if (!page.is_head_only) FCGX_PutStr(page.body, (int)page.size, request->out);
   FCGX_Finish_r(request);
-  /* also one that the server would keep: this thread goes back to the queue */
+  /* closed even if the server would keep it: this thread goes back to the queue */
   FCGX_Free(request, 1);
   page_answer_free(&page);
 }
 
-/* Until a connection is there, or none is to be taken any more. */
+/* Waits for a connection; 0: none is to be taken any more. */
 static int another_comes(int64_t *until) {
   struct pollfd fds[] = {{.fd = LISTENS, .events = POLLIN}, {.fd = stop[0], .events = POLLIN}};
   (void)poll(fds, 2, -1);
@@ -93,13 +93,13 @@ static void *serve(void *arg) {
     if (status == 0)
       answer(&request);
     else if (status != -EAGAIN)
-      poll(NULL, 0, REST_MS); /* EAGAIN: another thread was quicker */
+      poll(NULL, 0, REST_MS); /* EAGAIN: another thread was faster */
   }
   return arg;
 }
 
-/* Several threads wait for one connection, and those that don't get it must come back to look for
- * the end. */
+/* Makes the socket non-blocking: several threads wait for a connection, and those that don't get it
+ * must come back to check for the end. */
 static int prepare(void) {
   int flags = fcntl(LISTENS, F_GETFL);
   if (FCGX_Init() != 0 || FCGX_IsCGI() || flags < 0 ||
@@ -134,7 +134,7 @@ int main(void) {
   }
   while (started < wanted && pthread_create(&threads[started], NULL, serve, NULL) == 0) started++;
   if (started > 0) sigwait(&ends, &signal_number);
-  alarm(END_SECONDS); /* for a peer that never sends the rest of its request */
+  alarm(END_SECONDS); /* in case a peer never sends the rest of its request */
   close(stop[1]);
   for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
   corral_close(pages);

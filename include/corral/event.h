@@ -1,4 +1,4 @@
-/* event.h: the table of events. The enum, the counters, the names and the texts all come from these
+/* event.h: the table of events. The enum, the counters, the names and the texts come from its
  * rows. */
 #ifndef CORRAL_EVENT_H
 #define CORRAL_EVENT_H
@@ -69,13 +69,14 @@ typedef enum corral_event {
       CORRAL_EVENT_COUNT
 } corral_event;
 
-/* Told of each event, on the thread where it happens, with no lock of the library held; of what
- * happens where leases and locks are extended, on another thread, soon after, and by corral_close
- * at the latest, though not of more than 1024 events that wait for a hook that is slow. `key` (may
- * be NULL) and `detail` (may be NULL: an error's text) are valid during the call only. It must be
- * quick. Functions of the same corral answer CORRAL_EINVAL within it, and corral_close does
- * nothing: the call that caused the event is still under way. corral_counter, and other corrals,
- * may be used. */
+/* Called for each event, on the thread where it happens, while the library holds no lock of its
+ * own. Events of the thread that extends leases and locks come soon afterwards on another thread,
+ * by corral_close at the latest; of these, at most 1024 wait for a slow hook, and the rest are
+ * counted but not told.
+ * `key` (may be NULL) and `detail` (an error's text; may be NULL) are valid during the call only.
+ * The hook must be quick. Within it, functions of the same corral return CORRAL_EINVAL and
+ * corral_close does nothing, because the call that caused the event is still under way;
+ * corral_counter and other corrals may be used. */
 typedef void corral_event_fn(corral_event event, const void *key, size_t key_len,
                              const char *detail, void *arg);
 
@@ -83,12 +84,12 @@ typedef void corral_event_fn(corral_event event, const void *key, size_t key_len
 __attribute__((visibility("default")))
 #endif
 const char *
-corral_event_name(corral_event event); /* "hit"; never NULL; static storage */
+corral_event_name(corral_event event); /* "hit"; "?" if unknown; static storage */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif
 const char *
-corral_event_text(corral_event event); /* its sentence; never NULL; static storage */
+corral_event_text(corral_event event); /* sentence; "?" if unknown; static storage */
 
 #ifdef __cplusplus
 }

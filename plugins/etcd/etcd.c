@@ -1,24 +1,24 @@
-/* etcd.c: etcd as a store of locks, no values, through its JSON gateway: the table, the URI,
+/* etcd.c: etcd as a store of locks, without values, through its JSON gateway: the table, the URI,
  * connecting.
  *
  *   etcd://[user:password@]host[:port][,host[:port]...]
  *
- * Defaults: 127.0.0.1, 2379. The hosts are members of one cluster: the one that answered last is
- * asked, and the next one when it can't be connected to. A request that was sent is never sent
- * again: its fate isn't known. Parameters: prefix ("corral/"), which goes before each key; tls=yes,
- * and with it tls_ca (a PEM file; else the system's certificates), tls_cert and tls_key (our own),
- * tls_verify=no (takes any certificate: for experiments only).
+ * Defaults: 127.0.0.1, 2379. The hosts are members of one cluster. Requests go to the member that
+ * answered last, and to the next one when it can't be connected to. A request that was sent is
+ * never sent again: its fate is unknown. Parameters: prefix ("corral/"), which goes before each
+ * key; tls=yes, and with it tls_ca (a PEM file; else the system's certificates), tls_cert and
+ * tls_key (the client's own), tls_verify=no (takes any certificate: for experiments only).
  *
  * A hold is a key with a lease: the server removes the key when the lease ends, by the clock of the
- * cluster's leader. Leases have whole seconds, and the server has a least one (1.5 times its
- * election timeout): until_ms tells what was granted, which may be more than was asked for. A key
- * whose lease has ended is there for about 0.5 s more. A new leader begins all leases anew.
+ * cluster's leader. Leases have whole seconds, and a minimum that the server sets (1.5 times its
+ * election timeout): until_ms is what was granted, which may be more than was asked for. A key
+ * whose lease has ended stays for about 0.5 s more. A new leader begins all leases anew.
  *
  * The fencing token is the revision of the cluster at which the key was created. It grows as long
- * as the cluster keeps its data: one that is restored from an older backup counts again from there.
- * LOCK_EXTEND doesn't raise it: only a lock over several stores asks for that.
+ * as the cluster keeps its data: a cluster restored from an older backup counts again from there.
+ * LOCK_EXTEND doesn't raise it: only a lock over several stores needs that.
  *
- * etcd 3.4 or later. A user needs readwrite for the range of the prefix. The handle belongs to one
+ * etcd 3.4 or later. A user needs readwrite for the range of the prefix. A handle belongs to one
  * thread at a time. */
 #include <ctype.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error 
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* "host", "host:port", "[v6]", "[v6]:port", up to `end`. */
+/* Reads "host", "host:port", "[v6]" or "[v6]:port", up to `end`; 0: it is none of them. */
 static int read_host(char *base, size_t size, int tls, const char *text, const char *end) {
   static const char usual[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._",
                     v6[] = "0123456789abcdefABCDEF:.";
@@ -87,7 +87,7 @@ static char *keep(const char *text, int *ok) {
   return copy;
 }
 
-/* yes or no, or what it was. */
+/* Reads yes or no; *value stays as it is when the parameter isn't given. */
 static int read_flag(const crl_etcd_store *s, const corral_uri *uri, const char *name, int *value,
                      corral_error *error) {
   const char *text = s->host->uri_get(uri, name);
@@ -182,7 +182,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
 
 void crl_etcd_disconnect(void *handle) {
   crl_etcd_handle *h = handle;
-  /* the token */
+  /* wipes the login token */
   for (struct curl_slist *at = h->headers; at != NULL; at = at->next)
     explicit_bzero(at->data, strlen(at->data));
   curl_slist_free_all(h->headers);
@@ -192,7 +192,7 @@ void crl_etcd_disconnect(void *handle) {
   free(h);
 }
 
-/* The gateway is at /v3 from 3.4 on. */
+/* Checks the version, since the gateway is at /v3 from 3.4 on, and logs in. */
 static int greet(crl_etcd_handle *h) {
   char *end;
   int status = crl_etcd_once(h, "/version", NULL);

@@ -1,11 +1,11 @@
-/* etcd.h: the etcd plugin's inside.
+/* etcd.h: declarations shared by the files of the etcd plugin.
  *
  *   etcd.c    the table, the URI, connecting
- *   wire.c    one request and its reply: libcurl, JSON, base64, what the server's refusals mean
- *   locks.c   what each verb asks
- *   watch.c   tells which locks were released
+ *   wire.c    one request and its reply: libcurl, JSON, base64, the server's refusals
+ *   locks.c   the lock verbs
+ *   watch.c   reports released locks
  *
- * Functions return CORRAL_OK or a negative status and leave its text in handle->error. */
+ * Functions return CORRAL_OK or a negative status, and leave its text in handle->error. */
 #ifndef CRL_ETCD_H
 #define CRL_ETCD_H
 
@@ -28,17 +28,17 @@ typedef struct crl_etcd_store {
   const corral_host *host;
   char bases[CRL_ETCD_HOSTS][CRL_ETCD_HOST + 24]; /* "http://host:port" */
   size_t count;
-  _Atomic size_t at;   /* the one that answered last */
-  _Atomic int watches; /* how many are open */
-  /* leases of tokens that were refused and will ask again, by their number; a lost one is granted
-   * anew */
+  _Atomic size_t at;   /* index of the host that answered last */
+  _Atomic int watches; /* number of open watches */
+  /* leases of refused tokens that will ask again, at their number modulo the size; a lease that
+   * loses its entry is granted anew */
   _Atomic int64_t waiting[CRL_ETCD_WAITING];
   char prefix[CRL_ETCD_PREFIX + 1], name[160];
   char *user, *password, *tls_ca, *tls_cert, *tls_key;
   int tls, tls_verify;
 } crl_etcd_store;
 
-/* What was received. */
+/* Received bytes. */
 typedef struct crl_etcd_text {
   char *bytes;
   size_t len, room;
@@ -49,58 +49,60 @@ typedef struct crl_etcd_handle {
   CURL *easy;
   struct curl_slist *headers;
   size_t at;
-  int64_t deadline; /* of the call under way */
-  const char *out;  /* what is to be sent, and how much of it was */
+  int64_t deadline; /* deadline of the call under way */
+  const char *out;  /* request body, borrowed; `out_used` bytes of it were sent */
   size_t out_len, out_used;
-  int sent;   /* the server may have it */
-  int stale;  /* the server doesn't know our login any more */
-  int broken; /* a status: the handle is of no more use */
+  int sent;   /* the server may have received the request */
+  int stale;  /* the server no longer knows the login token */
+  int broken; /* status after which the handle can't be used; CORRAL_OK: it can */
   crl_etcd_text in;
   cJSON *reply;
-  int64_t lease; /* of the verb under way: the number of this token's lease */
+  int64_t lease; /* of the verb under way: number of the token's lease */
   uint64_t busy; /* hash of the key that was refused last */
-  int contended; /* so many times more a look at it goes before the writes; 0: it doesn't */
+  int contended; /* so many more LOCKs of `busy` look at the key before they write */
   corral_error error;
-  char trouble[CURL_ERROR_SIZE], key[CRL_ETCD_KEY64], body[CRL_ETCD_BODY]; /* key: base64 */
+  char trouble[CURL_ERROR_SIZE], key[CRL_ETCD_KEY64], body[CRL_ETCD_BODY]; /* `key` is base64 */
 } crl_etcd_handle;
 
 /* ---- wire.c -------------------------------------------------------------------------------- */
 
-/* `to` has room for (size + 2) / 3 * 4 + 1. */
+/* `to` has room for (size + 2) / 3 * 4 + 1 bytes. */
 void crl_etcd_base64(const uint8_t *bytes, size_t size, char *to);
-/* How many bytes these are; SIZE_MAX when they are more than `room`, or not base64. */
+/* Decodes base64 and returns the number of bytes; SIZE_MAX: more than `room`, or not base64. */
 size_t crl_etcd_base64_read(const char *text, uint8_t *to, size_t room);
-/* An int64 of the gateway, which is text; what is absent is 0. False when it is something else. */
+/* Reads an int64, which the gateway writes as text; 0 when it is absent. Returns 0 when it is
+ * something else. */
 int crl_etcd_number(const cJSON *object, const char *name, int64_t *ret);
-/* A text's or a part; NULL when there is none. */
+/* A member of an object as text, or as it is; NULL when there is none. */
 const char *crl_etcd_words(const cJSON *object, const char *name);
 const cJSON *crl_etcd_part(const cJSON *object, const char *name);
-/* A write callback of libcurl; `arg` is a crl_etcd_text. */
+/* Write callback of libcurl; `arg` is a crl_etcd_text. */
 size_t crl_etcd_take(char *bytes, size_t one, size_t count, void *arg);
-/* What all transfers of a store have in common: not what is sent and received. NULL without
+/* A new transfer with the options that all transfers of a store have in common. NULL without
  * memory. */
 CURL *crl_etcd_transfer(const crl_etcd_store *s);
-/* h->easy and its headers. */
+/* Makes h->easy and its headers. */
 int crl_etcd_easy(crl_etcd_handle *h);
-/* The next transfer of h->easy; `body` is borrowed, NULL for a GET. Limits in ms. */
+/* Prepares the next transfer of h->easy; `body` is borrowed, NULL for a GET. Limits in ms. */
 void crl_etcd_prepare(crl_etcd_handle *h, const char *path, const char *body, int64_t limit,
                       int64_t connect_limit);
+/* Sets h->error to status and "name: what: why"; returns `status`. */
 int crl_etcd_fail(crl_etcd_handle *h, int status, const char *what, const char *why);
-/* The reply is none that etcd gives, and the handle of no more use; CORRAL_EUNKNOWN, for so is what
- * became of the request. */
+/* Marks the handle as broken, because etcd gives no such reply. Returns CORRAL_EUNKNOWN, since the
+ * request's fate is unknown. */
 int crl_etcd_strange(crl_etcd_handle *h, const char *what);
-/* One request, by h->deadline; its reply is h->reply. CORRAL_EBUSY: there is a lease of that
- * number; CORRAL_ELOST: there is none. A request that can't be sent goes to the next member. */
+/* Sends one request and reads h->reply, by h->deadline. CORRAL_EBUSY: a lease of that number
+ * exists; CORRAL_ELOST: none does. A request that can't be sent goes to the next member. */
 int crl_etcd_once(crl_etcd_handle *h, const char *path, const char *body);
-/* The same with h->body; a login that the server has forgotten is made again, once. */
+/* crl_etcd_once with h->body; logs in again, once, if the server has forgotten the login. */
 int crl_etcd_call(crl_etcd_handle *h, const char *path);
+/* Writes h->body. */
 __attribute__((format(printf, 2, 3))) void crl_etcd_say(crl_etcd_handle *h, const char *format,
                                                         ...);
-/* Where the URI has a user: its name and password for a token, which goes with every request from
- * then on. */
+/* If the URI has a user, trades its name and password for a token that all later requests carry. */
 int crl_etcd_log_in(crl_etcd_handle *h);
 
-/* ---- the others ---------------------------------------------------------------------------- */
+/* ---- etcd.c, locks.c, watch.c -------------------------------------------------------------- */
 
 int crl_etcd_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_etcd_disconnect(void *handle);

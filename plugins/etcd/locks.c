@@ -1,12 +1,12 @@
-/* locks.c: what each verb asks of etcd.
+/* locks.c: the lock verbs as requests to etcd.
  *
- * The lease's number is made from token and name. So a LOCK that is repeated finds its lease,
- * nothing is remembered here between LOCK and UNLOCK, and what arrives after an UNLOCK, which
- * revokes the lease, finds none to put a key under. A lease can't grow: a hold that shall last
+ * The number of a lease is made from token and name. So a repeated LOCK finds its lease, nothing is
+ * remembered here between LOCK and UNLOCK, and a request that arrives after an UNLOCK, which
+ * revokes the lease, finds no lease to put a key under. A lease can't grow: a hold that must last
  * longer than its lease was granted for gets another one, whose number stands in the key.
  *
- * The value, JSON: "token" (hex), "since" (the taker's wall clock in ms, for people to read) and
- * "note". */
+ * The value, JSON: "token" (hex), "since" (wall clock of the taking host in ms, for people to read)
+ * and "note". */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 #include "etcd.h"
 
 enum {
-  SWEEP_MS = 500, /* how often the server looks for leases that have ended */
-  CONTENDED = 3   /* reads are cheaper than the writes of a LOCK in vain */
+  SWEEP_MS = 500, /* interval at which the server looks for ended leases */
+  CONTENDED = 3   /* looks before a LOCK writes: cheaper than a LOCK in vain */
 };
 
-/* A key as it is in the store. */
+/* A key as the store has it. */
 typedef struct key_now {
-  int found, ours; /* ours: corral's, under a lease; else something else */
+  int found, ours; /* `ours`: written by corral and under a lease */
   int64_t created, modified, lease;
   corral_hold told;
 } key_now;
@@ -41,7 +41,8 @@ static int from_hex(const char *text, uint8_t *token) {
 
 /* ---- leases -------------------------------------------------------------------------------- */
 
-/* *id 0: the server chooses. EBUSY: there is one of this number. */
+/* Grants a lease with the number *id; 0: the server chooses one. EBUSY: a lease of this number
+ * exists. */
 static int grant(crl_etcd_handle *h, int64_t lease_ms, int64_t *id, int64_t *ret_ttl) {
   int64_t seconds = lease_ms / 1000 + (lease_ms % 1000 > 0);
   crl_etcd_say(h, "{\"TTL\":\"%" PRId64 "\",\"ID\":\"%" PRId64 "\"}", seconds < 1 ? 1 : seconds,
@@ -54,7 +55,7 @@ static int grant(crl_etcd_handle *h, int64_t lease_ms, int64_t *id, int64_t *ret
              : crl_etcd_strange(h, "no lease");
 }
 
-/* Only tidies up: what comes of it changes no answer. */
+/* Tidies up: its outcome changes no answer. */
 static void revoke(crl_etcd_handle *h, int64_t id) {
   if (h->broken != CORRAL_OK) return;
   corral_error before = h->error;
@@ -72,8 +73,8 @@ static int keep_alive(crl_etcd_handle *h, int64_t id, int64_t *ret_ttl) {
   return *ret_ttl > 0 ? CORRAL_OK : CORRAL_ELOST;
 }
 
-/* In how long a lease is over at the latest, unless it is kept alive; -1: there is no lease, or it
- * isn't known. */
+/* Sets *ret_ms to the time until the lease is over at the latest, unless it is kept alive; -1:
+ * there is no lease, or it isn't known. */
 static int ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms) {
   int64_t ttl;
   *ret_ms = -1;
@@ -89,7 +90,7 @@ static int ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms) {
 
 /* ---- the key ------------------------------------------------------------------------------- */
 
-/* The key, and the number of the lease that this token has for it. */
+/* Sets h->key, and h->lease to the number of this token's lease for it. */
 static void set_key(crl_etcd_handle *h, const corral_op *op) {
   static const uint8_t none[CORRAL_TOKEN];
   uint8_t all[CORRAL_TOKEN + CRL_ETCD_PREFIX + CRL_ETCD_KEY], *at = all + CORRAL_TOKEN;
@@ -163,8 +164,8 @@ static int look(crl_etcd_handle *h, key_now *hold) {
   return status == CORRAL_OK ? read_range(h, h->reply, hold) : status;
 }
 
-/* What h->body says, whose failure part is the range of the key. *ret_revision: of the change; 0:
- * it wasn't made, and *hold is why. */
+/* Performs the transaction of h->body, whose failure part reads the key. *ret_revision: of the
+ * change; 0: it wasn't made, and *hold is the key that prevented it. */
 static int change(crl_etcd_handle *h, int64_t *ret_revision, key_now *hold) {
   int status = crl_etcd_call(h, "/v3/kv/txn");
   if (status != CORRAL_OK) return status;
@@ -179,7 +180,7 @@ static int change(crl_etcd_handle *h, int64_t *ret_revision, key_now *hold) {
   return read_range(h, crl_etcd_part(cJSON_GetArrayItem(responses, 0), "response_range"), hold);
 }
 
-/* A key that still is as it was seen gets another lease, *ret_ttl seconds of it. ELOST: it
+/* Puts the key under a new lease of *ret_ttl seconds, if it is still as it was seen. ELOST: it
  * isn't. */
 static int relet(crl_etcd_handle *h, const key_now *hold, int64_t lease_ms, int64_t *ret_ttl) {
   int64_t id = 0, revision;
@@ -209,7 +210,7 @@ static int is_mine(const key_now *hold, const corral_op *op) {
   return hold->ours && memcmp(hold->told.token, op->token, CORRAL_TOKEN) == 0;
 }
 
-/* The lease began after `sent`. */
+/* Results of a hold whose lease of `ttl` seconds began after `sent` (host->now_ms). */
 static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64_t ttl,
                    int64_t sent) {
   int64_t left = ttl * 1000 - (h->store->host->now_ms() - sent);
@@ -218,7 +219,7 @@ static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64
   return CORRAL_OK;
 }
 
-/* This token's hold begins anew. */
+/* Begins this token's hold anew. */
 static int renew(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   int64_t ttl, sent = h->store->host->now_ms();
   int status = keep_alive(h, hold->lease, &ttl);
@@ -229,7 +230,8 @@ static int renew(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   return status == CORRAL_OK ? granted(h, op, hold->created, ttl, sent) : status;
 }
 
-/* Who is told of the key's end needs not be told when that will be. */
+/* Refuses a LOCK. A waiter with a watch learns of the key's end, so until_ms isn't asked for
+ * then. */
 static int busy(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   h->busy = h->store->host->hash64(op->key, op->key_len);
   h->contended = CONTENDED;
@@ -263,8 +265,8 @@ static _Atomic int64_t *waiting(crl_etcd_handle *h) {
   return &h->store->waiting[(uint64_t)h->lease % CRL_ETCD_WAITING];
 }
 
-/* A token that will ask again keeps its lease, until it is granted or UNLOCK: another one would be
- * two writes for each request. */
+/* Refuses a LOCK. A token that will ask again keeps its lease until it is granted or UNLOCK, since
+ * a new one would cost two writes per request. */
 static int refuse(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   if (op->ttl_ms > 0 && hold->ours) {
     atomic_store(waiting(h), h->lease);
@@ -275,8 +277,8 @@ static int refuse(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   return busy(h, op, hold);
 }
 
-/* A lease for the token and the key under it. *ret_leased: OK: a new lease; EBUSY: one from before,
- * of which who knows how much is left. */
+/* Makes a lease for the token, and puts the key under it. *ret_leased: OK: a new lease; EBUSY: an
+ * older one, whose remaining time is unknown. */
 static int lease_and_put(crl_etcd_handle *h, corral_op *op, int64_t *ret_ttl, int64_t *ret_revision,
                          key_now *hold, int *ret_leased) {
   int64_t own = h->lease, id = own;
@@ -306,7 +308,7 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
   int status = lease_and_put(h, op, &ttl, &revision, &hold, &leased);
   int is_new = status == CORRAL_OK && revision > 0;
   if (is_new && leased == CORRAL_OK) return granted(h, op, revision, ttl, sent);
-  if (is_new) { /* how much is left of the lease isn't known */
+  if (is_new) { /* the lease's remaining time is unknown */
     hold = (key_now){.created = revision, .modified = revision, .lease = h->lease};
     status = renew(h, op, &hold);
   } else if (status == CORRAL_OK && is_mine(&hold, op)) {
@@ -337,7 +339,7 @@ static int extend(crl_etcd_handle *h, corral_op *op) {
   return status == CORRAL_ELOST ? lost(h, op, &hold) : status;
 }
 
-/* The key goes if it is as `target` says. */
+/* Removes the key if its `target` equals `value`. */
 static int drop(crl_etcd_handle *h, const char *target, const char *field, int64_t value,
                 int64_t *ret_revision, key_now *hold) {
   crl_etcd_say(
@@ -350,8 +352,8 @@ static int drop(crl_etcd_handle *h, const char *target, const char *field, int64
   return change(h, ret_revision, hold);
 }
 
-/* The key may be under another lease than the token's first. Revoking that one also when there is
- * no key lets no LOCK that is on its way put one. */
+/* The key may be under another lease than the token's first. That first lease is revoked even when
+ * there is no key, so that no LOCK still on its way can put one. */
 static int unlock(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
   int64_t revision = 0, own = h->lease;
@@ -421,7 +423,7 @@ int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadlin
       if (op->error != NULL) *op->error = h->error;
       continue;
     }
-    /* before the look */
+    /* read before the look, so that no change is missed */
     int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&h->store->watches) > 0;
     memset(&h->error, 0, sizeof h->error);
     op->status = one(h, op);

@@ -1,10 +1,10 @@
-/* watch.c: a connection of its own on which the server tells which keys were removed: by an UNLOCK,
- * or because their lease was over.
+/* watch.c: a watch, on a connection of its own, which reports the keys that were removed by an
+ * UNLOCK or by the end of their lease.
  *
- * The server itself is silent while there is nothing to tell. So that a watch whose server hangs,
- * or is cut off from its cluster, is known to be dead, a second connection asks for a sign of life
- * after QUIET_MS of silence, and has ANSWER_MS to get it: a read which the cluster's majority must
- * confirm. That the host is gone is seen by TCP (wire.c). */
+ * The server is silent while there is nothing to report. To detect a server that hangs or is cut
+ * off from its cluster, a second connection asks for a sign of life after QUIET_MS of silence: a
+ * read that the cluster's majority must confirm, within ANSWER_MS. TCP detects a host that is gone
+ * (wire.c). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,13 +14,13 @@ enum { QUIET_MS = 2000, ANSWER_MS = 2000, PREFIX64 = (CRL_ETCD_PREFIX + 2) / 3 *
 
 typedef struct watcher {
   crl_etcd_handle *handle;
-  /* for signs of life; its login and member are the stream's too */
-  int open; /* counted in the store */
+  /* asks for signs of life; the stream uses its login and member too */
+  int open; /* counted in store->watches */
   CURL *stream;
   CURLM *multi;
   crl_etcd_text in;
-  int created, asking; /* the server watches; it is asked for a sign of life */
-  int64_t heard;       /* when the last sign of life came */
+  int created, asking; /* the server has confirmed the watch; a sign of life is asked for */
+  int64_t heard;       /* when the last sign of life came, host->now_ms */
   char body[2 * PREFIX64 + 200], trouble[CURL_ERROR_SIZE];
 } watcher;
 
@@ -37,7 +37,7 @@ static int dead(watcher *w, int status, const char *why, corral_error *error) {
                                       w->handle->store->name, why);
 }
 
-/* ---- what the server says ------------------------------------------------------------------ */
+/* ---- messages of the server ---------------------------------------------------------------- */
 
 static int hear_event(watcher *w, const cJSON *event, listener *to) {
   uint8_t key[CRL_ETCD_PREFIX + CRL_ETCD_KEY];
@@ -46,7 +46,7 @@ static int hear_event(watcher *w, const cJSON *event, listener *to) {
   if (text == NULL) return 0;
   if (type == NULL || strcmp(type, "DELETE") != 0) return 1;
   size_t before = strlen(prefix), size = crl_etcd_base64_read(text, key, sizeof key);
-  /* too long for one of ours, or no key at all */
+  /* a key longer than corral's is fine, any other failure is not */
   if (size == SIZE_MAX) return strlen(text) >= CRL_ETCD_KEY64;
   if (size <= before || memcmp(key, prefix, before) != 0) return 1;
   to->told(to->arg, w->handle->store->host->hash64(key + before, size - before));
@@ -67,8 +67,8 @@ static int hear_line(watcher *w, const char *line, size_t len, listener *to, cor
   return is_cancelled ? dead(w, CORRAL_EUNAVAILABLE, "cancelled by the server", error) : CORRAL_OK;
 }
 
-/* All lines that are there; without a listener, up to the one that tells that the server
- * watches. */
+/* Handles the complete lines received; without a listener, only up to the one that confirms the
+ * watch. */
 static int hear_all(watcher *w, listener *to, corral_error *error) {
   int status = CORRAL_OK;
   size_t used = 0;
@@ -98,7 +98,7 @@ static int ask(watcher *w, corral_error *error) {
   return CORRAL_OK;
 }
 
-/* A refusal comes from a server that lives; what isn't one (5xx) may have lost its cluster. */
+/* A refusal is a sign of life too; a 5xx is not, since the server may have lost its cluster. */
 static int answered(watcher *w, CURLcode code, corral_error *error) {
   long http = 0;
   curl_easy_getinfo(w->handle->easy, CURLINFO_RESPONSE_CODE, &http);
@@ -123,7 +123,7 @@ static int ended(watcher *w, CURLcode code, corral_error *error) {
               error);
 }
 
-/* What has come, with a rest of at most `rest_ms` before. *ret_stop: stop_fd is readable. */
+/* Waits at most `rest_ms`, then handles what has come. *ret_stop: stop_fd is readable. */
 static int turn(watcher *w, int stop_fd, int64_t rest_ms, int *ret_stop, listener *to,
                 corral_error *error) {
   struct curl_waitfd stop = {.fd = stop_fd, .events = CURL_WAIT_POLLIN};
@@ -160,7 +160,7 @@ void crl_etcd_unwatch(void *watch) {
   free(w);
 }
 
-/* From the prefix to what comes after everything that begins with it. */
+/* Writes the request: a range from the prefix to the end of all keys that begin with it. */
 static void make_body(watcher *w) {
   uint8_t end[CRL_ETCD_PREFIX] = {0};
   char from64[PREFIX64], end64[PREFIX64];
@@ -171,7 +171,7 @@ static void make_body(watcher *w) {
   if (size > 0)
     end[size - 1]++;
   else
-    end[size++] = 0; /* to the last of all keys */
+    end[size++] = 0; /* an end of one zero byte: up to the last of all keys */
   crl_etcd_base64((const uint8_t *)prefix, len, from64);
   crl_etcd_base64(end, size, end64);
   snprintf(w->body, sizeof w->body,

@@ -1,4 +1,5 @@
-/* wire.c: one request and its reply: libcurl, JSON, base64, what the server's refusals mean. */
+/* wire.c: one request and its reply: libcurl, JSON, base64, and the statuses of the server's
+ * refusals. */
 #include <ctype.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -92,8 +93,8 @@ size_t crl_etcd_take(char *bytes, size_t one, size_t count, void *arg) {
   return size;
 }
 
-/* The body goes through this, and can't be rewound: libcurl sends nothing twice by itself, as it
- * else does when a connection that was kept breaks. */
+/* Read callback of libcurl for the body. It can't be rewound, so libcurl sends nothing twice, as it
+ * otherwise does when a kept connection breaks. */
 static size_t give(char *room, size_t one, size_t count, void *arg) {
   crl_etcd_handle *h = arg;
   size_t left = h->out_len - h->out_used, size = one * count < left ? one * count : left;
@@ -108,7 +109,7 @@ static int64_t left_of(const crl_etcd_handle *h) {
   return left < 0 ? 0 : left > WAIT_MOST_MS ? WAIT_MOST_MS : left;
 }
 
-/* TCP itself finds out within seconds that the other host is gone. */
+/* Makes TCP detect within seconds that the other host is gone. */
 static int keep_awake(void *arg, curl_socket_t fd, curlsocktype purpose) {
   int tries = KEEP_TRIES;
   (void)arg;
@@ -173,8 +174,9 @@ int crl_etcd_strange(crl_etcd_handle *h, const char *what) {
   return CORRAL_EUNKNOWN;
 }
 
-/* The server's words and what they mean; the first that fits. Those without a row are of requests
- * that may have been carried out. EBUSY and ELOST are for the caller: of a lease. */
+/* Statuses of the server's refusals; the first row that fits counts. A refusal without a row is of
+ * a request that may have been carried out. EBUSY and ELOST concern a lease, and are for the
+ * caller. */
 static const struct refusal {
   const char *says;
   int code; /* gRPC's; 0: any */
@@ -219,7 +221,7 @@ static int refused(crl_etcd_handle *h, const char *says, int code) {
   return status;
 }
 
-/* What the server answered. An answer to a POST has a header with the cluster's revision. */
+/* Reads the server's reply. A reply to a POST has a header with the cluster's revision. */
 static int hear(crl_etcd_handle *h, int is_post) {
   long http = 0;
   int64_t revision;

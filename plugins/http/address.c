@@ -1,9 +1,9 @@
-/* address.c: which addresses an HTTP origin may connect to: judged by the address itself, after
+/* address.c: the addresses that an HTTP origin may connect to: judged by the address itself, after
  * names were resolved, and by the IPv4 addresses that it carries.
  *
- * What is denied is refused; else what is allowed is taken; else link-local addresses are refused
- * (where clouds keep what identifies a machine), and, once a redirect has led to another server
- * than the configured one, loopback and private ones. */
+ * Denied networks are refused; else allowed ones are accepted; else link-local addresses are
+ * refused (clouds serve a machine's credentials there), and, once a redirect has led to another
+ * server than the configured one, loopback and private ones too. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -24,13 +24,13 @@ static void map_v4(const uint8_t *v4, uint8_t *to) {
   memcpy(to + 12, v4, 4);
 }
 
-/* Where IPv6 addresses of these networks carry an IPv4 one, to which translators and tunnels may
- * send what is sent to them. */
+/* Places of IPv4 addresses within IPv6 addresses of these networks: translators and tunnels may
+ * pass packets on to them. */
 static const struct {
   uint8_t net[16];
   int bits;
-  uint8_t at[4]; /* of its bytes */
-  uint8_t mask;  /* over each of them */
+  uint8_t at[4]; /* offsets of the four bytes */
+  uint8_t mask;  /* xor of each byte */
 } carriers[] = {
     {{0}, 96, {12, 13, 14, 15}, 0},                   /* compatible, RFC 4291 2.5.5.1 */
     {{[8] = 0xff, 0xff}, 96, {12, 13, 14, 15}, 0},    /* translated, RFC 2765 */
@@ -38,7 +38,7 @@ static const struct {
     {{0, 0x64, 0xff, 0x9b, 0, 1},
      48,
      {6, 7, 9, 10},
-     0}, /* NAT64 of a site, RFC 8215: with a prefix of 48, */
+     0}, /* NAT64 of a site, RFC 8215: prefix of 48 bits, */
     {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, {7, 9, 10, 11}, 0},   /* 56, */
     {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, {9, 10, 11, 12}, 0},  /* 64, */
     {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, {12, 13, 14, 15}, 0}, /* 96 bits */
@@ -55,8 +55,8 @@ static int is_inside(const uint8_t *address, const uint8_t *net, int bits) {
          (bits % 8 == 0 || (net[whole] ^ address[whole]) >> (8 - bits % 8) == 0);
 }
 
-/* The address itself, and the IPv4 addresses that it carries; returns how many. ISATAP's (RFC 5214)
- * are told by the second half alone. */
+/* Writes the address itself and the IPv4 addresses that it carries; returns their number. ISATAP
+ * addresses (RFC 5214) are recognized by their second half alone. */
 static size_t spell(const uint8_t *address, uint8_t spellings[SPELLINGS][16]) {
   static const uint8_t isatap[3] = {0, 0x5e, 0xfe};
   size_t count = 1;
@@ -130,7 +130,8 @@ static int is_of_class(const char *name, const uint8_t *address) {
   return crl_http_nets_read(&nets, copy, &bad) && is_in(&nets, address);
 }
 
-/* Each spelling may refuse; what is allowed is the address itself, or all that it carries. */
+/* 1: the address may be connected to. Any spelling can be refused; `allowed` must have the address
+ * itself, or all that it carries. */
 static int may(const crl_http_origin *o, int is_foreign, const uint8_t *address) {
   uint8_t spellings[SPELLINGS][16];
   size_t count = spell(address, spellings), allowed = 0;

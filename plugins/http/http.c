@@ -1,24 +1,24 @@
 /* http.c: values from an HTTP server: `origin = "https://host/base/{key}?fixed=1#total=10s"`.
  *
- * {key} is the key's first line, percent-encoded but for '/'; {key:raw} that line as a part of a
+ * {key} is the key's first line, percent-encoded but for '/'; {key:raw} is that line as a part of a
  * URL, which may have a query. Further lines of a key, "Name: value", are sent as header fields
  * when vary= lists their names; so variants are keys of their own.
  *
- * Behind '#', with & between, percent-encoded: connect=5s, total=30s (never past the compute's
- * deadline), max=BYTES (of the decoded body, and no more than max_value), connections=256,
+ * Parameters behind '#', with & between, percent-encoded: connect=5s, total=30s (never past the
+ * compute's deadline), max=BYTES (of the decoded body, at most max_value), connections=256,
  * redirects=3, keep=200,203,204, negative=404,410, include=1 (the value is status line, header,
  * empty line, body), allow= and deny= (networks: see address.c), vary=NAME,NAME, header=Name:value
  * (for every request, but not to another server), ca=FILE, compressed=1 (asks for compressed
- * bodies, and undoes it).
+ * bodies, and decompresses them).
  *
- * Lives come from the response: RFC 9111 and RFC 5861, for a cache that is shared
- * (src/http_rules.h); what it doesn't say is the policy's. An answer that may be for one alone
- * (private, no-store, no-cache, Set-Cookie, Vary on a field that isn't in vary= nor always sent
- * alike, one to a request with Authorization that doesn't say public) is passed: it goes to nobody
- * else. A negative of that kind isn't kept. What has no life (max-age=0) and no grace answers who
- * waited for it, and isn't kept. A redirect that has a shorter life, or is for one alone, counts as
- * well. All other statuses are failures with the status as their code; 502: there was no whole
- * answer, 504: not in time.
+ * Lives come from the response, by RFC 9111 and RFC 5861 for a shared cache (src/http_rules.h); a
+ * life that it doesn't state is the policy's. An answer that may be for one user alone (private,
+ * no-store, no-cache, Set-Cookie, Vary on a field that is neither in vary= nor always sent alike,
+ * an answer to a request with Authorization without public) is passed: it goes to no other caller.
+ * A negative of that kind isn't kept. An answer without life (max-age=0) and grace goes to the
+ * callers that waited for it, and isn't kept. A redirect on the way with a shorter life shortens
+ * the answer's, and one that may be for one user alone makes it passed. All other statuses are
+ * failures with the status as their code; 502: no whole answer came, 504: not in time.
  *
  * One thread, started by the first fetch, moves all transfers; connections are kept and used again.
  * HTTP/1.1; no proxy, no cookies, no netrc. */
@@ -47,7 +47,7 @@ static void abandon(crl_http_transfer *t) {
   end_transfer(t);
 }
 
-/* True when the origin is being closed. */
+/* Begins the queued transfers, in order; 1: the origin is being closed. */
 static int take_queue(crl_http_origin *o) {
   pthread_mutex_lock(&o->mutex);
   crl_http_transfer *last_first = o->queue, *first = NULL;
@@ -104,8 +104,8 @@ static void *run(void *arg) {
   return NULL;
 }
 
-/* NULL too when there are no descriptors to wake it by: what is queued, and closing, would wait for
- * its next turn. */
+/* NULL without memory, and without descriptors to wake it by: queued fetches and closing would wait
+ * for its next turn. */
 static CURLM *new_multi(void) {
   CURLM *multi = curl_multi_init();
   if (multi == NULL || curl_multi_wakeup(multi) == CURLM_OK) return multi;
@@ -113,7 +113,7 @@ static CURLM *new_multi(void) {
   return NULL;
 }
 
-/* Under the mutex; 0 when there is no thread to be had. All its signals are blocked. */
+/* Starts the thread, with all its signals blocked; under the mutex. 0: no thread can be had. */
 static int start(crl_http_origin *o) {
   sigset_t all, before;
   if (o->has_thread) return 1;
@@ -132,7 +132,7 @@ static int start(crl_http_origin *o) {
 /* ---- the table ----------------------------------------------------------------------------- */
 
 static CURLcode global_status;
-/* never undone: others in the process may use it */
+/* never undone: other code in the process may use libcurl */
 static void init_curl(void) { global_status = curl_global_init(CURL_GLOBAL_DEFAULT); }
 
 static int http_open(const corral_host *host, const char *url, uint64_t max_value,
@@ -187,7 +187,7 @@ static void http_fetch(void *origin, corral_fill *fill, const void *key, size_t 
   if (has_thread) {
     t->next = o->queue;
     o->queue = t;
-    curl_multi_wakeup(o->multi); /* under the mutex: close waits for it */
+    curl_multi_wakeup(o->multi); /* under the mutex, so that close can't free `multi` before */
   }
   pthread_mutex_unlock(&o->mutex);
   if (has_thread) return;

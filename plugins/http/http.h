@@ -1,11 +1,11 @@
 /* http.h: an origin that is an HTTP server. Internal to plugins/http.
  *
  *   http.c      the origin's table; the thread that moves all transfers
- *   options.c   the origin's URL taken apart: its template and its parameters
- *   url.c       a key's URL and header fields, where a redirect leads
- *   address.c   which addresses may be connected to
- *   transfer.c  one fetch: its requests, and what comes
- *   judge.c     what becomes of the fill */
+ *   options.c   parses the origin's URL: its template and its parameters
+ *   url.c       URL and header fields of a key, and the targets of redirects
+ *   address.c   addresses that may be connected to
+ *   transfer.c  one fetch: its requests and responses
+ *   judge.c     the answer that a response gives to the fill */
 #ifndef CRL_HTTP_H
 #define CRL_HTTP_H
 
@@ -18,7 +18,7 @@
 enum {
   CRL_HTTP_URL = 8192,      /* longest URL */
   CRL_HTTP_HEAD = 65536,    /* longest header of a response */
-  CRL_HTTP_DRAINED = 65536, /* so much of a body nobody wants is read, for the connection's sake */
+  CRL_HTTP_DRAINED = 65536, /* bytes read of an unwanted body, to keep the connection */
   CRL_HTTP_NAMES = 512,
   CRL_HTTP_STATUSES = 32,
   CRL_HTTP_NETS = 32,
@@ -27,7 +27,7 @@ enum {
   CRL_HTTP_REASON = 240
 };
 
-/* What failures that have no status of the origin's have for a code. */
+/* Codes of failures without a status from the origin: 502: no whole answer; 504: not in time. */
 enum { CRL_HTTP_NO_ANSWER = 502, CRL_HTTP_TOO_LATE = 504 };
 
 typedef struct crl_http_nets {
@@ -48,22 +48,22 @@ typedef struct crl_http_transfer crl_http_transfer;
 typedef struct crl_http_origin {
   const corral_host *host;
   const corral_fill_calls *calls;
-  char *text;                 /* the URL as the user wrote it, taken apart */
-  const char *before, *after; /* of the template, around the key */
+  char *text;                 /* copy of the user's URL, cut into parts */
+  const char *before, *after; /* the template before and after the key */
   int is_raw;
-  size_t path_at;   /* where the path begins in `before` */
-  char server[256]; /* of the template: in lower case */
+  size_t path_at;   /* offset of the path in `before` */
+  char server[256]; /* host of the template, as libcurl gives it */
   int port, is_https;
-  char *user, *password; /* of curl_free; NULL: none */
-  char *secret;          /* the password, where it stands elsewhere than in the URL; else NULL */
+  char *user, *password; /* to be freed with curl_free; NULL: none */
+  char *secret;          /* the password, if it stands elsewhere than in the URL; else NULL */
   size_t text_size;
-  uint64_t hash; /* of the template and of what shapes values */
+  uint64_t hash; /* of the template and of the options that shape values */
   int64_t connect_ms, total_ms, most, connections, redirects, is_included, is_compressed;
   crl_http_statuses kept, negative;
   crl_http_nets allowed, denied;
   /* names of header fields that keys may have, in lower case, separated by spaces */
   char vary[CRL_HTTP_NAMES];
-  char alike[CRL_HTTP_NAMES]; /* of those that every request has alike */
+  char alike[CRL_HTTP_NAMES]; /* names of the fields that are the same in every request */
   const char *headers[CRL_HTTP_HEADERS];
   size_t header_count;
   const char *ca;
@@ -71,10 +71,10 @@ typedef struct crl_http_origin {
 
   pthread_mutex_t mutex; /* guards what follows, to `queue` */
   int has_thread, is_closing;
-  crl_http_transfer *queue; /* the last one first */
+  crl_http_transfer *queue; /* fetches to begin, the newest first */
   pthread_t thread;
   CURLM *multi;
-  crl_http_transfer *running; /* the thread's */
+  crl_http_transfer *running; /* transfers under way; the thread's own */
 } crl_http_origin;
 
 struct crl_http_transfer {
@@ -87,27 +87,27 @@ struct crl_http_transfer {
 
   CURL *easy;
   char *url;
-  struct curl_slist *fields; /* those of the key's lines */
-  struct curl_slist *sent;   /* all of this request */
-  int hops, is_foreign;      /* redirects followed; one led to another server */
-  int must_pass;             /* a redirect may not be kept */
-  int64_t hop_fresh_ms;      /* the shortest life of a redirect; CRL_HTTP_UNSAID */
+  struct curl_slist *fields; /* header fields from the key's lines */
+  struct curl_slist *sent;   /* all header fields of this request */
+  int hops, is_foreign;      /* redirects followed; 1: one of them led to another server */
+  int must_pass;             /* a redirect may not be shared, so the answer isn't either */
+  int64_t hop_fresh_ms;      /* shortest life of the redirects; CRL_HTTP_UNSAID: none said one */
   int64_t started_ms, delay_ms;
 
-  /* The validators of the old value, and the lives it was given. */
+  /* The validators of the old value, and the lives that it was given. */
   char etag[CRL_HTTP_ETAG], last_modified[CRL_HTTP_DATE];
   int64_t old_ttl_ms, old_swr_ms, old_sie_ms;
-  int is_asked; /* this request is conditional */
+  int is_asked; /* 1: this request is conditional */
 
   /* The response. */
   int status, has_head, is_kept, is_too_big, is_enough, is_encoded;
-  int is_refused;            /* an address was not allowed */
-  int is_in_head, has_field; /* between a status line and the end of its header; it has a field */
-  const char *bad_head;      /* why the header is none; NULL: it is one */
+  int is_refused;            /* 1: an address was not allowed */
+  int is_in_head, has_field; /* between a status line and the end of its header; a field has come */
+  const char *bad_head;      /* why the header isn't valid; NULL: it is */
   char length[24];           /* Content-Length; "": none */
   size_t head_len, dropped;
   crl_http_rules rules;
-  char reason[64], field[32]; /* the status line's text; the name of the last field */
+  char reason[64], field[32]; /* text of the status line; name of the last field */
   char *body;
   size_t len, room;
   char address[64], failure[CURL_ERROR_SIZE];
@@ -115,52 +115,53 @@ struct crl_http_transfer {
 
 /* ---- options.c ----------------------------------------------------------------------------- */
 
-/* *o is zero but for host and calls. CORRAL_OK, or CORRAL_EURI or CORRAL_ENOMEM with a text;
- * crl_http_options_free in any case. */
+/* Parses the URL into *o, which is zero but for host and calls. CORRAL_OK, or CORRAL_EURI or
+ * CORRAL_ENOMEM with a text; *o is to be given to crl_http_options_free in any case. */
 int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, corral_error *error);
 void crl_http_options_free(crl_http_origin *o);
 int crl_http_has_status(const crl_http_statuses *list, int status);
 
 /* ---- address.c ----------------------------------------------------------------------------- */
 
-/* A list of networks: "10.0.0.0/8,::1,private". Sets *bad to the member that is none, and returns
- * 0. */
+/* Reads a list of networks: "10.0.0.0/8,::1,private"; changes `list`. 0: *bad is the member that
+ * isn't one. */
 int crl_http_nets_read(crl_http_nets *nets, char *list, const char **bad);
-/* True when a connection to it is allowed; writes it to `text`. */
+/* 1: a connection to `at` is allowed. Writes the address to `text`. */
 int crl_http_may_connect(const crl_http_origin *o, int is_foreign, const struct sockaddr *at,
                          char *text, size_t size);
 
 /* ---- url.c --------------------------------------------------------------------------------- */
 
-/* The URL of t's key and its header fields. NULL, or why there is none. */
+/* Makes t's URL and header fields from its key. NULL, or why there is none. */
 const char *crl_http_url_make(crl_http_transfer *t);
-/* True when a path (up to its end or "?") has a segment "." or "..", also one that is encoded. */
+/* 1: a path (up to its end or "?") has a segment "." or "..", encoded ones included. */
 int crl_http_has_dots(const char *path);
-/* Turns t to where its redirect leads; NULL, or why not. */
+/* Points t at the target of its redirect; NULL, or why not. */
 const char *crl_http_url_follow(crl_http_transfer *t, const char *to);
 int crl_http_is_token(const char *text, size_t len);
-/* Of a field that this origin sets by itself, or that a cache can't send: "Host" is not among
+/* 1: the header field is set by this origin itself, or can't be sent by a cache. "Host" isn't among
  * them. */
 int crl_http_is_own_field(const char *name, size_t len);
 
 /* ---- transfer.c ---------------------------------------------------------------------------- */
 
-/* Makes and begins the first request; on failure the fill has its end, and 0 is returned. The
- * transfer stays the caller's. */
+/* Makes and begins the first request; 0: it failed, and the fill has ended. The transfer stays the
+ * caller's. */
 int crl_http_begin(crl_http_transfer *t);
-/* A request of t has ended. True when another one was begun, else its fill has its end. */
+/* To be called when a request of t has ended. 1: another one was begun; 0: the fill has ended. */
 int crl_http_ended(crl_http_transfer *t, CURLcode code);
 void crl_http_transfer_free(crl_http_transfer *t);
+/* Ends the fill with a failure. */
 __attribute__((format(printf, 3, 4))) void crl_http_fail(crl_http_transfer *t, int code,
                                                          const char *format, ...);
 
 /* ---- judge.c ------------------------------------------------------------------------------- */
 
-/* Takes the validators from what the store kept of the old value. */
+/* Reads the validators that the store has beside the old value. */
 void crl_http_recall(crl_http_transfer *t);
-/* A redirect is going to be followed: what it means for the lives of what comes. */
+/* To be called before a redirect is followed: notes its effect on the lives of the answer. */
 void crl_http_judge_hop(crl_http_transfer *t);
-/* The last response has come, in whole: ends the fill. */
+/* To be called when the last response has come in full: ends the fill. */
 void crl_http_judge(crl_http_transfer *t);
 
 #endif

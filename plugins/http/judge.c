@@ -1,9 +1,9 @@
-/* judge.c: what becomes of a fill when its response has come: kept as long as the response says,
+/* judge.c: the answer that a response gives to the fill: a value kept as long as the response says,
  * passed, negative, not modified or failed.
  *
- * What the store keeps beside a value as its validator: "http1 HASH TTL SWR
- * SIE\nETAG\nLAST-MODIFIED", the lives being those that were given to the fill. They hold on when a
- * 304 says nothing about them (RFC 9111 4.3.4). A validator of another origin isn't used. */
+ * The validator that the store keeps beside a value: "http1 HASH TTL SWR SIE\nETAG\nLAST-MODIFIED",
+ * the lives being those that were given to the fill. They stay when a 304 says nothing about them
+ * (RFC 9111 4.3.4). A validator of another origin isn't used. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 
 /* ---- validators ---------------------------------------------------------------------------- */
 
-/* A line of printable text, copied; returns what is behind it, NULL when it doesn't fit. */
+/* Copies a line of printable text; returns the text behind it, NULL: it doesn't fit or isn't
+ * printable. */
 static const char *take_line(const char *at, char *to, size_t room) {
   size_t len = strcspn(at, "\n");
   if (len >= room) return NULL;
@@ -43,7 +44,7 @@ void crl_http_recall(crl_http_transfer *t) {
     t->etag[0] = t->last_modified[0] = '\0';
 }
 
-/* Kept beside the value, unless that is what is there. A value that was found by a redirect has
+/* Sets the fill's validator, unless it is unchanged. A value that was found by a redirect has
  * none. */
 static void remember(crl_http_transfer *t, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {
   const crl_http_origin *o = t->origin;
@@ -62,13 +63,13 @@ static void remember(crl_http_transfer *t, int64_t ttl_ms, int64_t swr_ms, int64
   if (len < 0 || (size_t)len >= sizeof text) return;
   if (t->status == 304 && old != NULL && size == (size_t)len && memcmp(old, text, size) == 0)
     return;
-  /* without memory there is none, which costs the next time a body */
+  /* without memory there is no validator, which costs a body the next time */
   o->calls->validator(t->fill, text, (size_t)len);
 }
 
 /* ---- lives --------------------------------------------------------------------------------- */
 
-/* True when the response may answer nobody but who asked for it. */
+/* 1: the response may answer only the caller that asked for it. */
 static int is_for_one(const crl_http_transfer *t, const crl_http_verdict *v) {
   const crl_http_origin *o = t->origin;
   if (!v->is_storable || v->must_ask) return 1;
@@ -96,7 +97,7 @@ void crl_http_judge_hop(crl_http_transfer *t) {
     t->hop_fresh_ms = v.fresh_ms;
 }
 
-/* Gives the fill its lives, and validator. */
+/* Gives the fill its lives and its validator. */
 static void set_lives(crl_http_transfer *t) {
   const crl_http_origin *o = t->origin;
   crl_http_verdict v = verdict_of(t);
@@ -114,14 +115,15 @@ static void set_lives(crl_http_transfer *t) {
   else if (ttl > 0 && t->hop_fresh_ms > 0 && t->hop_fresh_ms < ttl)
     ttl = t->hop_fresh_ms;
   remember(t, ttl, swr, sie);
-  if (ttl == CRL_HTTP_NONE && (swr > 0 || sie > 0)) ttl = 1; /* it is kept for its graces */
+  /* no fresh life, but kept for its grace */
+  if (ttl == CRL_HTTP_NONE && (swr > 0 || sie > 0)) ttl = 1;
   if (is_alone && !is_negative) o->calls->pass(t->fill);
   if (is_alone && is_negative) ttl = swr = sie = CORRAL_OFF;
   o->calls->lives(t->fill, ttl == CRL_HTTP_NONE ? CORRAL_OFF : ttl,
                   swr == CRL_HTTP_NONE ? CORRAL_OFF : swr, sie == CRL_HTTP_NONE ? CORRAL_OFF : sie);
 }
 
-/* ---- the end ------------------------------------------------------------------------------- */
+/* ---- end of a fetch ------------------------------------------------------------------------ */
 
 static void fail_by_status(crl_http_transfer *t) {
   crl_http_verdict v = verdict_of(t);

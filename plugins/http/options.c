@@ -1,4 +1,4 @@
-/* options.c: an origin's URL taken apart: its template and, behind '#', its parameters. */
+/* options.c: parses an origin's URL: its template and, behind '#', its parameters. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,17 +9,17 @@
 
 enum { PARAMS = 48, TEMPLATE_MOST = 4096, DAY_MS = 86400000 };
 
-/* At most 100 bytes, which is what a message has room for. */
+/* At most 100 bytes are shown in a message. */
 static const char names[] = "connect total max connections redirects keep negative include allow "
                             "deny vary header ca compressed password_file password_fd password_env";
 static const char flags_accepted[] = "accepted: 0, 1";
 
-/* In messages. */
+/* An origin's URL being parsed. */
 typedef struct parse {
   crl_http_origin *o;
   corral_uri uri;
   corral_uri_param params[PARAMS];
-  char shown[100]; /* the URL without what is behind '#', and without a password */
+  char shown[100]; /* the URL for messages, without fragment and password */
   corral_error *error;
 } parse;
 
@@ -62,7 +62,7 @@ static int split(parse *p, char *fragment) {
        param = strtok_r(NULL, "&", &save)) {
     char *value = strchr(param, '=');
     if (p->uri.param_count == PARAMS) return bad(p, "more than %d parameters", PARAMS);
-    /* What is odd here may be the rest of a password with a '#' in it: it isn't shown. */
+    /* not shown: odd text may be the rest of a password that has a '#' */
     if (value == NULL || strspn(param, "abcdefghijklmnopqrstuvwxyz_") != (size_t)(value - param))
       return bad(p, "what is behind '#' must be name=value, with '&' between");
     *value++ = '\0';
@@ -73,7 +73,7 @@ static int split(parse *p, char *fragment) {
   return CORRAL_OK;
 }
 
-/* Every parameter but header= at most once. */
+/* CORRAL_EURI if a parameter other than header= is given twice. */
 static int check_once(parse *p) {
   for (size_t i = 0; i < p->uri.param_count; i++)
     for (size_t j = 0; j < i; j++)
@@ -154,7 +154,7 @@ static int read_nets(parse *p, const char *name, crl_http_nets *nets) {
   return status;
 }
 
-/* Adds a name in lower case to a list; 0 when there is no room. */
+/* Adds a name in lower case to a list; 0: there is no room. */
 static int add_name(char list[CRL_HTTP_NAMES], const char *name, size_t len) {
   size_t used = strlen(list);
   if (used + len + 2 > CRL_HTTP_NAMES) return 0;
@@ -251,13 +251,13 @@ static int find_key(parse *p, char *template) {
   return CORRAL_OK;
 }
 
-/* Frees what may have a secret in it. */
+/* Wipes and frees memory that may hold a secret. */
 static void forget(char *memory, size_t size) {
   if (memory != NULL) explicit_bzero(memory, size);
   free(memory);
 }
 
-/* A password that stands elsewhere than in the URL. */
+/* Reads a password that stands elsewhere than in the URL. */
 static int read_secret(parse *p) {
   crl_http_origin *o = p->o;
   p->uri.password = o->password;

@@ -1,5 +1,5 @@
-/* transfer.c: one fetch: its requests, one after the other where it is redirected, and what
- * comes. */
+/* transfer.c: one fetch: its requests, one after the other as it is redirected, and their
+ * responses. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,11 +26,11 @@ void crl_http_transfer_free(crl_http_transfer *t) {
   free(t);
 }
 
-/* ---- what comes ---------------------------------------------------------------------------- */
+/* ---- response ------------------------------------------------------------------------------ */
 
 static size_t most_of(const crl_http_transfer *t) { return (size_t)t->origin->most; }
 
-/* 0 when there is no room, or no memory. */
+/* Appends to the body; 0: it would be too big, or there is no memory. */
 static int append(crl_http_transfer *t, const char *bytes, size_t size) {
   if (size > most_of(t) - t->len) {
     t->is_too_big = 1;
@@ -50,7 +50,7 @@ static int append(crl_http_transfer *t, const char *bytes, size_t size) {
   return 1;
 }
 
-/* A status line: what came before it (of a 1xx) is forgotten. */
+/* Begins with a status line; an earlier response (1xx) is forgotten. */
 static void begin_head(crl_http_transfer *t, const char *line, size_t len) {
   const char *end = line + len, *status = memchr(line, ' ', len);
   t->status = 0;
@@ -70,8 +70,8 @@ static void begin_head(crl_http_transfer *t, const char *line, size_t len) {
   t->reason[at] = '\0';
 }
 
-/* Of this connection, not of the response: RFC 9111 3.1; or not true any more once the body was
- * decoded. */
+/* 1: the last field isn't part of the value: it belongs to the connection (RFC 9111 3.1), or is no
+ * longer true of the decoded body. */
 static int is_left_out(const crl_http_transfer *t) {
   static const char hop[] =
       "connection keep-alive proxy-authenticate proxy-authentication-info proxy-authorization "
@@ -90,7 +90,8 @@ static void note_encoding(crl_http_transfer *t, const char *value, size_t len) {
   t->is_encoded = !t->origin->is_compressed && !t->origin->is_included;
 }
 
-/* Two lengths: what one reader takes for the body's end, another one doesn't (RFC 9112 6.3). */
+/* Notes Content-Length. With two different lengths, readers would disagree about the body's end
+ * (RFC 9112 6.3). */
 static void note_length(crl_http_transfer *t, const char *value, size_t len) {
   if (strcasecmp(t->field, "content-length") != 0) return;
   while (len > 0 && (*value == ' ' || *value == '\t')) value++, len--;
@@ -107,8 +108,8 @@ static void note_length(crl_http_transfer *t, const char *value, size_t len) {
   t->length[len] = '\0';
 }
 
-/* RFC 9112 5 and 2.2: a line that others may read as another field, or as none, makes the whole
- * answer worthless. NULL, or what is wrong. */
+/* NULL, or why a line isn't valid (RFC 9112 5 and 2.2). A line that other readers take for another
+ * field, or for none, makes the whole answer worthless. */
 static const char *fault_of(const crl_http_transfer *t, const char *line, size_t len) {
   const char *colon = memchr(line, ':', len);
   if (memchr(line, '\0', len) != NULL || memchr(line, '\r', len) != NULL)
@@ -120,15 +121,16 @@ static const char *fault_of(const crl_http_transfer *t, const char *line, size_t
   return NULL;
 }
 
-/* A line without its end. */
+/* Handles a header line, without its line end. */
 static void take_field(crl_http_transfer *t, const char *line, size_t len) {
   const char *value = line;
   t->bad_head = fault_of(t, line, len);
   if (t->bad_head != NULL) return;
-  if (*line != ' ' && *line != '\t') { /* else it is more of the field before, RFC 9112 5.2 */
+  /* otherwise the line continues the field before it, RFC 9112 5.2 */
+  if (*line != ' ' && *line != '\t') {
     size_t name = (size_t)((const char *)memchr(line, ':', len) - line);
     value = line + name + 1;
-    if (name >= sizeof t->field) name = 0; /* none that anybody asks for */
+    if (name >= sizeof t->field) name = 0; /* too long to be a field that is looked for */
     memcpy(t->field, line, name);
     t->field[name] = '\0';
     t->has_field = 1;
@@ -189,7 +191,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
   return t->origin->host->own_fd(socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol));
 }
 
-/* ---- what is sent -------------------------------------------------------------------------- */
+/* ---- request ------------------------------------------------------------------------------- */
 
 static int send_field(crl_http_transfer *t, const char *text) {
   struct curl_slist *more = curl_slist_append(t->sent, text);
@@ -197,8 +199,8 @@ static int send_field(crl_http_transfer *t, const char *text) {
   return more != NULL;
 }
 
-/* What another server that a redirect leads to needn't know isn't sent there. The validators are of
- * what the first URL names. */
+/* Makes the header fields of a request. A foreign server gets no secrets and no header=; validators
+ * belong to the first URL only. */
 static int make_fields(crl_http_transfer *t) {
   const crl_http_origin *o = t->origin;
   char text[CRL_HTTP_ETAG + 32];
@@ -237,7 +239,7 @@ static int set_options(crl_http_transfer *t, int64_t left_ms) {
   SET(CURLOPT_PROXY, "");
   SET(CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
   SET(CURLOPT_NOSIGNAL, 1L);
-  SET(CURLOPT_QUICK_EXIT, 1L); /* a name that is being resolved holds nobody up who leaves */
+  SET(CURLOPT_QUICK_EXIT, 1L); /* leaving doesn't wait for a name that is being resolved */
   SET(CURLOPT_TCP_KEEPALIVE, 1L);
   SET(CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_ms);
   SET(CURLOPT_TIMEOUT_MS, (long)left_ms);
@@ -268,7 +270,7 @@ static void forget_response(crl_http_transfer *t) {
   t->failure[0] = '\0';
 }
 
-/* One request to t->url; 0 when it can't be sent, then the fill has its end. */
+/* Begins a request to t->url; 0: it can't be sent, and the fill has ended. */
 static int request(crl_http_transfer *t) {
   int64_t now = t->origin->host->now_ms(), left = t->deadline - now;
   forget_response(t);
@@ -302,7 +304,7 @@ int crl_http_begin(crl_http_transfer *t) {
   return request(t);
 }
 
-/* ---- its end ------------------------------------------------------------------------------- */
+/* ---- end of a request ---------------------------------------------------------------------- */
 
 static void fail_by_code(crl_http_transfer *t, CURLcode code) {
   const char *what = t->failure[0] != '\0' ? t->failure : curl_easy_strerror(code);
@@ -336,7 +338,7 @@ static int is_redirect(const crl_http_transfer *t) {
 }
 
 static int follow(crl_http_transfer *t, const char *to) {
-  char copy[CRL_HTTP_URL + 2]; /* curl's own text goes with its next request */
+  char copy[CRL_HTTP_URL + 2]; /* curl frees its own text at the next request */
   snprintf(copy, sizeof copy, "%s", to);
   if (t->hops == t->origin->redirects) {
     crl_http_fail(t, CRL_HTTP_NO_ANSWER, "more than %d redirects", t->hops);

@@ -1,9 +1,9 @@
-/* url.c: a key's URL and header fields, and where a redirect leads.
+/* url.c: URL and header fields of a key, and the targets of redirects.
  *
  * {key} is the key's first line with everything but letters, digits and -._~/ percent-encoded;
- * {key:raw} is that line as it is, which must consist of what a URL may have (so it can have a
- * query). Neither can leave the base path: a segment that is "." or "..", however encoded and
- * whatever parameters follow it, is refused. */
+ * {key:raw} is that line as it is, of characters that a URL may have (so it can have a query).
+ * Neither can leave the base path: a segment that is "." or "..", however encoded and whatever
+ * parameters follow it, is refused. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,9 +60,9 @@ static int is_raw_url(const char *key, size_t len) {
   return 1;
 }
 
-/* The next character of a path, with the escapes that some servers undo before they take it apart
- * undone, also where they are escaped again; 0 at its end. What follows ';', some servers leave out
- * of a segment, and what follows NUL. */
+/* The next character of a path; 0 at its end. Escapes that some servers decode before they split
+ * the path are decoded here, even if they are escaped again. Some servers drop the rest of a
+ * segment after ';', and after NUL, which is returned as ';'. */
 static char next_of_path(const char **at) {
   static const struct {
     const char *escape;
@@ -115,7 +115,7 @@ static const char *make_url(crl_http_transfer *t, const char *key, size_t len) {
                                                 : NULL;
 }
 
-/* ---- its other lines ----------------------------------------------------------------------- */
+/* ---- the key's other lines ----------------------------------------------------------------- */
 
 static int has_field(const struct curl_slist *fields, const char *name, size_t len) {
   for (; fields != NULL; fields = fields->next)
@@ -138,7 +138,7 @@ static const char *add_field(crl_http_transfer *t, const char *line, size_t len)
       return "a header field of the key has a control character";
   size_t value = name + 1;
   while (value < len && line[value] == ' ') value++;
-  int is_empty = value == len; /* libcurl wants that said by a semicolon */
+  int is_empty = value == len; /* for libcurl, a semicolon marks an empty value */
   snprintf(text, sizeof text, "%.*s%s", is_empty ? (int)name : (int)len, line, is_empty ? ";" : "");
   struct curl_slist *more = curl_slist_append(t->fields, text);
   if (more == NULL) return "out of memory";
@@ -152,7 +152,7 @@ const char *crl_http_url_make(crl_http_transfer *t) {
   while (why == NULL && line != NULL) {
     const char *begin = line + 1;
     line = begin < end ? memchr(begin, '\n', (size_t)(end - begin)) : NULL;
-    if (begin == end) break; /* the last line's end */
+    if (begin == end) break; /* nothing behind the last newline */
     why = add_field(t, begin, (size_t)((line != NULL ? line : end) - begin));
   }
   return why;
@@ -169,8 +169,8 @@ static int port_of(CURLU *url) {
   return (int)port;
 }
 
-/* Another server than the configured one. From the usual port of http to that of https it is the
- * same. */
+/* 1: another server than the configured one. The step from http's default port to https's is the
+ * same server. */
 static int is_other(const crl_http_origin *o, const char *server, int port, int is_https) {
   int is_upgrade = !o->is_https && is_https && o->port == 80 && port == 443;
   return strcasecmp(server, o->server) != 0 || (port != o->port && !is_upgrade);
@@ -189,7 +189,7 @@ static const char *follow(crl_http_transfer *t, CURLU *url, const char *to) {
   else if (t->origin->is_https && strcasecmp(scheme, "https") != 0)
     why = "it redirects from https to http";
   if (why == NULL) {
-    /* for good */
+    /* stays set for all later requests */
     if (is_other(t->origin, server, port_of(url), strcasecmp(scheme, "https") == 0))
       t->is_foreign = 1;
     char *copy = strdup(to);

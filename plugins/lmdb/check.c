@@ -1,10 +1,9 @@
 /* check.c: whether liblmdb may map a file: its two meta pages make sense, and point at pages that
  * the file has.
  *
- * liblmdb believes what it maps: a damaged meta page ends the process by an assertion, SIGSEGV or
- * SIGBUS. The layout is that of liblmdb 0.9, whose structures aren't public; numbers are the
- * machine's own. What is inside of other pages isn't looked at: a flipped bit there isn't seen.
- * Pure. */
+ * liblmdb trusts what it maps: a damaged meta page ends the process by an assertion, SIGSEGV or
+ * SIGBUS. The layout is that of liblmdb 0.9, whose structures aren't public; numbers are in the
+ * machine's byte order. Other pages aren't examined: a flipped bit there is not found. Pure. */
 #include "lmdb.h"
 
 enum {
@@ -21,7 +20,7 @@ static const uint64_t MAP_MOST = UINT64_C(1) << 41;
 static const size_t NO_PAGE = ~(size_t)0;
 
 typedef struct table {
-  uint32_t page_size; /* of the first one: the file's */
+  uint32_t page_size; /* in the first table: the file's */
   uint16_t flags, depth;
   size_t branch_pages, leaf_pages, overflow_pages, entries, root;
 } table;
@@ -51,7 +50,7 @@ static int is_sound(const meta *m, size_t number, uint32_t page_size, uint64_t f
   if (m->page != number || (m->page_flags & META_FLAG) == 0) return 0;
   if (m->magic != MAGIC || m->format != FORMAT) return 0;
   if (m->free.page_size != page_size || (m->free.flags & INTEGER_KEYS) == 0) return 0;
-  if (m->txn != 0 && (m->txn & 1) != number) return 0; /* the pages take turns */
+  if (m->txn != 0 && (m->txn & 1) != number) return 0; /* commits alternate between the two pages */
   if (m->last_page < 1 || m->last_page >= file_size / page_size) return 0;
   return m->map_size <= MAP_MOST && m->map_size / page_size > m->last_page;
 }
@@ -65,7 +64,8 @@ int crl_lmdb_check(const uint8_t *bytes, size_t len, uint64_t file_size) {
   memcpy(&second, bytes + page_size, sizeof second);
   if (!is_sound(&first, 0, page_size, file_size)) return MDB_CORRUPTED;
   if (!is_sound(&second, 1, page_size, file_size)) return MDB_CORRUPTED;
-  /* A commit that failed leaves roots in the older one that its last page doesn't cover. */
+  /* Only the newer page's roots are checked: a failed commit leaves roots in the older one that its
+   * last page doesn't cover. */
   const meta *last = first.txn > second.txn ? &first : &second;
   int is_whole =
       has_sound_root(&last->free, last->last_page) && has_sound_root(&last->main, last->last_page);

@@ -1,19 +1,20 @@
-/* env.c: the environment of an LMDB store: its files opened once per process, and shared by all
- * that want them.
+/* env.c: the environment of an LMDB store: its files, opened once per process and shared by all its
+ * users.
  *
- * The data file is extended to the whole map at once (it is sparse, and takes no room on the disk
- * by that): from then on a file shorter than its own index says was truncated by somebody, and
- * would kill the process that reads it by SIGBUS. Writing goes through pwrite: a full disk is an
- * error, not a signal. Truncating the file while it is in use can't be survived.
+ * The data file is extended to the whole map at once (it is sparse, so that takes no room on the
+ * disk). From then on a file shorter than its own index says has been truncated by another program,
+ * and would kill the process that reads it by SIGBUS. Writing goes through pwrite: a full disk is
+ * an error, not a signal. Truncating the file while it is in use can't be survived.
  *
- * The map is larger than size=, which bounds the pages in use: pages that were freed can't be used
- * again before the commit after the next, nor while a reader still sees them.
+ * The map is larger than size=, which bounds the pages in use: freed pages can't be used again
+ * before the commit after the next, nor while a reader still sees them.
  *
- * An environment is counted by the handles, watches and calls that use it, and closed with the
- * last: a store whose files were replaced is opened anew while calls on the old ones are still
+ * An environment is counted by the handles, watches and calls that use it, and closed with the last
+ * of them: a store whose files were replaced is opened anew while calls on the old ones are still
  * under way.
  *
- * All processes must see the same CLOCK_BOOTTIME: not across time namespaces with an offset. */
+ * All processes must see the same CLOCK_BOOTTIME: a store can't be shared across time namespaces
+ * with an offset. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -62,7 +63,7 @@ int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_er
     case EDQUOT:
       return host->fail(error, CORRAL_EIO,
                         "%.120s: the disk is full: free some of it, or choose another path", path);
-    case EIO: /* LMDB's word for a write cut short, too */
+    case EIO: /* LMDB reports a write cut short so, too */
       return host->fail(error, CORRAL_EIO, "%.120s: %s: the disk is full, or fails", path,
                         mdb_strerror(code));
     case EACCES:
@@ -88,7 +89,7 @@ static int file_size(MDB_env *env, int *fd, uint64_t *size) {
   return 0;
 }
 
-/* The index is asked first: meanwhile the file can only have grown. */
+/* The index is read before the size, since the file can only grow between the two. */
 static int check_length(MDB_env *env) {
   MDB_envinfo info;
   MDB_stat st;
@@ -110,8 +111,8 @@ static int extend_file(MDB_env *env) {
   return code;
 }
 
-/* The wall clock of whoever made the file counts for all: one of another time would let numbers
- * that grow by it jump. */
+/* The wall clock of the process that made the file counts for all; another one would make numbers
+ * jump that grow by it. */
 static int agree_on_wall(crl_lmdb_env *e, MDB_txn *txn) {
   int64_t ahead = e->host->wall_ms() - e->host->boot_ms();
   MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t) "wall"},
@@ -123,7 +124,7 @@ static int agree_on_wall(crl_lmdb_env *e, MDB_txn *txn) {
   return 0;
 }
 
-/* The database keeps the id that its mark has: one that was copied to the place of another has
+/* The database has the same id as its mark; a database that was copied to this place has
  * another. */
 static int agree_on_id(crl_lmdb_env *e, MDB_txn *txn, const char *id, int is_new) {
   MDB_val key = {.mv_size = 2, .mv_data = (void *)(uintptr_t) "id"},
@@ -161,7 +162,7 @@ static int set_up(crl_lmdb_env *e, const char *id) {
   if (code != 0) return code;
   code = extend_file(e->env);
   if (code == 0) code = open_tables(e, txn, id);
-  if (code == 0) return mdb_txn_commit(txn); /* which ends it, also where it fails */
+  if (code == 0) return mdb_txn_commit(txn); /* the transaction has ended even if this fails */
   mdb_txn_abort(txn);
   return code;
 }
@@ -172,7 +173,7 @@ static size_t map_for(size_t size) {
   return size + (size / 4 > SLACK_LEAST ? size / 4 / 65536 * 65536 : SLACK_LEAST);
 }
 
-/* ESTALE when the files were replaced just before liblmdb opened them. */
+/* Records the opened files; ESTALE: they were replaced just before liblmdb opened them. */
 static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
   crl_lmdb_file lease;
   int fd, code = mdb_env_get_fd(e->env, &fd);
@@ -204,7 +205,7 @@ static int init_locks(crl_lmdb_env *e) {
   pthread_rwlockattr_t attr;
   int code = pthread_rwlockattr_init(&attr);
   if (code != 0) return code;
-  /* Else a map that must grow waits for a moment without readers. */
+  /* otherwise a map that must grow waits for a moment without readers */
   (void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
   code = pthread_rwlock_init(&e->resize, &attr);
   pthread_rwlockattr_destroy(&attr);
@@ -238,13 +239,14 @@ static crl_lmdb_env *blank_env(const crl_lmdb_files *f, int64_t size) {
   return NULL;
 }
 
-/* The gate is held. An LMDB code. Owns f->fd when it is 0. */
+/* Opens the files as a new environment, with the gate held. 0 or an LMDB code; on 0 it takes over
+ * f->fd. */
 static int new_env(crl_lmdb_files *f, int64_t size, crl_lmdb_env **ret) {
   crl_lmdb_env *e = blank_env(f, size);
   if (e == NULL) return ENOMEM;
   int code = crl_lmdb_leases_init(&e->leases, f->fd);
   if (code == 0 && (code = open_env(e, f, size)) != 0) {
-    e->leases.fd = -1; /* the caller's still */
+    e->leases.fd = -1; /* f->fd remains the caller's */
     crl_lmdb_leases_free(&e->leases);
   }
   if (code != 0) {
@@ -268,7 +270,8 @@ static crl_lmdb_env *registry;
 static void before_fork(void) { pthread_mutex_lock(&registry_lock); }
 static void in_parent(void) { pthread_mutex_unlock(&registry_lock); }
 
-/* A child that kept its parent's leases open would keep them alive when the parent is dead. */
+/* Closes the lease files: a child that kept them open would keep its parent's leases alive when the
+ * parent is dead. */
 static void in_child(void) {
   for (crl_lmdb_env *e = registry; e != NULL; e = e->next) {
     if (e->leases.fd >= 0) close(e->leases.fd);
@@ -277,12 +280,14 @@ static void in_child(void) {
   pthread_mutex_unlock(&registry_lock);
 }
 
-/* When the plugin is loaded: a fork in the middle of pthread_once would register them twice. */
+/* Done when the plugin is loaded, because a fork in the middle of a pthread_once would run it
+ * twice. */
 __attribute__((constructor)) static void watch_forks(void) {
   (void)pthread_atfork(before_fork, in_parent, in_child);
 }
 
-/* The one of this file, whole or not: LMDB forbids to open a file twice in one process. */
+/* The environment of this file, whole or not, since LMDB forbids to open a file twice in one
+ * process. */
 static crl_lmdb_env *registered(const crl_lmdb_files *f) {
   crl_lmdb_file data;
   if (crl_lmdb_file_at(f->data, 0, &data) != 0 || !data.is_there) return NULL;
@@ -291,7 +296,7 @@ static crl_lmdb_env *registered(const crl_lmdb_files *f) {
   return e;
 }
 
-/* Whether there still is at a path what was opened there; also when that can't be told. */
+/* 1: the path still leads to the file that was opened there, or that can't be found out. */
 static int stays(const char *path, const char *suffix, const crl_lmdb_file *opened, int follow) {
   char name[PATH_MAX];
   crl_lmdb_file there;
@@ -342,8 +347,8 @@ static int is_damage(int code) {
          code == MDB_VERSION_MISMATCH;
 }
 
-/* Somebody took away files that were being opened. What is left of them has no mark that others
- * would know it by. */
+/* Enters again, after another program took away files while they were being opened, and puts aside
+ * the rest, which has no mark that others would know it by. */
 static int enter_again(crl_lmdb_files *f, int64_t deadline, corral_error *error) {
   crl_lmdb_files_leave(f);
   int status = crl_lmdb_files_enter(f, deadline, error);
@@ -352,8 +357,8 @@ static int enter_again(crl_lmdb_files *f, int64_t deadline, corral_error *error)
              : status;
 }
 
-/* Under the gate. What liblmdb can't make sense of after all, and what isn't the mark's, is put
- * aside. */
+/* Opens the files, under the gate. Files that liblmdb can't read after all, or that don't match the
+ * mark, are put aside. */
 static int open_files(crl_lmdb_files *f, int64_t size, int64_t deadline, crl_lmdb_env **ret,
                       corral_error *error) {
   for (int tries = TRIES;; tries--) {
@@ -413,7 +418,7 @@ int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_
 }
 
 static void close_env(crl_lmdb_env *e) {
-  /* LMDB warns of closing while another process opens; a gate that stays shut is not waited for. */
+  /* LMDB warns of closing while another process opens; a gate that stays shut isn't waited for */
   int shut = crl_lmdb_gate_wait(e->host, e->leases.fd, e->host->now_ms() + CLOSE_WAIT_MS);
   while (e->idle_count > 0) mdb_txn_abort(e->idle[--e->idle_count]);
   mdb_env_close(e->env);
@@ -423,7 +428,8 @@ static void close_env(crl_lmdb_env *e) {
   free_env(e);
 }
 
-/* Not the last one, which is dropped under the registry's lock alone. */
+/* Drops a reference unless it is the last, which is dropped only under the registry's lock. 1:
+ * done. */
 static int drop_one_of_many(crl_lmdb_env *e) {
   size_t refs = atomic_load(&e->refs);
   while (refs > 1)
@@ -432,7 +438,7 @@ static int drop_one_of_many(crl_lmdb_env *e) {
 }
 
 void crl_lmdb_env_drop(crl_lmdb_env *e) {
-  if (e->pid != getpid()) return; /* inherited by a fork: LMDB forbids to touch it */
+  if (e->pid != getpid()) return; /* in a child of a fork, LMDB forbids to touch it */
   if (drop_one_of_many(e)) return;
   pthread_mutex_lock(&registry_lock);
   if (atomic_fetch_sub(&e->refs, 1) == 1) {
@@ -446,7 +452,7 @@ void crl_lmdb_env_drop(crl_lmdb_env *e) {
 
 /* ---- transactions -------------------------------------------------------------------------- */
 
-/* Another process has made the file larger than our map. */
+/* Adopts the size of a file that another process has made larger than this map. */
 static int adopt_size(crl_lmdb_env *e) {
   pthread_rwlock_wrlock(&e->resize);
   int code = mdb_env_set_mapsize(e->env, 0);
@@ -472,7 +478,7 @@ static int read_try(crl_lmdb_env *e, MDB_txn **ret) {
   return code;
 }
 
-/* What can be put right before one more try; else the code again. */
+/* Repairs what can be repaired before one more try: 0; else returns the code again. */
 static int put_right(crl_lmdb_env *e, int code) {
   int dead = 0;
   if (code == MDB_MAP_RESIZED) return adopt_size(e);

@@ -1,22 +1,22 @@
-/* files.c: the files of an LMDB store, as they lie there: whose they are, whether they belong
- * together, and what is put aside.
+/* files.c: the files of an LMDB store on the disk: their owners, whether they belong together, and
+ * what is put aside.
  *
- * Beside PATH there are PATH-lock, which is liblmdb's own, PATH-watch (watch.c), and PATH-lease:
- * the leases' bytes (lease.c), and as its text the mark: this format's number, the kernel's boot
- * id, a random id that the database has too, and which data and lock file (device, inode) the id
- * was given to. Files that don't belong together are put aside as a pair, and so is a damaged
- * database: they are renamed to PATH.damaged-N and PATH.damaged-N-lock, for whoever has them mapped
- * needs them whole, and a new store is begun.
+ * Beside PATH there are PATH-lock, which is liblmdb's own; PATH-watch (watch.c); and PATH-lease,
+ * with the leases' bytes (lease.c), and as its text the mark: this format's number, the kernel's
+ * boot id, a random id that the database has too, and the data and lock file (device, inode) that
+ * the id was given to. Files that don't belong together are put aside as a pair, and so is a
+ * damaged database: they are renamed to PATH.damaged-N and PATH.damaged-N-lock, because processes
+ * that have them mapped need them whole, and a new store is begun.
  *
  * The store's clock starts again with each boot, and the file isn't synced: after a crash of the
- * host its pages may be of any age, so that walking them isn't safe. A store from before this boot
- * is therefore unlinked without being read, which is why the mark isn't in it.
+ * host its pages may be of any age, and reading them isn't safe. A store from before this boot is
+ * therefore unlinked unread, which is why the mark isn't in it.
  *
- * The gate (a lock on byte 0 of PATH-lease) is held by whoever opens, closes or replaces the files,
- * so all of this is free of races among processes. Against others there are owner and mode: a file
- * that another user owns or may write, or whose folder lets everybody rename it, is refused, unless
- * the URI says shared=yes. A link to the data file is followed once, by its resolved name; the
- * other files may not be links. */
+ * A process holds the gate (a lock on byte 0 of PATH-lease) while it opens, closes or replaces the
+ * files, so none of this races among processes. Against other users there are owner and mode: a
+ * file that another user owns or may write, or whose folder lets others rename it, is refused,
+ * unless the URI says shared=yes. A link to the data file is followed once, by its resolved name;
+ * the other files may not be links. */
 #include <corral/plugin.h>
 
 #include "lmdb.h"
@@ -37,7 +37,7 @@ static const char BOOT_ID[] = "/proc/sys/kernel/random/boot_id";
 
 /* ---- paths --------------------------------------------------------------------------------- */
 
-/* `to` = a, b and c, one after another; ENAMETOOLONG. */
+/* Sets `to` to a, b and c without gaps; ENAMETOOLONG. */
 static int join(char to[PATH_MAX], const char *a, const char *b, const char *c) {
   const char *parts[] = {a, b, c};
   size_t used = 0;
@@ -57,14 +57,14 @@ static int make_parents(char *path) {
     *at = '\0';
     int code = mkdir(path, 0700) == 0 ? 0 : errno;
     if (code != 0 && stat(path, &st) == 0) code = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-    if (code != 0) return code; /* path ends at the folder that couldn't be made */
+    if (code != 0) return code; /* `path` ends at the folder that couldn't be made */
     *at = '/';
   }
   return 0;
 }
 
-/* One name for one file, whatever links lead to it: LMDB derives its lock's name from the name it
- * is given. */
+/* Finds one name for one file, whatever links lead to it, because LMDB derives its lock's name from
+ * the name it is given. */
 static int resolve(crl_lmdb_files *f, const char *path) {
   char given[PATH_MAX], folder[PATH_MAX];
   int code = join(given, path, "", "");
@@ -91,7 +91,7 @@ int crl_lmdb_files_find(crl_lmdb_files *f, const char *path, corral_error *error
   return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, path, code, error);
 }
 
-/* ---- which file it is ---------------------------------------------------------------------- */
+/* ---- files by device and inode ------------------------------------------------------------- */
 
 static crl_lmdb_file name_of(const struct stat *st) {
   return (crl_lmdb_file){.device = st->st_dev, .inode = st->st_ino, .is_there = 1};
@@ -119,12 +119,12 @@ int crl_lmdb_file_same(const crl_lmdb_file *a, const crl_lmdb_file *b) {
   return a->is_there == b->is_there && a->device == b->device && a->inode == b->inode;
 }
 
-/* ---- who may write it ---------------------------------------------------------------------- */
+/* ---- owners and modes ---------------------------------------------------------------------- */
 
 static const char ALONE[] = "a store's files are its user's alone, unless the URI says shared=yes";
 
-/* A regular file of this user that no other may write; or none. Where it may be something else it
- * isn't judged then. */
+/* CORRAL_OK: a regular file of this user that no other may write, or none. Something that is no
+ * regular file passes unjudged unless `only_regular`. */
 static int check_file(const crl_lmdb_files *f, const char *path, int only_regular,
                       corral_error *error) {
   struct stat st;
@@ -142,8 +142,8 @@ static int check_file(const crl_lmdb_files *f, const char *path, int only_regula
   return CORRAL_OK;
 }
 
-/* In a folder that others may write they could put another file in the place of a checked one. The
- * user's own group counts as the user. */
+/* Refuses a folder that other users may write, where they could replace a checked file. The user's
+ * own group counts as the user. */
 static int check_folder(const crl_lmdb_files *f, corral_error *error) {
   char folder[PATH_MAX];
   struct stat st;
@@ -166,9 +166,9 @@ static int check_owners(const crl_lmdb_files *f, corral_error *error) {
   return status;
 }
 
-/* ---- what is there ------------------------------------------------------------------------- */
+/* ---- the data file's contents -------------------------------------------------------------- */
 
-/* `head`: what liblmdb looks at before it maps. */
+/* `head`: the bytes that liblmdb looks at before it maps. */
 static int read_head(const char *path, uint8_t *head, size_t *len, crl_lmdb_file *file,
                      uint64_t *size) {
   struct stat st;
@@ -184,8 +184,8 @@ static int read_head(const char *path, uint8_t *head, size_t *len, crl_lmdb_file
   return 0;
 }
 
-/* Sets *file, not there also when it is empty. MDB_CORRUPTED when liblmdb must not see it. Looks
- * more than once: somebody may just be writing a meta page. */
+/* Sets *file; an empty file counts as not there. MDB_CORRUPTED: liblmdb must not map it. Looks
+ * several times, since another process may just be writing a meta page. */
 static int look_at(const char *path, crl_lmdb_file *file) {
   uint8_t *head = malloc(CRL_LMDB_HEAD);
   size_t len = 0;
@@ -217,7 +217,7 @@ static int own_mode(const crl_lmdb_files *f, int fd) {
   return f->shared && fchmod(fd, 0660) != 0 ? errno : 0;
 }
 
-/* Opens PATH-lease, made where it isn't there. */
+/* Opens PATH-lease, and makes it where it is missing. */
 static int open_lease(crl_lmdb_files *f) {
   f->fd = f->host->own_fd(open(f->lease, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (f->fd >= 0) return 0;
@@ -227,7 +227,7 @@ static int open_lease(crl_lmdb_files *f) {
   return own_mode(f, f->fd);
 }
 
-/* Takes the gate; again if the file was replaced meanwhile. */
+/* Takes the gate; takes it again if the file was replaced meanwhile. */
 static int gate_open(crl_lmdb_files *f, int64_t deadline) {
   for (;;) {
     crl_lmdb_file there, opened;
@@ -243,7 +243,7 @@ static int gate_open(crl_lmdb_files *f, int64_t deadline) {
 }
 
 void crl_lmdb_files_leave(crl_lmdb_files *f) {
-  if (f->fd >= 0) close(f->fd); /* and with it the gate */
+  if (f->fd >= 0) close(f->fd); /* and gives the gate back */
   f->fd = -1;
 }
 
@@ -251,7 +251,7 @@ int crl_lmdb_files_enter(crl_lmdb_files *f, int64_t deadline, corral_error *erro
   int status = check_owners(f, error);
   if (status != CORRAL_OK) return status;
   crl_lmdb_file data;
-  int code = look_at(f->data, &data); /* somebody else's file gets no company */
+  int code = look_at(f->data, &data); /* no file is made beside a file that isn't corral's */
   if (code == MDB_CORRUPTED && access(f->lease, F_OK) != 0) code = MDB_INVALID;
   if (code == MDB_CORRUPTED) code = 0;
   if (code != 0) return crl_lmdb_fail(f->host, f->data, code, error);
@@ -270,7 +270,7 @@ static int read_boot(char boot[BOOT_ID_LEN + 1]) {
   return got == BOOT_ID_LEN ? 0 : EIO;
 }
 
-/* The text of a store of this boot, with or without its second half. */
+/* Writes the mark of a store of this boot. */
 static int mark_text(char text[CRL_LMDB_MARK], const char *boot, const char *id,
                      const crl_lmdb_file *data, const crl_lmdb_file *lock) {
   return snprintf(text, CRL_LMDB_MARK, "%s%s%s %s %llx:%llx %llx:%llx\n", MARK, FORMAT, boot, id,
@@ -294,7 +294,8 @@ static int mark_write(int fd, const char *text) {
 
 /* ---- putting aside ------------------------------------------------------------------------- */
 
-/* A name that isn't taken; the last one is taken again, so that they don't grow for ever. */
+/* A name that isn't taken; once all are, the last one is used again, so that they don't grow for
+ * ever. */
 static int free_name(const crl_lmdb_files *f, char to[PATH_MAX]) {
   char number[16];
   int code = 0, taken = 1;
@@ -316,7 +317,8 @@ int crl_lmdb_files_aside(crl_lmdb_files *f, const crl_lmdb_file *data, const cha
   char to[PATH_MAX], lock[PATH_MAX];
   crl_lmdb_file there;
   int code = crl_lmdb_file_at(f->data, 0, &there);
-  if (code == 0 && !crl_lmdb_file_same(&there, data)) return CORRAL_OK; /* it is gone already */
+  /* another process has put it aside already */
+  if (code == 0 && !crl_lmdb_file_same(&there, data)) return CORRAL_OK;
   if (code == 0) code = free_name(f, to);
   if (code == 0) code = join(lock, to, "-lock", "");
   if (code == 0) code = move(f->data, to);
@@ -328,12 +330,12 @@ int crl_lmdb_files_aside(crl_lmdb_files *f, const crl_lmdb_file *data, const cha
   return CORRAL_OK;
 }
 
-/* ---- to be opened -------------------------------------------------------------------------- */
+/* ---- preparing the files ------------------------------------------------------------------- */
 
 static int unlink_old(const char *path) { return unlink(path) == 0 || errno == ENOENT ? 0 : errno; }
 
-/* By a process: liblmdb has a lock on its lock file as long as it has the store open. Not asked of
- * a file that this process has open, for closing it would end that lock. */
+/* 1: a process uses the files: liblmdb has a lock on its lock file as long as it has the store
+ * open. Not for a file that this process has open, since closing it here would end that lock. */
 static int is_in_use(const crl_lmdb_files *f) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
   int fd = open(f->lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -343,8 +345,8 @@ static int is_in_use(const crl_lmdb_files *f) {
   return used;
 }
 
-/* Somebody's file, of which no mark says that it is this store's; or a store of another version
- * that is in use. */
+/* Fails for a file without a mark of this store, or for a store of another version that is in
+ * use. */
 static int foreign(const crl_lmdb_files *f, corral_error *error) {
   return f->host->fail(error, CORRAL_EFOREIGN,
                        "%.100s: made by something else, or in use by another version: choose "
@@ -370,12 +372,12 @@ static int make_id(crl_lmdb_files *f) {
   return 0;
 }
 
-/* Empty files of this store's own making, for liblmdb to fill. */
+/* Makes empty files for liblmdb to fill, and their mark. */
 static int begin_anew(crl_lmdb_files *f, const char *boot, int is_ours, corral_error *error) {
   char text[CRL_LMDB_MARK];
   int code = unlink_old(f->data);
   if (code == 0) code = unlink_old(f->lock);
-  if (is_ours) (void)unlink(f->watch); /* where it stays it does no harm */
+  if (is_ours) (void)unlink(f->watch); /* harmless if it stays */
   if (code == 0) code = make_id(f);
   if (code == 0) code = make(f, f->data, &f->checked_data);
   if (code == 0) code = make(f, f->lock, &f->checked_lock);
@@ -386,7 +388,7 @@ static int begin_anew(crl_lmdb_files *f, const char *boot, int is_ours, corral_e
   return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, f->data, code, error);
 }
 
-/* Whether the mark names this boot, and its id: it is kept in f. */
+/* 1: the mark names this boot; its id is copied to f. */
 static int take_id(crl_lmdb_files *f, const char *text, const char *boot) {
   char front[CRL_LMDB_MARK];
   int used = snprintf(front, sizeof front, "%s%s%s ", MARK, FORMAT, boot);
@@ -398,7 +400,7 @@ static int take_id(crl_lmdb_files *f, const char *text, const char *boot) {
   return 1;
 }
 
-/* Whether data and lock file are those that the mark names. */
+/* 1: data and lock file are those that the mark names. */
 static int belongs(crl_lmdb_files *f, const char *text, const char *boot,
                    const crl_lmdb_file *data) {
   char expected[CRL_LMDB_MARK];

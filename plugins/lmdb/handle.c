@@ -1,10 +1,10 @@
-/* handle.c: which files a call of an LMDB store goes to: those that its path leads to now.
+/* handle.c: the files that a call of an LMDB store goes to: those that its path leads to now.
  *
  * A file that was removed, or replaced by another one, lives on in the processes that have it open,
- * as a store of their own. So writes look at the path first, and looks do each second, by the clock
- * that they read anyway: then the new files are opened, and the old ones closed when the last call
- * on them has ended. Waiters and near copies learn of it by the old files' ring: any key may have
- * changed. */
+ * as a store of their own. So writes check the path first, and reads check it each second, by the
+ * clock that they read anyway. Then the new files are opened, and the old ones closed when the last
+ * call on them has ended. Waiters and near copies learn of it through the old files' ring: any key
+ * may have changed. */
 #include "lmdb.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static crl_lmdb_env *current(crl_lmdb_handle *h) {
   return e;
 }
 
-/* The files that are there now, in place of `old`. */
+/* Takes the files that are there now, in place of `old`. */
 static int renew(crl_lmdb_handle *h, crl_lmdb_env *old, int64_t deadline, crl_lmdb_env **ret,
                  corral_error *error) {
   crl_lmdb_env *e = NULL;
@@ -58,7 +58,7 @@ static int renew(crl_lmdb_handle *h, crl_lmdb_env *old, int64_t deadline, crl_lm
   crl_lmdb_tell_any(old);
   if (e != old)
     crl_lmdb_leases_drop(
-        &old->leases); /* the lease file may be the same, and a token claimed again */
+        &old->leases); /* the lease file may be the same, and a token be claimed again */
   if (left == old && e != old && !atomic_load(&e->has_notice))
     h->wanted->host->fail(error, CORRAL_OK,
                           "%.150s: removed or replaced: what is there now is used from here on",

@@ -3,14 +3,13 @@
  *   heads   key -> expires (8, big-endian), length of the record (8), and the record, or of a
  *           larger one the front
  *   bodies  key + chunk number (4, big-endian) -> the body of a larger record, in chunks
- *   index   expires (8, big-endian) + key -> nothing; of users' locks with a bit that puts them
- *           behind all others: they are short, and what is held can't be evicted, so it must not be
- *           in the way of looking for what can
+ *   index   expires (8, big-endian) + key -> nothing. Rows of users' locks have a bit that puts
+ *           them behind all others: locks are short, and held ones can't be evicted, so they must
+ *           not be in the way of a search for records that can
  *
- * A body of up to 1 KiB is beside its front; of larger ones the front is alone: so a lease on a
- * large value rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one
- * entry side by side, and a large value in one piece would find no room in a file full of small
- * holes. */
+ * A body of up to 1 KiB is stored with its front, a larger one apart from it: so a lease on a large
+ * value rewrites 200 bytes, not the value. Chunks are 16 pages: LMDB needs the pages of one entry
+ * side by side, and a large value in one piece would find no room in a file full of small holes. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -39,7 +38,7 @@ static int is_lock(const crl_lmdb_front *front) {
   return front->kept >= CORRAL_LOCK_HEAD && memcmp(front->bytes, "crk1", 4) == 0;
 }
 
-/* The time in a record's row of the index. */
+/* Time in a record's row of the index. */
 static int64_t index_time(const crl_lmdb_front *front) {
   return is_lock(front) ? front->expires | AMONG_LOCKS : front->expires;
 }
@@ -82,7 +81,7 @@ static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
   return 0;
 }
 
-/* Also those whose life is over. */
+/* Finds a record, even if its life is over. */
 static int find_any(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front) {
   MDB_val k = value_of(key, key_len), value;
   int rc = mdb_get(tx->txn, tx->env->heads, &k, &value);
@@ -175,7 +174,8 @@ static int write_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, const 
   return rc;
 }
 
-/* A whole record in place of the old one, if there is one: its front, and all that is behind it. */
+/* Writes a whole record in place of the old one, if there is one: its front, and the rest in
+ * chunks. */
 static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *old,
                         const crl_lmdb_front *front, const uint8_t *rest) {
   int rc = 0;
@@ -189,8 +189,8 @@ static int write_record(crl_lmdb_tx *tx, const void *key, size_t key_len, const 
   return rc;
 }
 
-/* A body that is in chunks stays there, or, when it is replaced, comes there; a small one is put
- * beside the front. */
+/* Carries out EDIT and REPLACE. EDIT leaves the body where it is; REPLACE puts a small body with
+ * the front, and a larger one in chunks. */
 static int change_record(crl_lmdb_tx *tx, const void *key, size_t key_len,
                          const crl_lmdb_front *old, const corral_change *change) {
   int edits = change->action == CORRAL_ACTION_EDIT;
@@ -247,7 +247,7 @@ int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front,
   return host->header_read(bytes, len, header);
 }
 
-/* One row of the index, taken apart; the key is copied, for the map changes under it. */
+/* A row of the index; the key is copied, since the map changes under it. */
 typedef struct row {
   int64_t expires;
   size_t key_len;
@@ -267,7 +267,7 @@ static int remove_row(crl_lmdb_tx *tx, const row *r, const crl_lmdb_front *front
   return index_remove(tx, r->expires, r->key, r->key_len);
 }
 
-/* Of the rows from this time on. */
+/* Removes expired records, at most `most`, from the rows at or after `from`. */
 static int sweep_from(crl_lmdb_tx *tx, MDB_cursor *cursor, int64_t from, size_t most) {
   int rc = 0;
   while (most-- > 0 && rc == 0) {
@@ -303,25 +303,25 @@ static int is_leased(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
          header.state == CORRAL_LEASED && header.until > tx->now;
 }
 
-/* A lock's record that ends no sooner than CORRAL_LOCK_MEMORY_MS after its last hold. */
+/* A lock's record expires CORRAL_LOCK_MEMORY_MS or more after its last hold. */
 static int is_held(const crl_lmdb_tx *tx, const crl_lmdb_front *front) {
   return is_lock(front) && front->expires - CORRAL_LOCK_MEMORY_MS > tx->now;
 }
 
-/* What a record takes: its own pages where it is large, else its share of one. */
+/* Bytes that a record takes: its own pages if it is large, else its share of one. */
 static size_t weight(const crl_lmdb_front *front) {
   size_t rest = front->len - front->kept;
   return PREFIX + front->kept + (rest + PAGE - 1) / PAGE * PAGE;
 }
 
-/* The next row at or behind `r` (which is then that row). */
+/* Sets `r` to the next row behind it, or to the first at its time if it has no key. */
 static int next_row(crl_lmdb_tx *tx, row *r) {
   uint8_t room[KEY_ROOM + 1];
   MDB_cursor *cursor;
   int rc = mdb_cursor_open(tx->txn, tx->env->index, &cursor);
   if (rc != 0) return rc;
-  /* The row itself may be there still, when it was spared: one zero byte more is the least key
-   * behind it. LMDB's keys end at 511, so an index key of 508 has room. */
+  /* `r` itself may still be there, if it was spared. The least key behind it has one zero byte
+   * more. LMDB's keys end at 511, so an index key of 508 has room. */
   MDB_val at = index_key(room, r->expires, r->key, r->key_len), nothing;
   room[at.mv_size++] = 0;
   rc = mdb_cursor_get(cursor, &at, &nothing, MDB_SET_RANGE);

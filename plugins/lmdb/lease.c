@@ -1,16 +1,16 @@
-/* lease.c: which leases of an LMDB store belong to a process that lives.
+/* lease.c: the leases of an LMDB store that belong to live processes.
  *
- * Who is granted a lease locks one byte of PATH-lease, at an offset made from the lease's token,
- * before the record shows the lease, and unlocks it after the record shows it no more. The kernel
- * drops the lock when the process ends, in whatever way; so a record that shows a lease whose byte
- * nobody holds is that of a dead process, and can be claimed at once. The offset comes from the
- * token, not from the key: two leases of one key (the first one ran out, its holder doesn't know
- * yet) never get into each other's way.
+ * A process that is granted a lease locks one byte of PATH-lease, at an offset made from the
+ * lease's token, before the record shows the lease, and unlocks it after the record no longer shows
+ * it. The kernel drops the lock when the process ends, in whatever way; so a record that shows a
+ * lease whose byte is unlocked is that of a dead process, and can be claimed at once. The offset
+ * comes from the token, not from the key, so that two leases of one key (the first one ran out, and
+ * its holder doesn't know yet) never share a byte.
  *
- * OFD locks belong to the open file description: one for each process and file, whatever threads
- * do. It is closed at exec, and in a child of a fork by a handler (env.c), for a child that kept it
- * would keep its dead parent's leases alive. A child made by a bare clone or vfork without exec
- * does that: its parent's leases then end by time. */
+ * OFD locks belong to the open file description: one for each process and file, whatever its
+ * threads do. It is closed at exec, and in a child of a fork by a handler (env.c), since a child
+ * that kept it would keep its dead parent's leases alive. A child made by a bare clone or vfork
+ * without exec does keep it: its parent's leases then end by time. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -42,7 +42,8 @@ static int byte_set(int fd, short type, int64_t offset) {
   return rc == 0 ? 0 : errno == EACCES ? EAGAIN : errno;
 }
 
-/* Byte 0 is the gate. Tokens are random: 62 bits of one name it well enough. */
+/* Offset of a token's byte; byte 0 is the gate. Tokens are random, so 62 bits of one identify it
+ * well enough. */
 static int64_t offset_of(const uint8_t *token) {
   uint64_t number;
   memcpy(&number, token, sizeof number);
@@ -66,7 +67,7 @@ static void forget(crl_lmdb_leases *leases, crl_lmdb_lease **at) {
   free(gone);
 }
 
-/* Leases that nobody ended, and that are over by time: their bytes say nothing any more. */
+/* Unlocks the bytes of leases that were never ended and are over by time. */
 static void forget_lapsed(crl_lmdb_leases *leases, crl_lmdb_lease **at, int64_t now) {
   while (*at != NULL) {
     if ((*at)->until < now)
@@ -120,7 +121,7 @@ int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token) {
   pthread_mutex_unlock(&leases->lock);
   if (mine) return 1;
   struct flock lock = byte_lock(F_WRLCK, offset_of(token));
-  /* A file system that can't tell: then leases end by time. */
+  /* on a file system that can't tell, leases end by time */
   return fcntl(leases->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 

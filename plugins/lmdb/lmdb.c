@@ -1,16 +1,16 @@
 /* lmdb.c: the store of all processes of one host, in a file: `lmdb:PATH`.
  *
  * Any number of threads and processes; not on network file systems. A GET (or LOCK_SHOW) is a read
- * transaction, which waits for nobody; the other verbs of a batch that follow each other share one
- * write transaction. Writers of all processes take turns, by LMDB's own mutex, which knows no time
- * limit: a process that is stopped (SIGSTOP, a debugger) in the middle of a write makes the others'
- * writes wait past their deadline. One that is killed doesn't.
+ * transaction, which never waits; consecutive other verbs of a batch share one write transaction.
+ * The writers of all processes take turns, by LMDB's own mutex, which knows no time limit: a
+ * process that is stopped (SIGSTOP, a debugger) in the middle of a write makes the others' writes
+ * wait past their deadline. A killed process doesn't.
  *
- * A lease of a process that died counts as over at once (lease.c). Each write removes a few records
- * whose life is over; when size= is reached, those go that would expire soonest, but live leases
- * last, and held locks stay. Processes that name different sizes share the largest map, and each
- * evicts by its own: name the same. The file may take a quarter of the size (at least 16 MiB) more,
- * for pages that wait to be used again. */
+ * A lease of a process that died counts as over at once (lease.c). Each write removes a few expired
+ * records; when size= is reached, the records that would expire soonest go, but live leases and
+ * held locks stay. Processes that name different sizes share the largest map, and each evicts by
+ * its own size: they should name the same. The file may take a quarter of the size (at least 16
+ * MiB) more, for pages that wait to be used again. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -33,14 +33,15 @@ static const int64_t SIZE_DEFAULT = INT64_C(256) << 20;
 static const int64_t SIZE_LEAST = INT64_C(1) << 20;
 static const int64_t SIZE_MOST = INT64_C(1) << 40;
 
-/* One corral's view. */
+/* One corral's view of a file. */
 typedef struct store {
   crl_lmdb_wanted wanted;
   char *label; /* "lmdb PATH" */
   char path[];
 } store;
 
-/* A database that contradicts itself is put aside by the next call. */
+/* Sets the status of an LMDB code; a database that contradicts itself is put aside by the next
+ * call. */
 static int fail(crl_lmdb_env *env, int code, corral_error *error) {
   if (code == MDB_CORRUPTED || code == MDB_PAGE_NOTFOUND) atomic_store(&env->damaged, 1);
   return crl_lmdb_fail(env->host, env->path, code, error);
@@ -48,7 +49,7 @@ static int fail(crl_lmdb_env *env, int code, corral_error *error) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* LEASED, and the lease not over by time. */
+/* 1: the record shows a lease that isn't over by time. */
 static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int64_t now,
                        corral_header *header) {
   return crl_lmdb_kv_header(host, front, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
@@ -62,7 +63,8 @@ static void give(corral_op *op, uint8_t *record, size_t len) {
   op->found_owner = record;
 }
 
-/* The host frees by found_free and found_owner, whatever `found` is: none of them may stay. */
+/* Frees `found` and clears its four fields, since the host frees by found_free and found_owner
+ * whatever `found` is. */
 static void take_back(corral_op *op) {
   if (op->found != NULL) free(op->found_owner);
   give(op, NULL, 0);
@@ -99,7 +101,7 @@ static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   crl_lmdb_front front;
   corral_header header;
   crl_lmdb_tx tx = {.env = env, .now = now};
-  /* before the look */
+  /* read before the look, so that no change is missed */
   int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env);
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
@@ -118,13 +120,14 @@ static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* Leased, by a holder who is dead. */
+/* 1: the record shows a lease of a dead process. */
 static int is_dead(crl_lmdb_tx *tx, const crl_lmdb_front *front, corral_header *header) {
   return shows_lease(tx->env->host, front, tx->now, header) &&
          !crl_lmdb_lease_alive(&tx->env->leases, header->token);
 }
 
-/* The record as it stands after `change`; for one who has the body already, its front. */
+/* Hands out the record as it is after `change`; its front alone if the host has the body
+ * already. */
 static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front,
                         const corral_change *change) {
   int changes = change->action != CORRAL_ACTION_KEEP, edits = change->action == CORRAL_ACTION_EDIT;
@@ -150,8 +153,8 @@ static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *fr
   return 0;
 }
 
-/* A quarter: the old value, the new one, and pages that can't be used again yet must all find
- * room. */
+/* 1: a record of more than a quarter of size= was refused: the old value, the new one, and pages
+ * that can't be used again yet must all find room. */
 static int too_big(crl_lmdb_env *env, corral_op *op, const corral_change *change) {
   size_t most = atomic_load(&env->size) / 4;
   if (change->action != CORRAL_ACTION_REPLACE || change->front_len + change->body_len <= most)
@@ -185,7 +188,8 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   op->over = NULL;
   if (too_big(env, op, &change)) return 0;
   if (holds_now(op)) {
-    /* Before the record shows the lease: until it is committed nobody looks for the byte. */
+    /* the byte is locked before the record shows the lease: no process looks for it before the
+     * commit */
     code = crl_lmdb_lease_take(&env->leases, op->token, tx->now + op->until_ms, tx->now, &took);
     if (code != 0) return code == EAGAIN ? EIO : code;
     *fresh = (uint8_t)took;
@@ -202,12 +206,14 @@ static int begin(crl_lmdb_env *env, crl_lmdb_tx *tx, crl_lmdb_news *news) {
   tx->env = env;
   tx->news = news;
   tx->full = 0;
-  tx->now = env->host->boot_ms(); /* now, for the turn may have been long in coming */
+  /* read after the wait for the write lock, which may have been long */
+  tx->now = env->host->boot_ms();
   news->count = news->used = 0;
   return code;
 }
 
-/* The code so far, or that of the commit; without an error, what was changed is told. */
+/* Ends the transaction and returns the code so far, or that of the commit; on success the changes
+ * are reported. */
 static int end(crl_lmdb_tx *tx, int code) {
   int ended = crl_lmdb_write_end(tx->env, tx->txn, code == 0);
   if (code == 0) code = ended;
@@ -223,7 +229,7 @@ static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t 
   }
 }
 
-/* Leases that no record shows any more, or none of ours. */
+/* Unlocks the bytes of leases that a record no longer shows, or that are not this process's. */
 static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const corral_op *op = &ops[i];
@@ -234,9 +240,9 @@ static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
   }
 }
 
-/* Keeps what is in use within size=. A step is small, so that no write pays for many. What expires
- * soon goes by itself; bare leases are among it, and needn't be looked at then. They go too when
- * there are so many that nothing else helps. */
+/* Keeps the pages in use within size=. Each step is small, so that no write pays for many. The
+ * first step skips records that expire soon and go by themselves, bare leases among them. Records
+ * with a lease go only when there are so many that nothing else helps. */
 static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
   size_t size = atomic_load(&tx->env->size), need = 0, used = 0, gone = 0;
   for (size_t i = 0; i < count; i++) need += ops[i].record_len;
@@ -249,13 +255,13 @@ static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
   code = crl_lmdb_kv_evict(tx, &wish, &gone);
   if (code != 0 || gone > 0 || used + need <= size + size / 8) return code;
   wish.leased_too = 1;
-  wish.looks = SIZE_MAX; /* behind however many locks are held */
+  wish.looks = SIZE_MAX; /* looks past any number of held locks */
   code = crl_lmdb_kv_evict(tx, &wish, &gone);
   tx->full = gone == 0;
   return code;
 }
 
-/* All of them in one transaction, or none. `fresh` has one byte for each. */
+/* Performs all operations in one transaction, or none. `fresh` has a byte for each. */
 static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *fresh) {
   crl_lmdb_tx tx;
   crl_lmdb_news news;
@@ -275,8 +281,8 @@ static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *f
 
 /* ---- a full map ---------------------------------------------------------------------------- */
 
-/* Pages freed by one commit can be used by the commit after the next; one that changes nothing
- * doesn't count. */
+/* Writes something, since pages freed by one commit can be used by the commit after the next, and a
+ * commit without a change doesn't count. */
 static int bump(crl_lmdb_tx *tx) {
   MDB_val key = {.mv_size = 4, .mv_data = (void *)(uintptr_t) "bump"};
   MDB_val value = {.mv_size = sizeof tx->now, .mv_data = &tx->now};
@@ -295,7 +301,7 @@ static int evict_once(crl_lmdb_env *env, const corral_op *op, size_t want, size_
   return end(&tx, code);
 }
 
-/* Evicting writes pages too, and may fail for want of them: then less at a time. *gone 0 when
+/* Evicts `want` bytes, or one record if that fails, since evicting needs pages too. *gone 0:
  * nothing could go. */
 static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *gone) {
   int code = evict_once(env, op, want, gone);
@@ -304,9 +310,9 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
   return code == MDB_MAP_FULL ? 0 : code;
 }
 
-/* One operation, with as much evicted as it can take: more would be in vain, for what is in use is
- * within size= already. What else fills the map are freed pages that readers still see: a dead one
- * is cleared, a live one gets a moment to end. */
+/* Performs one operation, evicting as much as it can take; more would be in vain, for the pages in
+ * use are within size= already. The rest of a full map is freed pages that readers still see: a
+ * dead reader is cleared, a live one gets a moment to end. */
 static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
   size_t size = atomic_load(&env->size), left = op->record_len * 2 + size / 8, gone = 0;
   int idle = 0, dead = 0, code;
@@ -455,7 +461,8 @@ static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wa
   return host->uri_number(uri, "size", "bytes", SIZE_LEAST, SIZE_MOST, &wanted->size, error);
 }
 
-/* Absolute: where the process is may change before the file is opened, or opened anew. */
+/* Keeps the path as an absolute one, since the process's folder may change before the file is
+ * opened. */
 static int keep_path(store *st, const char *name, size_t room) {
   size_t used = 0;
   if (name[0] != '/') {
@@ -486,7 +493,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   }
   st->wanted = wanted;
   st->wanted.path = st->path;
-  st->wanted.size = wanted.size / 65536 * 65536; /* whole pages, whatever their size */
+  st->wanted.size = wanted.size / 65536 * 65536; /* whole pages of any size */
   (void)snprintf(st->label, len, "lmdb %s", uri->path);
   info->max_key = CRL_LMDB_MAX_KEY;
   info->handles = 1;

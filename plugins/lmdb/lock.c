@@ -1,13 +1,12 @@
-/* lock.c: users' locks in an LMDB store: their records are kept as values are, and changed inside
- * the same transactions.
+/* lock.c: users' locks in an LMDB store: their records are kept as those of values, and changed
+ * inside the same transactions.
  *
- * A hold ends by its time alone, also that of a killed process: it belongs to a token, which
+ * A hold ends by its time alone, even if its process was killed: it belongs to a token, which
  * another process may know. So it has no byte in PATH-lease. A held lock is never evicted.
  *
- * The floor of fencing tokens: when the file is made, by how much the wall clock is ahead of the
- * boot clock is written into it (env.c), and the boot clock carries that on. So it is one clock for
- * all processes, and doesn't jump while the file lives, which is until the host starts again at
- * most. */
+ * The floor of fencing tokens: when the file is made, the difference of wall clock and boot clock
+ * is written into it (env.c); the boot clock carries that on. So it is one clock for all processes,
+ * and it doesn't jump while the file lives, which is until the next boot at most. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -17,7 +16,7 @@ int crl_lmdb_is_lock(const corral_op *op) {
   return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
 }
 
-/* The record as it is, to be freed; NULL when there is none. An LMDB code. */
+/* Reads the record, to be freed; *ret is NULL when there is none. An LMDB code. */
 static int read_record(crl_lmdb_tx *tx, const corral_op *op, crl_lmdb_front *front, uint8_t **ret) {
   *ret = NULL;
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, front);
@@ -51,13 +50,14 @@ int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
   return 0;
 }
 
-/* Others' LOCKs may be possible now. */
+/* 1: LOCKs of other tokens may be possible now. */
 static int frees(const corral_op *op) {
   return op->verb == CORRAL_VERB_UNLOCK ||
          (op->verb == CORRAL_VERB_LOCK_EXTEND && (op->flags & CORRAL_OP_SHARED));
 }
 
-/* What is still free in the map is for those who unlock and extend. */
+/* 1: a LOCK that needs more room was refused; the room that is left is for UNLOCK and
+ * LOCK_EXTEND. */
 static int is_refused(crl_lmdb_tx *tx, corral_op *op, size_t old,
                       const corral_lock_change *change) {
   if (!tx->full || op->verb != CORRAL_VERB_LOCK || change->size <= old) return 0;

@@ -1,17 +1,17 @@
-/* watch.c: changes, told to all processes that share the file.
+/* watch.c: watches: changes, reported to all processes that share the file.
  *
- * PATH-watch is mapped by each: a ring of the keys that changed, for each process hashes them by a
- * secret of its own. A writer takes the next number, fills the slot of that number, and says in
- * the slot which number it is for. A watch reads from where it was; what it finds half-done for
- * longer than a moment (its writer was killed there), or overwritten, it tells as "any may have
- * changed". A writer that is killed after its commit and before it has a number tells nothing: a
- * hint, as hints are, can be missing.
+ * Every process maps PATH-watch: a ring of the keys that changed (keys, because each process hashes
+ * them with a secret of its own). A writer takes the next number, fills the slot of that number,
+ * and writes the number into the slot. A watch reads on from its last position. A slot that is
+ * half-done for longer than a moment (its writer was killed), or overwritten, is reported as "any
+ * key may have changed". A writer that is killed after its commit and before it took a number
+ * reports nothing: hints may be missing.
  *
- * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear,
- * which waits at the futex, costs nothing while nothing happens, and makes an eventfd readable
- * when something does. `waiting` counts the ears that may be asleep, so that a writer need not
- * ring where nobody listens; a killed process leaves it too high, which costs each later write a
- * system call. */
+ * A futex can't be polled together with a descriptor. So an open watch has a thread, its ear, which
+ * waits at the futex, costs nothing while nothing happens, and makes an eventfd readable when
+ * something does. `waiting` counts the ears that may be asleep, so that a writer need not ring when
+ * there is none; a killed process leaves it too high, which costs each later write a system
+ * call. */
 #include "lmdb.h"
 
 #include <errno.h>
@@ -31,16 +31,16 @@
 
 enum { SLOTS = 4096, MOMENT = 1000, STACK = 256 << 10, WORDS = (CRL_LMDB_MAX_KEY + 7) / 8 };
 
-/* `proof` is the slot's number, and the key's digest, cut: a slot of two writers is recognized. A
- * key of length 0: any. */
+/* A change. `proof`: the change's number, and part of the key's digest, so that a slot written by
+ * two writers is recognized. Length 0: any key. */
 typedef struct slot {
   _Atomic uint64_t proof, len, key[WORDS];
 } slot;
 
-/* What is in the file; nothing of it is trusted. */
+/* Contents of PATH-watch; nothing in it is trusted. */
 struct crl_lmdb_ring {
-  _Atomic uint32_t head;    /* the number of the next change */
-  _Atomic uint32_t waiting; /* how many ears may be asleep */
+  _Atomic uint32_t head;    /* number of the next change */
+  _Atomic uint32_t waiting; /* number of ears that may be asleep */
   _Atomic uint32_t bell;    /* the futex */
   uint32_t zero[13];
   slot slots[SLOTS];
@@ -49,18 +49,18 @@ struct crl_lmdb_ring {
 typedef struct watch {
   crl_lmdb_env *env;
   const char *path;
-  int64_t checked; /* when the path was last seen to lead to env; 0: it is to be looked at */
+  int64_t checked; /* host->now_ms when the path was last seen to lead to env; 0: to be checked */
   pid_t pid;
   int fd;
   pthread_t ear;
   atomic_int stop;
-  uint32_t from; /* the number of the first change after it was opened */
-  uint32_t next; /* that of the first that wasn't told yet */
+  uint32_t from; /* number of the first change after the watch was opened */
+  uint32_t next; /* number of the first change that isn't reported yet */
 } watch;
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* Every byte is written, so that no page of the mapping lacks room on the disk. */
+/* Writes every byte, so that no page of the mapping lacks room on the disk. */
 static int make_room(int fd) {
   static const uint8_t zeros[4096];
   for (size_t at = 0; at < sizeof(crl_lmdb_ring); at += sizeof zeros) {
@@ -72,7 +72,8 @@ static int make_room(int fd) {
   return 0;
 }
 
-/* Made in full under another name, so that there never is half a one. */
+/* Makes the file in full under another name and renames it, so that no half-made file is ever
+ * seen. */
 static int make_file(const char *path, int shared, int *ret) {
   char made[PATH_MAX];
   size_t len = strlen(path);
@@ -120,7 +121,7 @@ void crl_lmdb_ring_close(crl_lmdb_ring *ring) {
   if (ring != NULL) munmap(ring, sizeof *ring);
 }
 
-/* ---- telling ------------------------------------------------------------------------------- */
+/* ---- reporting changes --------------------------------------------------------------------- */
 
 static uint64_t proof_of(const corral_host *host, uint32_t number, const void *key, size_t len) {
   return (uint64_t)number << 32 | (uint32_t)corral_digest_number(host, key, len);
@@ -178,8 +179,8 @@ int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) !
 
 /* ---- the ear ------------------------------------------------------------------------------- */
 
-/* Whoever puts a change after `head` was looked at here finds `waiting` raised, and turns the bell
- * on from `seen`. */
+/* The ear's thread. A writer that puts a change after `head` was read here finds `waiting` raised,
+ * and moves the bell on from `seen`. */
 static void *listen_on(void *arg) {
   static const uint64_t one = 1;
   watch *w = arg;
@@ -235,7 +236,7 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret) {
 crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
   watch *w = watch_;
   crl_lmdb_env *env = w->env;
-  if (w->pid == getpid()) { /* else it was inherited by a fork, and the ear wasn't */
+  if (w->pid == getpid()) { /* in a child of a fork there is no ear */
     atomic_fetch_sub(&env->watches, 1);
     atomic_store(&w->stop, 1);
     ring_bell(env->ring);
@@ -246,7 +247,7 @@ crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
   return env;
 }
 
-/* The hash of one changed key; 0: any, also when its slot tells of something else. */
+/* The hash of a changed key; 0: any key, or its slot has another change. */
 static uint64_t read_slot(const crl_lmdb_env *env, uint32_t number) {
   slot *s = &env->ring->slots[number % SLOTS];
   uint64_t words[WORDS] = {0};
@@ -258,13 +259,14 @@ static uint64_t read_slot(const crl_lmdb_env *env, uint32_t number) {
     int whole = (uint32_t)(proof >> 32) == number && len <= CRL_LMDB_MAX_KEY &&
                 proof == proof_of(env->host, number, words, (size_t)len);
     if (whole) return len == 0 ? 0 : env->host->hash64(words, (size_t)len);
-    if ((uint32_t)(proof >> 32) - number - 1 < INT32_MAX) return 0; /* overwritten by a later one */
+    /* a later change has overwritten it */
+    if ((uint32_t)(proof >> 32) - number - 1 < INT32_MAX) return 0;
     sched_yield();
   }
   return 0;
 }
 
-/* Whether there was something to tell. */
+/* Reports the new changes; 0: there were none. */
 static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg) {
   crl_lmdb_ring *ring = w->env->ring;
   uint32_t head = atomic_load(&ring->head);
@@ -276,14 +278,14 @@ static int tell_new(watch *w, void (*told)(void *arg, uint64_t hash), void *arg)
   }
   w->next = head;
   if (hash == 0) {
-    told(arg, 0); /* of all the others */
+    told(arg, 0); /* for all the remaining changes */
     w->checked = 0;
   }
   return 1;
 }
 
-/* Whether nobody tells here any more: the files were replaced. Looks at them each second, and when
- * told so. */
+/* 1: the files were replaced, so nothing is reported here any more. Checks that every second, and
+ * after any report of "any key". */
 static int is_left(watch *w) {
   int64_t now = w->env->host->now_ms();
   if (w->checked != 0 && now - w->checked < CRL_LMDB_STALE_MS) return 0;

@@ -1,35 +1,35 @@
 /* mariadb.c: MariaDB's session locks (GET_LOCK): `mariadb://[user[:password]@]host[:port]/[db]`, or
  * `?socket=PATH` without a host.
  *
- * Defaults: 127.0.0.1, 3306, the system's user name. A database is only for users who may not
- * connect without one. connections=64: how many connections at most, which is how many locks may be
- * held at a time; one more is for looking. Exclusive locks only.
+ * Defaults: 127.0.0.1, 3306, the system's user name. A database is needed only for users that may
+ * not connect without one. connections=64: most connections, and so most locks held at a time; one
+ * more connection is used for looks. Exclusive locks only.
  *
- * A hold is a connection that has GET_LOCK("corral:" + 128 bits of the name's hash): the server's
- * names have 64 characters and ignore case. So
- *   - a holder that is killed loses it at once, when the server sees the connection end; as long as
- *     a fork of it keeps the socket open, it doesn't;
+ * A hold is a connection that has GET_LOCK("corral:" + 128 bits of the name's hash), because the
+ * server's names have 64 characters and ignore case. So
+ *   - a holder that is killed loses it at once, when the server sees the connection end, unless a
+ *     forked child of it keeps the socket open;
  *   - a holder that is stopped, or cut off, loses it after lease_ms of silence, rounded up to
- *     seconds: the session's wait_timeout. A longer hold than asked for is possible, a shorter one
- *     isn't. Every statement, LOCK_EXTEND too, begins the time anew;
- *   - KILL, a restart of the server, and a broken network end it: told as ELOST by the next
- *     LOCK_EXTEND or UNLOCK.
- * Connections without a hold are used again; those that the server has ended meanwhile are seen
+ *     seconds: the session's wait_timeout. A hold may last longer than asked for, never shorter.
+ *     Every statement, LOCK_EXTEND too, begins the time anew;
+ *   - KILL, a restart of the server, and a broken network end it: the next LOCK_EXTEND or UNLOCK
+ *     is ELOST.
+ * Connections without a hold are used again; those that the server has ended meanwhile are noticed
  * before they are used.
  *
- * Fencing tokens are UUID_SHORT(), taken behind the grant: server_id (8 bits), the second in which
+ * Fencing tokens are UUID_SHORT(), taken after the grant: server_id (8 bits), the second in which
  * the server started (32), a counter (24). They grow as long as server_id stays and the server's
- * clock isn't set back across a restart; lest two starts share a second, nothing is granted in the
- * one in which the server started (EBUSY). They can't be raised by LOCK_EXTEND.
+ * clock isn't set back across a restart. So that two starts can't share a second, nothing is
+ * granted in the second in which the server started (EBUSY). LOCK_EXTEND can't raise them.
  *
- * What can't be: who holds a lock is known to the server as a connection; its user, address and
- * time of silence are shown to users with PROCESS, or of the same account. Notes stay in the
+ * Limits. The server knows the holder of a lock as a connection; it shows the connection's user,
+ * address and time of silence to users with PROCESS, or of the same account. Notes stay in the
  * process that gave them. Locks are not replicated, neither by Galera (each node has its own) nor
  * to replicas: all users must name one server. No proxy that shares sessions among clients may
  * stand between. No TLS.
  *
- * MariaDB 10.0.2 or later; before, a second GET_LOCK let go of the first one. All waiting is done
- * here, by poll and by deadline: the library's own time limits are whole seconds. */
+ * MariaDB 10.0.2 or later: before, a second GET_LOCK ended the first one. All waiting is done here,
+ * by poll and by deadline, because the library's own time limits are whole seconds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,12 +44,12 @@ enum { PORT = 3306, CONNECTIONS = 64, CONNECTIONS_MOST = 10000, IDLE_MOST = 8 };
 typedef struct batch {
   crl_mariadb_store *st;
   int64_t deadline;
-  int sick; /* status of what the server, and not one operation, is to blame for */
+  int sick; /* status of a failure that is the server's, not one operation's */
 } batch;
 
 /* ---- the store's connections --------------------------------------------------------------- */
 
-/* 0: the deadline. */
+/* Waits for a change of the lists; 0: the deadline. The mutex is held. */
 static int wait_for_change(crl_mariadb_store *st, int64_t deadline) {
   struct timespec until = {.tv_sec = (time_t)(deadline / 1000),
                            .tv_nsec = (long)(deadline % 1000) * 1000000};
@@ -71,14 +71,15 @@ static void session_drop(crl_mariadb_session *s) {
   pthread_mutex_lock(&st->mutex);
   unlist_held(s);
   pthread_mutex_unlock(&st->mutex);
-  crl_mariadb_close(s); /* before another one is made in its place: the server counts them too */
+  /* closed before another one replaces it, since the server counts connections too */
+  crl_mariadb_close(s);
   pthread_mutex_lock(&st->mutex);
   st->open_count--;
   pthread_cond_broadcast(&st->changed);
   pthread_mutex_unlock(&st->mutex);
 }
 
-/* One that holds nothing (any more). */
+/* Gives back a session without a hold; one too many, or a broken one, is closed. */
 static void put_idle(crl_mariadb_session *s) {
   crl_mariadb_store *st = s->st;
   pthread_mutex_lock(&st->mutex);
@@ -95,7 +96,8 @@ static void put_idle(crl_mariadb_session *s) {
   if (!keep) session_drop(s);
 }
 
-/* What there is at once: an idle one, the right to make one (both under the mutex). */
+/* Takes what is available at once, under the mutex: an idle session, or (*ret NULL) the right to
+ * make one; 0: neither. */
 static int find_session(crl_mariadb_store *st, size_t most, crl_mariadb_session **ret) {
   crl_mariadb_session *s = st->idle;
   *ret = s;
@@ -110,7 +112,8 @@ static int find_session(crl_mariadb_store *st, size_t most, crl_mariadb_session 
   return 1;
 }
 
-/* An idle connection, or NULL: make one. `spare`: one more than there may be for holds. */
+/* Waits for a session: *ret is an idle one, or NULL: make one. `spare`: one more than holds may
+ * have. */
 static int reserve(batch *b, int spare, crl_mariadb_session **ret, corral_error *error) {
   crl_mariadb_store *st = b->st;
   int found, full, late = 0;
@@ -152,8 +155,8 @@ static int take_session(batch *b, int spare, crl_mariadb_session **ret, corral_e
   return status;
 }
 
-/* The hold of a token, `busy` for the caller; NULL: none. EUNAVAILABLE: another thread had it until
- * the deadline. A dead one is dropped. */
+/* Takes the hold of a token, `busy` for the caller; *ret NULL: there is none. EUNAVAILABLE: another
+ * thread had it until the deadline. A dead one is dropped. */
 static int take_held(batch *b, const corral_op *op, crl_mariadb_session **ret) {
   crl_mariadb_store *st = b->st;
   int late = 0;
@@ -209,7 +212,7 @@ static void name_of(const crl_mariadb_store *st, const corral_op *op, char name[
     used += snprintf(name + used, (size_t)(CRL_MARIADB_NAME - used), "%02x", hash[i]);
 }
 
-/* What a statement's failure means for the server's health. */
+/* Notes a statement's failure if it is the server's; returns `status`. */
 static int note(batch *b, const crl_mariadb_session *s, int status) {
   if (s->broken)
     b->sick = CORRAL_EUNAVAILABLE;
@@ -218,7 +221,7 @@ static int note(batch *b, const crl_mariadb_session *s, int status) {
   return status;
 }
 
-/* ELOST, with whether somebody has it now. */
+/* Returns ELOST, with until_ms 0: the lock is free, or -1: it is held. */
 static int lost(batch *b, corral_op *op) {
   char name[CRL_MARIADB_NAME], sql[CRL_MARIADB_SQL];
   crl_mariadb_session *s = NULL;
@@ -233,15 +236,15 @@ static int lost(batch *b, corral_op *op) {
 }
 
 static void granted(crl_mariadb_session *s, corral_op *op, int64_t from) {
-  pthread_mutex_lock(&s->st->mutex); /* LOCK_SHOW may be reading it */
+  pthread_mutex_lock(&s->st->mutex); /* LOCK_SHOW may be reading the hold */
   if (s->hold.until < from + op->lease_ms) s->hold.until = from + op->lease_ms;
   pthread_mutex_unlock(&s->st->mutex);
   op->seen = s->hold.fence;
   op->until_ms = s->hold.until - from;
 }
 
-/* Any statement begins the silence anew; this one also tells whether the lock is still there. `s`
- * is given back, or dropped. */
+/* Extends a hold. Any statement begins the silence anew; this one also checks that the lock is
+ * still held. `s` is given back, or dropped. */
 static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   int64_t now = b->st->host->now_ms(), rest = s->hold.until - now;
@@ -259,8 +262,8 @@ static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
   return status;
 }
 
-/* The server started in this very second, and could start again in it: its fencing tokens would be
- * given twice. */
+/* 1: the server started in this second, and could start again in it, which would give its fencing
+ * tokens twice. */
 static int is_too_young(const crl_mariadb_session *s) {
   uint64_t now = crl_mariadb_cell(s, 1) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 1), NULL, 10);
   return (s->hold.fence >> 24 & 0xffffffff) == (now & 0xffffffff);
@@ -273,8 +276,8 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   name_of(b->st, op, s->name);
   int status = crl_mariadb_set_timeout(s, op->lease_ms, b->deadline, op->error);
   int64_t now = b->st->host->now_ms();
-  /* IF looks at its first argument once and before the others: no number is made unless the lock is
-   * ours. */
+  /* IF evaluates its first argument once and before the others, so no number is made unless the
+   * lock was granted */
   snprintf(sql, sizeof sql,
            "SELECT IF(GET_LOCK('%s', 0), UUID_SHORT(), 0), UNIX_TIMESTAMP(SYSDATE())", s->name);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
@@ -284,7 +287,7 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
     op->until_ms = s->hold.fence == 0 ? -1 : 1000;
     if (s->hold.fence == 0) return CORRAL_EBUSY;
     snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
-    /* what it has got ends with it */
+    /* the lock that it got ends with it */
     if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) != CORRAL_OK) s->broken = 1;
     return CORRAL_EBUSY;
   }
@@ -310,7 +313,7 @@ static int lock(batch *b, corral_op *op) {
   else if (status == CORRAL_EBUSY)
     put_idle(s);
   else
-    session_drop(s); /* where a grant may be on its way, it ends with the connection */
+    session_drop(s); /* a grant that may be on its way ends with the connection */
   return status;
 }
 
@@ -340,7 +343,7 @@ static int unlock(batch *b, corral_op *op) {
   int ended = crl_mariadb_is_one(s);
   if (status != CORRAL_OK) {
     session_drop(s);
-    /* it ends with the connection; whether it lasted until now isn't known */
+    /* the hold ends with the connection; whether it lasted until now isn't known */
     return CORRAL_EUNKNOWN;
   }
   put_idle(s);
@@ -348,7 +351,7 @@ static int unlock(batch *b, corral_op *op) {
   return ended ? CORRAL_OK : lost(b, op);
 }
 
-/* Who has it: a hold of this very store, or what the server says about a connection. */
+/* Describes a holder: a hold of this store, or what the server says about its connection. */
 static void describe(crl_mariadb_session *s, corral_hold *hold) {
   crl_mariadb_store *st = s->st;
   const char *user = crl_mariadb_cell(s, 1), *from = crl_mariadb_cell(s, 2),
@@ -454,8 +457,8 @@ static void close_all(crl_mariadb_session *s) {
   }
 }
 
-/* A new connection, for idle ones say nothing about the server. The handle is the store: holds
- * outlive it. */
+/* Makes a new connection, since idle ones say nothing about the server. The handle is the store,
+ * because holds outlive handles. */
 static int store_connect(void *arg, int64_t deadline, void **ret_handle, corral_error *error) {
   batch b = {.st = arg, .deadline = deadline};
   crl_mariadb_session *s = NULL;
@@ -469,7 +472,7 @@ static int store_connect(void *arg, int64_t deadline, void **ret_handle, corral_
 
 static void store_disconnect(void *handle) { (void)handle; }
 
-/* Frees a text that may be a secret. */
+/* Wipes and frees a text that may be a secret. */
 static void forget(char *text) {
   if (text != NULL) explicit_bzero(text, strlen(text));
   free(text);
@@ -520,7 +523,7 @@ static int check(const corral_host *host, const corral_uri *uri, corral_error *e
   return CORRAL_OK;
 }
 
-/* NULL stays NULL; 0: no memory. */
+/* Copies a text; NULL stays NULL. 0: no memory. */
 static int copy(char **to, const char *from) {
   if (from != NULL) *to = strdup(from);
   return from == NULL || *to != NULL;
@@ -561,7 +564,7 @@ static int store_open(const corral_host *host, const corral_uri *uri, void **ret
   name_store(st, uri);
   pthread_mutex_init(&st->mutex, NULL);
   pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* that of host->now_ms */
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the clock of host->now_ms */
   pthread_cond_init(&st->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
   info->name = st->label;

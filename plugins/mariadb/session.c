@@ -1,7 +1,6 @@
 /* session.c: one connection to MariaDB: connecting, and one statement at a time, by deadline.
  *
- * The library's functions that don't block are driven here by poll; names are looked up by
- * plugins/net. */
+ * The library's non-blocking functions are driven by poll; plugins/net looks up names. */
 #include <errmsg.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +71,7 @@ static void go_on(crl_mariadb_session *s, int events) {
   }
 }
 
-/* What came of what it waits for, as MYSQL_WAIT_...; 0: the deadline. */
+/* Waits for the socket. Returns the events that came, as MYSQL_WAIT_...; 0: the deadline. */
 static int await(const crl_mariadb_session *s, int64_t deadline) {
   struct pollfd fd = {.fd = mysql_get_socket(s->mysql)};
   if (s->wait & MYSQL_WAIT_READ) fd.events |= POLLIN;
@@ -82,7 +81,7 @@ static int await(const crl_mariadb_session *s, int64_t deadline) {
     int64_t left = deadline - s->st->host->now_ms();
     if (left <= 0) return 0;
     int n = poll(&fd, 1, left > 60000 ? 60000 : (int)left);
-    if (n < 0 && errno != EINTR) return s->wait; /* the library meets the error itself */
+    if (n < 0 && errno != EINTR) return s->wait; /* the library will see the error itself */
     if (n <= 0) continue;
     int events = (fd.revents & POLLOUT ? MYSQL_WAIT_WRITE : 0) |
                  (fd.revents & POLLPRI ? MYSQL_WAIT_EXCEPT : 0);
@@ -91,7 +90,7 @@ static int await(const crl_mariadb_session *s, int64_t deadline) {
   }
 }
 
-/* Until the library is CRL_MARIADB_READY. EUNKNOWN: the deadline came first, and it isn't. */
+/* Goes on until the session is CRL_MARIADB_READY. EUNKNOWN: the deadline came first. */
 static int advance(crl_mariadb_session *s, int64_t deadline, corral_error *error) {
   while (s->stage != CRL_MARIADB_READY) {
     if (s->wait != 0) {
@@ -116,7 +115,7 @@ static void forget_result(crl_mariadb_session *s) {
   s->row = NULL;
 }
 
-/* Ends what is under way: on a socket that is shut the library comes to its end at once. */
+/* Ends the call under way: on a socket that is shut down the library ends at once. */
 static void unwind(crl_mariadb_session *s) {
   int fd = mysql_get_socket(s->mysql);
   if (fd >= 0) shutdown(fd, SHUT_RDWR);
@@ -133,7 +132,7 @@ void crl_mariadb_close(crl_mariadb_session *s) {
   free(s);
 }
 
-/* What can be read then is the end, or the server's word about it. */
+/* anything readable then is the end, or the server's message about it */
 int crl_mariadb_is_dead(const crl_mariadb_session *s) {
   char byte;
   if (s->stage != CRL_MARIADB_READY) return 0;
@@ -188,7 +187,7 @@ static crl_mariadb_session *session_new(crl_mariadb_store *st) {
   return NULL;
 }
 
-/* 0 without memory: a connection without the first option would crash the library. */
+/* 0: no memory. A connection without the first option would crash the library. */
 static int set_options(crl_mariadb_session *s) {
   unsigned protocol = s->st->socket != NULL ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP, off = 0;
   return mysql_options(s->mysql, MYSQL_OPT_NONBLOCK, NULL) == 0 &&
@@ -207,8 +206,8 @@ static int check_version(crl_mariadb_session *s, corral_error *error) {
       s->st->label, mysql_get_server_info(s->mysql));
 }
 
-/* `address`: a number; NULL: the unix socket. Failures other than EUNAVAILABLE are the server's
- * word. */
+/* Connects to one numeric `address`; NULL: to the unix socket. Failures other than EUNAVAILABLE are
+ * the server's answer. */
 static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadline,
                        crl_mariadb_session **ret, corral_error *error) {
   crl_mariadb_session *s = session_new(st);
@@ -222,7 +221,7 @@ static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadl
   st->host->guard_standard();
   s->wait = mysql_real_connect_start(&s->connected, s->mysql, address, st->user, st->password,
                                      st->db, (unsigned)st->peer.port, st->socket, 0);
-  /* not every version of the library does */
+  /* not every version of the library does this */
   if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC);
   int status = advance(s, deadline, error);
   if (status == CORRAL_EUNKNOWN)

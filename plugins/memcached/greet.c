@@ -1,15 +1,15 @@
-/* greet.c: the server's clock and settings, asked once per connection.
+/* greet.c: the server's clock and settings, asked for once per connection.
  *
- * memcached tells its time in whole seconds. So store time is this host's wall clock in ms when the
+ * memcached tells its time in whole seconds. So store time is this host's wall clock in ms if the
  * two agree within CLOCKS_AGREE_MS, and the server's seconds otherwise; from then on host->boot_ms
- * carries it, so that a jump of the wall clock moves nothing. Clients whose clocks are right
- * therefore agree as well as their clocks do, and one that is off by an hour still within a second
- * or so of the others. That is the skew with which lease ends and lives are judged (ops.c, decide):
- * a lease may seem over by so much too early, and its late holder's fill is then refused by the
- * cas, as any late fill.
+ * carries it, so that a jump of the wall clock moves nothing. Clients with right clocks therefore
+ * agree as well as their clocks do, and a client whose clock is off by an hour is still within a
+ * second or so of the others. That is the skew with which the ends of leases and lives are judged
+ * (ops.c, decide): a lease may seem over too early by that much, and its late holder's fill is then
+ * refused by the cas, as any late fill.
  *
- * A proxy may not answer `stats`, or hang up at it: then this host's wall clock alone counts, and
- * -C is noticed at the first item instead. */
+ * A proxy may not answer `stats`, or close the connection at it: then only this host's wall clock
+ * counts, and -C is noticed at the first item instead. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -17,12 +17,12 @@
 
 enum { CLOCKS_AGREE_MS = 2000, LINES_MOST = 1000 };
 static const int64_t time_most =
-    INT64_C(9007199254); /* s: microseconds are below 2^53 until then */
+    INT64_C(9007199254); /* in s: times in microseconds stay below 2^53 until then */
 
 typedef struct greeting {
-  int lines; /* that came */
+  int lines; /* number of lines that came */
   int answered;
-  int64_t time, item_size_max; /* 0: not told */
+  int64_t time, item_size_max; /* 0: unknown */
   int no_cas;
 } greeting;
 
@@ -43,16 +43,15 @@ static int refused(crl_memcached_handle *h, const char *line, corral_error *erro
   if (!crl_memcached_is_error(line, &refusal, &fatal))
     return h->host->fail(error, CORRAL_EPROTOCOL,
                          "%s: a strange greeting: is it a memcached server?", name);
-  /* "ERROR" alone: it doesn't know the command. Full servers say "ERROR Too many open
-   * connections". */
+  /* "ERROR" alone means an unknown command; full servers say "ERROR Too many open connections" */
   if (strcmp(line, "ERROR") == 0) return CORRAL_OK;
   if (strncmp(line, "ERROR ", 6) == 0) refusal.status = CORRAL_EUNAVAILABLE;
-  /* a proxy's way to say it */
+  /* a proxy reports an unknown command so */
   if (refusal.status == CORRAL_EUNKNOWN || refusal.status == CORRAL_EPROTOCOL) return CORRAL_OK;
   return h->host->fail(error, refusal.status, "%s: %s", name, refusal.text);
 }
 
-/* One block of lines, up to END or an error. */
+/* Reads one block of lines, up to END or an error. */
 static int hear_stats(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_error *error) {
   for (int i = 0; i < LINES_MOST; i++) {
     char *line, *space;
@@ -76,13 +75,14 @@ static int ask(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_er
   int status = crl_memcached_wire_write(&h->wire, question, sizeof question - 1, deadline, error);
   for (int i = 0; i < 2 && status == CORRAL_OK; i++) status = hear_stats(h, g, deadline, error);
   if (status != CORRAL_EUNAVAILABLE || g->lines > 0 || h->host->now_ms() >= deadline) return status;
-  crl_memcached_wire_close(&h->wire); /* it hung up without a word: it isn't asked again */
+  /* it closed the connection without a reply, so it isn't asked again */
+  crl_memcached_wire_close(&h->wire);
   return crl_memcached_wire_open(&h->wire, deadline, error);
 }
 
 static void set_clock(crl_memcached_handle *h, const greeting *g) {
   int64_t boot = h->host->boot_ms(), wall = h->host->wall_ms();
-  int64_t ahead = wall - (g->time * 1000 + 500); /* the server's second is half over, on average */
+  int64_t ahead = wall - (g->time * 1000 + 500); /* the server's second is half over on average */
   if (g->time > 0 && (ahead > CLOCKS_AGREE_MS || ahead < -CLOCKS_AGREE_MS))
     wall = g->time * 1000 + 500;
   h->clock = wall - boot;

@@ -1,13 +1,12 @@
-/* key.c: a key as memcached accepts it: 1 to 250 printable letters, no space.
+/* key.c: a key as memcached accepts it: 1 to 250 printable characters, no space.
  *
- * Bytes that it accepts stay as they are, '%' aside; the others are percent-encoded. What is too
- * long then is named by its digest; the envelope keeps the key itself, so two keys of one digest
- * would be seen. */
+ * Bytes that memcached accepts stay as they are, except '%'; the others are percent-encoded. A key
+ * that is too long then is replaced by its digest. */
 #include "memcached.h"
 
 static void name_by_digest(const corral_host *host, const void *key, size_t key_len,
                            crl_memcached_key *ret) {
-  static const char prefix[] = "~long:"; /* the host gives no user's key that begins with a '~' */
+  static const char prefix[] = "~long:"; /* no key of a user's value begins with '~' */
   static const char hex[] = "0123456789abcdef";
   uint8_t digest[16];
   char *to = ret->text;

@@ -1,4 +1,4 @@
-/* memcached.c: memcached as a store: the table, the URI, which server a key belongs to, connecting.
+/* memcached.c: memcached as a store: the table, the URI, the server of a key, connecting.
  *
  *   memcached://host[:port][,host[:port]...]    memcached+unix:///path/of/socket
  *
@@ -6,13 +6,14 @@
  * max_item (1m), the server's limit of an item's size, its -I.
  *
  * libmemcached 1.1.4 or later: older ones can answer with another key's value after a time limit.
- * It distributes the keys (weighted ketama, as every other client of it); request.c says why it
- * does no more. Text protocol, so no user and password. The server must have cas (no -C). The
- * handle belongs to one thread at a time, and to one server.
+ * It distributes the keys (weighted ketama, as in all its other clients), and nothing else; the
+ * reason is in request.c. Text protocol, so no user and password. The server must have cas (no -C).
+ * A handle belongs to one thread at a time, and to one server.
  *
- * A key stays with its server whatever state that is in. Were the keys of a dead server moved to
- * others, as the library can, an invalidation could miss the copy that a client with another view
- * of the servers left elsewhere; so they are computed without the store until it is back. */
+ * A key stays with its server whatever state that is in. If the keys of a dead server moved to
+ * others, as the library can do, an invalidation could miss the copy that a client with another
+ * view of the servers left elsewhere. So those keys are computed without the store until the server
+ * is back. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error 
 
 /* ---- the library's version ----------------------------------------------------------------- */
 
-/* Its first three numbers as one. */
+/* The first three numbers of a version, as one number. */
 static long version_of(const char *text) {
   long number = 0;
   for (int i = 0; i < 3; i++) {
@@ -49,7 +50,7 @@ int crl_memcached_check_version(const corral_host *host, const char *version, co
 
 /* ---- the URI ------------------------------------------------------------------------------- */
 
-/* "host", "host:port", "[v6]", "[v6]:port", up to `end`. */
+/* Reads "host", "host:port", "[v6]" or "[v6]:port", up to `end`; 0: it is none of them. */
 static int read_host(crl_memcached_server *server, const char *text, const char *end) {
   const char *stop = memchr(text, ':', (size_t)(end - text));
   size_t len;
@@ -154,7 +155,7 @@ static int read_uri(crl_memcached_store *s, const corral_uri *uri, corral_error 
   return status;
 }
 
-/* ---- which server -------------------------------------------------------------------------- */
+/* ---- the server of a key ------------------------------------------------------------------- */
 
 static int make_map(crl_memcached_store *s, corral_error *error) {
   int ok =
@@ -170,7 +171,7 @@ static int make_map(crl_memcached_store *s, corral_error *error) {
             : s->host->fail(error, CORRAL_ENOMEM, "no memory for the map of %zu servers", s->count);
 }
 
-/* The library only reads the map here, so any number of threads may. */
+/* Any number of threads at once, since the library only reads the map here. */
 static size_t route(void *store, const void *key, size_t key_len) {
   const crl_memcached_store *s = store;
   crl_memcached_key encoded;
@@ -224,7 +225,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->handles = is_local(s) ? 2 : 4;
   info->servers = s->count;
   info->reach = CORRAL_REACH_FLEET;
-  info->clock_skew_ms = 2000; /* greet.c corrects what is more */
+  info->clock_skew_ms = 2000; /* greet.c corrects larger differences */
   info->name = s->name;
   *ret_store = s;
   return CORRAL_OK;

@@ -1,11 +1,12 @@
-/* memcached.h: what the files of the memcached plugin share. Internal to plugins/memcached.
+/* memcached.h: declarations shared by the files of the memcached plugin. Internal to
+ * plugins/memcached.
  *
- *   memcached.c  the table; the URI; which server a key belongs to; connecting
+ *   memcached.c  the table; the URI; the server of a key; connecting
  *   key.c        a key as memcached accepts it
  *   wire.c       the connection: each call by an absolute deadline
  *   greet.c      the server's clock and settings
- *   request.c    requests, and why libmemcached has no part in them
- *   reply.c      replies; what an error line means
+ *   request.c    requests, and why libmemcached doesn't make them
+ *   reply.c      replies; the meaning of error lines
  *   ops.c        a batch: read, decide, add or cas
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
@@ -24,13 +25,13 @@
 enum {
   CRL_MEMCACHED_SERVERS = 100, /* the library asserts that there are no more */
   CRL_MEMCACHED_KEY = 250,
-  CRL_MEMCACHED_KEYS = 64, /* of one get or gets */
-  /* of an item's size: what the server itself takes of it, the key included */
+  CRL_MEMCACHED_KEYS = 64, /* most keys of one get or gets */
+  /* bytes of an item's size that the server takes for itself, the key included */
   CRL_MEMCACHED_OVERHEAD = 512,
   CRL_MEMCACHED_LARGEST = 1 << 30, /* no server accepts larger items */
   CRL_MEMCACHED_BUFFER = 16384,
-  CRL_MEMCACHED_LINE = 1024, /* no reply has longer lines, values aside */
-  /* as exptime: an absolute date in 1970, for an item that shall vanish */
+  CRL_MEMCACHED_LINE = 1024, /* longest line of a reply, values aside */
+  /* exptime of an item that shall vanish at once: an absolute date in 1970 */
   CRL_MEMCACHED_GONE = 2592001
 };
 
@@ -41,19 +42,19 @@ typedef struct crl_memcached_server {
   int port;       /* 0: a unix socket */
   int64_t weight;
   char name[288];    /* "memcached 127.0.0.1:11211" */
-  crl_net_peer peer; /* the same, to connect to */
+  crl_net_peer peer; /* the server's address, for connecting */
 } crl_memcached_server;
 
 typedef struct crl_memcached_store {
   const corral_host *host;
   size_t count;
   crl_memcached_server *servers;
-  memcached_st *map; /* all servers, never connected: tells which of them a key belongs to */
+  memcached_st *map; /* all servers, never connected: finds the server of a key; NULL: one server */
   int64_t max_item;
   char name[160];
 } crl_memcached_store;
 
-/* CORRAL_OK when this version of the library can be trusted. */
+/* CORRAL_OK: this version of the library can be trusted; else CORRAL_EUNSUPPORTED. */
 int crl_memcached_check_version(const corral_host *host, const char *version, corral_error *error);
 
 /* ---- key.c --------------------------------------------------------------------------------- */
@@ -63,6 +64,8 @@ typedef struct crl_memcached_key {
   char text[CRL_MEMCACHED_KEY + 1];
 } crl_memcached_key;
 
+/* The server's key for a key of the host; any two keys of the host have different ones, but for
+ * digests of long keys. */
 void crl_memcached_encode(const corral_host *host, const void *key, size_t key_len,
                           crl_memcached_key *ret);
 
@@ -72,23 +75,23 @@ typedef struct crl_memcached_wire {
   const corral_host *host;
   const crl_memcached_server *server;
   int fd;            /* -1: none */
-  size_t start, end; /* what was read and not taken yet */
+  size_t start, end; /* bytes that were read and not used yet */
   char in[CRL_MEMCACHED_BUFFER];
 } crl_memcached_wire;
 
-/* On failure the wire is closed. */
+/* Connects. On failure the wire is closed. */
 int crl_memcached_wire_open(crl_memcached_wire *wire, int64_t deadline, corral_error *error);
 void crl_memcached_wire_close(crl_memcached_wire *wire);
 int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t size,
                              int64_t deadline, corral_error *error);
-/* A line without its end, valid until the next read. */
+/* Reads a line, without its line end; valid until the next read. */
 int crl_memcached_wire_line(crl_memcached_wire *wire, int64_t deadline, char **ret, size_t *ret_len,
                             corral_error *error);
-/* Exactly `size` bytes. */
+/* Reads exactly `size` bytes. */
 int crl_memcached_wire_bytes(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline,
                              corral_error *error);
-/* CORRAL_OK while the server is silent, as it must be between requests. CORRAL_EUNAVAILABLE: it
- * closed the connection; CORRAL_EPROTOCOL: it sent something unasked. */
+/* CORRAL_OK: the server is silent, as it must be between requests. CORRAL_EUNAVAILABLE: it closed
+ * the connection. CORRAL_EPROTOCOL: it sent something unasked. */
 int crl_memcached_wire_silent(crl_memcached_wire *wire, corral_error *error);
 
 /* ---- a handle ------------------------------------------------------------------------------ */
@@ -99,7 +102,7 @@ typedef struct crl_memcached_handle {
   const crl_memcached_server *server;
   crl_memcached_wire wire;
   int64_t clock;  /* store time is host->boot_ms plus this */
-  size_t largest; /* the largest record that the server takes */
+  size_t largest; /* bytes of the largest record that the server takes */
 } crl_memcached_handle;
 
 static inline int64_t crl_memcached_now(const crl_memcached_handle *h) {
@@ -108,7 +111,7 @@ static inline int64_t crl_memcached_now(const crl_memcached_handle *h) {
 
 /* ---- greet.c ------------------------------------------------------------------------------- */
 
-/* Asks for clock and settings. */
+/* Asks the server for its clock and settings. */
 int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
@@ -130,7 +133,7 @@ typedef struct crl_memcached_request {
   uint64_t cas; /* CAS: never 0 */
 } crl_memcached_request;
 
-/* Sends a request; *ret_sent tells whether all of it was. */
+/* Sends a request; *ret_sent: 1: all of it was sent. */
 int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *request,
                        int64_t deadline, int *ret_sent, corral_error *error);
 
@@ -141,7 +144,7 @@ typedef enum crl_memcached_word {
   CRL_MEMCACHED_NOT_STORED,
   CRL_MEMCACHED_EXISTS,
   CRL_MEMCACHED_NOT_FOUND,
-  CRL_MEMCACHED_REFUSED /* an error line that leaves the connection usable */
+  CRL_MEMCACHED_REFUSED /* an error line after which the connection is usable */
 } crl_memcached_word;
 
 /* An item as the server has it. */
@@ -152,29 +155,30 @@ typedef struct crl_memcached_item {
   size_t size;
 } crl_memcached_item;
 
-/* What went wrong with a request though the connection is sound. */
+/* An error reply that leaves the connection usable. */
 typedef struct crl_memcached_refusal {
-  /* CORRAL_OK: nothing; CORRAL_EUNKNOWN: a write whose fate the server itself doesn't know */
+  /* CORRAL_OK: no error; CORRAL_EUNKNOWN: the server itself doesn't know a write's fate */
   int status;
   char text[160];
 } crl_memcached_refusal;
 
-/* The reply to GET and GETS: items[i] belongs to keys[i]. On failure there are no items. */
+/* Reads the reply to GET and GETS: items[i] belongs to keys[i]. On failure there are no items. */
 int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request,
                              crl_memcached_item *items, int64_t deadline,
                              crl_memcached_refusal *refusal, corral_error *error);
-/* The reply to ADD and CAS. */
+/* Reads the reply to ADD and CAS. */
 int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request *request,
                             int64_t deadline, crl_memcached_word *word,
                             crl_memcached_refusal *refusal, corral_error *error);
-/* What an error line means. 0 when it isn't one; *fatal: the connection is of no more use. */
+/* 1: the line is an error line, with its meaning in *refusal; *fatal: the connection can't be used
+ * any more. 0: it is none. */
 int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal);
 
 /* ---- ops.c --------------------------------------------------------------------------------- */
 
 int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
                           corral_error *error);
-/* When the server may forget what is kept until `expires`, in its own words. */
+/* The exptime for a record that is kept until `expires` (store time). */
 int64_t crl_memcached_exptime(int64_t now, int64_t expires);
 
 #endif

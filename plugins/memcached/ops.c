@@ -1,14 +1,14 @@
 /* ops.c: a batch of operations.
  *
  * One item holds value and lease. GET is a get; consecutive ones go in one request. Each other verb
- * reads the item with its cas id (consecutive ones together), asks host->decide what becomes of it,
- * and stores that by `add` when there was none, else by `cas`: if anybody changed or deleted the
- * item meanwhile, the server refuses, and it is read and decided again. Nothing is ever stored
- * unconditionally, and a removal is a cas whose item vanishes at once. A claim that has seen
- * nothing tries its `add` first: on a cold key that is one round trip.
+ * reads the item with its cas id (consecutive ones together), lets host->decide make the change,
+ * and stores the result by `add` if there was no item, else by `cas`: if another client changed or
+ * deleted the item meanwhile, the server refuses, and the item is read and decided again. Nothing
+ * is ever stored unconditionally, and a removal is a cas whose item vanishes at once. A claim
+ * without `seen` tries its `add` first: on a cold key that is one round trip.
  *
- * What the server says with exptime is garbage collection, in whole seconds and late; lives and
- * leases are judged by store time (greet.c), here in is_over and in decide.
+ * The exptime is for garbage collection only, in whole seconds and late; lives and leases are
+ * judged by store time (greet.c), in is_over and decide.
  *
  * A user's lock is one item too, with the record that host->lock_decide makes of it. */
 #include <stdlib.h>
@@ -17,10 +17,10 @@
 
 enum { RACES = 16, RELATIVE_MOST = 2592000, EXPTIME_LEAST = 2, CLOCK_SLACK_MS = 2000 };
 
-/* What is known of one key while operations on it are performed. */
+/* A key, and its item as far as it is known while operations on it are performed. */
 typedef struct slot {
   crl_memcached_key key;
-  int read; /* the item is as the server has it */
+  int read; /* `item` is as the server has it */
   crl_memcached_item item;
 } slot;
 
@@ -38,7 +38,7 @@ static int fail(const crl_memcached_handle *h, corral_op *op, int status, const 
   return op->status = h->host->fail(op->error, status, "%s: %s", h->server->name, what);
 }
 
-/* An op that a broken connection hit. */
+/* Sets the status of an operation that a broken connection hit. */
 static void cut(corral_op *op, int sent) {
   op->status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE;
 }
@@ -60,7 +60,7 @@ static int ask(crl_memcached_handle *h, const crl_memcached_request *request, in
   return crl_memcached_send(h, request, deadline, sent, error);
 }
 
-/* Reads some slots by one request. */
+/* Reads slots with one request. */
 static int read_slots(crl_memcached_handle *h, crl_memcached_command command, slot *const *slots,
                       size_t count, int64_t deadline, crl_memcached_refusal *refusal, int *sent,
                       corral_error *error) {
@@ -80,8 +80,8 @@ static int read_slots(crl_memcached_handle *h, crl_memcached_command command, sl
 
 /* ---- a record, by the clock ---------------------------------------------------------------- */
 
-/* True when a record that the server still has is over: free or leased, and the time has passed
- * until which it matters. One with a verdict counts failures in a row beyond that time. */
+/* 1: a record that the server still has is over: free or leased, with all its ends passed. A record
+ * with a verdict is not over, since it counts the failures in a row. */
 static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item, int64_t now) {
   corral_header header;
   uint8_t front[CORRAL_FRONT];
@@ -92,7 +92,7 @@ static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item
   return header.state == CORRAL_LEASED && header.life_end <= now && header.until <= now;
 }
 
-/* An invalidation removes also what is over by this clock only. */
+/* Calls host->decide; an invalidation also removes a record that is over by this clock only. */
 static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item,
                    int64_t now, corral_change *change) {
   int removes = op->verb == CORRAL_VERB_INVALIDATE || op->verb == CORRAL_VERB_EXPIRE;
@@ -107,21 +107,21 @@ int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
   if (seconds < EXPTIME_LEAST) seconds = EXPTIME_LEAST;
   if (seconds <= RELATIVE_MOST) return seconds;
   int64_t date = (now + CLOCK_SLACK_MS) / 1000 + seconds;
-  /* servers read 31 bits: the item is then forgotten early */
+  /* servers read 31 bits: a later date becomes an early end */
   return date <= INT32_MAX ? date : RELATIVE_MOST;
 }
 
 /* ---- GET ----------------------------------------------------------------------------------- */
 
 static void hand_over(corral_op *op, uint8_t *bytes, size_t size) {
-  op->same = 0; /* the whole is here anyway */
+  op->same = 0; /* the whole record is here anyway */
   op->found = bytes;
   op->found_len = size;
   op->found_free = free;
   op->found_owner = bytes;
 }
 
-/* `last`: no later op wants this item. */
+/* Judges a GET; `last`: no later operation needs this item. */
 static void judge_get(crl_memcached_handle *h, corral_op *op, slot *s, int last, int64_t now) {
   corral_change change;
   decide(h, op, &s->item, now, &change);
@@ -138,7 +138,7 @@ static void judge_get(crl_memcached_handle *h, corral_op *op, slot *s, int last,
   hand_over(op, bytes, s->item.size);
 }
 
-/* The slot of each op: of[i]. Returns how many there are. */
+/* Makes a slot for each different key; of[i] is the slot of ops[i]. Returns the number of slots. */
 static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, size_t count,
                          slot *slots, size_t *of) {
   size_t used = 0;
@@ -182,7 +182,7 @@ static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, s
 
 /* ---- the other verbs ----------------------------------------------------------------------- */
 
-/* The bytes to store; *owned when they are the caller's to free. NULL when there is no memory. */
+/* The bytes to store; *owned: they are the caller's to free. NULL: no memory. */
 static uint8_t *make_value(const corral_host *host, slot *s, corral_change *change, size_t *size,
                            int *owned) {
   *owned = 0;
@@ -202,8 +202,8 @@ static uint8_t *make_value(const corral_host *host, slot *s, corral_change *chan
   }
 }
 
-/* Stores these bytes if the item is still as it was read. *word is STORED when that was done,
- * REFUSED when op has its error. */
+/* Stores these bytes if the item is still as it was read. *word: STORED: done; REFUSED: op has its
+ * error. */
 static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint8_t *value,
                size_t size, int64_t exptime, int64_t deadline, crl_memcached_word *word,
                corral_error *error) {
@@ -232,7 +232,7 @@ static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint
   return status;
 }
 
-/* One attempt to do what was decided; *word as above. */
+/* Tries once to carry out the change; *word as in put. */
 static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change *change,
                  int64_t now, int64_t deadline, crl_memcached_word *word, corral_error *error) {
   int owned;
@@ -261,7 +261,7 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
   return status;
 }
 
-/* CLAIM tells the record as it stands: the item, unless it was made anew. */
+/* Hands out the item for CLAIM, unless apply handed out a new one. */
 static void hand_out(corral_op *op, slot *s) {
   int granted = op->status == CORRAL_OK || op->status == CORRAL_EBUSY;
   if (op->verb != CORRAL_VERB_CLAIM || !granted || op->found != NULL || !s->item.exists) return;
@@ -275,7 +275,7 @@ static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadl
   int sent, status = read_slots(h, CRL_MEMCACHED_GETS, &s, 1, deadline, &refusal, &sent, error);
   *usable = status == CORRAL_OK && refusal.status == CORRAL_OK;
   if (status != CORRAL_OK)
-    cut(op, 0); /* nothing was written */
+    cut(op, 0); /* EUNAVAILABLE, since nothing was written */
   else if (refusal.status != CORRAL_OK)
     fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status,
          refusal.text);
@@ -323,7 +323,7 @@ static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t d
 
 /* ---- users' locks -------------------------------------------------------------------------- */
 
-/* Nothing was written. */
+/* Sets the status of an operation that ran out of time before it wrote. */
 static void out_of_time(const crl_memcached_handle *h, corral_op *op) {
   int is_take = op->verb == CORRAL_VERB_LOCK;
   fail(h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE,
@@ -339,7 +339,7 @@ static void show(corral_op *op, slot *s) {
   forget(s);
 }
 
-/* One attempt; *word is STORED also when there was nothing to store. */
+/* Tries a lock verb once; *word is STORED also if there was nothing to store. */
 static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
                          crl_memcached_word *word, corral_error *error) {
   corral_lock_change change;
@@ -369,10 +369,10 @@ static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_
   return status;
 }
 
-/* Its record is one item, as a value's is. Unlike a value it is worth more than sixteen tries: each
- * that is lost to another is another's success. A hold that is evicted by a server that is full, or
- * lost with it, is lost: its holder learns that when it extends. The next fencing token is larger
- * all the same, as far as the clients' clocks agree. */
+/* Performs a lock verb. It isn't limited to sixteen tries, as a value's verb is, because each lost
+ * try is another client's success. A hold that a full server evicts, or that is lost with its
+ * server, is lost: its holder learns that when it extends. The next fencing token is still larger,
+ * as far as the clients' clocks agree. */
 static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
                     corral_error *error) {
   const uint64_t seen = op->seen;
@@ -393,7 +393,7 @@ static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t dea
 
 /* ---- a run of changes ---------------------------------------------------------------------- */
 
-/* Reads together what the first ops on their keys will want to know. */
+/* Reads at once the items that the first operations on their keys need. */
 static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots,
                       const size_t *of, int64_t deadline, corral_error *error) {
   slot *wanted[CRL_MEMCACHED_KEYS];
@@ -429,7 +429,7 @@ static void none_sent(crl_memcached_handle *h, corral_op *ops, size_t count, con
   for (size_t i = 0; i < count; i++) fail(h, &ops[i], CORRAL_EUNAVAILABLE, why);
 }
 
-/* How many of the first ops can be performed together. */
+/* Number of the first operations that can be performed together. */
 static size_t run_of(const corral_op *ops, size_t count) {
   size_t n = 1;
   while (n < count && n < CRL_MEMCACHED_KEYS && ops[n].key_len > 0 &&

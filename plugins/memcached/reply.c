@@ -1,5 +1,5 @@
-/* reply.c: replies. Nothing is taken on trust: every line must be one that this request can have,
- * every key one that was asked for and comes once, every length one that an item can have. */
+/* reply.c: replies. Nothing is trusted: every line must be a possible reply to this request, every
+ * key one that was asked for and comes once, every length one that an item can have. */
 #include <stdlib.h>
 
 #include "memcached.h"
@@ -10,7 +10,7 @@ static int starts(const char *line, const char *with) {
   return strncmp(line, with, strlen(with)) == 0;
 }
 
-/* The first of these that the line starts with tells. */
+/* Meanings of error lines; the first row that the line starts with counts. */
 static const struct meaning {
   const char *start;
   int status, fatal;
@@ -18,12 +18,13 @@ static const struct meaning {
     {"SERVER_ERROR object too large", CORRAL_ETOOBIG, 0},
     {"SERVER_ERROR out of memory", CORRAL_EREFUSED, 0},
     {"SERVER_ERROR Out of memory", CORRAL_EREFUSED, 0},
-    {"SERVER_ERROR", CORRAL_EUNKNOWN, 0}, /* a proxy that lost its server says so, too */
+    {"SERVER_ERROR", CORRAL_EUNKNOWN, 0}, /* also from a proxy that lost its server */
     {"CLIENT_ERROR unauthenticated", CORRAL_EAUTH, 1},
     {"CLIENT_ERROR authentication", CORRAL_EAUTH, 1},
-    /* of a request that was right: server and we are out of step */
+    /* the request was right, so server and plugin are out of step */
     {"CLIENT_ERROR", CORRAL_EPROTOCOL, 1},
-    {"ERROR", CORRAL_EUNSUPPORTED, 1}, /* the value that followed may be taken for commands */
+    /* the server may take the value that followed for commands */
+    {"ERROR", CORRAL_EUNSUPPORTED, 1},
 };
 
 int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal) {
@@ -45,7 +46,7 @@ static int nonsense(const crl_memcached_handle *h, corral_error *error, const ch
   return h->host->fail(error, CORRAL_EPROTOCOL, "%s: %s", h->server->name, what);
 }
 
-/* CORRAL_OK when the connection can still be used. */
+/* Handles a line that is no expected reply. CORRAL_OK: the connection can still be used. */
 static int refused(const crl_memcached_handle *h, const char *line, crl_memcached_refusal *refusal,
                    corral_error *error) {
   int fatal;
@@ -64,7 +65,7 @@ int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request
                                       [CRL_MEMCACHED_NOT_STORED] = "NOT_STORED",
                                       [CRL_MEMCACHED_EXISTS] = "EXISTS",
                                       [CRL_MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
-  /* EXISTS is of a cas */
+  /* EXISTS and NOT_FOUND are replies to cas only */
   size_t possible = request->command == CRL_MEMCACHED_ADD ? 2 : sizeof words / sizeof *words;
   char *line;
   size_t len;
@@ -79,7 +80,7 @@ int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request
 
 /* ---- get, gets ----------------------------------------------------------------------------- */
 
-/* A number and what ends it, a space or the line's end; 0 when it isn't one. */
+/* Reads a number and the space or line end behind it; 0: it isn't one. */
 static int take_number(char **at, uint64_t *ret) {
   uint64_t number = 0;
   char *p = *at;
@@ -114,7 +115,7 @@ static int take_value(char *line, value_line *v) {
   return (!v->has_cas || take_number(&at, &v->cas)) && *at == '\0';
 }
 
-/* The item that a VALUE is for; NULL when it wasn't asked for, or came before. */
+/* The item that a VALUE belongs to; NULL: it wasn't asked for, or came before. */
 static crl_memcached_item *item_of(const crl_memcached_request *request, crl_memcached_item *items,
                                    const value_line *v) {
   for (size_t i = 0; i < request->count; i++) {

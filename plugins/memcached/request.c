@@ -1,13 +1,13 @@
 /* request.c: requests, in the text protocol (protocol.txt of memcached).
  *
- * Not by libmemcached, and neither are the replies: it trusts its server with the process. 1.1.4 as
- * packaged, answered by a scripted server: add and cas end the process by an assertion at OK, END,
- * DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also with an id of 0; get and cas
- * crash at a VERSION without number, get at a VALUE whose key is longer than 251 bytes (it is
- * copied into so many) or whose length is near 2^64, and takes the value of any other key for the
- * one it asked for. Its time limits hold for each read, not for the whole, and it reconnects by
- * itself, when a cas id means nothing any more. What it is for is the distribution of keys over
- * servers, the same as every other client's: it never meets a server. */
+ * libmemcached makes neither requests nor replies, because it trusts its server with the process.
+ * 1.1.4 as packaged, answered by a scripted server: add and cas end the process by an assertion at
+ * OK, END, DELETED, TOUCHED, STAT, ITEM, VERSION, VALUE or a number, cas also with an id of 0; get
+ * and cas crash at a VERSION without number, get at a VALUE whose key is longer than 251 bytes (the
+ * size of its buffer) or whose length is near 2^64; and get takes the value of any other key for
+ * the one it asked for. Its time limits hold for each read, not for the whole, and it reconnects by
+ * itself, after which a cas id means nothing. It is used for the distribution of keys over servers,
+ * the same as in all its other clients, and never meets a server. */
 #include <stdio.h>
 
 #include "memcached.h"
@@ -51,7 +51,7 @@ int crl_memcached_send(crl_memcached_handle *h, const crl_memcached_request *r, 
   size_t len = stores ? put_store(bytes, r) : put_get(bytes, r);
   int status = CORRAL_OK;
   *ret_sent = 0;
-  if (r->command == CRL_MEMCACHED_CAS && r->cas == 0) /* it would guard nothing */
+  if (r->command == CRL_MEMCACHED_CAS && r->cas == 0) /* an id of 0 guards nothing */
     return h->host->fail(error, CORRAL_EINVAL, "%s: a cas without an id", h->server->name);
   if (stores && r->size <= SMALL) {
     len += put_text(bytes + len, r->value, r->size);

@@ -1,6 +1,6 @@
-/* wire.c: the connection, never raising SIGPIPE. Each call keeps one absolute deadline, however
- * many small pieces the other side makes of it; the host puts off that of a batch as a body
- * moves. */
+/* wire.c: the connection, which never raises SIGPIPE. Each call keeps one absolute deadline, into
+ * however many small pieces the server cuts its reply; the host puts off a batch's deadline as a
+ * body moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -53,8 +53,8 @@ int crl_memcached_wire_write(crl_memcached_wire *wire, const void *bytes, size_t
   return CORRAL_OK;
 }
 
-/* At least one byte. A reply is seldom there at once, so it is waited for first: that also looks at
- * the time. */
+/* Receives at least one byte. It waits first, because a reply is seldom there at once; that also
+ * checks the time. */
 static int receive(crl_memcached_wire *wire, void *to, size_t size, int64_t deadline, size_t *got,
                    corral_error *error) {
   for (;;) {

@@ -1,18 +1,19 @@
-/* lock.c: users' locks in a memory: their records are entries as values are, with a lock's bytes in
- * the block.
+/* lock.c: users' locks in a memory: their records are entries as those of values, with a lock's
+ * bytes in the block.
  *
- * A held lock is never evicted, whatever is short: its holder would not be alone any more. So when
- * held locks alone take all of the size, a LOCK that needs more room is refused. A lock that nobody
- * holds may go; that its next fencing token is larger all the same is due to the floor: the wall
- * clock as it was when this process had its first memory, carried on by the boot clock. */
+ * A held lock is never evicted, however little room there is, because another holder could then
+ * come beside its own. So where held locks alone take the whole size, a LOCK that needs more room
+ * is refused. A lock without a hold may be evicted; its next fencing token is still larger because
+ * of the floor: the wall clock as it was when this process had its first memory, carried on by the
+ * boot clock. */
 #include "memory.h"
 
 #include <stdlib.h>
 
 enum { FEW = CORRAL_LOCK_HEAD + 8 * CORRAL_LOCK_HOLD };
 
-/* By how many ms the wall clock was ahead of the boot clock; one for all memories, so that one that
- * is made anew under its old name doesn't begin below. */
+/* Wall clock minus boot clock, in ms, as measured once per process, so that a memory that is made
+ * anew under its old name has no lower floor. */
 static int64_t wall_ahead(const corral_host *host) {
   static _Atomic int64_t ahead;
   int64_t none = 0;
@@ -25,7 +26,7 @@ int crl_memory_is_lock(const corral_op *op) {
   return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
 }
 
-/* Under the shard's lock: the entry becomes what was decided. */
+/* Writes the decided record to the entry, or to a new one (`e` NULL). Under the shard's lock. */
 static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op,
                  crl_memory_entry *e, const uint8_t *room, const corral_lock_change *change) {
   crl_memory_block *record = crl_memory_block_new(change->size);
@@ -51,8 +52,8 @@ static void give_up(const crl_memory *m, corral_op *op, int status) {
         op->error, status, "held locks take all of the store's size: a larger size= accepts more");
 }
 
-/* Under the shard's lock. Whether the watches are to be told: that is when another's LOCK may have
- * become possible. */
+/* Performs a verb, under the shard's lock. 1: the watches must be told, because another LOCK may
+ * have become possible. */
 static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
                   crl_memory_entry *e, int64_t now, int full) {
   uint8_t few[FEW + CORRAL_LOCK_HOLD], *room = few;

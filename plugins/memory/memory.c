@@ -1,11 +1,10 @@
 /* memory.c: the store inside this process: `memory:` for one corral alone, `memory:NAME` for all
  * that use this name.
  *
- * Any number of threads. A watch is told of every change by whoever makes it, whatever corral of
- * this name that belongs to.
+ * Any number of threads. A watch reports every change, by any corral that uses this name.
  *
- * A child of a fork starts with an empty store of the same name: another thread of the parent may
- * have been in the middle of a change. What the parent had is left untouched there. */
+ * A child of a fork starts with an empty store of the same name, because another thread of the
+ * parent may have been in the middle of a change. The parent's memory is left untouched there. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -13,22 +12,22 @@
 
 enum {
   SHARDS_MOST = 16,
-  SHARD_LEAST = 4 << 20 /* bytes of budget for each further shard */
+  SHARD_LEAST = 4 << 20 /* bytes of budget for each shard beyond the first */
 };
 
 static const int64_t SIZE_DEFAULT = INT64_C(64) << 20;
 static const int64_t SIZE_LEAST = INT64_C(64) << 10;
 static const int64_t SIZE_MOST = INT64_C(1) << 40;
 
-/* One corral's view; its own handle as well. */
+/* One corral's view of a memory; serves as its handle too. */
 typedef struct store {
   const corral_host *host;
-  char *name; /* "" when private */
+  char *name; /* "" for a private memory */
   char label[80];
   int64_t size;
   int size_given;
   pthread_mutex_t lock;
-  crl_memory *memory; /* from the first connect on */
+  crl_memory *memory; /* NULL before the first connect */
 } store;
 
 /* ---- operations ---------------------------------------------------------------------------- */
@@ -42,7 +41,8 @@ static void note_lease(crl_memory *m, crl_memory_entry *e, const corral_change *
     e->leased_until = header.until;
 }
 
-/* A new block in place of the entry's: readers may hold that, and its length is another one. */
+/* Writes the changed record to a new block, since readers may hold the old one and the length
+ * differs. */
 static int put(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
                crl_memory_entry **e, const corral_change *change) {
   size_t len = change->front_len + change->body_len;
@@ -63,7 +63,7 @@ static int put(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
   return CORRAL_OK;
 }
 
-/* Does what was decided; *e is the entry afterwards, or NULL. */
+/* Carries out the change; *e is the entry afterwards, or NULL. */
 static void apply(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
                   crl_memory_entry **e, const corral_change *change) {
   if (change->action == CORRAL_ACTION_KEEP) return;
@@ -83,10 +83,10 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
   int found =
       op->status == CORRAL_OK || (op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_EBUSY);
   if (!found || e == NULL || (op->verb != CORRAL_VERB_GET && op->verb != CORRAL_VERB_CLAIM)) return;
-  /* Waiters that look at a bare lease don't make its key popular. */
+  /* A look at a lease without a body, as waiters do, doesn't mark the entry as popular. */
   if (op->verb == CORRAL_VERB_GET && op->life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST)
     e->marks++;
-  op->same = 0; /* the whole costs no more than its front */
+  op->same = 0; /* the whole record costs no more than its front */
   atomic_fetch_add_explicit(&e->record->refs, 1, memory_order_relaxed);
   op->found = e->record->bytes;
   op->found_len = e->record->len;
@@ -139,15 +139,16 @@ static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t de
   return CORRAL_OK;
 }
 
-/* ---- memories, and the registry of those with a name --------------------------------------- */
+/* ---- memories, and the registry of named ones ---------------------------------------------- */
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static crl_memory *registry;
 
 static void lock_registry(void) { pthread_mutex_lock(&registry_lock); }
 static void unlock_registry(void) { pthread_mutex_unlock(&registry_lock); }
-/* A fork while another thread has the lock would leave it locked in the child for ever. Registered
- * when the plugin is loaded: a fork in the middle of pthread_once would do so twice. */
+/* Without this, a fork while another thread has the lock would leave it locked in the child for
+ * ever. Done when the plugin is loaded, because a fork in the middle of a pthread_once would run it
+ * twice. */
 __attribute__((constructor)) static void watch_forks(void) {
   (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
 }
@@ -194,8 +195,8 @@ static int memory_new(const store *st, crl_memory **ret) {
   return status;
 }
 
-/* The named memory, made when it isn't there. Of several sizes that were asked for, the largest
- * counts. */
+/* The memory of this name, made if there is none, with one more reference. Of the sizes that were
+ * given for it the largest counts. */
 static int registry_take(const store *st, crl_memory **ret) {
   lock_registry();
   crl_memory *m = registry;
@@ -228,7 +229,8 @@ static void registry_drop(crl_memory *m) {
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* Kept until close: what a private memory holds must not go with a handle. */
+/* Makes or finds the store's memory. It is kept until close: a private memory's records must
+ * survive a handle. */
 static int need_memory(store *st, corral_error *error) {
   int status = CORRAL_OK;
   pthread_mutex_lock(&st->lock);

@@ -1,6 +1,9 @@
-/* memory.h: what the files of the store inside the process share. From below: watch.c (who is told
- * of changes), shard.c (records, and which of them go), lock.c (users' locks), memory.c
- * (operations, names, the table). */
+/* memory.h: declarations shared by the files of the memory: store, from the bottom up:
+ *
+ *   watch.c    watches, which report changes
+ *   shard.c    records, and their eviction
+ *   lock.c     users' locks
+ *   memory.c   operations, names, the table */
 #ifndef CRL_MEMORY_H
 #define CRL_MEMORY_H
 
@@ -22,20 +25,21 @@ typedef struct crl_memory_watch crl_memory_watch;
 /* The open watches of a memory. */
 typedef struct crl_memory_watches {
   const corral_host *host;
-  atomic_uint open; /* how many: all that a change costs where there is none */
+  /* number of open watches; where it is 0, reading it is all that a change costs */
+  atomic_uint open;
   pthread_mutex_t lock;
   crl_memory_watch *first;
 } crl_memory_watches;
 
 int crl_memory_watches_init(crl_memory_watches *watches, const corral_host *host);
-/* All of them are closed. */
+/* Frees the list; all watches must be closed. */
 void crl_memory_watches_free(crl_memory_watches *watches);
-/* Whether changes must be told. Under the lock of the key's shard: then no change of a key that was
- * looked at while a watch was open is missed. */
+/* Nonzero when changes must be reported. To be read under the lock of the key's shard: then no
+ * change of a key is missed that was looked at while a watch was open. */
 static inline int crl_memory_is_watched(crl_memory_watches *watches) {
   return atomic_load_explicit(&watches->open, memory_order_relaxed) != 0;
 }
-/* Tells all watches that this key has changed. Locks of shards may be held. */
+/* Reports a change of this key to all watches. Locks of shards may be held. */
 void crl_memory_tell(crl_memory_watches *watches, const void *key, size_t key_len);
 
 int crl_memory_watch_open(crl_memory_watches *watches, crl_memory_watch **ret);
@@ -46,7 +50,7 @@ void crl_memory_unwatch(void *watch);
 
 /* ---- shard.c ------------------------------------------------------------------------------- */
 
-/* A record. Owned by its entry and by every `found` that was handed out. */
+/* A record, reference-counted: its entry and every `found` that was handed out hold a reference. */
 typedef struct crl_memory_block {
   atomic_size_t refs;
   size_t len;
@@ -67,8 +71,8 @@ struct crl_memory_entry {
   crl_memory_block *record;
   uint64_t hash;
   int64_t expires;
-  int64_t leased_until; /* zero unless leased */
-  int64_t held_until;   /* of a lock: when its last hold ends; zero of others */
+  int64_t leased_until; /* when its lease ends; zero without a lease */
+  int64_t held_until;   /* of a lock: when its last hold ends; zero for a value */
   size_t key_len;
   unsigned marks;
   uint8_t key[];
@@ -83,7 +87,7 @@ typedef struct crl_memory_shard {
   crl_memory_entry **buckets;
   size_t bucket_count, count;
   crl_memory_queue small, main;
-  /* indexed by hash; one that was forgotten is older than the main queue is long */
+  /* indexed by hash; an entry counts while it is younger than the main queue is long */
   crl_memory_ghost *ghosts;
   size_t ghost_count;
   uint32_t ghost_clock;
@@ -91,44 +95,47 @@ typedef struct crl_memory_shard {
 
 typedef struct crl_memory {
   const corral_host *host;
-  struct crl_memory *next; /* in the registry, when it has a name */
+  struct crl_memory *next; /* in the registry, if it has a name */
   char *name;
   pid_t pid;
   size_t refs;
   atomic_size_t budget, used;
-  atomic_size_t hand; /* the shard to evict from next */
+  atomic_size_t hand; /* index of the next shard to evict from, modulo shard_count */
   size_t shard_count;
   crl_memory_shard *shards;
   crl_memory_watches watches;
 } crl_memory;
 
-/* Room for so many bytes; NULL without memory. */
+/* A new block of `len` bytes with one reference; NULL without memory. */
 crl_memory_block *crl_memory_block_new(size_t len);
 void crl_memory_block_drop(void *block);
-/* What a record counts against the budget. */
+/* Bytes that a record counts against the budget. */
 size_t crl_memory_charge_of(size_t key_len, size_t record_len);
 
 int crl_memory_shard_init(crl_memory_shard *s, size_t share);
 void crl_memory_shard_free(crl_memory *m, crl_memory_shard *s);
 
-/* All of these under the shard's lock. Where the entry is chained, or would be. */
+/* These functions need the shard's lock. The link that points to the key's entry, or to NULL where
+ * it would be added. */
 crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const void *key,
                                    size_t key_len);
-/* Take over the block. An entry that is swapped keeps its place in its queue. */
+/* Both take over `record`, whatever they return. An entry that is swapped keeps its place in its
+ * queue. */
 int crl_memory_entry_add(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral_op *op,
                          crl_memory_block *record, crl_memory_entry **ret);
 void crl_memory_entry_swap(crl_memory *m, crl_memory_entry *e, crl_memory_block *record);
 void crl_memory_entry_remove(crl_memory *m, crl_memory_shard *s, crl_memory_entry *e);
 
-/* Evicts until the budget is met, but not the key of this hash. No lock is held. */
+/* Evicts until the budget is met, but never the key with the hash `spare`. No lock may be held. */
 void crl_memory_make_room(crl_memory *m, uint64_t spare, int64_t now);
-/* The largest power of two times `least` that is within both. */
+/* Largest power of two times `least` that is neither above `wish` nor above `most`; at least
+ * `least`. */
 size_t crl_memory_power_within(size_t wish, size_t least, size_t most);
 
 /* ---- lock.c -------------------------------------------------------------------------------- */
 
 int crl_memory_is_lock(const corral_op *op);
-/* One of the LOCK verbs, on a key of this shard. No lock is held. */
+/* Performs one of the LOCK verbs on a key of this shard. No lock may be held. */
 void crl_memory_lock_verb(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op);
 
 #endif

@@ -1,28 +1,27 @@
-/* shard.c: the records of a memory, and which of them go when there is no more room.
+/* shard.c: the records of a memory, and their eviction.
  *
- * The keys are spread over shards, each with a mutex, a hash table and two queues; one budget of
- * bytes for all of them, so that one record may take up to half of it however many shards there
- * are. Whoever goes over the budget evicts, shard after shard, until it is met: what is over it
- * meanwhile is one record per writing thread. Records that readers still hold after they were
- * evicted aren't counted.
+ * The keys are spread over shards, each with a mutex, a hash table and two queues. All share one
+ * budget of bytes, so that one record may take up to half of it however many shards there are. A
+ * thread that exceeds the budget evicts, shard after shard, until it is met; the excess is at most
+ * one record per writing thread. Evicted records that readers still hold aren't counted.
  *
  * Records are counted blocks: GET hands out the block itself. A block is never written again; a
  * change makes a new one.
  *
  * Eviction is S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache
- * eviction", SOSP'23): a small queue for newcomers, a main queue, and the hashes of those that left
- * the small one. A hit marks and moves nothing (moving costs 1.4-1.7x per hit). Mean hit ratio over
- * real traces: LRU 49.5 %, SIEVE 50.0, S3-FIFO 52.6. */
+ * eviction", SOSP'23): a small queue for new entries, a main queue, and the hashes of the entries
+ * that left the small one. A hit marks its entry and moves nothing (moving costs 1.4-1.7x per hit).
+ * Mean hit ratio over real traces: LRU 49.5 %, SIEVE 50.0, S3-FIFO 52.6. */
 #include "memory.h"
 
 #include <stdlib.h>
 
 enum {
-  MALLOC_SHARE = 16, /* what malloc itself takes for a block */
+  MALLOC_SHARE = 16, /* bytes that malloc itself takes for a block */
   BUCKETS_LEAST = 64,
   GHOST_LEAST = 64,
   GHOST_MOST = 1 << 20,
-  GHOST_PER_BYTES = 512 /* one remembered hash per so many bytes of budget */
+  GHOST_PER_BYTES = 512 /* bytes of budget for each remembered hash */
 };
 
 /* ---- blocks -------------------------------------------------------------------------------- */
@@ -84,7 +83,8 @@ static void ghost_remember(crl_memory_shard *s, uint64_t hash) {
   g->when = ++s->ghost_clock;
 }
 
-/* Whether this hash left the small queue lately: not longer ago than the main queue is long. */
+/* 1: this hash left the small queue lately, that is, within as many departures as the main queue
+ * has entries. */
 static int ghost_knows(const crl_memory_shard *s, uint64_t hash) {
   const crl_memory_ghost *g = &s->ghosts[hash & (s->ghost_count - 1)];
   return g->when != 0 && g->print == (uint32_t)(hash >> 32) &&
@@ -104,7 +104,7 @@ crl_memory_entry **crl_memory_find(crl_memory_shard *s, uint64_t hash, const voi
 static void grow(crl_memory *m, crl_memory_shard *s) {
   size_t count = s->bucket_count * 2;
   crl_memory_entry **buckets = calloc(count, sizeof(crl_memory_entry *));
-  if (buckets == NULL) return; /* longer chains serve as well */
+  if (buckets == NULL) return; /* the table stays as it is, with longer chains */
   for (size_t i = 0; i < s->bucket_count; i++) {
     for (crl_memory_entry *e = s->buckets[i], *next; e != NULL; e = next) {
       next = e->chain;
@@ -159,8 +159,8 @@ void crl_memory_entry_swap(crl_memory *m, crl_memory_entry *e, crl_memory_block 
 
 /* ---- eviction ------------------------------------------------------------------------------ */
 
-/* What may go. `spare` is the key that was just written; it stays: it fits into half of the budget
- * alone. */
+/* Limits of an eviction. `spare`: hash of the key that was just written; it stays, since it takes
+ * at most half of the budget. */
 typedef struct choice {
   int64_t now;
   uint64_t spare;
@@ -177,7 +177,7 @@ static void again(crl_memory_queue *q, crl_memory_entry *e) {
   queue_push(q, e);
 }
 
-/* One look at the oldest of a queue: true when it was evicted. */
+/* Looks at `e`, the oldest of its queue: 1: it was evicted; 0: it went to the end of a queue. */
 static int look_at_oldest(crl_memory *m, crl_memory_shard *s, const choice *c,
                           crl_memory_entry *e) {
   int from_small = e->in == &s->small;
@@ -201,8 +201,8 @@ static int look_at_oldest(crl_memory *m, crl_memory_shard *s, const choice *c,
   return 0;
 }
 
-/* Evicts one entry of this shard. An entry is looked at most 1 + CRL_MEMORY_MARK_MOST times per
- * queue, so the loop ends also where all are kept. */
+/* Evicts one entry of this shard; 0: none could go. An entry is looked at most 1 +
+ * CRL_MEMORY_MARK_MOST times per queue, so the loop ends even if all entries are kept. */
 static int evict_one(crl_memory *m, crl_memory_shard *s, const choice *c) {
   size_t looks = s->count * (2 + (size_t)CRL_MEMORY_MARK_MOST) + 1;
   int small_gave = 1;

@@ -1,8 +1,8 @@
-/* watch.c: who is told of changes of a memory.
+/* watch.c: watches of a memory, which report its changes.
  *
- * Each watch has a ring of the hashes that changed since it was last asked, and an eventfd that is
- * readable while there are some. One that isn't asked for long is told in the end that any key may
- * have changed. */
+ * Each watch has a ring of the hashes that changed since its last report, and an eventfd that is
+ * readable while there are some. When the ring overflows, the report is that any key may have
+ * changed. */
 #include "memory.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct crl_memory_watch {
   crl_memory_watches *all;
   pid_t pid;
   int fd;
-  size_t count; /* NEWS + 1: more than there was room for */
+  size_t count; /* hashes in `news`; NEWS + 1: there were more */
   uint64_t news[NEWS];
 };
 
@@ -32,7 +32,7 @@ int crl_memory_watches_init(crl_memory_watches *watches, const corral_host *host
 
 void crl_memory_watches_free(crl_memory_watches *watches) { pthread_mutex_destroy(&watches->lock); }
 
-/* Under the lock. */
+/* Under the lock of the watches. */
 static void push(crl_memory_watch *w, uint64_t hash) {
   static const uint64_t one = 1;
   if (w->count < NEWS) w->news[w->count] = hash;
@@ -67,7 +67,8 @@ int crl_memory_watch_open(crl_memory_watches *watches, crl_memory_watch **ret) {
   return CORRAL_OK;
 }
 
-/* Moves what there is to `news`; its count. */
+/* Moves the hashes to `news`; returns their count, or NEWS + 1 when `news` is not valid because
+ * there were more. */
 static size_t take(crl_memory_watch *w, uint64_t news[NEWS]) {
   uint64_t number;
   pthread_mutex_lock(&w->all->lock);
@@ -104,7 +105,7 @@ int crl_memory_changes(void *watch, int stop_fd, int64_t until,
 void crl_memory_unwatch(void *watch) {
   crl_memory_watch *w = watch;
   int fd = w->fd;
-  if (w->pid != getpid()) { /* inherited by a fork: the rest is as untouched as the memory */
+  if (w->pid != getpid()) { /* in a child of a fork, the list and its mutex are the parent's */
     close(fd);
     return;
   }
@@ -114,6 +115,6 @@ void crl_memory_unwatch(void *watch) {
   *at = w->next;
   atomic_fetch_sub(&w->all->open, 1);
   pthread_mutex_unlock(&w->all->lock);
-  close(fd); /* nobody writes to it any more */
+  close(fd); /* no longer in the list, so no change is written to it */
   free(w);
 }

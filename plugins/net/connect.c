@@ -46,8 +46,8 @@ static int connect_one(const crl_net_peer *peer, const crl_net_address *address,
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   }
-  /* EAGAIN: the queue of a unix socket is full, and polling it says nothing: the pool tries
-   * again. */
+  /* EAGAIN means that a unix socket's backlog is full. poll says nothing about that, so it is a
+   * failure here, and the pool tries again. */
   if (connect(fd, at, address->len) != 0) {
     if (errno != EINPROGRESS && errno != EINTR)
       status = crl_net_failed_errno(peer, error, "can't connect");

@@ -1,5 +1,5 @@
-/* net.h: connecting to a server, and waiting for it, by an absolute deadline: for the plugins that
- * talk to one. Internal to plugins/.
+/* net.h: connecting to a server, and waiting for a socket, by an absolute deadline; for the plugins
+ * that talk to servers. Internal to plugins/.
  *
  *   resolve.c   names to addresses
  *   connect.c   a connected socket: non-blocking, closed on exec
@@ -13,11 +13,11 @@
 #include <sys/socket.h>
 
 enum {
-  CRL_NET_AT_ONCE = 0,  /* as a deadline: take what is there, wait for nothing */
-  CRL_NET_ADDRESSES = 8 /* addresses of one name that are tried */
+  CRL_NET_AT_ONCE = 0,  /* deadline that means: don't wait */
+  CRL_NET_ADDRESSES = 8 /* most addresses of one name that are tried */
 };
 
-/* Where a server is. */
+/* Address of a server. */
 typedef struct crl_net_peer {
   const corral_host *host;
   const char *name;   /* in messages: "redis 127.0.0.1:6379" */
@@ -30,16 +30,17 @@ typedef struct crl_net_address {
   socklen_t len;
 } crl_net_address;
 
-/* The addresses of a server, in the system's order. */
+/* Fills `ret` with the server's addresses, at most CRL_NET_ADDRESSES, in the system's order. */
 int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address *ret,
                     size_t *ret_count, corral_error *error);
-/* Tries each address, the time that is left shared among them. *ret_fd is the caller's to close. */
+/* Connects to the first of the server's addresses that answers; the time left is shared among them.
+ * *ret_fd is the caller's to close. */
 int crl_net_connect(const crl_net_peer *peer, int64_t deadline, int *ret_fd, corral_error *error);
-/* Until the socket is ready for `want` (POLLIN, POLLOUT). The deadline of perform is put off as
- * bytes move, of which the caller tells host->moved. */
+/* Waits until the socket is ready for `want` (POLLIN, POLLOUT). perform's deadline is put off as
+ * bytes move, which the caller reports to host->moved. CORRAL_EUNAVAILABLE at the deadline. */
 int crl_net_await(const crl_net_peer *peer, int fd, short want, int64_t deadline,
                   corral_error *error);
-/* CORRAL_EUNAVAILABLE with "name: what: why", or with the text of errno. */
+/* Return CORRAL_EUNAVAILABLE with "name: what: why", or with errno's text as `why`. */
 int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *what,
                    const char *why);
 int crl_net_failed_errno(const crl_net_peer *peer, corral_error *error, const char *what);

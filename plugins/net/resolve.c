@@ -1,9 +1,9 @@
 /* resolve.c: names to addresses, within a deadline.
  *
  * getaddrinfo knows no deadline and may take half a minute when a name server is away. So a name
- * that isn't an address already is looked up on a thread of its own, which is left behind when the
- * deadline comes first; it then frees what both share. (glibc's getaddrinfo_a would do, were it not
- * that its idle threads are missing after a fork.) */
+ * that isn't an address already is looked up on a detached thread. If the deadline comes first,
+ * that thread goes on alone; the last of its two owners frees the lookup. (glibc's getaddrinfo_a
+ * has idle threads that are missing after a fork.) */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -19,9 +19,9 @@
 
 typedef struct lookup {
   atomic_int owners, ready;
-  int done; /* eventfd: readable when ready */
+  int done; /* eventfd, readable when `ready` is set */
   char port[8];
-  int failure; /* of getaddrinfo */
+  int failure; /* return value of getaddrinfo */
   struct addrinfo *found;
   char server[];
 } lookup;
@@ -44,7 +44,7 @@ static void *look_up(void *arg) {
   lookup *it = arg;
   const uint64_t one = 1;
   it->failure = ask(it->server, it->port, AI_ADDRCONFIG, &it->found);
-  /* a host with loopback only */
+  /* AI_ADDRCONFIG finds nothing on a host with loopback only */
   if (it->failure != 0) it->failure = ask(it->server, it->port, 0, &it->found);
   atomic_store(&it->ready, 1);
   ssize_t wrote = write(it->done, &one, sizeof one);
@@ -53,7 +53,7 @@ static void *look_up(void *arg) {
   return NULL;
 }
 
-/* The thread takes no signals and nobody joins it. */
+/* Starts the detached thread, with all signals blocked. 0, or an errno. */
 static int start(lookup *it) {
   pthread_t thread;
   pthread_attr_t attr;
@@ -84,7 +84,7 @@ static lookup *begin(const corral_host *host, const char *server, const char *po
   return it;
 }
 
-/* True when the look-up was done by the deadline. */
+/* Waits for the lookup; 1: it was done by the deadline, 0: it was not. */
 static int finished(const corral_host *host, const lookup *it, int64_t deadline) {
   for (;;) {
     struct pollfd fd = {.fd = it->done, .events = POLLIN};
@@ -110,7 +110,7 @@ int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address 
   const corral_host *host = peer->host;
   char port[8];
   struct addrinfo *found;
-  host->guard_standard(); /* getaddrinfo has sockets of its own */
+  host->guard_standard(); /* getaddrinfo opens sockets of its own */
   snprintf(port, sizeof port, "%d", peer->port);
   if (ask(peer->server, port, AI_NUMERICHOST, &found) == 0) {
     *ret_count = take(found, ret);

@@ -6,10 +6,10 @@
 
 enum { IDLE_MOST = 4 };
 
-/* ---- sessions that hold -------------------------------------------------------------------- */
+/* ---- sessions of holds --------------------------------------------------------------------- */
 
-/* The session that holds for this token, for this thread alone until it is given back or dropped.
- * NULL: there is none, or (*status) it was lent for too long. */
+/* Takes the session of this token's hold, for this thread alone until it is given back or dropped.
+ * NULL: there is none, or (*status) another thread had it until the deadline. */
 static crl_pg_session *borrow(crl_pg_store *s, const uint8_t *token, int64_t deadline,
                               int *status) {
   crl_pg_session *c;
@@ -41,7 +41,7 @@ static void give_back(crl_pg_store *s, crl_pg_session *c) {
   pthread_mutex_unlock(&s->mutex);
 }
 
-/* It isn't a hold any more. It is kept for later when it works. */
+/* Ends the session's role as a hold; a session that still works is kept for later. */
 static void drop(crl_pg_handle *h, crl_pg_session *c) {
   crl_pg_store *s = h->store;
   pthread_mutex_lock(&s->mutex);
@@ -61,7 +61,8 @@ static void drop(crl_pg_handle *h, crl_pg_session *c) {
   crl_pg_hang_up(c);
 }
 
-/* Room for one more hold. A session whose unlock was sent and never answered makes room. */
+/* Reserves room for one more hold; 0: there is none. A session whose unlock was sent and never
+ * answered makes room. */
 static int reserve(crl_pg_store *s) {
   crl_pg_session *old = NULL;
   pthread_mutex_lock(&s->mutex);
@@ -93,7 +94,7 @@ static void keep(crl_pg_store *s, crl_pg_session *c) {
   pthread_mutex_unlock(&s->mutex);
 }
 
-/* The handle has a session that holds nothing: its own, an idle one, or a new one. */
+/* Gives the handle a session without a hold: its own, an idle one, or a new one. */
 static int furnish(crl_pg_handle *h, int64_t deadline, corral_error *error) {
   crl_pg_store *s = h->store;
   while (h->session == NULL) {
@@ -121,7 +122,8 @@ void crl_pg_end_sessions(crl_pg_store *s) {
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
-/* The session's application_name: its life in ms, for whoever looks, and the note. */
+/* Writes the session's application_name: the hold's life in ms, for people to read, and the
+ * note. */
 static void name_it(const crl_pg_session *c, int64_t life_ms, char room[CRL_PG_NAME_ROOM]) {
   snprintf(room, CRL_PG_NAME_ROOM, "%lldms %s", (long long)life_ms, c->note);
 }
@@ -130,7 +132,7 @@ static int64_t lock_of(const crl_pg_store *s, const corral_op *op) {
   return (int64_t)corral_digest_number(s->host, op->key, op->key_len);
 }
 
-/* Whether anybody holds it now; as far as it can be known. */
+/* 1: the lock is held now; 0: it isn't, or that can't be found out. */
 static int is_taken(crl_pg_handle *h, int64_t lock, int64_t deadline) {
   PGresult *r;
   if (furnish(h, deadline, NULL) != CORRAL_OK) return 0;
@@ -147,7 +149,7 @@ static int lost(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return CORRAL_ELOST;
 }
 
-/* One statement of a hold, on its session: 1 yes, 0 no, or an error. */
+/* Asks one statement of a hold, on its session: 1 yes, 0 no, or a negative status. */
 static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, int64_t life_ms,
                     const char *text, int64_t deadline, corral_error *error) {
   PGresult *r;
@@ -160,7 +162,7 @@ static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, i
   return yes;
 }
 
-/* The life of a hold that there is begins anew. A session that is gone took the hold with it. */
+/* Begins the life of an existing hold anew. A session that is gone has taken the hold with it. */
 static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char name[CRL_PG_NAME_ROOM], text[CRL_PG_KEY_TEXT];
@@ -173,7 +175,7 @@ static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t d
   if (answer == 1 && becomes_shared) {
     answer =
         ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_key_text(s, op, text), deadline, op->error);
-    if (c->sent) c->shared = 1; /* it is, or is going to be; END_SHARED ends either */
+    if (c->sent) c->shared = 1; /* it is shared now or will be; END_SHARED ends either kind */
   }
   if (answer == 1) {
     c->until = s->host->now_ms() + life;
@@ -190,7 +192,8 @@ static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t d
   return answer;
 }
 
-/* The token's hold is granted to the handle's session, which leaves the handle. */
+/* Makes the handle's session, which was granted the lock, the session of the token's hold; the
+ * handle loses it. */
 static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   crl_pg_session *c = h->session;
   h->session = NULL;
@@ -204,7 +207,7 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   keep(h->store, c);
 }
 
-/* A session that took the lock and then failed would keep it: it is ended. */
+/* Tries to take the lock. After a failure the session is ended, since it may have the lock. */
 static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char name[CRL_PG_NAME_ROOM];
@@ -261,8 +264,8 @@ static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return status == CORRAL_ELOST ? lost(h, op, deadline) : status;
 }
 
-/* One that wasn't answered is asked again on the same session, whose late reply is then the answer;
- * the next failure ends the session, and so the hold. */
+/* Ends a hold. An unlock without a reply is repeated on the same session, whose late reply is then
+ * the answer; the next failure ends the session, and so the hold. */
 static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char text[CRL_PG_KEY_TEXT];
@@ -284,7 +287,7 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     give_back(s, c);
     return CORRAL_EUNKNOWN;
   }
-  int is_gone = answer < 0 && !c->sent && !c->pending; /* it was before this */
+  int is_gone = answer < 0 && !c->sent && !c->pending; /* the session had ended before this */
   if (answer == 1) c->lock = 0;
   drop(h, c);
   if (answer == 1) op->until_ms = 0;
@@ -292,8 +295,8 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
 }
 
-/* A hold of this process is known; of others the server tells when it heard of them last, and the
- * life is in their name. */
+/* Describes a holder. Holds of this process are known; for others the server tells when it last
+ * heard from them, and their application_name has the life. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
   int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
           pid = crl_pg_number_at(r, 1, row);

@@ -2,37 +2,39 @@
  *
  *   postgresql://[user[:password]@][host[:port]]/DB[?parameters]
  *
- * Defaults: 127.0.0.1, 5432; user, password and DB as libpq has them. Parameters:
- * locks=table|advisory (table), table=[schema.]NAME (corral_lock), create=yes|no (yes),
- * notify=yes|no (yes), max_holds (50, advisory), host (a socket's folder, in place of the host),
- * sslmode (verify-full for a host that isn't this one, else libpq's), sslrootcert (libpq's).
+ * Defaults: 127.0.0.1, 5432; user, password and DB as in libpq. Parameters: locks=table|advisory
+ * (table), table=[schema.]NAME (corral_lock), create=yes|no (yes), notify=yes|no (yes), max_holds
+ * (50, advisory), host (a socket's folder, in place of the host), sslmode (verify-full for a host
+ * that isn't this one, else libpq's), sslrootcert (libpq's).
  *
- * locks=table. A row for each name that was ever locked; it stays, with its fencing token, and rows
- * are not to be deleted while somebody may want them. All is judged by the server's clock, with one
- * statement for each verb. clock_timestamp() is asked once the row's lock is got, not before: a
- * statement that had to wait for the row sees the time as it is then. That is so in DO UPDATE; a
- * plain UPDATE works its values out before it waits, so EXTEND and UNLOCK lock the row in a WITH
- * part first, which is never merged into the rest. The fencing token is the server's clock in
- * microseconds, or one more than the last where that is larger. An exclusive hold only.
+ * locks=table. Each name that was ever locked has a row, which stays, with its fencing token; rows
+ * must not be deleted while the lock may be in use. All is judged by the server's clock, with one
+ * statement for each verb. clock_timestamp() is read once the row's lock is got, not before, so
+ * that a statement that had to wait for the row sees the time as it is then. That is so in DO
+ * UPDATE; a plain UPDATE computes its values before it waits, so EXTEND and UNLOCK lock the row in
+ * a WITH part first, which is never merged into the rest. The fencing token is the server's clock
+ * in microseconds, or one more than the last token where that is larger. Exclusive holds only.
  *
  * locks=advisory. Session locks: each hold has a connection of its own, kept by the store under its
  * token, and ends with that session. The server ends a session that is silent for longer than the
  * hold's life (idle_session_timeout, so PostgreSQL 14 or later). The lock's number is a 64 bit hash
- * of the name: two names may meet, and then exclude each other; so may another program's advisory
- * locks in this database. Exclusive and shared holds, no wish. The fencing token is a transaction
- * id (64 bits, only grows), taken by CASE once the lock is granted, in the same statement: the
- * transaction has none before it asks, so a later grant has a larger one. An empty logical message
- * makes the server write that transaction to disk before it answers; without, the ids of the last
- * moments come again after a crash. A standby that is promoted without having received everything
- * can give them again, too: there locks=table is better. A lock belongs to the process that took
- * it. PgBouncer in transaction mode hands the session to others: never put it in between.
+ * of the name: two names may have the same one, and then exclude each other; so may another
+ * program's advisory locks in this database. Exclusive and shared holds, no wish. The fencing token
+ * is a transaction id (64 bits, only grows), taken by CASE once the lock is granted, in the same
+ * statement: the transaction has none before it asks, so a later grant has a larger one. An empty
+ * logical message makes the server write that transaction to disk before it answers; otherwise the
+ * ids of the last moments would come again after a crash. A standby that is promoted without having
+ * received everything can give them again, too: there locks=table is better. A lock belongs to the
+ * process that took it. PgBouncer in transaction mode gives the session to other clients: never put
+ * it in between.
  *
- * Both refuse a standby. Waiters are told by NOTIFY corral_lock with the name in hex, when a hold
- * is unlocked. The server hands out NOTIFY one transaction at a time; notify=no is for servers that
- * suffer from that. Unlike a lock's end, a LISTEN doesn't survive PgBouncer in transaction mode.
+ * Both refuse a standby. When a hold is unlocked, waiters are told by NOTIFY corral_lock with the
+ * name in hex. The server handles NOTIFY one transaction at a time; notify=no is for servers where
+ * that costs too much. Unlike a lock of locks=table, a LISTEN doesn't survive PgBouncer in
+ * transaction mode.
  *
  * A handle is one connection, for one thread at a time. A statement whose deadline passed may still
- * be at work in the server, which gives it up within a second of the connection's end
+ * run in the server, which gives it up within a second of the connection's end
  * (client_connection_check_interval). */
 #include <ctype.h>
 #include <stdio.h>
@@ -53,7 +55,8 @@ static int bad_uri(const crl_pg_store *s, const corral_uri *uri, corral_error *e
   return s->host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* One of two words; `fallback` when it isn't given, -1 when it is neither. */
+/* Reads a parameter: 1 for `yes`, 0 for `no`, `fallback` when it isn't given, -1 for another
+ * word. */
 static int choice(const crl_pg_store *s, const corral_uri *uri, const char *name, const char *no,
                   const char *yes, int fallback) {
   const char *value = s->host->uri_get(uri, name);
@@ -61,7 +64,7 @@ static int choice(const crl_pg_store *s, const corral_uri *uri, const char *name
   return strcmp(value, yes) == 0 ? 1 : strcmp(value, no) == 0 ? 0 : -1;
 }
 
-/* "name" or "schema.name", each in quotes. */
+/* Reads the table parameter, and quotes its parts: "name" or "schema.name". */
 static int read_table(crl_pg_store *s, const corral_uri *uri, corral_error *error) {
   const char *text = s->host->uri_get(uri, "table");
   if (text == NULL) text = "corral_lock";
@@ -119,13 +122,13 @@ static int read_server(crl_pg_store *s, const corral_uri *uri, corral_error *err
   return CORRAL_OK;
 }
 
-/* Whether what is sent stays on this host. */
+/* 1: the connection stays on this host. */
 static int is_local(const crl_pg_store *s) {
   return s->server[0] == '/' || strncmp(s->server, "127.", 4) == 0 ||
          strcmp(s->server, "::1") == 0 || strcmp(s->server, "localhost") == 0;
 }
 
-/* A copy, or NULL for what isn't given. */
+/* A copy, or NULL for a text that isn't given; *failed: no memory. */
 static char *copy(const char *text, int *failed) {
   char *made = text != NULL && *text != '\0' ? strdup(text) : NULL;
   *failed |= made == NULL && text != NULL && *text != '\0';
@@ -162,7 +165,7 @@ static int read_uri(crl_pg_store *s, const corral_uri *uri, corral_error *error)
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
-/* Frees a text that may be a secret. */
+/* Wipes and frees a text that may be a secret. */
 static void forget(char *text) {
   if (text != NULL) explicit_bzero(text, strlen(text));
   free(text);
@@ -193,7 +196,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   s->max_holds = 50;
   pthread_mutex_init(&s->mutex, NULL);
   pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* as host->now_ms */
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the clock of host->now_ms */
   pthread_cond_init(&s->given_back, &monotonic);
   pthread_condattr_destroy(&monotonic);
   int status = read_uri(s, uri, error);
@@ -201,7 +204,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
     close_store(s);
     return status;
   }
-  info->max_key = CRL_PG_KEY; /* a b-tree's entry is at most a third of a page */
+  info->max_key = CRL_PG_KEY; /* an entry of a b-tree is at most a third of a page */
   info->handles = 4;
   info->reach = CORRAL_REACH_FLEET;
   info->locks_only = 1;
@@ -231,7 +234,7 @@ static int connect_handle(void *store, int64_t deadline, void **ret_handle, corr
   return status;
 }
 
-/* A lost connection of a hold alone leaves the handle as it was. */
+/* The handle stays usable when only a hold's connection is lost. */
 static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
                    corral_error *error) {
   crl_pg_handle *h = handle;
@@ -249,7 +252,7 @@ static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
       op->status = CORRAL_EUNAVAILABLE;
       continue;
     }
-    /* Of a session that ends by itself nobody is told: its waiters have their timer. */
+    /* a session that ends by itself sends no NOTIFY: its waiters have their timer */
     int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&s->watches) > 0;
     op->error = &why;
     op->status =

@@ -1,8 +1,9 @@
-/* postgresql.h: the parts of the PostgreSQL store. Internal to plugins/postgresql/.
+/* postgresql.h: declarations shared by the files of the PostgreSQL store. Internal to
+ * plugins/postgresql/.
  *
- *   postgresql.c   what it is; the URI, open, close, the table of the plugin
+ *   postgresql.c   the design; the URI, open, close, the table of the plugin
  *   statements.c   the SQL
- *   session.c      connecting, asking, what an error means
+ *   session.c      connecting, asking, the statuses of errors
  *   table.c        locks=table: rows
  *   advisory.c     locks=advisory: a session for each hold
  *   watch.c        LISTEN
@@ -22,7 +23,8 @@ enum {
   CRL_PG_SQL_ROOM = 2000,
   CRL_PG_NAME_ROOM = CORRAL_LOCK_NOTE + 32, /* of an application_name */
   CRL_PG_KEY = 2048,
-  CRL_PG_KEY_TEXT = 2 * CRL_PG_KEY + 1, /* in hex; a payload has less than 8000 bytes */
+  /* a key in hex; a NOTIFY payload has less than 8000 bytes */
+  CRL_PG_KEY_TEXT = 2 * CRL_PG_KEY + 1,
   CRL_PG_POLL_MOST_MS = 60000
 };
 
@@ -43,30 +45,30 @@ typedef enum crl_pg_statement {
   CRL_PG_STATEMENTS
 } crl_pg_statement;
 
-/* The parameters, the same for every statement: $1 name, $2 token, $3 and $4 numbers, $5 text. */
+/* Parameters of every statement: $1 name, $2 token, $3 and $4 numbers, $5 text. */
 typedef struct crl_pg_question {
   const void *name, *token;
   size_t name_len;
   int64_t first, second;
-  const char *text; /* NULL is "" */
+  const char *text; /* NULL: "" */
 } crl_pg_question;
 
-/* A connection. Of an advisory hold it also has what is known of that. */
+/* A connection. The session of an advisory hold also has the state of that hold. */
 typedef struct crl_pg_session {
   PGconn *conn;
-  unsigned prepared; /* a bit for each statement */
-  int plain;         /* the server, or who is in between, doesn't keep prepared statements */
-  int pending;       /* a reply is still to come */
-  int sent;          /* of the last ask: the statement itself was sent */
+  unsigned prepared; /* prepared statements, a bit for each */
+  int plain;         /* the server, or a proxy before it, doesn't keep prepared statements */
+  int pending;       /* a reply is still outstanding */
+  int sent;          /* the last ask has sent the statement itself */
   struct crl_pg_session *next;
   uint8_t token[CORRAL_TOKEN];
-  int pid;  /* of its backend */
-  int lent; /* to the one thread that talks to it */
-  int ends; /* an unlock was wanted, and its reply didn't come */
+  int pid;  /* process id of its backend */
+  int lent; /* one thread has it for itself */
+  int ends; /* an unlock was sent, and its reply didn't come */
   int shared;
-  int64_t lock; /* the server's number of the lock */
+  int64_t lock; /* number of the advisory lock; 0: it holds none */
   uint64_t fence;
-  int64_t since, until; /* host->now_ms time */
+  int64_t since, until; /* host->now_ms */
   char note[CORRAL_LOCK_NOTE + 1];
 } crl_pg_session;
 
@@ -77,58 +79,61 @@ typedef struct crl_pg_store {
   char name[160], server[256], port[8], table[CRL_PG_TABLE_ROOM];
   char *user, *password, *database, *sslmode, *sslrootcert; /* NULL: libpq's default */
   char sql[CRL_PG_STATEMENTS][CRL_PG_SQL_ROOM];
-  /* their names: a hash of the text, for PgBouncer shows sessions to others who prepared theirs */
+  /* names of the prepared statements: a hash of the text, since PgBouncer gives sessions to clients
+   * that prepared their own */
   char prepared[CRL_PG_STATEMENTS][24];
   atomic_int watches;
-  pthread_mutex_t mutex; /* of what follows; not held over I/O */
+  pthread_mutex_t mutex; /* guards what follows; not held during I/O */
   pthread_cond_t given_back;
   crl_pg_session *holds, *idle;
-  int64_t hold_count; /* and those that are being taken */
+  int64_t hold_count; /* holds, and those being taken */
   int idle_count;
 } crl_pg_store;
 
 typedef struct crl_pg_handle {
   crl_pg_store *store;
-  crl_pg_session *session; /* NULL: it became a hold's */
+  crl_pg_session *session; /* NULL: it became a hold's session */
 } crl_pg_handle;
 
-/* statements.c. A statement, with the table's name in it: 0 when that finds no room. */
+/* statements.c. Writes a statement, with the table's name in it; 0: there is no room. */
 int crl_pg_statement_text(crl_pg_statement what, const char *table, char *room, size_t size);
 void crl_pg_create_text(const char *table, char *room, size_t size);
 
 /* session.c */
+/* Sets *error to "name: first line of text"; returns `status`. */
 int crl_pg_failed(const crl_pg_store *s, int status, corral_error *error, const char *text);
 int crl_pg_open_session(crl_pg_store *s, int64_t deadline, crl_pg_session **ret,
                         corral_error *error);
-/* NULL is allowed. */
+/* Closes and frees a session. NULL is allowed. */
 void crl_pg_hang_up(crl_pg_session *c);
-/* It can't be asked any more, or a reply is still to come. */
+/* 1: the session can't be used any more, or a reply is still outstanding. */
 int crl_pg_is_broken(const crl_pg_session *c);
-/* Reads what came unasked, which is how a session learns that the server ended it: 0. */
+/* Reads unasked messages; 0: the server has ended the session, which only such a message tells. */
 int crl_pg_is_alive(const crl_pg_session *c);
+/* Waits until the socket is ready for `want`; 0: the deadline. */
 int crl_pg_await(const crl_pg_store *s, const crl_pg_session *c, short want, int64_t deadline);
-/* The one result of what was sent; of several the first. NULL: the deadline passed, and it is still
- * to come. */
+/* Receives the result of what was sent, the first if there are several. NULL: the deadline passed,
+ * and it is still outstanding. */
 PGresult *crl_pg_receive(const crl_pg_store *s, crl_pg_session *c, int64_t deadline);
-/* Asks and waits for the reply, which is to be cleared when the status is CORRAL_OK.
- * CORRAL_EUNKNOWN: sent, and no reply. A statement that the server gave up for others' sake
+/* Asks and waits for the reply, which is the caller's to clear if the status is CORRAL_OK.
+ * CORRAL_EUNKNOWN: sent, and no reply. A statement that the server gave up in favour of others
  * (serializable transactions) is sent again. */
 int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
                const crl_pg_question *q, int64_t deadline, PGresult **ret, corral_error *error);
-/* A boolean or bigint; 0 for NULL. */
+/* Value of a boolean or bigint; 0 for NULL. */
 int64_t crl_pg_number_at(const PGresult *r, int column, int row);
-/* A number of ms that the server says, since 1970 or left: 0 to 2^53, so that such numbers can be
- * added. */
+/* A number of ms from the server, since 1970 or remaining, held within 0 to 2^53, so that such
+ * numbers can be added. */
 int64_t crl_pg_ms_at(const PGresult *r, int column, int row);
 
 /* table.c */
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline);
-/* The note as text that this server takes: what it doesn't is '?'. */
+/* The note as text that this server takes; other bytes become '?'. */
 const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op,
                            char room[CORRAL_LOCK_NOTE + 1]);
-/* What NOTIFY tells: "" for nothing. */
+/* The payload for NOTIFY; "": no NOTIFY. */
 const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char room[CRL_PG_KEY_TEXT]);
-/* Hands out a record of these holds. */
+/* Hands out a record of these holds as op->found. */
 int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds,
                 size_t count, int64_t now);
 
@@ -136,7 +141,7 @@ int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hol
 int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline);
 void crl_pg_end_sessions(crl_pg_store *s);
 
-/* watch.c: see plugin.h */
+/* watch.c: see corral_store.watch */
 int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
                  corral_error *error);
 int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),

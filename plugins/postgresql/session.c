@@ -1,5 +1,5 @@
-/* session.c: a connection to the server: connecting, asking within a deadline, what an error
- * means. */
+/* session.c: a connection to the server: connecting, asking within a deadline, the statuses of
+ * errors. */
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -146,7 +146,7 @@ static int no_reply(const crl_pg_store *s, const crl_pg_session *c, corral_error
                        "no answer: the time allowed is over");
 }
 
-/* Two who create it at once: one of them hears that it is there. */
+/* Creates the table. If two sessions create it at once, one of them is told that it exists. */
 static int create_table(const crl_pg_store *s, crl_pg_session *c, int64_t deadline,
                         corral_error *error) {
   char sql[2 * CRL_PG_TABLE_ROOM + 200];
@@ -158,14 +158,15 @@ static int create_table(const crl_pg_store *s, crl_pg_session *c, int64_t deadli
   int is_there = PQresultStatus(r) == PGRES_COMMAND_OK ||
                  (state != NULL && is_one_of(state, "23505 42P07 42710"));
   int may_not = state != NULL && is_one_of(state, "42501 3F000 25006");
-  /* may_not: the statement itself will say so */
+  /* if it may_not, the statement itself fails and says why */
   int status =
       is_there || may_not ? CORRAL_OK : failed_result(s, r, state != NULL ? state : "", error);
   PQclear(r);
   return status;
 }
 
-/* What is to be done about a reply that isn't the answer: 1: it can be asked again. */
+/* Handles a reply that isn't the answer. 1: the statement can be sent again; else *status says why
+ * not, or is CORRAL_OK: the reply is an error. */
 static int mend(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, const PGresult *r,
                 const char *state, int *created, int64_t deadline, int *status,
                 corral_error *error) {
@@ -210,7 +211,7 @@ int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
 /* ---- connecting ---------------------------------------------------------------------------- */
 
 /* The five characters of a failed connection's SQLSTATE, which only the verbose text has: "FATAL:
- * 28P01: why". */
+ * 28P01: why"; NULL: none. */
 static const char *state_in(const char *text) {
   for (const char *at = strstr(text, ":  "); at != NULL; at = strstr(at + 1, ":  "))
     if (strspn(at + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 &&
@@ -226,8 +227,8 @@ static int not_connected(const crl_pg_store *s, const crl_pg_session *c, corral_
                        error, *text != '\0' ? text : "can't connect");
 }
 
-/* Statements are to be right by their own; a role's or database's own ideas of a default don't
- * count. The last may fail: an older server, or one that can't. */
+/* Sets the session up: statements must not depend on defaults of the role or the database. The last
+ * ones may fail: an older server, or one that can't. */
 static int greet(const crl_pg_store *s, crl_pg_session *c, int64_t deadline, corral_error *error) {
   static const char *const words[] = {
       "SELECT set_config('default_transaction_isolation', 'read committed', false),"
@@ -253,7 +254,7 @@ static int greet(const crl_pg_store *s, crl_pg_session *c, int64_t deadline, cor
 
 static void ignore_notice(void *arg, const char *text) { (void)arg, (void)text; }
 
-/* By one address; NULL: `server` is a socket's folder. */
+/* Connects to one address; NULL: `server` is a socket's folder. */
 static int connect_to(crl_pg_store *s, const char *address, int64_t deadline, crl_pg_session **ret,
                       corral_error *error) {
   const char *const names[] = {"host",

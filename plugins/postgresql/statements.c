@@ -1,5 +1,5 @@
-/* statements.c: the SQL of both kinds of locks; postgresql.c says why it is as it is. '@' is the
- * table. */
+/* statements.c: the SQL of both kinds of locks, for the reasons given in postgresql.c. '@' stands
+ * for the table. */
 #include <stdio.h>
 
 #include "postgresql.h"
@@ -11,15 +11,15 @@
   " + interval '999 years'))) * 1000)::bigint"
 #define LEFT_OF(when)                                                                              \
   "(extract(epoch FROM least(" when ", " NOW " + interval '999 years') - " NOW ") * 1000)"
-/* An end that time contradicts: the clock was set back, or a stranger wrote it. How long the hold
- * lasts then: no longer than from its taking to its end, and a day. */
+/* An end that can't be right: the clock was set back, or a stranger wrote it. LENGTH, the length of
+ * such a hold, is the time from its taking to its end, at most a day. */
 #define IS_FAR                                                                                     \
   "(until > " NOW " + interval '86402 seconds' OR (until > " NOW " AND since > " NOW               \
   " + interval '2 seconds'))"
 #define LENGTH                                                                                     \
   "CASE WHEN isfinite(l.since) AND isfinite(l.until) AND l.since < l.until THEN least(l.until - "  \
   "l.since, interval '86400 seconds') ELSE interval '86400 seconds' END"
-/* No fencing token of a clock is above 2^53 microseconds. */
+/* Fencing tokens made from a clock stay below 2^53 microseconds. */
 #define NEXT_FENCE                                                                                 \
   "greatest(CASE WHEN l.fence < 9007199254740992 THEN l.fence + 1 ELSE 0 END, " MICROS ")"
 #define LIFE NOW " + $3 * interval '1 millisecond'"
@@ -52,7 +52,7 @@
   "'corral', false) || " TELLS " <> '' ELSE false END"
 
 static const char *const statements[CRL_PG_STATEMENTS] = {
-    /* Granted?, fencing token, ms that are left, and whether that can't be believed. */
+    /* Columns: granted?, fencing token, ms left, and whether that can't be right. */
     [CRL_PG_TAKE] =
         "WITH done AS (INSERT INTO @ AS l (name, token, fence, until, since, note) VALUES ($1, "
         "$2, " MICROS ", " LIFE ", " NOW ", $5)"
@@ -66,7 +66,7 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
                        " UNION ALL SELECT false, 0, ceil(" LEFT_OF(
                            "until") ")::bigint, " IS_FAR
                                     " FROM @ WHERE name = $1 AND NOT EXISTS (SELECT FROM done)",
-    /* Somebody's hold ends one length from now. */
+    /* Sets a hold's end to one length from now. */
     [CRL_PG_REDATE] = LOCKED "SET until = " NOW " + " LENGTH ", since = least(l.since, " NOW
                              ") FROM old WHERE l.name = $1 AND l.token IS NOT NULL"
                              " AND (SELECT " IS_FAR
@@ -77,13 +77,13 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
                "SELECT true, fence, ms FROM done" ELSE_WHO,
     [CRL_PG_UNLOCK] = LOCKED "SET token = NULL, note = NULL, since = NULL, until = " NOW IF_HELD
                              "SELECT " TELLS " = '', fence, 0 FROM done" ELSE_WHO,
-    /* Held?, fencing token, until, since, the server's time, token, note. */
+    /* Columns: held?, fencing token, until, since, the server's time, token, note. */
     [CRL_PG_SHOW] = "SELECT token IS NOT NULL AND until > " NOW ", fence, " MS_OF(
         "until") ", " MS_OF("since") ", " MS_OF(NOW) ", token, note FROM @ WHERE name = $1",
-    /* The fencing token, or NULL. */
+    /* Column: the fencing token; NULL: not granted. */
     [CRL_PG_TRY] = "SELECT CASE WHEN pg_try_advisory_lock($3) " GRANT,
     [CRL_PG_TRY_SHARED] = "SELECT CASE WHEN pg_try_advisory_lock_shared($3) " GRANT,
-    /* Still held? */
+    /* Column: still held? */
     [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " ENDS_AFTER " <> ''",
     [CRL_PG_DOWNGRADE] =
         "SELECT CASE WHEN " HELD_HERE
@@ -92,7 +92,7 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
     [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) " RESTS,
     [CRL_PG_END_SHARED] =
         "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
-    /* Exclusive?, pid, when it was heard of last, the server's time, its application_name. */
+    /* Columns: exclusive?, pid, when it was last heard, the server's time, its application_name. */
     [CRL_PG_HOLDERS] =
         "SELECT l.mode = 'ExclusiveLock', l.pid::bigint, "
         "coalesce(floor(extract(epoch FROM a.state_change) * 1000)::bigint, 0), " MS_OF(

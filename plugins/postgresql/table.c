@@ -4,7 +4,7 @@
 
 #include "postgresql.h"
 
-/* Bytes of a valid UTF-8 character; 0: it isn't one. */
+/* Length of a valid UTF-8 character; 0: it isn't one. */
 static size_t utf8(const unsigned char *at, size_t left) {
   size_t n = *at < 0x80 ? 1 : *at < 0xc2 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : *at < 0xf5 ? 4 : 0;
   if (n > left) return 0;
@@ -67,7 +67,8 @@ static int show_row(crl_pg_store *s, corral_op *op, const PGresult *r) {
                      crl_pg_ms_at(r, 4, 0));
 }
 
-/* A hold that is over before its reply is made up (a row that somebody held locked) is none. */
+/* Judges a reply. A hold that is over before its reply is complete (because another session had
+ * locked the row) counts as none. */
 static int judge(corral_op *op, const PGresult *r) {
   int is_done = PQntuples(r) > 0 && crl_pg_number_at(r, 0, 0) != 0,
       is_lock = op->verb == CORRAL_VERB_LOCK;
@@ -75,18 +76,18 @@ static int judge(corral_op *op, const PGresult *r) {
   if (is_done && op->verb != CORRAL_VERB_UNLOCK && op->until_ms <= 0) is_done = 0;
   if (is_done && op->verb != CORRAL_VERB_UNLOCK) op->seen = (uint64_t)crl_pg_number_at(r, 1, 0);
   if (is_done) return CORRAL_OK;
-  /* the statement saw the row as it was before another one took it */
+  /* the statement saw the row as it was before another one took the lock */
   if (is_lock && op->until_ms <= 0) op->until_ms = -1;
   return is_lock ? CORRAL_EBUSY : CORRAL_ELOST;
 }
 
-/* A refused take tells of an end that can't be believed: it is written anew, one length from now.
- */
+/* Dates a hold anew whose end can't be right: one length from now. */
 static int redate(crl_pg_handle *h, corral_op *op, const crl_pg_question *q, int64_t deadline) {
   PGresult *r;
   int status = crl_pg_ask(h->store, h->session, CRL_PG_REDATE, q, deadline, &r, op->error);
   if (status != CORRAL_OK) return status;
-  op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 0, 0) : -1; /* somebody else was sooner */
+  /* another session has changed the row already */
+  op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 0, 0) : -1;
   PQclear(r);
   return CORRAL_EBUSY;
 }
@@ -94,7 +95,7 @@ static int redate(crl_pg_handle *h, corral_op *op, const crl_pg_question *q, int
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   static const crl_pg_statement verbs[] = {CRL_PG_TAKE, CRL_PG_EXTEND, CRL_PG_UNLOCK, CRL_PG_SHOW};
   crl_pg_store *s = h->store;
-  char text[CRL_PG_KEY_TEXT]; /* or a note */
+  char text[CRL_PG_KEY_TEXT]; /* a payload, or a note */
   PGresult *r;
   if (op->flags & CORRAL_OP_SHARED)
     return s->host->fail(op->error, CORRAL_EUNSUPPORTED,

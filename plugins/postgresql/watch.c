@@ -1,8 +1,9 @@
-/* watch.c: a connection of its own on which the server tells of locks that were unlocked: LISTEN
- * corral_lock, the payload a name in hex.
+/* watch.c: a watch, on a connection of its own, which reports unlocked locks: LISTEN corral_lock,
+ * the payload being a name in hex.
  *
- * Silent for QUIET_MS, it is asked whether it listens, and has ANSWER_MS to say so: it is dead
- * otherwise, or somebody in between gave it to others. */
+ * After QUIET_MS of silence the server is asked whether the connection still listens. No answer
+ * within ANSWER_MS means that the connection is dead; a no, that a proxy gave it to another
+ * client. */
 #include <poll.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ enum { QUIET_MS = 2000, ANSWER_MS = 2000 };
 typedef struct watcher {
   crl_pg_store *store;
   crl_pg_session *session;
-  int64_t heard; /* host->now_ms time */
+  int64_t heard; /* when the server was last heard, host->now_ms */
 } watcher;
 
 void crl_pg_unwatch(void *watch) {
@@ -50,7 +51,7 @@ int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
   return status;
 }
 
-/* The hash of the key of a payload; 0 when it isn't one: somebody else's, or "any". */
+/* Hash of the key in a payload; 0: it has none: foreign, or "any". */
 static uint64_t hash_of(const crl_pg_store *s, const char *hex) {
   uint8_t key[CRL_PG_KEY];
   size_t len = strlen(hex);
@@ -63,7 +64,7 @@ static uint64_t hash_of(const crl_pg_store *s, const char *hex) {
   return s->host->hash64(key, len / 2);
 }
 
-/* All that has come. */
+/* Reports all notifications that have come; returns their number. */
 static int tell_all(watcher *w, void (*told)(void *arg, uint64_t hash), void *arg) {
   int count = 0;
   for (PGnotify *n; (n = PQnotifies(w->session->conn)) != NULL; count++) {

@@ -4,11 +4,11 @@
  * TIME; to be told to the watch it begins as a GET of a value does (request.c), and REPAIR puts one
  * more script before it.
  *
- * Where replicas are to confirm a lock (wait_replicas), WAIT goes at the end of the batch. It says
- * how many replicas have received all that this connection wrote. It doesn't make the lock safe
- * against a failover, only likelier to survive one: a replica that hasn't received it can still be
- * the one that is promoted, and one that confirmed may lose its memory first. A hold that too few
- * confirmed exists on the primary; EREFUSED tells the host, which ends it by UNLOCK. */
+ * If replicas must confirm a lock (wait_replicas), WAIT ends the batch. It tells how many replicas
+ * have received all that this connection wrote. It doesn't make the lock safe against a failover,
+ * only likelier to survive one: a replica that hasn't received it can still be the one that is
+ * promoted, and one that confirmed may lose its memory first. A hold that too few replicas
+ * confirmed exists on the primary; EREFUSED makes the host end it by UNLOCK. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -94,7 +94,7 @@ void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 
 /* ---- judging ------------------------------------------------------------------------------- */
 
-/* A remaining time as the server reports it. */
+/* A remaining time from the server, limited to exact numbers. */
 static int64_t left_of(int64_t ms) {
   return ms < (int64_t)CRL_REDIS_EXACT ? ms : (int64_t)CRL_REDIS_EXACT;
 }
@@ -120,8 +120,8 @@ int64_t crl_redis_lock_time(const redisReply *reply) {
              : -1;
 }
 
-/* The first word of a script's reply is an error: its meaning, and whether locks can do without
- * scripts from now on. */
+/* Judges an error reply to a script; if scripts are forbidden and locks can do without, they will
+ * from now on. */
 static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
   crl_redis_store *s = h->store;
   slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
@@ -152,7 +152,7 @@ static int known_status(const corral_op *op, long long status) {
 
 enum { STATUS, NOW, UNTIL, FENCE, NUMBERS };
 
-/* Four numbers, little-endian. */
+/* Reads a script's answer, four little-endian numbers; 0: it isn't one. */
 static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret[NUMBERS]) {
   if (reply->type != REDIS_REPLY_STRING || reply->len != 8 * NUMBERS) return 0;
   for (int i = 0; i < NUMBERS; i++) {
@@ -181,7 +181,7 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   return CORRAL_OK;
 }
 
-/* GET, PTTL, TIME. */
+/* Judges the replies to GET, PTTL and TIME. */
 static int judge_sight(crl_redis_handle *h, corral_op *op, redisReply **replies, int64_t before) {
   corral_lock_change change;
   int64_t us = crl_redis_lock_time(replies[2]);
@@ -228,7 +228,7 @@ int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply *
 
 /* ---- replicas ------------------------------------------------------------------------------ */
 
-/* WAIT 0 would be for ever; and the reply is to be here in time. */
+/* WAIT 0 would wait for ever; and the reply must be here by the deadline. */
 void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline) {
   const crl_redis_store *s = h->store;
   int64_t left = deadline - s->host->now_ms(), most = left - left / 4;

@@ -1,21 +1,20 @@
 /* lock_exec.c: locks where scripts are forbidden: by optimistic transactions, on the same records
- * as the scripts, beside which they work.
+ * as the scripts, and beside them.
  *
- *   WATCH key, GET key, PTTL key, TIME, MULTI   one pipeline; host->lock_decide says what the
- *                                               record becomes
- *   SET key record PX life, EXEC                another; EXEC does nothing, and says so, when the
- *                                               key was changed since WATCH
- *   DISCARD                                     instead, when nothing is to be changed: it ends the
+ *   WATCH key, GET key, PTTL key, TIME, MULTI   one pipeline; host->lock_decide makes the change
+ *   SET key record PX life, EXEC                another pipeline; EXEC does nothing, and says so,
+ *                                               if the key was changed since WATCH
+ *   DISCARD                                     instead, if nothing is to be changed: it ends the
  *                                               WATCH too
  *
- * MULTI is asked for in the first pipeline, so that SET is sent only where it is known to be
- * queued: a user who may SET but not MULTI would overwrite somebody's lock. An EXEC that did
- * nothing is tried again until the deadline; each time, somebody else got on. WATCH belongs to a
- * connection, and a handle is used by one caller at a time, so nobody else's EXEC can drop it. A
- * handle leaves this file outside of WATCH and MULTI, or broken.
+ * MULTI is in the first pipeline, so that SET is sent only when it is known to be queued: a user
+ * who may SET but not MULTI would otherwise overwrite another holder's lock. An EXEC that did
+ * nothing is tried again until the deadline; each time, another client's change succeeded. WATCH
+ * belongs to a connection, and a handle is used by one caller at a time, so no other caller's EXEC
+ * can drop it. A handle leaves this file outside of WATCH and MULTI, or broken.
  *
  * SET is refused when the server is out of memory. Unlike a script, a transaction can't end or
- * lengthen a hold then: EREFUSED, and it ends by its time. */
+ * lengthen a hold then: EREFUSED, and the hold ends by its time. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -23,14 +22,14 @@
 
 enum { WATCH, GET, PTTL, TIME, MULTI, LOOKS };
 
-/* One op, under way. */
+/* An operation under way. */
 typedef struct exec {
   crl_redis_handle *h;
   corral_op *op;
   int64_t deadline;
   corral_error *error;
   redisReply *replies[LOOKS];
-  int again; /* the key was changed by somebody else: nothing was done */
+  int again; /* another client changed the key: nothing was done */
 } exec;
 
 static int is_status(const redisReply *reply, const char *text) {
@@ -52,8 +51,8 @@ static void forget(exec *e) {
   }
 }
 
-/* Sends what is formatted and hears `count` replies. *ret_whole: all was sent, so it may have
- * happened. */
+/* Sends the formatted commands and receives `count` replies. *ret_whole: all was sent, so it may
+ * have happened. */
 static int exchange(exec *e, int count, int *ret_whole) {
   crl_redis_handle *h = e->h;
   size_t sent = 0;
@@ -72,7 +71,7 @@ static int strange(exec *e) {
   return crl_redis_result_nonsense(e->h, e->op);
 }
 
-/* Ends WATCH and MULTI, as far as the first pipeline got. */
+/* Ends WATCH and MULTI, as far as the first pipeline began them. */
 static int leave(exec *e) {
   int whole, watched = !is_error(e->replies[WATCH]), begun = !is_error(e->replies[MULTI]);
   forget(e);
@@ -117,8 +116,8 @@ static int look(exec *e) {
   return CORRAL_OK;
 }
 
-/* The first of the look's replies that is an error; NULL when the key can be judged. A wrong type
- * can. */
+/* The first of the look's replies that is an error; NULL: the key can be judged. A wrong type can
+ * be. */
 static const redisReply *refusal(const exec *e) {
   for (int i = 0; i < LOOKS; i++)
     if (is_error(e->replies[i]) &&
@@ -129,7 +128,8 @@ static const redisReply *refusal(const exec *e) {
 
 /* ---- the change ---------------------------------------------------------------------------- */
 
-/* Why the transaction was discarded: by what the queued command said, or by what EXEC quotes. */
+/* Sets the reason of a discarded transaction: from the reply to the queued command, or from the
+ * text that EXEC quotes. */
 static int judge_discarded(exec *e, const redisReply *queued, const redisReply *executed) {
   static const char quote[] = "because of: ";
   redisReply why = *(is_error(queued) ? queued : executed);
@@ -138,7 +138,7 @@ static int judge_discarded(exec *e, const redisReply *queued, const redisReply *
   return crl_redis_result_error(e->h, e->op, &why);
 }
 
-/* The replies of a queued command and EXEC. op->status is OK when it was done. */
+/* Judges the replies to a queued command and to EXEC. op->status is OK if it was done. */
 static int judge_exec(exec *e) {
   const redisReply *queued = e->replies[0], *executed = e->replies[1];
   if (is_error(executed)) {
@@ -160,7 +160,7 @@ static int judge_exec(exec *e) {
   return CORRAL_OK;
 }
 
-/* The command that was formatted, after MULTI; then EXEC. */
+/* Sends the formatted command, after MULTI, and EXEC. */
 static int execute(exec *e) {
   int whole;
   put(e, "EXEC", 0);
@@ -193,7 +193,7 @@ static void take_over(corral_op *op, const corral_op *decided) {
   op->life_ms = decided->life_ms;
 }
 
-/* Decides by what the look saw, and does it. The op's own `seen` stays what was asked for until
+/* Decides by the look, and makes the change. The op's own `seen` keeps the requested value until
  * that is done. */
 static int change(exec *e) {
   const redisReply *got = e->replies[GET];
@@ -218,7 +218,7 @@ static int change(exec *e) {
   } else {
     put_record(e, room, &what, now);
     status = execute(e);
-    /* What a refused take would have written, a wish or another end, needn't be. */
+    /* a refused LOCK is refused even if its wish, or the other end, could not be written */
     int is_done = e->op->status == CORRAL_OK ||
                   ((decided.status == CORRAL_EBUSY || decided.status == CORRAL_EREFUSED) &&
                    status == CORRAL_OK);
@@ -230,8 +230,8 @@ static int change(exec *e) {
   return status;
 }
 
-/* What else than a lock's record has no end gets one. op->status is OK when the key can be looked
- * at then. */
+/* Gives a TTL to a key that isn't a lock's record and has none. op->status is OK if the key can be
+ * looked at then. */
 static int repair(exec *e) {
   const redisReply *got = e->replies[GET];
   corral_op decided = *e->op;
@@ -270,7 +270,7 @@ static int confirm(exec *e) {
   return status;
 }
 
-/* LOCK, LOCK_EXTEND, UNLOCK, and the first half of a LOCK_SHOW that repairs. */
+/* Performs LOCK, LOCK_EXTEND, UNLOCK, or the first half of a LOCK_SHOW that repairs. */
 static int perform_one(exec *e) {
   const corral_host *host = e->h->store->host;
   int status = CORRAL_OK;
@@ -329,8 +329,8 @@ int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, in
   return status;
 }
 
-/* Refused ops did nothing. Looks at locks are repeated with them, so that the batch's order
- * holds. */
+/* Refused operations did nothing. Looks at locks that follow are repeated with them, so that the
+ * batch's order holds. */
 int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
                            corral_error *error) {
   int status = CORRAL_OK, any = 0;

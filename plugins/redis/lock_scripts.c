@@ -1,19 +1,19 @@
-/* lock_scripts.c: what each lock verb does to a lock's record, in Lua, run by the server.
+/* lock_scripts.c: the lock verbs on a lock's record, in Lua, run by the server.
  *
- * They say what src/lock_record.c says, on the same bytes; what comes here between is told there.
- * Each is one SET with PX, so a lock's key never is without TTL, and a refusal that changes nothing
- * writes nothing, so that a watch isn't told of it. Numbers are exact up to 2^53, which
- * microseconds since 1970 reach in the year 2255.
+ * They do the same as src/lock_record.c, on the same bytes; its comments apply here too. Each is
+ * one SET with PX, so a lock's key is never without TTL, and a refusal that changes nothing writes
+ * nothing, so that no watch reports it. Numbers are exact up to 2^53, which microseconds since 1970
+ * reach in the year 2255.
  *
- * A lock that nobody contends for takes a short cut: taken where there is no record or one without
- * holds, ended where there is one hold, its own. It costs the server half of what the general way
- * does. The answer is one string of four numbers {status, now, until_ms, fence}, 8 bytes each,
+ * A lock without contention takes a shortcut: taking it when there is no record or one without
+ * holds, and ending the only hold of a record. That costs the server half as much as the general
+ * way. The answer is one string of four numbers {status, now, until_ms, fence}, 8 bytes each,
  * little-endian, because an array of them costs more.
  *
  * Only redis.pcall is used, and its errors are returned as they are, as in scripts.c. */
 #include "redis.h"
 
-/* ARGV[1] is the token. */
+/* Beginning of each script. ARGV[1] is the token. */
 #define BEGIN                                                                                      \
   "local call, k, token, pack = redis.pcall, KEYS[1], ARGV[1], struct.pack\n"                      \
   "local t = call('TIME')\n"                                                                       \
@@ -23,9 +23,9 @@
 
 #define ANSWER "pack('<i8i8i8i8', "
 
-/* The lock as the verb finds it, after ends that time contradicts are written anew in `got` and
- * `wish` (`redated`). `mine`: where this token's hold is in the record, or nil; `others`, `alone`:
- * the last end of a hold of others, and that of an exclusive one. */
+/* The lock as the verb finds it, after ends that can't be right are dated anew in `got` and `wish`
+ * (`redated`). `mine`: offset of this token's hold in the record, or nil; `others`, `alone`: the
+ * last end of a hold of another token, and the end of an exclusive one. */
 #define LOOK                                                                                       \
   "local fence, wish, live, others, alone, mine, redated = 0, 0, 0, 0, 0\n"                        \
   "if got then\n"                                                                                  \
@@ -61,7 +61,7 @@
   "  end\n"                                                                                        \
   "end\n"
 
-/* This token's hold as it is. A fencing token that no store can have given counts as none. */
+/* Reads this token's hold. A fencing token that no store can have given counts as none. */
 #define OWN                                                                                        \
   "struct.unpack('<BxxxI4i8i8i8c80', got, mine + 16)\n"                                            \
   "since = math.min(since, now)\n"                                                                 \
@@ -70,9 +70,10 @@
 #define EXTENDS                                                                                    \
   "if now + ARGV[2] >= till then till, length = now + ARGV[2], math.min(ARGV[2], 86400000) end\n"
 
-/* Writes what others hold and, if given, this token's own hold, which ends at `till`. Returns an
- * error or nil. A hold can be lengthened and ended also when the server is out of memory, for a
- * script that has written may go on writing, and PEXPIRE is never refused for memory. */
+/* Writes the other tokens' holds and, if given, this token's own hold, which ends at `till`.
+ * Returns an error or nil. A hold can be lengthened and ended even when the server is out of
+ * memory, because a script that has written may go on writing, and PEXPIRE is never refused for
+ * memory. */
 #define WRITE                                                                                      \
   "local function write(own, till)\n"                                                              \
   "  local holds, last = {}, math.max(now, wish)\n"                                                \
@@ -100,8 +101,8 @@
   "  return pack('<c16BxxxI4i8i8i8c80', token, mode, length, till, since, f, note)\n"              \
   "end\n"
 
-/* ARGV: token, lease ms, mode (1 exclusive, 2 shared), note (80 bytes), how long the wish stands
- * (ms). A wish that can't be written is none. */
+/* ARGV: token, lease ms, mode (1 exclusive, 2 shared), note (80 bytes), life of the wish (ms). If a
+ * wish can't be written, there is none. */
 static const char lock_text[] =
     BEGIN "if not got or #got == 32 then\n"
           "  local magic, count, g, w, f = 'crk1', 0, 0, 0, t[1] * 1000000 + t[2]\n"
@@ -139,7 +140,7 @@ static const char lock_text[] =
           "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
           "0, now, till - now, f)\n";
 
-/* ARGV: token, lease ms, mode (2: becomes shared), the fencing token's least. */
+/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
 static const char extend_text[] = BEGIN LOOK WRITE
     "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
     "local mode, length, till, since, f, note = " OWN "if ARGV[3] == '2' then mode = 2 end\n"
@@ -162,8 +163,8 @@ static const char unlock_text[] =
           "-9, now, math.max(others - now, 0), 0) end\n"
           "return write() or " ANSWER "0, now, 0, 0)\n";
 
-/* ARGV: an empty token, and how long what corral didn't write, and what has no end, shall live.
- * LOOK answers for what isn't a lock's record. */
+/* ARGV: an empty token, and the TTL (ms) of a key that corral did not write and that has none. LOOK
+ * returns the answer for a key that isn't a lock's record. */
 static const char repair_text[] =
     "local function look()\n" BEGIN LOOK "  return " ANSWER "0, now, 0, 0)\n"
     "end\n"

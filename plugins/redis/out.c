@@ -1,12 +1,12 @@
-/* out.c: commands in RESP on their way to the server. Small words are copied into one buffer, large
- * ones are sent from where they are. */
+/* out.c: commands in RESP to send to the server. Small words are copied into one buffer, large ones
+ * are sent from where they are. */
 #include <stdlib.h>
 
 #include "redis.h"
 
 enum { COPIED = 16384, KEPT = 1 << 20, AT_A_TIME = 64 };
 
-/* Room for `size` more bytes; NULL when there is no memory. */
+/* Makes room for `size` more bytes; NULL: no memory. */
 static char *room(crl_redis_out *out, size_t size) {
   if (out->failed) return NULL;
   if (out->room - out->used < size) {
@@ -51,7 +51,7 @@ static void copy(crl_redis_out *out, const void *data, size_t size) {
   out->used += size;
 }
 
-/* Writes `number` in decimal to the end of text[24]; returns where it begins. */
+/* Writes `number` in decimal to the end of text[24]; returns its beginning. */
 static char *decimal(char text[24], int64_t number) {
   uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
   char *at = text + 24;
@@ -118,7 +118,7 @@ void crl_redis_out_free(crl_redis_out *out) {
 
 int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent,
                        corral_error *error) {
-  size_t at = 0, done = 0; /* the piece, and what of it is sent */
+  size_t at = 0, done = 0; /* index of the piece, and bytes of it that are sent */
   *sent = 0;
   while (at < out->count) {
     struct iovec pieces[AT_A_TIME];

@@ -1,26 +1,26 @@
 /* pieces.c: large records, read piece by piece.
  *
  * The server copies a reply whole before it does anything else, and keeps it until it is sent: ten
- * readers of 64 MB at once hold up everybody for half a second, and take 640 MB. By pieces nobody
- * waits for more than one of them, and the reader has no second copy either.
+ * readers of 64 MB at once hold up all clients for half a second, and take 640 MB. With pieces no
+ * client waits for more than one of them, and the reader has no second copy either.
  *
  * A record may be replaced between two pieces. So the head, with the stamp, is read behind each
- * piece, in the same write: while the stamp is that of the first piece, so is the body. When it
+ * piece, in the same write: while the stamp is that of the first piece, so is the body. If it
  * isn't, the look begins anew. (A piece of a record that came and went between a piece and its head
- * is found by the body's checksum, which is the stamp.) The last head is the one that is found: a
- * lease may have come or gone meanwhile. */
+ * is detected by the body's checksum, which is the stamp.) The last head is the one that is handed
+ * out, since a lease may have come or gone meanwhile. */
 #include <stdlib.h>
 
 #include "redis.h"
 
 enum { LEASE_MOST = CORRAL_FRONT - CORRAL_HEAD };
 
-/* A record on its way. */
+/* A record being read. */
 typedef struct whole {
   uint8_t *bytes;
   size_t size, room;
-  corral_header header; /* of the record that was begun with */
-  int changed;          /* it isn't that one any more */
+  corral_header header; /* of the first piece */
+  int changed;          /* another record is there now */
 } whole;
 
 static void put_range(crl_redis_handle *h, const corral_op *op, size_t from, size_t size) {
@@ -35,12 +35,12 @@ void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from)
   put_range(h, op, from, CRL_REDIS_PIECE);
 }
 
-/* Body and stamp, and nothing of the lease. */
+/* Reads the head without the lease: body and stamp. */
 static int read_head(const crl_redis_handle *h, const void *head, corral_header *header) {
   return h->store->host->header_read(head, CORRAL_HEAD, header);
 }
 
-/* Where a record with this head ends at the latest: what lies behind is skipped. */
+/* Largest end of a record with this head; later bytes are skipped. */
 static size_t end_of(const corral_header *header) {
   return CORRAL_HEAD + (size_t)header->body + LEASE_MOST;
 }
@@ -51,7 +51,7 @@ int crl_redis_pieces_more(const crl_redis_handle *h, const void *record, size_t 
          size < end_of(&header);
 }
 
-/* Whether the body that was begun with is still there. */
+/* 1: the body of the first piece is still there. */
 static int is_same(const crl_redis_handle *h, const whole *w, const redisReply *head) {
   corral_header now;
   return head->len == CORRAL_HEAD && read_head(h, head->str, &now) == CORRAL_OK &&
@@ -71,13 +71,13 @@ static int append(whole *w, const void *data, size_t size) {
   return CORRAL_OK;
 }
 
-/* The op has its status; what is left of the record isn't read. */
+/* Sets the op's status; the rest of the record isn't read. */
 static int give_up(crl_redis_handle *h, corral_op *op, int status, const char *what) {
   crl_redis_result_fail(h, op, status, what);
   return CORRAL_OK;
 }
 
-/* A piece, and the head that was read behind it. *last: there is no other. */
+/* Takes a piece, and the head that was read behind it. *last: it was the last piece. */
 static int take(crl_redis_handle *h, corral_op *op, whole *w, const redisReply *piece,
                 const redisReply *head, int *last) {
   const redisReply *refusal = piece->type == REDIS_REPLY_ERROR ? piece : head;
@@ -96,7 +96,7 @@ static int take(crl_redis_handle *h, corral_op *op, whole *w, const redisReply *
   return CORRAL_OK;
 }
 
-/* One more piece. */
+/* Reads one more piece. */
 static int hear_piece(crl_redis_handle *h, corral_op *op, whole *w, int64_t deadline, int *last,
                       corral_error *error) {
   redisReply *piece = NULL, *head = NULL;

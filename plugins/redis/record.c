@@ -1,10 +1,10 @@
-/* record.c: what a record that Redis has says, by its front, the key's TTL and the server's
- * time. */
+/* record.c: status, life and lease of a record in Redis, by its front, the key's TTL and the
+ * server's time. */
 #include <stdlib.h>
 
 #include "redis.h"
 
-enum { STEP_MS = 2000 /* what the server's time, as it is known here, may be off by */ };
+enum { STEP_MS = 2000 /* most that the server's time, as known here, may be off */ };
 
 void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op) {
   static const char foreign[] =
@@ -14,8 +14,7 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op) {
   crl_redis_result_fail(h, op, op->status, op->status == CORRAL_EFOREIGN ? foreign : newer);
 }
 
-/* Status, life and lease of a record by its front and the server's time: of a CLAIM as if it were
- * repeated. */
+/* A CLAIM is judged as if it were repeated. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now) {
   corral_op look = {.verb = op->verb, .token = op->token, .lease_ms = op->lease_ms};
@@ -26,10 +25,9 @@ void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint
   op->until_ms = look.until_ms;
 }
 
-/* What a GET found, as far as it was read. The key's TTL is that of the body, or of the lease that
- * outlasts it: so it tells the life to the millisecond, without a clock of this host. Where
- * somebody else has changed it, the record's own end counts, by the server's time as far as that is
- * known. */
+/* The key's TTL is that of the body, or of a lease that outlasts it: so it gives the life to the
+ * millisecond, without a clock of this host. If another program has changed the TTL, the record's
+ * own end counts, by the server's time as far as that is known. */
 void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
                             size_t size, int64_t pttl) {
   uint8_t front[CORRAL_FRONT];

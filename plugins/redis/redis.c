@@ -7,21 +7,21 @@
  *
  * Defaults: 127.0.0.1, 6379, db 0. A password alone (redis://:password@host) is the default user's.
  * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's
- * certificates), tls_cert and tls_key (our own, where the server wants one), tls_name (whom the
- * certificate must name; else the host), tls_verify=no (takes any certificate: for experiments
- * only; chain and name are verified otherwise).
+ * certificates), tls_cert and tls_key (the client's own, where the server wants one), tls_name
+ * (name that the certificate must have; else the host), tls_verify=no (takes any certificate: for
+ * experiments only; chain and name are verified otherwise).
  *
- * For locks: scripts=no (locks do without scripts, see lock_exec.c), yes (with them only), auto
- * (the default: with them until the server refuses one); wait_replicas (1 to 100: so many replicas
- * must confirm a lock; default none) and wait_ms (in what time; 100ms; it ought to be well below
- * the limit of an operation), see lock.c.
+ * For locks: scripts=no (locks don't use scripts, see lock_exec.c), yes (they use nothing else),
+ * auto (the default: scripts until the server refuses one); wait_replicas (1 to 100: number of
+ * replicas that must confirm a lock; default none) and wait_ms (time limit for that; 100ms; to be
+ * well below the limit of an operation), see lock.c.
  *
- * Redis 5 or later, or what speaks like it. A user (ACL) needs: get set pttl getrange setrange
- * pexpire rename unlink time eval evalsha, select for a db, client|setname if it shall be named,
- * and for a watch (watch.c) subscribe, client|id, client|tracking, client|caching and the channel
- * __redis__:invalidate. Locks need get set pttl pexpire time eval evalsha, or, without scripts,
- * watch unwatch multi exec discard in place of the last two; and wait for wait_replicas. The handle
- * belongs to one thread at a time. */
+ * Redis 5 or later, or a server that speaks like it. A user (ACL) needs: get set pttl getrange
+ * setrange pexpire rename unlink time eval evalsha, select for a db, client|setname for the
+ * connection's name, and for a watch (watch.c) subscribe, client|id, client|tracking,
+ * client|caching and the channel __redis__:invalidate. Locks need get set pttl pexpire time eval
+ * evalsha, or, without scripts, watch unwatch multi exec discard in place of the last two; and wait
+ * for wait_replicas. A handle belongs to one thread at a time. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -37,8 +37,7 @@ static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error 
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* A copy of `text`, or of `otherwise` when that is NULL; NULL for none. Clears *ok when there is no
- * memory. */
+/* A copy of `text`, or of `otherwise` if that is NULL, or NULL. *ok = 0: no memory. */
 static char *keep(const char *text, const char *otherwise, int *ok) {
   if (text == NULL) text = otherwise;
   if (text == NULL) return NULL;
@@ -147,7 +146,7 @@ static int is_local(const crl_redis_store *s) {
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
-/* Frees a text that may be a secret. */
+/* Wipes and frees a text that may be a secret. */
 static void forget(char *text) {
   if (text != NULL) explicit_bzero(text, strlen(text));
   free(text);
@@ -235,7 +234,7 @@ static void say(crl_redis_handle *h, greeting what) {
   }
 }
 
-/* Two strings: seconds and microseconds. */
+/* Handles the reply to TIME. */
 static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t before,
                      corral_error *error) {
   int64_t us = crl_redis_lock_time(reply);
@@ -247,8 +246,8 @@ static int hear_time(crl_redis_handle *h, const redisReply *reply, int64_t befor
   return CORRAL_OK;
 }
 
-/* A name is a courtesy, and who may not ask the time can still read. But any reply may be the
- * server's reason not to serve anybody. */
+/* 1: the error is harmless: the connection's name isn't needed, and a user who may not ask for the
+ * time can still read. But any reply may be the server's reason to refuse service. */
 static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
   if (crl_redis_reply_is_error(reply, "NOPERM")) return what == SETNAME || what == TIME;
   if (what != SETNAME) return 0;
@@ -278,8 +277,8 @@ static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
     if (is_said(h->store, what)) say(h, what);
   if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
   int wrote = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error), status = CORRAL_OK;
-  if (h->out.bytes != NULL) explicit_bzero(h->out.bytes, h->out.used); /* the password */
-  /* a server that hung up may have said why */
+  if (h->out.bytes != NULL) explicit_bzero(h->out.bytes, h->out.used); /* wipes the password */
+  /* a server that closed the connection may have said why */
   int64_t until = wrote == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
   for (greeting what = AUTH; what < GREETINGS && status == CORRAL_OK; what++) {
     redisReply *reply;
@@ -342,7 +341,7 @@ static int table_connect(void *store, int64_t deadline, void **ret_handle, corra
                             : crl_redis_connect(s, deadline, ret_handle, error);
 }
 
-/* Both kinds of handles begin with their store. */
+/* Both kinds of handles begin with a pointer to their store. */
 static struct crl_redlock *redlock_of(void *handle) {
   return (*(crl_redis_store **)handle)->redlock;
 }

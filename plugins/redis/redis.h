@@ -1,10 +1,10 @@
-/* redis.h: what the files of the Redis plugin share. Internal to plugins/redis.
+/* redis.h: declarations shared by the files of the Redis plugin. Internal to plugins/redis.
  *
  *   redis.c    the table; the URI; connecting and the handshake
- *   wire.c     a socket of our own: connect, write, read, each by an absolute deadline
+ *   wire.c     the plugin's own socket: connect, write, read, each by an absolute deadline
  *   tls.c      TLS over that socket; the only file that knows OpenSSL
  *   out.c      commands in RESP, large values by reference
- *   reply.c    replies by hiredis' reader; what an error reply means
+ *   reply.c    replies by hiredis' reader; the statuses of error replies
  *   scripts.c  the Lua texts
  *   result.c   what comes of an operation: its status and text, what it found
  *   record.c   what a record says of an operation's status, life and lease
@@ -41,7 +41,7 @@ enum {
   CRL_REDIS_LONGEST_PUSH = 1 << 20 /* nor has one that a watch expects */
 };
 
-#define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers of scripts are exact up to here */
+#define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers in Lua are exact up to here */
 #define CRL_REDIS_LONGEST_HOLD (INT64_C(3653) * 86400000)
 
 /* ---- the store ----------------------------------------------------------------------------- */
@@ -52,26 +52,27 @@ struct bio_method_st;
 struct crl_redlock;
 
 typedef struct crl_redis_store {
-  /* not NULL: this is Redlock's, and no server; only name and host are set */
+  /* not NULL: this is the base of a Redlock, not a server; only name and host are set */
   struct crl_redlock *redlock;
   const corral_host *host;
   char name[160];      /* "redis 127.0.0.1:6379" */
-  char *server, *path; /* one of them; path: of a unix socket */
+  char *server, *path; /* one of them; `path`: of a unix socket */
   int port;
-  crl_net_peer peer;     /* the same, to connect to */
+  crl_net_peer peer;     /* the server's address, for connecting */
   char *user, *password; /* NULL: not given */
   int64_t db;
   char *client_name;
   int tls, tls_verify;
   char *tls_ca, *tls_cert, *tls_key; /* NULL: not given */
-  char *tls_name;                    /* whom the certificate must name */
-  pthread_mutex_t mutex;             /* the next two: made by the first connect */
+  char *tls_name;                    /* name that the certificate must have */
+  pthread_mutex_t mutex;             /* guards the next two, which the first connect makes */
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
-  _Atomic int64_t watch;  /* the client id of the watch that is open; 0 none */
+  _Atomic int64_t watch;  /* client id of the open watch; 0: none */
   int scripts_only;       /* scripts=yes */
-  _Atomic int scriptless; /* locks do without scripts: scripts=no, or the server refused one */
-  int64_t wait_replicas, wait_ms; /* how many must confirm a lock, and in what time; 0: none */
+  _Atomic int scriptless; /* locks don't use scripts: scripts=no, or the server refused one */
+  /* replicas that must confirm a lock (0: none), and the time limit for that */
+  int64_t wait_replicas, wait_ms;
 } crl_redis_store;
 
 /* ---- wire.c -------------------------------------------------------------------------------- */
@@ -86,35 +87,36 @@ typedef struct crl_redis_wire {
 int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline,
                         corral_error *error);
 void crl_redis_wire_close(crl_redis_wire *wire);
-/* Writes some of these bytes; *wrote of them. */
+/* Writes at least one of these bytes; *wrote: how many. */
 int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
                          int64_t deadline, size_t *wrote, corral_error *error);
-/* Reads at least one byte. The server's end of the connection is CORRAL_EUNAVAILABLE. */
+/* Reads at least one byte. CORRAL_EUNAVAILABLE if the server closed the connection. */
 int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline,
                         size_t *got, corral_error *error);
-/* Reads what is there without waiting for it: *got bytes, or 0 and in *want what to poll for. */
+/* Reads without waiting: *got bytes, or 0 and in *want the events to poll for. */
 int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want,
                         corral_error *error);
-/* CORRAL_OK while the server is silent, as it must be between batches. CORRAL_EUNAVAILABLE: it
- * closed the connection; CORRAL_EPROTOCOL: it sent something unasked. */
+/* CORRAL_OK: the server is silent, as it must be between batches. CORRAL_EUNAVAILABLE: it closed
+ * the connection. CORRAL_EPROTOCOL: it sent something unasked. */
 int crl_redis_wire_silent(crl_redis_wire *wire, corral_error *error);
 
 /* ---- tls.c --------------------------------------------------------------------------------- */
 
-/* Each returns bytes (handshake: 1), 0 at the end of the connection, or -1: then *want is what to
- * poll for (POLLIN, POLLOUT), or 0 when it failed. */
+/* attach returns a status. Handshake (1), read and write (bytes) return 0 at the end of the
+ * connection, or -1: then *want has the events to poll for (POLLIN, POLLOUT), or 0 after a
+ * failure. */
 int crl_redis_tls_attach(crl_redis_wire *wire, corral_error *error);
 void crl_redis_tls_detach(crl_redis_wire *wire);
 int crl_redis_tls_handshake(crl_redis_wire *wire, short *want);
 ssize_t crl_redis_tls_read(crl_redis_wire *wire, void *buffer, size_t size, int peek, short *want);
 ssize_t crl_redis_tls_write(crl_redis_wire *wire, const void *data, size_t size, short *want);
-/* Why the last of them failed. */
+/* Writes the reason of the last failure. */
 void crl_redis_tls_explain(crl_redis_wire *wire, char *text, size_t size);
 void crl_redis_tls_free(crl_redis_store *store);
 
 /* ---- out.c --------------------------------------------------------------------------------- */
 
-/* Bytes on their way: an own buffer, and pieces of others' between its parts. */
+/* Bytes to send: parts of an own buffer, and borrowed pieces between them. */
 typedef struct crl_redis_piece {
   const void *data; /* NULL: in the buffer, from `from` on */
   size_t from, size;
@@ -126,21 +128,21 @@ typedef struct crl_redis_out {
   crl_redis_piece *pieces;
   size_t count, piece_room;
   size_t total; /* bytes of all pieces */
-  int failed;   /* no memory: what was put since is missing */
+  int failed;   /* no memory: later bytes are missing */
 } crl_redis_out;
 
-/* The head of a command of `words` words; after it as many words follow. Words are copied. */
+/* Begins a command; `words` words must follow. Words are copied. */
 void crl_redis_out_command(crl_redis_out *out, size_t words);
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size);
 void crl_redis_out_text(crl_redis_out *out, const char *text);
 void crl_redis_out_number(crl_redis_out *out, int64_t number);
-/* One word made of two; a large `second` is borrowed until the bytes are sent. */
+/* Puts one word made of two; a large `second` is borrowed until the bytes are sent. */
 void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size,
                           const void *second, size_t second_size);
-/* Empties it; a buffer that has become large is given back. */
+/* Empties the output; a buffer that has become large is freed. */
 void crl_redis_out_reset(crl_redis_out *out);
 void crl_redis_out_free(crl_redis_out *out);
-/* Sends all; *sent counts the bytes also when it fails. */
+/* Sends all; *sent: bytes that were sent, also on failure. */
 int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent,
                        corral_error *error);
 
@@ -151,15 +153,15 @@ enum { CRL_REDIS_BY_SHA1, CRL_REDIS_BY_TEXT, CRL_REDIS_REPLIES = 6 };
 /* One operation of a batch. */
 typedef struct crl_redis_slot {
   corral_op *op;
-  size_t end; /* where its commands end among the bytes of the round */
-  /* how many commands it is, at most CRL_REDIS_REPLIES; 0: nothing was or will be sent */
+  size_t end; /* end of its commands among the bytes of the round */
+  /* number of its commands, at most CRL_REDIS_REPLIES; 0: nothing was or will be sent */
   int replies;
-  int64_t watch; /* this look is to be told to it; 0 none */
-  int redirects; /* and begins with CLIENT TRACKING */
-  int staged;    /* this round it was */
+  int64_t watch; /* watch that is to report changes after this look; 0: none */
+  int redirects; /* 1: the look begins with CLIENT TRACKING */
+  int staged;    /* 1: the record was staged in this round */
   int noscript, unstage, again;
-  int partial;  /* a look has found the first piece */
-  int64_t left; /* PTTL, when it did */
+  int partial;  /* 1: a look has found the first piece of more */
+  int64_t left; /* PTTL of that look */
 } crl_redis_slot;
 
 typedef struct crl_redis_handle {
@@ -167,17 +169,18 @@ typedef struct crl_redis_handle {
   crl_redis_wire wire;
   crl_redis_out out;
   redisReader *reader;
-  redisReplyObjectFunctions plain, functions; /* hiredis' own; and with a guarded createArray */
-  size_t fed;     /* bytes that went to the reader since its last reply */
-  size_t longest; /* the guard's limit of an array */
-  int too_long;   /* the guard refused one */
+  /* hiredis' own ones; the same with a guarded createArray */
+  redisReplyObjectFunctions plain, functions;
+  size_t fed;     /* bytes that the reader got since its last reply */
+  size_t longest; /* most elements of an array that the guard allows */
+  int too_long;   /* 1: the guard refused an array */
   int clock_known;
   int64_t ahead; /* server time minus host->now_ms */
-  int unstaged;  /* this user may not write staging keys */
-  /* the watch that this connection's looks are told to; the one it can't have them told to */
+  int unstaged;  /* 1: this user may not write staging keys */
+  /* watch to which this connection's looks are redirected; watch to which they can't be */
   int64_t redirected, refused;
-  int waits;           /* WAIT ends the commands of this round */
-  int refused_scripts; /* this batch: locks can do without */
+  int waits;           /* 1: the commands of this round end with WAIT */
+  int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
   size_t slot_room;
   char in[65536];
@@ -186,23 +189,24 @@ typedef struct crl_redis_handle {
 /* ---- reply.c ------------------------------------------------------------------------------- */
 
 int crl_redis_reader_open(crl_redis_handle *handle);
-/* The next reply, the caller's to free. CORRAL_EPROTOCOL for what isn't RESP; an error reply is
- * CORRAL_OK. */
+/* Receives the next reply, the caller's to free. CORRAL_EPROTOCOL: the bytes are no RESP; an error
+ * reply is CORRAL_OK. */
 int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret,
                          corral_error *error);
-/* The same of what was read already: *ret is NULL when no reply is complete. And what puts bytes of
- * handle->in there. */
+/* Takes the next reply from the bytes read so far; *ret NULL: none is complete.
+ * crl_redis_reply_feed adds `got` bytes of handle->in to them. */
 int crl_redis_reply_ready(crl_redis_handle *handle, redisReply **ret, corral_error *error);
 int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *error);
-/* CORRAL_EPROTOCOL when bytes are left that nobody asked for. */
+/* CORRAL_EPROTOCOL if unasked bytes are left. */
 int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error);
-/* True when `reply` is an error whose text begins with `word`. */
+/* 1: `reply` is an error whose text begins with `word`. */
 int crl_redis_reply_is_error(const redisReply *reply, const char *word);
-/* The status of an error reply, with a text for the user; `otherwise` for errors that aren't in the
- * table. */
+/* Status of an error reply, with a text for the user; `otherwise`: status of errors that aren't in
+ * the table. */
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
                           corral_error *error);
-/* Learns the server's clock: it said `now` between host times `before` and this moment. */
+/* Learns the server's clock: the server told `now` between host->now_ms `before` and this
+ * moment. */
 void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before);
 
 /* ---- scripts.c ----------------------------------------------------------------------------- */
@@ -229,12 +233,12 @@ typedef struct crl_redis_script {
 } crl_redis_script;
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id);
-/* lock_scripts.c: those from CRL_REDIS_LOCK on. */
+/* lock_scripts.c: the scripts from CRL_REDIS_LOCK on. */
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id);
 
 /* ---- redis.c ------------------------------------------------------------------------------- */
 
-/* One server. See corral_store. */
+/* A store of one server. See corral_store. */
 int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
                    corral_store_info *info, corral_error *error);
 void crl_redis_close(void *store);
@@ -246,8 +250,8 @@ void crl_redis_disconnect(void *handle);
 int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
                       corral_error *error);
 
-/* The batch as one pipeline; crl_redis_perform without its checks, and without what locks do where
- * there are no scripts. */
+/* Performs the batch as one pipeline: crl_redis_perform without its checks, and without the
+ * fallback of locks where there are no scripts. */
 int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
                       corral_error *error);
 
@@ -287,41 +291,42 @@ int crl_redis_result_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply
 
 /* ---- pieces.c ------------------------------------------------------------------------------ */
 
-/* The command that reads the piece of a record that begins at byte `from`. */
+/* Puts the command that reads the piece of a record from byte `from` on. */
 void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from);
-/* True when a record whose first `size` bytes these are has more that is to be read. */
+/* 1: a record with these first `size` bytes has more bytes that must be read. */
 int crl_redis_pieces_more(const crl_redis_handle *h, const void *record, size_t size);
-/* op found the first piece: reads the others, by commands of their own. CORRAL_OK, or why the
- * handle is broken. *changed: another record is there now, and op found nothing. Else it found the
+/* Reads the other pieces, after op found the first, by commands of their own. CORRAL_OK, or why the
+ * handle is broken. *changed: another record is there now, and op found nothing. Else op found the
  * whole record, with the head as it is now, which the caller judges. */
 int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed,
                           corral_error *error);
 
 /* ---- lock.c -------------------------------------------------------------------------------- */
 
-/* The commands of a lock verb, and its replies; each judge returns CORRAL_OK, or why the handle is
- * broken. */
+/* Put the commands of a lock verb, and judge its replies. Judging returns CORRAL_OK, or why the
+ * handle is broken. */
 void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
 int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                          int64_t before);
-/* WAIT at the end of a round that has a LOCK or LOCK_EXTEND, where replicas are to confirm it: true
- * when it was put. Then, after all other replies (or with the status that ended them), its reply,
- * and what that means to the locks of this round. */
+/* put_wait: ends a round that has a LOCK or LOCK_EXTEND with WAIT, where replicas must confirm it;
+ * 1: it was put. confirm: after all other replies (or with the status that ended them), receives
+ * the reply to WAIT, and applies it to the locks of this round. */
 int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline);
 int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status,
                            int64_t deadline, corral_error *error);
-/* The reply to WAIT, and one op that it is about. */
+/* Applies the reply to WAIT to one op. */
 int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+/* Puts the WAIT command. */
 void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline);
-/* EFOREIGN, with what is left of the key: -1 no end. */
+/* Sets EFOREIGN, with the key's time left; -1: it has no end. */
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl);
-/* Two strings as TIME answers, in microseconds; -1 when it is none. */
+/* A reply to TIME in microseconds; -1: it isn't one. */
 int64_t crl_redis_lock_time(const redisReply *reply);
 
 /* ---- lock_exec.c --------------------------------------------------------------------------- */
 
-/* A batch where locks do without scripts, and what is to be done again after a batch in which a
- * lock's script was refused. */
+/* perform: a batch where locks don't use scripts. refused: repeats locks without scripts, after a
+ * batch in which a lock's script was refused. */
 int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
                            corral_error *error);
 int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
@@ -346,12 +351,12 @@ int crl_redlock_perform(struct crl_redlock *lock, corral_op *ops, size_t total, 
 
 /* ---- record.c ------------------------------------------------------------------------------ */
 
-/* The text of a status EFOREIGN or ENEWER. */
+/* Sets the text for the status EFOREIGN or ENEWER. */
 void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
-/* Status, life and lease by a record's front and the server's time. */
+/* Sets status, life and lease by a record's front and the server's time. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now);
-/* The same of what a GET found, as far as it was read, with the key's TTL. */
+/* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL. */
 void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
                             size_t size, int64_t pttl);
 

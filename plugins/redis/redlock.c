@@ -2,49 +2,49 @@
  *
  *   redlock://[user:password@]host[:port],host[:port],...[/db]
  *
- * 1 to 15 servers, each a Redis of its own and no replica of another; an odd number, for one more
- * to make it even outlives no more failures. User, password and db are those of each. Parameters:
- * db, client_name, scripts, wait_replicas, wait_ms, as with redis:; server_ms (50ms; 1 to 10000):
- * how long a server may take to answer, connecting included; grant: majority (more than half of
- * them; the default), or all: `redlock://a,b?grant=all` is one lock over two primaries, and a
- * bridge while one moves from a set of servers to another.
+ * 1 to 15 servers, each a Redis of its own and no replica of another; an odd number, since one more
+ * to make it even outlives no more failures. User, password and db are the same for each.
+ * Parameters: db, client_name, scripts, wait_replicas, wait_ms, as with redis:; server_ms (50ms; 1
+ * to 10000): time limit of a server's answer, connecting included; grant: majority (more than half
+ * of them; the default), or all: `redlock://a,b?grant=all` is one lock over two primaries, and a
+ * bridge during the move from one set of servers to another.
  *
  * The algorithm is S. Sanfilippo's
  * (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): all servers are asked at
- * once, each for a hold with the same token; who has the grants of enough of them has the lock, for
+ * once, each for a hold with the same token; a token that enough servers granted has the lock, for
  *
- *   validity = lease_ms - what asking took - drift,  drift = lease_ms / 100 + 2 ms
+ *   validity = lease_ms - time that asking took - drift,  drift = lease_ms / 100 + 2 ms
  *
- * by which the servers' clocks may run faster or slower than this host's. Without enough grants, or
- * without any validity left, the token is unlocked on all servers where it may hold, also on those
- * that didn't answer: that UNLOCK waits for their return, until the hold is over anyway. An UNLOCK
- * ends the hold of its own token alone.
+ * The drift is the most by which the servers' clocks may run faster or slower than this host's.
+ * Without enough grants, or without any validity left, the token is unlocked on all servers where
+ * it may have a hold, also on those that didn't answer: their UNLOCK waits for their return, until
+ * the hold is over anyway. An UNLOCK ends the hold of its own token alone.
  *
- * What it promises: while servers' clocks run evenly and none loses what it has granted, no two
- * hold the lock within their validities; locks can be taken while enough of the servers answer;
- * nobody's death keeps a lock for longer than its lease. What it doesn't:
+ * Promises: while the servers' clocks run evenly and none loses what it has granted, no two holders
+ * have the lock within their validities; locks can be taken while enough of the servers answer; a
+ * dead holder keeps a lock no longer than its lease. Limits:
  *   - A server that restarts empty, within the life of a hold, has forgotten its grant, and may
- *     make the majority of another. With persistence, appendfsync must be always; without, a server
- *     must stay away after a crash for as long as the longest lease (delayed restart).
- *   - A server whose clock is set forward ends holds early. Redis expires by the wall clock: let it
- *     be slewed, never stepped.
- *   - A holder who was stopped (by a garbage collector, swap, SIGSTOP, a partition) outlives its
+ *     complete the majority of another. With persistence, appendfsync must be always; without, a
+ *     server must stay away after a crash for as long as the longest lease (delayed restart).
+ *   - A server whose clock is set forward ends holds early. Redis expires by the wall clock, which
+ *     must be slewed, never stepped.
+ *   - A holder that was stopped (by a garbage collector, swap, SIGSTOP, a partition) outlives its
  *     validity without knowing it.
- *   - A replica of a member that takes over may lack the last grants: replication is asynchronous.
- *     Members have no failover, or count as restarted.
- *   - Waiters have no order, for they aren't woken: they ask again, after random pauses.
- * Against all of these only the fencing token helps, where the resource refuses smaller ones than
- * it has seen.
+ *   - A replica of a member that takes over may lack the last grants, since replication is
+ *     asynchronous. Members have no failover, or count as restarted.
+ *   - Waiters have no order, since they aren't woken: they ask again, after random pauses.
+ * Against all of these only the fencing token helps, where the resource refuses tokens smaller than
+ * the largest it has seen.
  *
- * The fencing token. Each server's own tokens grow, but their clocks differ. So the largest of
- * those that were granted, F, is what the lock's holder gets, and it gets it only when enough
- * servers know F: that is a second round (LOCK_EXTEND with F in `seen`), unless enough had given F
- * itself. Whoever takes the lock later is granted by at least one of them, whose token is larger
- * than F. What breaks it: that this one restarted empty, or that the record has been forgotten
- * since (CORRAL_LOCK_MEMORY_MS after its last hold), and its clock is behind F. So let servers'
- * clocks agree to within CORRAL_LOCK_MEMORY_MS, which is a minute.
+ * The fencing token. Each server's own tokens grow, but their clocks differ. So the holder gets the
+ * largest of those that were granted, F, and only when enough servers know F: that takes a second
+ * round (LOCK_EXTEND with F in `seen`), unless enough servers had given F itself. A later hold is
+ * granted by at least one of these servers, whose token is larger than F. This fails if that server
+ * restarted empty, or has forgotten the record (CORRAL_LOCK_MEMORY_MS after its last hold) and its
+ * clock is behind F. So the servers' clocks must agree to within CORRAL_LOCK_MEMORY_MS, which is a
+ * minute.
  *
- * Shared holds are not offered. A store isn't used across fork. */
+ * No shared holds. A store must not be used across a fork. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -65,7 +65,7 @@ static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error 
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* host, host:port, [address]:port; `text` is cut. 0 when it is none. */
+/* Parses host, host:port or [address]:port; cuts `text`. 0: it is none of them. */
 static int read_host(char *text, const char **ret_host, int *ret_port) {
   char *stop = strchr(text, ':');
   if (*text == '[') {
@@ -86,7 +86,7 @@ static int read_host(char *text, const char **ret_host, int *ret_port) {
   return *text != '\0';
 }
 
-/* An ordinary store for one server: the same URI with one host. */
+/* Opens an ordinary store for one server: the same URI with one host. */
 static int open_member(crl_redlock *lock, const corral_uri *uri, const char *server, int port,
                        corral_error *error) {
   crl_redlock_member *m = &lock->members[lock->count];
@@ -99,7 +99,8 @@ static int open_member(crl_redlock *lock, const corral_uri *uri, const char *ser
   own.port = port;
   own.params = params;
   own.param_count = 0;
-  for (size_t i = 0; i < uri->param_count; i++) /* each is given once, and uri_check knows them */
+  /* all fit: uri_check knows them, and each is given once */
+  for (size_t i = 0; i < uri->param_count; i++)
     if (strcmp(uri->params[i].name, "server_ms") != 0 && strcmp(uri->params[i].name, "grant") != 0)
       params[own.param_count++] = uri->params[i];
   int status = crl_redis_open(lock->host, &own, &store, &info, error);
@@ -193,7 +194,7 @@ int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_
   return CORRAL_OK;
 }
 
-/* No I/O: a handle is no connection. */
+/* Starts the threads if necessary. No I/O: a handle is no connection. */
 int crl_redlock_connect(crl_redlock *lock, void **ret_handle, corral_error *error) {
   int status = crl_redlock_start(lock, error);
   if (status != CORRAL_OK) return status;
@@ -204,30 +205,30 @@ int crl_redlock_connect(crl_redlock *lock, void **ret_handle, corral_error *erro
   return CORRAL_OK;
 }
 
-/* ---- what the servers said ----------------------------------------------------------------- */
+/* ---- the servers' answers ------------------------------------------------------------------ */
 
-/* A count of the answers, and copies of what is needed of them, for they may change when the mutex
- * is left. */
+/* A count of the answers, and copies of the parts that are needed, since they may change when the
+ * mutex is released. */
 typedef struct tally {
   size_t granted, refused, lost, failed, pending;
-  int unsent; /* all failures are of the kind that nothing was sent */
-  /* a status of its own that enough servers have given to prevent a grant; else 0 */
+  int unsent; /* 1: nothing was sent to any server that failed */
+  /* another status that enough servers have given to prevent a grant; else 0 */
   int reason;
-  /* the largest of those that refused or have lost it; -1 when none is known */
+  /* largest until_ms of the servers that refused or have lost the hold; -1: unknown */
   int64_t until_ms;
-  uint64_t fence; /* LOCK: the largest token that was granted, */
-  size_t known;   /* and by how many */
-  /* the largest that enough of them have reached: the holder's, unless some haven't heard of it
-   * yet. Those that granted after it was chosen may have a larger one, but they are too few */
+  uint64_t fence; /* LOCK: the largest fencing token that was granted, */
+  size_t known;   /* and the number of servers that granted it */
+  /* the largest token that enough servers have reached: the holder's, unless some haven't learned
+   * it yet. Servers that granted after it was chosen may have a larger one, but they are too few */
   uint64_t common;
-  int64_t lasting_ms;        /* for how long enough of them hold it, as they said */
-  uint32_t may_hold;         /* the servers where the token may have a hold: a set of bits */
-  size_t most;               /* LOCK_SHOW: how many agree on `holder` */
-  crl_redlock_answer holder; /* with the least time left */
+  int64_t lasting_ms;        /* time for which enough servers have granted the hold */
+  uint32_t may_hold;         /* servers where the token may have a hold, a set of bits */
+  size_t most;               /* LOCK_SHOW: number of servers that agree on `holder` */
+  crl_redlock_answer holder; /* the answer with the least time left */
   corral_error why;
 } tally;
 
-/* What so many servers say that the others can't outvote them. */
+/* 1: so many servers can't be outvoted by the others. */
 static int prevents(const crl_redlock *lock, size_t number) {
   return number > lock->count - lock->needed;
 }
@@ -261,8 +262,7 @@ static void count_status(const crl_redlock *lock, const crl_redlock_task *task, 
   if (prevents(lock, same)) t->reason = a->status;
 }
 
-/* Two servers tell of the same hold; of other verbs than LOCK_SHOW each answer is about the same
- * one. */
+/* 1: two answers are about the same hold; for verbs other than LOCK_SHOW all are. */
 static int is_same(const crl_redlock_answer *a, const crl_redlock_answer *b) {
   if (a->status != CORRAL_OK || b->status != CORRAL_OK || a->held != b->held) return 0;
   return !a->held || memcmp(a->hold.token, b->hold.token, CORRAL_TOKEN) == 0;
@@ -299,7 +299,7 @@ static void count_holder(const crl_redlock *lock, const crl_redlock_task *task, 
   t->holder = *a;
 }
 
-/* The mutex is held. */
+/* Counts the answers; the mutex is held. */
 static tally count(const crl_redlock *lock, const crl_redlock_task *task) {
   tally t = {.until_ms = -1, .unsent = 1, .why = task->why};
   for (size_t i = 0; i < lock->count; i++) {
@@ -310,7 +310,7 @@ static tally count(const crl_redlock *lock, const crl_redlock_task *task) {
   return t;
 }
 
-/* More answers would change nothing. */
+/* 1: more answers would change nothing. */
 static int is_settled(const crl_redlock *lock, const crl_redlock_task *task) {
   tally t = count(lock, task);
   if (t.pending == 0) return 1;
@@ -332,12 +332,13 @@ static tally await(crl_redlock *lock, crl_redlock_task *task) {
 
 /* ---- the verbs ----------------------------------------------------------------------------- */
 
-/* An operation on its way. */
+/* An operation under way. */
 typedef struct run {
   corral_op *op;
-  crl_redlock_task *task; /* NULL: it is done */
+  crl_redlock_task *task; /* NULL: the operation is done */
   int64_t began;
-  uint64_t fence; /* LOCK's second round: the token that is to become known; 0: the first */
+  /* LOCK's second round: token that enough servers must learn; 0: the first round */
+  uint64_t fence;
 } run;
 
 static uint32_t everyone(const crl_redlock *lock) { return (UINT32_C(1) << lock->count) - 1; }
@@ -349,7 +350,7 @@ static void finish(crl_redlock *lock, run *r) {
   r->task = NULL;
 }
 
-/* Asks all servers, by `deadline`, the caller's, and their own limit. */
+/* Sends a verb to all servers, by the caller's `deadline` and their own limit. */
 static void begin(crl_redlock *lock, run *r, corral_verb verb, int64_t deadline) {
   int64_t now = lock->host->now_ms(), last = now + lock->server_ms;
   r->task = crl_redlock_task_new(r->op, verb, last < deadline ? last : deadline);
@@ -366,8 +367,8 @@ static void begin(crl_redlock *lock, run *r, corral_verb verb, int64_t deadline)
   crl_redlock_post(lock, r->task, everyone(lock));
 }
 
-/* Ends what holds there are, behind the LOCK and without waiting. Without memory they end by
- * time. */
+/* Unlocks the token on `members`, behind the LOCK and without waiting. Without memory the holds end
+ * by time. */
 static void release(crl_redlock *lock, run *r, uint32_t members) {
   int64_t now = lock->host->now_ms();
   crl_redlock_task *task = crl_redlock_task_new(r->op, CORRAL_VERB_UNLOCK, now + lock->server_ms);
@@ -381,7 +382,7 @@ static void release(crl_redlock *lock, run *r, uint32_t members) {
   pthread_mutex_unlock(&lock->mutex);
 }
 
-/* Sets the status, with what each kind of answer counts. */
+/* Sets the status, with a text that counts each kind of answer. */
 static void fail(crl_redlock *lock, run *r, const tally *t, int status) {
   const char *dash = t->why.text[0] != '\0' ? " - " : "";
   size_t silent = t->failed + t->pending;
@@ -404,7 +405,7 @@ static void fail(crl_redlock *lock, run *r, const tally *t, int status) {
   r->op->until_ms = t->until_ms;
 }
 
-/* What is surely left of a hold of `lease_ms` that was asked for at r->began. */
+/* Time that is surely left of a hold of `lease_ms` that was asked for at r->began. */
 static int64_t validity(const crl_redlock *lock, const run *r, int64_t lease_ms) {
   return lease_ms - (lock->host->now_ms() - r->began) - (lease_ms / DRIFT_SHARE + DRIFT_MS);
 }
@@ -440,7 +441,7 @@ static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
   }
 }
 
-/* The token is known to enough servers, or the lock isn't taken. */
+/* Judges the second round: enough servers know the token, or the lock isn't taken. */
 static void judge_fence(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
   if (t.granted >= lock->needed || validity(lock, r, r->op->lease_ms) <= 0) {
@@ -451,7 +452,8 @@ static void judge_fence(crl_redlock *lock, run *r) {
   fail(lock, r, &t, t.reason != 0 ? t.reason : CORRAL_EUNAVAILABLE);
 }
 
-/* Without `seen`, what enough servers have reached stands in for the token. */
+/* Judges a LOCK_EXTEND. Without `seen`, the token that enough servers have reached is the
+ * result. */
 static void judge_extend(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
   int64_t left_ms = validity(lock, r, t.lasting_ms);
@@ -460,7 +462,7 @@ static void judge_extend(crl_redlock *lock, run *r) {
     r->op->until_ms = left_ms;
     if (r->op->seen == 0) r->op->seen = t.common;
   } else if (prevents(lock, t.lost)) {
-    release(lock, r, t.may_hold); /* what is left of it is in others' way only */
+    release(lock, r, t.may_hold); /* holds that are left would only be in other clients' way */
     fail(lock, r, &t, CORRAL_ELOST);
   } else if (t.reason != 0) {
     fail(lock, r, &t, t.reason);
@@ -483,8 +485,8 @@ static void judge_unlock(crl_redlock *lock, run *r) {
   r->op->until_ms = 0;
 }
 
-/* A record of what enough servers agree on, its times counted from the server that has least left
- * of it. */
+/* Makes a record of the hold that enough servers agree on, with the times of the server that has
+ * least of it left. */
 static void judge_show(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
   r->op->until_ms = 0;
@@ -540,7 +542,7 @@ static int same_key(const corral_op *a, const corral_op *b) {
   return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0;
 }
 
-/* How many of the operations can be under way at once: each has a lock of its own. */
+/* Number of the first operations that can be under way at once: each has a lock of its own. */
 static size_t wave(const corral_op *ops, size_t most) {
   size_t size = 1;
   for (; size < most && size < WAVE; size++)

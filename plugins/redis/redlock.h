@@ -1,9 +1,9 @@
-/* redlock.h: what Redlock's files share. Internal to plugins/redis.
+/* redlock.h: declarations shared by Redlock's files. Internal to plugins/redis.
  *
- *   redlock.c          the URI; what is asked of the servers, and what comes of their answers
+ *   redlock.c          the URI; requests to the servers, and the result of their answers
  *   redlock_member.c   one server of several: its thread and its mailbox
  *
- * One mutex, the store's, is over all of it; it isn't held during I/O. */
+ * One mutex, the store's, guards everything; it isn't held during I/O. */
 #ifndef CRL_REDLOCK_H
 #define CRL_REDLOCK_H
 
@@ -11,20 +11,21 @@
 
 enum {
   CRL_REDLOCK_MEMBERS = 15,
-  CRL_REDLOCK_BATCH = 64, /* what a server is asked at once */
-  /* UNLOCKs that wait for a server to come back; the oldest are dropped, their holds end by time */
+  CRL_REDLOCK_BATCH = 64, /* most requests to a server in one batch */
+  /* most UNLOCKs that wait for a server to come back; the oldest are dropped, and their holds end
+   * by time */
   CRL_REDLOCK_OWED = 1024,
-  CRL_REDLOCK_PENDING = 1 /* in place of a status */
+  CRL_REDLOCK_PENDING = 1 /* in place of a status: no answer yet */
 };
 
 struct crl_redlock_task;
 
-/* What a server said. */
+/* Answer of a server. */
 typedef struct crl_redlock_answer {
   int status;       /* of the operation; CRL_REDLOCK_PENDING */
   int64_t until_ms; /* as in corral_op */
   uint64_t fence;
-  int held; /* LOCK_SHOW: `hold`, seen at this server's time `now` */
+  int held; /* LOCK_SHOW: `hold` is held, as of this server's time `now` */
   corral_hold hold;
   int64_t now;
 } crl_redlock_answer;
@@ -33,19 +34,18 @@ typedef struct crl_redlock_answer {
 typedef struct crl_redlock_entry {
   struct crl_redlock_task *task;
   struct crl_redlock_entry *next;
-  int tried;  /* it was answered once: an UNLOCK that is owed */
-  int resent; /* a broken connection was found before it was sent */
+  int tried;  /* it was answered once, and is an UNLOCK that is owed */
+  int resent; /* it was sent again, because a broken connection was found before */
 } crl_redlock_entry;
 
-/* One verb that is asked of the servers. It lives until the caller and all mailboxes are done with
- * it. */
+/* One verb, sent to the servers. It lives until the caller and all mailboxes have dropped it. */
 typedef struct crl_redlock_task {
   int refs;
   uint32_t verb, flags;
   int64_t lease_ms;
   uint64_t seen;
   int64_t deadline; /* of the first try */
-  int64_t until;    /* UNLOCK: how long it is tried again */
+  int64_t until;    /* UNLOCK: when it is no longer tried again */
   pthread_cond_t told;
   corral_error why; /* the first failure */
   crl_redlock_answer answers[CRL_REDLOCK_MEMBERS];
@@ -60,44 +60,45 @@ typedef struct crl_redlock_member {
   struct crl_redlock *lock;
   size_t index;
   crl_redis_store *store;
-  crl_redis_handle *handle; /* NULL: not connected; the thread's own */
+  crl_redis_handle *handle; /* NULL: not connected; only the thread uses it */
   pthread_t thread;
   pthread_cond_t wake;
-  crl_redlock_entry *first, **end;             /* the mailbox */
-  size_t queued, fresh;                        /* of them not tried yet */
-  int64_t retry_at, pause_ms;                  /* when what is owed is tried again */
-  crl_redlock_entry *batch[CRL_REDLOCK_BATCH]; /* the next: the thread's own */
+  crl_redlock_entry *first, **end; /* the mailbox */
+  size_t queued, fresh;            /* entries; entries not tried yet */
+  int64_t retry_at, pause_ms;      /* when owed UNLOCKs are tried again */
+  /* this and what follows: only the thread uses them */
+  crl_redlock_entry *batch[CRL_REDLOCK_BATCH];
   corral_op ops[CRL_REDLOCK_BATCH];
   corral_error errors[CRL_REDLOCK_BATCH];
 } crl_redlock_member;
 
 typedef struct crl_redlock {
-  crl_redis_store base; /* what the table's functions see: base.redlock is this */
+  crl_redis_store base; /* the store that the table's functions see; base.redlock is this struct */
   const corral_host *host;
   size_t count, needed;
   int64_t server_ms;
   pthread_mutex_t mutex;
-  int64_t longest_ms; /* the longest life of a hold that was asked for */
-  size_t started;     /* threads */
+  int64_t longest_ms; /* longest life of a hold that was asked for */
+  size_t started;     /* number of threads */
   int stops;
   crl_redlock_member *members;
 } crl_redlock;
 
 /* ---- redlock_member.c ---------------------------------------------------------------------- */
 
-/* A cond that waits by host->now_ms. */
+/* Makes a cond that waits by host->now_ms. */
 void crl_redlock_cond_init(pthread_cond_t *cond);
-/* Until `until` or a signal; the mutex is held. */
+/* Waits until `until` or a signal; the mutex is held. */
 void crl_redlock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until);
-/* The threads, if they don't run yet. CORRAL_EIO. */
+/* Starts the threads that don't run yet. CORRAL_EIO. */
 int crl_redlock_start(crl_redlock *lock, corral_error *error);
-/* Sends what was never tried, and ends the threads. */
+/* Sends the entries that were never tried, then ends the threads. */
 void crl_redlock_stop(crl_redlock *lock);
-/* A task with one reference, the caller's; NULL without memory. */
+/* Makes a task with one reference, the caller's; NULL without memory. */
 crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, int64_t deadline);
-/* Puts it into the mailboxes of the members in `members`, a set of bits. */
+/* Puts a task into the mailboxes of the members in `members`, a set of bits. */
 void crl_redlock_post(crl_redlock *lock, crl_redlock_task *task, uint32_t members);
-/* The mutex is held. */
+/* Drops a reference; the mutex is held. */
 void crl_redlock_drop(crl_redlock_task *task);
 
 #endif

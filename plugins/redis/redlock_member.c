@@ -1,12 +1,12 @@
 /* redlock_member.c: one server of several: its thread and its mailbox.
  *
- * A mailbox is first in, first out, so an UNLOCK never overtakes the LOCK that it ends. What is in
- * it goes to the server as one batch. Whoever asked waits no longer than the task's deadline,
- * whatever this thread is doing; what is past its deadline isn't sent any more.
+ * A mailbox is first in, first out, so an UNLOCK never overtakes the LOCK that it ends. Its entries
+ * go to the server as one batch. The caller waits no longer than the task's deadline, whatever this
+ * thread is doing; an entry past its deadline isn't sent any more.
  *
- * An UNLOCK without a reply stays, in front, and is tried again, with pauses that double, until any
- * hold that it could end is over. A connection that is in doubt is reset, not closed: what the
- * kernel had still to send on it must not arrive behind what goes over the next one. */
+ * An UNLOCK without a reply stays at the front, and is tried again, with pauses that double, until
+ * any hold that it could end is over. A doubtful connection is reset, not closed: bytes that the
+ * kernel has still to send on it must not arrive behind those of the next connection. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "redlock.h"
 
 enum { PAUSE_LEAST_MS = 50, PAUSE_MOST_MS = 2000 };
-/* in the record of a lock */
+/* offsets in the record of a lock */
 enum { AT_COUNT = 4, AT_UNTIL = 24, AT_SINCE = 32, AT_FENCE = 40, AT_NOTE = 48 };
 
 void crl_redlock_cond_init(pthread_cond_t *cond) {
@@ -70,7 +70,7 @@ static uint64_t number_at(const uint8_t *at) {
   return number;
 }
 
-/* The hold in a lock's record; none of shared ones was made by this store. */
+/* Reads the hold in a lock's record, which is exclusive, since this store makes no shared ones. */
 static void read_hold(crl_redlock_answer *answer, const corral_op *op) {
   size_t count = op->found_len >= CORRAL_LOCK_HEAD
                      ? op->found[AT_COUNT] | (size_t)op->found[AT_COUNT + 1] << 8
@@ -142,7 +142,7 @@ void crl_redlock_post(crl_redlock *lock, crl_redlock_task *task, uint32_t member
   pthread_mutex_unlock(&lock->mutex);
 }
 
-/* Sorts out what needs not be sent any more. */
+/* Drops the entries that need not be sent any more. */
 static void weed(crl_redlock_member *m) {
   static const corral_op late = {.status = CORRAL_EUNAVAILABLE};
   static const corral_error none;
@@ -164,8 +164,8 @@ static void weed(crl_redlock_member *m) {
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-/* By when the server must have answered: that which is asked first may be late, for nobody waits
- * for it any more. */
+/* Deadline for the server: the latest of the entries not tried yet. Entries with an earlier one may
+ * be answered late, since their callers don't wait for them any more. */
 static int64_t limit(const crl_redlock_member *m) {
   int64_t now = m->lock->host->now_ms(), last = now;
   for (const crl_redlock_entry *entry = m->first; entry != NULL; entry = entry->next)
@@ -173,7 +173,7 @@ static int64_t limit(const crl_redlock_member *m) {
   return last > now ? last : now + m->lock->server_ms;
 }
 
-/* What is owed is tried again after a pause. */
+/* Sets the pause after which owed UNLOCKs are tried again. */
 static void rest(crl_redlock_member *m) {
   m->pause_ms = m->pause_ms == 0                  ? PAUSE_LEAST_MS
                 : m->pause_ms * 2 < PAUSE_MOST_MS ? m->pause_ms * 2
@@ -181,14 +181,14 @@ static void rest(crl_redlock_member *m) {
   m->retry_at = m->lock->host->now_ms() + m->pause_ms;
 }
 
-/* A hold may be there that this UNLOCK was to end. */
+/* 1: the UNLOCK is owed, since a hold that it should end may exist. */
 static int is_owed(const crl_redlock_task *task, int status) {
   return task->verb == CORRAL_VERB_UNLOCK && status != CORRAL_OK && status != CORRAL_ELOST &&
          status != CORRAL_EFOREIGN && status != CORRAL_EUNSUPPORTED && status != CORRAL_EINVAL;
 }
 
-/* Connects; the mutex isn't held meanwhile. What was in the mailbox before is answered when that
- * fails. */
+/* Connects, with the mutex released meanwhile. On failure the entries that were in the mailbox
+ * before are answered. */
 static int reach(crl_redlock_member *m) {
   crl_redlock *lock = m->lock;
   size_t waiting = m->queued;
@@ -201,8 +201,8 @@ static int reach(crl_redlock_member *m) {
   pthread_mutex_lock(&lock->mutex);
   m->handle = handle;
   if (op.status == CORRAL_OK) return 1;
-  /* What is owed goes back to the front, in its order: before what came meanwhile, which may be a
-   * LOCK by the same token. */
+  /* owed UNLOCKs go back to the front, in their order: before later entries, which may be a LOCK by
+   * the same token */
   crl_redlock_entry *owed = NULL;
   for (; waiting > 0; waiting--) {
     crl_redlock_entry *entry = take(m);
@@ -244,15 +244,16 @@ static size_t fill(crl_redlock_member *m) {
   return count;
 }
 
-/* From the last to the first, for what goes back goes to the front. */
+/* Handles the answers of a batch, from the last to the first, since entries that go back go to the
+ * front. */
 static void hear(crl_redlock_member *m, size_t count, int broken, const corral_error *why) {
   int owes = 0;
   while (count-- > 0) {
     crl_redlock_entry *entry = m->batch[count];
     corral_op *op = &m->ops[count];
     if (broken && op->status == CORRAL_EUNAVAILABLE && !entry->resent) {
-      /* the server hung up on an idle connection, or was restarted: it is asked again on another
-       * one */
+      /* the server had closed an idle connection, or was restarted: the entry is sent again on
+       * another connection */
       entry->resent = 1;
       push(m, entry);
       continue;

@@ -1,4 +1,4 @@
-/* reply.c: replies by hiredis' reader, and what an error reply means to a user of corral. */
+/* reply.c: replies by hiredis' reader, and the statuses of error replies. */
 #include <limits.h>
 
 #include "redis.h"
@@ -11,7 +11,8 @@ typedef size_t element_count;
 typedef int element_count;
 #endif
 
-/* hiredis makes room for as many elements as a reply announces, before it has seen one of them. */
+/* Refuses long arrays: hiredis allocates as many elements as a reply announces, before it has seen
+ * one of them. */
 static void *create_array(const redisReadTask *task, element_count elements) {
   crl_redis_handle *handle = task->privdata;
   if ((size_t)elements > handle->longest) {
@@ -28,7 +29,7 @@ int crl_redis_reader_open(crl_redis_handle *handle) {
   handle->functions.createArray = create_array;
   reader->fn = &handle->functions;
   reader->privdata = handle;
-  /* a larger buffer is given back once it is empty, not a smaller one each time */
+  /* a larger buffer is freed once it is empty, a smaller one is kept */
   reader->maxbuf = KEPT;
   handle->reader = reader;
   handle->longest = CRL_REDIS_LONGEST_ARRAY;
@@ -86,7 +87,7 @@ int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
 
 void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before) {
   int64_t after = handle->store->host->now_ms();
-  if (now <= 0 || now >= (int64_t)(CRL_REDIS_EXACT / 1000)) return; /* no server's clock */
+  if (now <= 0 || now >= (int64_t)(CRL_REDIS_EXACT / 1000)) return; /* not the time of a clock */
   handle->ahead = now - (before + (after - before) / 2);
   handle->clock_known = 1;
 }
@@ -94,7 +95,7 @@ void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before) {
 /* ---- error replies ------------------------------------------------------------------------- */
 
 static const struct meaning {
-  const char *word; /* with which the text begins */
+  const char *word; /* first word of the text */
   int status;
   const char *advice;
 } meanings[] = {
@@ -140,7 +141,8 @@ static const struct meaning {
      "corral needs Redis 5 or later with all its commands"},
 };
 
-/* Redis 6 and older put "@user_script: 12: -" before some errors inside of scripts. */
+/* The text without the prefix "@user_script: 12: -" that Redis 6 and older put before some errors
+ * inside of scripts. */
 static const char *first_word(const char *text) {
   if (strncmp(text, "@user_script", 12) == 0) {
     text += 12;

@@ -1,21 +1,22 @@
-/* scripts.c: what each verb does to a record, in Lua, run by the server.
+/* scripts.c: the verbs on a record, in Lua, run by the server.
  *
- * They say what src/record.c says (crl_record_decide), with two things of Redis' own. A key never
- * is without TTL: that of its body, or of the lease or verdict that outlasts it. And where the
- * lease of a record with a body has ended, its bytes stay behind the body, for a string can't be
- * cut: readers skip them.
+ * They do the same as src/record.c (crl_record_decide), with two differences. A key is never
+ * without TTL: that of its body, or of the lease or verdict that outlasts it. And when the lease of
+ * a record with a body has ended, its bytes stay behind the body, since a string can't be cut:
+ * readers skip them.
  *
  * Only redis.pcall is used, and its errors are returned as they are: so the first word of an error
  * stays the first, in Redis 6 as in Redis 7. Every script answers {status, now} (CLAIM: {status,
  * now, record or front, same}).
  *
- * A script that has written may go on writing when the server is out of memory; PEXPIRE is never
- * refused for memory. Hence PEXPIRE comes first: a lease can always be extended and given back. */
+ * A script that has written may go on writing when the server is out of memory, and PEXPIRE is
+ * never refused for memory. Hence PEXPIRE comes first: a lease can always be extended and given
+ * back. */
 #include "redis.h"
 
-/* The key as it stands. ARGV[1] is the token for all scripts that have one. `at` is where the lease
- * is; `fin` when the body's life ends; `limit` what the lease or verdict may have been taken for at
- * the most. NEWER: the answer when the record is of a later format. */
+/* Reads the record. ARGV[1] is the token for all scripts that have one. `at`: offset of the lease;
+ * `fin`: when the body's life ends; `limit`: most that the lease or verdict may have been taken
+ * for. NEWER: the answer for a record of a later format. */
 #define PRELUDE(NEWER)                                                                             \
   "local call, k = redis.pcall, KEYS[1]\n"                                                         \
   "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"                   \
@@ -62,8 +63,8 @@
   "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"              \
   "local holds = state == 1 and token == ARGV[1]\n"
 
-/* Writes the front back; a key without body lives `keep` ms. Returns an error or nil. `front` is
- * what was written. */
+/* Writes the front back, and keeps it in `front`; a key without body lives `keep` ms. Returns an
+ * error or nil. */
 #define WRITE                                                                                      \
   "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                            \
   "local function write(keep)\n"                                                                   \
@@ -93,8 +94,8 @@
   "  return e or bad(call('SETRANGE', k, 4, head))\n"                                              \
   "end\n"
 
-/* ARGV: token, lease ms, wish (a front, or empty), seen (a stamp, or empty), the token of a holder
- * who is dead (or empty). */
+/* ARGV: token, lease ms, wish (a front, or empty), seen (a stamp, or empty), token of a dead holder
+ * (or empty). */
 static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "local status = 0\n"
     "local dead = state == 1 and token == ARGV[5]\n"
@@ -132,7 +133,7 @@ static const char settle_text[] =
                          "sub(ARGV[3], 17)\n"
                          "return bad(call('SET', k, r, 'PX', ARGV[2])) or {0, now}\n";
 
-/* KEYS[2] is the staged record. ARGV: token, ttl ms. Answers 1 when nothing is staged. */
+/* KEYS[2] is the staged record. ARGV: token, ttl ms. Answers 1 if nothing is staged. */
 static const char stage_text[] =
     PRELUDE("{-9, now}") "if not holds then\n"
                          "  call('UNLINK', KEYS[2])\n"
@@ -145,8 +146,7 @@ static const char stage_text[] =
                          "if e then call('UNLINK', KEYS[2]) end\n"
                          "return e or {0, now}\n";
 
-/* ARGV: token, verdict (a front, or empty), how long it rules, how long a key without body
- * stays. */
+/* ARGV: token, verdict (a front, or empty), its life in ms, ms that a key without body stays. */
 static const char release_text[] =
     PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
                                "local e\n"
@@ -184,7 +184,7 @@ static const char renew_text[] =
                                "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
                                "return e or write(1) or {0, now}\n";
 
-/* Foreign values are left alone; a record of a later corral is deleted, too. */
+/* Leaves foreign values alone, and deletes a record of a later corral too. */
 static const char invalidate_text[] =
     "local t = redis.pcall('TIME')\n"
     "if t.err then return t end\n"

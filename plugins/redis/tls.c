@@ -1,8 +1,8 @@
 /* tls.c: TLS over the plugin's socket. The only file that knows OpenSSL.
  *
- * OpenSSL's own socket BIO calls write(2), which raises SIGPIPE on a closed connection; so it is
- * given a BIO that sends with MSG_NOSIGNAL. Chain and host name are verified unless the URI says
- * tls_verify=no. */
+ * OpenSSL's own socket BIO calls write(2), which raises SIGPIPE on a closed connection; so this
+ * file gives it a BIO that sends with MSG_NOSIGNAL. Chain and host name are verified unless the URI
+ * says tls_verify=no. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -47,7 +47,7 @@ static BIO_METHOD *make_method(void) {
   return method;
 }
 
-/* ---- the context: once per store, for reading the certificates takes milliseconds ---------- */
+/* ---- the context: made once per store, since reading certificates takes ms ----------------- */
 
 static int refuse(const crl_redis_store *store, corral_error *error, const char *what,
                   const char *file) {
@@ -107,7 +107,8 @@ void crl_redis_tls_free(crl_redis_store *store) {
 
 /* ---- a connection -------------------------------------------------------------------------- */
 
-/* Whom the certificate must name: an address is no host name, and isn't sent as one (SNI). */
+/* Sets the name that the certificate must have. An address is no host name, and isn't sent as one
+ * (SNI). */
 static int name_peer(SSL *ssl, const char *name) {
   ASN1_OCTET_STRING *address = a2i_IPADDRESS(name);
   if (address != NULL) {
@@ -139,7 +140,7 @@ int crl_redis_tls_attach(crl_redis_wire *wire, corral_error *error) {
   return CORRAL_OK;
 }
 
-/* Without close_notify: Redis doesn't miss it, and nothing here may wait. */
+/* Sends no close_notify: Redis doesn't need it, and nothing here may wait. */
 void crl_redis_tls_detach(crl_redis_wire *wire) {
   SSL_free(wire->ssl);
   wire->ssl = NULL;

@@ -3,9 +3,9 @@
  * connection, which has subscribed to the channel below. There the server names each key once, when
  * it changes, or tells nil: all were flushed.
  *
- * When it dies no handle is told, so it is made to answer: silent for QUIET_MS, it is asked for a
- * sign of life, and it has ANSWER_MS for that. Any reply is one, an error too: who may not PING
- * hears NOPERM from a server that lives. */
+ * When this connection dies, the handles aren't told. So after QUIET_MS of silence the server is
+ * asked for a sign of life, and has ANSWER_MS to give it. Any reply is one, an error too: a user
+ * who may not PING gets NOPERM from a live server. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -19,18 +19,18 @@ enum { QUIET_MS = 1000, ANSWER_MS = 1000 };
 
 typedef struct crl_redis_watcher {
   crl_redis_handle *handle;
-  int64_t id; /* of this client, as the server counts */
-  /* when the last reply came, and when the last PING was sent: host->now_ms time */
+  int64_t id; /* client id of this connection */
+  /* when the last reply came, and when the last PING was sent; host->now_ms */
   int64_t heard, asked;
-  int pings; /* that aren't answered */
+  int pings; /* unanswered PINGs */
 } crl_redis_watcher;
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
 typedef enum wish { ID, TRACKING, CACHING, SUBSCRIBE, WISHES } wish;
 
-/* The second and third are for handles to use, and change nothing here: they tell whether the
- * server knows them and this user may. */
+/* Commands of the opening. The second and third are used by the handles and change nothing here:
+ * they test whether the server knows them and this user may use them. */
 static const char *const wishes[WISHES][3] = {
     [ID] = {"CLIENT", "ID"},
     [TRACKING] = {"CLIENT", "TRACKING", "OFF"},
@@ -52,7 +52,8 @@ static int refused(const crl_redis_watcher *w, wish what, const redisReply *repl
                    corral_error *error) {
   const crl_redis_store *s = w->handle->store;
   int is_forbidden = crl_redis_reply_is_error(reply, "NOPERM");
-  if (what == CACHING && !is_forbidden) return CORRAL_OK; /* "only in tracking mode" */
+  /* a known command: "only in tracking mode" */
+  if (what == CACHING && !is_forbidden) return CORRAL_OK;
   int status = crl_redis_reply_error(s, reply, CORRAL_EUNSUPPORTED, error);
   if (status != CORRAL_EUNSUPPORTED && !is_forbidden) return status;
   return s->host->fail(error, CORRAL_EUNSUPPORTED,
@@ -98,7 +99,7 @@ static int ask(crl_redis_watcher *w, int64_t deadline, corral_error *error) {
   return status;
 }
 
-/* Handles don't count on it any more. */
+/* Withdraws the watch from the handles. */
 static void retire(crl_redis_watcher *w) {
   int64_t id = w->id;
   atomic_compare_exchange_strong(&w->handle->store->watch, &id, 0);
@@ -136,12 +137,12 @@ int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_wat
   return CORRAL_OK;
 }
 
-/* ---- what it is told ----------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------ */
 
 typedef struct listener {
   void (*told)(void *arg, uint64_t hash);
   void *arg;
-  int count; /* how often */
+  int count; /* number of reports */
 } listener;
 
 static void tell(listener *to, uint64_t hash) {
@@ -149,12 +150,12 @@ static void tell(listener *to, uint64_t hash) {
   to->count++;
 }
 
-/* "message", the channel, the keys. */
+/* Handles "message", the channel, the keys. */
 static int hear_message(const crl_redis_watcher *w, const redisReply *reply, listener *to,
                         corral_error *error) {
   const redisReply *keys = reply->element[2];
   if (!is_text(reply->element[1], CHANNEL)) return strange(w, error);
-  /* not the server's: some client's PUBLISH */
+  /* not from the server: a client's PUBLISH */
   if (keys->type == REDIS_REPLY_STRING) return CORRAL_OK;
   if (keys->type == REDIS_REPLY_NIL) {
     tell(to, 0);
@@ -180,7 +181,7 @@ static int hear(crl_redis_watcher *w, const redisReply *reply, listener *to, cor
   return CORRAL_OK;
 }
 
-/* All that has come in whole. */
+/* Handles all complete messages. */
 static int hear_all(crl_redis_watcher *w, listener *to, corral_error *error) {
   for (;;) {
     redisReply *reply;
@@ -200,7 +201,7 @@ static int64_t due(const crl_redis_watcher *w) {
   return (w->asked > w->heard ? w->asked : w->heard) + ANSWER_MS;
 }
 
-/* Something is due: a PING; or its answer, and the connection is dead. */
+/* Sends the PING that is due; an overdue answer means that the connection is dead. */
 static int ping(crl_redis_watcher *w, int64_t now, corral_error *error) {
   crl_redis_handle *h = w->handle;
   size_t sent;
@@ -217,8 +218,8 @@ static int ping(crl_redis_watcher *w, int64_t now, corral_error *error) {
   return crl_redis_out_send(&h->out, &h->wire, CRL_NET_AT_ONCE, &sent, error);
 }
 
-/* Until the socket is ready for `want`, there is reason to stop, or `until`. want 0: only looks for
- * a reason to stop. */
+/* Waits until the socket is ready for `want`, stop_fd is readable, or `until`. `want` 0: only
+ * checks stop_fd. */
 static int rest(const crl_redis_watcher *w, short want, int stop_fd, int64_t until, int *ret_stop,
                 corral_error *error) {
   struct pollfd fds[2] = {{.fd = stop_fd, .events = POLLIN},
@@ -233,7 +234,7 @@ static int rest(const crl_redis_watcher *w, short want, int stop_fd, int64_t unt
                                   : crl_net_failed_errno(&w->handle->store->peer, error, "poll");
 }
 
-/* One look at the socket, with a rest when nothing has come; *ret_stop: the caller is to return. */
+/* Reads once from the socket, and waits if nothing has come; *ret_stop: the caller must return. */
 static int look(crl_redis_watcher *w, int stop_fd, int64_t until, listener *to, int *ret_stop,
                 corral_error *error) {
   crl_redis_handle *h = w->handle;
@@ -256,7 +257,7 @@ int crl_redis_changes(void *watch, int stop_fd, int64_t until,
   crl_redis_watcher *w = watch;
   listener to = {.told = told, .arg = arg};
   int stop = 0;
-  int status = hear_all(w, &to, error); /* what came together with the answers to `ask` */
+  int status = hear_all(w, &to, error); /* messages that came with the answers to `ask` */
   while (status == CORRAL_OK && !stop && to.count == 0)
     status = look(w, stop_fd, until, &to, &stop, error);
   if (status != CORRAL_OK) retire(w);

@@ -1,6 +1,6 @@
-/* wire.c: the connection, TLS or plain, never raising SIGPIPE. Each call keeps one absolute
- * deadline, however many small pieces the other side makes of it; the host puts off that of a batch
- * as a body moves. */
+/* wire.c: the connection, TLS or plain, which never raises SIGPIPE. Each call keeps one absolute
+ * deadline, into however many small pieces the server cuts its reply; the host puts off a batch's
+ * deadline as a body moves. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ void crl_redis_wire_close(crl_redis_wire *wire) {
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-/* As in tls.c: bytes, 0 at the end, or -1 with what to poll for. */
+/* As in tls.c: bytes, 0 at the end of the connection, or -1 with the events to poll for. */
 static ssize_t try_read(crl_redis_wire *wire, void *buffer, size_t size, int peek, short *want) {
   if (wire->ssl != NULL) return crl_redis_tls_read(wire, buffer, size, peek, want);
   ssize_t n;
@@ -107,8 +107,8 @@ int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t
                         size_t *got, corral_error *error) {
   short want = POLLIN;
   for (int first = 1;; first = 0) {
-    /* A reply is seldom there at once, so wait first; but TLS may hold bytes that poll doesn't
-     * see. */
+    /* a reply is seldom there at once, so wait first; but TLS may hold bytes that poll doesn't
+     * see */
     int status = first && wire->ssl != NULL ? CORRAL_OK : await(wire, want, deadline, error);
     if (status != CORRAL_OK) return status;
     ssize_t n = try_read(wire, buffer, size, 0, &want);

@@ -1,15 +1,15 @@
-/* lock.c: the verbs: a token's place in a queue.
+/* lock.c: the lock verbs: a token's place in a queue.
  *
- * What this process has in queues is kept in the session's list of places, entered before a node is
- * made: so a node whose making got no reply, and one that couldn't be removed, are removed by the
- * session's thread. Where a place isn't in the list, its node isn't this session's. */
+ * The session's list has every place of this process, entered before its node is made. So the
+ * session's thread can remove a node whose create got no reply, or whose removal failed. A place
+ * that isn't in the list has no node of this session. */
 #include "zk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SOUND = 0, GIVEN_UP, LAPSED }; /* of zk_place.doomed */
-/* beside the library's codes, which are ZOK or negative */
+enum { SOUND = 0, GIVEN_UP, LAPSED }; /* values of zk_place.doomed */
+/* results beside the library's codes, which are ZOK or negative */
 enum { GRANTED = 1, WAITS = 2, AGAIN = 3 };
 enum { SWEEP_MS = 2000, AGAIN_MS = 500, GRACE_MS = 5000, TRIES = 8 };
 
@@ -19,7 +19,7 @@ typedef struct task {
   corral_op *op;
   zk_place *p;
   int64_t deadline;
-  int gone; /* nothing is left of the place */
+  int gone; /* the place has no node and is to be freed */
   char dir[CRL_ZK_PATH];
 } task;
 
@@ -59,8 +59,8 @@ static zk_place *new_place(const task *t, uint64_t hash) {
   return p;
 }
 
-/* The token's place, for this operation alone, in t->p: NULL when there is none. ZOK,
- * ZOPERATIONTIMEOUT, ZSYSTEMERROR. */
+/* Takes the token's place for this operation alone and sets t->p; NULL: there is none (`make`: then
+ * it is made). ZOK, ZOPERATIONTIMEOUT, ZSYSTEMERROR. */
 static int grab(task *t, int make) {
   zk_session *s = t->s;
   uint64_t hash = s->store->host->hash64(t->op->key, t->op->key_len);
@@ -110,7 +110,7 @@ static size_t find_node(const zk_reply *list, const uint8_t *token) {
   return at;
 }
 
-/* Removes the place's node. ZOK; ZNONODE: there was none; else it isn't known. */
+/* Removes the place's node. ZOK; ZNONODE: there was none; else the outcome is unknown. */
 static int remove_node(zk_session *s, zk_place *p, int64_t deadline) {
   char path[CRL_ZK_PATH];
   if (p->doubt) {
@@ -127,7 +127,7 @@ static int remove_node(zk_session *s, zk_place *p, int64_t deadline) {
   return crl_zk_delete(s, path, deadline);
 }
 
-/* What can't be removed now is removed by the session's thread. */
+/* Removes the node and dooms the place; the session's thread repeats a removal that failed. */
 static int give_up(task *t) {
   int rc = remove_node(t->s, t->p, t->deadline);
   t->gone = rc == ZOK || rc == ZNONODE;
@@ -162,7 +162,7 @@ int64_t crl_zk_sweep(zk_session *s) {
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-/* A request that may have happened, or not. */
+/* 1: the request may or may not have happened. */
 static int is_unsure(int rc) {
   return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING || rc == ZSESSIONMOVED;
 }
@@ -231,8 +231,8 @@ static int make_dir(task *t) {
   return rc == ZNODEEXISTS ? ZOK : rc;
 }
 
-/* Makes the node. The server may remove an empty container at any time, so it is made, and made
- * again. */
+/* Makes the node. The server may remove an empty container at any time, so the container is made
+ * again when it is missing. */
 static int enqueue(task *t) {
   zk_place *p = t->p;
   char stem[CRL_ZK_NODE], path[CRL_ZK_PATH], data[CRL_ZK_TEXT];
@@ -258,8 +258,8 @@ static int enqueue(task *t) {
   return ZOK;
 }
 
-/* Writes to the node what holds now: only the leader does that, and only while the session and the
- * node are there. */
+/* Writes the hold to the node. Only the ensemble's leader does that, and only while session and
+ * node exist. */
 static int confirm(task *t) {
   zk_place *p = t->p;
   char path[CRL_ZK_PATH], data[CRL_ZK_TEXT];
@@ -274,8 +274,9 @@ static int confirm(task *t) {
   return ZOK;
 }
 
-/* Whether node number `at` of the queue holds the lock; if not, the one in its way is watched. A
- * hold that was made a shared one has an exclusive one's name, and is the lowest of these. */
+/* GRANTED if node number `at` of the queue holds the lock; else WAITS, and the node in its way is
+ * watched; AGAIN if that one is gone. A hold that was downgraded keeps an exclusive name, and is
+ * the lowest such node. */
 static int judge(task *t, const zk_reply *list, size_t at) {
   char path[CRL_ZK_PATH];
   zk_reply got;
@@ -298,7 +299,7 @@ static int judge(task *t, const zk_reply *list, size_t at) {
   return rc == ZNONODE ? AGAIN : rc != ZOK ? rc : free_way ? GRANTED : WAITS;
 }
 
-/* Looks where the token stands. */
+/* Looks up the token in the queue. */
 static int look(task *t, size_t *at) {
   zk_place *p = t->p;
   zk_reply list;
@@ -318,7 +319,7 @@ static int look(task *t, size_t *at) {
   return rc;
 }
 
-/* GRANTED, WAITS, or what went wrong. */
+/* Makes or confirms the token's place: GRANTED, WAITS, or the code of a failure. */
 static int take_turn(task *t, size_t *at) {
   for (;;) {
     int rc = ZOK, made = t->p->node[0] == '\0' && !t->p->doubt;
@@ -377,7 +378,7 @@ static void extend(task *t) {
         op->error, CORRAL_EUNSUPPORTED,
         "a fencing token of zookeeper: is the server's, and can't be raised");
   } else {
-    /* Also when no reply comes: a later extension must not make it exclusive again. */
+    /* set even if no reply comes: a later extension must not make the hold exclusive again */
     if (op->flags & CORRAL_OP_SHARED) t->p->shared = 1;
     rc = confirm(t);
     t->gone = rc == ZNONODE;
@@ -391,7 +392,7 @@ static void extend(task *t) {
   let_go(t);
 }
 
-/* A node of this token that an earlier session of this process left. */
+/* Removes a node of this token that an earlier session of this process left. */
 static int remove_stray(task *t) {
   zk_place stray = {.doubt = 1};
   memcpy(stray.token, t->op->token, CORRAL_TOKEN);
@@ -413,7 +414,7 @@ static void unlock(task *t) {
   let_go(t);
 }
 
-/* Those who hold it, in `holds`, of the list's size. */
+/* Reads the current holds of the queue into `holds`, which has room for all of the list. */
 static int read_holds(task *t, const zk_reply *list, int64_t wall, corral_hold *holds,
                       size_t *count) {
   char path[CRL_ZK_PATH];

@@ -71,7 +71,7 @@ int crl_zk_read_node(const char *name, zk_child *to) {
   return *end == '\0';
 }
 
-/* The server's counter goes on at INT32_MIN after INT32_MAX. */
+/* The server's counter wraps from INT32_MAX to INT32_MIN. */
 int crl_zk_by_number(const void *a, const void *b) {
   int32_t apart =
       (int32_t)((uint32_t)((const zk_child *)a)->number - (uint32_t)((const zk_child *)b)->number);
@@ -107,7 +107,7 @@ void crl_zk_read_hold(const zk_child *c, const zk_reply *got, int64_t wall, corr
   hold->fence = (uint64_t)got->stat.czxid;
   hold->since = since > 0 ? since : written;
   if (lease < 1 || lease > INT32_MAX) lease = 1;
-  /* It holds while its node is there, whatever the two clocks say. */
+  /* the hold lasts while its node exists, whatever the two clocks say */
   hold->until = written > wall ? wall + lease : written + lease;
   if (hold->until <= wall) hold->until = wall + 1;
   if (*at == ' ') at++;

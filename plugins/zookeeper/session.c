@@ -11,9 +11,9 @@ struct zk_request {
   zk_request *next, **link;
   zk_session *s;
   pthread_cond_t cond;
-  int done, left; /* left: nobody waits for it, its reply frees it */
+  int done, left; /* left: the caller stopped waiting, so the reply frees the request */
   zk_reply reply;
-  char path[CRL_ZK_PATH]; /* of a watch that is set again */
+  char path[CRL_ZK_PATH]; /* of the node whose watch is set again */
 };
 
 int64_t crl_zk_now(const zk_session *s) { return s->store->host->now_ms(); }
@@ -33,7 +33,7 @@ static void make_cond(pthread_cond_t *cond) {
   pthread_condattr_destroy(&attr);
 }
 
-/* ---- what the library's thread calls: never blocks ----------------------------------------- */
+/* ---- callbacks of the client library: never block ------------------------------------------ */
 
 static void unlink_request(zk_request *r) {
   *r->link = r->next;
@@ -100,7 +100,8 @@ static void on_children(int rc, const struct String_vector *strings, const void 
   finish(data, rc, NULL, NULL, 0, children, count);
 }
 
-/* Under the session's mutex. */
+/* Wakes the places whose watched node is `path`; `only_shared`: only shared ones. Under the
+ * session's mutex. */
 static void wake_waiters(zk_session *s, const char *path, int only_shared) {
   char before[CRL_ZK_PATH];
   for (zk_place *p = s->places; p != NULL; p = p->next) {
@@ -137,8 +138,8 @@ static zk_request *new_request(zk_session *s) {
   return r;
 }
 
-/* The holder wrote to its node, which ends a watch: an extension wakes nobody, a downgrade the
- * readers. */
+/* Sets the watch on a node again, after the holder's write ended it. An extension wakes no place, a
+ * downgrade wakes the shared ones. */
 static void watch_again(zk_session *s, zhandle_t *zh, const char *path) {
   zk_request *r = strlen(path) < CRL_ZK_PATH ? new_request(s) : NULL;
   if (r == NULL) return;
@@ -176,7 +177,7 @@ static void on_event(zhandle_t *zh, int type, int state, const char *path, void 
 
 static void no_log(const char *message) { (void)message; }
 
-/* ---- requests: each by a deadline; the reply's rc is returned ------------------------------ */
+/* ---- requests: each ends by a deadline ----------------------------------------------------- */
 
 static int await(zk_request *r, int issued, int64_t deadline, zk_reply *ret) {
   zk_session *s = r->s;
@@ -193,7 +194,7 @@ static int await(zk_request *r, int issued, int64_t deadline, zk_reply *ret) {
   *ret = r->reply;
   r->reply.children = NULL;
   free_request(r);
-  /* A request can learn of it before the event comes. */
+  /* a request can learn of the session's end before the event comes */
   if (ret->rc == ZSESSIONEXPIRED || ret->rc == ZINVALIDSTATE)
     on_session(s, s->zh,
                zoo_state(s->zh) == ZOO_AUTH_FAILED_STATE ? ZOO_AUTH_FAILED_STATE
@@ -308,7 +309,7 @@ zk_session *crl_zk_session_new(zk_store *st) {
   pthread_attr_init(&attr);
   pthread_attr_setstacksize(&attr, STACK);
   sigfillset(&all);
-  /* also of the library's threads, which this one starts */
+  /* inherited by the library's threads, which this thread starts */
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int code = pthread_create(&s->thread, &attr, run, s);
   pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -2,44 +2,45 @@
  *
  *   zookeeper://[user:password@]host[:port][,host[:port]...][/chroot][?session=10s]
  *
- * Default port 2181. Servers 3.5 or later. With user and password (scheme "digest") all nodes are
- * for that user alone, else for anybody.
+ * Default port 2181. Servers 3.5 or later. With user and password (scheme "digest") only that user
+ * may access the nodes, else any user may.
  *
  * The queue. A lock is the container node CHROOT/corral-locks/NAME (the server removes it once it
  * is empty); NAME is the key with all bytes but A-Z a-z 0-9 _ - . as %XX, or "%h" and a 128-bit
- * hash where that is longer than 200 bytes. A token's place in its queue is an ephemeral sequential
- * child x-TOKEN-NUMBER (exclusive) or s-TOKEN-NUMBER (shared). An exclusive one is granted when no
- * lower number is left, a shared one when no exclusive one is below it. A waiter watches only the
- * next lower node that is in its way, so a release wakes one waiter. A create whose reply was lost
- * is found again by its token.
+ * hash where that is longer than 200 bytes. A token's place in the queue is an ephemeral sequential
+ * child x-TOKEN-NUMBER (exclusive) or s-TOKEN-NUMBER (shared). An exclusive place is granted when
+ * no lower number is left, a shared one when no exclusive place is below it. A waiter watches only
+ * the next lower node that is in its way, so a release wakes one waiter. A node whose create got no
+ * reply is found again by its token.
  *
- * The fencing token is the zxid of the write that made the node. It grows for ever on an ensemble,
- * also when the container is made anew and numbers begin again. Numbers of one queue and their
+ * The fencing token is the zxid of the write that made the node. On an ensemble it grows for ever,
+ * even when the container is made anew and numbers begin again. Numbers of one queue and their
  * zxids grow together, and a hold begins when nothing is in its way: an exclusive hold began after
- * all lower nodes were gone and before any higher one's, so its zxid is larger than that of each
- * earlier hold. Holds of readers that are there at the same time have theirs in the order in which
- * they came, whoever noticed first that the way was free.
+ * all lower nodes were gone and before the hold of any higher one, so its zxid is larger than that
+ * of each earlier hold. Shared holds that overlap have their zxids in the order of their nodes,
+ * whichever of them learned first that it was granted.
  *
- * When a hold ends. Nodes live as long as the session of the process that made them (one session
- * for each corral), not for lease_ms. So a hold ends
- *   - when its process is dead, stopped or cut off for the session's time: by the server;
- *   - when lease_ms have passed without LOCK_EXTEND: by a thread here, on the monotonic clock,
- *     which removes the node as soon as the server can be asked.
- * The second doesn't come true where the first one's condition holds, so until others can have the
- * lock it takes the longer of the two at most. What is sure for the holder is the shorter one:
- * until_ms is no more than the session's time as the server granted it (not below 2, nor above 20
- * of its ticks, unless configured otherwise). LOCK_EXTEND writes to the node, so the leader itself
- * says that session and node are still there. A waiter whose wish (ttl_ms) is over for seconds
- * loses its place by the same thread, and so does a token of which it isn't known whether it has
- * one.
+ * End of a hold. Nodes live as long as the session of the process that made them (one session for
+ * each corral), not for lease_ms. So a hold ends
+ *   - when its process is dead, stopped or cut off for the session timeout: by the server;
+ *   - when lease_ms have passed without LOCK_EXTEND: by a thread of this process, on the monotonic
+ *     clock, which removes the node as soon as the server can be reached.
+ * The second end can't happen while the first one's condition holds, so other processes wait for
+ * the longer of the two at most. The holder can rely on the shorter one: until_ms is no more than
+ * the session timeout that the server granted (2 to 20 of its ticks, unless configured otherwise).
+ * LOCK_EXTEND writes to the node, so the ensemble's leader itself confirms that session and node
+ * still exist. The same thread removes the place of a waiter whose wish (ttl_ms) has been over for
+ * seconds, and that of a token of which it isn't known whether it has a node.
  *
- * A lost connection is repaired by the client library, and the session with its holds goes on; what
- * was under way is EUNKNOWN. When the server says that the session is over, all its holds are:
- * their tokens are ELOST (until_ms -1, for somebody may be next), and the handle is broken.
+ * The client library repairs a lost connection, and the session with its holds goes on; operations
+ * under way are EUNKNOWN. When the server says that the session is over, so are all its holds:
+ * their tokens are ELOST (until_ms -1, since the next in the queue may have the lock), and the
+ * handle is broken.
  *
  * LOCK_SHOW has no server's clock to ask: its store time is this host's wall clock, its times are
- * those of the servers' writes. Not across a fork: the library's threads stay behind. Resolving a
- * host's name knows no limit, so it is done by a thread; only close waits for that. */
+ * those of the servers' writes. A store is not usable across a fork, since the library's threads
+ * stay behind. Resolving a host's name knows no limit, so a thread does it, and only close waits
+ * for that. */
 #include "zk.h"
 
 #include <ctype.h>
@@ -57,7 +58,7 @@ struct zk_watch {
   zk_watch *next;
   zk_store *store;
   int fd;
-  size_t count; /* NEWS + 1: more than there was room for */
+  size_t count; /* hashes in `news`; NEWS + 1: there were more */
   uint64_t news[NEWS];
 };
 
@@ -68,7 +69,7 @@ static int bad_uri(const corral_host *host, const corral_uri *uri, corral_error 
   return host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-/* Length of "host", "[address]" before a port or the end; 0: neither. */
+/* Length of "host" or "[address]" before a port or the end; 0: it is neither. */
 static size_t host_len(const char *text, size_t len) {
   const char *stop = memchr(text, text[0] == '[' ? ']' : ':', len);
   size_t used = stop == NULL ? len : (size_t)(stop - text);
@@ -78,7 +79,7 @@ static size_t host_len(const char *text, size_t len) {
   return used <= HOST_MOST ? used : 0;
 }
 
-/* Adds "host:port" to `to`, with the default port; 0 when it is neither. */
+/* Appends "host:port" to `to`, with the default port if none is given; 0: the text is neither. */
 static int add_server(char *to, size_t room, const char *text, size_t len) {
   size_t used = len > 0 ? host_len(text, len) : 0, at = strlen(to);
   long port = PORT;
@@ -90,7 +91,7 @@ static int add_server(char *to, size_t room, const char *text, size_t len) {
         port < 1 || port > 65535)
       return 0;
   }
-  /* the library takes what is behind the last colon for the port, and knows no brackets */
+  /* the library takes the text behind the last colon for the port, and knows no brackets */
   int bracketed = text[0] == '[';
   return snprintf(to + at, room - at, "%s%.*s:%ld", at > 0 ? "," : "", (int)used - 2 * bracketed,
                   text + bracketed, port) < (int)(room - at);
@@ -158,7 +159,7 @@ static int read_uri(zk_store *st, const corral_uri *uri, corral_error *error) {
 
 /* ---- open, close, connect, disconnect ------------------------------------------------------ */
 
-/* Sessions whose threads have ended; `all`: waits for the others. */
+/* Joins and frees the sessions whose threads have ended; `all`: waits for the other threads too. */
 static void reap(zk_store *st, int all) {
   zk_session *over = NULL;
   pthread_mutex_lock(&st->mutex);
@@ -180,7 +181,7 @@ static void reap(zk_store *st, int all) {
 
 static void close_store(void *arg) {
   zk_store *st = arg;
-  /* inherited by a fork, without the threads */
+  /* in a child of a fork, without the threads */
   if (st->pid != getpid() && st->sessions != NULL) return;
   reap(st, 1);
   pthread_mutex_destroy(&st->mutex);
