@@ -323,7 +323,7 @@ int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, in
     return crl_status_fail(error, CORRAL_EURI,
                            "store URI '%.80s': %s=%.30s; accepted: %lld to %lld%s", uri->text, name,
                            text, (long long)least, (long long)most,
-                           strcmp(unit, "ms") == 0      ? "ms, with a unit: 500ms 2s 1m 1h 1d"
+                           strcmp(unit, "ms") == 0      ? " ms, or with a unit: 500ms 2s 1m 1h 1d"
                            : strcmp(unit, "bytes") == 0 ? " bytes, or with a unit: 64k 10m 2g 1t"
                                                         : "");
   *value = product;

@@ -302,6 +302,24 @@ static void an_unchanged_answer_renews_the_old_value(void **state) {
   closed(origin);
 }
 
+static void a_date_without_an_etag_is_asked_with_as_a_date(void **state) {
+  (void)state;
+  char kept[1025];
+  void *origin = opened("%s/{key}", http_origin_url(server));
+  http_origin_answer(server, "/date",
+                     HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n"
+                                            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+                                 .body = "one"));
+  corral_fill *f = fetched(origin, "date");
+  snprintf(kept, sizeof kept, "%s", f->validator);
+  expect_bytes(f, "one");
+  fill_free(refetched(origin, "date", "one", kept));
+  assert_null(http_origin_header(server, "/date", "If-None-Match"));
+  assert_string_equal(http_origin_header(server, "/date", "If-Modified-Since"),
+                      "Sun, 06 Nov 1994 08:49:37 GMT");
+  closed(origin);
+}
+
 static void the_lives_of_an_unchanged_answer_are_new_where_it_names_them(void **state) {
   (void)state;
   static const struct {
@@ -435,6 +453,7 @@ int main(void) {
       cmocka_unit_test(lives_are_those_of_the_response),
       cmocka_unit_test(an_authorized_answer_is_passed_unless_it_is_public),
       cmocka_unit_test(an_unchanged_answer_renews_the_old_value),
+      cmocka_unit_test(a_date_without_an_etag_is_asked_with_as_a_date),
       cmocka_unit_test(the_lives_of_an_unchanged_answer_are_new_where_it_names_them),
       cmocka_unit_test(a_validator_of_something_else_is_not_sent),
       cmocka_unit_test(a_bad_url_or_parameter_is_refused_by_name),

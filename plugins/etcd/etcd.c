@@ -182,10 +182,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
 
 void crl_etcd_disconnect(void *handle) {
   crl_etcd_handle *h = handle;
-  /* wipes the login token */
-  for (struct curl_slist *at = h->headers; at != NULL; at = at->next)
-    explicit_bzero(at->data, strlen(at->data));
-  curl_slist_free_all(h->headers);
+  crl_etcd_forget_headers(h);
   curl_easy_cleanup(h->easy);
   cJSON_Delete(h->reply);
   free(h->in.bytes);

@@ -83,6 +83,8 @@ size_t crl_etcd_take(char *bytes, size_t one, size_t count, void *arg);
 CURL *crl_etcd_transfer(const crl_etcd_store *s);
 /* Makes h->easy and its headers. */
 int crl_etcd_easy(crl_etcd_handle *h);
+/* Wipes and frees the headers: the login token is among them. */
+void crl_etcd_forget_headers(crl_etcd_handle *h);
 /* Prepares the next transfer of h->easy; `body` is borrowed, NULL for a GET. Limits in ms. */
 void crl_etcd_prepare(crl_etcd_handle *h, const char *path, const char *body, int64_t limit,
                       int64_t connect_limit);

@@ -284,9 +284,15 @@ static int add_header(crl_etcd_handle *h, const char *text) {
   return CORRAL_OK;
 }
 
-static int usual_headers(crl_etcd_handle *h) {
+void crl_etcd_forget_headers(crl_etcd_handle *h) {
+  for (struct curl_slist *at = h->headers; at != NULL; at = at->next)
+    explicit_bzero(at->data, strlen(at->data));
   curl_slist_free_all(h->headers);
   h->headers = NULL;
+}
+
+static int usual_headers(crl_etcd_handle *h) {
+  crl_etcd_forget_headers(h);
   int status = add_header(h, "Content-Type: application/json");
   return status == CORRAL_OK ? add_header(h, "Expect:") : status;
 }

@@ -34,12 +34,12 @@ void crl_http_recall(crl_http_transfer *t) {
   if (kept == NULL || o->calls->old(t->fill, &old_size) == NULL || size >= sizeof text) return;
   memcpy(text, kept, size);
   text[size] = '\0';
-  if (sscanf(text, "http1 %" SCNx64 " %" SCNd64 " %" SCNd64 " %" SCNd64 "\n%n", &hash,
-             &t->old_ttl_ms, &t->old_swr_ms, &t->old_sie_ms, &at) != 4 ||
-      at == 0)
+  if (sscanf(text, "http1 %" SCNx64 " %" SCNd64 " %" SCNd64 " %" SCNd64 "%n", &hash, &t->old_ttl_ms,
+             &t->old_swr_ms, &t->old_sie_ms, &at) != 4 ||
+      text[at] != '\n')
     return;
   if (hash != o->hash) return;
-  const char *rest = take_line(text + at, t->etag, sizeof t->etag);
+  const char *rest = take_line(text + at + 1, t->etag, sizeof t->etag);
   if (rest == NULL || take_line(rest, t->last_modified, sizeof t->last_modified) == NULL)
     t->etag[0] = t->last_modified[0] = '\0';
 }

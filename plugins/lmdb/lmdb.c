@@ -181,11 +181,12 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
   if (code != 0 && code != MDB_NOTFOUND) return code;
   int present = code == 0;
+  const uint8_t *over = op->over; /* of the host, for a repeat in a transaction of its own */
   if (present && op->verb == CORRAL_VERB_CLAIM && is_dead(tx, &front, &header))
     op->over = header.token;
   size_t len = present ? crl_lmdb_kv_front(env->host, &front, bytes) : 0;
   env->host->decide(op, present ? bytes : NULL, len, tx->now, &change);
-  op->over = NULL;
+  op->over = over;
   if (too_big(env, op, &change)) return 0;
   if (holds_now(op)) {
     /* the byte is locked before the record shows the lease: no process looks for it before the
@@ -488,8 +489,9 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   st->label = st->path + room;
   status = keep_path(st, uri->path, room);
   if (status != CORRAL_OK) {
+    const char *why = status == CORRAL_EIO ? strerror(errno) : "with it the path is too long";
     free(st);
-    return host->fail(error, status, "%.100s: the current folder: %s", uri->text, strerror(errno));
+    return host->fail(error, status, "%.100s: the current folder: %s", uri->text, why);
   }
   st->wanted = wanted;
   st->wanted.path = st->path;

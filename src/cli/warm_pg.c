@@ -24,8 +24,9 @@
   X(finish)                                                                                        \
   X(freeCancel)                                                                                    \
   X(freemem)                                                                                       \
-  X(ftype) X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields)    \
-      X(nparams) X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus) X(sendQueryPrepared)  \
+  X(ftype)                                                                                         \
+  X(getCancel) X(getResult) X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(nparams)  \
+      X(ntuples) X(prepare) X(resultErrorMessage) X(resultStatus) X(sendQueryPrepared)             \
           X(setNoticeProcessor) X(socket) X(status) X(unescapeBytea)
 
 static struct {
