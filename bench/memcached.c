@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "kit.h"
-#include "record.h"
-#include "registry.h"
+#include "record/record.h"
+#include "store/registry.h"
 #include "support/memcached_server.h"
 #include "support/server_process.h"
-#include "uri.h"
+#include "store/uri.h"
 
 extern const corral_store crl_plugin_memcached;
 

@@ -4,8 +4,8 @@
  * corral_get with the near tier in front of memory:, against memory: alone.
  *
  *   bench_near [SIZE]    values of SIZE bytes (100) */
-#include "../src/near.c"
-#include "../src/hash.h"
+#include "../src/near/near.c"
+#include "../src/os/hash.h"
 
 #include <corral.h>
 #include <pthread.h>

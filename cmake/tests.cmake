@@ -58,7 +58,7 @@ endforeach()
 add_library(corral_testable STATIC)
 corral_registry(corral_testable ${stores})
 if(NOT http IN_LIST CORRAL_OPTIONAL)
-  target_sources(corral_testable PRIVATE src/http_rules.c)
+  target_sources(corral_testable PRIVATE src/http/http_rules.c)
 endif()
 corral_target(corral_testable)
 
@@ -188,7 +188,7 @@ function(corral_fork_test)
   set(rows "STORE(memory)\nSTORE(lmdb)\nSTORE(redis)\n")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/builtin/test_fork/corral_builtin.h CONTENT "${rows}")
   add_executable(test_fork tests/test_fork.c tests/support/redis_server.c
-    tests/support/server_process.c src/registry.c ${CORRAL_CORE_SOURCES}
+    tests/support/server_process.c src/store/registry.c ${CORRAL_CORE_SOURCES}
     ${CORRAL_SOURCES_memory} ${CORRAL_SOURCES_lmdb} ${CORRAL_SOURCES_redis})
   target_link_libraries(test_fork PRIVATE ${CORRAL_LINK_lmdb} ${CORRAL_LINK_redis} XXHash::XXHash
     Zstd::Zstd Sodium::Sodium Cmocka::Cmocka Threads::Threads ${CMAKE_DL_LIBS} m)
@@ -380,6 +380,7 @@ corral_script(readme pure 30 sh ${CMAKE_SOURCE_DIR}/tests/readme_test.sh ${CMAKE
 corral_script(record_readers pure 30
   sh ${CMAKE_SOURCE_DIR}/tests/record_readers_test.sh ${CMAKE_SOURCE_DIR})
 corral_script(tidy pure 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy ${CMAKE_SOURCE_DIR})
+corral_script(arrows pure 60 sh ${CMAKE_SOURCE_DIR}/tests/arrows_test.sh)
 corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
   $<TARGET_FILE:corral> $<TARGET_FILE:corral_testable> ${CMAKE_SOURCE_DIR})
 set_tests_properties(symbols PROPERTIES ENVIRONMENT "NM=${CMAKE_NM}")

@@ -4,7 +4,7 @@
  * then for each operation a byte for its verb, and one for flags, key and numbers. */
 #include "dialogue.h"
 
-#include "uri.h"
+#include "store/uri.h"
 
 enum { OPS = 4, BODY = 200, BATCHES = 3 };
 

@@ -3,8 +3,8 @@
  * line's end. */
 #include "fuzz.h"
 
-#include "registry.h"
-#include "secret.h"
+#include "store/registry.h"
+#include "store/secret.h"
 #include "../plugins/http/http.h"
 
 /* The URL made for a key stays on the template's server, below its path. */

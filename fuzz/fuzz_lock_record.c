@@ -2,7 +2,7 @@
  * makes to them. */
 #include "fuzz.h"
 
-#include "lock_record.h"
+#include "record/lock_record.h"
 
 /* After a change the record must be valid, with no more holds than allowed. */
 static void check_change(const corral_lock_change *change, const uint8_t *room, size_t room_size,

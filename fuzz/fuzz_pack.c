@@ -2,7 +2,7 @@
  * unpacked. */
 #include "fuzz.h"
 
-#include "pack.h"
+#include "record/pack.h"
 
 static void round_trip(const uint8_t *bytes, size_t size) {
   uint8_t *packed = NULL, *again = malloc(size > 0 ? size : 1);

@@ -1,7 +1,8 @@
 /* fuzz_policy.c: options of every kind: resolved, explained, and used to judge records. */
 #include "fuzz.h"
 
-#include "policy.h"
+#include "policy/policy.h"
+#include "record/envelope.h"
 
 /* An options struct from a faulty caller: of any size, with any content. */
 static void *some_struct(fuzz_input *in, size_t right_size) {
@@ -26,7 +27,7 @@ static void check_options(const corral_options *o) { CORRAL_OPTION_MAP(CHECK_RAN
 static void check_lock(const corral_lock_options *o) { CORRAL_LOCK_MAP(CHECK_RANGE) }
 
 static void check_judgements(const corral_policy *p, fuzz_input *in) {
-  int64_t ttl = (int64_t)(fuzz_number(in, 6) % CRL_ENVELOPE_LIFE_MOST), cost = fuzz_any(in);
+  int64_t ttl = (int64_t)(fuzz_number(in, 6) % CRL_LIFE_MOST), cost = fuzz_any(in);
   uint64_t dice = fuzz_number(in, 8);
   int64_t shorter = crl_policy_jitter(p, ttl, dice), least = crl_policy_jitter_least(p, ttl);
   MUST(shorter <= ttl && shorter >= least && least >= 0);
@@ -46,11 +47,11 @@ static void check_lives(fuzz_input *in) {
                     .swr_ms = fuzz_any(in),
                     .sie_ms = fuzz_any(in),
                     .created_ms = fuzz_any(in)};
-  int64_t most = CRL_ENVELOPE_LIFE_MOST;
+  int64_t most = CRL_LIFE_MOST;
   if (e.ttl_ms < 0 || e.ttl_ms > most || e.swr_ms < 0 || e.swr_ms > most || e.sie_ms < 0 ||
       e.sie_ms > most)
     return;
-  crl_lives lives = crl_policy_judge(&e, fuzz_byte(in) & 1, fuzz_any(in), fuzz_any(in));
+  crl_lives lives = crl_envelope_judge(&e, fuzz_byte(in) & 1, fuzz_any(in), fuzz_any(in));
   MUST(lives.fresh >= 0 && lives.fresh <= e.ttl_ms && lives.swr >= 0 && lives.sie >= 0);
   MUST(crl_policy_hard_ttl(e.ttl_ms, e.swr_ms, e.sie_ms) >= e.ttl_ms);
 }

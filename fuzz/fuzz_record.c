@@ -5,9 +5,9 @@
  * time, up to 4 operations, the record. */
 #include "fuzz.h"
 
-#include "../src/envelope.c"
+#include "../src/record/envelope.c"
 
-#include "pack.h"
+#include "record/pack.h"
 
 enum { OPS = 4, MAX_VALUE = 1 << 20, RECORD_MOST = 1 << 16 };
 
@@ -69,7 +69,7 @@ static void check_reading(const uint8_t *record, size_t size) {
   MUST(e.payload_at <= size && e.payload_len <= size - e.payload_at);
   MUST(e.metadata_at <= size && e.metadata_len <= size - e.metadata_at);
   MUST(e.kind >= CRL_KIND_VALUE && e.kind < CRL_KINDS && e.encoding < CRL_ENCODINGS);
-  MUST(e.ttl_ms >= 0 && e.swr_ms >= 0 && e.sie_ms >= 0 && e.ttl_ms <= CRL_ENVELOPE_LIFE_MOST);
+  MUST(e.ttl_ms >= 0 && e.swr_ms >= 0 && e.sie_ms >= 0 && e.ttl_ms <= CRL_LIFE_MOST);
   MUST(e.validator_len <= size);
   unpack(record, &e);
   int has_tags = crl_tags_read(record + e.metadata_at, e.metadata_len, &tags);
@@ -94,7 +94,7 @@ static corral_op make_op(fuzz_input *in, uint8_t *token, const uint8_t *front, s
                   .status = CORRAL_EUNKNOWN};
   memset(token, shape & 3 ? 'A' + (shape & 3) : 0, CORRAL_TOKEN);
   op.lease_ms = 1 + (int64_t)(fuzz_number(in, 3) % CRL_RECORD_LEASE_MOST);
-  op.ttl_ms = 1 + (int64_t)fuzz_number(in, 5) % CRL_ENVELOPE_LIFE_MOST;
+  op.ttl_ms = 1 + (int64_t)fuzz_number(in, 5) % CRL_LIFE_MOST;
   op.seen = shape & 4 ? fuzz_number(in, 8) : 0;
   int wants_front = op.verb == CORRAL_VERB_CLAIM || (op.verb == CORRAL_VERB_RELEASE && shape & 8);
   if (op.verb == CORRAL_VERB_SETTLE || wants_front) {

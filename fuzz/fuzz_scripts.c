@@ -1,6 +1,6 @@
 /* fuzz_scripts.c: the scripts of the Redis plugin on a real server against crl_record_decide of
- * src/record.c: the same verbs on the same records with any content. The model and the comparison
- * are those of tests/test_redis_model.c.
+ * src/record/record.c: the same verbs on the same records with any content. The model and the
+ * comparison are those of tests/test_redis_model.c.
  *
  * Input: flags (1: the record gets the right magic and format; 2: its times are set to hours from
  * now), up to 3 operations, the record. */

@@ -1,8 +1,8 @@
 /* fuzz_uri.c: store URIs: parsed, and opened by every built-in store. */
 #include "fuzz.h"
 
-#include "registry.h"
-#include "uri.h"
+#include "store/registry.h"
+#include "store/uri.h"
 
 #define STORE(name) extern const corral_store crl_plugin_##name;
 FUZZ_STORES

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "registry.h"
+#include "store/registry.h"
 
 int __real_socket(int domain, int type, int protocol);
 int __real_connect(int fd, const struct sockaddr *at, socklen_t len);

@@ -11,8 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "alarms.h"
-#include "env.h"
+#include "os/alarms.h"
+#include "os/env.h"
 
 enum { ALARMS = 500, PATIENCE_MS = 20000 };
 

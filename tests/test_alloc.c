@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "value.h"
+#include "base/value.h"
 
 enum { PLENTY = 1000000, FAILS_MOST = 4000 };
 

@@ -6,8 +6,8 @@
 
 #include "support/answers_kit.h"
 
-#include "env.h"
-#include "handle.h"
+#include "os/env.h"
+#include "api/handle.h"
 
 /* ---- tags ---------------------------------------------------------------------------------- */
 
@@ -115,9 +115,9 @@ static void fills_under_way_are_voided_by_tag(void **state) {
 }
 
 static void lose_mark(corral *c, const char *tag) {
-  crl_station *station;
+  crl_context *station;
   crl_key key;
-  assert_int_equal(crl_handle_enter(c, &station, NULL), CORRAL_OK);
+  assert_int_equal(crl_context_enter(c, &station, NULL), CORRAL_OK);
   assert_int_equal(crl_key_make(&key, CRL_KEY_TAG, &station->space,
                                 &(crl_name){.key = tag, .key_len = strlen(tag)}),
                    CORRAL_OK);

@@ -7,10 +7,10 @@
 
 #include <cmocka.h>
 
-#include "env.h"
-#include "pace.h"
-#include "pool.h"
-#include "status.h"
+#include "os/env.h"
+#include "store/pace.h"
+#include "store/pool.h"
+#include "base/status.h"
 
 enum { OP_MS = 100, FAR = 600000, STEP = 64 << 10 };
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "breaker.h"
+#include "store/breaker.h"
 
 enum { MOST = 3, REST = 100 };
 

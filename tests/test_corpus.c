@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "envelope.h"
-#include "hash.h"
-#include "pack.h"
+#include "record/envelope.h"
+#include "os/hash.h"
+#include "record/pack.h"
 
 enum { ROOM = 1024, NOW = 5000 };
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "envelope.h"
+#include "record/envelope.h"
 
 static const uint8_t digest[CORRAL_DIGEST] = "user:17", another[CORRAL_DIGEST] = "user:18";
 enum { PAYLOAD = 5, ROOM = 4096 };
@@ -223,7 +223,7 @@ static void kinds_encodings_and_lives_that_there_are_none_of_are_not_served(void
   crl_envelope all[4] = {usual(), usual(), usual(), usual()}, got;
   all[0].kind = CRL_KINDS;
   all[1].encoding = CRL_ENCODINGS;
-  all[2].ttl_ms = CRL_ENVELOPE_LIFE_MOST + 1;
+  all[2].ttl_ms = CRL_LIFE_MOST + 1;
   all[3].swr_ms = INT64_MIN;
   for (size_t i = 0; i < 4; i++) {
     size_t size = write_record(all[i], record);

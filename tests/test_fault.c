@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/descriptors_kit.h"
 #include "support/fault_kit.h"
 #include "support/folder_kit.h"

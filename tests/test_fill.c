@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "fill.h"
-#include "pack.h"
+#include "record/fill.h"
+#include "record/pack.h"
 
 static const corral_policy usual = {.ttl_ms = 1000,
                                     .swr_ms = 200,

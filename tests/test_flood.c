@@ -20,12 +20,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "envelope.h"
-#include "held.h"
-#include "herd.h"
-#include "key.h"
-#include "near.h"
-#include "value.h"
+#include "record/envelope.h"
+#include "outbox/held.h"
+#include "herd/herd.h"
+#include "record/key.h"
+#include "near/near.h"
+#include "base/value.h"
 
 enum {
   FLOOD = 2000,

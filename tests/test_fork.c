@@ -23,7 +23,7 @@
 #include <corral/lock.h>
 #include <corral/loop.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/folder_kit.h"
 #include "support/redis_server.h"
 

@@ -13,9 +13,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "env.h"
-#include "gate.h"
-#include "value.h"
+#include "os/env.h"
+#include "election/gate.h"
+#include "base/value.h"
 
 enum { FAR = 60000, CROWD = 12, ROUNDS = 300 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "hash.h"
+#include "os/hash.h"
 
 /* BLAKE2b-128; the values are from Python's hashlib.blake2b(data, digest_size=16). */
 static void the_digest_is_blake2b_with_16_bytes(void **state) {

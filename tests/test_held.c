@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "held.h"
+#include "outbox/held.h"
 
 enum { BYTES = 10000, MS = 1000, SIZE = 100 };
 

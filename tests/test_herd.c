@@ -12,8 +12,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "env.h"
-#include "herd.h"
+#include "os/env.h"
+#include "herd/herd.h"
 
 #define NAMED(text, len) (&(crl_name){.key = (text), .key_len = (len)})
 

@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "env.h"
-#include "hostlock.h"
+#include "os/env.h"
+#include "election/hostlock.h"
 
 enum { SLOT = 2 * CORRAL_TOKEN, TRIES = 200000 };
 

@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/http_origin.h"
 
 enum { CALLERS = 50 };

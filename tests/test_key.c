@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <corral.h>
 
-#include "key.h"
+#include "record/key.h"
 
 static crl_key_space space_of(const char *name_space, size_t max_key) {
   crl_key_space space = {.max_key = max_key};

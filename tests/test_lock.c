@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 
 #include "support/lock_kit.h"
-#include "value.h"
+#include "base/value.h"
 
 static atomic_int no_randomness;
 

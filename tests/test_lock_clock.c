@@ -17,7 +17,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/herd_lab.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"

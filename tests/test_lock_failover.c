@@ -14,7 +14,7 @@
 #include <corral/lock.h>
 #include <sqlite3.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/redis_server.h"
 #include "support/server_process.h"
 

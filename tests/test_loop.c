@@ -6,7 +6,7 @@
 #include <dirent.h>
 
 #include "support/herd_lab.h"
-#include "value.h"
+#include "base/value.h"
 
 static loop_desk opened(const corral_policy *policy) {
   return desk_open(CORRAL_OPTIONS(.store = store, .policy = policy));

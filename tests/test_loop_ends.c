@@ -2,9 +2,9 @@
  * functions, tickets, memory. */
 #include "support/loop_kit.h"
 
-#include "async.h"
+#include "api/async.h"
 #include "support/herd_lab.h"
-#include "value.h"
+#include "base/value.h"
 
 enum { ALARMS = 63 }; /* number of alarms that fit without an allocation */
 

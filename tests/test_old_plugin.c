@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "registry.h"
+#include "store/registry.h"
 
 static const char *plugins;
 

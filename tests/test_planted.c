@@ -11,9 +11,9 @@
 #include <cmocka.h>
 #include <corral.h>
 
-#include "envelope.h"
-#include "hash.h"
-#include "pack.h"
+#include "record/envelope.h"
+#include "os/hash.h"
+#include "record/pack.h"
 #include "support/record_kit.h"
 #include "support/redis_server.h"
 

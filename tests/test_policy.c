@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "policy.h"
+#include "policy/policy.h"
+#include "record/envelope.h"
 
 static const uint64_t dice[] = {
     0, 1, 2, 49, 50, 99, 12345, UINT64_C(0x9e3779b97f4a7c15), UINT64_MAX - 1, UINT64_MAX};
@@ -145,39 +146,40 @@ static void check_lives(crl_lives lives, int64_t fresh, int64_t swr, int64_t sie
 static void lives_end_to_the_millisecond(void **state) {
   (void)state;
   crl_envelope v = value_of(100, 50, 200); /* the store keeps this value for 300 ms */
-  check_lives(crl_policy_judge(&v, 0, 300, 0), 100, 150, 300, 0);
-  check_lives(crl_policy_judge(&v, 0, 201, 0), 1, 51, 201, 99);
-  check_lives(crl_policy_judge(&v, 0, 200, 0), 0, 50, 200, 100);
-  check_lives(crl_policy_judge(&v, 0, 151, 0), 0, 1, 151, 149);
-  check_lives(crl_policy_judge(&v, 0, 150, 0), 0, 0, 150, 150);
-  check_lives(crl_policy_judge(&v, 0, 1, 0), 0, 0, 1, 299);
-  check_lives(crl_policy_judge(&v, 0, 0, 0), 0, 0, 0, 300);
-  check_lives(crl_policy_judge(&v, 0, 310, 0), 100, 150, 300, 0); /* the store's clock runs ahead */
+  check_lives(crl_envelope_judge(&v, 0, 300, 0), 100, 150, 300, 0);
+  check_lives(crl_envelope_judge(&v, 0, 201, 0), 1, 51, 201, 99);
+  check_lives(crl_envelope_judge(&v, 0, 200, 0), 0, 50, 200, 100);
+  check_lives(crl_envelope_judge(&v, 0, 151, 0), 0, 1, 151, 149);
+  check_lives(crl_envelope_judge(&v, 0, 150, 0), 0, 0, 150, 150);
+  check_lives(crl_envelope_judge(&v, 0, 1, 0), 0, 0, 1, 299);
+  check_lives(crl_envelope_judge(&v, 0, 0, 0), 0, 0, 0, 300);
+  check_lives(crl_envelope_judge(&v, 0, 310, 0), 100, 150, 300,
+              0); /* the store's clock runs ahead */
 }
 
 static void without_a_remaining_life_the_wall_clock_tells_the_age(void **state) {
   (void)state;
   crl_envelope v = value_of(100, 50, 0);
-  check_lives(crl_policy_judge(&v, 0, -1, 1030), 70, 120, 0, 30);
-  check_lives(crl_policy_judge(&v, 0, -1, 900), 100, 150, 0, 0);
-  check_lives(crl_policy_judge(&v, 0, -1, 5000), 0, 0, 0, 4000);
+  check_lives(crl_envelope_judge(&v, 0, -1, 1030), 70, 120, 0, 30);
+  check_lives(crl_envelope_judge(&v, 0, -1, 900), 100, 150, 0, 0);
+  check_lives(crl_envelope_judge(&v, 0, -1, 5000), 0, 0, 0, 4000);
 }
 
 static void what_was_expired_by_decree_is_stale_at_once(void **state) {
   (void)state;
   crl_envelope v = value_of(100, 50, 200);
-  check_lives(crl_policy_judge(&v, 1, 290, 0), 0, 140, 290, 10);
+  check_lives(crl_envelope_judge(&v, 1, 290, 0), 0, 140, 290, 10);
 }
 
 static void without_grace_there_is_no_stale_life(void **state) {
   (void)state;
   crl_envelope v = value_of(100, 0, 0);
-  check_lives(crl_policy_judge(&v, 0, 60, 0), 60, 0, 0, 40);
+  check_lives(crl_envelope_judge(&v, 0, 60, 0), 60, 0, 0, 40);
   v.swr_ms = v.sie_ms = CORRAL_OFF;
-  check_lives(crl_policy_judge(&v, 0, 60, 0), 60, 0, 0, 40);
+  check_lives(crl_envelope_judge(&v, 0, 60, 0), 60, 0, 0, 40);
   v = value_of(100, 50, 50);
   v.kind = CRL_KIND_NEGATIVE;
-  check_lives(crl_policy_judge(&v, 0, 140, 0), 90, 0, 0, 10);
+  check_lives(crl_envelope_judge(&v, 0, 140, 0), 90, 0, 0, 10);
 }
 
 static void the_store_keeps_a_record_for_its_longest_grace(void **state) {

@@ -2,7 +2,7 @@
  * round trips. */
 #include "support/redis_kit.h"
 
-#include "envelope.h"
+#include "record/envelope.h"
 
 #include <openssl/sha.h>
 

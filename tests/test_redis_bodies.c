@@ -6,7 +6,7 @@
 #include "support/body_proxy.h"
 #include "support/redis_kit.h"
 
-enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000 };
+enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000, LEASE_MS = 900 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
@@ -183,8 +183,8 @@ static corral_how ask(corral *c, const char *key, size_t size) {
   corral_error error = {0};
   int status = corral_get_or_compute(
       c, key, strlen(key),
-      CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = 300, .error = &error), compute,
-      &size, &value);
+      CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = LEASE_MS, .error = &error),
+      compute, &size, &value);
   if (status != CORRAL_OK) fail_msg("%s: %s", key, error.text);
   corral_how how = corral_value_how(value);
   assert_int_equal(corral_value_size(value), size);
@@ -230,11 +230,11 @@ static void a_server_that_trickles_a_body_costs_that_key_alone(void **state) {
 }
 
 static void *lead(void *arg) {
-  ask(arg, "slow", LARGE);
+  ask(arg, "slow", 3 * LARGE);
   return NULL;
 }
 
-/* Storing takes 1 s, which is three leases; callers wait for it meanwhile. */
+/* Storing takes 3 s, which is three leases; callers wait for it meanwhile. */
 static void a_lease_outlasts_the_storing_of_its_value(void **state) {
   (void)state;
   pthread_t leader;
@@ -243,7 +243,7 @@ static void a_lease_outlasts_the_storing_of_its_value(void **state) {
   atomic_store(&computes, 0);
   assert_int_equal(pthread_create(&leader, NULL, lead, slow), 0);
   while (corral_counter(slow, CORRAL_EVENT_CLAIM) == 0) sched_yield();
-  assert_int_equal(ask(direct, "slow", LARGE), CORRAL_JOINED);
+  assert_int_equal(ask(direct, "slow", 3 * LARGE), CORRAL_JOINED);
   pthread_join(leader, NULL);
   assert_int_equal(atomic_load(&computes), 1);
   assert_true(corral_counter(slow, CORRAL_EVENT_EXTEND) > 0);

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 #include <signal.h>
 
-#include "registry.h"
+#include "store/registry.h"
 #include "support/fake_server.h"
-#include "uri.h"
+#include "store/uri.h"
 
 extern const corral_store crl_plugin_redis;
 

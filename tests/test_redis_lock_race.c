@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/redis_lock_kit.h"
 
 enum { PROCESSES = 2, THREADS = 3, RUN_MS = 2500 };

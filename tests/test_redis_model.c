@@ -1,5 +1,5 @@
 /* test_redis_model.c: the scripts of the Redis plugin compared with crl_record_decide of
- * src/record.c: the same verbs on the same records. */
+ * src/record/record.c: the same verbs on the same records. */
 #include "support/redis_kit.h"
 
 enum { KEYS = 4, TOKENS = 3, STEPS = 12000 };

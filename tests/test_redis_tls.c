@@ -11,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registry.h"
+#include "store/registry.h"
 #include "support/redis_server.h"
 #include "support/server_process.h"
-#include "uri.h"
+#include "store/uri.h"
 
 extern const corral_store crl_plugin_redis;
 

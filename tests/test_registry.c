@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registry.h"
+#include "store/registry.h"
 
 enum { NOBODY = 65534, LOADED = 10, NOT_FOUND = 11, NOT_SECURE = 12 };
 

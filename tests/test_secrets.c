@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "secret.h"
+#include "store/secret.h"
 
 /* @ at the start stands for the scheme. */
 static const char *const rows[] = {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "env.h"
-#include "hostlock.h"
+#include "os/env.h"
+#include "election/hostlock.h"
 #ifdef CORRAL_HAVE_etcd
 #include "support/etcd_server.h"
 #endif

@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "env.h"
-#include "flight.h"
-#include "record.h"
+#include "os/env.h"
+#include "flight/flight.h"
+#include "record/record.h"
 #include "support/swarm_flights.h"
 
 /* ---- one world ----------------------------------------------------------------------------- */

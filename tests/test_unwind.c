@@ -16,7 +16,7 @@
 
 #include <corral/loop.h>
 
-#include "env.h"
+#include "os/env.h"
 
 enum { WATCHDOG_S = 60, LEASE_MS = 60000, WAIT_MS = 30000 };
 

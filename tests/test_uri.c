@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "uri.h"
+#include "store/uri.h"
 
 /* The parts of a URI as one line. */
 static void line_of(const corral_uri *u, char *line, size_t size) {

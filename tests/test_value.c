@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "event.h"
-#include "fill.h"
-#include "status.h"
+#include "os/event.h"
+#include "record/fill.h"
+#include "base/status.h"
 
 /* ---- bytes and values ---------------------------------------------------------------------- */
 

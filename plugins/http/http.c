@@ -11,14 +11,15 @@
  * (for every request, but not to another server), ca=FILE, compressed=1 (asks for compressed
  * bodies, and decompresses them).
  *
- * Lives come from the response, by RFC 9111 and RFC 5861 for a shared cache (src/http_rules.h); a
- * life that it doesn't state is the policy's. An answer that may be for one user alone (private,
- * no-store, no-cache, Set-Cookie, Vary on a field that is neither in vary= nor always sent alike,
- * an answer to a request with Authorization without public) is passed: it goes to no other caller.
- * A negative of that kind isn't kept. An answer without life (max-age=0) and grace goes to the
- * callers that waited for it, and isn't kept. A redirect on the way with a shorter life shortens
- * the answer's, and one that may be for one user alone makes it passed. All other statuses are
- * failures with the status as their code; 502: no whole answer came, 504: not in time.
+ * Lives come from the response, by RFC 9111 and RFC 5861 for a shared cache
+ * (src/http/http_rules.h); a life that it doesn't state is the policy's. An answer that may be for
+ * one user alone (private, no-store, no-cache, Set-Cookie, Vary on a field that is neither in vary=
+ * nor always sent alike, an answer to a request with Authorization without public) is passed: it
+ * goes to no other caller. A negative of that kind isn't kept. An answer without life (max-age=0)
+ * and grace goes to the callers that waited for it, and isn't kept. A redirect on the way with a
+ * shorter life shortens the answer's, and one that may be for one user alone makes it passed. All
+ * other statuses are failures with the status as their code; 502: no whole answer came, 504: not in
+ * time.
  *
  * One thread, started by the first fetch, moves all transfers; connections are kept and used again.
  * HTTP/1.1; no proxy, no cookies, no netrc. */

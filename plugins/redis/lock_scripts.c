@@ -1,9 +1,9 @@
 /* lock_scripts.c: the lock verbs on a lock's record, in Lua, run by the server.
  *
- * They do the same as src/lock_record.c, on the same bytes; its comments apply here too. Each is
- * one SET with PX, so a lock's key is never without TTL, and a refusal that changes nothing writes
- * nothing, so that no watch reports it. Numbers are exact up to 2^53, which microseconds since 1970
- * reach in the year 2255.
+ * They do the same as src/record/lock_record.c, on the same bytes; its comments apply here too.
+ * Each is one SET with PX, so a lock's key is never without TTL, and a refusal that changes nothing
+ * writes nothing, so that no watch reports it. Numbers are exact up to 2^53, which microseconds
+ * since 1970 reach in the year 2255.
  *
  * A lock without contention takes a shortcut: taking it when there is no record or one without
  * holds, and ending the only hold of a record. That costs the server half as much as the general

@@ -1,6 +1,6 @@
 /* scripts.c: the verbs on a record, in Lua, run by the server.
  *
- * They do the same as src/record.c (crl_record_decide), with two differences. A key is never
+ * They do the same as src/record/record.c (crl_record_decide), with two differences. A key is never
  * without TTL: that of its body, or of the lease or verdict that outlasts it. And when the lease of
  * a record with a body has ended, its bytes stay behind the body, since a string can't be cut:
  * readers skip them.

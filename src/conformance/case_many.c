@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "env.h"
+#include "os/env.h"
 
 enum { OWNER = 1, OTHER = 2, THREADS = 4, RACES = 100, WRITES = 150, LEASE_MS = 400 };
 

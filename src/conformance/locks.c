@@ -1,7 +1,7 @@
 /* locks.c: a function for each verb of a lock, and checks of its answer. */
 #include "conformance.h"
 
-#include "lock_record.h"
+#include "record/lock_record.h"
 
 enum { GRANTS = 2048 };
 

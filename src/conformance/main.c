@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "registry.h"
-#include "secret.h"
-#include "uri.h"
+#include "store/registry.h"
+#include "store/secret.h"
+#include "store/uri.h"
 
 enum { EXIT_BROKEN = 125, CHOSEN = 64 };
 

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "os/env.h"
 
 enum { SERVERS = 64, LINES = 256, CHUNK = 65536, SMALL = 32768, DRIP_MS = 20, URI_ROOM = 2048 };
 

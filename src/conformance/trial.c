@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "os/env.h"
 
 enum { LONGEST_S = 60, UNDOS = 8192 };
 

@@ -1,7 +1,7 @@
 /* verbs.c: a function for each verb, and checks of its result. */
 #include "conformance.h"
 
-#include "record.h"
+#include "record/record.h"
 
 /* ---- operations ---------------------------------------------------------------------------- */
 

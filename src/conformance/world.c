@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 
-#include "env.h"
-#include "envelope.h"
-#include "record.h"
-#include "registry.h"
-#include "secret.h"
-#include "uri.h"
+#include "os/env.h"
+#include "record/envelope.h"
+#include "record/record.h"
+#include "store/registry.h"
+#include "store/secret.h"
+#include "store/uri.h"
 
 enum { KEYS = 1024, CLIENTS = 64, TOKENS = 4096, TOLD = 4096 };
 

@@ -2,7 +2,7 @@
  * kept. */
 #include "module.h"
 
-#include "http_rules.h"
+#include "http/http_rules.h"
 
 /* ---- rules --------------------------------------------------------------------------------- */
 

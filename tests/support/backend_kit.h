@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/http_client.h"
 #include "support/postgresql_server.h"
 #include "support/redis_server.h"

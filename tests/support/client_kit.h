@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "registry.h"
-#include "uri.h"
+#include "store/registry.h"
+#include "store/uri.h"
 
 typedef struct client {
   const corral_host *host;

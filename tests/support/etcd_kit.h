@@ -3,7 +3,7 @@
 #ifndef ETCD_KIT_H
 #define ETCD_KIT_H
 
-#include "lock_record.h"
+#include "record/lock_record.h"
 #include "support/store_kit.h"
 
 enum { PATIENCE = 10000 };

@@ -9,6 +9,7 @@
 #ifndef TESTS_FLIGHT_STORY_H
 #define TESTS_FLIGHT_STORY_H
 
+#include <string.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "flight.h"
+#include "flight/flight.h"
 
 enum { DEADLINE = 1000, LEASE = 200 };
 

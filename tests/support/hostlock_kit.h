@@ -7,7 +7,7 @@
 
 #include <fcntl.h>
 
-#include "env.h"
+#include "os/env.h"
 
 static int hooked_fcntl(int fd, int command, void *lock);
 static void hooked_sleep(int64_t us);
@@ -23,7 +23,7 @@ static void hooked_sleep(int64_t us);
 #define crl_hostlock_note own_hostlock_note
 #define crl_hostlock_noted own_hostlock_noted
 #define crl_hostlock_erase own_hostlock_erase
-#include "hostlock.c" /* NOLINT(bugprone-suspicious-include) */
+#include "election/hostlock.c" /* NOLINT(bugprone-suspicious-include) */
 #undef fcntl
 #undef crl_env_pause_us
 

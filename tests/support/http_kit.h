@@ -16,10 +16,10 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "http_origin.h"
-#include "secret.h"
-#include "uri.h"
+#include "store/secret.h"
+#include "store/uri.h"
 
 enum { HTTP_PATIENCE_MS = 20000, HTTP_MAX_VALUE = 1 << 20 };
 

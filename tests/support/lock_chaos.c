@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "os/env.h"
 
 enum { PROCESSES = 64, PATIENCE_MS = 60000, CALM_TTL_MS = 20000 };
 

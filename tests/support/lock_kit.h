@@ -16,7 +16,7 @@
 
 #include <corral/lock.h>
 
-#include "env.h"
+#include "os/env.h"
 
 static corral *a, *b;
 static corral_error error;

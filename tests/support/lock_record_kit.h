@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "lock_record.h"
+#include "record/lock_record.h"
 
 enum { NOW = 1000000, LEASE = 1000, WISH = 400 };
 

@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "env.h"
+#include "os/env.h"
 
 enum { LOOP_PATIENCE_MS = 20000 };
 

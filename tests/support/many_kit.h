@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "value.h"
+#include "base/value.h"
 
 enum { KEYS = 40, THREADS = 8, ROUNDS = 50, FAILS_MOST = 1500 };
 

@@ -15,8 +15,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "envelope.h"
-#include "near.h"
+#include "record/envelope.h"
+#include "near/near.h"
 
 /* A table of MOST bytes has 1 shard, one of WIDE bytes has 64. */
 enum { MOST = 100000, WIDE = 64 << 20, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };

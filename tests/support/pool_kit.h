@@ -20,8 +20,8 @@
 #define crl_lane_failures own_lane_failures
 #define crl_lane_probe own_lane_probe
 #define crl_lane_perform_probe own_lane_perform_probe
-#include "lane.c" /* NOLINT(bugprone-suspicious-include) */
-#include "pool.c" /* NOLINT(bugprone-suspicious-include) */
+#include "store/lane.c" /* NOLINT(bugprone-suspicious-include) */
+#include "store/pool.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include <setjmp.h>
 #include <stdarg.h>

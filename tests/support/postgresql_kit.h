@@ -3,7 +3,7 @@
 #ifndef POSTGRESQL_KIT_H
 #define POSTGRESQL_KIT_H
 
-#include "env.h"
+#include "os/env.h"
 #include "support/postgresql_server.h"
 #include "support/store_kit.h"
 

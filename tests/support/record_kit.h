@@ -1,10 +1,10 @@
-/* record_kit.h: builds records byte by byte, as src/record.c describes them. */
+/* record_kit.h: builds records byte by byte, as src/record/record.c describes them. */
 #ifndef RECORD_KIT_H
 #define RECORD_KIT_H
 
 #include <stdlib.h>
 
-#include "record.h"
+#include "record/record.h"
 
 /* Makes a record with this header and a body of `size` bytes of `fill`; malloc'ed. *len: its size
  * in bytes. Its stamp is `fill` eight times, or 0 without a body. */

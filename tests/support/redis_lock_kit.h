@@ -2,7 +2,7 @@
 #ifndef REDIS_LOCK_KIT_H
 #define REDIS_LOCK_KIT_H
 
-#include "lock_record.h"
+#include "record/lock_record.h"
 #include "support/redis_kit.h"
 
 /* Parameters for the plugin's two implementations of locks. */

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "record_kit.h"
-#include "registry.h"
-#include "uri.h"
+#include "store/registry.h"
+#include "store/uri.h"
 
 typedef struct kit {
   const corral_host *host;

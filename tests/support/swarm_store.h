@@ -137,7 +137,7 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
       crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
     return;
   crl_lives lives =
-      crl_policy_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, 0);
+      crl_envelope_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, 0);
   reply->stored_version = envelope.version;
   if (envelope.tag_count > 0 &&
       crl_tags_read(w->record + envelope.metadata_at, envelope.metadata_len, &tags))

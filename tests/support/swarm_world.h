@@ -12,10 +12,11 @@
 
 #include <cmocka.h>
 
-#include "flight.h"
-#include "marks.h"
-#include "offer.h"
-#include "record.h"
+#include "flight/flight.h"
+#include "record/envelope.h"
+#include "tags/marks.h"
+#include "outbox/offer.h"
+#include "record/record.h"
 
 enum {
   PROCESSES = 6,

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "os/env.h"
 #include "support/store_kit.h"
 
 enum { TOLD_MOST = 20000, SOON_MS = 5000 };

@@ -7,7 +7,7 @@
 #include <corral/lock.h>
 
 #include "../plugins/zookeeper/zk.h"
-#include "lock_record.h"
+#include "record/lock_record.h"
 #include "support/watch_kit.h"
 #include "support/zookeeper_server.h"
 

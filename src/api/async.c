@@ -1,0 +1,357 @@
+/* async.c: a call of an event loop, from its beginning to its last callback. */
+#include "api/async.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "os/env.h"
+#include "base/status.h"
+
+/* ---- mail ---------------------------------------------------------------------------------- */
+
+/* Called with the loop's mutex held. */
+void crl_async_post(corral_loop *loop, crl_mail *m) {
+  uint64_t one = 1;
+  if (m->is_posted || loop->is_closed) return;
+  m->is_posted = 1;
+  m->next = NULL;
+  *loop->tail = m;
+  loop->tail = &m->next;
+  if (loop->is_rung) return;
+  loop->is_rung = 1;
+  ssize_t n = write(loop->fd, &one, sizeof one);
+  (void)n; /* the counter is at most 1: the write can't block */
+}
+
+static void post_call(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_async_post(call->loop, &call->mail);
+  pthread_mutex_unlock(&call->loop->mutex);
+}
+
+static void on_nap(crl_nap *nap) {
+  post_call((corral_call *)(void *)((char *)nap - offsetof(corral_call, nap)));
+}
+static void on_alarm(crl_alarm *alarm) {
+  post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm)));
+}
+static void on_ticket(void *call) { post_call(call); }
+
+/* ---- callbacks of runs --------------------------------------------------------------------- */
+
+corral_call *crl_async_call(crl_caller *caller) {
+  return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller));
+}
+
+void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
+  call->answer = crl_alloc(sizeof *call->answer);
+  if (call->answer != NULL)
+    *call->answer = *outcome;
+  else
+    crl_bytes_unref(outcome->bytes);
+  call->is_answered = 1;
+  crl_async_post(call->loop, &call->mail);
+}
+
+static void answered(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  pthread_mutex_lock(&call->loop->mutex);
+  if (call->flying == r) {
+    crl_outcome outcome = crl_run_outcome(r);
+    call->flying = NULL;
+    crl_async_take_answer(call, &outcome);
+  }
+  pthread_mutex_unlock(&call->loop->mutex);
+}
+
+void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came) {
+  crl_herd_unlisten(entry, &call->listener, came);
+  crl_entry_unref(entry);
+}
+
+/* Begins to listen here, on the pilot's thread, so that the flight's entry is never without a
+ * waiter. Lock order: a herd's mutex before the loop's. */
+static void waits(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  corral_loop *loop = call->loop;
+  pthread_mutex_lock(&loop->mutex);
+  /* `flying` is another: the call was answered or cancelled */
+  int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
+  if (listens) call->flying = NULL;
+  pthread_mutex_unlock(&loop->mutex);
+  if (!listens) return;
+  crl_entry *entry = crl_entry_ref(r->entry);
+  crl_herd_listen(entry, &call->listener, &call->nap);
+  pthread_mutex_lock(&loop->mutex);
+  int is_closed = loop->is_closed;
+  call->entry = is_closed ? NULL : entry;
+  call->is_handed = !is_closed;
+  crl_async_post(loop, &call->mail);
+  pthread_mutex_unlock(&loop->mutex);
+  if (is_closed) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
+}
+
+/* Posts the start of the compute to the loop as mail of its own, once for each run. 0: the call was
+ * cancelled, the loop is closed, or no memory. */
+static int begin(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  corral_loop *loop = call->loop;
+  pthread_mutex_lock(&loop->mutex);
+  int begins = !call->is_cancelled && !loop->is_closed;
+  crl_mail *m = begins ? crl_alloc(sizeof *m) : NULL;
+  if (m != NULL) {
+    m->starts = r;
+    crl_async_post(loop, m);
+  }
+  pthread_mutex_unlock(&loop->mutex);
+  return m != NULL;
+}
+
+void crl_async_unref_loop(corral_loop *loop, size_t count) {
+  pthread_mutex_lock(&loop->mutex);
+  loop->refs -= count;
+  int last = loop->refs == 0;
+  pthread_mutex_unlock(&loop->mutex);
+  if (!last) return;
+  pthread_cond_destroy(&loop->fewer);
+  pthread_mutex_destroy(&loop->mutex);
+  free(loop);
+}
+
+static void free_call(corral_call *call) {
+  corral_loop *loop = call->loop;
+  if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
+  free(call->answer);
+  crl_nap_clean(&call->nap);
+  free(call);
+  crl_async_unref_loop(loop, 1);
+}
+
+void crl_async_run_gone(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  call->runs--;
+  int frees = call->runs == 0 && call->loop->is_closed;
+  crl_async_post(call->loop, &call->mail);
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (frees) free_call(call);
+}
+
+/* A run that ends unanswered, such as an abandoned compute at the caller's deadline, gives
+ * CORRAL_EDEADLINE. */
+static void gone(crl_caller *caller, crl_run *r) {
+  corral_call *call = crl_async_call(caller);
+  crl_outcome outcome = crl_outcome_plain(CORRAL_EDEADLINE);
+  pthread_mutex_lock(&call->loop->mutex);
+  int is_unanswered = call->flying == r;
+  if (is_unanswered) {
+    call->flying = NULL;
+    crl_async_take_answer(call, &outcome);
+  }
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (is_unanswered)
+    crl_event_emit(&call->loop->context->events, CORRAL_EVENT_DEADLINE, call->asked.key,
+                   call->asked.key_len, NULL);
+  crl_async_run_gone(call);
+}
+
+/* ---- steps of a call; on the loop's thread ------------------------------------------------- */
+
+static crl_patience patience_of(const corral_call *call) {
+  crl_patience patience = crl_run_patience(&call->asked, call->deadline);
+  patience.owns = call->owns;
+  return patience;
+}
+
+/* Sets the alarm to the next moment that ends the wait: soft_until, then the deadline. */
+static int arm(corral_call *call) {
+  crl_patience patience = patience_of(call);
+  int64_t at = patience.deadline;
+  if (patience.soft_until > crl_env_now_ms() && patience.soft_until < at) at = patience.soft_until;
+  return crl_alarms_set(crl_pilot_alarms(call->loop->context->pilot), &call->alarm, at);
+}
+
+/* Begins the wait on call->entry, to which the call already listens: from now on the alarm and the
+ * ticket end it too. Without an alarm (not CORRAL_OK) the caller must end the wait. */
+static int settle_down(corral_call *call, int owns) {
+  call->state = CRL_ASYNC_JOINED;
+  call->owns = owns;
+  crl_ticket_join(call->asked.policy.ticket, &call->leaver, on_ticket, call);
+  return arm(call);
+}
+
+void crl_async_leave(corral_call *call, crl_wait came) {
+  crl_entry *entry = call->entry;
+  call->entry = NULL;
+  crl_async_stop_listening(call, entry, came);
+  crl_ticket_leave(call->asked.policy.ticket, &call->leaver);
+  crl_alarms_clear(crl_pilot_alarms(call->loop->context->pilot), &call->alarm);
+}
+
+static void unlink_call(corral_call *call) {
+  *call->link = call->next;
+  if (call->next != NULL) call->next->link = call->link;
+}
+
+/* Calls `gone` and frees the call, once no run can report to it and none of its mail is queued. */
+static void see_off(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  int is_over = call->runs == 0 && !call->mail.is_posted;
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (!is_over) return;
+  unlink_call(call);
+  if (call->async.gone != NULL) call->async.gone(call->async.arg);
+  free_call(call);
+}
+
+/* Frees the call now, or when mail of it that is queued is dispatched: its entry or its ticket may
+ * have posted some. */
+void crl_async_withdraw(corral_call *call) {
+  call->async.gone = NULL;
+  call->state = CRL_ASYNC_ENDED;
+  see_off(call);
+}
+
+static void end(corral_call *call, crl_outcome *outcome) {
+  corral_value *value = NULL;
+  corral_error error = {0};
+  call->state = CRL_ASYNC_ENDED;
+  int is_value = outcome->status != CORRAL_OK || call->work == NULL;
+  int status = is_value ? crl_outcome_deliver(outcome, &error, &value) : CORRAL_OK;
+  call->async.done(call->async.arg, status, value, &error);
+  see_off(call);
+}
+
+static void end_plain(corral_call *call, int status) {
+  crl_outcome outcome = crl_outcome_plain(status);
+  end(call, &outcome);
+}
+
+static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
+  corral_loop *loop = call->loop;
+  crl_run *r = crl_run_new(loop->context, &call->asked, call->deadline, alone);
+  if (r == NULL) {
+    if (entry != NULL) crl_herd_give_up(entry);
+    if (entry != NULL) crl_entry_unref(entry);
+    return CORRAL_ENOMEM;
+  }
+  r->entry = entry;
+  r->flown.caller = &call->caller;
+  call->state = CRL_ASYNC_FLIES;
+  pthread_mutex_lock(&loop->mutex);
+  call->runs++;
+  call->flying = r;
+  pthread_mutex_unlock(&loop->mutex);
+  int status = crl_pilot_fly(loop->context->pilot, r, call->asked.policy.ticket);
+  if (status == CORRAL_OK) return status;
+  pthread_mutex_lock(&loop->mutex);
+  call->flying = NULL;
+  call->runs--;
+  pthread_mutex_unlock(&loop->mutex);
+  if (entry != NULL) crl_herd_give_up(entry);
+  crl_run_free(r);
+  return status;
+}
+
+static int join(corral_call *call, crl_entry *entry) {
+  crl_event_emit(&call->loop->context->events, CORRAL_EVENT_JOIN, call->asked.key,
+                 call->asked.key_len, NULL);
+  crl_herd_listen(entry, &call->listener, &call->nap);
+  call->entry = entry;
+  int status = settle_down(call, 0);
+  if (status == CORRAL_OK)
+    post_call(call); /* the flight may have landed already */
+  else
+    crl_async_leave(call, CRL_WAIT_LEFT);
+  return status;
+}
+
+int crl_async_enter(corral_call *call, crl_alone alone) {
+  const crl_call *asked = &call->asked;
+  crl_herd *herd = call->loop->context->herd;
+  crl_name name = crl_call_name(asked);
+  crl_entry *entry = NULL;
+  int leads = 1;
+  if (crl_call_computes(asked)) {
+    entry = alone ? crl_herd_private(herd, &name) : crl_herd_enter(herd, &name, &leads);
+    if (entry == NULL) return CORRAL_ENOMEM;
+  }
+  return leads ? lead(call, entry, alone) : join(call, entry);
+}
+
+static void enter_anew(corral_call *call, crl_alone alone) {
+  int status = crl_async_enter(call, alone);
+  if (status != CORRAL_OK) end_plain(call, status);
+}
+
+static void look(corral_call *call) {
+  crl_outcome outcome;
+  crl_patience patience = patience_of(call);
+  memset(&outcome, 0, sizeof outcome);
+  crl_wait came = crl_herd_look(call->entry, &patience, &outcome);
+  int status = came == 0 ? arm(call) : CORRAL_OK;
+  if (came == 0 && status == CORRAL_OK) return;
+  crl_async_leave(call, came == 0 ? CRL_WAIT_LEFT : came);
+  if (status != CORRAL_OK) {
+    end_plain(call, status);
+    return;
+  }
+  switch (crl_run_turn(call->loop->context, &call->asked, came, &patience, &outcome)) {
+    case CRL_TURN_ENDED: end(call, &outcome); break;
+    case CRL_TURN_ENTER: enter_anew(call, CRL_ALONE_NOT); break;
+    case CRL_TURN_ALONE: enter_anew(call, CRL_ALONE_PASS); break;
+    case CRL_TURN_ALONE_HERE: enter_anew(call, CRL_ALONE_DEADLINE); break;
+  }
+}
+
+static void end_answered(corral_call *call, crl_outcome *answer) {
+  if (answer == NULL) {
+    end_plain(call, CORRAL_ENOMEM);
+    return;
+  }
+  crl_outcome outcome = *answer;
+  free(answer);
+  end(call, &outcome);
+}
+
+/* Begins the wait on the entry of the call's own flight, unless the call was cancelled meanwhile.
+ * 0: the wait could not begin, and the call has ended. */
+static int follow(corral_call *call) {
+  int status = settle_down(call, 1);
+  int leaves = call->is_cancelled || status != CORRAL_OK;
+  if (!leaves) return 1;
+  crl_async_leave(call, CRL_WAIT_LEFT);
+  call->state = CRL_ASYNC_ENDED;
+  if (call->is_cancelled) return 1;
+  end_plain(call, status);
+  return 0;
+}
+
+void crl_async_bring_on(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  int is_answered = call->is_answered, is_handed = call->is_handed;
+  crl_outcome *answer = call->answer;
+  call->answer = NULL;
+  call->is_answered = call->is_handed = 0;
+  pthread_mutex_unlock(&call->loop->mutex);
+  if (is_handed && !follow(call)) return;
+  if (call->state == CRL_ASYNC_ENDED) {
+    if (answer != NULL) crl_bytes_unref(answer->bytes);
+    free(answer);
+    see_off(call);
+  } else if (is_answered) {
+    end_answered(call, answer);
+  } else if (call->state == CRL_ASYNC_JOINED) {
+    look(call);
+  }
+}
+
+/* ---- for the loop -------------------------------------------------------------------------- */
+
+crl_caller crl_async_caller(void) {
+  return (crl_caller){.answered = answered, .waits = waits, .begin = begin, .gone = gone};
+}
+
+void crl_async_init_waits(corral_call *call) {
+  call->alarm.ring = on_alarm;
+  crl_nap_init_hook(&call->nap, on_nap);
+}

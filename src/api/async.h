@@ -1,0 +1,96 @@
+/* async.h: a call of an event loop, from its beginning to its last callback.
+ *
+ * Mail to the loop moves a call on: it was answered, its entry changed, its alarm rang, or its
+ * ticket was cancelled. A call's entry, callbacks and end are handled on the loop's thread; other
+ * threads report to the call under the loop's mutex. Lock order: the mutexes of herds, alarms and
+ * tickets, then the loop's, then the pilot's. */
+#ifndef CRL_ASYNC_H
+#define CRL_ASYNC_H
+
+#include <corral/loop.h>
+
+#include "driver/pilot.h"
+
+typedef enum crl_async_state {
+  CRL_ASYNC_FLIES,  /* its own run, or its function, answers it directly */
+  CRL_ASYNC_JOINED, /* it waits on an entry */
+  CRL_ASYNC_ENDED   /* `done` was called, or never will be */
+} crl_async_state;
+
+/* One item of a loop's inbox: a call to move on, or a run whose compute is to be started. */
+typedef struct crl_mail {
+  struct crl_mail *next;
+  crl_run *starts; /* the run to start; NULL: the mail of a call */
+  int is_posted;
+} crl_mail;
+
+struct corral_loop {
+  uint32_t magic;
+  corral *c;
+  crl_context *context;
+  pthread_mutex_t mutex;
+  int fd;
+  int is_rung, is_closed;
+  crl_mail *head, **tail;
+  corral_call *calls; /* all calls; changed by the loop's thread alone */
+  crl_run *computing; /* runs whose compute `start` began and that has not ended */
+  size_t working;     /* number of functions of corral_run_async that run */
+  pthread_cond_t fewer;
+  size_t refs; /* the loop's own, and one for each call that isn't freed */
+};
+
+struct corral_call {
+  crl_caller caller;
+  crl_mail mail;
+  corral_loop *loop;
+  corral_call *next, **link;
+  corral_async async;
+  crl_call asked;
+  int64_t deadline;
+  /* Used by the loop's thread alone. */
+  crl_async_state state;
+  int owns; /* this call leads the flight of `entry` */
+  crl_alarm alarm;
+  crl_leaver leaver;
+  /* Shared with other threads, under the loop's mutex. */
+  crl_entry *entry; /* to which the call listens */
+  crl_listener listener;
+  crl_nap nap;
+  size_t runs;     /* number of runs and functions that may still report to the call */
+  crl_run *flying; /* the run that will answer the call directly */
+  crl_outcome *answer;
+  int is_answered, is_cancelled, is_handed; /* is_handed: the run has just set `entry` */
+  corral_work *work;
+  crl_job job;
+  uint8_t key[];
+};
+
+/* The callbacks by which a run reports to its call. */
+crl_caller crl_async_caller(void);
+/* The call that embeds `caller`. */
+corral_call *crl_async_call(crl_caller *caller);
+/* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
+ * loop is closed. Called with the loop's mutex held. */
+void crl_async_post(corral_loop *loop, crl_mail *mail);
+/* Leads or joins a flight: CORRAL_OK. With any other status the call ends. On the loop's thread,
+ * like all below that doesn't say otherwise. */
+int crl_async_enter(corral_call *call, crl_alone alone);
+/* Moves the call on by what was reported to it. */
+void crl_async_bring_on(corral_call *call);
+/* Frees a call that was refused, without any callback. */
+void crl_async_withdraw(corral_call *call);
+/* Ends the wait on call->entry with the result `came`. */
+void crl_async_leave(corral_call *call, crl_wait came);
+/* Gives the call its answer and posts it: takes over the outcome's reference. Without memory the
+ * call ends with CORRAL_ENOMEM. Called with the loop's mutex held. */
+void crl_async_take_answer(corral_call *call, crl_outcome *outcome);
+/* Removes the call's listener from the entry and gives up the call's reference of the entry. Any
+ * thread. */
+void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came);
+/* One run or function fewer reports to the call; after the loop's end the last one frees the call.
+ * Any thread. */
+void crl_async_run_gone(corral_call *call);
+void crl_async_init_waits(corral_call *call);
+void crl_async_unref_loop(corral_loop *loop, size_t count);
+
+#endif

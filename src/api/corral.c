@@ -1,0 +1,323 @@
+/* corral.c: corral_open and corral_close, and the checks with which public calls begin. */
+#include <corral/plugin.h>
+#include <stdlib.h>
+
+#include "os/env.h"
+#include "api/handle.h"
+#include "driver/pilot.h"
+#include "store/registry.h"
+#include "store/secret.h"
+#include "http/source.h"
+#include "locks/lock_table.h"
+#include "base/status.h"
+#include "store/uri.h"
+
+enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
+
+struct corral {
+  crl_context context;
+  corral_compute *compute;
+  void *compute_arg;
+  crl_source source; /* in place of `compute`; source.plugin is NULL when there is none */
+};
+
+/* ---- open, close --------------------------------------------------------------------------- */
+
+/* The key by which a resting server is probed: a key of length 0, which no user has, in the
+ * namespace, because a server may allow only keys of the namespace. */
+static const char *probe_key_of(const crl_key_space *space) {
+  return space->prefix_len > 0 && space->prefix_len <= space->max_key ? space->prefix : ":";
+}
+
+/* The name of the host's elections: processes with the same URI and namespace share them. NULL
+ * without memory. */
+static char *scope_of(const char *uri, const char *prefix) {
+  size_t len = strlen(uri), more = strlen(prefix);
+  char *scope = crl_alloc(len + more + 2);
+  if (scope == NULL) return NULL;
+  memcpy(scope, uri, len);
+  scope[len] = ' ';
+  memcpy(scope + len + 1, prefix, more);
+  return scope;
+}
+
+/* Checks what a foreign plugin declares: a valid number of servers, and `route` if more than one.
+ * Closes the store on failure. */
+static int check_store(const crl_pool_options *pool, corral_error *error) {
+  size_t servers = pool->info.servers;
+  if (servers >= 1 && servers <= CORRAL_SERVERS && (servers == 1 || pool->plugin->route != NULL))
+    return CORRAL_OK;
+  pool->plugin->close(pool->store);
+  return crl_status_fail(
+      error, CORRAL_ENOPLUGIN,
+      "the plugin '%.40s' declares %zu servers%s; accepted: 1 to %d, more than 1 with a route",
+      pool->plugin->name, servers, pool->plugin->route == NULL ? " and has no route" : "",
+      CORRAL_SERVERS);
+}
+
+/* Callback of the store's watch. Hash 0: changes may have been missed, so copies of earlier looks
+ * no longer answer by themselves; they still serve while the store is away. */
+static void on_change(void *arg, uint64_t hash) {
+  crl_context *context = arg;
+  if (context->near == NULL) return;
+  if (hash != 0)
+    crl_near_drop(context->near, hash);
+  else
+    atomic_store(&context->near_since, crl_env_now_ms());
+}
+
+/* Makes the near tier and the watch. A store of several servers has no watch yet. */
+static int make_near(crl_context *context, const crl_pool_options *pool,
+                     const corral_options *options) {
+  crl_watch_options watch = {.plugin = pool->plugin,
+                             .store = pool->store,
+                             .op_ms = options->op_ms,
+                             .on_change = on_change,
+                             .arg = context};
+  if (options->near_bytes > 0 && (context->near = crl_near_new(options->near_bytes)) == NULL)
+    return CORRAL_ENOMEM;
+  if (options->watch <= 0 || pool->plugin->watch == NULL || pool->info.servers > 1)
+    return CORRAL_OK;
+  context->watch = crl_watch_new(&watch);
+  return context->watch == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+}
+
+static int open_store(corral *c, const corral_options *options, corral_error *error) {
+  crl_uri uri;
+  crl_context *context = &c->context;
+  crl_pool_options pool = {.handles = options->handles,
+                           .op_ms = options->op_ms,
+                           .breaker_failures = options->breaker_failures,
+                           .breaker_rest_ms = options->breaker_rest_ms,
+                           .events = &context->events,
+                           .on_return = crl_offer_all,
+                           .return_arg = &context->offer};
+  pool.info = (corral_store_info){.size = sizeof pool.info,
+                                  .max_key = CRL_KEY_MOST,
+                                  .max_record = UINT64_C(600) << 20,
+                                  .handles = 2,
+                                  .name = "",
+                                  .reach = CORRAL_REACH_FLEET,
+                                  .servers = 1};
+  int status = crl_uri_parse(&uri, options->store, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_secret_resolve(&uri, error);
+  if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &pool.plugin, error);
+  if (status == CORRAL_OK)
+    status = pool.plugin->open(crl_registry_host(), &uri.view, &pool.store, &pool.info, error);
+  if (status == CORRAL_OK) status = check_store(&pool, error);
+  if (status == CORRAL_OK) context->scope = scope_of(uri.view.text, context->space.prefix);
+  crl_uri_free(&uri);
+  if (status != CORRAL_OK) return status;
+  context->space.max_key = pool.info.max_key;
+  pool.probe_key = probe_key_of(&context->space);
+  context->pool = crl_pool_new(&pool);
+  if (context->pool != NULL) return make_near(context, &pool, options);
+  pool.plugin->close(pool.store);
+  return crl_status_plain(error, CORRAL_ENOMEM);
+}
+
+/* Makes the parts of elections: the keeper of leases, the limiter, the host lock. */
+static int make_rungs(crl_context *context, const corral_options *options,
+                      const char *origin_name) {
+  crl_origin_options origin = {.name = origin_name,
+                               .most = options->max_computes,
+                               .fleet_most = options->fleet_max_computes,
+                               .lease_ms = context->policy.lease_ms,
+                               .op_ms = options->op_ms,
+                               .poll_ms = context->policy.poll_ms,
+                               .poll_max_ms = context->policy.poll_max_ms,
+                               .pool = context->pool};
+  context->keeper = origin.keeper = crl_keeper_new(context->pool, &context->events);
+  context->origin = crl_origin_new(&origin);
+  if (context->scope == NULL || context->keeper == NULL || context->origin == NULL)
+    return CORRAL_ENOMEM;
+  /* A store whose reach is this host or process elects leaders without a host lock. */
+  if (options->host_lock <= 0 || crl_pool_info(context->pool)->reach != CORRAL_REACH_FLEET)
+    return CORRAL_OK;
+  context->hostlock = crl_hostlock_new(options->host_dir, context->scope);
+  return context->hostlock == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+}
+
+static const char *origin_name(const corral *c, const corral_options *options) {
+  if (c->source.plugin != NULL) return c->source.name;
+  return options->origin == NULL ? "origin" : options->origin;
+}
+
+static int make_context(corral *c, const corral_options *options, corral_error *error) {
+  crl_context *context = &c->context;
+  uint64_t seed;
+  if (crl_env_random(&seed, sizeof seed) != CORRAL_OK)
+    return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+  atomic_init(&context->dice, seed);
+  context->events.hook = options->on_event;
+  context->events.arg = options->event_arg;
+  context->max_value = (uint64_t)options->max_value;
+  context->op_ms = options->op_ms;
+  context->held_ms = options->held_ms;
+  context->compress_min = options->compress_min;
+  context->generation = options->generation > 0;
+  crl_quota_init(&context->negatives, options->negative_max);
+  if (crl_key_space_make(&context->space, options->name_space) != CORRAL_OK)
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  int status = open_store(c, options, error);
+  if (status != CORRAL_OK) return status;
+  context->herd = crl_herd_new();
+  context->locks = crl_lock_table_new();
+  context->workers = crl_workers_new(options->workers);
+  context->events.notifier = crl_notifier_new();
+  context->held = crl_held_new(options->held_bytes, options->held_ms);
+  context->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
+  context->offer = (crl_offer){
+      .held = context->held, .events = &context->events, .lease_ms = context->policy.lease_ms};
+  context->pilot = crl_pilot_new(context);
+  if (context->herd == NULL || context->locks == NULL || context->workers == NULL ||
+      context->held == NULL || context->verdicts == NULL || context->pilot == NULL ||
+      context->events.notifier == NULL ||
+      make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  return CORRAL_OK;
+}
+
+/* Checks the options that are texts, which the table of numeric ranges doesn't cover. */
+static int check_names(const corral_options *options, corral_error *error) {
+  if (options->name_space != NULL && strlen(options->name_space) > 1024)
+    return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
+  size_t len = options->origin == NULL ? 1 : strlen(options->origin);
+  int is_url = crl_source_is_url(options->origin);
+  if (!is_url && (len < 1 || len > 100))
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "origin: %zu bytes; accepted: a name of 1 to 100, or a URL", len);
+  if (is_url && options->compute != NULL)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "a compute and an origin with a URL; accepted: one of them");
+  if (options->host_dir != NULL && options->host_dir[0] != '/')
+    return crl_status_fail(error, CORRAL_EINVAL, "host_dir: '%.100s'; accepted: an absolute path",
+                           options->host_dir);
+  return CORRAL_OK;
+}
+
+int corral_open(corral **ret, const corral_options *user, corral_error *error) {
+  corral_options options;
+  corral_error unused;
+  corral_policy policy;
+  if (error == NULL) error = &unused;
+  if (ret == NULL || user == NULL)
+    return crl_status_fail(error, CORRAL_EINVAL, "corral_open: no %s",
+                           ret == NULL ? "ret" : "options");
+  int status = crl_policy_options(&options, user, error);
+  if (status == CORRAL_OK) status = crl_policy_resolve(&policy, options.policy, NULL, error);
+  if (status != CORRAL_OK) return status;
+  policy.error = NULL;
+  policy.ticket = NULL;
+  policy.variant = NULL;
+  policy.variant_len = 0;
+  if ((status = check_names(&options, error)) != CORRAL_OK) return status;
+  corral *c = crl_alloc(sizeof *c);
+  if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  atomic_init(&c->context.magic, CRL_CONTEXT_OPEN);
+  c->compute = options.compute;
+  c->compute_arg = options.compute_arg;
+  c->context.policy = policy;
+  if (crl_source_is_url(options.origin))
+    status = crl_source_open(&c->source, options.origin, (uint64_t)options.max_value, error);
+  if (status == CORRAL_OK) status = make_context(c, &options, error);
+  if (status != CORRAL_OK) {
+    corral_close(c);
+    return status;
+  }
+  *ret = c;
+  return CORRAL_OK;
+}
+
+void corral_close(corral *c) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  uint32_t open = CRL_CONTEXT_OPEN;
+  if (c == NULL || crl_frame_within(&c->context) || crl_frame_within(&c->context.events)) return;
+  if (!atomic_compare_exchange_strong(&c->context.magic, &open, CRL_CONTEXT_CLOSING)) return;
+  crl_context *context = &c->context;
+  if (!crl_context_is_home(&c->context)) return;
+  /* The order matters: running computes end before the parts that they need for it are freed. */
+  if (context->pilot != NULL) crl_pilot_close(context->pilot);
+  crl_source_close(&c->source);
+  if (context->workers != NULL) crl_workers_free(context->workers);
+  if (context->pilot != NULL) crl_pilot_free(context->pilot);
+  if (context->origin != NULL) crl_origin_free(context->origin);
+  if (context->keeper != NULL) crl_keeper_free(context->keeper);
+  if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
+  if (context->herd != NULL) crl_herd_free(context->herd);
+  if (context->locks != NULL) crl_lock_table_free(context->locks);
+  if (context->watch != NULL) crl_watch_free(context->watch);
+  if (context->near != NULL) crl_near_free(context->near);
+  if (context->pool != NULL) crl_pool_free(context->pool);
+  if (context->held != NULL) crl_held_free(context->held);
+  if (context->verdicts != NULL) crl_held_free(context->verdicts);
+  if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);
+  crl_quota_clean(&context->negatives);
+  free(context->scope);
+  free(context->space.prefix);
+  free(c);
+}
+
+/* ---- the first steps of each call ---------------------------------------------------------- */
+
+int crl_handle_check_key(const void *key, size_t key_len, corral_error *error) {
+  if (key == NULL || key_len == 0)
+    return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes",
+                           CRL_KEY_MOST);
+  if (key_len > CRL_KEY_MOST)
+    return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d",
+                           key_len, CRL_KEY_MOST);
+  return CORRAL_OK;
+}
+
+/* Refuses calls about values on a store that has locks only. */
+static int check_values(const corral *c, corral_error *error) {
+  const corral_store_info *info = crl_pool_info(c->context.pool);
+  if (!info->locks_only) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EUNSUPPORTED, "%s has locks only, no values", info->name);
+}
+
+int crl_handle_values(corral *c, crl_context **ret, corral_error *error) {
+  int status = crl_context_enter(c, ret, error);
+  return status == CORRAL_OK ? check_values(c, error) : status;
+}
+
+int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret,
+                   corral_error *error) {
+  int status = crl_handle_values(c, ret, error);
+  return status == CORRAL_OK ? crl_handle_check_key(key, key_len, error) : status;
+}
+
+corral_error *crl_handle_error(const corral_policy *policy) {
+  size_t end = offsetof(corral_policy, error) + sizeof(corral_error *);
+  return policy != NULL && policy->size >= end ? policy->error : NULL;
+}
+
+int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                    crl_context **ret, crl_call *call) {
+  corral_error *error = crl_handle_error(policy);
+  int status = crl_handle_key(c, key, key_len, ret, error);
+  if (status == CORRAL_OK)
+    status = crl_policy_resolve(&call->policy, policy, &c->context.policy, error);
+  memset(call, 0, offsetof(crl_call, policy));
+  call->key = key;
+  call->key_len = key_len;
+  return status;
+}
+
+void crl_handle_bind(corral *c, crl_call *call) {
+  call->compute = c->compute;
+  call->arg = c->compute_arg;
+  if (c->source.plugin != NULL) {
+    call->start = crl_source_fetch;
+    call->arg = &c->source;
+  }
+  call->bound = crl_call_computes(call);
+}
+
+uint64_t corral_counter(const corral *c, corral_event event) {
+  if (c == NULL || (unsigned)event >= CORRAL_EVENT_COUNT) return 0;
+  return atomic_load_explicit(&((corral *)(uintptr_t)c)->context.events.count[event],
+                              memory_order_relaxed);
+}

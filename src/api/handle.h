@@ -1,0 +1,22 @@
+/* handle.h: the checks with which calls about values begin. */
+#ifndef CRL_HANDLE_H
+#define CRL_HANDLE_H
+
+#include "driver/drive.h"
+
+/* crl_context_enter for a call about values: also CORRAL_EUNSUPPORTED where the store has locks
+ * only. */
+int crl_handle_values(corral *c, crl_context **ret, corral_error *error);
+/* crl_handle_values for a call about the value of a key: also CORRAL_EINVAL if the key is empty or
+ * too long. */
+int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret,
+                   corral_error *error);
+int crl_handle_check_key(const void *key, size_t key_len, corral_error *error);
+/* crl_handle_key for a call with a policy: fills *call, except for its compute. */
+int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                    crl_context **ret, crl_call *call);
+/* Sets the compute, or origin, that was bound at open, if any. */
+void crl_handle_bind(corral *c, crl_call *call);
+/* policy->error; NULL without a policy, or when its struct is too short to have one. */
+corral_error *crl_handle_error(const corral_policy *policy);
+#endif

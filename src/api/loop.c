@@ -1,0 +1,411 @@
+/* loop.c: event loops: calls whose callbacks, and computes whose beginnings, run on the thread that
+ * dispatches the loop. */
+#include <corral/loop.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "api/async.h"
+#include "os/env.h"
+#include "api/handle.h"
+#include "base/status.h"
+
+#define MAGIC UINT32_C(0xc0881a22)
+
+/* ---- computes begun on the loop's thread --------------------------------------------------- */
+
+/* Values of flown.fate, set by the end of the compute (on_ended) and by the close of its loop
+ * (take_orphans, orphan), whichever comes first. */
+enum { BEGUN = 0, HAS_ENDED, IS_ORPHANED_NOW, IS_ORPHAN, ENDED_MEANWHILE };
+
+static void forget_computing(crl_run *r) {
+  if (r->flown.link == NULL) return;
+  *r->flown.link = r->flown.next;
+  if (r->flown.next != NULL) r->flown.next->flown.link = r->flown.link;
+  r->flown.link = NULL;
+}
+
+static void end_compute(corral_loop *loop, crl_run *r, int abandoned) {
+  pthread_mutex_lock(&loop->mutex);
+  forget_computing(r);
+  int waits_for_start = r->flown.starting;
+  r->flown.ended = abandoned ? 2 : 1;
+  pthread_mutex_unlock(&loop->mutex);
+  if (!waits_for_start) crl_pilot_ended(r, abandoned);
+}
+
+static void on_ended(corral_fill *fill, int abandoned) {
+  crl_run *r = (crl_run *)(void *)((char *)fill - offsetof(crl_run, fill));
+  int fate = BEGUN;
+  if (atomic_compare_exchange_strong(&r->flown.fate, &fate, HAS_ENDED)) {
+    end_compute(crl_async_call(r->flown.caller)->loop, r, abandoned);
+    return;
+  }
+  if (fate == IS_ORPHANED_NOW &&
+      atomic_compare_exchange_strong(&r->flown.fate, &fate, ENDED_MEANWHILE))
+    return;
+  crl_run_free(r);
+}
+
+/* Takes the loop's unfinished computes. Under the mutex. A run that has ended is skipped: on_ended
+ * has it, and may free it at any time. */
+static crl_run *take_orphans(corral_loop *loop) {
+  crl_run *orphans = NULL;
+  for (crl_run *r = loop->computing, *next; r != NULL; r = next) {
+    int fate = BEGUN;
+    next = r->flown.next;
+    r->flown.link = NULL;
+    if (!atomic_compare_exchange_strong(&r->flown.fate, &fate, IS_ORPHANED_NOW)) continue;
+    r->flown.next = orphans;
+    orphans = r;
+  }
+  loop->computing = NULL;
+  return orphans;
+}
+
+static void orphan(crl_run *r) {
+  crl_pilot_orphan(r);
+  if (atomic_exchange(&r->flown.fate, IS_ORPHAN) == ENDED_MEANWHILE) crl_run_free(r);
+}
+
+/* Under the mutex. */
+static void remember_computing(corral_loop *loop, crl_run *r) {
+  r->flown.next = loop->computing;
+  r->flown.link = &loop->computing;
+  if (r->flown.next != NULL) r->flown.next->flown.link = &r->flown.next;
+  loop->computing = r;
+  r->flown.starting = 1;
+  r->fill.ended = on_ended;
+}
+
+/* The run goes on when `start` has returned and the compute has ended, whichever comes later. */
+static void start(corral_loop *loop, crl_run *r) {
+  corral_call *call = crl_async_call(r->flown.caller);
+  crl_run *runs[] = {r};
+  crl_computing frame = {.runs = runs, .count = 1};
+  crl_async_bring_on(call);
+  pthread_mutex_lock(&loop->mutex);
+  int is_cancelled = call->is_cancelled;
+  if (!is_cancelled) remember_computing(loop, r);
+  pthread_mutex_unlock(&loop->mutex);
+  if (is_cancelled) {
+    crl_pilot_ended(r, 1);
+    return;
+  }
+  const crl_computing *outer = crl_run_inside(&frame);
+  call->async.start(call->async.arg, &r->fill, r->key.user, r->key.user_len);
+  crl_run_inside(outer);
+  pthread_mutex_lock(&loop->mutex);
+  r->flown.starting = 0;
+  int ended = r->flown.ended;
+  pthread_mutex_unlock(&loop->mutex);
+  if (ended) crl_pilot_ended(r, ended == 2);
+}
+
+/* ---- public: the loop ---------------------------------------------------------------------- */
+
+static int check_loop(const corral_loop *loop, corral_error *error) {
+  crl_context *unused;
+  if (loop == NULL || loop->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "not an open loop");
+  return crl_context_enter(loop->c, &unused, error);
+}
+
+int corral_loop_open(corral_loop **ret, corral *c, corral_error *error) {
+  crl_context *context;
+  if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_loop_open: no ret");
+  int status = crl_context_enter(c, &context, error);
+  if (status != CORRAL_OK) return status;
+  corral_loop *loop = crl_alloc(sizeof *loop);
+  if (loop == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  *loop = (corral_loop){.magic = MAGIC,
+                        .c = c,
+                        .context = context,
+                        .refs = 1,
+                        .fd = crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+  if (loop->fd < 0) {
+    free(loop);
+    return crl_status_fail(error, CORRAL_EIO, "no file descriptor for a loop");
+  }
+  loop->tail = &loop->head;
+  pthread_mutex_init(&loop->mutex, NULL);
+  crl_env_cond_init(&loop->fewer);
+  *ret = loop;
+  return CORRAL_OK;
+}
+
+int corral_fd(const corral_loop *loop) { return loop == NULL ? -1 : loop->fd; }
+
+static crl_mail *take_all(corral_loop *loop) {
+  uint64_t rung;
+  pthread_mutex_lock(&loop->mutex);
+  crl_mail *first = loop->head;
+  loop->head = NULL;
+  loop->tail = &loop->head;
+  if (loop->is_rung) {
+    ssize_t n = read(loop->fd, &rung, sizeof rung);
+    (void)n;
+  }
+  loop->is_rung = 0;
+  pthread_mutex_unlock(&loop->mutex);
+  return first;
+}
+
+static corral_call *open_mail(corral_loop *loop, crl_mail *m) {
+  pthread_mutex_lock(&loop->mutex);
+  m->is_posted = 0;
+  pthread_mutex_unlock(&loop->mutex);
+  return (corral_call *)(void *)((char *)m - offsetof(corral_call, mail));
+}
+
+int corral_dispatch(corral_loop *loop) {
+  int count = 0;
+  if (loop == NULL || loop->magic != MAGIC || !crl_context_is_home(loop->context)) return 0;
+  for (crl_mail *m = take_all(loop), *next; m != NULL; m = next, count++) {
+    next = m->next;
+    if (m->starts == NULL) {
+      crl_async_bring_on(open_mail(loop, m));
+      continue;
+    }
+    crl_run *r = m->starts;
+    free(m);
+    start(loop, r);
+  }
+  return count;
+}
+
+/* Ends runs whose compute isn't begun yet; orphans the others. */
+static void give_up_computes(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  loop->is_closed = 1;
+  /* held until corral_loop_close has ended the call */
+  for (corral_call *call = loop->calls; call != NULL; call = call->next) call->runs++;
+  crl_mail *first = loop->head;
+  crl_run *orphans = take_orphans(loop);
+  loop->head = NULL;
+  pthread_mutex_unlock(&loop->mutex);
+  for (crl_mail *m = first, *next; m != NULL; m = next) {
+    next = m->next;
+    if (m->starts == NULL) continue;
+    crl_pilot_ended(m->starts, 1);
+    free(m);
+  }
+  for (crl_run *r = orphans, *next; r != NULL; r = next) {
+    next = r->flown.next;
+    orphan(r);
+  }
+}
+
+static void await_work(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  while (loop->working > 0) pthread_cond_wait(&loop->fewer, &loop->mutex);
+  pthread_mutex_unlock(&loop->mutex);
+}
+
+/* The entry that was handed to a call, if no mail has told the call so yet; else NULL. */
+static crl_entry *handed(corral_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_entry *entry = call->is_handed ? call->entry : NULL;
+  pthread_mutex_unlock(&call->loop->mutex);
+  return entry;
+}
+
+void corral_loop_close(corral_loop *loop) {
+  if (loop == NULL || loop->magic != MAGIC) return;
+  loop->magic = 0;
+  if (!crl_context_is_home(loop->context)) return;
+  for (corral_call *call = loop->calls; call != NULL; call = call->next) corral_call_cancel(call);
+  give_up_computes(loop);
+  await_work(loop);
+  for (corral_call *call = loop->calls, *next; call != NULL; call = next) {
+    next = call->next;
+    crl_entry *entry = handed(call);
+    if (entry != NULL) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
+    if (call->async.gone != NULL) call->async.gone(call->async.arg);
+    crl_async_run_gone(call);
+  }
+  close(loop->fd);
+  crl_async_unref_loop(loop, 1);
+}
+
+/* ---- public: calls ------------------------------------------------------------------------- */
+
+static int check_async(const corral_async *async, corral_async *ret, corral_error *error) {
+  memset(ret, 0, sizeof *ret);
+  if (async == NULL)
+    return crl_status_fail(error, CORRAL_EINVAL, "no callbacks: give CORRAL_ASYNC(.done = ...)");
+  if (async->size > sizeof *ret)
+    return crl_status_fail(error, CORRAL_EOPTION,
+                           "the callbacks are of a newer version of the library");
+  memcpy(ret, async, async->size);
+  return ret->done != NULL ? CORRAL_OK
+                           : crl_status_fail(error, CORRAL_EINVAL, "no callback `done`");
+}
+
+static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked) {
+  size_t variant_len = asked->policy.variant_len;
+  corral_call *call = crl_alloc(sizeof *call + asked->key_len + variant_len);
+  if (call == NULL) return NULL;
+  call->caller = crl_async_caller();
+  if (async->start == NULL) call->caller.begin = NULL;
+  call->loop = loop;
+  call->async = *async;
+  call->asked = *asked;
+  if (asked->key_len > 0) memcpy(call->key, asked->key, asked->key_len);
+  call->asked.key = call->key;
+  if (variant_len > 0)
+    call->asked.policy.variant =
+        memcpy(call->key + asked->key_len, asked->policy.variant, variant_len);
+  call->asked.policy.error = NULL;
+  call->deadline = crl_env_now_ms() + asked->policy.wait_ms;
+  crl_async_init_waits(call);
+  call->next = loop->calls;
+  call->link = &loop->calls;
+  if (call->next != NULL) call->next->link = &call->next;
+  loop->calls = call;
+  pthread_mutex_lock(&loop->mutex);
+  loop->refs++;
+  pthread_mutex_unlock(&loop->mutex);
+  return call;
+}
+
+/* Answers from the near tier, or enters the herd. */
+static int set_out(corral_call *call) {
+  crl_outcome outcome;
+  if (!crl_run_near(call->loop->context, &call->asked, &call->asked.early, &outcome))
+    return crl_async_enter(call, CRL_ALONE_NOT);
+  crl_event_emit(&call->loop->context->events, CORRAL_EVENT_NEAR, call->asked.key,
+                 call->asked.key_len, NULL);
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_async_take_answer(call, &outcome);
+  pthread_mutex_unlock(&call->loop->mutex);
+  return CORRAL_OK;
+}
+
+static int begin_call(corral_call *call, int status, corral_call **ret, corral_error *error) {
+  if (status == CORRAL_OK) {
+    if (ret != NULL) *ret = call;
+    return CORRAL_OK;
+  }
+  crl_async_withdraw(call);
+  return crl_status_plain(error, status);
+}
+
+int corral_get_async(corral_loop *loop, const void *key, size_t key_len,
+                     const corral_policy *policy, const corral_async *async, corral_call **ret) {
+  corral_async callbacks;
+  crl_call asked;
+  crl_context *context;
+  corral_error *error = crl_handle_error(policy);
+  int status = check_loop(loop, error);
+  if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
+  if (status == CORRAL_OK)
+    status = crl_handle_call(loop->c, key, key_len, policy, &context, &asked);
+  if (status != CORRAL_OK) return status;
+  if (callbacks.start != NULL)
+    asked.start = callbacks.start;
+  else
+    crl_handle_bind(loop->c, &asked);
+  asked.bound = 1;
+  if (crl_run_recurses(loop->context, &asked)) return crl_status_plain(error, CORRAL_ERECURSION);
+  corral_call *call = new_call(loop, &callbacks, &asked);
+  if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  return begin_call(call, set_out(call), ret, error);
+}
+
+static void end_work(corral_call *call, int status, const corral_error *error) {
+  crl_outcome outcome = crl_outcome_plain(status);
+  if (status != CORRAL_OK && error->status == status) outcome.error = *error;
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_async_take_answer(call, &outcome);
+  pthread_mutex_unlock(&call->loop->mutex);
+  crl_async_run_gone(call);
+}
+
+/* 0: the loop is closed, and the call's arg may be gone. */
+static int may_work(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  int may = !loop->is_closed;
+  if (may) loop->working++;
+  pthread_mutex_unlock(&loop->mutex);
+  return may;
+}
+
+static void has_worked(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  loop->working--;
+  pthread_cond_signal(&loop->fewer);
+  pthread_mutex_unlock(&loop->mutex);
+}
+
+/* Outcome of a function on a worker; stays CORRAL_ECANCELLED when the function ends its thread. */
+typedef struct working {
+  corral_call *call;
+  corral_error error;
+  int status, works;
+} working;
+
+static void end_working(working *w) {
+  if (w->works) has_worked(w->call->loop);
+  end_work(w->call, w->status, &w->error);
+}
+
+static void work(crl_job *job) {
+  __attribute__((cleanup(end_working))) working w = {.status = CORRAL_ECANCELLED};
+  w.call = (corral_call *)(void *)((char *)job - offsetof(corral_call, job));
+  w.works = may_work(w.call->loop);
+  if (w.works) w.status = w.call->work(w.call->loop->c, w.call->async.arg, &w.error);
+}
+
+static void drop_work(crl_job *job) {
+  corral_error none = {0};
+  end_work((corral_call *)(void *)((char *)job - offsetof(corral_call, job)), CORRAL_ECLOSED,
+           &none);
+}
+
+int corral_run_async(corral_loop *loop, corral_work *function, const corral_async *async,
+                     corral_call **ret) {
+  corral_async callbacks;
+  crl_call nothing = {0};
+  int status = check_loop(loop, NULL);
+  if (status == CORRAL_OK) status = check_async(async, &callbacks, NULL);
+  if (status != CORRAL_OK || function == NULL) return status != CORRAL_OK ? status : CORRAL_EINVAL;
+  corral_call *call = new_call(loop, &callbacks, &nothing);
+  if (call == NULL) return CORRAL_ENOMEM;
+  call->work = function;
+  call->runs = 1;
+  call->job = (crl_job){.run = work, .drop = drop_work};
+  int submitted = crl_workers_submit(loop->context->workers, &call->job) == 0;
+  if (!submitted) call->runs = 0;
+  return begin_call(call, submitted ? CORRAL_OK : CORRAL_EIO, ret, NULL);
+}
+
+void corral_call_cancel(corral_call *call) {
+  if (call == NULL || call->state == CRL_ASYNC_ENDED) return;
+  if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call, CRL_WAIT_LEFT);
+  call->state = CRL_ASYNC_ENDED;
+  pthread_mutex_lock(&call->loop->mutex);
+  call->is_cancelled = 1;
+  if (call->flying != NULL) {
+    atomic_store(&call->flying->left, 1);
+    crl_pilot_wake(call->flying);
+    call->flying = NULL;
+  }
+  crl_async_post(call->loop, &call->mail);
+  pthread_mutex_unlock(&call->loop->mutex);
+}
+
+int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+                corral_value **ret) {
+  crl_call call;
+  crl_context *context;
+  crl_outcome outcome;
+  corral_error *error = crl_handle_error(policy);
+  if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
+  int status = crl_handle_call(c, key, key_len, policy, &context, &call);
+  if (status != CORRAL_OK) return status;
+  if (!crl_run_near(context, &call, &call.early, &outcome))
+    return crl_status_plain(error, CORRAL_EMISS);
+  crl_event_emit(&context->events, CORRAL_EVENT_NEAR, key, key_len, NULL);
+  return crl_outcome_deliver(&outcome, error, ret);
+}

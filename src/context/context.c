@@ -1,0 +1,41 @@
+/* context.c: the checks with which calls begin. */
+#include "context/context.h"
+
+#include "base/status.h"
+#include "os/env.h"
+
+static int check_callback(const crl_context *context, corral_error *error) {
+  if (!crl_frame_within(&context->events)) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "within on_event of this corral; accepted there: corral_counter");
+}
+
+int crl_context_open(corral *c, crl_context **ret, corral_error *error) {
+  crl_context *context = (crl_context *)(void *)c;
+  uint32_t magic = c == NULL ? 0 : atomic_load(&context->magic);
+  /* a compute, which corral_close waits for */
+  if (magic == CRL_CONTEXT_CLOSING) return crl_status_plain(error, CORRAL_ECLOSED);
+  if (magic != CRL_CONTEXT_OPEN) return crl_status_fail(error, CORRAL_EINVAL, "not an open corral");
+  int status = check_callback(context, error);
+  if (status == CORRAL_OK) *ret = context;
+  return status;
+}
+
+int crl_context_is_home(const crl_context *context) {
+  unsigned home = atomic_load(&((crl_context *)(uintptr_t)context)->home);
+  return home == 0 || home == crl_env_forks() + 1;
+}
+
+int crl_context_check(const crl_context *context, corral_error *error) {
+  return crl_context_is_home(context) ? check_callback(context, error)
+                                      : crl_status_plain(error, CORRAL_EFORKED);
+}
+
+int crl_context_enter(corral *c, crl_context **ret, corral_error *error) {
+  int status = crl_context_open(c, ret, error);
+  if (status != CORRAL_OK) return status;
+  crl_context *context = *ret;
+  unsigned here = crl_env_forks() + 1, home = atomic_load(&context->home);
+  if (home == 0 && atomic_compare_exchange_strong(&context->home, &home, here)) home = here;
+  return home == here ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
+}

@@ -1,0 +1,71 @@
+/* context.h: all that the calls of one corral share, and the checks with which calls begin. */
+#ifndef CRL_CONTEXT_H
+#define CRL_CONTEXT_H
+
+#include "os/event.h"
+#include "os/worker.h"
+#include "record/key.h"
+#include "store/keeper.h"
+#include "store/pool.h"
+#include "store/watch.h"
+#include "election/hostlock.h"
+#include "election/origin.h"
+#include "election/quota.h"
+#include "herd/herd.h"
+#include "near/near.h"
+#include "outbox/offer.h"
+
+#define CRL_CONTEXT_OPEN UINT32_C(0xc0881a11)
+#define CRL_CONTEXT_CLOSING UINT32_C(0xc0881a00)
+
+/* The latest known cost of computing each key, by the hash of its name; keys that share a slot
+ * overwrite each other. */
+enum { CRL_COSTS = 1024 };
+typedef struct crl_costs {
+  _Atomic uint64_t slots[CRL_COSTS]; /* upper half: of the hash; lower half: ms */
+} crl_costs;
+
+/* The first member of struct corral. */
+typedef struct crl_context {
+  _Atomic uint32_t magic; /* CRL_CONTEXT_OPEN or CRL_CONTEXT_CLOSING */
+  _Atomic unsigned home;  /* crl_env_forks() + 1 at the first use; 0: not used yet */
+  crl_pool *pool;
+  crl_herd *herd;
+  crl_keeper *keeper;
+  crl_workers *workers;
+  struct crl_pilot *pilot;      /* pilot.h */
+  struct crl_lock_table *locks; /* holds and waiters of users' locks */
+  crl_hostlock *hostlock;       /* NULL: the ladder has no host lock */
+  crl_origin *origin;
+  crl_watch *watch;           /* NULL: waiters poll */
+  crl_near *near;             /* NULL: there is no near tier */
+  _Atomic int64_t near_since; /* copies of earlier looks don't answer by themselves */
+  crl_held *held;
+  crl_held *verdicts; /* verdicts left while the store was away: records without a body */
+  crl_offer offer;
+  crl_events events;
+  corral_policy policy;
+  crl_costs costs;
+  _Atomic uint64_t dice; /* seed of the next flight's random numbers */
+  uint64_t max_value;
+  int64_t op_ms;
+  int64_t held_ms;      /* or CORRAL_OFF */
+  int64_t compress_min; /* or CORRAL_OFF */
+  crl_quota negatives;
+  int generation; /* each value carries the tag of the whole namespace */
+  crl_key_space space;
+  char *scope; /* name of the host's elections */
+} crl_context;
+
+/* First step of a call that is safe in a forked child. CORRAL_EINVAL, CORRAL_ECLOSED. */
+int crl_context_open(corral *c, crl_context **ret, corral_error *error);
+/* First step of any other call; the first one binds the corral to this process. Also
+ * CORRAL_EFORKED. */
+int crl_context_enter(corral *c, crl_context **ret, corral_error *error);
+/* First step of a call on an object of an open corral, such as a lock: CORRAL_EINVAL,
+ * CORRAL_EFORKED. */
+int crl_context_check(const crl_context *context, corral_error *error);
+/* True unless the corral belongs to another process, of which this is a fork. */
+int crl_context_is_home(const crl_context *context);
+
+#endif

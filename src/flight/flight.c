@@ -1,0 +1,419 @@
+/* flight.c: the whole stampede algorithm: told -> ask.
+ *
+ *   GET -> fresh: ANSWER
+ *       -> fresh, but to be rebuilt early: as if stale, but nothing ever waits for the rebuild
+ *       -> stale, no lease: climb (behind an ANSWER when compute may run in the background)
+ *       -> leased by another: stale is the ANSWER, else WAIT and GET again
+ *       -> nothing: climb
+ *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
+ *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
+ *          once more; then
+ *          CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
+ *                -> busy: as above
+ *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
+ *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
+ *
+ * The slot comes before the host lock, so that a run in the queue for a slot bars no election; the
+ * host lock comes before the lease, so that a host sends one claim. One handler for each
+ * outstanding ask; each returns the next ask. */
+#include "flight/flight.h"
+
+#include <string.h>
+#include <assert.h>
+
+enum { EARLY_SLACK_MS = 2 }; /* two looks may judge the same life differently by this much */
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static uint64_t roll(crl_flight *flight) {
+  return crl_policy_mix(flight->dice += UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static crl_ask answer(crl_flight *flight, crl_answer what) {
+  assert(!flight->answered);
+  flight->answered = 1;
+  flight->answer = (uint8_t)what;
+  return CRL_ASK_ANSWER;
+}
+
+/* Ends a flight that has decided on `what`; nothing is left to say when a stale answer was given
+ * before. */
+static crl_ask conclude(crl_flight *flight, crl_answer what) {
+  return flight->answered ? CRL_ASK_DONE : answer(flight, what);
+}
+
+static crl_ask fail(crl_flight *flight, int status) {
+  flight->status = status;
+  return conclude(flight, CRL_ANSWER_ERROR);
+}
+
+/* RELEASE: gives the lease back, then concludes with flight->answer. */
+static crl_ask release(crl_flight *flight, crl_answer then, int64_t retry_ms) {
+  if (!flight->answered) flight->answer = (uint8_t)then;
+  flight->retry_ms = retry_ms;
+  return CRL_ASK_RELEASE;
+}
+
+/* The next ask on the way to a compute: the first rung that is still missing. */
+static crl_ask climb(crl_flight *flight, int64_t now) {
+  if (flight->plan.limited && !flight->has_slot) {
+    if (flight->policy->warm > 0)
+      flight->rank = CRL_RANK_WARM;
+    else if (flight->answered || flight->early || flight->swr_until > now)
+      flight->rank = CRL_RANK_EARLY;
+    else
+      flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
+    flight->asked = now;
+    flight->until = !flight->answered && (flight->early || flight->sie_until > now)
+                        ? now
+                        : flight->plan.deadline;
+    return CRL_ASK_SLOT;
+  }
+  if (flight->alone) return CRL_ASK_COMPUTE;
+  if (flight->plan.ladder && !flight->on_host) return CRL_ASK_HOST;
+  return flight->degraded ? CRL_ASK_COMPUTE : CRL_ASK_CLAIM;
+}
+
+static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
+  flight->alone = (uint8_t)why;
+  flight->degraded = flight->early = 0;
+  return climb(flight, now);
+}
+
+/* True when the store answers, but the key holds a record that is foreign or of a newer format. */
+static int is_taken(int status) { return status == CORRAL_EFOREIGN || status == CORRAL_ENEWER; }
+
+static crl_ask go_without(crl_flight *flight, int64_t now) {
+  int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && !is_taken(flight->status);
+  if (flight->plan.can_compute && !flight->last_look && !is_error) {
+    flight->degraded = 1;
+    return climb(flight, now);
+  }
+  if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
+}
+
+/* The store can't hold an election. A refresh behind an answer is given up, because it can wait. */
+static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
+  int64_t now = told->now;
+  flight->leased = 0;
+  flight->status = status;
+  if (told->look.failures > 0) flight->failures = told->look.failures;
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
+  if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (told->look.retry_left > 0)
+    return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_HELD;
+  return go_without(flight, now);
+}
+
+/* Ends a flight that may not wait any longer. */
+static crl_ask run_out(crl_flight *flight, int64_t now) {
+  if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute &&
+      !flight->alone)
+    return go_alone(flight, CRL_ALONE_DEADLINE, now);
+  return fail(flight, CORRAL_EDEADLINE);
+}
+
+/* Length of a waiter's pause: until the store tells of a change, else towards the expected end of
+ * the leader's compute, else a backoff. */
+static int64_t pause_of(crl_flight *flight, const crl_look *look) {
+  const corral_policy *policy = flight->policy;
+  if (look->watched) return crl_policy_watched(policy, roll(flight));
+  if (look->expects) return crl_policy_towards(policy, look->expect_left, roll(flight));
+  return crl_policy_backoff(policy->poll_ms, policy->poll_max_ms, flight->looks, roll(flight));
+}
+
+/* When a wait ends: at soft_until if there is a stale value in its grace to serve, else at the
+ * deadline. */
+static int64_t patience(const crl_flight *flight, int64_t now) {
+  int64_t soft = flight->plan.soft_until;
+  return soft > 0 && flight->sie_until > now ? smaller(soft, flight->plan.deadline)
+                                             : flight->plan.deadline;
+}
+
+static crl_ask wait(crl_flight *flight, const crl_told *told) {
+  const crl_look *look = &told->look;
+  int64_t now = told->now;
+  int64_t most = patience(flight, now);
+  if (flight->last_look || now >= most) return run_out(flight, now);
+  int64_t pause = pause_of(flight, look);
+  flight->looks++;
+  if (look->lease_left > 0) pause = smaller(pause, look->lease_left + 1);
+  flight->until = smaller(now + pause, most);
+  flight->has_slot = 0;
+  return CRL_ASK_WAIT;
+}
+
+static void remember(crl_flight *flight, const crl_told *told) {
+  const crl_lives *lives = &told->look.lives;
+  int64_t fresh_until = lives->fresh > 0 ? told->now + lives->fresh : 0;
+  /* The value was rebuilt meanwhile, or is gone: an early rebuild is not needed any more. */
+  if (fresh_until == 0 || fresh_until > flight->fresh_until + EARLY_SLACK_MS) flight->early = 0;
+  flight->fresh_until = fresh_until;
+  flight->failures = told->look.failures;
+  flight->has_value = told->look.has_value;
+  flight->swr_until = lives->swr > 0 ? told->now + lives->swr : 0;
+  flight->sie_until = lives->sie > 0 ? told->now + lives->sie : 0;
+  if (flight->sie_until < flight->swr_until) flight->sie_until = flight->swr_until;
+}
+
+static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_claim) {
+  int taken = !may_claim || told->look.lease_left > 0;
+  if (taken) {
+    if (told->look.lease_left > 0) flight->shut_since = 0;
+    if (told->look.lives.swr > 0) return conclude(flight, CRL_ANSWER_STALE);
+    /* Only one waiter of a host looks at the store: the one with the host lock. */
+    if (flight->plan.ladder && !flight->on_host && !flight->last_look) return CRL_ASK_HOST;
+    return wait(flight, told);
+  }
+  if (told->look.lives.swr > 0 && flight->plan.background && !flight->answered) {
+    flight->refresh = 1;
+    return answer(flight, CRL_ANSWER_STALE);
+  }
+  return climb(flight, told->now);
+}
+
+/* A fresh value. Chance, or its age, decides when to rebuild it early; a claim that never waits
+ * elects the rebuilder. */
+static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim) {
+  const crl_look *look = &told->look;
+  if (!may_claim || !flight->plan.can_compute || look->lease_left > 0 || look->retry_left > 0)
+    return conclude(flight, CRL_ANSWER_STORED);
+  if (!flight->early) {
+    if (flight->answered || flight->looks > 0 || flight->on_host)
+      return conclude(flight, CRL_ANSWER_STORED);
+    flight->early =
+        flight->plan.early ||
+        crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
+  }
+  if (!flight->early) return conclude(flight, CRL_ANSWER_STORED);
+  if (flight->answered || !flight->plan.background) return climb(flight, told->now);
+  flight->refresh = 1;
+  return answer(flight, CRL_ANSWER_STORED);
+}
+
+/* The next ask after a look that did not grant the lease. */
+static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
+  const crl_look *look = &told->look;
+  if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
+  if (look->pass && !flight->answered) {
+    if (!flight->plan.can_compute) return fail(flight, CORRAL_EMISS);
+    return flight->last_look ? run_out(flight, told->now)
+                             : go_alone(flight, CRL_ALONE_PASS, told->now);
+  }
+  if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
+  if (look->retry_left > 0)
+    return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  if (!flight->plan.can_compute) {
+    if (look->lives.swr > 0) return answer(flight, CRL_ANSWER_STALE);
+    return fail(flight, CORRAL_EMISS);
+  }
+  return claim_or_look(flight, told, may_claim && !flight->last_look);
+}
+
+static crl_ask on_get(crl_flight *flight, const crl_told *told) {
+  if (told->status != CORRAL_OK && told->status != CORRAL_EMISS)
+    return degrade(flight, told, told->status);
+  flight->degraded = 0;
+  remember(flight, told);
+  return consider(flight, told, 1);
+}
+
+/* After a wait of more than poll_ms for the slot, looks again before going on: a value may have
+ * been stored meanwhile, or the store may be back. */
+static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
+  if (told->status == CORRAL_OK) {
+    flight->has_slot = 1;
+    if (flight->alone || told->now <= flight->asked + flight->policy->poll_ms)
+      return climb(flight, told->now);
+    flight->looks++;
+    return CRL_ASK_GET;
+  }
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
+  if (flight->sie_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->alone) return fail(flight, CORRAL_EDEADLINE);
+  flight->last_look = 1;
+  return CRL_ASK_GET;
+}
+
+/* Host lock busy. If its holder shows no lease for lease_ms, assume it hangs and skip the host
+ * lock. */
+static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
+  if (flight->swr_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->shut_since == 0) flight->shut_since = told->now;
+  if (!flight->degraded && told->now - flight->shut_since > flight->policy->lease_ms) {
+    flight->plan.ladder = 0;
+    return climb(flight, told->now);
+  }
+  int64_t most = patience(flight, told->now);
+  if (told->now >= most) return run_out(flight, told->now);
+  flight->looks++;
+  flight->at_host = 1;
+  flight->has_slot = 0;
+  flight->until = smaller(told->now + flight->policy->poll_max_ms, most);
+  return CRL_ASK_WAIT;
+}
+
+/* Another process may have had the host lock since the last look: look again, before a claim is
+ * sent. */
+static crl_ask on_host(crl_flight *flight, const crl_told *told) {
+  if (told->status == CORRAL_EBUSY) return on_host_busy(flight, told);
+  flight->on_host = told->status == CORRAL_OK;
+  if (flight->on_host && !flight->degraded) return CRL_ASK_GET;
+  if (!flight->on_host) flight->plan.ladder = 0;
+  return flight->degraded ? climb(flight, told->now) : CRL_ASK_GET;
+}
+
+static crl_ask on_held(crl_flight *flight, const crl_told *told) {
+  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_HELD)
+                                   : go_without(flight, told->now);
+}
+
+static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
+  flight->leased = 1;
+  remember(flight, told);
+  if (told->look.lives.fresh > 0 && flight->early)
+    return flight->answered ? CRL_ASK_COMPUTE : answer(flight, CRL_ANSWER_STORED);
+  if (told->look.lives.fresh > 0) {
+    if (flight->answered) return release(flight, CRL_ANSWER_STORED, 0);
+    return answer(flight, CRL_ANSWER_STORED);
+  }
+  if (told->look.lives.swr > 0 && !flight->answered) return answer(flight, CRL_ANSWER_STALE);
+  return CRL_ASK_COMPUTE;
+}
+
+/* A claim whose reply was lost may have been granted, or may be granted later, from a buffer of the
+ * server. Its lease token is released, and must not be used again: a claim with it that arrives
+ * after an invalidation would revive the lease of a compute that began before that. */
+static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
+  if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told, told->status);
+  flight->lost_claims++;
+  flight->unsure = 1;
+  flight->retry_ms = 0;
+  return CRL_ASK_RELEASE;
+}
+
+static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
+  if (told->status != CORRAL_OK && told->status != CORRAL_EBUSY)
+    return on_claim_trouble(flight, told);
+  if (told->status == CORRAL_OK) return on_granted(flight, told);
+  remember(flight, told);
+  return consider(flight, told, 0);
+}
+
+static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
+  crl_answer what = flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_FAILED;
+  flight->failures++;
+  flight->retry_ms =
+      flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
+  return flight->leased ? release(flight, what, flight->retry_ms) : conclude(flight, what);
+}
+
+static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
+  flight->made = (uint8_t)told->made;
+  flight->has_slot = 0;
+  if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
+  flight->kept = told->made == CRL_MADE_OLDER    ? CORRAL_KEPT_OLDER
+                 : told->made == CRL_MADE_FENCED ? CORRAL_KEPT_FENCED
+                                                 : CORRAL_KEPT_NOT;
+  if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
+  /* The source of this value lags behind. Until it catches up the stored later version is served in
+   * its grace, and the verdict delays the next compute. */
+  if (told->made == CRL_MADE_OLDER)
+    return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
+  int stores = told->made == CRL_MADE_VALUE || told->made == CRL_MADE_PASS;
+  return stores ? CRL_ASK_SETTLE : release(flight, CRL_ANSWER_COMPUTED, 0);
+}
+
+static crl_ask on_settle(crl_flight *flight, const crl_told *told) {
+  switch (told->status) {
+    case CORRAL_OK:
+      flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT;
+      break;
+    case CORRAL_ELOST: flight->kept = CORRAL_KEPT_FENCED; break;
+    case CORRAL_EUNKNOWN:
+      flight->kept = CORRAL_KEPT_UNKNOWN;
+      return release(flight, CRL_ANSWER_COMPUTED, 0);
+    default: flight->kept = CORRAL_KEPT_NOT; return release(flight, CRL_ANSWER_COMPUTED, 0);
+  }
+  flight->leased = 0;
+  return conclude(flight, CRL_ANSWER_COMPUTED);
+}
+
+static crl_ask on_release(crl_flight *flight, const crl_told *told) {
+  if (flight->unsure) {
+    int answers = told->status == CORRAL_OK || told->status == CORRAL_ELOST;
+    flight->unsure = 0;
+    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM
+                                               : degrade(flight, told, CORRAL_EUNAVAILABLE);
+  }
+  flight->leased = 0;
+  return conclude(flight, (crl_answer)flight->answer);
+}
+
+static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
+  flight->at_host = 0;
+  if (told->now >= flight->plan.deadline) flight->last_look = 1;
+  return CRL_ASK_GET;
+}
+
+/* After the answer: gives back a lease that wasn't needed, computes behind a stale answer, or
+ * ends. */
+static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
+  if (flight->made != 0) return CRL_ASK_DONE;
+  if (flight->leased)
+    return flight->answer == CRL_ANSWER_STALE || flight->early
+               ? CRL_ASK_COMPUTE
+               : release(flight, CRL_ANSWER_STORED, 0);
+  return flight->refresh ? climb(flight, told->now) : CRL_ASK_DONE;
+}
+
+crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
+                         const crl_flight_plan *plan) {
+  memset(flight, 0, sizeof *flight);
+  flight->policy = policy;
+  flight->plan = *plan;
+  flight->dice = plan->dice;
+  flight->alone = plan->alone;
+  int limited_alone = plan->alone && plan->limited;
+  if (limited_alone) flight->until = plan->deadline;
+  return (crl_ask)(flight->ask = limited_alone ? CRL_ASK_SLOT
+                                 : plan->alone ? CRL_ASK_COMPUTE
+                                               : CRL_ASK_GET);
+}
+
+/* True as long as a cancelled call may end its flight: before an answer and before a compute. A
+ * slot or host lock that was granted is given back at DONE. */
+static int may_leave(const crl_flight *flight) {
+  return !flight->answered && (flight->ask == CRL_ASK_GET || flight->ask == CRL_ASK_WAIT ||
+                               flight->ask == CRL_ASK_SLOT || flight->ask == CRL_ASK_HOST);
+}
+
+crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
+  crl_ask next = CRL_ASK_DONE;
+  if (told->left && may_leave(flight))
+    return (crl_ask)(flight->ask = (uint8_t)fail(flight, CORRAL_ECANCELLED));
+  switch ((crl_ask)flight->ask) {
+    case CRL_ASK_GET: next = on_get(flight, told); break;
+    case CRL_ASK_CLAIM: next = on_claim(flight, told); break;
+    case CRL_ASK_WAIT: next = on_wait(flight, told); break;
+    case CRL_ASK_COMPUTE: next = on_compute(flight, told); break;
+    case CRL_ASK_SETTLE: next = on_settle(flight, told); break;
+    case CRL_ASK_RELEASE: next = on_release(flight, told); break;
+    case CRL_ASK_ANSWER: next = on_answer(flight, told); break;
+    case CRL_ASK_SLOT: next = on_slot(flight, told); break;
+    case CRL_ASK_HOST: next = on_host(flight, told); break;
+    case CRL_ASK_HELD: next = on_held(flight, told); break;
+    case CRL_ASK_DONE: break;
+  }
+  assert(next != CRL_ASK_DONE || flight->answered);
+  if (next == CRL_ASK_DONE) flight->has_slot = flight->on_host = 0;
+  flight->ask = (uint8_t)next;
+  return next;
+}

@@ -1,0 +1,391 @@
+/* herd.c: one flight per key per process; all other callers join it.
+ *
+ * A waiter sleeps on a word that each change of the entry increments. The outcome of a landed
+ * flight never changes, so woken waiters copy it without the mutex, for which fifty of them would
+ * otherwise compete. */
+#include "herd/herd.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/env.h"
+
+enum { SHARDS = 16, BUCKETS = 64 };
+
+typedef enum state { FLYING, LANDED, GIVEN_UP } state;
+
+typedef struct shard {
+  pthread_mutex_t mutex;
+  crl_entry *buckets[BUCKETS];
+} shard;
+
+struct crl_entry {
+  crl_entry *next, **link; /* link is NULL once the entry is out of the map */
+  shard *home;
+  _Atomic size_t refs, waiting;
+  _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
+  _Atomic int passes; /* the outcome is for the entry's owner alone */
+  _Atomic uint32_t changes;
+  crl_outcome outcome, interim;
+  int64_t interim_until, interim_last;
+  void (*alone)(void *arg);
+  void *alone_arg;
+  crl_listener *listeners;
+  uint64_t hash;
+  size_t key_len, variant_len;
+  uint8_t name[]; /* key and variant */
+};
+
+struct crl_herd {
+  shard shards[SHARDS];
+};
+
+crl_herd *crl_herd_new(void) {
+  crl_herd *herd = crl_alloc(sizeof *herd);
+  if (herd == NULL) return NULL;
+  for (int i = 0; i < SHARDS; i++) pthread_mutex_init(&herd->shards[i].mutex, NULL);
+  return herd;
+}
+
+void crl_herd_free(crl_herd *herd) {
+  for (int i = 0; i < SHARDS; i++) pthread_mutex_destroy(&herd->shards[i].mutex);
+  free(herd);
+}
+
+/* ---- under the shard's mutex --------------------------------------------------------------- */
+
+static crl_entry **bucket_of(shard *home, uint64_t hash) {
+  return &home->buckets[hash / SHARDS % BUCKETS];
+}
+
+static int is_of(const crl_entry *entry, const crl_name *name) {
+  if (entry->key_len != name->key_len || entry->variant_len != name->variant_len ||
+      memcmp(entry->name, name->key, name->key_len) != 0)
+    return 0;
+  return name->variant_len == 0 ||
+         memcmp(entry->name + name->key_len, name->variant, name->variant_len) == 0;
+}
+
+static crl_entry *find(shard *home, uint64_t hash, const crl_name *name) {
+  for (crl_entry *e = *bucket_of(home, hash); e != NULL; e = e->next)
+    if (e->hash == hash && is_of(e, name)) return e;
+  return NULL;
+}
+
+static void take_out(crl_entry *entry) {
+  if (entry->link == NULL) return;
+  *entry->link = entry->next;
+  if (entry->next != NULL) entry->next->link = entry->link;
+  entry->link = NULL;
+}
+
+static crl_entry *put_in(shard *home, uint64_t hash, const crl_name *name) {
+  crl_entry *entry = crl_alloc(sizeof *entry + name->key_len + name->variant_len);
+  if (entry == NULL) return NULL;
+  entry->home = home;
+  entry->hash = hash;
+  entry->key_len = name->key_len;
+  entry->variant_len = name->variant_len;
+  memcpy(entry->name, name->key, name->key_len);
+  if (name->variant_len > 0) memcpy(entry->name + name->key_len, name->variant, name->variant_len);
+  entry->link = bucket_of(home, hash);
+  entry->next = *entry->link;
+  if (entry->next != NULL) entry->next->link = &entry->next;
+  *entry->link = entry;
+  return entry;
+}
+
+static void copy_outcome(crl_outcome *to, const crl_outcome *from) {
+  *to = *from;
+  if (to->bytes != NULL) crl_bytes_ref(to->bytes);
+}
+
+static void tell_listeners(crl_entry *entry) {
+  for (crl_listener *l = entry->listeners; l != NULL; l = l->next) {
+    atomic_store(&l->stirred, 1);
+    crl_nap_wake(l->nap);
+  }
+}
+
+/* Wakes up to `count` sleeping waiters, to look again. */
+static void wake(crl_entry *entry, int count) {
+  atomic_fetch_add(&entry->changes, 1);
+  crl_env_word_wake(&entry->changes, count);
+}
+
+/* Makes all waiters and listeners look again. */
+static void tell_all(crl_entry *entry) {
+  wake(entry, INT_MAX);
+  tell_listeners(entry);
+}
+
+/* ---- public -------------------------------------------------------------------------------- */
+
+static shard *home_of(crl_herd *herd, const crl_name *name, uint64_t *hash) {
+  *hash = crl_name_hash(name);
+  return &herd->shards[*hash % SHARDS];
+}
+
+crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads) {
+  uint64_t hash;
+  shard *home = home_of(herd, name, &hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = find(home, hash, name);
+  *leads = entry == NULL;
+  if (entry == NULL) entry = put_in(home, hash, name);
+  if (entry != NULL) entry->refs++;
+  pthread_mutex_unlock(&home->mutex);
+  return entry;
+}
+
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name) {
+  uint64_t hash;
+  shard *home = home_of(herd, name, &hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = put_in(home, hash, name);
+  if (entry != NULL) {
+    take_out(entry);
+    entry->refs++;
+  }
+  pthread_mutex_unlock(&home->mutex);
+  return entry;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+enum { RELAY = 2 };
+
+/* Hands on the end of a flight: each woken waiter wakes two more, so that the thread that ends the
+ * flight has to wake only two. */
+static void relay(crl_entry *entry) {
+  if (atomic_load(&entry->state) != FLYING && atomic_load(&entry->waiting) > 0)
+    crl_env_word_wake(&entry->changes, RELAY);
+}
+
+/* The result that a waiter gets now; 0: none yet. */
+static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
+  if (entry->state == LANDED) {
+    copy_outcome(outcome, &entry->outcome);
+    return CRL_WAIT_LANDED;
+  }
+  if (entry->interim_until > 0 && entry->link != NULL && crl_env_now_ms() < entry->interim_until) {
+    copy_outcome(outcome, &entry->interim);
+    return CRL_WAIT_LANDED;
+  }
+  if (entry->state == GIVEN_UP) return CRL_WAIT_GIVEN_UP;
+  return crl_ticket_cancelled(patience->ticket) ? CRL_WAIT_LEFT : (crl_wait)0;
+}
+
+/* The stale answer for callers whose time is over; 0: none. */
+static crl_wait last_resort(const crl_entry *entry, crl_outcome *outcome) {
+  if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last) return (crl_wait)0;
+  copy_outcome(outcome, &entry->interim);
+  return CRL_WAIT_LANDED;
+}
+
+static int has_soft_end(const crl_patience *patience) {
+  return patience->soft_until > 0 && patience->soft_until < patience->deadline;
+}
+
+/* The result that a waiter gets now, by its time limits too; 0: none yet. */
+static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  crl_wait result = ready(entry, patience, outcome);
+  int64_t now = crl_env_now_ms();
+  if (result == 0 && now >= (has_soft_end(patience) ? patience->soft_until : patience->deadline))
+    result = last_resort(entry, outcome);
+  return result == 0 && now >= patience->deadline ? CRL_WAIT_DEADLINE : result;
+}
+
+/* A look without the mutex: sees that a flight has landed, and nothing else. */
+static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  if (atomic_load(&entry->state) != LANDED || (atomic_load(&entry->passes) && !patience->owns))
+    return (crl_wait)0;
+  copy_outcome(outcome, &entry->outcome);
+  return CRL_WAIT_LANDED;
+}
+
+void crl_herd_pass(crl_entry *entry) {
+  pthread_mutex_lock(&entry->home->mutex);
+  entry->passes = 1;
+  take_out(entry);
+  tell_all(entry);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+static void stir(void *arg) {
+  crl_entry *entry = arg;
+  pthread_mutex_lock(&entry->home->mutex);
+  wake(entry, INT_MAX);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+/* Called with the shard's mutex held. */
+static void end_waiting(crl_entry *entry, crl_wait came) {
+  entry->waiting--;
+  relay(entry);
+  if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 &&
+      entry->alone != NULL)
+    entry->alone(entry->alone_arg);
+}
+
+crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  crl_leaver leaver;
+  crl_wait result = (crl_wait)0;
+  int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
+  crl_ticket_join(patience->ticket, &leaver, stir, entry);
+  atomic_fetch_add(&entry->waiting, 1);
+  while (result == 0) {
+    pthread_mutex_lock(&entry->home->mutex);
+    result = look(entry, patience, outcome);
+    uint32_t seen = atomic_load(&entry->changes);
+    if (result != 0) end_waiting(entry, result);
+    pthread_mutex_unlock(&entry->home->mutex);
+    if (result != 0) break;
+    crl_env_word_wait(&entry->changes, seen, until);
+    if (crl_env_now_ms() >= until) until = patience->deadline;
+    if ((result = glance(entry, patience, outcome)) == 0) continue;
+    atomic_fetch_sub(&entry->waiting, 1);
+    relay(entry);
+  }
+  crl_ticket_leave(patience->ticket, &leaver);
+  return result;
+}
+
+/* ---- listeners ----------------------------------------------------------------------------- */
+
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap) {
+  listener->nap = nap;
+  atomic_init(&listener->stirred, 1);
+  pthread_mutex_lock(&entry->home->mutex);
+  listener->next = entry->listeners;
+  listener->link = &entry->listeners;
+  if (listener->next != NULL) listener->next->link = &listener->next;
+  entry->listeners = listener;
+  entry->waiting++;
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  pthread_mutex_lock(&entry->home->mutex);
+  crl_wait result = look(entry, patience, outcome);
+  pthread_mutex_unlock(&entry->home->mutex);
+  return result;
+}
+
+void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came) {
+  pthread_mutex_lock(&entry->home->mutex);
+  *listener->link = listener->next;
+  if (listener->next != NULL) listener->next->link = listener->link;
+  end_waiting(entry, came);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg) {
+  pthread_mutex_lock(&entry->home->mutex);
+  entry->alone = alone;
+  entry->alone_arg = arg;
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg) {
+  pthread_mutex_lock(&entry->home->mutex);
+  if (entry->waiting == 0) alone(arg);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+/* ---- the flight's side --------------------------------------------------------------------- */
+
+void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
+  pthread_mutex_lock(&entry->home->mutex);
+  crl_bytes_unref(entry->interim.bytes);
+  copy_outcome(&entry->interim, outcome);
+  entry->interim_until = until;
+  entry->interim_last = last;
+  tell_all(entry);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+static void end(crl_entry *entry, state how, const crl_outcome *outcome) {
+  pthread_mutex_lock(&entry->home->mutex);
+  if (entry->state == FLYING) {
+    if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
+    atomic_store(&entry->state, how);
+    take_out(entry);
+    wake(entry, RELAY);
+    tell_listeners(entry);
+  }
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+void crl_herd_land(crl_entry *entry, const crl_outcome *outcome) { end(entry, LANDED, outcome); }
+void crl_herd_give_up(crl_entry *entry) { end(entry, GIVEN_UP, NULL); }
+
+void crl_herd_detach(crl_entry *entry) {
+  pthread_mutex_lock(&entry->home->mutex);
+  take_out(entry);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {
+  uint64_t hash;
+  shard *home = home_of(herd, name, &hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = find(home, hash, name);
+  if (entry != NULL) take_out(entry);
+  pthread_mutex_unlock(&home->mutex);
+}
+
+void crl_herd_detach_all(crl_herd *herd) {
+  for (size_t i = 0; i < SHARDS; i++) {
+    shard *home = &herd->shards[i];
+    pthread_mutex_lock(&home->mutex);
+    for (size_t b = 0; b < BUCKETS; b++)
+      while (home->buckets[b] != NULL) take_out(home->buckets[b]);
+    pthread_mutex_unlock(&home->mutex);
+  }
+}
+
+crl_entry *crl_entry_ref(crl_entry *entry) {
+  atomic_fetch_add(&entry->refs, 1);
+  return entry;
+}
+
+/* The last reference is given up under the mutex, under which new callers take theirs. */
+void crl_entry_unref(crl_entry *entry) {
+  shard *home = entry->home;
+  size_t refs = atomic_load(&entry->refs);
+  while (refs > 1)
+    if (atomic_compare_exchange_weak(&entry->refs, &refs, refs - 1)) return;
+  pthread_mutex_lock(&home->mutex);
+  int last = atomic_fetch_sub(&entry->refs, 1) == 1;
+  if (last) take_out(entry);
+  pthread_mutex_unlock(&home->mutex);
+  if (!last) return;
+  crl_bytes_unref(entry->outcome.bytes);
+  crl_bytes_unref(entry->interim.bytes);
+  free(entry);
+}
+
+size_t crl_herd_count(crl_herd *herd) {
+  size_t count = 0;
+  for (int i = 0; i < SHARDS; i++) {
+    pthread_mutex_lock(&herd->shards[i].mutex);
+    for (int b = 0; b < BUCKETS; b++)
+      for (crl_entry *e = herd->shards[i].buckets[b]; e != NULL; e = e->next) count++;
+    pthread_mutex_unlock(&herd->shards[i].mutex);
+  }
+  return count;
+}
+
+size_t crl_herd_waiting(crl_herd *herd, const crl_name *name) {
+  uint64_t hash;
+  shard *home = home_of(herd, name, &hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = find(home, hash, name);
+  size_t waiting = entry == NULL ? 0 : entry->waiting;
+  pthread_mutex_unlock(&home->mutex);
+  return waiting;
+}

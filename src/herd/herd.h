@@ -1,0 +1,96 @@
+/* herd.h: one flight per key per process; all other callers join it.
+ *
+ * The first caller of a key leads: it flies the flight. Later callers wait for its outcome, each
+ * until its own deadline. An entry is in the map only while its flight may answer new callers: it
+ * is taken out when the flight lands, when the key is invalidated (later callers must not get what
+ * was computed before that), when its lease is lost, and when its leader leaves early. Waiters on
+ * an entry that was given up without an outcome enter anew, and one of them leads. An entry is
+ * freed with its last reference. */
+#ifndef CRL_HERD_H
+#define CRL_HERD_H
+
+#include "record/key.h"
+#include "os/ticket.h"
+#include "base/value.h"
+
+typedef struct crl_herd crl_herd;
+typedef struct crl_entry crl_entry;
+
+/* The outcome of a flight, for all callers that share it. */
+typedef struct crl_outcome {
+  int status;          /* CORRAL_OK, CORRAL_ENOTFOUND, or an error */
+  crl_bytes *bytes;    /* set with CORRAL_OK */
+  size_t offset, size; /* the value within `bytes` */
+  corral_how how;
+  corral_kept kept;
+  int64_t age_ms;
+  uint64_t version;
+  corral_error error;
+} crl_outcome;
+
+/* The limits of a wait. */
+typedef struct crl_patience {
+  int64_t deadline;
+  int64_t soft_until;    /* from then on a stale answer for the deadline is accepted; 0: never */
+  corral_ticket *ticket; /* NULL: none */
+  int owns;              /* the flight is this caller's own, flown by another thread */
+} crl_patience;
+
+typedef enum crl_wait {
+  CRL_WAIT_LANDED = 1, /* *outcome holds a reference of the caller's */
+  CRL_WAIT_GIVEN_UP,   /* no outcome: the caller enters anew */
+  CRL_WAIT_DEADLINE,
+  CRL_WAIT_PASS, /* the answer can't be shared: the caller computes for itself */
+  CRL_WAIT_LEFT  /* the ticket was cancelled */
+} crl_wait;
+
+/* A caller that waits for several things at once, an entry among them; in its owner's memory. */
+typedef struct crl_listener {
+  struct crl_listener *next, **link;
+  crl_nap *nap;
+  _Atomic int stirred; /* set to 1 by each change of the entry */
+} crl_listener;
+
+/* NULL without memory. */
+crl_herd *crl_herd_new(void);
+void crl_herd_free(crl_herd *herd);
+/* The entry of a key (and variant), with a reference; *leads: whether the caller leads its flight.
+ * NULL without memory. */
+crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads);
+/* An entry outside the map, which no other caller finds. NULL without memory. */
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name);
+/* Waits until there is a result for this caller. */
+crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
+/* The same without blocking: from listen to unlisten the caller counts as waiting, and each change
+ * sets `stirred` and wakes its nap; crl_herd_look returns the result for it now, 0: none yet. */
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap);
+crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
+/* `came`: the result that ended the wait. */
+void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came);
+/* Gives a stale answer while the flight goes on: to all present and later waiters until `until` (0:
+ * not at once), and to those whose deadline comes until `last`. */
+void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);
+/* The end of the flight; copies the outcome with a reference of its own. */
+void crl_herd_land(crl_entry *entry, const crl_outcome *outcome);
+/* Reserves the outcome for the entry's owner: all other waiters, now and later, get
+ * CRL_WAIT_PASS. */
+void crl_herd_pass(crl_entry *entry);
+/* From now on `alone` is called, under a mutex, whenever the last waiter leaves without an outcome;
+ * NULL ends that. */
+void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg);
+/* Calls `alone` now, under the same mutex, if there is no waiter. */
+void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg);
+/* The end of the flight without an outcome: waiters enter anew. No effect after a landing. */
+void crl_herd_give_up(crl_entry *entry);
+/* No caller joins from now on; those that did still get the outcome. */
+void crl_herd_detach(crl_entry *entry);
+void crl_herd_detach_key(crl_herd *herd, const crl_name *name);
+void crl_herd_detach_all(crl_herd *herd);
+crl_entry *crl_entry_ref(crl_entry *entry);
+void crl_entry_unref(crl_entry *entry);
+/* Number of keys that have an entry in the map; for tests. */
+size_t crl_herd_count(crl_herd *herd);
+/* Number of callers that wait on a key; for tests. */
+size_t crl_herd_waiting(crl_herd *herd, const crl_name *name);
+
+#endif

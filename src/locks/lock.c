@@ -1,0 +1,371 @@
+/* lock.c: a hold of a user's lock: extending, losing, releasing it; and the public functions on
+ * it. */
+#include "locks/lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "os/env.h"
+#include "record/lock_record.h"
+#include "store/put.h"
+#include "store/registry.h"
+#include "base/status.h"
+#include "base/value.h"
+
+#define MAGIC UINT32_C(0x10c4ed11)
+
+/* ---- making a lock ------------------------------------------------------------------------- */
+
+static int check_name(const void *name, size_t len, corral_error *error) {
+  if (name == NULL || len == 0)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "the lock's name is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
+  if (len > CRL_KEY_MOST)
+    return crl_status_fail(error, CORRAL_EINVAL, "the lock's name has %zu bytes; accepted: 1 to %d",
+                           len, CRL_KEY_MOST);
+  return CORRAL_OK;
+}
+
+static int make_key(corral_lock *lock, const void *name, size_t len) {
+  int status = crl_key_make(&lock->key, CRL_KEY_LOCK, &lock->context->space,
+                            &(crl_name){.key = name, .key_len = len});
+  if (status != CORRAL_OK) return status;
+  lock->entry.hash = crl_key_hash(&lock->key);
+  lock->entry.key = lock->key.stored;
+  lock->entry.key_len = lock->key.stored_len;
+  lock->entry.token = lock->token;
+  return CORRAL_OK;
+}
+
+int crl_lock_new(crl_context *context, const void *name, size_t name_len, corral_lock **ret,
+                 corral_error *error) {
+  int status = check_name(name, name_len, error);
+  if (status != CORRAL_OK) return status;
+  corral_lock *lock = crl_alloc(sizeof *lock);
+  if (lock == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  lock->magic = MAGIC;
+  lock->context = context;
+  if (crl_env_random(lock->token, sizeof lock->token) != CORRAL_OK) {
+    free(lock);
+    return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel for a token");
+  }
+  if (make_key(lock, name, name_len) != CORRAL_OK) {
+    crl_lock_free(lock);
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  }
+  *ret = lock;
+  return CORRAL_OK;
+}
+
+void crl_lock_free(corral_lock *lock) {
+  lock->magic = 0;
+  crl_key_clean(&lock->key);
+  free(lock);
+}
+
+corral_op crl_lock_op(const corral_lock *lock, corral_verb verb, corral_error *detail) {
+  memset(detail, 0, sizeof *detail);
+  return (corral_op){.verb = verb,
+                     .key = lock->key.stored,
+                     .key_len = lock->key.stored_len,
+                     .token = lock->token,
+                     .error = detail};
+}
+
+void crl_lock_op_drop(corral_op *op) {
+  if (op->found_free != NULL) op->found_free(op->found_owner);
+  op->found_free = NULL;
+  op->found = NULL;
+}
+
+static void emit(const corral_lock *lock, corral_event event, const char *detail) {
+  crl_event_emit(&lock->context->events, event, lock->key.user, lock->key.user_len, detail);
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+/* Counts from before the request was sent, less 1/1000 and 1 ms for the drift between both
+ * clocks. */
+void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent) {
+  int64_t until = sent + op->until_ms - op->until_ms / 1000 - 1,
+          seen = atomic_load(&lock->valid_until);
+  while (until > seen && !atomic_compare_exchange_weak(&lock->valid_until, &seen, until)) {
+  }
+}
+
+int64_t corral_lock_left_ms(const corral_lock *lock) {
+  int64_t left = atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) - crl_env_boot_ms();
+  return left > 0 && atomic_load(&((corral_lock *)(uintptr_t)lock)->lost) == 0 ? left : 0;
+}
+
+int corral_lock_check(const corral_lock *lock, int64_t need_ms) {
+  int64_t left = corral_lock_left_ms(lock);
+  return left > 0 && left >= need_ms ? CORRAL_OK : CORRAL_ELOST;
+}
+
+uint64_t corral_lock_fence(const corral_lock *lock) { return lock->fence; }
+
+const void *corral_lock_name(const corral_lock *lock, size_t *len) {
+  if (len != NULL) *len = lock->key.user_len;
+  return lock->key.user;
+}
+
+/* ---- loss ---------------------------------------------------------------------------------- */
+
+static void describe(const corral_lock *lock, int why, char *text, size_t size) {
+  snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
+           (unsigned long long)lock->fence, (long long)(crl_env_boot_ms() - lock->since),
+           why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
+}
+
+/* Returns 1 when this call was the first to set `lost` and there is an on_lost to call. */
+static int lose(corral_lock *lock, int why) {
+  int none = 0;
+  if (!atomic_compare_exchange_strong(&lock->lost, &none, why)) return 0;
+  describe(lock, why, lock->why, sizeof lock->why);
+  emit(lock, CORRAL_EVENT_LOCK_LOST, lock->why);
+  return lock->on_lost != NULL;
+}
+
+static void tell(corral_lock *lock) {
+  crl_frame of_lock, of_all;
+  crl_frame_enter(&of_all, lock->context);
+  crl_frame_enter(&of_lock, lock);
+  lock->on_lost(lock, lock->why, lock->lost_arg);
+  crl_frame_leave(&of_lock);
+  crl_frame_leave(&of_all);
+}
+
+static void tell_later(crl_notice *notice) {
+  tell((corral_lock *)(void *)((char *)notice - offsetof(corral_lock, notice)));
+}
+
+int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
+  char text[sizeof lock->why];
+  if (lose(lock, why)) tell(lock);
+  why = atomic_load(&lock->lost);
+  describe(lock, why, text, sizeof text);
+  crl_status_fail(error, CORRAL_ELOST, "%s", text);
+  if (error != NULL) error->code = why;
+  return CORRAL_ELOST;
+}
+
+/* other_ms: until_ms of a reply ELOST; not 0 when another token has the lock. */
+static int why_of(int64_t other_ms) {
+  return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
+}
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+static corral_lock *lock_of(crl_kept_lease *kept) {
+  return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
+}
+
+static void lose_later(corral_lock *lock, int why) {
+  if (!lose(lock, why)) return;
+  lock->notice.tell = tell_later;
+  crl_notifier_post(lock->context->events.notifier, &lock->notice, SIZE_MAX);
+}
+
+static void on_lost(crl_kept_lease *kept) {
+  kept->over = 1;
+  lose_later(lock_of(kept), why_of(kept->other_ms));
+}
+
+static void on_limit(crl_kept_lease *kept) { lose_later(lock_of(kept), CORRAL_LOST_EXPIRED); }
+
+/* valid_until on the keeper's clock, crl_env_now_ms. */
+static int64_t limit_of(const corral_lock *lock) {
+  return crl_env_now_ms() + atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) -
+         crl_env_boot_ms();
+}
+
+static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent) {
+  corral_lock *lock = lock_of(kept);
+  crl_lock_granted(lock, op, sent);
+  kept->limit = limit_of(lock);
+  if (op->until_ms < lock->ttl_ms) kept->next_at -= (lock->ttl_ms - op->until_ms) / 3;
+  if (sent + lock->ttl_ms >= lock->keep_until) kept->token = NULL;
+}
+
+static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
+  lock->kept = (crl_kept_lease){.key = lock->key.stored,
+                                .key_len = lock->key.stored_len,
+                                .user_key = lock->key.user,
+                                .user_key_len = lock->key.user_len,
+                                .token = keep ? lock->token : NULL,
+                                .lease_ms = lock->ttl_ms,
+                                .limit = limit_of(lock),
+                                .is_lock = 1,
+                                .fence = lock->fence,
+                                .on_lost = on_lost,
+                                .on_limit = on_limit,
+                                .on_extended = on_extended};
+  lock->is_kept = 1;
+  /* A store may grant less than ttl_ms: the first extension is due after a third of the grant. */
+  int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
+  crl_keeper_hold(lock->context->keeper, &lock->kept,
+                  crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
+}
+
+/* The table comes last: from then on, other threads with the same owner may use the lock. */
+void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
+                    int64_t sent) {
+  int keep = options->keep > 0;
+  lock->entry.owner = owner;
+  lock->since = sent;
+  lock->on_lost = options->on_lost;
+  lock->lost_arg = options->lost_arg;
+  lock->keep_until = sent + options->keep_max_ms;
+  emit(lock, CORRAL_EVENT_LOCKED, NULL);
+  if (keep || lock->on_lost != NULL) begin_to_keep(lock, keep, sent);
+  crl_lock_table_add(lock->context->locks, &lock->entry);
+}
+
+/* ---- extend, release ----------------------------------------------------------------------- */
+
+static int check_held(corral_lock *lock, const char *what, corral_error *error) {
+  if (lock == NULL || lock->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
+  int status = crl_context_check(lock->context, error);
+  if (status != CORRAL_OK) return status;
+  if (atomic_load(&lock->lost) != 0) return crl_lock_say_lost(lock, 0, error);
+  return CORRAL_OK;
+}
+
+static int extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error) {
+  corral_error detail;
+  corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_EXTEND, &detail);
+  op.lease_ms = ttl_ms;
+  op.flags = flags;
+  op.seen = lock->fence;
+  int64_t sent = crl_env_boot_ms();
+  crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
+  if (op.status == CORRAL_ELOST) return crl_lock_say_lost(lock, why_of(op.until_ms), error);
+  if (op.status != CORRAL_OK) return crl_put_say(&op, error);
+  crl_lock_granted(lock, &op, sent);
+  if (lock->is_kept) crl_keeper_move(lock->context->keeper, &lock->kept, limit_of(lock));
+  emit(lock, CORRAL_EVENT_LOCK_EXTENDED, NULL);
+  return CORRAL_OK;
+}
+
+int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error) {
+  int status = check_held(lock, "corral_lock_extend", error);
+  if (status != CORRAL_OK) return status;
+  if (ttl_ms != 0 && (ttl_ms < 50 || ttl_ms > 86400000))
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "ttl_ms = %lld ms; accepted: 50 to 86400000, or 0 for that of the lock",
+                           (long long)ttl_ms);
+  return extend(lock, ttl_ms == 0 ? lock->ttl_ms : ttl_ms, 0, error);
+}
+
+int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
+  int status = check_held(lock, "corral_lock_downgrade", error);
+  if (status != CORRAL_OK || atomic_load(&lock->shared)) return status;
+  status = extend(lock, lock->ttl_ms, CORRAL_OP_SHARED, error);
+  if (status != CORRAL_OK) return status;
+  atomic_store(&lock->shared, 1);
+  crl_lock_table_wake(lock->context->locks, lock->entry.hash);
+  return CORRAL_OK;
+}
+
+int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
+  corral_error detail;
+  corral_op op = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
+  crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
+  if (op.status == CORRAL_EUNKNOWN) {
+    corral_op again = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
+    crl_pool_perform(lock->context->pool, &again, 1, crl_env_now_ms() + lock->context->op_ms);
+    /* ELOST may be the effect of the first UNLOCK: then the status stays EUNKNOWN. */
+    if (again.status == CORRAL_OK) op = again;
+  }
+  int status = crl_put_say(&op, error);
+  if (status == CORRAL_ELOST && error != NULL) error->code = why_of(op.until_ms);
+  return status;
+}
+
+int crl_lock_give(corral_lock *lock, corral_error *error) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  corral_error detail = {0};
+  crl_context *context = lock->context;
+  int was_lost = atomic_load(&lock->lost);
+  if (!crl_lock_table_drop(context->locks, &lock->entry))
+    return was_lost ? crl_lock_say_lost(lock, 0, error) : CORRAL_OK;
+  if (lock->is_kept) crl_keeper_drop(context->keeper, &lock->kept);
+  if (crl_notifier_withdraw(context->events.notifier, &lock->notice)) tell(lock);
+  was_lost = atomic_load(&lock->lost);
+  int status = crl_lock_unlock(lock, &detail);
+  if (status == CORRAL_ELOST || was_lost)
+    status = crl_lock_say_lost(lock, detail.code, error);
+  else if (status != CORRAL_OK)
+    crl_status_fail(error, status, "%s", detail.text);
+  else
+    emit(lock, CORRAL_EVENT_UNLOCKED, NULL);
+  crl_lock_table_wake(context->locks, lock->entry.hash);
+  crl_lock_free(lock);
+  return status;
+}
+
+int corral_lock_release(corral_lock *lock, corral_error *error) {
+  if (lock == NULL) return CORRAL_OK;
+  if (lock->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
+  int status = crl_context_check(lock->context, error);
+  if (status != CORRAL_OK) return status;
+  if (crl_frame_within(lock))
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "corral_lock_release: within on_lost of this very lock, which is still "
+                           "to be released after it");
+  return crl_lock_give(lock, error);
+}
+
+/* ---- holders ------------------------------------------------------------------------------- */
+
+static void tell_holder(const corral_hold *hold, int64_t now, corral_lock_holder *ret) {
+  memset(ret, 0, sizeof *ret);
+  memcpy(ret->who, hold->note, CORRAL_LOCK_NOTE);
+  ret->shared = hold->mode == CORRAL_LOCK_SHARED;
+  ret->held_ms = hold->since > 0 && hold->since <= now ? now - hold->since : -1;
+  ret->left_ms = hold->until > now ? hold->until - now : -1;
+  ret->fence = hold->fence;
+}
+
+size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash,
+                        corral_lock_holder *holders, size_t room) {
+  crl_lock_head head;
+  corral_hold hold;
+  size_t count = 0;
+  if (op->status != CORRAL_OK || crl_lock_record_read(op->found, op->found_len, &head) != CORRAL_OK)
+    return 0;
+  for (size_t i = 0; i < head.count; i++) {
+    crl_lock_record_hold(op->found, i, &hold);
+    if (hold.until != 0 && hold.until <= op->life_ms) continue;
+    if (count < room) {
+      tell_holder(&hold, op->life_ms, &holders[count]);
+      holders[count].mine = crl_lock_table_has(context->locks, hash, hold.token);
+    }
+    count++;
+  }
+  return count;
+}
+
+int corral_lock_show(corral *c, const void *name, size_t name_len, corral_lock_holder *holders,
+                     size_t room, size_t *ret_count, corral_error *error) {
+  crl_context *context;
+  corral_lock *lock;
+  corral_error detail;
+  int status = crl_context_enter(c, &context, error);
+  if (status == CORRAL_OK && ret_count == NULL)
+    status = crl_status_fail(error, CORRAL_EINVAL, "corral_lock_show: no ret_count");
+  if (status == CORRAL_OK) status = crl_lock_new(context, name, name_len, &lock, error);
+  if (status != CORRAL_OK) return status;
+  corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_SHOW, &detail);
+  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
+  if (op.status == CORRAL_OK || op.status == CORRAL_EMISS)
+    *ret_count = crl_lock_holders(&op, context, lock->entry.hash, holders, room);
+  else
+    status = crl_put_say(&op, error);
+  crl_lock_op_drop(&op);
+  crl_lock_free(lock);
+  return status;
+}

@@ -1,0 +1,131 @@
+/* env.c: clock, sleep, randomness, pid. The only file of the core that asks the system for them. */
+#include "os/env.h"
+
+#include <corral.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t read_clock(clockid_t clock, int64_t per_second) {
+  struct timespec ts;
+  clock_gettime(clock, &ts);
+  return (int64_t)ts.tv_sec * per_second + (int64_t)ts.tv_nsec / (1000000000 / per_second);
+}
+
+int64_t crl_env_now_ms(void) { return read_clock(CLOCK_MONOTONIC, 1000); }
+int64_t crl_env_now_us(void) { return read_clock(CLOCK_MONOTONIC, 1000000); }
+int64_t crl_env_boot_ms(void) { return read_clock(CLOCK_BOOTTIME, 1000); }
+int64_t crl_env_wall_ms(void) { return read_clock(CLOCK_REALTIME, 1000); }
+
+static struct timespec as_timespec(int64_t ms) {
+  struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+  return ts;
+}
+
+int crl_env_random(void *buffer, size_t size) {
+  uint8_t *at = buffer;
+  while (size > 0) {
+    ssize_t n = getrandom(at, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return CORRAL_EIO;
+    at += n;
+    size -= (size_t)n;
+  }
+  return CORRAL_OK;
+}
+
+void crl_env_pause_us(int64_t us) {
+  struct timespec ts = {us / 1000000, us % 1000000 * 1000};
+  nanosleep(&ts, NULL);
+}
+
+void crl_env_sleep_until(int64_t until) {
+  struct timespec ts = as_timespec(until);
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+}
+
+static _Atomic unsigned forks;
+
+static void in_child(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed); }
+/* Registered when the library is loaded: a fork in the middle of pthread_once would register the
+ * handler twice. */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+unsigned crl_env_forks(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
+
+void crl_env_holder(char *text, size_t size) {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) snprintf(name, sizeof name, "?");
+  snprintf(text, size, "%.48s/%ld", name, (long)getpid());
+}
+
+long crl_env_thread_id(void) { return (long)syscall(SYS_gettid); }
+
+void crl_env_cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(cond, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until) {
+  struct timespec ts = as_timespec(until);
+  return pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
+}
+
+void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {
+  struct timespec ts = {.tv_sec = (time_t)(until / 1000),
+                        .tv_nsec = (long)(until % 1000) * 1000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts, NULL,
+          FUTEX_BITSET_MATCH_ANY);
+}
+
+void crl_env_word_wake(_Atomic uint32_t *word, int count) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = pthread_create(thread, NULL, run, arg);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error;
+}
+
+int crl_env_cancel_off(void) {
+  int before = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+
+void crl_env_cancel_as(int before) { pthread_setcancelstate(before, NULL); }
+
+void crl_env_cancel_back(const int *before) { crl_env_cancel_as(*before); }
+
+void crl_env_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }
+
+int crl_env_own_fd(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), number = errno;
+  close(fd);
+  errno = number;
+  return moved;
+}
+
+void crl_env_guard_standard(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    int made = open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
+    if (made > STDERR_FILENO) close(made); /* another thread has just taken `fd` */
+  }
+}

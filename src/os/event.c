@@ -1,0 +1,86 @@
+/* event.c: counts events and tells the user's hook. Names and texts come from the table in
+ * corral/event.h. */
+#include "os/event.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/value.h"
+
+enum { DEFERRED_MOST = 1024 };
+
+static const struct {
+  const char *name, *text;
+} table[] = {
+#define ROW(id, name, text) {name, text},
+    CORRAL_EVENT_MAP(ROW)
+#undef ROW
+};
+
+const char *corral_event_name(corral_event event) {
+  return (unsigned)event < CORRAL_EVENT_COUNT ? table[event].name : "?";
+}
+
+const char *corral_event_text(corral_event event) {
+  return (unsigned)event < CORRAL_EVENT_COUNT ? table[event].text : "?";
+}
+
+/* ---- the hook ------------------------------------------------------------------------------ */
+
+static _Thread_local int defers;
+
+static void call(crl_events *events, corral_event event, const void *key, size_t key_len,
+                 const char *detail) {
+  crl_frame frame;
+  crl_frame_enter(&frame, events);
+  events->hook(event, key, key_len, detail, events->arg);
+  crl_frame_leave(&frame);
+}
+
+/* ---- deferred events ----------------------------------------------------------------------- */
+
+/* An event with copies of its texts. */
+typedef struct deferred {
+  crl_notice notice;
+  crl_events *events;
+  corral_event event;
+  int has_key;
+  size_t key_len;
+  const char *detail;
+  char texts[]; /* key, detail */
+} deferred;
+
+static void tell(crl_notice *notice) {
+  deferred *d = (deferred *)(void *)notice;
+  call(d->events, d->event, d->has_key ? d->texts : NULL, d->key_len, d->detail);
+  free(d);
+}
+
+static void defer(crl_events *events, corral_event event, const void *key, size_t key_len,
+                  const char *detail) {
+  size_t kept = key == NULL ? 0 : key_len, size = detail == NULL ? 0 : strlen(detail) + 1;
+  deferred *d = crl_alloc(sizeof *d + kept + size);
+  if (d == NULL) return;
+  *d = (deferred){.notice = {.tell = tell},
+                  .events = events,
+                  .event = event,
+                  .has_key = key != NULL,
+                  .key_len = kept};
+  if (kept > 0) memcpy(d->texts, key, kept);
+  if (size > 0) d->detail = memcpy(d->texts + kept, detail, size);
+  if (!crl_notifier_post(events->notifier, &d->notice, DEFERRED_MOST)) free(d);
+}
+
+void crl_event_defer(void) { defers = 1; }
+
+/* ---- public -------------------------------------------------------------------------------- */
+
+void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
+                    const char *detail) {
+  atomic_fetch_add_explicit(&events->count[event], 1, memory_order_relaxed);
+  if (events->hook == NULL) return;
+  if (defers && events->notifier != NULL)
+    defer(events, event, key, key_len, detail);
+  else
+    call(events, event, key, key_len, detail);
+}

@@ -1,0 +1,25 @@
+/* event.h: counts events and tells the user's hook. */
+#ifndef CRL_EVENT_H
+#define CRL_EVENT_H
+
+#include <corral/event.h>
+#include <stdatomic.h>
+
+#include "os/notifier.h"
+
+typedef struct crl_events {
+  _Atomic uint64_t count[CORRAL_EVENT_COUNT];
+  corral_event_fn *hook; /* NULL for none */
+  void *arg;
+  crl_notifier *notifier; /* calls the hook for threads that defer */
+} crl_events;
+
+/* Counts an event and calls the hook, within which crl_frame_within(events) is true. Call it with
+ * no lock held. */
+void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
+                    const char *detail);
+/* From now on the notifier calls the hook for events of this thread. While 1024 of them wait for
+ * the hook, further ones are only counted. */
+void crl_event_defer(void);
+
+#endif

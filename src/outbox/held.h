@@ -1,0 +1,78 @@
+/* held.h: changes that this process holds for a store that is away: the newest fill of each key,
+ * and keys to invalidate.
+ *
+ * A held fill answers calls while the store is away. When the store is back, invalidations are
+ * replayed, and fills that have a version, which can be compared with the store's (offer.c). A key
+ * is forgotten when it is older than held_ms, when it is invalidated or filled in the store, when
+ * its fill's own life is over, and, the oldest first, when all keys together weigh more than
+ * held_bytes. */
+#ifndef CRL_HELD_H
+#define CRL_HELD_H
+
+#include "base/value.h"
+
+typedef struct crl_held crl_held;
+
+/* One held fill. */
+typedef struct crl_held_fill {
+  crl_bytes *record;
+  uint64_t version; /* of the value; 0: none */
+  int64_t hard_ttl; /* how long a store keeps it, ms from `made` */
+  int64_t began;    /* when its compute began (crl_env_now_ms) */
+  int64_t made;     /* when it was finished */
+} crl_held_fill;
+
+/* The change to replay for a key: an invalidation, or a fill. */
+typedef struct crl_held_entry {
+  const uint8_t *key; /* as the store has it; within `memory` */
+  size_t key_len;
+  int invalidates; /* 1: an invalidation; 0: a fill */
+  int64_t began;   /* invalidation: when it was requested */
+  /* invalidation: the record to store in place of the old one; NULL: none */
+  crl_bytes *successor;
+  crl_held_fill fill; /* with a reference of the caller's */
+  void *memory;       /* to be freed by crl_held_entry_clean */
+} crl_held_entry;
+
+/* NULL without memory. */
+crl_held *crl_held_new(int64_t held_bytes, int64_t held_ms);
+void crl_held_free(crl_held *held);
+/* Keeps a fill (one more reference of its record) in place of an earlier one, unless its compute
+ * began before the key was invalidated here. Without memory nothing is kept of the key. */
+void crl_held_keep(crl_held *held, const void *key, size_t key_len, const crl_held_fill *fill);
+/* Holds an invalidation of the key, requested at `now`, and forgets its fill. `successor`: the
+ * record to store in place of the old one (one more reference of it), or NULL. */
+void crl_held_invalidate(crl_held *held, const void *key, size_t key_len, crl_bytes *successor,
+                         int64_t now);
+/* Forgets a key that was invalidated in the store by `now`; fills whose compute began by then are
+ * refused from now on. */
+void crl_held_invalidated(crl_held *held, const void *key, size_t key_len, int64_t now);
+/* Forgets a key. */
+void crl_held_drop(crl_held *held, const void *key, size_t key_len);
+/* Forgets the fill of a key; an invalidation stays. */
+void crl_held_drop_fill(crl_held *held, const void *key, size_t key_len);
+/* The key was filled in the store by a compute that began at `began`: forgets the key, unless an
+ * invalidation was requested since then. */
+void crl_held_filled(crl_held *held, const void *key, size_t key_len, int64_t began);
+/* Forgets all fills that `wanted` accepts (called with the mutex held); fills whose compute began
+ * by `now` are refused from now on. */
+void crl_held_drop_if(crl_held *held, int64_t now,
+                      int (*wanted)(void *arg, const crl_bytes *record), void *arg);
+/* The fill of a key: 1 and *ret (its record referenced), else 0. */
+int crl_held_find(crl_held *held, const void *key, size_t key_len, int64_t now, crl_held_fill *ret);
+/* Gives out up to `most` changes to replay, oldest first: made by `now`, not given out before, and
+ * of keys that `wanted` accepts (called with the mutex held: quick, no calls back). Returns how
+ * many. Fills are still found. The caller cleans the entries. */
+size_t crl_held_replay(crl_held *held, int64_t now,
+                       int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
+                       crl_held_entry *ret, size_t most);
+/* Makes an entry that could not be replayed ready to be given out again. */
+void crl_held_return(crl_held *held, const crl_held_entry *entry);
+/* Removes an invalidation that was replayed. */
+void crl_held_replayed(crl_held *held, const crl_held_entry *entry);
+void crl_held_entry_clean(crl_held_entry *entry);
+/* Keys and their bytes (records, keys and a fixed overhead each); for tests. */
+size_t crl_held_count(crl_held *held);
+size_t crl_held_weight(crl_held *held);
+
+#endif

@@ -1,0 +1,25 @@
+/* offer.h: replays held changes to a store that is back. */
+#ifndef CRL_OFFER_H
+#define CRL_OFFER_H
+
+#include "os/event.h"
+#include "outbox/held.h"
+#include "store/pool.h"
+
+typedef struct crl_offer {
+  crl_held *held;
+  crl_events *events;
+  int64_t lease_ms;
+} crl_offer;
+
+/* For crl_pool_options.on_return; `offer` is a crl_offer. Replays the held entries of this server's
+ * keys, in batches, each once: invalidations; and fills, where the store has a value of an earlier
+ * version and no lease. 0 when the server failed again: entries that were not sent stay held. */
+int crl_offer_all(void *offer, crl_pool *pool, size_t server);
+/* True when a fill may replace the record that a granted CLAIM found: a value of an earlier
+ * version, not expired. Pure. */
+int crl_offer_is_newer(const crl_held_fill *fill, const corral_op *claimed);
+/* Forgets the held fills that carry a tag. */
+void crl_offer_void(crl_offer *offer, const void *tag, size_t len);
+
+#endif

@@ -1,0 +1,91 @@
+/* policy.h: options with their defaults, and all decisions on lives, pauses and retries. Pure: time
+ * and dice are arguments. */
+#ifndef CRL_POLICY_H
+#define CRL_POLICY_H
+
+#include <corral/lock.h>
+
+#include <stdint.h>
+
+/* Longest life of a value, ten years in ms (the upper end of the options' ranges); most bytes of a
+ * variant. */
+#define CRL_LIFE_MOST INT64_C(315360000000)
+enum { CRL_VARIANT_MOST = 1024 };
+
+/* How urgent a compute is, most urgent first. */
+typedef enum crl_rank {
+  CRL_RANK_COLD,    /* there is no value at all */
+  CRL_RANK_EXPIRED, /* there is a value, but it may not be served any more */
+  CRL_RANK_EARLY,   /* a usable value is rebuilt ahead of time, or behind a stale answer */
+  CRL_RANK_WARM,    /* policy.warm: no caller has asked for the value yet */
+  CRL_RANKS
+} crl_rank;
+
+/* Outcome of a compute. */
+typedef enum crl_made {
+  CRL_MADE_VALUE = 1,
+  CRL_MADE_UNKEPT, /* for waiters; not to be stored */
+  CRL_MADE_FAILURE,
+  CRL_MADE_PASS,  /* for its own caller; "can't be cached" is to be stored */
+  CRL_MADE_OLDER, /* the store has a later version */
+  CRL_MADE_FENCED /* one of its tags was invalidated meanwhile */
+} crl_made;
+
+/* Resolves the user's sized struct over `base` (NULL: the table's defaults) into *ret, with every
+ * field set. CORRAL_EINVAL names the option, its value and its range; CORRAL_EOPTION: the struct is
+ * longer than known, and the rest isn't zero. */
+int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base,
+                       corral_error *error);
+/* The same for a corral's options. */
+int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error);
+/* CORRAL_EINVAL: the variant is too long, or NULL with a length. */
+int crl_policy_variant(const void *variant, size_t len, corral_error *error);
+/* The same for a lock's options. `user` may be NULL. */
+int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error);
+
+/* Time left of a record's lives in ms, 0: over: fresh; served while it is rebuilt (swr); served
+ * after a failed rebuild (sie). And its age. */
+typedef struct crl_lives {
+  int64_t fresh, swr, sie, age;
+} crl_lives;
+
+/* The lives that a record was stored with, ms; has_graces: swr_ms and sie_ms count. */
+typedef struct crl_life {
+  int64_t ttl_ms, swr_ms, sie_ms;
+  int64_t created_ms; /* wall clock of its maker */
+  int has_graces;
+} crl_life;
+
+/* `life_ms`: what is left of the payload's life in the store, -1 unknown: then the age goes by
+ * `wall_ms`. `expired`: no fresh life is left. */
+crl_lives crl_policy_judge(const crl_life *life, int expired, int64_t life_ms, int64_t wall_ms);
+/* Time in ms that a store keeps a record. */
+int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
+/* A life shortened at random by up to jitter_pct. */
+int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice);
+/* The least result of crl_policy_jitter. */
+int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms);
+/* Length of the lease for a key whose rebuild usually takes cost_ms: 4 times that, within
+ * lease_min_ms and lease_ms; 0, unknown: lease_ms. */
+int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms);
+/* Mixes successive numbers into random ones: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+uint64_t crl_policy_mix(uint64_t number);
+/* True when a value with `left_ms` of its fresh life of `ttl_ms` is to be rebuilt now, ahead of
+ * time: by early_pct, or by chance, P = exp(-left / (beta * cost)). Source: Vattani, Chierichetti,
+ * Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015. */
+int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us,
+                     uint64_t dice);
+/* The pause before a waiter's look number `n` (from 0): exponential, full jitter, at least 1 ms.
+ * Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. */
+int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uint64_t dice);
+/* The pause before a look when the leader should be done in `expect_left` ms: that long; for an
+ * overdue leader a quarter of the time overdue, with full jitter. At most poll_max_ms, since a
+ * leader may fail or die early. */
+int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uint64_t dice);
+/* The pause before a look when the store tells of changes: 50-100 % of poll_max_ms, in case it
+ * misses one. */
+int64_t crl_policy_watched(const corral_policy *policy, uint64_t dice);
+/* The pause after failure number `failures` in a row (from 1), drawn from 50-100 % of it. */
+int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice);
+
+#endif

@@ -1,0 +1,166 @@
+/* envelope.c: the body of a record: the payload, followed by the metadata. */
+#include "record/envelope.h"
+
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Checksum of a body and its description: key digest, kind, encoding, lengths. Never 0. */
+static uint64_t stamp_of(const corral_header *header, const uint8_t *body) {
+  uint8_t about[CORRAL_DIGEST + 8] = {0};
+  memcpy(about, header->digest, CORRAL_DIGEST);
+  about[CORRAL_DIGEST] = header->kind;
+  about[CORRAL_DIGEST + 1] = header->encoding;
+  crl_record_put(about + CORRAL_DIGEST + 2, header->metadata, 2);
+  crl_record_put(about + CORRAL_DIGEST + 4, header->body, 4);
+  uint64_t stamp = XXH3_64bits_withSeed(body, header->body, XXH3_64bits(about, sizeof about));
+  return stamp == 0 ? 1 : stamp;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+enum { NUMBERS = 7 };
+
+typedef struct number {
+  uint8_t kind;
+  uint64_t value;
+} number;
+
+static void list_numbers(const crl_envelope *envelope, number list[NUMBERS]) {
+  const number all[NUMBERS] = {
+      {CRL_PART_TTL, (uint64_t)envelope->ttl_ms},
+      {CRL_PART_SWR, (uint64_t)envelope->swr_ms},
+      {CRL_PART_SIE, (uint64_t)envelope->sie_ms},
+      {CRL_PART_CREATED, (uint64_t)envelope->created_ms},
+      {CRL_PART_COST, envelope->cost_us},
+      {CRL_PART_VERSION, envelope->version},
+      {CRL_PART_PLAIN, envelope->encoding == CRL_ENCODING_PLAIN ? 0 : envelope->plain_len},
+  };
+  memcpy(list, all, sizeof all);
+}
+
+static void take_part(const crl_part *part, crl_envelope *ret) {
+  uint64_t value = crl_part_number(part);
+  switch (part->kind) {
+    case CRL_PART_TTL: ret->ttl_ms = (int64_t)value; break;
+    case CRL_PART_SWR: ret->swr_ms = (int64_t)value; break;
+    case CRL_PART_SIE: ret->sie_ms = (int64_t)value; break;
+    case CRL_PART_CREATED: ret->created_ms = (int64_t)value; break;
+    case CRL_PART_COST: ret->cost_us = value; break;
+    case CRL_PART_VERSION: ret->version = value; break;
+    case CRL_PART_PLAIN: ret->plain_len = value < SIZE_MAX ? (size_t)value : SIZE_MAX; break;
+    case CRL_PART_TAG: ret->tag_count++; break;
+    case CRL_PART_VALIDATOR:
+      ret->validator = part->bytes;
+      ret->validator_len = part->len;
+      break;
+    default: break;
+  }
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+size_t crl_envelope_size(crl_envelope *envelope) {
+  number list[NUMBERS];
+  size_t size = crl_tags_size(envelope->tags);
+  list_numbers(envelope, list);
+  for (size_t i = 0; i < NUMBERS; i++)
+    if (list[i].value != 0) size += crl_part_size(list[i].kind, crl_number_len(list[i].value));
+  if (envelope->validator != NULL)
+    size += crl_part_size(CRL_PART_VALIDATOR, envelope->validator_len);
+  envelope->metadata_at = CRL_PAYLOAD_AT + envelope->payload_len;
+  envelope->metadata_len = size;
+  if (size > UINT16_MAX || envelope->payload_len > UINT32_MAX - UINT16_MAX) return 0;
+  return envelope->metadata_at + size;
+}
+
+static void write_metadata(const crl_envelope *envelope, uint8_t *at) {
+  number list[NUMBERS];
+  list_numbers(envelope, list);
+  for (size_t i = 0; i < NUMBERS; i++) {
+    size_t len = crl_number_len(list[i].value);
+    if (len == 0) continue;
+    at = crl_part_put(at, list[i].kind, NULL, len);
+    crl_record_put(at, list[i].value, (unsigned)len);
+    at += len;
+  }
+  at = crl_tags_write(envelope->tags, at);
+  if (envelope->validator != NULL)
+    crl_part_put(at, CRL_PART_VALIDATOR, envelope->validator, envelope->validator_len);
+}
+
+void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
+  corral_header header;
+  uint8_t front[CORRAL_FRONT];
+  memset(&header, 0, sizeof header);
+  header.kind = envelope->kind;
+  header.encoding = envelope->encoding;
+  header.metadata = (uint16_t)envelope->metadata_len;
+  header.body = (uint32_t)(envelope->payload_len + envelope->metadata_len);
+  memcpy(header.digest, envelope->digest, CORRAL_DIGEST);
+  write_metadata(envelope, record + envelope->metadata_at);
+  header.stamp = stamp_of(&header, record + CRL_PAYLOAD_AT);
+  crl_record_write(&header, front);
+  memcpy(record, front, CORRAL_HEAD);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* False for lives, a kind or an encoding that corral never writes. */
+static int is_sane(const crl_envelope *envelope) {
+  const int64_t lives[] = {envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms};
+  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
+    if (lives[i] < 0 || lives[i] > CRL_LIFE_MOST) return 0;
+  return envelope->kind >= CRL_KIND_VALUE && envelope->kind < CRL_KINDS &&
+         envelope->encoding < CRL_ENCODINGS;
+}
+
+/* CORRAL_OK: the record has an undamaged body of this key (`digest` NULL: of any key). */
+static int judge_body(const corral_header *header, const uint8_t *record, const uint8_t *digest) {
+  if (header->body == 0) return CORRAL_EMISS;
+  if (header->metadata > header->body) return CORRAL_ECORRUPT;
+  if (digest != NULL && memcmp(header->digest, digest, CORRAL_DIGEST) != 0) return CORRAL_ECORRUPT;
+  return header->stamp == stamp_of(header, record + CRL_PAYLOAD_AT) ? CORRAL_OK : CORRAL_ECORRUPT;
+}
+
+static int read_metadata(const uint8_t *record, crl_envelope *ret) {
+  const uint8_t *at = record + ret->metadata_at;
+  size_t left = ret->metadata_len;
+  crl_part part;
+  int more;
+  while ((more = crl_part_next(&at, &left, &part)) > 0) take_part(&part, ret);
+  if (ret->encoding == CRL_ENCODING_PLAIN) ret->plain_len = ret->payload_len;
+  return more == 0 && ret->validator_len <= CRL_VALIDATOR_MOST;
+}
+
+int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,
+                      crl_envelope *ret) {
+  int status = judge_body(header, record, digest);
+  if (status != CORRAL_OK) return status;
+  memset(ret, 0, sizeof *ret);
+  ret->kind = header->kind;
+  ret->encoding = header->encoding;
+  ret->digest = crl_record_digest(record);
+  ret->payload_at = CRL_PAYLOAD_AT;
+  ret->payload_len = header->body - header->metadata;
+  ret->metadata_at = CRL_PAYLOAD_AT + ret->payload_len;
+  ret->metadata_len = header->metadata;
+  return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
+}
+
+int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest,
+                      crl_envelope *ret) {
+  corral_header header;
+  int status = crl_record_read_whole(record, size, &header);
+  return status == CORRAL_OK ? crl_envelope_open(&header, record, digest, ret) : status;
+}
+
+crl_lives crl_envelope_judge(const crl_envelope *envelope, int expired, int64_t life_ms,
+                             int64_t wall_ms) {
+  crl_life life = {.ttl_ms = envelope->ttl_ms,
+                   .swr_ms = envelope->swr_ms,
+                   .sie_ms = envelope->sie_ms,
+                   .created_ms = envelope->created_ms,
+                   .has_graces = envelope->kind == CRL_KIND_VALUE};
+  return crl_policy_judge(&life, expired, life_ms, wall_ms);
+}

@@ -1,0 +1,179 @@
+/* pool.c: access to a store: each of its servers has its own handles, queue and breaker. */
+#include "store/pool.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "os/env.h"
+#include "store/lane.h"
+#include "base/status.h"
+#include "base/value.h"
+
+struct crl_pool {
+  crl_pool_options options;
+  pthread_mutex_t mutex; /* guards `started` and `closing` */
+  pthread_cond_t wake;
+  pthread_t prober;
+  /* 0: not yet; 1: the prober runs; -1: no thread to be had, so callers probe */
+  _Atomic int started;
+  int closing;
+  crl_lane *lanes[];
+};
+
+static size_t servers(const crl_pool *pool) { return pool->options.info.servers; }
+
+static void free_lanes(crl_pool *pool) {
+  for (size_t i = 0; i < servers(pool) && pool->lanes[i] != NULL; i++)
+    crl_lane_free(pool->lanes[i]);
+}
+
+static int self_probing(const crl_pool *pool) {
+  return pool->options.plugin->threads == CORRAL_THREADS_PARALLEL;
+}
+
+crl_pool *crl_pool_new(const crl_pool_options *options) {
+  size_t count = options->info.servers > 0 ? options->info.servers : 1;
+  crl_pool *pool = crl_alloc(sizeof *pool + count * sizeof(crl_lane *));
+  if (pool == NULL) return NULL;
+  pool->options = *options;
+  pool->options.info.servers = count;
+  for (size_t i = 0; i < count; i++) {
+    if ((pool->lanes[i] = crl_lane_new(&pool->options, i)) == NULL) {
+      free_lanes(pool);
+      free(pool);
+      return NULL;
+    }
+    crl_lane_self_probing(pool->lanes[i], self_probing(pool));
+  }
+  pthread_mutex_init(&pool->mutex, NULL);
+  crl_env_cond_init(&pool->wake);
+  return pool;
+}
+
+void crl_pool_free(crl_pool *pool) {
+  pthread_mutex_lock(&pool->mutex);
+  pool->closing = 1;
+  pthread_cond_signal(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+  if (pool->started == 1) pthread_join(pool->prober, NULL);
+  free_lanes(pool);
+  pool->options.plugin->close(pool->options.store);
+  pthread_cond_destroy(&pool->wake);
+  pthread_mutex_destroy(&pool->mutex);
+  free(pool);
+}
+
+const corral_store_info *crl_pool_info(const crl_pool *pool) { return &pool->options.info; }
+
+size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
+  if (servers(pool) == 1) return 0;
+  return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
+}
+
+/* ---- probing ------------------------------------------------------------------------------- */
+
+static crl_lane *next_to_probe(crl_pool *pool, int64_t *at) {
+  crl_lane *next = NULL;
+  *at = INT64_MAX;
+  for (size_t i = 0; i < servers(pool); i++) {
+    int64_t due = crl_lane_probe_at(pool->lanes[i]);
+    if (due >= *at) continue;
+    *at = due;
+    next = pool->lanes[i];
+  }
+  return next;
+}
+
+static void *probe_all(void *arg) {
+  crl_pool *pool = arg;
+  int64_t at;
+  crl_env_thread_name("corral-prober");
+  pthread_mutex_lock(&pool->mutex);
+  while (!pool->closing) {
+    crl_lane *lane = next_to_probe(pool, &at);
+    if (lane == NULL) {
+      pthread_cond_wait(&pool->wake, &pool->mutex);
+    } else if (at > crl_env_now_ms()) {
+      crl_env_cond_wait(&pool->wake, &pool->mutex, at);
+    } else {
+      pthread_mutex_unlock(&pool->mutex);
+      crl_lane_probe(lane, pool);
+      pthread_mutex_lock(&pool->mutex);
+    }
+  }
+  pthread_mutex_unlock(&pool->mutex);
+  return NULL;
+}
+
+/* After a lane asked for a probe: starts or wakes the prober. */
+static void call_prober(crl_pool *pool) {
+  if (self_probing(pool)) return;
+  pthread_mutex_lock(&pool->mutex);
+  if (pool->started == 0) {
+    pool->started = crl_env_thread(&pool->prober, probe_all, pool) == 0 ? 1 : -1;
+    for (size_t i = 0; pool->started < 0 && i < servers(pool); i++)
+      crl_lane_self_probing(pool->lanes[i], 1);
+  }
+  pthread_cond_signal(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count) {
+  return crl_lane_perform_probe(pool->lanes[server], ops, count);
+}
+
+/* ---- performing ---------------------------------------------------------------------------- */
+
+static int too_big(const crl_pool *pool, corral_op *ops, size_t count) {
+  size_t big = 0;
+  while (big < count && ops[big].record_len <= pool->options.info.max_record) big++;
+  for (size_t i = 0; big < count && i < count; i++)
+    ops[i].status = crl_status_fail(
+        ops[i].error, CORRAL_ETOOBIG, "the record has %zu bytes; this store accepts up to %llu",
+        ops[big].record_len, (unsigned long long)pool->options.info.max_record);
+  return big < count;
+}
+
+static void perform_on(crl_pool *pool, crl_lane *lane, corral_op *ops, size_t count,
+                       int64_t deadline) {
+  if (crl_lane_perform(lane, ops, count, deadline)) call_prober(pool);
+}
+
+/* One batch per server; servers with recent failures come last. */
+static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  size_t *server = crl_alloc(count * sizeof *server);
+  corral_op *batch = crl_alloc(count * sizeof *batch);
+  for (size_t i = 0; i < count && (server == NULL || batch == NULL); i++)
+    ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
+  for (size_t i = 0; i < count && server != NULL && batch != NULL; i++)
+    server[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
+  for (size_t pass = 0; pass < 2 && server != NULL && batch != NULL; pass++)
+    for (size_t s = 0; s < servers(pool); s++) {
+      size_t n = 0;
+      for (size_t i = 0; i < count; i++)
+        if (server[i] == s) batch[n++] = ops[i];
+      if (n == 0 || (pass == 0 && crl_lane_failures(pool->lanes[s]) > 0)) continue;
+      perform_on(pool, pool->lanes[s], batch, n, deadline);
+      n = 0;
+      for (size_t i = 0; i < count; i++)
+        if (server[i] == s) {
+          ops[i] = batch[n++];
+          server[i] = SIZE_MAX;
+        }
+    }
+  free(server);
+  free(batch);
+}
+
+void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  if (too_big(pool, ops, count)) return;
+  size_t first = crl_pool_route(pool, ops[0].key, ops[0].key_len), same = 1;
+  while (servers(pool) > 1 && same < count &&
+         crl_pool_route(pool, ops[same].key, ops[same].key_len) == first)
+    same++;
+  if (servers(pool) == 1 || same == count)
+    perform_on(pool, pool->lanes[first], ops, count, deadline);
+  else
+    perform_spread(pool, ops, count, deadline);
+}

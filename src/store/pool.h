@@ -1,0 +1,26 @@
+/* pool.h: access to a store: each of its servers has its own handles, queue and breaker (lane.h).
+ *
+ * A server that failed rests: calls that need it are refused at once. A thread, started when first
+ * needed, probes the server, so that no caller waits for a dead one. */
+#ifndef CRL_POOL_H
+#define CRL_POOL_H
+
+#include "store/lane.h"
+
+typedef struct crl_pool crl_pool;
+
+/* No I/O, starts no thread. NULL without memory: the store is still the caller's. */
+crl_pool *crl_pool_new(const crl_pool_options *options);
+/* No operation may be under way. Waits for a probe that is under way. */
+void crl_pool_free(crl_pool *pool);
+/* Performs `count` operations and sets op->status of each; those on one server are performed in
+ * order. Each ends within op_ms (a body that moves: pace.h), at the latest by `deadline`
+ * (crl_env_now_ms). Blocks. Any thread. */
+void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
+/* Within on_return: performs on the server that is back; 0 when it failed. */
+int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);
+/* The index of a key's server. */
+size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len);
+const corral_store_info *crl_pool_info(const crl_pool *pool);
+
+#endif

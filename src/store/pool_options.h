@@ -1,0 +1,25 @@
+/* pool_options.h: the store behind a pool and its servers, and their limits. */
+#ifndef CRL_POOL_OPTIONS_H
+#define CRL_POOL_OPTIONS_H
+
+#include <corral/plugin.h>
+
+#include "os/event.h"
+
+struct crl_pool;
+
+typedef struct crl_pool_options {
+  const corral_store *plugin;
+  void *store; /* of plugin->open; closed by crl_pool_free */
+  corral_store_info info;
+  int64_t handles, op_ms, breaker_failures, breaker_rest_ms;
+  const char *probe_key; /* the key of a probe's GET; outlives the pool */
+  crl_events *events;
+  /* Called on the probing thread when a resting server answers again, before callers may use it;
+   * returns 0 when the server failed once more. May be NULL. Not called for stores whose handle all
+   * threads share. */
+  int (*on_return)(void *arg, struct crl_pool *pool, size_t server);
+  void *return_arg;
+} crl_pool_options;
+
+#endif

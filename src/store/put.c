@@ -1,0 +1,91 @@
+/* put.c: stores a record whatever the key has, in one batch: INVALIDATE, CLAIM, SETTLE. Another
+ * claim may come between: then the batch is repeated. A record that is replaced without a gap isn't
+ * invalidated; the lease is taken over from its holder. */
+#include "store/put.h"
+
+#include "os/env.h"
+#include "record/record.h"
+#include "base/status.h"
+
+enum {
+  TRIES = 8,
+  /* bytes per ms: the lease lasts long enough to send the record, since the keeper doesn't extend
+   * it */
+  LEASED_A_MS = 10000
+};
+
+int crl_put_say(const corral_op *op, corral_error *error) {
+  if (op->status == CORRAL_OK || op->error == NULL || op->error->text[0] == '\0')
+    return crl_status_plain(error, op->status);
+  return crl_status_fail(error, op->status, "%s", op->error->text);
+}
+
+size_t crl_put_wish(const uint8_t *digest, uint32_t cost_ms, uint8_t front[CORRAL_FRONT]) {
+  corral_header wish;
+  memset(&wish, 0, sizeof wish);
+  wish.state = CORRAL_LEASED;
+  wish.cost_ms = cost_ms;
+  memcpy(wish.digest, digest, CORRAL_DIGEST);
+  crl_env_holder(wish.note, sizeof wish.note);
+  return crl_record_write(&wish, front);
+}
+
+static void give_up(crl_pool *pool, const crl_put *put, const uint8_t *token) {
+  corral_op op = {
+      .verb = CORRAL_VERB_RELEASE, .key = put->key, .key_len = put->key_len, .token = token};
+  crl_pool_perform(pool, &op, 1, crl_env_now_ms() + put->op_ms);
+}
+
+/* The token of the lease that a claim found in its way; NULL: none. */
+static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[CORRAL_TOKEN]) {
+  corral_header header;
+  if (claim->status != CORRAL_EBUSY || claim->found == NULL ||
+      crl_record_read_found(claim, &header) != CORRAL_OK)
+    return NULL;
+  if (header.state != CORRAL_LEASED) return NULL;
+  memcpy(token, header.token, CORRAL_TOKEN);
+  return token;
+}
+
+/* One try, with a fresh token. *over: token of the lease to take over, NULL: none; set to that of
+ * the lease in the way. */
+static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over,
+                    uint8_t other[CORRAL_TOKEN], int64_t deadline, corral_error *error) {
+  uint8_t wish[CORRAL_FRONT];
+  corral_error details[3] = {0};
+  corral_op ops[3];
+  for (size_t i = 0; i < 3; i++)
+    ops[i] =
+        (corral_op){.key = put->key, .key_len = put->key_len, .token = token, .error = &details[i]};
+  ops[0].verb = CORRAL_VERB_INVALIDATE;
+  ops[1].verb = CORRAL_VERB_CLAIM;
+  ops[1].over = *over;
+  ops[1].lease_ms = put->lease_ms + (int64_t)(put->record_len / LEASED_A_MS);
+  ops[1].record = wish;
+  ops[1].record_len = crl_put_wish(crl_record_digest(put->record), 0, wish);
+  ops[2].verb = CORRAL_VERB_SETTLE;
+  ops[2].record = put->record;
+  ops[2].record_len = put->record_len;
+  ops[2].ttl_ms = put->hard_ttl;
+  if (put->replaces) ops[0].status = CORRAL_OK;
+  crl_pool_perform(pool, put->replaces ? ops + 1 : ops, put->replaces ? 2 : 3, deadline);
+  *over = put->replaces ? token_in_the_way(&ops[1], other) : NULL;
+  if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
+  int status = ops[0].status != CORRAL_OK   ? crl_put_say(&ops[0], error)
+               : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error)
+                                            : CORRAL_OK;
+  if (status != CORRAL_OK && ops[1].status == CORRAL_OK) give_up(pool, put, token);
+  return status;
+}
+
+int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error) {
+  uint8_t token[CORRAL_TOKEN], other[CORRAL_TOKEN];
+  const uint8_t *over = NULL;
+  int status = CORRAL_EBUSY;
+  for (int i = 0; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
+    if (crl_env_random(token, sizeof token) != CORRAL_OK)
+      return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
+    status = try_once(pool, put, token, &over, other, deadline, error);
+  }
+  return status;
+}

@@ -1,0 +1,426 @@
+/* registry.c: finds the plugin of a scheme, built in or loaded on first use; and has the table of
+ * services for plugins.
+ *
+ * Plugins are searched in the folders of $CORRAL_PLUGIN_PATH, then beside the library, then in the
+ * folder of its installation: absolute paths only. A program with more rights than its caller
+ * (set-user-id and the like) searches the last one alone. */
+#include "store/registry.h"
+
+#include <corral/loop.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "os/env.h"
+#include "os/hash.h"
+#include "record/lock_record.h"
+#include "store/pace.h"
+#include "record/record.h"
+#include "store/secret.h"
+#include "base/status.h"
+#include "store/uri.h"
+
+#ifndef CORRAL_PLUGIN_DIR
+#define CORRAL_PLUGIN_DIR "/usr/lib/corral"
+#endif
+/* The folder of installed plugins, relative to that of the library or the program. */
+#ifndef CORRAL_PLUGINS_NEAR
+#define CORRAL_PLUGINS_NEAR "corral"
+#endif
+
+static const corral_fill_calls fill_calls = {
+    .size = sizeof(corral_fill_calls),
+    .bytes = corral_fill_bytes,
+    .reserve = corral_fill_reserve,
+    .negative = corral_fill_negative,
+    .lives = corral_fill_lives,
+    .pass = corral_fill_pass,
+    .validator = corral_fill_validator,
+    .old = corral_fill_old,
+    .old_validator = corral_fill_old_validator,
+    .not_modified = corral_fill_not_modified,
+    .should_stop = corral_should_stop,
+    .done = corral_fill_done,
+    .failed = corral_fill_failed,
+    .abandon = corral_fill_abandon,
+};
+
+static const corral_host host = {
+    .size = sizeof(corral_host),
+    .abi = CORRAL_PLUGIN_ABI,
+    .now_ms = crl_env_now_ms,
+    .boot_ms = crl_env_boot_ms,
+    .random = crl_env_random,
+    .fail = crl_status_fail,
+    .uri_check = crl_uri_check,
+    .uri_get = crl_uri_get,
+    .uri_number = crl_uri_number,
+    .front = crl_record_front,
+    .header_read = crl_record_read,
+    .header_write = crl_record_write,
+    .decide = crl_record_decide,
+    .join = crl_record_join,
+    .hash64 = crl_hash,
+    .digest = crl_digest,
+    .wall_ms = crl_env_wall_ms,
+    .moved = crl_pace_moved,
+    .lock_decide = crl_lock_record_decide,
+    .lock_write = crl_lock_record_write,
+    .fill = &fill_calls,
+    .own_fd = crl_env_own_fd,
+    .guard_standard = crl_env_guard_standard,
+    .uri_show = corral_uri_show,
+    .uri_secret = crl_secret_find,
+};
+
+const corral_host *crl_registry_host(void) { return &host; }
+
+/* The built-in plugins: rows of a header that the build writes. */
+#define STORE(name) extern const corral_store crl_plugin_##name;
+#define ORIGIN(name) extern const corral_origin crl_origin_##name;
+#include "corral_builtin.h"
+#undef STORE
+#undef ORIGIN
+
+enum { STORES = 32, ORIGINS = 8 };
+static corral_store stores[STORES];
+static corral_origin origins[ORIGINS];
+static size_t store_count, origin_count;
+static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* A fork waits for the mutex, and so until no plugin is being loaded: the child finds either none
+ * of a plugin or all. */
+static void before_fork(void) { pthread_mutex_lock(&stores_mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&stores_mutex); }
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+static int has_word(const char *words, const char *word) {
+  size_t len = strlen(word);
+  for (const char *at = words; (at = strstr(at, word)) != NULL; at += len)
+    if ((at == words || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0')) return 1;
+  return 0;
+}
+
+/* Cuts the middle out of a text that is too long: the last words of a path, or of a reason, say
+ * most. */
+static const char *brief(const char *text, char *room, size_t size) {
+  size_t len = strlen(text), head = size / 3, tail = size - head - sizeof "...";
+  if (len < size) return text;
+  snprintf(room, size, "%.*s...%s", (int)head, text, text + len - tail);
+  return room;
+}
+
+static const struct {
+  const char *name;
+  size_t at;
+} required[] = {
+#define ROW(field)                                                                                 \
+  { #field, offsetof(corral_store, field) }
+    ROW(name), ROW(schemes), ROW(open), ROW(close), ROW(connect), ROW(disconnect), ROW(perform),
+#undef ROW
+};
+
+enum { TABLE_LEAST = offsetof(corral_store, route), TABLE_MOST = 65536 };
+
+static const char *missing(const corral_store *table) {
+  for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+    const void *field;
+    memcpy(&field, (const char *)table + required[i].at, sizeof field);
+    if (field == NULL) return required[i].name;
+  }
+  return NULL;
+}
+
+/* Copies a plugin's table. A shorter one, of an older header, is zero-filled; of a longer one, of a
+ * newer header, the known part is copied. A table of another ABI number may have another layout,
+ * and is refused. */
+static int copy_table(const corral_store *plugin, const char *from, corral_store *copy,
+                      corral_error *error) {
+  if (plugin == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: not a store plugin: corral_plugin() returned no table", from);
+  if (plugin->size < offsetof(corral_store, threads) || plugin->size > TABLE_MOST)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: not a store plugin: the size of its table is %zu", from,
+                           plugin->size);
+  if (plugin->abi != CORRAL_PLUGIN_ABI)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: a plugin of ABI %u; this corral takes ABI %d", from,
+                           (unsigned)plugin->abi, CORRAL_PLUGIN_ABI);
+  if (plugin->size < TABLE_LEAST)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has %zu bytes; the least is %d",
+                           from, plugin->size, (int)TABLE_LEAST);
+  memset(copy, 0, sizeof *copy);
+  memcpy(copy, plugin, plugin->size < sizeof *copy ? plugin->size : sizeof *copy);
+  const char *none = missing(copy);
+  if (none != NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has no %s", from, none);
+  if ((copy->route == NULL) != (copy->connect_server == NULL))
+    return crl_status_fail(
+        error, CORRAL_ENOPLUGIN, "%s: its table has %s; accepted are both or neither", from,
+        copy->route == NULL ? "connect_server and no route" : "route and no connect_server");
+  return CORRAL_OK;
+}
+
+/* `scheme`: the one it is loaded for; NULL: built in. */
+static int add(const corral_store *plugin, const char *file, const char *scheme,
+               corral_error *error) {
+  char room[110], words[60];
+  const char *from = brief(file, room, sizeof room);
+  corral_store copy;
+  int status = copy_table(plugin, from, &copy, error);
+  if (status != CORRAL_OK) return status;
+  if (scheme != NULL && !has_word(copy.schemes, scheme))
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: it serves '%s', not '%.20s:'", from,
+                           brief(copy.schemes, words, sizeof words), scheme);
+  if (store_count == STORES)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d store plugins", STORES);
+  stores[store_count++] = copy;
+  return CORRAL_OK;
+}
+
+/* The same for an origin's table. */
+static int add_origin(const corral_origin *plugin, const char *file, corral_error *error) {
+  char room[110];
+  const char *from = brief(file, room, sizeof room);
+  if (plugin == NULL || plugin->abi != CORRAL_PLUGIN_ABI || plugin->size < sizeof *plugin)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: its table is not one of an origin of ABI %d", from,
+                           CORRAL_PLUGIN_ABI);
+  if (plugin->schemes == NULL || plugin->open == NULL || plugin->close == NULL ||
+      plugin->fetch == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: its table needs schemes, open, close and fetch", from);
+  if (origin_count == ORIGINS)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d origin plugins", ORIGINS);
+  memcpy(&origins[origin_count++], plugin, sizeof *plugin);
+  return CORRAL_OK;
+}
+
+static void add_built_in(void) {
+  if (store_count > 0) return;
+#define STORE(name) add(&crl_plugin_##name, #name, NULL, NULL);
+#define ORIGIN(name) add_origin(&crl_origin_##name, #name, NULL);
+#include "corral_builtin.h"
+#undef STORE
+#undef ORIGIN
+}
+
+static const corral_store *known(const char *scheme) {
+  for (size_t i = 0; i < store_count; i++)
+    if (has_word(stores[i].schemes, scheme)) return &stores[i];
+  return NULL;
+}
+
+static const corral_origin *known_origin(const char *scheme) {
+  for (size_t i = 0; i < origin_count; i++)
+    if (has_word(origins[i].schemes, scheme)) return &origins[i];
+  return NULL;
+}
+
+/* The plugin file of a scheme: redis has rediss, redis+unix and redlock, http has https. */
+static void plugin_name(const char *scheme, char *name, size_t size) {
+  snprintf(name, size, "%.*s", (int)strcspn(scheme, "+"), scheme);
+  if (strcmp(name, "rediss") == 0 || strcmp(name, "redlock") == 0) snprintf(name, size, "redis");
+  if (strcmp(name, "https") == 0) snprintf(name, size, "http");
+}
+
+static int load(const char *file, const char *scheme, corral_error *error) {
+  char room[230];
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s", brief(dlerror(), room, sizeof room));
+  corral_plugin_fn *store;
+  corral_origin_plugin_fn *origin;
+  *(void **)&store = dlsym(library, "corral_plugin");
+  *(void **)&origin = dlsym(library, "corral_origin_plugin");
+  int status = store != NULL ? add(store(), file, scheme, error)
+               : origin != NULL
+                   ? add_origin(origin(), file, error)
+                   : crl_status_fail(error, CORRAL_ENOPLUGIN,
+                                     "%s: not a corral plugin: it has no function corral_plugin",
+                                     brief(file, room, 150));
+  if (status != CORRAL_OK) dlclose(library);
+  return status;
+}
+
+/* True when the program has more rights than its caller: the caller's variables aren't trusted
+ * then. */
+static int is_secure(void) { return getauxval(AT_SECURE) != 0; }
+
+static const char *user_path(void) {
+  const char *path = is_secure() ? NULL : getenv("CORRAL_PLUGIN_PATH");
+  return path == NULL ? "" : path;
+}
+
+static int check_user_path(corral_error *error) {
+  const char *path = user_path();
+  if (path[0] == '\0') return CORRAL_OK;
+  for (const char *at = path;; at++) {
+    int len = (int)strcspn(at, ":");
+    if (at[0] != '/')
+      return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                             "CORRAL_PLUGIN_PATH: '%.*s' is no absolute path; accepted: absolute "
+                             "paths, separated by ':'",
+                             len < 100 ? len : 100, at);
+    at += len;
+    if (*at == '\0') return CORRAL_OK;
+  }
+}
+
+/* dl_iterate_phdr tells of the program first. Sets *ret when the library is a part of it; stops. */
+static int holds_library(struct dl_phdr_info *program, size_t size, void *ret) {
+  uintptr_t self = (uintptr_t)&host;
+  (void)size;
+  for (int i = 0; i < program->dlpi_phnum; i++) {
+    uintptr_t from = program->dlpi_addr + program->dlpi_phdr[i].p_vaddr;
+    if (program->dlpi_phdr[i].p_type == PT_LOAD && self >= from &&
+        self - from < program->dlpi_phdr[i].p_memsz)
+      *(int *)ret = 1;
+  }
+  return 1;
+}
+
+/* The folder of the file that has this library; false when its absolute path isn't known. The
+ * dynamic linker knows a program only by argv[0], which the caller may set at will: the program's
+ * path comes from the kernel. */
+static int own_folder(char *folder, size_t size) {
+  Dl_info info;
+  int in_program = 0;
+  ssize_t len = -1;
+  dl_iterate_phdr(holds_library, &in_program);
+  if (in_program)
+    len = readlink("/proc/self/exe", folder, size);
+  else if (dladdr((const void *)&host, &info) != 0 && info.dli_fname != NULL)
+    len = snprintf(folder, size, "%s", info.dli_fname);
+  if (len <= 0 || (size_t)len >= size || folder[0] != '/') return 0;
+  folder[len] = '\0';
+  if (strchr(folder, ':') != NULL) return 0;
+  *strrchr(folder, '/') = '\0';
+  return 1;
+}
+
+/* The folders to search, separated by colons, the user's first. To be freed; NULL without
+ * memory. */
+static char *search_path(const char *user) {
+  char own[4096], *path = NULL;
+  const char *between = user[0] != '\0' ? ":" : "";
+  int n = is_secure() || !own_folder(own, sizeof own)
+              ? asprintf(&path, "%s%s%s", user, between, CORRAL_PLUGIN_DIR)
+              : asprintf(&path, "%s%s%s/plugins:%s/" CORRAL_PLUGINS_NEAR ":%s", user, between, own,
+                         own, CORRAL_PLUGIN_DIR);
+  return n < 0 ? NULL : path;
+}
+
+/* Adds " NAME" for each plugin file of a folder whose name isn't listed yet. */
+static void list_folder(const char *folder, char *names, size_t size) {
+  static const char before[] = "corral_plugin_", after[] = ".so";
+  DIR *dir = opendir(folder);
+  if (dir == NULL) return;
+  for (struct dirent *file; (file = readdir(dir)) != NULL;) {
+    char *name = file->d_name + sizeof before - 1;
+    size_t len = strlen(file->d_name), used = strlen(names);
+    if (len <= sizeof before + sizeof after - 2 ||
+        memcmp(file->d_name, before, sizeof before - 1) != 0 ||
+        strcmp(file->d_name + len - (sizeof after - 1), after) != 0)
+      continue;
+    file->d_name[len - (sizeof after - 1)] = '\0';
+    if (!has_word(names, name)) snprintf(names + used, size - used, " %s", name);
+  }
+  closedir(dir);
+}
+
+/* Lists the plugins that are built in or loaded, and those in the folders. */
+static void list_all(char *names, size_t size) {
+  names[0] = '\0';
+  for (size_t i = 0; i < store_count; i++) {
+    size_t used = strlen(names);
+    snprintf(names + used, size - used, " %s", stores[i].schemes);
+  }
+  char *path = search_path(user_path());
+  for (char *save = NULL, *folder, *at = path;
+       path != NULL && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
+    list_folder(folder, names, size);
+  free(path);
+}
+
+/* Only the list of folders may be too long for the text: then the user's part is named by its
+ * variable. */
+static int not_found(const char *scheme, const char *name, corral_error *error) {
+  char names[512], shorter[64], text[sizeof error->text], folders[sizeof error->text];
+  list_all(names, sizeof names);
+  int used =
+      snprintf(text, sizeof text,
+               "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in ",
+               scheme, brief(names, shorter, sizeof shorter), name);
+  size_t room = sizeof text - (size_t)used;
+  static const char variable[] = "$CORRAL_PLUGIN_PATH";
+  char *path = search_path(user_path());
+  if (path != NULL && strlen(path) >= room && strlen(user_path()) > sizeof variable) {
+    free(path);
+    path = search_path(variable);
+  }
+  if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  int status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s", text, brief(path, folders, room));
+  free(path);
+  return status;
+}
+
+static int find_file(const char *scheme, corral_error *error) {
+  int found = 0, status = check_user_path(error);
+  if (status != CORRAL_OK) return status;
+  char name[64], *file = NULL, *path = search_path(user_path());
+  if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  plugin_name(scheme, name, sizeof name);
+  for (char *save = NULL, *folder, *at = path;
+       !found && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {
+    if (asprintf(&file, "%s/corral_plugin_%s.so", folder, name) < 0) {
+      status = crl_status_plain(error, CORRAL_ENOMEM);
+      break;
+    }
+    found = access(file, F_OK) == 0;
+    if (found) status = load(file, scheme, error);
+    free(file);
+  }
+  free(path);
+  return found || status != CORRAL_OK ? status : not_found(scheme, name, error);
+}
+
+int crl_registry_find(const char *scheme, const corral_store **ret, corral_error *error) {
+  int status = CORRAL_OK;
+  pthread_mutex_lock(&stores_mutex);
+  add_built_in();
+  const corral_store *store = known(scheme);
+  if (store == NULL && known_origin(scheme) != NULL)
+    status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
+  else if (store == NULL)
+    status = find_file(scheme, error);
+  if (store == NULL && status == CORRAL_OK) store = known(scheme);
+  pthread_mutex_unlock(&stores_mutex);
+  if (status == CORRAL_OK && store == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%.20s: is an origin, not a store", scheme);
+  if (status == CORRAL_OK) *ret = store;
+  return status;
+}
+
+int crl_registry_find_origin(const char *scheme, const corral_origin **ret, corral_error *error) {
+  int status = CORRAL_OK;
+  pthread_mutex_lock(&stores_mutex);
+  add_built_in();
+  const corral_origin *origin = known_origin(scheme);
+  if (origin == NULL && known(scheme) == NULL) status = find_file(scheme, error);
+  if (origin == NULL && status == CORRAL_OK) origin = known_origin(scheme);
+  pthread_mutex_unlock(&stores_mutex);
+  if (status == CORRAL_OK && origin == NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "'%.20s:' is not an origin; accepted: http, https", scheme);
+  if (status == CORRAL_OK) *ret = origin;
+  return status;
+}
