@@ -110,6 +110,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
   context->space.max_key = pool.info.max_key;
+  context->locks_only = pool.info.locks_only != 0;
   pool.probe_key = probe_key_of(&context->space);
   context->pool = crl_pool_new(&pool);
   if (context->pool != NULL) return make_near(context, &pool, options);
@@ -273,9 +274,9 @@ int crl_handle_check_key(const void *key, size_t key_len, corral_error *error) {
 
 /* Refuses calls about values on a store that has locks only. */
 static int check_values(const corral *c, corral_error *error) {
-  const corral_store_info *info = crl_pool_info(c->context.pool);
-  if (!info->locks_only) return CORRAL_OK;
-  return crl_status_fail(error, CORRAL_EUNSUPPORTED, "%s has locks only, no values", info->name);
+  if (!c->context.locks_only) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EUNSUPPORTED, "%s has locks only, no values",
+                         crl_pool_info(c->context.pool)->name);
 }
 
 int crl_handle_values(corral *c, crl_context **ret, corral_error *error) {

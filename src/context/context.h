@@ -52,6 +52,7 @@ typedef struct crl_context {
   int64_t held_ms;      /* or CORRAL_OFF */
   int64_t compress_min; /* or CORRAL_OFF */
   crl_quota negatives;
+  int locks_only; /* the store has no values */
   int generation; /* each value carries the tag of the whole namespace */
   crl_key_space space;
   char *scope; /* name of the host's elections */

@@ -69,6 +69,7 @@ static int overlay(void *ret, const void *user, size_t user_size, const shape *s
   size_t known = user_size < s->size ? user_size : s->size;
   size_t count = known < s->at ? 0 : (known - s->at) / sizeof *set;
   memcpy(ret, user, known < s->at ? known : s->at);
+#pragma GCC unroll 4 /* most are zero: every cached answer comes through here */
   for (size_t i = 0; i < count; i++) {
     if (set[i] == 0) continue;
     if (set[i] < s->rows[i].least || set[i] > s->rows[i].most)

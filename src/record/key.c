@@ -94,8 +94,8 @@ static void shorten(crl_key *key) {
 
 int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space,
                  const crl_name *name) {
-  const char *word = kind == CRL_KEY_VALUE && name->variant_len == 0 ? "" : words[kind];
-  size_t word_len = strlen(word), room = room_for(word_len, space, name);
+  const char *word = kind == CRL_KEY_VALUE && name->variant_len == 0 ? NULL : words[kind];
+  size_t word_len = word == NULL ? 0 : strlen(word), room = room_for(word_len, space, name);
   uint8_t *at = key->whole = room <= sizeof key->room ? key->room : crl_alloc(room);
   key->has_digest = 0;
   if (at == NULL) return CORRAL_ENOMEM;
