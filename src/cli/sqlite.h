@@ -20,7 +20,14 @@
   X(column_count)                                                                                  \
   X(column_int64)                                                                                  \
   X(column_type)                                                                                   \
-  X(errmsg) X(exec) X(finalize) X(open_v2) X(prepare_v2) X(progress_handler) X(reset) X(step)
+  X(errmsg)                                                                                        \
+  X(exec)                                                                                          \
+  X(finalize)                                                                                      \
+  X(open_v2)                                                                                       \
+  X(prepare_v2)                                                                                    \
+  X(progress_handler)                                                                              \
+  X(reset)                                                                                         \
+  X(step)
 
 /* Each function under its name without the prefix, once cli_sqlite_load has answered true. */
 extern struct cli_sqlite {

@@ -27,9 +27,21 @@
   X(ftype)                                                                                         \
   X(getCancel)                                                                                     \
   X(getResult)                                                                                     \
-  X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(nparams) X(ntuples) X(prepare)      \
-      X(resultErrorMessage) X(resultStatus) X(sendQueryPrepared) X(setNoticeProcessor) X(socket)   \
-          X(status) X(unescapeBytea)
+  X(getisnull)                                                                                     \
+  X(getlength)                                                                                     \
+  X(getvalue)                                                                                      \
+  X(isBusy)                                                                                        \
+  X(nfields)                                                                                       \
+  X(nparams)                                                                                       \
+  X(ntuples)                                                                                       \
+  X(prepare)                                                                                       \
+  X(resultErrorMessage)                                                                            \
+  X(resultStatus)                                                                                  \
+  X(sendQueryPrepared)                                                                             \
+  X(setNoticeProcessor)                                                                            \
+  X(socket)                                                                                        \
+  X(status)                                                                                        \
+  X(unescapeBytea)
 
 static struct {
 #define FIELD(name) __typeof__(PQ##name) *name;
