@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is expensive: here it only says that it runs. */
+/* The expensive part; here it only prints that it runs. */
 static int query(corral_fill *fill, const void *key, size_t key_len, void *database) {
   char row[128];
   fprintf(stderr, "asking %s\n", (const char *)database);
