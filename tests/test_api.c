@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "support/herd_lab.h"
+#include "support/fork_kit.h"
 
 enum { KEY_MOST = 65536, MIB = 1 << 20 };
 
@@ -114,7 +115,7 @@ static void set_get_inspect_expire_invalidate(void **state) {
 static void in_child(int (*child)(corral *c), corral *c) {
   int status = 0;
   fflush(NULL);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid == 0) _exit(child(c));
   assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -5,6 +5,7 @@
 
 #include "support/etcd_live_kit.h"
 #include "support/watch_kit.h"
+#include "support/fork_kit.h"
 
 /* ---- the verbs ----------------------------------------------------------------------------- */
 
@@ -341,7 +342,7 @@ static const char make_certificates[] =
 
 static int shell(const char *script, const char *arg) {
   int status = -1;
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     execlp("sh", "sh", "-c", script, "sh", arg, (char *)NULL);
     _exit(127);

@@ -13,6 +13,7 @@
 #include "support/etcd_live_kit.h"
 #include "support/server_process.h"
 #include "support/watch_kit.h"
+#include "support/fork_kit.h"
 
 enum { ROUNDS = 500, RACERS = 4, LANES = 4, TURNS = 25 };
 
@@ -29,7 +30,7 @@ static int shared_fd;
 
 static pid_t spawn(const char *role, int out) {
   char fd[12];
-  pid_t parent = getpid(), pid = fork();
+  pid_t parent = getpid(), pid = fork_at_rest();
   if (pid != 0) return pid;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);

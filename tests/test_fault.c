@@ -34,6 +34,7 @@
 #endif
 #if CORRAL_HAVE_zookeeper
 #include "support/zookeeper_server.h"
+#include "support/fork_kit.h"
 #endif
 
 enum { MOST = 60, HEAL_MS = 20000, SIZE = 3000, STATUSES = 27 };
@@ -355,7 +356,7 @@ static void zookeeper_survives_every_fault(void **state) {
 static pid_t start_origin(char url[80]) {
   int say[2];
   assert_int_equal(pipe(say), 0);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

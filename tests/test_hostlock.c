@@ -1,6 +1,7 @@
 /* test_hostlock.c: the host lock: an election among processes and threads by one byte of a lock
  * file. Processes synchronize by pipes. */
 #include "support/hostlock_kit.h"
+#include "support/fork_kit.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -35,7 +36,7 @@ static void start(process *p, crl_hostlock *lock, int (*act)(process *p)) {
   assert_int_equal(pipe2(there, O_CLOEXEC), 0);
   assert_int_equal(pipe2(back, O_CLOEXEC), 0);
   p->lock = lock;
-  p->pid = fork();
+  p->pid = fork_at_rest();
   assert_true(p->pid >= 0);
   p->out = p->pid == 0 ? back[1] : there[1];
   p->in = p->pid == 0 ? there[0] : back[0];

@@ -9,6 +9,7 @@
 
 #include "support/lock_kit.h"
 #include "base/value.h"
+#include "support/fork_kit.h"
 
 static atomic_int no_randomness;
 
@@ -386,7 +387,7 @@ static void a_child_leaves_its_parents_lock_alone(void **state) {
   (void)state;
   int status;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0)
     _exit(corral_lock_release(lock, NULL) == CORRAL_EFORKED &&
                   corral_lock_extend(lock, 0, NULL) == CORRAL_EFORKED

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "support/lock_rows_kit.h"
+#include "support/fork_kit.h"
 
 /* ---- A: acquire ---------------------------------------------------------------------------- */
 
@@ -128,7 +129,7 @@ static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
   pid_t pids[CHILDREN];
   assert_ptr_not_equal(tokens, MAP_FAILED);
   for (int i = 0; i < CHILDREN; i++) {
-    pids[i] = fork();
+    pids[i] = fork_at_rest();
     if (pids[i] != 0) continue;
     for (int j = 0; j < TOKENS; j++)
       if (crl_env_random(tokens[i * TOKENS + j], 16) != CORRAL_OK) _exit(1);
@@ -353,7 +354,7 @@ t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off(void *
   int in[2], out[2];
   char word = 0;
   if (pipe(in) != 0 || pipe(out) != 0) abort();
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     corral *c = open_one(NULL);

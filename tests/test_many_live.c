@@ -18,6 +18,7 @@
 
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
+#include "support/fork_kit.h"
 
 enum { MOST = 600, ROUNDS = 10 };
 
@@ -319,7 +320,7 @@ static void cross(const corral_options *options) {
   shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(all != MAP_FAILED);
   int crossed = 0;
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     be_member(all, 1, redis_server_unix_uri(server), options);
     _exit(0);

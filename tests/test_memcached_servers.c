@@ -17,6 +17,7 @@
 #include "support/descriptors_kit.h"
 #include "support/memcached_kit.h"
 #include "support/memcached_server.h"
+#include "support/fork_kit.h"
 
 static memcached_server *server; /* shared by the tests that don't start their own */
 
@@ -292,7 +293,7 @@ static void no_connection_leaves_anything_open(void **state) {
 static void a_handle_let_go_in_the_child_of_a_fork_still_serves_its_parent(void **state) {
   (void)state;
   client c = begin();
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     closed(&c);
     _exit(0);

@@ -16,6 +16,7 @@
 
 #include "support/store_kit.h"
 #include "support/watch_kit.h"
+#include "support/fork_kit.h"
 
 static _Thread_local int no_memory;
 
@@ -114,7 +115,7 @@ static void a_child_of_a_fork_starts_empty(void **state) {
   (void)state;
   kit parent = opened("memory:forked");
   put(&parent, "k", 'x', 10);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid == 0) {
     kit child;
@@ -422,7 +423,7 @@ static void a_child_of_a_fork_ends_a_watch_without_harm(void **state) {
   (void)state;
   kit k = opened("memory:watched");
   ear *e = ear_open(&k);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid == 0) {
     k.plugin->unwatch(e->watch);

@@ -4,6 +4,7 @@
 
 #include "support/postgresql_kit.h"
 #include "support/watch_kit.h"
+#include "support/fork_kit.h"
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
@@ -336,7 +337,7 @@ static void a_resource_refuses_a_holder_who_is_late(void **state) {
   for (int i = 0; i < 2; i++) {
     int status = -1;
     postgresql_server_ask(server, "DROP TABLE IF EXISTS account");
-    pid_t pid = fork();
+    pid_t pid = fork_at_rest();
     if (pid == 0) {
       execl(program, program, postgresql_server_uri(server, modes[i]),
             postgresql_server_conninfo(server), (char *)NULL);

@@ -11,6 +11,7 @@
 
 #include "support/postgresql_kit.h"
 #include "support/watch_kit.h"
+#include "support/fork_kit.h"
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
@@ -42,7 +43,7 @@ static child a_holder(const char *params, const char *key, int64_t lease_ms) {
   child c;
   assert_true(pipe(to) == 0 && pipe(from) == 0);
   pid_t parent = getpid();
-  c.pid = fork();
+  c.pid = fork_at_rest();
   assert_true(c.pid >= 0);
   if (c.pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -169,7 +170,7 @@ static void race_processes(const char *params) {
   assert_true(a != MAP_FAILED);
   int64_t from = crl_env_now_ms();
   for (unsigned i = 0; i < PROCESSES; i++)
-    if ((pids[i] = fork()) == 0) {
+    if ((pids[i] = fork_at_rest()) == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       race_threads(params, a, i);

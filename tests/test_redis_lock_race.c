@@ -11,6 +11,7 @@
 
 #include "os/env.h"
 #include "support/redis_lock_kit.h"
+#include "support/fork_kit.h"
 
 enum { PROCESSES = 2, THREADS = 3, RUN_MS = 2500 };
 
@@ -130,7 +131,7 @@ static int race(int naive) {
   seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(seen != MAP_FAILED);
   for (int i = 0; i < PROCESSES; i++) {
-    pids[i] = fork();
+    pids[i] = fork_at_rest();
     assert_true(pids[i] >= 0);
     if (pids[i] > 0) continue;
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/server_process.h"
+#include "support/fork_kit.h"
 
 /* ---- reports ------------------------------------------------------------------------------- */
 
@@ -86,7 +87,7 @@ static void also_over_a_unix_socket(void **state) {
 }
 
 static int runs(const char *script, const char *arg) {
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   int status = -1;
   if (pid == 0) {
     execlp("sh", "sh", "-c", script, "sh", arg, (char *)NULL);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "store/registry.h"
+#include "support/fork_kit.h"
 
 enum { NOBODY = 65534, LOADED = 10, NOT_FOUND = 11, NOT_SECURE = 12 };
 
@@ -83,7 +84,7 @@ typedef struct start {
 static int run(start s) {
   int end = 0;
   char *argv[] = {(char *)s.name, (char *)"--find", (char *)s.mode, NULL};
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid == 0) {
     if (s.path != NULL)

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "support/zookeeper_proxy.h"
+#include "support/fork_kit.h"
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
@@ -43,7 +44,7 @@ static other holder_of(const char *key) {
   other o;
   pid_t parent = getpid();
   assert_int_equal(pipe(o.to) | pipe(o.from), 0);
-  o.pid = fork();
+  o.pid = fork_at_rest();
   assert_true(o.pid >= 0);
   if (o.pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -108,7 +109,7 @@ static void a_child_may_end_what_it_inherited(void **state) {
   kit k = begin();
   int status = 0;
   assert_int_equal(tries(&k, "child", 1, 0), CORRAL_OK);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     alarm(10);
     closed(&k);
@@ -164,7 +165,7 @@ static void many_processes_never_hold_a_lock_at_the_same_time(void **state) {
   int64_t from = crl_env_now_ms();
   assert_true(t != MAP_FAILED);
   for (unsigned i = 0; i < RACERS; i++) {
-    pids[i] = fork();
+    pids[i] = fork_at_rest();
     if (pids[i] > 0) continue;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);

@@ -27,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork_kit.h"
 #include "os/env.h"
 #include "support/http_client.h"
 #include "support/postgresql_server.h"
@@ -56,7 +57,7 @@ static inline int run_schema(const char *folder) {
   int status = -1;
   snprintf(file, sizeof file, "%s/examples/backend/schema.sql", folder);
   snprintf(port, sizeof port, "%d", postgresql_server_port(database));
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     execlp("psql", "psql", "-X", "-q", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-d",
            "postgres", "-v", "customers=400", "-v", "orders=20000", "-f", file, (char *)NULL);
@@ -219,7 +220,7 @@ static inline backend backend_start(const char *first, ...) {
   va_end(more);
   assert_int_equal(pipe2(out, O_CLOEXEC), 0);
   pid_t parent = getpid();
-  b.pid = fork();
+  b.pid = fork_at_rest();
   assert_true(b.pid >= 0);
   if (b.pid == 0) become_backend(args, out[1], b.log, parent);
   close(out[1]);

@@ -1,6 +1,7 @@
 /* herd_lab.c: many processes with many threads each on one store, and their records in memory
  * shared by all of them. */
 #include "herd_lab.h"
+#include "fork_kit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,7 +178,7 @@ void lab_spawn(lab *l, const lab_plan *plan) {
   for (int i = 0; i < plan->processes; i++) {
     assert_true(l->count < LAB_PROCESSES);
     int process = l->count++;
-    pid_t pid = fork();
+    pid_t pid = fork_at_rest();
     assert_true(pid >= 0);
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -227,7 +228,7 @@ lab *lab_new(void) {
 void lab_free(lab *l) {
   for (int i = 0; i < l->count; i++)
     if (l->pids[i] != 0) lab_kill(l, i);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     execlp("rm", "rm", "-rf", l->folder, (char *)NULL);
     _exit(127);

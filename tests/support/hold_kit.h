@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork_kit.h"
 #include "support/store_kit.h"
 
 enum { HOLD_PATIENCE_MS = 20000, HOLD_PROCESSES = 3, HOLD_THREADS = 4 };
@@ -134,7 +135,7 @@ static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NO
 /* Runs body(uri, shared) in a child that dies with the test; `shared` is shared memory. */
 static inline pid_t other(void (*body)(const char *uri, atomic_int *shared), const char *uri,
                           atomic_int *shared) {
-  pid_t parent = getpid(), pid = fork();
+  pid_t parent = getpid(), pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid > 0) return pid;
   prctl(PR_SET_PDEATHSIG, SIGKILL);

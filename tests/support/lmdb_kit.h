@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork_kit.h"
 #include "support/descriptors_kit.h"
 #include "support/folder_kit.h"
 #include "support/store_kit.h"
@@ -39,7 +40,7 @@ static inline void write_file(const char *path, const char *text) {
 }
 
 static inline pid_t child(void) {
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
   return pid;
@@ -63,7 +64,7 @@ static inline pid_t stuck_leader(const char *uri, const char *key, int heir, pid
     close(life[1]);
     if (kit_open(&k, uri, NULL) != CORRAL_OK || verb(&k, CORRAL_VERB_CLAIM, key, 99) != CORRAL_OK)
       _exit(1);
-    pid_t other = heir ? fork() : 0;
+    pid_t other = heir ? fork_at_rest() : 0;
     /* reports for itself: by then its start-up code has closed the inherited descriptors */
     if (heir && other == 0) {
       other = getpid();

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "os/env.h"
+#include "fork_kit.h"
 
 enum { PROCESSES = 64, PATIENCE_MS = 60000, CALM_TTL_MS = 20000 };
 
@@ -153,7 +154,7 @@ static void contend(arena *a, int number) {
 }
 
 static void spawn(arena *a, int number) {
-  pid_t parent = getpid(), pid = fork();
+  pid_t parent = getpid(), pid = fork_at_rest();
   if (pid != 0) {
     a->pids[number] = pid;
     return;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork_kit.h"
 #include "support/lock_kit.h"
 #include "support/redis_server.h"
 
@@ -50,7 +51,7 @@ static inline pid_t hold_elsewhere(corral_lock_options options) {
   int pipes[2];
   char ready;
   if (pipe(pipes) != 0) abort();
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     corral *c = open_one(NULL);

@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork_kit.h"
+
 static inline int is_null(int fd) {
   struct stat st;
   return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
@@ -28,7 +30,7 @@ static inline int is_closed(int fd) { return fcntl(fd, F_GETFD) < 0 && errno == 
  * hold the allocator's lock, and the child would wait for that forever. */
 static inline pid_t begin_without_streams(int (*run)(void)) {
   (void)fflush(NULL);
-  pid_t pid = fork();
+  pid_t pid = fork_at_rest();
   assert_true(pid >= 0);
   if (pid != 0) return pid;
   for (int fd = 0; fd <= 2; fd++) close(fd);
