@@ -50,7 +50,7 @@ typedef struct crl_sqlite_handle {
   int system;
 } crl_sqlite_handle;
 
-/* What a look found, valid until crl_sqlite_look_done. */
+/* The row that a look found, valid until crl_sqlite_look_done. */
 typedef struct crl_sqlite_row {
   const uint8_t *record; /* NULL: none */
   size_t size;

@@ -1,8 +1,9 @@
-/* cli.h: what the files of the corral command share.
+/* cli.h: shared by the files of the corral command.
  *
- * Data goes to stdout, talk to stderr as one line that begins with "corral: ". A subcommand is a
- * function that gets its own argv (argv[0] is its name) and answers the exit status of the process.
- * Functions that parse report what was wrong themselves and answer false. */
+ * Data goes to stdout, messages to stderr, each as one line that begins with "corral: ". A
+ * subcommand is a function with an argv of its own (argv[0] is its name); it returns the exit
+ * status of the process. Functions that parse report a wrong argument themselves, and return
+ * false. */
 #ifndef CORRAL_CLI_H
 #define CORRAL_CLI_H
 
@@ -14,17 +15,17 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Exit statuses of corral itself; `run` and `lock` pass the command's own through. As in env(1) and
- * timeout(1). */
+/* Exit statuses of corral itself, as in env(1) and timeout(1); `run` and `lock` pass the command's
+ * own on. */
 enum cli_exit {
   CLI_OK = 0,
-  CLI_MISS = 1,        /* get: not in the store; lock --show: nobody holds it */
-  CLI_PARTLY = 1,      /* warm: not all keys are warm */
-  CLI_BUSY = 75,       /* lock: somebody else has it, with --no-wait */
-  CLI_LOST = 76,       /* lock: it was lost while the command ran */
+  CLI_MISS = 1,        /* get: not in the store; lock --show: not held */
+  CLI_PARTLY = 1,      /* warm: some keys aren't warm */
+  CLI_BUSY = 75,       /* lock --no-wait: the lock has another holder */
+  CLI_LOST = 76,       /* lock: the lock was lost while the command ran */
   CLI_DEADLINE = 124,  /* --wait or --compute passed */
   CLI_FAILED = 125,    /* corral itself failed, or was used wrongly */
-  CLI_NOEXEC = 126,    /* the command was found and can't be executed */
+  CLI_NOEXEC = 126,    /* the command was found, but can't be executed */
   CLI_NOCOMMAND = 127, /* the command was not found */
   CLI_SIGNAL = 128     /* plus the number of the signal that ended the command */
 };
@@ -40,16 +41,16 @@ enum {
 typedef struct cli_globals {
   const char *store;
   const char *name_space; /* NULL for none */
-  bool store_given;       /* --store or CORRAL_STORE, not the default */
-  bool no_host_lock;      /* the ladder begins at the store */
-  bool generation;        /* values can be invalidated all at once */
-  /* how long a store may be silent; 0: the subcommand's or the library's default */
+  bool store_given;       /* by --store or CORRAL_STORE, not by default */
+  bool no_host_lock;      /* no election by the host's lock */
+  bool generation;        /* all values can be invalidated at once */
+  /* longest silence of a store in ms; 0: the subcommand's or the library's default */
   int64_t op_ms;
   bool json;
   bool quiet;
   bool verbose;
-  bool pass_store;     /* commands that are run are told of the store */
-  bool store_withheld; /* a corral command above this one has not told of its store */
+  bool pass_store;     /* commands that are run get CORRAL_STORE */
+  bool store_withheld; /* the corral command that runs this one withholds its CORRAL_STORE */
 } cli_globals;
 
 int cli_run(const cli_globals *cli, int argc, char **argv);
@@ -64,91 +65,89 @@ int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 
-/* text.c: the help of a subcommand, or of the command itself for NULL. Never NULL for a known
- * name. */
+/* text.c: the help of a subcommand; that of the command itself for NULL or an unknown name. */
 const char *cli_help(const char *subcommand);
 
 /* ---- options ------------------------------------------------------------------------------- */
 
 /* The grammar of one command line. `shorts` begins with ":" (after an optional "+"). */
 typedef struct cli_grammar {
-  const char *name; /* the subcommand; NULL before it */
+  const char *name; /* the subcommand; NULL: the options before it */
   const char *shorts;
   const struct option *longs;
 } cli_grammar;
 
-/* The next option as getopt_long answers it, -1 at the end, '?' after it has reported a wrong
- * one. */
+/* Returns the next option like getopt_long: -1 at the end; '?' for a wrong one, which it has
+ * reported. */
 int cli_option(const cli_grammar *grammar, int argc, char **argv);
 
-/* "500ms", "2s", "2m", "1h", "7d" or "0" into milliseconds within least..most. `what` names the
- * option. */
+/* Parses "500ms", "2s", "2m", "1h", "7d" or "0" into milliseconds within least..most. `what` names
+ * the option in messages. */
 bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
-/* A whole number within least..most. */
+/* Parses a whole number within least..most. */
 bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
-/* "4096", "64k", "1m" or "1g" into bytes within least..most. */
+/* Parses "4096", "64k", "1m" or "1g" into bytes within least..most. */
 bool cli_size(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
-/* A decimal number within least..most. */
+/* Parses a decimal number within least..most. */
 bool cli_real(const char *what, const char *text, double least, double most, double *ret);
-/* One more of at most CLI_TAGS tags. The text is the caller's. */
+/* Adds a tag to at most CLI_TAGS; the text stays the caller's. */
 bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], size_t *count);
-/* Milliseconds as an option would be written ("90s"), or with a fraction where it has one
- * ("1.25s"). */
+/* Writes milliseconds as an option takes them ("90s"), with a fraction where needed ("1.25s"). */
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 
-/* ---- talk ---------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------ */
 
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* cli_say, then CLI_FAILED. */
+/* Like cli_say; returns CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Text of others (from a store, a server, a key) for people: what isn't valid UTF-8, controls, and
- * what a terminal obeys or hides, as \xNN; cut with "..." where it doesn't fit. Returns `to`.
- * Messages of cli_say are passed through it as a whole. */
+/* Makes foreign text (from a store, a server, a key) fit to be shown: invalid UTF-8, control
+ * characters, and characters that a terminal obeys or hides become \xNN; a text that doesn't fit
+ * ends with "...". Returns `to`. cli_say does this to each message as a whole. */
 const char *cli_visible(char *to, size_t room, const void *text, size_t size);
-/* The same of a key, long ones cut. */
+/* cli_visible for a key. */
 const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len);
-/* Says why a call on `key` failed; answers the exit status that stands for it. */
+/* Reports why a call on `key` failed; returns the exit status for that. */
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
-/* A JSON string with its quotes. Bytes that are no valid UTF-8 become \u0080 to \u00ff, one by one;
- * what a terminal obeys or hides is escaped too. */
+/* Writes a JSON string with its quotes. Invalid UTF-8 becomes \u0080 to \u00ff, byte by byte;
+ * characters that a terminal obeys or hides are escaped, too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
 
-/* ---- the rest ------------------------------------------------------------------------------ */
+/* ---- store, signals, output ---------------------------------------------------------------- */
 
-/* Opens the corral of the global options and of *more, whose store, namespace, hook, host_lock and
- * generation are set here, with events on stderr when verbose (then instead of to more->on_event).
- * Says what was wrong. With `goes_on` also, once, what is wrong with the store later. */
+/* Opens a corral by the global options and *more, in which it sets store, namespace, hook,
+ * host_lock, generation and op_ms. Reports a failure. With --verbose, events go to stderr instead
+ * of to more->on_event. With `goes_on`, the first later trouble with the store is reported. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
-/* Dies of `signo` as if it had not been taken. */
+/* Ends this process by `signo`, as if the signal had not been blocked. */
 void cli_die_of(int signo);
-/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, those that aren't ignored, and SIGCHLD
- * `with_children`. A signalfd for them that doesn't block, or -1 with errno set; *ret_old is the
- * mask from before, in both cases. */
+/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones, and `with_children` SIGCHLD.
+ * Returns a non-blocking signalfd for them, or -1 with errno set; *ret_old is the former mask in
+ * both cases. */
 int cli_take_signals(bool with_children, sigset_t *ret_old);
-/* All of `data`; false with errno set. */
+/* Writes all of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
-/* Flushes stdout; CLI_FAILED after saying so when anything written to it was lost, else
- * `exit_status`. */
+/* Flushes stdout and returns `exit_status`; CLI_FAILED, reported, when any output was lost. */
 int cli_finish(int exit_status);
-/* secret.c: the URI of an argument, whose secrets are then gone from there: `arg` itself where
- * it has none, else a copy for good. */
+/* secret.c: takes the URI of an argument, and overwrites the argument's secrets. Returns `arg`
+ * itself if it has none, else a copy that stays valid. */
 const char *cli_take_uri(char *arg);
-/* The same of what libpq calls conninfo. */
+/* The same for a conninfo of libpq. */
 const char *cli_take_conninfo(char *arg);
-/* The same of CORRAL_STORE; NULL when there is none, or a corral command above this one keeps
- * its own to itself. */
+/* The same for CORRAL_STORE. NULL: it is not set, or the corral command that runs this one
+ * withholds it. */
 const char *cli_take_store(bool *ret_withheld);
-/* Sets CORRAL_STORE for commands that run from now on. False without memory. */
+/* Sets CORRAL_STORE for commands that run from now on; withheld unless `pass_store`. False without
+ * memory. */
 bool cli_hand_down_store(const cli_globals *cli);
-/* nested.c: whether a process above this one is computing that key. */
+/* nested.c: true when a process above this one is computing that key. */
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
-/* Tells so to the commands that this process starts from now on. */
+/* Tells the commands that start from now on that this process is computing that key. */
 void cli_nest(const cli_globals *cli, const void *key, size_t key_len);
-/* The same for one command: "CORRAL_RUNNING=...", for its environment. False when it doesn't fit:
- * then it isn't told. */
+/* The same for one command: "CORRAL_RUNNING=...", for its environment. False when it doesn't
+ * fit. */
 bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len,
                    char text[CLI_NEST_TEXT]);
-/* Milliseconds and nanoseconds of the monotonic clock. */
+/* The monotonic clock, in milliseconds and in nanoseconds. */
 int64_t cli_now_ms(void);
 int64_t cli_now_ns(void);
 

@@ -1,4 +1,4 @@
-/* explain.c: corral explain: what a policy will do. Its options are the rows of
+/* explain.c: corral explain: prints what a policy will do. Its options are the rows of
  * CORRAL_POLICY_MAP. */
 #include "cli.h"
 
@@ -31,7 +31,7 @@ static bool unknown(const char *word) {
   return false;
 }
 
-/* The range is the library's to check: it names it. */
+/* The library checks the range, and names it. */
 static bool set(corral_policy *policy, const char *word) {
   const char *equals = strchr(word, '=');
   size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);

@@ -1,4 +1,4 @@
-/* key.c: corral key: the key that the store is asked for, in place of a name. */
+/* key.c: corral key: prints the store's key for a name. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ typedef struct wish {
   const char *name;
 } wish;
 
-/* -1 to go on, else the exit status. */
+/* -1: go on; else the exit status. */
 static int parse_options(int argc, char **argv, wish *w) {
   static const struct option longs[] = {{"tag", no_argument, NULL, OPT_TAG},
                                         {"lock", no_argument, NULL, OPT_LOCK},

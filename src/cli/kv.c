@@ -1,5 +1,4 @@
-/* kv.c: corral get, set, invalidate, expire and inspect: one key, or several, of the store, by
- * hand.
+/* kv.c: corral get, set, invalidate, expire and inspect: changes and shows keys of the store.
  *
  * None of them computes. `get` and `set` move raw bytes; `inspect` prints a table, or one JSON
  * object with --json. */
@@ -20,8 +19,8 @@ static const size_t most_value = 536870912;
 
 static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
 
-/* The command line of a subcommand that takes one KEY and no options; -1 to go on, else the exit
- * status. */
+/* Parses the command line of a subcommand that takes one KEY and no options. -1: go on; else the
+ * exit status. */
 static int parse_plain(const char *name, int argc, char **argv) {
   const cli_grammar grammar = {name, ":", no_options};
   int got = cli_option(&grammar, argc, argv);
@@ -63,7 +62,7 @@ int cli_get(const cli_globals *cli, int argc, char **argv) {
 
 /* ---- set ----------------------------------------------------------------------------------- */
 
-/* All of stdin, to be freed by the caller; NULL after saying why. */
+/* All of stdin, to be freed by the caller; NULL after a reported failure. */
 static char *read_stdin(size_t *ret_size) {
   char *data = NULL;
   size_t size = 0;
@@ -111,7 +110,7 @@ static int set(const cli_globals *cli, const char *key, corral_policy *policy, c
   return exit_status;
 }
 
-/* -1 to go on, else the exit status. */
+/* -1: go on; else the exit status. */
 static int parse_set(int argc, char **argv, int64_t *ttl, int64_t *stale) {
   static const struct option longs[] = {
       {"ttl", required_argument, NULL, OPT_TTL},
@@ -159,7 +158,7 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
 
 /* ---- invalidate, expire -------------------------------------------------------------------- */
 
-/* What to do, to a key, to all values of a tag, to all. */
+/* One change, for a key, for all values of a tag, for all values. */
 typedef struct change {
   const char *name;
   int (*key)(corral *c, const void *key, size_t key_len, corral_error *error);
@@ -167,7 +166,7 @@ typedef struct change {
   int (*all)(corral *c, corral_error *error);
 } change;
 
-/* To what. */
+/* The targets of a change. */
 typedef struct targets {
   bool all;
   const char **tags;
@@ -175,7 +174,7 @@ typedef struct targets {
   char *const *keys;
 } targets;
 
-/* Says why a tag, or all (NULL), failed; true when it didn't. */
+/* True for CORRAL_OK; else reports the failure for a tag, or for all values (NULL). */
 static bool went_well(const char *tag, int status, const corral_error *error) {
   char text[CLI_KEY_TEXT] = "";
   if (status == CORRAL_OK) return true;
@@ -185,7 +184,7 @@ static bool went_well(const char *tag, int status, const corral_error *error) {
   return false;
 }
 
-/* Goes on after a failure, so that one bad key doesn't keep the others. */
+/* Goes on after a failure: one bad key doesn't keep the others from being changed. */
 static int perform(corral *c, const change *what, const targets *to) {
   int exit_status = CLI_OK;
   corral_error error = {0};
@@ -205,7 +204,7 @@ static int perform(corral *c, const change *what, const targets *to) {
   return exit_status;
 }
 
-/* -1 to go on, else the exit status. `to->tags` has room for all of argv. */
+/* -1: go on; else the exit status. `to->tags` has room for all of argv. */
 static int parse_targets(const char *name, int argc, char **argv, targets *to) {
   static const struct option longs[] = {{"tag", required_argument, NULL, OPT_TAG},
                                         {"all", no_argument, NULL, OPT_ALL},

@@ -1,8 +1,8 @@
-/* lock.c: corral lock: a command under a lock, and who holds one.
+/* lock.c: corral lock: runs a command under a lock, and shows the holders of a lock.
  *
- * The command never runs without the hold, as far as this host's clocks can tell: it starts when
- * the lock is there, it is ended by the end of the hold, and the lock is released when it has
- * ended. What runs it is lock_child.c. */
+ * As far as this host's clocks can tell, the command never runs without the hold: it starts after
+ * the taking, is ended by the end of the hold, and the lock is released after the command has
+ * ended. lock_child.c runs it. */
 #include "cli.h"
 #include "lock_child.h"
 
@@ -18,13 +18,13 @@
 #include <unistd.h>
 
 enum {
-  NAME_MOST = 65536, /* bytes of a name: corral/lock.h */
+  NAME_MOST = 65536, /* bytes of a name, as in corral/lock.h */
   NOTE_MOST = 40,
   WHY_ROOM = 256,
-  HOLDERS = 64, /* room for as many at first */
+  HOLDERS = 64, /* room at first; more if there are more */
   GRACE_MS = 2000,
-  ANSWER_MS = 2000, /* how long a store may be away at first */
-  TICKS = 20        /* looks at a kept hold, in its ttl */
+  ANSWER_MS = 2000, /* ms to wait for a store that is away at first */
+  TICKS = 20        /* checks of a kept hold per ttl */
 };
 
 static const int64_t day_ms = 86400000;
@@ -34,9 +34,9 @@ typedef struct lock_options {
   char **command;
   const char *note;
   int64_t ttl_ms;
-  int64_t wait_ms; /* 0: one try; -1: without end */
+  int64_t wait_ms; /* 0: one try; -1: no limit */
   int64_t grace_ms;
-  int64_t keep_max_ms; /* 0: the library's */
+  int64_t keep_max_ms; /* 0: the library's default */
   int64_t repair_ms;
   int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
   int64_t lost_exit;
@@ -45,7 +45,7 @@ typedef struct lock_options {
   bool show;
 } lock_options;
 
-/* One `corral lock`. */
+/* The state of one `corral lock`. */
 typedef struct locking {
   const cli_globals *cli;
   lock_options want;
@@ -53,10 +53,10 @@ typedef struct locking {
   corral *corral;
   corral_lock *lock;
   uint64_t fence;
-  int lost[2]; /* a pipe: what was lost comes out of it */
+  int lost[2]; /* pipe: on_lost writes the reason, hear_lost reads it */
   bool is_lost;
   int caught;               /* the last signal that was handed on; 0: none */
-  atomic_bool says_trouble; /* the next trouble with the store is told */
+  atomic_bool says_trouble; /* the next trouble with the store is to be reported */
 } locking;
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -145,7 +145,7 @@ static bool check(lock_options *o) {
   return false;
 }
 
-/* -1 to go on, else the exit status. Options may stand on both sides of NAME. */
+/* -1: go on; else the exit status. Options may stand before and after NAME. */
 static int parse(lock_options *o, int argc, char **argv) {
   const cli_grammar grammar = {"lock", "+:snw:E:", longs};
   *o = (lock_options){
@@ -173,14 +173,14 @@ static int report(const locking *l, int status, const corral_error *error) {
   return cli_report(l->want.name, strlen(l->want.name), status, error);
 }
 
-/* On a thread of the library. A write of that size to a pipe is one piece. */
+/* On a thread of the library. A write of at most WHY_ROOM bytes to a pipe is atomic. */
 static void on_lost(corral_lock *lock, const char *why, void *arg) {
   (void)lock;
   size_t size = strlen(why) + 1;
   (void)!write(*(const int *)arg, why, size < WHY_ROOM ? size : WHY_ROOM);
 }
 
-/* The first trouble with the store, of one who waits without end. */
+/* Reports the first trouble with the store during a wait without limit. */
 static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
                      void *arg) {
   locking *l = arg;
@@ -205,7 +205,7 @@ static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_e
                           &l->lock);
 }
 
-/* Ends the wait when a signal comes, or leaves when there is nothing to end any more. */
+/* Cancels the ticket when a signal comes; ends when `quit` is written to. */
 typedef struct listener {
   int signals;
   int quit[2];
@@ -220,7 +220,7 @@ static void *listen_for_signals(void *arg) {
   return NULL;
 }
 
-/* The limit of one wait is a day: who waits without end begins anew. */
+/* One call waits for a day at most: a wait without limit repeats it. */
 static int take_waiting(locking *l, corral_error *error) {
   pthread_t thread;
   int64_t wait_ms = l->want.wait_ms > 0 ? l->want.wait_ms : day_ms;
@@ -242,8 +242,8 @@ static int take_waiting(locking *l, corral_error *error) {
   return status;
 }
 
-/* Who waits without end learns at once of a store that isn't there; one that leaves later is waited
- * for. */
+/* Even a wait without limit fails when the store is away for its first ANSWER_MS; a store that goes
+ * away later is waited for. */
 static int take(locking *l, corral_error *error) {
   if (l->want.wait_ms > 0) return take_waiting(l, error);
   int status = try_take(l, CORRAL_OFF, NULL, error);
@@ -308,7 +308,7 @@ static void hand_on(locking *l) {
   lock_child_signal(&l->child, signo, told);
 }
 
-/* Until the guard has said its last; *number as it said. */
+/* Until the guard's last message; *number as the guard reported it. */
 static lock_child_said watch(locking *l, int *number) {
   struct pollfd fds[3] = {
       {l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
@@ -351,7 +351,8 @@ static int release(locking *l, int exit_status) {
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
 }
 
-/* The lock is held. A signal that came during the wait is this process's own. */
+/* The lock is held. A signal that came during the wait ends this process, without starting the
+ * command. */
 static int run(locking *l) {
   bool told;
   int number = 0;
@@ -364,7 +365,7 @@ static int run(locking *l) {
   return release(l, exit_of(l, said, number));
 }
 
-/* ---- who ----------------------------------------------------------------------------------- */
+/* ---- holders ------------------------------------------------------------------------------- */
 
 static void print_holder(const corral_lock_holder *h) {
   char held[CLI_DURATION_TEXT];
@@ -428,7 +429,7 @@ static int show(const locking *l) {
 
 /* ---- lock ---------------------------------------------------------------------------------- */
 
-/* A lock is told apart from a run of the same name. */
+/* A lock's key differs from that of a run of the same name. */
 static bool is_nested(const locking *l, bool enter) {
   static char key[NAME_MOST + 8];
   int n = snprintf(key, sizeof key, "lock:%s", l->want.name);

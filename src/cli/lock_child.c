@@ -1,4 +1,4 @@
-/* lock_child.c: the guard of a command under a lock, and the talk with it; the contract is in
+/* lock_child.c: the guard of a command under a lock, and its messages; the contract is in
  * lock_child.h. */
 #include "lock_child.h"
 
@@ -20,10 +20,10 @@
 
 enum { KILL_AGAIN_MS = 5 };
 
-/* To the guard. */
+/* Orders to the guard. */
 typedef enum order { ORDER_GO = 1, ORDER_EXTEND, ORDER_SIGNAL, ORDER_STOP } order;
 
-/* Both ways, one a packet. */
+/* A message in either direction, one per packet. */
 typedef struct packet {
   int32_t kind; /* order, or lock_child_said */
   int32_t number;
@@ -31,39 +31,39 @@ typedef struct packet {
   uint64_t fence;
 } packet;
 
-/* The guard's own. */
+/* The state of the guard process. */
 typedef struct guard {
   char *const *argv;
   int64_t grace_ms;
   int link;
-  int children; /* a signalfd of SIGCHLD */
+  int children; /* signalfd for SIGCHLD */
   pid_t parent;
-  pid_t pid; /* of the command */
+  pid_t pid; /* the command's */
   int status;
-  bool ended;     /* the command */
-  bool alone;     /* nothing descends from it any more */
+  bool ended;     /* the command has ended */
+  bool alone;     /* no descendant is left */
   bool signalled; /* a signal was handed on */
   bool stopping;
   int64_t until;
-  int64_t kill_at; /* 0: not to be killed */
+  int64_t kill_at; /* boot_ms; 0: no SIGKILL is due */
   const sigset_t *mask;
 } guard;
 
-/* Also counts while the host sleeps, as the hold does. */
+/* Counts while the host sleeps, too, as the hold does. */
 static int64_t boot_ms(void) {
   struct timespec t;
   (void)clock_gettime(CLOCK_BOOTTIME, &t);
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- all that descends from this process --------------------------------------------------- */
+/* ---- descendants of this process ----------------------------------------------------------- */
 
 typedef struct member {
   pid_t pid;
   pid_t parent;
 } member;
 
-/* The parent of a process; 0 when it is gone. The name, in parentheses, may contain anything. */
+/* The parent of a process; 0: the process is gone. The name in parentheses may contain anything. */
 static pid_t parent_of(const char *pid) {
   char path[64];
   char text[512];
@@ -103,8 +103,8 @@ static bool is_in(const pid_t *pids, size_t count, pid_t pid) {
   return false;
 }
 
-/* Each generation is found by that before it. Who is born meanwhile is found the next time. `child`
- * (0: none) is told also where there is no /proc. */
+/* Signals all descendants, found generation by generation. A process born meanwhile is found the
+ * next time. `child` (0: none) is signalled even where there is no /proc. */
 static void signal_below(pid_t child, int signo) {
   member *all = NULL;
   size_t count = list_processes(&all);
@@ -125,7 +125,7 @@ static void signal_below(pid_t child, int signo) {
   free(all);
 }
 
-/* Kills them until none is left. */
+/* Kills all descendants, until none is left. */
 static void kill_below(pid_t child) {
   for (;;) {
     signal_below(child, SIGKILL);
@@ -153,7 +153,7 @@ static void take_null(bool also_stderr) {
   if (null > STDERR_FILENO) (void)close(null);
 }
 
-/* In the child: never returns. */
+/* In the child; never returns. */
 static void become(const guard *g, int report, pid_t parent) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(CLI_FAILED);
@@ -183,7 +183,7 @@ static int start(guard *g, uint64_t fence) {
 
 static void signal_all(const guard *g, int signo) { signal_below(g->ended ? 0 : g->pid, signo); }
 
-/* SIGCONT: who is stopped can't act on it. */
+/* SIGCONT, since a stopped process can't act on SIGTERM. */
 static void stop(guard *g) {
   int64_t now = boot_ms();
   if (g->stopping) return;
@@ -255,8 +255,8 @@ static bool await_go(guard *g, uint64_t *fence) {
   return n == (ssize_t)sizeof p && p.kind == ORDER_GO;
 }
 
-/* Never returns. It leaves the group when the command is in it: what stops or ends that leaves the
- * guard alone. */
+/* Never returns. The guard leaves the process group once the command is in it: signals to the group
+ * don't reach the guard. */
 static void be_guard(guard *g) {
   uint64_t fence = 0;
   sigset_t all;
@@ -269,9 +269,9 @@ static void be_guard(guard *g) {
   g->children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
   if (!await_go(g, &fence)) _exit(0);
   int code = g->children >= 0 ? start(g, fence) : errno;
-  /* Neither the terminal's signals nor those of the group are for the guard. A session of its own:
-   * if it were only a group, the end of the command, whose parent it is, would make the kernel hang
-   * up on a group that has a stopped member and no shell behind it. */
+  /* A session of its own keeps the signals of the terminal and of the group from the guard. A mere
+   * group of its own would not do: at the end of the command, whose parent the guard is, the kernel
+   * would hang up on a group with a stopped member and no shell behind it. */
   (void)setsid();
   take_null(true);
   if (code == 0) {
@@ -283,7 +283,7 @@ static void be_guard(guard *g) {
   _exit(0);
 }
 
-/* ---- the other end ------------------------------------------------------------------------- */
+/* ---- corral's side ------------------------------------------------------------------------- */
 
 bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   int link[2];
@@ -331,7 +331,7 @@ void lock_child_stop(const lock_child *child) { order_guard(child, (packet){.kin
 lock_child_said lock_child_hear(const lock_child *child, int *number) {
   packet p = {0};
   ssize_t n;
-  /* A guard that ended with orders unread resets the link once; what it said before is still
+  /* A guard that ended with unread orders resets the link once; its earlier messages are still
    * there. */
   do n = recv(child->link, &p, sizeof p, 0);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));

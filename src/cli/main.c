@@ -1,8 +1,8 @@
-/* main.c: the corral command: global options, their environment variables, and the way to a
+/* main.c: the corral command: the global options, their environment variables, and the choice of a
  * subcommand.
  *
- * An option beats its environment variable, which beats the default. A switch's variable is on when
- * it is set to anything but the empty text and "0". */
+ * An option overrides its environment variable, which overrides the default. The variable of a
+ * switch is on when it is set to anything but the empty text and "0". */
 #include "cli.h"
 
 #include <fcntl.h>
@@ -66,8 +66,8 @@ static const char *env_text(const char *name) {
   return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Makes each missing folder of `path`, which is changed only while this runs. What can't be made is
- * left for the store to report. */
+/* Makes each missing folder of `path`, which is changed only while this runs. The store reports a
+ * folder that can't be made. */
 static void make_folders(char *path) {
   char *slash = path;
   while ((slash = strchr(slash + 1, '/')) != NULL) {
@@ -78,7 +78,8 @@ static void make_folders(char *path) {
   (void)mkdir(path, 0700);
 }
 
-/* The default store, and its folder. The text is static. */
+/* The default store, whose folder is made here; NULL: neither XDG_CACHE_HOME nor HOME. The text is
+ * static. */
 static const char *default_store(void) {
   static char uri[PATH_ROOM];
   const char *cache = env_text("XDG_CACHE_HOME");
@@ -100,7 +101,7 @@ static int unknown_subcommand(const char *name) {
         snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
     used += n > 0 ? (size_t)n : 0;
   }
-  char shown[CLI_KEY_TEXT]; /* a URI without its --store */
+  char shown[CLI_KEY_TEXT]; /* may be a URI whose --store is missing: its password is hidden */
   if (name == NULL) return cli_fail("no subcommand: accepted are %s", list);
   corral_uri_show(name, shown, sizeof shown);
   return cli_fail("unknown subcommand '%s': accepted are %s", shown, list);
@@ -115,7 +116,7 @@ static bool set_op(cli_globals *cli, const char *what, const char *text) {
   return cli_duration(what, text, 1, most_op_ms, &cli->op_ms);
 }
 
-/* The global options; -1 to go on, else the exit status. */
+/* Parses the global options. -1: go on; else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {
   const cli_grammar grammar = {NULL, "+:qv", longs};
   for (;;) {
@@ -161,9 +162,8 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
   return sub->main(cli, argc, argv);
 }
 
-/* A standard stream that is closed becomes /dev/null, before a store's socket or file gets its
- * number. Each is opened the other way round, so that reading and printing there fails as
- * before. */
+/* Opens /dev/null for each closed standard stream, before a store's socket or file can get its
+ * number. Each is opened in the opposite direction, so that reading and printing still fail. */
 static void guard_streams(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
     if (fcntl(fd, F_GETFD) < 0)

@@ -1,8 +1,8 @@
-/* nested.c: which keys the processes above this one are computing: a variable of the environment,
- * handed down to commands.
+/* nested.c: the keys that processes above this one are computing, handed down to commands in an
+ * environment variable.
  *
- * CORRAL_RUNNING holds a digest (BLAKE2b) for each of them, of store, namespace and key, in hex,
- * separated by spaces. Asking for one of these keys would be waiting for oneself. */
+ * CORRAL_RUNNING has a digest (BLAKE2b) of store, namespace and key for each of them, in hex,
+ * separated by spaces. A request for one of these keys would wait for itself. */
 #include "cli.h"
 
 #include <sodium.h>
@@ -17,7 +17,8 @@ static void name_of(const cli_globals *cli, const void *key, size_t key_len, cha
   const char *name_space = cli->name_space != NULL ? cli->name_space : "";
   char store[4096];
   unsigned char digest[DIGEST];
-  corral_uri_show(cli->store, store, sizeof store); /* others may read the environment */
+  /* without its secrets: others may read the environment */
+  corral_uri_show(cli->store, store, sizeof store);
   crypto_generichash_state state;
   (void)crypto_generichash_init(&state, NULL, 0, sizeof digest);
   (void)crypto_generichash_update(&state, (const unsigned char *)store, strlen(store) + 1);

@@ -1,8 +1,8 @@
-/* run.c: corral run: a command, at most once for everyone who asks for it now.
+/* run.c: corral run: runs a command at most once for all callers that ask for it now.
  *
  * The value is a header (magic, version, exit status, length of stdout, length of stderr; numbers
- * little-endian), then stdout, then stderr. A run that leaves no such value is told to the others
- * as a failure whose code holds the exit status that each of them answers. */
+ * little-endian), then stdout, then stderr. A run that leaves no such value is a failure for the
+ * other callers; its code holds the exit status that each of them returns. */
 #include "run.h"
 #include "run_child.h"
 
@@ -14,7 +14,7 @@ enum {
   HEADER = 28, /* bytes before stdout */
   FORMAT = 1,  /* version of the header */
   COPY = 65536,
-  TAKEOVERS = 3, /* runs that may lose their lease before this process gives up */
+  TAKEOVERS = 3, /* runs at most, while each one loses its lease */
   LIMIT_SLACK = RUN_LIMIT_SLACK,
   FAIL_CODE = RUN_FAIL_CODE
 };
@@ -23,11 +23,11 @@ static const char magic[4] = {'C', 'R', 'U', 'N'};
 static const uint64_t most_value = 536870912;
 static const int64_t day_ms = 86400000;
 
-/* One `corral run`. */
+/* The state of one `corral run`. */
 typedef struct run {
   const cli_globals *cli;
   run_options want;
-  run_child child;   /* what this process ran; how is RUN_NOT when it didn't */
+  run_child child;   /* the run of this process; how is RUN_NOT if there was none */
   corral_fill *fill; /* while the command runs */
   bool lent;         /* the command got the old result */
 } run;
@@ -128,8 +128,8 @@ static int failure_of(const run *r, char *text, size_t size) {
   return run_failure_text(&r->child, r->want.command[0], r->want.limit_ms, text, size);
 }
 
-/* What the result was made from. A failing command's result has it too: what invalidates a value
- * invalidates that. */
+/* Sets tags and version. A failing command's result has them, too: whatever invalidates a value
+ * invalidates that result. */
 static bool mark_fill(const run *r, corral_fill *fill) {
   int status = CORRAL_OK;
   for (size_t i = 0; i < r->want.tag_count && status == CORRAL_OK; i++)
@@ -143,7 +143,8 @@ static bool is_unmodified(const run *r, corral_fill *fill) {
          corral_fill_not_modified(fill) == CORRAL_OK;
 }
 
-/* A failing command's result lives for itself, unless an older good one can still serve. */
+/* True when the run counts as a failure, since an older good result can still serve. Else a failing
+ * command's result is stored, with a life of its own. */
 static bool fails_over(run *r, corral_fill *fill) {
   char text[96];
   if (r->child.number == 0) return false;
@@ -157,7 +158,7 @@ static bool fails_over(run *r, corral_fill *fill) {
   return true;
 }
 
-/* Exit statuses are from 1 where they mean something: 0 is no option's. */
+/* 0 is no value of --pass-exit or --unmodified-exit: they are from 1. */
 static void settle_exit(run *r, corral_fill *fill) {
   bool passes = r->child.number != 0 && r->child.number == r->want.pass_exit;
   if (!mark_fill(r, fill)) {
@@ -173,8 +174,8 @@ static void settle_exit(run *r, corral_fill *fill) {
     corral_fill_fail(fill, FAIL_CODE + CLI_FAILED, "its output is too large to share (512 MiB)");
 }
 
-/* The old result's standard output, in a file for the command that may find it unchanged; -1 when
- * there is none. */
+/* The old result's standard output, in a file for the command, which may find it unchanged; -1:
+ * none. */
 static int lend_old(const run *r, const corral_fill *fill) {
   result old = {0};
   size_t size = 0;
@@ -204,7 +205,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
                                            .arg = r});
   if (old >= 0) (void)close(old);
   r->fill = NULL;
-  /* The lease goes with the process: the next in line takes over. */
+  /* The lease ends with the process: the next caller takes over. */
   if (r->child.how == RUN_INTERRUPTED) cli_die_of(r->child.number);
   if (r->child.how == RUN_EXITED) {
     settle_exit(r, fill);
@@ -242,7 +243,7 @@ static void print_json(const run *r, const char *how, int64_t age_ms, int exit_s
                 (unsigned long long)err);
 }
 
-/* What this process ran itself, when no value came of it. */
+/* Answers with the run of this process, which left no value. */
 static int answer_own(const run *r) {
   const run_child *child = &r->child;
   bool ok = copy_spool(child->spool[0], STDOUT_FILENO, child->size[0]) &&
@@ -293,7 +294,7 @@ static int answer_value(const run *r, const corral_value *value) {
   return res.exit_status;
 }
 
-/* What messages call this run: its --key, or the command's words. */
+/* Messages name the run by its --key, or by the command's words. */
 static int report(const run *r, int status, const corral_error *error) {
   char words[2 * CLI_KEY_TEXT] = "";
   size_t used = 0;
@@ -305,7 +306,7 @@ static int report(const run *r, int status, const corral_error *error) {
   return cli_report(words, strlen(words), status, error);
 }
 
-/* No value. The failure of a run carries its exit status, here and elsewhere. */
+/* Answers without a value. The failure of another caller's run carries its exit status. */
 static int answer_failure(const run *r, int status, const corral_error *error) {
   char text[240];
   if (r->child.how == RUN_EXITED) return answer_own(r);
@@ -319,7 +320,8 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
   return exit_status == CLI_MISS ? CLI_FAILED : exit_status;
 }
 
-/* A run that lost its lease is killed; whoever has it now is asked, or the command runs again. */
+/* A run that lost its lease was killed: the next try waits for the new holder, or runs the command
+ * again. */
 static int ask(run *r, corral *c) {
   corral_error error = {0};
   corral_policy *policy =

@@ -1,4 +1,4 @@
-/* run.h: what the files of `corral run` share: what was asked for. */
+/* run.h: shared by the files of `corral run`: its options. */
 #ifndef CORRAL_CLI_RUN_H
 #define CORRAL_CLI_RUN_H
 
@@ -11,28 +11,29 @@ enum {
 };
 
 enum {
-  /* ms the library waits beyond --compute, so that the command is dead before its successor */
+  /* ms by which compute_ms exceeds --compute, so that the command is dead before its successor
+   * starts */
   RUN_LIMIT_SLACK = 2000,
-  /* plus the exit status: the code of a failure that is told to the others */
+  /* code of a failure that has an exit status, which is added to it */
   RUN_FAIL_CODE = 0x100
 };
 
 typedef struct run_key {
-  size_t size; /* may be above RUN_KEY_ROOM: then the rest was dropped */
+  size_t size; /* may exceed RUN_KEY_ROOM: then the rest was dropped */
   char bytes[RUN_KEY_ROOM];
 } run_key;
 
-/* The options, the command, and the key that they make. 0 and NULL where nothing was given, but for
- * those with a default. */
+/* The options, the command, and the key that they make. 0 or NULL: not given, except for options
+ * with a default. */
 typedef struct run_options {
   char **command;
   run_key key;
-  bool named;          /* --key */
+  bool named;          /* by --key */
   const char *context; /* the last option that added to the default key */
   bool force;
   int64_t ttl_ms;
   int64_t stale_ms;
-  int64_t stale_if_error_ms; /* as stale_ms when not given */
+  int64_t stale_if_error_ms; /* stale_ms when not given */
   int64_t wait_ms;
   int64_t soft_ms;
   int64_t at_deadline;
@@ -50,16 +51,16 @@ typedef struct run_options {
   int64_t unmodified_exit;
 } run_options;
 
-/* run_options.c: reads the command line. -1 to go on, else the exit status. */
+/* run_options.c: parses the command line. -1: go on; else the exit status. */
 int run_options_parse(run_options *o, int argc, char **argv);
 
-/* run.c: the value that `corral run` stores of a run that has exited; false when it is too large,
- * or can't be read. */
+/* run.c: fills with the value that `corral run` stores of a run that has exited; false when it is
+ * too large, or can't be read. */
 bool run_fill_result(corral_fill *fill, const run_child *child);
-/* `size` bytes from the start of a spool. */
+/* Reads `size` bytes from the start of a spool. */
 bool run_read_spool(int fd, void *ret, uint64_t size);
-/* Why a run left no value, for people and for the others, and the exit status that stands for it:
- * the text is cut at 63 bytes on its way to them. */
+/* Writes why a run left no value, for messages, and for other callers, who get the first 63 bytes.
+ * Returns the exit status for that. */
 int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text,
                      size_t size);
 

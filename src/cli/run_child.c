@@ -1,12 +1,12 @@
 /* run_child.c: one run of a command; the contract is in run_child.h.
  *
- * SIGINT, SIGTERM, SIGHUP and SIGQUIT (those that aren't ignored) and SIGCHLD are blocked and read
- * from a signalfd while the command runs; where signals are the caller's, the command's pidfd tells
- * of its end. The command stays a zombie until the end, so that its process group's number can't be
- * another group's when it is killed.
+ * SIGINT, SIGTERM, SIGHUP and SIGQUIT (except ignored ones) and SIGCHLD are blocked and read from a
+ * signalfd while the command runs; if the caller handles signals, the command's pidfd tells of its
+ * end. The command stays a zombie until the end, so that the number of its process group can't
+ * become another group's before that group is killed.
  *
- * One thread at a time starts a command: a fork by another one, while the writing ends of its pipes
- * are open here, would keep them open in that one's guard. */
+ * Only one thread at a time starts a command. Otherwise the fork of one thread would inherit the
+ * write ends of another one's pipes, and its guard would keep them open. */
 #include "run_child.h"
 
 #include "cli.h"
@@ -32,26 +32,26 @@ enum {
   CHUNK = 65536,
   PIPE_ROOM = 1 << 20,
   FIRST = 3,
-  LAST = 9 /* descriptors that a shell can name */
+  LAST = 9 /* FIRST to LAST: descriptors that a shell can name */
 };
 
 static const char old_variable[] = "CORRAL_OLD_FD";
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
-/* A run under way. */
+/* The state of a run. */
 typedef struct run {
   run_child *child;
   const run_child_job *job;
   pid_t pid;
   pid_t guard;
-  int guard_pipe; /* closed unread: kill the group; one byte: all is well */
-  int lent_as;    /* the lent file's number there */
-  /* a signalfd; where signals are the caller's, a pidfd, or -1 when there is none to be had */
+  int guard_pipe; /* closed without a byte: the guard kills the group; one byte: it doesn't */
+  int lent_as;    /* number of the lent file in the command */
+  /* signalfd; if the caller handles signals: pidfd, or -1 where there is none */
   int wake;
-  int stream[2];   /* -1 at its end */
-  bool exited;     /* a zombie by now */
+  int stream[2];   /* -1 after its end */
+  bool exited;     /* the command is a zombie */
   bool killed;     /* SIGKILL was sent */
-  int64_t kill_at; /* when SIGKILL is due after SIGTERM; 0 when nothing was sent */
+  int64_t kill_at; /* cli_now_ms, when SIGKILL follows SIGTERM; 0: nothing was sent */
   int64_t limit_at;
   sigset_t old_mask;
 } run;
@@ -63,7 +63,7 @@ static void close_fd(int *fd) {
   *fd = -1;
 }
 
-/* In TMPDIR, or in memory where no folder takes one. */
+/* In TMPDIR; in memory when that folder can't have such a file. */
 int run_child_file(void) {
   const char *folder = getenv("TMPDIR");
   if (folder == NULL || folder[0] == '\0') folder = "/tmp";
@@ -71,7 +71,7 @@ int run_child_file(void) {
   return fd >= 0 ? fd : memfd_create("corral-run", MFD_CLOEXEC);
 }
 
-/* The first bytes make the file: a stream that stays empty has none. */
+/* The first bytes make the file: an empty stream has none. */
 static bool spool_write(run_child *child, int i, const char *data, size_t size) {
   if (child->spool[i] < 0) child->spool[i] = run_child_file();
   return child->spool[i] >= 0 && cli_write(child->spool[i], data, size);
@@ -83,8 +83,9 @@ void run_child_close(run_child *child) {
 
 /* ---- start --------------------------------------------------------------------------------- */
 
-/* The number under which the command gets a file. A shell can name only those of one digit; one
- * that was handed down to this process is the command's already. */
+/* The number under which the command gets a file: a free one of one digit, since a shell can't name
+ * others. A number without FD_CLOEXEC was handed down to this process, and is the command's
+ * already. */
 static int number_for(int fd) {
   for (int number = FIRST; number <= LAST; number++) {
     int flags = fcntl(number, F_GETFD);
@@ -105,7 +106,7 @@ static void name_lent(run *r) {
   }
 }
 
-/* In the child. *report makes room. */
+/* In the child. Moves *report out of the way. */
 static bool lend(const run *r, int *report) {
   if (r->job->lent < 0) return true;
   *report = fcntl(*report, F_DUPFD_CLOEXEC, LAST + 1);
@@ -113,7 +114,7 @@ static bool lend(const run *r, int *report) {
   return dup2(r->job->lent, r->lent_as) >= 0;
 }
 
-/* In the child: never returns. `report` takes errno when exec fails. */
+/* In the child; never returns. `report` gets errno when exec fails. */
 static void become(const run *r, int out, int err, int report, pid_t parent) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -121,7 +122,7 @@ static void become(const run *r, int out, int err, int report, pid_t parent) {
   int null = open("/dev/null", O_RDONLY);
   bool ready = null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
                dup2(err, STDERR_FILENO) >= 0;
-  /* before its number may become the lent file's */
+  /* closed before the lent file may get its number */
   if (ready && null > STDERR_FILENO) (void)close(null);
   if (ready && lend(r, &report)) {
     (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
@@ -132,7 +133,7 @@ static void become(const run *r, int out, int err, int report, pid_t parent) {
   _exit(CLI_FAILED);
 }
 
-/* In the guard: never returns. Only async-signal-safe calls: the caller has threads. */
+/* In the guard; never returns. Only async-signal-safe calls: the caller has threads. */
 static void guard(int control, pid_t group) {
   sigset_t all;
   (void)sigfillset(&all);
@@ -146,7 +147,7 @@ static void guard(int control, pid_t group) {
   _exit(0);
 }
 
-/* A run without a guard goes on: the command itself is still tied to the caller by the kernel. */
+/* A run without a guard goes on: the kernel still ties the command to the caller. */
 static void start_guard(run *r) {
   int control[2];
   r->guard = -1;
@@ -208,7 +209,7 @@ static bool start(run *r) {
 
 /* ---- while it runs ------------------------------------------------------------------------- */
 
-/* Ends the group, for the first reason given; a second reason changes nothing. */
+/* Sends `signo` to the group; the first reason is the one that is reported. */
 static void stop(run *r, run_how why, int number, int signo) {
   if (r->child->how == RUN_NOT) {
     r->child->how = why;
@@ -255,7 +256,8 @@ static void keep_time(run *r) {
   }
 }
 
-/* Somebody who left the group may hold a stream open; after SIGKILL that is not waited for. */
+/* A process that left the group may hold a stream open; after SIGKILL the run doesn't wait for
+ * that. */
 static bool ended(const run *r) {
   bool drained = r->stream[0] < 0 && r->stream[1] < 0;
   return r->exited && (drained || r->killed);

@@ -42,7 +42,7 @@ static void key_bytes(run_key *key, const void *data, size_t size) {
   key->size += size;
 }
 
-/* An item of the default key: a letter, the text, NUL. No item can look like two. */
+/* Adds an item of the default key: a letter, the text, NUL. No item can look like two. */
 static void key_item(run_key *key, char letter, const char *text) {
   key_bytes(key, &letter, 1);
   key_bytes(key, text, strlen(text) + 1);
@@ -65,7 +65,7 @@ static bool key_cwd(run_key *key) {
   return true;
 }
 
-/* A file that isn't there is a state like any other. */
+/* A missing file is a state like any other. */
 static bool key_modtime(run_key *key, const char *path) {
   struct stat st;
   char text[96] = "absent";
@@ -119,7 +119,7 @@ static bool name_key(run_options *o, const char *text) {
   return o->key.size > 0;
 }
 
-/* Options that make the key. Context comes before the command in the key, in the order given. */
+/* Options that make the key. Their items stand before the command's words, in the order given. */
 static bool key_option(run_options *o, int option) {
   static const char *const names[] = {[OPT_CWD - OPT_CWD] = "--cwd",
                                       [OPT_MODTIME - OPT_CWD] = "--modtime"};
@@ -132,7 +132,7 @@ static bool key_option(run_options *o, int option) {
   return true;
 }
 
-/* One of two words. */
+/* Parses one of two words. */
 static bool choice(const char *what, const char *text, const char *first, const char *second,
                    int64_t of_first, int64_t of_second, int64_t *ret) {
   bool is_second = strcmp(text, second) == 0;
@@ -177,7 +177,7 @@ static bool set_option(run_options *o, int option) {
   }
 }
 
-/* What is asked for makes sense together. */
+/* Checks options that depend on each other. */
 static bool check(const run_options *o) {
   if (o->command[0] == NULL)
     cli_say("run: no command given: corral run [OPTION]... -- CMD [ARGUMENT]... is accepted");

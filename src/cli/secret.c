@@ -1,5 +1,5 @@
-/* secret.c: what others of this host may read of a command line, for ps shows it; and what
- * commands that run below are told of the store. */
+/* secret.c: hides the secrets of a command line, which others on this host may read by ps, and
+ * hands the store down to commands. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -12,9 +12,9 @@ typedef struct taken {
   char text[];
 } taken;
 
-static taken *all; /* until the process ends */
+static taken *all; /* valid until the process ends */
 
-/* Copies `arg` and writes `shown` over it, cut to its length. */
+/* Copies `arg` and overwrites it with `shown`, cut to its length. */
 static const char *replace(char *arg, const char *shown) {
   size_t size = strlen(arg), len = strlen(shown);
   taken *copy = malloc(sizeof *copy + size + 1);

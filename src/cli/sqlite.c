@@ -9,7 +9,7 @@ struct cli_sqlite cli_sqlite;
 
 bool cli_sqlite_load(const char *who) {
   void *library = dlopen("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL);
-  /* where the build found it */
+  /* the path known at build time */
   if (library == NULL) library = dlopen(CORRAL_SQLITE, RTLD_NOW | RTLD_LOCAL);
   bool ok = library != NULL;
 #define LOAD(name)                                                                                 \

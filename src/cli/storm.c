@@ -1,8 +1,8 @@
 /* storm.c: corral storm: a herd of processes and threads asks for values that cost a real database
  * query.
  *
- * This is the parent: options, the temporary folder, the shared memory, the herd's births and
- * deaths, progress. It uses no corral itself. What it made is gone when it returns, also after
+ * This file is the parent: options, temporary folder, shared memory, the start and end of the herd,
+ * progress. It uses no corral itself. All that it made is removed when it returns, also after
  * SIGINT, SIGTERM and SIGHUP. */
 #include "storm.h"
 
@@ -104,7 +104,7 @@ static bool set_option(storm_options *o, int option) {
   }
 }
 
-/* -1 to go on, else the exit status. */
+/* -1: go on; else the exit status. */
 static int parse(storm_options *o, int argc, char **argv) {
   const cli_grammar grammar = {"storm", ":", longs};
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
@@ -120,7 +120,7 @@ static int parse(storm_options *o, int argc, char **argv) {
   return -1;
 }
 
-/* ---- what it needs ------------------------------------------------------------------------- */
+/* ---- folder and memory --------------------------------------------------------------------- */
 
 static bool make_folder(storm *s) {
   const char *base = getenv("TMPDIR");
@@ -186,7 +186,7 @@ static bool give_birth(storm *s, storm_mode mode, storm_slot *slot) {
   return pid > 0;
 }
 
-/* False when a process of the herd ended that was not killed on purpose. */
+/* False when a process of the herd has ended, except by kill_leader. */
 static bool all_live(storm *s) {
   for (int64_t i = 0; i < s->options.processes; i++) {
     storm_slot *slot = &s->shared->slots[i];
@@ -232,7 +232,7 @@ static void end_herd(storm *s) {
   }
 }
 
-/* Kills a process that is inside a query, if there is one, and puts another in its place. */
+/* Kills a process that is inside a query, if there is one, and starts another in its place. */
 static bool kill_leader(storm *s, storm_mode mode) {
   for (int64_t i = 0; i < s->options.processes; i++) {
     storm_slot *slot = &s->shared->slots[i];
@@ -248,7 +248,7 @@ static bool kill_leader(storm *s, storm_mode mode) {
   return false;
 }
 
-/* ---- a mode -------------------------------------------------------------------------------- */
+/* ---- one mode ------------------------------------------------------------------------------ */
 
 static void show_progress(const storm *s, storm_mode mode, int64_t ms, bool last) {
   const storm_result *r = &s->shared->results[mode];
@@ -264,7 +264,7 @@ static void show_progress(const storm *s, storm_mode mode, int64_t ms, bool last
     (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
-/* False when the herd broke. */
+/* False when a process of the herd failed. */
 static bool watch_herd(storm *s, storm_mode mode) {
   const storm_options *o = &s->options;
   int64_t begin = cli_now_ms();

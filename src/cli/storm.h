@@ -1,9 +1,9 @@
-/* storm.h: what the files of `corral storm` share: its options, and the memory that all of its
- * processes count in.
+/* storm.h: shared by the files of `corral storm`: its options, and the shared memory of its
+ * processes.
  *
- * The parent makes everything, forks the herd and only watches; it holds neither a corral nor a
- * database handle while a process of the herd lives, so a killed one can be replaced by another
- * fork. All counters are relaxed atomics. */
+ * The parent makes everything, forks the herd, and then only watches. It has neither a corral nor a
+ * database handle while a process of the herd lives, so it can replace a killed one by another
+ * fork. All counters are atomic. */
 #ifndef CORRAL_STORM_H
 #define CORRAL_STORM_H
 
@@ -33,25 +33,25 @@ typedef struct storm_options {
   int64_t ttl_ms;
   int64_t stale_ms;
   int64_t think_ms;
-  int64_t load; /* rows; 0 before calibration */
+  int64_t load; /* rows in the query; 0: to be calibrated */
   int64_t duration_ms;
   bool kill_leader;
   int64_t kill_every_ms;
 } storm_options;
 
-/* Microseconds in log-linear buckets: 32 per power of two, so a quantile is at most 1/32 too
- * high. */
+/* Latencies in microseconds, in log-linear buckets: 32 per power of two, so a quantile is at most
+ * 1/32 too high. */
 typedef struct storm_histogram {
   atomic_ullong count[HISTOGRAM];
 } storm_histogram;
 
-/* What one mode came to. */
+/* The result of one mode. */
 typedef struct storm_result {
   atomic_ullong requests;
   atomic_ullong computes;
   atomic_ullong errors;
   atomic_ullong wrong;
-  /* requests that were under way at the end: their wait so far is in the latencies */
+  /* requests under way at the end; the latencies have their wait so far */
   atomic_ullong cut_off;
   atomic_ullong database_us;
   atomic_llong max_us;
@@ -61,7 +61,7 @@ typedef struct storm_result {
   atomic_uint recoveries;
   atomic_llong recovery_sum_us; /* from a kill to the next computed value */
   atomic_llong recovery_max_us;
-  _Atomic int last_status; /* of a request that failed */
+  _Atomic int last_status; /* of the last request that failed */
   int64_t ran_ms;
 } storm_result;
 
@@ -75,12 +75,12 @@ typedef struct storm_shared {
   atomic_int go;
   atomic_int stop;
   atomic_llong start_ns;
-  atomic_llong killed_ns; /* of the last kill until a value came; 0 for none */
+  atomic_llong killed_ns; /* of the last kill, while no value has followed it; 0: none */
   int64_t bucket_ms;
   storm_result results[STORM_MODES];
   storm_slot slots[STORM_PROCESSES];
-  double *odds;             /* of keys 0..i, in order; set before the fork, private memory */
-  atomic_uint generation[]; /* one per key: computes begun */
+  double *odds;             /* cumulative share of keys 0..i; set before the fork, private memory */
+  atomic_uint generation[]; /* computes begun, one per key */
 } storm_shared;
 
 typedef struct storm {
@@ -91,28 +91,28 @@ typedef struct storm {
   char folder[STORM_PATH];
   char database[STORM_PATH + 16];
   char store[STORM_PATH + 16];
-  int64_t query_us; /* one query alone */
+  int64_t query_us; /* duration of one query alone */
 } storm;
 
 extern const char *const storm_mode_names[STORM_MODES];
 
 /* storm_db.c: the database and the query. */
 typedef struct storm_db storm_db;
-/* Makes the database with options.load rows, or as many as make a query of some 50 ms, and measures
- * one query. */
+/* Makes the database, with options.load rows or as many as make a query of about 50 ms, and
+ * measures one query. Sets options.load and query_us. */
 bool storm_db_make(storm *s);
 storm_db *storm_db_open(const char *path, atomic_int *stop);
 void storm_db_close(storm_db *db);
-/* The query for a key; false when it failed, or *stop became true meanwhile. */
+/* The result of the query for a key; false when it failed, or *stop became true meanwhile. */
 bool storm_db_query(storm_db *db, int64_t rows, unsigned key, int64_t *ret);
 
 /* storm_herd.c: one process of the herd, from its fork to _exit. */
 _Noreturn void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed);
-/* The share of each key for a choice by Zipf's law with exponent options.zipf; false without
+/* Sets shared->odds for a choice of keys by Zipf's law with exponent options.zipf; false without
  * memory. */
 bool storm_herd_odds(storm *s);
 
-/* storm_plot.c: what the parent prints. */
+/* storm_plot.c: the parent's report. */
 void storm_report(const storm *s);
 void storm_report_json(const storm *s);
 void storm_record(storm_histogram *h, int64_t us);

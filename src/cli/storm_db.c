@@ -91,7 +91,7 @@ static bool add_rows(storm_db *db, int64_t from, int64_t to) {
   return ok;
 }
 
-/* The quicker of two queries, which is the one with warm caches; -1 when one failed. */
+/* Time of the quicker one of two queries, which has warm caches, in us; -1 when one failed. */
 static int64_t measure(storm_db *db, int64_t rows) {
   int64_t best = -1;
   for (int i = 0; i < 2; i++) {
@@ -123,7 +123,7 @@ static bool build(storm *s, storm_db *db) {
 }
 
 bool storm_db_make(storm *s) {
-  /* once, in the process that the others are forked from */
+  /* once, in the parent of the herd */
   if (!cli_sqlite_load("storm")) return false;
   storm_db *db = open_as(s->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &s->shared->stop);
   bool ok = db != NULL && build(s, db);

@@ -1,7 +1,7 @@
-/* storm_herd.c: one process of the herd: C threads that ask, wait a moment, and ask again.
+/* storm_herd.c: one process of the herd: its threads request, pause, and request again.
  *
- * The value of a key is "key generation sum check". A value is wrong when it is another key's, of a
- * generation that nobody has begun, or when its check doesn't fit. Mode none is the classical
+ * The value of a key is "key generation sum check". A value is wrong when it is another key's, when
+ * its generation hasn't begun yet, or when its check doesn't fit. Mode none is the classical
  * cache-aside: look, compute, set. */
 #include "storm.h"
 
@@ -24,15 +24,15 @@ typedef struct herd {
   storm_slot *slot;
   storm_result *result;
   corral *c;
-  atomic_int living; /* threads */
+  atomic_int living; /* threads that still run */
 } herd;
 
-/* A thread of it. */
+/* A thread of the herd. */
 typedef struct member {
   herd *herd;
   storm_db *db;
   uint64_t random;
-  unsigned key; /* it asks for now */
+  unsigned key; /* of the present request */
 } member;
 
 static void add(atomic_ullong *counter, uint64_t n) {
@@ -116,7 +116,8 @@ static bool is_right(const member *m, const void *data, size_t size) {
          check == check_of(key, generation, sum);
 }
 
-/* The query, counted from its start: a query that is cut off has loaded the database too. */
+/* Runs the query, which counts from its start: a query that is cut off has loaded the database,
+ * too. */
 static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
   herd *h = m->herd;
   storm_shared *shared = h->s->shared;
@@ -252,7 +253,7 @@ static bool start_threads(herd *h, unsigned seed) {
   return true;
 }
 
-/* Threads that wait inside corral are not waited for beyond the grace: _exit ends them. */
+/* Threads that wait inside corral get GRACE_MS to end; then _exit ends them. */
 void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed) {
   static herd h;
   pid_t parent = getppid();

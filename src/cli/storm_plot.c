@@ -1,8 +1,7 @@
-/* storm_plot.c: what `corral storm` counted, as a table, as a plot in the terminal, and as JSON.
+/* storm_plot.c: prints the results of `corral storm`: a table, a plot in the terminal, or JSON.
  *
- * The plot uses eighths of Unicode blocks where the locale is UTF-8, ASCII elsewhere; a column
- * that has any compute shows at least the least mark. Colours only on a terminal and without
- * NO_COLOR. */
+ * The plot uses eighths of Unicode blocks if the locale is UTF-8, else ASCII; a column with any
+ * compute shows at least the smallest mark. Colours only on a terminal and without NO_COLOR. */
 #include "storm.h"
 
 #include <langinfo.h>
@@ -48,7 +47,7 @@ int64_t storm_quantile(const storm_histogram *h, double q) {
   return 0;
 }
 
-/* A quantile is never above what was seen. */
+/* A quantile, at most the largest latency seen. */
 static int64_t quantile_of(const storm_result *r, double q) {
   int64_t us = storm_quantile(&r->latency, q);
   int64_t most = atomic_load(&r->max_us);

@@ -1,5 +1,5 @@
-/* util.c: options, messages, durations, JSON strings and the opening of a corral for the corral
- * command.
+/* util.c: options, messages, durations, JSON strings, signals, and the opening of a corral, for the
+ * corral command.
  *
  * A message is built in a buffer and written at once, so that lines of several processes don't
  * mix. */
@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- text of others ------------------------------------------------------------------------ */
+/* ---- foreign text -------------------------------------------------------------------------- */
 
-/* The length of the valid UTF-8 sequence at `at`, 0 when there is none (RFC 3629: no overlong
- * forms, no surrogates). */
+/* Length of the valid UTF-8 sequence at `at`; 0: it is invalid (RFC 3629: no overlong forms, no
+ * surrogates). */
 static size_t utf8_length(const unsigned char *at, size_t left) {
   size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
   if (at[0] >= 0xf0 && at[0] <= 0xf4) n = 4;
@@ -30,14 +30,15 @@ static size_t utf8_length(const unsigned char *at, size_t left) {
   return bad ? 0 : n;
 }
 
-/* A character by its bytes, of which there are `n`. */
+/* The code point of a sequence of `n` bytes. */
 static unsigned long character(const unsigned char *at, size_t n) {
   unsigned long code = n == 1 ? at[0] : at[0] & (0x7fu >> n);
   for (size_t i = 1; i < n; i++) code = code << 6 | (at[i] & 0x3f);
   return code;
 }
 
-/* Controls, those of C1 too, and what turns lines around, or is drawn as nothing. */
+/* True for controls, including C1, for characters that change a text's direction, and for invisible
+ * ones. */
 static bool is_hidden(unsigned long code) {
   static const unsigned long ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
                                             {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
@@ -48,7 +49,7 @@ static bool is_hidden(unsigned long code) {
   return false;
 }
 
-/* The length of the character at `at` that may be shown as it is; 0: its first byte may not. */
+/* Length of the character at `at` if it may be shown as it is, else 0. */
 static size_t shown_length(const unsigned char *at, size_t left) {
   size_t n = utf8_length(at, left);
   return n > 0 && is_hidden(character(at, n)) ? 0 : n;
@@ -81,7 +82,7 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
   return cli_visible(text, CLI_KEY_TEXT, key, key_len);
 }
 
-/* ---- talk ---------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------ */
 
 enum { SAID = 1024 }; /* longest message */
 
@@ -199,7 +200,7 @@ static bool unit_ms(const char *name, int64_t *ret) {
   return false;
 }
 
-/* Digits at the start of `text`; false when there are none or too many. */
+/* Parses digits at the start of `text`; false when there are none or too many. */
 static bool digits(const char *text, char **end, int64_t *ret) {
   if (text[0] < '0' || text[0] > '9') return false;
   errno = 0;
@@ -300,7 +301,7 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   return text;
 }
 
-/* ---- the rest ------------------------------------------------------------------------------ */
+/* ---- store, signals, output ---------------------------------------------------------------- */
 
 static void print_event(corral_event event, const void *key, size_t key_len, const char *detail,
                         void *arg) {
@@ -312,7 +313,7 @@ static void print_event(corral_event event, const void *key, size_t key_len, con
           key != NULL ? "]" : "");
 }
 
-/* The first trouble with the store, of a command that goes on without it. */
+/* Reports the first trouble with the store, for a command that goes on without it. */
 static void warn_event(corral_event event, const void *key, size_t key_len, const char *detail,
                        void *arg) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -336,7 +337,7 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   more->generation = cli->generation ? 1 : CORRAL_OFF;
   if (cli->op_ms > 0) more->op_ms = cli->op_ms;
   int status = corral_open(ret, more, &error);
-  if (status != CORRAL_OK) /* the URI may have a password */
+  if (status != CORRAL_OK) /* without the URI, which may have a password */
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
 }

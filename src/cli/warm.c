@@ -1,9 +1,9 @@
-/* warm.c: corral warm: computes the values of many keys before anybody asks for them.
+/* warm.c: corral warm: computes the values of many keys before they are asked for.
  *
- * A pass goes over the keys from a random one on, so that two warmers on one set don't move in
- * step: each key's lease says who computes it, and what the other has done already counts as fresh.
- * No state is kept elsewhere than in the store: an interrupted run is begun again, and passes over
- * what it has done at the price of a look. */
+ * A pass begins at a random key, so that two warmers of the same keys don't move in step: each
+ * key's lease tells who computes it, and what the other warmer has done counts as fresh. All state
+ * is in the store: an interrupted run is simply started again, and skips what it has done at the
+ * price of a look. */
 #include "warm.h"
 
 #include <errno.h>
@@ -17,18 +17,18 @@
 #include <unistd.h>
 
 enum {
-  WATCH_LEAST_MS = 100, /* between two passes */
-  OP_MS = 2000          /* nobody waits for a warmer: it is patient with a store that is busy */
+  WATCH_LEAST_MS = 100, /* least pause between two passes */
+  OP_MS = 2000          /* no caller waits for a warmer, so it is patient with a busy store */
 };
 
-/* What the main thread waits on. */
+/* The threads of a run, and the events that the main thread waits for. */
 typedef struct warm_stage {
   warm *w;
   warm_seat seats[WARM_THREADS];
   pthread_t threads[WARM_THREADS];
   atomic_size_t running;
   int signals; /* signalfd */
-  int done;    /* eventfd: the last thread of a pass has ended */
+  int done;    /* eventfd: the last thread of a half pass has ended */
 } stage;
 
 /* ---- stop ---------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ bool warm_sleep_until(warm *w, int64_t at_ns) {
   return !warm_is_stopping(w);
 }
 
-/* Wakes all who sleep or wait for somebody else. */
+/* Wakes all threads that sleep or wait for another caller. */
 static void stop(warm *w) {
   (void)pthread_mutex_lock(&w->mutex);
   (void)pthread_cond_broadcast(&w->changed);
@@ -63,8 +63,8 @@ void warm_give_up(warm *w, const char *format, ...) {
   stop(w);
 }
 
-/* The first signal lets end what runs. The second one ends this process: the guards of its commands
- * end those, and leases end by themselves. */
+/* The first signal lets running computes end. The second one ends this process: the guards of its
+ * commands end those, and leases run out. */
 static void take_signal(stage *s) {
   struct signalfd_siginfo info;
   warm *w = s->w;
@@ -85,8 +85,8 @@ static void take_signal(stage *s) {
 
 static bool is_stopping(void *arg) { return warm_is_stopping(arg); }
 
-/* The next key of this pass; NULL at its end. Where the number of keys is known before the first is
- * looked at, they are taken from a random one on. */
+/* The next due key of this half of a pass; NULL at its end. If the number of keys is known before
+ * the first look, the first half begins at a random key. */
 static warm_key *take(warm *w, size_t *ret_index) {
   for (;;) {
     (void)pthread_mutex_lock(&w->mutex);
@@ -119,7 +119,7 @@ static void put_later(warm *w, size_t i) {
   if (!ok) warm_give_up(w, "out of memory");
 }
 
-/* What one thread does in a half of a pass. */
+/* One thread's part in a half of a pass. */
 static void work(warm_seat *seat) {
   warm *w = seat->w;
   size_t i = 0;
@@ -144,7 +144,7 @@ static void *run_thread(void *arg) {
   return NULL;
 }
 
-/* Signals and the progress, until `until_ms` (0: no such time) or the threads' end. */
+/* Handles signals and progress until `until_ms`; 0: until all threads have ended. */
 static void attend(stage *s, int64_t until_ms) {
   bool is_pass = until_ms == 0;
   while (is_pass ? atomic_load(&s->running) > 0
@@ -159,7 +159,7 @@ static void attend(stage *s, int64_t until_ms) {
   }
 }
 
-/* Half of a pass: all threads, until there are no more keys. */
+/* Half of a pass: runs all threads until there are no more keys. */
 static void half(stage *s, bool is_second) {
   warm *w = s->w;
   size_t wanted = (size_t)w->o.threads;
@@ -188,7 +188,7 @@ static void pass(stage *s) {
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-/* When the next key is due; never sooner than the least pause, so that nothing makes this spin. */
+/* When the next key is due, at least WATCH_LEAST_MS from now, so that the passes never spin. */
 static int64_t next_due(warm *w, int64_t now) {
   int64_t next = now + w->o.watch_ms;
   const warm_key *key = NULL;
@@ -255,11 +255,11 @@ static void clean(stage *s) {
   if (s->signals >= 0) (void)close(s->signals);
 }
 
-/* The store, the source, the keys; then the work. */
+/* Prepares source, store and keys, then does the passes. -1: done; else the exit status. */
 static int run(stage *s) {
   warm *w = s->w;
   cli_globals quiet = *w->cli;
-  quiet.verbose = false; /* that is a line for each key here */
+  quiet.verbose = false; /* events would be a line for each key here */
   corral_options options = {
       .size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = OP_MS};
   if (w->source != NULL && !w->source->check(w)) return CLI_FAILED;

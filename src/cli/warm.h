@@ -1,8 +1,9 @@
-/* warm.h: what the files of `corral warm` share.
+/* warm.h: shared by the files of `corral warm`.
  *
- * The main thread takes signals, draws and waits; one thread reads the keys; up to `threads`
- * threads look at them and compute. A pass goes over all keys that are due, first without waiting
- * for anybody, then over those that somebody else was computing. */
+ * The main thread handles signals, shows the progress and waits; one thread reads the keys; up to
+ * `threads` threads look at keys and compute. A pass goes over all keys that are due. Its first
+ * half waits for no other caller's compute; its second half goes over the keys that were being
+ * computed elsewhere. */
 #ifndef CORRAL_CLI_WARM_H
 #define CORRAL_CLI_WARM_H
 
@@ -17,16 +18,16 @@
 enum {
   WARM_KEY = 65536, /* bytes of a key: the library's limit */
   WARM_THREADS = 256,
-  WARM_FAILURES = 100, /* listed in the report */
+  WARM_FAILURES = 100, /* most failures listed in the report */
   WARM_REASON = 240
 };
 
 typedef struct warm_options {
-  char **files; /* as given; none: stdin */
+  char **files; /* as given; stdin if there are none */
   size_t file_count;
   bool nul;          /* keys end with NUL instead of the line's end */
-  bool comments;     /* lines that begin with # are none */
-  char **command;    /* what follows --; NULL for none */
+  bool comments;     /* lines that begin with # are no keys */
+  char **command;    /* the words after --; NULL: none */
   const char *shell; /* --exec */
   const char *url;   /* --origin */
   const char *sqlite;
@@ -38,16 +39,16 @@ typedef struct warm_options {
   int64_t ahead_ms; /* -1: not given */
   int64_t spread_pct;
   bool watch;
-  int64_t watch_ms;    /* each key is looked at that often at least */
-  int64_t patience_ms; /* a store that is away for longer ends the run, unless it watches */
-  int64_t progress_ms; /* between two lines where there is no terminal */
+  int64_t watch_ms;    /* longest pause between two looks at a key */
+  int64_t patience_ms; /* how long to wait for a store that is away; no limit with `watch` */
+  int64_t progress_ms; /* between two lines without a terminal */
   int64_t ttl_ms, stale_ms, stale_if_error_ms, negative_ms, failures_ms, wait_ms, limit_ms,
       lease_ms;
   const char *tags[CLI_TAGS];
   size_t tag_count;
 } warm_options;
 
-/* warm_options.c: reads the command line. -1 to go on, else the exit status. */
+/* warm_options.c: parses the command line. -1: go on; else the exit status. */
 int warm_options_parse(warm_options *o, int argc, char **argv);
 
 /* ---- keys: warm_keys.c --------------------------------------------------------------------- */
@@ -55,12 +56,12 @@ int warm_options_parse(warm_options *o, int argc, char **argv);
 typedef struct warm_key {
   const char *bytes;
   uint32_t size;
-  int64_t due_ms; /* by cli_now_ms: when it is to be looked at; 0: now */
+  int64_t due_ms; /* when to look at it, by cli_now_ms; 0: now */
 } warm_key;
 
 typedef struct warm_input warm_input;
 
-/* All keys. Its own lock; a key that was got stays valid until warm_keys_refresh. */
+/* All keys, with a lock of their own. A key stays valid until warm_keys_refresh. */
 typedef struct warm_keys {
   const warm_options *o;
   warm_input *inputs;
@@ -69,36 +70,37 @@ typedef struct warm_keys {
   pthread_cond_t more; /* CLOCK_MONOTONIC */
   pthread_t reader;
   int stop;        /* eventfd: ends the reader */
-  bool is_reading; /* there is a reader to be joined */
-  /* every input is a file: the number of keys is known before the first is looked at */
+  bool is_reading; /* `reader` is to be joined */
+  /* all inputs are regular files: the number of keys is known before the first look */
   bool is_seekable;
-  bool is_complete; /* all are read; under the mutex */
+  bool is_complete; /* all keys are read; under the mutex */
   size_t count;     /* read so far; under the mutex */
   atomic_ullong bad_lines;
-  atomic_bool is_broken; /* an input can't be read: said already */
+  atomic_bool is_broken; /* an input couldn't be read; it has been reported */
 } warm_keys;
 
-/* Opens the inputs and starts to read. Says what was wrong. */
+/* Opens the inputs and starts the reader. Reports a failure. */
 bool warm_keys_start(warm_keys *k, const warm_options *o);
-/* Ends the reading, where it is. */
+/* Ends the reader, wherever it is. */
 void warm_keys_stop(warm_keys *k);
 void warm_keys_free(warm_keys *k);
-/* Key number `i`; waits until it is read. NULL: there are no more, or should_stop says so. */
+/* Key number `i`; waits until it is read. NULL: there are fewer keys, or should_stop returned
+ * true. */
 warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), void *arg);
-/* Reads the files that have changed since anew. No thread may use a key meanwhile. */
+/* Reads files that have changed anew. No thread may use a key meanwhile. */
 void warm_keys_refresh(warm_keys *k);
 
 /* ---- one run ------------------------------------------------------------------------------- */
 
 typedef enum warm_outcome {
-  WARM_FRESH,    /* it was warm already, or somebody else has computed it */
-  WARM_COMPUTED, /* here */
-  WARM_NEGATIVE, /* there is no such thing */
+  WARM_FRESH,    /* fresh already, or computed elsewhere meanwhile */
+  WARM_COMPUTED, /* computed here */
+  WARM_NEGATIVE, /* "no such thing" */
   WARM_FAILED,
-  WARM_BUSY, /* somebody else computes it */
+  WARM_BUSY, /* being computed elsewhere */
   WARM_OUTCOMES,
-  WARM_STOPPED = WARM_OUTCOMES, /* not looked at any more */
-  WARM_AWAY                     /* the store is */
+  WARM_STOPPED = WARM_OUTCOMES, /* the run ended before a look */
+  WARM_AWAY                     /* the store is away */
 } warm_outcome;
 
 typedef struct warm_failure {
@@ -112,91 +114,91 @@ struct warm_source;
 typedef struct warm {
   const cli_globals *cli;
   warm_options o;
-  const struct warm_source *source; /* NULL: --origin, which the library asks */
+  const struct warm_source *source; /* NULL: --origin, from which the library fetches */
   corral *corral;
-  corral_ticket *ticket; /* of all calls: leaves them at the first signal */
-  sigset_t mask;         /* the signals of the commands */
+  corral_ticket *ticket; /* of all calls; cancelled by the first signal */
+  sigset_t mask;         /* for the signals of the commands */
   warm_keys keys;
-  atomic_int signal;    /* the first one; 0 none */
-  atomic_bool is_fatal; /* nothing makes sense any more; `fatal` says why */
+  atomic_int signal;    /* the first one; 0: none */
+  atomic_bool is_fatal; /* the run can't go on; `fatal` says why */
   char fatal[WARM_REASON + 64];
   atomic_ullong counts[WARM_OUTCOMES];
   atomic_ullong computes; /* begun */
   atomic_bool reached;    /* the store has answered */
-  atomic_llong away_ms;   /* since when it doesn't; 0 it does */
+  atomic_llong away_ms;   /* since when the store is away, by cli_now_ms; 0: it isn't */
   atomic_bool is_away_said;
   int64_t begun_ms;
-  size_t dice; /* random: where a pass begins */
+  size_t dice; /* random: the first key of a pass */
   unsigned long long passes;
   /* under the mutex */
   pthread_mutex_t mutex;
-  pthread_cond_t changed; /* CLOCK_MONOTONIC: a signal came */
-  size_t taken;           /* in this half of the pass */
-  size_t *later;          /* keys that somebody else was computing */
+  pthread_cond_t changed; /* CLOCK_MONOTONIC; signalled when the run is to stop */
+  size_t taken;           /* keys taken in this half of the pass */
+  size_t *later;          /* indices of keys that were being computed elsewhere */
   size_t later_count, later_room;
   bool is_second;   /* this is the second half of the pass */
-  int64_t token_ns; /* when the next compute may begin */
+  int64_t token_ns; /* earliest begin of the next compute, by cli_now_ns */
   warm_failure failures[WARM_FAILURES];
   size_t failure_count;
   unsigned long long failures_left_off;
 } warm;
 
-/* One thread. */
+/* The state of one thread. */
 typedef struct warm_seat {
   warm *w;
   struct warm_stage *stage; /* warm.c's */
-  void *own;                /* the source's: a connection */
+  void *own;                /* the source's, such as a connection */
   corral_fill *fill;
-  bool ran; /* the compute of this key was run here */
+  bool ran; /* the present key was computed here */
   bool failed;
   char reason[WARM_REASON];
-  int64_t retry_ms; /* of a failure: how long it is remembered */
-  int64_t due_ms;   /* when this key is to be looked at again */
+  int64_t retry_ms; /* how long a failure is remembered */
+  int64_t due_ms;   /* when to look at the present key again */
 } warm_seat;
 
 static inline bool warm_is_stopping(const warm *w) {
   return atomic_load(&w->signal) != 0 || atomic_load(&w->is_fatal);
 }
-/* warm.c: sleeps until `at_ns` of cli_now_ns; false when it is to stop. */
+/* warm.c: sleeps until `at_ns` of cli_now_ns; false when the run is to stop. */
 bool warm_sleep_until(warm *w, int64_t at_ns);
-/* Ends everything, for a reason that is said once. */
+/* Stops the run for a reason; only the first one is reported. */
 void warm_give_up(warm *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- where values come from ---------------------------------------------------------------- */
+/* ---- sources of values --------------------------------------------------------------------- */
 
 typedef struct warm_source {
-  bool (*check)(warm *w); /* once, before all: says what is wrong */
+  bool (*check)(warm *w); /* called once, before all else; reports a failure */
   void (*compute)(warm_seat *seat, corral_fill *fill, const void *key, size_t key_len);
-  void (*close)(warm_seat *seat); /* the seat's own; NULL: nothing */
+  void (*close)(warm_seat *seat); /* frees seat->own; NULL: nothing to free */
 } warm_source;
 
 extern const warm_source warm_exec;   /* warm_exec.c */
 extern const warm_source warm_sqlite; /* warm_sqlite.c */
-/* warm_pg.c; its check fails where libpq was not there at the build */
+/* warm_pg.c; `check` fails if libpq was missing at the build */
 extern const warm_source warm_pg;
 
-/* Fails the fill: the reason is told to the fleet, cut, and in the report. */
+/* Fails the fill. The reason goes to other callers, cut short, and to the report. */
 void warm_fail(warm_seat *seat, corral_fill *fill, int32_t code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* True when the compute's result is of no use, or it takes too long: `until_ms` by cli_now_ms. */
+/* True when the compute's result isn't wanted any more, or at `until_ms` of cli_now_ms. */
 bool warm_should_stop(const warm_seat *seat, int64_t until_ms);
 
 /* ---- one key: warm_key.c ------------------------------------------------------------------- */
 
-/* Looks at it, and computes it where that is due. `may_wait`: for somebody else who computes it.
- * Sets seat->due_ms. */
+/* Looks at a key, and computes it if it is due. `may_wait`: also waits for another caller's
+ * compute. Sets seat->due_ms. */
 warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait);
 
-/* ---- what is shown: warm_show.c ------------------------------------------------------------ */
+/* ---- output: warm_show.c ------------------------------------------------------------------- */
 
-/* What became of a key: counts and, where wanted, tells it. */
+/* Counts the outcome of a key, and reports it if it is bad or with --verbose. */
 void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, int64_t took_ms);
-/* Draws the line, or writes one where there is no terminal and it is time for it. Only the main
- * thread. Answers when it wants to be called again, in ms. */
+/* Redraws the line of progress; without a terminal, writes one when it is due. Only the main
+ * thread. Returns the time until its next call, in ms. */
 int warm_show_progress(warm *w);
-/* A message on a line of its own. Any thread. */
+/* Writes a message on a line of its own. Any thread. */
 void warm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The end: the line is removed, the sum is said, and printed as JSON. */
+/* At the end: removes the line, reports the totals, and prints them as JSON if that is wanted. */
 void warm_show_end(warm *w);
 
 #endif

@@ -1,9 +1,9 @@
-/* warm_exec.c: values that are the output of a command: what follows --, or the text of --exec,
- * which sh(1) runs.
+/* warm_exec.c: values that are a command's output: of the command after --, or of the text of
+ * --exec, which sh(1) runs.
  *
- * {} in the command's arguments is the key; CORRAL_KEY of its environment is, too. A text for the
- * shell gets it as $1: it is never made part of that text. A status other than 0 is a failure, told
- * by the last line of standard error. */
+ * {} in the command's arguments is replaced by the key, which is in its variable CORRAL_KEY, too. A
+ * text for the shell gets the key as $1; the key never becomes a part of that text. A status other
+ * than 0 is a failure, reported by the last line of standard error. */
 #include "run.h"
 #include "run_child.h"
 #include "warm.h"
@@ -18,7 +18,7 @@ static const char *const own_variables[] = {"CORRAL_KEY=", "CORRAL_RUNNING=", "C
 
 enum { OWN_VARIABLES = sizeof own_variables / sizeof own_variables[0], TAIL = 1024 };
 
-/* What one command is started with; `made` are to be freed. */
+/* Arguments and environment of one command; the strings in `made` are to be freed. */
 typedef struct launch {
   char **argv;
   char **env;
@@ -38,7 +38,7 @@ static void launch_free(launch *l) {
   free(l->env);
 }
 
-/* Takes a text that was allocated, or NULL. */
+/* Adds an allocated text to `made`, unless it is NULL; returns it. */
 static char *keep(launch *l, char *text) {
   if (text != NULL) l->made[l->made_count++] = text;
   return text;
@@ -85,7 +85,7 @@ static bool is_own(const char *variable) {
   return false;
 }
 
-/* The variables are put together here: setenv is not for threads. */
+/* Built by hand, since setenv isn't thread-safe. */
 static bool make_env(launch *l, const warm *w, const char *key, size_t key_len) {
   size_t n = 0;
   char running[CLI_NEST_TEXT];

@@ -1,11 +1,11 @@
-/* warm_key.c: one key of corral warm: look, compute what is due, look again.
+/* warm_key.c: one key of corral warm: look, compute if it is due, look again.
  *
- * What is still fresh and has less than --ahead of its life left is rebuilt by the policy's
- * early_pct, set for this call just above the share that is left: the library then claims the lease
- * without waiting, so that of all warmers one rebuilds it, and everybody else gets the old value
- * meanwhile. Ending its life first (corral_expire) would make them wait, and a warmer that came a
- * moment later would end the new one's. When another has rebuilt it between the look and the claim,
- * its share is above that early_pct, and nothing is computed. */
+ * A fresh value with less than --ahead of its life left is rebuilt by the policy's early_pct, set
+ * for this call just above the share left. The library then claims the lease without waiting, so
+ * that one of all warmers rebuilds the value, and other callers get the old one meanwhile. Ending
+ * its life first (corral_expire) would make them wait, and a warmer that came a moment later would
+ * end the new value's life. When another warmer has rebuilt it between look and claim, the share
+ * left is above that early_pct, and nothing is computed. */
 #include "warm.h"
 
 #include "run.h"
@@ -15,17 +15,18 @@
 #include <string.h>
 
 enum {
-  ATTEMPTS = 3, /* looks that find something else than the compute before them left */
-  /* in the first half of a pass nobody else's compute is waited for, but for one that began since
-   * the look */
+  ATTEMPTS = 3, /* looks in a round, when the state keeps changing */
+  /* the first half of a pass waits for another caller's compute only if that began after the look,
+   * and no longer than this */
   FIRST_WAIT_MS = 500,
-  PAUSE_MS = 20, /* between two looks at what others compute, growing */
+  PAUSE_MS = 20, /* first pause between two looks at another caller's compute; grows */
   PAUSE_MOST_MS = 500,
   AWAY_PAUSE_MS = 500,
-  AWAY_SAID_MS = 1000,  /* what is shorter isn't worth a line */
-  EARLY_MOST = 90,      /* the library's limit */
-  WATCH_SHARE = 10,     /* --watch without --ahead: rebuilt when this part of its life is left */
-  BUSY_AGAIN_MS = 1000, /* --watch: when to look again at a key that was not to be had */
+  AWAY_SAID_MS = 1000, /* shorter absences aren't reported */
+  EARLY_MOST = 90,     /* the library's limit */
+  /* with --watch and no --ahead, a value is rebuilt when 1/10 of its life is left */
+  WATCH_SHARE = 10,
+  BUSY_AGAIN_MS = 1000, /* pause of --watch before the next look at a busy key */
   FAILED_AGAIN_MS = 10000
 };
 
@@ -65,7 +66,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 
 /* ---- look ---------------------------------------------------------------------------------- */
 
-/* A due time some while hence, but no later than --watch wants each key looked at. */
+/* Sets due_ms to `ms` from now, at most --watch. */
 static void due_in(warm_seat *seat, int64_t ms) {
   int64_t most = seat->w->o.watch_ms;
   seat->due_ms = cli_now_ms() + (ms < most ? ms : most);
@@ -76,7 +77,7 @@ static int64_t ahead_of(const warm_options *o, int64_t ttl_ms) {
   return o->watch ? ttl_ms / WATCH_SHARE : 0;
 }
 
-/* What a look says; *ret_pct: the early_pct with which the library rebuilds it, 0 for none. */
+/* Judges a look. *ret_pct: the early_pct by which the library rebuilds the value; 0: none. */
 static verdict judge(warm_seat *seat, const corral_inspection *i, int64_t *ret_pct) {
   bool is_negative = strcmp(i->state, "negative") == 0;
   bool has_life = is_negative || strcmp(i->state, "fresh") == 0;
@@ -86,8 +87,8 @@ static verdict judge(warm_seat *seat, const corral_inspection *i, int64_t *ret_p
       left > 0 && i->ttl_ms > 0 ? (int64_t)((double)left * 100 / (double)i->ttl_ms) + 2 : 0;
   *ret_pct = 0;
   if (left > 0 && (left > ahead || pct > EARLY_MOST)) {
-    /* Later by up to a fifth of the time ahead, so that two who watch don't move in step; and not
-     * at once again. */
+    /* Later by up to a fifth of the time ahead, so that two warmers that watch don't move in step.
+     * A value of which too much is left for early_pct isn't looked at again at once. */
     int64_t slack = left > ahead ? (int64_t)(random() % (ahead / 5 + 1)) : i->ttl_ms / 20 + 1;
     due_in(seat, left > ahead ? left - ahead + slack : slack);
     return is_negative ? IS_NEGATIVE : IS_WARM;
@@ -108,7 +109,7 @@ static verdict judge(warm_seat *seat, const corral_inspection *i, int64_t *ret_p
   return IS_DUE;
 }
 
-/* A status of the library that ends the work on this key. */
+/* The outcome for a status of the library that ends the work on this key. */
 static warm_outcome trouble(warm_seat *seat, int status, const corral_error *error) {
   switch (status) {
     case CORRAL_ECANCELLED:
@@ -130,7 +131,7 @@ static bool look(warm_seat *seat, const warm_key *key, corral_inspection *ret,
                  warm_outcome *ret_outcome) {
   corral_error error = {0};
   int status = corral_inspect(seat->w->corral, key->bytes, key->size, ret, sizeof *ret, &error);
-  if (status == CORRAL_ECORRUPT) { /* computing writes it anew */
+  if (status == CORRAL_ECORRUPT) { /* a compute overwrites it */
     *ret = (corral_inspection){.state = "none", .age_ms = -1, .left_ms = -1};
     status = CORRAL_OK;
   }
@@ -141,8 +142,8 @@ static bool look(warm_seat *seat, const warm_key *key, corral_inspection *ret,
 
 /* ---- ask ----------------------------------------------------------------------------------- */
 
-/* Waits for its turn by --rate. Every compute has a place of its own in time, so there is no burst,
- * and none after a pause. */
+/* Waits for a turn by --rate. Each compute has a moment of its own, so there is no burst, not even
+ * after a pause. */
 static bool take_token(warm *w) {
   if (w->o.rate <= 0) return !warm_is_stopping(w);
   (void)pthread_mutex_lock(&w->mutex);
@@ -153,16 +154,16 @@ static bool take_token(warm *w) {
   return warm_sleep_until(w, at);
 }
 
-/* The library's own threads ask an origin: that it was due, and nobody at it, and that there was no
- * fresh value at once, says that this call made them. */
+/* Only the library's threads fetch from an origin. This call made the value when it was due, was
+ * not being computed elsewhere, and no fresh value came at once. */
 static bool made_origin(const warm *w, bool is_due, int64_t pct, int status,
                         const corral_value *value) {
   if (w->source != NULL || !is_due || status != CORRAL_OK) return false;
   return pct > 0 || corral_value_how(value) != CORRAL_FRESH;
 }
 
-/* Asks the library for it: it `is_due`, or somebody else is at it. `pct`: see judge. True: look
- * again. */
+/* Asks the library for a key that `is_due`, or that is being computed elsewhere. `pct`: see judge.
+ * True: look again. */
 static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, int64_t wait_ms,
                 warm_outcome *ret) {
   warm *w = seat->w;
@@ -200,7 +201,7 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
         status == CORRAL_OK && seat->ran && how == CORRAL_COMPUTED && kept == CORRAL_KEPT_NOT;
     (void)snprintf(seat->reason, sizeof seat->reason, "%s",
                    is_lost ? "the store did not keep it" : "");
-    /* how it came doesn't tell how long it lives, nor what became of a rebuild behind a stale
+    /* the answer tells neither how long the value lives, nor the result of a rebuild behind a stale
      * answer */
     return true;
   }
@@ -208,7 +209,7 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   return false;
 }
 
-/* One round: look, compute it if that is due, look again. */
+/* One round: look, compute if it is due, look again. */
 static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_ms) {
   const warm_options *o = &seat->w->o;
   corral_inspection i = {0};
@@ -221,9 +222,9 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     if (v == IS_NEGATIVE) return WARM_NEGATIVE;
     if (v == IS_WARM) return seat->ran ? WARM_COMPUTED : WARM_FRESH;
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
-    if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* not kept */
+    if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* the store did not keep it */
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
-    /* what the library's threads compute ends by the caller's deadline */
+    /* a compute of the library's threads ends by the caller's deadline */
     bool is_bound = v == IS_DUE && seat->w->source == NULL;
     if (!ask(seat, key, v == IS_DUE, pct, is_bound && wait_ms < o->limit_ms ? o->limit_ms : wait_ms,
              &outcome))
@@ -233,7 +234,7 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
   return WARM_BUSY;
 }
 
-/* The store doesn't answer. True: try again. */
+/* For a store that doesn't answer. True: try again. */
 static bool wait_for_store(warm_seat *seat) {
   warm *w = seat->w;
   long long none = 0;
@@ -275,8 +276,8 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
       continue;
     }
     if (outcome != WARM_STOPPED) is_back(w);
-    /* What this process has given to the library's threads is waited for here, or there would be no
-     * end of it. */
+    /* A compute that this process gave to the library's threads is awaited here, since nothing else
+     * waits for its end. */
     bool waits = outcome == WARM_BUSY && left > 0 && (may_wait || seat->ran || w->source == NULL);
     if (!waits) return outcome;
     if (!warm_sleep_until(w, cli_now_ns() + pause * 1000000)) return WARM_STOPPED;

@@ -1,7 +1,7 @@
 /* warm_keys.c: the keys of corral warm, from files and from standard input.
  *
- * They are kept in memory: as many bytes as the input has, and 32 for each key. A thread reads
- * them, so that a slow input holds up nothing but itself. */
+ * They are kept in memory: the bytes of the input, and 32 more for each key. One thread reads them,
+ * so that a slow input delays nothing else. */
 #include "warm.h"
 
 #include <errno.h>
@@ -25,19 +25,19 @@ struct warm_input {
   const char *path;
   bool is_stdin;
   bool was_read;
-  struct stat st;    /* of the file that was read */
+  struct stat st;    /* of the file as it was read */
   chunk *chunks;     /* the newest first */
-  warm_key **tables; /* table n has KEYS_FIRST << n keys, so that none ever moves */
+  warm_key **tables; /* table n has KEYS_FIRST << n keys, so none is ever moved */
   size_t count;
 };
 
-/* The reader's own: the line that is being put together. */
+/* The line that the reader is putting together. */
 typedef struct line {
   warm_keys *k;
   warm_input *input;
   size_t number;
-  size_t size;              /* may be above WARM_KEY: then the rest was dropped */
-  char bytes[WARM_KEY + 1]; /* a carriage return beyond the longest key fits */
+  size_t size;              /* may exceed WARM_KEY: then the rest was dropped */
+  char bytes[WARM_KEY + 1]; /* with room for a carriage return after the longest key */
 } line;
 
 enum { TABLES = 40 };
@@ -112,7 +112,7 @@ static void bad_line(line *l) {
   if (before == BAD_SAID) warm_say("warm: further bad lines are only counted");
 }
 
-/* False: out of memory. */
+/* False without memory. */
 static bool end_line(line *l) {
   const warm_options *o = l->k->o;
   bool ok = true;
@@ -157,7 +157,7 @@ static bool add_text(line *l, const char *text, size_t size) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Waits for the next bytes, or for warm_keys_stop. */
+/* Waits for bytes, or for warm_keys_stop: ECANCELED. */
 static ssize_t read_some(const warm_keys *k, int fd, char *buffer, size_t size) {
   struct pollfd fds[2] = {{fd, POLLIN, 0}, {k->stop, POLLIN, 0}};
   if (poll(fds, 2, -1) < 0) return -1;
@@ -182,7 +182,7 @@ static bool read_fd(line *l, int fd) {
   }
 }
 
-/* Without waiting for the writer of a named pipe: poll does that. */
+/* Doesn't wait for the writer of a named pipe: poll does that. */
 static int open_input(const warm_input *input) {
   if (input->is_stdin) return STDIN_FILENO;
   int fd = open(input->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -205,7 +205,7 @@ static bool read_input(warm_keys *k, warm_input *input, line *l) {
 
 static void *read_all(void *arg) {
   warm_keys *k = arg;
-  static line l; /* one reader at a time */
+  static line l; /* there is one reader at a time */
   for (size_t i = 0; i < k->input_count; i++)
     if (!read_input(k, &k->inputs[i], &l)) atomic_store(&k->is_broken, true);
   (void)pthread_mutex_lock(&k->mutex);
@@ -215,7 +215,7 @@ static void *read_all(void *arg) {
   return NULL;
 }
 
-/* ---- the set ------------------------------------------------------------------------------- */
+/* ---- all keys ------------------------------------------------------------------------------ */
 
 bool warm_keys_start(warm_keys *k, const warm_options *o) {
   pthread_condattr_t attr;
@@ -275,7 +275,7 @@ static warm_key *key_at(const warm_keys *k, size_t i) {
 warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), void *arg) {
   (void)pthread_mutex_lock(&k->mutex);
   while (!should_stop(arg) && !k->is_complete && (i >= k->count || k->is_seekable)) {
-    int64_t until = cli_now_ns() + 100000000; /* so often it is asked whether to stop */
+    int64_t until = cli_now_ns() + 100000000; /* should_stop is called that often */
     struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     (void)pthread_cond_timedwait(&k->more, &k->mutex, &t);
   }

@@ -61,7 +61,7 @@ static const struct option longs[] = {
     {0},
 };
 
-/* "10", "10/s", "0.5/s", "100/m", "1000/h". */
+/* Parses "10", "10/s", "0.5/s", "100/m", "1000/h". */
 static bool set_rate(warm_options *o, const char *text) {
   static const struct {
     const char *unit;

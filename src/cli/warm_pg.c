@@ -1,8 +1,8 @@
-/* warm_pg.c: values that a PostgreSQL database answers: the first column of the first row. No row,
- * or NULL, is "no such thing".
+/* warm_pg.c: values from a PostgreSQL database: the first column of the first row. No row, or NULL,
+ * is "no such thing".
  *
- * A connection belongs to one thread. One that broke is made anew, and the statement repeated once.
- * libpq is loaded here and not linked, so that nothing else pays for it. */
+ * A connection belongs to one thread. A broken one is made anew, and the statement repeated once.
+ * libpq is loaded here, not linked, so that other subcommands don't pay for it. */
 #include "run.h"
 #include "warm.h"
 
@@ -53,7 +53,7 @@ enum {
   TICK_MS = 50,
   MERCY_MS = 2000,
   RECONNECT_MS = 1000,
-  BYTEA = 17 /* the type's number, the same everywhere */
+  BYTEA = 17 /* the type's OID, the same on all servers */
 };
 
 static const char statement[] = "corral_warm";
@@ -61,12 +61,12 @@ static const char connect_seconds[] = "10";
 
 typedef struct connection {
   PGconn *pg;
-  int64_t failed_ms; /* when connecting last failed; 0 never */
+  int64_t failed_ms; /* when connecting last failed, by cli_now_ms; 0: it didn't */
 } connection;
 
 static bool load(void) {
   void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
-  /* where the build found it */
+  /* the path known at build time */
   if (library == NULL) library = dlopen(CORRAL_PQ, RTLD_NOW | RTLD_LOCAL);
   bool ok = library != NULL;
 #define LOAD(name) ok = ok && (*(void **)&pq.name = dlsym(library, "PQ" #name)) != NULL;
@@ -76,7 +76,7 @@ static bool load(void) {
   return ok;
 }
 
-/* The first line of a message of the server's, or of libpq's. */
+/* Copies the first line of a message from the server or from libpq. */
 static void first_line(const char *message, char *text, size_t size) {
   (void)snprintf(text, size, "%.*s", (int)strcspn(message, "\n"), message);
 }
@@ -86,7 +86,7 @@ static void quiet(void *arg, const char *message) {
   (void)message;
 }
 
-/* NULL with the reason in `text`. Waits ten seconds, unless the conninfo says otherwise. */
+/* NULL with the reason in `text`. Waits 10 s at most, unless the conninfo says otherwise. */
 static PGconn *connect_to(const warm_options *o, char *text, size_t size) {
   const char *const names[] = {"connect_timeout", "fallback_application_name", "dbname", NULL};
   const char *const values[] = {connect_seconds, "corral warm", o->pg, NULL};
@@ -135,7 +135,7 @@ static void close_seat(warm_seat *seat) {
   seat->own = NULL;
 }
 
-/* A server that is away isn't asked more than once a second. */
+/* Connects at most once a second to a server that is away. */
 static bool be_connected(warm_seat *seat, connection *c, char *text, size_t size) {
   if (c->pg != NULL) return true;
   (void)snprintf(text, size, "interrupted");
@@ -154,8 +154,8 @@ static void cancel(PGconn *pg) {
   pq.freeCancel(c);
 }
 
-/* Until the result is there; false when the connection is of no use any more. *ret_ended: the
- * statement was told to end. */
+/* Waits for the result; false when the connection has become useless. *ret_ended: the statement was
+ * cancelled. */
 static bool await(warm_seat *seat, PGconn *pg, int64_t until_ms, bool *ret_ended) {
   int64_t give_up_ms = 0;
   while (pq.isBusy(pg)) {
@@ -188,8 +188,8 @@ static void answer(warm_seat *seat, corral_fill *fill, const PGresult *result) {
   pq.freemem(bytes);
 }
 
-/* False: the connection broke before there was an answer, the reason is in `text`, and the fill is
- * as it was. */
+/* False: the connection broke before the answer; the reason is in `text`, and the fill is
+ * unchanged. */
 static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *key, char *text,
                   size_t size) {
   const char *const values[] = {key};
@@ -200,7 +200,7 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
   PGresult *result = ok ? pq.getResult(pg) : NULL;
   ExecStatusType kind = pq.resultStatus(result);
   PGresult *rest = NULL;
-  /* only then it is known that the server has hung up */
+  /* shows, too, whether the server has hung up */
   while (ok && (rest = pq.getResult(pg)) != NULL) pq.clear(rest);
   first_line(result != NULL && kind != PGRES_TUPLES_OK ? pq.resultErrorMessage(result)
                                                        : pq.errorMessage(pg),

@@ -1,8 +1,7 @@
-/* warm_show.c: what corral warm shows: a line that is redrawn on a terminal, lines now and then
- * elsewhere, the report.
+/* warm_show.c: the output of corral warm: a line that is redrawn on a terminal, now and then a line
+ * elsewhere, and the report.
  *
- * Everything goes to standard error, but the JSON. One lock keeps the line and the messages
- * apart. */
+ * All of it but the JSON goes to standard error. One lock keeps the line and the messages apart. */
 #include "warm.h"
 
 #include <langinfo.h>
@@ -17,8 +16,8 @@ enum {
   COLUMNS = 80,  /* where the terminal doesn't say */
   COLUMNS_MOST = 200,
   BAR_MOST = 40,
-  SAID_MOST = 20, /* failures told in a span of --progress */
-  RATE_MS = 5000, /* the rate is that of the last so many ms, about */
+  SAID_MOST = 20, /* failures reported within a span of --progress */
+  RATE_MS = 5000, /* span of the average for the rate */
   TEXT = 256
 };
 
@@ -26,14 +25,14 @@ static const char *const names[WARM_OUTCOMES] = {"fresh", "computed", "negative"
 
 static struct {
   pthread_mutex_t mutex;
-  bool is_drawn;   /* the cursor is behind the line */
-  int64_t next_ms; /* when something is due to be shown */
-  int64_t said_ms; /* since when `said` counts */
+  bool is_drawn;   /* the line is shown, with the cursor behind it */
+  int64_t next_ms; /* when the next output is due */
+  int64_t said_ms; /* begin of the span of `said` */
   unsigned said;
   int64_t rate_ms; /* when `rate_done` was counted */
   unsigned long long rate_done;
   double rate;
-  unsigned long long written; /* what the last plain line had */
+  unsigned long long written; /* keys done, in the last line without a terminal */
 } show = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- pieces -------------------------------------------------------------------------------- */
@@ -48,7 +47,7 @@ static unsigned long long done_of(const warm *w) {
   return sum;
 }
 
-/* Known once all inputs are read; else 0. */
+/* Number of keys once all inputs are read, else 0. */
 static size_t total_of(warm *w) {
   (void)pthread_mutex_lock(&w->keys.mutex);
   size_t total = w->keys.is_complete ? w->keys.count : 0;
@@ -95,7 +94,7 @@ static void state_text(warm *w, char *text, size_t size) {
     (void)snprintf(text + used, size - used, "  %llu failed", count_of(w, WARM_FAILED));
 }
 
-/* `width` columns, so far filled. */
+/* A bar of `width` columns, filled by `share`. */
 static void bar_text(double share, int width, char *text, size_t size) {
   bool is_unicode = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
   int filled = (int)(share * width);
@@ -137,7 +136,7 @@ static void draw(warm *w) {
   show.is_drawn = true;
 }
 
-/* While it watches, a line only when there is something new. */
+/* With --watch, only if more keys are done. */
 static void write_line(warm *w) {
   char state[TEXT];
   unsigned long long done = done_of(w);
@@ -185,7 +184,8 @@ void warm_say(const char *format, ...) {
   va_end(args);
 }
 
-/* Bounded in a span of time, so that a source that is away doesn't fill a disk. */
+/* Limits the failures reported in a span of time, so that a source that is away doesn't fill a
+ * disk. */
 static bool may_say(const warm *w) {
   int64_t now = cli_now_ms();
   (void)pthread_mutex_lock(&show.mutex);

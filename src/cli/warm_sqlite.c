@@ -1,5 +1,5 @@
-/* warm_sqlite.c: values that a SQLite database answers: the first column of the first row. No row,
- * or NULL, is "no such thing".
+/* warm_sqlite.c: values from a SQLite database: the first column of the first row. No row, or NULL,
+ * is "no such thing".
  *
  * A connection belongs to one thread. It only reads, and is made anew after a failure. */
 #include "run.h"

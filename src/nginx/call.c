@@ -1,9 +1,9 @@
 /* call.c: a call of the zone's loop on behalf of a request.
  *
  * The request may die before the call does (its client left), and the call may outlive its answer
- * (a stale one, rebuilt behind it). So what the callbacks get is a struct of its own, which goes
- * with `gone`; and the request is held, by its count, as long. When nginx ends a request all the
- * same (the client's connection broke), the cleanup tells the call. */
+ * (a stale one is rebuilt behind the answer). So the callbacks get a struct of their own, freed by
+ * `gone`, and the request's count keeps the request until then. When nginx ends the request
+ * nevertheless (the client's connection broke), the cleanup cancels the call. */
 #include "module.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ typedef struct crl_ngx_job {
   ngx_http_cleanup_t *cleanup;
 } crl_ngx_job;
 
-/* The request ends before `gone`: by force. */
+/* nginx ends the request before `gone`. */
 static void on_cleanup(void *data) {
   crl_ngx_job *job = data;
   job->ctx = NULL;
@@ -42,7 +42,8 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   ngx_http_run_posted_requests(connection);
 }
 
-/* Who asks while it is known that this can't be kept goes his own way: the empty value says so. */
+/* A compute that is alone has a key that is known not to be kept: the empty value sends the request
+ * on its own way. */
 static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_len) {
   crl_ngx_job *job = arg;
   size_t size;

@@ -1,8 +1,8 @@
-/* capture.c: the answer of a subrequest that runs the origin goes here instead of to the client.
+/* capture.c: captures the answer of a subrequest that runs the origin, instead of sending it to the
+ * client.
  *
- * Two filters, before gzip's and those that write. nginx tells of a body that ended early in no
- * other way than by not sending its last buffer: what has none is a failure, and is never
- * stored. */
+ * Two filters, before those of gzip and those that write. nginx reports a body that ended early
+ * only by the lack of its last buffer: a body without one is a failure, and is never stored. */
 #include "module.h"
 
 enum { BLOCK = 32 * 1024 };
@@ -18,13 +18,13 @@ struct crl_ngx_capture {
   unsigned has_header : 1;
   unsigned is_whole : 1;
   unsigned is_too_big : 1;
-  unsigned is_broken : 1; /* it can't be kept: no memory, or a header out of bounds */
+  unsigned is_broken : 1; /* can't be kept: no memory, or a header out of bounds */
 };
 
 static ngx_http_output_header_filter_pt next_header_filter;
 static ngx_http_output_body_filter_pt next_body_filter;
 
-/* ---- its end ------------------------------------------------------------------------------- */
+/* ---- end ----------------------------------------------------------------------------------- */
 
 static corral_fill *take_fill(crl_ngx_capture *capture) {
   corral_fill *fill = capture->fill;
@@ -33,7 +33,7 @@ static corral_fill *take_fill(crl_ngx_capture *capture) {
   return fill;
 }
 
-/* The request is ended by force, and the subrequest with it. */
+/* nginx ends the request, and the subrequest with it. */
 static void on_cleanup(void *data) {
   crl_ngx_capture *capture = data;
   if (capture->fill != NULL) corral_fill_abandon(capture->fill);
@@ -53,8 +53,8 @@ static void give_up(crl_ngx_capture *capture, const char *detail) {
   if (fill != NULL) crl_ngx_store_nothing(capture->ctx, fill, detail);
 }
 
-/* Called when the subrequest has ended; when that is by a status without an answer, nginx makes a
- * page for it, and calls again. */
+/* Called at the end of the subrequest. If it ended by a status without an answer, nginx makes a
+ * page for that status, and calls again. */
 static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   crl_ngx_capture *capture = data;
   crl_ngx_response *response = &capture->response;
@@ -64,7 +64,7 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
       (rc == NGX_HTTP_CREATED || rc == NGX_HTTP_NO_CONTENT ||
        (rc >= NGX_HTTP_SPECIAL_RESPONSE && rc < NGX_HTTP_INTERNAL_SERVER_ERROR)))
     return rc;
-  /* for the access log of who led */
+  /* for the access log of the leading request */
   if (sr->main->upstream_states == NULL) sr->main->upstream_states = sr->upstream_states;
   ngx_uint_t is_failure = response->status >= NGX_HTTP_INTERNAL_SERVER_ERROR &&
                           !crl_ngx_store_is_named(capture->ctx->conf, response->status);
@@ -87,7 +87,7 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   return NGX_OK;
 }
 
-/* ---- its begin ----------------------------------------------------------------------------- */
+/* ---- begin --------------------------------------------------------------------------------- */
 
 crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r) {
   return r != r->main && r->post_subrequest != NULL && r->post_subrequest->handler == on_end
@@ -115,10 +115,11 @@ crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
   return capture;
 }
 
-/* ---- the filters --------------------------------------------------------------------------- */
+/* ---- filters ------------------------------------------------------------------------------- */
 
-/* What an upstream sends is passed on as it comes: a background subrequest's buffers would be kept
- * until the end, in a file. Where nginx's own cache stores them they are read in any case. */
+/* An upstream's answer is passed on as it comes: nginx would keep the buffers of a background
+ * subrequest until the end, in a file. Answers that nginx's own cache stores are buffered in any
+ * case. */
 static void dont_buffer(ngx_http_request_t *sr) {
   if (sr->upstream != NULL && !sr->upstream->cacheable && !sr->upstream->store)
     sr->upstream->buffering = 0;
@@ -141,7 +142,7 @@ static ngx_int_t header_filter(ngx_http_request_t *r) {
   dont_buffer(r);
   if (capture->expected <= (off_t)capture->ctx->conf->max_size) return NGX_OK;
   capture->is_too_big = 1;
-  return NGX_ERROR; /* ends the upstream; on_end knows why */
+  return NGX_ERROR; /* ends the upstream; on_end tells the reason */
 }
 
 static int append(crl_ngx_capture *capture, ngx_pool_t *pool, const u_char *bytes, size_t size) {
@@ -168,7 +169,8 @@ static int append(crl_ngx_capture *capture, ngx_pool_t *pool, const u_char *byte
   return 0;
 }
 
-/* More than may be kept: the leader needn't wait for the rest, nor the origin send it. */
+/* The body is larger than may be kept: the leading request doesn't wait for the rest, and the
+ * origin needn't send it. */
 static void stop(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   capture->is_too_big = 1;
   give_up(capture, "too-big");

@@ -1,5 +1,5 @@
-/* config.c: setters of the nginx module's directives that nginx has none for. What is wrong is
- * named, with what is accepted. */
+/* config.c: setters of the module's directives, where nginx has none. An error names the wrong
+ * argument and the accepted ones. */
 #include "module.h"
 
 static char *wrong(ngx_conf_t *cf, const char *directive, const ngx_str_t *given,
@@ -15,7 +15,7 @@ static ngx_uint_t is(const ngx_str_t *s, const char *text) {
   return s->len == ngx_strlen(text) && ngx_strncmp(s->data, text, s->len) == 0;
 }
 
-/* The rest of "name=rest"; data NULL when it isn't `name`. */
+/* The rest of "name=rest"; data NULL: another name. */
 static ngx_str_t value_of(const ngx_str_t *s, const char *name) {
   size_t len = ngx_strlen(name);
   ngx_str_t rest = ngx_null_string;
@@ -56,8 +56,8 @@ static int set_flag(ngx_str_t *value, int64_t *ret) {
   return 0;
 }
 
-/* One parameter of corral_zone that is a number. 1: it was one of these; 0: it is none; -1: its
- * value isn't valid, and *accepted says what is. */
+/* Sets a parameter of corral_zone that is a number. 1: done; 0: it is no such parameter; -1: its
+ * value isn't valid, *accepted says which are. */
 static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given,
                       const char **accepted) {
   const struct {
@@ -88,7 +88,7 @@ static const char zone_parameters[] =
     "store=URI near=SIZE|off near_time=TIME compute=TIME namespace=NAME handles=COUNT op=TIME "
     "computes=COUNT fleet_computes=COUNT host_lock=on|off jitter=PERCENT";
 
-/* Texts are terminated: nginx's words are. */
+/* The texts are terminated, as nginx's words are. */
 static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, corral_policy *policy,
                             ngx_str_t *given) {
   const char *accepted = zone_parameters;
@@ -153,7 +153,7 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   return crl_ngx_zone_declare(cf, zone);
 }
 
-/* ---- of a location ------------------------------------------------------------------------- */
+/* ---- directives of a location -------------------------------------------------------------- */
 
 char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;

@@ -1,9 +1,9 @@
-/* fields.c: the header fields of an answer that are kept with it, and given to whoever gets it from
- * the store.
+/* fields.c: the header fields that are stored with an answer, and sent to each client that gets it
+ * from the store.
  *
- * Not kept are those of one connection (RFC 9110, 7.6.1), those that each answer has of its own
- * (Date, Server, Content-Length, Age), and what is meant for nginx (X-Accel-*). Some that nginx has
- * in its own places, not in the list, are put there. */
+ * Left out are those of one connection (RFC 9110, 7.6.1), those that each answer has of its own
+ * (Date, Server, Content-Length, Age), and those meant for nginx (X-Accel-*). Fields that nginx
+ * keeps outside of the list are added to it. */
 #include "module.h"
 
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
@@ -11,7 +11,8 @@ int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
          ngx_strncasecmp((u_char *)field->name, (u_char *)name, field->name_len) == 0;
 }
 
-/* The fields that record.c leaves out, and those that nginx adds by itself. */
+/* True for fields that record.c leaves out, and for those that are added from nginx's own
+ * places. */
 static int is_left_out(const crl_ngx_field *field) {
   return crl_ngx_record_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
          crl_ngx_field_is(field, "last-modified");
@@ -25,7 +26,7 @@ static int add(crl_ngx_response *response, const char *name, const u_char *value
   return 0;
 }
 
-/* The list of an answer's fields; `hash` 0 marks those that were taken out. */
+/* Adds the list of an answer's fields; `hash` 0 marks a removed one. */
 static int add_list(crl_ngx_response *response, ngx_list_part_t *part) {
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
@@ -42,7 +43,7 @@ static int add_list(crl_ngx_response *response, ngx_list_part_t *part) {
   return 0;
 }
 
-/* With the charset, which nginx adds when it writes the header. */
+/* With the charset, which nginx adds only when it writes the header. */
 static int add_type(crl_ngx_response *response, ngx_http_headers_out_t *out, ngx_pool_t *pool) {
   ngx_str_t type = out->content_type;
   if (type.len == 0) return 0;

@@ -1,7 +1,7 @@
-/* handler.c: what becomes of a request in a location with `corral NAME`. */
+/* handler.c: the way of a request through a location with `corral NAME`. */
 #include "module.h"
 
-static void ctx_mark(void *data) { (void)data; } /* by its address a context is found again */
+static void ctx_mark(void *data) { (void)data; } /* its address marks a context in the pool */
 
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r) {
   crl_ngx_ctx *ctx = ngx_http_get_module_ctx(r, ngx_http_corral_module);
@@ -33,7 +33,7 @@ static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
 
 enum { KEY_LONGEST = 65536 };
 
-/* "$scheme$host$request_uri" without the work of a script. */
+/* "$scheme$host$request_uri", without running a script. */
 static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
   ngx_str_t scheme = ngx_string("http"), *host = &r->headers_in.server, *uri = &r->unparsed_uri;
 #if (NGX_HTTP_SSL)
@@ -44,7 +44,7 @@ static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
   if (host->len == 0)
     host = &((ngx_http_core_srv_conf_t *)ngx_http_get_module_srv_conf(r, ngx_http_core_module))
                 ->server_name;
-  if (r != r->main) uri = &r->uri; /* a subrequest has its parent's unparsed one */
+  if (r != r->main) uri = &r->uri; /* a subrequest has the unparsed URI of its parent */
   ngx_uint_t with_args = r != r->main && r->args.len > 0;
   ret->len = scheme.len + host->len + uri->len + (with_args ? 1 + r->args.len : 0);
   ret->data = ngx_pnalloc(r->pool, ret->len);
@@ -59,7 +59,7 @@ static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
   return 0;
 }
 
-/* 0; -1 without memory, or when the key isn't one. */
+/* 0; -1 without memory, or for a key that is empty or too long. */
 static int make_key(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
   if (ctx->conf->key == NULL ? default_key(r, &ctx->key) != 0
@@ -93,10 +93,10 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
 
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 
-/* The record is of another variant than this request wants: its own is the key's variant of that
- * hash. */
+/* The record is of another variant than this request wants: the variant with that hash is the right
+ * one. */
 static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
-  /* the origin varies by other names than it did */
+  /* the origin's Vary has other names than before */
   if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary");
   (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
   ctx->is_variant = 1;
@@ -104,8 +104,8 @@ static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx
   return ask(ctx, rc);
 }
 
-/* A value that can't be sent. One that says it is a page, and can't be one, is taken out of the
- * store once, so that the page is made anew; whatever else is under this key is somebody else's, or
+/* A value that can't be sent. A record that claims to be a page, but can't be one, is removed from
+ * the store once, so that the page is made anew. Any other value under this key is a stranger's or
  * a newer version's, and stays. */
 static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped)
@@ -118,7 +118,7 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   return crl_ngx_drop_begin(ctx);
 }
 
-/* A value came; takes it. */
+/* Takes a value: answers with it, or goes on without it. */
 static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   crl_ngx_record record;
   unsigned char hash[CRL_NGX_RECORD_HASH];
@@ -147,7 +147,7 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   return CRL_NGX_REPLIED;
 }
 
-/* The worker's own copy, or else a call. */
+/* Answers with the worker's own copy, or begins a call. */
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
   corral_policy policy = crl_ngx_call_policy(ctx);
@@ -163,8 +163,8 @@ static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail,
   return CRL_NGX_REPLIED;
 }
 
-/* What a status of corral means to a client. What has nothing to do with the origin never fails a
- * request: it goes its own way. */
+/* Answers by a status of corral. A failure other than the origin's never fails a request: it goes
+ * its own way. */
 static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error *error,
                                 ngx_int_t *rc) {
   int32_t code = error != NULL ? error->code : 0;
@@ -176,7 +176,7 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
       return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
     case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
     case CORRAL_EDEADLINE:
-      /* it is for those who wait for others */
+      /* the limit is for requests that wait for others */
       if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
       if (ctx->conf->lock_pass) return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
       return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
@@ -189,15 +189,14 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
   }
 }
 
-/* ---- on its way ---------------------------------------------------------------------------- */
+/* ---- going on ------------------------------------------------------------------------------ */
 
 static void count(crl_ngx_ctx *ctx) {
   if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
   ctx->is_counted = 1;
 }
 
-/* With corral_pass the origin is elsewhere: the request is sent there. It is this request's last
- * step here. */
+/* With corral_pass the request is redirected to its origin. This is its last step here. */
 static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
   ngx_str_t to, args;
@@ -215,7 +214,7 @@ static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_finalize_request(r, NGX_DONE);
 }
 
-/* A request that was suspended goes on. */
+/* Resumes a suspended request. */
 static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
   count(ctx);
@@ -263,7 +262,8 @@ static void on_late(ngx_http_request_t *r) {
   finish(ctx, step, rc);
 }
 
-/* Not at once: this is called from within the subrequest's end. */
+/* Posts the request instead of answering at once, since this is called from within the end of the
+ * subrequest. */
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
   ctx->is_leading = 0;
   if (!ctx->is_late) return;
@@ -273,7 +273,7 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
   if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
 }
 
-/* The same from within the phases of nginx. */
+/* Like finish, from within nginx's phases. */
 static ngx_int_t go_on(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
   if (step == CRL_NGX_WAITS) return NGX_DONE;

@@ -1,5 +1,5 @@
-/* module.c: the nginx module's tables: its directives, its configurations, and what nginx asks a
- * dynamic module for. */
+/* module.c: the tables of the nginx module: its directives, its configurations, and the symbols of
+ * a dynamic module. */
 #include "module.h"
 
 static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_IGNORE_ACCEL},
@@ -10,7 +10,7 @@ static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_I
                                        {ngx_null_string, 0}};
 
 static ngx_conf_bitmask_t methods[] = {
-    /* the origin is asked by GET */
+    /* the origin gets a GET for both */
     {ngx_string("GET"), NGX_HTTP_GET},
     {ngx_string("HEAD"), NGX_HTTP_HEAD},
     {ngx_null_string, 0}};
@@ -81,8 +81,8 @@ static void *create_location(ngx_conf_t *cf) {
   return conf;
 }
 
-/* The zone of a directive; the configuration is read to its end, so zones may stand below the
- * locations that use them. */
+/* Finds the zone of a directive. The configuration is complete here, so a zone may stand below the
+ * locations that use it. */
 static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *name,
                        crl_ngx_zone **ret) {
   crl_ngx_main_conf *main_conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_corral_module);
@@ -168,9 +168,9 @@ VISIBLE ngx_module_t ngx_http_corral_module = {NGX_MODULE_V1,
                                                NULL,
                                                NGX_MODULE_V1_PADDING};
 
-/* What nginx looks up in a module that it loads. The order is that of an HTTP_AUX_FILTER: what is
- * captured has been through the filters of content, and neither gzip's, nor those that write to the
- * client. */
+/* The symbols that nginx looks up in a module that it loads. The order is that of an
+ * HTTP_AUX_FILTER: a captured answer has been through the filters of content, but neither through
+ * gzip's, nor through those that write to the client. */
 extern ngx_module_t *ngx_modules[];
 extern char *ngx_module_names[];
 extern char *ngx_module_order[];

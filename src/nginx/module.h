@@ -1,14 +1,14 @@
-/* module.h: the nginx module: what its files share.
+/* module.h: shared by the files of the nginx module.
  *
- * A request of a location with `corral NAME` is taken in the precontent phase (handler.c). A copy
- * in the worker answers at once; else it asks the zone's corral_loop and is suspended, until a
- * callback brings it on: with a record (reply.c), with a status page, or on its own way: to the
- * location's content handler, as if corral weren't there. Told to compute, the request runs the
- * location's handler once more as a background subrequest (origin.c), whose answer goes into a fill
- * instead of to the client (capture.c).
+ * handler.c takes a request of a location with `corral NAME` in the precontent phase. A copy in the
+ * worker answers at once; else the request begins a call of the zone's corral_loop and is
+ * suspended, until a callback resumes it: with a record (reply.c), with a status page, or on its
+ * own way: to the location's content handler, as if corral weren't there. A request that is told to
+ * compute runs the location's handler once more as a background subrequest (origin.c), whose answer
+ * goes into a fill instead of to the client (capture.c).
  *
- * Everything runs on the worker's only thread, but count(), which is told of events on threads of
- * the library. */
+ * All of it runs on the worker's only thread, except count_event in zone.c, which threads of the
+ * library call. */
 #ifndef CRL_NGX_MODULE_H
 #define CRL_NGX_MODULE_H
 
@@ -25,7 +25,7 @@
 #error "this nginx was configured without its HTTP cache, whose parsers are used here"
 #endif
 
-/* How a request was answered: $corral_status, and counters. */
+/* The answer to a request: for $corral_status, and for counters. */
 typedef enum crl_ngx_outcome {
   CRL_NGX_NONE = 0,
   CRL_NGX_HIT,
@@ -40,7 +40,7 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;
 
-/* In the zone's shared memory; of all workers together, and over reloads. */
+/* In the zone's shared memory: for all workers together, and across reloads. */
 typedef struct crl_ngx_counters {
   ngx_atomic_t events[CORRAL_EVENT_COUNT];
   ngx_atomic_t requests[CRL_NGX_OUTCOMES];
@@ -49,19 +49,19 @@ typedef struct crl_ngx_counters {
 typedef struct crl_ngx_zone {
   ngx_str_t name;
   corral_options options; /* its texts live as long as the configuration */
-  ngx_int_t jitter;       /* as the policy's jitter_pct */
+  ngx_int_t jitter;       /* like the policy's jitter_pct */
   crl_ngx_counters *counters;
-  /* The worker's. */
-  corral *c; /* NULL: it couldn't be opened, then requests go their own way */
+  /* The worker's fields. */
+  corral *c; /* NULL: it couldn't be opened; then requests go their own way */
   corral_loop *loop;
-  ngx_connection_t *connection; /* has the loop's descriptor; no client */
+  ngx_connection_t *connection; /* for the loop's descriptor; no client */
   /* a timer while calls are under way: a worker that shuts down waits for timers */
   ngx_event_t hold;
   ngx_uint_t calls;
   ngx_uint_t is_closing;
-  /* how often its store was left to rest, and was back: counted by any thread */
+  /* how often the store began to rest, and was back; counted by any thread */
   ngx_atomic_t downs, ups;
-  ngx_atomic_t told_downs, told_ups; /* of those in the error log */
+  ngx_atomic_t told_downs, told_ups; /* already in the error log */
 } crl_ngx_zone;
 
 typedef struct crl_ngx_main_conf {
@@ -81,8 +81,8 @@ enum {
 enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
 
 typedef struct crl_ngx_conf {
-  ngx_str_t zone_name; /* of `corral`; "" off; data NULL unset */
-  crl_ngx_zone *zone;  /* found when the configuration is complete; NULL off */
+  ngx_str_t zone_name; /* from `corral`; "": off; data NULL: unset */
+  crl_ngx_zone *zone;  /* set when the configuration is complete; NULL: off */
   ngx_http_complex_value_t *key;
   ngx_array_t *valid; /* of ngx_http_cache_valid_t */
   ngx_uint_t ignore;
@@ -94,11 +94,11 @@ typedef struct crl_ngx_conf {
   ngx_array_t *bypass, *no_store;
   size_t max_size;
   ngx_http_complex_value_t *pass;
-  ngx_str_t tag;          /* name of a response header; "" none */
-  ngx_str_t cache_status; /* "" off; data NULL unset; "on": the zone's name */
-  corral_policy policy;   /* from the above */
-  /* Of handlers, not inherited. */
-  ngx_uint_t is_handler; /* corral_purge, corral_status: never cached itself */
+  ngx_str_t tag;          /* name of a response header; "": none */
+  ngx_str_t cache_status; /* "": off; data NULL: unset; "on": the zone's name */
+  corral_policy policy;   /* made from the fields above */
+  /* For handlers; not inherited. */
+  ngx_uint_t is_handler; /* corral_purge or corral_status: the location itself is never cached */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
   ngx_uint_t purge_from; /* inherited */
@@ -106,36 +106,37 @@ typedef struct crl_ngx_conf {
   ngx_uint_t purge_tag;
 } crl_ngx_conf;
 
-/* Of a request. It outlives internal redirects, which clear nginx's own table of such things. */
+/* The context of a request. It survives internal redirects, which clear nginx's own table of
+ * contexts. */
 typedef struct crl_ngx_ctx {
   ngx_http_request_t *r;
   crl_ngx_zone *zone;
   crl_ngx_conf *conf; /* of the location that took the request */
   ngx_str_t key;
-  u_char variant[2 * CRL_NGX_RECORD_HASH]; /* of the key, where is_variant */
+  u_char variant[2 * CRL_NGX_RECORD_HASH]; /* of the key; valid if is_variant */
   crl_ngx_outcome outcome;
   const char *detail; /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
   ngx_msec_t begun, waited;
-  ngx_uint_t fwd_status; /* what the origin answered; 0 unknown */
+  ngx_uint_t fwd_status; /* the origin's; 0: unknown */
   unsigned is_variant : 1;
-  unsigned is_lookup : 1; /* no_store: it only looks */
+  unsigned is_lookup : 1; /* no_store: only a look, without a compute */
   unsigned has_led : 1;
   unsigned had_old : 1;
-  unsigned is_pass : 1;     /* led, and its answer can't be kept */
+  unsigned is_pass : 1;     /* this request led, and its answer can't be kept */
   unsigned is_answered : 1; /* from a record */
   unsigned is_stored : 1;
   unsigned is_counted : 1;
-  unsigned is_leading : 1;  /* its origin runs */
-  unsigned has_dropped : 1; /* a record that can't be sent was taken out of the store for it */
-  /* its call is over, by the deadline, and its origin still runs: that one's answer is awaited */
+  unsigned is_leading : 1;  /* its origin's subrequest runs */
+  unsigned has_dropped : 1; /* a record that can't be sent was removed from the store */
+  /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
-  /* of who is late: 0 `late`, NGX_DECLINED its own way, else a status page */
+  /* for is_late: 0: reply with `late`; NGX_DECLINED: its own way; else a status page */
   ngx_int_t late_status;
   crl_ngx_record late;
 } crl_ngx_ctx;
 
-/* What a step comes to. */
+/* The result of a step. */
 typedef enum crl_ngx_step { CRL_NGX_REPLIED, CRL_NGX_OWN_WAY, CRL_NGX_WAITS } crl_ngx_step;
 
 typedef struct crl_ngx_capture crl_ngx_capture;
@@ -163,44 +164,44 @@ char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone);
 crl_ngx_zone *crl_ngx_zone_find(crl_ngx_main_conf *conf, const ngx_str_t *name);
 ngx_int_t crl_ngx_zone_init_process(ngx_cycle_t *cycle);
 void crl_ngx_zone_exit_process(ngx_cycle_t *cycle);
-/* A call more, or less, is under way. */
+/* One more call, or one less, is under way. */
 void crl_ngx_zone_hold(crl_ngx_zone *zone);
 void crl_ngx_zone_release(crl_ngx_zone *zone);
 void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome);
 
 /* handler.c */
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
-/* NULL when corral has nothing to do with this request. */
+/* NULL: corral has nothing to do with this request. */
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 
-/* The origin of this request has ended. A leader who is late is answered: by ctx->late (status 0,
- * set before), on his own way (NGX_DECLINED), or by a status page. */
+/* The origin of this request has ended. A request that is_late is answered now: with ctx->late
+ * (status 0, set before), on its own way (NGX_DECLINED), or with a status page. */
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 
 /* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
-/* The policy of its call: the location's, and which variant of the key. It points into ctx. */
+/* The policy of its call: the location's, with the variant of the key. It points into ctx. */
 corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
-/* The request sleeps; a client that leaves is noticed. 0, or -1. */
+/* Suspends the request; a client that leaves is noticed. 0, or -1. */
 int crl_ngx_suspend(ngx_http_request_t *r);
-/* Back from call.c: what the call came to. `value` is the callee's. */
+/* Called by call.c with the result of the call; takes `value`. */
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error);
 
-/* origin.c: runs the origin for a fill, which it ends in any case, now or later. */
+/* origin.c: runs the origin for a fill, and ends the fill in any case, now or later. */
 void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill);
 
 /* capture.c */
 ngx_int_t crl_ngx_capture_init(ngx_conf_t *cf);
-/* Of a subrequest that runs the origin; NULL for other requests. */
+/* The capture of a subrequest that runs the origin; NULL for other requests. */
 crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r);
 /* NULL without memory. */
 crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
                                      ngx_http_post_subrequest_t **ret);
-/* The fill is given up. */
+/* Fails the fill. */
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text);
 
-/* store.c: what was captured goes into the fill. */
+/* store.c: fills with the captured answer. */
 typedef struct crl_ngx_response {
   ngx_uint_t status;
   crl_ngx_field fields[CRL_NGX_RECORD_FIELDS];
@@ -210,26 +211,25 @@ typedef struct crl_ngx_response {
 } crl_ngx_response;
 void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
                    crl_ngx_response *response);
-/* "Go your own way", for this request (which asks the origin a second time) and for a while for
- * all: the empty value. `detail` is static. */
+/* Fills with the empty value, "go your own way": this request asks the origin a second time, and
+ * for a while all requests ask it themselves. `detail` is static. */
 void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail);
-/* True when corral_valid names this very status. */
+/* True when corral_valid names exactly this status. */
 int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
 
-/* fields.c: the header fields of an answer that are kept. 0, or -1: too many or too long. */
+/* fields.c: collects the header fields of an answer that are kept. 0; -1: too many, or too long. */
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
 
-/* vary.c: the hash of what a request has for these names. */
+/* vary.c: the hash of a request's values for the header fields in `names`. */
 void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
                        unsigned char *hash);
-/* The tag of all variants of a key: `tag` has room for CRL_NGX_VARY_TAG bytes; returns its
- * length. */
+/* The tag of all variants of a key, at most CRL_NGX_VARY_TAG bytes; returns its length. */
 enum { CRL_NGX_VARY_TAG = 64 };
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
 
-/* reply.c: sends the record as the request's answer; what nginx's finalization wants. Takes the
- * value that the record points into; NULL: the request's pool. */
+/* reply.c: sends the record as the request's answer; returns a status for nginx's finalization.
+ * Takes `value`, which the record points into; NULL: it points into the request's pool. */
 ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record);
 
 /* variables.c */
@@ -238,16 +238,16 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* purge.c: the key's record is taken out of the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when that
- * couldn't begin. */
+/* purge.c: begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+ * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
-/* Back from there. */
+/* Called by purge.c at the end of that. */
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status);
 
 /* status.c, purge.c: content handlers. */
 ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r);
 ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r);
-/* A short text as the whole answer, `type` being static. */
+/* Sends a short text as the whole answer; `type` is static. */
 ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type,
                             const ngx_str_t *text);
 

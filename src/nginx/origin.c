@@ -1,9 +1,9 @@
-/* origin.c: runs the origin of a location for a fill: a background subrequest of the request that
- * leads.
+/* origin.c: runs the origin of a location for a fill, as a background subrequest of the leading
+ * request.
  *
- * Without corral_pass it is a clone, which goes on from the phase that the request is in, to the
+ * Without corral_pass it is a clone, which goes on from the request's present phase to the
  * location's own content handler. It is a GET without a body, and without the header fields that
- * would make the answer one for this client only: ranges, conditions, and Accept-Encoding. */
+ * would make the answer one for this client only: ranges, conditions, Accept-Encoding. */
 #include "module.h"
 
 static const ngx_str_t dropped[] = {
@@ -19,7 +19,7 @@ static ngx_uint_t is_dropped(const u_char *name, size_t len) {
   return 0;
 }
 
-/* The subrequest's header, so far its parent's, becomes one of its own. */
+/* Gives the subrequest a header of its own instead of its parent's. */
 static ngx_int_t own_header(ngx_http_request_t *sr) {
   ngx_http_headers_in_t *in = &sr->headers_in;
   ngx_list_part_t *part = &sr->parent->headers_in.headers.part;
@@ -45,7 +45,7 @@ static ngx_int_t own_header(ngx_http_request_t *sr) {
   return NGX_OK;
 }
 
-/* "http_if_range" is "if-range". */
+/* True for variables of dropped fields: "http_if_range" is "if-range". */
 static ngx_uint_t is_dropped_variable(const ngx_str_t *name) {
   u_char header[32];
   if (name->len <= 5 || name->len - 5 > sizeof header || ngx_strncmp(name->data, "http_", 5) != 0)
@@ -54,8 +54,8 @@ static ngx_uint_t is_dropped_variable(const ngx_str_t *name) {
   return is_dropped(header, name->len - 5);
 }
 
-/* Variables that the request has asked for are remembered in a table that subrequests share: this
- * one has its own, without those of the header fields it hasn't. */
+/* Subrequests share their parent's table of variables that were evaluated. This one gets a table of
+ * its own, without the variables of dropped header fields. */
 static ngx_int_t own_variables(ngx_http_request_t *sr) {
   ngx_http_core_main_conf_t *core = ngx_http_get_module_main_conf(sr, ngx_http_core_module);
   ngx_http_variable_t *all = core->variables.elts;
@@ -126,6 +126,6 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
     crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
     return;
   }
-  /* Others wait for this answer too: the client's leaving doesn't end it. */
+  /* Other requests wait for this answer, too: it doesn't end when the client leaves. */
   if (ctx->r == ctx->r->main && !ctx->r->done) ctx->r->read_event_handler = ngx_http_block_reading;
 }

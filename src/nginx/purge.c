@@ -1,13 +1,13 @@
-/* purge.c: the handler of corral_purge: invalidates one key with all its variants, or all that
- * carry a tag, for who may (corral_purge_from).
+/* purge.c: the handler of corral_purge: invalidates one key with all its variants, or all values
+ * with a tag, for permitted clients (corral_purge_from). Also removes a record that can't be sent.
  *
- * The store is asked by a thread of the library. The request waits for it, and answers when it is
- * done: what is said to be gone is gone. */
+ * A thread of the library asks the store. The request waits and is answered after that: what is
+ * reported as purged is gone. */
 #include "module.h"
 
 #include <stdlib.h>
 
-/* ---- who may ------------------------------------------------------------------------------- */
+/* ---- permission ---------------------------------------------------------------------------- */
 
 static ngx_uint_t is_loopback(const struct sockaddr *at) {
   if (at->sa_family == AF_INET)
@@ -22,7 +22,7 @@ static ngx_uint_t is_loopback(const struct sockaddr *at) {
   return 0;
 }
 
-/* The first field by which a proxy says that it asks for somebody else; NULL: none. */
+/* The first header field by which a proxy marks another client's request; NULL: none. */
 static const ngx_str_t *proxy_field(ngx_http_request_t *r) {
   static const char *const names[] = {"via", "forwarded", "x-forwarded-for", "x-real-ip"};
   for (ngx_list_part_t *part = &r->headers_in.headers.part; part != NULL; part = part->next) {
@@ -36,7 +36,7 @@ static const ngx_str_t *proxy_field(ngx_http_request_t *r) {
   return NULL;
 }
 
-/* A proxy on this host hands on what anybody asked, and is local itself. */
+/* A proxy on this host is local itself, but hands on requests of any client. */
 static ngx_uint_t is_local(ngx_http_request_t *r) {
   static const ngx_str_t nothing = ngx_null_string;
   const ngx_str_t *field = proxy_field(r), *what = &nothing;
@@ -78,11 +78,11 @@ static ngx_int_t refuse_method(ngx_http_request_t *r) {
 /* ---- the call ------------------------------------------------------------------------------ */
 
 typedef struct crl_ngx_purge {
-  ngx_http_request_t *r; /* NULL: it is dead */
+  ngx_http_request_t *r; /* NULL: the request is dead */
   crl_ngx_zone *zone;
   corral_call *call;
   ngx_http_cleanup_t *cleanup;
-  crl_ngx_ctx *ctx; /* not a purge: one record is dropped, and its request goes on */
+  crl_ngx_ctx *ctx; /* NULL: a purge; else the request that goes on after its record was removed */
   int is_tag, is_variant;
   unsigned char variant[2 * CRL_NGX_RECORD_HASH]; /* of the dropped record, if is_variant */
   size_t len;

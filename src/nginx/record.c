@@ -1,4 +1,4 @@
-/* record.c: what the nginx module keeps of an HTTP response. See record.h.
+/* record.c: an HTTP response as the nginx module stores it; see record.h.
  *
  *   0  "cNX1"              16  i64 ttl_ms      36  u16 length of vary
  *   4  u16 status          24  i64 swr_ms      38  hash
@@ -7,8 +7,8 @@
  *  12  u32 size of fields
  *
  * A field is u16 length of the name, u16 length of the value, name, value. The store's own envelope
- * has the checksum of it all; the one here, of the numbers, tells a record from a value that
- * somebody else put under this key. */
+ * has a checksum of all bytes. The checksum here, of the head, tells a record from a foreign value
+ * under the same key. */
 #include "record.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static uint64_t take(const unsigned char *from, size_t bytes) {
   return number;
 }
 
-/* FNV-1a over the head but the checksum itself. */
+/* FNV-1a over the head without the checksum itself. */
 static uint32_t check(const unsigned char *head) {
   uint32_t sum = 2166136261U;
   for (size_t i = 0; i < HEAD; i++)
@@ -47,7 +47,7 @@ static uint32_t check(const unsigned char *head) {
   return sum;
 }
 
-/* ---- what a response may have -------------------------------------------------------------- */
+/* ---- valid responses ----------------------------------------------------------------------- */
 
 static int is_token(unsigned char c) {
   return c > ' ' && c < 127 && memchr("\"(),/:;<=>?@[\\]{}", c, 17) == NULL;
@@ -96,7 +96,7 @@ static int is_response(const crl_ngx_record *record) {
          is_life(record->swr_ms);
 }
 
-/* ---- its bytes ----------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------- */
 
 size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields,
                            size_t count) {

@@ -1,17 +1,17 @@
-/* record.h: what the nginx module keeps of an HTTP response: the bytes of a corral value.
+/* record.h: an HTTP response as the nginx module stores it: the bytes of a corral value.
  *
- * Status, lives, the names of Vary and the hash of what the request had for them, header fields,
- * body. Pure: no nginx in here. Numbers are little-endian, so that hosts of any kind share a store.
- * What can't be read is refused as a whole. Whoever may write into the store may write a record:
- * what a response mustn't have (a line's end inside a field, a length or a status of its own) is
- * refused when it is read, as when it is written. */
+ * Status, lives, the names of Vary and the hash of the request's values for them, header fields,
+ * body. Pure: no nginx in here. Numbers are little-endian, so hosts of any kind may share a store.
+ * A record that can't be read is refused as a whole. Anybody who may write into the store may write
+ * a record: what a response must not have (a line's end inside a field, a length or a status of its
+ * own) is refused when it is read as well as when it is written. */
 #ifndef CRL_NGX_RECORD_H
 #define CRL_NGX_RECORD_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define CRL_NGX_LONGEST_MS INT64_C(315360000000) /* of a life: ten years, the policy's most */
+#define CRL_NGX_LONGEST_MS INT64_C(315360000000) /* longest life: ten years, as in a policy */
 
 enum { CRL_NGX_RECORD_HASH = 20, CRL_NGX_RECORD_FIELDS = 256, CRL_NGX_RECORD_VARY = 512 };
 
@@ -22,30 +22,30 @@ typedef struct crl_ngx_field {
 
 typedef struct crl_ngx_record {
   uint32_t status;        /* 200 to 599 */
-  uint32_t age_s;         /* how old it was when it was stored */
-  int64_t ttl_ms, swr_ms; /* what it was stored with, CRL_NGX_LONGEST_MS at most; for display */
+  uint32_t age_s;         /* its age when it was stored */
+  int64_t ttl_ms, swr_ms; /* lives at its storing, CRL_NGX_LONGEST_MS at most; for display */
   /* names in lower case, separated by spaces; at most CRL_NGX_RECORD_VARY bytes */
   const unsigned char *vary;
   size_t vary_len;
-  /* of the request's values of these; zeroes without them */
+  /* of the request's values for these names; zeroes if there are none */
   unsigned char hash[CRL_NGX_RECORD_HASH];
-  const unsigned char *fields; /* read only by crl_ngx_record_next */
+  const unsigned char *fields; /* to be read by crl_ngx_record_next */
   size_t fields_len;
   const unsigned char *body;
   size_t body_len;
 } crl_ngx_record;
 
-/* How many bytes crl_ngx_record_write will write; 0 when something is over its bound. Of `record`,
- * fields isn't used, and body_len, not body, counts. */
+/* Bytes that crl_ngx_record_write will write, and the body's; 0: a part exceeds its bound, or is no
+ * part of a response. record->fields isn't used, and of the body only body_len. */
 size_t crl_ngx_record_room(const crl_ngx_record *record, const crl_ngx_field *fields, size_t count);
-/* Writes all but the body, and returns where that belongs. */
+/* Writes all but the body; returns where the body belongs. */
 unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *record,
                                     const crl_ngx_field *fields, size_t count);
-/* True for fields of one connection or one answer, and those that are meant for nginx: they are in
- * no record. */
+/* True for fields of one connection or of one answer, and those meant for nginx: no record has
+ * them. */
 int crl_ngx_record_leaves_out(const crl_ngx_field *field);
-/* 0, and *ret points into `data`; CRL_NGX_NO_RECORD: these bytes aren't a whole record of this
- * format; CRL_NGX_BAD_RECORD: one that nobody wrote by crl_ngx_record_write. */
+/* 0, and *ret points into `data`; CRL_NGX_NO_RECORD: no record of this format; CRL_NGX_BAD_RECORD:
+ * one that crl_ngx_record_write can't have written. */
 enum { CRL_NGX_NO_RECORD = -1, CRL_NGX_BAD_RECORD = -2 };
 int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret);
 /* The next field: 1, or 0 when there are no more. `*at` is 0 at first. */

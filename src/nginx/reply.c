@@ -1,10 +1,11 @@
-/* reply.c: a record as the answer of a request. nginx's own filters do the rest: ranges,
+/* reply.c: sends a record as the answer of a request. nginx's own filters do the rest: ranges,
  * conditions, gzip, HEAD. */
 #include "module.h"
 
 static void release(void *value) { corral_value_unref(value); } /* NULL is allowed */
 
-/* "text/html; charset=utf-8" is a type and a charset to nginx's filters; as its upstreams do it. */
+/* Splits "text/html; charset=utf-8" into a type and a charset for nginx's filters, as nginx's
+ * upstreams do. */
 static void set_type(ngx_http_headers_out_t *out, const crl_ngx_field *field) {
   u_char *value = (u_char *)field->value, *end = value + field->value_len;
   out->content_type.data = value;
@@ -43,7 +44,7 @@ static int add_line(ngx_http_request_t *r, ngx_array_t *list, ngx_table_elt_t *l
 }
 #endif
 
-/* Some fields have places of their own, where filters look for them. */
+/* nginx's filters look for some fields in places of their own. */
 static int set_place(ngx_http_request_t *r, const crl_ngx_field *field, ngx_table_elt_t *line) {
   ngx_http_headers_out_t *out = &r->headers_out;
   const struct {
@@ -82,7 +83,7 @@ static int set_fields(ngx_http_request_t *r, const crl_ngx_record *record) {
   return 0;
 }
 
-/* Of a stored answer (RFC 9111, 5.1): who computed it just now has one of the origin's own age. */
+/* Sets the Age of a stored answer (RFC 9111, 5.1). */
 static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx) {
   ngx_table_elt_t *line = ngx_list_push(&r->headers_out.headers);
   u_char *text = ngx_pnalloc(r->pool, NGX_INT64_LEN);

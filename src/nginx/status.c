@@ -1,5 +1,5 @@
-/* status.c: the handler of corral_status: all counters of all zones, of all workers together: JSON,
- * or Prometheus' text with ?format=prometheus. */
+/* status.c: the handler of corral_status: the counters of all zones, of all workers together, as
+ * JSON, or as Prometheus' text with ?format=prometheus. */
 #include "module.h"
 
 ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type,
@@ -22,8 +22,8 @@ ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char
   return ngx_http_output_filter(r, &out);
 }
 
-/* A zone's name as JSON and Prometheus both take it: without quotes, backslashes and controls,
- * which names needn't have. */
+/* Writes a zone's name for both JSON and Prometheus: quotes, backslashes and controls become
+ * '_'. */
 static u_char *put_name(u_char *at, const ngx_str_t *name) {
   for (size_t i = 0; i < name->len; i++)
     *at++ =
@@ -31,7 +31,7 @@ static u_char *put_name(u_char *at, const ngx_str_t *name) {
   return at;
 }
 
-enum { ROW = 96 }; /* a counter's name and number, with what stands around */
+enum { ROW = 96 }; /* a counter's name and number, with the text around them */
 
 static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
   at = put_name(ngx_cpymem(at, "\"", 1), &zone->name);

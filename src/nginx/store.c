@@ -1,5 +1,5 @@
-/* store.c: what was captured goes into the fill: kept, for how long, for whom; or not to be
- * kept. */
+/* store.c: puts the captured answer into the fill: kept, for how long, for which requests; or not
+ * to be kept. */
 #include "module.h"
 
 #include "http/http_rules.h"
@@ -38,8 +38,8 @@ static void read_list(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_list_
   }
 }
 
-/* An upstream's header as it came, where there is one: what proxy_hide_header takes away from
- * clients counts all the same. */
+/* Reads an upstream's header as it came, if there is one: fields that proxy_hide_header hides from
+ * clients count, too. */
 static void read_rules(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_http_request_t *sr) {
   ngx_time_t *now = ngx_timeofday();
   ngx_http_upstream_t *upstream = sr->upstream;
@@ -63,8 +63,8 @@ int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status) {
   return 0;
 }
 
-/* The fresh life in ms; 0: not to be kept, and *why says so. A response that lives by its grace
- * alone has the shortest life there is. */
+/* The fresh life in ms; 0: not to be kept, *why tells the reason. A response that lives by its
+ * grace alone gets 1 ms, the shortest life. */
 static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *conf,
                           ngx_uint_t status, const char **why) {
   *why = verdict->why_not;
@@ -78,7 +78,7 @@ static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *c
   return conf->valid != NULL ? (int64_t)ngx_http_file_cache_valid(conf->valid, status) * 1000 : 0;
 }
 
-/* Names but Accept-Encoding, which the origin was asked without. */
+/* Copies all names but Accept-Encoding, which no request to an origin has. */
 static size_t vary_names(const char *vary, unsigned char *names) {
   size_t len = 0;
   while (*vary != '\0') {
@@ -98,7 +98,8 @@ static size_t vary_names(const char *vary, unsigned char *names) {
 
 enum { TAGS = 15, TAG_LONGEST = 200 };
 
-/* Words of the header that corral_tag names; what is too much or too long is left out, and said. */
+/* Adds the words of the header that corral_tag names. Tags beyond TAGS, or longer than TAG_LONGEST,
+ * are left out and logged. */
 static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *field,
                       ngx_uint_t *count) {
   const u_char *from = field->value, *end = from + field->value_len;
@@ -142,7 +143,7 @@ static void drop_cookies(crl_ngx_response *response) {
   response->count = kept;
 }
 
-/* 0, or -1: there is no room. */
+/* 0; -1: `to` is NULL, there was no room. */
 static int write_record(unsigned char *to, const crl_ngx_record *record,
                         const crl_ngx_response *response) {
   if (to == NULL) return -1;
@@ -173,7 +174,7 @@ void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *deta
   crl_ngx_led(ctx, NGX_DECLINED);
 }
 
-/* For a leader whose call is over. */
+/* The record for a leading request whose call is over, in the request's pool. 0, or a status. */
 static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record,
                              const crl_ngx_response *response) {
   unsigned char *bytes = ngx_palloc(ctx->r->pool, room);

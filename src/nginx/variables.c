@@ -91,7 +91,7 @@ static u_char *put_name(u_char *at, u_char *end, const ngx_str_t *name) {
   return ngx_slprintf(at, end, is_token(name->data, name->len) ? "%V" : "\"%V\"", name);
 }
 
-/* Why it went to the origin. */
+/* The reason for going to the origin. */
 static const char *forward_of(const crl_ngx_ctx *ctx) {
   if (ctx->outcome == CRL_NGX_EXPIRED) return "stale";
   if (ctx->outcome == CRL_NGX_BYPASS) return ctx->detail != NULL ? "method" : "bypass";

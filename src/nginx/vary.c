@@ -1,14 +1,12 @@
 /* vary.c: variants of an answer, by the request's fields that the response's Vary names.
  *
- * The first answer is stored under the key itself, with the names and a hash of what its request
- * had for them. A request that has something else asks for the key's variant of that hash. The
- * hash is SHA-1: it keeps apart what clients send, who may not choose two headers that share an
- * answer. */
+ * The first answer is stored under the key itself, with the names and a hash of its request's
+ * values for them. A request with other values asks for the key's variant of its own hash. The hash
+ * is SHA-1: clients choose the values, and must not be able to make two of them share an answer. */
 #include "module.h"
 #include <ngx_sha1.h>
 
-/* Values of several lines are joined by commas, and white space around counts for nothing (RFC
- * 9111, 4.1). */
+/* Joins the values of several lines by commas, without white space around them (RFC 9111, 4.1). */
 static void add_field(ngx_sha1_t *sha, ngx_http_request_t *r, const u_char *name, size_t len) {
   ngx_list_part_t *part = &r->headers_in.headers.part;
   ngx_sha1_update(sha, name, len);
@@ -24,7 +22,7 @@ static void add_field(ngx_sha1_t *sha, ngx_http_request_t *r, const u_char *name
       ngx_sha1_update(sha, from, (size_t)(to - from));
     }
   }
-  ngx_sha1_update(sha, "\n", 1); /* no field has one */
+  ngx_sha1_update(sha, "\n", 1); /* no field contains a newline */
 }
 
 void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,

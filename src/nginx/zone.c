@@ -1,9 +1,9 @@
 /* zone.c: a zone: one corral and one corral_loop in each worker, and counters that all workers
  * share.
  *
- * The loop's descriptor is a connection of nginx that no client has: level-triggered, and marked as
- * a channel, so that nginx neither closes it as idle nor waits for it when the worker shuts down.
- * While calls are under way a timer runs: a worker that shuts down lives as long as there are
+ * The loop's descriptor is a connection of nginx without a client: level-triggered, and marked as a
+ * channel, so that nginx neither closes it as idle nor waits for it when the worker shuts down. A
+ * timer runs while calls are under way, since a worker that shuts down lives as long as there are
  * timers. */
 #include "module.h"
 
@@ -50,7 +50,7 @@ char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone) {
   return NGX_CONF_OK;
 }
 
-/* An event, from any thread. */
+/* Called from any thread. */
 static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
                         void *arg) {
   crl_ngx_zone *zone = arg;
@@ -62,7 +62,7 @@ static void count_event(corral_event event, const void *key, size_t key_len, con
   if (event == CORRAL_EVENT_STORE_UP) (void)ngx_atomic_fetch_add(&zone->ups, 1);
 }
 
-/* What happened to the store goes to the log on nginx's own thread. */
+/* Logs the store's going and return, on nginx's own thread. */
 static void tell(crl_ngx_zone *zone) {
   ngx_atomic_uint_t downs = ngx_atomic_fetch_add(&zone->downs, 0),
                     ups = ngx_atomic_fetch_add(&zone->ups, 0);
@@ -104,7 +104,7 @@ void crl_ngx_zone_release(crl_ngx_zone *zone) {
   if (--zone->calls == 0 && ngx_exiting && zone->hold.timer_set) ngx_del_timer(&zone->hold);
 }
 
-/* The descriptor is the loop's: it isn't closed. */
+/* The descriptor is the loop's, and stays open. */
 static void drop(ngx_connection_t *connection) {
   ngx_free_connection(connection);
   connection->fd = (ngx_socket_t)-1;
