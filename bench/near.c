@@ -140,7 +140,7 @@ static void fill(void) {
     snprintf(keys[i].text, KEY_SIZE, "user:%018zu", i);
     keys[i].hash = crl_hash(keys[i].text, KEY_SIZE);
     if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy,
-                                            crl_near_ticket(near, keys[i].hash)))
+                                            crl_near_epoch(near, keys[i].hash)))
       die("a put failed");
     crl_near_copy_clean(&copy);
   }

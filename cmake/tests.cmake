@@ -58,7 +58,7 @@ endforeach()
 add_library(corral_testable STATIC)
 corral_registry(corral_testable ${stores})
 if(NOT http IN_LIST CORRAL_OPTIONAL)
-  target_sources(corral_testable PRIVATE src/http/http_rules.c)
+  target_sources(corral_testable PRIVATE src/http/rules.c)
 endif()
 corral_target(corral_testable)
 

@@ -252,7 +252,7 @@ static const char *cache_status(const corral_value *value) {
     case CORRAL_FRESH: return "corral; hit";
     case CORRAL_STALE: return "corral; hit; detail=stale";
     case CORRAL_JOINED: return "corral; fwd=miss; collapsed";
-    case CORRAL_HELD: return "corral; hit; detail=held";
+    case CORRAL_OUTBOX: return "corral; hit; detail=held";
     default:
       return corral_value_kept(value) == CORRAL_KEPT ? "corral; fwd=miss; stored"
                                                      : "corral; fwd=miss";

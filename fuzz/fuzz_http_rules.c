@@ -2,7 +2,7 @@
  * value". */
 #include "fuzz.h"
 
-#include "http/http_rules.h"
+#include "http/rules.h"
 
 enum { FIELDS = 64 };
 

@@ -2,16 +2,16 @@
  * unpacked. */
 #include "fuzz.h"
 
-#include "record/pack.h"
+#include "record/compress.h"
 
 static void round_trip(const uint8_t *bytes, size_t size) {
   uint8_t *packed = NULL, *again = malloc(size > 0 ? size : 1);
-  size_t packed_size = crl_pack(bytes, size, &packed);
+  size_t packed_size = crl_compress(bytes, size, &packed);
   if (again == NULL) abort();
   if (packed_size > 0) {
     MUST(packed_size <= size - size / 8);
-    MUST(crl_unpack(packed, packed_size, again, size) && memcmp(again, bytes, size) == 0);
-    MUST(!crl_unpack(packed, packed_size, again, size - 1));
+    MUST(crl_decompress(packed, packed_size, again, size) && memcmp(again, bytes, size) == 0);
+    MUST(!crl_decompress(packed, packed_size, again, size - 1));
     free(packed);
   }
   free(again);
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (how & 1) {
     uint8_t *room = malloc(plain > 0 ? plain : 1);
     if (room == NULL) abort();
-    (void)crl_unpack(bytes, len, room, plain);
+    (void)crl_decompress(bytes, len, room, plain);
     free(room);
   } else if (len > 0) {
     size_t times = 1 + plain % 64;

@@ -7,7 +7,7 @@
 
 #include "../src/record/envelope.c"
 
-#include "record/pack.h"
+#include "record/compress.h"
 
 enum { OPS = 4, MAX_VALUE = 1 << 20, RECORD_MOST = 1 << 16 };
 
@@ -55,7 +55,7 @@ static void unpack(const uint8_t *record, const crl_envelope *e) {
   if (e->encoding != CRL_ENCODING_ZSTD || e->plain_len > MAX_VALUE) return;
   uint8_t *plain = malloc(e->plain_len > 0 ? e->plain_len : 1);
   if (plain == NULL) abort();
-  (void)crl_unpack(record + e->payload_at, e->payload_len, plain, e->plain_len);
+  (void)crl_decompress(record + e->payload_at, e->payload_len, plain, e->plain_len);
   free(plain);
 }
 

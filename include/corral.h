@@ -73,7 +73,7 @@ extern "C" {
   X(EIO, -23, "the operating system reported an error")                                            \
   X(EABANDONED, -24, "computing took longer than compute_ms")                                      \
   X(EUNSUPPORTED, -25, "the store can't do that")                                                  \
-  X(ECANCELLED, -26, "the caller left: corral_cancel")                                             \
+  X(ECANCELLED, -26, "the caller left: corral_cancel_token_cancel")                                \
   X(ENEWER, -27, "the store's key holds a record of a later version of corral")
 
 typedef enum corral_status {
@@ -112,11 +112,11 @@ typedef enum corral_how {
   CORRAL_STALE,     /* found past its soft TTL (fresh life) and within its grace */
   CORRAL_COMPUTED,  /* this call ran compute */
   CORRAL_JOINED,    /* another thread, process or host computed it while this call waited */
-  CORRAL_HELD       /* computed or copied by this process: the store is away (when_away) */
+  CORRAL_OUTBOX     /* computed or copied by this process: the store is away (when_away) */
 } corral_how;
 
 typedef enum corral_kept {
-  /* in the store, or served from it or from a copy of this process (CORRAL_HELD, near tier) */
+  /* in the store, or served from it or from a copy of this process (CORRAL_OUTBOX, near tier) */
   CORRAL_KEPT = 0,
   /* computed, but the lease was lost or the key invalidated meanwhile: not stored */
   CORRAL_KEPT_FENCED,
@@ -281,20 +281,21 @@ enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
 
 /* Values of when_away: what a call gets while the store is away. COMPUTE: its compute runs, one at
  * a time per key and process (per host with host_lock), at most max_computes at once. STALE: what
- * this process computed meanwhile (see held_ms) or has a near copy of, as long as its lives last;
+ * this process computed meanwhile (see outbox_ms) or has a near copy of, as long as its lives last;
  * else as COMPUTE. ERROR: CORRAL_EUNAVAILABLE, at once while the breaker is open. */
 enum { CORRAL_AWAY_COMPUTE = 1, CORRAL_AWAY_STALE = 2, CORRAL_AWAY_ERROR = 3 };
 
 /* Cancel token; any number of calls, one after the other or at once, may share it. */
-typedef struct corral_ticket corral_ticket;
+typedef struct corral_cancel_token corral_cancel_token;
 
 typedef struct corral_policy {
   size_t size; /* sizeof(corral_policy), set by CORRAL_POLICY */
   /* per call: receives the detail of a failure; may be NULL. Ignored in the policy of
    * corral_options */
   corral_error *error;
-  /* per call: see corral_cancel; may be NULL. Ignored in the policy of corral_options */
-  corral_ticket *ticket;
+  /* per call: see corral_cancel_token_cancel; may be NULL. Ignored in the policy of
+   * corral_options */
+  corral_cancel_token *cancel_token;
   /* per call: selects one of several values of a key (the languages of a page, say): 1 to 1024
    * bytes of any value. Each variant is stored, computed and leased by itself, and no variant
    * equals another key. Ignored in the policy of corral_options */
@@ -344,15 +345,15 @@ typedef struct corral corral;
     "Most computes at once in this process; -1: no limit.")                                        \
   X(fleet_max_computes, "count", -1, -1, 256,                                                      \
     "Most computes at once of this `origin` everywhere.")                                          \
-  X(held_bytes, "bytes", 16777216, -1, 1099511627776,                                              \
+  X(outbox_bytes, "bytes", 16777216, -1, 1099511627776,                                            \
     "Room for fills made while the store is away.")                                                \
-  X(held_ms, "ms", 60000, -1, 86400000,                                                            \
+  X(outbox_ms, "ms", 60000, -1, 86400000,                                                          \
     "How long such fills, and invalidations to repeat, are kept.")                                 \
   X(near_bytes, "bytes", -1, -1, 1099511627776,                                                    \
     "Room for copies in this process, in front of the store.")                                     \
   X(watch, "flag", 1, -1, 1, "1: waiters are woken by the store, where it can; -1: they poll.")    \
   X(generation, "flag", -1, -1, 1,                                                                 \
-    "1: corral_invalidate_all is possible; each look reads one mark more.")                        \
+    "1: corral_invalidate_all is possible; each look reads one tag version more.")                 \
   X(negative_max, "count", 100000, -1, 1000000000,                                                 \
     "Most \"no such thing\" this process stores in their ttl.")                                    \
   X(compress_min, "bytes", -1, -1, 536870912,                                                      \
@@ -406,7 +407,7 @@ CORRAL_API void corral_close(corral *c);
 /* Gets the value of a key: from the store, from the flight that is computing it (in any thread,
  * process or host), or from `compute`, which this call runs when it holds the lease. `policy` may
  * be NULL. CORRAL_OK: *ret is the caller's, to be given to corral_value_unref.
- * Blocks until wait_ms (or soft_ms, with a stale value) at the latest, or until its ticket is
+ * Blocks until wait_ms (or soft_ms, with a stale value) at the latest, or until its cancel token is
  * cancelled; only its own compute may take longer. While the store is away, compute runs once at a
  * time per key and process (and host, with host_lock), unless when_away says otherwise; the result
  * stays in this process. At max_computes a call that may be answered by a stale value gets it,
@@ -444,11 +445,11 @@ typedef int corral_compute_many(corral_fill *const *fills, size_t count, void *a
  * runs once, on this thread, for all keys whose lease this call holds. Then the call waits for the
  * keys that others compute; when those fail to, `compute` runs again. A key that appears twice is
  * asked for once, and both items get its result. `compute` NULL: the call only looks
- * (CORRAL_EMISS). The policy, its deadline and its ticket hold for each key; its error is for the
- * call as a whole. All keys of a call take one place among max_computes.
- * CORRAL_OK: every item has its own status, even when all failed. CORRAL_EINVAL (the corral, the
- * policy, no items), CORRAL_EUNSUPPORTED, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED,
- * CORRAL_ECLOSED concern the call as a whole: then each item has that status, and no value. */
+ * (CORRAL_EMISS). The policy, its deadline and its cancel token hold for each key; its error is for
+ * the call as a whole. All keys of a call take one place among max_computes. CORRAL_OK: every item
+ * has its own status, even when all failed. CORRAL_EINVAL (the corral, the policy, no items),
+ * CORRAL_EUNSUPPORTED, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED concern the
+ * call as a whole: then each item has that status, and no value. */
 CORRAL_API int corral_get_many(corral *c, corral_item *items, size_t count,
                                const corral_policy *policy, corral_compute_many *compute,
                                void *arg);
@@ -463,7 +464,7 @@ CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corr
  * again, and any compute of the key under way is voided. CORRAL_OK also when there was nothing. On
  * any other status the store may still hold the old value; after CORRAL_EUNAVAILABLE and
  * CORRAL_EUNKNOWN the invalidation is repeated when the store is back, while this process lives and
- * for held_ms at the most. */
+ * for outbox_ms at the most. */
 CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
 /* corral_invalidate for one variant of a key (variant_len 0: the key itself). Invalidating a key
  * leaves its variants as they are; a tag that they have in common reaches all of them. */
@@ -488,16 +489,16 @@ CORRAL_API int corral_expire_all(corral *c, corral_error *error);
 
 /* ---- cancel -------------------------------------------------------------------------------- */
 
-/* Makes a ticket, to be given to corral_ticket_free; NULL without memory. */
-CORRAL_API corral_ticket *corral_ticket_new(void);
-/* Frees a ticket, which no call may be using. NULL is allowed. */
-CORRAL_API void corral_ticket_free(corral_ticket *ticket);
-/* Ends all calls that wait under this ticket, and all later ones, at once with CORRAL_ECANCELLED. A
- * call whose own compute runs inside it ends when that compute does; the compute is told to stop
- * (corral_should_stop) if the policy's stop_alone is set and no other caller waits for the key.
- * Other callers of the same key are not affected: one of them leads. NULL is allowed. Any
- * thread. */
-CORRAL_API void corral_cancel(corral_ticket *ticket);
+/* Makes a cancel token, to be given to corral_cancel_token_free; NULL without memory. */
+CORRAL_API corral_cancel_token *corral_cancel_token_new(void);
+/* Frees a cancel token, which no call may be using. NULL is allowed. */
+CORRAL_API void corral_cancel_token_free(corral_cancel_token *cancel_token);
+/* Ends all calls that wait under this cancel token, and all later ones, at once with
+ * CORRAL_ECANCELLED. A call whose own compute runs inside it ends when that compute does; the
+ * compute is told to stop (corral_should_stop) if the policy's stop_alone is set and no other
+ * caller waits for the key. Other callers of the same key are not affected: one of them leads. NULL
+ * is allowed. Any thread. */
+CORRAL_API void corral_cancel_token_cancel(corral_cancel_token *cancel_token);
 
 /* ---- inspect ------------------------------------------------------------------------------- */
 

@@ -33,7 +33,7 @@ static void a_copy_serves_while_the_store_is_away(void **state) {
   lab_sleep_ms(2); /* longer than near_ms */
   got g = asks_by(c, "k", &policy, &s);
   assert_string_equal(g.text, "v");
-  assert_int_equal(g.how, CORRAL_HELD);
+  assert_int_equal(g.how, CORRAL_OUTBOX);
   assert_int_equal(asks_by(without, "k", &policy, &s).how, CORRAL_COMPUTED);
   policy.when_away = CORRAL_AWAY_COMPUTE;
   assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
@@ -59,7 +59,7 @@ static void a_copy_whose_tag_was_invalidated_serves_no_more(void **state) {
   redis_server_pause(redis);
   lab_sleep_ms(2); /* longer than near_ms */
   assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
-  assert_int_equal(asks_by(c, "other", &policy, &other).how, CORRAL_HELD);
+  assert_int_equal(asks_by(c, "other", &policy, &other).how, CORRAL_OUTBOX);
   come_back(c);
   corral_close(c);
 }
@@ -77,14 +77,14 @@ static void values_with_tags_made_while_the_store_is_away_stay_here(void **state
   asks_by(other, "before", &policy, &before);
   redis_server_pause(redis);
   assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).kept, CORRAL_KEPT_NOT);
-  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_HELD);
+  assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_OUTBOX);
   assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_COMPUTED);
   assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_EUNAVAILABLE);
-  /* not CORRAL_HELD */
+  /* not CORRAL_OUTBOX */
   assert_int_equal(asks_by(c, "tagged", &policy, &meanwhile).how, CORRAL_COMPUTED);
-  assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_HELD);
+  assert_int_equal(asks_by(c, "plain", &policy, &plain).how, CORRAL_OUTBOX);
   redis_server_resume(redis);
-  wait_for_event(c, CORRAL_EVENT_OFFERED, 1); /* the invalidation of the tag */
+  wait_for_event(c, CORRAL_EVENT_REPLAYED, 1); /* the invalidation of the tag */
   wait_for_event(c, CORRAL_EVENT_STORE_UP, 1);
   /* a held fill without a version isn't offered */
   assert_string_equal(inspected(other, "plain").state, "none");

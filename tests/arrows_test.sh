@@ -26,9 +26,9 @@ cp -r "$root/src" "$root/plugins" "$copy"
 "$root/tests/arrows" "$copy" || failed=1
 finds src/store/pool.c '#include "run/run.h"' 'src/store may not include run/run.h'
 finds src/record/key.h '#include "store/pool.h"' 'src/record may not include store/pool.h'
-finds src/run/run.c '#include "driver/drive.h"' 'src/run may not include driver/drive.h'
+finds src/run/run.c '#include "driver/block.h"' 'src/run may not include driver/block.h'
 finds src/flight/flight.c '#include "os/env.h"' 'src/flight may not include os/env.h'
-finds src/store/breaker.h '#include "store/lane.h"' 'src/store/breaker.c:1: in a circle'
+finds src/store/breaker.h '#include "store/server.h"' 'src/store/breaker.c:1: in a circle'
 finds plugins/lmdb/kv.c '#include "store/pool.h"' 'plugins/lmdb/kv.c:.* outside of the library'
 finds plugins/lmdb/kv.c '#include "../../src/os/env.h"' 'a store may not include'
 finds src/cli/main.c '#include "os/env.h"' 'src/cli/main.c:.* outside of the library'

@@ -11,13 +11,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "os/alarms.h"
+#include "os/timers.h"
 #include "os/env.h"
 
 enum { ALARMS = 500, PATIENCE_MS = 20000 };
 
 typedef struct bell {
-  crl_alarm alarm;
+  crl_timer alarm;
   int64_t at; /* its current time; 0: cleared */
   int rings;
   int64_t rang;
@@ -28,7 +28,7 @@ static atomic_int rings;
 static int64_t latest; /* guarded by the alarms' mutex, like all of `ring` */
 static int disorder;
 
-static void ring(crl_alarm *alarm) {
+static void ring(crl_timer *alarm) {
   bell *b = (bell *)(void *)alarm;
   b->rang = crl_env_now_ms();
   b->rings++;
@@ -45,8 +45,8 @@ static void await_rings(int count) {
   }
 }
 
-static void reset(crl_alarms *alarms) {
-  for (int i = 0; i < ALARMS; i++) crl_alarms_clear(alarms, &bells[i].alarm);
+static void reset(crl_timers *alarms) {
+  for (int i = 0; i < ALARMS; i++) crl_timers_clear(alarms, &bells[i].alarm);
   for (int i = 0; i < ALARMS; i++) bells[i] = (bell){.alarm = {.ring = ring}};
   rings = 0;
   latest = 0;
@@ -57,7 +57,7 @@ static void reset(crl_alarms *alarms) {
 static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state) {
   (void)state;
   uint64_t dice = (uint64_t)crl_env_now_us(), seed = dice;
-  crl_alarms *alarms = crl_alarms_new();
+  crl_timers *alarms = crl_timers_new();
   for (int round = 0; round < 5; round++) {
     int expected = 0;
     reset(alarms);
@@ -67,15 +67,15 @@ static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state)
       bell *b = &bells[(dice >> 33) % ALARMS];
       b->at = (dice >> 20) % 3 == 0 ? 0 : base + (int64_t)((dice >> 40) % 60);
       if (b->at == 0)
-        crl_alarms_clear(alarms, &b->alarm);
+        crl_timers_clear(alarms, &b->alarm);
       else
-        assert_int_equal(crl_alarms_set(alarms, &b->alarm, b->at), 0);
+        assert_int_equal(crl_timers_set(alarms, &b->alarm, b->at), 0);
     }
     if (crl_env_now_ms() >= base) continue; /* the machine was too busy */
     for (int i = 0; i < ALARMS; i++) expected += bells[i].at != 0;
     await_rings(expected);
     for (int i = 0; i < ALARMS; i++) {
-      crl_alarms_clear(alarms, &bells[i].alarm);
+      crl_timers_clear(alarms, &bells[i].alarm);
       if (bells[i].rings != (bells[i].at != 0))
         fail_msg("seed %llu: an alarm rang %d times", (unsigned long long)seed, bells[i].rings);
       if (bells[i].rang < bells[i].at)
@@ -84,21 +84,21 @@ static void alarms_ring_in_order_however_they_were_set_and_cleared(void **state)
     if (disorder) fail_msg("seed %llu: not in order", (unsigned long long)seed);
   }
   reset(alarms);
-  crl_alarms_free(alarms);
+  crl_timers_free(alarms);
 }
 
 static void an_earlier_alarm_rings_though_the_thread_sleeps_towards_a_later_one(void **state) {
   (void)state;
-  crl_alarms *alarms = crl_alarms_new();
+  crl_timers *alarms = crl_timers_new();
   reset(alarms);
-  crl_alarms_set(alarms, &bells[0].alarm, crl_env_now_ms() + 3600000);
+  crl_timers_set(alarms, &bells[0].alarm, crl_env_now_ms() + 3600000);
   crl_env_pause_us(5000); /* until the thread sleeps */
-  crl_alarms_set(alarms, &bells[1].alarm, crl_env_now_ms() + 5);
+  crl_timers_set(alarms, &bells[1].alarm, crl_env_now_ms() + 5);
   await_rings(1);
   assert_int_equal(bells[1].rings, 1);
-  crl_alarms_set(alarms, &bells[0].alarm, crl_env_now_ms());
+  crl_timers_set(alarms, &bells[0].alarm, crl_env_now_ms());
   await_rings(2);
-  crl_alarms_free(alarms);
+  crl_timers_free(alarms);
 }
 
 int main(void) {

@@ -93,7 +93,7 @@ static void rich_tour(corral *c) {
   get(c, "private", give_in_private);
   get(c, "private", give_in_private);
   assert_in_range(-corral_invalidate_all(c, &error), 0, 25);
-  corral_ticket_free(corral_ticket_new());
+  corral_cancel_token_free(corral_cancel_token_new());
 }
 
 static int whole_tour; /* the last tour had no failed allocation */
@@ -183,7 +183,7 @@ static int tour_away(void) {
                      CORRAL_OK);
     check(CORRAL_OK, value, "third");
   }
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_HELD_HIT) > 0, 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_OUTBOX_HIT) > 0, 1);
   corral_close(c);
   return 1;
 }

@@ -157,15 +157,15 @@ static void wait_for_event(const corral *c, corral_event event, uint64_t least) 
 static void one_who_waits_leaves_at_once(void **state) {
   (void)state;
   slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
-  corral_ticket *ticket = corral_ticket_new();
+  corral_cancel_token *cancel_token = corral_cancel_token_new();
   caller leader = {.slow = &s, .policy = usual()}, one = leader, other = leader;
-  one.policy.ticket = ticket;
+  one.policy.cancel_token = cancel_token;
   start(&leader);
   wait_for(&s.inside, 1);
   start(&one);
   start(&other);
   wait_for_event(s.c, CORRAL_EVENT_JOIN, 2);
-  corral_cancel(ticket);
+  corral_cancel_token_cancel(cancel_token);
   end(&one);
   assert_int_equal(one.status, CORRAL_ECANCELLED);
   atomic_store(&s.let_go, 1);
@@ -174,10 +174,10 @@ static void one_who_waits_leaves_at_once(void **state) {
   assert_true(leader.status == CORRAL_OK && other.status == CORRAL_OK &&
               other.how == CORRAL_JOINED);
   assert_false(s.stopped);
-  /* a later call with the ticket is cancelled too, unless the answer is there */
+  /* a later call with the cancel token is cancelled too, unless the answer is there */
   call(&one);
   assert_int_equal(one.status, CORRAL_ECANCELLED);
-  corral_ticket_free(ticket);
+  corral_cancel_token_free(cancel_token);
   corral_close(s.c);
 }
 
@@ -189,9 +189,9 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
     snprintf(uri, sizeof uri, "memory:leave %d %p", ladder, (void *)lab_room);
     slow s = {.c = opened(CORRAL_OPTIONS(.store = uri))},
          t = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = ladder ? 1 : -1))};
-    corral_ticket *ticket = corral_ticket_new();
+    corral_cancel_token *cancel_token = corral_cancel_token_new();
     caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
-    one.policy.ticket = ticket;
+    one.policy.cancel_token = cancel_token;
     one.policy.poll_ms = one.policy.poll_max_ms = 60000;
     leader.policy.lease_ms = one.policy.lease_ms = 60000;
     start(&leader);
@@ -199,13 +199,13 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
     start(&one);
     wait_for_event(t.c, CORRAL_EVENT_WAIT, 1);
     int64_t before = lab_now_us();
-    corral_cancel(ticket);
+    corral_cancel_token_cancel(cancel_token);
     end(&one);
     assert_int_equal(one.status, CORRAL_ECANCELLED);
     assert_in_range(lab_now_us() - before, 0, 10000000);
     atomic_store(&s.let_go, 1);
     end(&leader);
-    corral_ticket_free(ticket);
+    corral_cancel_token_free(cancel_token);
     corral_close(t.c);
     corral_close(s.c);
   }
@@ -214,19 +214,19 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
 static void one_who_queues_for_a_slot_leaves_at_once(void **state) {
   (void)state;
   slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:", .max_computes = 1))};
-  corral_ticket *ticket = corral_ticket_new();
+  corral_cancel_token *cancel_token = corral_cancel_token_new();
   caller leader = {.slow = &s, .policy = usual()};
   corral_policy policy = usual();
-  policy.ticket = ticket;
+  policy.cancel_token = cancel_token;
   start(&leader);
   wait_for(&s.inside, 1);
-  corral_cancel(ticket);
+  corral_cancel_token_cancel(cancel_token);
   say quick = {.text = "v"};
   assert_int_equal(asks_by(s.c, "another", &policy, &quick).status, CORRAL_ECANCELLED);
   assert_int_equal(quick.ran, 0);
   atomic_store(&s.let_go, 1);
   end(&leader);
-  corral_ticket_free(ticket);
+  corral_cancel_token_free(cancel_token);
   corral_close(s.c);
 }
 
@@ -237,9 +237,9 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
   /* 0: no stop_alone; 1: another call waits; 2: told to stop */
   for (int told = 0; told < 3; told++) {
     slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
-    corral_ticket *ticket = corral_ticket_new();
+    corral_cancel_token *cancel_token = corral_cancel_token_new();
     caller leader = {.slow = &s, .policy = usual()}, other = leader;
-    leader.policy.ticket = ticket;
+    leader.policy.cancel_token = cancel_token;
     leader.policy.stop_alone = told == 0 ? CORRAL_OFF : 1;
     start(&leader);
     wait_for(&s.inside, 1);
@@ -248,7 +248,7 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
       wait_for_event(s.c, CORRAL_EVENT_JOIN, 1);
       lab_sleep_ms(20); /* JOIN is counted shortly before the call waits */
     }
-    corral_cancel(ticket);
+    corral_cancel_token_cancel(cancel_token);
     if (told != 2) atomic_store(&s.let_go, 1);
     end(&leader);
     assert_int_equal(atomic_load(&s.stopped), told == 2);
@@ -257,7 +257,7 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
       end(&other);
       assert_int_equal(other.status, CORRAL_OK);
     }
-    corral_ticket_free(ticket);
+    corral_cancel_token_free(cancel_token);
     corral_close(s.c);
   }
 }

@@ -99,7 +99,7 @@ what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all(
   begin(l, redis_server_uri(server), 1, compute_twice_and_ask_again);
   redis_server_kill(server);
   step(l);
-  assert_int_equal(l->events[0][CORRAL_EVENT_HELD], 2);
+  assert_int_equal(l->events[0][CORRAL_EVENT_OUTBOX], 2);
   redis_server_restart(server);
   lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
   assert_int_equal(found_by_another(l), 0);
@@ -110,7 +110,7 @@ what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all(
                            .body = ask_once,
                            .options = quick});
   lab_end(l);
-  assert_int_equal(l->events[0][CORRAL_EVENT_OFFERED], 0);
+  assert_int_equal(l->events[0][CORRAL_EVENT_REPLAYED], 0);
   assert_int_equal(l->keys[0].computes, 2 + 1);
   lab_free(l);
 }
@@ -174,7 +174,7 @@ static void an_invalidation_that_the_store_did_not_hear_is_repeated(void **state
     step(l);
     redis_server_resume(server);
     lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
-    assert_int_equal(l->events[0][CORRAL_EVENT_OFFERED], 1);
+    assert_int_equal(l->events[0][CORRAL_EVENT_REPLAYED], 1);
     assert_int_equal(found_by_another(l), 0);
     lab_add(&l->marks[STEP], 1);
     lab_end(l);
@@ -314,7 +314,7 @@ static int play(const story *s) {
   }
   join_again();
   lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
-  int offered = l->events[0][CORRAL_EVENT_OFFERED], found = found_by_another(l);
+  int offered = l->events[0][CORRAL_EVENT_REPLAYED], found = found_by_another(l);
   int wrong = found != s->found || offered != (s->found == 1);
   if (wrong) print_error("%s: found %d, offered %d\n", s->name, found, offered);
   lab_add(&l->marks[STEP], 1);
@@ -368,7 +368,7 @@ static void ask_under_each_policy(lab_seat *seat) {
   lab_await(l, &l->marks[STEP], 1);
   lab_answer first = ask(seat, 0, CORRAL_AWAY_STALE), again = ask(seat, 0, CORRAL_AWAY_STALE);
   expect_unkept(seat, &first);
-  if (again.how != CORRAL_HELD || again.number != first.number)
+  if (again.how != CORRAL_OUTBOX || again.number != first.number)
     lab_wrong(l, "held: %s, value %d", corral_how_name(again.how), again.number);
   lab_answer error = ask(seat, 1, CORRAL_AWAY_ERROR), computed = ask(seat, 0, CORRAL_AWAY_COMPUTE);
   if (error.status != CORRAL_EUNAVAILABLE || error.error.text[0] == '\0')
@@ -387,7 +387,7 @@ static void the_policy_says_what_calls_get_while_the_store_is_away(void **state)
   lab_add(&l->marks[STEP], 1);
   lab_end(l);
   redis_server_restart(server);
-  assert_int_equal(l->events[0][CORRAL_EVENT_HELD_HIT], 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_OUTBOX_HIT], 1);
   assert_int_equal(l->keys[0].computes, 2);
   assert_int_equal(l->keys[1].computes, 0);
   lab_free(l);
@@ -481,7 +481,7 @@ static void the_return_of_the_store_elects_each_key_once(void **state) {
   redis_server_kill(server);
   lab_add(&l->marks[STEP], 1);
   for (int i = 0; i < KEYS; i++) lab_await(l, &l->keys[i].computes, 2);
-  for (int i = 0; i < 2; i++) lab_await(l, &l->events[i][CORRAL_EVENT_HELD_HIT], 20 * KEYS);
+  for (int i = 0; i < 2; i++) lab_await(l, &l->events[i][CORRAL_EVENT_OUTBOX_HIT], 20 * KEYS);
   int before = all_computes(l);
   redis_server_restart(server);
   for (int i = 0; i < 2; i++) lab_await(l, &l->events[i][CORRAL_EVENT_HIT], 20 * KEYS);
@@ -491,7 +491,7 @@ static void the_return_of_the_store_elects_each_key_once(void **state) {
   print_message("           %d keys: %d computes while the store was away, %d at its return\n",
                 KEYS, before, computes);
   assert_in_range(computes, 1, KEYS);
-  for (int i = 0; i < 2; i++) assert_int_equal(l->events[i][CORRAL_EVENT_OFFERED], 0);
+  for (int i = 0; i < 2; i++) assert_int_equal(l->events[i][CORRAL_EVENT_REPLAYED], 0);
   lab_free(l);
 }
 

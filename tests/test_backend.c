@@ -394,12 +394,12 @@ static void who_waits_holds_no_thread_and_may_leave(void **state) {
   (void)state;
   enum { STAY = 200, LEAVE = 20, THREADS = 16 };
   backend b = backend_start("--pause", "1500", NULL);
-  http_client *leavers[LEAVE];
+  http_client *cancellers[LEAVE];
   forget_executions();
   for (int i = 0; i < LEAVE; i++) {
-    leavers[i] = http_client_new(b.address);
-    assert_int_equal(http_client_send(leavers[i], &(http_request){.path = "/report?region=north"}),
-                     0);
+    cancellers[i] = http_client_new(b.address);
+    assert_int_equal(
+        http_client_send(cancellers[i], &(http_request){.path = "/report?region=north"}), 0);
   }
   http_storm_run *run = http_client_storm_start(&(http_storm){.address = b.address,
                                                               .path = "/report?region=north",
@@ -407,7 +407,7 @@ static void who_waits_holds_no_thread_and_may_leave(void **state) {
                                                               .requests_each = 1});
   AWAIT(count_of(&b, "join") >= LEAVE + STAY - 1);
   int threads = threads_of(b.pid);
-  for (int i = 0; i < LEAVE; i++) http_client_free(leavers[i]);
+  for (int i = 0; i < LEAVE; i++) http_client_free(cancellers[i]);
   http_storm_result storm = http_client_storm_end(run);
   print_message("%d requests waited in %d threads\n", LEAVE + STAY, threads);
   assert_in_range(threads, 1, THREADS);

@@ -14,7 +14,7 @@
 
 #include "record/envelope.h"
 #include "os/hash.h"
-#include "record/pack.h"
+#include "record/compress.h"
 
 enum { ROOM = 1024, NOW = 5000 };
 
@@ -106,7 +106,7 @@ static sample make_packed(void) {
   char text[400];
   uint8_t *packed = NULL;
   memset(text, 'z', sizeof text);
-  size_t size = crl_pack(text, sizeof text, &packed);
+  size_t size = crl_compress(text, sizeof text, &packed);
   sample s = make_value(key,
                         (crl_envelope){.kind = CRL_KIND_VALUE,
                                        .encoding = CRL_ENCODING_ZSTD,
@@ -233,7 +233,8 @@ static void the_details_of_the_corpus_are_as_they_were(void **state) {
   assert_int_equal(crl_envelope_read(s.bytes, s.size, NULL, &envelope), CORRAL_OK);
   memset(wanted, 'z', sizeof wanted);
   assert_int_equal(envelope.plain_len, sizeof text);
-  assert_true(crl_unpack(s.bytes + envelope.payload_at, envelope.payload_len, text, sizeof text));
+  assert_true(
+      crl_decompress(s.bytes + envelope.payload_at, envelope.payload_len, text, sizeof text));
   assert_memory_equal(text, wanted, sizeof text);
 }
 

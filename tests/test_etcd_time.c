@@ -50,7 +50,7 @@ static void once_inside(client *c, const corral_op *got, unsigned holder) {
   atomic_fetch_add(&shared->overlaps, atomic_fetch_add(&shared->inside, 1) != 0);
   atomic_fetch_add(&shared->backwards, got->seen <= before);
   atomic_fetch_add(&shared->taken, 1);
-  nap();
+  waiter();
   atomic_fetch_sub(&shared->inside, 1);
   corral_op op = lock_op(CORRAL_VERB_UNLOCK, "race", holder, 0);
   atomic_fetch_add(&shared->lost, perform(c, &op, PATIENCE) != CORRAL_OK);
@@ -59,7 +59,7 @@ static void once_inside(client *c, const corral_op *got, unsigned holder) {
 static void *run_lane(void *arg) {
   const lane *l = arg;
   client c = connected(l->uri);
-  for (unsigned turn = 0; turn < TURNS; nap()) {
+  for (unsigned turn = 0; turn < TURNS; waiter()) {
     unsigned holder = l->holder * 1000 + turn;
     corral_op op = lock_op(CORRAL_VERB_LOCK, "race", holder, 20000);
     if (perform(&c, &op, PATIENCE) != CORRAL_OK) continue;
@@ -114,7 +114,7 @@ static void a_dead_holder_is_replaced_when_its_hold_ends(void **state) {
   corral_op op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000);
   assert_int_equal(op.status, CORRAL_EBUSY);
   assert_true(op.until_ms > 0 && op.until_ms <= 2000);
-  while ((op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000)).status == CORRAL_EBUSY) nap();
+  while ((op = ask(&c, CORRAL_VERB_LOCK, "dead", 2, 1000)).status == CORRAL_EBUSY) waiter();
   int64_t took = c.k.host->now_ms() - began;
   assert_int_equal(op.status, CORRAL_OK);
   assert_true(op.until_ms > 0 && op.until_ms <= 1000);

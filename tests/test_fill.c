@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "record/fill.h"
-#include "record/pack.h"
+#include "record/compress.h"
 
 static const corral_policy usual = {.ttl_ms = 1000,
                                     .swr_ms = 200,
@@ -399,10 +399,11 @@ static void what_is_large_is_stored_packed_and_given_plain(void **state) {
   assert_true(e.encoding == CRL_ENCODING_ZSTD && e.payload_len < 50 && e.plain_len == 100 &&
               product.size == 100);
   assert_memory_equal(product.plain->data + product.at, text, 100);
-  assert_true(crl_unpack(product.record->data + e.payload_at, e.payload_len, plain, sizeof plain));
+  assert_true(
+      crl_decompress(product.record->data + e.payload_at, e.payload_len, plain, sizeof plain));
   assert_memory_equal(plain, text, 100);
-  assert_false(crl_unpack(product.record->data + e.payload_at, e.payload_len, plain, 99));
-  assert_false(crl_unpack(product.record->data + e.payload_at, e.payload_len - 1, plain, 100));
+  assert_false(crl_decompress(product.record->data + e.payload_at, e.payload_len, plain, 99));
+  assert_false(crl_decompress(product.record->data + e.payload_at, e.payload_len - 1, plain, 100));
   assert_int_equal(corral_fill_bytes(&fill, text, 99), CORRAL_OK);
   assert_int_equal(finish(&fill, &e, &hard), CRL_MADE_VALUE);
   assert_true(e.encoding == CRL_ENCODING_PLAIN && e.plain_len == 99);

@@ -472,7 +472,7 @@ static const crl_told *choices(crl_ask ask, size_t *count) {
     case CRL_ASK_RELEASE: return LIST(ended);
     case CRL_ASK_SLOT: return LIST(slots);
     case CRL_ASK_HOST: return LIST(hosts);
-    case CRL_ASK_HELD: return LIST(held);
+    case CRL_ASK_OUTBOX: return LIST(held);
     case CRL_ASK_WAIT: return LIST(waits);
     default: return LIST(nothing);
   }

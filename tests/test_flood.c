@@ -21,7 +21,7 @@
 #include <xxhash.h>
 
 #include "record/envelope.h"
-#include "outbox/held.h"
+#include "outbox/outbox.h"
 #include "herd/herd.h"
 #include "record/key.h"
 #include "near/near.h"
@@ -140,12 +140,12 @@ static void the_herd_spreads_them(void **state) {
 
 static void what_is_held_for_the_stores_return_is_spread(void **state) {
   (void)state;
-  crl_held *held = crl_held_new(64 << 20, 60000);
+  crl_outbox *held = crl_outbox_new(64 << 20, 60000);
   uint64_t before = atomic_load(&comparisons);
-  for (int i = 0; i < FLOOD; i++) crl_held_invalidate(held, keys[i], LEN, NULL, 1);
-  for (int i = 0; i < FLOOD; i++) crl_held_drop(held, keys[i], LEN);
+  for (int i = 0; i < FLOOD; i++) crl_outbox_invalidate(held, keys[i], LEN, NULL, 1);
+  for (int i = 0; i < FLOOD; i++) crl_outbox_drop(held, keys[i], LEN);
   expect_few("held", before, (uint64_t)2 * FLOOD);
-  crl_held_free(held);
+  crl_outbox_free(held);
 }
 
 /* The near tier keeps only a few copies for one hash, so all copies stay only if their hashes
@@ -167,7 +167,7 @@ static void the_near_tier_keeps_all_of_them(void **state) {
   int kept = 0;
   for (int i = 0; i < FLOOD; i++) {
     uint64_t hash = crl_hash(keys[i], LEN);
-    crl_near_put(near, hash, keys[i], LEN, &copy, crl_near_ticket(near, hash));
+    crl_near_put(near, hash, keys[i], LEN, &copy, crl_near_epoch(near, hash));
   }
   for (int i = 0; i < FLOOD; i++) {
     if (!crl_near_get(near, crl_hash(keys[i], LEN), keys[i], LEN, 2, &found)) continue;

@@ -230,10 +230,10 @@ static void who_waits_looks_less_and_less_often_down_to_every_4_ms(void **state)
   assert_int_equal(take(lock, "k", &nap_hold), CORRAL_OK);
   nap_count = 0;
   wait_until(lock, "k", later(FAR));
-  assert_int_equal(nap_count, sizeof naps / sizeof *naps);
+  assert_int_equal(nap_count, sizeof waiters / sizeof *waiters);
   nap_count = -1;
-  for (int i = 0; i < (int)(sizeof naps / sizeof *naps); i++)
-    assert_int_equal(naps[i], i < 6 ? 100 << i : 4000);
+  for (int i = 0; i < (int)(sizeof waiters / sizeof *waiters); i++)
+    assert_int_equal(waiters[i], i < 6 ? 100 << i : 4000);
   crl_hostlock_free(lock);
 }
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "http/http_rules.h"
+#include "http/rules.h"
 
 enum { U = CRL_HTTP_UNSAID, N = CRL_HTTP_NONE };
 #define NOW_MS 784111777000 /* Sun, 06 Nov 1994 08:49:37 GMT */

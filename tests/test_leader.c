@@ -370,7 +370,7 @@ static void a_plain_delete_by_any_client_voids_the_compute_on_memcached(void **s
   check_invalidate_by_another(lab_new(), uri, 1);
 }
 
-/* ---- the keeper ---------------------------------------------------------------------------- */
+/* ---- the renewer --------------------------------------------------------------------------- */
 
 static void compute_four_leases_long(lab_seat *seat) {
   lab_work work = {.key = 0, .cost_ms = 4 * LEASE_MS};

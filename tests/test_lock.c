@@ -434,15 +434,15 @@ static void the_deadline_ends_a_wait_and_says_who_was_in_the_way(void **state) {
 static void a_cancelled_wait_ends(void **state) {
   (void)state;
   waiter w = {0};
-  corral_ticket *ticket = corral_ticket_new();
+  corral_cancel_token *cancel_token = corral_cancel_token_new();
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
-  start(&w, b, CORRAL_LOCK(.wait_ms = 60000, .ticket = ticket));
+  start(&w, b, CORRAL_LOCK(.wait_ms = 60000, .cancel_token = cancel_token));
   until(b, CORRAL_EVENT_LOCK_ASKED, 1);
-  corral_cancel(ticket);
+  corral_cancel_token_cancel(cancel_token);
   pthread_join(w.thread, NULL);
   assert_int_equal(w.status, CORRAL_ECANCELLED);
   corral_lock_release(lock, NULL);
-  corral_ticket_free(ticket);
+  corral_cancel_token_free(cancel_token);
 }
 
 /* ---- owners -------------------------------------------------------------------------------- */

@@ -293,7 +293,7 @@ static void await_told(const _Atomic int64_t *told) {
   }
 }
 
-/* The keeper of a lost hold must not lengthen the next holder's hold. */
+/* The renewer of a lost hold must not lengthen the next holder's hold. */
 static void t2_a_keeper_never_extends_somebody_elses_hold(void **state) {
   (void)state;
   _Atomic int64_t told = 0;

@@ -152,8 +152,8 @@ static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
   await_counter(other, CORRAL_EVENT_WAIT, 1);
   for (uint64_t i = 1; i <= 20; i++) {
-    crl_pilot_wake(waiter.call->flying);
-    crl_pilot_wake(waiter.call->flying);
+    crl_scheduler_wake(waiter.call->flying);
+    crl_scheduler_wake(waiter.call->flying);
     await_counter(other, CORRAL_EVENT_POLL, i);
   }
   crl_env_pause_us(20000); /* a longer pause would show more looks of a run that doesn't wait */
@@ -173,36 +173,36 @@ calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .max_computes = 1));
   corral_loop *loop = loop_of(c);
-  corral_ticket *ticket = corral_ticket_new();
+  corral_cancel_token *cancel_token = corral_cancel_token_new();
   request leader = {0}, cancelled = {0}, ticketed = {0}, late = {0};
   ask(loop, "a", CORRAL_POLICY(DROWSY), &leader);
   RUN_UNTIL(loop, leader.starts, 1);
   ask(loop, "b", CORRAL_POLICY(DROWSY), &cancelled);
-  ask(loop, "c", CORRAL_POLICY(DROWSY, .ticket = ticket), &ticketed);
+  ask(loop, "c", CORRAL_POLICY(DROWSY, .cancel_token = cancel_token), &ticketed);
   ask(loop, "d", CORRAL_POLICY(.wait_ms = 50, .poll_ms = 60000, .poll_max_ms = 60000), &late);
   await_counter(c, CORRAL_EVENT_LIMITED, 3);
   corral_call_cancel(cancelled.call);
-  corral_cancel(ticket);
+  corral_cancel_token_cancel(cancel_token);
   RUN_UNTIL(loop, cancelled.gones + ticketed.gones + late.gones, 3);
   assert_int_equal(cancelled.dones, 0);
   assert_int_equal(ticketed.status, CORRAL_ECANCELLED);
   assert_int_equal(late.status, CORRAL_EDEADLINE);
   make(&leader, "x");
   RUN_UNTIL(loop, leader.gones, 1);
-  corral_ticket_free(ticket);
+  corral_cancel_token_free(cancel_token);
   corral_loop_close(loop);
   corral_close(c);
 }
 
 /* ---- functions ----------------------------------------------------------------------------- */
 
-typedef struct errand {
+typedef struct chore {
   atomic_int began, ended, gone_early;
   atomic_int *gate;
-} errand;
+} chore;
 
 static int wait_at_gate(corral *c, void *arg, corral_error *error) {
-  errand *e = arg;
+  chore *e = arg;
   (void)c;
   (void)error;
   lab_add(&e->began, 1);
@@ -219,7 +219,7 @@ static void errand_done(void *arg, int status, corral_value *value, const corral
 }
 
 static void errand_gone(void *arg) {
-  errand *e = arg;
+  chore *e = arg;
   if (atomic_load(&e->began) && !atomic_load(&e->ended)) atomic_store(&e->gone_early, 1);
   lab_add(&e->began, 100);
 }
@@ -233,7 +233,7 @@ static void *open_gate(void *arg) {
 static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont(void **state) {
   (void)state;
   atomic_int gate = 0;
-  errand first = {.gate = &gate}, second = {.gate = &gate};
+  chore first = {.gate = &gate}, second = {.gate = &gate};
   pthread_t thread;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .workers = 1));
   corral_loop *loop = loop_of(c);
@@ -259,7 +259,7 @@ static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_don
 
 /* ---- tickets ------------------------------------------------------------------------------- */
 
-static void free_ticket(request *r) { corral_ticket_free(r->arg); }
+static void free_ticket(request *r) { corral_cancel_token_free(r->arg); }
 
 static void a_ticket_isnt_needed_any_more_when_its_call_is_done(void **state) {
   (void)state;
@@ -267,10 +267,10 @@ static void a_ticket_isnt_needed_any_more_when_its_call_is_done(void **state) {
   corral_loop *loop = loop_of(c);
   corral_set(c, "stale", 5, NULL, "old", 3);
   for (int i = 0; i < 300; i++) {
-    corral_ticket *ticket = corral_ticket_new();
-    request r = {.makes = "x", .arg = ticket, .on_done = free_ticket};
+    corral_cancel_token *cancel_token = corral_cancel_token_new();
+    request r = {.makes = "x", .arg = cancel_token, .on_done = free_ticket};
     corral_expire(c, "stale", 5, NULL);
-    ask(loop, "stale", CORRAL_POLICY(.swr_ms = 600000, .ticket = ticket), &r);
+    ask(loop, "stale", CORRAL_POLICY(.swr_ms = 600000, .cancel_token = cancel_token), &r);
     RUN_UNTIL(loop, r.gones, 1);
   }
   corral_loop_close(loop);
@@ -281,8 +281,8 @@ static void nor_is_it_when_the_call_is_done_and_its_compute_still_runs(void **st
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
   corral_loop *loop = loop_of(c);
-  request r = {.arg = corral_ticket_new(), .on_done = free_ticket};
-  ask(loop, "a", CORRAL_POLICY(.wait_ms = 30, .ticket = r.arg), &r);
+  request r = {.arg = corral_cancel_token_new(), .on_done = free_ticket};
+  ask(loop, "a", CORRAL_POLICY(.wait_ms = 30, .cancel_token = r.arg), &r);
   RUN_UNTIL(loop, r.dones, 1);
   RUN_UNTIL(loop, r.starts, 1);
   assert_int_equal(r.status, CORRAL_EDEADLINE);

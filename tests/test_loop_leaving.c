@@ -62,24 +62,24 @@ static void an_abandoned_compute_is_begun_anew_by_one_who_waits(void **state) {
   closed(&d);
 }
 
-static void a_ticket_ends_calls_that_fly_and_calls_that_wait(void **state) {
+static void a_cancel_token_ends_calls_that_fly_and_calls_that_wait(void **state) {
   (void)state;
   loop_desk d = opened(NULL), other = opened(NULL);
-  corral_ticket *ticket = corral_ticket_new();
+  corral_cancel_token *cancel_token = corral_cancel_token_new();
   request leader = {0}, waiter = {0}, abroad = {0};
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
-  ask(d.loop, "a", CORRAL_POLICY(.ticket = ticket), &waiter);
-  ask(other.loop, "a", CORRAL_POLICY(.ticket = ticket, .wait_ms = 60000), &abroad);
+  ask(d.loop, "a", CORRAL_POLICY(.cancel_token = cancel_token), &waiter);
+  ask(other.loop, "a", CORRAL_POLICY(.cancel_token = cancel_token, .wait_ms = 60000), &abroad);
   await_counter(other.c, CORRAL_EVENT_WAIT, 1);
-  corral_cancel(ticket);
+  corral_cancel_token_cancel(cancel_token);
   RUN_UNTIL(d.loop, waiter.gones, 1);
   RUN_UNTIL(other.loop, abroad.gones, 1);
   assert_int_equal(waiter.status, CORRAL_ECANCELLED);
   assert_int_equal(abroad.status, CORRAL_ECANCELLED);
   make(&leader, "x");
   RUN_UNTIL(d.loop, leader.gones, 1);
-  corral_ticket_free(ticket);
+  corral_cancel_token_free(cancel_token);
   closed(&other);
   closed(&d);
 }
@@ -145,7 +145,7 @@ int main(void) {
       TEST(a_cancelled_call_is_told_nothing_but_that_it_is_gone),
       TEST(who_joined_a_call_that_is_cancelled_before_it_computes_leads_on),
       TEST(an_abandoned_compute_is_begun_anew_by_one_who_waits),
-      TEST(a_ticket_ends_calls_that_fly_and_calls_that_wait),
+      TEST(a_cancel_token_ends_calls_that_fly_and_calls_that_wait),
       TEST(with_stop_alone_a_compute_is_told_to_stop_when_the_last_one_left),
       TEST(closing_a_loop_lets_others_lead_and_leaves_the_fills_valid),
       TEST(a_loop_may_be_closed_at_any_time),

@@ -1,6 +1,6 @@
 /* test_loop_swarm.c: random crowds of calls in event loops: threads with a loop each, over two
  * corrals on one store, beside blocking callers; computes that end at once, later, on another
- * thread, or never; cancelled calls, tickets, invalidations, and loops closed during calls.
+ * thread, or never; cancelled calls, cancel tokens, invalidations, and loops closed during calls.
  *
  * CORRAL_SEED=n repeats the random choices (the interleaving of threads still varies);
  * CORRAL_SECONDS=n sets the duration of each swarm. */
@@ -31,8 +31,8 @@ typedef struct desk {
   int begins; /* inside a function that begins a call */
   struct asked *pending;
   int count;
-  atomic_int ticket; /* tickets before this index may be cancelled */
-  corral_ticket *tickets[TICKETS];
+  atomic_int cancel_token; /* cancel tokens before this index may be cancelled */
+  corral_cancel_token *cancel_tokens[TICKETS];
 } desk;
 
 /* A call; freed by `gone`, so that the sanitizer detects any later use. */
@@ -40,7 +40,7 @@ typedef struct asked {
   struct asked *next, **link;
   desk *desk;
   corral_call *call;
-  int key, is_work, only_looks, may_compute_alone, has_ticket;
+  int key, is_work, only_looks, may_compute_alone, has_cancel_token;
   int dones, starts, is_cancelled;
   int64_t begun, wait_ms;
   long long own_floor, floor;
@@ -206,7 +206,7 @@ static void judge(const asked *a, int status, const corral_value *value) {
     case CORRAL_EDEADLINE:
     case CORRAL_EFAILED: break;
     case CORRAL_ECANCELLED:
-      if (!a->has_ticket) wrong(w, "cancelled without a ticket");
+      if (!a->has_cancel_token) wrong(w, "cancelled without a cancel token");
       break;
     case CORRAL_EMISS:
       if (!a->only_looks) wrong(w, "a miss of a call that computes");
@@ -318,7 +318,7 @@ static void begin_call(desk *d) {
   char name[8];
   asked *a = calloc(1, sizeof *a);
   corral_policy policy = some_policy(dice);
-  int key = (int)between(dice, 0, KEYS - 1), ticket = atomic_load(&d->ticket),
+  int key = (int)between(dice, 0, KEYS - 1), cancel_token = atomic_load(&d->cancel_token),
       has_start = !chance(dice, w->bound ? 40 : 10);
   size_t len = key_name(name, key);
   *a = (asked){.next = d->pending,
@@ -332,8 +332,8 @@ static void begin_call(desk *d) {
                .only_looks = !has_start && !w->bound,
                .may_compute_alone = policy.at_deadline == CORRAL_DEADLINE_COMPUTE};
   a->is_work = key >= QUIET && chance(dice, 6);
-  a->has_ticket = !a->is_work && ticket < TICKETS && chance(dice, 30);
-  if (a->has_ticket) policy.ticket = d->tickets[ticket];
+  a->has_cancel_token = !a->is_work && cancel_token < TICKETS && chance(dice, 30);
+  if (a->has_cancel_token) policy.cancel_token = d->cancel_tokens[cancel_token];
   if (a->next != NULL) a->next->link = &a->next;
   d->pending = a;
   d->count++;
@@ -360,7 +360,8 @@ static void act(desk *d) {
   if (d->loop == NULL || atomic_load(&d->world->over)) return;
   if (d->count < PENDING) begin_call(d);
   if (chance(&d->dice, 8)) cancel_one(d);
-  if (chance(&d->dice, 3) && atomic_load(&d->ticket) < TICKETS) atomic_fetch_add(&d->ticket, 1);
+  if (chance(&d->dice, 3) && atomic_load(&d->cancel_token) < TICKETS)
+    atomic_fetch_add(&d->cancel_token, 1);
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */
@@ -426,8 +427,9 @@ static void *run_ender(void *arg) {
   while (!atomic_load(&w->ended)) {
     compute *one = take_due(w, NULL, crl_env_now_ms());
     desk *d = &w->desks[between(&dice, 0, DESKS - 1)];
-    int tickets = atomic_load(&d->ticket);
-    if (tickets > 0 && chance(&dice, 5)) corral_cancel(d->tickets[tickets - 1]);
+    int cancel_tokens = atomic_load(&d->cancel_token);
+    if (cancel_tokens > 0 && chance(&dice, 5))
+      corral_cancel_token_cancel(d->cancel_tokens[cancel_tokens - 1]);
     if (one != NULL)
       end_compute(w, one);
     else
@@ -510,14 +512,14 @@ static void open_world(world *w, corral_options options) {
                 .which = i % CORRALS,
                 .c = w->c[i % CORRALS],
                 .dice = w->seed + (uint64_t)i * 1000003};
-    for (int t = 0; t < TICKETS; t++) d->tickets[t] = corral_ticket_new();
+    for (int t = 0; t < TICKETS; t++) d->cancel_tokens[t] = corral_cancel_token_new();
   }
 }
 
 static void close_world(world *w) {
   for (int i = 0; i < CORRALS; i++) corral_close(w->c[i]);
   for (int i = 0; i < DESKS; i++)
-    for (int t = 0; t < TICKETS; t++) corral_ticket_free(w->desks[i].tickets[t]);
+    for (int t = 0; t < TICKETS; t++) corral_cancel_token_free(w->desks[i].cancel_tokens[t]);
   for (int i = 0; i < KEYS; i++) pthread_mutex_destroy(&w->changing[i]);
   pthread_mutex_destroy(&w->mutex);
 }

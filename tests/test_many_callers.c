@@ -163,18 +163,18 @@ static void who_leaves_keeps_what_was_computed(void **state) {
   room *r = *state;
   single other;
   batch b;
-  corral_ticket *ticket = corral_ticket_new();
+  corral_cancel_token *cancel_token = corral_cancel_token_new();
   atomic_store(&r->held, 1);
   start_single(&other, r, "theirs", hold_still);
   until(atomic_load(&r->inside) == 1);
   b.policy = *usual();
   b.r = r;
   b.compute = by_letter;
-  b.policy.ticket = ticket;
+  b.policy.cancel_token = cancel_token;
   b.count = name_items(b.items, (const char *const[]){"theirs", "mine", NULL});
   assert_int_equal(pthread_create(&b.thread, NULL, call_batch, &b), 0);
   until(corral_counter(r->c, CORRAL_EVENT_FILL) == 1);
-  corral_cancel(ticket);
+  corral_cancel_token_cancel(cancel_token);
   end_batch(&b);
   is_error(&b.items[0], CORRAL_ECANCELLED);
   is_own(&b.items[1], CORRAL_COMPUTED);
@@ -184,7 +184,7 @@ static void who_leaves_keeps_what_was_computed(void **state) {
   is_error(&b.items[1], CORRAL_ECANCELLED);
   atomic_store(&r->held, 0);
   end_single(&other, CORRAL_COMPUTED);
-  corral_ticket_free(ticket);
+  corral_cancel_token_free(cancel_token);
 }
 
 static int take_a_while(corral_fill *const *fills, size_t count, void *arg) {

@@ -1,4 +1,4 @@
-/* test_near.c: the near tier: looks, weights, tickets. The time is an argument; threads are used
+/* test_near.c: the near tier: looks, weights, epochs. The time is an argument; threads are used
  * only in tests of races. */
 #include <pthread.h>
 #include <sched.h>
@@ -22,7 +22,7 @@ static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **stat
                              .sie_until = 50,
                              .ttl = 28,
                              .cost_us = 9};
-  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
+  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_epoch(near, 77)));
   assert_true(crl_near_get(near, 77, "key", 3, 3, &ret));
   assert_memory_equal(&ret, &copy, sizeof copy);
   crl_near_copy_clean(&ret);
@@ -35,7 +35,7 @@ static void a_key_is_its_bytes_and_not_its_hash(void **state) {
   crl_near *near = near_of(MOST);
   crl_near_copy ret,
       copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
-  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_ticket(near, 77)));
+  assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_epoch(near, 77)));
   assert_false(crl_near_get(near, 77, "kez", 3, 0, &ret));
   assert_false(crl_near_get(near, 77, "keys", 4, 0, &ret));
   assert_false(crl_near_get(near, 77, "ke", 2, 0, &ret));
@@ -60,11 +60,11 @@ static void nothing_is_written_when_nothing_is_found(void **state) {
 static void an_earlier_look_does_not_take_the_place_of_a_later_one(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  uint64_t early = ticket(near, "k");
-  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 20, ticket(near, "k")));
+  uint64_t early = epoch(near, "k");
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 20, epoch(near, "k")));
   assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'a', SIZE, 10, early));
   assert_int_equal(got_at(near, "k", 20), 'b');
-  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 20, ticket(near, "k")));
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 20, epoch(near, "k")));
   assert_int_equal(got_at(near, "k", 20), 'c');
   crl_near_free(near);
 }
@@ -111,7 +111,7 @@ static void a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then(voi
                           .fresh_until = life[0],
                           .swr_until = life[1],
                           .sie_until = life[2]};
-    assert_true(crl_near_put(near, hash_of("k"), "k", 1, &copy, ticket(near, "k")));
+    assert_true(crl_near_put(near, hash_of("k"), "k", 1, &copy, epoch(near, "k")));
     crl_near_copy_clean(&copy);
     if (life[3] > 0) assert_int_equal(got_at(near, "k", life[3] - 1), 'v');
     assert_int_equal(crl_near_count(near), 1);
@@ -164,13 +164,13 @@ static void a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overh
                         .size = 10,
                         .kind = CRL_KIND_VALUE,
                         .fresh_until = LIFE};
-  assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_ticket(near, 1)));
+  assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_epoch(near, 1)));
   size_t one = crl_near_weight(near);
   assert_in_range(one, 1001, 1400);
-  assert_true(crl_near_put(near, 2, "key", 3, &copy, crl_near_ticket(near, 2)));
+  assert_true(crl_near_put(near, 2, "key", 3, &copy, crl_near_epoch(near, 2)));
   assert_int_equal(crl_near_weight(near), 2 * one + 2);
   copy.metadata = bytes_of('x', 200);
-  assert_true(crl_near_put(near, 3, "k", 1, &copy, crl_near_ticket(near, 3)));
+  assert_true(crl_near_put(near, 3, "k", 1, &copy, crl_near_epoch(near, 3)));
   assert_int_equal(crl_near_weight(near), 3 * one + 2 + 200 + sizeof(crl_bytes));
   assert_int_equal(crl_near_count(near), 3);
   crl_near_drop(near, 3);
@@ -192,7 +192,7 @@ static void the_budget_is_never_exceeded_by_copies_of_any_size_and_kind(void **s
       size_t size = 1 + (size_t)(dice >> 33) % (size_t)(budgets[b] / 9);
       uint8_t kind = (dice >> 60) == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE;
       const char *key = numbered("k", (size_t)(dice >> 40) % 500);
-      kept += (size_t)put_copy(near, key, kind, 'r', size, 0, ticket(near, key));
+      kept += (size_t)put_copy(near, key, kind, 'r', size, 0, epoch(near, key));
       assert_in_range(crl_near_weight(near), 0, budgets[b]);
       if (i % 3 == 0) (void)got(near, numbered("k", i % 500));
     }
@@ -213,8 +213,8 @@ static void a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goe
   assert_false(put_sized(near, "k", MOST / 10 - rest + 1));
   assert_int_equal(got(near, "k"), '-');
   assert_int_equal(crl_near_weight(near), 0);
-  /* with a void ticket the existing copy may be newer, so it stays */
-  uint64_t old = ticket(near, "k");
+  /* with a void epoch the existing copy may be newer, so it stays */
+  uint64_t old = epoch(near, "k");
   crl_near_drop(near, hash_of("k"));
   assert_true(put(near, "k", 'a'));
   assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'l', MOST, 0, old));
@@ -234,19 +234,19 @@ static void without_a_budget_nothing_is_kept(void **state) {
   }
 }
 
-/* ---- tickets, drop, clear ------------------------------------------------------------------ */
+/* ---- epochs, drop, clear ------------------------------------------------------------------- */
 
-static void a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not(void **state) {
+static void a_epoch_from_before_a_drop_is_refused_and_one_from_after_it_is_not(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
-  uint64_t before = ticket(near, "k");
+  uint64_t before = epoch(near, "k");
   crl_near_drop(near, hash_of("k")); /* also for a key without a copy */
-  uint64_t after = ticket(near, "k");
+  uint64_t after = epoch(near, "k");
   assert_false(put_copy(near, "k", CRL_KIND_VALUE, 'a', SIZE, 0, before));
   assert_int_equal(got(near, "k"), '-');
   assert_int_equal(crl_near_weight(near), 0);
   assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'b', SIZE, 0, after));
-  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 0, after)); /* a put voids no ticket */
+  assert_true(put_copy(near, "k", CRL_KIND_VALUE, 'c', SIZE, 0, after)); /* a put voids no epoch */
   assert_int_equal(got(near, "k"), 'c');
   crl_near_free(near);
 }
@@ -254,7 +254,7 @@ static void a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not(
 static void a_refused_put_makes_nobody_leave(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  uint64_t before = ticket(near, "late");
+  uint64_t before = epoch(near, "late");
   crl_near_drop(near, hash_of("late"));
   put_many(near, "k", room_for());
   assert_false(put_copy(near, "late", CRL_KIND_VALUE, 'l', SIZE, 0, before));
@@ -277,13 +277,13 @@ static void a_drop_while_a_put_makes_room_for_itself_refuses_it(void **state) {
                         .size = SIZE,
                         .kind = CRL_KIND_VALUE,
                         .fresh_until = LIFE};
-  assert_true(crl_near_put(near, 1, "first to leave", 14, &copy, crl_near_ticket(near, 1)));
+  assert_true(crl_near_put(near, 1, "first to leave", 14, &copy, crl_near_epoch(near, 1)));
   crl_near_copy_clean(&copy);
   while (crl_near_weight(near) + weight_of_one() <= MOST - MOST / 10)
     assert_true(put(near, numbered("k", crl_near_count(near)), 'k'));
-  uint64_t before = ticket(near, "late");
+  uint64_t before = epoch(near, "late");
   assert_false(put(near, "late", 'l'));
-  assert_int_not_equal(ticket(near, "late"), before);
+  assert_int_not_equal(epoch(near, "late"), before);
   assert_int_equal(got(near, "late"), '-');
   size_t weight = crl_near_weight(near);
   assert_true(put(near, "late", 'l'));
@@ -291,15 +291,15 @@ static void a_drop_while_a_put_makes_room_for_itself_refuses_it(void **state) {
   crl_near_free(near);
 }
 
-static void a_drop_leaves_most_tickets_of_other_keys_good(void **state) {
+static void a_drop_leaves_most_epochs_of_other_keys_good(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
-  uint64_t tickets[200];
+  uint64_t epochs[200];
   size_t kept = 0;
-  for (size_t i = 0; i < 200; i++) tickets[i] = ticket(near, numbered("k", i));
+  for (size_t i = 0; i < 200; i++) epochs[i] = epoch(near, numbered("k", i));
   crl_near_drop(near, hash_of("other"));
   for (size_t i = 0; i < 200; i++)
-    kept += (size_t)put_copy(near, numbered("k", i), CRL_KIND_VALUE, 'k', SIZE, 0, tickets[i]);
+    kept += (size_t)put_copy(near, numbered("k", i), CRL_KIND_VALUE, 'k', SIZE, 0, epochs[i]);
   assert_in_range(kept, 190, 200);
   crl_near_free(near);
 }
@@ -309,7 +309,7 @@ static void a_drop_forgets_all_keys_of_its_hash_and_no_other(void **state) {
   crl_near *near = near_of(MOST);
   crl_near_copy ret,
       copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
-  uint64_t at = crl_near_ticket(near, 77);
+  uint64_t at = crl_near_epoch(near, 77);
   assert_true(crl_near_put(near, 77, "one", 3, &copy, at));
   copy.kind = CRL_KIND_NEGATIVE;
   assert_true(crl_near_put(near, 77, "two", 3, &copy, at));
@@ -345,7 +345,7 @@ static void of_keys_that_were_made_to_share_a_hash_only_a_few_stay(void **state)
       copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
   for (size_t i = 0; i < 1000; i++) {
     const char *key = numbered("k", i);
-    assert_true(crl_near_put(near, 77, key, strlen(key), &copy, crl_near_ticket(near, 77)));
+    assert_true(crl_near_put(near, 77, key, strlen(key), &copy, crl_near_epoch(near, 77)));
     assert_true(crl_near_get(near, 77, key, strlen(key), 0, &ret));
     crl_near_copy_clean(&ret);
     assert_in_range(crl_near_count(near), 1, 4);
@@ -357,17 +357,17 @@ static void of_keys_that_were_made_to_share_a_hash_only_a_few_stay(void **state)
 static void a_clear_forgets_all_and_voids_all_tickets(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
-  uint64_t tickets[500];
+  uint64_t epochs[500];
   put_many(near, "k", 500);
   for (size_t i = 0; i < 100; i++) assert_true(put_negative(near, numbered("n", i)));
-  for (size_t i = 0; i < 500; i++) tickets[i] = ticket(near, numbered("t", i));
+  for (size_t i = 0; i < 500; i++) epochs[i] = epoch(near, numbered("t", i));
   freed = 0;
   crl_near_clear(near);
   assert_int_equal(freed, 600);
   assert_int_equal(crl_near_count(near), 0);
   assert_int_equal(crl_near_weight(near), 0);
   for (size_t i = 0; i < 500; i++)
-    assert_false(put_copy(near, numbered("t", i), CRL_KIND_VALUE, 't', SIZE, 0, tickets[i]));
+    assert_false(put_copy(near, numbered("t", i), CRL_KIND_VALUE, 't', SIZE, 0, epochs[i]));
   put_many(near, "k", 500);
   assert_int_equal(found_of(near, "k", 500), 500);
   crl_near_free(near);
@@ -476,7 +476,7 @@ static void read_through(race *r, size_t number, const char *key) {
     atomic_fetch_add(&r->hits, 1);
     return;
   }
-  uint64_t with = ticket(r->near, key);
+  uint64_t with = epoch(r->near, key);
   uint64_t version = atomic_load(&r->store[number]);
   if (version % 3 == 0) sched_yield(); /* simulates the time of the reply */
   atomic_fetch_add(put_version(r->near, key, version, with) ? &r->kept : &r->refused, 1);
@@ -537,7 +537,7 @@ static void *crowd_run(void *arg) {
       crl_near_drop(me->near, hash_of(key));
     else if (what < 16)
       put_copy(me->near, key, what < 4 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE, 'c', 1 + what * 500, 0,
-               ticket(me->near, key));
+               epoch(me->near, key));
     else if (what == 16 && i % 100 == 0)
       crl_near_clear(me->near);
     else if (strchr("c-", got(me->near, key)) == NULL)
@@ -584,10 +584,10 @@ int main(void) {
       cmocka_unit_test(the_budget_is_never_exceeded_by_copies_of_any_size_and_kind),
       cmocka_unit_test(a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes),
       cmocka_unit_test(without_a_budget_nothing_is_kept),
-      cmocka_unit_test(a_ticket_from_before_a_drop_is_refused_and_one_from_after_it_is_not),
+      cmocka_unit_test(a_epoch_from_before_a_drop_is_refused_and_one_from_after_it_is_not),
       cmocka_unit_test(a_refused_put_makes_nobody_leave),
       cmocka_unit_test(a_drop_while_a_put_makes_room_for_itself_refuses_it),
-      cmocka_unit_test(a_drop_leaves_most_tickets_of_other_keys_good),
+      cmocka_unit_test(a_drop_leaves_most_epochs_of_other_keys_good),
       cmocka_unit_test(a_drop_forgets_all_keys_of_its_hash_and_no_other),
       cmocka_unit_test(a_drop_leaves_the_neighbours_of_its_hash),
       cmocka_unit_test(of_keys_that_were_made_to_share_a_hash_only_a_few_stay),

@@ -172,7 +172,7 @@ static void one_whose_lives_are_over_leaves_however_often_it_was_asked_for(void 
   get_many(near, "k", all, 3);
   for (size_t i = 0; i < all; i++)
     assert_true(put_copy(near, numbered("n", i), CRL_KIND_VALUE, 'n', SIZE, LIFE,
-                         ticket(near, numbered("n", i))));
+                         epoch(near, numbered("n", i))));
   size_t found = 0;
   for (size_t i = 0; i < all; i++) found += got_at(near, numbered("n", i), LIFE) != '-';
   assert_int_equal(found, all);

@@ -13,7 +13,7 @@
 
 #include "record/envelope.h"
 #include "os/hash.h"
-#include "record/pack.h"
+#include "record/compress.h"
 #include "support/record_kit.h"
 #include "support/redis_server.h"
 
@@ -127,7 +127,7 @@ static void a_packed_record_that_promises_4_gib_is_refused(void **state) {
   corral *c = opened();
   static char zeros[4096];
   uint8_t *packed = NULL;
-  size_t size = crl_pack(zeros, sizeof zeros, &packed);
+  size_t size = crl_compress(zeros, sizeof zeros, &packed);
   assert_true(size > 0);
   plant("k",
         (crl_envelope){.kind = CRL_KIND_VALUE,
@@ -145,7 +145,7 @@ static void a_value_above_max_value_is_refused_packed_and_plain(void **state) {
   char *large = calloc(1, 2 * MIB);
   uint8_t *packed = NULL;
   assert_non_null(large);
-  size_t size = crl_pack(large, 2 * MIB, &packed);
+  size_t size = crl_compress(large, 2 * MIB, &packed);
   corral *c = opened();
   plant("k",
         (crl_envelope){.kind = CRL_KIND_VALUE,

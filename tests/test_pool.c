@@ -235,7 +235,7 @@ static void without_memory_the_store_stays_its_caller_s(void **state) {
   the_fake.closed = 0;
   crl_alloc_countdown = 0;
   assert_null(crl_pool_new(&options));
-  crl_alloc_countdown = 1; /* the lane's allocation fails */
+  crl_alloc_countdown = 1; /* the server's allocation fails */
   assert_null(crl_pool_new(&options));
   assert_int_equal(the_fake.closed, 0);
 }

@@ -28,11 +28,11 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
 }
 
 /* Ends the rest of a server and wakes the prober. */
-static void let_rest_end(crl_pool *pool, size_t server) {
-  crl_lane *lane = pool->lanes[server];
-  pthread_mutex_lock(&lane->mutex);
-  lane->breaker.rest_until = 0;
-  pthread_mutex_unlock(&lane->mutex);
+static void let_rest_end(crl_pool *pool, size_t number) {
+  crl_server *server = pool->list[number];
+  pthread_mutex_lock(&server->mutex);
+  server->breaker.rest_until = 0;
+  pthread_mutex_unlock(&server->mutex);
   pthread_mutex_lock(&pool->mutex);
   pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);
@@ -50,9 +50,9 @@ static void until_event(corral_event event, unsigned count) {
 
 static void until_resting(crl_pool *pool) {
   for (int probing = 1; probing; sched_yield()) {
-    pthread_mutex_lock(&pool->lanes[0]->mutex);
-    probing = pool->lanes[0]->breaker.probing;
-    pthread_mutex_unlock(&pool->lanes[0]->mutex);
+    pthread_mutex_lock(&pool->list[0]->mutex);
+    probing = pool->list[0]->breaker.probing;
+    pthread_mutex_unlock(&pool->list[0]->mutex);
   }
 }
 
@@ -116,9 +116,9 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   for (int i = 0; i < 2; i++) assert_int_equal(hurried(pool), CORRAL_EUNAVAILABLE);
   the_fake.refuse = 0;
   assert_int_equal(hurried(pool), CORRAL_OK); /* the success ends the doubt */
-  pthread_mutex_lock(&pool->lanes[0]->mutex);
-  assert_int_equal(pool->lanes[0]->doubts, 0);
-  pthread_mutex_unlock(&pool->lanes[0]->mutex);
+  pthread_mutex_lock(&pool->list[0]->mutex);
+  assert_int_equal(pool->list[0]->doubts, 0);
+  pthread_mutex_unlock(&pool->list[0]->mutex);
   the_fake.break_next = 1;
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);

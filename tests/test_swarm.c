@@ -44,7 +44,7 @@ static void on_event(world *w, event *e) {
 
 static void begin_processes(void) {
   for (int i = 0; i < PROCESSES; i++) {
-    held_by[i] = crl_held_new(1 << 20, 100 * WORLD_MS);
+    held_by[i] = crl_outbox_new(1 << 20, 100 * WORLD_MS);
     assert_non_null(held_by[i]);
   }
 }
@@ -52,7 +52,7 @@ static void begin_processes(void) {
 static void end_processes(world *w) {
   for (int i = 0; i < PROCESSES; i++) {
     forget_replays(w, i);
-    crl_held_free(held_by[i]);
+    crl_outbox_free(held_by[i]);
   }
 }
 
@@ -218,7 +218,8 @@ static void a_replay_that_forgets_invalidations_is_found_out(void **state) {
       broken_worlds(REPLAY_FORGETS_INVALIDATIONS, 1000, "before an invalidate was served"), 3);
 }
 
-/* The mark tells a leader that hasn't read it before about changes since its compute began. */
+/* The tag_version tells a leader that hasn't read it before about changes since its compute
+ * began. */
 static void a_replay_that_deletes_the_record_of_a_tag_is_found_out(void **state) {
   (void)state;
   assert_true(first_broken(REPLAY_DELETES_THE_TAG, 2300) > 0);

@@ -30,7 +30,7 @@ typedef struct MHD_Response response;
 struct web {
   corral *reports;
   const listener *hears;
-  corral_ticket *ticket; /* for all calls; cancelled at the end */
+  corral_cancel_token *cancel_token; /* for all calls; cancelled at the end */
   corral_loop *loop;
   struct MHD_Daemon *daemon;
   unsigned active; /* number of requests under way */
@@ -77,7 +77,7 @@ static const char *cache_status(const corral_value *value) {
   switch (corral_value_how(value)) {
     case CORRAL_FRESH: return "corral; hit";
     case CORRAL_STALE: return "corral; hit; detail=stale";
-    case CORRAL_HELD: return "corral; hit; detail=held";
+    case CORRAL_OUTBOX: return "corral; hit; detail=held";
     case CORRAL_JOINED: return "corral; fwd=miss; collapsed";
     case CORRAL_COMPUTED: break;
   }
@@ -150,7 +150,7 @@ static enum MHD_Result report(request *r) {
   web *w = r->web;
   const char *region = NULL;
   size_t len = 0;
-  const corral_policy *policy = CORRAL_POLICY(.ticket = w->ticket);
+  const corral_policy *policy = CORRAL_POLICY(.cancel_token = w->cancel_token);
   MHD_lookup_connection_value_n(r->from, MHD_GET_ARGUMENT_KIND, "region", 6, &region, &len);
   if (!is_region(region, len))
     return refuse(r->from, MHD_HTTP_BAD_REQUEST,
@@ -257,8 +257,8 @@ web *web_open(corral *reports, const listener *hears, int port, char *text, size
   if (w == NULL) return NULL;
   w->reports = reports;
   w->hears = hears;
-  w->ticket = corral_ticket_new();
-  if (w->ticket == NULL) goto failed;
+  w->cancel_token = corral_cancel_token_new();
+  if (w->cancel_token == NULL) goto failed;
   if (corral_loop_open(&w->loop, reports, &error) != CORRAL_OK) {
     snprintf(text, size, "%s", error.text);
     goto failed;
@@ -302,7 +302,7 @@ void web_run(web *w, int stop_fd, int grace_ms) {
   MHD_socket listening = MHD_quiesce_daemon(w->daemon);
   if (listening != MHD_INVALID_SOCKET) close(listening);
   run_out(w, db_now_ms() + grace_ms);
-  corral_cancel(w->ticket); /* ends the calls that still wait */
+  corral_cancel_token_cancel(w->cancel_token); /* ends the calls that still wait */
   run_out(w, db_now_ms() + grace_ms);
 }
 
@@ -311,6 +311,6 @@ void web_close(web *w) {
   /* no request may be suspended now: MHD would wait for it */
   if (w->daemon != NULL) MHD_stop_daemon(w->daemon);
   corral_loop_close(w->loop);
-  corral_ticket_free(w->ticket);
+  corral_cancel_token_free(w->cancel_token);
   free(w);
 }

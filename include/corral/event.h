@@ -24,7 +24,7 @@
   X(VERDICT, "verdict", "a remembered failure was served")                                         \
   X(ABANDONED, "abandoned", "a compute outlived compute_ms")                                       \
   X(EXTEND, "extend", "a lease was extended")                                                      \
-  X(LEASE_LOST, "lease_lost", "the keeper learned that a lease was lost")                          \
+  X(LEASE_LOST, "lease_lost", "the renewer learned that a lease was lost")                         \
   X(DEADLINE, "deadline", "a call ended by its deadline without a value")                          \
   X(REFRESH, "refresh", "a value was rebuilt in the background")                                   \
   X(STORE_ERROR, "store_error", "an operation on the store failed")                                \
@@ -36,9 +36,9 @@
   X(HOST_WAIT, "host_wait", "a flight waited for a leader on its own host")                        \
   X(HOST_ERROR, "host_error", "the host's lock can't be used: elections go on without it")         \
   X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")     \
-  X(HELD, "held", "a fill, or an invalidation, was kept for the return of the store")              \
-  X(HELD_HIT, "held_hit", "a value that this process holds was served while the store is away")    \
-  X(OFFERED, "offered", "what was held was given to the store when it was back")                   \
+  X(OUTBOX, "outbox", "a fill, or an invalidation, was kept for the return of the store")          \
+  X(OUTBOX_HIT, "outbox_hit", "a value of the outbox was served while the store is away")          \
+  X(REPLAYED, "replayed", "what was in the outbox was given to the store when it was back")        \
   X(EARLY, "early", "a rebuild began before the fresh life ended")                                 \
   X(NEAR, "near", "a copy in this process answered, without a look at the store")                  \
   X(PASS, "pass", "a compute said that its answer can't be cached")                                \

@@ -68,9 +68,9 @@ typedef struct corral_lock corral_lock;
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
 typedef struct corral_lock_options {
-  size_t size;           /* sizeof(corral_lock_options), set by CORRAL_LOCK */
-  corral_error *error;   /* receives the detail of a failure; may be NULL */
-  corral_ticket *ticket; /* corral_cancel ends the wait; may be NULL */
+  size_t size;                       /* sizeof(corral_lock_options), set by CORRAL_LOCK */
+  corral_error *error;               /* receives the detail of a failure; may be NULL */
+  corral_cancel_token *cancel_token; /* corral_cancel_token_cancel ends the wait; may be NULL */
   /* shown to others behind host, process and thread; at most 40 bytes count; may be NULL */
   const char *note;
   /* owner's name within this process, for re-entrancy; NULL: the calling thread */

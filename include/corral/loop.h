@@ -79,8 +79,8 @@ CORRAL_API int corral_dispatch(corral_loop *loop);
 /* Begins a corral_get_or_compute with `start` as the compute, or a corral_get where `start` is
  * NULL. A stale value inside swr_ms is answered at once and rebuilt in the background. The call
  * ends by its deadline, except for a compute of its own by at_deadline. The policy's `error` is not
- * used after this function returns; its ticket is used until `done`, or until `gone` of a cancelled
- * call. *ret (`ret` may be NULL) is valid until the first of `done` and `gone`.
+ * used after this function returns; its cancel token is used until `done`, or until `gone` of a
+ * cancelled call. *ret (`ret` may be NULL) is valid until the first of `done` and `gone`.
  * CORRAL_OK: `done` will be called. Any other status: no callback will. CORRAL_EINVAL,
  * CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_ERECURSION (within `start` of that same key),
  * CORRAL_EFORKED, CORRAL_ECLOSED; detail goes to the policy's error. */

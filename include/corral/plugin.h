@@ -183,7 +183,7 @@ typedef struct corral_op {
   corral_error *error; /* receives the detail of an error status; may be NULL */
 } corral_op;
 
-/* ---- locks ------------------------------------------------------------------------------------
+/* ---- locks --------------------------------------------------------------------------------------
  *
  * A lock is a name with holds: one exclusive hold, or any number of shared ones. Each hold has a
  * token (fresh for every taking), an end of its own in store time, and a fencing token: a number
@@ -511,7 +511,7 @@ typedef struct corral_store {
  * returns the table. */
 typedef const corral_store *corral_plugin_fn(void);
 
-/* ---- origins ----------------------------------------------------------------------------------
+/* ---- origins ------------------------------------------------------------------------------------
  *
  * An origin computes values from another place, named by a URL: the option `origin` of corral_open
  * names an origin when it contains "://". */

@@ -12,7 +12,7 @@
  * bodies, and decompresses them).
  *
  * Lives come from the response, by RFC 9111 and RFC 5861 for a shared cache
- * (src/http/http_rules.h); a life that it doesn't state is the policy's. An answer that may be for
+ * (src/http/rules.h); a life that it doesn't state is the policy's. An answer that may be for
  * one user alone (private, no-store, no-cache, Set-Cookie, Vary on a field that is neither in vary=
  * nor always sent alike, an answer to a request with Authorization without public) is passed: it
  * goes to no other caller. A negative of that kind isn't kept. An answer without life (max-age=0)
@@ -31,7 +31,7 @@
 
 enum { LOOK_MS = 20, IDLE_MS = 60000 };
 
-extern const corral_origin crl_origin_http;
+extern const corral_origin crl_semaphore_http;
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
@@ -196,7 +196,7 @@ static void http_fetch(void *origin, corral_fill *fill, const void *key, size_t 
   crl_http_transfer_free(t);
 }
 
-const corral_origin crl_origin_http = {
+const corral_origin crl_semaphore_http = {
     .size = sizeof(corral_origin),
     .abi = CORRAL_PLUGIN_ABI,
     .name = "http",
@@ -207,4 +207,4 @@ const corral_origin crl_origin_http = {
     .fetch = http_fetch,
 };
 
-CORRAL_ORIGIN(crl_origin_http)
+CORRAL_ORIGIN(crl_semaphore_http)

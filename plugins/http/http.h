@@ -13,7 +13,7 @@
 #include <curl/curl.h>
 #include <pthread.h>
 
-#include "../../src/http/http_rules.h"
+#include "../../src/http/rules.h"
 
 enum {
   CRL_HTTP_URL = 8192,      /* longest URL */

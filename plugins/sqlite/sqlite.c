@@ -59,9 +59,9 @@ static int read_boot(crl_sqlite_handle *h, corral_error *error) {
  * stuck. 0: the deadline has passed. */
 static int on_busy(void *arg, int times) {
   const crl_sqlite_handle *h = arg;
-  int64_t left = h->deadline - h->st->host->now_ms(), nap = times < QUICK_NAPS ? 1 : NAP_MS;
+  int64_t left = h->deadline - h->st->host->now_ms(), waiter = times < QUICK_NAPS ? 1 : NAP_MS;
   if (left <= 0) return 0;
-  poll(NULL, 0, (int)(nap < left ? nap : left));
+  poll(NULL, 0, (int)(waiter < left ? waiter : left));
   return 1;
 }
 

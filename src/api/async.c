@@ -29,13 +29,13 @@ static void post_call(corral_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-static void on_nap(crl_nap *nap) {
-  post_call((corral_call *)(void *)((char *)nap - offsetof(corral_call, nap)));
+static void on_wake(crl_waiter *waiter) {
+  post_call((corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter)));
 }
-static void on_alarm(crl_alarm *alarm) {
+static void on_alarm(crl_timer *alarm) {
   post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm)));
 }
-static void on_ticket(void *call) { post_call(call); }
+static void on_cancel(void *call) { post_call(call); }
 
 /* ---- callbacks of runs --------------------------------------------------------------------- */
 
@@ -69,7 +69,7 @@ void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came
   crl_entry_unref(entry);
 }
 
-/* Begins to listen here, on the pilot's thread, so that the flight's entry is never without a
+/* Begins to listen here, on the scheduler's thread, so that the flight's entry is never without a
  * waiter. Lock order: a herd's mutex before the loop's. */
 static void waits(crl_caller *caller, crl_run *r) {
   corral_call *call = crl_async_call(caller);
@@ -81,7 +81,7 @@ static void waits(crl_caller *caller, crl_run *r) {
   pthread_mutex_unlock(&loop->mutex);
   if (!listens) return;
   crl_entry *entry = crl_entry_ref(r->entry);
-  crl_herd_listen(entry, &call->listener, &call->nap);
+  crl_herd_listen(entry, &call->listener, &call->waiter);
   pthread_mutex_lock(&loop->mutex);
   int is_closed = loop->is_closed;
   call->entry = is_closed ? NULL : entry;
@@ -122,7 +122,7 @@ static void free_call(corral_call *call) {
   corral_loop *loop = call->loop;
   if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
   free(call->answer);
-  crl_nap_clean(&call->nap);
+  crl_waiter_clean(&call->waiter);
   free(call);
   crl_async_unref_loop(loop, 1);
 }
@@ -167,15 +167,15 @@ static int arm(corral_call *call) {
   crl_patience patience = patience_of(call);
   int64_t at = patience.deadline;
   if (patience.soft_until > crl_env_now_ms() && patience.soft_until < at) at = patience.soft_until;
-  return crl_alarms_set(crl_pilot_alarms(call->loop->context->pilot), &call->alarm, at);
+  return crl_timers_set(crl_scheduler_alarms(call->loop->context->scheduler), &call->alarm, at);
 }
 
 /* Begins the wait on call->entry, to which the call already listens: from now on the alarm and the
- * ticket end it too. Without an alarm (not CORRAL_OK) the caller must end the wait. */
+ * cancel token end it too. Without an alarm (not CORRAL_OK) the caller must end the wait. */
 static int settle_down(corral_call *call, int owns) {
   call->state = CRL_ASYNC_JOINED;
   call->owns = owns;
-  crl_ticket_join(call->asked.policy.ticket, &call->leaver, on_ticket, call);
+  crl_cancel_join(call->asked.policy.cancel_token, &call->canceller, on_cancel, call);
   return arm(call);
 }
 
@@ -183,8 +183,8 @@ void crl_async_leave(corral_call *call, crl_wait came) {
   crl_entry *entry = call->entry;
   call->entry = NULL;
   crl_async_stop_listening(call, entry, came);
-  crl_ticket_leave(call->asked.policy.ticket, &call->leaver);
-  crl_alarms_clear(crl_pilot_alarms(call->loop->context->pilot), &call->alarm);
+  crl_cancel_leave(call->asked.policy.cancel_token, &call->canceller);
+  crl_timers_clear(crl_scheduler_alarms(call->loop->context->scheduler), &call->alarm);
 }
 
 static void unlink_call(corral_call *call) {
@@ -203,8 +203,8 @@ static void see_off(corral_call *call) {
   free_call(call);
 }
 
-/* Frees the call now, or when mail of it that is queued is dispatched: its entry or its ticket may
- * have posted some. */
+/* Frees the call now, or when mail of it that is queued is dispatched: its entry or its cancel
+ * token may have posted some. */
 void crl_async_withdraw(corral_call *call) {
   call->async.gone = NULL;
   call->state = CRL_ASYNC_ENDED;
@@ -241,7 +241,7 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
   call->runs++;
   call->flying = r;
   pthread_mutex_unlock(&loop->mutex);
-  int status = crl_pilot_fly(loop->context->pilot, r, call->asked.policy.ticket);
+  int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.policy.cancel_token);
   if (status == CORRAL_OK) return status;
   pthread_mutex_lock(&loop->mutex);
   call->flying = NULL;
@@ -255,7 +255,7 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
 static int join(corral_call *call, crl_entry *entry) {
   crl_event_emit(&call->loop->context->events, CORRAL_EVENT_JOIN, call->asked.key,
                  call->asked.key_len, NULL);
-  crl_herd_listen(entry, &call->listener, &call->nap);
+  crl_herd_listen(entry, &call->listener, &call->waiter);
   call->entry = entry;
   int status = settle_down(call, 0);
   if (status == CORRAL_OK)
@@ -353,5 +353,5 @@ crl_caller crl_async_caller(void) {
 
 void crl_async_init_waits(corral_call *call) {
   call->alarm.ring = on_alarm;
-  crl_nap_init_hook(&call->nap, on_nap);
+  crl_waiter_init_hook(&call->waiter, on_wake);
 }

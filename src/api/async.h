@@ -1,15 +1,15 @@
 /* async.h: a call of an event loop, from its beginning to its last callback.
  *
  * Mail to the loop moves a call on: it was answered, its entry changed, its alarm rang, or its
- * ticket was cancelled. A call's entry, callbacks and end are handled on the loop's thread; other
- * threads report to the call under the loop's mutex. Lock order: the mutexes of herds, alarms and
- * tickets, then the loop's, then the pilot's. */
+ * cancel token was cancelled. A call's entry, callbacks and end are handled on the loop's thread;
+ * other threads report to the call under the loop's mutex. Lock order: the mutexes of herds, alarms
+ * and cancel tokens, then the loop's, then the scheduler's. */
 #ifndef CRL_ASYNC_H
 #define CRL_ASYNC_H
 
 #include <corral/loop.h>
 
-#include "driver/pilot.h"
+#include "driver/async.h"
 
 typedef enum crl_async_state {
   CRL_ASYNC_FLIES,  /* its own run, or its function, answers it directly */
@@ -50,12 +50,12 @@ struct corral_call {
   /* Used by the loop's thread alone. */
   crl_async_state state;
   int owns; /* this call leads the flight of `entry` */
-  crl_alarm alarm;
-  crl_leaver leaver;
+  crl_timer alarm;
+  crl_canceller canceller;
   /* Shared with other threads, under the loop's mutex. */
   crl_entry *entry; /* to which the call listens */
   crl_listener listener;
-  crl_nap nap;
+  crl_waiter waiter;
   size_t runs;     /* number of runs and functions that may still report to the call */
   crl_run *flying; /* the run that will answer the call directly */
   crl_outcome *answer;

@@ -2,7 +2,7 @@
 #include "os/env.h"
 #include "record/fill.h"
 #include "api/handle.h"
-#include "tags/marks.h"
+#include "tags/tag_versions.h"
 #include "store/put.h"
 #include "base/status.h"
 
@@ -11,14 +11,14 @@
 static void void_held(crl_context *context, const corral_op *op, const crl_name *name) {
   int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
   int64_t now = crl_env_now_ms();
-  crl_held_drop(context->verdicts, op->key, op->key_len);
+  crl_outbox_drop(context->verdicts, op->key, op->key_len);
   if (op->verb == CORRAL_VERB_INVALIDATE && op->status == CORRAL_OK)
-    crl_held_invalidated(context->held, op->key, op->key_len, now);
+    crl_outbox_invalidated(context->held, op->key, op->key_len, now);
   else
-    crl_held_drop_fill(context->held, op->key, op->key_len);
+    crl_outbox_drop_fill(context->held, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
-  crl_held_invalidate(context->held, op->key, op->key_len, NULL, now);
-  crl_event_emit(&context->events, CORRAL_EVENT_HELD, name->key, name->key_len, NULL);
+  crl_outbox_invalidate(context->held, op->key, op->key_len, NULL, now);
+  crl_event_emit(&context->events, CORRAL_EVENT_OUTBOX, name->key, name->key_len, NULL);
 }
 
 static void forget_near(crl_context *context, const crl_key *key) {
@@ -69,8 +69,8 @@ static int change_tag(corral *c, const void *tag, size_t len, int only_expire,
   crl_context *context;
   int status = crl_handle_values(c, &context, error);
   if (status != CORRAL_OK) return status;
-  status = crl_marks_change(context, tag, len, only_expire, error);
-  crl_offer_void(&context->offer, tag, len);
+  status = crl_tag_versions_change(context, tag, len, only_expire, error);
+  crl_replay_void(&context->offer, tag, len);
   crl_herd_detach_all(context->herd);
   return status;
 }
@@ -108,10 +108,10 @@ int corral_expire_all(corral *c, corral_error *error) { return change_all(c, 1, 
 /* Where values carry the tag of the whole namespace: adds it, in the version read before the value
  * is stored. */
 static int tag_of_all(crl_context *context, corral_fill *fill, corral_error *error) {
-  crl_marks none = {0};
+  crl_tag_versions none = {0};
   if (!context->generation) return CORRAL_OK;
   if (!crl_fill_tag_of_all(fill)) return crl_status_plain(error, CORRAL_ENOMEM);
-  return crl_marks_stamp(context, fill->tags, &none, CRL_SINCE_NOW, error);
+  return crl_tag_versions_stamp(context, fill->tags, &none, CRL_SINCE_NOW, error);
 }
 
 static int set_fill(crl_context *context, const crl_key *key, const corral_policy *policy,
@@ -134,9 +134,9 @@ static int set_fill(crl_context *context, const crl_key *key, const corral_polic
   status = crl_put_record(context->pool, &put, crl_env_now_ms() + policy->wait_ms, error);
   crl_product_clean(&product);
   if (status == CORRAL_OK)
-    crl_held_invalidated(context->held, key->stored, key->stored_len, crl_env_now_ms());
+    crl_outbox_invalidated(context->held, key->stored, key->stored_len, crl_env_now_ms());
   else
-    crl_held_drop_fill(context->held, key->stored, key->stored_len);
+    crl_outbox_drop_fill(context->held, key->stored, key->stored_len);
   forget_near(context, key);
   return status;
 }

@@ -4,11 +4,11 @@
 
 #include "os/env.h"
 #include "api/handle.h"
-#include "driver/pilot.h"
+#include "driver/async.h"
 #include "store/registry.h"
 #include "store/secret.h"
-#include "http/source.h"
-#include "locks/lock_table.h"
+#include "http/origin.h"
+#include "locks/table.h"
 #include "base/status.h"
 #include "store/uri.h"
 
@@ -18,7 +18,7 @@ struct corral {
   crl_context context;
   corral_compute *compute;
   void *compute_arg;
-  crl_source source; /* in place of `compute`; source.plugin is NULL when there is none */
+  crl_origin source; /* in place of `compute`; source.plugin is NULL when there is none */
 };
 
 /* ---- open, close --------------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .breaker_failures = options->breaker_failures,
                            .breaker_rest_ms = options->breaker_rest_ms,
                            .events = &context->events,
-                           .on_return = crl_offer_all,
+                           .on_return = crl_replay_all,
                            .return_arg = &context->offer};
   pool.info = (corral_store_info){.size = sizeof pool.info,
                                   .max_key = CRL_KEY_MOST,
@@ -118,20 +118,20 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   return crl_status_plain(error, CORRAL_ENOMEM);
 }
 
-/* Makes the parts of elections: the keeper of leases, the limiter, the host lock. */
+/* Makes the parts of elections: the renewer of leases, the limiter, the host lock. */
 static int make_rungs(crl_context *context, const corral_options *options,
                       const char *origin_name) {
-  crl_origin_options origin = {.name = origin_name,
-                               .most = options->max_computes,
-                               .fleet_most = options->fleet_max_computes,
-                               .lease_ms = context->policy.lease_ms,
-                               .op_ms = options->op_ms,
-                               .poll_ms = context->policy.poll_ms,
-                               .poll_max_ms = context->policy.poll_max_ms,
-                               .pool = context->pool};
-  context->keeper = origin.keeper = crl_keeper_new(context->pool, &context->events);
-  context->origin = crl_origin_new(&origin);
-  if (context->scope == NULL || context->keeper == NULL || context->origin == NULL)
+  crl_semaphore_options origin = {.name = origin_name,
+                                  .most = options->max_computes,
+                                  .fleet_most = options->fleet_max_computes,
+                                  .lease_ms = context->policy.lease_ms,
+                                  .op_ms = options->op_ms,
+                                  .poll_ms = context->policy.poll_ms,
+                                  .poll_max_ms = context->policy.poll_max_ms,
+                                  .pool = context->pool};
+  context->renewer = origin.renewer = crl_renewer_new(context->pool, &context->events);
+  context->origin = crl_semaphore_new(&origin);
+  if (context->scope == NULL || context->renewer == NULL || context->origin == NULL)
     return CORRAL_ENOMEM;
   /* A store whose reach is this host or process elects leaders without a host lock. */
   if (options->host_lock <= 0 || crl_pool_info(context->pool)->reach != CORRAL_REACH_FLEET)
@@ -155,7 +155,7 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   context->events.arg = options->event_arg;
   context->max_value = (uint64_t)options->max_value;
   context->op_ms = options->op_ms;
-  context->held_ms = options->held_ms;
+  context->outbox_ms = options->outbox_ms;
   context->compress_min = options->compress_min;
   context->generation = options->generation > 0;
   crl_quota_init(&context->negatives, options->negative_max);
@@ -167,13 +167,13 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   context->locks = crl_lock_table_new();
   context->workers = crl_workers_new(options->workers);
   context->events.notifier = crl_notifier_new();
-  context->held = crl_held_new(options->held_bytes, options->held_ms);
-  context->verdicts = crl_held_new(VERDICT_BYTES, VERDICT_MS);
-  context->offer = (crl_offer){
+  context->held = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
+  context->verdicts = crl_outbox_new(VERDICT_BYTES, VERDICT_MS);
+  context->offer = (crl_replay){
       .held = context->held, .events = &context->events, .lease_ms = context->policy.lease_ms};
-  context->pilot = crl_pilot_new(context);
+  context->scheduler = crl_scheduler_new(context);
   if (context->herd == NULL || context->locks == NULL || context->workers == NULL ||
-      context->held == NULL || context->verdicts == NULL || context->pilot == NULL ||
+      context->held == NULL || context->verdicts == NULL || context->scheduler == NULL ||
       context->events.notifier == NULL ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
@@ -185,7 +185,7 @@ static int check_names(const corral_options *options, corral_error *error) {
   if (options->name_space != NULL && strlen(options->name_space) > 1024)
     return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
   size_t len = options->origin == NULL ? 1 : strlen(options->origin);
-  int is_url = crl_source_is_url(options->origin);
+  int is_url = crl_origin_is_url(options->origin);
   if (!is_url && (len < 1 || len > 100))
     return crl_status_fail(error, CORRAL_EINVAL,
                            "origin: %zu bytes; accepted: a name of 1 to 100, or a URL", len);
@@ -210,7 +210,7 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   if (status == CORRAL_OK) status = crl_policy_resolve(&policy, options.policy, NULL, error);
   if (status != CORRAL_OK) return status;
   policy.error = NULL;
-  policy.ticket = NULL;
+  policy.cancel_token = NULL;
   policy.variant = NULL;
   policy.variant_len = 0;
   if ((status = check_names(&options, error)) != CORRAL_OK) return status;
@@ -220,8 +220,8 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   c->compute = options.compute;
   c->compute_arg = options.compute_arg;
   c->context.policy = policy;
-  if (crl_source_is_url(options.origin))
-    status = crl_source_open(&c->source, options.origin, (uint64_t)options.max_value, error);
+  if (crl_origin_is_url(options.origin))
+    status = crl_origin_open(&c->source, options.origin, (uint64_t)options.max_value, error);
   if (status == CORRAL_OK) status = make_context(c, &options, error);
   if (status != CORRAL_OK) {
     corral_close(c);
@@ -239,20 +239,20 @@ void corral_close(corral *c) {
   crl_context *context = &c->context;
   if (!crl_context_is_home(&c->context)) return;
   /* The order matters: running computes end before the parts that they need for it are freed. */
-  if (context->pilot != NULL) crl_pilot_close(context->pilot);
-  crl_source_close(&c->source);
+  if (context->scheduler != NULL) crl_scheduler_close(context->scheduler);
+  crl_origin_close(&c->source);
   if (context->workers != NULL) crl_workers_free(context->workers);
-  if (context->pilot != NULL) crl_pilot_free(context->pilot);
-  if (context->origin != NULL) crl_origin_free(context->origin);
-  if (context->keeper != NULL) crl_keeper_free(context->keeper);
+  if (context->scheduler != NULL) crl_scheduler_free(context->scheduler);
+  if (context->origin != NULL) crl_semaphore_free(context->origin);
+  if (context->renewer != NULL) crl_renewer_free(context->renewer);
   if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
   if (context->herd != NULL) crl_herd_free(context->herd);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
   if (context->watch != NULL) crl_watch_free(context->watch);
   if (context->near != NULL) crl_near_free(context->near);
   if (context->pool != NULL) crl_pool_free(context->pool);
-  if (context->held != NULL) crl_held_free(context->held);
-  if (context->verdicts != NULL) crl_held_free(context->verdicts);
+  if (context->held != NULL) crl_outbox_free(context->held);
+  if (context->verdicts != NULL) crl_outbox_free(context->verdicts);
   if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);
   crl_quota_clean(&context->negatives);
   free(context->scope);
@@ -311,7 +311,7 @@ void crl_handle_bind(corral *c, crl_call *call) {
   call->compute = c->compute;
   call->arg = c->compute_arg;
   if (c->source.plugin != NULL) {
-    call->start = crl_source_fetch;
+    call->start = crl_origin_fetch;
     call->arg = &c->source;
   }
   call->bound = crl_call_computes(call);

@@ -1,5 +1,5 @@
 /* get.c: the public calls that get values: of one key, or of several. */
-#include "driver/drive.h"
+#include "driver/block.h"
 #include "api/handle.h"
 #include "policy/policy.h"
 #include "base/status.h"
@@ -16,7 +16,7 @@ int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corr
   int status = crl_handle_call(c, key, key_len, policy, &context, &call);
   call.compute = compute;
   call.arg = arg;
-  return status == CORRAL_OK ? crl_drive_call(context, &call, ret) : status;
+  return status == CORRAL_OK ? crl_block_call(context, &call, ret) : status;
 }
 
 int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy,
@@ -28,7 +28,7 @@ int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *
   int status = crl_handle_call(c, key, key_len, policy, &context, &call);
   if (status != CORRAL_OK) return status;
   crl_handle_bind(c, &call);
-  return crl_drive_call(context, &call, ret);
+  return crl_block_call(context, &call, ret);
 }
 
 static int check_many(corral *c, const corral_item *items, size_t count,
@@ -56,7 +56,7 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_po
                        : crl_status_plain(&item->error, status);
   }
   if (status != CORRAL_OK || count == 0) return status;
-  status = crl_drive_many(context, &call, items, count);
+  status = crl_many_call(context, &call, items, count);
   for (size_t i = 0; status != CORRAL_OK && i < count; i++)
     items[i].status = crl_status_plain(&items[i].error, status);
   return status == CORRAL_OK ? status : crl_status_plain(crl_handle_error(policy), status);

@@ -2,7 +2,7 @@
 #ifndef CRL_HANDLE_H
 #define CRL_HANDLE_H
 
-#include "driver/drive.h"
+#include "driver/block.h"
 
 /* crl_context_enter for a call about values: also CORRAL_EUNSUPPORTED where the store has locks
  * only. */

@@ -2,7 +2,7 @@
 #include "os/env.h"
 #include "record/envelope.h"
 #include "api/handle.h"
-#include "tags/marks.h"
+#include "tags/tag_versions.h"
 #include "policy/policy.h"
 #include "store/put.h"
 #include "record/record.h"
@@ -58,10 +58,10 @@ static int inspect_record(crl_context *context, crl_key *key, const corral_op *o
   inspect_header(&header, op, ret);
   int status = crl_envelope_read(op->found, op->found_len, crl_key_digest(key), &envelope);
   if (status == CORRAL_OK && op->life_ms != 0) {
-    crl_marks_source source = {.deadline = crl_env_now_ms() + context->op_ms};
+    crl_tag_versions_source source = {.deadline = crl_env_now_ms() + context->op_ms};
     crl_standing standing =
-        crl_marks_standing(context, op->found + envelope.metadata_at,
-                           envelope.tag_count > 0 ? envelope.metadata_len : 0, &source);
+        crl_tag_versions_standing(context, op->found + envelope.metadata_at,
+                                  envelope.tag_count > 0 ? envelope.metadata_len : 0, &source);
     inspect_envelope(
         &envelope, (header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, op, ret);
     if (standing == CRL_STANDS_VOID) ret->state = "void";

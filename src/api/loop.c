@@ -31,7 +31,7 @@ static void end_compute(corral_loop *loop, crl_run *r, int abandoned) {
   int waits_for_start = r->flown.starting;
   r->flown.ended = abandoned ? 2 : 1;
   pthread_mutex_unlock(&loop->mutex);
-  if (!waits_for_start) crl_pilot_ended(r, abandoned);
+  if (!waits_for_start) crl_scheduler_ended(r, abandoned);
 }
 
 static void on_ended(corral_fill *fill, int abandoned) {
@@ -64,7 +64,7 @@ static crl_run *take_orphans(corral_loop *loop) {
 }
 
 static void orphan(crl_run *r) {
-  crl_pilot_orphan(r);
+  crl_scheduler_orphan(r);
   if (atomic_exchange(&r->flown.fate, IS_ORPHAN) == ENDED_MEANWHILE) crl_run_free(r);
 }
 
@@ -89,7 +89,7 @@ static void start(corral_loop *loop, crl_run *r) {
   if (!is_cancelled) remember_computing(loop, r);
   pthread_mutex_unlock(&loop->mutex);
   if (is_cancelled) {
-    crl_pilot_ended(r, 1);
+    crl_scheduler_ended(r, 1);
     return;
   }
   const crl_computing *outer = crl_run_inside(&frame);
@@ -99,7 +99,7 @@ static void start(corral_loop *loop, crl_run *r) {
   r->flown.starting = 0;
   int ended = r->flown.ended;
   pthread_mutex_unlock(&loop->mutex);
-  if (ended) crl_pilot_ended(r, ended == 2);
+  if (ended) crl_scheduler_ended(r, ended == 2);
 }
 
 /* ---- public: the loop ---------------------------------------------------------------------- */
@@ -187,7 +187,7 @@ static void give_up_computes(corral_loop *loop) {
   for (crl_mail *m = first, *next; m != NULL; m = next) {
     next = m->next;
     if (m->starts == NULL) continue;
-    crl_pilot_ended(m->starts, 1);
+    crl_scheduler_ended(m->starts, 1);
     free(m);
   }
   for (crl_run *r = orphans, *next; r != NULL; r = next) {
@@ -388,7 +388,7 @@ void corral_call_cancel(corral_call *call) {
   call->is_cancelled = 1;
   if (call->flying != NULL) {
     atomic_store(&call->flying->left, 1);
-    crl_pilot_wake(call->flying);
+    crl_scheduler_wake(call->flying);
     call->flying = NULL;
   }
   crl_async_post(call->loop, &call->mail);

@@ -32,7 +32,7 @@ const char *corral_how_name(corral_how how) {
     case CORRAL_STALE: return "stale";
     case CORRAL_COMPUTED: return "computed";
     case CORRAL_JOINED: return "joined";
-    case CORRAL_HELD: return "held";
+    case CORRAL_OUTBOX: return "held";
     default: return "?";
   }
 }

@@ -193,11 +193,12 @@ static void on_event(corral_event event, const void *key, size_t key_len, const 
             detail != NULL ? detail : "it is away");
 }
 
-static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_error *error) {
+static int try_take(locking *l, int64_t wait_ms, corral_cancel_token *cancel_token,
+                    corral_error *error) {
   const lock_options *o = &l->want;
   *error = (corral_error){0};
   return corral_lock_take(l->corral, o->name, strlen(o->name),
-                          CORRAL_LOCK(.error = error, .ticket = ticket, .note = o->note,
+                          CORRAL_LOCK(.error = error, .cancel_token = cancel_token, .note = o->note,
                                       .on_lost = on_lost, .lost_arg = &l->lost[1],
                                       .ttl_ms = o->ttl_ms, .wait_ms = wait_ms, .shared = o->shared,
                                       .keep = o->keep, .keep_max_ms = o->keep_max_ms,
@@ -205,18 +206,18 @@ static int try_take(locking *l, int64_t wait_ms, corral_ticket *ticket, corral_e
                           &l->lock);
 }
 
-/* Cancels the ticket when a signal comes; ends when `quit` is written to. */
+/* Cancels the cancel token when a signal comes; ends when `quit` is written to. */
 typedef struct listener {
   int signals;
   int quit[2];
-  corral_ticket *ticket;
+  corral_cancel_token *cancel_token;
 } listener;
 
 static void *listen_for_signals(void *arg) {
   const listener *l = arg;
   struct pollfd fds[2] = {{l->signals, POLLIN, 0}, {l->quit[0], POLLIN, 0}};
   while (poll(fds, 2, -1) < 0) continue;
-  if (fds[0].revents != 0) corral_cancel(l->ticket);
+  if (fds[0].revents != 0) corral_cancel_token_cancel(l->cancel_token);
   return NULL;
 }
 
@@ -224,13 +225,14 @@ static void *listen_for_signals(void *arg) {
 static int take_waiting(locking *l, corral_error *error) {
   pthread_t thread;
   int64_t wait_ms = l->want.wait_ms > 0 ? l->want.wait_ms : day_ms;
-  listener ear = {.signals = l->child.signals, .quit = {-1, -1}, .ticket = corral_ticket_new()};
+  listener ear = {
+      .signals = l->child.signals, .quit = {-1, -1}, .cancel_token = corral_cancel_token_new()};
   int status = CORRAL_ENOMEM;
   *error = (corral_error){0};
-  if (ear.ticket != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 &&
+  if (ear.cancel_token != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 &&
       pthread_create(&thread, NULL, listen_for_signals, &ear) == 0) {
     atomic_store(&l->says_trouble, l->want.wait_ms < 0 && !l->cli->quiet);
-    do status = try_take(l, wait_ms, ear.ticket, error);
+    do status = try_take(l, wait_ms, ear.cancel_token, error);
     while (status == CORRAL_EDEADLINE && l->want.wait_ms < 0);
     atomic_store(&l->says_trouble, false);
     (void)!write(ear.quit[1], "", 1);
@@ -238,7 +240,7 @@ static int take_waiting(locking *l, corral_error *error) {
   }
   for (int i = 0; i < 2; i++)
     if (ear.quit[i] >= 0) (void)close(ear.quit[i]);
-  corral_ticket_free(ear.ticket);
+  corral_cancel_token_free(ear.cancel_token);
   return status;
 }
 

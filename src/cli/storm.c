@@ -47,7 +47,7 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int signo) { interrupted = signo; }
 
-static void nap(int64_t ms) {
+static void waiter(int64_t ms) {
   struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
   (void)nanosleep(&t, NULL);
 }
@@ -209,7 +209,7 @@ static bool all_ready(const storm *s) {
 static bool start_herd(storm *s, storm_mode mode) {
   for (int64_t i = 0; i < s->options.processes; i++)
     if (!give_birth(s, mode, &s->shared->slots[i])) return false;
-  for (int64_t end = cli_now_ms() + START_MS; !all_ready(s) && !interrupted; nap(1)) {
+  for (int64_t end = cli_now_ms() + START_MS; !all_ready(s) && !interrupted; waiter(1)) {
     if (!all_live(s)) return false;
     if (cli_now_ms() > end) {
       cli_say("storm: the herd did not start within 10s");
@@ -226,7 +226,7 @@ static void end_herd(storm *s) {
     storm_slot *slot = &s->shared->slots[i];
     while (slot->pid > 0 && waitpid(slot->pid, NULL, WNOHANG) == 0) {
       if (cli_now_ms() > end) (void)kill(slot->pid, SIGKILL);
-      nap(STEP_MS);
+      waiter(STEP_MS);
     }
     slot->pid = 0;
   }
@@ -282,7 +282,7 @@ static bool watch_herd(storm *s, storm_mode mode) {
     if (o->kill_leader && now >= next_kill && kill_leader(s, mode))
       next_kill = now + o->kill_every_ms;
     ok = all_live(s);
-    nap(STEP_MS);
+    waiter(STEP_MS);
   }
   s->shared->results[mode].ran_ms = cli_now_ms() - begin;
   return ok;

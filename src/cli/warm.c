@@ -47,7 +47,7 @@ static void stop(warm *w) {
   (void)pthread_mutex_lock(&w->mutex);
   (void)pthread_cond_broadcast(&w->changed);
   (void)pthread_mutex_unlock(&w->mutex);
-  corral_cancel(w->ticket);
+  corral_cancel_token_cancel(w->cancel_token);
 }
 
 void warm_give_up(warm *w, const char *format, ...) {
@@ -236,8 +236,8 @@ static bool make_ready(stage *s) {
   srandom((unsigned)w->dice);
   s->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   s->signals = cli_take_signals(false, &w->mask);
-  w->ticket = corral_ticket_new();
-  if (s->done >= 0 && s->signals >= 0 && w->ticket != NULL) return true;
+  w->cancel_token = corral_cancel_token_new();
+  if (s->done >= 0 && s->signals >= 0 && w->cancel_token != NULL) return true;
   cli_say("warm: %s", strerror(errno));
   return false;
 }
@@ -248,7 +248,7 @@ static void clean(stage *s) {
     if (s->seats[i].own != NULL) w->source->close(&s->seats[i]);
   warm_keys_free(&w->keys);
   corral_close(w->corral);
-  corral_ticket_free(w->ticket);
+  corral_cancel_token_free(w->cancel_token);
   for (size_t i = 0; i < w->failure_count; i++) free(w->failures[i].key);
   free(w->later);
   if (s->done >= 0) (void)close(s->done);

@@ -116,8 +116,8 @@ typedef struct warm {
   warm_options o;
   const struct warm_source *source; /* NULL: --origin, from which the library fetches */
   corral *corral;
-  corral_ticket *ticket; /* of all calls; cancelled by the first signal */
-  sigset_t mask;         /* for the signals of the commands */
+  corral_cancel_token *cancel_token; /* of all calls; cancelled by the first signal */
+  sigset_t mask;                     /* for the signals of the commands */
   warm_keys keys;
   atomic_int signal;    /* the first one; 0: none */
   atomic_bool is_fatal; /* the run can't go on; `fatal` says why */

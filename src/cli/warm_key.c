@@ -171,8 +171,8 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   corral_error error = {0};
   corral_value *value = NULL;
   corral_policy *policy =
-      CORRAL_POLICY(.error = &error, .ticket = w->ticket, .warm = 1, .ttl_ms = o->ttl_ms,
-                    .swr_ms = o->stale_ms, .sie_ms = o->stale_if_error_ms,
+      CORRAL_POLICY(.error = &error, .cancel_token = w->cancel_token, .warm = 1,
+                    .ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms, .sie_ms = o->stale_if_error_ms,
                     .jitter_pct = o->spread_pct > 0 ? o->spread_pct : CORRAL_OFF,
                     .negative_ttl_ms = o->negative_ms > 0 ? o->negative_ms : CORRAL_OFF,
                     .retry_ms = o->failures_ms > 0 ? o->failures_ms : CORRAL_OFF,

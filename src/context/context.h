@@ -5,15 +5,15 @@
 #include "os/event.h"
 #include "os/worker.h"
 #include "record/key.h"
-#include "store/keeper.h"
+#include "store/renewer.h"
 #include "store/pool.h"
 #include "store/watch.h"
 #include "election/hostlock.h"
-#include "election/origin.h"
+#include "election/semaphore.h"
 #include "election/quota.h"
 #include "herd/herd.h"
 #include "near/near.h"
-#include "outbox/offer.h"
+#include "outbox/replay.h"
 
 #define CRL_CONTEXT_OPEN UINT32_C(0xc0881a11)
 #define CRL_CONTEXT_CLOSING UINT32_C(0xc0881a00)
@@ -31,25 +31,25 @@ typedef struct crl_context {
   _Atomic unsigned home;  /* crl_env_forks() + 1 at the first use; 0: not used yet */
   crl_pool *pool;
   crl_herd *herd;
-  crl_keeper *keeper;
+  crl_renewer *renewer;
   crl_workers *workers;
-  struct crl_pilot *pilot;      /* pilot.h */
-  struct crl_lock_table *locks; /* holds and waiters of users' locks */
-  crl_hostlock *hostlock;       /* NULL: the ladder has no host lock */
-  crl_origin *origin;
+  struct crl_scheduler *scheduler; /* scheduler.h */
+  struct crl_lock_table *locks;    /* holds and waiters of users' locks */
+  crl_hostlock *hostlock;          /* NULL: the ladder has no host lock */
+  crl_semaphore *origin;
   crl_watch *watch;           /* NULL: waiters poll */
   crl_near *near;             /* NULL: there is no near tier */
   _Atomic int64_t near_since; /* copies of earlier looks don't answer by themselves */
-  crl_held *held;
-  crl_held *verdicts; /* verdicts left while the store was away: records without a body */
-  crl_offer offer;
+  crl_outbox *held;
+  crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
+  crl_replay offer;
   crl_events events;
   corral_policy policy;
   crl_costs costs;
   _Atomic uint64_t dice; /* seed of the next flight's random numbers */
   uint64_t max_value;
   int64_t op_ms;
-  int64_t held_ms;      /* or CORRAL_OFF */
+  int64_t outbox_ms;    /* or CORRAL_OFF */
   int64_t compress_min; /* or CORRAL_OFF */
   crl_quota negatives;
   int locks_only; /* the store has no values */

@@ -12,15 +12,15 @@ enum {
 
 int crl_batch_make(crl_batch *batch, crl_context *context, size_t runs) {
   *batch = (crl_batch){.context = context, .most = runs < BATCH_OPS ? runs : BATCH_OPS};
-  batch->errands = crl_alloc(batch->most * sizeof *batch->errands);
+  batch->requests = crl_alloc(batch->most * sizeof *batch->requests);
   batch->ops = crl_alloc(2 * batch->most * sizeof *batch->ops);
-  return batch->errands != NULL && batch->ops != NULL;
+  return batch->requests != NULL && batch->ops != NULL;
 }
 
 void crl_batch_clean(crl_batch *batch) {
-  free(batch->errands);
+  free(batch->requests);
   free(batch->ops);
-  batch->errands = NULL;
+  batch->requests = NULL;
   batch->ops = NULL;
 }
 
@@ -41,51 +41,53 @@ static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
   return n;
 }
 
-/* ---- marks of tags ------------------------------------------------------------------------- */
+/* ---- versions of tags ---------------------------------------------------------------------- */
 
-/* Copies the marks that one run wants from `all`. CORRAL_OK, or why one was not read; `status`: the
- * result of fetching `all`. */
-static int take_marks(crl_marks *own, const crl_marks *all, int status) {
+/* Copies the tag versions that one run wants from `all`. CORRAL_OK, or why one was not read;
+ * `status`: the result of fetching `all`. */
+static int take_tag_versions(crl_tag_versions *own, const crl_tag_versions *all, int status) {
   for (size_t i = 0; i < own->count; i++) {
-    crl_mark *mark = &own->mark[i];
-    if (mark->status != CRL_MARK_WANTED) continue;
-    const crl_mark *found = crl_marks_find(all, mark->name, mark->len);
-    if (found == NULL || found->status == CRL_MARK_WANTED)
+    crl_tag_version *tag_version = &own->tag_version[i];
+    if (tag_version->status != CRL_TAG_WANTED) continue;
+    const crl_tag_version *found = crl_tag_versions_find(all, tag_version->name, tag_version->len);
+    if (found == NULL || found->status == CRL_TAG_WANTED)
       return status == CORRAL_OK ? CORRAL_ENOMEM : status;
     if (found->status != CORRAL_OK && found->status != CORRAL_EMISS) return found->status;
-    *mark = *found;
+    *tag_version = *found;
   }
   return CORRAL_OK;
 }
 
-static int want_marks(crl_marks *all, const crl_marks *own) {
+static int want_tag_versions(crl_tag_versions *all, const crl_tag_versions *own) {
   for (size_t i = 0; i < own->count; i++)
-    if (own->mark[i].status == CRL_MARK_WANTED &&
-        !crl_marks_want(all, own->mark[i].name, own->mark[i].len))
+    if (own->tag_version[i].status == CRL_TAG_WANTED &&
+        !crl_tag_versions_want(all, own->tag_version[i].name, own->tag_version[i].len))
       return CORRAL_ENOMEM;
   return CORRAL_OK;
 }
 
-/* Fetches the marks that the runs want for the tags of their records: each mark once, none older
- * than the smallest near_ms of these runs. */
-static void fetch_marks(crl_batch *batch, crl_run *const *runs, size_t count, int64_t limit) {
-  crl_marks all = {0};
+/* Fetches the tag versions that the runs want for the tags of their records: each tag version once,
+ * none older than the smallest near_ms of these runs. */
+static void fetch_tag_versions(crl_batch *batch, crl_run *const *runs, size_t count,
+                               int64_t limit) {
+  crl_tag_versions all = {0};
   corral_error error = {0};
   int64_t near_ms = INT64_MAX;
   int status = CORRAL_OK;
   for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
-    if (!batch->errands[i].has_payload) continue;
+    if (!batch->requests[i].has_payload) continue;
     if (runs[i]->policy.near_ms < near_ms) near_ms = runs[i]->policy.near_ms;
-    status = want_marks(&all, &runs[i]->marks);
+    status = want_tag_versions(&all, &runs[i]->tag_versions);
   }
-  if (status == CORRAL_OK) status = crl_marks_fetch(batch->context, &all, near_ms, limit, &error);
+  if (status == CORRAL_OK)
+    status = crl_tag_versions_fetch(batch->context, &all, near_ms, limit, &error);
   for (size_t i = 0; i < count; i++) {
-    crl_errand *e = &batch->errands[i];
+    crl_request *e = &batch->requests[i];
     if (!e->has_payload) continue;
-    e->fetched = take_marks(&runs[i]->marks, &all, status);
+    e->fetched = take_tag_versions(&runs[i]->tag_versions, &all, status);
     if (e->fetched != CORRAL_OK) runs[i]->error = error;
   }
-  crl_marks_clean(&all);
+  crl_tag_versions_clean(&all);
 }
 
 /* ---- a batch ------------------------------------------------------------------------------- */
@@ -94,8 +96,8 @@ static int64_t make_ops(crl_batch *batch, crl_run *const *runs, size_t count, si
   int64_t limit = 0;
   *ops = 0;
   for (size_t i = 0; i < count; i++) {
-    crl_errand *e = &batch->errands[i];
-    crl_run_make(runs[i], e);
+    crl_request *e = &batch->requests[i];
+    crl_run_prepare(runs[i], e);
     for (size_t o = 0; o < e->count; o++) batch->ops[(*ops)++] = e->op[o];
     if (e->limit > limit) limit = e->limit;
   }
@@ -107,14 +109,15 @@ static void perform(crl_batch *batch, crl_run *const *runs, size_t count) {
   int64_t limit = make_ops(batch, runs, count, &ops);
   if (ops > 0) crl_pool_perform(batch->context->pool, batch->ops, ops, limit);
   for (size_t i = 0; i < count; i++) {
-    for (size_t o = 0; o < batch->errands[i].count; o++) batch->errands[i].op[o] = batch->ops[op++];
-    crl_run_got(runs[i], &batch->errands[i]);
+    for (size_t o = 0; o < batch->requests[i].count; o++)
+      batch->requests[i].op[o] = batch->ops[op++];
+    crl_run_complete(runs[i], &batch->requests[i]);
   }
-  fetch_marks(batch, runs, count, limit);
+  fetch_tag_versions(batch, runs, count, limit);
   for (size_t i = 0; i < count; i++) {
     crl_told told;
     memset(&told, 0, sizeof told);
-    if (crl_run_take(runs[i], &batch->errands[i], &told)) crl_run_step(runs[i], &told);
+    if (crl_run_interpret(runs[i], &batch->requests[i], &told)) crl_run_step(runs[i], &told);
   }
 }
 

@@ -8,7 +8,7 @@
 typedef struct crl_batch {
   crl_context *context;
   size_t most; /* runs of one batch, at most */
-  crl_errand *errands;
+  crl_request *requests;
   corral_op *ops;
 } crl_batch;
 

@@ -245,14 +245,14 @@ int crl_hostlock_is_held(crl_hostlock *lock, const void *key, size_t key_len) {
 }
 
 void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until,
-                       const corral_ticket *ticket) {
+                       const corral_cancel_token *cancel_token) {
   lock_file file;
   if (open_file(lock, &file, NULL) != CORRAL_OK) return;
   struct flock byte = byte_of(lock, key, key_len);
   for (int64_t pause = PAUSE_US; is_held(file.fd, byte);
        pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US) {
     int64_t now = crl_env_now_ms();
-    if (now >= until || crl_ticket_cancelled(ticket)) break;
+    if (now >= until || crl_cancelled(cancel_token)) break;
     crl_env_pause_us(until - now < pause / 1000 ? (until - now) * 1000 : pause);
   }
   close(file.fd);

@@ -15,7 +15,7 @@
 
 #include <corral/plugin.h>
 
-#include "os/ticket.h"
+#include "os/cancel.h"
 
 typedef struct crl_hostlock crl_hostlock;
 
@@ -46,9 +46,9 @@ void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, siz
 /* Gives the hold back. Unlocks explicitly, because a child that was forked meanwhile shares the
  * description. */
 void crl_hostlock_give(int hold);
-/* Waits until it is free, `ticket` (may be NULL) is cancelled, or `until` (crl_env_now_ms): looks
- * after 0.1 ms, then doubles the pause up to 4 ms. */
+/* Waits until it is free, `cancel token` (may be NULL) is cancelled, or `until` (crl_env_now_ms):
+ * looks after 0.1 ms, then doubles the pause up to 4 ms. */
 void crl_hostlock_wait(crl_hostlock *lock, const void *key, size_t key_len, int64_t until,
-                       const corral_ticket *ticket);
+                       const corral_cancel_token *cancel_token);
 
 #endif

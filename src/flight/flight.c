@@ -104,7 +104,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
   if (told->look.retry_left > 0)
     return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
-  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_HELD;
+  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_OUTBOX;
   return go_without(flight, now);
 }
 
@@ -271,7 +271,7 @@ static crl_ask on_host(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_held(crl_flight *flight, const crl_told *told) {
-  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_HELD)
+  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_OUTBOX)
                                    : go_without(flight, told->now);
 }
 
@@ -409,7 +409,7 @@ crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
     case CRL_ASK_ANSWER: next = on_answer(flight, told); break;
     case CRL_ASK_SLOT: next = on_slot(flight, told); break;
     case CRL_ASK_HOST: next = on_host(flight, told); break;
-    case CRL_ASK_HELD: next = on_held(flight, told); break;
+    case CRL_ASK_OUTBOX: next = on_held(flight, told); break;
     case CRL_ASK_DONE: break;
   }
   assert(next != CRL_ASK_DONE || flight->answered);

@@ -23,8 +23,8 @@ typedef enum crl_ask {
   CRL_ASK_DONE,
   /* take a slot of the limiter, with flight->rank, by flight->until */
   CRL_ASK_SLOT,
-  CRL_ASK_HOST, /* try to take the host lock */
-  CRL_ASK_HELD  /* look for a value that this process holds for a store that is away */
+  CRL_ASK_HOST,  /* try to take the host lock */
+  CRL_ASK_OUTBOX /* look for a value that this process holds for a store that is away */
 } crl_ask;
 
 typedef enum crl_answer {
@@ -34,7 +34,7 @@ typedef enum crl_answer {
   CRL_ANSWER_COMPUTED,   /* the result of compute; flight->kept: whether it was stored */
   CRL_ANSWER_FAILED,     /* the failure of compute */
   CRL_ANSWER_ERROR,      /* the error flight->status */
-  CRL_ANSWER_HELD        /* the value that HELD found */
+  CRL_ANSWER_OUTBOX      /* the value that HELD found */
 } crl_answer;
 
 /* The findings of a look (GET or CLAIM), judged by crl_envelope_judge; times left in ms. */
@@ -64,7 +64,7 @@ typedef struct crl_told {
    * this process's own verdicts */
   crl_look look;
   crl_made made; /* set by COMPUTE */
-  uint8_t left;  /* the caller has left: corral_cancel */
+  uint8_t left;  /* the caller has left: corral_cancel_token_cancel */
 } crl_told;
 
 typedef enum crl_alone {

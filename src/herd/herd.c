@@ -105,7 +105,7 @@ static void copy_outcome(crl_outcome *to, const crl_outcome *from) {
 static void tell_listeners(crl_entry *entry) {
   for (crl_listener *l = entry->listeners; l != NULL; l = l->next) {
     atomic_store(&l->stirred, 1);
-    crl_nap_wake(l->nap);
+    crl_waiter_wake(l->waiter);
   }
 }
 
@@ -176,7 +176,7 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
     return CRL_WAIT_LANDED;
   }
   if (entry->state == GIVEN_UP) return CRL_WAIT_GIVEN_UP;
-  return crl_ticket_cancelled(patience->ticket) ? CRL_WAIT_LEFT : (crl_wait)0;
+  return crl_cancelled(patience->cancel_token) ? CRL_WAIT_LEFT : (crl_wait)0;
 }
 
 /* The stale answer for callers whose time is over; 0: none. */
@@ -232,10 +232,10 @@ static void end_waiting(crl_entry *entry, crl_wait came) {
 }
 
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
-  crl_leaver leaver;
+  crl_canceller canceller;
   crl_wait result = (crl_wait)0;
   int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
-  crl_ticket_join(patience->ticket, &leaver, stir, entry);
+  crl_cancel_join(patience->cancel_token, &canceller, stir, entry);
   atomic_fetch_add(&entry->waiting, 1);
   while (result == 0) {
     pthread_mutex_lock(&entry->home->mutex);
@@ -250,14 +250,14 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
     atomic_fetch_sub(&entry->waiting, 1);
     relay(entry);
   }
-  crl_ticket_leave(patience->ticket, &leaver);
+  crl_cancel_leave(patience->cancel_token, &canceller);
   return result;
 }
 
 /* ---- listeners ----------------------------------------------------------------------------- */
 
-void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap) {
-  listener->nap = nap;
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter) {
+  listener->waiter = waiter;
   atomic_init(&listener->stirred, 1);
   pthread_mutex_lock(&entry->home->mutex);
   listener->next = entry->listeners;

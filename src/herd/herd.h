@@ -10,7 +10,7 @@
 #define CRL_HERD_H
 
 #include "record/key.h"
-#include "os/ticket.h"
+#include "os/cancel.h"
 #include "base/value.h"
 
 typedef struct crl_herd crl_herd;
@@ -31,9 +31,9 @@ typedef struct crl_outcome {
 /* The limits of a wait. */
 typedef struct crl_patience {
   int64_t deadline;
-  int64_t soft_until;    /* from then on a stale answer for the deadline is accepted; 0: never */
-  corral_ticket *ticket; /* NULL: none */
-  int owns;              /* the flight is this caller's own, flown by another thread */
+  int64_t soft_until; /* from then on a stale answer for the deadline is accepted; 0: never */
+  corral_cancel_token *cancel_token; /* NULL: none */
+  int owns;                          /* the flight is this caller's own, flown by another thread */
 } crl_patience;
 
 typedef enum crl_wait {
@@ -41,13 +41,13 @@ typedef enum crl_wait {
   CRL_WAIT_GIVEN_UP,   /* no outcome: the caller enters anew */
   CRL_WAIT_DEADLINE,
   CRL_WAIT_PASS, /* the answer can't be shared: the caller computes for itself */
-  CRL_WAIT_LEFT  /* the ticket was cancelled */
+  CRL_WAIT_LEFT  /* the cancel token was cancelled */
 } crl_wait;
 
 /* A caller that waits for several things at once, an entry among them; in its owner's memory. */
 typedef struct crl_listener {
   struct crl_listener *next, **link;
-  crl_nap *nap;
+  crl_waiter *waiter;
   _Atomic int stirred; /* set to 1 by each change of the entry */
 } crl_listener;
 
@@ -62,8 +62,8 @@ crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name);
 /* Waits until there is a result for this caller. */
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* The same without blocking: from listen to unlisten the caller counts as waiting, and each change
- * sets `stirred` and wakes its nap; crl_herd_look returns the result for it now, 0: none yet. */
-void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_nap *nap);
+ * sets `stirred` and wakes its waiter; crl_herd_look returns the result for it now, 0: none yet. */
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter);
 crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* `came`: the result that ended the wait. */
 void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came);

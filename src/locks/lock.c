@@ -157,7 +157,7 @@ static int why_of(int64_t other_ms) {
 
 /* ---- keeping ------------------------------------------------------------------------------- */
 
-static corral_lock *lock_of(crl_kept_lease *kept) {
+static corral_lock *lock_of(crl_renewed_lease *kept) {
   return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
 }
 
@@ -167,20 +167,20 @@ static void lose_later(corral_lock *lock, int why) {
   crl_notifier_post(lock->context->events.notifier, &lock->notice, SIZE_MAX);
 }
 
-static void on_lost(crl_kept_lease *kept) {
+static void on_lost(crl_renewed_lease *kept) {
   kept->over = 1;
   lose_later(lock_of(kept), why_of(kept->other_ms));
 }
 
-static void on_limit(crl_kept_lease *kept) { lose_later(lock_of(kept), CORRAL_LOST_EXPIRED); }
+static void on_limit(crl_renewed_lease *kept) { lose_later(lock_of(kept), CORRAL_LOST_EXPIRED); }
 
-/* valid_until on the keeper's clock, crl_env_now_ms. */
+/* valid_until on the renewer's clock, crl_env_now_ms. */
 static int64_t limit_of(const corral_lock *lock) {
   return crl_env_now_ms() + atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) -
          crl_env_boot_ms();
 }
 
-static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent) {
+static void on_extended(crl_renewed_lease *kept, const corral_op *op, int64_t sent) {
   corral_lock *lock = lock_of(kept);
   crl_lock_granted(lock, op, sent);
   kept->limit = limit_of(lock);
@@ -189,23 +189,23 @@ static void on_extended(crl_kept_lease *kept, const corral_op *op, int64_t sent)
 }
 
 static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
-  lock->kept = (crl_kept_lease){.key = lock->key.stored,
-                                .key_len = lock->key.stored_len,
-                                .user_key = lock->key.user,
-                                .user_key_len = lock->key.user_len,
-                                .token = keep ? lock->token : NULL,
-                                .lease_ms = lock->ttl_ms,
-                                .limit = limit_of(lock),
-                                .is_lock = 1,
-                                .fence = lock->fence,
-                                .on_lost = on_lost,
-                                .on_limit = on_limit,
-                                .on_extended = on_extended};
+  lock->kept = (crl_renewed_lease){.key = lock->key.stored,
+                                   .key_len = lock->key.stored_len,
+                                   .user_key = lock->key.user,
+                                   .user_key_len = lock->key.user_len,
+                                   .token = keep ? lock->token : NULL,
+                                   .lease_ms = lock->ttl_ms,
+                                   .limit = limit_of(lock),
+                                   .is_lock = 1,
+                                   .fence = lock->fence,
+                                   .on_lost = on_lost,
+                                   .on_limit = on_limit,
+                                   .on_extended = on_extended};
   lock->is_kept = 1;
   /* A store may grant less than ttl_ms: the first extension is due after a third of the grant. */
   int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
-  crl_keeper_hold(lock->context->keeper, &lock->kept,
-                  crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
+  crl_renewer_hold(lock->context->renewer, &lock->kept,
+                   crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
 }
 
 /* The table comes last: from then on, other threads with the same owner may use the lock. */
@@ -244,7 +244,7 @@ static int extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_erro
   if (op.status == CORRAL_ELOST) return crl_lock_say_lost(lock, why_of(op.until_ms), error);
   if (op.status != CORRAL_OK) return crl_put_say(&op, error);
   crl_lock_granted(lock, &op, sent);
-  if (lock->is_kept) crl_keeper_move(lock->context->keeper, &lock->kept, limit_of(lock));
+  if (lock->is_kept) crl_renewer_move(lock->context->renewer, &lock->kept, limit_of(lock));
   emit(lock, CORRAL_EVENT_LOCK_EXTENDED, NULL);
   return CORRAL_OK;
 }
@@ -291,7 +291,7 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   int was_lost = atomic_load(&lock->lost);
   if (!crl_lock_table_drop(context->locks, &lock->entry))
     return was_lost ? crl_lock_say_lost(lock, 0, error) : CORRAL_OK;
-  if (lock->is_kept) crl_keeper_drop(context->keeper, &lock->kept);
+  if (lock->is_kept) crl_renewer_drop(context->renewer, &lock->kept);
   if (crl_notifier_withdraw(context->events.notifier, &lock->notice)) tell(lock);
   was_lost = atomic_load(&lock->lost);
   int status = crl_lock_unlock(lock, &detail);

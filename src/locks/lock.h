@@ -1,6 +1,6 @@
 /* lock.h: one hold of a user's lock, from taking to release.
  *
- * lock.c has the public functions on a hold and extends it, lock_take.c takes locks, lock_table.c
+ * lock.c has the public functions on a hold and extends it, take.c takes locks, table.c
  * has this process's holds and waiters, lock_record.c applies the verbs to a lock's record. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
@@ -8,7 +8,7 @@
 #include <corral/lock.h>
 
 #include "context/context.h"
-#include "locks/lock_table.h"
+#include "locks/table.h"
 
 struct corral_lock {
   crl_lock_entry entry; /* the first member */
@@ -25,11 +25,11 @@ struct corral_lock {
   int64_t since;      /* crl_env_boot_ms */
   int64_t keep_until; /* crl_env_boot_ms; extended no longer than that; INT64_MAX: no limit */
   _Atomic int lost;   /* CORRAL_LOST_...; never changes once set */
-  crl_kept_lease kept;
-  int is_kept; /* the keeper has `kept` */
+  crl_renewed_lease kept;
+  int is_kept; /* the renewer has `kept` */
   corral_lock_lost_fn *on_lost;
   void *lost_arg;
-  crl_notice notice; /* for on_lost, when the keeper learns of the loss */
+  crl_notice notice; /* for on_lost, when the renewer learns of the loss */
   char why[200];     /* text for on_lost; written by the thread that sets `lost` */
   char note[CORRAL_LOCK_NOTE];
 };
@@ -44,8 +44,8 @@ void crl_lock_op_drop(corral_op *op);
 /* Moves valid_until forward by a grant of the store; its request was sent at `sent`
  * (crl_env_boot_ms). */
 void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent);
-/* Registers a granted hold with the keeper (if it is to be extended or has an on_lost) and with the
- * table. */
+/* Registers a granted hold with the renewer (if it is to be extended or has an on_lost) and with
+ * the table. */
 void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
                     int64_t sent);
 /* Ends the hold in the store; sends UNLOCK again when the reply is lost. */

@@ -38,8 +38,8 @@ enum { SMALL, MAIN, NEGATIVES, QUEUES };
 typedef struct entry {
   struct entry *chain; /* the next in its bucket, or in a list of removed entries */
   uint64_t spot;
-  int64_t over;       /* end of its last life; crl_env_now_ms */
-  uint32_t marks, in; /* hits, up to MARK_MOST; index of its queue */
+  int64_t over;              /* end of its last life; crl_env_now_ms */
+  uint32_t tag_versions, in; /* hits, up to MARK_MOST; index of its queue */
   size_t key_len;
   crl_near_copy copy;
   struct entry *older, *newer; /* its neighbours in the queue */
@@ -276,7 +276,7 @@ static void take_out(shard *s, entry *e, entry **gone) {
 
 /* Removes an entry for a reason other than disuse: a popular one leaves a ghost. */
 static void take_out_but_remember(shard *s, entry *e, entry **gone) {
-  int popular = e->in == MAIN || (e->in == SMALL && e->marks >= MARKS_OF_POPULAR);
+  int popular = e->in == MAIN || (e->in == SMALL && e->tag_versions >= MARKS_OF_POPULAR);
   take_out(s, e, gone);
   if (popular) ghost_remember(s, e->spot);
 }
@@ -291,7 +291,8 @@ static void thin_out(shard *s, uint64_t spot, entry **gone) {
   }
 }
 
-/* Gives e's copy to `there`, which keeps its place and its marks; e leaves with the old copy. */
+/* Gives e's copy to `there`, which keeps its place and its tag versions; e leaves with the old
+ * copy. */
 static void trade_copies(shard *s, entry *there, entry *e, entry **gone) {
   entry old = *there;
   there->copy = e->copy;
@@ -328,18 +329,18 @@ static uint32_t queue_to_shrink(const shard *s) {
 }
 
 /* Removes the oldest entry of a queue, or moves it on: to the main queue, or to the end of its own
- * with one mark less. */
+ * with one tag version less. */
 static void judge(shard *s, entry *e, int64_t now, entry **gone) {
   if (e->over <= now) {
     take_out_but_remember(s, e, gone);
-  } else if (e->in == SMALL && e->marks >= MARKS_OF_POPULAR) {
-    e->marks = 0;
+  } else if (e->in == SMALL && e->tag_versions >= MARKS_OF_POPULAR) {
+    e->tag_versions = 0;
     queue_move(s, MAIN, e);
   } else if (e->in == SMALL) {
     take_out(s, e, gone);
     ghost_remember(s, e->spot);
-  } else if (e->marks > 0) {
-    e->marks--;
+  } else if (e->tag_versions > 0) {
+    e->tag_versions--;
     queue_move(s, e->in, e);
   } else {
     take_out(s, e, gone);
@@ -439,7 +440,7 @@ int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len,
   if (e != NULL && e->over <= now) {
     take_out_but_remember(s, e, &gone);
   } else if (e != NULL) {
-    if (e->marks < MARK_MOST) e->marks++;
+    if (e->tag_versions < MARK_MOST) e->tag_versions++;
     hand_out(&e->copy, ret);
     found = 1;
   }
@@ -448,21 +449,21 @@ int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len,
   return found;
 }
 
-uint64_t crl_near_ticket(crl_near *near, uint64_t hash) {
+uint64_t crl_near_epoch(crl_near *near, uint64_t hash) {
   return atomic_load_explicit(drops_of(shard_of(near, hash), hash), memory_order_acquire);
 }
 
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
-                 const crl_near_copy *copy, uint64_t ticket) {
+                 const crl_near_copy *copy, uint64_t epoch) {
   shard *s = shard_of(near, hash);
   /* A put that will be refused must not evict. */
-  if (atomic_load_explicit(drops_of(s, hash), memory_order_acquire) != ticket) return 0;
+  if (atomic_load_explicit(drops_of(s, hash), memory_order_acquire) != epoch) return 0;
   entry *e = entry_with_room(near, hash, key, key_len, copy), *gone = NULL;
   int kept = 0;
   lock(s);
   entry *there = find(s, hash, key, key_len);
   int is_newer = there == NULL || there->copy.looked <= copy->looked;
-  if (is_newer && atomic_load_explicit(drops_of(s, hash), memory_order_relaxed) == ticket) {
+  if (is_newer && atomic_load_explicit(drops_of(s, hash), memory_order_relaxed) == epoch) {
     replace(s, there, e, &gone);
     kept = e != NULL;
   } else {

@@ -1,10 +1,10 @@
 /* near.h: the near tier: copies of values in this process, in front of any store. Bounded by bytes;
- * evicts by S3-FIFO; a hit sets a mark and moves nothing.
+ * evicts by S3-FIFO; a hit sets a tag version and moves nothing.
  *
  * Coherence is the caller's: a copy has the moments until which it may answer, and crl_near_drop
  * forgets a key as soon as it is known to have changed. A look that is under way while its key
- * changes must not leave a copy: the caller takes a ticket before it asks the store, and
- * crl_near_put refuses a ticket from before a drop.
+ * changes must not leave a copy: the caller takes a epoch before it asks the store, and
+ * crl_near_put refuses a epoch from before a drop.
  *
  * Keys are compared by the 64-bit hash that the store's watch uses, and by their bytes. Any
  * thread. */
@@ -38,18 +38,18 @@ void crl_near_free(crl_near *near);
 int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now,
                  crl_near_copy *ret);
 /* To be taken before the store is asked. */
-uint64_t crl_near_ticket(crl_near *near, uint64_t hash);
+uint64_t crl_near_epoch(crl_near *near, uint64_t hash);
 /* Keeps a copy, with references of its own, in place of the present one; 1 when it is kept.
- * Refused: a ticket from before a drop of the key; a look earlier than the present copy's; a copy
+ * Refused: a epoch from before a drop of the key; a look earlier than the present copy's; a copy
  * of more than a tenth of all bytes; a lack of memory or room. The present copy is forgotten in the
  * last two cases as well, since it is older. Copies of kind CRL_KIND_NEGATIVE together take at most
  * a tenth of all bytes, values the rest: neither evicts the other. */
 int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
-                 const crl_near_copy *copy, uint64_t ticket);
-/* Forgets all keys of this hash and voids their tickets; tickets of other keys may be voided,
+                 const crl_near_copy *copy, uint64_t epoch);
+/* Forgets all keys of this hash and voids their epochs; epochs of other keys may be voided,
  * too. */
 void crl_near_drop(crl_near *near, uint64_t hash);
-/* Forgets all copies and voids all tickets; for when changes may have been missed. */
+/* Forgets all copies and voids all epochs; for when changes may have been missed. */
 void crl_near_clear(crl_near *near);
 void crl_near_copy_clean(crl_near_copy *copy);
 /* For tests and metrics. The weight includes the room of puts that are under way. */

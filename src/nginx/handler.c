@@ -142,7 +142,7 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
   ctx->is_answered = 1;
   ctx->fwd_status = record.status;
-  if (how == CORRAL_HELD) ctx->detail = "held";
+  if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
   *rc = crl_ngx_reply(ctx, value, &record);
   return CRL_NGX_REPLIED;
 }

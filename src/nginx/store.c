@@ -2,7 +2,7 @@
  * to be kept. */
 #include "module.h"
 
-#include "http/http_rules.h"
+#include "http/rules.h"
 
 /* ---- rules --------------------------------------------------------------------------------- */
 

@@ -9,9 +9,9 @@
 
 enum {
   CRL_KIND_VALUE = 1,
-  CRL_KIND_NEGATIVE, /* "no such thing" */
-  CRL_KIND_PASS,     /* "can't be cached": no payload */
-  CRL_KIND_MARK,     /* the mark of a tag: marks.h */
+  CRL_KIND_NEGATIVE,    /* "no such thing" */
+  CRL_KIND_PASS,        /* "can't be cached": no payload */
+  CRL_KIND_TAG_VERSION, /* the tag version of a tag: tag versions.h */
   CRL_KINDS
 };
 enum { CRL_ENCODING_PLAIN, CRL_ENCODING_ZSTD, CRL_ENCODINGS };

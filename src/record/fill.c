@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "record/pack.h"
+#include "record/compress.h"
 
 void *corral_fill_reserve(corral_fill *fill, size_t size) {
   if (size > fill->max_value) return NULL;
@@ -248,7 +248,7 @@ static int shape(corral_fill *fill, const crl_finish *finish, crl_envelope *enve
   uint8_t *packed = NULL;
   int packs = envelope->kind == CRL_KIND_VALUE && finish->compress_min > 0 &&
               fill->size >= (size_t)finish->compress_min && fill->size > 0;
-  size_t packed_size = packs ? crl_pack(fill->record + CRL_PAYLOAD_AT, fill->size, &packed) : 0;
+  size_t packed_size = packs ? crl_compress(fill->record + CRL_PAYLOAD_AT, fill->size, &packed) : 0;
   envelope->plain_len = fill->size;
   if (packed_size > 0) envelope->encoding = CRL_ENCODING_ZSTD;
   int done = 1;

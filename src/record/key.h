@@ -7,7 +7,7 @@
  *                                   front
  *   NAMESPACE:KEY                   a value; NAMESPACE may be empty
  *   ~variant:NAMESPACE:VARIANT:KEY  a variant of a value
- *   ~tag:NAMESPACE:TAG              the mark of a tag
+ *   ~tag:NAMESPACE:TAG              the tag version of a tag
  *   ~lock:NAMESPACE:NAME            a user's lock
  *   ~slot::NUMBER:ORIGIN            a slot of the fleet's limiter
  *   ~long:DIGEST                    one of the above, longer than the store takes: its digest in

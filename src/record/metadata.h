@@ -4,9 +4,10 @@
  * skip unknown kinds. Numbers are little-endian without leading zeroes. docs/record.md has the
  * kinds.
  *
- * A tag's mark is a record of its own in the store (marks.h). A value remembers the versions that
- * the marks of its tags had when it was computed: when a mark's `hard` version changes, the value
- * is void; when its `soft` version changes, the value's fresh life is over. */
+ * A tag's version is a record of its own in the store (tag versions.h). A value remembers the
+ * versions that the versions of its tags had when it was computed: when a tag version's `hard`
+ * version changes, the value is void; when its `soft` version changes, the value's fresh life is
+ * over. */
 #ifndef CRL_METADATA_H
 #define CRL_METADATA_H
 
@@ -28,7 +29,7 @@ enum {
 };
 
 typedef struct crl_tag {
-  uint64_t hard, soft; /* versions of the tag's mark; never 0 */
+  uint64_t hard, soft; /* versions of the tag's version; never 0 */
   uint8_t len;         /* 0: the tag of the whole namespace */
   uint8_t name[CRL_TAG_MOST];
 } crl_tag;

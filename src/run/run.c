@@ -58,11 +58,11 @@ void crl_run_stop(void *arg) {
   atomic_store(&r->fill.stop, 1);
 }
 
-/* The ticket was cancelled: ends the nap, and also a compute inside of the call, if stop_alone is
- * set and no other caller waits for it. */
+/* The cancel token was cancelled: ends the waiter, and also a compute inside of the call, if
+ * stop_alone is set and no other caller waits for it. */
 static void on_leave(void *arg) {
   crl_run *r = arg;
-  crl_nap_wake(r->nap);
+  crl_waiter_wake(r->waiter);
   if (!atomic_load(&r->inside) || r->policy.stop_alone <= 0) return;
   if (r->entry == NULL)
     crl_run_stop(r);
@@ -70,29 +70,29 @@ static void on_leave(void *arg) {
     crl_herd_if_alone(r->entry, crl_run_stop, r);
 }
 
-void crl_run_make_nap(crl_run *r) {
-  if (r->nap != NULL) return;
-  crl_nap_init(&r->own_nap);
-  r->nap = &r->own_nap;
+void crl_run_make_waiter(crl_run *r) {
+  if (r->waiter != NULL) return;
+  crl_waiter_init(&r->own_waiter);
+  r->waiter = &r->own_waiter;
 }
 
-void crl_run_meet_caller(crl_run *r, corral_ticket *ticket) {
-  if (ticket == NULL) return;
-  crl_run_make_nap(r);
-  r->ticket = ticket;
-  crl_ticket_join(ticket, &r->leaver, on_leave, r);
+void crl_run_meet_caller(crl_run *r, corral_cancel_token *cancel_token) {
+  if (cancel_token == NULL) return;
+  crl_run_make_waiter(r);
+  r->cancel_token = cancel_token;
+  crl_cancel_join(cancel_token, &r->canceller, on_leave, r);
 }
 
 void crl_run_forget_caller(crl_run *r) {
-  crl_ticket_leave(r->ticket, &r->leaver);
-  r->ticket = NULL;
+  crl_cancel_leave(r->cancel_token, &r->canceller);
+  r->cancel_token = NULL;
 }
 
 crl_patience crl_run_patience(const crl_call *call, int64_t deadline) {
   int64_t soft = call->policy.soft_ms;
   return (crl_patience){.deadline = deadline,
                         .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0,
-                        .ticket = call->policy.ticket};
+                        .cancel_token = call->policy.cancel_token};
 }
 
 crl_turn crl_run_turn(crl_context *context, const crl_call *call, crl_wait came,
@@ -123,7 +123,7 @@ static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alo
   crl_flight_plan plan = {.deadline = deadline,
                           .can_compute = crl_call_computes(call) != 0,
                           .background = call->bound != 0,
-                          .limited = crl_origin_limits(context->origin) && computing == NULL,
+                          .limited = crl_semaphore_limits(context->origin) && computing == NULL,
                           .ladder = context->hostlock != NULL,
                           .early = call->early != 0,
                           .alone = (uint8_t)alone,
@@ -201,11 +201,11 @@ void crl_run_abandon(crl_run *r) {
 
 void crl_run_free(crl_run *r) {
   crl_run_part(r);
-  if (r->nap == &r->own_nap) crl_nap_clean(&r->own_nap);
+  if (r->waiter == &r->own_waiter) crl_waiter_clean(&r->own_waiter);
   crl_bytes_unref(r->found);
   crl_bytes_unref(r->plain);
   crl_product_clean(&r->product);
-  crl_marks_clean(&r->marks);
+  crl_tag_versions_clean(&r->tag_versions);
   free(r->tags);
   free(r->ancestors);
   crl_bytes_unref(r->answer.bytes);
@@ -252,7 +252,7 @@ int crl_run_finds_dead(crl_run *r) {
 
 void crl_run_let_go(crl_run *r) {
   if (r->has_slot && !r->flight.has_slot) {
-    crl_origin_leave(r->context->origin, &r->slot);
+    crl_semaphore_leave(r->context->origin, &r->slot);
     r->has_slot = 0;
   }
   if (!r->flight.on_host) crl_run_give_host(r);
@@ -264,9 +264,9 @@ void crl_run_step(crl_run *r, crl_told *told) {
   int computed = r->ask == CRL_ASK_COMPUTE;
   if (r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM) r->last = told->look;
   told->now = crl_env_now_ms();
-  told->left = (uint8_t)(crl_ticket_cancelled(r->ticket) || atomic_load(&r->left));
+  told->left = (uint8_t)(crl_cancelled(r->cancel_token) || atomic_load(&r->left));
   r->ask = crl_flight_step(&r->flight, told);
-  if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_hold_verdict(r);
+  if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_keep_verdict(r);
   crl_run_let_go(r);
 }
 
@@ -274,10 +274,10 @@ int crl_run_begin_wait(crl_run *r) {
   if (r->flight.looks == 1)
     crl_run_emit(r, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
   if (r->flight.at_host) return 0;
-  crl_run_make_nap(r);
+  crl_run_make_waiter(r);
   if (r->watches || r->context->watch == NULL) return 0;
   int up = crl_watch_up(r->context->watch);
-  crl_watch_join(r->context->watch, &r->watcher, r->hash, r->nap);
+  crl_watch_join(r->context->watch, &r->watcher, r->hash, r->waiter);
   r->watches = 1;
   return up;
 }

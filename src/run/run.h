@@ -1,17 +1,17 @@
 /* run.h: a run: a flight under way, with everything that its driver needs.
  *
- * run.c makes, steps and frees runs, run_store.c performs what a flight asks of the store,
- * run_compute.c surrounds its compute, run_answer.c builds and hands out its answers, run_near.c
- * has the copies of this process. The drivers: drive.c flies one run, drive_many.c several at once,
- * pilot.c runs without a thread of their own. */
+ * run.c makes, steps and frees runs, request.c performs what a flight asks of the store,
+ * compute.c surrounds its compute, answer.c builds and hands out its answers, near_copy.c
+ * has the copies of this process. The drivers: block.c flies one run, many.c several at once,
+ * scheduler.c runs without a thread of their own. */
 #ifndef CRL_RUN_H
 #define CRL_RUN_H
 
-#include "os/alarms.h"
+#include "os/timers.h"
 #include "context/context.h"
 #include "record/fill.h"
 #include "flight/flight.h"
-#include "tags/marks.h"
+#include "tags/tag_versions.h"
 
 /* One call. */
 typedef struct crl_call {
@@ -42,7 +42,8 @@ static inline crl_name crl_call_name(const crl_call *call) {
 
 typedef struct crl_run crl_run;
 
-/* The caller of a run that the pilot flies; it outlives the run. Called on the pilot's threads. */
+/* The caller of a run that the scheduler flies; it outlives the run. Called on the scheduler's
+ * threads. */
 typedef struct crl_caller {
   void (*answered)(struct crl_caller *caller, crl_run *r);
   /* A compute is about to begin: a caller without an answer waits on the run's entry from now on,
@@ -54,14 +55,14 @@ typedef struct crl_caller {
   void (*gone)(struct crl_caller *caller, crl_run *r); /* the last call for this run */
 } crl_caller;
 
-/* The pilot's part of a run. */
+/* The scheduler's part of a run. */
 typedef struct crl_flown {
   /* in the queue, among the parked runs, or among the computes begun in a loop */
   crl_run *next, **link;
   crl_caller *caller; /* NULL: all waiters wait on the entry */
-  crl_alarm alarm;
-  int phase, computing; /* the pilot's; 1: a compute was begun and isn't finished */
-  int parked, woken;    /* under the pilot's mutex */
+  crl_timer alarm;
+  int phase, computing; /* the scheduler's; 1: a compute was begun and isn't finished */
+  int parked, woken;    /* under the scheduler's mutex */
   int64_t ended_us;
   unsigned tries;   /* for a slot of the limiter */
   _Atomic int fate; /* the loop's: see loop.c */
@@ -69,10 +70,10 @@ typedef struct crl_flown {
   int starting, ended;
 } crl_flown;
 
-/* Owned by the calling thread or, once handed over, by the workers or the pilot. */
+/* Owned by the calling thread or, once handed over, by the workers or the scheduler. */
 struct crl_run {
   crl_job job;
-  crl_kept_lease lease;
+  crl_renewed_lease lease;
   crl_context *context;
   crl_entry *entry; /* NULL: no other caller can join */
   crl_flight flight;
@@ -82,13 +83,14 @@ struct crl_run {
   int bound, handed_over;
   int cancel; /* the caller's, from crl_env_cancel_off */
   crl_flown flown;
-  _Atomic int left;      /* the caller has left, but not by its ticket */
-  corral_ticket *ticket; /* the caller's; NULL: none, or forgotten */
-  crl_leaver leaver;
+  _Atomic int left;                  /* the caller has left, but not by its cancel token */
+  corral_cancel_token *cancel_token; /* the caller's; NULL: none, or forgotten */
+  crl_canceller canceller;
   _Atomic int inside;  /* the compute runs on the caller's thread */
   _Atomic int settles; /* the compute has ended; its lease is extended until the record is stored */
-  crl_nap fetched;     /* the end of a compute that `start` began */
-  crl_nap *nap, own_nap; /* for its waits; NULL: none yet. Runs that are flown together share one */
+  crl_waiter fetched;  /* the end of a compute that `start` began */
+  crl_waiter *waiter,
+      own_waiter; /* for its waits; NULL: none yet. Runs that are flown together share one */
   crl_watcher watcher;
   int watches;   /* watcher has joined the watch */
   uint64_t hash; /* crl_key_hash */
@@ -96,11 +98,11 @@ struct crl_run {
   uint8_t token[CORRAL_TOKEN];
   int has_token;
   int64_t claim_sent, lease_ms;
-  crl_bytes *found;      /* the record of the last look that found one */
-  crl_bytes *plain;      /* its payload unpacked; NULL: not yet, or not packed */
-  crl_marks marks;       /* of its tags, as of the last GET */
-  crl_tags *tags;        /* of `found`, if has_tags */
-  int has_tags, is_void; /* `found` has tags; they were invalidated */
+  crl_bytes *found;              /* the record of the last look that found one */
+  crl_bytes *plain;              /* its payload unpacked; NULL: not yet, or not packed */
+  crl_tag_versions tag_versions; /* of its tags, as of the last GET */
+  crl_tags *tags;                /* of `found`, if has_tags */
+  int has_tags, is_void;         /* `found` has tags; they were invalidated */
   uint64_t stored_version;
   crl_envelope envelope;
   corral_header header;
@@ -110,7 +112,7 @@ struct crl_run {
   int64_t began, began_us; /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
   crl_product product;
   int has_slot;
-  _Atomic int hold;           /* on the host's lock; -1: none. The keeper may give it back, too */
+  _Atomic int hold;           /* on the host's lock; -1: none. The renewer may give it back, too */
   int noted;                  /* the token is noted in the host's lock file */
   uint8_t over[CORRAL_TOKEN]; /* token of a dead leader's lease, if has_over */
   int has_over;               /* the last look found such a lease */
@@ -137,8 +139,8 @@ void crl_run_emit(crl_run *r, corral_event event, const char *detail);
 /* Begins a flight. NULL without memory. */
 crl_run *crl_run_new(crl_context *context, const crl_call *call, int64_t deadline, crl_alone alone);
 void crl_run_free(crl_run *r);
-/* Gives up the run's lease, ticket, watch and entry; crl_run_free does so, too. All that the fill
- * needs stays. */
+/* Gives up the run's lease, cancel token, watch and entry; crl_run_free does so, too. All that the
+ * fill needs stays. */
 void crl_run_part(crl_run *r);
 /* Ends a flight that can't go on: gives back its lease, slot and host's lock; waiters on its entry
  * enter anew. */
@@ -146,8 +148,8 @@ void crl_run_abandon(crl_run *r);
 /* Tells the flight the result of its ask (told->now and told->left are set here), and gives back
  * what the flight no longer has. */
 void crl_run_step(crl_run *r, crl_told *told);
-/* Until crl_run_forget_caller the run ends early when `ticket` (may be NULL) is cancelled. */
-void crl_run_meet_caller(crl_run *r, corral_ticket *ticket);
+/* Until crl_run_forget_caller the run ends early when `cancel token` (may be NULL) is cancelled. */
+void crl_run_meet_caller(crl_run *r, corral_cancel_token *cancel_token);
 /* The run may go on without its caller. */
 void crl_run_forget_caller(crl_run *r);
 /* Tells the compute of a run (a crl_run *) to stop. */
@@ -165,7 +167,7 @@ crl_turn crl_run_turn(crl_context *context, const crl_call *call, crl_wait came,
                       const crl_patience *patience, crl_outcome *outcome);
 /* The limits of a caller's wait, by its policy. */
 crl_patience crl_run_patience(const crl_call *call, int64_t deadline);
-void crl_run_make_nap(crl_run *r);
+void crl_run_make_waiter(crl_run *r);
 /* Before each wait; the first time it joins the store's watch. 1: look again instead of waiting;
  * that look is watched. */
 int crl_run_begin_wait(crl_run *r);
@@ -185,7 +187,7 @@ const crl_computing *crl_run_inside(const crl_computing *inner);
  * would never end. */
 int crl_run_recurses(const crl_context *context, const crl_call *call);
 
-/* run_compute.c: begin, compute, made, end. For several runs: all begin, one compute, all made, all
+/* compute.c: begin, compute, made, end. For several runs: all begin, one compute, all made, all
  * end. */
 void crl_run_begin_compute(crl_run *r);
 /* A thread within the user's function for these runs; on its stack, with the attribute
@@ -203,7 +205,7 @@ void crl_run_come_outside(crl_inside *inside);
  * back all that the runs have; the runs are still to be freed. */
 void crl_run_unwind(crl_inside *inside);
 /* Finishes the fill and sets *told. The lease is still extended meanwhile, since this may ask the
- * store for marks. */
+ * store for tag versions. */
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told);
 /* Stops extending the lease, unless a large record is to be stored first. */
 void crl_run_end_compute(crl_run *r);
@@ -211,40 +213,40 @@ void crl_run_end_compute(crl_run *r);
 void crl_run_drop_lease(crl_run *r);
 
 /* One ask of the store on its way: GET, CLAIM, SETTLE or RELEASE. The struct must not be moved. */
-typedef struct crl_errand {
+typedef struct crl_request {
   corral_op op[2];
   size_t count;     /* of the ops; 0: none is to be performed, `status` tells why */
   int64_t limit;    /* by when; crl_env_now_ms */
   int status, read; /* of the ops; of reading the record found */
-  /* what was read; a payload is judged after the marks of its tags were fetched */
+  /* what was read; a payload is judged after the versions of its tags were fetched */
   int has_header, has_payload, is_void;
   int fetched; /* status of that fetch, set by the driver */
   int keeps;   /* the near tier wants a copy */
-  uint64_t ticket;
+  uint64_t epoch;
   int64_t looked;
-  crl_mark_look all; /* the mark of the whole namespace: op[1] */
+  crl_tag_look all; /* the tag version of the whole namespace: op[1] */
   uint8_t front[CORRAL_FRONT];
-} crl_errand;
+} crl_request;
 
-/* run_store.c: crl_run_make; the driver performs the ops; crl_run_got; the driver fetches the marks
- * that are wanted; crl_run_take. */
-void crl_run_make(crl_run *r, crl_errand *e);
-/* After the ops: the run takes over what they found, and lists the marks that are wanted in
- * r->marks. */
-void crl_run_got(crl_run *r, crl_errand *e);
+/* request.c: crl_run_prepare; the driver performs the ops; crl_run_complete; the driver fetches the
+ * tag versions that are wanted; crl_run_interpret. */
+void crl_run_prepare(crl_run *r, crl_request *e);
+/* After the ops: the run takes over what they found, and lists the tag versions that are wanted in
+ * r->tag versions. */
+void crl_run_complete(crl_run *r, crl_request *e);
 /* Sets *told to the result. 0: the same ask is to be made once more. */
-int crl_run_take(crl_run *r, const crl_errand *e, crl_told *told);
+int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told);
 /* All these steps, for one run alone. */
 void crl_run_perform(crl_run *r, crl_told *told);
 /* Remembers the cost of the key's compute. */
 void crl_run_note_cost(crl_run *r, int64_t cost_us);
 /* Looks at the value that this process holds for a store that is away: told->status is CORRAL_OK or
  * CORRAL_EMISS. */
-void crl_run_held(crl_run *r, crl_told *told);
+void crl_run_find_outbox(crl_run *r, crl_told *told);
 /* Holds the product for the store's return. */
-void crl_run_hold(crl_run *r);
+void crl_run_keep_fill(crl_run *r);
 /* Remembers in this process a failure that the store can't remember. */
-void crl_run_hold_verdict(crl_run *r);
+void crl_run_keep_verdict(crl_run *r);
 /* The unpacked payload of the record found: at *offset within *bytes, which stays the run's.
  * CORRAL_OK, CORRAL_ENOMEM, CORRAL_ECORRUPT. */
 int crl_run_plain(crl_run *r, crl_bytes **bytes, size_t *offset);
@@ -257,16 +259,16 @@ crl_made crl_run_stamp(crl_run *r);
 corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t retry_ms,
                              const char *text, int32_t code);
 
-/* run_near.c */
+/* near_copy.c */
 /* Answers from the near tier: 1 and *outcome, with a reference. 0: ask the store; with *early also
  * rebuild the value ahead of time. */
 int crl_run_near(crl_context *context, const crl_call *call, int *early, crl_outcome *outcome);
 /* Keeps a near-tier copy of the record that a look found. */
-void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t ticket, int64_t looked);
+void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t cancel_token, int64_t looked);
 /* The near-tier copy of the key, for a store that is away: 1 and *copy. */
 int crl_run_find_near(crl_run *r, crl_near_copy *copy);
 
-/* run_answer.c */
+/* answer.c */
 /* Builds the answer that the flight decided on, counts it, and gives it to all who share the
  * flight. */
 void crl_run_answer(crl_run *r);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "os/env.h"
-#include "store/lane.h"
+#include "store/server.h"
 #include "base/status.h"
 #include "base/value.h"
 
@@ -17,14 +17,14 @@ struct crl_pool {
   /* 0: not yet; 1: the prober runs; -1: no thread to be had, so callers probe */
   _Atomic int started;
   int closing;
-  crl_lane *lanes[];
+  crl_server *list[];
 };
 
 static size_t servers(const crl_pool *pool) { return pool->options.info.servers; }
 
-static void free_lanes(crl_pool *pool) {
-  for (size_t i = 0; i < servers(pool) && pool->lanes[i] != NULL; i++)
-    crl_lane_free(pool->lanes[i]);
+static void free_servers(crl_pool *pool) {
+  for (size_t i = 0; i < servers(pool) && pool->list[i] != NULL; i++)
+    crl_server_free(pool->list[i]);
 }
 
 static int self_probing(const crl_pool *pool) {
@@ -33,17 +33,17 @@ static int self_probing(const crl_pool *pool) {
 
 crl_pool *crl_pool_new(const crl_pool_options *options) {
   size_t count = options->info.servers > 0 ? options->info.servers : 1;
-  crl_pool *pool = crl_alloc(sizeof *pool + count * sizeof(crl_lane *));
+  crl_pool *pool = crl_alloc(sizeof *pool + count * sizeof(crl_server *));
   if (pool == NULL) return NULL;
   pool->options = *options;
   pool->options.info.servers = count;
   for (size_t i = 0; i < count; i++) {
-    if ((pool->lanes[i] = crl_lane_new(&pool->options, i)) == NULL) {
-      free_lanes(pool);
+    if ((pool->list[i] = crl_server_new(&pool->options, i)) == NULL) {
+      free_servers(pool);
       free(pool);
       return NULL;
     }
-    crl_lane_self_probing(pool->lanes[i], self_probing(pool));
+    crl_server_self_probing(pool->list[i], self_probing(pool));
   }
   pthread_mutex_init(&pool->mutex, NULL);
   crl_env_cond_init(&pool->wake);
@@ -56,7 +56,7 @@ void crl_pool_free(crl_pool *pool) {
   pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);
   if (pool->started == 1) pthread_join(pool->prober, NULL);
-  free_lanes(pool);
+  free_servers(pool);
   pool->options.plugin->close(pool->options.store);
   pthread_cond_destroy(&pool->wake);
   pthread_mutex_destroy(&pool->mutex);
@@ -72,14 +72,14 @@ size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
 
 /* ---- probing ------------------------------------------------------------------------------- */
 
-static crl_lane *next_to_probe(crl_pool *pool, int64_t *at) {
-  crl_lane *next = NULL;
+static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
+  crl_server *next = NULL;
   *at = INT64_MAX;
   for (size_t i = 0; i < servers(pool); i++) {
-    int64_t due = crl_lane_probe_at(pool->lanes[i]);
+    int64_t due = crl_server_probe_at(pool->list[i]);
     if (due >= *at) continue;
     *at = due;
-    next = pool->lanes[i];
+    next = pool->list[i];
   }
   return next;
 }
@@ -90,14 +90,14 @@ static void *probe_all(void *arg) {
   crl_env_thread_name("corral-prober");
   pthread_mutex_lock(&pool->mutex);
   while (!pool->closing) {
-    crl_lane *lane = next_to_probe(pool, &at);
-    if (lane == NULL) {
+    crl_server *server = next_to_probe(pool, &at);
+    if (server == NULL) {
       pthread_cond_wait(&pool->wake, &pool->mutex);
     } else if (at > crl_env_now_ms()) {
       crl_env_cond_wait(&pool->wake, &pool->mutex, at);
     } else {
       pthread_mutex_unlock(&pool->mutex);
-      crl_lane_probe(lane, pool);
+      crl_server_probe(server, pool);
       pthread_mutex_lock(&pool->mutex);
     }
   }
@@ -105,21 +105,21 @@ static void *probe_all(void *arg) {
   return NULL;
 }
 
-/* After a lane asked for a probe: starts or wakes the prober. */
+/* After a server asked for a probe: starts or wakes the prober. */
 static void call_prober(crl_pool *pool) {
   if (self_probing(pool)) return;
   pthread_mutex_lock(&pool->mutex);
   if (pool->started == 0) {
     pool->started = crl_env_thread(&pool->prober, probe_all, pool) == 0 ? 1 : -1;
     for (size_t i = 0; pool->started < 0 && i < servers(pool); i++)
-      crl_lane_self_probing(pool->lanes[i], 1);
+      crl_server_self_probing(pool->list[i], 1);
   }
   pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);
 }
 
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count) {
-  return crl_lane_perform_probe(pool->lanes[server], ops, count);
+  return crl_server_perform_probe(pool->list[server], ops, count);
 }
 
 /* ---- performing ---------------------------------------------------------------------------- */
@@ -134,34 +134,34 @@ static int too_big(const crl_pool *pool, corral_op *ops, size_t count) {
   return big < count;
 }
 
-static void perform_on(crl_pool *pool, crl_lane *lane, corral_op *ops, size_t count,
+static void perform_on(crl_pool *pool, crl_server *server, corral_op *ops, size_t count,
                        int64_t deadline) {
-  if (crl_lane_perform(lane, ops, count, deadline)) call_prober(pool);
+  if (crl_server_perform(server, ops, count, deadline)) call_prober(pool);
 }
 
 /* One batch per server; servers with recent failures come last. */
 static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
-  size_t *server = crl_alloc(count * sizeof *server);
+  size_t *routes = crl_alloc(count * sizeof *routes);
   corral_op *batch = crl_alloc(count * sizeof *batch);
-  for (size_t i = 0; i < count && (server == NULL || batch == NULL); i++)
+  for (size_t i = 0; i < count && (routes == NULL || batch == NULL); i++)
     ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
-  for (size_t i = 0; i < count && server != NULL && batch != NULL; i++)
-    server[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
-  for (size_t pass = 0; pass < 2 && server != NULL && batch != NULL; pass++)
+  for (size_t i = 0; i < count && routes != NULL && batch != NULL; i++)
+    routes[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
+  for (size_t pass = 0; pass < 2 && routes != NULL && batch != NULL; pass++)
     for (size_t s = 0; s < servers(pool); s++) {
       size_t n = 0;
       for (size_t i = 0; i < count; i++)
-        if (server[i] == s) batch[n++] = ops[i];
-      if (n == 0 || (pass == 0 && crl_lane_failures(pool->lanes[s]) > 0)) continue;
-      perform_on(pool, pool->lanes[s], batch, n, deadline);
+        if (routes[i] == s) batch[n++] = ops[i];
+      if (n == 0 || (pass == 0 && crl_server_failures(pool->list[s]) > 0)) continue;
+      perform_on(pool, pool->list[s], batch, n, deadline);
       n = 0;
       for (size_t i = 0; i < count; i++)
-        if (server[i] == s) {
+        if (routes[i] == s) {
           ops[i] = batch[n++];
-          server[i] = SIZE_MAX;
+          routes[i] = SIZE_MAX;
         }
     }
-  free(server);
+  free(routes);
   free(batch);
 }
 
@@ -173,7 +173,7 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
          crl_pool_route(pool, ops[same].key, ops[same].key_len) == first)
     same++;
   if (servers(pool) == 1 || same == count)
-    perform_on(pool, pool->lanes[first], ops, count, deadline);
+    perform_on(pool, pool->list[first], ops, count, deadline);
   else
     perform_spread(pool, ops, count, deadline);
 }

@@ -1,11 +1,11 @@
-/* pool.h: access to a store: each of its servers has its own handles, queue and breaker (lane.h).
+/* pool.h: access to a store: each of its servers has its own handles, queue and breaker (server.h).
  *
  * A server that failed rests: calls that need it are refused at once. A thread, started when first
  * needed, probes the server, so that no caller waits for a dead one. */
 #ifndef CRL_POOL_H
 #define CRL_POOL_H
 
-#include "store/lane.h"
+#include "store/server.h"
 
 typedef struct crl_pool crl_pool;
 

@@ -9,7 +9,7 @@
 
 enum {
   TRIES = 8,
-  /* bytes per ms: the lease lasts long enough to send the record, since the keeper doesn't extend
+  /* bytes per ms: the lease lasts long enough to send the record, since the renewer doesn't extend
    * it */
   LEASED_A_MS = 10000
 };

@@ -51,7 +51,7 @@ void crl_watch_free(crl_watch *watch) {
 
 static void wake_bucket(crl_watcher *first, uint64_t hash) {
   for (crl_watcher *w = first; w != NULL; w = w->next)
-    if (hash == 0 || w->hash == hash) crl_nap_wake(w->nap);
+    if (hash == 0 || w->hash == hash) crl_waiter_wake(w->waiter);
 }
 
 static void tell(void *arg, uint64_t hash) {
@@ -116,10 +116,10 @@ int crl_watch_up(crl_watch *watch) {
   return atomic_load_explicit(&watch->up, memory_order_relaxed);
 }
 
-void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_nap *nap) {
+void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_waiter *waiter) {
   crl_watcher **bucket = &watch->buckets[hash % BUCKETS];
   watcher->hash = hash;
-  watcher->nap = nap;
+  watcher->waiter = waiter;
   pthread_mutex_lock(&watch->mutex);
   watcher->next = *bucket;
   watcher->link = bucket;

@@ -8,7 +8,7 @@
 
 #include <corral/plugin.h>
 
-#include "os/ticket.h"
+#include "os/cancel.h"
 
 typedef struct crl_watch crl_watch;
 
@@ -22,11 +22,11 @@ typedef struct crl_watch_options {
   void *arg;
 } crl_watch_options;
 
-/* A waiter for changes of a key, in its owner's memory; its nap is woken. */
+/* A waiter for changes of a key, in its owner's memory; its waiter is woken. */
 typedef struct crl_watcher {
   struct crl_watcher *next, **link;
   uint64_t hash;
-  crl_nap *nap;
+  crl_waiter *waiter;
 } crl_watcher;
 
 /* No I/O, starts no thread. NULL without memory. */
@@ -37,7 +37,7 @@ void crl_watch_free(crl_watch *watch);
  * return 1. */
 int crl_watch_up(crl_watch *watch);
 /* To be joined before the look at the store after which changes are to be told. */
-void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_nap *nap);
+void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_waiter *waiter);
 /* No wake is under way when this returns, and none will come. */
 void crl_watch_leave(crl_watch *watch, crl_watcher *watcher);
 

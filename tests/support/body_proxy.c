@@ -33,7 +33,7 @@ struct body_proxy {
   atomic_int strikes, stopping;
 };
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL); }
+static void waiter(void) { nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL); }
 
 static int give(int fd, const char *bytes, size_t size) {
   while (size > 0) {
@@ -55,7 +55,7 @@ static void *go_up(void *arg) {
   static _Thread_local char bytes[CHUNK];
   for (ssize_t n;
        (n = recv(l->client, bytes, sizeof bytes, 0)) > 0 && give(l->server, bytes, (size_t)n);)
-    if (l->proxy->way == BODY_GOES_SLOWLY && n == sizeof bytes) nap();
+    if (l->proxy->way == BODY_GOES_SLOWLY && n == sizeof bytes) waiter();
   part(l);
   return NULL;
 }
@@ -66,7 +66,7 @@ static int strike(line *l, const char *bytes, size_t size) {
   if (atomic_fetch_add(&p->strikes, 1) == 0 && p->way == BODY_TELLS) p->then(p->arg);
   if (p->way == BODY_TELLS) return give(l->client, bytes, size);
   for (size_t i = 0; !atomic_load(&p->stopping); i = (i + 1) % size) {
-    nap();
+    waiter();
     if (p->way == BODY_TRICKLES && !give(l->client, bytes + i, 1)) break;
   }
   return 0;

@@ -15,7 +15,7 @@ static inline client fresh(void) {
   return connected(etcd_server_uri(server));
 }
 
-static inline void nap(void) { poll(NULL, 0, 1); }
+static inline void waiter(void) { poll(NULL, 0, 1); }
 
 static inline int begin_all(void **state) {
   (void)state;

@@ -41,17 +41,17 @@ static int hooked_fcntl(int fd, int command, void *lock) {
   return fcntl(fd, command, lock);
 }
 
-static int64_t naps[16];
-static int nap_count = -1, nap_hold; /* recorded naps; nap_count -1: naps are real */
+static int64_t waiters[16];
+static int nap_count = -1, nap_hold; /* recorded waiters; nap_count -1: waiters are real */
 
-/* Records the nap; the last one that fits into `naps` gives back the hold. */
+/* Records the waiter; the last one that fits into `waiters` gives back the hold. */
 static void hooked_sleep(int64_t us) {
   if (nap_count < 0) {
     crl_env_pause_us(us);
     return;
   }
-  naps[nap_count++] = us;
-  if (nap_count == sizeof naps / sizeof *naps) crl_hostlock_give(nap_hold);
+  waiters[nap_count++] = us;
+  if (nap_count == sizeof waiters / sizeof *waiters) crl_hostlock_give(nap_hold);
 }
 
 static inline int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }

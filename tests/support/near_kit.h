@@ -43,8 +43,8 @@ static inline crl_bytes *bytes_of(char letter, size_t size) {
 
 static inline uint64_t hash_of(const char *key) { return XXH3_64bits(key, strlen(key)); }
 
-static inline uint64_t ticket(crl_near *near, const char *key) {
-  return crl_near_ticket(near, hash_of(key));
+static inline uint64_t epoch(crl_near *near, const char *key) {
+  return crl_near_epoch(near, hash_of(key));
 }
 
 static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size,
@@ -62,15 +62,15 @@ static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char l
 }
 
 static inline int put(crl_near *near, const char *key, char letter) {
-  return put_copy(near, key, CRL_KIND_VALUE, letter, SIZE, 0, ticket(near, key));
+  return put_copy(near, key, CRL_KIND_VALUE, letter, SIZE, 0, epoch(near, key));
 }
 
 static inline int put_sized(crl_near *near, const char *key, size_t size) {
-  return put_copy(near, key, CRL_KIND_VALUE, 's', size, 0, ticket(near, key));
+  return put_copy(near, key, CRL_KIND_VALUE, 's', size, 0, epoch(near, key));
 }
 
 static inline int put_negative(crl_near *near, const char *key) {
-  return put_copy(near, key, CRL_KIND_NEGATIVE, 'n', SIZE, 0, ticket(near, key));
+  return put_copy(near, key, CRL_KIND_NEGATIVE, 'n', SIZE, 0, epoch(near, key));
 }
 
 /* Returns the first letter of the copy; '-': no copy. */

@@ -1,8 +1,8 @@
-/* pool_kit.h: a pool with a scripted store, and callers of it. Threads synchronize by counts,
- * not by times. For tests of the pool.
+/* pool_kit.h: a pool with a scripted store, and callers of it. Threads synchronize by counts, not
+ * by times. For tests of the pool.
  *
- * The sources of the pool and of its lanes are included under other names, so that a test can read
- * the number of queued callers. */
+ * The sources of the pool and of its servers are included under other names, so that a test can
+ * read the number of queued callers. */
 #ifndef POOL_KIT_H
 #define POOL_KIT_H
 
@@ -12,16 +12,16 @@
 #define crl_pool_info own_pool_info
 #define crl_pool_route own_pool_route
 #define crl_pool_perform_probe own_pool_perform_probe
-#define crl_lane_new own_lane_new
-#define crl_lane_free own_lane_free
-#define crl_lane_perform own_lane_perform
-#define crl_lane_self_probing own_lane_self_probing
-#define crl_lane_probe_at own_lane_probe_at
-#define crl_lane_failures own_lane_failures
-#define crl_lane_probe own_lane_probe
-#define crl_lane_perform_probe own_lane_perform_probe
-#include "store/lane.c" /* NOLINT(bugprone-suspicious-include) */
-#include "store/pool.c" /* NOLINT(bugprone-suspicious-include) */
+#define crl_server_new own_server_new
+#define crl_server_free own_server_free
+#define crl_server_perform own_server_perform
+#define crl_server_self_probing own_server_self_probing
+#define crl_server_probe_at own_server_probe_at
+#define crl_server_failures own_server_failures
+#define crl_server_probe own_server_probe
+#define crl_server_perform_probe own_server_perform_probe
+#include "store/server.c" /* NOLINT(bugprone-suspicious-include) */
+#include "store/pool.c"   /* NOLINT(bugprone-suspicious-include) */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -221,11 +221,11 @@ static inline void until_at_gate(int count) {
 
 static inline void until_queued(crl_pool *pool, int count) {
   for (int queued = -1; queued != count; sched_yield()) {
-    crl_lane *lane = pool->lanes[0];
-    pthread_mutex_lock(&lane->mutex);
+    crl_server *server = pool->list[0];
+    pthread_mutex_lock(&server->mutex);
     queued = 0;
-    for (const request *r = lane->usual.head; r != NULL; r = r->next) queued++;
-    pthread_mutex_unlock(&lane->mutex);
+    for (const request *r = server->usual.head; r != NULL; r = r->next) queued++;
+    pthread_mutex_unlock(&server->mutex);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "swarm_replay.h"
 
-static void send(world *w, const pilot *p, event *e) {
+static void send(world *w, const scheduler *p, event *e) {
   if (process_of(w, p)->away) {
     event away = {.at = w->now + 1,
                   .what = TOLD,
@@ -36,7 +36,7 @@ static void send(world *w, const pilot *p, event *e) {
   plan_event(w, &lost);
 }
 
-static void write_verdict(const pilot *p, event *e) {
+static void write_verdict(const scheduler *p, event *e) {
   corral_header verdict;
   memset(&verdict, 0, sizeof verdict);
   verdict.state = CORRAL_VERDICT;
@@ -46,9 +46,9 @@ static void write_verdict(const pilot *p, event *e) {
   e->ttl_ms = 3 * p->flight.retry_ms;
 }
 
-static void ask_store(world *w, pilot *p, corral_verb verb) {
+static void ask_store(world *w, scheduler *p, corral_verb verb) {
   event e = {.verb = verb, .lease_ms = LEASE_MS, .read = p->read};
-  if (verb == CORRAL_VERB_GET) p->mark = 0;
+  if (verb == CORRAL_VERB_GET) p->tag_version = 0;
   if (verb == CORRAL_VERB_GET || verb == CORRAL_VERB_CLAIM) {
     p->floor = w->floor;
     p->expire_floor = w->expire_floor;
@@ -74,7 +74,7 @@ static crl_made outcome(world *w) {
   return chance(w, 3) ? CRL_MADE_UNKEPT : CRL_MADE_VALUE;
 }
 
-static void start_compute(world *w, pilot *p) {
+static void start_compute(world *w, scheduler *p) {
   int64_t takes = chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
   event done = {.at = w->now + takes,
                 .what = TOLD,
@@ -104,10 +104,10 @@ static void start_compute(world *w, pilot *p) {
 
 /* The record's payload: the version that the compute returned, and, for the oracle, the origin's
  * version at the start of the compute. */
-static void make_product(world *w, pilot *p, const event *e) {
+static void make_product(world *w, scheduler *p, const event *e) {
   int passes = e->told.made == CRL_MADE_PASS;
   crl_tags tags = {.count = 1};
-  tags.tag[0] = (crl_tag){.hard = p->mark, .soft = p->mark, .len = 1, .name = "t"};
+  tags.tag[0] = (crl_tag){.hard = p->tag_version, .soft = p->tag_version, .len = 1, .name = "t"};
   crl_envelope envelope = {.kind = passes ? CRL_KIND_PASS : CRL_KIND_VALUE,
                            .ttl_ms = w->policy.ttl_ms,
                            .digest = digest,
@@ -127,8 +127,8 @@ static void make_product(world *w, pilot *p, const event *e) {
   p->hard_ttl = crl_policy_hard_ttl(envelope.ttl_ms, envelope.swr_ms, envelope.sie_ms);
 }
 
-static int asks_for_stamp(world *w, pilot *p, const event *e) {
-  if (!w->tagged || !p->flight.leased || p->mark != 0 || e->mark != 0) return 0;
+static int asks_for_stamp(world *w, scheduler *p, const event *e) {
+  if (!w->tagged || !p->flight.leased || p->tag_version != 0 || e->tag_version != 0) return 0;
   event stamp = *e;
   stamp.what = STAMPS;
   stamp.lease_ms = p->claim_sent;
@@ -137,15 +137,15 @@ static int asks_for_stamp(world *w, pilot *p, const event *e) {
     stamp.what = TOLD;
     stamp.told.made = CRL_MADE_UNKEPT;
     stamp.at = w->now + OP_MS;
-    /* the request for the tag's version failed; any mark but 0 prevents another one */
-    stamp.mark = 1;
+    /* the request for the tag's version failed; any tag_version but 0 prevents another one */
+    stamp.tag_version = 1;
   }
   plan_event(w, &stamp);
   return 1;
 }
 
 /* Returns 0 when the tag's version must be requested first. */
-static int end_compute(world *w, pilot *p, event *e) {
+static int end_compute(world *w, scheduler *p, event *e) {
   crl_made *made = &e->told.made;
   if (*made == CRL_MADE_FAILURE) return 1;
   int older = *made != CRL_MADE_PASS && e->version != 0 && e->version < p->stored_version;
@@ -153,7 +153,7 @@ static int end_compute(world *w, pilot *p, event *e) {
   w->older += *made == CRL_MADE_OLDER;
   if (*made == CRL_MADE_OLDER) return 1;
   if (asks_for_stamp(w, p, e)) return 0;
-  if (p->mark == 0 && p->flight.leased) p->mark = e->mark;
+  if (p->tag_version == 0 && p->flight.leased) p->tag_version = e->tag_version;
   make_product(w, p, e);
   p->renews = *made == CRL_MADE_VALUE && p->flight.leased && p->has_old &&
               p->old_version == p->version && chance(w, 50);
@@ -163,11 +163,11 @@ static int end_compute(world *w, pilot *p, event *e) {
   return 1;
 }
 
-static void check_joined(world *w, const pilot *p, uint64_t read) {
+static void check_joined(world *w, const scheduler *p, uint64_t read) {
   expect(w, read >= p->join_floor, "2: who joined was given what its own process had invalidated");
 }
 
-static void check_answer(world *w, const pilot *p) {
+static void check_answer(world *w, const scheduler *p) {
   const crl_flight *f = &p->flight;
   int ops = p->claimed ? 6 : 2; /* a look, and one more while holding the host lock */
   expect(w, w->now <= p->deadline + p->excused + (w->tagged ? 2 : 1) * ops * OP_MS,
@@ -178,22 +178,22 @@ static void check_answer(world *w, const pilot *p) {
     check_joined(w, p, p->found);
   }
   if (f->answer == CRL_ANSWER_COMPUTED && !f->alone) check_joined(w, p, p->read);
-  if (f->answer == CRL_ANSWER_HELD)
+  if (f->answer == CRL_ANSWER_OUTBOX)
     expect(w, p->held >= p->held_floor, "2: a process served what it had invalidated itself");
   if (p->computed && !p->was_answered && f->made != CRL_MADE_FAILURE)
     expect(w, f->answer == CRL_ANSWER_COMPUTED,
            "5: a computed value was not given to its own caller");
   w->stale += f->answer == CRL_ANSWER_STALE;
   w->verdicts += f->answer == CRL_ANSWER_VERDICT;
-  w->held_hits += f->answer == CRL_ANSWER_HELD;
+  w->held_hits += f->answer == CRL_ANSWER_OUTBOX;
 }
 
-static pilot **host_of(world *w, const pilot *p) {
+static scheduler **host_of(world *w, const scheduler *p) {
   return &w->host_holder[(p - w->pilots) / FLIGHTS * 2 / PROCESSES];
 }
 
-static void ask_host(world *w, pilot *p, event *later) {
-  pilot **holder = host_of(w, p);
+static void ask_host(world *w, scheduler *p, event *later) {
+  scheduler **holder = host_of(w, p);
   if (*holder == NULL) *holder = p;
   later->told.status = *holder == p ? CORRAL_OK : CORRAL_EBUSY;
   later->at = w->now;
@@ -201,22 +201,22 @@ static void ask_host(world *w, pilot *p, event *later) {
 }
 
 /* The flight no longer needs the host lock, or died. */
-static void leave_host(world *w, pilot *p) {
+static void leave_host(world *w, scheduler *p) {
   if (*host_of(w, p) == p) *host_of(w, p) = NULL;
 }
 
-static void look_at_held(world *w, pilot *p, event *later) {
-  crl_held_fill fill;
+static void look_at_held(world *w, scheduler *p, event *later) {
+  crl_outbox_fill fill;
   later->at = w->now;
   later->told.status = CORRAL_EMISS;
-  if (!crl_held_find(held_of(w, p), key, sizeof key, w->now, &fill)) return;
+  if (!crl_outbox_find(held_of(w, p), key, sizeof key, w->now, &fill)) return;
   later->told.status = CORRAL_OK;
   p->held_floor = process_of(w, p)->own_change;
   p->held = crl_record_take(fill.record->data + CRL_PAYLOAD_AT + 8, 8);
   crl_bytes_unref(fill.record);
 }
 
-static void perform_ask(world *w, pilot *p) {
+static void perform_ask(world *w, scheduler *p) {
   event later = {.what = TOLD, .flight = (int)(p - w->pilots), .life = p->life};
   p->ask_number++;
   later.ask_number = p->ask_number;
@@ -233,7 +233,7 @@ static void perform_ask(world *w, pilot *p) {
       plan_event(w, &later);
       break;
     case CRL_ASK_HOST: ask_host(w, p, &later); break;
-    case CRL_ASK_HELD:
+    case CRL_ASK_OUTBOX:
       look_at_held(w, p, &later);
       plan_event(w, &later);
       break;
@@ -250,8 +250,8 @@ static void perform_ask(world *w, pilot *p) {
   }
 }
 
-static pilot *pilot_of(world *w, const event *e) {
-  pilot *p = &w->pilots[e->flight];
+static scheduler *pilot_of(world *w, const event *e) {
+  scheduler *p = &w->pilots[e->flight];
   return p->flying && p->life == e->life && p->ask_number == e->ask_number ? p : NULL;
 }
 
@@ -270,12 +270,12 @@ static int was_answered(const event *e) {
          e->told.status == CORRAL_EBUSY;
 }
 
-static void take_look(world *w, pilot *p, const event *e) {
+static void take_look(world *w, scheduler *p, const event *e) {
   if (!was_answered(e)) return;
   p->stored_version = e->stored_version;
   p->has_old = e->has_found;
   p->old_version = e->version;
-  if (e->mark != 0) p->mark = e->mark;
+  if (e->tag_version != 0) p->tag_version = e->tag_version;
   if (!e->has_found) return;
   p->found = e->read;
   p->found_floor = p->floor;
@@ -284,20 +284,20 @@ static void take_look(world *w, pilot *p, const event *e) {
 }
 
 /* Returns 0 when a RENEW found no body: SETTLE follows. */
-static int take_settle(world *w, pilot *p, const event *e) {
+static int take_settle(world *w, scheduler *p, const event *e) {
   int status = e->told.status;
   if (p->renews && status == CORRAL_EMISS) {
     p->renews = 0;
     return 0;
   }
-  if (status == CORRAL_OK) crl_held_filled(held_of(w, p), key, sizeof key, p->began);
+  if (status == CORRAL_OK) crl_outbox_filled(held_of(w, p), key, sizeof key, p->began);
   int away = status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN;
   if (away && p->flight.made != CRL_MADE_PASS) hold(w, p, p->stored_version);
   return 1;
 }
 
 static void on_told(world *w, event *e) {
-  pilot *p = pilot_of(w, e);
+  scheduler *p = pilot_of(w, e);
   int goes_on = 1;
   if (p == NULL || postponed(w, e)) return;
   e->told.now = w->now;
@@ -310,7 +310,7 @@ static void on_told(world *w, event *e) {
 }
 
 static void on_extends(world *w, event *e) {
-  pilot *p = pilot_of(w, e);
+  scheduler *p = pilot_of(w, e);
   if (p == NULL || postponed(w, e)) return;
   event extend = {.verb = CORRAL_VERB_EXTEND, .lease_ms = LEASE_MS};
   send(w, p, &extend);
@@ -319,11 +319,11 @@ static void on_extends(world *w, event *e) {
 }
 
 /* A call that joins a flight under way in the same process, and gets its answer. */
-static int joins(world *w, const pilot *p) {
+static int joins(world *w, const scheduler *p) {
   int number = (int)((p - w->pilots) / FLIGHTS);
   if (!chance(w, 30)) return 0;
   for (int i = 0; i < FLIGHTS; i++) {
-    pilot *other = &w->pilots[number * FLIGHTS + i];
+    scheduler *other = &w->pilots[number * FLIGHTS + i];
     if (!other->flying || other->flight.answered || other->detached) continue;
     raise_to(&other->join_floor, w->processes[number].heard);
     w->joins++;
@@ -333,7 +333,7 @@ static int joins(world *w, const pilot *p) {
 }
 
 static void on_take_off(world *w) {
-  pilot *p = &w->pilots[between(w, 0, PROCESSES * FLIGHTS - 1)];
+  scheduler *p = &w->pilots[between(w, 0, PROCESSES * FLIGHTS - 1)];
   event again = {.at = w->now + (chance(w, 20) ? between(w, 1, 60) : 0), .what = TAKE_OFF};
   if (w->now < WORLD_MS && ++w->take_offs < TAKE_OFFS) plan_event(w, &again);
   if (p->flying || process_of(w, p)->paused_until > w->now || joins(w, p)) return;
@@ -361,8 +361,8 @@ static void on_kill(world *w) {
   forget_replays(w, number);
   w->processes[number] = (process){.life = w->processes[number].life + 1,
                                    .paused_until = w->processes[number].paused_until};
-  crl_held_free(held_by[number]);
-  held_by[number] = crl_held_new(1 << 20, 100 * WORLD_MS);
+  crl_outbox_free(held_by[number]);
+  held_by[number] = crl_outbox_new(1 << 20, 100 * WORLD_MS);
   w->kills++;
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
@@ -385,7 +385,7 @@ static void on_flush(world *w) {
   w->record_len = 0;
   w->held = 0;
   w->verdict_until = 0;
-  memset(&w->mark, 0, sizeof w->mark);
+  memset(&w->tag_version, 0, sizeof w->tag_version);
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
 

@@ -9,11 +9,11 @@ static void raise_to(uint64_t *floor, uint64_t version) {
   if (version > *floor) *floor = version;
 }
 
-static process *process_of(world *w, const pilot *p) {
+static process *process_of(world *w, const scheduler *p) {
   return &w->processes[(p - w->pilots) / FLIGHTS];
 }
 
-static crl_held *held_of(const world *w, const pilot *p) {
+static crl_outbox *held_of(const world *w, const scheduler *p) {
   return held_by[(p - w->pilots) / FLIGHTS];
 }
 
@@ -23,18 +23,18 @@ static int any_key(void *arg, const void *its_key, size_t len) {
   return arg == NULL && its_key != NULL && len > 0;
 }
 
-/* The process holds the pilot's product, which isn't in the store. */
-static void hold(world *w, const pilot *p, uint64_t version) {
+/* The process holds the scheduler's product, which isn't in the store. */
+static void hold(world *w, const scheduler *p, uint64_t version) {
   uint8_t *copy = malloc(p->product_len);
   memcpy(copy, p->product, p->product_len);
   crl_bytes *record = crl_bytes_wrap(copy, p->product_len, free, copy);
   if (w->control == REPLAY_IGNORES_VERSIONS && version == 0) version = 1;
-  crl_held_fill fill = {.record = record,
-                        .version = version,
-                        .hard_ttl = p->hard_ttl,
-                        .began = p->began,
-                        .made = w->now};
-  crl_held_keep(held_of(w, p), key, sizeof key, &fill);
+  crl_outbox_fill fill = {.record = record,
+                          .version = version,
+                          .hard_ttl = p->hard_ttl,
+                          .began = p->began,
+                          .made = w->now};
+  crl_outbox_keep(held_of(w, p), key, sizeof key, &fill);
   crl_bytes_unref(record);
 }
 
@@ -79,7 +79,7 @@ static void on_change(world *w) {
 static void change_there(world *w, event *e) {
   corral_op op;
   if (e->thing == THE_TAG)
-    w->mark = (mark){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
+    w->tag_version = (tag_version){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
   else
     at_store(w, e, &op);
 }
@@ -97,14 +97,14 @@ static void on_changes(world *w, event *e) {
  * corral_invalidate_tag make them. */
 static void settle_at_home(world *w, const event *e) {
   process *from = &w->processes[e->process];
-  crl_held *held = held_by[e->process];
+  crl_outbox *held = held_by[e->process];
   int failed = e->told.status != CORRAL_OK, invalidates = e->verb == CORRAL_VERB_INVALIDATE;
   if (e->thing == THE_TAG)
-    crl_held_drop_if(held, w->now, any_fill, NULL);
+    crl_outbox_drop_if(held, w->now, any_fill, NULL);
   else if (invalidates && !failed)
-    crl_held_invalidated(held, key, sizeof key, w->now);
+    crl_outbox_invalidated(held, key, sizeof key, w->now);
   else
-    crl_held_drop_fill(held, key, sizeof key);
+    crl_outbox_drop_fill(held, key, sizeof key);
   for (int i = 0; i < FLIGHTS; i++)
     w->pilots[e->process * FLIGHTS + i].detached = w->control != JOINS_WHAT_IS_DETACHED;
   if (!invalidates) return;
@@ -113,9 +113,9 @@ static void settle_at_home(world *w, const event *e) {
   if (!failed) return;
   raise_to(&from->wished[e->thing], e->read);
   if (e->thing == THE_TAG)
-    crl_held_invalidate(held, tag_key, sizeof tag_key, NULL, w->now);
+    crl_outbox_invalidate(held, tag_key, sizeof tag_key, NULL, w->now);
   else
-    crl_held_invalidate(held, key, sizeof key, NULL, w->now);
+    crl_outbox_invalidate(held, key, sizeof key, NULL, w->now);
 }
 
 static void on_changed(world *w, const event *e) {
@@ -128,7 +128,7 @@ static void on_changed(world *w, const event *e) {
 
 static void forget_replays(world *w, int number) {
   process *of = &w->processes[number];
-  for (int i = 0; i < REPLAYS; i++) crl_held_entry_clean(&replays[number][i].entry);
+  for (int i = 0; i < REPLAYS; i++) crl_outbox_entry_clean(&replays[number][i].entry);
   of->pending = of->failed = of->rounds = of->away = 0;
 }
 
@@ -151,7 +151,7 @@ static void on_partition(world *w) {
 /* Sends one verb of a replay. */
 static void send_replay(world *w, int number, int entry, corral_verb verb) {
   replay *r = &replays[number][entry];
-  const crl_held_fill *fill = &r->entry.fill;
+  const crl_outbox_fill *fill = &r->entry.fill;
   event e = {.what = REPLAYS_AT,
              .process = number,
              .life = w->processes[number].life,
@@ -182,16 +182,16 @@ static void send_replay(world *w, int number, int entry, corral_verb verb) {
   plan_event(w, &e);
 }
 
-static uint64_t read_by(const crl_held_entry *entry) {
+static uint64_t read_by(const crl_outbox_entry *entry) {
   return crl_record_take(entry->fill.record->data + CRL_PAYLOAD_AT + 8, 8);
 }
 
 /* Begins to replay the next batch; when nothing is held, the process may use the store again. */
 static void begin_round(world *w, int number) {
   process *of = &w->processes[number];
-  crl_held_entry entries[REPLAYS];
+  crl_outbox_entry entries[REPLAYS];
   size_t count = of->rounds++ < 8
-                     ? crl_held_replay(held_by[number], w->now, any_key, NULL, entries, REPLAYS)
+                     ? crl_outbox_replay(held_by[number], w->now, any_key, NULL, entries, REPLAYS)
                      : 0;
   of->away = count > 0;
   of->pending = (int)count;
@@ -218,13 +218,13 @@ static void on_heal(world *w, event *e) {
     begin_round(w, e->process);
 }
 
-/* The library's rule (crl_offer_is_newer) after a granted CLAIM: may the fill be settled? */
+/* The library's rule (crl_replay_is_newer) after a granted CLAIM: may the fill be settled? */
 static int is_to_settle(world *w, const event *e, corral_op *op) {
   if (w->processes[e->process].life != e->life) return 0;
   if (w->control == REPLAY_IGNORES_VERSIONS) return 1;
   op->found = w->record;
   op->found_len = w->record_len;
-  return crl_offer_is_newer(&replays[e->process][e->entry].entry.fill, op);
+  return crl_replay_is_newer(&replays[e->process][e->entry].entry.fill, op);
 }
 
 static void on_replays(world *w, event *e) {
@@ -232,7 +232,7 @@ static void on_replays(world *w, event *e) {
   if (w->control == REPLAY_FORGETS_INVALIDATIONS && e->verb == CORRAL_VERB_INVALIDATE)
     memset(&op, 0, sizeof op);
   else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG)
-    w->mark.there = 0;
+    w->tag_version.there = 0;
   else if (e->thing == THE_TAG)
     change_there(w, e);
   else
@@ -248,7 +248,7 @@ static void on_replays(world *w, event *e) {
 
 static void end_replay(world *w, event *e) {
   process *of = &w->processes[e->process];
-  crl_held_entry_clean(&replays[e->process][e->entry].entry);
+  crl_outbox_entry_clean(&replays[e->process][e->entry].entry);
   if (--of->pending > 0) return;
   if (of->failed)
     heal_at(w, e->process, w->now + between(w, 5, 200));
@@ -269,9 +269,9 @@ static void on_replayed(world *w, event *e) {
   if (e->told.status == CORRAL_EUNKNOWN) {
     of->failed = 1;
     if (e->verb == CORRAL_VERB_INVALIDATE || e->verb == CORRAL_VERB_CLAIM)
-      crl_held_return(held_by[e->process], &r->entry);
+      crl_outbox_return(held_by[e->process], &r->entry);
   } else if (e->verb == CORRAL_VERB_INVALIDATE) {
-    crl_held_replayed(held_by[e->process], &r->entry);
+    crl_outbox_replayed(held_by[e->process], &r->entry);
     raise_to(&w->floor, e->read);
     w->replayed_changes++;
   } else if (e->verb == CORRAL_VERB_CLAIM && e->told.status == CORRAL_OK) {

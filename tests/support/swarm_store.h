@@ -184,23 +184,23 @@ static void on_arrives(world *w, event *e) {
 /* ---- the tag ------------------------------------------------------------------------------- */
 
 static crl_standing standing_of(const world *w, uint64_t remembered) {
-  crl_mark there = {.status = w->mark.there ? CORRAL_OK : CORRAL_EMISS,
-                    .hard = w->mark.hard,
-                    .len = 1,
-                    .name = "t"};
-  crl_marks marks = {.count = 1, .room = 1, .mark = &there};
+  crl_tag_version there = {.status = w->tag_version.there ? CORRAL_OK : CORRAL_EMISS,
+                           .hard = w->tag_version.hard,
+                           .len = 1,
+                           .name = "t"};
+  crl_tag_versions tag_versions = {.count = 1, .room = 1, .tag_version = &there};
   crl_tags tags = {.count = 1};
   tags.tag[0] = (crl_tag){.hard = remembered, .len = 1, .name = "t"};
-  return crl_marks_judge(&marks, &tags);
+  return crl_tag_versions_judge(&tag_versions, &tags);
 }
 
-/* Drops a found body whose remembered tag version isn't the tag's current one. The read of the mark
- * may get lost. */
+/* Drops a found body whose remembered tag version isn't the tag's current one. The read of the tag
+ * version may get lost. */
 static void on_reads_mark(world *w, event *e) {
   event reply = *e;
   reply.what = TOLD;
   reply.at = w->now + between(w, 0, 6);
-  reply.mark = w->mark.there ? w->mark.hard : 0;
+  reply.tag_version = w->tag_version.there ? w->tag_version.hard : 0;
   int lost = chance(w, 2), is_void = standing_of(w, e->remembered) == CRL_STANDS_VOID;
   if (w->control == TAGS_ARE_NOT_CHECKED) is_void = 0;
   if (lost || is_void) {
@@ -211,7 +211,7 @@ static void on_reads_mark(world *w, event *e) {
     w->voids += !lost;
   }
   if (lost) {
-    reply.mark = 0;
+    reply.tag_version = 0;
     if (e->verb == CORRAL_VERB_GET || e->told.status == CORRAL_EBUSY)
       reply.told.status = CORRAL_EUNKNOWN;
     reply.at = w->now + OP_MS;
@@ -219,16 +219,17 @@ static void on_reads_mark(world *w, event *e) {
   plan_event(w, &reply);
 }
 
-/* A leader reads the tag's version for its new value; a missing mark is made. */
+/* A leader reads the tag's version for its new value; a missing tag version is made. */
 static void on_stamps(world *w, event *e) {
   event reply = *e;
   int64_t answered = w->now + between(w, 0, 6);
   reply.what = TOLD;
-  if (!w->mark.there) w->mark = (mark){.there = 1, .hard = roll(w) | 1, .since = w->now};
+  if (!w->tag_version.there)
+    w->tag_version = (tag_version){.there = 1, .hard = roll(w) | 1, .since = w->now};
   /* lease_ms: time at which the lease was claimed */
-  int before = w->now - w->mark.since > answered - e->lease_ms + 1;
-  if (w->mark.changed && !before) reply.told.made = CRL_MADE_FENCED;
-  reply.mark = w->mark.hard;
+  int before = w->now - w->tag_version.since > answered - e->lease_ms + 1;
+  if (w->tag_version.changed && !before) reply.told.made = CRL_MADE_FENCED;
+  reply.tag_version = w->tag_version.hard;
   reply.at = answered;
   plan_event(w, &reply);
 }

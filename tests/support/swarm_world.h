@@ -14,8 +14,8 @@
 
 #include "flight/flight.h"
 #include "record/envelope.h"
-#include "tags/marks.h"
-#include "outbox/offer.h"
+#include "tags/tag_versions.h"
+#include "outbox/replay.h"
 #include "record/record.h"
 
 enum {
@@ -78,12 +78,12 @@ typedef struct event {
   uint64_t read;
   uint64_t version;        /* version in the value; 0: none */
   uint64_t stored_version; /* version of the found record, void or not */
-  uint64_t mark;           /* the tag's version as read; 0: none */
+  uint64_t tag_version;    /* the tag's version as read; 0: none */
   uint64_t remembered;     /* the tag's version in the found record */
   int has_found, newer;
 } event;
 
-typedef struct pilot {
+typedef struct scheduler {
   crl_flight flight;
   unsigned life, ask_number;
   int flying, claimed, computed, was_answered, detached, renews, has_old;
@@ -94,15 +94,15 @@ typedef struct pilot {
   /* least origin version that the current look may find; that it may find fresh */
   uint64_t floor, expire_floor;
   uint64_t found, found_floor, read, version; /* found may be this call's answer later on */
-  uint64_t old_version, stored_version, mark, held, held_floor, join_floor;
+  uint64_t old_version, stored_version, tag_version, held, held_floor, join_floor;
   uint8_t product[RECORD];
   size_t product_len;
   int64_t hard_ttl;
-} pilot;
+} scheduler;
 
 /* A held entry being replayed to the store. */
 typedef struct replay {
-  crl_held_entry entry;
+  crl_outbox_entry entry;
   uint8_t token[CORRAL_TOKEN];
   uint64_t read;
 } replay;
@@ -131,11 +131,11 @@ typedef enum control {
 } control;
 
 /* The store's record of a tag. */
-typedef struct mark {
+typedef struct tag_version {
   int there, changed;
   uint64_t hard;
   int64_t since;
-} mark;
+} tag_version;
 
 typedef struct world {
   uint64_t seed, dice, order;
@@ -143,11 +143,11 @@ typedef struct world {
   control control;
   event heap[EVENTS];
   size_t events;
-  pilot pilots[PROCESSES * FLIGHTS];
+  scheduler pilots[PROCESSES * FLIGHTS];
   process processes[PROCESSES];
   /* ladder: elections begin with the host lock. Two hosts with half of the processes each */
   int ladder;
-  pilot *host_holder[2];
+  scheduler *host_holder[2];
   corral_policy policy;
   /* kinds of values */
   int tagged, lags; /* lags: a compute may read an older version than the origin has */
@@ -156,7 +156,7 @@ typedef struct world {
   uint8_t record[2 * RECORD];
   size_t record_len; /* 0: no record */
   int64_t expires;
-  mark mark;
+  tag_version tag_version;
   /* true state */
   uint64_t version;      /* current version of the origin */
   uint64_t floor;        /* an invalidation of older versions has returned */
@@ -174,7 +174,7 @@ typedef struct world {
 } world;
 
 /* Entries that the processes hold for a replay; allocated apart from the world. */
-static crl_held *held_by[PROCESSES];
+static crl_outbox *held_by[PROCESSES];
 static replay replays[PROCESSES][REPLAYS];
 
 static uint64_t roll(world *w) {

@@ -1,0 +1,119 @@
+/* table.c: the holds and waiters of one process. */
+#include "locks/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/value.h"
+
+enum { BUCKETS = 256 };
+
+struct crl_lock_table {
+  pthread_mutex_t mutex;
+  crl_lock_entry *entries[BUCKETS];
+  crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
+};
+
+crl_lock_table *crl_lock_table_new(void) {
+  crl_lock_table *table = crl_alloc(sizeof *table);
+  if (table != NULL) pthread_mutex_init(&table->mutex, NULL);
+  return table;
+}
+
+void crl_lock_table_free(crl_lock_table *table) {
+  pthread_mutex_destroy(&table->mutex);
+  free(table);
+}
+
+/* ---- holds --------------------------------------------------------------------------------- */
+
+void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
+  crl_lock_entry **bucket = &table->entries[entry->hash % BUCKETS];
+  entry->takings = 1;
+  pthread_mutex_lock(&table->mutex);
+  entry->next = *bucket;
+  entry->link = bucket;
+  if (entry->next != NULL) entry->next->link = &entry->next;
+  *bucket = entry;
+  pthread_mutex_unlock(&table->mutex);
+}
+
+crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
+                                     const uint8_t *key, size_t key_len) {
+  pthread_mutex_lock(&table->mutex);
+  crl_lock_entry *entry = table->entries[hash % BUCKETS];
+  while (entry != NULL && (entry->hash != hash || entry->owner != owner ||
+                           entry->key_len != key_len || memcmp(entry->key, key, key_len) != 0))
+    entry = entry->next;
+  if (entry != NULL) entry->takings++;
+  pthread_mutex_unlock(&table->mutex);
+  return entry;
+}
+
+int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
+  pthread_mutex_lock(&table->mutex);
+  int last = --entry->takings == 0;
+  if (last) {
+    *entry->link = entry->next;
+    if (entry->next != NULL) entry->next->link = entry->link;
+  }
+  pthread_mutex_unlock(&table->mutex);
+  return last;
+}
+
+int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token) {
+  int has = 0;
+  pthread_mutex_lock(&table->mutex);
+  for (const crl_lock_entry *entry = table->entries[hash % BUCKETS]; entry != NULL;
+       entry = entry->next)
+    has |= memcmp(entry->token, token, 16) == 0;
+  pthread_mutex_unlock(&table->mutex);
+  return has;
+}
+
+/* ---- waiters ------------------------------------------------------------------------------- */
+
+/* Under the mutex. */
+static crl_lock_waiter *first_of(const crl_lock_table *table, uint64_t hash) {
+  crl_lock_waiter *waiter = table->waiters[hash % BUCKETS];
+  while (waiter != NULL && waiter->hash != hash) waiter = waiter->next;
+  return waiter;
+}
+
+void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,
+                          crl_waiter *wake) {
+  *waiter = (crl_lock_waiter){.hash = hash, .wake = wake};
+  pthread_mutex_lock(&table->mutex);
+  crl_lock_waiter **end = &table->waiters[hash % BUCKETS];
+  waiter->first = first_of(table, hash) == NULL;
+  while (*end != NULL) end = &(*end)->next;
+  *end = waiter;
+  pthread_mutex_unlock(&table->mutex);
+}
+
+int crl_lock_table_first(crl_lock_table *table, const crl_lock_waiter *waiter) {
+  pthread_mutex_lock(&table->mutex);
+  int first = waiter->first;
+  pthread_mutex_unlock(&table->mutex);
+  return first;
+}
+
+void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter) {
+  pthread_mutex_lock(&table->mutex);
+  crl_lock_waiter **link = &table->waiters[waiter->hash % BUCKETS];
+  while (*link != waiter) link = &(*link)->next;
+  *link = waiter->next;
+  crl_lock_waiter *next = waiter->first ? first_of(table, waiter->hash) : NULL;
+  if (next != NULL) {
+    next->first = 1;
+    crl_waiter_wake(next->wake);
+  }
+  pthread_mutex_unlock(&table->mutex);
+}
+
+void crl_lock_table_wake(crl_lock_table *table, uint64_t hash) {
+  pthread_mutex_lock(&table->mutex);
+  crl_lock_waiter *first = first_of(table, hash);
+  if (first != NULL) crl_waiter_wake(first->wake);
+  pthread_mutex_unlock(&table->mutex);
+}

@@ -1,0 +1,58 @@
+/* table.h: the locks of one process: its holds, by name and owner, and its waiters, one queue
+ * per name.
+ *
+ * Only the first waiter of a name asks the store; a release in this process wakes it, too. No I/O,
+ * no clock. */
+#ifndef CRL_LOCK_TABLE_H
+#define CRL_LOCK_TABLE_H
+
+#include <corral/lock.h>
+
+#include "os/cancel.h"
+
+typedef struct crl_lock_table crl_lock_table;
+
+/* A waiter for a name, in its owner's memory. */
+typedef struct crl_lock_waiter {
+  struct crl_lock_waiter *next;
+  uint64_t hash; /* of the name; names with the same hash share a queue */
+  crl_waiter *wake;
+  int first; /* asks the store; under the table's mutex */
+} crl_lock_waiter;
+
+/* A hold in the table: the first member of a corral_lock. */
+typedef struct crl_lock_entry {
+  struct crl_lock_entry *next, **link;
+  uint64_t hash, owner;
+  const uint8_t *key; /* as the store has it */
+  size_t key_len;
+  const uint8_t *token;
+  size_t takings; /* not given back yet; under the table's mutex */
+} crl_lock_entry;
+
+/* NULL without memory. */
+crl_lock_table *crl_lock_table_new(void);
+/* No waiter may be left. */
+void crl_lock_table_free(crl_lock_table *table);
+
+void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry);
+/* Counts one more taking of this owner's hold of this name; NULL when there is none. */
+crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
+                                     const uint8_t *key, size_t key_len);
+/* Counts one taking less. Returns 1 when it was the last: the entry has left the table, and the
+ * caller wakes the next waiter by crl_lock_table_wake. */
+int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry);
+/* True when this process has a hold with this token. */
+int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token);
+
+/* Enters the queue of a name; the waiter is woken when the waiter becomes the first. */
+void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,
+                          crl_waiter *wake);
+int crl_lock_table_first(crl_lock_table *table, const crl_lock_waiter *waiter);
+/* Leaves the queue; the next waiter becomes the first. No wake is under way when this returns, and
+ * none will come. */
+void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter);
+/* Wakes the first waiter of a name, which may be free. */
+void crl_lock_table_wake(crl_lock_table *table, uint64_t hash);
+
+#endif

@@ -1,0 +1,330 @@
+/* take.c: takes a lock: the owner's hold once more, or requests to the store until one is
+ * granted or time is up.
+ *
+ * All requests of one taking have the same token: the store answers a repeated request like the
+ * first one, so a request whose reply was lost is simply repeated. A taking that ends without the
+ * lock sends UNLOCK if a request may have left a hold, or a place in the store's queue. */
+#include <stdio.h>
+
+#include "os/env.h"
+#include "locks/lock.h"
+#include "record/lock_record.h"
+#include "policy/policy.h"
+#include "store/put.h"
+#include "store/registry.h"
+#include "base/status.h"
+
+enum {
+  /* longest pause of a waiter that watches, since the watch may break unnoticed */
+  NAP_MOST_MS = 1000,
+  /* wakes in a row without the lock, after which a writer leaves the watch for a while */
+  FRUITLESS = 3
+};
+
+typedef struct taking {
+  crl_context *context;
+  const corral_lock_options *options;
+  corral_lock *lock;
+  int64_t deadline; /* crl_env_now_ms; 0: one try */
+  crl_waiter waiter;
+  crl_canceller canceller;
+  crl_lock_waiter queued;
+  crl_watcher watcher;
+  int watches;  /* the watcher is joined */
+  int told;     /* the store will tell the next change after the last request */
+  int unasked;  /* LOCK alone makes the store tell; no LOCK_SHOW is needed */
+  int free;     /* the last LOCK_SHOW found no holder and no wish */
+  int hurried;  /* the last request was repeated at once because of `free` */
+  int doubtful; /* a request may have left a hold, or a place in a queue */
+  int foreign;  /* foreign content at the key was reported */
+  unsigned pauses, fruitless, backs;
+  int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
+  int64_t other_ms; /* until_ms of the last refusal: until the lock may be free; -1 unknown */
+  int64_t sent;     /* crl_env_boot_ms; the last request */
+  corral_error detail;
+} taking;
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static void emit(const taking *t, corral_event event, const char *detail) {
+  crl_event_emit(&t->context->events, event, t->lock->key.user, t->lock->key.user_len, detail);
+}
+
+static void look_at(taking *t, corral_op *look) {
+  crl_lock_head head = {0};
+  t->told = (look->flags & CORRAL_OP_WATCHED) != 0;
+  t->free = look->status == CORRAL_EMISS;
+  if (look->status == CORRAL_OK &&
+      crl_lock_record_read(look->found, look->found_len, &head) == CORRAL_OK)
+    t->free =
+        crl_lock_holders(look, t->context, 0, NULL, 0) == 0 && head.wish_until <= look->life_ms;
+  crl_lock_op_drop(look);
+}
+
+/* Foreign content at the key that never ends: reported, and given an end if repair_ms is set. */
+static int meet_foreign(taking *t) {
+  corral_error detail;
+  if (t->other_ms >= 0) return CORRAL_EBUSY;
+  if (!t->foreign) emit(t, CORRAL_EVENT_LOCK_FOREIGN, t->detail.text);
+  t->foreign = 1;
+  if (t->options->repair_ms <= 0) return CORRAL_EFOREIGN;
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
+  op.flags = CORRAL_OP_REPAIR;
+  op.lease_ms = t->options->repair_ms;
+  crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
+  int repaired = op.status == CORRAL_EFOREIGN && op.until_ms >= 0,
+      gone = op.status == CORRAL_EMISS || op.status == CORRAL_OK;
+  if (repaired) emit(t, CORRAL_EVENT_LOCK_REPAIRED, NULL);
+  if (repaired) t->other_ms = op.until_ms;
+  crl_lock_op_drop(&op);
+  return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
+}
+
+static int judge(taking *t, const corral_op *op) {
+  t->other_ms = op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->until_ms : -1;
+  switch (op->status) {
+    case CORRAL_OK:
+      crl_lock_granted(t->lock, op, t->sent);
+      t->lock->fence = op->seen;
+      if (corral_lock_check(t->lock, 1) == CORRAL_OK) return CORRAL_OK;
+      t->doubtful = 1;
+      return crl_status_fail(
+          &t->detail, CORRAL_EUNKNOWN,
+          "the lock was granted too late: its time had passed when the reply came");
+    case CORRAL_EFOREIGN: return meet_foreign(t);
+    case CORRAL_EBUSY: t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0; return CORRAL_EBUSY;
+    case CORRAL_EUNKNOWN:
+    case CORRAL_EPROTOCOL:
+    case CORRAL_EREFUSED: t->doubtful = 1; return op->status;
+    default: return op->status;
+  }
+}
+
+/* Sends LOCK. A taking that watches sends LOCK_SHOW along, unless LOCK alone makes the store tell
+ * the next change. */
+static int ask(taking *t) {
+  corral_error unused;
+  corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail),
+                      crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
+  ops[0].lease_ms = t->lock->ttl_ms;
+  ops[0].ttl_ms = t->deadline != 0 ? CORRAL_LOCK_WISH_MS : 0;
+  ops[0].flags =
+      (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
+  ops[0].record = (const uint8_t *)t->lock->note;
+  ops[0].record_len = strlen(t->lock->note);
+  ops[1].flags = CORRAL_OP_WATCH;
+  t->told = t->free = 0;
+  t->sent = crl_env_boot_ms();
+  emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
+  int looks = t->watches && !t->unasked;
+  crl_pool_perform(t->context->pool, ops, looks ? 2 : 1, crl_env_now_ms() + t->context->op_ms);
+  if (looks) look_at(t, &ops[1]);
+  if (t->watches) t->unasked = (ops[0].flags & (CORRAL_OP_QUEUED | CORRAL_OP_WATCHED)) != 0;
+  t->told |= t->watches && t->unasked;
+  return judge(t, &ops[0]);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+static int may_pass(int status) {
+  return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN ||
+         status == CORRAL_EREFUSED;
+}
+
+static int begin_to_watch(taking *t) {
+  if (t->watches || t->context->watch == NULL || !crl_watch_up(t->context->watch)) return 0;
+  crl_watch_join(t->context->watch, &t->watcher, t->lock->entry.hash, &t->waiter);
+  return t->watches = 1;
+}
+
+/* True when LOCK is to be repeated without a pause: the taking has just joined the watch, or the
+ * last look found the lock free (not twice in a row). */
+static int at_once(taking *t, int status) {
+  int hurried = t->hurried;
+  t->hurried = 0;
+  if (status != CORRAL_EBUSY) return 0;
+  if (begin_to_watch(t)) return 1;
+  t->hurried = t->free && !hurried;
+  return t->hurried;
+}
+
+/* A release wakes all waiters: of readers each gets the lock, of writers only one. So that not all
+ * writers of a crowd ask at each release, a writer leaves the watch after FRUITLESS wakes, for the
+ * time that they took, doubled each time, at most 2 * poll_max_ms. Returns that pause in ms, drawn
+ * from 50-100 % of it. */
+static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
+  int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
+  crl_watch_leave(t->context->watch, &t->watcher);
+  t->watches = t->told = 0;
+  t->fruitless = 0;
+  if (ms > most)
+    ms = most;
+  else
+    t->backs++;
+  return ms / 2 + (int64_t)(dice % ((uint64_t)ms / 2 + 1));
+}
+
+static void pause(taking *t) {
+  uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(
+      &t->context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
+  int64_t now = crl_env_now_ms(), ms;
+  if (t->watches && t->fruitless >= FRUITLESS && t->options->shared <= 0)
+    ms = stand_back(t, dice, now);
+  else
+    ms = t->told
+             ? NAP_MOST_MS
+             : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
+  if (t->other_ms >= 0 && t->other_ms < ms) ms = t->other_ms + 1;
+  int woken = crl_waiter_sleep(&t->waiter, now + ms < t->deadline ? now + ms : t->deadline);
+  if (woken && t->watches && t->fruitless++ == 0) t->woken_at = crl_env_now_ms();
+}
+
+/* Asks until the lock is granted or can't be, the cancel token is cancelled, or time is up: then
+ * CORRAL_EDEADLINE, or the last error of the store. */
+static int wait_for(taking *t) {
+  int status = CORRAL_EBUSY, waited = 0;
+  while (!crl_cancelled(t->options->cancel_token)) {
+    /* No last request after the deadline: in a crowd, each waiter would send one on becoming the
+     * first. */
+    if (crl_lock_table_first(t->context->locks, &t->queued) &&
+        !(waited && crl_env_now_ms() >= t->deadline)) {
+      if (t->backs > 0) (void)begin_to_watch(t); /* after stand_back */
+      status = ask(t);
+      if (!may_pass(status)) return status;
+      if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;
+    }
+    if (crl_env_now_ms() >= t->deadline) return status == CORRAL_EBUSY ? CORRAL_EDEADLINE : status;
+    if (!waited) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
+    waited = 1;
+    if (crl_lock_table_first(t->context->locks, &t->queued))
+      pause(t);
+    else
+      crl_waiter_sleep(&t->waiter, t->deadline);
+  }
+  return CORRAL_ECANCELLED;
+}
+
+static int take_waiting(taking *t) {
+  crl_waiter_init(&t->waiter);
+  crl_cancel_join_waiter(t->options->cancel_token, &t->canceller, &t->waiter);
+  crl_lock_table_queue(t->context->locks, &t->queued, t->lock->entry.hash, &t->waiter);
+  int status = wait_for(t);
+  crl_lock_table_leave(t->context->locks, &t->queued);
+  if (t->watches) crl_watch_leave(t->context->watch, &t->watcher);
+  crl_cancel_leave(t->options->cancel_token, &t->canceller);
+  crl_waiter_clean(&t->waiter);
+  return status;
+}
+
+/* ---- taking -------------------------------------------------------------------------------- */
+
+/* Sets the error's text: "held by ...", as far as the store tells. */
+static void say_who(const taking *t, int status) {
+  corral_error detail;
+  corral_lock_holder who;
+  if (t->options->error == NULL) return;
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
+  crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
+  size_t count = crl_lock_holders(&op, t->context, t->lock->entry.hash, &who, 1);
+  if (op.status == CORRAL_EFOREIGN)
+    crl_status_fail(t->options->error, status,
+                    "held by something that corral did not write, for %lld ms more",
+                    (long long)op.until_ms);
+  else if (count == 0)
+    crl_status_fail(t->options->error, status, "somebody else had the lock");
+  else
+    crl_status_fail(t->options->error, status,
+                    "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
+                    count > 1 ? " and others" : "", (long long)who.held_ms, (long long)who.left_ms);
+  crl_lock_op_drop(&op);
+}
+
+static int end_without(taking *t, int status) {
+  if (t->doubtful) crl_lock_unlock(t->lock, NULL);
+  if (status == CORRAL_EBUSY || status == CORRAL_EDEADLINE)
+    say_who(t, status);
+  else if (status == t->detail.status && t->detail.text[0] != '\0')
+    crl_status_fail(t->options->error, status, "%s", t->detail.text);
+  else
+    crl_status_plain(t->options->error, status);
+  return status;
+}
+
+/* The calling thread, or the hash of options->owner. */
+static uint64_t owner_of(const corral_lock_options *options) {
+  static _Atomic uint64_t threads;
+  static _Thread_local uint64_t mine;
+  if (options->owner != NULL)
+    return crl_registry_host()->hash64(options->owner, strlen(options->owner)) | 1;
+  if (mine == 0) mine = 2 * (atomic_fetch_add(&threads, 1) + 1);
+  return mine;
+}
+
+/* The note for other processes: "host/pid/thread note". */
+static void write_note(corral_lock *lock, const char *note) {
+  char who[64];
+  crl_env_holder(who, sizeof who);
+  snprintf(lock->note, sizeof lock->note, "%s/%ld%s%.40s", who, crl_env_thread_id(),
+           note != NULL ? " " : "", note != NULL ? note : "");
+}
+
+/* The owner has a hold, whose new taking the table has counted already: extends it when less than
+ * half of ttl_ms is left, and gives the taking back on failure. */
+static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret) {
+  corral_error *error = options->error;
+  int status = CORRAL_OK;
+  if (options->reentrant <= 0) {
+    status = crl_status_fail(
+        error, CORRAL_ERECURSION,
+        "this owner has the lock already: waiting would be for itself (see reentrant)");
+  } else if (options->shared <= 0 && atomic_load(&lock->shared)) {
+    status = crl_status_fail(
+        error, CORRAL_ERECURSION,
+        "this owner holds it shared, and can't have it alone: waiting would be for itself");
+  } else if (atomic_load(&lock->lost) != 0) {
+    status = crl_lock_say_lost(lock, 0, error);
+  } else if (corral_lock_left_ms(lock) < lock->ttl_ms / 2) {
+    status = corral_lock_extend(lock, 0, error);
+  }
+  if (status == CORRAL_OK)
+    *ret = lock;
+  else
+    crl_lock_give(lock, NULL);
+  return status;
+}
+
+static int take(taking *t, uint64_t owner, corral_lock **ret) {
+  write_note(t->lock, t->options->note);
+  t->lock->ttl_ms = t->options->ttl_ms;
+  atomic_store(&t->lock->shared, t->options->shared > 0);
+  if (t->options->wait_ms > 0) t->deadline = crl_env_now_ms() + t->options->wait_ms;
+  int status = t->deadline == 0 ? ask(t) : take_waiting(t);
+  if (status != CORRAL_OK) {
+    status = end_without(t, status);
+    crl_lock_free(t->lock);
+    return status;
+  }
+  crl_lock_begin(t->lock, t->options, owner, t->sent);
+  *ret = t->lock;
+  return CORRAL_OK;
+}
+
+int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user,
+                     corral_lock **ret) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  corral_lock_options options;
+  size_t end = offsetof(corral_lock_options, error) + sizeof(corral_error *);
+  corral_error *error = user != NULL && user->size >= end ? user->error : NULL;
+  taking t = {.options = &options};
+  if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_take: no ret");
+  int status = crl_context_enter(c, &t.context, error);
+  if (status == CORRAL_OK) status = crl_policy_lock(&options, user, error);
+  if (status == CORRAL_OK) status = crl_lock_new(t.context, name, name_len, &t.lock, error);
+  if (status != CORRAL_OK) return status;
+  uint64_t owner = owner_of(&options);
+  crl_lock_entry *has = crl_lock_table_again(t.context->locks, t.lock->entry.hash, owner,
+                                             t.lock->key.stored, t.lock->key.stored_len);
+  if (has == NULL) return take(&t, owner, ret);
+  crl_lock_free(t.lock);
+  return take_again((corral_lock *)(void *)has, &options, ret);
+}

@@ -1,0 +1,194 @@
+/* renewer.c: one thread that extends the leases of running computes and users' locks, and ends
+ * those that take too long. */
+#include "store/renewer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "os/env.h"
+#include "base/value.h"
+
+enum { BATCH = 64, DOUBLED_MOST = 600000 };
+
+struct crl_renewer {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake; /* wakes the thread: something is due earlier, or `closing` was set */
+  pthread_cond_t idle; /* wakes callers that wait for a lease to be no longer busy */
+  crl_pool *pool;
+  crl_events *events;
+  crl_renewed_lease *leases;
+  pthread_t thread;
+  int64_t sleeps_until;
+  int started, closing;
+};
+
+crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events) {
+  crl_renewer *renewer = crl_alloc(sizeof *renewer);
+  if (renewer == NULL) return NULL;
+  pthread_mutex_init(&renewer->mutex, NULL);
+  crl_env_cond_init(&renewer->wake);
+  crl_env_cond_init(&renewer->idle);
+  renewer->pool = pool;
+  renewer->events = events;
+  return renewer;
+}
+
+static int64_t due_at(const crl_renewed_lease *lease) {
+  if (lease->over) return INT64_MAX;
+  return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
+}
+
+/* Marks leases that are due as busy and lists them; returns how many. *next: when the next one is
+ * due; *soonest: the end of the first lock that isn't over yet. Called with the mutex held. */
+static size_t collect(crl_renewer *renewer, crl_renewed_lease **due, int64_t now, int64_t *next,
+                      int64_t *soonest) {
+  size_t count = 0;
+  *next = *soonest = INT64_MAX;
+  for (crl_renewed_lease *lease = renewer->leases; lease != NULL; lease = lease->next) {
+    int64_t at = due_at(lease);
+    if (lease->is_lock && !lease->over && lease->limit > now && lease->limit < *soonest)
+      *soonest = lease->limit;
+    if (at <= now && count < BATCH) {
+      lease->busy = 1;
+      due[count++] = lease;
+    } else if (at < *next) {
+      *next = at;
+    }
+  }
+  return count;
+}
+
+static corral_op extension(crl_renewed_lease *lease, int64_t now) {
+  if (lease->doubles && lease->lease_ms < DOUBLED_MOST) lease->lease_ms *= 2;
+  lease->next_at = now + lease->lease_ms / 3;
+  return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND,
+                     .key = lease->key,
+                     .key_len = lease->key_len,
+                     .token = lease->token,
+                     .lease_ms = lease->lease_ms,
+                     .seen = lease->fence};
+}
+
+static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_op *op,
+                  int64_t sent) {
+  if (op->status == CORRAL_OK) {
+    crl_event_emit(renewer->events,
+                   lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND,
+                   lease->user_key, lease->user_key_len, NULL);
+    if (lease->on_extended != NULL) lease->on_extended(lease, op, sent);
+  } else if (op->status == CORRAL_ELOST) {
+    lease->token = NULL;
+    lease->other_ms = op->until_ms;
+    lease->on_lost(lease);
+  } else if (lease->is_lock) {
+    lease->next_at = crl_env_now_ms() + lease->lease_ms / 12 + 1;
+  }
+}
+
+/* The store gets no more time than until `soonest`: the loss of a lock that ends then must be told
+ * in time. */
+static void extend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, int64_t now,
+                   int64_t soonest) {
+  corral_op ops[BATCH];
+  crl_renewed_lease *of[BATCH];
+  size_t n = 0;
+  int64_t shortest = INT64_MAX, sent = crl_env_boot_ms();
+  for (size_t i = 0; i < count; i++) {
+    if (now >= due[i]->limit || due[i]->token == NULL) continue;
+    of[n] = due[i];
+    ops[n++] = extension(due[i], now);
+    if (due[i]->lease_ms / 3 < shortest) shortest = due[i]->lease_ms / 3;
+  }
+  if (n == 0) return;
+  crl_pool_perform(renewer->pool, ops, n, soonest < now + shortest ? soonest : now + shortest);
+  for (size_t i = 0; i < n; i++) judge(renewer, of[i], &ops[i], sent);
+}
+
+static void attend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, int64_t now,
+                   int64_t soonest) {
+  extend(renewer, due, count, now, soonest);
+  for (size_t i = 0; i < count; i++) {
+    if (now < due[i]->limit) continue;
+    due[i]->over = 1;
+    due[i]->on_limit(due[i]);
+  }
+}
+
+static void *keep(void *arg) {
+  crl_renewer *renewer = arg;
+  crl_renewed_lease *due[BATCH];
+  crl_env_thread_name("corral-renewer");
+  crl_event_defer();
+  pthread_mutex_lock(&renewer->mutex);
+  while (!renewer->closing) {
+    int64_t now = crl_env_now_ms(), next, soonest;
+    size_t count = collect(renewer, due, now, &next, &soonest);
+    if (count == 0) {
+      renewer->sleeps_until = next;
+      if (next == INT64_MAX)
+        pthread_cond_wait(&renewer->wake, &renewer->mutex);
+      else
+        crl_env_cond_wait(&renewer->wake, &renewer->mutex, next);
+      continue;
+    }
+    renewer->sleeps_until = 0;
+    pthread_mutex_unlock(&renewer->mutex);
+    attend(renewer, due, count, now, soonest);
+    pthread_mutex_lock(&renewer->mutex);
+    for (size_t i = 0; i < count; i++) due[i]->busy = 0;
+    pthread_cond_broadcast(&renewer->idle);
+  }
+  pthread_mutex_unlock(&renewer->mutex);
+  return NULL;
+}
+
+void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since) {
+  lease->busy = lease->over = lease->doubles = 0;
+  lease->next_at = since + lease->lease_ms / 3;
+  pthread_mutex_lock(&renewer->mutex);
+  lease->next = renewer->leases;
+  lease->link = &renewer->leases;
+  if (lease->next != NULL) lease->next->link = &lease->next;
+  renewer->leases = lease;
+  if (!renewer->started)
+    renewer->started = crl_env_thread(&renewer->thread, keep, renewer) == 0;
+  else if (due_at(lease) < renewer->sleeps_until)
+    pthread_cond_signal(&renewer->wake);
+  pthread_mutex_unlock(&renewer->mutex);
+}
+
+void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
+  pthread_mutex_lock(&renewer->mutex);
+  while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
+  lease->limit = limit;
+  if (due_at(lease) < renewer->sleeps_until) pthread_cond_signal(&renewer->wake);
+  pthread_mutex_unlock(&renewer->mutex);
+}
+
+void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease) {
+  pthread_mutex_lock(&renewer->mutex);
+  while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
+  lease->limit = INT64_MAX;
+  lease->doubles = 1;
+  pthread_mutex_unlock(&renewer->mutex);
+}
+
+void crl_renewer_drop(crl_renewer *renewer, crl_renewed_lease *lease) {
+  pthread_mutex_lock(&renewer->mutex);
+  while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
+  *lease->link = lease->next;
+  if (lease->next != NULL) lease->next->link = lease->link;
+  pthread_mutex_unlock(&renewer->mutex);
+}
+
+void crl_renewer_free(crl_renewer *renewer) {
+  pthread_mutex_lock(&renewer->mutex);
+  renewer->closing = 1;
+  pthread_cond_signal(&renewer->wake);
+  pthread_mutex_unlock(&renewer->mutex);
+  if (renewer->started) pthread_join(renewer->thread, NULL);
+  pthread_cond_destroy(&renewer->wake);
+  pthread_cond_destroy(&renewer->idle);
+  pthread_mutex_destroy(&renewer->mutex);
+  free(renewer);
+}

@@ -1,0 +1,57 @@
+/* renewer.h: one thread that extends the leases of running computes and users' locks, and ends
+ * those that take too long.
+ *
+ * It is a thread of its own, because workers are busy with the very computes whose leases must not
+ * lapse. All extends that are due go as one batch. No callback of the user is called there: it
+ * might be slow, and might release what is being extended. */
+#ifndef CRL_RENEWER_H
+#define CRL_RENEWER_H
+
+#include "store/pool.h"
+
+typedef struct crl_renewer crl_renewer;
+
+/* The lease of one running compute, or a user's lock; in its owner's memory between hold and
+ * drop. */
+typedef struct crl_renewed_lease {
+  struct crl_renewed_lease *next, **link;
+  const void *key; /* as the store has it */
+  size_t key_len;
+  const void *user_key; /* for events */
+  size_t user_key_len;
+  const uint8_t *token; /* NULL: no lease, only the limit */
+  int64_t lease_ms;
+  int64_t limit; /* crl_env_now_ms: end of the compute's time, or of the lock */
+  /* Each is called once at most, on the renewer's thread: on_lost when the lease isn't this token's
+   * any more, on_limit when the limit has come. crl_renewer_drop waits until they have returned. */
+  void (*on_lost)(struct crl_renewed_lease *lease);
+  void (*on_limit)(struct crl_renewed_lease *lease);
+  /* A user's lock: extended by LOCK_EXTEND. on_extended (may be NULL) is called after an extension
+   * by a request sent at `sent` (crl_env_boot_ms); it may move the limit, and set the token to
+   * NULL. */
+  int is_lock;
+  uint64_t fence;
+  void (*on_extended)(struct crl_renewed_lease *lease, const corral_op *op, int64_t sent);
+  int64_t other_ms; /* for on_lost: until_ms of the reply that told the loss */
+  int64_t next_at;  /* the renewer's own */
+  int busy, over, doubles;
+} crl_renewed_lease;
+
+/* Starts no thread. NULL without memory. */
+crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events);
+/* No lease may be held. */
+void crl_renewer_free(crl_renewer *renewer);
+/* Extends the lease every third of lease_ms, the first time a third after `since` (when its claim
+ * was sent). If no thread can be started the lease isn't extended. */
+void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since);
+/* Sets the new limit of a held lease. */
+void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit);
+/* Called when the compute has ended and its record is on its way to the store: the lease has no
+ * limit any more, and each extension is twice as long as the one before. A store that guards a fill
+ * by the record's version restarts the fill after an extension; doubling makes one long enough in
+ * the end. */
+void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease);
+/* When this returns no extend is under way, and none will come. */
+void crl_renewer_drop(crl_renewer *renewer, crl_renewed_lease *lease);
+
+#endif

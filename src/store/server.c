@@ -1,0 +1,536 @@
+/* server.c: the handles of one server, the queue for them, and the breaker that lets it rest.
+ *
+ * server_batch.c performs a batch on a handle; server.c decides whose operations it has, which
+ * handle it gets, and what its result means to the breaker. */
+#include "store/server.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "store/breaker.h"
+#include "os/env.h"
+#include "store/server_batch.h"
+#include "store/pace.h"
+#include "base/status.h"
+#include "base/value.h"
+
+enum {
+  BATCH_OPS = 256,        /* operations of a combined batch, at the most */
+  BATCH_BYTES = 1 << 20,  /* and their bytes */
+  ALONE_BYTES = 64 << 10, /* more bytes go without others' operations */
+  LARGE_BYTES = 1 << 20,  /* more bytes go on a handle for large records */
+  /* a record adds a ms for so many bytes, where the store doesn't tell of bytes that move */
+  BYTES_A_MS = 10000,
+  HANDLES = 64
+};
+
+typedef enum seat { QUEUED, LEADS, SERVED } seat;
+
+/* A caller's operations and its place in the queue, on that caller's stack. */
+typedef struct request {
+  struct request *next;
+  corral_op *ops;
+  size_t count;
+  size_t bytes;
+  int64_t limit;  /* when it ends if nothing moves */
+  int64_t latest; /* its caller's deadline: when it ends whatever moves */
+  struct seats *seats;
+  int alone; /* no other request goes along */
+  /* its caller has less time than op_ms: reaching that limit says nothing of the store */
+  int hurried;
+  seat seat;
+  int opened;   /* its failure opened the breaker, or made a probe due */
+  int cut;      /* its batch failed in the middle of a body */
+  void *handle; /* LEADS: the handle that was handed over; NULL: it opens one */
+  pthread_cond_t cond;
+} request;
+
+/* Handles, and the queue for them. */
+typedef struct seats {
+  request *head, **tail;
+  void *idle[HANDLES];
+  size_t idle_count, open_count, most;
+} seats;
+
+struct crl_server {
+  const crl_pool_options *options;
+  size_t number;
+  pthread_mutex_t mutex;
+  seats usual, large; /* a large body is never in the way of anything else */
+  /* CORRAL_THREADS_PARALLEL: the one handle; a broken one, which is disconnected once nobody is
+   * inside; how many threads are inside */
+  void *_Atomic shared;
+  void *retired;
+  _Atomic size_t inside;
+  crl_breaker breaker;
+  int64_t doubts; /* hurried callers in a row whose time ran out */
+  /* the doubts are so many that a probe is to tell whether the server or the haste is to blame */
+  int checking;
+  int self_probing;   /* a caller probes when a rest is over */
+  void *probe_handle; /* the probing thread's */
+  corral_error why;   /* the last failure */
+};
+
+crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
+  crl_server *server = crl_alloc(sizeof *server);
+  if (server == NULL) return NULL;
+  server->options = options;
+  server->number = number;
+  pthread_mutex_init(&server->mutex, NULL);
+  server->usual.tail = &server->usual.head;
+  server->large.tail = &server->large.head;
+  server->usual.most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
+  if (server->usual.most > HANDLES) server->usual.most = HANDLES;
+  server->large.most = server->usual.most;
+  crl_breaker_start(&server->breaker, options->breaker_failures, options->breaker_rest_ms);
+  return server;
+}
+
+void crl_server_free(crl_server *server) {
+  const corral_store *plugin = server->options->plugin;
+  for (size_t i = 0; i < server->usual.idle_count; i++) plugin->disconnect(server->usual.idle[i]);
+  for (size_t i = 0; i < server->large.idle_count; i++) plugin->disconnect(server->large.idle[i]);
+  if (server->retired != NULL) plugin->disconnect(server->retired);
+  if (server->shared != NULL) plugin->disconnect(server->shared);
+  pthread_mutex_destroy(&server->mutex);
+  free(server);
+}
+
+/* ---- the breaker: under the mutex ---------------------------------------------------------- */
+
+/* True when the server may be asked. *probe: this call is the probe that tells whether the server
+ * is back. */
+static int may_ask(crl_server *server, int *probe) {
+  *probe = server->self_probing && crl_breaker_probe(&server->breaker, crl_env_now_ms());
+  return *probe || crl_breaker_lets(&server->breaker);
+}
+
+/* The event that became due, or CORRAL_EVENT_COUNT. */
+static corral_event note_outcome(crl_server *server, int worked, int probe,
+                                 const corral_error *why) {
+  if (worked)
+    server->doubts = 0;
+  else
+    server->why = *why;
+  switch (crl_breaker_note(&server->breaker, worked, probe, crl_env_now_ms())) {
+    case CRL_BREAKER_OPENED: return CORRAL_EVENT_STORE_DOWN;
+    case CRL_BREAKER_CLOSED: return CORRAL_EVENT_STORE_UP;
+    case CRL_BREAKER_SAME: break;
+  }
+  return CORRAL_EVENT_COUNT;
+}
+
+/* A timeout of a hurried caller says nothing of the server; several in a row raise a doubt. True
+ * when a probe is due. */
+static int note_doubt(crl_server *server) {
+  if (server->self_probing || server->checking || ++server->doubts < server->breaker.most) return 0;
+  server->checking = 1;
+  return 1;
+}
+
+/* ---- a store whose handle all threads share ------------------------------------------------ */
+
+/* Opens the one handle, unless another thread has. Under the mutex. */
+static int open_shared(crl_server *server, int64_t deadline, corral_event *event,
+                       corral_error *why) {
+  void *handle = NULL;
+  int probe;
+  if (atomic_load(&server->shared) != NULL) return CORRAL_OK;
+  if (server->retired != NULL && atomic_load(&server->inside) > 0)
+    return crl_status_fail(why, CORRAL_EUNAVAILABLE,
+                           "the store broke, and is about to be opened anew");
+  if (!may_ask(server, &probe)) {
+    *why = server->why;
+    return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
+  }
+  if (server->retired != NULL) server->options->plugin->disconnect(server->retired);
+  server->retired = NULL;
+  int status = crl_server_batch_connect(server->options, server->number, deadline, &handle, why);
+  if (status == CORRAL_OK) atomic_store(&server->shared, handle);
+  *event = note_outcome(server, status == CORRAL_OK, probe, why);
+  return status;
+}
+
+/* The handle, with the caller counted inside; NULL when there is none. A thread that is counted
+ * before `shared` was taken away may still use it, a later one finds NULL: so with nobody inside no
+ * thread uses a retired handle. */
+static void *enter_shared(crl_server *server) {
+  atomic_fetch_add(&server->inside, 1);
+  void *handle = atomic_load(&server->shared);
+  if (handle == NULL) atomic_fetch_sub(&server->inside, 1);
+  return handle;
+}
+
+static void retire_shared(crl_server *server, void *handle) {
+  pthread_mutex_lock(&server->mutex);
+  if (atomic_load(&server->shared) == handle) {
+    atomic_store(&server->shared, NULL);
+    server->retired = handle;
+  }
+  pthread_mutex_unlock(&server->mutex);
+}
+
+static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
+  corral_error why = {0};
+  void *handle;
+  while ((handle = enter_shared(server)) == NULL) {
+    corral_event event = CORRAL_EVENT_COUNT;
+    pthread_mutex_lock(&server->mutex);
+    int status = open_shared(server, deadline, &event, &why);
+    pthread_mutex_unlock(&server->mutex);
+    crl_server_batch_report(server->options, event, why.text);
+    if (status == CORRAL_OK) {
+      crl_server_batch_report_notice(server->options, &why);
+      continue;
+    }
+    crl_server_batch_refuse(ops, count, status, why.text);
+    return;
+  }
+  crl_server_batch_preset(ops, count);
+  if (server->options->plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
+    for (size_t i = 0; i < count; i++)
+      if (ops[i].status == CORRAL_EUNKNOWN)
+        crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
+    retire_shared(server, handle);
+  } else {
+    crl_server_batch_report_notice(server->options, &why);
+  }
+  atomic_fetch_sub(&server->inside, 1);
+}
+
+/* ---- handles that one thread at a time uses ------------------------------------------------ */
+
+/* Takes requests that go along with `own` out of the queue into the list *mine, up to the limits of
+ * a batch; those that go alone stay queued. Returns the operations of all. */
+static size_t gather(request **mine, request *own) {
+  size_t count = own->count, bytes = own->bytes;
+  request **link = &own->seats->head, **end = mine;
+  while (!own->alone && *link != NULL) {
+    request *other = *link;
+    if (other->alone || count + other->count > BATCH_OPS || bytes + other->bytes > BATCH_BYTES) {
+      link = &other->next;
+      continue;
+    }
+    *link = other->next;
+    if (other->next == NULL) own->seats->tail = link;
+    other->next = NULL;
+    *end = other;
+    end = &other->next;
+    count += other->count;
+    bytes += other->bytes;
+  }
+  return count;
+}
+
+/* Hands a handle, or the right to open one (NULL), to the head of the queue. Without a queue the
+ * handle is idle, and the right is given back. Under the mutex. */
+static void pass_on(seats *all, void *handle) {
+  request *next = all->head;
+  if (next == NULL) {
+    if (handle != NULL)
+      all->idle[all->idle_count++] = handle;
+    else
+      all->open_count--;
+    return;
+  }
+  all->head = next->next;
+  if (all->head == NULL) all->tail = &all->head;
+  next->next = NULL;
+  next->handle = handle;
+  next->seat = LEADS;
+  pthread_cond_signal(&next->cond);
+}
+
+static void copy_results(request *all, const corral_op *batch) {
+  for (request *r = all; r != NULL; r = r->next) {
+    memcpy(r->ops, batch, r->count * sizeof *batch);
+    batch += r->count;
+  }
+}
+
+/* The limit of a request with the time that its bytes add. */
+static int64_t by_size(const request *r) {
+  int64_t limit = r->limit + (int64_t)(r->bytes / BYTES_A_MS);
+  return limit < r->latest ? limit : r->latest;
+}
+
+/* Adds a request to the pace of a batch. Bytes that move put the batch off to the earliest of its
+ * callers' deadlines at most: a caller with less time doesn't wait longer for others' bodies. */
+static void join_pace(crl_pace *pace, const request *r) {
+  if (r->limit > pace->first) pace->first = r->limit;
+  if (by_size(r) > pace->deadline) pace->deadline = by_size(r);
+  if (r->latest < pace->latest) pace->latest = r->latest;
+}
+
+/* Performs the operations of `own` and of the requests that it leads, on `handle`. Returns the
+ * handle, NULL when it broke. */
+static void *perform_batch(crl_server *server, request *own, size_t count, void *handle,
+                           crl_pace *pace, int *worked, corral_error *why) {
+  corral_op batch[BATCH_OPS];
+  corral_op *ops = own->ops;
+  if (own->next != NULL) {
+    size_t at = 0;
+    for (request *r = own; r != NULL; r = r->next) {
+      memcpy(batch + at, r->ops, r->count * sizeof *batch);
+      at += r->count;
+    }
+    ops = batch;
+  }
+  *pace = (crl_pace){.latest = INT64_MAX, .quiet_ms = server->options->op_ms};
+  for (const request *r = own; r != NULL; r = r->next) join_pace(pace, r);
+  *worked = crl_server_batch_perform(server->options, server->number, &handle, ops, count, pace,
+                                     why) == CORRAL_OK;
+  if (own->next != NULL) copy_results(own, batch);
+  return handle;
+}
+
+/* Tells the breaker the result of a batch; one that was cut in the middle of a body says nothing of
+ * the server. Returns the event that became due, or CORRAL_EVENT_COUNT. Under the mutex. */
+static corral_event judge_batch(crl_server *server, request *own, const crl_pace *pace, int worked,
+                                int probe, const corral_error *why) {
+  corral_event event = CORRAL_EVENT_COUNT;
+  int in_body = !worked && crl_pace_in_body(pace);
+  own->cut = in_body && own->next != NULL;
+  if (in_body && !probe) return event;
+  if (probe || worked || !own->hurried || crl_env_now_ms() < own->limit) {
+    event = note_outcome(server, worked, probe, why);
+    own->opened = event == CORRAL_EVENT_STORE_DOWN;
+  } else {
+    own->opened = note_doubt(server);
+  }
+  return event;
+}
+
+/* Leads a batch on own->handle, then hands the handle on. Entered with the mutex, left without. */
+static void serve(crl_server *server, request *own) {
+  corral_error why;
+  crl_pace pace;
+  int worked, probe;
+  own->next = NULL;
+  if (!may_ask(server, &probe)) {
+    why = server->why;
+    pass_on(own->seats, own->handle);
+    pthread_mutex_unlock(&server->mutex);
+    crl_server_batch_refuse(own->ops, own->count,
+                            why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
+                            why.text);
+    return;
+  }
+  size_t count = gather(&own->next, own);
+  pthread_mutex_unlock(&server->mutex);
+  void *handle = perform_batch(server, own, count, own->handle, &pace, &worked, &why);
+  pthread_mutex_lock(&server->mutex);
+  corral_event event = judge_batch(server, own, &pace, worked, probe, &why);
+  for (request *r = own->next, *next; r != NULL; r = next) {
+    next = r->next;
+    r->seat = SERVED;
+    r->cut = own->cut;
+    pthread_cond_signal(&r->cond);
+  }
+  pass_on(own->seats, handle);
+  pthread_mutex_unlock(&server->mutex);
+  crl_server_batch_report(server->options, event, why.text);
+}
+
+/* Begins own's op_ms now: the time in the queue is not the server's. */
+static void renew_limit(const crl_server *server, request *own) {
+  int64_t limit = crl_env_now_ms() + server->options->op_ms;
+  own->limit = limit < own->latest ? limit : own->latest;
+}
+
+static void leave_queue(const request *own) {
+  request **link = &own->seats->head;
+  while (*link != own) link = &(*link)->next;
+  *link = own->next;
+  if (*link == NULL) own->seats->tail = link;
+}
+
+/* Waits until a handle is handed over, or another caller has performed this request along; 0 when
+ * its time ran out in the queue. A request that is being performed is waited for without a limit:
+ * its batch has one. Under the mutex. */
+static int wait_in_queue(crl_server *server, request *own) {
+  int queued = 1;
+  /* bodies queued in front of a large request take more than op_ms */
+  int64_t until = own->seats == &server->large ? own->latest : own->limit;
+  own->seat = QUEUED;
+  own->next = NULL;
+  *own->seats->tail = own;
+  own->seats->tail = &own->next;
+  while (own->seat == QUEUED) {
+    if (crl_env_cond_wait(&own->cond, &server->mutex, until) || own->seat != QUEUED) continue;
+    queued = 0;
+    for (const request *r = own->seats->head; r != NULL; r = r->next)
+      if (r == own) queued = 1;
+    if (queued) {
+      leave_queue(own);
+      return 0;
+    }
+    while (own->seat == QUEUED) pthread_cond_wait(&own->cond, &server->mutex);
+  }
+  return 1;
+}
+
+static void perform_pooled(crl_server *server, request *own) {
+  int in_time = 1;
+  seats *all = own->seats;
+  pthread_mutex_lock(&server->mutex);
+  if (all->idle_count > 0) {
+    own->handle = all->idle[--all->idle_count];
+  } else if (all->open_count < all->most) {
+    all->open_count++;
+  } else {
+    crl_env_cond_init(&own->cond);
+    in_time = wait_in_queue(server, own);
+    pthread_cond_destroy(&own->cond);
+    if (!in_time || own->seat == SERVED) {
+      pthread_mutex_unlock(&server->mutex);
+      if (!in_time)
+        crl_server_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
+                                "no connection to the store became free in time");
+      return;
+    }
+    if (all == &server->large) renew_limit(server, own);
+  }
+  serve(server, own);
+}
+
+/* ---- public -------------------------------------------------------------------------------- */
+
+static size_t weigh(const corral_op *ops, size_t count) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; i++) bytes += ops[i].record_len + ops[i].key_len;
+  return bytes;
+}
+
+/* Sets whether the looks among the operations may leave a large record unread. */
+static void allow_less(corral_op *ops, size_t count, int less) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
+    if (less && ops[i].verb == CORRAL_VERB_GET) ops[i].flags |= CORRAL_OP_LESS;
+  }
+}
+
+/* One attempt; true when its batch was cut in the middle of another caller's body. *opened becomes
+ * true where crl_server_perform returns true. */
+static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
+                      int is_large, int alone, int *opened) {
+  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
+  own.seats = is_large ? &server->large : &server->usual;
+  own.limit = crl_env_now_ms() + server->options->op_ms;
+  /* a caller with less time than op_ms isn't made to wait for others' operations */
+  own.hurried = deadline < own.limit;
+  if (own.hurried) own.limit = deadline;
+  own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
+  allow_less(ops, count, !is_large);
+  perform_pooled(server, &own);
+  *opened |= own.opened;
+  return own.cut;
+}
+
+/* An operation that another caller's large body cut off is asked once more, alone. A large record
+ * is read on a handle for large ones. */
+int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
+  size_t bytes = weigh(ops, count);
+  int opened = 0, is_large = bytes > LARGE_BYTES;
+  if (server->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
+    int64_t limit = crl_env_now_ms() + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
+    perform_shared(server, ops, count, deadline < limit ? deadline : limit);
+    return 0;
+  }
+  if (perform_as(server, ops, count, deadline, is_large, 0, &opened) &&
+      crl_server_batch_repeatable(ops, count))
+    perform_as(server, ops, count, deadline, is_large, 1, &opened);
+  for (size_t i = 0; i < count; i++)
+    if ((ops[i].flags & CORRAL_OP_LARGE) != 0)
+      perform_as(server, &ops[i], 1, deadline, 1, 1, &opened);
+  allow_less(ops, count, 0);
+  return opened;
+}
+
+void crl_server_self_probing(crl_server *server, int self_probing) {
+  pthread_mutex_lock(&server->mutex);
+  server->self_probing = self_probing;
+  pthread_mutex_unlock(&server->mutex);
+}
+
+int64_t crl_server_probe_at(crl_server *server) {
+  pthread_mutex_lock(&server->mutex);
+  int64_t at = server->breaker.open && !server->self_probing ? server->breaker.rest_until
+               : server->checking                            ? 0
+                                                             : INT64_MAX;
+  pthread_mutex_unlock(&server->mutex);
+  return at;
+}
+
+int64_t crl_server_failures(crl_server *server) {
+  pthread_mutex_lock(&server->mutex);
+  int64_t failures = server->breaker.failures;
+  pthread_mutex_unlock(&server->mutex);
+  return failures;
+}
+
+/* Performs on the probe's handle, with all of op_ms. */
+static int perform_probe(crl_server *server, corral_op *ops, size_t count, corral_error *why) {
+  int64_t limit = crl_env_now_ms() + server->options->op_ms;
+  crl_pace pace = {.first = limit,
+                   .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),
+                   .latest = INT64_MAX,
+                   .quiet_ms = server->options->op_ms};
+  return crl_server_batch_perform(server->options, server->number, &server->probe_handle, ops,
+                                  count, &pace, why) == CORRAL_OK;
+}
+
+int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count) {
+  corral_error why;
+  return server->probe_handle != NULL && perform_probe(server, ops, count, &why);
+}
+
+/* Puts a handle that works among the idle ones, if there is room. Returns a handle that the caller
+ * is to disconnect, or NULL. Under the mutex. */
+static void *take_in(crl_server *server, void *handle) {
+  if (handle == NULL || server->usual.open_count >= server->usual.most) return handle;
+  server->usual.open_count++;
+  pass_on(&server->usual, handle);
+  return NULL;
+}
+
+static int ask_probe(crl_server *server, corral_error *why) {
+  const char *key = server->options->probe_key;
+  uint32_t verb = server->options->info.locks_only ? CORRAL_VERB_LOCK_SHOW : CORRAL_VERB_GET;
+  corral_op op = {.verb = verb, .key = key, .key_len = strlen(key)};
+  int works = perform_probe(server, &op, 1, why);
+  if (op.found_free != NULL) op.found_free(op.found_owner);
+  return works;
+}
+
+/* Tells the breaker the result of a probe. A server that isn't resting and didn't answer within
+ * op_ms has failed as often as opens the breaker. */
+static corral_event note_probe(crl_server *server, int works, int rests, const corral_error *why) {
+  corral_event event = CORRAL_EVENT_COUNT;
+  int64_t times = works || rests ? 1 : server->breaker.most;
+  server->checking = 0;
+  for (int64_t i = 0; i < times && event == CORRAL_EVENT_COUNT; i++)
+    event = note_outcome(server, works, rests, why);
+  server->doubts = 0;
+  return event;
+}
+
+void crl_server_probe(crl_server *server, struct crl_pool *pool) {
+  const crl_pool_options *options = server->options;
+  corral_error why;
+  pthread_mutex_lock(&server->mutex);
+  int rests = crl_breaker_probe(&server->breaker, crl_env_now_ms()),
+      due = rests || server->checking;
+  pthread_mutex_unlock(&server->mutex);
+  if (!due) return;
+  int works = ask_probe(server, &why);
+  if (works && rests && options->on_return != NULL)
+    works = options->on_return(options->return_arg, pool, server->number);
+  pthread_mutex_lock(&server->mutex);
+  corral_event event = note_probe(server, works, rests, &why);
+  void *left = take_in(server, server->probe_handle);
+  server->probe_handle = NULL;
+  pthread_mutex_unlock(&server->mutex);
+  if (left != NULL) options->plugin->disconnect(left);
+  crl_server_batch_report(server->options, event, why.text);
+}

@@ -1,0 +1,40 @@
+/* server.h: one server of a store: its handles, the queue for them, and its breaker. A server
+ * combines callers' operations into batches, closes broken handles, and lets a failing server rest.
+ *
+ * Records of more than a MiB have handles and a queue of their own, as many again: they are never
+ * in front of anything else.
+ *
+ * A server has no thread of its own: a caller takes a free handle and sends all that is queued, its
+ * own operations first; without a free handle it queues. A caller that is done hands its handle to
+ * the head of the queue. The more callers wait, the larger the batches; a caller alone pays
+ * nothing. */
+#ifndef CRL_SERVER_H
+#define CRL_SERVER_H
+
+#include "store/pool_options.h"
+
+struct crl_pool;
+typedef struct crl_server crl_server;
+
+/* `options` must outlive the server. No I/O. NULL without memory. */
+crl_server *crl_server_new(const crl_pool_options *options, size_t number);
+/* No operation may be under way. */
+void crl_server_free(crl_server *server);
+/* Performs operations on this server: see crl_pool_perform. True when a failure made the server
+ * rest, or put it in doubt: a probe is due. */
+int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);
+/* Sets whether one of the callers probes when a rest is over. If not, crl_server_probe is to be
+ * called then. */
+void crl_server_self_probing(crl_server *server, int self_probing);
+/* When the next probe is due; INT64_MAX: the server isn't in doubt, or its callers probe. */
+int64_t crl_server_probe_at(crl_server *server);
+/* Failures in a row. */
+int64_t crl_server_failures(crl_server *server);
+/* Asks the server for the probe's key, over a handle for probes. When a resting server answers,
+ * on_return is called; after that, if it found the server still working, callers are let to it
+ * again. A server in doubt begins to rest when it doesn't answer. */
+void crl_server_probe(crl_server *server, struct crl_pool *pool);
+/* Within on_return: performs on the probe's handle. 0 when it broke. */
+int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count);
+
+#endif

@@ -1,0 +1,101 @@
+/* server_batch.c: one batch on one handle of a server: connecting, sending, and repeating once. */
+#include "store/server_batch.h"
+
+#include "os/env.h"
+#include "base/status.h"
+
+void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const char *text) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].status = status;
+    crl_status_fail(ops[i].error, status, "%s", text);
+  }
+}
+
+static void preset(corral_op *op) {
+  op->status = CORRAL_EUNKNOWN;
+  op->same = 0;
+  op->found = NULL;
+  op->found_len = 0;
+  op->found_free = NULL;
+  op->found_owner = NULL;
+  op->life_ms = op->until_ms = 0;
+}
+
+void crl_server_batch_preset(corral_op *ops, size_t count) {
+  for (size_t i = 0; i < count; i++) preset(&ops[i]);
+}
+
+/* A look changes nothing, and a token may ask twice for the same hold. */
+static int harmless(uint32_t verb) {
+  return verb == CORRAL_VERB_GET || verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND ||
+         verb == CORRAL_VERB_LOCK_SHOW;
+}
+
+/* CORRAL_EUNAVAILABLE says that an operation was not sent. */
+static int repeatable(const corral_op *op) {
+  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && harmless(op->verb));
+}
+
+int crl_server_batch_repeatable(const corral_op *ops, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (!repeatable(&ops[i])) return 0;
+  return 1;
+}
+
+int crl_server_batch_connect(const crl_pool_options *options, size_t server, int64_t deadline,
+                             void **handle, corral_error *why) {
+  if (options->info.servers > 1)
+    return options->plugin->connect_server(options->store, server, deadline, handle, why);
+  return options->plugin->connect(options->store, deadline, handle, why);
+}
+
+static int perform_paced(const corral_store *plugin, void *handle, corral_op *ops, size_t count,
+                         crl_pace *pace, corral_error *why) {
+  crl_pace_begin(pace);
+  int status = plugin->perform(handle, ops, count, pace->deadline, why);
+  crl_pace_end();
+  return status;
+}
+
+int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
+                             corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
+  for (int fresh = 0;;) {
+    int status = CORRAL_OK;
+    memset(why, 0, sizeof *why);
+    if (*handle == NULL) {
+      fresh = 1;
+      status = crl_server_batch_connect(options, server, pace->first, handle, why);
+      if (status != CORRAL_OK) {
+        *handle = NULL;
+        crl_server_batch_refuse(ops, count, status, why->text);
+        return status;
+      }
+      crl_server_batch_report_notice(options, why);
+    }
+    crl_server_batch_preset(ops, count);
+    status = perform_paced(options->plugin, *handle, ops, count, pace, why);
+    if (status == CORRAL_OK) {
+      crl_server_batch_report_notice(options, why);
+      return CORRAL_OK;
+    }
+    options->plugin->disconnect(*handle);
+    *handle = NULL;
+    for (size_t i = 0; i < count; i++)
+      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE)
+        crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
+    if (fresh || crl_env_now_ms() >= pace->first || !crl_server_batch_repeatable(ops, count))
+      return status;
+  }
+}
+
+void crl_server_batch_report(const crl_pool_options *options, corral_event event,
+                             const char *text) {
+  if (event != CORRAL_EVENT_COUNT) crl_event_emit(options->events, event, NULL, 0, text);
+}
+
+/* A text that comes with CORRAL_OK says that the store began anew. */
+void crl_server_batch_report_notice(const crl_pool_options *options, corral_error *why) {
+  if (why->status == CORRAL_OK && why->text[0] != '\0')
+    crl_server_batch_report(options, CORRAL_EVENT_STORE_ANEW, why->text);
+  memset(why, 0, sizeof *why);
+}

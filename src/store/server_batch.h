@@ -1,0 +1,30 @@
+/* server_batch.h: one batch on one handle of a server: connecting, sending, and repeating once.
+ * Used by server.c; knows nothing of its mutex, queue and breaker.
+ *
+ * `options` and `server` name the server: options->plugin, options->store and its number. */
+#ifndef CRL_SERVER_BATCH_H
+#define CRL_SERVER_BATCH_H
+
+#include "store/pace.h"
+#include "store/pool_options.h"
+
+/* Gives all operations this status, with this text, without asking the store. */
+void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const char *text);
+/* Makes the results of operations empty, and their status CORRAL_EUNKNOWN. */
+void crl_server_batch_preset(corral_op *ops, size_t count);
+/* True when every operation was not sent, or is harmless to send again. */
+int crl_server_batch_repeatable(const corral_op *ops, size_t count);
+/* Opens a handle: CORRAL_OK, or why there is none. */
+int crl_server_batch_connect(const crl_pool_options *options, size_t server, int64_t deadline,
+                             void **handle, corral_error *why);
+/* Performs a batch on *handle; NULL: opens one first. A handle that breaks is closed, and *handle
+ * is NULL then. A connection that the server had closed while it was idle is replaced once, within
+ * the time of `pace`. */
+int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
+                             corral_op *ops, size_t count, crl_pace *pace, corral_error *why);
+/* Emits an event of the store; CORRAL_EVENT_COUNT: none. */
+void crl_server_batch_report(const crl_pool_options *options, corral_event event, const char *text);
+/* Emits CORRAL_EVENT_STORE_ANEW when `why` is CORRAL_OK with a text, and empties it. */
+void crl_server_batch_report_notice(const crl_pool_options *options, corral_error *why);
+
+#endif

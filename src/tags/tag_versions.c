@@ -1,0 +1,463 @@
+/* tag_versions.c: the versions of tags. A tag version's record is an envelope of kind
+ * CRL_KIND_TAG_VERSION; its payload: 8 bytes hard, 8 soft, 1 changed. */
+#include "tags/tag_versions.h"
+
+#include <stdlib.h>
+
+#include "os/env.h"
+#include "record/envelope.h"
+#include "policy/policy.h"
+#include "store/put.h"
+#include "record/record.h"
+#include "base/status.h"
+
+enum { PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
+
+/* Life of a tag version in ms, longer than any value's. */
+static const int64_t life = CRL_LIFE_MOST;
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+const crl_tag_version *crl_tag_versions_find(const crl_tag_versions *tag_versions, const void *name,
+                                             size_t len) {
+  for (size_t i = 0; i < tag_versions->count; i++)
+    if (tag_versions->tag_version[i].len == len &&
+        memcmp(tag_versions->tag_version[i].name, name, len) == 0)
+      return &tag_versions->tag_version[i];
+  return NULL;
+}
+
+int crl_tag_versions_want(crl_tag_versions *tag_versions, const void *name, size_t len) {
+  if (crl_tag_versions_find(tag_versions, name, len) != NULL) return 1;
+  if (tag_versions->count == tag_versions->room) {
+    size_t room = tag_versions->room == 0 ? 4 : 2 * tag_versions->room;
+    crl_tag_version *more = crl_alloc_more(tag_versions->tag_version, room * sizeof *more);
+    if (more == NULL) return 0;
+    tag_versions->tag_version = more;
+    tag_versions->room = room;
+  }
+  crl_tag_version *tag_version = &tag_versions->tag_version[tag_versions->count++];
+  memset(tag_version, 0, sizeof *tag_version);
+  tag_version->status = CRL_TAG_WANTED;
+  tag_version->len = (uint8_t)len;
+  if (len > 0) memcpy(tag_version->name, name, len);
+  return 1;
+}
+
+int crl_tag_versions_want_all(crl_tag_versions *tag_versions, const crl_tags *tags) {
+  for (size_t i = 0; i < tags->count; i++)
+    if (!crl_tag_versions_want(tag_versions, tags->tag[i].name, tags->tag[i].len)) return 0;
+  return 1;
+}
+
+void crl_tag_versions_forget(crl_tag_versions *tag_versions) { tag_versions->count = 0; }
+
+void crl_tag_versions_clean(crl_tag_versions *tag_versions) {
+  free(tag_versions->tag_version);
+  memset(tag_versions, 0, sizeof *tag_versions);
+}
+
+crl_standing crl_tag_versions_judge(const crl_tag_versions *tag_versions, const crl_tags *tags) {
+  crl_standing standing = CRL_STANDS;
+  for (size_t i = 0; i < tags->count; i++) {
+    const crl_tag *tag = &tags->tag[i];
+    const crl_tag_version *tag_version = crl_tag_versions_find(tag_versions, tag->name, tag->len);
+    if (tag_version == NULL || tag_version->status != CORRAL_OK || tag_version->hard != tag->hard)
+      return CRL_STANDS_VOID;
+    if (tag_version->soft != tag->soft) standing = CRL_STANDS_EXPIRED;
+  }
+  return standing;
+}
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+/* On CORRAL_OK *key is to be given to crl_key_clean. */
+static int make_key(crl_key *key, const crl_context *context, const void *tag, size_t len) {
+  return crl_key_make(key, CRL_KEY_TAG, &context->space, &(crl_name){.key = tag, .key_len = len});
+}
+
+static uint64_t draw(void) {
+  uint64_t number = 0;
+  while (number == 0 && crl_env_random(&number, sizeof number) == CORRAL_OK) continue;
+  return number;
+}
+
+/* malloc'ed; NULL without memory. */
+static uint8_t *write_record(crl_key *key, const crl_tag_version *tag_version, size_t *size) {
+  crl_envelope envelope = {.kind = CRL_KIND_TAG_VERSION,
+                           .ttl_ms = life,
+                           .created_ms = crl_env_wall_ms(),
+                           .digest = crl_key_digest(key),
+                           .payload_len = PAYLOAD};
+  *size = crl_envelope_size(&envelope);
+  uint8_t *record = crl_alloc(*size);
+  if (record == NULL) return NULL;
+  crl_record_put(record + CRL_PAYLOAD_AT, tag_version->hard, 8);
+  crl_record_put(record + CRL_PAYLOAD_AT + 8, tag_version->soft, 8);
+  record[CRL_PAYLOAD_AT + 16] = (uint8_t)tag_version->changed;
+  crl_envelope_write(&envelope, record);
+  return record;
+}
+
+static void read_payload(crl_tag_version *tag_version, const uint8_t *payload) {
+  tag_version->hard = crl_record_take(payload, 8);
+  tag_version->soft = crl_record_take(payload + 8, 8);
+  tag_version->changed = payload[16] != 0;
+}
+
+static int read_record(crl_tag_version *tag_version, crl_key *key, const corral_op *op) {
+  crl_envelope envelope;
+  if (op->found == NULL || op->life_ms == 0) return CORRAL_EMISS;
+  int status = crl_envelope_read(op->found, op->found_len, crl_key_digest(key), &envelope);
+  if (status == CORRAL_ECORRUPT) return CORRAL_EMISS;
+  if (status != CORRAL_OK) return status;
+  if (envelope.kind != CRL_KIND_TAG_VERSION || envelope.payload_len != PAYLOAD) return CORRAL_EMISS;
+  read_payload(tag_version, op->found + envelope.payload_at);
+  tag_version->age_ms = crl_envelope_judge(&envelope, 0, op->life_ms, crl_env_wall_ms()).age;
+  return CORRAL_OK;
+}
+
+static void take(crl_tag_version *tag_version, crl_key *key, corral_op *op) {
+  tag_version->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY
+                            ? read_record(tag_version, key, op)
+                            : op->status;
+  if (op->found_free != NULL) op->found_free(op->found_owner);
+  op->found_free = NULL;
+}
+
+/* ---- the near tier ------------------------------------------------------------------------- */
+
+static int find_near(crl_context *context, const crl_tag_look *a, int64_t near_ms, int64_t now) {
+  crl_near_copy copy;
+  if (context->near == NULL || near_ms <= 0) return 0;
+  if (!crl_near_get(context->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
+  int current = near_ms == CRL_NEAR_ANY_AGE ||
+                (copy.looked + near_ms > now && copy.looked > atomic_load(&context->near_since));
+  int knows = copy.kind == CRL_KIND_TAG_VERSION && current;
+  if (knows) {
+    read_payload(a->tag_version, copy.bytes->data + copy.offset);
+    a->tag_version->status = CORRAL_OK;
+    a->tag_version->age_ms = now - copy.made;
+  }
+  crl_near_copy_clean(&copy);
+  return knows;
+}
+
+static void keep_near(crl_context *context, const crl_tag_look *a) {
+  uint8_t *payload =
+      context->near != NULL && a->tag_version->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
+  if (payload == NULL) return;
+  crl_record_put(payload, a->tag_version->hard, 8);
+  crl_record_put(payload + 8, a->tag_version->soft, 8);
+  payload[16] = (uint8_t)a->tag_version->changed;
+  crl_bytes *bytes = crl_bytes_wrap(payload, PAYLOAD, free, payload);
+  if (bytes == NULL) {
+    free(payload);
+    return;
+  }
+  crl_near_copy copy = {.bytes = bytes,
+                        .size = PAYLOAD,
+                        .kind = CRL_KIND_TAG_VERSION,
+                        .looked = a->looked,
+                        .made = a->looked - a->tag_version->age_ms,
+                        .fresh_until = a->looked + life,
+                        .ttl = life};
+  crl_near_put(context->near, a->hash, a->key.stored, a->key.stored_len, &copy, a->cancel_token);
+  crl_bytes_unref(bytes);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static int is_watched(const crl_context *context) {
+  return context->near != NULL && context->watch != NULL && crl_watch_up(context->watch);
+}
+
+static void set_up(crl_context *context, crl_tag_look *look, corral_op *op) {
+  look->looked = crl_env_now_ms();
+  if (context->near != NULL) look->cancel_token = crl_near_epoch(context->near, look->hash);
+  *op = (corral_op){.verb = CORRAL_VERB_GET,
+                    .flags = is_watched(context) ? CORRAL_OP_WATCH : 0,
+                    .key = look->key.stored,
+                    .key_len = look->key.stored_len};
+}
+
+static int aim(const crl_context *context, crl_tag_version *tag_version, crl_tag_look *look) {
+  look->tag_version = tag_version;
+  if (make_key(&look->key, context, tag_version->name, tag_version->len) != CORRAL_OK)
+    return CORRAL_ENOMEM;
+  look->hash = crl_key_hash(&look->key);
+  return CORRAL_OK;
+}
+
+int crl_tag_look_up(crl_context *context, crl_tag_version *tag_version, crl_tag_look *look,
+                    corral_op *op) {
+  if (aim(context, tag_version, look) != CORRAL_OK) return CORRAL_ENOMEM;
+  set_up(context, look, op);
+  return CORRAL_OK;
+}
+
+void crl_tag_looked(crl_context *context, crl_tag_look *look, corral_op *op) {
+  take(look->tag_version, &look->key, op);
+  keep_near(context, look);
+  crl_key_clean(&look->key);
+}
+
+/* Lists the wanted tag versions that the near tier doesn't answer, with their keys.
+ * CORRAL_ENOMEM. */
+static int list_wanted(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
+                       crl_tag_look *list, size_t *count) {
+  int64_t now = crl_env_now_ms();
+  *count = 0;
+  for (size_t i = 0; i < tag_versions->count; i++) {
+    crl_tag_look *look = &list[*count];
+    if (tag_versions->tag_version[i].status != CRL_TAG_WANTED) continue;
+    if (aim(context, &tag_versions->tag_version[i], look) != CORRAL_OK) return CORRAL_ENOMEM;
+    if (find_near(context, look, near_ms, now))
+      crl_key_clean(&look->key);
+    else
+      ++*count;
+  }
+  return CORRAL_OK;
+}
+
+static int ask_store(crl_context *context, crl_tag_look *list, corral_op *ops, size_t count,
+                     int64_t deadline) {
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < count; i++) set_up(context, &list[i], &ops[i]);
+  crl_pool_perform(context->pool, ops, count, deadline);
+  for (size_t i = 0; i < count; i++) {
+    crl_tag_looked(context, &list[i], &ops[i]);
+    int seen = list[i].tag_version->status;
+    if (seen != CORRAL_OK && seen != CORRAL_EMISS && status == CORRAL_OK) status = seen;
+  }
+  return status;
+}
+
+static size_t count_wanted(const crl_tag_versions *tag_versions) {
+  size_t count = 0;
+  for (size_t i = 0; i < tag_versions->count; i++)
+    count += tag_versions->tag_version[i].status == CRL_TAG_WANTED;
+  return count;
+}
+
+static int fetch(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
+                 int64_t deadline, int asks) {
+  size_t wanted = count_wanted(tag_versions), count = 0;
+  if (wanted == 0) return CORRAL_OK;
+  crl_tag_look *list = crl_alloc(wanted * sizeof *list);
+  corral_op *ops = crl_alloc(wanted * sizeof *ops);
+  int status = list == NULL || ops == NULL
+                   ? CORRAL_ENOMEM
+                   : list_wanted(context, tag_versions, near_ms, list, &count);
+  if (status == CORRAL_OK && asks) {
+    if (count > 0) status = ask_store(context, list, ops, count, deadline);
+  } else {
+    if (count > 0) status = CORRAL_EMISS;
+    for (size_t i = 0; i < count; i++) crl_key_clean(&list[i].key);
+  }
+  free(list);
+  free(ops);
+  return status;
+}
+
+static int say(int status, corral_error *error) {
+  return status == CORRAL_OK
+             ? status
+             : crl_status_fail(error, status, "a tag's version: %s", corral_status_text(status));
+}
+
+int crl_tag_versions_fetch(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
+                           int64_t deadline, corral_error *error) {
+  return say(fetch(context, tag_versions, near_ms, deadline, 1), error);
+}
+
+crl_standing crl_tag_versions_standing(crl_context *context, const uint8_t *metadata,
+                                       size_t metadata_len, const crl_tag_versions_source *source) {
+  crl_tag_versions tag_versions = {0};
+  crl_standing standing = CRL_STANDS_VOID;
+  if (metadata_len == 0) return context->generation ? CRL_STANDS_VOID : CRL_STANDS;
+  crl_tags *tags = crl_alloc(sizeof *tags);
+  if (tags != NULL && crl_tags_read(metadata, metadata_len, tags) &&
+      (!context->generation || crl_tags_find(tags, "", 0) != NULL) &&
+      crl_tag_versions_want_all(&tag_versions, tags) &&
+      fetch(context, &tag_versions, source->near_ms, source->deadline, source->deadline > 0) ==
+          CORRAL_OK)
+    standing = crl_tag_versions_judge(&tag_versions, tags);
+  crl_tag_versions_clean(&tag_versions);
+  free(tags);
+  return standing;
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+static int settle(crl_context *context, crl_key *key, const uint8_t *token,
+                  const crl_tag_version *tag_version) {
+  size_t size = 0;
+  uint8_t *record = write_record(key, tag_version, &size);
+  corral_op op = {.verb = record == NULL ? CORRAL_VERB_RELEASE : CORRAL_VERB_SETTLE,
+                  .key = key->stored,
+                  .key_len = key->stored_len,
+                  .token = token,
+                  .record = record,
+                  .record_len = size,
+                  .ttl_ms = life};
+  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
+  free(record);
+  return record == NULL ? CORRAL_ENOMEM : op.status;
+}
+
+static void release(crl_context *context, const crl_key *key, const uint8_t *token) {
+  corral_op op = {
+      .verb = CORRAL_VERB_RELEASE, .key = key->stored, .key_len = key->stored_len, .token = token};
+  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
+}
+
+/* True when a change `changed_ago` ms ago surely came before a compute that began elapsed_ms
+ * ago. */
+static int is_before(const crl_context *context, int64_t changed_ago, int64_t elapsed_ms) {
+  return changed_ago > elapsed_ms + crl_pool_info(context->pool)->clock_skew_ms + TICK_MS;
+}
+
+/* Under the tag version's lease: makes the tag version if the store has none; with `expires`, draws
+ * a new soft version. One try; CORRAL_EBUSY, CORRAL_ELOST: try again. */
+static int try_under_lease(crl_context *context, crl_key *key, crl_tag_version *tag_version,
+                           int expires) {
+  uint8_t wish[CORRAL_FRONT];
+  uint8_t token[CORRAL_TOKEN];
+  if (crl_env_random(token, sizeof token) != CORRAL_OK) return CORRAL_EIO;
+  corral_op op = {.verb = CORRAL_VERB_CLAIM,
+                  .key = key->stored,
+                  .key_len = key->stored_len,
+                  .token = token,
+                  .lease_ms = LEASE_MS,
+                  .record = wish,
+                  .record_len = crl_put_wish(crl_key_digest(key), 0, wish)};
+  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
+  int status = op.status;
+  take(tag_version, key, &op);
+  if (status != CORRAL_OK)
+    return status == CORRAL_EBUSY && tag_version->status == CORRAL_OK && !expires ? CORRAL_OK
+                                                                                  : status;
+  int there = tag_version->status == CORRAL_OK;
+  if (there && !expires) {
+    release(context, key, token);
+    return CORRAL_OK;
+  }
+  if (!there) tag_version->hard = draw();
+  tag_version->soft = draw();
+  tag_version->changed = expires;
+  tag_version->age_ms = 0;
+  status = settle(context, key, token, tag_version);
+  if (status == CORRAL_OK) {
+    tag_version->status = CORRAL_OK;
+    tag_version->made_here = 1;
+  }
+  return status;
+}
+
+static int under_lease(crl_context *context, crl_tag_version *tag_version, int expires) {
+  crl_key key;
+  int status = make_key(&key, context, tag_version->name, tag_version->len);
+  if (status != CORRAL_OK) return status;
+  status = try_under_lease(context, &key, tag_version, expires);
+  for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
+    crl_env_pause_us(PAUSE_US);
+    status = try_under_lease(context, &key, tag_version, expires);
+  }
+  crl_key_clean(&key);
+  return status;
+}
+
+static int stamp_all(crl_context *context, crl_tags *tags, const crl_tag_versions *before,
+                     crl_tag_versions *now, int64_t elapsed_ms) {
+  for (size_t i = 0; i < tags->count; i++) {
+    crl_tag *tag = &tags->tag[i];
+    const crl_tag_version *tag_version = crl_tag_versions_find(before, tag->name, tag->len);
+    if (tag_version == NULL || tag_version->status != CORRAL_OK) {
+      crl_tag_version *found =
+          (crl_tag_version *)(uintptr_t)crl_tag_versions_find(now, tag->name, tag->len);
+      int status = found->status == CORRAL_EMISS ? under_lease(context, found, 0) : CORRAL_OK;
+      if (status != CORRAL_OK) return status == CORRAL_EBUSY ? CORRAL_ELOST : status;
+      if (!found->made_here && found->changed && !is_before(context, found->age_ms, elapsed_ms))
+        return CORRAL_ELOST;
+      tag_version = found;
+    }
+    tag->hard = tag_version->hard;
+    tag->soft = tag_version->soft;
+  }
+  return CORRAL_OK;
+}
+
+int crl_tag_versions_stamp(crl_context *context, crl_tags *tags, const crl_tag_versions *before,
+                           int64_t elapsed_ms, corral_error *error) {
+  crl_tag_versions now = {0};
+  int64_t began = crl_env_now_ms();
+  int status = CORRAL_OK;
+  for (size_t i = 0; i < tags->count && status == CORRAL_OK; i++) {
+    const crl_tag_version *tag_version =
+        crl_tag_versions_find(before, tags->tag[i].name, tags->tag[i].len);
+    if ((tag_version == NULL || tag_version->status != CORRAL_OK) &&
+        !crl_tag_versions_want(&now, tags->tag[i].name, tags->tag[i].len))
+      status = CORRAL_ENOMEM;
+  }
+  if (status == CORRAL_OK)
+    status = crl_tag_versions_fetch(context, &now, 0, began + context->op_ms, error);
+  if (status == CORRAL_OK)
+    status = stamp_all(context, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
+  crl_tag_versions_clean(&now);
+  return say(status, error);
+}
+
+/* ---- changing ------------------------------------------------------------------------------ */
+
+static void forget_near(crl_context *context, const crl_key *key) {
+  if (context->near != NULL) crl_near_drop(context->near, crl_key_hash(key));
+}
+
+/* Replaces the tag version without a gap: in a gap, a compute from before would find no tag version
+ * and take the tag for a new one. A store that can't be reached gets the new tag version when it is
+ * back, for the same reason. */
+static int put_new(crl_context *context, crl_key *key, const crl_tag_version *tag_version,
+                   corral_error *error) {
+  size_t size = 0;
+  uint8_t *record = write_record(key, tag_version, &size);
+  crl_bytes *bytes = record == NULL ? NULL : crl_bytes_wrap(record, size, free, record);
+  if (bytes == NULL) {
+    free(record);
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  }
+  crl_put put = {.key = key->stored,
+                 .key_len = key->stored_len,
+                 .record = record,
+                 .record_len = size,
+                 .hard_ttl = life,
+                 .lease_ms = LEASE_MS,
+                 .op_ms = context->op_ms,
+                 .replaces = 1};
+  int status = crl_put_record(context->pool, &put, crl_env_now_ms() + context->op_ms, error);
+  forget_near(context, key);
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN)
+    crl_outbox_invalidate(context->held, key->stored, key->stored_len, bytes, crl_env_now_ms());
+  crl_bytes_unref(bytes);
+  return status;
+}
+
+int crl_tag_versions_change(crl_context *context, const void *name, size_t len, int only_expire,
+                            corral_error *error) {
+  crl_tag_version tag_version = {.len = (uint8_t)len, .changed = 1};
+  crl_key key;
+  if (len > 0) memcpy(tag_version.name, name, len);
+  int status = make_key(&key, context, name, len);
+  if (status != CORRAL_OK) return crl_status_plain(error, status);
+  if (only_expire) {
+    status = under_lease(context, &tag_version, 1);
+    forget_near(context, &key);
+    crl_key_clean(&key);
+    return say(status, error);
+  }
+  tag_version.hard = draw();
+  tag_version.soft = draw();
+  status = put_new(context, &key, &tag_version, error);
+  crl_key_clean(&key);
+  return status;
+}

@@ -1,0 +1,271 @@
+/* test_limiter.c: a limited number inside at once, by rank, then in order of arrival. Threads
+ * synchronize by counts, not by times. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "os/env.h"
+#include "election/limiter.h"
+#include "base/value.h"
+
+enum { FAR = 60000, CROWD = 12, ROUNDS = 300 };
+
+static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
+
+/* ---- actors -------------------------------------------------------------------------------- */
+
+static char order[64]; /* names of the actors in the order of entry, guarded by order_mutex */
+static pthread_mutex_t order_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+typedef struct actor {
+  pthread_t thread;
+  crl_limiter *limiter;
+  crl_rank rank;
+  int64_t until;
+  char name;
+  int entered;
+} actor;
+
+/* Enters, appends its name to `order`, and leaves; the next actor can enter only then. */
+static void *pass(void *arg) {
+  actor *a = arg;
+  a->entered = crl_limiter_enter(a->limiter, a->rank, a->until, NULL);
+  if (!a->entered) return NULL;
+  pthread_mutex_lock(&order_mutex);
+  size_t at = strlen(order);
+  order[at] = a->name;
+  order[at + 1] = '\0';
+  pthread_mutex_unlock(&order_mutex);
+  crl_limiter_leave(a->limiter);
+  return NULL;
+}
+
+static void until_waiting(crl_limiter *limiter, crl_rank rank, size_t count) {
+  int64_t limit = later(FAR);
+  while (crl_limiter_waiting(limiter, rank) != count) {
+    assert_true(crl_env_now_ms() < limit);
+    sched_yield();
+  }
+}
+
+/* Starts an actor and returns once it waits. */
+static void come(actor *a, crl_limiter *limiter, char name, crl_rank rank, int64_t until) {
+  size_t before = crl_limiter_waiting(limiter, rank);
+  *a = (actor){.limiter = limiter, .rank = rank, .until = until, .name = name};
+  assert_int_equal(pthread_create(&a->thread, NULL, pass, a), 0);
+  until_waiting(limiter, rank, before + 1);
+}
+
+static crl_limiter *gate_of(int64_t most, int64_t inside) {
+  crl_limiter *limiter = crl_limiter_new(most);
+  assert_non_null(limiter);
+  order[0] = '\0';
+  for (int64_t i = 0; i < inside; i++)
+    assert_true(crl_limiter_enter(limiter, CRL_RANK_COLD, 0, NULL));
+  return limiter;
+}
+
+static void gate_end(crl_limiter *limiter) {
+  assert_int_equal(crl_limiter_inside(limiter), 0);
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++)
+    assert_int_equal(crl_limiter_waiting(limiter, rank), 0);
+  crl_limiter_free(limiter);
+}
+
+/* ---- tries without waiting ----------------------------------------------------------------- */
+
+static void so_many_enter_and_the_next_one_does_not(void **state) {
+  (void)state;
+  crl_limiter *limiter = gate_of(2, 0);
+  assert_true(crl_limiter_enter(limiter, CRL_RANK_WARM, 0, NULL));
+  assert_true(crl_limiter_enter(limiter, CRL_RANK_COLD, later(FAR), NULL));
+  assert_int_equal(crl_limiter_inside(limiter), 2);
+  assert_false(crl_limiter_enter(limiter, CRL_RANK_COLD, 0, NULL));
+  assert_false(crl_limiter_enter(limiter, CRL_RANK_COLD, crl_env_now_ms(), NULL));
+  crl_limiter_leave(limiter);
+  assert_true(crl_limiter_enter(limiter, CRL_RANK_EARLY, 0, NULL));
+  crl_limiter_leave(limiter);
+  crl_limiter_leave(limiter);
+  gate_end(limiter);
+}
+
+static void a_try_does_not_queue_whoever_waits(void **state) {
+  (void)state;
+  actor waits;
+  crl_limiter *limiter = gate_of(1, 1);
+  come(&waits, limiter, 'a', CRL_RANK_EARLY, later(FAR));
+  for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++)
+    assert_false(crl_limiter_enter(limiter, rank, 0, NULL));
+  assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_EARLY), 1);
+  crl_limiter_leave(limiter);
+  pthread_join(waits.thread, NULL);
+  assert_true(waits.entered);
+  gate_end(limiter);
+}
+
+/* ---- the order ----------------------------------------------------------------------------- */
+
+static void those_of_one_rank_go_in_as_they_came(void **state) {
+  (void)state;
+  actor a[5];
+  crl_limiter *limiter = gate_of(1, 1);
+  for (int i = 0; i < 5; i++) come(&a[i], limiter, (char)('a' + i), CRL_RANK_EXPIRED, later(FAR));
+  assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_EXPIRED), 5);
+  assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_COLD), 0);
+  crl_limiter_leave(limiter);
+  for (int i = 0; i < 5; i++) pthread_join(a[i].thread, NULL);
+  assert_string_equal(order, "abcde");
+  gate_end(limiter);
+}
+
+static void a_higher_rank_goes_first_whenever_it_came(void **state) {
+  (void)state;
+  static const crl_rank ranks[] = {CRL_RANK_WARM,    CRL_RANK_EARLY, CRL_RANK_COLD,
+                                   CRL_RANK_EXPIRED, CRL_RANK_COLD,  CRL_RANK_EARLY};
+  actor a[6];
+  crl_limiter *limiter = gate_of(1, 1);
+  for (int i = 0; i < 6; i++) come(&a[i], limiter, (char)('a' + i), ranks[i], later(FAR));
+  crl_limiter_leave(limiter);
+  for (int i = 0; i < 6; i++) pthread_join(a[i].thread, NULL);
+  assert_string_equal(order, "cedbfa");
+  gate_end(limiter);
+}
+
+static void each_who_leaves_lets_one_in(void **state) {
+  (void)state;
+  actor a[3];
+  crl_limiter *limiter = gate_of(3, 3);
+  for (int i = 0; i < 3; i++) come(&a[i], limiter, 'x', CRL_RANK_COLD, later(FAR));
+  crl_limiter_leave(limiter);
+  for (int i = 0; i < 3; i++) pthread_join(a[i].thread, NULL); /* each one lets the next one in */
+  assert_string_equal(order, "xxx");
+  assert_int_equal(crl_limiter_inside(limiter), 2);
+  crl_limiter_leave(limiter);
+  crl_limiter_leave(limiter);
+  gate_end(limiter);
+}
+
+/* ---- deadlines of waiters ------------------------------------------------------------------ */
+
+static _Atomic int hurried_left;
+
+/* Enters behind the hurried actor, unless that has left. */
+static void *pass_behind(void *arg) {
+  actor *a = arg;
+  while (!atomic_load(&hurried_left) && crl_limiter_waiting(a->limiter, a->rank) != 2)
+    sched_yield();
+  return pass(a);
+}
+
+static void who_runs_out_of_time_leaves_the_queue_to_the_others(void **state) {
+  (void)state;
+  actor first, last;
+  crl_limiter *limiter = gate_of(1, 1);
+  atomic_store(&hurried_left, 0);
+  come(&first, limiter, 'a', CRL_RANK_COLD, later(FAR));
+  last = (actor){.limiter = limiter, .rank = CRL_RANK_COLD, .until = later(FAR), .name = 'c'};
+  assert_int_equal(pthread_create(&last.thread, NULL, pass_behind, &last), 0);
+  int64_t until = later(30);
+  assert_false(crl_limiter_enter(limiter, CRL_RANK_COLD, until, NULL));
+  assert_true(crl_env_now_ms() >= until);
+  atomic_store(&hurried_left, 1);
+  until_waiting(limiter, CRL_RANK_COLD, 2);
+  crl_limiter_leave(limiter);
+  pthread_join(first.thread, NULL);
+  pthread_join(last.thread, NULL);
+  assert_string_equal(order, "ac");
+  gate_end(limiter);
+}
+
+static void a_queue_that_its_only_one_left_takes_the_next(void **state) {
+  (void)state;
+  actor next;
+  crl_limiter *limiter = gate_of(1, 1);
+  assert_false(crl_limiter_enter(limiter, CRL_RANK_WARM, later(3), NULL));
+  come(&next, limiter, 'n', CRL_RANK_WARM, later(FAR));
+  crl_limiter_leave(limiter);
+  pthread_join(next.thread, NULL);
+  assert_string_equal(order, "n");
+  gate_end(limiter);
+}
+
+/* ---- a crowd, for the thread sanitizer ----------------------------------------------------- */
+
+static _Atomic int inside_now, most_inside, entries, patient_refused;
+
+static void *come_and_go(void *arg) {
+  actor *a = arg;
+  for (int i = 0; i < ROUNDS; i++) {
+    /* alternately: one try, 1 ms, a long wait */
+    int64_t until = i % 3 == 0 ? 0 : i % 3 == 1 ? later(1) : later(FAR);
+    if (!crl_limiter_enter(a->limiter, (crl_rank)((a->name + i) % CRL_RANKS), until, NULL)) {
+      if (i % 3 == 2) atomic_fetch_add(&patient_refused, 1);
+      continue;
+    }
+    int now = atomic_fetch_add(&inside_now, 1) + 1;
+    for (int most = atomic_load(&most_inside);
+         now > most && !atomic_compare_exchange_weak(&most_inside, &most, now);)
+      continue;
+    atomic_fetch_add(&entries, 1);
+    sched_yield();
+    atomic_fetch_sub(&inside_now, 1);
+    crl_limiter_leave(a->limiter);
+  }
+  return NULL;
+}
+
+static void a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind(void **state) {
+  (void)state;
+  actor a[CROWD];
+  crl_limiter *limiter = gate_of(3, 0);
+  inside_now = most_inside = entries = patient_refused = 0;
+  for (int i = 0; i < CROWD; i++) {
+    a[i] = (actor){.limiter = limiter, .name = (char)i};
+    assert_int_equal(pthread_create(&a[i].thread, NULL, come_and_go, &a[i]), 0);
+  }
+  for (int i = 0; i < CROWD; i++) pthread_join(a[i].thread, NULL);
+  assert_in_range(most_inside, 1, 3);
+  assert_int_equal(patient_refused, 0);
+  assert_true(entries >= CROWD * ROUNDS / 3);
+  gate_end(limiter);
+}
+
+static void without_memory_there_is_no_gate_and_with_one_none_is_needed(void **state) {
+  (void)state;
+  actor waits;
+  crl_alloc_countdown = 0;
+  assert_null(crl_limiter_new(1));
+  crl_limiter *limiter = gate_of(1, 1);
+  crl_alloc_countdown = 0;
+  come(&waits, limiter, 'a', CRL_RANK_COLD, later(FAR));
+  crl_limiter_leave(limiter);
+  pthread_join(waits.thread, NULL);
+  assert_int_equal(crl_alloc_countdown, 0);
+  crl_alloc_countdown = -1;
+  assert_true(waits.entered);
+  gate_end(limiter);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(so_many_enter_and_the_next_one_does_not),
+      cmocka_unit_test(a_try_does_not_queue_whoever_waits),
+      cmocka_unit_test(those_of_one_rank_go_in_as_they_came),
+      cmocka_unit_test(a_higher_rank_goes_first_whenever_it_came),
+      cmocka_unit_test(each_who_leaves_lets_one_in),
+      cmocka_unit_test(who_runs_out_of_time_leaves_the_queue_to_the_others),
+      cmocka_unit_test(a_queue_that_its_only_one_left_takes_the_next),
+      cmocka_unit_test(a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind),
+      cmocka_unit_test(without_memory_there_is_no_gate_and_with_one_none_is_needed),
+  };
+  return cmocka_run_group_tests_name("limiter", tests, NULL, NULL);
+}
