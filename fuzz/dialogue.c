@@ -40,7 +40,7 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
                   .token = token,
                   .error = error};
   op.key_len = strlen(op.key);
-  op.status = CORRAL_EUNKNOWN;
+  op.status = CORRAL_EINDOUBT;
   op.lease_ms = shape & 2 ? 2000 : 3600000;
   op.ttl_ms = shape & 4 ? 60000 : 0;
   op.seen = shape & 8 ? 77 : 0;

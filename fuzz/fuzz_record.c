@@ -91,7 +91,7 @@ static corral_op make_op(fuzz_input *in, uint8_t *token, const uint8_t *front, s
   uint8_t shape = fuzz_byte(in);
   corral_op op = {.verb = CORRAL_VERB_GET + fuzz_byte(in) % CORRAL_VERB_RENEW,
                   .token = token,
-                  .status = CORRAL_EUNKNOWN};
+                  .status = CORRAL_EINDOUBT};
   memset(token, shape & 3 ? 'A' + (shape & 3) : 0, CORRAL_TOKEN);
   op.lease_ms = 1 + (int64_t)(fuzz_number(in, 3) % CRL_RECORD_LEASE_MOST);
   op.ttl_ms = 1 + (int64_t)fuzz_number(in, 5) % CRL_LIFE_MOST;

@@ -9,7 +9,7 @@
  *  - Errors: a function that takes a corral may return CORRAL_EINVAL (an invalid argument, a corral
  *    that is not open, a call within its on_event), CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED,
  *    and, for a call about values on a store that has locks only, CORRAL_EUNSUPPORTED. A function
- *    that needs the store may return how the store failed: CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN,
+ *    that needs the store may return how the store failed: CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT,
  *    CORRAL_ETOOBIG, CORRAL_EFOREIGN, CORRAL_ENEWER, CORRAL_EPROTOCOL, CORRAL_EAUTH,
  *    CORRAL_EREFUSED, CORRAL_EIO. Each function's comment names the statuses that mean something
  *    particular there.
@@ -57,7 +57,7 @@ extern "C" {
   X(EUNAVAILABLE, -7, "the store can't be reached")                                                \
   X(EBUSY, -8, "somebody else holds the lease")                                                    \
   X(ELOST, -9, "the lease was lost: nothing was written")                                          \
-  X(EUNKNOWN, -10, "the store's reply was lost: the operation may or may not have happened")       \
+  X(EINDOUBT, -10, "the store's reply was lost: the operation may or may not have happened")       \
   X(ETOOBIG, -11, "larger than the store accepts")                                                 \
   X(EFOREIGN, -12, "the store's key holds data that corral did not write")                         \
   X(ECORRUPT, -13, "the stored record is damaged")                                                 \
@@ -463,7 +463,7 @@ CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corr
 /* Removes a value: what was computed before this returns CORRAL_OK is never served from the store
  * again, and any compute of the key under way is voided. CORRAL_OK also when there was nothing. On
  * any other status the store may still hold the old value; after CORRAL_EUNAVAILABLE and
- * CORRAL_EUNKNOWN the invalidation is repeated when the store is back, while this process lives and
+ * CORRAL_EINDOUBT the invalidation is repeated when the store is back, while this process lives and
  * for outbox_ms at the most. */
 CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
 /* corral_invalidate for one variant of a key (variant_len 0: the key itself). Invalidating a key

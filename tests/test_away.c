@@ -120,7 +120,7 @@ what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all(
 static void invalidate(lab_seat *seat, int status) {
   int got = corral_invalidate(seat->corral, "key-0", 5, NULL);
   int fits =
-      status == CORRAL_OK ? got == CORRAL_OK : got == CORRAL_EUNAVAILABLE || got == CORRAL_EUNKNOWN;
+      status == CORRAL_OK ? got == CORRAL_OK : got == CORRAL_EUNAVAILABLE || got == CORRAL_EINDOUBT;
   if (!fits) lab_wrong(seat->lab, "invalidate: %s", corral_status_name(got));
 }
 

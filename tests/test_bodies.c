@@ -80,7 +80,7 @@ static int slow_perform(void *handle, corral_op *ops, size_t count, int64_t dead
   slow *s = handle;
   int whole = behave(s->way, deadline);
   s->performs++;
-  for (size_t i = 0; i < count; i++) ops[i].status = whole ? CORRAL_OK : CORRAL_EUNKNOWN;
+  for (size_t i = 0; i < count; i++) ops[i].status = whole ? CORRAL_OK : CORRAL_EINDOUBT;
   return whole ? CORRAL_OK : crl_status_fail(error, CORRAL_EUNAVAILABLE, "cut");
 }
 
@@ -135,15 +135,15 @@ static void the_time_of_the_plugin_itself_is_no_silence(void **state) {
 static void a_body_that_moves_ends_by_the_callers_deadline(void **state) {
   (void)state;
   crl_pool *pool = pool_that(MOVES_ON);
-  assert_int_equal(ask(pool, crl_env_now_ms() + 3 * OP_MS), CORRAL_EUNKNOWN);
-  assert_int_equal(ask(pool, crl_env_now_ms() + OP_MS / 2), CORRAL_EUNKNOWN);
+  assert_int_equal(ask(pool, crl_env_now_ms() + 3 * OP_MS), CORRAL_EINDOUBT);
+  assert_int_equal(ask(pool, crl_env_now_ms() + OP_MS / 2), CORRAL_EINDOUBT);
   crl_pool_free(pool);
 }
 
 static void a_body_that_stalls_is_cut_and_says_nothing_of_the_server(void **state) {
   (void)state;
   crl_pool *pool = pool_that(STALLS);
-  for (int i = 0; i < 5; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EUNKNOWN);
+  for (int i = 0; i < 5; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
   the_store.way = IN_TIME;
   assert_int_equal(ask(pool, INT64_MAX), CORRAL_OK);
   assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
@@ -154,7 +154,7 @@ static void a_body_that_stalls_is_cut_and_says_nothing_of_the_server(void **stat
 static void what_trickles_is_cut_and_counts_as_silence(void **state) {
   (void)state;
   crl_pool *pool = pool_that(TRICKLES);
-  for (int i = 0; i < 3; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EUNKNOWN);
+  for (int i = 0; i < 3; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
   assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
   assert_int_equal(ask(pool, INT64_MAX), CORRAL_EUNAVAILABLE);
   assert_int_equal(the_store.performs, 3);
@@ -164,7 +164,7 @@ static void what_trickles_is_cut_and_counts_as_silence(void **state) {
 static void a_silent_server_opens_the_breaker(void **state) {
   (void)state;
   crl_pool *pool = pool_that(SILENT);
-  for (int i = 0; i < 3; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EUNKNOWN);
+  for (int i = 0; i < 3; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
   assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
   crl_pool_free(pool);
 }

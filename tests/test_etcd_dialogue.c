@@ -153,7 +153,7 @@ static void replies_that_make_no_sense_are_told_and_end_the_handle(void **state)
       ways[w].before();
       hears(ways[w].path);
       replies(200, bodies[i]);
-      is_outcome(outcome_of(ways[w].verb, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL,
+      is_outcome(outcome_of(ways[w].verb, PATIENCE), CORRAL_EINDOUBT, CORRAL_EPROTOCOL,
                  "a strange reply");
     }
 }
@@ -193,7 +193,7 @@ static void wrong_parts_of_a_reply_are_told_and_end_the_handle(void **state) {
     hears(ways[rows[i].way].path);
     replies(200, rows[i].body);
     outcome o = outcome_of(ways[rows[i].way].verb, PATIENCE);
-    if (o.status != CORRAL_EUNKNOWN || o.performed != CORRAL_EPROTOCOL)
+    if (o.status != CORRAL_EINDOUBT || o.performed != CORRAL_EPROTOCOL)
       fail_msg("%s: %s, %s", rows[i].body, corral_status_name(o.status), o.text);
   }
 }
@@ -233,10 +233,10 @@ static void refusals_have_statuses_of_their_own(void **state) {
       {503,
        "{\"error\":\"etcdserver: request timed out\",\"code\":14,\"message\":\"etcdserver: request "
        "timed out\"}",
-       CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
-      {503, "{\"code\":14,\"message\":\"etcdserver: leader changed\"}", CORRAL_EUNKNOWN,
+       CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE},
+      {503, "{\"code\":14,\"message\":\"etcdserver: leader changed\"}", CORRAL_EINDOUBT,
        CORRAL_EUNAVAILABLE},
-      {500, "{\"code\":13,\"message\":\"panic\"}", CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE},
+      {500, "{\"code\":13,\"message\":\"panic\"}", CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE},
       {429, "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}",
        CORRAL_EREFUSED, CORRAL_OK},
       {429, "{\"code\":8,\"message\":\"etcdserver: too many requests\"}", CORRAL_EUNAVAILABLE,
@@ -252,8 +252,8 @@ static void refusals_have_statuses_of_their_own(void **state) {
        "{\"error\":{\"grpc_code\":7,\"http_code\":403,\"message\":\"etcdserver: permission "
        "denied\"}}",
        CORRAL_EAUTH, CORRAL_OK},
-      {502, "<html>", CORRAL_EUNKNOWN, CORRAL_EPROTOCOL},
-      {302, "{}", CORRAL_EUNKNOWN, CORRAL_EPROTOCOL},
+      {502, "<html>", CORRAL_EINDOUBT, CORRAL_EPROTOCOL},
+      {302, "{}", CORRAL_EINDOUBT, CORRAL_EPROTOCOL},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     hears("kv/range");
@@ -278,7 +278,7 @@ static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
       add("%s", ends[i]);
       dialogue d = with_greeting();
       outcome o = verb_of(&d, ways[w].verb, PATIENCE);
-      is_outcome(o, CORRAL_EUNKNOWN, i == 1 ? CORRAL_EPROTOCOL : CORRAL_EUNAVAILABLE,
+      is_outcome(o, CORRAL_EINDOUBT, i == 1 ? CORRAL_EPROTOCOL : CORRAL_EUNAVAILABLE,
                  i == 1 ? "no JSON" : "no reply");
       ended(&d);
     }
@@ -290,7 +290,7 @@ static void a_kept_connection_that_breaks_does_not_repeat_an_unlock(void **state
   hears("kv/txn");
   add("CLOSE\nACCEPT\n");
   replies(200, "{" HEADER ",\"succeeded\":true}");
-  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE,
+  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE,
              "no reply");
 }
 
@@ -305,7 +305,7 @@ static void a_reply_that_does_not_end_costs_no_more_than_the_deadline(void **sta
     add("%s", slow[i]);
     dialogue d = with_greeting();
     int64_t began = d.c.k.host->now_ms();
-    is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, SHORT), CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE,
+    is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, SHORT), CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE,
                "no reply");
     assert_true(d.c.k.host->now_ms() - began < 5 * SHORT);
     ended(&d);
@@ -336,7 +336,7 @@ static void a_reply_without_bound_is_cut(void **state) {
   snprintf(text, sizeof text, "etcd://127.0.0.1:%d", fake_server_port(d.server));
   assert_int_equal(open_only(&d.c, text), CORRAL_OK);
   assert_int_equal(connects(&d.c, PATIENCE), CORRAL_OK);
-  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EUNKNOWN, CORRAL_EPROTOCOL,
+  is_outcome(verb_of(&d, CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EINDOUBT, CORRAL_EPROTOCOL,
              "too long");
   ended(&d);
 }

@@ -319,7 +319,7 @@ static const crl_told looks[] = {
     {.look = {.retry_left = 30, .lives = {.sie = 5}, .failures = 2}},
     {.status = CORRAL_EUNAVAILABLE},
     {.status = CORRAL_EUNAVAILABLE, .look = {.retry_left = 30, .failures = 2}},
-    {.status = CORRAL_EUNKNOWN},
+    {.status = CORRAL_EINDOUBT},
     {.look = {.pass = 1, .lease_left = 30}},
     {.look = {.lease_left = 30, .lives = {.sie = 400}, .watched = 1}},
     {.left = 1},
@@ -335,7 +335,7 @@ static const crl_told claims[] = {
     {.status = CORRAL_EBUSY, .look = {.lease_left = 30, .lives = {.fresh = 40}}},
     {.status = CORRAL_EBUSY, .look = {.retry_left = 30}},
     {.status = CORRAL_EUNAVAILABLE},
-    {.status = CORRAL_EUNKNOWN},
+    {.status = CORRAL_EINDOUBT},
 };
 
 static const crl_told made[] = {{.made = CRL_MADE_VALUE},
@@ -345,7 +345,7 @@ static const crl_told made[] = {{.made = CRL_MADE_VALUE},
                                 {.made = CRL_MADE_OLDER, .left = 1}};
 static const crl_told ended[] = {{.status = CORRAL_OK},
                                  {.status = CORRAL_ELOST},
-                                 {.status = CORRAL_EUNKNOWN},
+                                 {.status = CORRAL_EINDOUBT},
                                  {.status = CORRAL_EUNAVAILABLE}};
 static const crl_told nothing[] = {{.status = CORRAL_OK}};
 static const crl_told waits[] = {{.status = CORRAL_OK}, {.left = 1}};
@@ -439,7 +439,7 @@ static void keep_books(walk *w, const crl_told *told) {
   if (w->ask == CRL_ASK_WAIT && told->now >= w->flight.plan.deadline) w->late = 1;
   if (w->ask == CRL_ASK_CLAIM) {
     if (told->status == CORRAL_OK) w->granted = 1;
-    if (told->status == CORRAL_EUNKNOWN) w->perhaps = 1;
+    if (told->status == CORRAL_EINDOUBT) w->perhaps = 1;
     if (told->status == CORRAL_OK || told->status == CORRAL_EBUSY) w->perhaps = 0;
   }
   if (w->ask == CRL_ASK_SETTLE && (told->status == CORRAL_OK || told->status == CORRAL_ELOST))

@@ -308,11 +308,11 @@ static void a_server_that_hangs_is_left_by_the_deadline(void **state) {
   assert_int_equal(unlock(&k, "c", 3), CORRAL_OK); /* leaves an idle connection for the next LOCK */
   mariadb_server_pause(server);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "c", 4, 60000);
-  in_time(&k, &op, CORRAL_EUNKNOWN);
+  in_time(&k, &op, CORRAL_EINDOUBT);
   op = hold_op(CORRAL_VERB_LOCK_EXTEND, "a", 1, 60000);
-  in_time(&k, &op, CORRAL_EUNKNOWN);
+  in_time(&k, &op, CORRAL_EINDOUBT);
   op = hold_op(CORRAL_VERB_UNLOCK, "b", 2, 60000);
-  in_time(&k, &op, CORRAL_EUNKNOWN);
+  in_time(&k, &op, CORRAL_EINDOUBT);
   int64_t begun = k.host->now_ms();
   assert_int_equal(k.plugin->connect(k.store, begun + 200, &handle, &error), CORRAL_EUNAVAILABLE);
   assert_in_range(k.host->now_ms() - begun, 190, 1500);
@@ -333,7 +333,7 @@ static void a_store_of_a_server_that_hangs_is_closed_at_once(void **state) {
   assert_int_equal(take(&k, "b", 2, 60000), CORRAL_OK);
   mariadb_server_pause(server);
   corral_op op = hold_op(CORRAL_VERB_LOCK_EXTEND, "a", 1, 1000);
-  in_time(&k, &op, CORRAL_EUNKNOWN);
+  in_time(&k, &op, CORRAL_EINDOUBT);
   int64_t begun = k.host->now_ms();
   const corral_host *host = k.host;
   closed(&k);

@@ -68,7 +68,7 @@ static void a_reply_that_makes_no_sense_breaks_the_handle_and_nothing_else(void 
   for (size_t w = 0; w < WAYS; w++)
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
       outcome o = answered_line(&ways[w], strange[i]);
-      int expected = is_write(&ways[w]) || ways[w].verb == CORRAL_VERB_GET ? CORRAL_EUNKNOWN
+      int expected = is_write(&ways[w]) || ways[w].verb == CORRAL_VERB_GET ? CORRAL_EINDOUBT
                                                                            : CORRAL_EUNAVAILABLE;
       if (o.performed != CORRAL_EPROTOCOL || o.status != expected ||
           strstr(o.text, "127.0.0.1") == NULL)
@@ -215,9 +215,9 @@ static const struct refusal {
     {"SERVER_ERROR object too large for cache", CORRAL_ETOOBIG, CORRAL_ETOOBIG, 0},
     {"SERVER_ERROR out of memory storing object", CORRAL_EREFUSED, CORRAL_EREFUSED, 0},
     {"SERVER_ERROR Out of memory during read", CORRAL_EREFUSED, CORRAL_EREFUSED, 0},
-    {"SERVER_ERROR Connection timed out", CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN, 0},
-    {"SERVER_ERROR", CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN, 0},
-    {"SERVER_ERROR \\xff\\x01\\0", CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN, 0},
+    {"SERVER_ERROR Connection timed out", CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT, 0},
+    {"SERVER_ERROR", CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT, 0},
+    {"SERVER_ERROR \\xff\\x01\\0", CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT, 0},
     {"CLIENT_ERROR bad data chunk", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 1},
     {"CLIENT_ERROR", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 1},
     {"CLIENT_ERROR unauthenticated", CORRAL_EAUTH, CORRAL_EAUTH, 1},

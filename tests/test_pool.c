@@ -161,7 +161,7 @@ static void what_was_cut_in_the_middle_of_anothers_body_is_asked_again(void **st
   the_fake.body_next = 2; /* the first caller's batch, and that of the others */
   set_gate(0);
   pthread_join(first.thread, NULL);
-  assert_int_equal(first.op.status, CORRAL_EUNKNOWN); /* the claim may have been granted */
+  assert_int_equal(first.op.status, CORRAL_EINDOUBT); /* the claim may have been granted */
   for (int i = 0; i < CALLERS; i++) {
     pthread_join(others[i].thread, NULL);
     assert_int_equal(others[i].op.status, CORRAL_OK);
@@ -174,7 +174,7 @@ static void failures_in_the_middle_of_bodies_do_not_open_the_breaker(void **stat
   (void)state;
   crl_pool *pool = pool_of(1, FAR);
   the_fake.body_next = 10;
-  for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
   assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
   pool_end(pool);
@@ -186,7 +186,7 @@ static void a_broken_handle_is_closed_and_replaced(void **state) {
   (void)state;
   crl_pool *pool = pool_of(1, FAR);
   the_fake.break_next = 1;
-  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
   assert_int_equal(the_fake.disconnects, 1);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
   assert_int_equal(the_fake.connects, 2);
@@ -201,7 +201,7 @@ static int sent_times(corral_verb verb, int left, int breaks) {
   the_fake.break_next = breaks;
   the_fake.broken_status = left;
   assert_int_equal(one(pool, verb),
-                   breaks > 1 || (left == CORRAL_EUNKNOWN && verb != CORRAL_VERB_GET) ? left
+                   breaks > 1 || (left == CORRAL_EINDOUBT && verb != CORRAL_VERB_GET) ? left
                                                                                       : CORRAL_OK);
   int sent = the_fake.batch_count - 1;
   pool_end(pool);
@@ -211,8 +211,8 @@ static int sent_times(corral_verb verb, int left, int breaks) {
 static void what_was_not_sent_or_does_no_harm_is_sent_again_once(void **state) {
   (void)state;
   assert_int_equal(sent_times(CORRAL_VERB_CLAIM, CORRAL_EUNAVAILABLE, 1), 2);
-  assert_int_equal(sent_times(CORRAL_VERB_GET, CORRAL_EUNKNOWN, 1), 2);
-  assert_int_equal(sent_times(CORRAL_VERB_SETTLE, CORRAL_EUNKNOWN, 1), 1);
+  assert_int_equal(sent_times(CORRAL_VERB_GET, CORRAL_EINDOUBT, 1), 2);
+  assert_int_equal(sent_times(CORRAL_VERB_SETTLE, CORRAL_EINDOUBT, 1), 1);
   assert_int_equal(sent_times(CORRAL_VERB_GET, CORRAL_EUNAVAILABLE, 9), 2);
 }
 

@@ -120,7 +120,7 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   assert_int_equal(pool->list[0]->doubts, 0);
   pthread_mutex_unlock(&pool->list[0]->mutex);
   the_fake.break_next = 1;
-  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EUNKNOWN);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
   assert_int_equal(atomic_load(&pool->started), 0);
   the_fake.break_next = 1;

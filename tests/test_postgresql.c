@@ -261,7 +261,7 @@ static void a_batch_is_done_in_order_and_values_are_refused(void **state) {
                                    CORRAL_OK, CORRAL_OK,    CORRAL_OK};
     for (size_t j = 0; j < 6; j++)
       ops[j].key = "batch", ops[j].key_len = 5, ops[j].lease_ms = 5000,
-      ops[j].status = CORRAL_EUNKNOWN;
+      ops[j].status = CORRAL_EINDOUBT;
     corral_error why = {0};
     ops[2].error = &why;
     assert_int_equal(k.plugin->perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);

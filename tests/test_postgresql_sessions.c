@@ -255,7 +255,7 @@ static answer extend_at_last(kit *k, const char *key, unsigned holder) {
     corral_error error = {0};
     if (k->plugin->connect(k->store, INT64_MAX, &k->handle, &error) != CORRAL_OK)
       fail_msg("%s", error.text);
-    if (a.status != CORRAL_EUNAVAILABLE && a.status != CORRAL_EUNKNOWN) return a;
+    if (a.status != CORRAL_EUNAVAILABLE && a.status != CORRAL_EINDOUBT) return a;
     a = extend(k, key, holder, 60000);
   }
   return a;
@@ -317,7 +317,7 @@ a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice(vo
   kill(backend, SIGSTOP);
   int64_t from = crl_env_now_ms();
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "slow", 1);
-  expect("extend", act(&k, op, from + 100), CORRAL_EUNKNOWN);
+  expect("extend", act(&k, op, from + 100), CORRAL_EINDOUBT);
   op = op_of(CORRAL_VERB_UNLOCK, "slow", 1);
   assert_in_range(crl_env_now_ms() - from, 99, 1500);
   kill(backend, SIGCONT);
@@ -331,7 +331,7 @@ a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice(vo
       10);
   kill(backend, SIGSTOP);
   op = op_of(CORRAL_VERB_UNLOCK, "slow", 1);
-  expect("unlock", act(&k, op, crl_env_now_ms() + 100), CORRAL_EUNKNOWN);
+  expect("unlock", act(&k, op, crl_env_now_ms() + 100), CORRAL_EINDOUBT);
   kill(backend, SIGCONT);
   expect("asked again", unlock(&k, "slow", 1), CORRAL_OK);
   expect("lock", lock(&k, "slow", 2, 60000), CORRAL_OK);
@@ -340,8 +340,8 @@ a_server_that_is_slow_loses_no_advisory_hold_and_an_unlock_may_be_asked_twice(vo
       10);
   kill(backend, SIGSTOP);
   op = op_of(CORRAL_VERB_UNLOCK, "slow", 2);
-  expect("unlock", act(&k, op, crl_env_now_ms() + 100), CORRAL_EUNKNOWN);
-  expect("asked again", act(&k, op, crl_env_now_ms() + 100), CORRAL_EUNKNOWN);
+  expect("unlock", act(&k, op, crl_env_now_ms() + 100), CORRAL_EINDOUBT);
+  expect("asked again", act(&k, op, crl_env_now_ms() + 100), CORRAL_EINDOUBT);
   kill(backend, SIGCONT);
   eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", "0");
   closed(&k);

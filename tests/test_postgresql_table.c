@@ -79,7 +79,7 @@ static void a_deadline_ends_the_wait_and_the_server_forgets_the_statement(void *
   int64_t from = crl_env_now_ms();
   answer a = act(&other, op_of(CORRAL_VERB_LOCK, "stuck", 2), from + 300);
   assert_in_range(crl_env_now_ms() - from, 299, 1500);
-  expect("no reply", a, CORRAL_EUNKNOWN);
+  expect("no reply", a, CORRAL_EINDOUBT);
   assert_int_not_equal(a.performed, CORRAL_OK);
   assert_non_null(strstr(a.error.text, "the time allowed is over"));
   closed(&other);
@@ -259,7 +259,7 @@ static void what_the_server_says_of_a_statement_is_understood(void **state) {
   set_trigger("RAISE EXCEPTION 'again' USING ERRCODE = '40001';");
   int64_t from = crl_env_now_ms();
   answer a = act(&k, op_of(CORRAL_VERB_LOCK_EXTEND, "k", 1), from + 100);
-  assert_true(a.status == CORRAL_EUNAVAILABLE || a.status == CORRAL_EUNKNOWN);
+  assert_true(a.status == CORRAL_EUNAVAILABLE || a.status == CORRAL_EINDOUBT);
   assert_in_range(crl_env_now_ms() - from, 99, 1500);
   closed(&k);
   k = open_at("?table=odd");

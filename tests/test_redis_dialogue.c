@@ -67,7 +67,7 @@ static corral_op op_of(corral_verb verb) {
                      .token = token,
                      .lease_ms = 1000,
                      .ttl_ms = 1000,
-                     .status = CORRAL_EUNKNOWN};
+                     .status = CORRAL_EINDOUBT};
 }
 
 static int perform(dialogue *d, corral_op *ops, size_t count, int64_t limit) {
@@ -285,7 +285,7 @@ static void a_reply_cut_in_the_middle_leaves_the_fate_unknown(void **state) {
     char text[240];
     assert_int_equal(answers(EVALSHA_K, cuts[i], CORRAL_VERB_RELEASE, &status, text),
                      CORRAL_EUNAVAILABLE);
-    assert_int_equal(status, CORRAL_EUNKNOWN);
+    assert_int_equal(status, CORRAL_EINDOUBT);
   }
 }
 
@@ -295,7 +295,7 @@ static void what_was_answered_before_the_cut_counts(void **state) {
   corral_op ops[] = {op_of(CORRAL_VERB_GET), op_of(CORRAL_VERB_GET)};
   assert_int_equal(perform(&d, ops, 2, LIMIT), CORRAL_EUNAVAILABLE);
   assert_int_equal(ops[0].status, CORRAL_EMISS);
-  assert_int_equal(ops[1].status, CORRAL_EUNKNOWN);
+  assert_int_equal(ops[1].status, CORRAL_EINDOUBT);
   ended(&d);
 }
 
@@ -320,7 +320,7 @@ static void a_silent_server_is_given_up_at_the_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_CLAIM);
   int64_t before = d.host->now_ms();
   assert_int_equal(perform(&d, &op, 1, SHORT), CORRAL_EUNAVAILABLE);
-  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  assert_int_equal(op.status, CORRAL_EINDOUBT);
   assert_true(d.host->now_ms() - before >= SHORT && d.host->now_ms() - before < SHORT + 1000);
   ended(&d);
 }
@@ -361,7 +361,7 @@ static void a_server_that_reads_nothing_takes_no_longer_than_the_deadline(void *
   ops[1].record = record;
   ops[1].record_len = SIZE;
   assert_int_equal(perform(&d, ops, 3, SHORT), CORRAL_EUNAVAILABLE);
-  assert_int_equal(ops[0].status, CORRAL_EUNKNOWN);
+  assert_int_equal(ops[0].status, CORRAL_EINDOUBT);
   assert_int_equal(ops[1].status, CORRAL_EUNAVAILABLE);
   assert_int_equal(ops[2].status, CORRAL_EUNAVAILABLE);
   crl_plugin_redis.disconnect(d.handle);

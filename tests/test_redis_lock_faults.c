@@ -92,7 +92,7 @@ static int cut_lock(const char *way, int n) {
   proxy_open(&p);
   client c = opened_through(&p, way);
   corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
-  op.status = CORRAL_EUNKNOWN;
+  op.status = CORRAL_EINDOUBT;
   atomic_store(&p.left, n);
   int usable = crl_plugin_redis.perform(c.handle, &op, 1, c.host->now_ms() + LIMIT, &c.error);
   assert_true((op.status == CORRAL_OK) == (usable == CORRAL_OK));
@@ -103,7 +103,7 @@ static int cut_lock(const char *way, int n) {
   if (left == -1 || left == 0) fail_msg("%s, cut after %d bytes: TTL %lld", way, n, left);
   if (op.status == CORRAL_EUNAVAILABLE && left != -2)
     fail_msg("%s, cut after %d bytes: unavailable, yet it is there", way, n);
-  if (op.status != CORRAL_OK && op.status != CORRAL_EUNKNOWN && op.status != CORRAL_EUNAVAILABLE)
+  if (op.status != CORRAL_OK && op.status != CORRAL_EINDOUBT && op.status != CORRAL_EUNAVAILABLE)
     fail_msg("%s, cut after %d bytes: %s", way, n, corral_status_name(op.status));
   return op.status;
 }
@@ -154,7 +154,7 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
     client c = opened_through(&p, ways[way]);
     corral_op op = lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0);
     assert_int_not_equal(perform(&c, &op, 1), CORRAL_OK);
-    assert_int_equal(op.status, CORRAL_EUNKNOWN);
+    assert_int_equal(op.status, CORRAL_EINDOUBT);
     closed(&c);
     proxy_close(&p);
     assert_int_equal(holds(&before, "k"), 0);
@@ -289,8 +289,8 @@ static const struct talk {
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +OK\\r\\n*1\\r\\n+OK\\r\\n\n", CORRAL_EPROTOCOL, 0},
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n*0\\r\\n\n", CORRAL_EPROTOCOL, 0},
     {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n:1\\r\\n\n", CORRAL_EPROTOCOL, 0},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n\nCLOSE\n", CORRAL_EUNKNOWN, 0},
-    {LOOKED LOOK("$-1\\r\\n") EXECUTED "CLOSE\n", CORRAL_EUNKNOWN, 0},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED "SEND +QUEUED\\r\\n\nCLOSE\n", CORRAL_EINDOUBT, 0},
+    {LOOKED LOOK("$-1\\r\\n") EXECUTED "CLOSE\n", CORRAL_EINDOUBT, 0},
 };
 
 static void each_dialogue_without_scripts_has_its_status(void **state) {

@@ -73,7 +73,7 @@ static void waiting_for_replicas_respects_the_deadline(void **state) {
     snprintf(params, sizeof params, "%s&wait_replicas=100&wait_ms=10s", ways[way]);
     client c = begin_as(params);
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
-    op.status = CORRAL_EUNKNOWN;
+    op.status = CORRAL_EINDOUBT;
     int64_t from = c.host->now_ms();
     assert_int_equal(crl_plugin_redis.perform(c.handle, &op, 1, from + 1000, &c.error), CORRAL_OK);
     assert_int_equal(op.status, CORRAL_EREFUSED);

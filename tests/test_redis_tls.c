@@ -129,7 +129,7 @@ static void closed(client *c) {
 }
 
 static int perform(client *c, corral_op *op) {
-  op->status = CORRAL_EUNKNOWN;
+  op->status = CORRAL_EINDOUBT;
   op->error = &c->error;
   return crl_plugin_redis.perform(c->handle, op, 1, c->host->now_ms() + LIMIT, &c->error);
 }
@@ -265,10 +265,10 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   redis_server_pause(server);
   corral_op op = op_of(CORRAL_VERB_CLAIM);
   int64_t before = c.host->now_ms();
-  op.status = CORRAL_EUNKNOWN;
+  op.status = CORRAL_EINDOUBT;
   assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error),
                        CORRAL_OK);
-  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  assert_int_equal(op.status, CORRAL_EINDOUBT);
   crl_plugin_redis.disconnect(c.handle);
   c.handle = NULL;
   assert_int_equal(crl_plugin_redis.connect(c.store, c.host->now_ms() + 50, &c.handle, &c.error),

@@ -190,7 +190,7 @@ static void a_look_that_fails_is_not_watched(void **state) {
       {"SEND +OK\\r\\n:1\\r\\n$-1\\r\\n:-2\\r\\n\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL},
       {"SEND +OK\\r\\n+OK\\r\\n+OK\\r\\n:-2\\r\\n\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL},
       {"SEND +OK\\r\\n-ERR Protocol error\\r\\n\nCLOSE\n", CORRAL_EUNAVAILABLE, CORRAL_EPROTOCOL},
-      {"SEND +OK\\r\\n+OK\\r\\n\nCLOSE\n", CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN},
+      {"SEND +OK\\r\\n+OK\\r\\n\nCLOSE\n", CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT},
   };
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
     char script[1024];

@@ -248,7 +248,7 @@ static void *contends(void *arg) {
     return NULL;
   while (atomic_load(&acquired) < ACQUISITIONS) {
     corral_op op = op_of(CORRAL_VERB_LOCK, "contended", own->number, LEASE);
-    op.status = CORRAL_EUNKNOWN;
+    op.status = CORRAL_EINDOUBT;
     crl_plugin_redis.perform(handle, &op, 1, now_ms() + LIMIT, NULL);
     if (op.status == CORRAL_OK) {
       if (atomic_fetch_add(&holders, 1) != 0) atomic_fetch_add(&doubles, 1);

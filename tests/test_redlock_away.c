@@ -29,8 +29,8 @@ static void without_a_majority_nothing_is_taken_and_nothing_left(void **state) {
              "redlock: 2 of 5 servers granted, 0 refused, 3 didn't answer; needed: 3") == NULL)
     fail_msg("%s", c.error.text);
   for (size_t i = 0; i < 2; i++) awaits_freedom(i, "k");
-  IS(does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE), CORRAL_EUNKNOWN);
-  IS(does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0), CORRAL_EUNKNOWN);
+  IS(does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE), CORRAL_EINDOUBT);
+  IS(does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0), CORRAL_EINDOUBT);
   IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 1, 0), CORRAL_EUNAVAILABLE);
   closed(&c);
 }
@@ -147,7 +147,7 @@ static void a_call_keeps_its_deadline(void **state) {
   assert_int_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 100, NULL), CORRAL_OK);
   IS(op, CORRAL_EUNAVAILABLE);
   assert_in_range(now_ms() - before, 99, 100 + SLACK);
-  op.status = CORRAL_EUNKNOWN;
+  op.status = CORRAL_EINDOUBT;
   assert_int_equal(crl_plugin_redis.perform(c.handle, &op, 1, before, NULL), CORRAL_OK);
   IS(op, CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(c.error.text, "before anything was sent"));

@@ -494,7 +494,7 @@ static void with_a_limit_of_file_size(const char *text, atomic_int *shared) {
   (void)shared;
   signal(SIGXFSZ, SIG_IGN);
   if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(77);
-  _exit(fills_up(text, CORRAL_EUNKNOWN, "may not grow"));
+  _exit(fills_up(text, CORRAL_EINDOUBT, "may not grow"));
 }
 
 static void on_a_small_disk(const char *text, atomic_int *shared) {

@@ -93,8 +93,8 @@ static void a_stopped_holder_is_followed_and_learns_that_it_lost(void **state) {
   kill(o.pid, SIGSTOP);
   gets_within(&k, "stopped", 1, SESSION_MS + TICK_MS + SLACK_MS);
   kill(o.pid, SIGCONT);
-  int status = CORRAL_EUNKNOWN;
-  while (status == CORRAL_EUNKNOWN || status == CORRAL_EUNAVAILABLE) {
+  int status = CORRAL_EINDOUBT;
+  while (status == CORRAL_EINDOUBT || status == CORRAL_EUNAVAILABLE) {
     assert_int_equal(write(o.to[1], "", 1), 1);
     status = word(&o);
   }
@@ -243,7 +243,7 @@ static corral_op until_told(const kit *k, corral_verb what, const char *key, uns
   int64_t until = k->host->now_ms() + PATIENT_MS;
   corral_op op;
   do op = ask_within(k, what, key, holder, 0, LEASE_MS, 0, 2000);
-  while ((op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE) &&
+  while ((op.status == CORRAL_EINDOUBT || op.status == CORRAL_EUNAVAILABLE) &&
          k->host->now_ms() < until);
   return op;
 }
@@ -254,7 +254,7 @@ static corral_op loses_the_reply(proxy *p, const kit *k, const char *key, unsign
   snprintf(p->needle, sizeof p->needle, "/x-");
   atomic_store(&p->mode, LOSES_A_REPLY);
   corral_op op = ask_within(k, CORRAL_VERB_LOCK, key, holder, 0, lease_ms, 0, 3000);
-  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  assert_int_equal(op.status, CORRAL_EINDOUBT);
   assert_int_equal(atomic_load(&p->lost), lost + 1);
   return op;
 }
@@ -300,7 +300,7 @@ static void an_unlock_that_could_not_be_sent_is_made_up_for(void **state) {
   atomic_store(&p->mode, HOLDS_ALL);
   int64_t from = k.host->now_ms();
   corral_op op = ask_within(&k, CORRAL_VERB_UNLOCK, "late", 1, 0, LEASE_MS, 0, 200);
-  assert_int_equal(op.status, CORRAL_EUNKNOWN);
+  assert_int_equal(op.status, CORRAL_EINDOUBT);
   assert_in_range(k.host->now_ms() - from, 190, 190 + SLACK_MS);
   atomic_store(&p->mode, CUTS);
   come_to(zh, "/corral-locks/late", 0);
@@ -351,7 +351,7 @@ static void holds_outlive_a_server_that_is_killed_and_restarted(void **state) {
   assert_int_equal(waits(&b, "restart", 2, 0), CORRAL_EBUSY);
   zookeeper_server_kill(server);
   corral_op down = ask_within(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1, 0, LEASE_MS, 0, 200);
-  assert_true(down.status == CORRAL_EUNAVAILABLE || down.status == CORRAL_EUNKNOWN);
+  assert_true(down.status == CORRAL_EUNAVAILABLE || down.status == CORRAL_EINDOUBT);
   zookeeper_server_restart(server);
   corral_op after = until_told(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1);
   assert_int_equal(after.status, CORRAL_OK);
@@ -379,7 +379,7 @@ static void a_server_that_hangs_costs_no_more_than_the_deadline(void **state) {
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
     int64_t from = k.host->now_ms();
     corral_op op = ask_within(&k, verbs[i], "hang", 1, 0, LEASE_MS, 0, 100);
-    assert_true(op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE);
+    assert_true(op.status == CORRAL_EINDOUBT || op.status == CORRAL_EUNAVAILABLE);
     assert_true(k.host->now_ms() - from < 100 + SLACK_MS);
   }
   int64_t from = k.host->now_ms();

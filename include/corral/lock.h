@@ -92,7 +92,7 @@ typedef struct corral_lock_options {
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),
  * CORRAL_ELOST (re-entrant: this owner had the lock, and lost it), CORRAL_EFOREIGN (the key has
- * data without an end that corral did not write), CORRAL_EUNAVAILABLE, CORRAL_EUNKNOWN (no reply:
+ * data without an end that corral did not write), CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT (no reply:
  * if a hold came of the request, it is released, or ends by ttl_ms), CORRAL_EREFUSED (no room for a
  * hold, or not confirmed), CORRAL_EUNSUPPORTED (this store has no locks, or no shared ones),
  * CORRAL_EINVAL, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_EIO (no randomness for a
@@ -108,12 +108,12 @@ enum {
 
 /* Stops extending the hold, ends it, and frees `lock`, whatever the store answers; of a re-entrant
  * lock, only the last release does so. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
- * before; since when isn't known (see on_lost). CORRAL_EUNKNOWN (no reply, though asked twice),
+ * before; since when isn't known (see on_lost). CORRAL_EINDOUBT (no reply, though asked twice),
  * CORRAL_EUNAVAILABLE: the hold is over by its ttl_ms at the latest. CORRAL_EINVAL (not a lock,
  * within its on_lost or within on_event), CORRAL_EFORKED: nothing was done, `lock` is not freed. */
 CORRAL_API int corral_lock_release(corral_lock *lock, corral_error *error);
 /* Extends the hold: it ends no earlier than ttl_ms from now (50 to 86,400,000; 0: the lock's own).
- * CORRAL_ELOST, CORRAL_EUNKNOWN, CORRAL_EUNAVAILABLE, CORRAL_EINVAL. */
+ * CORRAL_ELOST, CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE, CORRAL_EINVAL. */
 CORRAL_API int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error);
 /* Makes an exclusive hold a shared one, with no moment in which another exclusive hold could begin;
  * a shared hold stays as it is. Statuses as corral_lock_extend; CORRAL_EUNSUPPORTED. */

@@ -134,12 +134,12 @@ enum {
   /* GET, set by the host: a record of more than 1 MiB may be left unread, so that it doesn't delay
    * other operations */
   CORRAL_OP_LESS = 32,
-  /* GET, set by the plugin: the record was left unread and the status stays EUNKNOWN; the host asks
+  /* GET, set by the plugin: the record was left unread and the status stays EINDOUBT; the host asks
    * for this key again, alone and without LESS */
   CORRAL_OP_LARGE = 64
 };
 
-/* One operation. The host sets the first part, and presets status to CORRAL_EUNKNOWN; the plugin
+/* One operation. The host sets the first part, and presets status to CORRAL_EINDOUBT; the plugin
  * sets the second part. The LOCK verbs' use of the fields is below. */
 typedef struct corral_op {
   uint32_t verb;
@@ -165,7 +165,7 @@ typedef struct corral_op {
   const uint8_t *over;
 
   /* GET: OK or EMISS. CLAIM: OK, or EBUSY (a lease or a verdict is in force). SETTLE, RELEASE,
-   * EXTEND: OK or ELOST. RENEW: OK, ELOST or EMISS. INVALIDATE, EXPIRE: OK. All: EUNKNOWN (sent, no
+   * EXTEND: OK or ELOST. RENEW: OK, ELOST or EMISS. INVALIDATE, EXPIRE: OK. All: EINDOUBT (sent, no
    * reply), or an error */
   int status;
   int same; /* CLAIM: the body has the stamp `seen`, and `found` is the front alone */
@@ -475,7 +475,7 @@ typedef struct corral_store {
   void (*disconnect)(void *handle);
   /* Required. Performs the operations in order and sets the result of each, by `deadline`.
    * CORRAL_OK: the handle may be used again. Else it is broken (a limit reached, a half-read
-   * reply), and the host disconnects it. Operations whose fate isn't known keep CORRAL_EUNKNOWN;
+   * reply), and the host disconnects it. Operations whose fate isn't known keep CORRAL_EINDOUBT;
    * those not sent at all get CORRAL_EUNAVAILABLE. Several operations of one batch may name the
    * same key. */
   int (*perform)(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);

@@ -193,7 +193,7 @@ void crl_etcd_disconnect(void *handle) {
 static int greet(crl_etcd_handle *h) {
   char *end;
   int status = crl_etcd_once(h, "/version", NULL);
-  if (status == CORRAL_EUNKNOWN) status = CORRAL_EPROTOCOL;
+  if (status == CORRAL_EINDOUBT) status = CORRAL_EPROTOCOL;
   if (status != CORRAL_OK) return status;
   const char *version = crl_etcd_words(h->reply, "etcdserver");
   if (version == NULL || !isdigit((unsigned char)*version))
@@ -213,7 +213,7 @@ int crl_etcd_connect(void *store, int64_t deadline, void **ret_handle, corral_er
   h->deadline = deadline;
   int status = crl_etcd_easy(h);
   if (status == CORRAL_OK) status = greet(h);
-  if (status == CORRAL_EUNKNOWN) status = h->broken;
+  if (status == CORRAL_EINDOUBT) status = h->broken;
   if (status == CORRAL_OK) {
     *ret_handle = h;
     return status;

@@ -90,7 +90,7 @@ void crl_etcd_prepare(crl_etcd_handle *h, const char *path, const char *body, in
                       int64_t connect_limit);
 /* Sets h->error to status and "name: what: why"; returns `status`. */
 int crl_etcd_fail(crl_etcd_handle *h, int status, const char *what, const char *why);
-/* Marks the handle as broken, because etcd gives no such reply. Returns CORRAL_EUNKNOWN, since the
+/* Marks the handle as broken, because etcd gives no such reply. Returns CORRAL_EINDOUBT, since the
  * request's fate is unknown. */
 int crl_etcd_strange(crl_etcd_handle *h, const char *what);
 /* Sends one request and reads h->reply, by h->deadline. CORRAL_EBUSY: a lease of that number

@@ -316,7 +316,7 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
     if (status == CORRAL_OK && hold.lease != h->lease) revoke(h, h->lease);
   } else if (status == CORRAL_OK) {
     return refuse(h, op, &hold);
-  } else if (status != CORRAL_EUNKNOWN && (leased == CORRAL_OK || leased == CORRAL_EBUSY)) {
+  } else if (status != CORRAL_EINDOUBT && (leased == CORRAL_OK || leased == CORRAL_EBUSY)) {
     revoke(h, h->lease);
   }
   return status == CORRAL_ELOST ? crl_etcd_fail(h, CORRAL_EUNAVAILABLE,

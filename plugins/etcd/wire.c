@@ -171,7 +171,7 @@ int crl_etcd_fail(crl_etcd_handle *h, int status, const char *what, const char *
 int crl_etcd_strange(crl_etcd_handle *h, const char *what) {
   h->broken = CORRAL_EPROTOCOL;
   crl_etcd_fail(h, CORRAL_EPROTOCOL, "a strange reply", what);
-  return CORRAL_EUNKNOWN;
+  return CORRAL_EINDOUBT;
 }
 
 /* Statuses of the server's refusals; the first row that fits counts. A refusal without a row is of
@@ -203,7 +203,7 @@ static const struct refusal {
 };
 
 static int refused(crl_etcd_handle *h, const char *says, int code) {
-  int status = CORRAL_EUNKNOWN;
+  int status = CORRAL_EINDOUBT;
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     if (strstr(says, refusals[i].says) == NULL ||
         (refusals[i].code != 0 && refusals[i].code != code))
@@ -214,7 +214,7 @@ static int refused(crl_etcd_handle *h, const char *says, int code) {
   h->stale =
       strstr(says, "invalid auth token") != NULL || strstr(says, "auth store is old") != NULL;
   crl_etcd_fail(h, status, "the server says", says);
-  if (status != CORRAL_EUNKNOWN && status != CORRAL_EUNAVAILABLE) return status;
+  if (status != CORRAL_EINDOUBT && status != CORRAL_EUNAVAILABLE) return status;
   h->broken = CORRAL_EUNAVAILABLE;
   /* another member may know the leader */
   atomic_store(&h->store->at, (h->at + 1) % h->store->count);
@@ -253,7 +253,7 @@ static int missed(crl_etcd_handle *h, CURLcode code, int is_post) {
   const char *why = h->trouble[0] != '\0' ? h->trouble : curl_easy_strerror(code);
   if (code == CURLE_WRITE_ERROR) return crl_etcd_strange(h, "it is too long");
   h->broken = CORRAL_EUNAVAILABLE;
-  return crl_etcd_fail(h, is_post && h->sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE,
+  return crl_etcd_fail(h, is_post && h->sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE,
                        h->sent ? "no reply" : h->store->bases[h->at], why);
 }
 

@@ -225,7 +225,7 @@ static int end(crl_lmdb_tx *tx, int code) {
 static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t *fresh) {
   for (size_t i = 0; i < count; i++) {
     take_back(&ops[i]);
-    ops[i].status = CORRAL_EUNKNOWN;
+    ops[i].status = CORRAL_EINDOUBT;
     if (fresh[i]) crl_lmdb_lease_drop(&env->leases, ops[i].token);
   }
 }

@@ -216,7 +216,7 @@ static void name_of(const crl_mariadb_store *st, const corral_op *op, char name[
 static int note(batch *b, const crl_mariadb_session *s, int status) {
   if (s->broken)
     b->sick = CORRAL_EUNAVAILABLE;
-  else if (status == CORRAL_EUNKNOWN)
+  else if (status == CORRAL_EINDOUBT)
     b->sick = status;
   return status;
 }
@@ -344,7 +344,7 @@ static int unlock(batch *b, corral_op *op) {
   if (status != CORRAL_OK) {
     session_drop(s);
     /* the hold ends with the connection; whether it lasted until now isn't known */
-    return CORRAL_EUNKNOWN;
+    return CORRAL_EINDOUBT;
   }
   put_idle(s);
   op->until_ms = 0;

@@ -65,7 +65,7 @@ void crl_mariadb_close(crl_mariadb_session *s);
 /* 1: the connection has ended, or is about to, while no statement was under way. */
 int crl_mariadb_is_dead(const crl_mariadb_session *s);
 /* Performs one statement, after the reply to an earlier one. Its row is valid until the next.
- * EUNKNOWN: the deadline passed; the statement may go on. s->broken: the connection has ended.
+ * EINDOUBT: the deadline passed; the statement may go on. s->broken: the connection has ended.
  * Other statuses: the server's error. */
 int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline, corral_error *error);
 /* Makes the server end the session after `lease_ms` of silence, in whole seconds. Statuses as

@@ -90,13 +90,13 @@ static int await(const crl_mariadb_session *s, int64_t deadline) {
   }
 }
 
-/* Goes on until the session is CRL_MARIADB_READY. EUNKNOWN: the deadline came first. */
+/* Goes on until the session is CRL_MARIADB_READY. EINDOUBT: the deadline came first. */
 static int advance(crl_mariadb_session *s, int64_t deadline, corral_error *error) {
   while (s->stage != CRL_MARIADB_READY) {
     if (s->wait != 0) {
       int events = await(s, deadline);
       if (events == 0)
-        return s->st->host->fail(error, CORRAL_EUNKNOWN, "%s: no answer: the time allowed is over",
+        return s->st->host->fail(error, CORRAL_EINDOUBT, "%s: no answer: the time allowed is over",
                                  s->st->label);
       go_on(s, events);
     } else if (s->stage == CRL_MARIADB_QUERYING && s->code == 0) {
@@ -224,7 +224,7 @@ static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadl
   /* not every version of the library does this */
   if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC);
   int status = advance(s, deadline, error);
-  if (status == CORRAL_EUNKNOWN)
+  if (status == CORRAL_EINDOUBT)
     status = st->host->fail(error, CORRAL_EUNAVAILABLE,
                             "%s: can't connect: the time allowed is over", st->label);
   else if (s->connected == NULL)

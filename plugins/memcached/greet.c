@@ -47,7 +47,7 @@ static int refused(crl_memcached_handle *h, const char *line, corral_error *erro
   if (strcmp(line, "ERROR") == 0) return CORRAL_OK;
   if (strncmp(line, "ERROR ", 6) == 0) refusal.status = CORRAL_EUNAVAILABLE;
   /* a proxy reports an unknown command so */
-  if (refusal.status == CORRAL_EUNKNOWN || refusal.status == CORRAL_EPROTOCOL) return CORRAL_OK;
+  if (refusal.status == CORRAL_EINDOUBT || refusal.status == CORRAL_EPROTOCOL) return CORRAL_OK;
   return h->host->fail(error, refusal.status, "%s: %s", name, refusal.text);
 }
 

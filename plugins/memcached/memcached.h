@@ -157,7 +157,7 @@ typedef struct crl_memcached_item {
 
 /* An error reply that leaves the connection usable. */
 typedef struct crl_memcached_refusal {
-  /* CORRAL_OK: no error; CORRAL_EUNKNOWN: the server itself doesn't know a write's fate */
+  /* CORRAL_OK: no error; CORRAL_EINDOUBT: the server itself doesn't know a write's fate */
   int status;
   char text[160];
 } crl_memcached_refusal;

@@ -40,13 +40,13 @@ static int fail(const crl_memcached_handle *h, corral_op *op, int status, const 
 
 /* Sets the status of an operation that a broken connection hit. */
 static void cut(corral_op *op, int sent) {
-  op->status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE;
+  op->status = sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE;
 }
 
 static void refuse(const crl_memcached_handle *h, corral_op *op,
                    const crl_memcached_refusal *refusal) {
   int status = refusal->status;
-  if (status == CORRAL_EUNKNOWN && op->verb == CORRAL_VERB_GET) status = CORRAL_EUNAVAILABLE;
+  if (status == CORRAL_EINDOUBT && op->verb == CORRAL_VERB_GET) status = CORRAL_EUNAVAILABLE;
   if (status == CORRAL_ETOOBIG && is_lock(op)) status = CORRAL_EREFUSED;
   fail(h, op, status, refusal->text);
 }
@@ -277,7 +277,7 @@ static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadl
   if (status != CORRAL_OK)
     cut(op, 0); /* EUNAVAILABLE, since nothing was written */
   else if (refusal.status != CORRAL_OK)
-    fail(h, op, refusal.status == CORRAL_EUNKNOWN ? CORRAL_EUNAVAILABLE : refusal.status,
+    fail(h, op, refusal.status == CORRAL_EINDOUBT ? CORRAL_EUNAVAILABLE : refusal.status,
          refusal.text);
   return status;
 }

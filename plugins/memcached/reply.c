@@ -18,7 +18,7 @@ static const struct meaning {
     {"SERVER_ERROR object too large", CORRAL_ETOOBIG, 0},
     {"SERVER_ERROR out of memory", CORRAL_EREFUSED, 0},
     {"SERVER_ERROR Out of memory", CORRAL_EREFUSED, 0},
-    {"SERVER_ERROR", CORRAL_EUNKNOWN, 0}, /* also from a proxy that lost its server */
+    {"SERVER_ERROR", CORRAL_EINDOUBT, 0}, /* also from a proxy that lost its server */
     {"CLIENT_ERROR unauthenticated", CORRAL_EAUTH, 1},
     {"CLIENT_ERROR authentication", CORRAL_EAUTH, 1},
     /* the request was right, so server and plugin are out of step */

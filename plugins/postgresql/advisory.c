@@ -275,7 +275,7 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (c->ends && c->sent) {
     PGresult *r = crl_pg_receive(s, c, deadline);
     answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK
-                 ? crl_pg_failed(s, CORRAL_EUNKNOWN, op->error, "no answer to an unlock")
+                 ? crl_pg_failed(s, CORRAL_EINDOUBT, op->error, "no answer to an unlock")
                  : crl_pg_number_at(r, 0, 0) != 0;
     PQclear(r);
   } else {
@@ -285,7 +285,7 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (answer < 0 && c->pending && !c->ends) {
     c->ends = 1;
     give_back(s, c);
-    return CORRAL_EUNKNOWN;
+    return CORRAL_EINDOUBT;
   }
   int is_gone = answer < 0 && !c->sent && !c->pending; /* the session had ended before this */
   if (answer == 1) c->lock = 0;

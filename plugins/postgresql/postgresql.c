@@ -262,7 +262,7 @@ static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
     if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW))
       op->flags |= CORRAL_OP_WATCHED;
     if (h->session != NULL ? crl_pg_is_broken(h->session)
-                           : op->status == CORRAL_EUNKNOWN || op->status == CORRAL_EUNAVAILABLE)
+                           : op->status == CORRAL_EINDOUBT || op->status == CORRAL_EUNAVAILABLE)
       broken = s->host->fail(error, CORRAL_EUNAVAILABLE, "%.200s",
                              why.text[0] != '\0' ? why.text : s->name);
   }

@@ -116,7 +116,7 @@ int crl_pg_await(const crl_pg_store *s, const crl_pg_session *c, short want, int
  * and it is still outstanding. */
 PGresult *crl_pg_receive(const crl_pg_store *s, crl_pg_session *c, int64_t deadline);
 /* Asks and waits for the reply, which is the caller's to clear if the status is CORRAL_OK.
- * CORRAL_EUNKNOWN: sent, and no reply. A statement that the server gave up in favour of others
+ * CORRAL_EINDOUBT: sent, and no reply. A statement that the server gave up in favour of others
  * (serializable transactions) is sent again. */
 int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
                const crl_pg_question *q, int64_t deadline, PGresult **ret, corral_error *error);

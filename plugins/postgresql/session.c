@@ -142,7 +142,7 @@ static int is_one_of(const char *state, const char *list) {
 }
 
 static int no_reply(const crl_pg_store *s, const crl_pg_session *c, corral_error *error) {
-  return crl_pg_failed(s, c->sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE, error,
+  return crl_pg_failed(s, c->sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE, error,
                        "no answer: the time allowed is over");
 }
 
@@ -195,7 +195,7 @@ int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
     const char *state = r != NULL ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     if (state == NULL) state = "";
     if (PQstatus(c->conn) == CONNECTION_BAD)
-      status = crl_pg_failed(s, c->sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE, error,
+      status = crl_pg_failed(s, c->sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE, error,
                              PQerrorMessage(c->conn));
     else if (PQresultStatus(r) == PGRES_TUPLES_OK) {
       *ret = r;

@@ -272,7 +272,7 @@ int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int sta
     corral_op *op = h->slots[i].op;
     if (!is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op)) continue;
     if (reply == NULL)
-      crl_redis_result_fail(h, op, CORRAL_EUNKNOWN,
+      crl_redis_result_fail(h, op, CORRAL_EINDOUBT,
                             "granted by the primary; whether replicas confirm it was not told");
     else if (crl_redis_lock_confirmed(h, op, reply) != CORRAL_OK)
       status = CORRAL_EPROTOCOL;

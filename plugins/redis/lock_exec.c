@@ -165,7 +165,7 @@ static int execute(exec *e) {
   int whole;
   put(e, "EXEC", 0);
   forget(e);
-  e->op->status = CORRAL_EUNKNOWN;
+  e->op->status = CORRAL_EINDOUBT;
   int status = exchange(e, 2, &whole);
   if (status != CORRAL_OK && !whole)
     crl_redis_result_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
@@ -264,7 +264,7 @@ static int confirm(exec *e) {
   if (status == CORRAL_OK)
     status = crl_redis_lock_confirmed(e->h, e->op, e->replies[0]);
   else
-    crl_redis_result_fail(e->h, e->op, CORRAL_EUNKNOWN,
+    crl_redis_result_fail(e->h, e->op, CORRAL_EINDOUBT,
                           "granted by the primary; whether replicas confirm it was not told");
   forget(e);
   return status;
@@ -307,7 +307,7 @@ static int perform_exec(crl_redis_handle *h, corral_op *op, int64_t deadline, co
   int status = perform_one(&e);
   if (status != CORRAL_OK || op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK)
     return status;
-  op->status = CORRAL_EUNKNOWN;
+  op->status = CORRAL_EINDOUBT;
   return crl_redis_ops_run(h, op, 1, deadline, error);
 }
 
@@ -341,7 +341,7 @@ int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, in
     any |= refused;
     if (!refused && !(any && op->verb == CORRAL_VERB_LOCK_SHOW)) continue;
     crl_redis_result_take_back(op);
-    op->status = CORRAL_EUNKNOWN;
+    op->status = CORRAL_EINDOUBT;
     if (status == CORRAL_OK)
       status = crl_redis_exec_perform(h, op, 1, deadline, error);
     else

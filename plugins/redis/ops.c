@@ -35,7 +35,7 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   slot->left = replies[1]->integer;
   if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
     op->flags |= CORRAL_OP_LARGE;
-    op->status = CORRAL_EUNKNOWN;
+    op->status = CORRAL_EINDOUBT;
     op->life_ms = op->until_ms = 0;
     return CORRAL_OK;
   }
@@ -189,7 +189,7 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
   if (h->waits) heard = crl_redis_lock_confirm(h, count, round, heard, until, error);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
-    if (slot->replies > 0 && slot->end > sent && slot->op->status == CORRAL_EUNKNOWN)
+    if (slot->replies > 0 && slot->end > sent && slot->op->status == CORRAL_EINDOUBT)
       crl_redis_result_fail(h, slot->op, CORRAL_EUNAVAILABLE,
                             "not sent: the server took no more in time, or hung up");
   }
@@ -213,7 +213,7 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
-    slot->op->status = CORRAL_EUNKNOWN;
+    slot->op->status = CORRAL_EINDOUBT;
     put(h, slot, round);
   }
   h->waits = crl_redis_lock_put_wait(h, count, round, deadline);
@@ -221,7 +221,7 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
     return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
   h->redirected = 0;
   for (size_t i = 0; i < count; i++)
-    if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EUNKNOWN)
+    if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EINDOUBT)
       crl_redis_result_fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
   return CORRAL_OK;
 }

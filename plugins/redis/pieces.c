@@ -136,11 +136,11 @@ int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, 
   op->found_owner = op->found = NULL;
   op->found_free = NULL;
   op->found_len = 0;
-  op->status = CORRAL_EUNKNOWN;
+  op->status = CORRAL_EINDOUBT;
   if (last) give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
   while (!last && status == CORRAL_OK) status = hear_piece(h, op, &w, deadline, &last, error);
   *changed = w.changed;
-  if (status == CORRAL_OK && op->status == CORRAL_EUNKNOWN && !w.changed)
+  if (status == CORRAL_OK && op->status == CORRAL_EINDOUBT && !w.changed)
     give(op, &w);
   else
     free(w.bytes);

@@ -256,7 +256,7 @@ static void count_status(const crl_redlock *lock, const crl_redlock_task *task, 
     t->until_ms = a->until_ms;
   t->unsent &= a->status == CORRAL_EUNAVAILABLE;
   if (a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EUNAVAILABLE ||
-      a->status == CORRAL_EUNKNOWN)
+      a->status == CORRAL_EINDOUBT)
     return;
   for (size_t i = 0; i < lock->count; i++) same += task->answers[i].status == a->status;
   if (prevents(lock, same)) t->reason = a->status;
@@ -468,7 +468,7 @@ static void judge_extend(crl_redlock *lock, run *r) {
     fail(lock, r, &t, t.reason);
   } else {
     fail(lock, r, &t,
-         t.pending == 0 && t.unsent && t.granted == 0 ? CORRAL_EUNAVAILABLE : CORRAL_EUNKNOWN);
+         t.pending == 0 && t.unsent && t.granted == 0 ? CORRAL_EUNAVAILABLE : CORRAL_EINDOUBT);
   }
 }
 
@@ -478,7 +478,7 @@ static void judge_unlock(crl_redlock *lock, run *r) {
     fail(lock, r, &t,
          prevents(lock, t.lost) ? CORRAL_ELOST
          : t.reason != 0        ? t.reason
-                                : CORRAL_EUNKNOWN);
+                                : CORRAL_EINDOUBT);
     return;
   }
   r->op->status = CORRAL_OK;

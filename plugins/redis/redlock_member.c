@@ -238,7 +238,7 @@ static size_t fill(crl_redlock_member *m) {
                                 .record = task->note_len > 0 ? task->note : NULL,
                                 .record_len = task->note_len,
                                 .seen = task->seen,
-                                .status = CORRAL_EUNKNOWN,
+                                .status = CORRAL_EINDOUBT,
                                 .error = &m->errors[count]};
   }
   return count;

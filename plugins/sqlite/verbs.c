@@ -86,7 +86,7 @@ static int perform_one(crl_sqlite_handle *h, corral_op *op) {
     code = change_row(h, op, &committing);
   if (code == SQLITE_OK) return code;
   op->status = crl_sqlite_fail(h, code, op->error);
-  if (committing && op->status == CORRAL_EIO) op->status = CORRAL_EUNKNOWN;
+  if (committing && op->status == CORRAL_EIO) op->status = CORRAL_EINDOUBT;
   return code;
 }
 

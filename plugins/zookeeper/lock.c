@@ -180,7 +180,7 @@ static void fail(task *t, int rc, int sent) {
   int status = over                                 ? CORRAL_EUNAVAILABLE
                : rc == ZNOAUTH || rc == ZAUTHFAILED ? CORRAL_EAUTH
                : rc == ZBADARGUMENTS                ? CORRAL_EUNAVAILABLE
-               : is_unsure(rc)                      ? (sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE)
+               : is_unsure(rc)                      ? (sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE)
                : rc == ZSYSTEMERROR                 ? CORRAL_ENOMEM
                                                     : CORRAL_EPROTOCOL;
   op->status = st->host->fail(op->error, status, "%s: %s", st->name,

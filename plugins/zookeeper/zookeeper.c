@@ -33,7 +33,7 @@
  * seconds, and that of a token of which it isn't known whether it has a node.
  *
  * The client library repairs a lost connection, and the session with its holds goes on; operations
- * under way are EUNKNOWN. When the server says that the session is over, so are all its holds:
+ * under way are EINDOUBT. When the server says that the session is over, so are all its holds:
  * their tokens are ELOST (until_ms -1, since the next in the queue may have the lock), and the
  * handle is broken.
  *

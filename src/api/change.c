@@ -9,7 +9,7 @@
 /* Drops the fill and the verdict of the key that this process holds. An invalidation that did not
  * reach the store is held, to be replayed when the store is back. */
 static void void_held(crl_context *context, const corral_op *op, const crl_name *name) {
-  int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EUNKNOWN;
+  int away = op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EINDOUBT;
   int64_t now = crl_env_now_ms();
   crl_outbox_drop(context->verdicts, op->key, op->key_len);
   if (op->verb == CORRAL_VERB_INVALIDATE && op->status == CORRAL_OK)

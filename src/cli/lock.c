@@ -250,7 +250,7 @@ static int take(locking *l, corral_error *error) {
   if (l->want.wait_ms > 0) return take_waiting(l, error);
   int status = try_take(l, CORRAL_OFF, NULL, error);
   if (l->want.wait_ms == 0) return status;
-  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN)
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT)
     status = try_take(l, ANSWER_MS, NULL, error);
   return status == CORRAL_EBUSY || status == CORRAL_EDEADLINE ? take_waiting(l, error) : status;
 }

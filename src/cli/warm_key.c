@@ -120,7 +120,7 @@ static warm_outcome trouble(warm_seat *seat, int status, const corral_error *err
   }
   (void)snprintf(seat->reason, sizeof seat->reason, "%s",
                  error->text[0] != '\0' ? error->text : corral_status_text(status));
-  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN) return WARM_AWAY;
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT) return WARM_AWAY;
   if (status == CORRAL_EAUTH) warm_give_up(seat->w, "the store: %s", seat->reason);
   due_in(seat, status == CORRAL_EFAILED && error->retry_after_ms > 0 ? error->retry_after_ms
                                                                      : FAILED_AGAIN_MS);

@@ -159,9 +159,9 @@ void case_a_deadline_in_the_past_is_answered_at_once(void) {
   op_drop(&ops[1]);
   check(took < 1000, "a batch whose deadline is over was answered after %lld ms", (long long)took);
   for (size_t i = 0; i < 2; i++)
-    check(ops[i].status == CORRAL_OK || ops[i].status == CORRAL_EUNKNOWN ||
+    check(ops[i].status == CORRAL_OK || ops[i].status == CORRAL_EINDOUBT ||
               ops[i].status == CORRAL_EUNAVAILABLE,
-          "operation %zu of a batch whose deadline is over: expected OK, EUNAVAILABLE or EUNKNOWN, "
+          "operation %zu of a batch whose deadline is over: expected OK, EUNAVAILABLE or EINDOUBT, "
           "came %s",
           i + 1, corral_status_name(ops[i].status));
   check(ops[1].status != CORRAL_OK || had,

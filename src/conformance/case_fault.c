@@ -1,7 +1,7 @@
 /* case_fault.c: servers that close, hang, trickle, and take no more, through a proxy.
  *
  * Whatever happens, an operation's status must be true: with OK it was done, with EUNAVAILABLE it
- * was not, with EUNKNOWN it was done wholly or not at all. */
+ * was not, with EINDOUBT it was done wholly or not at all. */
 #include "conformance.h"
 
 enum { OWNER = 1, OTHER = 2, OLD_SIZE = 20000, SLACK_MS = 150, TRIES = 3, SETTLING_MS = 20 };
@@ -21,8 +21,8 @@ static size_t bytes_until(part where, size_t full) {
 }
 
 static void wants_unsure(const char *what, int status) {
-  check(status == CORRAL_EUNKNOWN || status == CORRAL_EUNAVAILABLE,
-        "%s: expected EUNKNOWN or EUNAVAILABLE, came %s", what, corral_status_name(status));
+  check(status == CORRAL_EINDOUBT || status == CORRAL_EUNAVAILABLE,
+        "%s: expected EINDOUBT or EUNAVAILABLE, came %s", what, corral_status_name(status));
 }
 
 /* ---- faults during each verb --------------------------------------------------------------- */
@@ -292,7 +292,7 @@ void case_a_server_that_is_silent_from_the_start(void) {
   int64_t took = 0;
   for (int i = 0; i < TRIES; i++) {
     int64_t from = now_ms();
-    op.status = CORRAL_EUNKNOWN;
+    op.status = CORRAL_EINDOUBT;
     int status = client_perform(c, &op, 1, from + LIMIT);
     took = now_ms() - from;
     op_drop(&op);

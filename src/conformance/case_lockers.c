@@ -328,9 +328,9 @@ static int64_t strike(client *c, corral_verb verb, fault what, int64_t limit_ms)
   int64_t took = now_ms() - from;
   op_drop(&op);
   /* An unlock may close the very connection that holds, and needs no reply then. */
-  check(op.status == CORRAL_EUNKNOWN || op.status == CORRAL_EUNAVAILABLE ||
+  check(op.status == CORRAL_EINDOUBT || op.status == CORRAL_EUNAVAILABLE ||
             (verb == CORRAL_VERB_UNLOCK && op.status == CORRAL_OK),
-        "%s: its reply didn't come; expected EUNKNOWN or EUNAVAILABLE, came %s", name,
+        "%s: its reply didn't come; expected EINDOUBT or EUNAVAILABLE, came %s", name,
         corral_status_name(op.status));
   int status = op.status;
   bool has = holds(c, k, OWNER);

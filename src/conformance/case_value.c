@@ -193,7 +193,7 @@ void case_a_key_of_one_byte(void) {
   uint8_t first = token(0)[0];
   for (unsigned i = 0; i < 256; i++) {
     uint8_t byte = (uint8_t)(first + i);
-    corral_op op = {.verb = CORRAL_VERB_GET, .key = &byte, .key_len = 1, .status = CORRAL_EUNKNOWN};
+    corral_op op = {.verb = CORRAL_VERB_GET, .key = &byte, .key_len = 1, .status = CORRAL_EINDOUBT};
     int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
     check(status == CORRAL_OK, "GET of a key of one byte: the handle broke: %s", client_error(c));
     op_drop(&op);

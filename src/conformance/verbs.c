@@ -11,7 +11,7 @@ corral_op op_of(corral_verb verb, const key *k, unsigned holder) {
                      .key_len = k->len,
                      .token = token(holder),
                      .lease_ms = LONG_MS,
-                     .status = CORRAL_EUNKNOWN};
+                     .status = CORRAL_EINDOUBT};
 }
 
 corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_ms) {

@@ -62,7 +62,7 @@ static void remove_keys(void) {
     op.ttl_ms = 0;
     if (client_perform(&c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.status == CORRAL_OK)
       continue;
-    op.status = CORRAL_EUNKNOWN;
+    op.status = CORRAL_EINDOUBT;
     (void)client_perform(&c, &op, 1, now_ms() + LIMIT_MS); /* on a new handle */
   }
 }

@@ -292,7 +292,7 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
  * server. Its lease token is released, and must not be used again: a claim with it that arrives
  * after an invalidation would revive the lease of a compute that began before that. */
 static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
-  if (told->status != CORRAL_EUNKNOWN) return degrade(flight, told, told->status);
+  if (told->status != CORRAL_EINDOUBT) return degrade(flight, told, told->status);
   flight->lost_claims++;
   flight->unsure = 1;
   flight->retry_ms = 0;
@@ -337,7 +337,7 @@ static crl_ask on_settle(crl_flight *flight, const crl_told *told) {
       flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT;
       break;
     case CORRAL_ELOST: flight->kept = CORRAL_KEPT_FENCED; break;
-    case CORRAL_EUNKNOWN:
+    case CORRAL_EINDOUBT:
       flight->kept = CORRAL_KEPT_UNKNOWN;
       return release(flight, CRL_ANSWER_COMPUTED, 0);
     default: flight->kept = CORRAL_KEPT_NOT; return release(flight, CRL_ANSWER_COMPUTED, 0);

@@ -273,10 +273,10 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
   corral_error detail;
   corral_op op = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
   crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
-  if (op.status == CORRAL_EUNKNOWN) {
+  if (op.status == CORRAL_EINDOUBT) {
     corral_op again = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
     crl_pool_perform(lock->context->pool, &again, 1, crl_env_now_ms() + lock->context->op_ms);
-    /* ELOST may be the effect of the first UNLOCK: then the status stays EUNKNOWN. */
+    /* ELOST may be the effect of the first UNLOCK: then the status stays EINDOUBT. */
     if (again.status == CORRAL_OK) op = again;
   }
   int status = crl_put_say(&op, error);

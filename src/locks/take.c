@@ -89,11 +89,11 @@ static int judge(taking *t, const corral_op *op) {
       if (corral_lock_check(t->lock, 1) == CORRAL_OK) return CORRAL_OK;
       t->doubtful = 1;
       return crl_status_fail(
-          &t->detail, CORRAL_EUNKNOWN,
+          &t->detail, CORRAL_EINDOUBT,
           "the lock was granted too late: its time had passed when the reply came");
     case CORRAL_EFOREIGN: return meet_foreign(t);
     case CORRAL_EBUSY: t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0; return CORRAL_EBUSY;
-    case CORRAL_EUNKNOWN:
+    case CORRAL_EINDOUBT:
     case CORRAL_EPROTOCOL:
     case CORRAL_EREFUSED: t->doubtful = 1; return op->status;
     default: return op->status;
@@ -127,7 +127,7 @@ static int ask(taking *t) {
 /* ---- waiting ------------------------------------------------------------------------------- */
 
 static int may_pass(int status) {
-  return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN ||
+  return status == CORRAL_EBUSY || status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT ||
          status == CORRAL_EREFUSED;
 }
 

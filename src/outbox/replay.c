@@ -211,7 +211,7 @@ static int finish_all(batch *b, crl_pool *pool, size_t server) {
 static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   int works = claim_all(b, pool, server) && finish_all(b, pool, server);
   for (size_t i = 0; i < b->count; i++) {
-    int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EUNKNOWN;
+    int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EINDOUBT;
     if (b->again[i] || (!works && !sent)) crl_outbox_return(b->offer->held, &b->entries[i]);
     crl_outbox_entry_clean(&b->entries[i]);
   }

@@ -370,7 +370,7 @@ static int take_settle(crl_run *r, const crl_request *e, crl_told *told) {
   }
   if (e->status == CORRAL_OK) crl_outbox_filled(r->context->held, op->key, op->key_len, r->began);
   if (e->status == CORRAL_OK) crl_outbox_drop(r->context->verdicts, op->key, op->key_len);
-  if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EUNKNOWN) && !r->fill.pass)
+  if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EINDOUBT) && !r->fill.pass)
     crl_run_keep_fill(r);
   return 1;
 }

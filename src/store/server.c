@@ -189,8 +189,8 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
   crl_server_batch_preset(ops, count);
   if (server->options->plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
     for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN)
-        crl_status_fail(ops[i].error, CORRAL_EUNKNOWN, "%s", why.text);
+      if (ops[i].status == CORRAL_EINDOUBT)
+        crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why.text);
     retire_shared(server, handle);
   } else {
     crl_server_batch_report_notice(server->options, &why);

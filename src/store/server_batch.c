@@ -12,7 +12,7 @@ void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const cha
 }
 
 static void preset(corral_op *op) {
-  op->status = CORRAL_EUNKNOWN;
+  op->status = CORRAL_EINDOUBT;
   op->same = 0;
   op->found = NULL;
   op->found_len = 0;
@@ -33,7 +33,7 @@ static int harmless(uint32_t verb) {
 
 /* CORRAL_EUNAVAILABLE says that an operation was not sent. */
 static int repeatable(const corral_op *op) {
-  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EUNKNOWN && harmless(op->verb));
+  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EINDOUBT && harmless(op->verb));
 }
 
 int crl_server_batch_repeatable(const corral_op *ops, size_t count) {
@@ -81,7 +81,7 @@ int crl_server_batch_perform(const crl_pool_options *options, size_t server, voi
     options->plugin->disconnect(*handle);
     *handle = NULL;
     for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EUNKNOWN || ops[i].status == CORRAL_EUNAVAILABLE)
+      if (ops[i].status == CORRAL_EINDOUBT || ops[i].status == CORRAL_EUNAVAILABLE)
         crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
     if (fresh || crl_env_now_ms() >= pace->first || !crl_server_batch_repeatable(ops, count))
       return status;

@@ -10,7 +10,7 @@
 
 /* Gives all operations this status, with this text, without asking the store. */
 void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const char *text);
-/* Makes the results of operations empty, and their status CORRAL_EUNKNOWN. */
+/* Makes the results of operations empty, and their status CORRAL_EINDOUBT. */
 void crl_server_batch_preset(corral_op *ops, size_t count);
 /* True when every operation was not sent, or is harmless to send again. */
 int crl_server_batch_repeatable(const corral_op *ops, size_t count);

@@ -54,7 +54,7 @@ static inline corral_op lock_op(corral_verb verb, const char *key, unsigned hold
                      .key_len = strlen(key),
                      .token = token(holder),
                      .lease_ms = lease_ms,
-                     .status = CORRAL_EUNKNOWN};
+                     .status = CORRAL_EINDOUBT};
 }
 
 static inline int perform(client *c, corral_op *op, int64_t limit) {

@@ -88,7 +88,7 @@ static inline void go_on(story *s) {
 static inline int status_of(const char *word) {
   if (strcmp(word, "miss") == 0) return CORRAL_EMISS;
   if (strcmp(word, "busy") == 0) return CORRAL_EBUSY;
-  if (strcmp(word, "unknown") == 0) return CORRAL_EUNKNOWN;
+  if (strcmp(word, "unknown") == 0) return CORRAL_EINDOUBT;
   if (strcmp(word, "lost") == 0) return CORRAL_ELOST;
   if (strcmp(word, "error") == 0) return CORRAL_EIO;
   if (strcmp(word, "away") == 0) return CORRAL_EUNAVAILABLE;

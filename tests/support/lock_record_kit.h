@@ -33,7 +33,7 @@ static inline const uint8_t *token(unsigned number) {
 
 static inline corral_op op_of(corral_verb verb, unsigned holder) {
   return (corral_op){
-      .verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EUNKNOWN};
+      .verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EINDOUBT};
 }
 
 /* `room` has exactly the size that a plugin must provide, so that writes beyond it are detected. */

@@ -42,7 +42,7 @@ static inline void closed(client *c) { client_end(c); }
 
 static inline int perform_for(client *c, corral_op *ops, size_t count, int64_t limit) {
   for (size_t i = 0; i < count; i++) {
-    ops[i].status = CORRAL_EUNKNOWN;
+    ops[i].status = CORRAL_EINDOUBT;
     ops[i].error = &c->error;
   }
   return crl_plugin_memcached.perform(c->handle, ops, count, c->host->now_ms() + limit, &c->error);

@@ -98,7 +98,7 @@ static inline void fake_disconnect(void *handle) {
 static inline void look_at_large(fake *f, corral_op *op, size_t count) {
   if ((op->flags & CORRAL_OP_LESS) != 0) {
     op->flags |= CORRAL_OP_LARGE;
-    op->status = CORRAL_EUNKNOWN;
+    op->status = CORRAL_EINDOUBT;
     return;
   }
   assert_int_equal(count, 1);
@@ -174,7 +174,7 @@ static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, in
   memset(&events, 0, sizeof events);
   pthread_mutex_init(&the_fake.mutex, NULL);
   pthread_cond_init(&the_fake.changed, NULL);
-  the_fake.broken_status = CORRAL_EUNKNOWN;
+  the_fake.broken_status = CORRAL_EINDOUBT;
   the_fake.refuse_server = -1;
   returns = 0;
   return_works = 1;

@@ -31,7 +31,7 @@ static inline answer act(const kit *k, corral_op op, int64_t deadline) {
   answer a = {0};
   op.error = &a.error;
   op.ttl_ms = 0;
-  op.status = CORRAL_EUNKNOWN;
+  op.status = CORRAL_EINDOUBT;
   a.performed = k->plugin->perform(k->handle, &op, 1, deadline, NULL);
   a.status = op.status;
   a.seen = op.seen;
@@ -73,7 +73,7 @@ static inline void expect(const char *what, answer a, int status) {
 static inline int shown(const kit *k, const void *key, size_t key_len, corral_hold *holds, int room,
                         int64_t *now) {
   corral_op op = {
-      .verb = CORRAL_VERB_LOCK_SHOW, .key = key, .key_len = key_len, .status = CORRAL_EUNKNOWN};
+      .verb = CORRAL_VERB_LOCK_SHOW, .key = key, .key_len = key_len, .status = CORRAL_EINDOUBT};
   int status = run(k, &op);
   if (status == CORRAL_EMISS) return -1;
   assert_int_equal(status, CORRAL_OK);

@@ -37,7 +37,7 @@ static inline void closed(client *c) { client_end(c); }
 
 static inline int perform(client *c, corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    ops[i].status = CORRAL_EUNKNOWN;
+    ops[i].status = CORRAL_EINDOUBT;
     ops[i].error = &c->error;
   }
   return crl_plugin_redis.perform(c->handle, ops, count, c->host->now_ms() + LIMIT, &c->error);

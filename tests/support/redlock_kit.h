@@ -138,7 +138,7 @@ static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder
 
 static inline void performed(client *c, corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    ops[i].status = CORRAL_EUNKNOWN;
+    ops[i].status = CORRAL_EINDOUBT;
     ops[i].error = &c->error;
   }
   memset(&c->error, 0, sizeof c->error);

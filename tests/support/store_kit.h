@@ -62,7 +62,7 @@ static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder
                      .token = token(holder),
                      .lease_ms = 60000,
                      .ttl_ms = 600000,
-                     .status = CORRAL_EUNKNOWN};
+                     .status = CORRAL_EINDOUBT};
 }
 
 static inline int run(const kit *k, corral_op *op) {

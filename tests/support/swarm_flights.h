@@ -32,7 +32,7 @@ static void send(world *w, const scheduler *p, event *e) {
                 .flight = e->flight,
                 .life = e->life,
                 .ask_number = e->ask_number,
-                .told = {.status = sent ? CORRAL_EUNKNOWN : CORRAL_EUNAVAILABLE}};
+                .told = {.status = sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE}};
   plan_event(w, &lost);
 }
 
@@ -291,7 +291,7 @@ static int take_settle(world *w, scheduler *p, const event *e) {
     return 0;
   }
   if (status == CORRAL_OK) crl_outbox_filled(held_of(w, p), key, sizeof key, p->began);
-  int away = status == CORRAL_EUNAVAILABLE || status == CORRAL_EUNKNOWN;
+  int away = status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT;
   if (away && p->flight.made != CRL_MADE_PASS) hold(w, p, p->stored_version);
   return 1;
 }

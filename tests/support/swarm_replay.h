@@ -60,7 +60,7 @@ static void on_change(world *w) {
   event lost = e;
   lost.what = CHANGED;
   lost.at = w->now + OP_MS;
-  lost.told.status = CORRAL_EUNKNOWN;
+  lost.told.status = CORRAL_EINDOUBT;
   if (from != NULL && from->away) {
     lost.at = w->now + 1;
     lost.told.status = CORRAL_EUNAVAILABLE;
@@ -173,7 +173,7 @@ static void send_replay(world *w, int number, int entry, corral_verb verb) {
     event lost = e;
     lost.what = REPLAYED;
     lost.at = w->now + OP_MS;
-    lost.told.status = CORRAL_EUNKNOWN;
+    lost.told.status = CORRAL_EINDOUBT;
     plan_event(w, &lost);
     e.reply_in = -1;
     e.at += between(w, 0, 200);
@@ -266,7 +266,7 @@ static void on_replayed(world *w, event *e) {
     plan_event(w, &later);
     return;
   }
-  if (e->told.status == CORRAL_EUNKNOWN) {
+  if (e->told.status == CORRAL_EINDOUBT) {
     of->failed = 1;
     if (e->verb == CORRAL_VERB_INVALIDATE || e->verb == CORRAL_VERB_CLAIM)
       crl_outbox_return(held_by[e->process], &r->entry);

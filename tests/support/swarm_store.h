@@ -213,7 +213,7 @@ static void on_reads_mark(world *w, event *e) {
   if (lost) {
     reply.tag_version = 0;
     if (e->verb == CORRAL_VERB_GET || e->told.status == CORRAL_EBUSY)
-      reply.told.status = CORRAL_EUNKNOWN;
+      reply.told.status = CORRAL_EINDOUBT;
     reply.at = w->now + OP_MS;
   }
   plan_event(w, &reply);
