@@ -33,7 +33,7 @@ list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks)
-list(APPEND CORRAL_TESTS_threads alarms loop_leaving loop_swarm loop_ends)
+list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound

@@ -278,8 +278,8 @@ static void a_bound_compute_may_ask_for_a_key_that_waits_for_its_own_worker(void
   pthread_create(&a, NULL, ask, &ask_a);
   assert_true(lab_await_ms(&o.entered, 1, PATIENCE_MS));
   pthread_create(&b, NULL, ask, &ask_b);
-  for (int i = 0; i < 5000 && corral_counter(c, CORRAL_EVENT_CLAIM) < 2; i++) lab_sleep_ms(1);
-  lab_sleep_ms(20);
+  for (int i = 0; i < 5000 && corral_counter(c, CORRAL_EVENT_LIMITED) < 1; i++) lab_sleep_ms(1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_CLAIM), 1); /* no lease while it waits */
   lab_add(&o.gate, 1);
   pthread_join(a, NULL);
   pthread_join(b, NULL);

@@ -431,7 +431,7 @@ static void a_bad_url_or_parameter_is_refused_by_name(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     void *origin = NULL;
     corral_error error = {0};
-    int status = crl_semaphore_http.open(&kit_host, rows[i].url, HTTP_MAX_VALUE, &origin, &error);
+    int status = crl_origin_http.open(&kit_host, rows[i].url, HTTP_MAX_VALUE, &origin, &error);
     if (status != (rows[i].why == NULL ? CORRAL_OK : CORRAL_EURI))
       fail_msg("%s: %d %s", rows[i].url, status, error.text);
     if (rows[i].why != NULL && strstr(error.text, rows[i].why) == NULL)

@@ -21,6 +21,29 @@ enum { FAR = 60000, CROWD = 12, ROUNDS = 300 };
 
 static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
+/* Waits for a place until then; a past moment means one try. */
+static int enter(crl_limiter *limiter, crl_place *place, crl_rank rank, int64_t until) {
+  crl_waiter waiter = {0};
+  *place = (crl_place){0};
+  if (crl_limiter_ask(limiter, place, rank, CRL_PLACE_COMPUTE, &waiter)) return 1;
+  if (until > 0) crl_waiter_sleep(&waiter, until);
+  int entered = crl_limiter_has(place);
+  if (!entered) crl_limiter_leave(limiter, place);
+  return entered;
+}
+
+/* The places of the main thread, given back in any order. */
+static crl_place own[4];
+static size_t own_count;
+
+static int enter_here(crl_limiter *limiter, crl_rank rank, int64_t until) {
+  int entered = enter(limiter, &own[own_count], rank, until);
+  own_count += (size_t)entered;
+  return entered;
+}
+
+static void leave_here(crl_limiter *limiter) { crl_limiter_leave(limiter, &own[--own_count]); }
+
 /* ---- actors -------------------------------------------------------------------------------- */
 
 static char order[64]; /* names of the actors in the order of entry, guarded by order_mutex */
@@ -38,14 +61,15 @@ typedef struct actor {
 /* Enters, appends its name to `order`, and leaves; the next actor can enter only then. */
 static void *pass(void *arg) {
   actor *a = arg;
-  a->entered = crl_limiter_enter(a->limiter, a->rank, a->until, NULL);
+  crl_place place;
+  a->entered = enter(a->limiter, &place, a->rank, a->until);
   if (!a->entered) return NULL;
   pthread_mutex_lock(&order_mutex);
   size_t at = strlen(order);
   order[at] = a->name;
   order[at + 1] = '\0';
   pthread_mutex_unlock(&order_mutex);
-  crl_limiter_leave(a->limiter);
+  crl_limiter_leave(a->limiter, &place);
   return NULL;
 }
 
@@ -65,16 +89,15 @@ static void come(actor *a, crl_limiter *limiter, char name, crl_rank rank, int64
   until_waiting(limiter, rank, before + 1);
 }
 
-static crl_limiter *gate_of(int64_t most, int64_t inside) {
-  crl_limiter *limiter = crl_limiter_new(most);
+static crl_limiter *limiter_of(int64_t most, int64_t inside) {
+  crl_limiter *limiter = crl_limiter_new(most, 0);
   assert_non_null(limiter);
   order[0] = '\0';
-  for (int64_t i = 0; i < inside; i++)
-    assert_true(crl_limiter_enter(limiter, CRL_RANK_COLD, 0, NULL));
+  for (int64_t i = 0; i < inside; i++) assert_true(enter_here(limiter, CRL_RANK_COLD, 0));
   return limiter;
 }
 
-static void gate_end(crl_limiter *limiter) {
+static void limiter_end(crl_limiter *limiter) {
   assert_int_equal(crl_limiter_inside(limiter), 0);
   for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++)
     assert_int_equal(crl_limiter_waiting(limiter, rank), 0);
@@ -85,31 +108,31 @@ static void gate_end(crl_limiter *limiter) {
 
 static void so_many_enter_and_the_next_one_does_not(void **state) {
   (void)state;
-  crl_limiter *limiter = gate_of(2, 0);
-  assert_true(crl_limiter_enter(limiter, CRL_RANK_WARM, 0, NULL));
-  assert_true(crl_limiter_enter(limiter, CRL_RANK_COLD, later(FAR), NULL));
+  crl_limiter *limiter = limiter_of(2, 0);
+  assert_true(enter_here(limiter, CRL_RANK_WARM, 0));
+  assert_true(enter_here(limiter, CRL_RANK_COLD, later(FAR)));
   assert_int_equal(crl_limiter_inside(limiter), 2);
-  assert_false(crl_limiter_enter(limiter, CRL_RANK_COLD, 0, NULL));
-  assert_false(crl_limiter_enter(limiter, CRL_RANK_COLD, crl_env_now_ms(), NULL));
-  crl_limiter_leave(limiter);
-  assert_true(crl_limiter_enter(limiter, CRL_RANK_EARLY, 0, NULL));
-  crl_limiter_leave(limiter);
-  crl_limiter_leave(limiter);
-  gate_end(limiter);
+  assert_false(enter_here(limiter, CRL_RANK_COLD, 0));
+  assert_false(enter_here(limiter, CRL_RANK_COLD, crl_env_now_ms()));
+  leave_here(limiter);
+  assert_true(enter_here(limiter, CRL_RANK_EARLY, 0));
+  leave_here(limiter);
+  leave_here(limiter);
+  limiter_end(limiter);
 }
 
 static void a_try_does_not_queue_whoever_waits(void **state) {
   (void)state;
   actor waits;
-  crl_limiter *limiter = gate_of(1, 1);
+  crl_limiter *limiter = limiter_of(1, 1);
   come(&waits, limiter, 'a', CRL_RANK_EARLY, later(FAR));
   for (crl_rank rank = CRL_RANK_COLD; rank < CRL_RANKS; rank++)
-    assert_false(crl_limiter_enter(limiter, rank, 0, NULL));
+    assert_false(enter_here(limiter, rank, 0));
   assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_EARLY), 1);
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   pthread_join(waits.thread, NULL);
   assert_true(waits.entered);
-  gate_end(limiter);
+  limiter_end(limiter);
 }
 
 /* ---- the order ----------------------------------------------------------------------------- */
@@ -117,14 +140,14 @@ static void a_try_does_not_queue_whoever_waits(void **state) {
 static void those_of_one_rank_go_in_as_they_came(void **state) {
   (void)state;
   actor a[5];
-  crl_limiter *limiter = gate_of(1, 1);
+  crl_limiter *limiter = limiter_of(1, 1);
   for (int i = 0; i < 5; i++) come(&a[i], limiter, (char)('a' + i), CRL_RANK_EXPIRED, later(FAR));
   assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_EXPIRED), 5);
   assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_COLD), 0);
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   for (int i = 0; i < 5; i++) pthread_join(a[i].thread, NULL);
   assert_string_equal(order, "abcde");
-  gate_end(limiter);
+  limiter_end(limiter);
 }
 
 static void a_higher_rank_goes_first_whenever_it_came(void **state) {
@@ -132,26 +155,26 @@ static void a_higher_rank_goes_first_whenever_it_came(void **state) {
   static const crl_rank ranks[] = {CRL_RANK_WARM,    CRL_RANK_EARLY, CRL_RANK_COLD,
                                    CRL_RANK_EXPIRED, CRL_RANK_COLD,  CRL_RANK_EARLY};
   actor a[6];
-  crl_limiter *limiter = gate_of(1, 1);
+  crl_limiter *limiter = limiter_of(1, 1);
   for (int i = 0; i < 6; i++) come(&a[i], limiter, (char)('a' + i), ranks[i], later(FAR));
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   for (int i = 0; i < 6; i++) pthread_join(a[i].thread, NULL);
   assert_string_equal(order, "cedbfa");
-  gate_end(limiter);
+  limiter_end(limiter);
 }
 
 static void each_who_leaves_lets_one_in(void **state) {
   (void)state;
   actor a[3];
-  crl_limiter *limiter = gate_of(3, 3);
+  crl_limiter *limiter = limiter_of(3, 3);
   for (int i = 0; i < 3; i++) come(&a[i], limiter, 'x', CRL_RANK_COLD, later(FAR));
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   for (int i = 0; i < 3; i++) pthread_join(a[i].thread, NULL); /* each one lets the next one in */
   assert_string_equal(order, "xxx");
   assert_int_equal(crl_limiter_inside(limiter), 2);
-  crl_limiter_leave(limiter);
-  crl_limiter_leave(limiter);
-  gate_end(limiter);
+  leave_here(limiter);
+  leave_here(limiter);
+  limiter_end(limiter);
 }
 
 /* ---- deadlines of waiters ------------------------------------------------------------------ */
@@ -169,33 +192,78 @@ static void *pass_behind(void *arg) {
 static void who_runs_out_of_time_leaves_the_queue_to_the_others(void **state) {
   (void)state;
   actor first, last;
-  crl_limiter *limiter = gate_of(1, 1);
+  crl_limiter *limiter = limiter_of(1, 1);
   atomic_store(&hurried_left, 0);
   come(&first, limiter, 'a', CRL_RANK_COLD, later(FAR));
   last = (actor){.limiter = limiter, .rank = CRL_RANK_COLD, .until = later(FAR), .name = 'c'};
   assert_int_equal(pthread_create(&last.thread, NULL, pass_behind, &last), 0);
   int64_t until = later(30);
-  assert_false(crl_limiter_enter(limiter, CRL_RANK_COLD, until, NULL));
+  assert_false(enter_here(limiter, CRL_RANK_COLD, until));
   assert_true(crl_env_now_ms() >= until);
   atomic_store(&hurried_left, 1);
   until_waiting(limiter, CRL_RANK_COLD, 2);
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   pthread_join(first.thread, NULL);
   pthread_join(last.thread, NULL);
   assert_string_equal(order, "ac");
-  gate_end(limiter);
+  limiter_end(limiter);
 }
 
 static void a_queue_that_its_only_one_left_takes_the_next(void **state) {
   (void)state;
   actor next;
-  crl_limiter *limiter = gate_of(1, 1);
-  assert_false(crl_limiter_enter(limiter, CRL_RANK_WARM, later(3), NULL));
+  crl_limiter *limiter = limiter_of(1, 1);
+  assert_false(enter_here(limiter, CRL_RANK_WARM, later(3)));
   come(&next, limiter, 'n', CRL_RANK_WARM, later(FAR));
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   pthread_join(next.thread, NULL);
   assert_string_equal(order, "n");
-  gate_end(limiter);
+  limiter_end(limiter);
+}
+
+/* ---- needs --------------------------------------------------------------------------------- */
+
+static void who_needs_a_thread_keeps_nobody_back_who_needs_none(void **state) {
+  (void)state;
+  crl_waiter waiter[4] = {{0}};
+  crl_place place[4] = {{0}};
+  crl_limiter *limiter = crl_limiter_new(3, 1);
+  unsigned both = CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
+  assert_true(crl_limiter_ask(limiter, &place[0], CRL_RANK_COLD, both, &waiter[0]));
+  assert_false(crl_limiter_ask(limiter, &place[1], CRL_RANK_COLD, both, &waiter[1]));
+  assert_true(crl_limiter_ask(limiter, &place[2], CRL_RANK_WARM, CRL_PLACE_COMPUTE, &waiter[2]));
+  assert_false(crl_limiter_ask(limiter, &place[3], CRL_RANK_COLD, CRL_PLACE_THREAD, &waiter[3]));
+  crl_limiter_leave(limiter, &place[0]);
+  assert_true(crl_limiter_has(&place[1]));
+  assert_true(crl_waiter_sleep(&waiter[1], 0));
+  assert_false(crl_limiter_has(&place[3]));
+  crl_limiter_leave(limiter, &place[1]);
+  assert_true(crl_limiter_has(&place[3]));
+  assert_int_equal(crl_limiter_inside(limiter), 1);
+  crl_limiter_leave(limiter, &place[2]);
+  crl_limiter_leave(limiter, &place[3]);
+  crl_limiter_free(limiter);
+}
+
+static void a_borrowed_place_is_not_counted_and_who_waits_may_borrow(void **state) {
+  (void)state;
+  crl_waiter waiter = {0};
+  crl_place waits = {0}, nested = {0};
+  crl_limiter *limiter = limiter_of(1, 1);
+  crl_limiter_borrow(limiter, &nested);
+  assert_true(crl_limiter_has(&nested));
+  assert_false(crl_limiter_ask(limiter, &waits, CRL_RANK_COLD, CRL_PLACE_COMPUTE, &waiter));
+  crl_limiter_borrow(limiter, &waits);
+  assert_true(crl_limiter_has(&waits));
+  assert_false(crl_limiter_withdraw(limiter, &waits));
+  crl_limiter_leave(limiter, &waits);
+  crl_limiter_leave(limiter, &nested);
+  assert_int_equal(crl_limiter_inside(limiter), 1);
+  assert_false(crl_limiter_ask(limiter, &waits, CRL_RANK_COLD, CRL_PLACE_COMPUTE, &waiter));
+  assert_true(crl_limiter_withdraw(limiter, &waits));
+  leave_here(limiter);
+  assert_false(crl_limiter_has(&waits));
+  limiter_end(limiter);
 }
 
 /* ---- a crowd, for the thread sanitizer ----------------------------------------------------- */
@@ -207,7 +275,8 @@ static void *come_and_go(void *arg) {
   for (int i = 0; i < ROUNDS; i++) {
     /* alternately: one try, 1 ms, a long wait */
     int64_t until = i % 3 == 0 ? 0 : i % 3 == 1 ? later(1) : later(FAR);
-    if (!crl_limiter_enter(a->limiter, (crl_rank)((a->name + i) % CRL_RANKS), until, NULL)) {
+    crl_place place;
+    if (!enter(a->limiter, &place, (crl_rank)((a->name + i) % CRL_RANKS), until)) {
       if (i % 3 == 2) atomic_fetch_add(&patient_refused, 1);
       continue;
     }
@@ -218,7 +287,7 @@ static void *come_and_go(void *arg) {
     atomic_fetch_add(&entries, 1);
     sched_yield();
     atomic_fetch_sub(&inside_now, 1);
-    crl_limiter_leave(a->limiter);
+    crl_limiter_leave(a->limiter, &place);
   }
   return NULL;
 }
@@ -226,7 +295,7 @@ static void *come_and_go(void *arg) {
 static void a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind(void **state) {
   (void)state;
   actor a[CROWD];
-  crl_limiter *limiter = gate_of(3, 0);
+  crl_limiter *limiter = limiter_of(3, 0);
   inside_now = most_inside = entries = patient_refused = 0;
   for (int i = 0; i < CROWD; i++) {
     a[i] = (actor){.limiter = limiter, .name = (char)i};
@@ -236,23 +305,23 @@ static void a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind(void **sta
   assert_in_range(most_inside, 1, 3);
   assert_int_equal(patient_refused, 0);
   assert_true(entries >= CROWD * ROUNDS / 3);
-  gate_end(limiter);
+  limiter_end(limiter);
 }
 
-static void without_memory_there_is_no_gate_and_with_one_none_is_needed(void **state) {
+static void without_memory_there_is_no_limiter_and_with_one_none_is_needed(void **state) {
   (void)state;
   actor waits;
   crl_alloc_countdown = 0;
-  assert_null(crl_limiter_new(1));
-  crl_limiter *limiter = gate_of(1, 1);
+  assert_null(crl_limiter_new(1, 0));
+  crl_limiter *limiter = limiter_of(1, 1);
   crl_alloc_countdown = 0;
   come(&waits, limiter, 'a', CRL_RANK_COLD, later(FAR));
-  crl_limiter_leave(limiter);
+  leave_here(limiter);
   pthread_join(waits.thread, NULL);
   assert_int_equal(crl_alloc_countdown, 0);
   crl_alloc_countdown = -1;
   assert_true(waits.entered);
-  gate_end(limiter);
+  limiter_end(limiter);
 }
 
 int main(void) {
@@ -264,8 +333,10 @@ int main(void) {
       cmocka_unit_test(each_who_leaves_lets_one_in),
       cmocka_unit_test(who_runs_out_of_time_leaves_the_queue_to_the_others),
       cmocka_unit_test(a_queue_that_its_only_one_left_takes_the_next),
+      cmocka_unit_test(who_needs_a_thread_keeps_nobody_back_who_needs_none),
+      cmocka_unit_test(a_borrowed_place_is_not_counted_and_who_waits_may_borrow),
       cmocka_unit_test(a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind),
-      cmocka_unit_test(without_memory_there_is_no_gate_and_with_one_none_is_needed),
+      cmocka_unit_test(without_memory_there_is_no_limiter_and_with_one_none_is_needed),
   };
   return cmocka_run_group_tests_name("limiter", tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@
 
 enum { LOOK_MS = 20, IDLE_MS = 60000 };
 
-extern const corral_origin crl_semaphore_http;
+extern const corral_origin crl_origin_http;
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
@@ -196,7 +196,7 @@ static void http_fetch(void *origin, corral_fill *fill, const void *key, size_t 
   crl_http_transfer_free(t);
 }
 
-const corral_origin crl_semaphore_http = {
+const corral_origin crl_origin_http = {
     .size = sizeof(corral_origin),
     .abi = CORRAL_PLUGIN_ABI,
     .name = "http",
@@ -207,4 +207,4 @@ const corral_origin crl_semaphore_http = {
     .fetch = http_fetch,
 };
 
-CORRAL_ORIGIN(crl_semaphore_http)
+CORRAL_ORIGIN(crl_origin_http)

@@ -32,8 +32,8 @@ static void post_call(corral_call *call) {
 static void on_wake(crl_waiter *waiter) {
   post_call((corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter)));
 }
-static void on_alarm(crl_timer *alarm) {
-  post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm)));
+static void on_timer(crl_timer *timer) {
+  post_call((corral_call *)(void *)((char *)timer - offsetof(corral_call, timer)));
 }
 static void on_cancel(void *call) { post_call(call); }
 
@@ -64,8 +64,8 @@ static void answered(crl_caller *caller, crl_run *r) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came) {
-  crl_herd_unlisten(entry, &call->listener, came);
+void crl_async_refuse(corral_call *call, crl_entry *entry) {
+  crl_herd_unlisten(entry, &call->join.listener, CRL_WAIT_LEFT);
   crl_entry_unref(entry);
 }
 
@@ -81,14 +81,13 @@ static void waits(crl_caller *caller, crl_run *r) {
   pthread_mutex_unlock(&loop->mutex);
   if (!listens) return;
   crl_entry *entry = crl_entry_ref(r->entry);
-  crl_herd_listen(entry, &call->listener, &call->waiter);
+  crl_herd_listen(entry, &call->join.listener, &call->waiter, 0);
   pthread_mutex_lock(&loop->mutex);
   int is_closed = loop->is_closed;
-  call->entry = is_closed ? NULL : entry;
-  call->is_handed = !is_closed;
+  call->handed = is_closed ? NULL : entry;
   crl_async_post(loop, &call->mail);
   pthread_mutex_unlock(&loop->mutex);
-  if (is_closed) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
+  if (is_closed) crl_async_refuse(call, entry);
 }
 
 /* Posts the start of the compute to the loop as mail of its own, once for each run. 0: the call was
@@ -122,7 +121,6 @@ static void free_call(corral_call *call) {
   corral_loop *loop = call->loop;
   if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
   free(call->answer);
-  crl_waiter_clean(&call->waiter);
   free(call);
   crl_async_unref_loop(loop, 1);
 }
@@ -149,42 +147,34 @@ static void gone(crl_caller *caller, crl_run *r) {
   }
   pthread_mutex_unlock(&call->loop->mutex);
   if (is_unanswered)
-    crl_event_emit(&call->loop->context->events, CORRAL_EVENT_DEADLINE, call->asked.key,
-                   call->asked.key_len, NULL);
+    crl_event_emit(&call->loop->context->events, CORRAL_EVENT_DEADLINE, call->join.name.key,
+                   call->join.name.key_len, NULL);
   crl_async_run_gone(call);
 }
 
 /* ---- steps of a call; on the loop's thread ------------------------------------------------- */
 
-static crl_patience patience_of(const corral_call *call) {
-  crl_patience patience = crl_run_patience(&call->asked, call->deadline);
-  patience.owns = call->owns;
-  return patience;
-}
-
-/* Sets the alarm to the next moment that ends the wait: soft_until, then the deadline. */
+/* Sets the timer to the next moment that ends the wait. */
 static int arm(corral_call *call) {
-  crl_patience patience = patience_of(call);
-  int64_t at = patience.deadline;
-  if (patience.soft_until > crl_env_now_ms() && patience.soft_until < at) at = patience.soft_until;
-  return crl_timers_set(crl_scheduler_alarms(call->loop->context->scheduler), &call->alarm, at);
+  return crl_timers_set(call->loop->context->timers, &call->timer, crl_join_until(&call->join));
 }
 
-/* Begins the wait on call->entry, to which the call already listens: from now on the alarm and the
- * cancel token end it too. Without an alarm (not CORRAL_OK) the caller must end the wait. */
-static int settle_down(corral_call *call, int owns) {
+/* Begins the wait on an entry, to which the call already listens: from now on the timer and the
+ * cancel token end it too. Without a timer (not CORRAL_OK) the caller must end the wait. */
+static int settle_down(corral_call *call) {
   call->state = CRL_ASYNC_JOINED;
-  call->owns = owns;
   crl_cancel_join(call->asked.policy.cancel_token, &call->canceller, on_cancel, call);
   return arm(call);
 }
 
-void crl_async_leave(corral_call *call, crl_wait came) {
-  crl_entry *entry = call->entry;
-  call->entry = NULL;
-  crl_async_stop_listening(call, entry, came);
+static void stop_waiting(corral_call *call) {
   crl_cancel_leave(call->asked.policy.cancel_token, &call->canceller);
-  crl_timers_clear(crl_scheduler_alarms(call->loop->context->scheduler), &call->alarm);
+  crl_timers_clear(call->loop->context->timers, &call->timer);
+}
+
+void crl_async_leave(corral_call *call) {
+  crl_join_leave(&call->join);
+  stop_waiting(call);
 }
 
 static void unlink_call(corral_call *call) {
@@ -226,15 +216,10 @@ static void end_plain(corral_call *call, int status) {
   end(call, &outcome);
 }
 
-static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
+/* Gives the call's run to the scheduler. */
+static int lead(corral_call *call) {
   corral_loop *loop = call->loop;
-  crl_run *r = crl_run_new(loop->context, &call->asked, call->deadline, alone);
-  if (r == NULL) {
-    if (entry != NULL) crl_herd_give_up(entry);
-    if (entry != NULL) crl_entry_unref(entry);
-    return CORRAL_ENOMEM;
-  }
-  r->entry = entry;
+  crl_run *r = call->join.run;
   r->flown.caller = &call->caller;
   call->state = CRL_ASYNC_FLIES;
   pthread_mutex_lock(&loop->mutex);
@@ -242,65 +227,61 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
   call->flying = r;
   pthread_mutex_unlock(&loop->mutex);
   int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.policy.cancel_token);
-  if (status == CORRAL_OK) return status;
+  if (status == CORRAL_OK) {
+    call->join.run = NULL;
+    return status;
+  }
   pthread_mutex_lock(&loop->mutex);
   call->flying = NULL;
   call->runs--;
   pthread_mutex_unlock(&loop->mutex);
-  if (entry != NULL) crl_herd_give_up(entry);
-  crl_run_free(r);
+  crl_join_leave(&call->join);
   return status;
 }
 
-static int join(corral_call *call, crl_entry *entry) {
-  crl_event_emit(&call->loop->context->events, CORRAL_EVENT_JOIN, call->asked.key,
-                 call->asked.key_len, NULL);
-  crl_herd_listen(entry, &call->listener, &call->waiter);
-  call->entry = entry;
-  int status = settle_down(call, 0);
+static int join(corral_call *call) {
+  int status = settle_down(call);
   if (status == CORRAL_OK)
     post_call(call); /* the flight may have landed already */
   else
-    crl_async_leave(call, CRL_WAIT_LEFT);
+    crl_async_leave(call);
   return status;
 }
 
-int crl_async_enter(corral_call *call, crl_alone alone) {
-  const crl_call *asked = &call->asked;
-  crl_herd *herd = call->loop->context->herd;
-  crl_name name = crl_call_name(asked);
-  crl_entry *entry = NULL;
-  int leads = 1;
-  if (crl_call_computes(asked)) {
-    entry = alone ? crl_herd_private(herd, &name) : crl_herd_enter(herd, &name, &leads);
-    if (entry == NULL) return CORRAL_ENOMEM;
-  }
-  return leads ? lead(call, entry, alone) : join(call, entry);
+static int go_on(corral_call *call) {
+  return call->join.state == CRL_JOIN_LEADS ? lead(call) : join(call);
 }
 
-static void enter_anew(corral_call *call, crl_alone alone) {
-  int status = crl_async_enter(call, alone);
-  if (status != CORRAL_OK) end_plain(call, status);
+int crl_async_begin(corral_call *call) {
+  crl_outcome outcome;
+  call->join.outcome = &outcome;
+  crl_join_begin(&call->join);
+  if (call->join.state != CRL_JOIN_ENDED) return go_on(call);
+  pthread_mutex_lock(&call->loop->mutex);
+  crl_async_take_answer(call, &outcome);
+  pthread_mutex_unlock(&call->loop->mutex);
+  return CORRAL_OK;
 }
 
 static void look(corral_call *call) {
   crl_outcome outcome;
-  crl_patience patience = patience_of(call);
-  memset(&outcome, 0, sizeof outcome);
-  crl_wait came = crl_herd_look(call->entry, &patience, &outcome);
-  int status = came == 0 ? arm(call) : CORRAL_OK;
-  if (came == 0 && status == CORRAL_OK) return;
-  crl_async_leave(call, came == 0 ? CRL_WAIT_LEFT : came);
-  if (status != CORRAL_OK) {
-    end_plain(call, status);
-    return;
+  call->join.outcome = &outcome;
+  do crl_join_look(&call->join);
+  while (call->join.state == CRL_JOIN_WAITS && atomic_load(&call->join.listener.stirred));
+  int status = CORRAL_OK;
+  if (call->join.state == CRL_JOIN_WAITS) {
+    status = arm(call);
+    if (status == CORRAL_OK) return;
+    crl_async_leave(call);
+  } else {
+    stop_waiting(call);
+    if (call->join.state == CRL_JOIN_ENDED) {
+      end(call, &outcome);
+      return;
+    }
+    status = lead(call);
   }
-  switch (crl_run_turn(call->loop->context, &call->asked, came, &patience, &outcome)) {
-    case CRL_TURN_ENDED: end(call, &outcome); break;
-    case CRL_TURN_ENTER: enter_anew(call, CRL_ALONE_NOT); break;
-    case CRL_TURN_ALONE: enter_anew(call, CRL_ALONE_PASS); break;
-    case CRL_TURN_ALONE_HERE: enter_anew(call, CRL_ALONE_DEADLINE); break;
-  }
+  if (status != CORRAL_OK) end_plain(call, status);
 }
 
 static void end_answered(corral_call *call, crl_outcome *answer) {
@@ -315,11 +296,11 @@ static void end_answered(corral_call *call, crl_outcome *answer) {
 
 /* Begins the wait on the entry of the call's own flight, unless the call was cancelled meanwhile.
  * 0: the wait could not begin, and the call has ended. */
-static int follow(corral_call *call) {
-  int status = settle_down(call, 1);
-  int leaves = call->is_cancelled || status != CORRAL_OK;
-  if (!leaves) return 1;
-  crl_async_leave(call, CRL_WAIT_LEFT);
+static int follow(corral_call *call, crl_entry *entry) {
+  crl_join_take(&call->join, entry, 1);
+  int status = settle_down(call);
+  if (!call->is_cancelled && status == CORRAL_OK) return 1;
+  crl_async_leave(call);
   call->state = CRL_ASYNC_ENDED;
   if (call->is_cancelled) return 1;
   end_plain(call, status);
@@ -328,12 +309,14 @@ static int follow(corral_call *call) {
 
 void crl_async_bring_on(corral_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
-  int is_answered = call->is_answered, is_handed = call->is_handed;
+  int is_answered = call->is_answered;
+  crl_entry *handed = call->handed;
   crl_outcome *answer = call->answer;
   call->answer = NULL;
-  call->is_answered = call->is_handed = 0;
+  call->is_answered = 0;
+  call->handed = NULL;
   pthread_mutex_unlock(&call->loop->mutex);
-  if (is_handed && !follow(call)) return;
+  if (handed != NULL && !follow(call, handed)) return;
   if (call->state == CRL_ASYNC_ENDED) {
     if (answer != NULL) crl_bytes_unref(answer->bytes);
     free(answer);
@@ -352,6 +335,7 @@ crl_caller crl_async_caller(void) {
 }
 
 void crl_async_init_waits(corral_call *call) {
-  call->alarm.ring = on_alarm;
-  crl_waiter_init_hook(&call->waiter, on_wake);
+  call->timer.ring = on_timer;
+  call->waiter.hook = on_wake;
+  call->join.waiter = &call->waiter;
 }

@@ -46,22 +46,21 @@ struct corral_call {
   corral_call *next, **link;
   corral_async async;
   crl_call asked;
-  int64_t deadline;
-  /* Used by the loop's thread alone. */
+  /* Used by the loop's thread alone, but for the listener. */
   crl_async_state state;
-  int owns; /* this call leads the flight of `entry` */
-  crl_timer alarm;
+  crl_join join; /* the run of a call that leads is the scheduler's */
+  crl_timer timer;
   crl_canceller canceller;
-  /* Shared with other threads, under the loop's mutex. */
-  crl_entry *entry; /* to which the call listens */
-  crl_listener listener;
   crl_waiter waiter;
-  size_t runs;     /* number of runs and functions that may still report to the call */
-  crl_run *flying; /* the run that will answer the call directly */
+  /* Shared with other threads, under the loop's mutex. */
+  crl_entry *handed; /* to which the call listens since its run began to compute */
+  size_t runs;       /* number of runs and functions that may still report to the call */
+  crl_run *flying;   /* the run that will answer the call directly */
   crl_outcome *answer;
-  int is_answered, is_cancelled, is_handed; /* is_handed: the run has just set `entry` */
+  int is_answered, is_cancelled;
   corral_work *work;
   crl_job job;
+  crl_place place; /* of `work` */
   uint8_t key[];
 };
 
@@ -72,21 +71,21 @@ corral_call *crl_async_call(crl_caller *caller);
 /* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
  * loop is closed. Called with the loop's mutex held. */
 void crl_async_post(corral_loop *loop, crl_mail *mail);
-/* Leads or joins a flight: CORRAL_OK. With any other status the call ends. On the loop's thread,
- * like all below that doesn't say otherwise. */
-int crl_async_enter(corral_call *call, crl_alone alone);
+/* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all below
+ * that doesn't say otherwise. */
+int crl_async_begin(corral_call *call);
 /* Moves the call on by what was reported to it. */
 void crl_async_bring_on(corral_call *call);
 /* Frees a call that was refused, without any callback. */
 void crl_async_withdraw(corral_call *call);
-/* Ends the wait on call->entry with the result `came`. */
-void crl_async_leave(corral_call *call, crl_wait came);
+/* Ends a wait without a result. */
+void crl_async_leave(corral_call *call);
 /* Gives the call its answer and posts it: takes over the outcome's reference. Without memory the
  * call ends with CORRAL_ENOMEM. Called with the loop's mutex held. */
 void crl_async_take_answer(corral_call *call, crl_outcome *outcome);
-/* Removes the call's listener from the entry and gives up the call's reference of the entry. Any
+/* Stops listening to the entry that a run handed to the call, and gives up its reference. Any
  * thread. */
-void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came);
+void crl_async_refuse(corral_call *call, crl_entry *entry);
 /* One run or function fewer reports to the call; after the loop's end the last one frees the call.
  * Any thread. */
 void crl_async_run_gone(corral_call *call);

@@ -13,11 +13,11 @@ static void void_held(crl_context *context, const corral_op *op, const crl_name 
   int64_t now = crl_env_now_ms();
   crl_outbox_drop(context->verdicts, op->key, op->key_len);
   if (op->verb == CORRAL_VERB_INVALIDATE && op->status == CORRAL_OK)
-    crl_outbox_invalidated(context->held, op->key, op->key_len, now);
+    crl_outbox_invalidated(context->outbox, op->key, op->key_len, now);
   else
-    crl_outbox_drop_fill(context->held, op->key, op->key_len);
+    crl_outbox_drop_fill(context->outbox, op->key, op->key_len);
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
-  crl_outbox_invalidate(context->held, op->key, op->key_len, NULL, now);
+  crl_outbox_invalidate(context->outbox, op->key, op->key_len, NULL, now);
   crl_event_emit(&context->events, CORRAL_EVENT_OUTBOX, name->key, name->key_len, NULL);
 }
 
@@ -134,9 +134,9 @@ static int set_fill(crl_context *context, const crl_key *key, const corral_polic
   status = crl_put_record(context->pool, &put, crl_env_now_ms() + policy->wait_ms, error);
   crl_product_clean(&product);
   if (status == CORRAL_OK)
-    crl_outbox_invalidated(context->held, key->stored, key->stored_len, crl_env_now_ms());
+    crl_outbox_invalidated(context->outbox, key->stored, key->stored_len, crl_env_now_ms());
   else
-    crl_outbox_drop_fill(context->held, key->stored, key->stored_len);
+    crl_outbox_drop_fill(context->outbox, key->stored, key->stored_len);
   forget_near(context, key);
   return status;
 }
@@ -149,7 +149,7 @@ int corral_set(corral *c, const void *user_key, size_t key_len, const corral_pol
   corral_error *error = crl_handle_error(policy);
   int status = crl_handle_call(c, user_key, key_len, policy, &context, &call);
   if (status != CORRAL_OK) return status;
-  crl_name name = crl_call_name(&call);
+  crl_name name = crl_call_name(&call, user_key, key_len);
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);

@@ -18,7 +18,7 @@ struct corral {
   crl_context context;
   corral_compute *compute;
   void *compute_arg;
-  crl_origin source; /* in place of `compute`; source.plugin is NULL when there is none */
+  crl_origin origin; /* in place of `compute`; origin.plugin is NULL when there is none */
 };
 
 /* ---- open, close --------------------------------------------------------------------------- */
@@ -121,17 +121,18 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
 /* Makes the parts of elections: the renewer of leases, the limiter, the host lock. */
 static int make_rungs(crl_context *context, const corral_options *options,
                       const char *origin_name) {
-  crl_semaphore_options origin = {.name = origin_name,
-                                  .most = options->max_computes,
-                                  .fleet_most = options->fleet_max_computes,
-                                  .lease_ms = context->policy.lease_ms,
-                                  .op_ms = options->op_ms,
-                                  .poll_ms = context->policy.poll_ms,
-                                  .poll_max_ms = context->policy.poll_max_ms,
-                                  .pool = context->pool};
-  context->renewer = origin.renewer = crl_renewer_new(context->pool, &context->events);
-  context->origin = crl_semaphore_new(&origin);
-  if (context->scope == NULL || context->renewer == NULL || context->origin == NULL)
+  crl_semaphore_options limiter = {.name = origin_name,
+                                   .most = options->max_computes,
+                                   .threads = options->workers,
+                                   .fleet_most = options->fleet_max_computes,
+                                   .lease_ms = context->policy.lease_ms,
+                                   .op_ms = options->op_ms,
+                                   .poll_ms = context->policy.poll_ms,
+                                   .poll_max_ms = context->policy.poll_max_ms,
+                                   .pool = context->pool};
+  context->renewer = limiter.renewer = crl_renewer_new(context->pool, &context->events);
+  context->limiter = crl_semaphore_new(&limiter);
+  if (context->scope == NULL || context->renewer == NULL || context->limiter == NULL)
     return CORRAL_ENOMEM;
   /* A store whose reach is this host or process elects leaders without a host lock. */
   if (options->host_lock <= 0 || crl_pool_info(context->pool)->reach != CORRAL_REACH_FLEET)
@@ -141,7 +142,7 @@ static int make_rungs(crl_context *context, const corral_options *options,
 }
 
 static const char *origin_name(const corral *c, const corral_options *options) {
-  if (c->source.plugin != NULL) return c->source.name;
+  if (c->origin.plugin != NULL) return c->origin.name;
   return options->origin == NULL ? "origin" : options->origin;
 }
 
@@ -165,16 +166,17 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   if (status != CORRAL_OK) return status;
   context->herd = crl_herd_new();
   context->locks = crl_lock_table_new();
-  context->workers = crl_workers_new(options->workers);
+  context->workers = crl_workers_new();
+  context->timers = crl_timers_new();
   context->events.notifier = crl_notifier_new();
-  context->held = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
+  context->outbox = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
   context->verdicts = crl_outbox_new(VERDICT_BYTES, VERDICT_MS);
   context->offer = (crl_replay){
-      .held = context->held, .events = &context->events, .lease_ms = context->policy.lease_ms};
+      .held = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
   if (context->herd == NULL || context->locks == NULL || context->workers == NULL ||
-      context->held == NULL || context->verdicts == NULL || context->scheduler == NULL ||
-      context->events.notifier == NULL ||
+      context->timers == NULL || context->outbox == NULL || context->verdicts == NULL ||
+      context->scheduler == NULL || context->events.notifier == NULL ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
@@ -221,7 +223,7 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   c->compute_arg = options.compute_arg;
   c->context.policy = policy;
   if (crl_origin_is_url(options.origin))
-    status = crl_origin_open(&c->source, options.origin, (uint64_t)options.max_value, error);
+    status = crl_origin_open(&c->origin, options.origin, (uint64_t)options.max_value, error);
   if (status == CORRAL_OK) status = make_context(c, &options, error);
   if (status != CORRAL_OK) {
     corral_close(c);
@@ -240,18 +242,20 @@ void corral_close(corral *c) {
   if (!crl_context_is_home(&c->context)) return;
   /* The order matters: running computes end before the parts that they need for it are freed. */
   if (context->scheduler != NULL) crl_scheduler_close(context->scheduler);
-  crl_origin_close(&c->source);
+  crl_origin_close(&c->origin);
+  if (context->scheduler != NULL) crl_scheduler_drain(context->scheduler);
+  if (context->limiter != NULL) crl_semaphore_free(context->limiter);
+  if (context->renewer != NULL) crl_renewer_free(context->renewer);
+  if (context->timers != NULL) crl_timers_free(context->timers);
   if (context->workers != NULL) crl_workers_free(context->workers);
   if (context->scheduler != NULL) crl_scheduler_free(context->scheduler);
-  if (context->origin != NULL) crl_semaphore_free(context->origin);
-  if (context->renewer != NULL) crl_renewer_free(context->renewer);
   if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
   if (context->herd != NULL) crl_herd_free(context->herd);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
   if (context->watch != NULL) crl_watch_free(context->watch);
   if (context->near != NULL) crl_near_free(context->near);
   if (context->pool != NULL) crl_pool_free(context->pool);
-  if (context->held != NULL) crl_outbox_free(context->held);
+  if (context->outbox != NULL) crl_outbox_free(context->outbox);
   if (context->verdicts != NULL) crl_outbox_free(context->verdicts);
   if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);
   crl_quota_clean(&context->negatives);
@@ -302,17 +306,15 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_pol
   if (status == CORRAL_OK)
     status = crl_policy_resolve(&call->policy, policy, &c->context.policy, error);
   memset(call, 0, offsetof(crl_call, policy));
-  call->key = key;
-  call->key_len = key_len;
   return status;
 }
 
 void crl_handle_bind(corral *c, crl_call *call) {
   call->compute = c->compute;
   call->arg = c->compute_arg;
-  if (c->source.plugin != NULL) {
+  if (c->origin.plugin != NULL) {
     call->start = crl_origin_fetch;
-    call->arg = &c->source;
+    call->arg = &c->origin;
   }
   call->bound = crl_call_computes(call);
 }

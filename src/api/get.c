@@ -16,7 +16,7 @@ int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corr
   int status = crl_handle_call(c, key, key_len, policy, &context, &call);
   call.compute = compute;
   call.arg = arg;
-  return status == CORRAL_OK ? crl_block_call(context, &call, ret) : status;
+  return status == CORRAL_OK ? crl_block_call(context, &call, key, key_len, ret) : status;
 }
 
 int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy,
@@ -28,7 +28,7 @@ int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *
   int status = crl_handle_call(c, key, key_len, policy, &context, &call);
   if (status != CORRAL_OK) return status;
   crl_handle_bind(c, &call);
-  return crl_block_call(context, &call, ret);
+  return crl_block_call(context, &call, key, key_len, ret);
 }
 
 static int check_many(corral *c, const corral_item *items, size_t count,

@@ -122,9 +122,7 @@ int corral_stored_key(corral *c, corral_key_kind kind, const void *user_key, siz
   if (status == CORRAL_OK)
     status = crl_policy_resolve(&call.policy, policy, &context->policy, error);
   if (status != CORRAL_OK) return status;
-  call.key = user_key;
-  call.key_len = key_len;
-  crl_name name = crl_call_name(&call);
+  crl_name name = crl_call_name(&call, user_key, key_len);
   if ((unsigned)kind > CORRAL_KEY_LOCK || (kind != CORRAL_KEY_VALUE && name.variant_len > 0) ||
       room == NULL || ret_len == NULL)
     return crl_status_fail(error, CORRAL_EINVAL,

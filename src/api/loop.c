@@ -205,7 +205,8 @@ static void await_work(corral_loop *loop) {
 /* The entry that was handed to a call, if no mail has told the call so yet; else NULL. */
 static crl_entry *handed(corral_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
-  crl_entry *entry = call->is_handed ? call->entry : NULL;
+  crl_entry *entry = call->handed;
+  call->handed = NULL;
   pthread_mutex_unlock(&call->loop->mutex);
   return entry;
 }
@@ -220,7 +221,7 @@ void corral_loop_close(corral_loop *loop) {
   for (corral_call *call = loop->calls, *next; call != NULL; call = next) {
     next = call->next;
     crl_entry *entry = handed(call);
-    if (entry != NULL) crl_async_stop_listening(call, entry, CRL_WAIT_LEFT);
+    if (entry != NULL) crl_async_refuse(call, entry);
     if (call->async.gone != NULL) call->async.gone(call->async.arg);
     crl_async_run_gone(call);
   }
@@ -242,22 +243,21 @@ static int check_async(const corral_async *async, corral_async *ret, corral_erro
                            : crl_status_fail(error, CORRAL_EINVAL, "no callback `done`");
 }
 
-static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked) {
+static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked,
+                             const void *key, size_t key_len) {
   size_t variant_len = asked->policy.variant_len;
-  corral_call *call = crl_alloc(sizeof *call + asked->key_len + variant_len);
+  corral_call *call = crl_alloc(sizeof *call + key_len + variant_len);
   if (call == NULL) return NULL;
   call->caller = crl_async_caller();
   if (async->start == NULL) call->caller.begin = NULL;
   call->loop = loop;
   call->async = *async;
   call->asked = *asked;
-  if (asked->key_len > 0) memcpy(call->key, asked->key, asked->key_len);
-  call->asked.key = call->key;
+  if (key_len > 0) memcpy(call->key, key, key_len);
   if (variant_len > 0)
-    call->asked.policy.variant =
-        memcpy(call->key + asked->key_len, asked->policy.variant, variant_len);
+    call->asked.policy.variant = memcpy(call->key + key_len, asked->policy.variant, variant_len);
   call->asked.policy.error = NULL;
-  call->deadline = crl_env_now_ms() + asked->policy.wait_ms;
+  crl_join_init(&call->join, loop->context, &call->asked, call->key, key_len);
   crl_async_init_waits(call);
   call->next = loop->calls;
   call->link = &loop->calls;
@@ -267,19 +267,6 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   loop->refs++;
   pthread_mutex_unlock(&loop->mutex);
   return call;
-}
-
-/* Answers from the near tier, or enters the herd. */
-static int set_out(corral_call *call) {
-  crl_outcome outcome;
-  if (!crl_run_near(call->loop->context, &call->asked, &call->asked.early, &outcome))
-    return crl_async_enter(call, CRL_ALONE_NOT);
-  crl_event_emit(&call->loop->context->events, CORRAL_EVENT_NEAR, call->asked.key,
-                 call->asked.key_len, NULL);
-  pthread_mutex_lock(&call->loop->mutex);
-  crl_async_take_answer(call, &outcome);
-  pthread_mutex_unlock(&call->loop->mutex);
-  return CORRAL_OK;
 }
 
 static int begin_call(corral_call *call, int status, corral_call **ret, corral_error *error) {
@@ -307,15 +294,21 @@ int corral_get_async(corral_loop *loop, const void *key, size_t key_len,
   else
     crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
-  if (crl_run_recurses(loop->context, &asked)) return crl_status_plain(error, CORRAL_ERECURSION);
-  corral_call *call = new_call(loop, &callbacks, &asked);
+  crl_name name = crl_call_name(&asked, key, key_len);
+  if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
+  corral_call *call = new_call(loop, &callbacks, &asked, key, key_len);
   if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  return begin_call(call, set_out(call), ret, error);
+  return begin_call(call, crl_async_begin(call), ret, error);
+}
+
+static crl_limiter *limiter_of(const corral_call *call) {
+  return crl_semaphore_limiter(call->loop->context->limiter);
 }
 
 static void end_work(corral_call *call, int status, const corral_error *error) {
   crl_outcome outcome = crl_outcome_plain(status);
   if (status != CORRAL_OK && error->status == status) outcome.error = *error;
+  crl_limiter_leave(limiter_of(call), &call->place);
   pthread_mutex_lock(&call->loop->mutex);
   crl_async_take_answer(call, &outcome);
   pthread_mutex_unlock(&call->loop->mutex);
@@ -354,13 +347,26 @@ static void work(crl_job *job) {
   __attribute__((cleanup(end_working))) working w = {.status = CORRAL_ECANCELLED};
   w.call = (corral_call *)(void *)((char *)job - offsetof(corral_call, job));
   w.works = may_work(w.call->loop);
+  crl_worker_set_place(1);
   if (w.works) w.status = w.call->work(w.call->loop->c, w.call->async.arg, &w.error);
+  crl_worker_set_place(0);
 }
 
 static void drop_work(crl_job *job) {
   corral_error none = {0};
   end_work((corral_call *)(void *)((char *)job - offsetof(corral_call, job)), CORRAL_ECLOSED,
            &none);
+}
+
+static int submit(corral_call *call) {
+  return crl_workers_submit(call->loop->context->workers, &call->job) == 0;
+}
+
+/* The function has its place. Without a thread to be had, it waits for one of those that there
+ * are. */
+static void on_place(crl_waiter *waiter) {
+  corral_call *call = (corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter));
+  (void)submit(call);
 }
 
 int corral_run_async(corral_loop *loop, corral_work *function, const corral_async *async,
@@ -370,20 +376,26 @@ int corral_run_async(corral_loop *loop, corral_work *function, const corral_asyn
   int status = check_loop(loop, NULL);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, NULL);
   if (status != CORRAL_OK || function == NULL) return status != CORRAL_OK ? status : CORRAL_EINVAL;
-  corral_call *call = new_call(loop, &callbacks, &nothing);
+  corral_call *call = new_call(loop, &callbacks, &nothing, NULL, 0);
   if (call == NULL) return CORRAL_ENOMEM;
   call->work = function;
   call->runs = 1;
   call->job = (crl_job){.run = work, .drop = drop_work};
-  int submitted = crl_workers_submit(loop->context->workers, &call->job) == 0;
-  if (!submitted) call->runs = 0;
-  return begin_call(call, submitted ? CORRAL_OK : CORRAL_EIO, ret, NULL);
+  call->waiter.hook = on_place;
+  int takes = crl_limiter_ask(limiter_of(call), &call->place, CRL_RANK_COLD, CRL_PLACE_THREAD,
+                              &call->waiter);
+  int begins = !takes || submit(call);
+  if (!begins) crl_limiter_leave(limiter_of(call), &call->place);
+  if (!begins) call->runs = 0;
+  return begin_call(call, begins ? CORRAL_OK : CORRAL_EIO, ret, NULL);
 }
 
 void corral_call_cancel(corral_call *call) {
   if (call == NULL || call->state == CRL_ASYNC_ENDED) return;
-  if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call, CRL_WAIT_LEFT);
+  if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call);
   call->state = CRL_ASYNC_ENDED;
+  if (call->work != NULL && crl_limiter_withdraw(limiter_of(call), &call->place))
+    drop_work(&call->job);
   pthread_mutex_lock(&call->loop->mutex);
   call->is_cancelled = 1;
   if (call->flying != NULL) {
@@ -399,13 +411,15 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy 
                 corral_value **ret) {
   crl_call call;
   crl_context *context;
+  crl_join join;
   crl_outcome outcome;
   corral_error *error = crl_handle_error(policy);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
   int status = crl_handle_call(c, key, key_len, policy, &context, &call);
   if (status != CORRAL_OK) return status;
-  if (!crl_run_near(context, &call, &call.early, &outcome))
-    return crl_status_plain(error, CORRAL_EMISS);
+  crl_join_init(&join, context, &call, key, key_len);
+  join.outcome = &outcome;
+  if (!crl_run_near(&join)) return crl_status_plain(error, CORRAL_EMISS);
   crl_event_emit(&context->events, CORRAL_EVENT_NEAR, key, key_len, NULL);
   return crl_outcome_deliver(&outcome, error, ret);
 }

@@ -3,6 +3,7 @@
 #define CRL_CONTEXT_H
 
 #include "os/event.h"
+#include "os/timers.h"
 #include "os/worker.h"
 #include "record/key.h"
 #include "store/renewer.h"
@@ -33,14 +34,15 @@ typedef struct crl_context {
   crl_herd *herd;
   crl_renewer *renewer;
   crl_workers *workers;
-  struct crl_scheduler *scheduler; /* scheduler.h */
+  crl_timers *timers;
+  struct crl_scheduler *scheduler; /* driver/async.h */
   struct crl_lock_table *locks;    /* holds and waiters of users' locks */
   crl_hostlock *hostlock;          /* NULL: the ladder has no host lock */
-  crl_semaphore *origin;
-  crl_watch *watch;           /* NULL: waiters poll */
-  crl_near *near;             /* NULL: there is no near tier */
-  _Atomic int64_t near_since; /* copies of earlier looks don't answer by themselves */
-  crl_outbox *held;
+  crl_semaphore *limiter;          /* of computes */
+  crl_watch *watch;                /* NULL: waiters poll */
+  crl_near *near;                  /* NULL: there is no near tier */
+  _Atomic int64_t near_since;      /* copies of earlier looks don't answer by themselves */
+  crl_outbox *outbox;
   crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
   crl_replay offer;
   crl_events events;

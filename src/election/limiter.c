@@ -1,32 +1,32 @@
-/* limiter.c: the limiter of one process: at most `most` callers inside at once; waiters enter by
- * rank, then in the order of arrival. */
+/* limiter.c: places to run computes in one process; a queue for each rank. */
 #include "election/limiter.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "os/env.h"
 #include "base/value.h"
 
-/* A waiting caller, on its own stack. */
-typedef struct waiter {
-  struct waiter *next;
-  pthread_cond_t cond;
-  int admitted;
-} waiter;
+typedef struct queue {
+  crl_place *head, **tail;
+} queue;
 
 struct crl_limiter {
   pthread_mutex_t mutex;
-  int64_t most, inside;
-  waiter *heads[CRL_RANKS], **tails[CRL_RANKS];
+  int64_t most, threads;    /* INT64_MAX: no limit */
+  int64_t inside, threaded; /* places taken, and those on threads of the library */
+  uint64_t arrivals;
+  queue queues[CRL_RANKS][CRL_PLACE_KINDS]; /* by rank and needs */
 };
 
-crl_limiter *crl_limiter_new(int64_t most) {
+crl_limiter *crl_limiter_new(int64_t most, int64_t threads) {
   crl_limiter *limiter = crl_alloc(sizeof *limiter);
   if (limiter == NULL) return NULL;
   pthread_mutex_init(&limiter->mutex, NULL);
-  limiter->most = most;
-  for (int rank = 0; rank < CRL_RANKS; rank++) limiter->tails[rank] = &limiter->heads[rank];
+  limiter->most = most > 0 ? most : INT64_MAX;
+  limiter->threads = threads > 0 ? threads : INT64_MAX;
+  for (int rank = 0; rank < CRL_RANKS; rank++)
+    for (int kind = 0; kind < CRL_PLACE_KINDS; kind++)
+      limiter->queues[rank][kind].tail = &limiter->queues[rank][kind].head;
   return limiter;
 }
 
@@ -35,82 +35,126 @@ void crl_limiter_free(crl_limiter *limiter) {
   free(limiter);
 }
 
+int crl_limiter_limits(const crl_limiter *limiter, unsigned needs) {
+  return ((needs & CRL_PLACE_COMPUTE) && limiter->most != INT64_MAX) ||
+         ((needs & CRL_PLACE_THREAD) && limiter->threads != INT64_MAX);
+}
+
+int crl_limiter_has(const crl_place *place) {
+  return atomic_load(&((crl_place *)(uintptr_t)place)->state) >= CRL_PLACE_TAKEN;
+}
+
 /* ---- under the mutex ----------------------------------------------------------------------- */
 
-static int somebody_waits(const crl_limiter *limiter, crl_rank rank) {
-  for (int r = 0; r <= (int)rank; r++)
-    if (limiter->heads[r] != NULL) return 1;
-  return 0;
+static int has_room(const crl_limiter *limiter, unsigned needs) {
+  return (!(needs & CRL_PLACE_COMPUTE) || limiter->inside < limiter->most) &&
+         (!(needs & CRL_PLACE_THREAD) || limiter->threaded < limiter->threads);
 }
 
-static void leave_queue(crl_limiter *limiter, crl_rank rank, const waiter *own) {
-  waiter **link = &limiter->heads[rank];
-  while (*link != own) link = &(*link)->next;
-  *link = own->next;
-  if (*link == NULL) limiter->tails[rank] = link;
+/* Counts a place taken (1) or given back (-1). */
+static void count(crl_limiter *limiter, const crl_place *place, int change) {
+  if (place->needs & CRL_PLACE_COMPUTE) limiter->inside += change;
+  if (place->needs & CRL_PLACE_THREAD) limiter->threaded += change;
 }
 
-/* Lets in waiters, most urgent rank first, while there is room. */
+static queue *queue_of(crl_limiter *limiter, const crl_place *place) {
+  return &limiter->queues[place->rank][place->needs];
+}
+
+static void enqueue(crl_limiter *limiter, crl_place *place) {
+  queue *q = queue_of(limiter, place);
+  place->arrival = limiter->arrivals++;
+  place->next = NULL;
+  place->link = q->tail;
+  *place->link = place;
+  q->tail = &place->next;
+  atomic_store(&place->state, CRL_PLACE_QUEUED);
+}
+
+static void dequeue(crl_limiter *limiter, crl_place *place) {
+  *place->link = place->next;
+  if (place->next != NULL)
+    place->next->link = place->link;
+  else
+    queue_of(limiter, place)->tail = place->link;
+  atomic_store(&place->state, CRL_PLACE_NONE);
+}
+
+static void take(crl_limiter *limiter, crl_place *place) {
+  count(limiter, place, 1);
+  atomic_store(&place->state, CRL_PLACE_TAKEN);
+}
+
+/* The next of this rank to get a place; NULL: nobody waits, or there is no room. */
+static crl_place *next_of(const crl_limiter *limiter, int rank) {
+  crl_place *next = NULL;
+  for (unsigned kind = 0; kind < CRL_PLACE_KINDS; kind++) {
+    crl_place *head = limiter->queues[rank][kind].head;
+    if (head != NULL && has_room(limiter, kind) && (next == NULL || head->arrival < next->arrival))
+      next = head;
+  }
+  return next;
+}
+
+/* Gives places to those who wait, most urgent rank first. One whose needs have no room doesn't keep
+ * back those who need something else. */
 static void admit(crl_limiter *limiter) {
-  for (int rank = 0; rank < CRL_RANKS && limiter->inside < limiter->most;) {
-    waiter *first = limiter->heads[rank];
-    if (first == NULL) {
-      rank++;
-      continue;
+  for (int rank = 0; rank < CRL_RANKS; rank++)
+    for (crl_place *place; (place = next_of(limiter, rank)) != NULL;) {
+      dequeue(limiter, place);
+      take(limiter, place);
+      crl_waiter_wake(place->waiter);
     }
-    leave_queue(limiter, (crl_rank)rank, first);
-    first->admitted = 1;
-    limiter->inside++;
-    pthread_cond_signal(&first->cond);
-  }
 }
 
-static void stir(void *arg) {
-  crl_limiter *limiter = arg;
-  pthread_mutex_lock(&limiter->mutex);
-  for (size_t rank = 0; rank < CRL_RANKS; rank++)
-    for (waiter *w = limiter->heads[rank]; w != NULL; w = w->next) pthread_cond_signal(&w->cond);
-  pthread_mutex_unlock(&limiter->mutex);
-}
-
-static int wait_for_turn(crl_limiter *limiter, crl_rank rank, int64_t until,
-                         const corral_cancel_token *cancel_token) {
-  waiter own = {0};
-  crl_env_cond_init(&own.cond);
-  *limiter->tails[rank] = &own;
-  limiter->tails[rank] = &own.next;
-  while (!own.admitted && !crl_cancelled(cancel_token) &&
-         crl_env_cond_wait(&own.cond, &limiter->mutex, until)) {
-  }
-  if (!own.admitted) leave_queue(limiter, rank, &own);
-  pthread_cond_destroy(&own.cond);
-  return own.admitted;
+/* True when somebody of the same or a more urgent rank waits for what this place takes. */
+static int overtakes(const crl_limiter *limiter, const crl_place *place) {
+  for (int rank = 0; rank <= (int)place->rank; rank++)
+    for (unsigned kind = 0; kind < CRL_PLACE_KINDS; kind++)
+      if (limiter->queues[rank][kind].head != NULL && (kind & ~place->needs) == 0) return 1;
+  return 0;
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-int crl_limiter_enter(crl_limiter *limiter, crl_rank rank, int64_t until,
-                      corral_cancel_token *cancel_token) {
-  int entered = 0;
-  crl_canceller canceller;
-  crl_cancel_join(cancel_token, &canceller, stir, limiter);
+int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsigned needs,
+                    crl_waiter *waiter) {
+  place->rank = rank;
+  place->needs = needs;
+  place->waiter = waiter;
   pthread_mutex_lock(&limiter->mutex);
-  if (limiter->inside < limiter->most && !somebody_waits(limiter, rank)) {
-    limiter->inside++;
-    entered = 1;
-  } else if (crl_env_now_ms() < until) {
-    entered = wait_for_turn(limiter, rank, until, cancel_token);
-  }
+  int takes = has_room(limiter, needs) && !overtakes(limiter, place);
+  if (takes)
+    take(limiter, place);
+  else
+    enqueue(limiter, place);
   pthread_mutex_unlock(&limiter->mutex);
-  crl_cancel_leave(cancel_token, &canceller);
-  return entered;
+  return takes;
 }
 
-void crl_limiter_leave(crl_limiter *limiter) {
+void crl_limiter_borrow(crl_limiter *limiter, crl_place *place) {
   pthread_mutex_lock(&limiter->mutex);
-  limiter->inside--;
+  if (atomic_load(&place->state) == CRL_PLACE_QUEUED) dequeue(limiter, place);
+  if (atomic_load(&place->state) == CRL_PLACE_NONE) atomic_store(&place->state, CRL_PLACE_BORROWED);
+  pthread_mutex_unlock(&limiter->mutex);
+}
+
+void crl_limiter_leave(crl_limiter *limiter, crl_place *place) {
+  pthread_mutex_lock(&limiter->mutex);
+  if (atomic_load(&place->state) == CRL_PLACE_QUEUED) dequeue(limiter, place);
+  if (atomic_load(&place->state) == CRL_PLACE_TAKEN) count(limiter, place, -1);
+  atomic_store(&place->state, CRL_PLACE_NONE);
   admit(limiter);
   pthread_mutex_unlock(&limiter->mutex);
+}
+
+int crl_limiter_withdraw(crl_limiter *limiter, crl_place *place) {
+  pthread_mutex_lock(&limiter->mutex);
+  int queued = atomic_load(&place->state) == CRL_PLACE_QUEUED;
+  if (queued) dequeue(limiter, place);
+  if (queued) admit(limiter);
+  pthread_mutex_unlock(&limiter->mutex);
+  return queued;
 }
 
 size_t crl_limiter_inside(crl_limiter *limiter) {
@@ -121,9 +165,10 @@ size_t crl_limiter_inside(crl_limiter *limiter) {
 }
 
 size_t crl_limiter_waiting(crl_limiter *limiter, crl_rank rank) {
-  size_t count = 0;
+  size_t waiting = 0;
   pthread_mutex_lock(&limiter->mutex);
-  for (const waiter *w = limiter->heads[rank]; w != NULL; w = w->next) count++;
+  for (int kind = 0; kind < CRL_PLACE_KINDS; kind++)
+    for (const crl_place *p = limiter->queues[rank][kind].head; p != NULL; p = p->next) waiting++;
   pthread_mutex_unlock(&limiter->mutex);
-  return count;
+  return waiting;
 }

@@ -15,7 +15,7 @@ enum { FLEET_MOST = 256 };
 
 struct crl_semaphore {
   crl_semaphore_options options;
-  crl_limiter *gate;
+  crl_limiter *limiter;
   _Atomic unsigned last; /* the slot of the fleet held last: probably free again */
   char name[];
 };
@@ -30,7 +30,7 @@ crl_semaphore *crl_semaphore_new(const crl_semaphore_options *options) {
   if (semaphore->options.fleet_most > FLEET_MOST) semaphore->options.fleet_most = FLEET_MOST;
   int64_t most = options->most, fleet = options->fleet_most;
   if (fleet > 0 && (most <= 0 || most > fleet)) most = fleet;
-  if (most > 0 && (semaphore->gate = crl_limiter_new(most)) == NULL) {
+  if ((semaphore->limiter = crl_limiter_new(most, options->threads)) == NULL) {
     free(semaphore);
     return NULL;
   }
@@ -40,11 +40,17 @@ crl_semaphore *crl_semaphore_new(const crl_semaphore_options *options) {
 }
 
 void crl_semaphore_free(crl_semaphore *semaphore) {
-  if (semaphore->gate != NULL) crl_limiter_free(semaphore->gate);
+  crl_limiter_free(semaphore->limiter);
   free(semaphore);
 }
 
-int crl_semaphore_limits(const crl_semaphore *semaphore) { return semaphore->gate != NULL; }
+int crl_semaphore_limits(const crl_semaphore *semaphore, unsigned needs) {
+  return crl_limiter_limits(semaphore->limiter, needs);
+}
+
+crl_limiter *crl_semaphore_limiter(crl_semaphore *semaphore) { return semaphore->limiter; }
+
+void crl_slot_init(crl_slot *slot) { memset(slot, 0, offsetof(crl_slot, lease)); }
 
 /* ---- the fleet's slots --------------------------------------------------------------------- */
 
@@ -147,15 +153,13 @@ static int take_slot(crl_semaphore *semaphore, crl_slot *slot) {
 
 /* Errors of the store don't keep a compute back. A claim whose reply was lost may have been
  * granted: that slot ends by its lease. */
-static int enter_fleet(crl_semaphore *semaphore, crl_slot *slot) {
-  return semaphore->options.fleet_most > 0 && take_slot(semaphore, slot) == CORRAL_EBUSY
-             ? CORRAL_EBUSY
-             : CORRAL_OK;
+static int fleet_is_full(crl_semaphore *semaphore, crl_slot *slot) {
+  return semaphore->options.fleet_most > 0 && take_slot(semaphore, slot) == CORRAL_EBUSY;
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-/* When to look again for a slot of the fleet; lower ranks look less often. Until then the slot in
+/* When to look again for a slot of the fleet; lower ranks look less often. Until then the place in
  * this process is free for others. */
 static int64_t next_look(const crl_semaphore *semaphore, crl_rank rank, unsigned looks) {
   uint64_t dice = 0;
@@ -165,42 +169,47 @@ static int64_t next_look(const crl_semaphore *semaphore, crl_rank rank, unsigned
                              << rank);
 }
 
-static void sleep_until(int64_t until, corral_cancel_token *cancel_token) {
-  crl_waiter waiter;
-  crl_canceller canceller;
-  crl_waiter_init(&waiter);
-  crl_cancel_join_waiter(cancel_token, &canceller, &waiter);
-  if (!crl_cancelled(cancel_token)) crl_waiter_sleep(&waiter, until);
-  crl_cancel_leave(cancel_token, &canceller);
-  crl_waiter_clean(&waiter);
-}
-
-int crl_semaphore_enter(crl_semaphore *semaphore, crl_rank rank, int64_t until,
-                        corral_cancel_token *cancel_token, crl_slot *slot, int *waited) {
-  slot->fleet = 0;
-  *waited = !crl_limiter_enter(semaphore->gate, rank, 0, NULL);
-  if (*waited && !crl_limiter_enter(semaphore->gate, rank, until, cancel_token))
-    return CORRAL_EBUSY;
-  for (unsigned looks = 0; enter_fleet(semaphore, slot) != CORRAL_OK; looks++) {
-    crl_limiter_leave(semaphore->gate);
-    *waited = 1;
-    int64_t next = next_look(semaphore, rank, looks);
-    if (crl_env_now_ms() >= until || crl_cancelled(cancel_token)) return CORRAL_EBUSY;
-    sleep_until(next < until ? next : until, cancel_token);
-    if (!crl_limiter_enter(semaphore->gate, rank, until, cancel_token)) return CORRAL_EBUSY;
+int crl_semaphore_ask(crl_semaphore *semaphore, crl_slot *slot, crl_rank rank, unsigned needs,
+                      crl_waiter *waiter, int64_t *next) {
+  crl_limiter *limiter = semaphore->limiter;
+  *next = INT64_MAX;
+  if (slot->users > 0 || slot->place.state == CRL_PLACE_BORROWED) {
+    slot->users++;
+    return CORRAL_OK;
   }
+  if (slot->place.state == CRL_PLACE_NONE) {
+    *next = slot->next_at;
+    if (crl_env_now_ms() < slot->next_at) return CORRAL_EBUSY;
+    *next = INT64_MAX;
+    crl_limiter_ask(limiter, &slot->place, rank, needs, waiter);
+  }
+  if (!crl_limiter_has(&slot->place)) return CORRAL_EBUSY;
+  if (fleet_is_full(semaphore, slot)) {
+    crl_limiter_leave(limiter, &slot->place);
+    *next = slot->next_at = next_look(semaphore, rank, slot->looks++);
+    return CORRAL_EBUSY;
+  }
+  slot->users = 1;
   return CORRAL_OK;
 }
 
+void crl_semaphore_borrow(crl_semaphore *semaphore, crl_slot *slot) {
+  crl_limiter_borrow(semaphore->limiter, &slot->place);
+}
+
+static void leave_fleet(crl_semaphore *semaphore, crl_slot *slot) {
+  crl_renewer_drop(semaphore->options.renewer, &slot->lease);
+  corral_op op = {.verb = CORRAL_VERB_RELEASE,
+                  .key = slot->key.stored,
+                  .key_len = slot->key.stored_len,
+                  .token = slot->token};
+  crl_pool_perform(semaphore->options.pool, &op, 1, crl_env_now_ms() + semaphore->options.op_ms);
+  crl_key_clean(&slot->key);
+}
+
 void crl_semaphore_leave(crl_semaphore *semaphore, crl_slot *slot) {
-  if (slot->fleet) {
-    crl_renewer_drop(semaphore->options.renewer, &slot->lease);
-    corral_op op = {.verb = CORRAL_VERB_RELEASE,
-                    .key = slot->key.stored,
-                    .key_len = slot->key.stored_len,
-                    .token = slot->token};
-    crl_pool_perform(semaphore->options.pool, &op, 1, crl_env_now_ms() + semaphore->options.op_ms);
-    crl_key_clean(&slot->key);
-  }
-  crl_limiter_leave(semaphore->gate);
+  if (slot->users > 0 && --slot->users > 0) return;
+  if (slot->fleet) leave_fleet(semaphore, slot);
+  crl_limiter_leave(semaphore->limiter, &slot->place);
+  crl_slot_init(slot);
 }

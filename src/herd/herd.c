@@ -32,6 +32,8 @@ struct crl_entry {
   int64_t interim_until, interim_last;
   void (*alone)(void *arg);
   void *alone_arg;
+  size_t lenders;
+  crl_waiter *borrower; /* NULL, or waits for a place to compute */
   crl_listener *listeners;
   uint64_t hash;
   size_t key_len, variant_len;
@@ -222,6 +224,28 @@ static void stir(void *arg) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
+/* A caller that has a place to compute begins to wait (1) or ends that (-1). Called with the shard's
+ * mutex held. */
+static void lend(crl_entry *entry, int change) {
+  entry->lenders += (size_t)change;
+  if (change > 0 && entry->borrower != NULL) crl_waiter_wake(entry->borrower);
+}
+
+static void lend_place(crl_entry *entry, const crl_patience *patience, int change) {
+  if (!patience->lends) return;
+  pthread_mutex_lock(&entry->home->mutex);
+  lend(entry, change);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+size_t crl_herd_lenders(crl_entry *entry, crl_waiter *waiter) {
+  pthread_mutex_lock(&entry->home->mutex);
+  size_t lenders = entry->lenders;
+  entry->borrower = waiter;
+  pthread_mutex_unlock(&entry->home->mutex);
+  return lenders;
+}
+
 /* Called with the shard's mutex held. */
 static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
@@ -237,6 +261,7 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
   crl_cancel_join(patience->cancel_token, &canceller, stir, entry);
   atomic_fetch_add(&entry->waiting, 1);
+  lend_place(entry, patience, 1);
   while (result == 0) {
     pthread_mutex_lock(&entry->home->mutex);
     result = look(entry, patience, outcome);
@@ -250,14 +275,16 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
     atomic_fetch_sub(&entry->waiting, 1);
     relay(entry);
   }
+  lend_place(entry, patience, -1);
   crl_cancel_leave(patience->cancel_token, &canceller);
   return result;
 }
 
 /* ---- listeners ----------------------------------------------------------------------------- */
 
-void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter) {
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter, int lends) {
   listener->waiter = waiter;
+  listener->lends = lends;
   atomic_init(&listener->stirred, 1);
   pthread_mutex_lock(&entry->home->mutex);
   listener->next = entry->listeners;
@@ -265,6 +292,7 @@ void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waite
   if (listener->next != NULL) listener->next->link = &listener->next;
   entry->listeners = listener;
   entry->waiting++;
+  if (lends) lend(entry, 1);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
@@ -279,6 +307,7 @@ void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came) 
   pthread_mutex_lock(&entry->home->mutex);
   *listener->link = listener->next;
   if (listener->next != NULL) listener->next->link = listener->link;
+  if (listener->lends) lend(entry, -1);
   end_waiting(entry, came);
   pthread_mutex_unlock(&entry->home->mutex);
 }

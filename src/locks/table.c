@@ -1,6 +1,7 @@
 /* table.c: the holds and waiters of one process. */
 #include "locks/table.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 

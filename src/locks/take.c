@@ -205,14 +205,13 @@ static int wait_for(taking *t) {
 }
 
 static int take_waiting(taking *t) {
-  crl_waiter_init(&t->waiter);
+  t->waiter = (crl_waiter){0};
   crl_cancel_join_waiter(t->options->cancel_token, &t->canceller, &t->waiter);
   crl_lock_table_queue(t->context->locks, &t->queued, t->lock->entry.hash, &t->waiter);
   int status = wait_for(t);
   crl_lock_table_leave(t->context->locks, &t->queued);
   if (t->watches) crl_watch_leave(t->context->watch, &t->watcher);
   crl_cancel_leave(t->options->cancel_token, &t->canceller);
-  crl_waiter_clean(&t->waiter);
   return status;
 }
 

@@ -1,7 +1,7 @@
-/* cancel.c: cancel tokens, which cancel calls from another thread; and waiters, which sleep until
- * they are woken. */
+/* cancel.c: cancel tokens, which end calls from another thread. */
 #include "os/cancel.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -13,48 +13,6 @@ struct corral_cancel_token {
   crl_canceller *cancellers;
   _Atomic int cancelled;
 };
-
-/* ---- waiters ------------------------------------------------------------------------------- */
-
-void crl_waiter_init(crl_waiter *waiter) {
-  pthread_mutex_init(&waiter->mutex, NULL);
-  crl_env_cond_init(&waiter->cond);
-  waiter->woken = 0;
-  waiter->hook = NULL;
-}
-
-void crl_waiter_init_hook(crl_waiter *waiter, void (*hook)(crl_waiter *waiter)) {
-  crl_waiter_init(waiter);
-  waiter->hook = hook;
-}
-
-void crl_waiter_clean(crl_waiter *waiter) {
-  pthread_cond_destroy(&waiter->cond);
-  pthread_mutex_destroy(&waiter->mutex);
-}
-
-void crl_waiter_wake(crl_waiter *waiter) {
-  if (waiter->hook != NULL) {
-    waiter->hook(waiter);
-    return;
-  }
-  pthread_mutex_lock(&waiter->mutex);
-  waiter->woken = 1;
-  pthread_cond_signal(&waiter->cond);
-  pthread_mutex_unlock(&waiter->mutex);
-}
-
-int crl_waiter_sleep(crl_waiter *waiter, int64_t until) {
-  pthread_mutex_lock(&waiter->mutex);
-  while (!waiter->woken && crl_env_cond_wait(&waiter->cond, &waiter->mutex, until)) {
-  }
-  int woken = waiter->woken;
-  waiter->woken = 0;
-  pthread_mutex_unlock(&waiter->mutex);
-  return woken;
-}
-
-/* ---- cancel tokens ------------------------------------------------------------------------- */
 
 corral_cancel_token *corral_cancel_token_new(void) {
   corral_cancel_token *cancel_token = crl_alloc(sizeof *cancel_token);

@@ -1,27 +1,10 @@
-/* cancel.h: cancel tokens, which cancel calls from another thread; and waiters, which sleep until
- * they are woken. */
+/* cancel.h: cancel tokens, which end calls from another thread. */
 #ifndef CRL_CANCEL_H
 #define CRL_CANCEL_H
 
 #include <corral.h>
-#include <pthread.h>
 
-/* One wait of a call, ended by crl_waiter_wake; a wake that comes early isn't lost. */
-typedef struct crl_waiter {
-  pthread_mutex_t mutex;
-  pthread_cond_t cond;
-  int woken;
-  /* not NULL: called for each wake, on the waking thread, under any mutex that it holds; nothing
-   * sleeps on this waiter */
-  void (*hook)(struct crl_waiter *waiter);
-} crl_waiter;
-
-void crl_waiter_init(crl_waiter *waiter);
-void crl_waiter_init_hook(crl_waiter *waiter, void (*hook)(crl_waiter *waiter));
-void crl_waiter_clean(crl_waiter *waiter);
-void crl_waiter_wake(crl_waiter *waiter);
-/* Waits for a wake, which it uses up, or until `until` (crl_env_now_ms). 1 when woken. */
-int crl_waiter_sleep(crl_waiter *waiter, int64_t until);
+#include "os/wait.h"
 
 /* A call's place in a cancel token, in its owner's memory. */
 typedef struct crl_canceller {

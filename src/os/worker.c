@@ -1,4 +1,4 @@
-/* worker.c: a queue of jobs, and threads that run them, started when first needed. */
+/* worker.c: the library's threads, started when first needed. */
 #include "os/worker.h"
 
 #include <pthread.h>
@@ -7,29 +7,33 @@
 #include "os/env.h"
 #include "base/value.h"
 
-enum { WORKERS = 256 };
+enum { WORKERS = 1024 };
 
 struct crl_workers {
   pthread_mutex_t mutex;
   pthread_cond_t work;
   crl_job *head, **tail;
   pthread_t threads[WORKERS];
-  int64_t most, started, idle, queued;
-  int64_t waiting; /* threads inside crl_worker_wait_begin */
+  int64_t started, idle, queued;
   int closing;
 };
 
-static _Thread_local crl_workers *here;
+static _Thread_local int place;
 
-int crl_worker_here(void) { return here != NULL; }
+int crl_worker_has_place(void) { return place; }
 
-crl_workers *crl_workers_new(int64_t most) {
+int crl_worker_set_place(int has_place) {
+  int before = place;
+  place = has_place;
+  return before;
+}
+
+crl_workers *crl_workers_new(void) {
   crl_workers *workers = crl_alloc(sizeof *workers);
   if (workers == NULL) return NULL;
   pthread_mutex_init(&workers->mutex, NULL);
   crl_env_cond_init(&workers->work);
   workers->tail = &workers->head;
-  workers->most = most < WORKERS ? most : WORKERS;
   return workers;
 }
 
@@ -53,7 +57,6 @@ static void leave(crl_workers **left) {
 static void *work(void *arg) {
   crl_workers *workers = arg;
   __attribute__((cleanup(leave))) crl_workers *inside = workers;
-  here = workers;
   crl_env_thread_name("corral-worker");
   pthread_mutex_lock(&workers->mutex);
   while (!workers->closing) {
@@ -76,28 +79,10 @@ static void *work(void *arg) {
   return NULL;
 }
 
-/* Starts one more thread if there are more queued jobs than idle threads, and room. Under the
- * mutex. */
+/* Starts one more thread if there are more queued jobs than idle threads. Under the mutex. */
 static void reinforce(crl_workers *workers) {
-  if (workers->queued <= workers->idle || workers->started - workers->waiting >= workers->most ||
-      workers->started == WORKERS)
-    return;
+  if (workers->queued <= workers->idle || workers->started == WORKERS) return;
   if (crl_env_thread(&workers->threads[workers->started], work, workers) == 0) workers->started++;
-}
-
-void crl_worker_wait_begin(void) {
-  if (here == NULL) return;
-  pthread_mutex_lock(&here->mutex);
-  here->waiting++;
-  if (!here->closing) reinforce(here);
-  pthread_mutex_unlock(&here->mutex);
-}
-
-void crl_worker_wait_end(void) {
-  if (here == NULL) return;
-  pthread_mutex_lock(&here->mutex);
-  here->waiting--;
-  pthread_mutex_unlock(&here->mutex);
 }
 
 int crl_workers_submit(crl_workers *workers, crl_job *job) {

@@ -1,4 +1,5 @@
-/* worker.h: a queue of jobs, and threads that run them, started when first needed. */
+/* worker.h: the library's threads, started when first needed: a job has a thread at once, unless
+ * none can be started. How many computes run there at once is limiter.h's. */
 #ifndef CRL_WORKER_H
 #define CRL_WORKER_H
 
@@ -15,18 +16,15 @@ typedef struct crl_job {
 } crl_job;
 
 /* Starts no thread. NULL without memory. */
-crl_workers *crl_workers_new(int64_t most);
+crl_workers *crl_workers_new(void);
 /* Drops the queued jobs, waits for the running ones, frees. */
 void crl_workers_free(crl_workers *workers);
-/* Queues a job: 0. -1: there is no thread, and none could be started; the job is still the
- * caller's. */
+/* Hands a job to a thread: 0. Where no further thread can be started it waits for one of those that
+ * there are; -1: there are none, and the job is still the caller's. */
 int crl_workers_submit(crl_workers *workers, crl_job *job);
-/* True on a thread of any crl_workers; jobs run their own computes inline. */
-int crl_worker_here(void);
-/* Around a wait for another job: a waiting worker doesn't count towards `most`, so another thread
- * takes its place, and few threads can't wait for each other for ever. No effect on other
- * threads. */
-void crl_worker_wait_begin(void);
-void crl_worker_wait_end(void);
+/* True within a job that said so: a compute, or a function, that has a place (limiter.h). */
+int crl_worker_has_place(void);
+/* Returns what was said before. */
+int crl_worker_set_place(int has_place);
 
 #endif

@@ -37,32 +37,32 @@ static void fill_outcome(crl_near_copy *copy, int64_t now, crl_outcome *outcome)
   outcome->size = copy->size;
 }
 
-static int answer(crl_context *context, const crl_call *call, const crl_key *key, int *early,
-                  crl_outcome *outcome) {
+static int answer(crl_join *join, const crl_key *key) {
   crl_near_copy copy;
+  crl_context *context = join->context;
+  const corral_policy *policy = &join->call->policy;
   int64_t now = crl_env_now_ms();
   uint64_t dice =
       atomic_fetch_add_explicit(&context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
   if (!crl_near_get(context->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy))
     return 0;
-  int answers = is_current(context, &copy, call->policy.near_ms, now) &&
-                tags_stand(context, &copy, call->policy.near_ms);
-  *early = answers && crl_call_computes(call) &&
-           crl_policy_early(&call->policy, copy.ttl, copy.fresh_until - now, copy.cost_us,
-                            crl_policy_mix(dice));
-  if (*early) answers = 0;
-  if (answers) fill_outcome(&copy, now, outcome);
+  int answers = is_current(context, &copy, policy->near_ms, now) &&
+                tags_stand(context, &copy, policy->near_ms);
+  join->early = answers && crl_call_computes(join->call) &&
+                crl_policy_early(policy, copy.ttl, copy.fresh_until - now, copy.cost_us,
+                                 crl_policy_mix(dice));
+  if (join->early) answers = 0;
+  if (answers) fill_outcome(&copy, now, join->outcome);
   crl_near_copy_clean(&copy);
   return answers;
 }
 
-int crl_run_near(crl_context *context, const crl_call *call, int *early, crl_outcome *outcome) {
+int crl_run_near(crl_join *join) {
   crl_key key;
-  crl_name name = crl_call_name(call);
-  *early = 0;
-  if (context->near == NULL || call->policy.near_ms <= 0) return 0;
-  if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK) return 0;
-  int answers = answer(context, call, &key, early, outcome);
+  crl_context *context = join->context;
+  if (context->near == NULL || join->call->policy.near_ms <= 0) return 0;
+  if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK) return 0;
+  int answers = answer(join, &key);
   crl_key_clean(&key);
   return answers;
 }

@@ -368,7 +368,7 @@ static int take_settle(crl_run *r, const crl_request *e, crl_told *told) {
     case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
     default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
   }
-  if (e->status == CORRAL_OK) crl_outbox_filled(r->context->held, op->key, op->key_len, r->began);
+  if (e->status == CORRAL_OK) crl_outbox_filled(r->context->outbox, op->key, op->key_len, r->began);
   if (e->status == CORRAL_OK) crl_outbox_drop(r->context->verdicts, op->key, op->key_len);
   if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EINDOUBT) && !r->fill.pass)
     crl_run_keep_fill(r);
@@ -509,7 +509,7 @@ void crl_run_keep_fill(crl_run *r) {
                           .hard_ttl = r->product.hard_ttl,
                           .began = r->began,
                           .made = crl_env_now_ms()};
-  crl_outbox_keep(r->context->held, r->key.stored, r->key.stored_len, &fill);
+  crl_outbox_keep(r->context->outbox, r->key.stored, r->key.stored_len, &fill);
   crl_run_emit(r, CORRAL_EVENT_OUTBOX, NULL);
 }
 
@@ -535,7 +535,7 @@ void crl_run_keep_verdict(crl_run *r) {
 /* These two find a held value, and a copy of the near tier, of any age within their lives. */
 static int find_held(crl_run *r, int64_t now) {
   crl_outbox_fill entry;
-  if (!crl_outbox_find(r->context->held, r->key.stored, r->key.stored_len, now, &entry)) return 0;
+  if (!crl_outbox_find(r->context->outbox, r->key.stored, r->key.stored_len, now, &entry)) return 0;
   int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key),
                                  &r->envelope);
   if (status == CORRAL_OK) {

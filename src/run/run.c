@@ -40,12 +40,13 @@ static int descend(crl_run *r, const crl_name *name) {
   return 1;
 }
 
-int crl_run_recurses(const crl_context *context, const crl_call *call) {
+int crl_run_is_nested(void) { return computing != NULL || crl_worker_has_place(); }
+
+int crl_run_recurses(const crl_context *context, const crl_name *name) {
   int found = 0;
   if (computing == NULL) return 0;
   const crl_run *first = computing->runs[0];
-  crl_name name = crl_call_name(call);
-  uint64_t self = self_of(context, &name);
+  uint64_t self = self_of(context, name);
   for (size_t i = 0; i < computing->count; i++) found |= computing->runs[i]->self == self;
   for (size_t i = 0; i < first->depth; i++) found |= first->ancestors[i] == self;
   return found;
@@ -70,9 +71,12 @@ static void on_leave(void *arg) {
     crl_herd_if_alone(r->entry, crl_run_stop, r);
 }
 
+int crl_run_is_left(const crl_run *r) {
+  return crl_cancelled(r->cancel_token) || atomic_load(&((crl_run *)(uintptr_t)r)->left);
+}
+
 void crl_run_make_waiter(crl_run *r) {
   if (r->waiter != NULL) return;
-  crl_waiter_init(&r->own_waiter);
   r->waiter = &r->own_waiter;
 }
 
@@ -88,133 +92,14 @@ void crl_run_forget_caller(crl_run *r) {
   r->cancel_token = NULL;
 }
 
-crl_patience crl_run_patience(const crl_call *call, int64_t deadline) {
-  int64_t soft = call->policy.soft_ms;
-  return (crl_patience){.deadline = deadline,
-                        .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0,
-                        .cancel_token = call->policy.cancel_token};
-}
-
-crl_turn crl_run_turn(crl_context *context, const crl_call *call, crl_wait came,
-                      const crl_patience *patience, crl_outcome *outcome) {
-  switch (came) {
-    case CRL_WAIT_LANDED:
-      if (outcome->how == CORRAL_COMPUTED && !patience->owns) outcome->how = CORRAL_JOINED;
-      return CRL_TURN_ENDED;
-    case CRL_WAIT_PASS: return CRL_TURN_ALONE;
-    case CRL_WAIT_LEFT: *outcome = crl_outcome_plain(CORRAL_ECANCELLED); return CRL_TURN_ENDED;
-    case CRL_WAIT_GIVEN_UP:
-      if (crl_env_now_ms() < patience->deadline) return CRL_TURN_ENTER;
-      break;
-    case CRL_WAIT_DEADLINE: break;
-  }
-  if (call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) return CRL_TURN_ALONE_HERE;
-  crl_event_emit(&context->events, CORRAL_EVENT_DEADLINE, call->key, call->key_len, NULL);
-  *outcome = crl_outcome_plain(CORRAL_EDEADLINE);
-  return CRL_TURN_ENDED;
-}
-
-/* ---- from new to free ---------------------------------------------------------------------- */
-
-static crl_ask start(crl_run *r, const crl_call *call, int64_t deadline, crl_alone alone) {
-  crl_context *context = r->context;
-  /* A compute within another one has the outer one's slot: waiting for a second could be waiting
-   * for itself. */
-  crl_flight_plan plan = {.deadline = deadline,
-                          .can_compute = crl_call_computes(call) != 0,
-                          .background = call->bound != 0,
-                          .limited = crl_semaphore_limits(context->origin) && computing == NULL,
-                          .ladder = context->hostlock != NULL,
-                          .early = call->early != 0,
-                          .alone = (uint8_t)alone,
-                          .soft_until = crl_run_patience(call, deadline).soft_until};
-  plan.dice =
-      atomic_fetch_add_explicit(&context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
-  return crl_flight_start(&r->flight, &r->policy, &plan);
-}
-
-static crl_run *allocate(void) {
-  crl_run *r = crl_alloc_more(NULL, sizeof *r);
-  if (r == NULL) return NULL;
-  memset(r, 0, offsetof(crl_run, policy));
-  r->error.text[0] = '\0';
-  r->answer.bytes = NULL;
-  return r;
-}
-
-crl_run *crl_run_new(crl_context *context, const crl_call *call, int64_t deadline,
-                     crl_alone alone) {
-  crl_name name = crl_call_name(call);
-  crl_run *r = allocate();
-  if (r == NULL) return NULL;
-  r->context = context;
-  if (crl_key_make(&r->key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK ||
-      !descend(r, &name)) {
-    crl_run_free(r);
-    return NULL;
-  }
-  r->hash = crl_key_hash(&r->key);
-  atomic_init(&r->hold, -1);
-  r->policy = call->policy;
-  r->policy.variant = NULL; /* the caller's memory, not needed any more */
-  r->policy.variant_len = 0;
-  int64_t advised = crl_pool_info(context->pool)->poll_max_ms;
-  if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
-  r->compute = call->compute;
-  r->start = call->start;
-  r->arg = call->arg;
-  r->bound = call->bound;
-  r->cancel = call->cancel;
-  r->fill.key = r->key.whole;
-  r->fill.key_len = r->key.whole_len;
-  r->fill.prefix_len = (size_t)(r->key.user - r->key.whole);
-  r->fill.variant = r->key.variant;
-  r->fill.variant_len = r->key.variant_len;
-  r->fill.digest = crl_key_digest(&r->key);
-  r->fill.max_value = context->max_value;
-  r->lease_ms = r->policy.lease_ms;
-  r->ask = start(r, call, deadline, alone);
-  return r;
-}
-
-void crl_run_part(crl_run *r) {
-  crl_run_drop_lease(r);
-  crl_run_forget_caller(r);
-  if (r->watches) crl_watch_leave(r->context->watch, &r->watcher);
-  r->watches = 0;
-  if (r->entry != NULL) crl_entry_unref(r->entry);
-  r->entry = NULL;
-}
-
-void crl_run_abandon(crl_run *r) {
-  crl_told unused;
-  if (r->flight.leased) {
-    r->flight.retry_ms = 0;
-    r->ask = CRL_ASK_RELEASE;
-    crl_run_perform(r, &unused);
-    r->flight.leased = 0;
-  }
-  r->flight.has_slot = r->flight.on_host = 0;
-  crl_run_let_go(r);
-  if (r->entry != NULL) crl_herd_give_up(r->entry);
-}
-
-void crl_run_free(crl_run *r) {
-  crl_run_part(r);
-  if (r->waiter == &r->own_waiter) crl_waiter_clean(&r->own_waiter);
-  crl_bytes_unref(r->found);
-  crl_bytes_unref(r->plain);
-  crl_product_clean(&r->product);
-  crl_tag_versions_clean(&r->tag_versions);
-  free(r->tags);
-  free(r->ancestors);
-  crl_bytes_unref(r->answer.bytes);
-  crl_fill_clean(&r->fill);
-  crl_key_clean(&r->key);
-  free(r);
-}
-
 /* ---- the host's lock, the slot ------------------------------------------------------------- */
+
+/* A bound compute runs on a thread of the library. */
+static unsigned needs(const crl_run *r) {
+  int threaded =
+      r->bound && r->start == NULL && !r->nested && r->flight.alone != CRL_ALONE_DEADLINE;
+  return CRL_PLACE_COMPUTE | (threaded ? CRL_PLACE_THREAD : 0U);
+}
 
 void crl_run_take_host(crl_run *r, crl_told *told) {
   int hold = -1;
@@ -250,12 +135,148 @@ int crl_run_finds_dead(crl_run *r) {
   return r->has_over;
 }
 
+/* Ends the wait for a slot. A slot that others share stays queued. */
+static void leave_queue(crl_run *r) {
+  if (!r->asks_slot) return;
+  r->asks_slot = 0;
+  if (r->entry != NULL) (void)crl_herd_lenders(r->entry, NULL);
+  if (r->slot == &r->own_slot && !r->has_slot) crl_semaphore_leave(r->context->limiter, r->slot);
+}
+
+/* A compute that another one waits for borrows that one's place. */
+static int may_borrow(crl_run *r) {
+  if (r->nested && !r->flight.answered) return 1;
+  return r->entry != NULL && crl_herd_lenders(r->entry, r->waiter) > 0;
+}
+
+int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
+  crl_semaphore *limiter = r->context->limiter;
+  int asked = r->asks_slot;
+  crl_run_make_waiter(r);
+  if (r->slot == NULL) crl_slot_init(r->slot = &r->own_slot);
+  r->asks_slot = 1;
+  if (may_borrow(r)) crl_semaphore_borrow(limiter, r->slot);
+  told->status =
+      crl_semaphore_ask(limiter, r->slot, (crl_rank)r->flight.rank, needs(r), r->waiter, next);
+  if (told->status == CORRAL_OK) {
+    r->has_slot = 1;
+    leave_queue(r);
+    return 1;
+  }
+  if (!asked) crl_run_emit(r, CORRAL_EVENT_LIMITED, NULL);
+  if (*next > r->flight.until) *next = r->flight.until;
+  if (crl_env_now_ms() < r->flight.until && !crl_run_is_left(r)) return 0;
+  leave_queue(r);
+  return 1;
+}
+
 void crl_run_let_go(crl_run *r) {
   if (r->has_slot && !r->flight.has_slot) {
-    crl_semaphore_leave(r->context->origin, &r->slot);
     r->has_slot = 0;
+    crl_semaphore_leave(r->context->limiter, r->slot);
   }
   if (!r->flight.on_host) crl_run_give_host(r);
+}
+
+/* ---- from new to free ---------------------------------------------------------------------- */
+
+static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
+  crl_context *context = r->context;
+  const corral_policy *policy = &join->call->policy;
+  crl_flight_plan plan = {.deadline = join->deadline,
+                          .can_compute = crl_call_computes(join->call) != 0,
+                          .background = r->bound != 0,
+                          .limited = crl_semaphore_limits(context->limiter, needs(r)) != 0,
+                          .ladder = context->hostlock != NULL,
+                          .early = join->early != 0,
+                          .alone = (uint8_t)alone};
+  if (policy->soft_ms > 0) plan.soft_until = join->deadline - policy->wait_ms + policy->soft_ms;
+  plan.dice =
+      atomic_fetch_add_explicit(&context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
+  return crl_flight_start(&r->flight, &r->policy, &plan);
+}
+
+static crl_run *allocate(void) {
+  crl_run *r = crl_alloc_more(NULL, sizeof *r);
+  if (r == NULL) return NULL;
+  memset(r, 0, offsetof(crl_run, policy));
+  r->error.text[0] = '\0';
+  r->answer.bytes = NULL;
+  return r;
+}
+
+crl_run *crl_run_new(const crl_join *join, crl_alone alone) {
+  crl_context *context = join->context;
+  const crl_call *call = join->call;
+  crl_run *r = allocate();
+  if (r == NULL) return NULL;
+  r->context = context;
+  if (crl_key_make(&r->key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK ||
+      !descend(r, &join->name)) {
+    crl_run_free(r);
+    return NULL;
+  }
+  r->hash = crl_key_hash(&r->key);
+  atomic_init(&r->hold, -1);
+  r->policy = call->policy;
+  r->policy.variant = NULL; /* the caller's memory, not needed any more */
+  r->policy.variant_len = 0;
+  int64_t advised = crl_pool_info(context->pool)->poll_max_ms;
+  if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
+  r->compute = call->compute;
+  r->compute_many = call->compute_many;
+  r->start = call->start;
+  r->arg = call->arg;
+  r->bound = call->bound;
+  r->nested = crl_run_is_nested();
+  r->cancel = call->cancel;
+  r->fill.key = r->key.whole;
+  r->fill.key_len = r->key.whole_len;
+  r->fill.prefix_len = (size_t)(r->key.user - r->key.whole);
+  r->fill.variant = r->key.variant;
+  r->fill.variant_len = r->key.variant_len;
+  r->fill.digest = crl_key_digest(&r->key);
+  r->fill.max_value = context->max_value;
+  r->lease_ms = r->policy.lease_ms;
+  r->ask = start(r, join, alone);
+  return r;
+}
+
+void crl_run_part(crl_run *r) {
+  crl_run_drop_lease(r);
+  crl_run_forget_caller(r);
+  if (r->watches) crl_watch_leave(r->context->watch, &r->watcher);
+  r->watches = 0;
+  if (r->entry != NULL) crl_entry_unref(r->entry);
+  r->entry = NULL;
+}
+
+void crl_run_abandon(crl_run *r) {
+  crl_told unused;
+  if (r->flight.leased) {
+    r->flight.retry_ms = 0;
+    r->ask = CRL_ASK_RELEASE;
+    crl_run_perform(r, &unused);
+    r->flight.leased = 0;
+  }
+  r->flight.has_slot = r->flight.on_host = 0;
+  crl_run_let_go(r);
+  leave_queue(r);
+  if (r->entry != NULL) crl_herd_give_up(r->entry);
+}
+
+void crl_run_free(crl_run *r) {
+  crl_run_part(r);
+  crl_bytes_unref(r->found);
+  crl_bytes_unref(r->plain);
+  crl_product_clean(&r->product);
+  crl_tag_versions_clean(&r->tag_versions);
+  free(r->tags);
+  free(r->ancestors);
+  crl_bytes_unref(r->answer.bytes);
+  crl_fill_clean(&r->fill);
+  crl_key_clean(&r->key);
+  free(r);
 }
 
 /* ---- under way ----------------------------------------------------------------------------- */
@@ -264,7 +285,7 @@ void crl_run_step(crl_run *r, crl_told *told) {
   int computed = r->ask == CRL_ASK_COMPUTE;
   if (r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM) r->last = told->look;
   told->now = crl_env_now_ms();
-  told->left = (uint8_t)(crl_cancelled(r->cancel_token) || atomic_load(&r->left));
+  told->left = (uint8_t)crl_run_is_left(r);
   r->ask = crl_flight_step(&r->flight, told);
   if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_keep_verdict(r);
   crl_run_let_go(r);

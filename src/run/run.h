@@ -1,29 +1,27 @@
 /* run.h: a run: a flight under way, with everything that its driver needs.
  *
- * run.c makes, steps and frees runs, request.c performs what a flight asks of the store,
- * compute.c surrounds its compute, answer.c builds and hands out its answers, near_copy.c
- * has the copies of this process. The drivers: block.c flies one run, many.c several at once,
- * scheduler.c runs without a thread of their own. */
+ * run.c makes, steps and frees runs, join.c has a call's part in the herd, request.c performs what a
+ * flight asks of the store, compute.c surrounds its compute, answer.c builds and hands out its
+ * answers, near_copy.c has the copies of this process. A run doesn't know who carries it: see
+ * driver/advance.h. */
 #ifndef CRL_RUN_H
 #define CRL_RUN_H
 
 #include "os/timers.h"
+#include "os/worker.h"
 #include "context/context.h"
 #include "record/fill.h"
 #include "flight/flight.h"
 #include "tags/tag_versions.h"
 
-/* One call. */
+/* What a call asks for, of one key or of several. */
 typedef struct crl_call {
-  const void *key; /* the user's key */
-  size_t key_len;
   corral_compute *compute;
   /* in place of `compute`; all three NULL: the call only looks */
   corral_compute_many *compute_many;
   crl_start *start; /* in place of `compute`: starts a compute that ends later */
   void *arg;
   int bound;  /* compute may run on the workers */
-  int early;  /* rebuild even a fresh value */
   int cancel; /* the caller's cancel state (crl_env_cancel_off), restored for the compute */
   /* resolved; policy.error is the caller's. Last member: it needs no zeroing */
   corral_policy policy;
@@ -33,14 +31,14 @@ static inline int crl_call_computes(const crl_call *call) {
   return call->compute != NULL || call->compute_many != NULL || call->start != NULL;
 }
 
-static inline crl_name crl_call_name(const crl_call *call) {
-  return (crl_name){.key = call->key,
-                    .key_len = call->key_len,
+typedef struct crl_run crl_run;
+
+static inline crl_name crl_call_name(const crl_call *call, const void *key, size_t key_len) {
+  return (crl_name){.key = key,
+                    .key_len = key_len,
                     .variant = call->policy.variant,
                     .variant_len = call->policy.variant_len};
 }
-
-typedef struct crl_run crl_run;
 
 /* The caller of a run that the scheduler flies; it outlives the run. Called on the scheduler's
  * threads. */
@@ -55,16 +53,17 @@ typedef struct crl_caller {
   void (*gone)(struct crl_caller *caller, crl_run *r); /* the last call for this run */
 } crl_caller;
 
-/* The scheduler's part of a run. */
+/* What the asynchronous scheduler keeps of a run. */
 typedef struct crl_flown {
   /* in the queue, among the parked runs, or among the computes begun in a loop */
   crl_run *next, **link;
   crl_caller *caller; /* NULL: all waiters wait on the entry */
-  crl_timer alarm;
+  crl_timer timer;
   int phase, computing; /* the scheduler's; 1: a compute was begun and isn't finished */
   int parked, woken;    /* under the scheduler's mutex */
+  int stirred;          /* woken, or its timer rang, since it was last taken up */
+  int timed;            /* its timer was set since then */
   int64_t ended_us;
-  unsigned tries;   /* for a slot of the limiter */
   _Atomic int fate; /* the loop's: see loop.c */
   /* the loop's: 1: within `start`; 1: the compute has ended, 2: it was abandoned */
   int starting, ended;
@@ -78,9 +77,11 @@ struct crl_run {
   crl_entry *entry; /* NULL: no other caller can join */
   crl_flight flight;
   corral_compute *compute;
+  corral_compute_many *compute_many;
   crl_start *start;
   void *arg;
   int bound, handed_over;
+  int nested; /* the caller is within a compute, and waits for this one */
   int cancel; /* the caller's, from crl_env_cancel_off */
   crl_flown flown;
   _Atomic int left;                  /* the caller has left, but not by its cancel token */
@@ -111,7 +112,10 @@ struct crl_run {
   corral_fill fill;
   int64_t began, began_us; /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
   crl_product product;
-  int has_slot;
+  crl_slot *slot;             /* runs that compute together share one; NULL: none yet */
+  int has_slot, asks_slot;    /* asks_slot: LIMITED was told, or the slot is waited for */
+  int waits;                  /* its WAIT has begun */
+  crl_made made;              /* by the compute */
   _Atomic int hold;           /* on the host's lock; -1: none. The renewer may give it back, too */
   int noted;                  /* the token is noted in the host's lock file */
   uint8_t over[CORRAL_TOKEN]; /* token of a dead leader's lease, if has_over */
@@ -125,7 +129,7 @@ struct crl_run {
   crl_key key;
   corral_error error; /* of the store's last failed operation, or of the compute */
   crl_outcome answer;
-  crl_slot slot; /* valid while has_slot */
+  crl_slot own_slot;
 };
 
 /* The runs that one compute of a thread is for. */
@@ -134,10 +138,59 @@ typedef struct crl_computing {
   size_t count; /* not 0 */
 } crl_computing;
 
+/* ---- join.c: a call's part in the herd ----------------------------------------------------- */
+
+typedef enum crl_join_state {
+  CRL_JOIN_LEADS = 1, /* `run` is its own, to be driven to its end */
+  CRL_JOIN_WAITS,     /* on `entry`, for another caller's flight or its own, driven elsewhere */
+  CRL_JOIN_ENDED      /* *outcome is its answer, with a reference */
+} crl_join_state;
+
+/* One call of one key, in its caller's memory. */
+typedef struct crl_join {
+  crl_context *context;
+  const crl_call *call; /* it and the name outlive the call's part in the herd */
+  crl_name name;
+  int64_t deadline;     /* 0: wait_ms from its beginning */
+  crl_waiter *waiter;   /* woken by changes of the entry; NULL: the caller uses crl_join_wait */
+  crl_outcome *outcome; /* room of the caller's, for CRL_JOIN_ENDED */
+  crl_join_state state;
+  crl_run *run;
+  crl_entry *entry;
+  crl_listener listener;
+  int owns;  /* the flight of `entry` is its own */
+  int early; /* rebuild even a fresh value */
+} crl_join;
+
+void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
+                   size_t key_len);
+/* Begins a call: refuses recursion, looks into the near tier, else enters the herd. */
+void crl_join_begin(crl_join *join);
+/* Blocks until there is a result for a call that waits, and goes on by it. */
+void crl_join_wait(crl_join *join);
+/* The same without blocking; `join` may still wait when it returns. */
+void crl_join_look(crl_join *join);
+/* The moment of the next look at the latest. */
+int64_t crl_join_until(const crl_join *join);
+/* Its run is driven elsewhere from now on: waits on the entry. */
+void crl_join_follow(crl_join *join);
+/* Waits on an entry to which its listener listens already; takes over the reference. */
+void crl_join_take(crl_join *join, crl_entry *entry, int owns);
+/* Its run has ended: takes its answer and frees it. */
+void crl_join_land(crl_join *join);
+/* Ends the call without an answer: abandons its run, leaves the entry. */
+void crl_join_leave(crl_join *join);
+/* Ends the call with an answer, whose reference it takes over. */
+void crl_join_end(crl_join *join, const crl_outcome *outcome);
+void crl_join_fail(crl_join *join, int status);
+/* The caller is within a compute, or a function, that has a place: it lends that to the flights
+ * that it waits for. */
+int crl_run_is_nested(void);
+
 /* run.c */
 void crl_run_emit(crl_run *r, corral_event event, const char *detail);
 /* Begins a flight. NULL without memory. */
-crl_run *crl_run_new(crl_context *context, const crl_call *call, int64_t deadline, crl_alone alone);
+crl_run *crl_run_new(const struct crl_join *join, crl_alone alone);
 void crl_run_free(crl_run *r);
 /* Gives up the run's lease, cancel token, watch and entry; crl_run_free does so, too. All that the
  * fill needs stays. */
@@ -152,21 +205,10 @@ void crl_run_step(crl_run *r, crl_told *told);
 void crl_run_meet_caller(crl_run *r, corral_cancel_token *cancel_token);
 /* The run may go on without its caller. */
 void crl_run_forget_caller(crl_run *r);
+/* True when its caller has left. */
+int crl_run_is_left(const crl_run *r);
 /* Tells the compute of a run (a crl_run *) to stop. */
 void crl_run_stop(void *r);
-/* The next step of a caller. */
-typedef enum crl_turn {
-  CRL_TURN_ENTER = 1, /* enter the herd anew */
-  CRL_TURN_ENDED,     /* the outcome is the answer */
-  CRL_TURN_ALONE,     /* compute for this caller alone */
-  CRL_TURN_ALONE_HERE /* the same on the caller's own thread */
-} crl_turn;
-
-/* The next step after a wait on an entry, by its result; may change *outcome. */
-crl_turn crl_run_turn(crl_context *context, const crl_call *call, crl_wait came,
-                      const crl_patience *patience, crl_outcome *outcome);
-/* The limits of a caller's wait, by its policy. */
-crl_patience crl_run_patience(const crl_call *call, int64_t deadline);
 void crl_run_make_waiter(crl_run *r);
 /* Before each wait; the first time it joins the store's watch. 1: look again instead of waiting;
  * that look is watched. */
@@ -179,13 +221,16 @@ void crl_run_note_token(crl_run *r);
 /* True when the lease in r->header is of a leader that died with the host's lock, which this run
  * has now; remembers the lease's token. */
 int crl_run_finds_dead(crl_run *r);
+/* Asks for the slot to compute. 1: *told is set: the run has it, or won't get it. 0: ask again at
+ * *next, or when r->waiter is woken. */
+int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next);
 /* Gives back the slot and the host's lock if the flight no longer has them. */
 void crl_run_let_go(crl_run *r);
 /* Sets the runs that this thread computes (NULL: none); returns the former ones. */
 const crl_computing *crl_run_inside(const crl_computing *inner);
-/* True when the call's key is being computed by the very compute that makes the call: a wait for it
- * would never end. */
-int crl_run_recurses(const crl_context *context, const crl_call *call);
+/* True when the key is being computed by the very compute that makes the call: a wait for it would
+ * never end. */
+int crl_run_recurses(const crl_context *context, const crl_name *name);
 
 /* compute.c: begin, compute, made, end. For several runs: all begin, one compute, all made, all
  * end. */
@@ -260,9 +305,9 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
                              const char *text, int32_t code);
 
 /* near_copy.c */
-/* Answers from the near tier: 1 and *outcome, with a reference. 0: ask the store; with *early also
- * rebuild the value ahead of time. */
-int crl_run_near(crl_context *context, const crl_call *call, int *early, crl_outcome *outcome);
+/* Answers from the near tier: 1, and join->outcome with a reference. 0: ask the store; join->early:
+ * and rebuild the value ahead of time. */
+int crl_run_near(crl_join *join);
 /* Keeps a near-tier copy of the record that a look found. */
 void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t cancel_token, int64_t looked);
 /* The near-tier copy of the key, for a store that is away: 1 and *copy. */

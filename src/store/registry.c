@@ -82,7 +82,7 @@ const corral_host *crl_registry_host(void) { return &host; }
 
 /* The built-in plugins: rows of a header that the build writes. */
 #define STORE(name) extern const corral_store crl_plugin_##name;
-#define ORIGIN(name) extern const corral_origin crl_semaphore_##name;
+#define ORIGIN(name) extern const corral_origin crl_origin_##name;
 #include "corral_builtin.h"
 #undef STORE
 #undef ORIGIN
@@ -207,7 +207,7 @@ static int add_origin(const corral_origin *plugin, const char *file, corral_erro
 static void add_built_in(void) {
   if (store_count > 0) return;
 #define STORE(name) add(&crl_plugin_##name, #name, NULL, NULL);
-#define ORIGIN(name) add_origin(&crl_semaphore_##name, #name, NULL);
+#define ORIGIN(name) add_origin(&crl_origin_##name, #name, NULL);
 #include "corral_builtin.h"
 #undef STORE
 #undef ORIGIN

@@ -437,7 +437,7 @@ static int put_new(crl_context *context, crl_key *key, const crl_tag_version *ta
   int status = crl_put_record(context->pool, &put, crl_env_now_ms() + context->op_ms, error);
   forget_near(context, key);
   if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT)
-    crl_outbox_invalidate(context->held, key->stored, key->stored_len, bytes, crl_env_now_ms());
+    crl_outbox_invalidate(context->outbox, key->stored, key->stored_len, bytes, crl_env_now_ms());
   crl_bytes_unref(bytes);
   return status;
 }

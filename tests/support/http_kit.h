@@ -23,7 +23,7 @@
 
 enum { HTTP_PATIENCE_MS = 20000, HTTP_MAX_VALUE = 1 << 20 };
 
-extern const corral_origin crl_semaphore_http;
+extern const corral_origin crl_origin_http;
 
 static http_origin *server; /* shared by all tests */
 
@@ -174,16 +174,16 @@ __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *fo
   va_start(args, format);
   vsnprintf(url, sizeof url, format, args);
   va_end(args);
-  if (crl_semaphore_http.open(&kit_host, url, HTTP_MAX_VALUE, &origin, &error) != CORRAL_OK)
+  if (crl_origin_http.open(&kit_host, url, HTTP_MAX_VALUE, &origin, &error) != CORRAL_OK)
     fail_msg("%s: %s", url, error.text);
   return origin;
 }
-static inline void closed(void *origin) { crl_semaphore_http.close(origin); }
+static inline void closed(void *origin) { crl_origin_http.close(origin); }
 
 /* Begins a fetch and returns. */
 static inline void begin_with(corral_fill *f, void *origin, const char *key, int64_t limit_ms) {
   f->began_ms = crl_env_now_ms();
-  crl_semaphore_http.fetch(origin, f, key, strlen(key), f->began_ms + limit_ms);
+  crl_origin_http.fetch(origin, f, key, strlen(key), f->began_ms + limit_ms);
 }
 static inline corral_fill *begun(void *origin, const char *key) {
   corral_fill *f = calloc(1, sizeof *f);

@@ -1,0 +1,180 @@
+/* join.c: a call's part in the herd: it leads a flight, waits for another caller's, or has an
+ * answer. */
+#include "os/env.h"
+#include "run/run.h"
+
+/* ---- entering ------------------------------------------------------------------------------ */
+
+void crl_join_end(crl_join *join, const crl_outcome *outcome) {
+  *join->outcome = *outcome;
+  join->state = CRL_JOIN_ENDED;
+}
+
+void crl_join_fail(crl_join *join, int status) {
+  crl_outcome outcome = crl_outcome_plain(status);
+  crl_join_end(join, &outcome);
+}
+
+static void emit(const crl_join *join, corral_event event) {
+  crl_event_emit(&join->context->events, event, join->name.key, join->name.key_len, NULL);
+}
+
+/* Leads a flight; its run takes over the reference of `entry` (NULL: no caller can join). */
+static void lead(crl_join *join, crl_entry *entry, crl_alone alone) {
+  crl_run *r = crl_run_new(join, alone);
+  if (r == NULL) {
+    if (entry != NULL) crl_herd_give_up(entry);
+    if (entry != NULL) crl_entry_unref(entry);
+    crl_join_fail(join, CORRAL_ENOMEM);
+    return;
+  }
+  r->entry = entry;
+  join->run = r;
+  join->state = CRL_JOIN_LEADS;
+}
+
+void crl_join_take(crl_join *join, crl_entry *entry, int owns) {
+  join->entry = entry;
+  join->owns = owns;
+  join->state = CRL_JOIN_WAITS;
+}
+
+static void listen(crl_join *join, crl_entry *entry, int owns) {
+  crl_join_take(join, entry, owns);
+  if (join->waiter != NULL)
+    crl_herd_listen(entry, &join->listener, join->waiter, crl_run_is_nested());
+}
+
+static void enter(crl_join *join, crl_alone alone) {
+  crl_herd *herd = join->context->herd;
+  crl_entry *entry = NULL;
+  int leads = 1;
+  if (crl_call_computes(join->call)) {
+    entry = alone ? crl_herd_private(herd, &join->name) : crl_herd_enter(herd, &join->name, &leads);
+    if (entry == NULL) {
+      crl_join_fail(join, CORRAL_ENOMEM);
+      return;
+    }
+  }
+  if (leads) {
+    lead(join, entry, alone);
+    return;
+  }
+  emit(join, CORRAL_EVENT_JOIN);
+  listen(join, entry, 0);
+}
+
+void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
+                   size_t key_len) {
+  memset(join, 0, sizeof *join);
+  join->context = context;
+  join->call = call;
+  join->name = crl_call_name(call, key, key_len);
+}
+
+void crl_join_begin(crl_join *join) {
+  if (crl_run_recurses(join->context, &join->name)) {
+    crl_join_fail(join, CORRAL_ERECURSION);
+  } else if (crl_run_near(join)) {
+    emit(join, CORRAL_EVENT_NEAR);
+    join->state = CRL_JOIN_ENDED;
+  } else {
+    if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy.wait_ms;
+    enter(join, CRL_ALONE_NOT);
+  }
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+static crl_patience patience_of(const crl_join *join) {
+  const corral_policy *policy = &join->call->policy;
+  return (crl_patience){
+      .deadline = join->deadline,
+      .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
+      .cancel_token = policy->cancel_token,
+      .owns = join->owns,
+      .lends = crl_run_is_nested()};
+}
+
+/* The state is to be changed by the caller. */
+static void leave_entry(crl_join *join, crl_wait came) {
+  if (join->waiter != NULL) crl_herd_unlisten(join->entry, &join->listener, came);
+  crl_entry_unref(join->entry);
+  join->entry = NULL;
+}
+
+/* The deadline has come, or no time is left to enter anew. */
+static void run_out(crl_join *join) {
+  if (join->call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) {
+    enter(join, CRL_ALONE_DEADLINE);
+    return;
+  }
+  emit(join, CORRAL_EVENT_DEADLINE);
+  crl_join_fail(join, CORRAL_EDEADLINE);
+}
+
+/* Goes on by the result of a wait. */
+static void turn(crl_join *join, crl_wait came, crl_outcome *outcome) {
+  int owns = join->owns;
+  leave_entry(join, came);
+  switch (came) {
+    case CRL_WAIT_LANDED:
+      if (outcome->how == CORRAL_COMPUTED && !owns) outcome->how = CORRAL_JOINED;
+      crl_join_end(join, outcome);
+      break;
+    case CRL_WAIT_PASS: enter(join, CRL_ALONE_PASS); break;
+    case CRL_WAIT_LEFT: crl_join_fail(join, CORRAL_ECANCELLED); break;
+    case CRL_WAIT_GIVEN_UP:
+      if (crl_env_now_ms() < join->deadline)
+        enter(join, CRL_ALONE_NOT);
+      else
+        run_out(join);
+      break;
+    case CRL_WAIT_DEADLINE: run_out(join); break;
+  }
+}
+
+void crl_join_wait(crl_join *join) {
+  crl_outcome outcome = {0};
+  crl_patience patience = patience_of(join);
+  turn(join, crl_herd_wait(join->entry, &patience, &outcome), &outcome);
+}
+
+void crl_join_look(crl_join *join) {
+  crl_outcome outcome = {0};
+  crl_patience patience = patience_of(join);
+  atomic_store(&join->listener.stirred, 0);
+  crl_wait came = crl_herd_look(join->entry, &patience, &outcome);
+  if (came != 0) turn(join, came, &outcome);
+}
+
+int64_t crl_join_until(const crl_join *join) {
+  crl_patience patience = patience_of(join);
+  int is_soft = patience.soft_until > 0 && patience.soft_until < patience.deadline &&
+                patience.soft_until > crl_env_now_ms();
+  return is_soft ? patience.soft_until : patience.deadline;
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+void crl_join_follow(crl_join *join) {
+  crl_entry *entry = crl_entry_ref(join->run->entry);
+  join->run = NULL;
+  listen(join, entry, 1);
+}
+
+void crl_join_land(crl_join *join) {
+  crl_outcome outcome = crl_run_outcome(join->run);
+  crl_run_free(join->run);
+  join->run = NULL;
+  crl_join_end(join, &outcome);
+}
+
+void crl_join_leave(crl_join *join) {
+  if (join->run != NULL) {
+    crl_run_abandon(join->run);
+    crl_run_free(join->run);
+    join->run = NULL;
+  }
+  if (join->entry != NULL) leave_entry(join, CRL_WAIT_LEFT);
+}
