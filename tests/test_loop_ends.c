@@ -6,7 +6,7 @@
 #include "support/herd_lab.h"
 #include "base/value.h"
 
-enum { ALARMS = 63 }; /* number of alarms that fit without an allocation */
+enum { TIMERS = 63 }; /* number of alarms that fit without an allocation */
 
 /* ---- computes ------------------------------------------------------------------------------ */
 
@@ -303,21 +303,21 @@ static int bound(corral_fill *fill, const void *key, size_t key_len, void *arg) 
 
 static const corral_policy patient = {.size = sizeof patient, .wait_ms = 3600000};
 
-/* A leader whose compute is open, and `count` waiters; each call has an alarm. */
+/* A leader whose compute is open, and `count` waiters; each call has a timer. */
 static void crowd(corral_loop *loop, request *leader, request *waiters, int count) {
   ask(loop, "a", &patient, leader);
   RUN_UNTIL(loop, leader->starts, 1);
   for (int i = 0; i < count; i++) ask(loop, "a", &patient, &waiters[i]);
 }
 
-static void a_call_that_cant_be_given_an_alarm_is_refused_or_ends(void **state) {
+static void a_call_that_cant_be_given_a_timer_is_refused_or_ends(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .compute = bound));
   corral_loop *loop = loop_of(c);
-  static request leader, waiters[ALARMS - 1]; /* the leader has an alarm too */
+  static request leader, waiters[TIMERS - 2]; /* the leader and the renewer have a timer, too */
   request refused = {0}, ended = {0};
-  crowd(loop, &leader, waiters, ALARMS - 1);
-  atomic_store(&crl_alloc_countdown, 1); /* allocation 0 is the call, 1 the alarm */
+  crowd(loop, &leader, waiters, TIMERS - 2);
+  atomic_store(&crl_alloc_countdown, 1); /* allocation 0 is the call, 1 the timer */
   assert_int_equal(ask_as(loop, "a", &patient, &refused, 1), CORRAL_ENOMEM);
   atomic_store(&crl_alloc_countdown, -1);
   assert_int_equal(ask_as(loop, "b", &patient, &ended, 0), CORRAL_OK);
@@ -329,7 +329,7 @@ static void a_call_that_cant_be_given_an_alarm_is_refused_or_ends(void **state) 
   assert_int_equal(ended.status, CORRAL_ENOMEM);
   assert_int_equal(refused.dones + refused.gones, 0);
   make(&leader, "x");
-  for (int i = 0; i < ALARMS - 1; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
+  for (int i = 0; i < TIMERS - 2; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
   RUN_UNTIL(loop, leader.gones, 1);
   corral_loop_close(loop);
   corral_close(c);
@@ -340,24 +340,24 @@ static void await_mail(corral_loop *loop) {
   assert_int_equal(poll(&fd, 1, LOOP_PATIENCE_MS), 1);
 }
 
-static void a_call_that_cant_be_given_its_second_alarm_ends(void **state) {
+static void a_call_that_cant_be_given_its_second_timer_ends(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
   corral_loop *loop = loop_of(c);
-  static request leader, waiters[ALARMS - 2];
+  static request leader, waiters[TIMERS - 3];
   request soft = {0}, last = {0};
-  crowd(loop, &leader, waiters, ALARMS - 2);
+  crowd(loop, &leader, waiters, TIMERS - 3);
   corral_dispatch(loop);
   ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000, .soft_ms = 30), &soft);
   corral_dispatch(loop);
-  await_mail(loop); /* its alarm rang */
+  await_mail(loop); /* its timer rang */
   ask(loop, "a", &patient, &last);
   atomic_store(&crl_alloc_countdown, 0);
   RUN_UNTIL(loop, soft.gones, 1);
   atomic_store(&crl_alloc_countdown, -1);
   assert_int_equal(soft.status, CORRAL_ENOMEM);
   make(&leader, "x");
-  for (int i = 0; i < ALARMS - 2; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
+  for (int i = 0; i < TIMERS - 3; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
   RUN_UNTIL(loop, leader.gones + last.gones, 2);
   corral_loop_close(loop);
   corral_close(c);
@@ -377,8 +377,8 @@ int main(void) {
       TEST(closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont),
       TEST(a_ticket_isnt_needed_any_more_when_its_call_is_done),
       TEST(nor_is_it_when_the_call_is_done_and_its_compute_still_runs),
-      TEST(a_call_that_cant_be_given_an_alarm_is_refused_or_ends),
-      TEST(a_call_that_cant_be_given_its_second_alarm_ends),
+      TEST(a_call_that_cant_be_given_a_timer_is_refused_or_ends),
+      TEST(a_call_that_cant_be_given_its_second_timer_ends),
   };
   return cmocka_run_group_tests_name("loop_ends", tests, NULL, NULL);
 }

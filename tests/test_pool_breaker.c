@@ -33,9 +33,7 @@ static void let_rest_end(crl_pool *pool, size_t number) {
   pthread_mutex_lock(&server->mutex);
   server->breaker.rest_until = 0;
   pthread_mutex_unlock(&server->mutex);
-  pthread_mutex_lock(&pool->mutex);
-  pthread_cond_signal(&pool->wake);
-  pthread_mutex_unlock(&pool->mutex);
+  assert_int_equal(crl_task_at(&pool->prober, crl_env_now_ms()), CORRAL_OK);
 }
 
 static void until_connects(int count) {
@@ -122,7 +120,7 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   the_fake.break_next = 1;
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
-  assert_int_equal(atomic_load(&pool->started), 0);
+  assert_true(pool->prober.at == INT64_MAX);
   the_fake.break_next = 1;
   one(pool, CORRAL_VERB_CLAIM);
   the_fake.refuse = 1;

@@ -28,13 +28,14 @@ static atomic_int rings;
 static int64_t latest; /* guarded by the timers' mutex, like all of `ring` */
 static int disorder;
 
-static void ring(crl_timer *timer) {
+static int64_t ring(crl_timer *timer) {
   bell *b = (bell *)(void *)timer;
   b->rang = crl_env_now_ms();
   b->rings++;
   disorder |= timer->at < latest;
   latest = timer->at;
   atomic_fetch_add(&rings, 1);
+  return INT64_MAX;
 }
 
 static void await_rings(int count) {

@@ -32,8 +32,9 @@ static void post_call(corral_call *call) {
 static void on_wake(crl_waiter *waiter) {
   post_call((corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter)));
 }
-static void on_timer(crl_timer *timer) {
+static int64_t on_timer(crl_timer *timer) {
   post_call((corral_call *)(void *)((char *)timer - offsetof(corral_call, timer)));
+  return INT64_MAX;
 }
 static void on_cancel(void *call) { post_call(call); }
 
@@ -156,7 +157,8 @@ static void gone(crl_caller *caller, crl_run *r) {
 
 /* Sets the timer to the next moment that ends the wait. */
 static int arm(corral_call *call) {
-  return crl_timers_set(call->loop->context->timers, &call->timer, crl_join_until(&call->join));
+  return crl_timers_set(call->loop->context->threads.timers, &call->timer,
+                        crl_join_until(&call->join));
 }
 
 /* Begins the wait on an entry, to which the call already listens: from now on the timer and the
@@ -169,7 +171,7 @@ static int settle_down(corral_call *call) {
 
 static void stop_waiting(corral_call *call) {
   crl_cancel_leave(call->asked.policy.cancel_token, &call->canceller);
-  crl_timers_clear(call->loop->context->timers, &call->timer);
+  crl_timers_clear(call->loop->context->threads.timers, &call->timer);
 }
 
 void crl_async_leave(corral_call *call) {

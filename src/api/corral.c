@@ -90,6 +90,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .breaker_failures = options->breaker_failures,
                            .breaker_rest_ms = options->breaker_rest_ms,
                            .events = &context->events,
+                           .threads = &context->threads,
                            .on_return = crl_replay_all,
                            .return_arg = &context->offer};
   pool.info = (corral_store_info){.size = sizeof pool.info,
@@ -130,7 +131,8 @@ static int make_rungs(crl_context *context, const corral_options *options,
                                    .poll_ms = context->policy.poll_ms,
                                    .poll_max_ms = context->policy.poll_max_ms,
                                    .pool = context->pool};
-  context->renewer = limiter.renewer = crl_renewer_new(context->pool, &context->events);
+  context->renewer = limiter.renewer =
+      crl_renewer_new(context->pool, &context->events, &context->threads);
   context->limiter = crl_semaphore_new(&limiter);
   if (context->scope == NULL || context->renewer == NULL || context->limiter == NULL)
     return CORRAL_ENOMEM;
@@ -144,6 +146,15 @@ static int make_rungs(crl_context *context, const corral_options *options,
 static const char *origin_name(const corral *c, const corral_options *options) {
   if (c->origin.plugin != NULL) return c->origin.name;
   return options->origin == NULL ? "origin" : options->origin;
+}
+
+/* The threads: none is started before it is needed. */
+static int make_threads(crl_context *context) {
+  context->threads.workers = crl_workers_new();
+  context->threads.timers = crl_timers_new();
+  if (context->threads.workers == NULL || context->threads.timers == NULL) return CORRAL_ENOMEM;
+  context->events.notifier = crl_notifier_new(context->threads.workers);
+  return context->events.notifier == NULL ? CORRAL_ENOMEM : CORRAL_OK;
 }
 
 static int make_context(corral *c, const corral_options *options, corral_error *error) {
@@ -162,21 +173,18 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   crl_quota_init(&context->negatives, options->negative_max);
   if (crl_key_space_make(&context->space, options->name_space) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
+  if (make_threads(context) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   int status = open_store(c, options, error);
   if (status != CORRAL_OK) return status;
   context->herd = crl_herd_new();
   context->locks = crl_lock_table_new();
-  context->workers = crl_workers_new();
-  context->timers = crl_timers_new();
-  context->events.notifier = crl_notifier_new();
   context->outbox = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
   context->verdicts = crl_outbox_new(VERDICT_BYTES, VERDICT_MS);
   context->offer = (crl_replay){
       .held = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
-  if (context->herd == NULL || context->locks == NULL || context->workers == NULL ||
-      context->timers == NULL || context->outbox == NULL || context->verdicts == NULL ||
-      context->scheduler == NULL || context->events.notifier == NULL ||
+  if (context->herd == NULL || context->locks == NULL || context->outbox == NULL ||
+      context->verdicts == NULL || context->scheduler == NULL ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
@@ -233,6 +241,11 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   return CORRAL_OK;
 }
 
+static void free_threads(crl_context *context) {
+  if (context->threads.timers != NULL) crl_timers_free(context->threads.timers);
+  if (context->threads.workers != NULL) crl_workers_free(context->threads.workers);
+}
+
 void corral_close(corral *c) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   uint32_t open = CRL_CONTEXT_OPEN;
@@ -246,15 +259,14 @@ void corral_close(corral *c) {
   if (context->scheduler != NULL) crl_scheduler_drain(context->scheduler);
   if (context->limiter != NULL) crl_semaphore_free(context->limiter);
   if (context->renewer != NULL) crl_renewer_free(context->renewer);
-  if (context->timers != NULL) crl_timers_free(context->timers);
-  if (context->workers != NULL) crl_workers_free(context->workers);
-  if (context->scheduler != NULL) crl_scheduler_free(context->scheduler);
-  if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
   if (context->herd != NULL) crl_herd_free(context->herd);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
   if (context->watch != NULL) crl_watch_free(context->watch);
   if (context->near != NULL) crl_near_free(context->near);
   if (context->pool != NULL) crl_pool_free(context->pool);
+  free_threads(context);
+  if (context->scheduler != NULL) crl_scheduler_free(context->scheduler);
+  if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
   if (context->outbox != NULL) crl_outbox_free(context->outbox);
   if (context->verdicts != NULL) crl_outbox_free(context->verdicts);
   if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);

@@ -359,7 +359,7 @@ static void drop_work(crl_job *job) {
 }
 
 static int submit(corral_call *call) {
-  return crl_workers_submit(call->loop->context->workers, &call->job) == 0;
+  return crl_workers_submit(call->loop->context->threads.workers, &call->job) == 0;
 }
 
 /* The function has its place. Without a thread to be had, it waits for one of those that there

@@ -3,8 +3,7 @@
 #define CRL_CONTEXT_H
 
 #include "os/event.h"
-#include "os/timers.h"
-#include "os/worker.h"
+#include "os/task.h"
 #include "record/key.h"
 #include "store/renewer.h"
 #include "store/pool.h"
@@ -33,8 +32,7 @@ typedef struct crl_context {
   crl_pool *pool;
   crl_herd *herd;
   crl_renewer *renewer;
-  crl_workers *workers;
-  crl_timers *timers;
+  crl_threads threads;
   struct crl_scheduler *scheduler; /* driver/async.h */
   struct crl_lock_table *locks;    /* holds and waiters of users' locks */
   crl_hostlock *hostlock;          /* NULL: the ladder has no host lock */

@@ -58,7 +58,7 @@ static int send_courier(crl_scheduler *scheduler) {
     courier *c = &scheduler->couriers[i];
     if (c->is_out) continue;
     c->is_out = 1;
-    if (crl_workers_submit(scheduler->context->workers, &c->job) == 0) return 1;
+    if (crl_workers_submit(scheduler->context->threads.workers, &c->job) == 0) return 1;
     c->is_out = 0;
     return 0;
   }
@@ -96,8 +96,9 @@ void crl_scheduler_wake(crl_run *r) { stir(r, 1); }
 static void on_wake(crl_waiter *waiter) {
   stir((crl_run *)(void *)((char *)waiter - offsetof(crl_run, own_waiter)), 1);
 }
-static void on_timer(crl_timer *timer) {
+static int64_t on_timer(crl_timer *timer) {
   stir((crl_run *)(void *)((char *)timer - offsetof(crl_run, flown.timer)), 0);
+  return INT64_MAX;
 }
 
 static int take_wake(crl_scheduler *scheduler, crl_run *r) {
@@ -111,7 +112,7 @@ static int take_wake(crl_scheduler *scheduler, crl_run *r) {
 /* Sets the timer before it parks the run: one that rings in between is remembered in `stirred`. 1:
  * the run is parked, and another thread may drive it already. 0: it goes on. -1: closing. */
 static int park(crl_scheduler *scheduler, crl_run *r, int64_t until) {
-  int status = crl_timers_set(scheduler->context->timers, &r->flown.timer, until);
+  int status = crl_timers_set(scheduler->context->threads.timers, &r->flown.timer, until);
   r->flown.timed = 1;
   pthread_mutex_lock(&scheduler->mutex);
   int closing = scheduler->closing, parks = status == CORRAL_OK && !r->flown.stirred && !closing;
@@ -130,7 +131,7 @@ static int park(crl_scheduler *scheduler, crl_run *r, int64_t until) {
 /* ---- the end ------------------------------------------------------------------------------- */
 
 static void retire(crl_scheduler *scheduler, crl_run *r) {
-  if (r->flown.timed) crl_timers_clear(scheduler->context->timers, &r->flown.timer);
+  if (r->flown.timed) crl_timers_clear(scheduler->context->threads.timers, &r->flown.timer);
   crl_run_part(r);
   if (r->flown.caller != NULL) r->flown.caller->gone(r->flown.caller, r);
   pthread_mutex_lock(&scheduler->mutex);
@@ -212,7 +213,7 @@ static void on_fetched(corral_fill *fill, int abandoned) {
 static int begin(crl_scheduler *scheduler, crl_run *r) {
   if (r->start == NULL) {
     r->job = (crl_job){.run = compute, .drop = drop};
-    return crl_workers_submit(scheduler->context->workers, &r->job) == 0;
+    return crl_workers_submit(scheduler->context->threads.workers, &r->job) == 0;
   }
   r->flown.computing = 1;
   crl_run_begin_compute(r);
@@ -256,7 +257,7 @@ static int rest(crl_scheduler *scheduler, crl_run *r, crl_need need, int64_t unt
 
 /* Takes up the run by its phase. 0: it was given up. */
 static int resume(crl_scheduler *scheduler, crl_run *r) {
-  if (r->flown.timed) crl_timers_clear(scheduler->context->timers, &r->flown.timer);
+  if (r->flown.timed) crl_timers_clear(scheduler->context->threads.timers, &r->flown.timer);
   r->flown.timed = 0;
   if (r->flown.phase == COMPUTED) {
     r->flown.computing = 0;

@@ -71,7 +71,7 @@ static void defer(crl_events *events, corral_event event, const void *key, size_
   if (!crl_notifier_post(events->notifier, &d->notice, DEFERRED_MOST)) free(d);
 }
 
-void crl_event_defer(void) { defers = 1; }
+void crl_event_defer(int thread_defers) { defers = thread_defers; }
 
 /* ---- public -------------------------------------------------------------------------------- */
 

@@ -18,8 +18,8 @@ typedef struct crl_events {
  * no lock held. */
 void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
                     const char *detail);
-/* From now on the notifier calls the hook for events of this thread. While 1024 of them wait for
- * the hook, further ones are only counted. */
-void crl_event_defer(void);
+/* 1: from now on the notifier calls the hook for events of this thread. While 1024 of them wait for
+ * the hook, further ones are only counted. 0 ends that. */
+void crl_event_defer(int defers);
 
 #endif

@@ -1,4 +1,4 @@
-/* notifier.c: a queue of notices, and the thread that tells them. */
+/* notifier.c: a queue of notices, and the job that tells them. */
 #include "os/notifier.h"
 
 #include <pthread.h>
@@ -9,13 +9,14 @@
 
 struct crl_notifier {
   pthread_mutex_t mutex;
-  pthread_cond_t work; /* for the thread: something is queued, or closing */
-  pthread_cond_t told; /* for crl_notifier_withdraw: a notice was told */
+  pthread_cond_t told; /* a notice was told, or the job has ended */
   crl_notice *head, **tail;
   crl_notice *telling; /* only compared: its owner may have freed it */
   size_t queued;
-  pthread_t thread;
-  int started, closing;
+  crl_workers *workers;
+  crl_job job;
+  int is_out; /* the job is queued, or runs on `teller` */
+  pthread_t teller;
 };
 
 /* ---- frames -------------------------------------------------------------------------------- */
@@ -37,13 +38,17 @@ int crl_frame_within(const void *of) {
 
 /* ---- the queue ----------------------------------------------------------------------------- */
 
-crl_notifier *crl_notifier_new(void) {
+static void work(crl_job *job);
+static void drop(crl_job *job);
+
+crl_notifier *crl_notifier_new(crl_workers *workers) {
   crl_notifier *notifier = crl_alloc(sizeof *notifier);
   if (notifier == NULL) return NULL;
   pthread_mutex_init(&notifier->mutex, NULL);
-  crl_env_cond_init(&notifier->work);
   crl_env_cond_init(&notifier->told);
   notifier->tail = &notifier->head;
+  notifier->workers = workers;
+  notifier->job = (crl_job){.run = work, .drop = drop};
   return notifier;
 }
 
@@ -70,18 +75,26 @@ static void tell_first(crl_notifier *notifier) {
   pthread_cond_broadcast(&notifier->told);
 }
 
-static void *work(void *arg) {
-  crl_notifier *notifier = arg;
-  crl_env_thread_name("corral-notifier");
+static crl_notifier *notifier_of(crl_job *job) {
+  return (crl_notifier *)(void *)((char *)job - offsetof(crl_notifier, job));
+}
+
+static void work(crl_job *job) {
+  crl_notifier *notifier = notifier_of(job);
   pthread_mutex_lock(&notifier->mutex);
-  while (notifier->head != NULL || !notifier->closing) {
-    if (notifier->head != NULL)
-      tell_first(notifier);
-    else
-      pthread_cond_wait(&notifier->work, &notifier->mutex);
-  }
+  notifier->teller = pthread_self();
+  while (notifier->head != NULL) tell_first(notifier);
+  notifier->is_out = 0;
+  pthread_cond_broadcast(&notifier->told);
   pthread_mutex_unlock(&notifier->mutex);
-  return NULL;
+}
+
+static void drop(crl_job *job) {
+  crl_notifier *notifier = notifier_of(job);
+  pthread_mutex_lock(&notifier->mutex);
+  notifier->is_out = 0;
+  pthread_cond_broadcast(&notifier->told);
+  pthread_mutex_unlock(&notifier->mutex);
 }
 
 int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
@@ -94,9 +107,8 @@ int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
     *notifier->tail = notice;
     notifier->tail = &notice->next;
     notifier->queued++;
-    if (!notifier->started)
-      notifier->started = crl_env_thread(&notifier->thread, work, notifier) == 0;
-    pthread_cond_signal(&notifier->work);
+    if (!notifier->is_out)
+      notifier->is_out = crl_workers_submit(notifier->workers, &notifier->job) == 0;
   }
   pthread_mutex_unlock(&notifier->mutex);
   return takes;
@@ -105,7 +117,7 @@ int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
 int crl_notifier_withdraw(crl_notifier *notifier, crl_notice *notice) {
   pthread_mutex_lock(&notifier->mutex);
   int queued = notice->queued,
-      own = notifier->started && pthread_equal(notifier->thread, pthread_self());
+      own = notifier->telling == notice && pthread_equal(notifier->teller, pthread_self());
   if (queued) unlink_notice(notifier, notice);
   while (!own && notifier->telling == notice) pthread_cond_wait(&notifier->told, &notifier->mutex);
   pthread_mutex_unlock(&notifier->mutex);
@@ -114,12 +126,9 @@ int crl_notifier_withdraw(crl_notifier *notifier, crl_notice *notice) {
 
 void crl_notifier_free(crl_notifier *notifier) {
   pthread_mutex_lock(&notifier->mutex);
-  notifier->closing = 1;
-  pthread_cond_signal(&notifier->work);
-  while (!notifier->started && notifier->head != NULL) tell_first(notifier);
+  while (notifier->is_out) pthread_cond_wait(&notifier->told, &notifier->mutex);
+  while (notifier->head != NULL) tell_first(notifier);
   pthread_mutex_unlock(&notifier->mutex);
-  if (notifier->started) pthread_join(notifier->thread, NULL);
-  pthread_cond_destroy(&notifier->work);
   pthread_cond_destroy(&notifier->told);
   pthread_mutex_destroy(&notifier->mutex);
   free(notifier);

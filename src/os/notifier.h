@@ -1,12 +1,13 @@
-/* notifier.h: one thread that calls callbacks of the user for threads of the library that must not
- * wait for them.
+/* notifier.h: calls callbacks of the user for threads of the library that must not wait for them.
  *
- * One callback at a time, in the order of posting. The thread is started when first needed; it
- * holds no lock during a callback. */
+ * One callback at a time, in the order of posting, on a thread of the library. No lock is held
+ * during a callback. */
 #ifndef CRL_NOTIFIER_H
 #define CRL_NOTIFIER_H
 
 #include <stddef.h>
+
+#include "os/worker.h"
 
 typedef struct crl_notifier crl_notifier;
 
@@ -18,14 +19,14 @@ typedef struct crl_notice {
 } crl_notice;
 
 /* Starts no thread. NULL without memory. */
-crl_notifier *crl_notifier_new(void);
+crl_notifier *crl_notifier_new(crl_workers *workers);
 /* Calls the callbacks that are queued, then frees. Must not be called from within a callback. */
 void crl_notifier_free(crl_notifier *notifier);
 /* Queues a notice; 0 when `most` are queued already. Without a thread to be had the notice waits
  * for the next post, its withdrawal, or crl_notifier_free. */
 int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most);
 /* 1: the notice was queued, and won't be told. 0: it was not queued; if it is being told, this
- * waits for the end of that, except on the notifier's own thread. */
+ * waits for the end of that, except within it. */
 int crl_notifier_withdraw(crl_notifier *notifier, crl_notice *notice);
 
 /* A callback that this thread is within, on the caller's stack; `of`: the object that must not be

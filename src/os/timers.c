@@ -18,118 +18,127 @@ struct crl_timers {
 };
 
 crl_timers *crl_timers_new(void) {
-  crl_timers *alarms = crl_alloc(sizeof *alarms);
-  if (alarms == NULL) return NULL;
-  pthread_mutex_init(&alarms->mutex, NULL);
-  crl_env_cond_init(&alarms->earlier);
-  return alarms;
+  crl_timers *timers = crl_alloc(sizeof *timers);
+  if (timers == NULL) return NULL;
+  pthread_mutex_init(&timers->mutex, NULL);
+  crl_env_cond_init(&timers->earlier);
+  return timers;
 }
 
-void crl_timers_free(crl_timers *alarms) {
-  pthread_mutex_lock(&alarms->mutex);
-  alarms->over = 1;
-  pthread_cond_signal(&alarms->earlier);
-  pthread_mutex_unlock(&alarms->mutex);
-  if (alarms->started) pthread_join(alarms->thread, NULL);
-  pthread_cond_destroy(&alarms->earlier);
-  pthread_mutex_destroy(&alarms->mutex);
-  free(alarms->heap);
-  free(alarms);
+void crl_timers_free(crl_timers *timers) {
+  pthread_mutex_lock(&timers->mutex);
+  timers->over = 1;
+  pthread_cond_signal(&timers->earlier);
+  pthread_mutex_unlock(&timers->mutex);
+  if (timers->started) pthread_join(timers->thread, NULL);
+  pthread_cond_destroy(&timers->earlier);
+  pthread_mutex_destroy(&timers->mutex);
+  free(timers->heap);
+  free(timers);
 }
 
 /* ---- the heap; under the mutex ------------------------------------------------------------- */
 
-static void put(crl_timers *alarms, size_t place, crl_timer *alarm) {
-  alarms->heap[place] = alarm;
-  alarm->place = place;
+static void put(crl_timers *timers, size_t place, crl_timer *timer) {
+  timers->heap[place] = timer;
+  timer->place = place;
 }
 
-static void rise(crl_timers *alarms, crl_timer *alarm) {
-  size_t place = alarm->place;
-  for (; place > 1 && alarms->heap[place / 2]->at > alarm->at; place /= 2)
-    put(alarms, place, alarms->heap[place / 2]);
-  put(alarms, place, alarm);
+static void rise(crl_timers *timers, crl_timer *timer) {
+  size_t place = timer->place;
+  for (; place > 1 && timers->heap[place / 2]->at > timer->at; place /= 2)
+    put(timers, place, timers->heap[place / 2]);
+  put(timers, place, timer);
 }
 
-static void sink(crl_timers *alarms, crl_timer *alarm) {
-  size_t place = alarm->place;
-  for (size_t child; (child = 2 * place) <= alarms->count; place = child) {
-    if (child < alarms->count && alarms->heap[child + 1]->at < alarms->heap[child]->at) child++;
-    if (alarms->heap[child]->at >= alarm->at) break;
-    put(alarms, place, alarms->heap[child]);
+static void sink(crl_timers *timers, crl_timer *timer) {
+  size_t place = timer->place;
+  for (size_t child; (child = 2 * place) <= timers->count; place = child) {
+    if (child < timers->count && timers->heap[child + 1]->at < timers->heap[child]->at) child++;
+    if (timers->heap[child]->at >= timer->at) break;
+    put(timers, place, timers->heap[child]);
   }
-  put(alarms, place, alarm);
+  put(timers, place, timer);
 }
 
-static void take_out(crl_timers *alarms, crl_timer *alarm) {
-  size_t place = alarm->place;
+static void take_out(crl_timers *timers, crl_timer *timer) {
+  size_t place = timer->place;
   if (place == 0) return;
-  crl_timer *last = alarms->heap[alarms->count--];
-  alarm->place = 0;
-  if (last == alarm) return;
-  put(alarms, place, last);
-  rise(alarms, last);
-  sink(alarms, last);
+  crl_timer *last = timers->heap[timers->count--];
+  timer->place = 0;
+  if (last == timer) return;
+  put(timers, place, last);
+  rise(timers, last);
+  sink(timers, last);
 }
 
-static int make_room(crl_timers *alarms) {
-  if (alarms->count + 1 < alarms->room) return 1;
-  size_t room = alarms->room == 0 ? 64 : 2 * alarms->room;
-  crl_timer **heap = crl_alloc_more(alarms->heap, room * sizeof *heap);
+static int make_room(crl_timers *timers) {
+  if (timers->count + 1 < timers->room) return 1;
+  size_t room = timers->room == 0 ? 64 : 2 * timers->room;
+  crl_timer **heap = crl_alloc_more(timers->heap, room * sizeof *heap);
   if (heap == NULL) return 0;
-  alarms->heap = heap;
-  alarms->room = room;
+  timers->heap = heap;
+  timers->room = room;
   return 1;
+}
+
+/* There must be room. */
+static void insert(crl_timers *timers, crl_timer *timer, int64_t at) {
+  timer->at = at;
+  put(timers, ++timers->count, timer);
+  rise(timers, timer);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
+static void ring(crl_timers *timers, crl_timer *timer) {
+  take_out(timers, timer);
+  int64_t again = timer->ring(timer);
+  if (again != INT64_MAX) insert(timers, timer, again);
+}
+
 static void *run(void *arg) {
-  crl_timers *alarms = arg;
+  crl_timers *timers = arg;
   crl_env_thread_name("corral-timers");
-  pthread_mutex_lock(&alarms->mutex);
-  while (!alarms->over) {
-    crl_timer *next = alarms->count > 0 ? alarms->heap[1] : NULL;
-    if (next == NULL) {
-      pthread_cond_wait(&alarms->earlier, &alarms->mutex);
-    } else if (next->at > crl_env_now_ms()) {
-      crl_env_cond_wait(&alarms->earlier, &alarms->mutex, next->at);
-    } else {
-      take_out(alarms, next);
-      next->ring(next);
-    }
+  pthread_mutex_lock(&timers->mutex);
+  while (!timers->over) {
+    crl_timer *next = timers->count > 0 ? timers->heap[1] : NULL;
+    if (next == NULL)
+      pthread_cond_wait(&timers->earlier, &timers->mutex);
+    else if (next->at > crl_env_now_ms())
+      crl_env_cond_wait(&timers->earlier, &timers->mutex, next->at);
+    else
+      ring(timers, next);
   }
-  pthread_mutex_unlock(&alarms->mutex);
+  pthread_mutex_unlock(&timers->mutex);
   return NULL;
 }
 
-static int has_thread(crl_timers *alarms) {
-  if (!alarms->started) alarms->started = crl_env_thread(&alarms->thread, run, alarms) == 0;
-  return alarms->started;
+static int has_thread(crl_timers *timers) {
+  if (!timers->started) timers->started = crl_env_thread(&timers->thread, run, timers) == 0;
+  return timers->started;
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-int crl_timers_set(crl_timers *alarms, crl_timer *alarm, int64_t at) {
+int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
   int status = CORRAL_OK;
-  pthread_mutex_lock(&alarms->mutex);
-  take_out(alarms, alarm);
-  if (!has_thread(alarms))
+  pthread_mutex_lock(&timers->mutex);
+  take_out(timers, timer);
+  if (!has_thread(timers))
     status = CORRAL_EIO;
-  else if (!make_room(alarms))
+  else if (!make_room(timers))
     status = CORRAL_ENOMEM;
   if (status == CORRAL_OK) {
-    alarm->at = at;
-    put(alarms, ++alarms->count, alarm);
-    rise(alarms, alarm);
-    if (alarm->place == 1) pthread_cond_signal(&alarms->earlier);
+    insert(timers, timer, at);
+    if (timer->place == 1) pthread_cond_signal(&timers->earlier);
   }
-  pthread_mutex_unlock(&alarms->mutex);
+  pthread_mutex_unlock(&timers->mutex);
   return status;
 }
 
-void crl_timers_clear(crl_timers *alarms, crl_timer *alarm) {
-  pthread_mutex_lock(&alarms->mutex);
-  take_out(alarms, alarm);
-  pthread_mutex_unlock(&alarms->mutex);
+void crl_timers_clear(crl_timers *timers, crl_timer *timer) {
+  pthread_mutex_lock(&timers->mutex);
+  take_out(timers, timer);
+  pthread_mutex_unlock(&timers->mutex);
 }

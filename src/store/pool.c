@@ -1,7 +1,7 @@
 /* pool.c: access to a store: each of its servers has its own handles, queue and breaker. */
 #include "store/pool.h"
 
-#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "os/env.h"
@@ -11,12 +11,7 @@
 
 struct crl_pool {
   crl_pool_options options;
-  pthread_mutex_t mutex; /* guards `started` and `closing` */
-  pthread_cond_t wake;
-  pthread_t prober;
-  /* 0: not yet; 1: the prober runs; -1: no thread to be had, so callers probe */
-  _Atomic int started;
-  int closing;
+  crl_task prober;
   crl_server *list[];
 };
 
@@ -28,8 +23,10 @@ static void free_servers(crl_pool *pool) {
 }
 
 static int self_probing(const crl_pool *pool) {
-  return pool->options.plugin->threads == CORRAL_THREADS_PARALLEL;
+  return pool->options.plugin->threads == CORRAL_THREADS_PARALLEL || pool->options.threads == NULL;
 }
+
+static int64_t probe(crl_task *task);
 
 crl_pool *crl_pool_new(const crl_pool_options *options) {
   size_t count = options->info.servers > 0 ? options->info.servers : 1;
@@ -45,21 +42,14 @@ crl_pool *crl_pool_new(const crl_pool_options *options) {
     }
     crl_server_self_probing(pool->list[i], self_probing(pool));
   }
-  pthread_mutex_init(&pool->mutex, NULL);
-  crl_env_cond_init(&pool->wake);
+  if (pool->options.threads != NULL) crl_task_init(&pool->prober, pool->options.threads, probe);
   return pool;
 }
 
 void crl_pool_free(crl_pool *pool) {
-  pthread_mutex_lock(&pool->mutex);
-  pool->closing = 1;
-  pthread_cond_signal(&pool->wake);
-  pthread_mutex_unlock(&pool->mutex);
-  if (pool->started == 1) pthread_join(pool->prober, NULL);
+  if (pool->options.threads != NULL) crl_task_stop(&pool->prober);
   free_servers(pool);
   pool->options.plugin->close(pool->options.store);
-  pthread_cond_destroy(&pool->wake);
-  pthread_mutex_destroy(&pool->mutex);
   free(pool);
 }
 
@@ -84,38 +74,20 @@ static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
   return next;
 }
 
-static void *probe_all(void *arg) {
-  crl_pool *pool = arg;
+static int64_t probe(crl_task *task) {
+  crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, prober));
   int64_t at;
-  crl_env_thread_name("corral-prober");
-  pthread_mutex_lock(&pool->mutex);
-  while (!pool->closing) {
-    crl_server *server = next_to_probe(pool, &at);
-    if (server == NULL) {
-      pthread_cond_wait(&pool->wake, &pool->mutex);
-    } else if (at > crl_env_now_ms()) {
-      crl_env_cond_wait(&pool->wake, &pool->mutex, at);
-    } else {
-      pthread_mutex_unlock(&pool->mutex);
-      crl_server_probe(server, pool);
-      pthread_mutex_lock(&pool->mutex);
-    }
-  }
-  pthread_mutex_unlock(&pool->mutex);
-  return NULL;
+  for (crl_server *server; (server = next_to_probe(pool, &at)) != NULL && at <= crl_env_now_ms();)
+    crl_server_probe(server, pool);
+  return at;
 }
 
-/* After a server asked for a probe: starts or wakes the prober. */
+/* After a server asked for a probe. Without a thread to be had, callers probe. */
 static void call_prober(crl_pool *pool) {
-  if (self_probing(pool)) return;
-  pthread_mutex_lock(&pool->mutex);
-  if (pool->started == 0) {
-    pool->started = crl_env_thread(&pool->prober, probe_all, pool) == 0 ? 1 : -1;
-    for (size_t i = 0; pool->started < 0 && i < servers(pool); i++)
-      crl_server_self_probing(pool->list[i], 1);
-  }
-  pthread_cond_signal(&pool->wake);
-  pthread_mutex_unlock(&pool->mutex);
+  int64_t at;
+  if (self_probing(pool) || next_to_probe(pool, &at) == NULL) return;
+  if (crl_task_at(&pool->prober, at) == CORRAL_OK) return;
+  for (size_t i = 0; i < servers(pool); i++) crl_server_self_probing(pool->list[i], 1);
 }
 
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count) {

@@ -5,6 +5,7 @@
 #include <corral/plugin.h>
 
 #include "os/event.h"
+#include "os/task.h"
 
 struct crl_pool;
 
@@ -15,6 +16,7 @@ typedef struct crl_pool_options {
   int64_t handles, op_ms, breaker_failures, breaker_rest_ms;
   const char *probe_key; /* the key of a probe's GET; outlives the pool */
   crl_events *events;
+  const crl_threads *threads; /* for probes; NULL: callers probe */
   /* Called on the probing thread when a resting server answers again, before callers may use it;
    * returns 0 when the server failed once more. May be NULL. Not called for stores whose handle all
    * threads share. */

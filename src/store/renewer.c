@@ -1,5 +1,5 @@
-/* renewer.c: one thread that extends the leases of running computes and users' locks, and ends
- * those that take too long. */
+/* renewer.c: extends the leases of running computes and users' locks, and ends those that take too
+ * long. */
 #include "store/renewer.h"
 
 #include <pthread.h>
@@ -12,24 +12,23 @@ enum { BATCH = 64, DOUBLED_MOST = 600000 };
 
 struct crl_renewer {
   pthread_mutex_t mutex;
-  pthread_cond_t wake; /* wakes the thread: something is due earlier, or `closing` was set */
   pthread_cond_t idle; /* wakes callers that wait for a lease to be no longer busy */
   crl_pool *pool;
   crl_events *events;
   crl_renewed_lease *leases;
-  pthread_t thread;
-  int64_t sleeps_until;
-  int started, closing;
+  crl_task task;
 };
 
-crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events) {
+static int64_t renew(crl_task *task);
+
+crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events, const crl_threads *threads) {
   crl_renewer *renewer = crl_alloc(sizeof *renewer);
   if (renewer == NULL) return NULL;
   pthread_mutex_init(&renewer->mutex, NULL);
-  crl_env_cond_init(&renewer->wake);
   crl_env_cond_init(&renewer->idle);
   renewer->pool = pool;
   renewer->events = events;
+  crl_task_init(&renewer->task, threads, renew);
   return renewer;
 }
 
@@ -114,24 +113,18 @@ static void attend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, 
   }
 }
 
-static void *keep(void *arg) {
-  crl_renewer *renewer = arg;
+/* Waits for nothing of the user's: events go to the notifier, since a hook might be slow, and might
+ * release what is being extended. */
+static int64_t renew(crl_task *task) {
+  crl_renewer *renewer = (crl_renewer *)(void *)((char *)task - offsetof(crl_renewer, task));
   crl_renewed_lease *due[BATCH];
-  crl_env_thread_name("corral-renewer");
-  crl_event_defer();
+  int64_t next, soonest;
+  crl_event_defer(1);
   pthread_mutex_lock(&renewer->mutex);
-  while (!renewer->closing) {
-    int64_t now = crl_env_now_ms(), next, soonest;
+  for (;;) {
+    int64_t now = crl_env_now_ms();
     size_t count = collect(renewer, due, now, &next, &soonest);
-    if (count == 0) {
-      renewer->sleeps_until = next;
-      if (next == INT64_MAX)
-        pthread_cond_wait(&renewer->wake, &renewer->mutex);
-      else
-        crl_env_cond_wait(&renewer->wake, &renewer->mutex, next);
-      continue;
-    }
-    renewer->sleeps_until = 0;
+    if (count == 0) break;
     pthread_mutex_unlock(&renewer->mutex);
     attend(renewer, due, count, now, soonest);
     pthread_mutex_lock(&renewer->mutex);
@@ -139,7 +132,8 @@ static void *keep(void *arg) {
     pthread_cond_broadcast(&renewer->idle);
   }
   pthread_mutex_unlock(&renewer->mutex);
-  return NULL;
+  crl_event_defer(0);
+  return next;
 }
 
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since) {
@@ -150,19 +144,18 @@ void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t si
   lease->link = &renewer->leases;
   if (lease->next != NULL) lease->next->link = &lease->next;
   renewer->leases = lease;
-  if (!renewer->started)
-    renewer->started = crl_env_thread(&renewer->thread, keep, renewer) == 0;
-  else if (due_at(lease) < renewer->sleeps_until)
-    pthread_cond_signal(&renewer->wake);
+  int64_t at = due_at(lease);
   pthread_mutex_unlock(&renewer->mutex);
+  (void)crl_task_at(&renewer->task, at);
 }
 
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
   pthread_mutex_lock(&renewer->mutex);
   while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
   lease->limit = limit;
-  if (due_at(lease) < renewer->sleeps_until) pthread_cond_signal(&renewer->wake);
+  int64_t at = due_at(lease);
   pthread_mutex_unlock(&renewer->mutex);
+  (void)crl_task_at(&renewer->task, at);
 }
 
 void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease) {
@@ -182,12 +175,7 @@ void crl_renewer_drop(crl_renewer *renewer, crl_renewed_lease *lease) {
 }
 
 void crl_renewer_free(crl_renewer *renewer) {
-  pthread_mutex_lock(&renewer->mutex);
-  renewer->closing = 1;
-  pthread_cond_signal(&renewer->wake);
-  pthread_mutex_unlock(&renewer->mutex);
-  if (renewer->started) pthread_join(renewer->thread, NULL);
-  pthread_cond_destroy(&renewer->wake);
+  crl_task_stop(&renewer->task);
   pthread_cond_destroy(&renewer->idle);
   pthread_mutex_destroy(&renewer->mutex);
   free(renewer);

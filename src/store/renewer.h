@@ -1,12 +1,12 @@
-/* renewer.h: one thread that extends the leases of running computes and users' locks, and ends
- * those that take too long.
+/* renewer.h: extends the leases of running computes and users' locks, and ends those that take too
+ * long.
  *
- * It is a thread of its own, because workers are busy with the very computes whose leases must not
- * lapse. All extends that are due go as one batch. No callback of the user is called there: it
- * might be slow, and might release what is being extended. */
+ * All extends that are due go as one batch. No callback of the user is called meanwhile: it might be
+ * slow, and might release what is being extended. */
 #ifndef CRL_RENEWER_H
 #define CRL_RENEWER_H
 
+#include "os/task.h"
 #include "store/pool.h"
 
 typedef struct crl_renewer crl_renewer;
@@ -22,7 +22,7 @@ typedef struct crl_renewed_lease {
   const uint8_t *token; /* NULL: no lease, only the limit */
   int64_t lease_ms;
   int64_t limit; /* crl_env_now_ms: end of the compute's time, or of the lock */
-  /* Each is called once at most, on the renewer's thread: on_lost when the lease isn't this token's
+  /* Each is called once at most, on a thread of the library: on_lost when the lease isn't this token's
    * any more, on_limit when the limit has come. crl_renewer_drop waits until they have returned. */
   void (*on_lost)(struct crl_renewed_lease *lease);
   void (*on_limit)(struct crl_renewed_lease *lease);
@@ -38,7 +38,7 @@ typedef struct crl_renewed_lease {
 } crl_renewed_lease;
 
 /* Starts no thread. NULL without memory. */
-crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events);
+crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events, const crl_threads *threads);
 /* No lease may be held. */
 void crl_renewer_free(crl_renewer *renewer);
 /* Extends the lease every third of lease_ms, the first time a third after `since` (when its claim

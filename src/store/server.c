@@ -9,6 +9,7 @@
 
 #include "store/breaker.h"
 #include "os/env.h"
+#include "os/wait.h"
 #include "store/server_batch.h"
 #include "store/pace.h"
 #include "base/status.h"
@@ -39,10 +40,10 @@ typedef struct request {
   /* its caller has less time than op_ms: reaching that limit says nothing of the store */
   int hurried;
   seat seat;
-  int opened;   /* its failure opened the breaker, or made a probe due */
-  int cut;      /* its batch failed in the middle of a body */
-  void *handle; /* LEADS: the handle that was handed over; NULL: it opens one */
-  pthread_cond_t cond;
+  int opened;        /* its failure opened the breaker, or made a probe due */
+  int cut;           /* its batch failed in the middle of a body */
+  void *handle;      /* LEADS: the handle that was handed over; NULL: it opens one */
+  crl_waiter waiter; /* woken under the mutex, by each change of `seat` */
 } request;
 
 /* Handles, and the queue for them. */
@@ -238,7 +239,7 @@ static void pass_on(seats *all, void *handle) {
   next->next = NULL;
   next->handle = handle;
   next->seat = LEADS;
-  pthread_cond_signal(&next->cond);
+  crl_waiter_wake(&next->waiter);
 }
 
 static void copy_results(request *all, const corral_op *batch) {
@@ -325,7 +326,7 @@ static void serve(crl_server *server, request *own) {
     next = r->next;
     r->seat = SERVED;
     r->cut = own->cut;
-    pthread_cond_signal(&r->cond);
+    crl_waiter_wake(&r->waiter);
   }
   pass_on(own->seats, handle);
   pthread_mutex_unlock(&server->mutex);
@@ -345,11 +346,16 @@ static void leave_queue(const request *own) {
   if (*link == NULL) own->seats->tail = link;
 }
 
+static int is_queued(const request *own) {
+  const request *r = own->seats->head;
+  while (r != NULL && r != own) r = r->next;
+  return r != NULL;
+}
+
 /* Waits until a handle is handed over, or another caller has performed this request along; 0 when
  * its time ran out in the queue. A request that is being performed is waited for without a limit:
  * its batch has one. Under the mutex. */
 static int wait_in_queue(crl_server *server, request *own) {
-  int queued = 1;
   /* bodies queued in front of a large request take more than op_ms */
   int64_t until = own->seats == &server->large ? own->latest : own->limit;
   own->seat = QUEUED;
@@ -357,15 +363,15 @@ static int wait_in_queue(crl_server *server, request *own) {
   *own->seats->tail = own;
   own->seats->tail = &own->next;
   while (own->seat == QUEUED) {
-    if (crl_env_cond_wait(&own->cond, &server->mutex, until) || own->seat != QUEUED) continue;
-    queued = 0;
-    for (const request *r = own->seats->head; r != NULL; r = r->next)
-      if (r == own) queued = 1;
-    if (queued) {
+    pthread_mutex_unlock(&server->mutex);
+    int woken = crl_waiter_sleep(&own->waiter, until);
+    pthread_mutex_lock(&server->mutex);
+    if (woken || own->seat != QUEUED) continue;
+    if (is_queued(own)) {
       leave_queue(own);
       return 0;
     }
-    while (own->seat == QUEUED) pthread_cond_wait(&own->cond, &server->mutex);
+    until = INT64_MAX;
   }
   return 1;
 }
@@ -379,9 +385,7 @@ static void perform_pooled(crl_server *server, request *own) {
   } else if (all->open_count < all->most) {
     all->open_count++;
   } else {
-    crl_env_cond_init(&own->cond);
     in_time = wait_in_queue(server, own);
-    pthread_cond_destroy(&own->cond);
     if (!in_time || own->seat == SERVED) {
       pthread_mutex_unlock(&server->mutex);
       if (!in_time)

@@ -157,6 +157,7 @@ static const corral_store spread = {.size = sizeof spread,
                                     .connect_server = fake_connect_server};
 
 static crl_events events;
+static crl_threads threads;
 static _Atomic int returns, return_works;
 
 /* Sends one operation to a server that is back. */
@@ -188,7 +189,9 @@ static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, in
       .op_ms = FAR,
       .breaker_failures = 3,
       .breaker_rest_ms = rest_ms,
-      .events = &events};
+      .events = &events,
+      .threads = &threads};
+  threads = (crl_threads){.timers = crl_timers_new(), .workers = crl_workers_new()};
   crl_pool *pool = crl_pool_new(&options);
   assert_non_null(pool);
   return pool;
@@ -200,6 +203,8 @@ static inline crl_pool *pool_of(int64_t handles, int64_t rest_ms) {
 
 static inline void pool_end(crl_pool *pool) {
   crl_pool_free(pool);
+  crl_timers_free(threads.timers);
+  crl_workers_free(threads.workers);
   assert_int_equal(the_fake.open, 0);
   assert_int_equal(the_fake.closed, 1);
   pthread_mutex_destroy(&the_fake.mutex);
