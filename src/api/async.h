@@ -71,8 +71,8 @@ corral_call *crl_async_call(crl_caller *caller);
 /* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
  * loop is closed. Called with the loop's mutex held. */
 void crl_async_post(corral_loop *loop, crl_mail *mail);
-/* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all below
- * that doesn't say otherwise. */
+/* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all
+ * below that doesn't say otherwise. */
 int crl_async_begin(corral_call *call);
 /* Moves the call on by what was reported to it. */
 void crl_async_bring_on(corral_call *call);

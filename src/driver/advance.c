@@ -118,8 +118,8 @@ static int call(crl_run *const *runs, corral_fill **fills, size_t count) {
   return status;
 }
 
-/* A negative status of a compute is a failure; that of a compute of several keys, of those that have
- * no answer. */
+/* A negative status of a compute is a failure; that of a compute of several keys, of those that
+ * have no answer. */
 static void fail_if(crl_run *r, int status) {
   int keeps = r->compute_many != NULL ? r->fill.filled != CRL_FILLED_NOT
                                       : r->fill.filled == CRL_FILLED_FAILURE;

@@ -21,10 +21,11 @@ typedef enum crl_need {
 /* Performs the outstanding asks until something is needed. `woken`: what the run waited for has
  * come. */
 crl_need crl_advance(crl_run *r, int woken, int64_t *until);
-/* Calls the compute of runs that ask for COMPUTE, on this thread, and steps them. All leases are kept
- * until all fills are finished. `fills`: room for `count`. */
+/* Calls the compute of runs that ask for COMPUTE, on this thread, and steps them. All leases are
+ * kept until all fills are finished. `fills`: room for `count`. */
 void crl_advance_compute(crl_run *const *runs, corral_fill **fills, size_t count);
-/* Takes the result of a compute that `start` began and that ended at `ended_us`, and steps the run. */
+/* Takes the result of a compute that `start` began and that ended at `ended_us`, and steps the
+ * run. */
 void crl_advance_computed(crl_run *r, int64_t ended_us);
 
 #endif

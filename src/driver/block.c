@@ -1,5 +1,5 @@
-/* block.c: the blocking scheduler: drives one run on its caller's thread, which sleeps while the run
- * waits. */
+/* block.c: the blocking scheduler: drives one run on its caller's thread, which sleeps while the
+ * run waits. */
 #include "driver/block.h"
 
 #include "driver/advance.h"

@@ -2,11 +2,11 @@
  * Store operations that are due at the same time are one batch, and computes that are due at the
  * same time are one compute.
  *
- * Each round drives all runs as far as they go, then performs the need that comes first in the table
- * below, for all runs that have it. So nothing is computed while another run could still reach its
- * compute, and nothing is waited for (a change in the store, a host lock, another flight) while a
- * compute is due: two calls with keys in common each finish the flights that they lead before they
- * wait for each other. */
+ * Each round drives all runs as far as they go, then performs the need that comes first in the
+ * table below, for all runs that have it. So nothing is computed while another run could still
+ * reach its compute, and nothing is waited for (a change in the store, a host lock, another flight)
+ * while a compute is due: two calls with keys in common each finish the flights that they lead
+ * before they wait for each other. */
 #include <stdlib.h>
 
 #include "base/status.h"

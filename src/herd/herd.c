@@ -224,8 +224,8 @@ static void stir(void *arg) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-/* A caller that has a place to compute begins to wait (1) or ends that (-1). Called with the shard's
- * mutex held. */
+/* A caller that has a place to compute begins to wait (1) or ends that (-1). Called with the
+ * shard's mutex held. */
 static void lend(crl_entry *entry, int change) {
   entry->lenders += (size_t)change;
   if (change > 0 && entry->borrower != NULL) crl_waiter_wake(entry->borrower);

@@ -1,4 +1,5 @@
-/* timers.h: the one clock of timers: polls of parked runs, deadlines of calls, and tasks (task.h). */
+/* timers.h: the one clock of timers: polls of parked runs, deadlines of calls, and tasks
+ * (task.h). */
 #ifndef CRL_TIMERS_H
 #define CRL_TIMERS_H
 

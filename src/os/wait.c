@@ -5,8 +5,8 @@
 
 #include "os/env.h"
 
-/* The sleeper may free the waiter once it has seen the word, so that the wake itself may name memory
- * that is gone or somebody else's: the kernel takes that for a spurious wake. */
+/* The sleeper may free the waiter once it has seen the word, so that the wake itself may name
+ * memory that is gone or somebody else's: the kernel takes that for a spurious wake. */
 void crl_waiter_wake(crl_waiter *waiter) {
   if (waiter->hook != NULL)
     waiter->hook(waiter);

@@ -1,7 +1,7 @@
 /* run.h: a run: a flight under way, with everything that its driver needs.
  *
- * run.c makes, steps and frees runs, join.c has a call's part in the herd, request.c performs what a
- * flight asks of the store, compute.c surrounds its compute, answer.c builds and hands out its
+ * run.c makes, steps and frees runs, join.c has a call's part in the herd, request.c performs what
+ * a flight asks of the store, compute.c surrounds its compute, answer.c builds and hands out its
  * answers, near_copy.c has the copies of this process. A run doesn't know who carries it: see
  * driver/advance.h. */
 #ifndef CRL_RUN_H

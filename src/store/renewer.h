@@ -1,8 +1,8 @@
 /* renewer.h: extends the leases of running computes and users' locks, and ends those that take too
  * long.
  *
- * All extends that are due go as one batch. No callback of the user is called meanwhile: it might be
- * slow, and might release what is being extended. */
+ * All extends that are due go as one batch. No callback of the user is called meanwhile: it might
+ * be slow, and might release what is being extended. */
 #ifndef CRL_RENEWER_H
 #define CRL_RENEWER_H
 
@@ -22,8 +22,9 @@ typedef struct crl_renewed_lease {
   const uint8_t *token; /* NULL: no lease, only the limit */
   int64_t lease_ms;
   int64_t limit; /* crl_env_now_ms: end of the compute's time, or of the lock */
-  /* Each is called once at most, on a thread of the library: on_lost when the lease isn't this token's
-   * any more, on_limit when the limit has come. crl_renewer_drop waits until they have returned. */
+  /* Each is called once at most, on a thread of the library: on_lost when the lease isn't this
+   * token's any more, on_limit when the limit has come. crl_renewer_drop waits until they have
+   * returned. */
   void (*on_lost)(struct crl_renewed_lease *lease);
   void (*on_limit)(struct crl_renewed_lease *lease);
   /* A user's lock: extended by LOCK_EXTEND. on_extended (may be NULL) is called after an extension
