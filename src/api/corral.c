@@ -134,6 +134,8 @@ static int make_rungs(crl_context *context, const corral_options *options,
   context->renewer = limiter.renewer =
       crl_renewer_new(context->pool, &context->events, &context->threads);
   context->limiter = crl_semaphore_new(&limiter);
+  context->limits_computes =
+      context->limiter != NULL && crl_semaphore_limits(context->limiter, CRL_PLACE_COMPUTE);
   if (context->scope == NULL || context->renewer == NULL || context->limiter == NULL)
     return CORRAL_ENOMEM;
   /* A store whose reach is this host or process elects leaders without a host lock. */

@@ -36,6 +36,7 @@ typedef struct crl_context {
   struct crl_scheduler *scheduler; /* driver/async.h */
   struct crl_lock_table *locks;    /* holds and waiters of users' locks */
   crl_hostlock *hostlock;          /* NULL: the ladder has no host lock */
+  int limits_computes;             /* of all kinds, not just those on threads of the library */
   crl_semaphore *limiter;          /* of computes */
   crl_watch *watch;                /* NULL: waiters poll */
   crl_near *near;                  /* NULL: there is no near tier */

@@ -62,7 +62,7 @@ static void find_outbox(crl_run *r) {
  * compute its thread and its place are borrowed, as long as it waits. */
 static int goes_elsewhere(const crl_run *r) {
   int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
-  if (!r->bound || r->handed_over || r->flight.alone == CRL_ALONE_DEADLINE) return 0;
+  if (r->handed_over || r->flight.alone == CRL_ALONE_DEADLINE) return 0;
   if (r->flight.answered) return climbs || r->ask == CRL_ASK_COMPUTE;
   return r->ask == CRL_ASK_COMPUTE && (r->start != NULL || !r->nested);
 }
@@ -70,7 +70,7 @@ static int goes_elsewhere(const crl_run *r) {
 crl_need crl_advance(crl_run *r, int woken, int64_t *until) {
   for (;; woken = 0) {
     crl_need need = (crl_need)0;
-    if (goes_elsewhere(r)) return CRL_NEED_ELSEWHERE;
+    if (r->bound && goes_elsewhere(r)) return CRL_NEED_ELSEWHERE;
     switch (r->ask) {
       case CRL_ASK_GET:
       case CRL_ASK_CLAIM:

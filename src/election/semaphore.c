@@ -8,10 +8,18 @@
 
 #include "os/env.h"
 #include "policy/policy.h"
+#include "record/key.h"
 #include "store/put.h"
 #include "base/value.h"
 
 enum { FLEET_MOST = 256 };
+
+/* A slot of the fleet, held under a lease. */
+typedef struct crl_fleet_slot {
+  crl_renewed_lease lease;
+  uint8_t token[CORRAL_TOKEN];
+  crl_key key;
+} crl_fleet_slot;
 
 struct crl_semaphore {
   crl_semaphore_options options;
@@ -50,7 +58,7 @@ int crl_semaphore_limits(const crl_semaphore *semaphore, unsigned needs) {
 
 crl_limiter *crl_semaphore_limiter(crl_semaphore *semaphore) { return semaphore->limiter; }
 
-void crl_slot_init(crl_slot *slot) { memset(slot, 0, offsetof(crl_slot, lease)); }
+void crl_slot_init(crl_slot *slot) { memset(slot, 0, sizeof *slot); }
 
 /* ---- the fleet's slots --------------------------------------------------------------------- */
 
@@ -68,7 +76,7 @@ static int make_key(const crl_semaphore *semaphore, unsigned number, crl_key *ke
  * The compute goes on. */
 static void ignore(crl_renewed_lease *lease) { (void)lease; }
 
-static int claim_key(crl_semaphore *semaphore, crl_slot *slot) {
+static int claim_key(crl_semaphore *semaphore, crl_fleet_slot *slot) {
   uint8_t wish[CORRAL_FRONT];
   size_t wish_len = crl_put_wish(crl_key_digest(&slot->key), 0, wish);
   if (crl_env_random(slot->token, sizeof slot->token) != CORRAL_OK) return CORRAL_EIO;
@@ -83,7 +91,6 @@ static int claim_key(crl_semaphore *semaphore, crl_slot *slot) {
   crl_pool_perform(semaphore->options.pool, &op, 1, sent + semaphore->options.op_ms);
   if (op.found_free != NULL) op.found_free(op.found_owner);
   if (op.status != CORRAL_OK) return op.status;
-  slot->fleet = 1;
   slot->lease = (crl_renewed_lease){.key = op.key,
                                     .key_len = op.key_len,
                                     .user_key = op.key,
@@ -98,12 +105,17 @@ static int claim_key(crl_semaphore *semaphore, crl_slot *slot) {
 }
 
 static int claim(crl_semaphore *semaphore, unsigned number, crl_slot *slot) {
-  int status = make_key(semaphore, number, &slot->key);
-  if (status == CORRAL_OK) status = claim_key(semaphore, slot);
-  if (status == CORRAL_OK)
+  crl_fleet_slot *fleet = crl_alloc(sizeof *fleet);
+  if (fleet == NULL) return CORRAL_ENOMEM;
+  int status = make_key(semaphore, number, &fleet->key);
+  if (status == CORRAL_OK) status = claim_key(semaphore, fleet);
+  if (status == CORRAL_OK) {
+    slot->fleet = fleet;
     atomic_store(&semaphore->last, number);
-  else
-    crl_key_clean(&slot->key);
+  } else {
+    crl_key_clean(&fleet->key);
+    free(fleet);
+  }
   return status;
 }
 
@@ -197,7 +209,7 @@ void crl_semaphore_borrow(crl_semaphore *semaphore, crl_slot *slot) {
   crl_limiter_borrow(semaphore->limiter, &slot->place);
 }
 
-static void leave_fleet(crl_semaphore *semaphore, crl_slot *slot) {
+static void leave_fleet(crl_semaphore *semaphore, crl_fleet_slot *slot) {
   crl_renewer_drop(semaphore->options.renewer, &slot->lease);
   corral_op op = {.verb = CORRAL_VERB_RELEASE,
                   .key = slot->key.stored,
@@ -205,11 +217,12 @@ static void leave_fleet(crl_semaphore *semaphore, crl_slot *slot) {
                   .token = slot->token};
   crl_pool_perform(semaphore->options.pool, &op, 1, crl_env_now_ms() + semaphore->options.op_ms);
   crl_key_clean(&slot->key);
+  free(slot);
 }
 
 void crl_semaphore_leave(crl_semaphore *semaphore, crl_slot *slot) {
   if (slot->users > 0 && --slot->users > 0) return;
-  if (slot->fleet) leave_fleet(semaphore, slot);
+  if (slot->fleet != NULL) leave_fleet(semaphore, slot->fleet);
   crl_limiter_leave(semaphore->limiter, &slot->place);
   crl_slot_init(slot);
 }

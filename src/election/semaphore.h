@@ -9,7 +9,6 @@
 
 #include "election/limiter.h"
 #include "store/renewer.h"
-#include "record/key.h"
 
 typedef struct crl_semaphore crl_semaphore;
 
@@ -27,13 +26,10 @@ typedef struct crl_semaphore_options {
  * share one. */
 typedef struct crl_slot {
   crl_place place;
-  size_t users;    /* runs that have it */
-  unsigned looks;  /* for a slot of the fleet, in vain */
-  int64_t next_at; /* of the next such look */
-  int fleet;       /* a slot of the fleet is held, too */
-  crl_renewed_lease lease;
-  uint8_t token[CORRAL_TOKEN];
-  crl_key key;
+  size_t users;                 /* runs that have it */
+  unsigned looks;               /* for a slot of the fleet, in vain */
+  int64_t next_at;              /* of the next such look */
+  struct crl_fleet_slot *fleet; /* NULL: none is held */
 } crl_slot;
 
 /* NULL without memory. */

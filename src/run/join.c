@@ -164,10 +164,15 @@ void crl_join_follow(crl_join *join) {
 }
 
 void crl_join_land(crl_join *join) {
-  crl_outcome outcome = crl_run_outcome(join->run);
-  crl_run_free(join->run);
+  crl_run *r = join->run;
+  crl_entry *entry = r->entry;
+  *join->outcome = r->answer;
+  r->answer.bytes = NULL;
+  r->entry = NULL;
   join->run = NULL;
-  crl_join_end(join, &outcome);
+  crl_run_free(r);
+  if (entry != NULL) crl_entry_unref(entry); /* allocated before the run: malloc likes it last */
+  join->state = CRL_JOIN_ENDED;
 }
 
 void crl_join_leave(crl_join *join) {

@@ -243,7 +243,7 @@ static int make_get(crl_run *r, crl_request *e) {
   const crl_context *context = r->context;
   if (r->flight.looks > 0) crl_run_emit(r, CORRAL_EVENT_POLL, NULL);
   e->keeps = context->near != NULL && r->policy.near_ms > 0;
-  e->looked = crl_env_now_ms();
+  e->looked = e->keeps ? crl_env_now_ms() : 0;
   e->epoch = e->keeps ? crl_near_epoch(context->near, r->hash) : 0;
   crl_tag_versions_forget(&r->tag_versions);
   if (context->generation) {

@@ -94,6 +94,9 @@ void crl_run_forget_caller(crl_run *r) {
 
 /* ---- the host's lock, the slot ------------------------------------------------------------- */
 
+/* Without a limit nobody asks whether the run is nested. */
+static int may_need_slot(const crl_run *r) { return r->bound || r->context->limits_computes; }
+
 /* A bound compute runs on a thread of the library. */
 static unsigned needs(const crl_run *r) {
   int threaded =
@@ -186,7 +189,8 @@ static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
   crl_flight_plan plan = {.deadline = join->deadline,
                           .can_compute = crl_call_computes(join->call) != 0,
                           .background = r->bound != 0,
-                          .limited = crl_semaphore_limits(context->limiter, needs(r)) != 0,
+                          .limited =
+                              may_need_slot(r) && crl_semaphore_limits(context->limiter, needs(r)),
                           .ladder = context->hostlock != NULL,
                           .early = join->early != 0,
                           .alone = (uint8_t)alone};
@@ -228,7 +232,7 @@ crl_run *crl_run_new(const crl_join *join, crl_alone alone) {
   r->start = call->start;
   r->arg = call->arg;
   r->bound = call->bound;
-  r->nested = crl_run_is_nested();
+  r->nested = may_need_slot(r) && crl_run_is_nested();
   r->cancel = call->cancel;
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;
@@ -284,7 +288,8 @@ void crl_run_free(crl_run *r) {
 void crl_run_step(crl_run *r, crl_told *told) {
   int computed = r->ask == CRL_ASK_COMPUTE;
   if (r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM) r->last = told->look;
-  told->now = crl_env_now_ms();
+  if (r->ask != CRL_ASK_ANSWER) r->now = crl_env_now_ms();
+  told->now = r->now;
   told->left = (uint8_t)crl_run_is_left(r);
   r->ask = crl_flight_step(&r->flight, told);
   if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_keep_verdict(r);

@@ -115,6 +115,7 @@ struct crl_run {
   crl_slot *slot;             /* runs that compute together share one; NULL: none yet */
   int has_slot, asks_slot;    /* asks_slot: LIMITED was told, or the slot is waited for */
   int waits;                  /* its WAIT has begun */
+  int64_t now;                /* of the last step but those of ANSWER, which takes no time */
   crl_made made;              /* by the compute */
   _Atomic int hold;           /* on the host's lock; -1: none. The renewer may give it back, too */
   int noted;                  /* the token is noted in the host's lock file */
