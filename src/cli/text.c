@@ -40,8 +40,7 @@ static const char help_run[] =
     "  --force             Run it again, whatever is stored\n"
     "  --tag TAG           Tag of the result, for invalidate --tag; up to 16\n"
     "  --value-version N   Never store it over one of a later version\n"
-    "  --unmodified-exit N, --pass-exit N   CMD's status for: the old result still\n"
-    "                      holds; not for others, let each run CMD for 10s\n"
+    "  --unmodified-exit N, --pass-exit N   CMD's status: no change; not for others\n"
     "D is a number of seconds, or has ms, s, m, h, d or w: 0.2, 5m, 1h30m.\n"
     "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed, 126\n"
     "can't execute CMD, 127 CMD not found, 128+N CMD was ended by signal N.\n";
