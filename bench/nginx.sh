@@ -48,7 +48,7 @@ http {
   proxy_temp_path $folder/temp; client_body_temp_path $folder/temp;
   fastcgi_temp_path $folder/temp; uwsgi_temp_path $folder/temp; scgi_temp_path $folder/temp;
   proxy_cache_path $folder/cache keys_zone=own:10m;
-  corral_zone near store=redis+unix://$folder/redis near=64m near_time=10s namespace=near;
+  corral_zone near store=redis+unix://$folder/redis near=64m near_ttl=10s namespace=near;
   corral_zone store store=redis+unix://$folder/redis near=off namespace=store;
   server { listen 127.0.0.1:$port;
     root $folder/www;

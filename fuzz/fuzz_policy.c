@@ -19,8 +19,8 @@ static void *some_struct(fuzz_input *in, size_t right_size) {
   return bytes;
 }
 
-#define CHECK_RANGE(name, unit, def, least, most, text)                                            \
-  MUST(o->name == def || (o->name >= least && o->name <= most));
+#define CHECK_RANGE(field, name, group, unit, def, least, most, command, nginx, sentence)          \
+  MUST(o->field == def || (o->field >= least && o->field <= most));
 
 static void check_policy(const corral_policy *o) { CORRAL_POLICY_MAP(CHECK_RANGE) }
 static void check_options(const corral_options *o) { CORRAL_OPTION_MAP(CHECK_RANGE) }

@@ -101,6 +101,8 @@ typedef struct corral_error {
   char text[240]; /* what was wrong and what is accepted; always terminated */
 } corral_error;
 
+#include <corral/option.h>
+
 /* ---- values -------------------------------------------------------------------------------- */
 
 /* A value: immutable, reference-counted bytes and how a call got them. Any number of threads may
@@ -230,50 +232,6 @@ CORRAL_API int corral_should_stop(const corral_fill *fill);
 
 /* ---- policy -------------------------------------------------------------------------------- */
 
-#define CORRAL_OFF (-1)
-
-/* X(name, unit, default, least, most, sentence). The code, --help, README.md and the man page are
- * made from these rows. New rows go to the end: their order is the struct's layout. */
-#define CORRAL_POLICY_MAP(X)                                                                       \
-  X(ttl_ms, "ms", 60000, 1, 315360000000, "Fresh life of a value (soft TTL).")                     \
-  X(swr_ms, "ms", 0, -1, 315360000000,                                                             \
-    "Grace after the fresh life: stale is served while somebody rebuilds.")                        \
-  X(sie_ms, "ms", 0, -1, 315360000000,                                                             \
-    "Grace after the fresh life: stale is served when rebuilding fails.")                          \
-  X(jitter_pct, "%", 10, -1, 90, "Each fresh life is shortened at random by up to this share.")    \
-  X(negative_ttl_ms, "ms", 10000, -1, 315360000000, "Life of a remembered \"no such thing\".")     \
-  X(retry_ms, "ms", 1000, -1, 86400000,                                                            \
-    "First pause after a failed compute, shared by the fleet; doubles.")                           \
-  X(retry_max_ms, "ms", 30000, 1, 86400000, "Longest pause after failed computes.")                \
-  X(lease_ms, "ms", 2000, 50, 3600000,                                                             \
-    "Longest lease; extended every third of it while compute runs.")                               \
-  X(compute_ms, "ms", 30000, 10, 86400000,                                                         \
-    "Longest compute: then its lease is given up, its result fenced.")                             \
-  X(wait_ms, "ms", 5000, 1, 86400000,                                                              \
-    "The call's deadline: how long it may wait for somebody else's compute.")                      \
-  X(poll_ms, "ms", 5, 1, 60000,                                                                    \
-    "A waiter's pause once a rebuild is due; grows, with full jitter.")                            \
-  X(poll_max_ms, "ms", 250, 1, 60000, "Longest pause between a waiter's looks.")                   \
-  X(when_away, "choice", 1, 1, 3,                                                                  \
-    "While the store is away: 1 compute, 2 what this process holds, 3 an error.")                  \
-  X(warm, "flag", -1, -1, 1,                                                                       \
-    "1: nobody asked for this value yet; at max_computes everybody else goes first.")              \
-  X(early_beta, "%", 0, -1, 10000,                                                                 \
-    "XFetch: a chance to rebuild ahead of expiry; 100 is the paper's beta of 1.")                  \
-  X(early_pct, "%", 0, -1, 90,                                                                     \
-    "Rebuild ahead when less than this share of the fresh life is left.")                          \
-  X(pass_ttl_ms, "ms", 10000, -1, 86400000,                                                        \
-    "How long \"can't be cached\" is remembered: computes run in parallel.")                       \
-  X(soft_ms, "ms", 0, -1, 86400000,                                                                \
-    "After so long a waiting call takes a stale value that may be served on error.")               \
-  X(at_deadline, "choice", 1, 1, 2,                                                                \
-    "A waiting call's end: 1 stale, else an error; 2 stale, else an own compute.")                 \
-  X(stop_alone, "flag", -1, -1, 1, "1: a compute that nobody waits for any more is told to stop.") \
-  X(lease_min_ms, "ms", 500, 50, 3600000,                                                          \
-    "Shortest lease: it is 4 times the key's usual cost, up to lease_ms.")                         \
-  X(near_ms, "ms", 1000, -1, 86400000,                                                             \
-    "How long a copy in this process answers alone (see near_bytes).")
-
 /* Values of at_deadline: what a waiting call gets at wait_ms when it has no stale value to serve.
  * ERROR: CORRAL_EDEADLINE. COMPUTE: a compute of its own, beside the one it waited for; the result
  * goes to this call alone and isn't stored. */
@@ -301,7 +259,8 @@ typedef struct corral_policy {
    * equals another key. Ignored in the policy of corral_options */
   const void *variant;
   size_t variant_len; /* 0: the key itself */
-#define CORRAL_POLICY_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
+#define CORRAL_POLICY_FIELD(field, name, group, unit, def, least, most, command, nginx, text)      \
+  int64_t field;
   CORRAL_POLICY_MAP(CORRAL_POLICY_FIELD)
 #undef CORRAL_POLICY_FIELD
 } corral_policy;
@@ -327,43 +286,21 @@ CORRAL_API int corral_explain(const corral_policy *policy, char *text, size_t si
 /* An open corral: one store, one namespace, one set of options. */
 typedef struct corral corral;
 
-/* X(name, unit, default, least, most, sentence): the corral's own options, as in
- * CORRAL_POLICY_MAP. */
-#define CORRAL_OPTION_MAP(X)                                                                       \
-  X(op_ms, "ms", 250, 1, 60000,                                                                    \
-    "Longest operation, connecting included; of a body that moves, longest pause.")                \
-  X(handles, "count", 0, 0, 64,                                                                    \
-    "Connections to the store; 0: what the store advises (2 local, 4 remote).")                    \
-  X(workers, "count", 4, 1, 256,                                                                   \
-    "Most threads for a compute bound at open; started when first needed.")                        \
-  X(breaker_failures, "count", 3, 1, 1000,                                                         \
-    "Failures in a row after which a server of the store rests.")                                  \
-  X(breaker_rest_ms, "ms", 1000, 1, 600000, "How long a failing server rests between probes.")     \
-  X(max_value, "bytes", 536870912, 1, 536870912, "Largest value.")                                 \
-  X(host_lock, "flag", -1, -1, 1, "1: elections are first won among the processes of this host.")  \
-  X(max_computes, "count", -1, -1, 1000000,                                                        \
-    "Most computes at once in this process; -1: no limit.")                                        \
-  X(fleet_max_computes, "count", -1, -1, 256,                                                      \
-    "Most computes at once of this `origin` everywhere.")                                          \
-  X(outbox_bytes, "bytes", 16777216, -1, 1099511627776,                                            \
-    "Room for fills made while the store is away.")                                                \
-  X(outbox_ms, "ms", 60000, -1, 86400000,                                                          \
-    "How long such fills, and invalidations to repeat, are kept.")                                 \
-  X(near_bytes, "bytes", -1, -1, 1099511627776,                                                    \
-    "Room for copies in this process, in front of the store.")                                     \
-  X(watch, "flag", 1, -1, 1, "1: waiters are woken by the store, where it can; -1: they poll.")    \
-  X(generation, "flag", -1, -1, 1,                                                                 \
-    "1: corral_invalidate_all is possible; each look reads one tag version more.")                 \
-  X(negative_max, "count", 100000, -1, 1000000000,                                                 \
-    "Most \"no such thing\" this process stores in their ttl.")                                    \
-  X(compress_min, "bytes", -1, -1, 536870912,                                                      \
-    "Values from this size on are stored compressed (zstd).")
-
 typedef struct corral_options {
-  size_t size;       /* sizeof(corral_options), set by CORRAL_OPTIONS */
-  const char *store; /* URI: memory:, lmdb:PATH, redis://host:port/db ...; required */
-  /* prefix of each key, as "name_space:" (docs/keys.md), at most 1024 bytes; NULL: none */
-  const char *name_space;
+  size_t size; /* sizeof(corral_options), set by CORRAL_OPTIONS */
+  /* Texts, NULL: none.
+   * store: URI, required.
+   * name_space: prefix of each key, as "name_space:" (docs/keys.md), at most 1024 bytes.
+   * host_dir: folder of host_lock's lock file, an absolute path; NULL: $CORRAL_HOST_DIR, else one
+   * in /dev/shm or /tmp for this user. Processes of several users share an election when they name
+   * the same folder.
+   * origin: name of the resource that the computes load, for fleet_max_computes: all corrals on
+   * this store with the same name share the limit, in any namespace; 1 to 100 bytes; NULL:
+   * "origin". Or a URL, "https://host/{key}", from which the values come: it takes the place of
+   * `compute` (docs/http.md), and its name is "https://host" */
+#define CORRAL_TEXT_FIELD(field, name, group, command, nginx, text) const char *field;
+  CORRAL_TEXT_MAP(CORRAL_TEXT_FIELD)
+#undef CORRAL_TEXT_FIELD
   /* defaults of every call's policy; NULL: the table's */
   const corral_policy *policy;
   /* bound compute, for corral_get and corral_get_async; may run in the background. NULL: none. Not
@@ -372,16 +309,8 @@ typedef struct corral_options {
   void *compute_arg;         /* passed to `compute`; must outlive the corral */
   corral_event_fn *on_event; /* called for each event, from any thread; NULL: none */
   void *event_arg;
-  /* folder of host_lock's lock file, an absolute path; NULL: $CORRAL_HOST_DIR, else one in /dev/shm
-   * or /tmp for this user. Processes of several users share an election when they name the same
-   * folder */
-  const char *host_dir;
-  /* name of the resource that the computes load, for fleet_max_computes: all corrals on this store
-   * with the same name share the limit, in any namespace; 1 to 100 bytes; NULL: "origin". Or a URL,
-   * "https://host/{key}", from which the values come: it takes the place of `compute`
-   * (docs/http.md), and its name is "https://host" */
-  const char *origin;
-#define CORRAL_OPTION_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
+#define CORRAL_OPTION_FIELD(field, name, group, unit, def, least, most, command, nginx, text)      \
+  int64_t field;
   CORRAL_OPTION_MAP(CORRAL_OPTION_FIELD)
 #undef CORRAL_OPTION_FIELD
 } corral_options;

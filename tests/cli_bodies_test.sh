@@ -69,7 +69,7 @@ check "256 MB are read again" kept
 
 long() {
   status 125 "$CORRAL" --op 2m get k &&
-    grep -q -- '--op: 2m is out of range: accepted is 1ms to 1m' err
+    grep -q -- "--op: '2m' is out of range; accepted: 1ms to 1m" err
 }
 check "--op names what it accepts" long
 wrong() {

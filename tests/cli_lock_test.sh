@@ -425,15 +425,15 @@ refuses() {
 wrong_use() {
   refuses "no NAME given: corral lock" lock && refuses "no command given: corral lock" lock name &&
     refuses "no command given" lock name -- &&
-    refuses "'--tll': accepted are --ttl, --wait" lock --tll 1s name -- true &&
+    refuses "'--tll': accepted are --no-wait, --note" lock --tll 1s name -- true &&
     refuses "unknown option '-x'" lock name -x -- true &&
-    refuses "'5' is no duration" lock --ttl 5 name -- true &&
-    refuses "--ttl: 10ms is out of range: accepted is 50ms to 1d" lock --ttl 10ms n -- true &&
-    refuses "--wait: 2d is out of range: accepted is 0 to 1d" lock --wait 2d n -- true &&
-    refuses "--keep-max: 1ms is out of range: accepted is 50ms to" lock --keep-max 1ms n -- true &&
+    refuses "'5y' is no duration" lock --ttl 5y name -- true &&
+    refuses "--ttl: '10ms' is out of range; accepted: 50ms to 1d" lock --ttl 10ms n -- true &&
+    refuses "--wait: '2d' is out of range; accepted: off, 1ms to 1d" lock -w 2d n -- true &&
+    refuses "--keep-max: '1ms' is out of range; accepted: 50ms to" lock --keep-max 1ms n -- true &&
     refuses "--grace: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" \
       lock --grace 6s n -- true &&
-    refuses "--repair: 0 is out of range: accepted is 1ms to 1d" lock --repair 0 n -- true &&
+    refuses "--repair: '2d' is out of range; accepted: off, 1ms to 1d" lock --repair 2d n -- true &&
     refuses "a note of 41 bytes is not accepted: 0 to 40" \
       lock --note "$(printf '%041d' 0)" n -- true &&
     refuses "--conflict-exit: '256' is not accepted: a whole number, 0 to 255" \

@@ -449,10 +449,10 @@ away_run() {
 check "while the store is away the command runs, and that is said once" away_run
 
 away_fail() {
-  status 125 "$CORRAL" --store $nowhere run --key a --away fail -- sh -c 'echo run >>away.runs' &&
+  status 125 "$CORRAL" --store $nowhere run --key a --away error -- sh -c 'echo run >>away.runs' &&
     [ ! -e away.runs ] && grep -q "can't connect" err
 }
-check "--away fail does not run it" away_fail
+check "--away error does not run it" away_fail
 
 # Each run writes "begin" and "end"; overlap FILE: two were under way at once.
 script='echo begin >>"$1"; sleep 0.05; echo end >>"$1"'
@@ -627,7 +627,12 @@ check "an unknown option is named, with those accepted" \
   refuses "'--tll': accepted are --key" run --tll 5s -- true
 check "an unknown global option is named" refuses "'--stor3': accepted are --store" --stor3 x get y
 check "an option without its value is named" refuses "'--ttl' needs a value" run --ttl
-check "a duration without a unit is refused" refuses "'5' is no duration" run --ttl 5 -- true
+seconds() {
+  "$CORRAL" run --key sec --ttl 300 --stale 0.2 --stale-if-error 1h30m -- true &&
+    "$CORRAL" inspect sec >out && grep -q '^ttl  *[23][0-9.]*[0-9.]s$\|^ttl  *[45]m$' out &&
+    grep -q '^swr  *200ms' out && grep -q '^sie  *90m' out
+}
+check "a duration without a unit is in seconds" seconds
 absent_from_stderr() { # WORD
   ! grep -q -e "$1" err
 }
@@ -635,27 +640,32 @@ absent_from_stderr() { # WORD
 check "a duration with an unknown unit is refused" \
   refuses "'5y' is no duration" run --ttl 5y -- true
 check "a duration out of range is refused with the range" \
-  refuses "accepted is 50ms to 1h" run --lease 2h -- true
+  refuses "accepted: 50ms to 1h" run --lease 2h -- true
 explain() {
   status 0 env -u HOME -u CORRAL_STORE \
-    "$CORRAL" explain ttl_ms=90s swr_ms=10m lease_ms=1m jitter_pct=off &&
+    "$CORRAL" explain ttl=90 stale=10m lease_ms=60000 jitter=off &&
     grep -q '^A value is fresh for 90s\.$' out && grep -q '^For 10m after that' out &&
-    grep -q '^warning: lease_ms (1m)' out && [ ! -s err ]
+    grep -q '^warning: lease_ms (1m)' out && [ ! -s err ] &&
+    grep -qxF 'Set: ttl=90s stale=10m jitter=off lease=1m.' out
 }
 check "explain says what a policy does, and warns" explain
-check "explain names the options that there are" refuses "with one of ttl_ms, swr_ms" explain ttl=5
-check "explain names the range" refuses "accepted: 1 to" explain ttl_ms=off
-check "an unknown --away is refused" refuses "run or fail is" run --away maybe -- true
+check "explain names the option that is meant" \
+  refuses "'stael': did you mean 'stale'?" explain stael=5
+check "explain wants a value" refuses "'ttl' is not accepted: NAME=VALUE is" explain ttl
+check "explain names the range" \
+  refuses "ttl_ms: 'off' is no duration; accepted: 1ms to 3650d" explain ttl_ms=off
+check "an unknown --away is refused" \
+  refuses "accepted: compute|stale|error" run --away maybe -- true
 check "--fleet-max out of range is refused" refuses "1 to 256" run --fleet-max 0 -- true
 check "--origin alone is refused" refuses "give that too" run --origin db -- true
 check "a missing command is reported" refuses "no command given" run --ttl 5s
 check "an unknown --at-deadline is refused" \
-  refuses "error or compute is" run --at-deadline never -- true
+  refuses "accepted: error|compute" run --at-deadline never -- true
 check "--soft without a result to take is refused" \
   refuses "give --stale-if-error" run --soft 1s --stale 1h -- true
 check "a size that is none is refused" \
-  refuses "'4x' is not accepted: a size of 1 to 536870912 bytes" run --compress 4x -- true
-check "a size out of range is refused" refuses "'1g' is not accepted" run --compress 1g -- true
+  refuses "'4x' is no size; accepted: off, 1 to 512m" run --compress 4x -- true
+check "a size out of range is refused" refuses "'1g' is out of range" run --compress 1g -- true
 check "an empty tag is refused" refuses "1 to 200 are" run --tag "" -- true
 check "a long tag is refused" \
   refuses "a tag of 201 bytes is not accepted" run --tag "$(printf '%0201d' 0)" -- true

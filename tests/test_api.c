@@ -446,16 +446,16 @@ static void refuses(const corral_options *options, const char *name, long long l
 static void an_option_out_of_range_is_named_with_its_range(void **state) {
   (void)state;
 #define BELOW(least) ((least) == 1 ? -2 : (least)-1)
-#define OPTION(name, unit, def, least, most, text)                                                 \
-  refuses(CORRAL_OPTIONS(.store = "memory:", .name = (most) + INT64_C(1)), #name,                  \
+#define OPTION(field, name, group, unit, def, least, most, command, nginx, sentence)               \
+  refuses(CORRAL_OPTIONS(.store = "memory:", .field = (most) + INT64_C(1)), #field,                \
           (long long)(most));                                                                      \
-  refuses(CORRAL_OPTIONS(.store = "memory:", .name = BELOW(least)), #name, (long long)(least));
-#define POLICY(name, unit, def, least, most, text)                                                 \
+  refuses(CORRAL_OPTIONS(.store = "memory:", .field = BELOW(least)), #field, (long long)(least));
+#define POLICY(field, name, group, unit, def, least, most, command, nginx, sentence)               \
   refuses(                                                                                         \
-      CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.name = (most) + INT64_C(1))),    \
-      #name, (long long)(most));                                                                   \
-  refuses(CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.name = BELOW(least))),       \
-          #name, (long long)(least));
+      CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.field = (most) + INT64_C(1))),   \
+      #field, (long long)(most));                                                                  \
+  refuses(CORRAL_OPTIONS(.store = "memory:", .policy = CORRAL_POLICY(.field = BELOW(least))),      \
+          #field, (long long)(least));
   CORRAL_OPTION_MAP(OPTION)
   CORRAL_POLICY_MAP(POLICY)
 }

@@ -15,28 +15,28 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {"corral_zone pages store=nowhere:;", "no store plugin for 'nowhere:'"},
       {"corral_zone pages store=redis://h:99999/;", "corral_zone \"pages\": "},
       {"corral_zone pages store=%REDIS% near=much;",
-       "corral_zone: \"near=much\" isn't valid; accepted: near=SIZE, as near=64m, or near=off"},
-      {"corral_zone pages store=%REDIS% op=0;", "\"op=0\" isn't valid; accepted: op=TIME"},
-      {"corral_zone pages store=%REDIS% handles=65;", "handles"},
+       "corral_zone: near: 'much' is no size; accepted: off, 1 to 1t"},
+      {"corral_zone pages store=%REDIS% op=0;", "corral_zone: op: '0' is out of range; accepted"},
+      {"corral_zone pages store=%REDIS% handles=65;",
+       "handles: '65' is out of range; accepted: 0 to 64"},
       {"corral_zone pages store=%REDIS% size=3;",
-       "\"size=3\" isn't valid; accepted: store=URI near=SIZE|off"},
-      {"corral_zone pages store=%REDIS% jitter=91;", "accepted: jitter=PERCENT, 0 to 90"},
-      {"corral_zone pages store=%REDIS% host_lock=1;", "accepted: host_lock=on or host_lock=off"},
+       "\"size=3\" isn't valid; accepted: NAME=VALUE, with one of store, namespace"},
+      {"corral_zone pages store=%REDIS% ttl=3;", "\"ttl=3\" isn't valid"},
+      {"corral_zone pages store=%REDIS% jitter=91;", "accepted: off, 1% to 90%"},
+      {"corral_zone pages store=%REDIS% host_lock=maybe;", "accepted: on, off"},
       {"corral_zone off store=%REDIS%;", "a name of 1 to 100 bytes other than \"off\""},
       {ZONE ZONE, "there is a zone \"pages\" already"},
       {"server { corral other; }",
        "corral: there is no zone \"other\"; corral_zone in http{} makes one"},
       {ZONE "server { location / { corral pages; corral pages; } }", "is duplicate"},
-      {ZONE "corral_stale sometimes 1m;",
-       "corral_stale: \"sometimes\" isn't valid; accepted: off, or pairs of"},
-      {ZONE "corral_stale updating;", "corral_stale: \"updating\" isn't valid"},
-      {ZONE "corral_stale updating soon;", "corral_stale: \"soon\" isn't valid"},
-      {ZONE "corral_lock_timeout never;",
-       "corral_lock_timeout: \"never\" isn't valid; accepted: a time, 1ms to 1d"},
-      {ZONE "corral_lock_timeout 1s maybe;",
-       "corral_lock_timeout: \"maybe\" isn't valid; accepted: error, pass"},
-      {ZONE "corral_early 91%;",
-       "corral_early: \"91%\" isn't valid; accepted: off, or a percentage, 1 to 90"},
+      {ZONE "corral_stale sometimes;", "corral_stale: 'sometimes' is no duration; accepted: off,"},
+      {ZONE "corral_stale 1m 2m;", "invalid number of arguments"},
+      {ZONE "corral_stale 1m; corral_stale 2m;", "is duplicate"},
+      {ZONE "corral_stale_if_error soon;", "corral_stale_if_error: 'soon' is no duration"},
+      {ZONE "corral_wait 0;", "corral_wait: '0' is out of range; accepted: 1ms to 1d"},
+      {ZONE "corral_at_deadline maybe;",
+       "corral_at_deadline: 'maybe' is not accepted; accepted: error|compute"},
+      {ZONE "corral_early 91%;", "corral_early: '91%' is out of range; accepted: off, 1% to 90%"},
       {ZONE "corral_methods GET POST;", "invalid value \"POST\""},
       {ZONE "corral_valid 1000 1m;", "invalid status \"1000\""},
       {ZONE "corral_cache_status 'a\"b';", "corral_cache_status: \"a\"b\" isn't valid"},
@@ -62,13 +62,15 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
   int status;
   const char *said = nginx_kit_config(
       "server { location / { corral pages; } location /off { corral off; } }\n"
-      "corral_zone pages store=%REDIS% near=64m near_time=2s namespace=a handles=4 op=100ms "
-      "computes=100 fleet_computes=10\n"
+      "corral_zone pages store=%REDIS% near=64m near_ttl=2s namespace=a handles=4 op=100ms "
+      "max_computes=100 fleet_max=10\n"
       "  host_lock=on jitter=0 compute=1m;\n"
       "corral_zone more store=memory: near=off host_lock=off;\n"
       "corral more; corral_key $host$uri; corral_valid 200 1m; corral_valid any 10s; "
       "corral_ignore_headers Vary X-Accel-Expires;\n"
-      "corral_stale updating 1m error 1h; corral_lock_timeout 3s pass; corral_early 10; "
+      "corral_stale 1m; corral_stale_if_error 1h; corral_wait 3; corral_at_deadline compute; "
+      "corral_early 10; corral_early_beta 50; corral_soft 1s; corral_retry 2s; corral_retry_max "
+      "1m; "
       "corral_methods GET HEAD;\n"
       "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key; "
       "corral_cache_status edge;\n"
@@ -97,7 +99,7 @@ static nginx_server *server;
 static int start(void **state) {
   (void)state;
   server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
-                                             .zone = "near=8m near_time=1h",
+                                             .zone = "near=8m near_ttl=1h",
                                              .workers = 1,
                                              .http = "corral_zone quiet store=memory:;"});
   return 0;

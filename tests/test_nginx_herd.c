@@ -7,13 +7,15 @@
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
   "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                             \
-  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s error 1m; "        \
+  "location /second/ { corral pages; corral_valid 1s; corral_stale 30s; corral_stale_if_error "    \
+  "1m; "                                                                                           \
   "proxy_pass %ORIGIN%; }"                                                                         \
-  "location /early/ { corral pages; corral_valid 2s; corral_early 50%; corral_stale updating "     \
-  "30s; proxy_pass %ORIGIN%; }"                                                                    \
-  "location /impatient/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms; proxy_pass "   \
+  "location /early/ { corral pages; corral_valid 2s; corral_early 50%; corral_stale 30s; "         \
+  " proxy_pass %ORIGIN%; }"                                                                        \
+  "location /impatient/ { corral pages; corral_valid 1m; corral_wait 200ms; proxy_pass "           \
   "%ORIGIN%; }"                                                                                    \
-  "location /passing/ { corral pages; corral_valid 1m; corral_lock_timeout 200ms pass; "           \
+  "location /passing/ { corral pages; corral_valid 1m; corral_wait 200ms; corral_at_deadline "     \
+  "compute; "                                                                                      \
   "proxy_pass %ORIGIN%; }"
 
 static nginx_server *servers[2];
@@ -24,7 +26,7 @@ static int start(void **state) {
   servers[0] = nginx_kit_start(
       &(nginx_kit_plan){.locations = LOCATIONS, .workers = 2, .zone = "near=off jitter=0"});
   servers[1] = nginx_kit_another(&(nginx_kit_plan){
-      .locations = LOCATIONS, .workers = 2, .zone = "near=8m near_time=100ms jitter=0"});
+      .locations = LOCATIONS, .workers = 2, .zone = "near=8m near_ttl=100ms jitter=0"});
   for (int i = 0; i < 2; i++) addresses[i] = nginx_server_address(servers[i]);
   return 0;
 }

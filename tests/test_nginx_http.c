@@ -10,8 +10,8 @@
   "location = /status { corral_status; }"                                                          \
   "location / { corral pages; proxy_pass %ORIGIN%; gzip on; gzip_types text/plain; "               \
   "gzip_min_length 1; gzip_vary on; }"                                                             \
-  "location /grace/ { corral pages; corral_valid 20000d; corral_stale updating 20000d error "      \
-  "20000d; proxy_pass %ORIGIN%; }"                                                                 \
+  "location /grace/ { corral pages; corral_valid 20000d; corral_stale 3650d; "                     \
+  "corral_stale_if_error 3650d; proxy_pass %ORIGIN%; }"                                            \
   "location /variable/ { corral pages; corral_valid 1m; corral_key $uri$http_range$http_x_other; " \
   "proxy_set_header X-Range $http_range;"                                                          \
   "  proxy_set_header X-Again $http_x_other; proxy_pass %ORIGIN%; }"                               \

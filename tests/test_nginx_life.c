@@ -8,7 +8,7 @@
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
   "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                             \
-  "location /second/ { corral pages; corral_valid 1s; corral_stale updating 30s; proxy_pass "      \
+  "location /second/ { corral pages; corral_valid 1s; corral_stale 30s; proxy_pass "               \
   "%ORIGIN%; }"                                                                                    \
   "location /large/ { corral pages; corral_valid 1m; corral_max_size 64m; proxy_pass %ORIGIN%; }"
 
@@ -18,7 +18,7 @@ static int start(void **state) {
   (void)state;
   server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
                                              .workers = 2,
-                                             .zone = "near=4m near_time=50ms compute=1h jitter=0",
+                                             .zone = "near=4m near_ttl=50ms compute=1h jitter=0",
                                              .http = "keepalive_requests 100000;"});
   return 0;
 }
@@ -125,7 +125,7 @@ static void who_gets_stale_and_leaves_doesnt_stop_the_rebuilding(void **state) {
 static void a_leader_waits_for_his_origin_longer_than_others_for_him(void **state) {
   (void)state;
   nginx_server *slow = nginx_kit_another(&(nginx_kit_plan){
-      .locations = "location / { corral pages; corral_valid 1m; corral_lock_timeout 50ms; "
+      .locations = "location / { corral pages; corral_valid 1m; corral_wait 50ms; "
                    "corral_max_size 1k; proxy_read_timeout 700ms; proxy_pass %ORIGIN%; }"});
   http_origin_answer(nginx_kit_origin, "/late", HTTP_ANSWER(.body = "late", .delay_ms = 300));
   http_origin_answer(nginx_kit_origin, "/late500", HTTP_ANSWER(.status = 500, .delay_ms = 300));

@@ -20,13 +20,15 @@ static void what_is_not_said_comes_from_the_table(void **state) {
   (void)state;
   corral_policy p;
   assert_int_equal(crl_policy_resolve(&p, NULL, NULL, NULL), CORRAL_OK);
-#define ROW(name, unit, def, least, most, text) assert_int_equal(p.name, def);
+#define ROW(field, name, group, unit, def, least, most, command, nginx, sentence)                  \
+  assert_int_equal(p.field, def);
   CORRAL_POLICY_MAP(ROW)
 #undef ROW
   assert_int_equal(p.size, sizeof p);
   corral_options o;
   assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
-#define ROW(name, unit, def, least, most, text) assert_int_equal(o.name, def);
+#define ROW(field, name, group, unit, def, least, most, command, nginx, sentence)                  \
+  assert_int_equal(o.field, def);
   CORRAL_OPTION_MAP(ROW)
 #undef ROW
   assert_string_equal(o.store, "memory:");
@@ -71,16 +73,17 @@ static void check_range(int64_t *field, corral_policy *user, const char *name, i
 static void every_option_keeps_to_its_range(void **state) {
   (void)state;
   corral_policy user = {.size = sizeof user};
-#define ROW(name, unit, def, least, most, text) check_range(&user.name, &user, #name, least, most);
+#define ROW(field, name, group, unit, def, least, most, command, nginx, sentence)                  \
+  check_range(&user.field, &user, #field, least, most);
   CORRAL_POLICY_MAP(ROW)
 #undef ROW
   corral_options o;
   corral_error error;
-#define ROW(name, unit, def, least, most, sentence)                                                \
-  assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.name = (most) + 1), &error),             \
+#define ROW(field, name, group, unit, def, least, most, command, nginx, sentence)                  \
+  assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.field = (most) + 1), &error),            \
                    CORRAL_EINVAL);                                                                 \
-  assert_non_null(strstr(error.text, #name));                                                      \
-  assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.name = most), &error), CORRAL_OK);
+  assert_non_null(strstr(error.text, #field));                                                     \
+  assert_int_equal(crl_policy_options(&o, CORRAL_OPTIONS(.field = most), &error), CORRAL_OK);
   CORRAL_OPTION_MAP(ROW)
 #undef ROW
 }

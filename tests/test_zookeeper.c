@@ -366,7 +366,7 @@ static void a_wrong_uri_is_refused_with_what_is_accepted(void **state) {
       {"zookeeper://h/a%01", "printable"},
       {"zookeeper://u@h", "user:password"},
       {"zookeeper://:p@h", "user:password"},
-      {"zookeeper://h?session=1", "session"},
+      {"zookeeper://h?session=0", "session"},
       {"zookeeper://h?session=100ms", "session"},
       {"zookeeper://h?session=1h", "session"},
       {"zookeeper://h?sesion=1s", "session"},

@@ -38,24 +38,28 @@ extern "C" {
 /* One hold of a lock, from corral_lock_take to corral_lock_release. */
 typedef struct corral_lock corral_lock;
 
-/* X(name, unit, default, least, most, sentence): a lock's options, as in CORRAL_POLICY_MAP of
- * corral.h. */
+/* A lock's options, as in corral/option.h. */
+/* clang-format off */
 #define CORRAL_LOCK_MAP(X)                                                                         \
-  X(ttl_ms, "ms", 10000, 50, 86400000,                                                             \
-    "Life of a hold by the store's clock, after taking and each extending.")                       \
-  X(wait_ms, "ms", 5000, -1, 86400000, "How long to wait for the lock; -1: one try.")              \
-  X(shared, "flag", -1, -1, 1, "1: together with other shared holds (readers); -1: alone.")        \
-  X(keep, "flag", -1, -1, 1,                                                                       \
-    "1: extended every third of ttl_ms by a thread until it is released.")                         \
-  X(keep_max_ms, "ms", 3600000, 50, 31536000000,                                                   \
-    "After so long it is kept no more, and ends by its ttl_ms.")                                   \
-  X(reentrant, "flag", -1, -1, 1,                                                                  \
-    "1: who has it may take it again, which is counted; -1: an error at once.")                    \
-  X(poll_ms, "ms", 5, 1, 60000,                                                                    \
+  X(ttl_ms, "ttl", "hold", "ms", 10000, 50, 86400000, "lock", NONE,                                \
+    "Life of a hold by the store's clock.")                                                        \
+  X(keep, "keep", "hold", "flag", -1, -1, 1, "lock", NONE,                                         \
+    "Extended every third of its ttl until its release.")                                          \
+  X(keep_max_ms, "keep_max", "hold", "ms", 3600000, 50, 31536000000, "lock", NONE,                 \
+    "After so long it is kept no more; it ends by its ttl.")                                       \
+  X(shared, "shared", "hold", "flag", -1, -1, 1, "lock", NONE,                                     \
+    "Together with other shared holds (readers).")                                                 \
+  X(reentrant, "reentrant", "hold", "flag", -1, -1, 1, "", NONE,                                   \
+    "Who has it may take it again, which is counted; off: an error at once.")                      \
+  X(repair_ms, "repair", "hold", "ms", -1, -1, 86400000, "lock", NONE,                             \
+    "TTL for foreign data at its key that has none.")                                              \
+  X(wait_ms, "wait", "waiting", "ms", 5000, -1, 86400000, "lock", NONE,                            \
+    "How long to wait for the lock; 0, off: one try.")                                             \
+  X(poll_ms, "poll", "waiting", "ms", 5, 1, 60000, "", NONE,                                       \
     "A waiter's first pause where the store doesn't wake it; grows, with full jitter.")            \
-  X(poll_max_ms, "ms", 250, 1, 60000, "Longest such pause.")                                       \
-  X(repair_ms, "ms", -1, -1, 86400000,                                                             \
-    "What else than corral left at the lock's key without an end gets so long.")
+  X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
+    "Longest such pause.")
+/* clang-format on */
 
 /* Called once, when the library learns that a hold was over before it was released: on a thread of
  * the corral that only runs callbacks, one loss after the other, or within the call that learned
@@ -77,13 +81,19 @@ typedef struct corral_lock_options {
   const char *owner;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
-#define CORRAL_LOCK_FIELD(name, unit, def, least, most, text) int64_t name; /* text */
+#define CORRAL_LOCK_FIELD(field, name, group, unit, def, least, most, command, nginx, text)        \
+  int64_t field;
   CORRAL_LOCK_MAP(CORRAL_LOCK_FIELD)
 #undef CORRAL_LOCK_FIELD
 } corral_lock_options;
 
 /* Options in place (C only). A number that is 0 is the table's default. */
 #define CORRAL_LOCK(...) (&(corral_lock_options){.size = sizeof(corral_lock_options), __VA_ARGS__})
+
+/* corral_policy_set (corral/option.h) for the options of a lock; "note" and "owner" set a pointer
+ * to `text`. */
+CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char *name,
+                                       const char *text, corral_error *error);
 
 /* Takes a lock. Waits for it, up to wait_ms: woken where the store tells of changes, else with
  * pauses that grow; of a process's waiters for one lock only the first asks the store. `options`

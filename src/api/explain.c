@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "policy/policy.h"
 #include "base/status.h"
+#include "policy/options.h"
+#include "policy/policy.h"
+#include "policy/text.h"
 
 typedef struct page {
   char *text;
@@ -20,23 +22,7 @@ __attribute__((format(printf, 2, 3))) static void say(page *p, const char *forma
   if (n > 0) p->used += (size_t)n;
 }
 
-/* "90s", "2h": the largest unit that gives a whole number; else "500ms", or "1.500s". */
-static const char *span(char room[32], int64_t ms) {
-  static const struct {
-    int64_t ms;
-    const char *name;
-  } units[] = {{86400000, "d"}, {3600000, "h"}, {60000, "m"}, {1000, "s"}};
-  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-    if (ms >= units[i].ms && ms % units[i].ms == 0) {
-      snprintf(room, 32, "%lld%s", (long long)(ms / units[i].ms), units[i].name);
-      return room;
-    }
-  if (ms < 1000)
-    snprintf(room, 32, "%lldms", (long long)ms);
-  else
-    snprintf(room, 32, "%lld.%03llds", (long long)(ms / 1000), (long long)(ms % 1000));
-  return room;
-}
+static const char *span(char room[32], int64_t ms) { return crl_text_show_duration(room, ms); }
 
 static void say_lives(page *p, const corral_policy *policy) {
   char a[32];
@@ -137,6 +123,20 @@ static void say_away(page *p, const corral_policy *policy) {
   if (policy->warm > 0) say(p, "At max_computes everybody else goes first.\n");
 }
 
+/* The options that aren't the table's defaults, as corral_policy_set takes them. */
+static void say_settings(page *p, const corral_policy *policy) {
+  char a[32];
+  size_t count, at, said = 0;
+  const crl_option *rows = crl_options_of_policy(&count, &at);
+  const int64_t *fields = (const int64_t *)(const void *)((const char *)policy + at);
+  for (size_t i = 0; i < count; i++) {
+    if (fields[i] == rows[i].def) continue;
+    say(p, "%s %s=%s", said++ == 0 ? "Set:" : "", rows[i].name,
+        crl_option_show(&rows[i], fields[i], a));
+  }
+  if (said > 0) say(p, ".\n");
+}
+
 /* ---- warnings ------------------------------------------------------------------------------ */
 
 static void warn(page *p, const corral_policy *policy) {
@@ -195,6 +195,7 @@ int corral_explain(const corral_policy *policy, char *text, size_t size, corral_
   say_failures(&p, &whole);
   say_times(&p, &whole);
   say_away(&p, &whole);
+  say_settings(&p, &whole);
   warn(&p, &whole);
   return CORRAL_OK;
 }

@@ -8,6 +8,7 @@
 #define CORRAL_CLI_H
 
 #include <corral.h>
+#include <corral/lock.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -40,12 +41,9 @@ enum {
 /* The global options. */
 typedef struct cli_globals {
   const char *store;
-  const char *name_space; /* NULL for none */
   bool store_given;       /* by --store or CORRAL_STORE, not by default */
   bool no_host_lock;      /* no election by the host's lock */
-  bool generation;        /* all values can be invalidated at once */
-  /* longest silence of a store in ms; 0: the subcommand's or the library's default */
-  int64_t op_ms;
+  corral_options options; /* those that the table has as global ones */
   bool json;
   bool quiet;
   bool verbose;
@@ -65,7 +63,8 @@ int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 
-/* text.c: the help of a subcommand; that of the command itself for NULL or an unknown name. */
+/* text.c: the help of a subcommand; that of the command itself for NULL or an unknown name. Valid
+ * until the next call. */
 const char *cli_help(const char *subcommand);
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -74,20 +73,42 @@ const char *cli_help(const char *subcommand);
 typedef struct cli_grammar {
   const char *name; /* the subcommand; NULL: the options before it */
   const char *shorts;
-  const struct option *longs;
+  const struct option *longs; /* its own, beside those of the tables of options */
 } cli_grammar;
 
 /* Returns the next option like getopt_long: -1 at the end; '?' for a wrong one, which it has
- * reported. */
+ * reported. An option of the tables is a number for cli_flag_set. */
 int cli_option(const cli_grammar *grammar, int argc, char **argv);
 
-/* Parses "500ms", "2s", "2m", "1h", "7d" or "0" into milliseconds within least..most. `what` names
- * the option in messages. */
+/* flags.c: the options that the library's tables give to the command. */
+enum { CLI_FLAG = 0x10000, CLI_FLAGS = 80 }; /* first number of one; their most */
+/* Where the values of such options go; NULL: the subcommand has none of that kind. */
+typedef struct cli_flags {
+  const char *subcommand; /* NULL: the options before it */
+  corral_policy *policy;
+  corral_options *options;
+  corral_lock_options *lock;
+} cli_flags;
+/* Sets such an option to `text`, and reports what is wrong. False also for other options. */
+bool cli_flag_set(const cli_flags *to, int option, const char *text);
+/* The same for the option of that name; `what` names it in messages. */
+bool cli_flag_set_as(const cli_flags *to, const char *what, const char *name, const char *text);
+/* Number of the option of that name; -1: the subcommand has none. */
+int cli_flag_of(const char *subcommand, const char *name);
+/* The table's default for it. */
+int64_t cli_flag_default(const char *subcommand, const char *name);
+/* Adds those of a subcommand to an array, after `count` others; returns their number. */
+size_t cli_flags_add(const char *subcommand, struct option *longs, size_t count);
+/* Sets those global options in *to that *from has. */
+void cli_flags_copy(const corral_options *from, corral_options *to);
+/* Appends the lines of --help about them to a text; returns its new length. */
+size_t cli_flags_help(const char *subcommand, char *text, size_t used, size_t size);
+
+/* Parses a duration within least..most ms, as the tables' options take it: "500ms", "1h30m", "0.2"
+ * (seconds). `what` names the option in messages. */
 bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
 /* Parses a whole number within least..most. */
 bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
-/* Parses "4096", "64k", "1m" or "1g" into bytes within least..most. */
-bool cli_size(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret);
 /* Parses a decimal number within least..most. */
 bool cli_real(const char *what, const char *text, double least, double most, double *ret);
 /* Adds a tag to at most CLI_TAGS; the text stays the caller's. */
@@ -114,8 +135,8 @@ void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- store, signals, output ---------------------------------------------------------------- */
 
-/* Opens a corral by the global options and *more, in which it sets store, namespace, hook,
- * host_lock, generation and op_ms. Reports a failure. With --verbose, events go to stderr instead
+/* Opens a corral by the global options and *more, in which it sets store, hook, host_lock, and the
+ * global options that were given. Reports a failure. With --verbose, events go to stderr instead
  * of to more->on_event. With `goes_on`, the first later trouble with the store is reported. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
 /* Ends this process by `signo`, as if the signal had not been blocked. */

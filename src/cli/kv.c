@@ -10,11 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_TTL, OPT_STALE, OPT_TAG, OPT_ALL };
+enum { OPT_HELP = 256, OPT_TAG, OPT_ALL };
 
 enum { READ_STEP = 65536 };
 
-static const int64_t most_life_ms = 315360000000;
 static const size_t most_value = 536870912;
 
 static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
@@ -111,33 +110,21 @@ static int set(const cli_globals *cli, const char *key, corral_policy *policy, c
 }
 
 /* -1: go on; else the exit status. */
-static int parse_set(int argc, char **argv, int64_t *ttl, int64_t *stale) {
-  static const struct option longs[] = {
-      {"ttl", required_argument, NULL, OPT_TTL},
-      {"stale", required_argument, NULL, OPT_STALE},
-      {"help", no_argument, NULL, OPT_HELP},
-      {0},
-  };
+static int parse_set(int argc, char **argv, corral_policy *policy) {
+  static const struct option longs[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
   const cli_grammar grammar = {"set", ":", longs};
-  for (;;) {
-    switch (cli_option(&grammar, argc, argv)) {
-      case -1: return -1;
-      case OPT_TTL:
-        if (!cli_duration("set: --ttl", optarg, 1, most_life_ms, ttl)) return CLI_FAILED;
-        break;
-      case OPT_STALE:
-        if (!cli_duration("set: --stale", optarg, 0, most_life_ms, stale)) return CLI_FAILED;
-        break;
-      case OPT_HELP: (void)fputs(cli_help("set"), stdout); return cli_finish(CLI_OK);
-      default: return CLI_FAILED;
-    }
+  const cli_flags flags = {.subcommand = "set", .policy = policy};
+  for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
+    if (option == OPT_HELP) return (void)fputs(cli_help("set"), stdout), cli_finish(CLI_OK);
+    if (!cli_flag_set(&flags, option, optarg)) return CLI_FAILED;
   }
+  policy->sie_ms = policy->swr_ms;
+  return -1;
 }
 
 int cli_set(const cli_globals *cli, int argc, char **argv) {
-  int64_t ttl = 0;
-  int64_t stale = 0;
-  int status = parse_set(argc, argv, &ttl, &stale);
+  corral_policy *policy = CORRAL_POLICY();
+  int status = parse_set(argc, argv, policy);
   if (status >= 0) return status;
   int words = argc - optind;
   if (words < 1) return cli_fail("set: no KEY given: corral set --help shows the usage");
@@ -145,7 +132,6 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
     return cli_fail("set: '%s' is one argument too many: accepted are KEY and one VALUE",
                     argv[optind + 2]);
   const char *key = argv[optind];
-  corral_policy *policy = CORRAL_POLICY(.ttl_ms = ttl, .swr_ms = stale, .sie_ms = stale);
   if (words == 2 && strcmp(argv[optind + 1], "-") != 0)
     return set(cli, key, policy, argv[optind + 1], strlen(argv[optind + 1]));
   size_t size = 0;

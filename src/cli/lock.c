@@ -33,15 +33,12 @@ typedef struct lock_options {
   const char *name;
   char **command;
   const char *note;
+  corral_lock_options lock;
   int64_t ttl_ms;
-  int64_t wait_ms; /* 0: one try; -1: no limit */
+  int64_t wait_ms; /* CORRAL_OFF: one try; 0: no limit */
   int64_t grace_ms;
-  int64_t keep_max_ms; /* 0: the library's default */
-  int64_t repair_ms;
   int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
   int64_t lost_exit;
-  bool shared;
-  bool keep;
   bool show;
 } lock_options;
 
@@ -61,30 +58,12 @@ typedef struct locking {
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-enum {
-  OPT_HELP = 256,
-  OPT_TTL,
-  OPT_NO_WAIT,
-  OPT_SHARED,
-  OPT_KEEP,
-  OPT_KEEP_MAX,
-  OPT_NOTE,
-  OPT_GRACE,
-  OPT_REPAIR,
-  OPT_LOST_EXIT,
-  OPT_SHOW
-};
+enum { OPT_HELP = 256, OPT_NOTE, OPT_GRACE, OPT_LOST_EXIT, OPT_SHOW };
 
 static const struct option longs[] = {
-    {"ttl", required_argument, NULL, OPT_TTL},
-    {"wait", required_argument, NULL, 'w'},
     {"no-wait", no_argument, NULL, 'n'},
-    {"shared", no_argument, NULL, 's'},
-    {"keep", no_argument, NULL, OPT_KEEP},
-    {"keep-max", required_argument, NULL, OPT_KEEP_MAX},
     {"note", required_argument, NULL, OPT_NOTE},
     {"grace", required_argument, NULL, OPT_GRACE},
-    {"repair", required_argument, NULL, OPT_REPAIR},
     {"conflict-exit", required_argument, NULL, 'E'},
     {"lost-exit", required_argument, NULL, OPT_LOST_EXIT},
     {"show", no_argument, NULL, OPT_SHOW},
@@ -101,30 +80,33 @@ static bool set_note(lock_options *o) {
 }
 
 static bool set_option(lock_options *o, int option) {
+  const cli_flags flags = {.subcommand = "lock", .lock = &o->lock};
   switch (option) {
-    case OPT_TTL: return cli_duration("lock: --ttl", optarg, 50, day_ms, &o->ttl_ms);
-    case 'w': return cli_duration("lock: --wait", optarg, 0, day_ms, &o->wait_ms);
-    case 'n': o->wait_ms = 0; return true;
-    case 's': o->shared = true; return true;
-    case OPT_KEEP: o->keep = true; return true;
-    case OPT_KEEP_MAX:
-      o->keep = true;
-      return cli_duration("lock: --keep-max", optarg, 50, 365 * day_ms, &o->keep_max_ms);
+    case 'w': return cli_flag_set(&flags, cli_flag_of("lock", "wait"), optarg);
+    case 's': return cli_flag_set(&flags, cli_flag_of("lock", "shared"), NULL);
+    case 'n': o->lock.wait_ms = CORRAL_OFF; return true;
     case OPT_NOTE: return set_note(o);
     case OPT_GRACE: return cli_duration("lock: --grace", optarg, 0, day_ms, &o->grace_ms);
-    case OPT_REPAIR: return cli_duration("lock: --repair", optarg, 1, day_ms, &o->repair_ms);
     case 'E': return cli_count("lock: --conflict-exit", optarg, 0, 255, &o->conflict_exit);
     case OPT_LOST_EXIT: return cli_count("lock: --lost-exit", optarg, 0, 255, &o->lost_exit);
     case OPT_SHOW: o->show = true; return true;
-    default: return false;
+    default: return cli_flag_set(&flags, option, optarg);
   }
+}
+
+/* Sets what follows from other options. */
+static void complete(lock_options *o) {
+  o->ttl_ms = o->lock.ttl_ms != 0 ? o->lock.ttl_ms : cli_flag_default("lock", "ttl");
+  o->wait_ms = o->lock.wait_ms;
+  if (o->lock.keep_max_ms != 0) o->lock.keep = 1;
+  if (o->grace_ms < 0) o->grace_ms = o->ttl_ms / 4 < GRACE_MS ? o->ttl_ms / 4 : GRACE_MS;
 }
 
 static bool check(lock_options *o) {
   char ttl[CLI_DURATION_TEXT];
   char most[CLI_DURATION_TEXT];
   size_t len = o->name != NULL ? strlen(o->name) : 0;
-  if (o->grace_ms < 0) o->grace_ms = o->ttl_ms / 4 < GRACE_MS ? o->ttl_ms / 4 : GRACE_MS;
+  complete(o);
   if (o->name == NULL)
     cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral "
             "lock --show NAME, is "
@@ -149,7 +131,7 @@ static bool check(lock_options *o) {
 static int parse(lock_options *o, int argc, char **argv) {
   const cli_grammar grammar = {"lock", "+:snw:E:", longs};
   *o = (lock_options){
-      .ttl_ms = 10000, .wait_ms = -1, .grace_ms = -1, .conflict_exit = -1, .lost_exit = CLI_LOST};
+      .lock = {.size = sizeof o->lock}, .grace_ms = -1, .conflict_exit = -1, .lost_exit = CLI_LOST};
   for (;;) {
     int option = cli_option(&grammar, argc, argv);
     bool ended = option == -1 && strcmp(argv[optind - 1], "--") == 0;
@@ -195,15 +177,15 @@ static void on_event(corral_event event, const void *key, size_t key_len, const 
 
 static int try_take(locking *l, int64_t wait_ms, corral_cancel_token *cancel_token,
                     corral_error *error) {
-  const lock_options *o = &l->want;
+  corral_lock_options options = l->want.lock;
   *error = (corral_error){0};
-  return corral_lock_take(l->corral, o->name, strlen(o->name),
-                          CORRAL_LOCK(.error = error, .cancel_token = cancel_token, .note = o->note,
-                                      .on_lost = on_lost, .lost_arg = &l->lost[1],
-                                      .ttl_ms = o->ttl_ms, .wait_ms = wait_ms, .shared = o->shared,
-                                      .keep = o->keep, .keep_max_ms = o->keep_max_ms,
-                                      .repair_ms = o->repair_ms),
-                          &l->lock);
+  options.error = error;
+  options.cancel_token = cancel_token;
+  options.note = l->want.note;
+  options.on_lost = on_lost;
+  options.lost_arg = &l->lost[1];
+  options.wait_ms = wait_ms;
+  return corral_lock_take(l->corral, l->want.name, strlen(l->want.name), &options, &l->lock);
 }
 
 /* Cancels the cancel token when a signal comes; ends when `quit` is written to. */
@@ -231,9 +213,9 @@ static int take_waiting(locking *l, corral_error *error) {
   *error = (corral_error){0};
   if (ear.cancel_token != NULL && pipe2(ear.quit, O_CLOEXEC) == 0 &&
       pthread_create(&thread, NULL, listen_for_signals, &ear) == 0) {
-    atomic_store(&l->says_trouble, l->want.wait_ms < 0 && !l->cli->quiet);
+    atomic_store(&l->says_trouble, l->want.wait_ms == 0 && !l->cli->quiet);
     do status = try_take(l, wait_ms, ear.cancel_token, error);
-    while (status == CORRAL_EDEADLINE && l->want.wait_ms < 0);
+    while (status == CORRAL_EDEADLINE && l->want.wait_ms == 0);
     atomic_store(&l->says_trouble, false);
     (void)!write(ear.quit[1], "", 1);
     (void)pthread_join(thread, NULL);
@@ -249,7 +231,7 @@ static int take_waiting(locking *l, corral_error *error) {
 static int take(locking *l, corral_error *error) {
   if (l->want.wait_ms > 0) return take_waiting(l, error);
   int status = try_take(l, CORRAL_OFF, NULL, error);
-  if (l->want.wait_ms == 0) return status;
+  if (l->want.wait_ms < 0) return status;
   if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT)
     status = try_take(l, ANSWER_MS, NULL, error);
   return status == CORRAL_EBUSY || status == CORRAL_EDEADLINE ? take_waiting(l, error) : status;
@@ -267,7 +249,7 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
       cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);
     return o->conflict_exit >= 0 ? (int)o->conflict_exit : busy ? CLI_BUSY : CLI_DEADLINE;
   }
-  if (status == CORRAL_EFOREIGN && o->repair_ms == 0)
+  if (status == CORRAL_EFOREIGN && o->lock.repair_ms <= 0)
     return cli_fail("%s: %s; --repair D lets it end after D", text,
                     error->text[0] != '\0' ? error->text : corral_status_text(status));
   return report(l, status, error);
@@ -285,8 +267,8 @@ static void say_lost(locking *l, const char *why) {
 static void say_ending(locking *l) {
   char why[WHY_ROOM];
   char grace[CLI_DURATION_TEXT];
-  const char *hint =
-      l->want.keep ? "it could not be extended, or --keep-max passed" : "--keep extends it";
+  const char *hint = l->want.lock.keep > 0 ? "it could not be extended, or --keep-max passed"
+                                           : "--keep extends it";
   (void)snprintf(why, sizeof why,
                  "the hold with fencing token %llu expires in %s (%s): the command is ended",
                  (unsigned long long)l->fence, cli_duration_text(grace, l->want.grace_ms), hint);
@@ -314,10 +296,11 @@ static void hand_on(locking *l) {
 static lock_child_said watch(locking *l, int *number) {
   struct pollfd fds[3] = {
       {l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
-  int tick = l->want.keep ? (int)(l->want.ttl_ms / TICKS) : -1;
+  int tick = l->want.lock.keep > 0 ? (int)(l->want.ttl_ms / TICKS) : -1;
   for (;;) {
     int ready = poll(fds, 3, tick);
-    if (l->want.keep && !l->is_lost) lock_child_extend(&l->child, corral_lock_left_ms(l->lock));
+    if (l->want.lock.keep > 0 && !l->is_lost)
+      lock_child_extend(&l->child, corral_lock_left_ms(l->lock));
     if (ready <= 0) continue;
     if (fds[2].revents != 0) hear_lost(l);
     if (fds[1].revents != 0) hand_on(l);

@@ -27,26 +27,11 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
 
-enum {
-  OPT_HELP = 256,
-  OPT_VERSION,
-  OPT_STORE,
-  OPT_NAMESPACE,
-  OPT_JSON,
-  OPT_NO_HOST_LOCK,
-  OPT_GENERATION,
-  OPT_OP,
-  OPT_PASS_STORE
-};
-
-static const int64_t most_op_ms = 60000; /* the library's limit */
+enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_PASS_STORE };
 
 static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE},
-    {"namespace", required_argument, NULL, OPT_NAMESPACE},
     {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK},
-    {"generation", no_argument, NULL, OPT_GENERATION},
-    {"op", required_argument, NULL, OPT_OP},
     {"pass-store", no_argument, NULL, OPT_PASS_STORE},
     {"json", no_argument, NULL, OPT_JSON},
     {"quiet", no_argument, NULL, 'q'},
@@ -112,23 +97,23 @@ static int print(const char *text) {
   return cli_finish(CLI_OK);
 }
 
-static bool set_op(cli_globals *cli, const char *what, const char *text) {
-  return cli_duration(what, text, 1, most_op_ms, &cli->op_ms);
+/* CORRAL_OP counts unless --op is given. */
+static bool take_op(cli_globals *cli, const char *text) {
+  const cli_flags flags = {.options = &cli->options};
+  return text == NULL || cli->options.op_ms != 0 ||
+         cli_flag_set_as(&flags, "CORRAL_OP", "op", text);
 }
 
 /* Parses the global options. -1: go on; else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {
   const cli_grammar grammar = {NULL, "+:qv", longs};
+  const cli_flags flags = {.options = &cli->options};
   for (;;) {
-    switch (cli_option(&grammar, argc, argv)) {
+    int option = cli_option(&grammar, argc, argv);
+    switch (option) {
       case -1: return -1;
       case OPT_STORE: cli->store = cli_take_uri(optarg); break;
-      case OPT_NAMESPACE: cli->name_space = optarg; break;
       case OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
-      case OPT_GENERATION: cli->generation = true; break;
-      case OPT_OP:
-        if (!set_op(cli, "--op", optarg)) return CLI_FAILED;
-        break;
       case OPT_PASS_STORE: cli->pass_store = true; break;
       case OPT_JSON: cli->json = true; break;
       case 'q':
@@ -141,7 +126,8 @@ static int parse(cli_globals *cli, int argc, char **argv) {
         break;
       case OPT_HELP: return print(cli_help(NULL));
       case OPT_VERSION: (void)printf("corral %s\n", corral_version()); return cli_finish(CLI_OK);
-      default: return CLI_FAILED;
+      default:
+        if (!cli_flag_set(&flags, option, optarg)) return CLI_FAILED;
     }
   }
 }
@@ -175,9 +161,10 @@ int main(int argc, char **argv) {
   (void)setlocale(LC_CTYPE, "");
   (void)signal(SIGCHLD, SIG_DFL);
   cli_globals cli = {
-      .name_space = env_text("CORRAL_NAMESPACE"),
+      .options = {.size = sizeof(corral_options),
+                  .name_space = env_text("CORRAL_NAMESPACE"),
+                  .generation = env_switch("CORRAL_GENERATION")},
       .no_host_lock = env_switch("CORRAL_NO_HOST_LOCK"),
-      .generation = env_switch("CORRAL_GENERATION"),
       .json = env_switch("CORRAL_JSON"),
       .quiet = env_switch("CORRAL_QUIET"),
       .verbose = env_switch("CORRAL_VERBOSE"),
@@ -187,7 +174,7 @@ int main(int argc, char **argv) {
   cli.store = cli_take_store(&cli.store_withheld);
   int status = parse(&cli, argc, argv);
   if (status >= 0) return status;
-  if (op != NULL && cli.op_ms == 0 && !set_op(&cli, "CORRAL_OP", op)) return CLI_FAILED;
+  if (!take_op(&cli, op)) return CLI_FAILED;
   if (optind >= argc) return unknown_subcommand(NULL);
   for (size_t i = 0; i < SUBCOMMANDS; i++)
     if (strcmp(subcommands[i].name, argv[optind]) == 0)

@@ -14,7 +14,7 @@ static const char variable[] = "CORRAL_RUNNING";
 enum { DIGEST = 16, NAME_ROOM = 2 * DIGEST + 1 };
 
 static void name_of(const cli_globals *cli, const void *key, size_t key_len, char name[NAME_ROOM]) {
-  const char *name_space = cli->name_space != NULL ? cli->name_space : "";
+  const char *name_space = cli->options.name_space != NULL ? cli->options.name_space : "";
   char store[4096];
   unsigned char digest[DIGEST];
   /* without its secrets: others may read the environment */

@@ -21,7 +21,6 @@ enum {
 
 static const char magic[4] = {'C', 'R', 'U', 'N'};
 static const uint64_t most_value = 536870912;
-static const int64_t day_ms = 86400000;
 
 /* The state of one `corral run`. */
 typedef struct run {
@@ -324,17 +323,8 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
  * again. */
 static int ask(run *r, corral *c) {
   corral_error error = {0};
-  corral_policy *policy =
-      CORRAL_POLICY(.ttl_ms = r->want.ttl_ms, .swr_ms = r->want.stale_ms,
-                    .sie_ms = r->want.stale_if_error_ms, .wait_ms = r->want.wait_ms,
-                    .soft_ms = r->want.soft_ms, .at_deadline = r->want.at_deadline,
-                    .lease_ms = r->want.lease_ms, .when_away = r->want.when_away,
-                    .compute_ms = r->want.limit_ms + LIMIT_SLACK < day_ms
-                                      ? r->want.limit_ms + LIMIT_SLACK
-                                      : day_ms,
-                    .retry_ms = r->want.failures_ms > 0 ? r->want.failures_ms : CORRAL_OFF,
-                    .retry_max_ms = r->want.failures_ms > 0 ? r->want.failures_ms : 1,
-                    .error = &error);
+  corral_policy *policy = &r->want.policy;
+  policy->error = &error;
   corral_value *value = NULL;
   int status = CORRAL_OK;
   for (int i = 0; i < TAKEOVERS; i++) {
@@ -372,11 +362,7 @@ int cli_run(const cli_globals *cli, int argc, char **argv) {
   int exit_status = run_options_parse(&r.want, argc, argv);
   if (exit_status >= 0) return exit_status;
   if (cli_nested(cli, r.want.key.bytes, r.want.key.size)) return nested(&r);
-  corral_options options = {.size = sizeof options,
-                            .fleet_max_computes = r.want.fleet_max,
-                            .origin = r.want.origin,
-                            .compress_min = r.want.compress};
-  if (!cli_open(cli, true, &options, &c)) return CLI_FAILED;
+  if (!cli_open(cli, true, &r.want.options, &c)) return CLI_FAILED;
   exit_status = r.want.force ? forced(&r, c) : CLI_OK;
   if (exit_status == CLI_OK) exit_status = ask(&r, c);
   corral_close(c);

@@ -31,22 +31,13 @@ typedef struct run_options {
   bool named;          /* by --key */
   const char *context; /* the last option that added to the default key */
   bool force;
-  int64_t ttl_ms;
-  int64_t stale_ms;
-  int64_t stale_if_error_ms; /* stale_ms when not given */
-  int64_t wait_ms;
-  int64_t soft_ms;
-  int64_t at_deadline;
-  int64_t lease_ms;
-  int64_t limit_ms;
+  corral_policy policy;
+  corral_options options;
+  int64_t limit_ms; /* --compute */
   int64_t failures_ms;
-  int64_t when_away;
-  int64_t fleet_max;
-  const char *origin;
   const char *tags[RUN_TAGS];
   size_t tag_count;
   int64_t version;
-  int64_t compress;
   int64_t pass_exit;
   int64_t unmodified_exit;
 } run_options;

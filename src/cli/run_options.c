@@ -10,29 +10,16 @@
 enum {
   OPT_HELP = 256,
   OPT_KEY,
-  OPT_TTL,
-  OPT_STALE,
-  OPT_STALE_IF_ERROR,
-  OPT_WAIT,
-  OPT_SOFT,
-  OPT_AT_DEADLINE,
-  OPT_LEASE,
-  OPT_COMPUTE,
   OPT_CACHE_FAILURES,
   OPT_ENV,
-  OPT_AWAY,
-  OPT_FLEET_MAX,
-  OPT_ORIGIN,
   OPT_TAG,
   OPT_VERSION,
-  OPT_COMPRESS,
   OPT_PASS_EXIT,
   OPT_UNMODIFIED_EXIT
 };
 enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
+enum { DEFAULT_LIMIT_MS = 600000 };
 
-static const int64_t most_value = 536870912;
-static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
 
 /* ---- key ----------------------------------------------------------------------------------- */
@@ -88,22 +75,10 @@ static const struct option longs[] = {
     {"env", required_argument, NULL, OPT_ENV},
     {"cwd", no_argument, NULL, OPT_CWD},
     {"modtime", required_argument, NULL, OPT_MODTIME},
-    {"ttl", required_argument, NULL, OPT_TTL},
-    {"stale", required_argument, NULL, OPT_STALE},
-    {"stale-if-error", required_argument, NULL, OPT_STALE_IF_ERROR},
-    {"wait", required_argument, NULL, OPT_WAIT},
-    {"soft", required_argument, NULL, OPT_SOFT},
-    {"at-deadline", required_argument, NULL, OPT_AT_DEADLINE},
-    {"compute", required_argument, NULL, OPT_COMPUTE},
-    {"lease", required_argument, NULL, OPT_LEASE},
     {"cache-failures", required_argument, NULL, OPT_CACHE_FAILURES},
     {"force", no_argument, NULL, OPT_FORCE},
-    {"away", required_argument, NULL, OPT_AWAY},
-    {"fleet-max", required_argument, NULL, OPT_FLEET_MAX},
-    {"origin", required_argument, NULL, OPT_ORIGIN},
     {"tag", required_argument, NULL, OPT_TAG},
     {"value-version", required_argument, NULL, OPT_VERSION},
-    {"compress", required_argument, NULL, OPT_COMPRESS},
     {"unmodified-exit", required_argument, NULL, OPT_UNMODIFIED_EXIT},
     {"pass-exit", required_argument, NULL, OPT_PASS_EXIT},
     {"help", no_argument, NULL, OPT_HELP},
@@ -132,48 +107,22 @@ static bool key_option(run_options *o, int option) {
   return true;
 }
 
-/* Parses one of two words. */
-static bool choice(const char *what, const char *text, const char *first, const char *second,
-                   int64_t of_first, int64_t of_second, int64_t *ret) {
-  bool is_second = strcmp(text, second) == 0;
-  *ret = is_second ? of_second : of_first;
-  if (is_second || strcmp(text, first) == 0) return true;
-  cli_say("run: %s: '%s' is not accepted: %s or %s is", what, text, first, second);
-  return false;
-}
-
 static bool set_option(run_options *o, int option) {
+  const cli_flags flags = {.subcommand = "run", .policy = &o->policy, .options = &o->options};
   switch (option) {
     case OPT_KEY:
     case OPT_ENV:
     case OPT_CWD:
     case OPT_MODTIME: return key_option(o, option);
-    case OPT_TTL: return cli_duration("run: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
-    case OPT_STALE: return cli_duration("run: --stale", optarg, 0, most_life_ms, &o->stale_ms);
-    case OPT_STALE_IF_ERROR:
-      return cli_duration("run: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
-    case OPT_WAIT: return cli_duration("run: --wait", optarg, 1, day_ms, &o->wait_ms);
-    case OPT_SOFT: return cli_duration("run: --soft", optarg, 1, day_ms, &o->soft_ms);
-    case OPT_AT_DEADLINE:
-      return choice("--at-deadline", optarg, "error", "compute", CORRAL_DEADLINE_ERROR,
-                    CORRAL_DEADLINE_COMPUTE, &o->at_deadline);
-    case OPT_COMPUTE: return cli_duration("run: --compute", optarg, 10, day_ms, &o->limit_ms);
-    case OPT_LEASE: return cli_duration("run: --lease", optarg, 50, 3600000, &o->lease_ms);
     case OPT_CACHE_FAILURES:
       return cli_duration("run: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
-    case OPT_AWAY:
-      return choice("--away", optarg, "run", "fail", CORRAL_AWAY_COMPUTE, CORRAL_AWAY_ERROR,
-                    &o->when_away);
-    case OPT_FLEET_MAX: return cli_count("run: --fleet-max", optarg, 1, 256, &o->fleet_max);
-    case OPT_ORIGIN: o->origin = optarg; return true;
     case OPT_TAG: return cli_tag("run: --tag", optarg, o->tags, &o->tag_count);
     case OPT_VERSION: return cli_count("run: --value-version", optarg, 1, INT64_MAX, &o->version);
-    case OPT_COMPRESS: return cli_size("run: --compress", optarg, 1, most_value, &o->compress);
     case OPT_PASS_EXIT: return cli_count("run: --pass-exit", optarg, 1, 255, &o->pass_exit);
     case OPT_UNMODIFIED_EXIT:
       return cli_count("run: --unmodified-exit", optarg, 1, 255, &o->unmodified_exit);
     case OPT_FORCE: o->force = true; return true;
-    default: return false;
+    default: return cli_flag_set(&flags, option, optarg);
   }
 }
 
@@ -186,9 +135,9 @@ static bool check(const run_options *o) {
   else if (o->key.size > RUN_KEY_ROOM)
     cli_say("run: the key has %zu bytes: at most %d are accepted (--key names a shorter one)",
             o->key.size, RUN_KEY_ROOM);
-  else if (o->origin != NULL && o->fleet_max == 0)
+  else if (o->options.origin != NULL && o->options.fleet_max_computes == 0)
     cli_say("run: --origin names what --fleet-max limits: give that too");
-  else if (o->soft_ms > 0 && o->stale_if_error_ms <= o->stale_ms)
+  else if (o->policy.soft_ms > 0 && o->policy.sie_ms <= o->policy.swr_ms)
     cli_say("run: --soft is for a result that only serves on errors: give --stale-if-error, longer "
             "than --stale, too");
   else if (o->pass_exit != 0 && o->pass_exit == o->unmodified_exit)
@@ -199,12 +148,22 @@ static bool check(const run_options *o) {
   return false;
 }
 
+/* Sets what follows from other options. */
+static void complete(run_options *o) {
+  corral_policy *p = &o->policy;
+  o->limit_ms = p->compute_ms != 0 ? p->compute_ms : DEFAULT_LIMIT_MS;
+  p->compute_ms = o->limit_ms + RUN_LIMIT_SLACK < day_ms ? o->limit_ms + RUN_LIMIT_SLACK : day_ms;
+  if (p->sie_ms == 0) p->sie_ms = p->swr_ms;
+  if (p->wait_ms == 0) p->wait_ms = o->limit_ms;
+  p->retry_ms = o->failures_ms > 0 ? o->failures_ms : CORRAL_OFF;
+  p->retry_max_ms = o->failures_ms > 0 ? o->failures_ms : 1;
+}
+
 int run_options_parse(run_options *o, int argc, char **argv) {
   const cli_grammar grammar = {"run", "+:", longs};
-  o->ttl_ms = 60000;
-  o->limit_ms = 600000;
+  o->policy = (corral_policy){.size = sizeof o->policy};
+  o->options = (corral_options){.size = sizeof o->options};
   o->failures_ms = 1000;
-  o->stale_if_error_ms = -1;
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
     if (option == OPT_HELP) {
       (void)fputs(cli_help("run"), stdout);
@@ -215,7 +174,6 @@ int run_options_parse(run_options *o, int argc, char **argv) {
   o->command = argv + optind;
   for (char **word = o->command; *word != NULL && !o->named; word++) key_item(&o->key, 'a', *word);
   if (!check(o)) return CLI_FAILED;
-  if (o->stale_if_error_ms < 0) o->stale_if_error_ms = o->stale_ms;
-  if (o->wait_ms == 0) o->wait_ms = o->limit_ms;
+  complete(o);
   return -1;
 }

@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+/* Stands for the lines about the options that the library's tables give to the subcommand. */
+#define ROWS "\1"
+
+enum { PAGE_ROOM = 4096 };
+
 static const char help_main[] =
     "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
     "Build a thing once while everyone who asks for it waits, on one host or many.\n"
@@ -18,41 +23,27 @@ static const char help_main[] =
     "  explain NAME=VALUE  what a policy will do, in sentences\n"
     "  warm [FILE]...      compute many keys' values before anybody asks for them\n"
     "  storm               let a herd loose on a database, without and with corral\n"
-    "      --store URI       where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
-    "                        default: lmdb: in your cache folder, corral/store\n"
-    "      --namespace NAME  put NAME: before each key (CORRAL_NAMESPACE)\n"
-    "      --generation      invalidate --all is possible (CORRAL_GENERATION)\n"
-    "      --no-host-lock    no election on this host before the store's\n"
-    "      --op D            a store's longest silence (CORRAL_OP); default 250ms\n"
-    "      --json, --pass-store   answer in JSON; commands get CORRAL_STORE, too\n"
-    "  -q, --quiet, -v, --verbose  less, more on stderr (CORRAL_QUIET, _VERBOSE)\n"
-    "      --help, --version this text, corral SUBCOMMAND --help: its; the version\n"
-    "Exit: 1 not found, 124 deadline, 125 corral failed. Details: man corral\n";
+    "  --store URI         Where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
+    "                      default: lmdb: in your cache folder, corral/store\n" ROWS
+    "  --no-host-lock      No election on this host before the store's\n"
+    "  --json, --pass-store   Answer in JSON; commands get CORRAL_STORE, too\n"
+    "  -q, --quiet, -v, --verbose  Less, more on stderr\n"
+    "  --help, --version   This text, corral SUBCOMMAND --help: its; the version\n"
+    "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_OP, ...: see man corral\n";
 
 static const char help_run[] =
     "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
     "Run CMD at most once for all who ask for it now; replay its output and status.\n"
-    "  --key K             the key; default: CMD and what these options name:\n"
-    "  --env N, --cwd, --modtime FILE  variable, folder, a file's time and size\n"
-    "  --ttl D             how long a result is fresh (500ms, 2m, 1h); default 60s\n"
-    "  --stale D           how much longer it serves while CMD runs again, or fails\n"
-    "  --stale-if-error D  how much longer when CMD fails; default: --stale\n"
-    "  --cache-failures D  how long a failing CMD's result is kept; default 1s, 0 off\n"
-    "  --compute D         longest run, then CMD is killed; default 10m\n"
-    "  --wait D            how long to wait for another's run; default: --compute\n"
-    "  --soft D            after D of waiting, take a result of --stale-if-error\n"
-    "  --at-deadline error|compute     when --wait has passed; default error\n"
-    "  --away run|fail     while the store is away; default run\n"
-    "  --lease D           lease that shows the others CMD still runs; default 2s\n"
-    "  --force             run it again, whatever is stored\n"
-    "  --fleet-max N, --origin NAME    at most N runs of NAME at once, everywhere\n"
-    "  --tag TAG           tag of the result, for invalidate --tag; up to 16\n"
-    "  --value-version N   never store it over one of a later version\n"
-    "  --compress SIZE     results from SIZE on are stored compressed; 4096, 64k, 1m\n"
-    "  --unmodified-exit N, --pass-exit N   CMD's status for: the old result still\n"
-    "                      holds; not for others, let each run CMD for 10s\n"
-    "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed,\n"
-    "126 CMD can't be executed, 127 CMD not found, 128+N CMD was ended by signal N.\n";
+    "  --key K             The key; default: CMD and what these options name:\n"
+    "  --env N, --cwd, --modtime FILE  Variable, folder, a file's time and size\n" ROWS
+    "  --cache-failures D  How long a failing CMD's result is kept (1s)\n"
+    "  --force             Run it again, whatever is stored\n"
+    "  --tag TAG           Tag of the result, for invalidate --tag; up to 16\n"
+    "  --value-version N   Never store it over one of a later version\n"
+    "  --unmodified-exit N, --pass-exit N   CMD's status: no change; not for others\n"
+    "D is a number of seconds, or has ms, s, m, h, d or w: 0.2, 5m, 1h30m.\n"
+    "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed, 126\n"
+    "can't execute CMD, 127 CMD not found, 128+N CMD was ended by signal N.\n";
 
 static const char help_get[] =
     "Usage: corral get KEY\n"
@@ -63,11 +54,9 @@ static const char help_get[] =
 static const char help_set[] =
     "Usage: corral set [OPTION]... KEY [VALUE | -]\n"
     "Store VALUE, or all of stdin, under KEY. A compute under way is voided.\n"
+    "\n" ROWS "                      and when that fails\n"
     "\n"
-    "  --ttl D    how long it is fresh; default 60s\n"
-    "  --stale D  how much longer it may be served while it is rebuilt, or that fails\n"
-    "\n"
-    "D is a whole number and ms, s, m, h or d: 500ms, 2m.\n"
+    "D is a number of seconds, or has ms, s, m, h, d or w: 0.2, 5m, 1h30m.\n"
     "Exit: 0 stored, 125 corral failed: nothing is known to be stored.\n";
 
 static const char help_invalidate[] =
@@ -112,11 +101,11 @@ static const char help_explain[] =
     "Usage: corral explain [NAME=VALUE]...\n"
     "Say what a policy of the library will do, and warn of what makes no sense.\n"
     "\n"
-    "NAME is an option of a call, such as ttl_ms, swr_ms, early_pct; an unknown one\n"
-    "names them all. VALUE is off; for .._ms a whole number and ms, s, m, h or d,\n"
-    "else a whole number. What is not named has its default.\n"
+    "NAME is an option of a call, such as ttl, stale or early; corral(1) has them\n"
+    "all. VALUE is a number; of seconds, or with ms, s, m, h, d or w, for a time (of\n"
+    "ms for a NAME_ms); a word, on or off. What is not named has its default.\n"
     "\n"
-    "  corral explain ttl_ms=5m swr_ms=1h sie_ms=1d\n"
+    "  corral explain ttl=5m stale=1h stale_if_error=1d\n"
     "\n"
     "Exit: 0 said, also with warnings; 125 a value is not accepted.\n";
 
@@ -124,21 +113,14 @@ static const char help_lock[] =
     "Usage: corral lock [OPTION]... NAME [--] CMD [ARGUMENT]...\n"
     "       corral [--json] lock --show NAME\n"
     "Run CMD while the lock NAME is held, alone on all hosts that share the store.\n"
-    "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n"
-    "  --ttl D              a hold lasts so long, then CMD is ended; default 10s\n"
-    "  --keep               the hold is extended as long as CMD runs\n"
-    "  --keep-max D         but no longer than D; default 1h; implies --keep\n"
-    "  --grace D            CMD gets TERM so long before the hold's end, and KILL at\n"
-    "                       its end; default 2s, at most a quarter of --ttl\n"
-    "  -w, --wait D         how long to wait for the lock; default: without end\n"
-    "  -n, --no-wait        don't wait: as --wait 0\n"
-    "  -s, --shared         together with others that are shared\n"
-    "  --note TEXT          for --show, beside host and process; up to 40 bytes\n"
-    "  --repair D           what else than corral left under that name, without an\n"
-    "                       end, ends after D\n"
-    "  -E, --conflict-exit N, --lost-exit N   instead of 75 and 124; instead of 76\n"
-    "  --show               who holds it, for how long, and what was noted\n"
-    "\n"
+    "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n" ROWS
+    "  --grace D           CMD gets TERM so long before the hold's end, KILL at its\n"
+    "                      end (2s, or a quarter of --ttl)\n"
+    "  -n, --no-wait       Don't wait: as --wait 0\n"
+    "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
+    "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
+    "  --show              Who holds it, for how long, and what was noted\n"
+    "CMD is ended by the end of the hold. --keep-max is also --keep.\n"
     "Exit: CMD's own status; 75 somebody else has it, with --no-wait; 76 lost while\n"
     "CMD ran; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"
     "CMD not found, 128+N ended by signal N. --show: 0 held, 1 nobody holds it.\n";
@@ -146,24 +128,18 @@ static const char help_lock[] =
 static const char help_warm[] =
     "Usage: corral [--json] warm [OPTION]... [FILE]... [-- CMD [ARGUMENT]...]\n"
     "Compute the values of the keys in FILEs, or stdin: one a line; -0: ended by NUL.\n"
-    "  -- CMD [ARGUMENT]...     CMD's stdout; {} and $CORRAL_KEY are the key\n"
-    "  --exec TEXT              the same by the shell: $1 and $CORRAL_KEY are the key\n"
-    "  --as-run                 kept as corral run --key KEY keeps and answers it\n"
-    "  --origin URL             an HTTP origin, {key} in it is the key\n"
-    "  --sqlite FILE | --pg CONNINFO, --query SQL   the first column of the first row\n"
-    "  -j, --jobs N             as many at once; default 4\n"
-    "  --rate N                 computes: 10/s, 100/m, 1000/h; default: no limit\n"
-    "  --ahead D                also what is fresh for less than D\n"
-    "  --spread PCT             lives are shorter by up to PCT, at random; default 20\n"
-    "  --watch[=D]              until a signal; each key is looked at every D (1m)\n"
-    "  --ttl D, --stale D, --stale-if-error D, --cache-failures D, --compute D,\n"
-    "  --wait D, --lease D, --tag TAG               as of corral run\n"
-    "  --negative D             life of \"no such thing\"; default 10s\n"
-    "  -c, --comments           lines that begin with # are none\n"
-    "  --patience D             wait so long for a store that is away (10s)\n"
-    "  --progress D             a line every D where there's no terminal; default 10s\n"
-    "What is fresh is skipped: when interrupted, run it again. Several warmers on\n"
-    "one set share the work.\n"
+    "  -- CMD [ARGUMENT]...  CMD's stdout; {} and $CORRAL_KEY are the key\n"
+    "  --exec TEXT         The same by the shell: $1 and $CORRAL_KEY are the key\n"
+    "  --as-run            Kept as corral run --key KEY keeps and answers it\n"
+    "  --origin URL        An HTTP origin, {key} in it is the key\n"
+    "  --sqlite FILE | --pg CONNINFO, --query SQL   The first column of the first row\n"
+    "  -j, --jobs N, --rate N   As many at once (4); computes: 10/s, 100/m, 1000/h\n"
+    "  --ahead D           Also what is fresh for less than D\n"
+    "  --spread PCT        Lives are shorter by up to PCT, at random (20)\n"
+    "  --watch[=D]         Until a signal; each key is looked at every D (1m)\n" ROWS
+    "  --cache-failures D, --tag TAG, -c, --comments   As of run; # begins no key\n"
+    "  --patience D, --progress D   Wait for a store that is away; a line so often\n"
+    "What is fresh is skipped: when interrupted, run it again.\n"
     "Exit: 0 all are warm, 1 some aren't, 125 corral failed, 128+N ended by signal N.\n";
 
 static const char help_storm[] =
@@ -186,7 +162,7 @@ static const char help_storm[] =
     "Without --store it uses a store of its own, lmdb: in a temporary folder.\n"
     "Exit: 0; 1 when a value was wrong; 125 corral failed; 130 after Ctrl-C.\n";
 
-const char *cli_help(const char *subcommand) {
+static const char *page_of(const char *subcommand) {
   static const struct {
     const char *name;
     const char *text;
@@ -198,8 +174,19 @@ const char *cli_help(const char *subcommand) {
       {"lock", help_lock},     {"warm", help_warm},
       {"storm", help_storm},
   };
-  if (subcommand != NULL)
-    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
-      if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;
+  for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)
+    if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;
   return help_main;
+}
+
+const char *cli_help(const char *subcommand) {
+  static char page[PAGE_ROOM];
+  const char *text = page_of(subcommand);
+  const char *mark = strstr(text, ROWS);
+  if (mark == NULL) return text;
+  size_t used = (size_t)(mark - text);
+  memcpy(page, text, used);
+  used = cli_flags_help(text == help_main ? NULL : subcommand, page, used, sizeof page);
+  (void)snprintf(page + used, sizeof page - used, "%s", mark + strlen(ROWS));
+  return page;
 }

@@ -154,17 +154,21 @@ void cli_json_string(FILE *f, const void *data, size_t size) {
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-static void list_options(const cli_grammar *grammar, char *text, size_t size) {
+static void list_options(const struct option *longs, char *text, size_t size) {
   size_t used = 0;
-  for (const struct option *o = grammar->longs; o->name != NULL && used < size; o++) {
+  for (const struct option *o = longs; o->name != NULL && used < size; o++) {
     int n = snprintf(text + used, size - used, "%s--%s", used > 0 ? ", " : "", o->name);
     used += n > 0 ? (size_t)n : 0;
   }
 }
 
 int cli_option(const cli_grammar *grammar, int argc, char **argv) {
+  struct option longs[CLI_FLAGS] = {0};
+  size_t count = 0;
+  for (; grammar->longs[count].name != NULL; count++) longs[count] = grammar->longs[count];
+  (void)cli_flags_add(grammar->name, longs, count);
   opterr = 0;
-  int got = getopt_long(argc, argv, grammar->shorts, grammar->longs, NULL);
+  int got = getopt_long(argc, argv, grammar->shorts, longs, NULL);
   if (got != '?' && got != ':') return got;
   const char *sub = grammar->name != NULL ? grammar->name : "";
   const char *colon = grammar->name != NULL ? ": " : "";
@@ -174,7 +178,7 @@ int cli_option(const cli_grammar *grammar, int argc, char **argv) {
     return '?';
   }
   char accepted[512];
-  list_options(grammar, accepted, sizeof accepted);
+  list_options(longs, accepted, sizeof accepted);
   char letter[3] = {'-', (char)optopt, '\0'};
   bool is_letter = optopt > ' ' && optopt < 0x7f && strncmp(word, "--", 2) != 0;
   cli_say("%s%sunknown option '%.*s': accepted are %s", sub, colon,
@@ -182,22 +186,13 @@ int cli_option(const cli_grammar *grammar, int argc, char **argv) {
   return '?';
 }
 
-static const struct unit {
-  const char *name;
-  int64_t ms;
-} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
-
 enum { TAG_MOST = 200 }; /* the library's limit */
 
-enum { UNITS = sizeof units / sizeof units[0] };
-
-static bool unit_ms(const char *name, int64_t *ret) {
-  for (size_t i = 0; i < UNITS; i++)
-    if (strcmp(units[i].name, name) == 0) {
-      *ret = units[i].ms;
-      return true;
-    }
-  return false;
+bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
+  corral_error error = {0};
+  int status = corral_duration_parse(what, text, least, most, ret, &error);
+  if (status != CORRAL_OK) cli_say("%s", error.text);
+  return status == CORRAL_OK;
 }
 
 /* Parses digits at the start of `text`; false when there are none or too many. */
@@ -209,29 +204,6 @@ static bool digits(const char *text, char **end, int64_t *ret) {
   return errno == 0;
 }
 
-bool cli_duration(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
-  char *end = NULL;
-  int64_t n = 0;
-  int64_t unit = 1;
-  int64_t ms = 0;
-  bool ok = digits(text, &end, &n) && (unit_ms(end, &unit) || (n == 0 && *end == '\0'));
-  if (!ok) {
-    cli_say("%s: '%s' is no duration: accepted is a whole number and ms, s, m, h or d, as in 500ms "
-            "or 2m",
-            what, text);
-    return false;
-  }
-  if (__builtin_mul_overflow(n, unit, &ms) || ms < least || ms > most) {
-    char low[CLI_DURATION_TEXT];
-    char high[CLI_DURATION_TEXT];
-    cli_say("%s: %s is out of range: accepted is %s to %s", what, text,
-            cli_duration_text(low, least), cli_duration_text(high, most));
-    return false;
-  }
-  *ret = ms;
-  return true;
-}
-
 bool cli_count(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
   char *end = NULL;
   int64_t n = 0;
@@ -241,25 +213,6 @@ bool cli_count(const char *what, const char *text, int64_t least, int64_t most, 
     return false;
   }
   *ret = n;
-  return true;
-}
-
-bool cli_size(const char *what, const char *text, int64_t least, int64_t most, int64_t *ret) {
-  static const char units_of_1024[] = "kmg";
-  char *end = NULL;
-  int64_t n = 0;
-  int64_t bytes = 0;
-  bool ok = digits(text, &end, &n);
-  const char *unit = ok && *end != '\0' ? strchr(units_of_1024, *end) : NULL;
-  if (unit != NULL) end++;
-  int64_t times = unit == NULL ? 1 : INT64_C(1024) << (10 * (unit - units_of_1024));
-  if (!ok || *end != '\0' || __builtin_mul_overflow(n, times, &bytes) || bytes < least ||
-      bytes > most) {
-    cli_say("%s: '%s' is not accepted: a size of %lld to %lld bytes is, as in 4096, 64k or 1m",
-            what, text, (long long)least, (long long)most);
-    return false;
-  }
-  *ret = bytes;
   return true;
 }
 
@@ -289,16 +242,7 @@ bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], siz
 }
 
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
-  const struct unit *best = &units[0];
-  for (size_t i = 0; i < UNITS; i++)
-    if (ms >= units[i].ms && (ms % units[i].ms == 0 || i == 1)) best = &units[i];
-  if (ms % best->ms == 0)
-    (void)snprintf(text, CLI_DURATION_TEXT, "%lld%s", (long long)(ms / best->ms),
-                   ms == 0 ? "" : best->name);
-  else
-    (void)snprintf(text, CLI_DURATION_TEXT, "%lld.%03lld%s", (long long)(ms / 1000),
-                   (long long)(ms % 1000), best->name);
-  return text;
+  return corral_duration_show(ms, text, CLI_DURATION_TEXT);
 }
 
 /* ---- store, signals, output ---------------------------------------------------------------- */
@@ -330,12 +274,10 @@ static void warn_event(corral_event event, const void *key, size_t key_len, cons
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret) {
   corral_error error = {0};
   more->store = cli->store;
-  more->name_space = cli->name_space;
   if (cli->verbose || (goes_on && !cli->quiet))
     more->on_event = cli->verbose ? print_event : warn_event;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
-  more->generation = cli->generation ? 1 : CORRAL_OFF;
-  if (cli->op_ms > 0) more->op_ms = cli->op_ms;
+  cli_flags_copy(&cli->options, more);
   int status = corral_open(ret, more, &error);
   if (status != CORRAL_OK) /* without the URI, which may have a password */
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));

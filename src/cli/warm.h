@@ -42,8 +42,9 @@ typedef struct warm_options {
   int64_t watch_ms;    /* longest pause between two looks at a key */
   int64_t patience_ms; /* how long to wait for a store that is away; no limit with `watch` */
   int64_t progress_ms; /* between two lines without a terminal */
-  int64_t ttl_ms, stale_ms, stale_if_error_ms, negative_ms, failures_ms, wait_ms, limit_ms,
-      lease_ms;
+  corral_policy policy;
+  int64_t failures_ms;
+  int64_t limit_ms; /* --compute */
   const char *tags[CLI_TAGS];
   size_t tag_count;
 } warm_options;

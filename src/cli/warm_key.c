@@ -27,7 +27,8 @@ enum {
   /* with --watch and no --ahead, a value is rebuilt when 1/10 of its life is left */
   WATCH_SHARE = 10,
   BUSY_AGAIN_MS = 1000, /* pause of --watch before the next look at a busy key */
-  FAILED_AGAIN_MS = 10000
+  FAILED_AGAIN_MS = 10000,
+  DAY_MS = 86400000
 };
 
 typedef enum verdict { IS_WARM, IS_NEGATIVE, IS_DUE, IS_BUSY, IS_FAILED } verdict;
@@ -170,20 +171,15 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   const warm_options *o = &w->o;
   corral_error error = {0};
   corral_value *value = NULL;
-  corral_policy *policy =
-      CORRAL_POLICY(.error = &error, .cancel_token = w->cancel_token, .warm = 1,
-                    .ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms, .sie_ms = o->stale_if_error_ms,
-                    .jitter_pct = o->spread_pct > 0 ? o->spread_pct : CORRAL_OFF,
-                    .negative_ttl_ms = o->negative_ms > 0 ? o->negative_ms : CORRAL_OFF,
-                    .retry_ms = o->failures_ms > 0 ? o->failures_ms : CORRAL_OFF,
-                    .retry_max_ms = o->failures_ms > 30000 ? o->failures_ms : 30000,
-                    .lease_ms = o->lease_ms,
-                    .compute_ms = o->limit_ms + (w->source != NULL ? RUN_LIMIT_SLACK : 0),
-                    .wait_ms = wait_ms, .when_away = CORRAL_AWAY_ERROR,
-                    .early_pct = pct > 0 ? pct : CORRAL_OFF, .near_ms = CORRAL_OFF);
-  if (policy->compute_ms > 86400000) policy->compute_ms = 86400000;
-  int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, policy, &value)
-                                 : corral_get_or_compute(w->corral, key->bytes, key->size, policy,
+  corral_policy policy = o->policy;
+  policy.error = &error;
+  policy.cancel_token = w->cancel_token;
+  policy.compute_ms = o->limit_ms + (w->source != NULL ? RUN_LIMIT_SLACK : 0);
+  if (policy.compute_ms > DAY_MS) policy.compute_ms = DAY_MS;
+  policy.wait_ms = wait_ms;
+  policy.early_pct = pct > 0 ? pct : CORRAL_OFF;
+  int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, &policy, &value)
+                                 : corral_get_or_compute(w->corral, key->bytes, key->size, &policy,
                                                          compute, seat, &value);
   if (made_origin(w, is_due, pct, status, value)) seat->ran = true;
   corral_how how = status == CORRAL_OK ? corral_value_how(value) : CORRAL_FRESH;
@@ -255,7 +251,9 @@ static void is_back(warm *w) {
 
 warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
   warm *w = seat->w;
-  int64_t until = cli_now_ms() + (may_wait ? w->o.wait_ms : w->source == NULL ? w->o.limit_ms : 0);
+  int64_t until = cli_now_ms() + (may_wait            ? w->o.policy.wait_ms
+                                  : w->source == NULL ? w->o.limit_ms
+                                                      : 0);
   seat->ran = seat->failed = false;
   seat->reason[0] = '\0';
   seat->due_ms = 0;

@@ -18,16 +18,10 @@ enum {
   OPT_WATCH,
   OPT_PROGRESS,
   OPT_PATIENCE,
-  OPT_TTL,
-  OPT_STALE,
-  OPT_STALE_IF_ERROR,
-  OPT_NEGATIVE,
   OPT_CACHE_FAILURES,
-  OPT_WAIT,
-  OPT_COMPUTE,
-  OPT_LEASE,
   OPT_TAG
 };
+enum { DEFAULT_LIMIT_MS = 600000, RETRY_MAX_MS = 30000 };
 
 static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
@@ -48,14 +42,7 @@ static const struct option longs[] = {
     {"watch", optional_argument, NULL, OPT_WATCH},
     {"progress", required_argument, NULL, OPT_PROGRESS},
     {"patience", required_argument, NULL, OPT_PATIENCE},
-    {"ttl", required_argument, NULL, OPT_TTL},
-    {"stale", required_argument, NULL, OPT_STALE},
-    {"stale-if-error", required_argument, NULL, OPT_STALE_IF_ERROR},
-    {"negative", required_argument, NULL, OPT_NEGATIVE},
     {"cache-failures", required_argument, NULL, OPT_CACHE_FAILURES},
-    {"wait", required_argument, NULL, OPT_WAIT},
-    {"compute", required_argument, NULL, OPT_COMPUTE},
-    {"lease", required_argument, NULL, OPT_LEASE},
     {"tag", required_argument, NULL, OPT_TAG},
     {"help", no_argument, NULL, OPT_HELP},
     {0},
@@ -81,25 +68,8 @@ static bool set_rate(warm_options *o, const char *text) {
   return false;
 }
 
-static bool set_life(warm_options *o, int option) {
-  switch (option) {
-    case OPT_TTL: return cli_duration("warm: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
-    case OPT_STALE: return cli_duration("warm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
-    case OPT_STALE_IF_ERROR:
-      return cli_duration("warm: --stale-if-error", optarg, 0, most_life_ms, &o->stale_if_error_ms);
-    case OPT_NEGATIVE:
-      return cli_duration("warm: --negative", optarg, 0, most_life_ms, &o->negative_ms);
-    case OPT_CACHE_FAILURES:
-      return cli_duration("warm: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
-    case OPT_WAIT: return cli_duration("warm: --wait", optarg, 1, day_ms, &o->wait_ms);
-    case OPT_COMPUTE: return cli_duration("warm: --compute", optarg, 10, day_ms, &o->limit_ms);
-    case OPT_LEASE: return cli_duration("warm: --lease", optarg, 50, 3600000, &o->lease_ms);
-    case OPT_TAG: return cli_tag("warm: --tag", optarg, o->tags, &o->tag_count);
-    default: return false;
-  }
-}
-
 static bool set_option(warm_options *o, int option) {
+  const cli_flags flags = {.subcommand = "warm", .policy = &o->policy};
   switch (option) {
     case 1: o->files[o->file_count++] = optarg; return true;
     case '0': o->nul = true; return true;
@@ -121,7 +91,10 @@ static bool set_option(warm_options *o, int option) {
       o->watch = true;
       return optarg == NULL ||
              cli_duration("warm: --watch", optarg, 100, most_life_ms, &o->watch_ms);
-    default: return set_life(o, option);
+    case OPT_CACHE_FAILURES:
+      return cli_duration("warm: --cache-failures", optarg, 0, day_ms, &o->failures_ms);
+    case OPT_TAG: return cli_tag("warm: --tag", optarg, o->tags, &o->tag_count);
+    default: return cli_flag_set(&flags, option, optarg);
   }
 }
 
@@ -161,6 +134,7 @@ static bool check_source(const warm_options *o) {
 }
 
 static bool check(const warm_options *o) {
+  int64_t ttl_ms = o->policy.ttl_ms != 0 ? o->policy.ttl_ms : cli_flag_default("warm", "ttl");
   size_t stdins = 0;
   for (size_t i = 0; i < o->file_count; i++) stdins += strcmp(o->files[i], "-") == 0;
   if (!check_source(o)) return false;
@@ -168,12 +142,26 @@ static bool check(const warm_options *o) {
     cli_say("warm: standard input is given %zu times: once is accepted", stdins);
   else if (o->nul && o->comments)
     cli_say("warm: --comments is for lines: it can't be combined with --null");
-  else if (o->ahead_ms > 0 && o->ahead_ms > o->ttl_ms / 100 * (100 - o->spread_pct) / 10 * 9)
+  else if (o->ahead_ms > 0 && o->ahead_ms > ttl_ms / 100 * (100 - o->spread_pct) / 10 * 9)
     cli_say("warm: --ahead is more than nine tenths of the shortest life that --ttl and --spread "
             "give: everything would be computed again at each pass");
   else
     return true;
   return false;
+}
+
+/* Sets what follows from other options. */
+static void complete(warm_options *o) {
+  corral_policy *p = &o->policy;
+  o->limit_ms = p->compute_ms != 0 ? p->compute_ms : DEFAULT_LIMIT_MS;
+  if (p->sie_ms == 0) p->sie_ms = p->swr_ms;
+  if (p->wait_ms == 0) p->wait_ms = o->limit_ms;
+  p->jitter_pct = o->spread_pct > 0 ? o->spread_pct : CORRAL_OFF;
+  p->retry_ms = o->failures_ms > 0 ? o->failures_ms : CORRAL_OFF;
+  p->retry_max_ms = o->failures_ms > RETRY_MAX_MS ? o->failures_ms : RETRY_MAX_MS;
+  p->warm = 1;
+  p->when_away = CORRAL_AWAY_ERROR;
+  p->near_ms = CORRAL_OFF;
 }
 
 int warm_options_parse(warm_options *o, int argc, char **argv) {
@@ -186,11 +174,8 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
                       .watch_ms = 60000,
                       .progress_ms = 10000,
                       .patience_ms = 10000,
-                      .ttl_ms = 60000,
-                      .stale_if_error_ms = -1,
-                      .negative_ms = 10000,
-                      .failures_ms = 1000,
-                      .limit_ms = 600000};
+                      .policy = {.size = sizeof o->policy},
+                      .failures_ms = 1000};
   o->files = calloc((size_t)argc + 1, sizeof *o->files);
   if (o->files == NULL) return cli_fail("warm: out of memory");
   while ((option = cli_option(&grammar, argc, argv)) != -1) {
@@ -203,7 +188,6 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
   if (argv[optind] != NULL) o->command = argv + optind;
   if (!check(o)) return CLI_FAILED;
   if (o->file_count == 0) o->files[o->file_count++] = (char *)(uintptr_t)only_stdin;
-  if (o->stale_if_error_ms < 0) o->stale_if_error_ms = o->stale_ms;
-  if (o->wait_ms == 0) o->wait_ms = o->limit_ms;
+  complete(o);
   return -1;
 }

@@ -91,6 +91,7 @@ int crl_ngx_suspend(ngx_http_request_t *r) {
 
 corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx) {
   corral_policy policy = ctx->conf->policy;
+  policy.at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
   if (!ctx->is_variant) return policy;
   policy.variant = ctx->variant;
   policy.variant_len = sizeof ctx->variant;

@@ -15,98 +15,44 @@ static ngx_uint_t is(const ngx_str_t *s, const char *text) {
   return s->len == ngx_strlen(text) && ngx_strncmp(s->data, text, s->len) == 0;
 }
 
-/* The rest of "name=rest"; data NULL: another name. */
-static ngx_str_t value_of(const ngx_str_t *s, const char *name) {
-  size_t len = ngx_strlen(name);
-  ngx_str_t rest = ngx_null_string;
-  if (s->len > len && ngx_strncmp(s->data, name, len) == 0 && s->data[len] == '=') {
-    rest.data = s->data + len + 1;
-    rest.len = s->len - len - 1;
-  }
-  return rest;
-}
-
 /* ---- corral_zone --------------------------------------------------------------------------- */
 
-static int set_bytes(ngx_str_t *value, int64_t *ret) {
-  if (is(value, "off")) return *ret = CORRAL_OFF, 0;
-  off_t bytes = ngx_parse_offset(value);
-  if (bytes <= 0) return -1;
-  *ret = bytes;
-  return 0;
-}
+#define NAME_NONE(name)
+#define NAME_LOCATION(name)
+#define NAME_ZONE(name) name,
+#define TEXT_NAME(field, name, group, command, nginx, text) NAME_##nginx(name)
+#define ROW_NAME(field, name, group, unit, def, least, most, command, nginx, text)                 \
+  NAME_##nginx(name)
+static const char *const zone_names[] = {CORRAL_TEXT_MAP(TEXT_NAME) CORRAL_OPTION_MAP(ROW_NAME)
+                                             CORRAL_POLICY_MAP(ROW_NAME)};
+enum { ZONE_NAMES = sizeof zone_names / sizeof zone_names[0] };
 
-static int set_ms(ngx_str_t *value, int64_t *ret) {
-  ngx_int_t ms = ngx_parse_time(value, 0);
-  if (ms == NGX_ERROR || ms == 0) return -1;
-  *ret = ms;
-  return 0;
+static char *unknown_parameter(ngx_conf_t *cf, const ngx_str_t *given) {
+  u_char names[512], *at = names, *end = names + sizeof names;
+  for (ngx_uint_t i = 0; i < ZONE_NAMES; i++)
+    at = ngx_snprintf(at, (size_t)(end - at), "%s%s", i > 0 ? ", " : "", zone_names[i]);
+  ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                     "corral_zone: \"%V\" isn't valid; accepted: NAME=VALUE, with one of %*s",
+                     given, (size_t)(at - names), names);
+  return NGX_CONF_ERROR;
 }
-
-static int set_count(ngx_str_t *value, int64_t *ret) {
-  ngx_int_t count = ngx_atoi(value->data, value->len);
-  if (count == NGX_ERROR || count == 0) return -1;
-  *ret = count;
-  return 0;
-}
-
-static int set_flag(ngx_str_t *value, int64_t *ret) {
-  if (!is(value, "on") && !is(value, "off")) return -1;
-  *ret = is(value, "on") ? 1 : CORRAL_OFF;
-  return 0;
-}
-
-/* Sets a parameter of corral_zone that is a number. 1: done; 0: it is no such parameter; -1: its
- * value isn't valid, *accepted says which are. */
-static int set_number(crl_ngx_zone *zone, corral_policy *policy, ngx_str_t *given,
-                      const char **accepted) {
-  const struct {
-    const char *name;
-    int (*set)(ngx_str_t *value, int64_t *ret);
-    int64_t *ret;
-    const char *accepted;
-  } rows[] = {{"near", set_bytes, &zone->options.near_bytes, "near=SIZE, as near=64m, or near=off"},
-              {"near_time", set_ms, &policy->near_ms, "near_time=TIME, as near_time=1s"},
-              {"compute", set_ms, &policy->compute_ms, "compute=TIME, as compute=30s"},
-              {"handles", set_count, &zone->options.handles, "handles=COUNT, 1 to 64"},
-              {"op", set_ms, &zone->options.op_ms, "op=TIME, as op=250ms"},
-              {"computes", set_count, &zone->options.max_computes, "computes=COUNT, at least 1"},
-              {"fleet_computes", set_count, &zone->options.fleet_max_computes,
-               "fleet_computes=COUNT, 1 to 256"},
-              {"host_lock", set_flag, &zone->options.host_lock, "host_lock=on or host_lock=off"}};
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    ngx_str_t value = value_of(given, rows[i].name);
-    if (value.data == NULL) continue;
-    if (rows[i].set(&value, rows[i].ret) == 0) return 1;
-    *accepted = rows[i].accepted;
-    return -1;
-  }
-  return 0;
-}
-
-static const char zone_parameters[] =
-    "store=URI near=SIZE|off near_time=TIME compute=TIME namespace=NAME handles=COUNT op=TIME "
-    "computes=COUNT fleet_computes=COUNT host_lock=on|off jitter=PERCENT";
 
 /* The texts are terminated, as nginx's words are. */
-static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, corral_policy *policy,
-                            ngx_str_t *given) {
-  const char *accepted = zone_parameters;
-  ngx_str_t value = value_of(given, "store");
-  if (value.len > 0) return zone->options.store = crl_ngx_text(&value), NGX_CONF_OK;
-  value = value_of(given, "namespace");
-  if (value.len > 0) return zone->options.name_space = crl_ngx_text(&value), NGX_CONF_OK;
-  value = value_of(given, "jitter");
-  if (value.len > 0) {
-    ngx_int_t percent = ngx_atoi(value.data, value.len);
-    if (percent == NGX_ERROR || percent > 90)
-      return wrong(cf, "corral_zone", given, "jitter=PERCENT, 0 to 90");
-    zone->jitter = percent == 0 ? CORRAL_OFF : percent;
-    return NGX_CONF_OK;
+static char *zone_parameter(ngx_conf_t *cf, crl_ngx_zone *zone, ngx_str_t *given) {
+  corral_error error;
+  for (ngx_uint_t i = 0; i < ZONE_NAMES; i++) {
+    size_t len = ngx_strlen(zone_names[i]);
+    if (given->len <= len + 1 || given->data[len] != '=' ||
+        ngx_strncmp(given->data, zone_names[i], len) != 0)
+      continue;
+    ngx_memzero(&error, sizeof error);
+    if (corral_options_set(&zone->options, zone_names[i], crl_ngx_text(given) + len + 1, &error) ==
+        CORRAL_OK)
+      return NGX_CONF_OK;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone: %s", error.text);
+    return NGX_CONF_ERROR;
   }
-  return set_number(zone, policy, given, &accepted) == 1
-             ? NGX_CONF_OK
-             : wrong(cf, "corral_zone", given, accepted);
+  return unknown_parameter(cf, given);
 }
 
 /* Opening does no I/O: it checks the options, and loads the store's plugin, which workers
@@ -137,16 +83,16 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
                        &zone->name);
     return NGX_CONF_ERROR;
   }
-  zone->options = *CORRAL_OPTIONS(.near_bytes = 0);
-  *policy = *CORRAL_POLICY(.near_ms = 0);
+  policy->size = sizeof *policy;
+  zone->options.size = sizeof zone->options;
+  zone->options.policy = policy;
   for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
-    if (zone_parameter(cf, zone, policy, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
+    if (zone_parameter(cf, zone, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
   if (zone->options.store == NULL) {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing",
                        &zone->name);
     return NGX_CONF_ERROR;
   }
-  zone->options.policy = policy;
   slot = ngx_array_push(&main_conf->zones);
   if (slot == NULL || zone_check(cf, zone) != NGX_CONF_OK) return NGX_CONF_ERROR;
   *slot = zone;
@@ -166,60 +112,16 @@ char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   return NGX_CONF_OK;
 }
 
-char *crl_ngx_set_stale(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
-  static const char accepted[] = "off, or pairs of \"updating TIME\" and \"error TIME\"";
+char *crl_ngx_set_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;
-  ngx_uint_t count = cf->args->nelts;
-  (void)cmd;
-  if (to->updating != NGX_CONF_UNSET_MSEC || to->error != NGX_CONF_UNSET_MSEC)
-    return "is duplicate";
-  if (count == 2) {
-    if (!is(argument(cf, 1), "off")) return wrong(cf, "corral_stale", argument(cf, 1), accepted);
-    to->updating = to->error = 0;
+  corral_error error;
+  const int64_t *field = (const int64_t *)(const void *)((const char *)conf + cmd->offset);
+  if (*field != 0) return "is duplicate";
+  ngx_memzero(&error, sizeof error);
+  if (corral_policy_set(&to->policy, cmd->post, crl_ngx_text(argument(cf, 1)), &error) == CORRAL_OK)
     return NGX_CONF_OK;
-  }
-  to->updating = to->error = 0;
-  for (ngx_uint_t i = 1; i < count; i += 2) {
-    ngx_str_t *word = argument(cf, i);
-    ngx_int_t ms = i + 1 < count ? ngx_parse_time(argument(cf, i + 1), 0) : NGX_ERROR;
-    if (ms == NGX_ERROR)
-      return wrong(cf, "corral_stale", i + 1 < count ? argument(cf, i + 1) : word, accepted);
-    if (is(word, "updating"))
-      to->updating = (ngx_msec_t)ms;
-    else if (is(word, "error"))
-      to->error = (ngx_msec_t)ms;
-    else
-      return wrong(cf, "corral_stale", word, accepted);
-  }
-  return NGX_CONF_OK;
-}
-
-char *crl_ngx_set_lock_timeout(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
-  crl_ngx_conf *to = conf;
-  ngx_int_t ms = ngx_parse_time(argument(cf, 1), 0);
-  (void)cmd;
-  if (to->lock_timeout != NGX_CONF_UNSET_MSEC) return "is duplicate";
-  if (ms == NGX_ERROR || ms == 0 || ms > 86400000)
-    return wrong(cf, "corral_lock_timeout", argument(cf, 1), "a time, 1ms to 1d");
-  to->lock_timeout = (ngx_msec_t)ms;
-  to->lock_pass = 0;
-  if (cf->args->nelts == 2 || is(argument(cf, 2), "error")) return NGX_CONF_OK;
-  if (!is(argument(cf, 2), "pass"))
-    return wrong(cf, "corral_lock_timeout", argument(cf, 2), "error, pass");
-  to->lock_pass = 1;
-  return NGX_CONF_OK;
-}
-
-char *crl_ngx_set_early(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
-  crl_ngx_conf *to = conf;
-  ngx_str_t number = *argument(cf, 1);
-  (void)cmd;
-  if (to->early != NGX_CONF_UNSET) return "is duplicate";
-  if (number.len > 1 && number.data[number.len - 1] == '%') number.len--;
-  to->early = is(&number, "off") ? 0 : ngx_atoi(number.data, number.len);
-  if (to->early == NGX_ERROR || to->early > 90)
-    return wrong(cf, "corral_early", argument(cf, 1), "off, or a percentage, 1 to 90");
-  return NGX_CONF_OK;
+  ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_%s", error.text);
+  return NGX_CONF_ERROR;
 }
 
 static ngx_http_complex_value_t *complex(ngx_conf_t *cf, ngx_str_t *text) {

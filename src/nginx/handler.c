@@ -178,7 +178,8 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
     case CORRAL_EDEADLINE:
       /* the limit is for requests that wait for others */
       if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
-      if (ctx->conf->lock_pass) return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
+      if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE)
+        return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
       return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
     case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
     default:

@@ -25,6 +25,14 @@ enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
   { ngx_string(name), (where) | (arguments), set, NGX_HTTP_LOC_CONF_OFFSET, offset, post }
 #define AT(field) offsetof(crl_ngx_conf, field)
 
+/* The directives that the table of options makes. */
+#define OPTION_NONE(field, name)
+#define OPTION_ZONE(field, name)
+#define OPTION_LOCATION(field, name)                                                               \
+  DIRECTIVE("corral_" name, ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_option, AT(policy.field), name),
+#define OPTION(field, name, group, unit, def, least, most, command, nginx, text)                   \
+  OPTION_##nginx(field, name)
+
 static ngx_command_t commands[] = {
     {ngx_string("corral_zone"), NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, crl_ngx_set_zone,
      NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
@@ -35,9 +43,6 @@ static ngx_command_t commands[] = {
               AT(valid), NULL),
     DIRECTIVE("corral_ignore_headers", ANYWHERE, NGX_CONF_1MORE, ngx_conf_set_bitmask_slot,
               AT(ignore), &ignored),
-    DIRECTIVE("corral_stale", ANYWHERE, NGX_CONF_1MORE, crl_ngx_set_stale, 0, NULL),
-    DIRECTIVE("corral_lock_timeout", ANYWHERE, NGX_CONF_TAKE12, crl_ngx_set_lock_timeout, 0, NULL),
-    DIRECTIVE("corral_early", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_early, 0, NULL),
     DIRECTIVE("corral_methods", ANYWHERE, NGX_CONF_1MORE, ngx_conf_set_bitmask_slot, AT(methods),
               &methods),
     DIRECTIVE("corral_bypass", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot, AT(bypass),
@@ -53,7 +58,7 @@ static ngx_command_t commands[] = {
     DIRECTIVE("corral_purge_from", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_enum_slot, AT(purge_from),
               &purge_from),
     DIRECTIVE("corral_status", NGX_HTTP_LOC_CONF, NGX_CONF_NOARGS, crl_ngx_set_status, 0, NULL),
-    ngx_null_command};
+    CORRAL_POLICY_MAP(OPTION) ngx_null_command};
 
 crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r) {
   return ngx_http_get_module_loc_conf(r, ngx_http_corral_module);
@@ -72,11 +77,8 @@ static void *create_location(ngx_conf_t *cf) {
   conf->valid = NGX_CONF_UNSET_PTR;
   conf->bypass = NGX_CONF_UNSET_PTR;
   conf->no_store = NGX_CONF_UNSET_PTR;
-  conf->updating = NGX_CONF_UNSET_MSEC;
-  conf->error = NGX_CONF_UNSET_MSEC;
-  conf->lock_timeout = NGX_CONF_UNSET_MSEC;
-  conf->lock_pass = conf->purge_from = NGX_CONF_UNSET_UINT;
-  conf->early = NGX_CONF_UNSET;
+  conf->policy.size = sizeof conf->policy;
+  conf->purge_from = NGX_CONF_UNSET_UINT;
   conf->max_size = NGX_CONF_UNSET_SIZE;
   return conf;
 }
@@ -94,15 +96,11 @@ static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *n
   return NGX_CONF_ERROR;
 }
 
-static int64_t grace(ngx_msec_t ms) {
-  return ms == 0 ? CORRAL_OFF : (int64_t)ngx_min(ms, (ngx_msec_t)CRL_NGX_LONGEST_MS);
-}
-
-static void make_policy(crl_ngx_conf *conf) {
-  conf->policy = *CORRAL_POLICY(.swr_ms = grace(conf->updating), .sie_ms = grace(conf->error),
-                                .wait_ms = (int64_t)conf->lock_timeout,
-                                .early_pct = conf->early == 0 ? CORRAL_OFF : conf->early,
-                                .jitter_pct = conf->zone->jitter);
+static void merge_policy(corral_policy *policy, const corral_policy *above) {
+#define MERGE(field, name, group, unit, def, least, most, command, nginx, text)                    \
+  if (policy->field == 0) policy->field = above->field;
+  CORRAL_POLICY_MAP(MERGE)
+#undef MERGE
 }
 
 static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
@@ -111,12 +109,8 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   if (conf->key == NULL) conf->key = above->key;
   ngx_conf_merge_ptr_value(conf->valid, above->valid, NULL);
   ngx_conf_merge_bitmask_value(conf->ignore, above->ignore, NGX_CONF_BITMASK_SET);
-  ngx_conf_merge_msec_value(conf->updating, above->updating, 0);
-  ngx_conf_merge_msec_value(conf->error, above->error, 0);
-  ngx_conf_merge_msec_value(conf->lock_timeout, above->lock_timeout, 5000);
-  ngx_conf_merge_uint_value(conf->lock_pass, above->lock_pass, 0);
+  merge_policy(&conf->policy, &above->policy);
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
-  ngx_conf_merge_value(conf->early, above->early, 0);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods,
                                NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
   ngx_conf_merge_ptr_value(conf->bypass, above->bypass, NULL);
@@ -134,9 +128,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
                        "corral_pass: needs \"corral ZONE\" in its location, or above");
     return NGX_CONF_ERROR;
   }
-  if (find_zone(cf, "corral", &conf->zone_name, &conf->zone) != NGX_CONF_OK) return NGX_CONF_ERROR;
-  make_policy(conf);
-  return NGX_CONF_OK;
+  return find_zone(cf, "corral", &conf->zone_name, &conf->zone);
 }
 
 static ngx_int_t after_configuration(ngx_conf_t *cf) {

@@ -49,7 +49,6 @@ typedef struct crl_ngx_counters {
 typedef struct crl_ngx_zone {
   ngx_str_t name;
   corral_options options; /* its texts live as long as the configuration */
-  ngx_int_t jitter;       /* like the policy's jitter_pct */
   crl_ngx_counters *counters;
   /* The worker's fields. */
   corral *c; /* NULL: it couldn't be opened; then requests go their own way */
@@ -86,17 +85,15 @@ typedef struct crl_ngx_conf {
   ngx_http_complex_value_t *key;
   ngx_array_t *valid; /* of ngx_http_cache_valid_t */
   ngx_uint_t ignore;
-  ngx_msec_t updating, error; /* graces */
-  ngx_msec_t lock_timeout;
-  ngx_uint_t lock_pass;
-  ngx_int_t early;
   ngx_uint_t methods; /* of NGX_HTTP_GET... */
   ngx_array_t *bypass, *no_store;
   size_t max_size;
   ngx_http_complex_value_t *pass;
   ngx_str_t tag;          /* name of a response header; "": none */
   ngx_str_t cache_status; /* "": off; data NULL: unset; "on": the zone's name */
-  corral_policy policy;   /* made from the fields above */
+  /* The table's options for locations; 0: unset. at_deadline "compute": the request goes its own
+   * way. */
+  corral_policy policy;
   /* For handlers; not inherited. */
   ngx_uint_t is_handler; /* corral_purge or corral_status: the location itself is never cached */
   ngx_str_t purge_zone;
@@ -151,9 +148,8 @@ crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
 /* config.c: setters of directives. */
 char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *crl_ngx_set_stale(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *crl_ngx_set_lock_timeout(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *crl_ngx_set_early(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* An option of the table: cmd->post is its name, cmd->offset that of its field. */
+char *crl_ngx_set_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -162,7 +162,7 @@ static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ng
   int64_t swr = life(verdict->swr_ms), sie = life(verdict->sie_ms);
   record->ttl_ms = life(record->ttl_ms);
   corral_fill_lives(fill, record->ttl_ms, swr, sie);
-  record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : life((int64_t)conf->updating);
+  record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : ngx_max(conf->policy.swr_ms, 0);
 }
 
 void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail) {

@@ -2,10 +2,10 @@
 #include "store/uri.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "policy/text.h"
 
 static int bad(corral_error *error, const crl_uri *uri, const char *what) {
   return crl_status_fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->view.text, what);
@@ -288,44 +288,27 @@ int crl_uri_check(const corral_uri *uri, const char *names, corral_error *error)
   return CORRAL_OK;
 }
 
-static const struct unit {
-  const char *family, *suffix;
-  int64_t times;
-} units[] = {{"", "", 1},
-             {"ms", "ms", 1},
-             {"ms", "s", 1000},
-             {"ms", "m", 60000},
-             {"ms", "h", 3600000},
-             {"ms", "d", 86400000},
-             {"bytes", "", 1},
-             {"bytes", "k", 1024},
-             {"bytes", "m", 1 << 20},
-             {"bytes", "g", 1 << 30},
-             {"bytes", "t", INT64_C(1) << 40}};
-
-static int64_t unit_times(const char *family, const char *suffix) {
-  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-    if (strcmp(units[i].family, family) == 0 && strcasecmp(units[i].suffix, suffix) == 0)
-      return units[i].times;
-  return 0;
+/* A bare number is in seconds, in milliseconds for a name that ends in _ms. */
+static int parse_number(const char *name, const char *unit, const char *text, int64_t *ret) {
+  size_t len = strlen(name);
+  int is_ms = len > 3 && strcmp(name + len - 3, "_ms") == 0;
+  if (strcmp(unit, "ms") == 0) return crl_text_duration(text, is_ms ? 1 : 1000, ret);
+  return strcmp(unit, "bytes") == 0 ? crl_text_size(text, ret) : crl_text_number(text, ret);
 }
 
 int crl_uri_number(const corral_uri *uri, const char *name, const char *unit, int64_t least,
                    int64_t most, int64_t *value, corral_error *error) {
   const char *text = crl_uri_get(uri, name);
-  char *end;
+  int64_t number = 0;
   if (text == NULL) return CORRAL_OK;
-  errno = 0;
-  long long number = strtoll(text, &end, 10);
-  int64_t times = unit_times(unit, end), product;
-  if (!isdigit((unsigned char)*text) || errno != 0 || times == 0 ||
-      __builtin_mul_overflow((int64_t)number, times, &product) || product < least || product > most)
+  if (parse_number(name, unit, text, &number) != 0 || number == INT64_MAX || number < least ||
+      number > most)
     return crl_status_fail(error, CORRAL_EURI,
                            "store URI '%.80s': %s=%.30s; accepted: %lld to %lld%s", uri->text, name,
                            text, (long long)least, (long long)most,
-                           strcmp(unit, "ms") == 0      ? " ms, or with a unit: 500ms 2s 1m 1h 1d"
+                           strcmp(unit, "ms") == 0      ? " ms, with a unit: 500ms 2s 1h30m"
                            : strcmp(unit, "bytes") == 0 ? " bytes, or with a unit: 64k 10m 2g 1t"
                                                         : "");
-  *value = product;
+  *value = number;
   return CORRAL_OK;
 }
