@@ -19,6 +19,7 @@ enum {
   REGISTER_MS = 2000,    /* limit of one registration, the silence that a watch may have */
   BATCH = 128,           /* keys of one registration */
   QUEUE_BYTES = 4 << 20, /* room for keys that wait for their registration */
+  QUEUE_KEPT = 64 << 10, /* a larger buffer is freed once it is empty */
   OVERTAKEN_MOST = 8     /* more for one watcher mean that looks and watch see different servers */
 };
 enum { PRINT_NONE = 1, PRINT_FOREIGN = 2 };
@@ -193,6 +194,10 @@ static int register_all(crl_watch *watch, void *open, corral_error *why) {
   while (status == CORRAL_OK && at < watch->work.used)
     status = register_batch(watch, open, &at, why);
   watch->work.used = 0;
+  if (watch->work.room > QUEUE_KEPT) {
+    free(watch->work.bytes);
+    watch->work = (queue){0};
+  }
   return status;
 }
 
