@@ -179,9 +179,10 @@ static int read_payload(crl_run *r, crl_request *e) {
 static uint64_t print_of_busy(const crl_run *r, const corral_op *op) {
   enum { AT_STATE = 4 };
   const crl_watch *watch = r->context->watch;
-  if (watch == NULL || !crl_watch_is_up(watch) || op->found == NULL) return 0;
-  int is_busy = op->found_len > AT_STATE && op->found[AT_STATE] != CORRAL_FREE;
-  return is_busy ? crl_watch_print(op->found, op->found_len) : 0;
+  int is_busy = op->found != NULL && op->found_len > AT_STATE && op->found[AT_STATE] != CORRAL_FREE;
+  return is_busy && watch != NULL && crl_watch_is_up(watch)
+             ? crl_watch_print(op->found, op->found_len)
+             : 0;
 }
 
 /* Reads the record that a look found, and lists the tag versions that are wanted. */
@@ -232,8 +233,8 @@ static int is_watched(const crl_run *r, const crl_request *e) {
 static int judge(crl_run *r, const crl_request *e, crl_look *look) {
   memset(look, 0, sizeof *look);
   r->has_over = 0;
-  look->watched = is_watched(r, e);
   if (e->has_header) look_at_header(r, &e->op[0], look);
+  if (look->lease_left > 0 || r->watches) look->watched = is_watched(r, e) != 0;
   if (!e->has_payload) return e->read;
   r->stored_version = r->envelope.version;
   if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
