@@ -128,6 +128,7 @@ int crl_redis_resp_next(crl_redis_resp *in, crl_redis_message *ret) {
   while (in->left > 0) {
     crl_redis_token t;
     size_t used;
+    if (in->at == in->used) return 0;
     int whole = in->at - in->begin > CRL_REDIS_LONGEST_PUSH
                     ? -1
                     : read_token(in->bytes + in->at, in->used - in->at, &t, &used);
